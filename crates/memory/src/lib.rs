@@ -1,0 +1,10 @@
+//! Large zeroed memory regions on the largest pages that the machine gives.
+//!
+//! Both leaves of the house, `packet` (buffers) and `stm` (state), stand on this crate; it is apart from them because it
+//! alone may call `mmap`. A [`Region`] is anonymous, zeroed, lives until dropped, and never moves.
+//!
+//! It does not hand out slices: who may touch which byte is the contract of the crate that builds on it.
+
+mod raw;
+
+pub use raw::region::{Backing, Error, HugePages, Region, prefetch_read, prefetch_write};

@@ -1,0 +1,3 @@
+//! The unsafe part: system calls and prefetch instructions.
+
+pub(crate) mod region;

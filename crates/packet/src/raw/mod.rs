@@ -1,0 +1,3 @@
+//! The unsafe part: buffer bytes by number.
+
+pub(crate) mod slab;

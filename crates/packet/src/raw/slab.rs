@@ -1,0 +1,64 @@
+//! Buffers by number in two regions: ordinary ones at a stride of 33 cache lines, a few jumbo ones.
+
+use braid_memory::{Backing, Error, HugePages, Region};
+
+/// Distance between two buffers in bytes: 33 cache lines. An odd number of lines spreads the headers over all sets of the
+/// first-level cache; 2048 would use two of them.
+pub(crate) const STRIDE: usize = 33 * 64;
+/// Distance between two jumbo buffers: room for the largest snap length in use (256 KiB), again an odd number of lines.
+pub(crate) const JUMBO_STRIDE: usize = 4101 * 64;
+/// Marks the number of a jumbo buffer.
+pub(crate) const JUMBO: u32 = 1 << 31;
+
+#[derive(Debug)]
+pub(crate) struct Slab {
+    ordinary: Region,
+    jumbo: Region,
+    buffers: u32,
+    jumbos: u32,
+}
+
+impl Slab {
+    pub(crate) fn new(buffers: u32, jumbos: u32, pages: HugePages) -> Result<Slab, Error> {
+        let ordinary = Region::new(buffers as usize * STRIDE, pages)?;
+        let jumbo = Region::new(jumbos as usize * JUMBO_STRIDE, HugePages::Never)?;
+        Ok(Slab { ordinary, jumbo, buffers, jumbos })
+    }
+
+    pub(crate) fn backing(&self) -> Backing {
+        self.ordinary.backing()
+    }
+
+    #[inline(always)]
+    fn address(&self, buffer: u32) -> (*mut u8, usize) {
+        if buffer & JUMBO == 0 {
+            assert!(buffer < self.buffers);
+            // SAFETY: the number is in range, so the buffer lies inside the region.
+            (unsafe { self.ordinary.base().add(buffer as usize * STRIDE) }, STRIDE)
+        } else {
+            let number = buffer & !JUMBO;
+            assert!(number < self.jumbos);
+            // SAFETY: as above, for the jumbo region.
+            (unsafe { self.jumbo.base().add(number as usize * JUMBO_STRIDE) }, JUMBO_STRIDE)
+        }
+    }
+
+    /// Where a buffer begins, for prefetching.
+    #[inline(always)]
+    pub(crate) fn pointer(&self, buffer: u32) -> *const u8 {
+        self.address(buffer).0
+    }
+
+    /// All bytes of a buffer.
+    ///
+    /// # Safety
+    /// The caller owns the buffer's number (it was taken from the free list once and not given back) and holds no other
+    /// reference to its bytes for as long as the result lives.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn bytes_mut(&self, buffer: u32) -> &mut [u8] {
+        let (address, len) = self.address(buffer);
+        // SAFETY: in range and initialised (zeroed by the kernel); unique by this function's contract.
+        unsafe { std::slice::from_raw_parts_mut(address, len) }
+    }
+}
