@@ -3,8 +3,9 @@
 //! Both leaves of the house, `packet` (buffers) and `stm` (state), stand on this crate; it is apart from them because it
 //! alone may call `mmap`. A [`Region`] is anonymous, zeroed, lives until dropped, and never moves.
 //!
-//! It does not hand out slices: who may touch which byte is the contract of the crate that builds on it.
+//! A [`Region`] hands out no slices: who may touch which byte is the contract of the crate that builds on it. [`Bytes`] is a
+//! region with one owner, used as plain bytes.
 
 mod raw;
 
-pub use raw::region::{Backing, Error, HugePages, Region, prefetch_read, prefetch_write};
+pub use raw::region::{Backing, Bytes, Error, HugePages, Region, prefetch_read, prefetch_write};

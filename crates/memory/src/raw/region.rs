@@ -144,6 +144,39 @@ impl Drop for Region {
     }
 }
 
+/// A region that one owner uses as plain bytes.
+#[derive(Debug)]
+pub struct Bytes(Region);
+
+impl Bytes {
+    /// Maps `bytes` zeroed bytes.
+    pub fn new(bytes: usize, pages: HugePages) -> Result<Bytes, Error> {
+        Region::new(bytes, pages).map(Bytes)
+    }
+
+    /// What the kernel gave.
+    pub fn backing(&self) -> Backing {
+        self.0.backing()
+    }
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the region is mapped, zeroed by the kernel, owned by `self` alone and borrowed for as long as the result.
+        unsafe { std::slice::from_raw_parts(self.0.base(), self.0.len()) }
+    }
+}
+
+impl std::ops::DerefMut for Bytes {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; `&mut self` makes the borrow unique.
+        unsafe { std::slice::from_raw_parts_mut(self.0.base(), self.0.len()) }
+    }
+}
+
 /// Asks the processor to bring the line at `address` near, for reading. Any address is allowed; none is dereferenced.
 #[inline(always)]
 pub fn prefetch_read<T>(address: *const T) {

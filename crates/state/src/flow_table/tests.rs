@@ -1,0 +1,98 @@
+//! The table against a `HashMap` that does the same.
+
+use std::collections::HashMap;
+
+use super::*;
+
+fn hash(key: &[u64; 2]) -> u64 {
+    let product = (key[0] ^ 0x2d35_8dcc_aa6c_78a5) as u128 * (key[1] ^ 0x8bb8_4b93_962e_acc9) as u128;
+    product as u64 ^ (product >> 64) as u64
+}
+
+fn table(capacity: usize) -> FlowTable<2> {
+    FlowTable::new(capacity, 16, HugePages::Never).expect("a small table fits")
+}
+
+#[test]
+fn the_declared_capacity_is_reached_and_then_the_table_is_full() {
+    for capacity in [1, 7, 8, 100, 4096, 50_000] {
+        let mut table = table(capacity);
+        for i in 0..capacity as u64 {
+            let key = [i, i * 31];
+            table.insert(&key, hash(&key)).unwrap_or_else(|e| panic!("{e} at {i} of {capacity}"));
+        }
+        assert_eq!(table.insert(&[u64::MAX, 1], 5), Err(TableFull { capacity }));
+        assert_eq!(table.len(), capacity);
+    }
+}
+
+#[test]
+fn random_inserts_finds_and_removes_agree_with_a_hash_map() {
+    let (mut table, mut oracle) = (table(1000), HashMap::new());
+    let mut random = 88_172_645_463_325_252u64;
+    for step in 0..100_000u64 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let key = [random % 1500, 7];
+        let found = table.find(&key, hash(&key));
+        assert_eq!(found.is_some(), oracle.contains_key(&key));
+        match (found, random >> 62) {
+            (None, _) if oracle.len() < 1000 => {
+                let slot = table.insert(&key, hash(&key)).expect("there is room");
+                *table.state::<u64>(slot, 8) = step;
+                oracle.insert(key, step);
+            }
+            (None, _) => assert!(table.insert(&key, hash(&key)).is_err()),
+            (Some(slot), 0) => {
+                table.remove(slot);
+                oracle.remove(&key);
+            }
+            (Some(slot), _) => assert_eq!((*table.state::<u64>(slot, 8), table.key(slot)), (oracle[&key], key)),
+        }
+    }
+    assert_eq!(table.len(), oracle.len());
+}
+
+#[test]
+fn a_batch_look_up_finds_what_single_ones_find() {
+    let mut table = table(3000);
+    let keys: Vec<[u64; 2]> = (0..256u64).map(|i| [i * 7, i]).collect();
+    let hashes: Vec<u64> = keys.iter().map(hash).collect();
+    for i in (0..256).step_by(3) {
+        table.insert(&keys[i], hashes[i]).expect("there is room");
+    }
+    let wanted: Vec<u16> = (0..256).filter(|i| i % 5 != 0).collect();
+    let mut found = vec![None; 256];
+    table.lookup_batch(&wanted, &keys, &hashes, |i, slot| found[i] = Some(slot));
+    for i in 0..256usize {
+        let expected = (i % 5 != 0).then(|| table.find(&keys[i], hashes[i]).unwrap_or(NO_SLOT));
+        assert_eq!(found[i], expected, "packet {i}");
+    }
+}
+
+#[test]
+fn a_scan_meets_every_live_record_once() {
+    let mut table = table(500);
+    for i in 0..300u64 {
+        table.insert(&[i, 0], hash(&[i, 0])).expect("there is room");
+    }
+    let (mut seen, mut from) = (Vec::new(), 0);
+    while from < table.slots() {
+        table.scan(from, 64, |table, slot| seen.push(table.key(slot)[0]));
+        from += 64;
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..300).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_new_life_begins_with_zeroed_state_and_the_next_generation() {
+    let mut table = table(1);
+    let slot = table.insert(&[1, 1], 9).expect("empty");
+    *table.state::<u64>(slot, 0) = 7;
+    let first = table.meta(slot).generation;
+    table.remove(slot);
+    let slot = table.insert(&[1, 1], 9).expect("empty again");
+    assert_eq!((*table.state::<u64>(slot, 0), table.meta(slot).generation), (0, first.wrapping_add(1)));
+}
