@@ -16,6 +16,7 @@ use braid_memory::{Bytes, Error, HugePages, prefetch_read, prefetch_write};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Plain;
+use crate::raw::tags::equal_lanes;
 
 /// Position of a live record.
 pub type Slot = u32;
@@ -129,19 +130,9 @@ impl<const K: usize> FlowTable<K> {
     /// A bit pair `11` at `2·lane` for each lane of the group that holds `tag`.
     #[inline(always)]
     fn lanes(&self, group: usize, tag: u16) -> u32 {
-        let bytes = &self.tags[group * GROUP * 2..][..GROUP * 2];
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_mm_cmpeq_epi16, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi16};
-            let word = |at: usize| i64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
-            // SSE2 is part of every x86-64, so these are safe to call.
-            let tags = _mm_set_epi64x(word(8), word(0));
-            _mm_movemask_epi8(_mm_cmpeq_epi16(tags, _mm_set1_epi16(tag as i16))) as u32
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        {
-            let lane = |i: usize| u16::from_ne_bytes([bytes[2 * i], bytes[2 * i + 1]]);
-            (0..GROUP).fold(0, |lanes, i| if lane(i) == tag { lanes | 3 << (2 * i) } else { lanes })
+        match self.tags[group * GROUP * 2..].first_chunk() {
+            Some(tags) => equal_lanes(tags, tag),
+            None => unreachable!("groups are computed inside the table"),
         }
     }
 

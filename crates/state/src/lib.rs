@@ -1,6 +1,7 @@
 //! State objects of network functions.
 
 mod flow_table;
+mod raw;
 
 pub use flow_table::{FlowTable, NO_SLOT, SetMeta, Slot, TableFull};
 

@@ -1,0 +1,3 @@
+//! The unsafe part of the state objects.
+
+pub(crate) mod tags;
