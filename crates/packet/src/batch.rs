@@ -25,6 +25,24 @@ pub struct FrameInfo {
     pub sequence: u64,
 }
 
+/// One cache line of frame bytes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Line(pub [u8; 64]);
+
+/// A frame that lies in whole cache lines; what follows `len` in the last line means nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct LinedFrame<'a> {
+    /// Exactly as many lines as `len` needs.
+    pub lines: &'a [Line],
+    /// Bytes of the frame.
+    pub len: u32,
+    /// Port by which it comes in.
+    pub port: Port,
+    /// What its bytes begin with.
+    pub link: Link,
+}
+
 /// A packet between two batches, for rings and queues. It owns its buffer: put it back into a batch, or it is lost to the pool.
 #[derive(Debug)]
 #[must_use = "a dropped frame loses its buffer"]
@@ -110,6 +128,39 @@ impl Batch {
         };
         self.place(record, info);
         true
+    }
+
+    /// Copies up to `count` frames in, line by line: no copy of variable length for frames of up to 64 bytes. `info` is asked
+    /// only if the layout carries something. Returns how many were taken: fewer if the batch is full, no buffer is free or a
+    /// frame does not fit into any.
+    #[inline]
+    pub fn copy_lines_in<'a>(
+        &mut self,
+        buffers: &mut Buffers,
+        count: usize,
+        frame: impl Fn(usize) -> LinedFrame<'a>,
+        info: impl Fn(usize) -> FrameInfo,
+    ) -> usize {
+        assert!(buffers.pool().id() == self.pool.id());
+        let count = count.min(self.room());
+        for i in 0..count {
+            let LinedFrame { lines, len, port, link } = frame(i);
+            let Some(buffer) = buffers.take(lines.len() * 64) else { return i };
+            // SAFETY: the number comes from the free list and is in no record yet.
+            let room = unsafe { self.pool.slab.bytes_mut(buffer) };
+            for (to, from) in room[HEADROOM..].chunks_exact_mut(64).zip(lines) {
+                to.copy_from_slice(&from.0);
+            }
+            let len = len.min(lines.len() as u32 * 64);
+            let record =
+                Record { buffer, len, start: HEADROOM as u16, port, flags: Flags::new(link, 0), ..Record::default() };
+            if self.layout.record_bytes == 0 {
+                self.records.push(record);
+            } else {
+                self.place(record, &info(i));
+            }
+        }
+        count
     }
 
     #[inline(always)]

@@ -13,7 +13,7 @@ pub mod pool;
 mod raw;
 pub mod record;
 
-pub use batch::{BATCH_MAX, Batch, Frame, FrameInfo};
+pub use batch::{BATCH_MAX, Batch, Frame, FrameInfo, Line, LinedFrame};
 pub use fields::{Field, Layout};
 pub use packet::{Packet, Undo};
 pub use pool::{Buffers, Pool, PoolConfig};
