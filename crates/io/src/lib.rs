@@ -1,1 +1,30 @@
-//! placeholder
+//! Where packets enter and leave: sources, sinks, and the queues between them and the workers.
+//!
+//! A [`Source`] is opened for a number of queues, one per worker, and splits its frames among them with a [`QueueSelect`], as
+//! the receive side of a network card does. A [`Sink`] is opened for as many transmit queues and brings the packets of all
+//! workers together again.
+//!
+//! ```text
+//!  files, generator ──▶ FrameStream ──▶ spread (by QueueSelect) ──▶ RxQueue 0..n
+//!  TxQueue 0..n ──▶ merge (by sequence number) ──▶ files
+//! ```
+//!
+//! Invariants: frames of one queue keep the order of their source; a frame that is not delivered is counted with its reason;
+//! no bytes of a capture, however damaged, make this crate panic. It knows headers only as far as a split by port needs them,
+//! and nothing of state or transactions.
+#![forbid(unsafe_code)]
+
+pub mod capture;
+pub mod memory;
+mod packed;
+pub mod progress;
+pub mod sink;
+pub mod source;
+mod spread;
+mod stream;
+
+pub use memory::{Collected, MemorySink, NullSink, ReplaySource};
+pub use progress::{Progress, Unit};
+pub use sink::{Sink, SinkError, TxCounters, TxQueue};
+pub use source::{FirstQueue, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
+pub use stream::{FrameStream, Next};

@@ -1,0 +1,72 @@
+//! The classic pcap format (draft-ietf-opsawg-pcap): both byte orders, micro- and nanoseconds, and the modified format of old
+//! Linux kernels (magic `a1b2cd34`) with eight more bytes per record.
+
+use super::bytes::ByteStream;
+use super::damage::Flaw;
+use super::reader::{Head, LENGTH_MAX};
+
+/// Bytes of the file header.
+pub(crate) const FILE_HEADER: usize = 24;
+
+#[derive(Debug)]
+pub(crate) struct Classic {
+    big_endian: bool,
+    record_header: usize,
+    unit_ns: u64,
+    linktype: u32,
+}
+
+impl Classic {
+    /// Recognises a file by its header; none if it is not of this format.
+    pub(crate) fn recognise(header: &[u8]) -> Option<Classic> {
+        let magic: [u8; 4] = header.get(..4)?.try_into().ok()?;
+        let (big_endian, kind) = match u32::from_le_bytes(magic) {
+            kind @ (0xa1b2_c3d4 | 0xa1b2_3c4d | 0xa1b2_cd34) => (false, kind),
+            other => (true, other.swap_bytes()),
+        };
+        let (record_header, unit_ns) = match kind {
+            0xa1b2_c3d4 => (16, 1000),
+            0xa1b2_3c4d => (16, 1),
+            0xa1b2_cd34 => (24, 1000),
+            _ => return None,
+        };
+        let mut classic = Classic { big_endian, record_header, unit_ns, linktype: 0 };
+        // The upper 16 bits hold the length of the frame check sequence and reserved bits.
+        classic.linktype = classic.word(header.get(20..24)?) & 0xffff;
+        Some(classic)
+    }
+
+    fn word(&self, bytes: &[u8]) -> u32 {
+        let word = bytes.try_into().map_or(0, u32::from_le_bytes);
+        if self.big_endian { word.swap_bytes() } else { word }
+    }
+
+    /// The next record; none at the end.
+    pub(crate) fn next(&self, stream: &mut ByteStream) -> Result<Option<Head>, Flaw> {
+        let header = stream.peek(self.record_header);
+        if header.is_empty() {
+            return Ok(None);
+        }
+        if header.len() < self.record_header {
+            return Err(Flaw::CutShort { missing: (self.record_header - header.len()) as u64 });
+        }
+        let seconds = self.word(&header[0..4]);
+        let fraction = self.word(&header[4..8]);
+        let len = self.word(&header[8..12]) as usize;
+        let wire_len = self.word(&header[12..16]);
+        if len > LENGTH_MAX {
+            return Err(Flaw::TooLong { len: len as u64 });
+        }
+        let total = self.record_header + len;
+        let present = stream.peek(total).len();
+        let flaw = (present < total).then(|| Flaw::CutShort { missing: (total - present) as u64 });
+        Ok(Some(Head {
+            data: self.record_header..present,
+            total: present,
+            wire_len,
+            timestamp_ns: Some(u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit_ns),
+            linktype: self.linktype,
+            flaw,
+        }))
+    }
+}

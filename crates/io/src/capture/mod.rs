@@ -1,0 +1,24 @@
+//! Capture files, in and out.
+//!
+//! Reading and writing is our own code. The `pcap-file` crate refuses much of what real captures contain (the modified pcap of
+//! old Linux, nanosecond stamps beyond a second, blocks with odd options, lengths above its snap length) and stops without the
+//! packets before the damage; it serves as the independent oracle in the tests instead.
+//!
+//! Reading never panics and never gives up early: everything up to a damaged place is delivered, then the place is reported as
+//! a [`Damage`] with its byte offset.
+
+mod bytes;
+mod classic;
+mod damage;
+mod link;
+mod ng;
+mod reader;
+mod source;
+mod split;
+mod stream;
+
+pub use damage::{Damage, Flaw};
+pub use reader::{CaptureReader, Captured};
+pub use source::CaptureSource;
+pub use split::{PortSplit, Prefix};
+pub use stream::{CaptureStream, Replay};

@@ -1,0 +1,189 @@
+//! One capture file, packet by packet.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use braid_packet::Link;
+use flate2::bufread::MultiGzDecoder;
+
+use super::bytes::ByteStream;
+use super::classic::{Classic, FILE_HEADER};
+use super::damage::{Damage, Flaw};
+use super::link;
+use super::ng::Ng;
+use crate::progress::Progress;
+use crate::source::OpenError;
+
+/// Longest record or block that is believed: 64 MiB.
+pub(crate) const LENGTH_MAX: usize = 64 << 20;
+
+/// A packet as it stands in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captured<'a> {
+    /// The bytes that are present.
+    pub bytes: &'a [u8],
+    /// Its length on the wire, as the file says; some files say less than is present.
+    pub wire_len: u32,
+    /// Nanoseconds since 1970; simple packet blocks have none.
+    pub timestamp_ns: Option<u64>,
+    /// The number of the link type in the file.
+    pub linktype: u32,
+}
+
+impl Captured<'_> {
+    /// What its bytes begin with.
+    pub fn link(&self) -> Link {
+        link::from_file(self.linktype)
+    }
+}
+
+/// Where the current packet lies in the peeked bytes.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) data: Range<usize>,
+    /// Bytes to consume before the next one.
+    pub(crate) total: usize,
+    pub(crate) wire_len: u32,
+    pub(crate) timestamp_ns: Option<u64>,
+    pub(crate) linktype: u32,
+    /// What to report after it.
+    pub(crate) flaw: Option<Flaw>,
+}
+
+enum Format {
+    Classic(Classic),
+    Ng(Ng),
+}
+
+/// Reads pcap and pcapng, plain or compressed with gzip.
+pub struct CaptureReader {
+    path: PathBuf,
+    stream: ByteStream,
+    format: Format,
+    head: Option<Head>,
+    ended: bool,
+}
+
+impl CaptureReader {
+    /// Opens a file.
+    pub fn open(path: &Path) -> Result<CaptureReader, OpenError> {
+        CaptureReader::open_counted(path, None)
+    }
+
+    /// Opens a file; the bytes read from disk are added to `progress`.
+    pub(crate) fn open_counted(path: &Path, progress: Option<Arc<Progress>>) -> Result<CaptureReader, OpenError> {
+        let file = File::open(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+        CaptureReader::new(path, Counted { inner: file, progress })
+    }
+
+    /// Reads from anything; `path` names it in reports.
+    pub fn new(path: &Path, inner: impl Read + Send + 'static) -> Result<CaptureReader, OpenError> {
+        let mut inner = io::BufReader::with_capacity(256 << 10, inner);
+        let magic = io::BufRead::fill_buf(&mut inner)
+            .map_err(|source| OpenError::Io { path: path.to_owned(), source })?
+            .get(..6)
+            .unwrap_or_default();
+        let stream = match magic {
+            [0x1f, 0x8b, ..] => ByteStream::new(Box::new(MultiGzDecoder::new(inner))),
+            [b'B', b'Z', b'h', ..] => return Err(compression(path, "bzip2")),
+            [0xfd, b'7', b'z', b'X', b'Z', 0] => return Err(compression(path, "xz")),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(compression(path, "zstd")),
+            _ => ByteStream::new(Box::new(inner)),
+        };
+        CaptureReader::begin(path, stream)
+    }
+
+    fn begin(path: &Path, mut stream: ByteStream) -> Result<CaptureReader, OpenError> {
+        let header = stream.peek(FILE_HEADER);
+        let start = header[..header.len().min(4)].to_vec();
+        let (classic, ng) = (Classic::recognise(header), Ng::recognise(header));
+        let format = match (classic, ng) {
+            (Some(classic), _) => {
+                stream.consume(FILE_HEADER);
+                Format::Classic(classic)
+            }
+            (_, Some(ng)) => Format::Ng(ng),
+            _ => match stream.failure() {
+                Some(error) => {
+                    let source = io::Error::new(error.kind(), error.to_string());
+                    return Err(OpenError::Io { path: path.to_owned(), source });
+                }
+                None => return Err(OpenError::NotACapture { path: path.to_owned(), start }),
+            },
+        };
+        Ok(CaptureReader { path: path.to_owned(), stream, format, head: None, ended: false })
+    }
+
+    /// Goes to the next packet; false at the end, and again and again after it. An error says where the file is damaged and is
+    /// the end as well.
+    pub fn advance(&mut self) -> Result<bool, Damage> {
+        if self.ended {
+            return Ok(false);
+        }
+        if let Some(head) = self.head.take() {
+            if let Some(flaw) = head.flaw {
+                return Err(self.damage(flaw));
+            }
+            self.stream.consume(head.total);
+        }
+        let next = match &mut self.format {
+            Format::Classic(classic) => classic.next(&mut self.stream),
+            Format::Ng(ng) => ng.next(&mut self.stream),
+        };
+        match next {
+            Ok(Some(head)) => {
+                self.head = Some(head);
+                Ok(true)
+            }
+            Ok(None) if self.stream.failure().is_none() => {
+                self.ended = true;
+                Ok(false)
+            }
+            // What failed is read again in `damage`.
+            Ok(None) => Err(self.damage(Flaw::CutShort { missing: 0 })),
+            Err(flaw) => Err(self.damage(flaw)),
+        }
+    }
+
+    /// The current packet; empty before the first and after the last.
+    pub fn captured(&self) -> Captured<'_> {
+        match &self.head {
+            Some(head) => Captured {
+                bytes: self.stream.peeked().get(head.data.clone()).unwrap_or_default(),
+                wire_len: head.wire_len,
+                timestamp_ns: head.timestamp_ns,
+                linktype: head.linktype,
+            },
+            None => Captured { bytes: &[], wire_len: 0, timestamp_ns: None, linktype: link::LINKTYPE_USER0 },
+        }
+    }
+
+    fn damage(&mut self, flaw: Flaw) -> Damage {
+        self.ended = true;
+        let flaw = self.stream.failure().map_or(flaw, |error| Flaw::Read(error.to_string()));
+        Damage::new(&self.path, self.stream.offset(), flaw)
+    }
+}
+
+fn compression(path: &Path, method: &'static str) -> OpenError {
+    OpenError::Compression { path: path.to_owned(), method }
+}
+
+/// Counts what is read.
+struct Counted<R> {
+    inner: R,
+    progress: Option<Arc<Progress>>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        if let Some(progress) = &self.progress {
+            progress.add(count as u64);
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,63 @@
+//! Capture files as a source.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::split::PortSplit;
+use super::stream::{CaptureStream, Replay};
+use crate::progress::{Progress, Unit};
+use crate::source::{OpenError, QueueSelect, RxQueue, Source};
+use crate::spread::spread;
+
+/// Capture files (pcap, pcapng, gzip) as a source.
+#[derive(Debug)]
+pub struct CaptureSource {
+    paths: Vec<PathBuf>,
+    split: PortSplit,
+    replay: Replay,
+    progress: Arc<Progress>,
+}
+
+impl CaptureSource {
+    /// One file per port, merged by time stamp.
+    pub fn new(paths: Vec<PathBuf>) -> CaptureSource {
+        let progress = Arc::new(Progress::new(Unit::Bytes));
+        CaptureSource { paths, split: PortSplit::Single, replay: Replay::default(), progress }
+    }
+
+    /// Splits a single file by port; with several files each is a port and the rule is not used.
+    pub fn split(mut self, split: PortSplit) -> CaptureSource {
+        self.split = split;
+        self
+    }
+
+    /// How it is played.
+    pub fn replay(mut self, replay: Replay) -> CaptureSource {
+        self.replay = replay;
+        self
+    }
+
+    /// The files as one stream, without queues.
+    pub fn into_stream(self) -> Result<CaptureStream, OpenError> {
+        CaptureStream::open(self.paths, self.split, self.replay, self.progress)
+    }
+}
+
+impl Source for CaptureSource {
+    fn name(&self) -> String {
+        let names: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        names.join(", ")
+    }
+
+    fn ports(&self) -> usize {
+        if self.paths.len() > 1 { self.paths.len() } else { self.split.ports() }
+    }
+
+    fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+
+    fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
+        spread(self.into_stream()?, queues, select)
+    }
+}

@@ -1,0 +1,196 @@
+//! Splits one capture by port: a capture of one link shows both sides of a network function, which has a port for each.
+//!
+//! Only as much of a frame is looked at as the rule needs; VLAN tags are skipped, tunnels are not.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use braid_packet::{Link, Port};
+
+/// By which port a captured frame comes in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PortSplit {
+    /// All by port 0.
+    #[default]
+    Single,
+    /// By port 0 if the IP source address lies in one of the prefixes, else by port 1; what is not IP, by port 0.
+    InsidePrefixes(Vec<Prefix>),
+    /// By a hash of the Ethernet source address over this many ports, so that every station stays at its port:
+    /// (7 × sum of its bytes + last byte) modulo ports; a group address as source, and other link types, by port 0.
+    MacHash(Port),
+}
+
+impl PortSplit {
+    /// Ports that the rule gives.
+    pub fn ports(&self) -> usize {
+        match self {
+            PortSplit::Single => 1,
+            PortSplit::InsidePrefixes(_) => 2,
+            PortSplit::MacHash(ports) => usize::from(*ports).max(1),
+        }
+    }
+
+    /// The port of a frame.
+    pub fn port(&self, frame: &[u8], link: Link) -> Port {
+        match self {
+            PortSplit::Single => 0,
+            PortSplit::InsidePrefixes(prefixes) => match source_address(frame, link) {
+                Some(address) => Port::from(!prefixes.iter().any(|prefix| prefix.contains(address))),
+                None => 0,
+            },
+            PortSplit::MacHash(ports) => match frame.get(6..12) {
+                Some(mac) if link == Link::Ethernet && mac[0] & 1 == 0 => {
+                    let sum: u16 = mac.iter().map(|&byte| u16::from(byte)).sum();
+                    (sum * 7 + u16::from(mac[5])).checked_rem(*ports).unwrap_or(0)
+                }
+                _ => 0,
+            },
+        }
+    }
+}
+
+/// An address prefix, such as `10.0.0.0/8` or `2001:db8::/32`. Bits behind the prefix are ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    address: IpAddr,
+    len: u8,
+}
+
+/// Why a text is no prefix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no address prefix: write an address, a slash and a length, as in 10.0.0.0/8 or 2001:db8::/32")]
+pub struct PrefixError {
+    /// The text.
+    pub text: String,
+}
+
+impl Prefix {
+    /// A prefix; none if `len` is more than the address has bits.
+    pub fn new(address: IpAddr, len: u8) -> Option<Prefix> {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        (len <= bits).then_some(Prefix { address, len })
+    }
+
+    /// Whether an address lies in it; addresses of the other IP version do not.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
+                (ours.to_bits() ^ theirs.to_bits()).checked_shr(32 - u32::from(self.len)).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(ours), IpAddr::V6(theirs)) => {
+                (ours.to_bits() ^ theirs.to_bits()).checked_shr(128 - u32::from(self.len)).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = PrefixError;
+
+    fn from_str(text: &str) -> Result<Prefix, PrefixError> {
+        let parse = || {
+            let (address, len) = text.split_once('/')?;
+            Prefix::new(address.trim().parse().ok()?, len.trim().parse().ok()?)
+        };
+        parse().ok_or_else(|| PrefixError { text: text.to_owned() })
+    }
+}
+
+/// The IP source address of a frame, if it carries IP directly or behind VLAN tags.
+fn source_address(frame: &[u8], link: Link) -> Option<IpAddr> {
+    let half = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?));
+    let ip = match link {
+        Link::RawIp => 0,
+        Link::Loopback => 4,
+        Link::Ethernet | Link::Cooked1 | Link::Cooked2 => {
+            let (mut kind_at, mut ip) = match link {
+                Link::Ethernet => (12, 14),
+                Link::Cooked1 => (14, 16),
+                _ => (0, 20),
+            };
+            // 802.1Q, 802.1ad, and the number used before it.
+            while matches!(half(kind_at)?, 0x8100 | 0x88a8 | 0x9100) {
+                kind_at = ip + 2;
+                ip += 4;
+            }
+            if !matches!(half(kind_at)?, 0x0800 | 0x86dd) {
+                return None;
+            }
+            ip
+        }
+        Link::Other => return None,
+    };
+    match frame.get(ip)? >> 4 {
+        4 => Some(IpAddr::from(<[u8; 4]>::try_from(frame.get(ip + 12..ip + 16)?).ok()?)),
+        6 => Some(IpAddr::from(<[u8; 16]>::try_from(frame.get(ip + 8..ip + 24)?).ok()?)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inside(address: &str) -> bool {
+        let prefixes: Vec<Prefix> =
+            ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7/32"].map(|text| text.parse().expect("a prefix")).into();
+        prefixes.iter().any(|prefix| prefix.contains(address.parse().expect("an address")))
+    }
+
+    #[test]
+    fn prefixes_hold_their_addresses_and_no_others() {
+        assert!(inside("10.255.0.1") && inside("2001:db8:ffff::1") && inside("192.0.2.7"));
+        assert!(!inside("11.0.0.1") && !inside("2001:db9::1") && !inside("192.0.2.6"));
+        let all: Prefix = "0.0.0.0/0".parse().expect("a prefix");
+        assert!(all.contains("255.1.2.3".parse().expect("an address")));
+        assert!(!all.contains("::1".parse().expect("an address")));
+    }
+
+    #[test]
+    fn what_is_no_prefix_is_said() {
+        for text in ["10.0.0.0", "10.0.0.0/33", "::/129", "ten/8", ""] {
+            assert_eq!(text.parse::<Prefix>(), Err(PrefixError { text: text.into() }));
+        }
+    }
+
+    fn ethernet(source: [u8; 6], kinds: &[u16], ip: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0xff; 6];
+        frame.extend(source);
+        for (i, kind) in kinds.iter().enumerate() {
+            frame.extend(kind.to_be_bytes());
+            if i + 1 < kinds.len() {
+                frame.extend([0, 5]);
+            }
+        }
+        frame.extend(ip);
+        frame
+    }
+
+    #[test]
+    fn inside_and_outside_are_told_apart_behind_tags_and_on_every_link() {
+        let split = PortSplit::InsidePrefixes(vec!["10.0.0.0/8".parse().expect("a prefix")]);
+        let mut ours = vec![0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 2, 3, 8, 8, 8, 8];
+        let check = |frame: &[u8], link, port| assert_eq!(split.port(frame, link), port, "{link:?} {frame:02x?}");
+        check(&ethernet([2; 6], &[0x0800], &ours), Link::Ethernet, 0);
+        check(&ours, Link::RawIp, 0);
+        ours[12] = 11;
+        check(&ethernet([2; 6], &[0x0800], &ours), Link::Ethernet, 1);
+        check(&ethernet([2; 6], &[0x88a8, 0x8100, 0x0800], &ours), Link::Ethernet, 1);
+        check(&ours, Link::RawIp, 1);
+        check(&[&[2, 0, 0, 0][..], &ours].concat(), Link::Loopback, 1);
+        check(&[&[0; 14][..], &[8, 0], &ours].concat(), Link::Cooked1, 1);
+        check(&[&[8, 0, 0, 0][..], &[0; 16], &ours].concat(), Link::Cooked2, 1);
+        check(&ours, Link::Other, 0);
+        check(&ethernet([2; 6], &[0x0806], &ours), Link::Ethernet, 0);
+        check(&ethernet([2; 6], &[0x0800], &ours[..14]), Link::Ethernet, 0);
+    }
+
+    #[test]
+    fn a_station_stays_at_its_port() {
+        let port = |mac| PortSplit::MacHash(4).port(&ethernet(mac, &[0x0806], &[]), Link::Ethernet);
+        assert_eq!(port([0, 0x1b, 0x1b, 1, 2, 3]), ((0x1b + 0x1b + 6) * 7 + 3) % 4);
+        assert_eq!(port([0xfe, 0xff, 0xff, 0xff, 0xff, 0xff]), ((0xfe + 5 * 0xff) * 7 + 0xff) % 4);
+        assert_eq!(port([1, 0x1b, 0x1b, 1, 2, 3]), 0);
+    }
+}

@@ -1,0 +1,100 @@
+//! A sink that keeps everything, for tests.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use braid_packet::{Batch, Link, Port};
+
+use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
+use crate::source::OpenError;
+
+/// A packet that came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectedPacket {
+    /// Number of the packet in its source (0 if the layout carries none).
+    pub sequence: u64,
+    /// Worker that sent it.
+    pub queue: usize,
+    /// Port by which it left.
+    pub port: Port,
+    /// What its bytes begin with.
+    pub link: Link,
+    /// Time stamp of its input.
+    pub timestamp_ns: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// What a [`MemorySink`] has taken; shared.
+#[derive(Clone, Debug, Default)]
+pub struct Collected(Arc<Mutex<Vec<CollectedPacket>>>);
+
+impl Collected {
+    /// All packets so far in input order; those of one input packet in the order in which they were sent.
+    pub fn packets(&self) -> Vec<CollectedPacket> {
+        let mut packets = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        packets.sort_by_key(|packet| packet.sequence);
+        packets
+    }
+}
+
+/// Keeps everything that is sent: for tests, and for runs that are compared.
+#[derive(Debug, Default)]
+pub struct MemorySink {
+    collected: Collected,
+}
+
+impl MemorySink {
+    /// A sink and the view of what it takes.
+    pub fn new() -> (MemorySink, Collected) {
+        let sink = MemorySink::default();
+        let collected = sink.collected.clone();
+        (sink, collected)
+    }
+}
+
+impl Sink for MemorySink {
+    fn name(&self) -> String {
+        "memory".into()
+    }
+
+    fn open(self: Box<Self>, queues: usize) -> Result<Vec<Box<dyn TxQueue>>, OpenError> {
+        let queue = |number| MemoryQueue { number, collected: self.collected.clone(), counters: TxCounters::default() };
+        Ok((0..queues).map(|number| Box::new(queue(number)) as Box<dyn TxQueue>).collect())
+    }
+}
+
+struct MemoryQueue {
+    number: usize,
+    collected: Collected,
+    counters: TxCounters,
+}
+
+impl TxQueue for MemoryQueue {
+    fn send(&mut self, batch: &Batch, out: &[(u16, Port)]) {
+        let mut packets = self.collected.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for &(i, port) in out {
+            let i = usize::from(i);
+            let bytes = batch.bytes(i).to_vec();
+            self.counters.packets += 1;
+            self.counters.bytes += bytes.len() as u64;
+            packets.push(CollectedPacket {
+                sequence: batch.sequence(i),
+                queue: self.number,
+                port,
+                link: batch.records()[i].flags.link(),
+                timestamp_ns: batch.timestamp_ns(i),
+                bytes,
+            });
+        }
+    }
+
+    fn progress(&mut self, _: u64) {}
+
+    fn counters(&self) -> TxCounters {
+        self.counters
+    }
+
+    fn finish(&mut self) -> Result<TxCounters, SinkError> {
+        Ok(self.counters)
+    }
+}

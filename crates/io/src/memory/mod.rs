@@ -1,0 +1,9 @@
+//! Packets that never leave memory: replay for benchmarks, sinks that count or collect.
+
+mod collect;
+mod null;
+mod replay;
+
+pub use collect::{Collected, CollectedPacket, MemorySink};
+pub use null::NullSink;
+pub use replay::{Repeat, ReplaySource};

@@ -1,0 +1,44 @@
+//! A sink that counts and forgets.
+
+use braid_packet::{Batch, Port};
+
+use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
+use crate::source::OpenError;
+
+/// Counts packets and bytes, one counter per worker, and forgets them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NullSink;
+
+impl Sink for NullSink {
+    fn name(&self) -> String {
+        "null".into()
+    }
+
+    fn open(self: Box<Self>, queues: usize) -> Result<Vec<Box<dyn TxQueue>>, OpenError> {
+        Ok((0..queues).map(|_| Box::new(NullQueue::default()) as Box<dyn TxQueue>).collect())
+    }
+}
+
+#[derive(Default)]
+struct NullQueue {
+    counters: TxCounters,
+}
+
+impl TxQueue for NullQueue {
+    fn send(&mut self, batch: &Batch, out: &[(u16, Port)]) {
+        let records = batch.records();
+        let bytes: usize = out.iter().map(|&(i, _)| records[usize::from(i)].len()).sum();
+        self.counters.packets += out.len() as u64;
+        self.counters.bytes += bytes as u64;
+    }
+
+    fn progress(&mut self, _: u64) {}
+
+    fn counters(&self) -> TxCounters {
+        self.counters
+    }
+
+    fn finish(&mut self) -> Result<TxCounters, SinkError> {
+        Ok(self.counters)
+    }
+}

@@ -1,0 +1,277 @@
+//! Replay from memory, for benchmarks: frames lie in whole cache lines, one behind another, split by queue when the source is
+//! opened, as a network card would have split them. Receiving copies them into pool buffers as a card's transfer would; nothing
+//! per packet depends on anything but the frame.
+//!
+//! 2^32 lines (256 GiB) at most; frames longer than the longest buffer are left out and counted.
+
+use std::sync::Arc;
+
+use braid_packet::pool::JUMBO_FRAME_MAX;
+use braid_packet::{Batch, Buffers, FrameInfo, Line, LinedFrame, Link, Port};
+
+use crate::progress::{Progress, Unit};
+use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
+use crate::stream::{FrameStream, Next};
+
+/// When a replay ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// After so many passes over the frames.
+    Passes(u64),
+    /// When each queue has delivered so many packets.
+    PacketsPerQueue(u64),
+    /// When somebody stops it.
+    Forever,
+}
+
+/// Frames in memory, in one order.
+pub struct ReplaySource {
+    name: String,
+    lines: Vec<Line>,
+    frames: Vec<Stored>,
+    cold: Vec<Cold>,
+    ports: usize,
+    too_long: u64,
+    repeat: Repeat,
+    progress: Arc<Progress>,
+}
+
+/// What every receive needs of a frame: 16 bytes.
+#[derive(Clone, Copy, Debug)]
+struct Stored {
+    line: u32,
+    len: u32,
+    wire_len: u32,
+    port: Port,
+    link: Link,
+}
+
+/// What only some layouts carry.
+#[derive(Clone, Copy, Debug)]
+struct Cold {
+    timestamp_ns: u64,
+    sequence: u64,
+}
+
+impl ReplaySource {
+    /// Reads at most `limit` frames of a stream into memory; a stream that is paced is read as it comes.
+    pub fn load(name: &str, stream: &mut dyn FrameStream, limit: u64, repeat: Repeat) -> ReplaySource {
+        let mut source = ReplaySource {
+            name: name.to_owned(),
+            lines: Vec::new(),
+            frames: Vec::new(),
+            cold: Vec::new(),
+            ports: 1,
+            too_long: 0,
+            repeat,
+            progress: Arc::new(Progress::new(Unit::Packets)),
+        };
+        while (source.frames.len() as u64) < limit {
+            match stream.advance() {
+                Next::Frame => {
+                    let (bytes, info) = stream.frame();
+                    source.push(bytes, &info);
+                }
+                Next::Wait(time) => std::thread::sleep(time),
+                Next::End => break,
+            }
+        }
+        source
+    }
+
+    fn push(&mut self, bytes: &[u8], info: &FrameInfo) {
+        if bytes.len() > JUMBO_FRAME_MAX {
+            self.too_long += 1;
+            return;
+        }
+        let stored = Stored {
+            line: self.lines.len() as u32,
+            len: bytes.len() as u32,
+            wire_len: info.wire_len,
+            port: info.port,
+            link: info.link,
+        };
+        // An empty frame takes a line too: every frame has a first line.
+        let (whole, rest) = bytes.as_chunks::<64>();
+        self.lines.extend(whole.iter().map(|line| Line(*line)));
+        if !rest.is_empty() || whole.is_empty() {
+            let mut line = [0; 64];
+            line[..rest.len()].copy_from_slice(rest);
+            self.lines.push(Line(line));
+        }
+        self.frames.push(stored);
+        self.cold.push(Cold { timestamp_ns: info.timestamp_ns, sequence: info.sequence });
+        self.ports = self.ports.max(usize::from(info.port) + 1);
+    }
+
+    /// Frames of one pass.
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+}
+
+impl Source for ReplaySource {
+    fn name(&self) -> String {
+        format!("{} in memory", self.name)
+    }
+
+    fn ports(&self) -> usize {
+        self.ports
+    }
+
+    fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+
+    fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
+        if queues == 0 {
+            return Err(OpenError::Nothing { what: "a source needs at least one queue" });
+        }
+        let frames = self.frames.len() as u64;
+        self.progress.set_total(match self.repeat {
+            Repeat::Passes(passes) => frames.saturating_mul(passes),
+            Repeat::PacketsPerQueue(packets) => packets.saturating_mul(queues as u64),
+            Repeat::Forever => 0,
+        });
+        let first = self.cold.iter().map(|cold| cold.timestamp_ns).min().unwrap_or(0);
+        let last = self.cold.iter().map(|cold| cold.timestamp_ns).max().unwrap_or(0);
+        let mut ends: Vec<ReplayQueue> = (0..queues)
+            .map(|_| ReplayQueue {
+                lines: Vec::new(),
+                frames: Vec::new(),
+                cold: Vec::new(),
+                at: 0,
+                left: 0,
+                pass: 0,
+                pass_frames: frames,
+                pass_ns: last - first + 1_000,
+                counters: RxCounters::default(),
+                unreported: 0,
+                progress: Arc::clone(&self.progress),
+            })
+            .collect();
+        ends[0].counters.too_long = self.too_long;
+        let mut bytes = Vec::new();
+        for (frame, cold) in self.frames.iter().zip(&self.cold) {
+            let lines = &self.lines[frame.line as usize..][..lines_of(frame.len)];
+            bytes.clear();
+            bytes.extend(lines.iter().flat_map(|line| line.0));
+            let queue = select.queue(&bytes[..frame.len as usize], frame.link, frame.port).min(queues - 1);
+            ends[queue].push(frame, lines, cold);
+        }
+        Ok(ends.into_iter().map(|queue| Box::new(queue.ready(self.repeat)) as Box<dyn RxQueue>).collect())
+    }
+}
+
+/// Lines that a frame takes: at least one.
+#[inline(always)]
+fn lines_of(len: u32) -> usize {
+    (len as usize).div_ceil(64).max(1)
+}
+
+/// One worker's share, its frames and lines packed again.
+struct ReplayQueue {
+    lines: Vec<Line>,
+    frames: Vec<Stored>,
+    cold: Vec<Cold>,
+    /// Next frame.
+    at: usize,
+    /// Packets still to deliver.
+    left: u64,
+    pass: u64,
+    /// Frames of one pass over all queues, and how long it lasts on the capture's clock.
+    pass_frames: u64,
+    pass_ns: u64,
+    counters: RxCounters,
+    /// Packets not yet added to the progress: it is shared, so it is touched rarely.
+    unreported: u64,
+    progress: Arc<Progress>,
+}
+
+/// Packets between two notes to the shared progress.
+const REPORT_EVERY: u64 = 1 << 16;
+
+impl ReplayQueue {
+    fn push(&mut self, frame: &Stored, lines: &[Line], cold: &Cold) {
+        self.frames.push(Stored { line: self.lines.len() as u32, ..*frame });
+        self.lines.extend_from_slice(lines);
+        self.cold.push(*cold);
+    }
+
+    fn ready(mut self, repeat: Repeat) -> ReplayQueue {
+        self.left = match repeat {
+            _ if self.frames.is_empty() => 0,
+            Repeat::Passes(passes) => passes.saturating_mul(self.frames.len() as u64),
+            Repeat::PacketsPerQueue(packets) => packets,
+            Repeat::Forever => u64::MAX,
+        };
+        self
+    }
+
+    /// Copies frames until the end of the pass at most.
+    #[inline]
+    fn copy(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> usize {
+        let frames = &self.frames[self.at..];
+        let cold = &self.cold[self.at..];
+        let count = limit.min(frames.len());
+        let lines = &self.lines[..];
+        let (shift_ns, first) = (self.pass.wrapping_mul(self.pass_ns), self.pass.wrapping_mul(self.pass_frames));
+        let taken = batch.copy_lines_in(
+            buffers,
+            count,
+            |i| {
+                let Stored { line, len, port, link, .. } = frames[i];
+                LinedFrame { lines: &lines[line as usize..][..lines_of(len)], len, port, link }
+            },
+            |i| FrameInfo {
+                port: frames[i].port,
+                link: frames[i].link,
+                timestamp_ns: cold[i].timestamp_ns.wrapping_add(shift_ns),
+                wire_len: frames[i].wire_len,
+                sequence: first.wrapping_add(cold[i].sequence),
+            },
+        );
+        // Bytes are summed apart: the sum vectorises, the copy does not wait for it.
+        self.counters.bytes += frames[..taken].iter().map(|frame| u64::from(frame.wire_len)).sum::<u64>();
+        taken
+    }
+}
+
+impl RxQueue for ReplayQueue {
+    fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received {
+        if self.left == 0 {
+            return Received::End;
+        }
+        let limit = limit.min(batch.room()).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let mut taken = 0;
+        while taken < limit {
+            let now = self.copy(batch, buffers, limit - taken);
+            taken += now;
+            self.at += now;
+            if self.at == self.frames.len() {
+                self.at = 0;
+                self.pass += 1;
+            } else {
+                break;
+            }
+        }
+        self.left -= taken as u64;
+        self.counters.packets += taken as u64;
+        self.unreported += taken as u64;
+        if self.unreported >= REPORT_EVERY || self.left == 0 {
+            self.progress.add(std::mem::take(&mut self.unreported));
+        }
+        if taken > 0 { Received::Packets } else { Received::Idle }
+    }
+
+    fn horizon(&self) -> u64 {
+        match self.cold.get(self.at) {
+            Some(cold) if self.left > 0 => self.pass * self.pass_frames + cold.sequence,
+            _ => u64::MAX,
+        }
+    }
+
+    fn counters(&self) -> RxCounters {
+        self.counters
+    }
+}

@@ -1,0 +1,121 @@
+//! What the runtime sees of everything that delivers packets.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use braid_packet::{Batch, Buffers, Link, Port};
+
+use crate::capture::Damage;
+use crate::progress::Progress;
+
+/// Chooses the receive queue of a frame, as a network card's receive-side scaling does.
+pub trait QueueSelect: Send + Sync {
+    /// Number of the queue; the source takes anything beyond its last queue for its last queue.
+    fn queue(&self, frame: &[u8], link: Link, port: Port) -> usize;
+}
+
+/// Everything goes to the first queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FirstQueue;
+
+impl QueueSelect for FirstQueue {
+    fn queue(&self, _: &[u8], _: Link, _: Port) -> usize {
+        0
+    }
+}
+
+/// What came of one [`RxQueue::receive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// At least one packet was added to the batch.
+    Packets,
+    /// Nothing now, perhaps later.
+    Idle,
+    /// Nothing any more.
+    End,
+}
+
+/// What a queue has delivered, and what it could not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxCounters {
+    /// Packets put into batches.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Frames left out because no buffer is long enough.
+    pub too_long: u64,
+    /// Frames taken away on purpose by a wrapper.
+    pub injected_loss: u64,
+}
+
+/// Why a source or sink could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The operating system refused.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Its reason.
+        source: std::io::Error,
+    },
+    /// Neither pcap nor pcapng.
+    #[error("{path}: not a capture: it begins with {start:02x?}, not as pcap or pcapng does", path = path.display())]
+    NotACapture {
+        /// The file.
+        path: PathBuf,
+        /// Its first bytes, at most four.
+        start: Vec<u8>,
+    },
+    /// A compression that is not read.
+    #[error("{path}: compressed with {method}, which is not read here: decompress it, or compress it with gzip", path = path.display())]
+    Compression {
+        /// The file.
+        path: PathBuf,
+        /// Name of the compression.
+        method: &'static str,
+    },
+    /// No input file was named, or no queue asked for.
+    #[error("nothing to open: {what}")]
+    Nothing {
+        /// What is missing.
+        what: &'static str,
+    },
+    /// A configuration that contradicts itself.
+    #[error("{0}")]
+    Config(String),
+}
+
+/// Where packets come from.
+pub trait Source: Send {
+    /// What it is, for people: a file name, a profile.
+    fn name(&self) -> String;
+
+    /// Ports by which its packets come in: 0 to this number, exclusive.
+    fn ports(&self) -> usize;
+
+    /// How far it is; shared, so that it can be asked for before opening and drawn while it runs.
+    fn progress(&self) -> Arc<Progress>;
+
+    /// Opens it for `queues` workers.
+    fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError>;
+}
+
+/// One worker's share of a source.
+pub trait RxQueue: Send {
+    /// Adds at most `limit` packets (and at most what fits) to the batch. It does not wait.
+    fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received;
+
+    /// No packet that this queue delivers later has a smaller sequence number. An idle worker passes it to
+    /// [`TxQueue::progress`](crate::TxQueue::progress), so that a sink which restores the input order need not wait for it.
+    fn horizon(&self) -> u64;
+
+    /// What it has delivered so far.
+    fn counters(&self) -> RxCounters;
+
+    /// Places at which the source turned out to be damaged; the first queue reports them for all.
+    fn damages(&self) -> Vec<Damage> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,332 @@
+//! Spreads one stream over the queues of the workers.
+//!
+//! One queue reads the stream itself. For several queues a thread reads it and hands frames over in [`Packed`] loads through
+//! bounded channels, so a stream longer than memory is no problem. The thread ends when the stream does or when all queues are
+//! dropped.
+//!
+//! No deadlock: before the thread waits for a full queue it hands over what it holds for the others and publishes their
+//! horizons, so no other worker, and no sink that restores the order, waits for a frame that the thread keeps back.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use braid_packet::pool::JUMBO_FRAME_MAX;
+use braid_packet::{Batch, Buffers};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
+
+use crate::capture::Damage;
+use crate::packed::Packed;
+use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue};
+use crate::stream::{FrameStream, Next};
+
+/// Loads that may wait for one worker.
+const LOADS_WAITING: usize = 8;
+/// Longest sleep of the reading thread: so soon it sees that its queues are gone.
+const SLEEP_MAX: Duration = Duration::from_millis(10);
+
+/// Opens `queues` queues over a stream.
+pub(crate) fn spread<S: FrameStream + 'static>(
+    stream: S,
+    queues: usize,
+    select: Arc<dyn QueueSelect>,
+) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
+    match queues {
+        0 => Err(OpenError::Nothing { what: "a source needs at least one queue" }),
+        1 => Ok(vec![Box::new(Inline::new(stream))]),
+        _ => spread_by_thread(stream, queues, select),
+    }
+}
+
+/// The only queue: it reads the stream itself.
+pub(crate) struct Inline<S> {
+    stream: S,
+    /// The stream's frame was not taken yet: no buffer was free.
+    held: bool,
+    horizon: u64,
+    counters: RxCounters,
+}
+
+impl<S: FrameStream> Inline<S> {
+    pub(crate) fn new(stream: S) -> Inline<S> {
+        Inline { stream, held: false, horizon: 0, counters: RxCounters::default() }
+    }
+}
+
+impl<S: FrameStream> RxQueue for Inline<S> {
+    fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received {
+        let limit = limit.min(batch.room());
+        let (mut taken, mut end) = (0, Received::Idle);
+        while taken < limit {
+            if !self.held {
+                match self.stream.advance() {
+                    Next::Frame => self.held = true,
+                    Next::Wait(_) => break,
+                    Next::End => {
+                        self.horizon = u64::MAX;
+                        end = Received::End;
+                        break;
+                    }
+                }
+            }
+            let (bytes, info) = self.stream.frame();
+            if bytes.len() > JUMBO_FRAME_MAX {
+                self.counters.too_long += 1;
+            } else if batch.copy_in(buffers, bytes, &info) {
+                taken += 1;
+                self.counters.packets += 1;
+                self.counters.bytes += u64::from(info.wire_len);
+            } else {
+                break;
+            }
+            self.held = false;
+            self.horizon = info.sequence + 1;
+        }
+        if taken > 0 { Received::Packets } else { end }
+    }
+
+    fn horizon(&self) -> u64 {
+        self.horizon
+    }
+
+    fn counters(&self) -> RxCounters {
+        self.counters
+    }
+
+    fn damages(&self) -> Vec<Damage> {
+        self.stream.damages().to_vec()
+    }
+}
+
+/// What the reading thread tells its queues besides frames.
+struct Shared {
+    /// Per queue: no frame handed over later has a smaller number. Written with Release after the hand-over, read with Acquire
+    /// before looking for loads: who reads a horizon finds every load before it in the channel.
+    horizons: Vec<AtomicU64>,
+    damages: Mutex<Vec<Damage>>,
+    /// Whether the thread came to the end of the stream.
+    complete: AtomicBool,
+}
+
+fn spread_by_thread<S: FrameStream + 'static>(
+    stream: S,
+    queues: usize,
+    select: Arc<dyn QueueSelect>,
+) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
+    let shared = Arc::new(Shared {
+        horizons: (0..queues).map(|_| AtomicU64::new(0)).collect(),
+        damages: Mutex::new(Vec::new()),
+        complete: AtomicBool::new(false),
+    });
+    let mut lanes = Vec::new();
+    let mut ends: Vec<Box<dyn RxQueue>> = Vec::new();
+    for number in 0..queues {
+        let (full, loads) = bounded(LOADS_WAITING);
+        let (empties, empty) = bounded(LOADS_WAITING + 2);
+        lanes.push(Lane { partial: Packed::new(), full, empty, open: true });
+        ends.push(Box::new(Spread {
+            number,
+            loads,
+            empties,
+            load: Packed::default(),
+            at: 0,
+            horizon: 0,
+            counters: RxCounters::default(),
+            shared: Arc::clone(&shared),
+        }));
+    }
+    let reader = Reader { stream, select, lanes, shared, sequence: 0 };
+    thread::Builder::new()
+        .name("braid-source".into())
+        .spawn(move || reader.run())
+        .map_err(|source| OpenError::Io { path: "thread".into(), source })?;
+    Ok(ends)
+}
+
+/// What the reading thread holds for one queue.
+struct Lane {
+    partial: Packed,
+    full: Sender<Packed>,
+    empty: Receiver<Packed>,
+    open: bool,
+}
+
+struct Reader<S> {
+    stream: S,
+    select: Arc<dyn QueueSelect>,
+    lanes: Vec<Lane>,
+    shared: Arc<Shared>,
+    /// Number of the next frame.
+    sequence: u64,
+}
+
+impl<S: FrameStream> Reader<S> {
+    fn run(mut self) {
+        while self.lanes.iter().any(|lane| lane.open) {
+            match self.stream.advance() {
+                Next::Frame => self.place(),
+                Next::Wait(time) => {
+                    self.offer_all();
+                    thread::sleep(time.min(SLEEP_MAX));
+                }
+                Next::End => break,
+            }
+        }
+        for number in 0..self.lanes.len() {
+            self.hand_over(number);
+        }
+        *self.shared.damages.lock().unwrap_or_else(PoisonError::into_inner) = self.stream.damages().to_vec();
+        // Release, before the channels close: a queue that sees the end sees this and the damages.
+        self.shared.complete.store(true, Ordering::Release);
+    }
+
+    fn place(&mut self) {
+        let (bytes, info) = self.stream.frame();
+        let last = self.lanes.len() - 1;
+        let number = self.select.queue(bytes, info.link, info.port).min(last);
+        self.sequence = info.sequence + 1;
+        let lane = &mut self.lanes[number];
+        if lane.open {
+            lane.partial.push(bytes, info);
+            if lane.partial.is_full() {
+                self.hand_over(number);
+            }
+        }
+    }
+
+    /// Hands over what is held for one queue, and waits if that queue is full.
+    fn hand_over(&mut self, number: usize) {
+        if self.lanes[number].offer() {
+            self.publish();
+            return;
+        }
+        self.offer_all();
+        let lane = &mut self.lanes[number];
+        let load = std::mem::take(&mut lane.partial);
+        lane.open = lane.full.send(load).is_ok();
+        lane.partial = lane.fresh();
+        self.publish();
+    }
+
+    fn offer_all(&mut self) {
+        for lane in &mut self.lanes {
+            lane.offer();
+        }
+        self.publish();
+    }
+
+    fn publish(&self) {
+        for (lane, horizon) in self.lanes.iter().zip(&self.shared.horizons) {
+            horizon.store(lane.partial.first_sequence().unwrap_or(self.sequence), Ordering::Release);
+        }
+    }
+}
+
+impl Lane {
+    /// Hands over without waiting; false if the queue is full.
+    fn offer(&mut self) -> bool {
+        if self.partial.is_empty() || !self.open {
+            self.partial.clear();
+            return true;
+        }
+        match self.full.try_send(std::mem::take(&mut self.partial)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(load)) => {
+                self.partial = load;
+                return false;
+            }
+            Err(TrySendError::Disconnected(_)) => self.open = false,
+        }
+        self.partial = self.fresh();
+        true
+    }
+
+    fn fresh(&self) -> Packed {
+        self.empty.try_recv().unwrap_or_else(|_| Packed::new())
+    }
+}
+
+/// One of several queues.
+struct Spread {
+    number: usize,
+    loads: Receiver<Packed>,
+    empties: Sender<Packed>,
+    load: Packed,
+    /// Next frame of the load.
+    at: usize,
+    horizon: u64,
+    counters: RxCounters,
+    shared: Arc<Shared>,
+}
+
+impl Spread {
+    /// Goes to the next load if this one is used up. None if there is a frame to take.
+    fn next_load(&mut self) -> Option<Received> {
+        while self.at >= self.load.len() {
+            let horizon = self.shared.horizons[self.number].load(Ordering::Acquire);
+            match self.loads.try_recv() {
+                Ok(load) => {
+                    let mut used = std::mem::replace(&mut self.load, load);
+                    self.at = 0;
+                    used.clear();
+                    // A full or closed way back only means that the reader allocates the next one.
+                    let _ = self.empties.try_send(used);
+                }
+                Err(TryRecvError::Empty) => {
+                    self.horizon = self.horizon.max(horizon);
+                    return Some(Received::Idle);
+                }
+                Err(TryRecvError::Disconnected) => {
+                    self.horizon = u64::MAX;
+                    return Some(Received::End);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl RxQueue for Spread {
+    fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received {
+        let limit = limit.min(batch.room());
+        let mut taken = 0;
+        while taken < limit {
+            if let Some(nothing) = self.next_load() {
+                return if taken > 0 { Received::Packets } else { nothing };
+            }
+            let Some((bytes, info)) = self.load.frame(self.at) else { break };
+            if bytes.len() > JUMBO_FRAME_MAX {
+                self.counters.too_long += 1;
+            } else if batch.copy_in(buffers, bytes, &info) {
+                taken += 1;
+                self.counters.packets += 1;
+                self.counters.bytes += u64::from(info.wire_len);
+            } else {
+                break;
+            }
+            self.at += 1;
+            self.horizon = info.sequence + 1;
+        }
+        if taken > 0 { Received::Packets } else { Received::Idle }
+    }
+
+    fn horizon(&self) -> u64 {
+        self.horizon
+    }
+
+    fn counters(&self) -> RxCounters {
+        self.counters
+    }
+
+    fn damages(&self) -> Vec<Damage> {
+        if self.number != 0 {
+            return Vec::new();
+        }
+        let mut damages = self.shared.damages.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if self.horizon == u64::MAX && !self.shared.complete.load(Ordering::Acquire) {
+            damages.push(Damage::reader_gone());
+        }
+        damages
+    }
+}
