@@ -16,6 +16,7 @@
 
 pub mod capture;
 pub mod memory;
+mod merge;
 mod packed;
 pub mod progress;
 pub mod sink;

@@ -37,8 +37,9 @@ impl Packed {
         self.frames.len()
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.len()
+    /// Bytes of memory that it occupies, however full it is.
+    pub(crate) fn footprint(&self) -> usize {
+        self.bytes.capacity() + self.frames.capacity() * size_of::<(usize, FrameInfo)>()
     }
 
     pub(crate) fn clear(&mut self) {

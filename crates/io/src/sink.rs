@@ -24,6 +24,9 @@ pub struct TxCounters {
     pub bytes: u64,
     /// Packets taken for a port that the sink does not have, and therefore not sent.
     pub no_such_port: u64,
+    /// Packets of the whole sink that were written behind a packet with a larger sequence number: because a worker was silent
+    /// for too long, or because a function sent them later. Reported by the queue that finishes last.
+    pub disordered: u64,
 }
 
 /// Why packets that were taken did not get where they should.

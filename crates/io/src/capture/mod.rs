@@ -10,15 +10,19 @@
 mod bytes;
 mod classic;
 mod damage;
+mod encode;
 mod link;
 mod ng;
 mod reader;
+mod sink;
 mod source;
 mod split;
 mod stream;
 
 pub use damage::{Damage, Flaw};
+pub use encode::{CaptureWriter, Precision};
 pub use reader::{CaptureReader, Captured};
+pub use sink::CaptureSink;
 pub use source::CaptureSource;
 pub use split::{PortSplit, Prefix};
 pub use stream::{CaptureStream, Replay};

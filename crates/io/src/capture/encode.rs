@@ -1,0 +1,246 @@
+//! Capture files, written: one file with its format, its link types and what went wrong.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use braid_packet::{FrameInfo, Link, Port};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::link;
+use super::ng;
+use crate::sink::SinkError;
+use crate::source::OpenError;
+
+/// Snap length that the headers name: nothing that we carry is longer.
+const SNAP_LEN: u32 = 262_144;
+
+/// How fine the time stamps of a file are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// What every tool reads.
+    #[default]
+    Microseconds,
+    /// What the packets carry.
+    Nanoseconds,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Pcap,
+    PcapNg,
+}
+
+/// Reads format and compression from a file name: `.pcap` or `.pcapng`, each perhaps followed by `.gz`.
+fn from_name(path: &Path) -> Result<(Format, bool), OpenError> {
+    let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    let (stem, gzip) = name.strip_suffix(".gz").map_or((name.as_str(), false), |stem| (stem, true));
+    match stem.rsplit_once('.') {
+        Some((_, "pcap" | "cap" | "dmp")) => Ok((Format::Pcap, gzip)),
+        Some((_, "pcapng" | "ntar")) => Ok((Format::PcapNg, gzip)),
+        _ => Err(OpenError::Config(format!(
+            "{}: the name does not say the format: end it with .pcap, .pcapng, .pcap.gz or .pcapng.gz",
+            path.display()
+        ))),
+    }
+}
+
+enum Output {
+    Plain(BufWriter<File>),
+    Gzip(GzEncoder<BufWriter<File>>),
+}
+
+impl Output {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Output::Plain(file) => file.write_all(bytes),
+            Output::Gzip(encoder) => encoder.write_all(bytes),
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Output::Plain(mut file) => file.flush(),
+            Output::Gzip(encoder) => encoder.finish()?.flush(),
+        }
+    }
+}
+
+/// A capture file that is being written. It is complete after [`CaptureWriter::finish`] or when it is dropped.
+pub struct CaptureWriter {
+    path: PathBuf,
+    output: Option<Output>,
+    format: Format,
+    precision: Precision,
+    /// Ports and link types met so far. A pcap file has one, a pcapng file one interface for each.
+    interfaces: Vec<(Port, Link)>,
+    begun: bool,
+    scratch: Vec<u8>,
+    failure: Option<SinkError>,
+}
+
+impl CaptureWriter {
+    /// Creates the file; its name says format and compression.
+    pub fn create(path: &Path, precision: Precision) -> Result<CaptureWriter, OpenError> {
+        let (format, gzip) = from_name(path)?;
+        let file = File::create(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+        let file = BufWriter::with_capacity(256 << 10, file);
+        let output = if gzip { Output::Gzip(GzEncoder::new(file, Compression::fast())) } else { Output::Plain(file) };
+        Ok(CaptureWriter {
+            path: path.to_owned(),
+            output: Some(output),
+            format,
+            precision,
+            interfaces: Vec::new(),
+            begun: false,
+            scratch: Vec::new(),
+            failure: None,
+        })
+    }
+
+    /// Writes a frame. Errors are kept: what follows the first is counted as lost.
+    pub fn write(&mut self, bytes: &[u8], info: &FrameInfo) {
+        if let Some(SinkError::Write { lost, .. }) = &mut self.failure {
+            *lost += 1;
+            return;
+        }
+        self.scratch.clear();
+        let fits = match self.format {
+            Format::Pcap => self.pcap_record(bytes, info),
+            Format::PcapNg => {
+                self.enhanced_packet(bytes, info);
+                true
+            }
+        };
+        if fits {
+            self.put();
+        } else if let Some(SinkError::LinkTypes { lost, .. }) = &mut self.failure {
+            *lost += 1;
+        } else {
+            self.failure = Some(SinkError::LinkTypes { path: self.path.clone(), lost: 1 });
+        }
+    }
+
+    /// Writes what is prepared.
+    fn put(&mut self) {
+        let Some(output) = &mut self.output else { return };
+        if let Err(error) = output.write_all(&self.scratch) {
+            self.failed(&error, 1);
+        }
+    }
+
+    fn failed(&mut self, error: &io::Error, lost: u64) {
+        self.failure = Some(SinkError::Write { path: self.path.clone(), reason: error.to_string(), lost });
+    }
+
+    fn begin_pcap(&mut self, link: Link) {
+        self.begun = true;
+        self.interfaces.push((0, link));
+        let magic: u32 = if self.precision == Precision::Nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
+        // Version 2.4, two fields that are always zero, snap length, link type.
+        for word in [magic, 4 << 16 | 2, 0, 0, SNAP_LEN, link::to_file(link)] {
+            self.scratch.extend(word.to_le_bytes());
+        }
+    }
+
+    /// False if the file has another link type.
+    fn pcap_record(&mut self, bytes: &[u8], info: &FrameInfo) -> bool {
+        if !self.begun {
+            self.begin_pcap(info.link);
+        }
+        if self.interfaces.first().is_none_or(|&(_, link)| link != info.link) {
+            return false;
+        }
+        let (seconds, ns) = (info.timestamp_ns / 1_000_000_000, info.timestamp_ns % 1_000_000_000);
+        let fraction = if self.precision == Precision::Nanoseconds { ns } else { ns / 1000 };
+        let len = bytes.len() as u32;
+        for word in [seconds as u32, fraction as u32, len, info.wire_len.max(len)] {
+            self.scratch.extend(word.to_le_bytes());
+        }
+        self.scratch.extend_from_slice(bytes);
+        true
+    }
+
+    fn begin_pcapng(&mut self) {
+        self.begun = true;
+        // Version 1.0, section length unknown, no options.
+        for word in [ng::SECTION, 28, ng::BYTE_ORDER, 1, u32::MAX, u32::MAX, 28] {
+            self.scratch.extend(word.to_le_bytes());
+        }
+    }
+
+    /// The number of the interface of a port and link type; described now if it is new.
+    fn interface(&mut self, port: Port, link: Link) -> u32 {
+        if let Some(number) = self.interfaces.iter().position(|&known| known == (port, link)) {
+            return number as u32;
+        }
+        self.interfaces.push((port, link));
+        let name = format!("port {port}");
+        let mut options = Vec::new();
+        option(&mut options, ng::OPTION_NAME, name.as_bytes());
+        let resolution = if self.precision == Precision::Nanoseconds { 9 } else { 6 };
+        option(&mut options, ng::OPTION_TSRESOL, &[resolution]);
+        option(&mut options, 0, &[]);
+        let len = 20 + options.len() as u32;
+        for word in [ng::INTERFACE, len, link::to_file(link), SNAP_LEN] {
+            self.scratch.extend(word.to_le_bytes());
+        }
+        self.scratch.extend(options);
+        self.scratch.extend(len.to_le_bytes());
+        self.interfaces.len() as u32 - 1
+    }
+
+    fn enhanced_packet(&mut self, bytes: &[u8], info: &FrameInfo) {
+        if !self.begun {
+            self.begin_pcapng();
+        }
+        let interface = self.interface(info.port, info.link);
+        let time = match self.precision {
+            Precision::Nanoseconds => info.timestamp_ns,
+            Precision::Microseconds => info.timestamp_ns / 1000,
+        };
+        let len = bytes.len() as u32;
+        let padding = bytes.len().next_multiple_of(4) - bytes.len();
+        let total = 32 + len + padding as u32;
+        let head =
+            [ng::PACKET_ENHANCED, total, interface, (time >> 32) as u32, time as u32, len, info.wire_len.max(len)];
+        for word in head {
+            self.scratch.extend(word.to_le_bytes());
+        }
+        self.scratch.extend_from_slice(bytes);
+        self.scratch.extend_from_slice(&[0; 3][..padding]);
+        self.scratch.extend(total.to_le_bytes());
+    }
+
+    /// Completes the file: a file without packets gets its header, too.
+    pub fn finish(&mut self) -> Result<(), SinkError> {
+        if self.output.is_some() && self.failure.is_none() && !self.begun {
+            self.scratch.clear();
+            match self.format {
+                Format::Pcap => self.begin_pcap(Link::Ethernet),
+                Format::PcapNg => self.begin_pcapng(),
+            }
+            self.put();
+        }
+        let closed = self.output.take().map_or(Ok(()), Output::finish);
+        if let (Err(error), false) = (closed, matches!(self.failure, Some(SinkError::Write { .. }))) {
+            self.failed(&error, 0);
+        }
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for CaptureWriter {
+    fn drop(&mut self) {
+        // Nobody is left to hear of an error; who wants to, calls `finish`.
+        let _ = self.finish();
+    }
+}
+
+fn option(options: &mut Vec<u8>, code: u16, value: &[u8]) {
+    options.extend(code.to_le_bytes());
+    options.extend((value.len() as u16).to_le_bytes());
+    options.extend_from_slice(value);
+    options.resize(options.len().next_multiple_of(4), 0);
+}

@@ -1,0 +1,285 @@
+//! Capture files as a sink: the workers' packets in input order, written by one thread.
+//!
+//! Workers hand loads of packets over through one bounded channel and mark their progress in an atomic each; the thread merges
+//! ([`Merge`]) and writes. No deadlock: the thread always takes what is handed over, whatever it waits for. If a worker neither
+//! sends nor marks for so long that [`HELD_BYTES_MAX`] are held, the thread writes on without it; what then comes late is
+//! counted as [`TxCounters::disordered`].
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use braid_packet::{Batch, FrameInfo, Port};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+
+use super::encode::{CaptureWriter, Precision};
+use crate::merge::Merge;
+use crate::packed::Packed;
+use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
+use crate::source::OpenError;
+
+/// Bytes of packets that wait for a slower worker before order is given up.
+const HELD_BYTES_MAX: usize = 256 << 20;
+/// Loads on their way per worker.
+const LOADS_WAITING: usize = 8;
+/// Marks without a full load after which a partial one is handed over.
+const PATIENCE: u32 = 64;
+/// Longest time between two looks at the marks.
+const TICK: Duration = Duration::from_millis(2);
+
+/// Capture files (pcap, pcapng, gzip: by name) as a sink. The packets carry the time stamps of their input.
+///
+/// The input order is restored if the batches' layout carries sequence numbers; without them packets come out in the order in
+/// which workers hand them over.
+#[derive(Clone, Debug)]
+pub struct CaptureSink {
+    paths: Vec<PathBuf>,
+    precision: Precision,
+}
+
+impl CaptureSink {
+    /// All ports into one file; in pcapng each port is an interface.
+    pub fn new(path: PathBuf) -> CaptureSink {
+        CaptureSink { paths: vec![path], precision: Precision::default() }
+    }
+
+    /// One file per port.
+    pub fn per_port(paths: Vec<PathBuf>) -> CaptureSink {
+        CaptureSink { paths, precision: Precision::default() }
+    }
+
+    /// How fine the time stamps are.
+    pub fn precision(mut self, precision: Precision) -> CaptureSink {
+        self.precision = precision;
+        self
+    }
+}
+
+impl Sink for CaptureSink {
+    fn name(&self) -> String {
+        let names: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        names.join(", ")
+    }
+
+    fn open(self: Box<Self>, queues: usize) -> Result<Vec<Box<dyn TxQueue>>, OpenError> {
+        if self.paths.is_empty() || queues == 0 {
+            return Err(OpenError::Nothing { what: "a sink needs a file and a queue" });
+        }
+        let files: Result<Vec<_>, _> =
+            self.paths.iter().map(|path| CaptureWriter::create(path, self.precision)).collect();
+        let (sender, loads) = bounded(LOADS_WAITING * queues);
+        let (empties, empty) = bounded(2 * LOADS_WAITING * queues);
+        let shared = Arc::new(Shared {
+            marks: (0..queues).map(|_| AtomicU64::new(0)).collect(),
+            open: AtomicUsize::new(queues),
+            thread: Mutex::new(None),
+        });
+        let writer = Writer {
+            files: files?,
+            loads,
+            empties,
+            shared: Arc::clone(&shared),
+            merge: Merge::new(queues),
+            last: 0,
+            disordered: 0,
+        };
+        let thread = thread::Builder::new().name("braid-sink".into()).spawn(move || writer.run());
+        let thread = thread.map_err(|source| OpenError::Io { path: "thread".into(), source })?;
+        *shared.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        let ports = (self.paths.len() > 1).then_some(self.paths.len());
+        let queue = |number| -> Box<dyn TxQueue> {
+            Box::new(CaptureQueue {
+                number,
+                ports,
+                sender: Some(sender.clone()),
+                empty: empty.clone(),
+                load: Packed::new(),
+                promised: 0,
+                waited: 0,
+                counters: TxCounters::default(),
+                gone: false,
+                shared: Arc::clone(&shared),
+            })
+        };
+        Ok((0..queues).map(queue).collect())
+    }
+}
+
+struct Shared {
+    /// Per worker: nothing handed over later has a smaller number. Stored with Release after the hand-over; the writer loads
+    /// it with Acquire before it empties the channel, so it holds every packet below the mark.
+    marks: Vec<AtomicU64>,
+    /// Queues that are not finished.
+    open: AtomicUsize,
+    thread: Mutex<Option<JoinHandle<Report>>>,
+}
+
+/// What the writer says when it is done.
+struct Report {
+    result: Result<(), SinkError>,
+    disordered: u64,
+}
+
+struct CaptureQueue {
+    number: usize,
+    /// Ports that exist, if each has its file.
+    ports: Option<usize>,
+    /// None when finished.
+    sender: Option<Sender<(usize, Packed)>>,
+    empty: Receiver<Packed>,
+    load: Packed,
+    promised: u64,
+    waited: u32,
+    counters: TxCounters,
+    gone: bool,
+    shared: Arc<Shared>,
+}
+
+impl CaptureQueue {
+    fn hand_over(&mut self) {
+        self.waited = 0;
+        if let (Some(sender), false) = (&self.sender, self.load.is_empty()) {
+            let fresh = self.empty.try_recv().unwrap_or_else(|_| Packed::new());
+            let load = std::mem::replace(&mut self.load, fresh);
+            self.gone |= sender.send((self.number, load)).is_err();
+        }
+        self.shared.marks[self.number].store(self.promised, Ordering::Release);
+    }
+}
+
+impl TxQueue for CaptureQueue {
+    fn send(&mut self, batch: &Batch, out: &[(u16, Port)]) {
+        for &(i, port) in out {
+            if self.ports.is_some_and(|ports| usize::from(port) >= ports) {
+                self.counters.no_such_port += 1;
+                continue;
+            }
+            let i = usize::from(i);
+            let bytes = batch.bytes(i);
+            let info = FrameInfo {
+                port,
+                link: batch.records()[i].flags.link(),
+                timestamp_ns: batch.timestamp_ns(i),
+                wire_len: batch.wire_len(i),
+                sequence: batch.sequence(i),
+            };
+            self.load.push(bytes, info);
+            self.counters.packets += 1;
+            self.counters.bytes += bytes.len() as u64;
+            if self.load.is_full() {
+                self.hand_over();
+            }
+        }
+    }
+
+    fn progress(&mut self, sequence: u64) {
+        self.promised = self.promised.max(sequence);
+        self.waited += 1;
+        if self.load.is_empty() || self.waited >= PATIENCE {
+            self.hand_over();
+        }
+    }
+
+    fn counters(&self) -> TxCounters {
+        self.counters
+    }
+
+    fn finish(&mut self) -> Result<TxCounters, SinkError> {
+        if self.sender.is_none() {
+            return Ok(self.counters);
+        }
+        self.promised = u64::MAX;
+        self.hand_over();
+        self.sender = None;
+        // AcqRel: the last one joins a thread that every other queue has finished with.
+        if self.shared.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let thread = self.shared.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+            match thread.map(JoinHandle::join) {
+                Some(Ok(report)) => {
+                    self.counters.disordered = report.disordered;
+                    report.result?;
+                }
+                _ => return Err(SinkError::WriterGone),
+            }
+        }
+        if self.gone { Err(SinkError::WriterGone) } else { Ok(self.counters) }
+    }
+}
+
+impl Drop for CaptureQueue {
+    fn drop(&mut self) {
+        // The files become complete; the report goes to those who call `finish`.
+        let _ = self.finish();
+    }
+}
+
+struct Writer {
+    files: Vec<CaptureWriter>,
+    loads: Receiver<(usize, Packed)>,
+    empties: Sender<Packed>,
+    shared: Arc<Shared>,
+    merge: Merge,
+    /// Largest number written.
+    last: u64,
+    disordered: u64,
+}
+
+impl Writer {
+    fn run(mut self) -> Report {
+        loop {
+            match self.loads.recv_timeout(TICK) {
+                Ok((lane, load)) => self.merge.push(lane, load),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.take_marks();
+            while let Some(lane) = self.merge.next() {
+                self.write(lane);
+            }
+            while self.merge.held_bytes() > HELD_BYTES_MAX {
+                let Some(lane) = self.merge.next_at_any_price() else { break };
+                self.write(lane);
+            }
+        }
+        while let Some(lane) = self.merge.next_at_any_price() {
+            self.write(lane);
+        }
+        let mut result = Ok(());
+        for file in &mut self.files {
+            result = result.and(file.finish());
+        }
+        Report { result, disordered: self.disordered }
+    }
+
+    /// Takes over the marks with everything that was handed over before them: as much as is in the channel now.
+    fn take_marks(&mut self) {
+        let marks: Vec<u64> = self.shared.marks.iter().map(|mark| mark.load(Ordering::Acquire)).collect();
+        for _ in 0..self.loads.len() {
+            let Ok((lane, load)) = self.loads.try_recv() else { break };
+            self.merge.push(lane, load);
+        }
+        for (lane, mark) in marks.into_iter().enumerate() {
+            self.merge.mark(lane, mark);
+        }
+    }
+
+    fn write(&mut self, lane: usize) {
+        let Writer { files, merge, last, disordered, .. } = self;
+        let several = files.len() > 1;
+        let used = merge.take(lane, |bytes, info| {
+            *disordered += u64::from(info.sequence < *last);
+            *last = info.sequence.max(*last);
+            // Queues let through only ports that have a file.
+            if let Some(file) = files.get_mut(if several { usize::from(info.port) } else { 0 }) {
+                file.write(bytes, info);
+            }
+        });
+        if let Some(mut load) = used {
+            load.clear();
+            // A full way back only means that somebody allocates the next one.
+            let _ = self.empties.try_send(load);
+        }
+    }
+}
