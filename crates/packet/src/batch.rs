@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::fields::Layout;
-use crate::packet::{Packet, Undo};
+use crate::packet::Packet;
+use crate::parse::parse;
 use crate::pool::{Buffers, HEADROOM, Pool};
 use crate::record::{Flags, Link, Port, Record};
+use crate::undo::{Place, Undo};
 
 /// Most packets in a batch.
 pub const BATCH_MAX: usize = 256;
@@ -206,10 +208,13 @@ impl Batch {
         &self.records
     }
 
-    /// One record, to change what the parser found.
-    #[inline(always)]
-    pub fn record_mut(&mut self, i: usize) -> &mut Record {
-        &mut self.records[i]
+    /// Finds the headers of every packet and writes them into the records.
+    #[inline]
+    pub fn parse_all(&mut self) {
+        for i in 0..self.records.len() {
+            let parsed = parse(self.bytes(i), self.records[i].flags.link());
+            self.records[i].set_parsed(parsed);
+        }
     }
 
     /// Bytes of packet `i`.
@@ -217,7 +222,7 @@ impl Batch {
     pub fn bytes(&self, i: usize) -> &[u8] {
         let record = &self.records[i];
         // SAFETY: the record owns the buffer; `&self` keeps everybody from writing to it while the result lives.
-        let room = unsafe { self.pool.slab.bytes_mut(record.buffer) };
+        let room = unsafe { self.pool.slab.bytes(record.buffer) };
         &room[record.start as usize..record.start as usize + record.len as usize]
     }
 
@@ -235,15 +240,35 @@ impl Batch {
         let record = &mut self.records[i];
         // SAFETY: the record owns the buffer, and it is borrowed mutably for as long as the result lives.
         let room = unsafe { self.pool.slab.bytes_mut(record.buffer) };
-        Packet::new(record, room, &mut self.meta[i * bytes..(i + 1) * bytes], &self.layout, undo)
+        Packet::new(i, record, room, &mut self.meta[i * bytes..(i + 1) * bytes], &self.layout, undo)
     }
 
-    /// Takes back every change of packet `i` that `undo` holds since `mark`.
+    /// Takes back every change of packet `i` that `undo` holds since `mark`; those of other packets stay.
     pub fn restore(&mut self, i: usize, undo: &mut Undo, mark: usize) {
-        let record = &mut self.records[i];
-        // SAFETY: as in `packet`.
-        let room = unsafe { self.pool.slab.bytes_mut(record.buffer) };
-        undo.restore(record, room, mark);
+        self.unwind(undo, mark, Some(i as u16));
+    }
+
+    /// Takes back every change of every packet that `undo` holds since `mark`.
+    pub fn restore_all(&mut self, undo: &mut Undo, mark: usize) {
+        self.unwind(undo, mark, None);
+    }
+
+    fn unwind(&mut self, undo: &mut Undo, mark: usize, packet: Option<u16>) {
+        let width = self.layout.record_bytes;
+        undo.unwind(mark, packet, |i, saved, bytes| {
+            let i = usize::from(i);
+            // Another packet in this place, or another batch: an error of the caller, but never two owners of a buffer.
+            let Some(record) = self.records.get_mut(i).filter(|record| record.buffer == saved.record.buffer) else {
+                return;
+            };
+            *record = saved.record.duplicate();
+            // SAFETY: the record owns the buffer, and the batch is borrowed mutably.
+            let room = unsafe { self.pool.slab.bytes_mut(record.buffer) };
+            let all = if saved.place == Place::Meta { &mut self.meta[i * width..(i + 1) * width] } else { room };
+            if let Some(place) = all.get_mut(saved.at as usize..).and_then(|rest| rest.get_mut(..bytes.len())) {
+                place.copy_from_slice(bytes);
+            }
+        });
     }
 
     /// Extension record of packet `i`.

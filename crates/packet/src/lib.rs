@@ -6,15 +6,27 @@
 //! Invariants: a buffer belongs to exactly one batch, frame or free list. No accessor panics, whatever the bytes are.
 //! This crate knows nothing of state, transactions or devices.
 
+pub mod address;
 pub mod batch;
+pub mod checksum;
+pub mod crc32c;
+mod edit;
 pub mod fields;
+pub mod headers;
+pub mod key;
 pub mod packet;
+pub mod parse;
 pub mod pool;
 mod raw;
 pub mod record;
+mod undo;
 
+pub use address::{IpAddress, MacAddress};
 pub use batch::{BATCH_MAX, Batch, Frame, FrameInfo, Line, LinedFrame};
-pub use fields::{Field, Layout};
-pub use packet::{Packet, Undo};
+pub use fields::{Field, FieldDecl, FieldError, Layout, StageUse};
+pub use key::{FieldId, KeyClass, KeyError, KeyExtractor, KeyHash, KeyShape, Keys, SetDef, SetKey};
+pub use packet::{Embedded, EmbeddedMut, IpVersion, Packet};
+pub use parse::{Parsed, parse, protocol};
 pub use pool::{Buffers, Pool, PoolConfig};
 pub use record::{Flags, Link, Port, Record};
+pub use undo::Undo;

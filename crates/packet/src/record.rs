@@ -1,5 +1,7 @@
 //! The 16 bytes that travel with every packet.
 
+use crate::parse::Parsed;
+
 /// Number of a port of the plan.
 pub type Port = u16;
 
@@ -20,6 +22,10 @@ pub enum Link {
     Loopback = 4,
     /// Anything else: carried, counted, never parsed.
     Other = 5,
+    /// PPP, with or without address and control bytes (`DLT_PPP`, `DLT_PPP_SERIAL`).
+    Ppp = 6,
+    /// Cisco HDLC: two bytes, then an Ethernet type (`DLT_C_HDLC`).
+    Hdlc = 7,
 }
 
 impl Link {
@@ -30,6 +36,8 @@ impl Link {
             2 => Link::Cooked1,
             3 => Link::Cooked2,
             4 => Link::Loopback,
+            6 => Link::Ppp,
+            7 => Link::Hdlc,
             _ => Link::Other,
         }
     }
@@ -40,7 +48,7 @@ impl Link {
 pub struct Flags(pub(crate) u8);
 
 impl Flags {
-    /// An IP header was found and is whole.
+    /// An IP header was found and is whole; the chain of IPv6 extension headers too, but not the options of IPv4.
     pub const IP: u8 = 0x08;
     /// That header is IPv6.
     pub const V6: u8 = 0x10;
@@ -82,7 +90,8 @@ pub struct Record {
     pub port: Port,
     /// Offset of the network header from the frame's first byte; meaningful if [`Flags::IP`] is set.
     pub l3: u8,
-    /// Offset of the transport header from the network header, in units of four bytes; 0 if there is none.
+    /// Offset of what follows the IP header (and its extension headers) from the IP header, in units of four bytes; 0 if
+    /// there is none. It may lie beyond the frame's end. In a later fragment it is payload, not a transport header.
     pub l4: u8,
     /// IP protocol number of the transport header (IPv6: after the extension headers).
     pub proto: u8,
@@ -104,6 +113,11 @@ impl Record {
     #[inline(always)]
     pub fn l4_offset(&self) -> Option<usize> {
         (self.l4 != 0).then(|| self.l3 as usize + self.l4 as usize * 4)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_parsed(&mut self, parsed: Parsed) {
+        (self.l3, self.l4, self.proto, self.flags) = (parsed.l3, parsed.l4, parsed.proto, parsed.flags);
     }
 
     /// The same packet's record with everything copied: only for undo, never a second owner.

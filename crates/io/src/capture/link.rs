@@ -4,7 +4,9 @@ use braid_packet::Link;
 
 pub(crate) const LINKTYPE_NULL: u32 = 0;
 pub(crate) const LINKTYPE_ETHERNET: u32 = 1;
+pub(crate) const LINKTYPE_PPP: u32 = 9;
 pub(crate) const LINKTYPE_RAW: u32 = 101;
+pub(crate) const LINKTYPE_C_HDLC: u32 = 104;
 pub(crate) const LINKTYPE_LINUX_SLL: u32 = 113;
 pub(crate) const LINKTYPE_LINUX_SLL2: u32 = 276;
 /// What frames of [`Link::Other`] are written as, since their own number is not kept: `LINKTYPE_USER0`.
@@ -20,6 +22,9 @@ pub(crate) fn from_file(linktype: u32) -> Link {
         LINKTYPE_LINUX_SLL2 => Link::Cooked2,
         // 108 is LINKTYPE_LOOP.
         LINKTYPE_NULL | 108 => Link::Loopback,
+        // 50 is LINKTYPE_PPP_HDLC.
+        LINKTYPE_PPP | 50 => Link::Ppp,
+        LINKTYPE_C_HDLC => Link::Hdlc,
         _ => Link::Other,
     }
 }
@@ -32,6 +37,8 @@ pub(crate) fn to_file(link: Link) -> u32 {
         Link::Cooked1 => LINKTYPE_LINUX_SLL,
         Link::Cooked2 => LINKTYPE_LINUX_SLL2,
         Link::Loopback => LINKTYPE_NULL,
+        Link::Ppp => LINKTYPE_PPP,
+        Link::Hdlc => LINKTYPE_C_HDLC,
         Link::Other => LINKTYPE_USER0,
     }
 }

@@ -119,7 +119,7 @@ fn source_address(frame: &[u8], link: Link) -> Option<IpAddr> {
             }
             ip
         }
-        Link::Other => return None,
+        Link::Ppp | Link::Hdlc | Link::Other => return None,
     };
     match frame.get(ip)? >> 4 {
         4 => Some(IpAddr::from(<[u8; 4]>::try_from(frame.get(ip + 12..ip + 16)?).ok()?)),

@@ -49,7 +49,18 @@ impl Slab {
         self.address(buffer).0
     }
 
-    /// All bytes of a buffer.
+    /// All bytes of a buffer, to read.
+    ///
+    /// # Safety
+    /// The caller owns the buffer's number, and nobody writes to its bytes for as long as the result lives.
+    #[inline(always)]
+    pub(crate) unsafe fn bytes(&self, buffer: u32) -> &[u8] {
+        let (address, len) = self.address(buffer);
+        // SAFETY: in range and initialised (zeroed by the kernel); not written to by this function's contract.
+        unsafe { std::slice::from_raw_parts(address, len) }
+    }
+
+    /// All bytes of a buffer, to change.
     ///
     /// # Safety
     /// The caller owns the buffer's number (it was taken from the free list once and not given back) and holds no other

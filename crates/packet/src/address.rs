@@ -1,0 +1,186 @@
+//! Addresses as plain bytes: they lie in keys and in state, so they are zerocopy types of fixed size without padding.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// An IEEE 802 address.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(transparent)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    /// To everybody.
+    pub const BROADCAST: MacAddress = MacAddress([0xff; 6]);
+
+    /// Whether the group bit is set: broadcast or multicast (IEEE 802 section 8.2).
+    #[inline(always)]
+    pub fn is_group(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl From<[u8; 6]> for MacAddress {
+    fn from(bytes: [u8; 6]) -> Self {
+        MacAddress(bytes)
+    }
+}
+
+/// An IPv4 or IPv6 address in 16 bytes; IPv4 in its mapped form `::ffff:a.b.c.d` (RFC 4291 section 2.5.5.2).
+///
+/// The mapped form is not legal on the wire, so the two families do not mix; a packet that carries it all the same gives
+/// an address that says it is IPv4. Order and equality are those of the 16 bytes.
+#[derive(
+    Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(transparent)]
+pub struct IpAddress([u8; 16]);
+
+const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+impl IpAddress {
+    /// The IPv6 address `::`, also the default: no packet should carry it as its destination.
+    pub const UNSPECIFIED: IpAddress = IpAddress([0; 16]);
+
+    /// From the four bytes of an IPv4 header.
+    #[inline(always)]
+    pub const fn from_v4(address: [u8; 4]) -> IpAddress {
+        let [a, b, c, d] = address;
+        IpAddress([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
+    }
+
+    /// From the sixteen bytes of an IPv6 header.
+    #[inline(always)]
+    pub const fn from_v6(address: [u8; 16]) -> IpAddress {
+        IpAddress(address)
+    }
+
+    /// Whether it is an IPv4 address.
+    #[inline(always)]
+    pub fn is_v4(&self) -> bool {
+        self.0[..12] == MAPPED
+    }
+
+    /// Its four bytes if it is an IPv4 address.
+    #[inline(always)]
+    pub fn v4(&self) -> Option<[u8; 4]> {
+        self.is_v4().then_some([self.0[12], self.0[13], self.0[14], self.0[15]])
+    }
+
+    /// All sixteen bytes.
+    #[inline(always)]
+    pub const fn octets(&self) -> [u8; 16] {
+        self.0
+    }
+
+    /// The address with everything behind the first `bits` bits cleared; `bits` counts in the address's own family.
+    pub fn prefix(&self, bits: u8) -> IpAddress {
+        let keep = if self.is_v4() { 96 + u32::from(bits.min(32)) } else { u32::from(bits.min(128)) };
+        let mask = u128::MAX.checked_shl(128 - keep).unwrap_or(0);
+        IpAddress((u128::from_be_bytes(self.0) & mask).to_be_bytes())
+    }
+}
+
+impl From<Ipv4Addr> for IpAddress {
+    fn from(address: Ipv4Addr) -> Self {
+        IpAddress::from_v4(address.octets())
+    }
+}
+
+impl From<Ipv6Addr> for IpAddress {
+    fn from(address: Ipv6Addr) -> Self {
+        IpAddress(address.octets())
+    }
+}
+
+impl From<IpAddr> for IpAddress {
+    fn from(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => address.into(),
+            IpAddr::V6(address) => address.into(),
+        }
+    }
+}
+
+impl From<IpAddress> for IpAddr {
+    fn from(address: IpAddress) -> Self {
+        match address.v4() {
+            Some(bytes) => IpAddr::V4(bytes.into()),
+            None => IpAddr::V6(address.0.into()),
+        }
+    }
+}
+
+impl fmt::Display for IpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        IpAddr::from(*self).fmt(f)
+    }
+}
+
+impl fmt::Debug for IpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::str::FromStr for IpAddress {
+    type Err = std::net::AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse::<IpAddr>().map(IpAddress::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, v4: bool) {
+        let address: IpAddress = text.parse().unwrap();
+        assert_eq!(address.is_v4(), v4);
+        assert_eq!(address.to_string(), text);
+        assert_eq!(IpAddress::from(IpAddr::from(address)), address);
+    }
+
+    #[test]
+    fn both_families_print_as_they_are_written() {
+        check("10.0.0.1", true);
+        check("0.0.0.0", true);
+        check("2001:db8::1", false);
+        check("::", false);
+    }
+
+    #[test]
+    fn a_prefix_counts_in_its_own_family() {
+        let cut = |text: &str, bits| text.parse::<IpAddress>().unwrap().prefix(bits).to_string();
+        assert_eq!(cut("10.1.2.3", 8), "10.0.0.0");
+        assert_eq!(cut("10.1.2.3", 0), "0.0.0.0");
+        assert_eq!(cut("10.1.2.3", 99), "10.1.2.3");
+        assert_eq!(cut("2001:db8:1::1", 32), "2001:db8::");
+        assert_eq!(cut("2001:db8:1::1", 0), "::");
+    }
+}

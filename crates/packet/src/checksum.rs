@@ -1,0 +1,143 @@
+//! The Internet checksum (RFC 1071), its incremental update (RFC 1624), pseudo headers, and the zero of UDP.
+//!
+//! Everything is computed with 16-bit words in network order and 64-bit accumulators, folded once at the end.
+
+use crate::address::IpAddress;
+
+/// A ones' complement sum that is not folded yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum(u64);
+
+impl Sum {
+    /// Adds bytes that begin at an even offset; an odd last byte is padded with zero.
+    #[inline]
+    pub fn add_bytes(mut self, bytes: &[u8]) -> Sum {
+        let (words, rest) = bytes.as_chunks::<4>();
+        for word in words {
+            self.0 += u64::from(u32::from_be_bytes(*word));
+        }
+        self.0 += match *rest {
+            [a] => u64::from(a) << 24,
+            [a, b] => u64::from(u16::from_be_bytes([a, b])) << 16,
+            [a, b, c] => u64::from(u32::from_be_bytes([a, b, c, 0])),
+            _ => 0,
+        };
+        self
+    }
+
+    /// Adds one word.
+    #[inline(always)]
+    pub fn add_u16(self, word: u16) -> Sum {
+        Sum(self.0 + u64::from(word))
+    }
+
+    /// The sum in 16 bits.
+    #[inline(always)]
+    pub fn fold(self) -> u16 {
+        let sum = (self.0 >> 32) + (self.0 & 0xffff_ffff);
+        let sum = (sum >> 32) + (sum & 0xffff_ffff);
+        let sum = (sum >> 16) + (sum & 0xffff);
+        let sum = (sum >> 16) + (sum & 0xffff);
+        ((sum >> 16) + (sum & 0xffff)) as u16
+    }
+
+    /// The checksum: the complement of the sum.
+    #[inline(always)]
+    pub fn checksum(self) -> u16 {
+        !self.fold()
+    }
+}
+
+/// What an edit adds to a ones' complement sum: collected over all words that it replaces, then applied to each checksum
+/// that covers them (RFC 1624 equation 3, which has no wrong zero).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change(u64);
+
+impl Change {
+    /// Nothing changed.
+    pub const NONE: Change = Change(0);
+
+    /// One word at an even offset was replaced.
+    #[inline(always)]
+    pub fn u16(self, old: u16, new: u16) -> Change {
+        Change(self.0 + u64::from(!old) + u64::from(new))
+    }
+
+    /// Four bytes at an even offset were replaced.
+    #[inline(always)]
+    pub fn u32(self, old: u32, new: u32) -> Change {
+        Change(self.0 + u64::from(!old) + u64::from(new))
+    }
+
+    /// Bytes at an even offset were replaced by as many others; an odd last byte is the upper half of its word.
+    #[inline]
+    pub fn bytes(self, old: &[u8], new: &[u8]) -> Change {
+        debug_assert_eq!(old.len(), new.len());
+        // Subtracting is adding the complement of the folded sum.
+        self.u16(Sum::default().add_bytes(old).fold(), Sum::default().add_bytes(new).fold())
+    }
+
+    /// Two changes at once.
+    #[inline(always)]
+    pub fn and(self, other: Change) -> Change {
+        Change(self.0 + other.0)
+    }
+
+    /// The checksum after the change, from the one before: right if that was right, wrong if it was wrong.
+    #[inline(always)]
+    pub fn apply(self, checksum: u16) -> u16 {
+        Sum(self.0 + u64::from(!checksum)).checksum()
+    }
+
+    /// The same for UDP: zero means that there is none and stays, and a computed zero is sent as all ones (RFC 768).
+    #[inline(always)]
+    pub fn apply_udp(self, checksum: u16) -> u16 {
+        if checksum == 0 { 0 } else { udp_zero(self.apply(checksum)) }
+    }
+}
+
+/// A computed UDP checksum as it is sent: zero would mean that there is none.
+#[inline(always)]
+pub fn udp_zero(checksum: u16) -> u16 {
+    if checksum == 0 { 0xffff } else { checksum }
+}
+
+/// Checksum of an IPv4 header; the checksum field must be zero. To verify, include the field and expect 0.
+#[inline]
+pub fn ipv4_header(header: &[u8]) -> u16 {
+    Sum::default().add_bytes(header).checksum()
+}
+
+/// Whether an IPv4 header, options included, has the right checksum.
+#[inline]
+pub fn ipv4_header_ok(header: &[u8]) -> bool {
+    ipv4_header(header) == 0
+}
+
+/// Sum of the pseudo header: IPv4's (RFC 9293 section 3.1) or IPv6's (RFC 8200 section 8.1) by the family of `source`.
+/// `length` is that of transport header and payload in bytes.
+#[inline]
+pub fn pseudo_header(source: IpAddress, destination: IpAddress, protocol: u8, length: u32) -> Sum {
+    let sum = match (source.v4(), destination.v4()) {
+        (Some(source), Some(destination)) => Sum::default().add_bytes(&source).add_bytes(&destination),
+        _ => Sum::default().add_bytes(&source.octets()).add_bytes(&destination.octets()),
+    };
+    sum.add_u16((length >> 16) as u16).add_u16(length as u16).add_u16(u16::from(protocol))
+}
+
+/// Checksum of a TCP, UDP or ICMPv6 message with its pseudo header; the checksum field in `segment` must be zero. For UDP,
+/// pass the result through [`udp_zero`]. To verify, include the field and expect 0.
+#[inline]
+pub fn transport(source: IpAddress, destination: IpAddress, protocol: u8, segment: &[u8]) -> u16 {
+    pseudo_header(source, destination, protocol, segment.len() as u32).add_bytes(segment).checksum()
+}
+
+/// Whether a TCP, UDP or ICMPv6 message has the right checksum. A UDP checksum of zero, which says that there is none, is
+/// the caller's case.
+#[inline]
+pub fn transport_ok(source: IpAddress, destination: IpAddress, protocol: u8, segment: &[u8]) -> bool {
+    transport(source, destination, protocol, segment) == 0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! Rewriting addresses, ports and identifiers so that every checksum over them stays right.
+//!
+//! The same functions serve a packet's own headers and those of a packet that an ICMP error quotes: each returns the
+//! [`Change`] of all words that it wrote, to be applied to a checksum that covers them from outside.
+
+use crate::address::IpAddress;
+use crate::checksum::Change;
+use crate::crc32c;
+use crate::headers::{Icmp, Icmpv6};
+use crate::parse::{be16, protocol, walk_extensions};
+use crate::record::{Flags, Record};
+
+/// Which of the two ends of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Source,
+    Destination,
+}
+
+/// Where the headers of an IP packet lie in a frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Headers {
+    pub(crate) l3: usize,
+    /// Equal to `l3` if the transport header is too far away.
+    l4: usize,
+    pub(crate) proto: u8,
+    flags: Flags,
+}
+
+impl Headers {
+    /// Those that the parser found.
+    #[inline(always)]
+    pub(crate) fn outer(record: &Record) -> Option<Headers> {
+        let l3 = record.l3 as usize;
+        let l4 = l3 + record.l4 as usize * 4;
+        record.flags.has(Flags::IP).then_some(Headers { l3, l4, proto: record.proto, flags: record.flags })
+    }
+
+    /// Those of the packet that begins at `at`, quoted by an ICMP error and perhaps cut behind its IP header.
+    pub(crate) fn quoted(frame: &[u8], at: usize) -> Option<Headers> {
+        let packet = frame.get(at..)?;
+        let link = crate::Link::RawIp;
+        match packet.first()? >> 4 {
+            4 => {
+                let fixed = packet.first_chunk::<20>()?;
+                let words = usize::from(fixed[0] & 15);
+                let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff;
+                let bits = match (fragment, fragment & 0x1fff) {
+                    (0, _) => 0,
+                    (_, 0) => Flags::FRAGMENT,
+                    _ => Flags::FRAGMENT | Flags::LATER_FRAGMENT,
+                };
+                let flags = Flags::new(link, Flags::IP | bits);
+                (words >= 5).then_some(Headers { l3: at, l4: at + words * 4, proto: fixed[9], flags })
+            }
+            6 => {
+                let fixed = packet.first_chunk::<40>()?;
+                let walk = walk_extensions(packet, fixed[6])?;
+                let flags = Flags::new(link, Flags::IP | Flags::V6 | walk.bits);
+                Some(Headers { l3: at, l4: at + usize::from(walk.words) * 4, proto: walk.proto, flags })
+            }
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_v6(&self) -> bool {
+        self.flags.has(Flags::V6)
+    }
+
+    /// Offset of the transport header; none in later fragments.
+    #[inline(always)]
+    pub(crate) fn transport(&self) -> Option<usize> {
+        (!self.flags.has(Flags::LATER_FRAGMENT) && self.l4 != self.l3).then_some(self.l4)
+    }
+
+    /// End of what the functions here may write.
+    #[inline(always)]
+    pub(crate) fn end(&self) -> usize {
+        (self.l3 + 40).max(self.l4 + 20)
+    }
+
+    /// Bytes of transport header and payload by the IP header's length field; none if the packet is a fragment.
+    pub(crate) fn segment_len(&self, frame: &[u8]) -> Option<usize> {
+        let from_l3 = if self.is_v6() {
+            40 + usize::from(be16(frame, self.l3 + 4)?)
+        } else {
+            usize::from(be16(frame, self.l3 + 2)?)
+        };
+        if self.flags.has(Flags::FRAGMENT) { None } else { from_l3.checked_sub(self.transport()? - self.l3) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn address(&self, frame: &[u8], side: Side) -> Option<IpAddress> {
+        let destination = side == Side::Destination;
+        if self.is_v6() {
+            let at = self.l3 + if destination { 24 } else { 8 };
+            Some(IpAddress::from_v6(*frame.get(at..)?.first_chunk()?))
+        } else {
+            let at = self.l3 + if destination { 16 } else { 12 };
+            Some(IpAddress::from_v4(*frame.get(at..)?.first_chunk()?))
+        }
+    }
+
+    /// Source and destination port, if the protocol has them, this piece has the transport header, and they are present.
+    #[inline(always)]
+    pub(crate) fn ports(&self, frame: &[u8]) -> Option<(u16, u16)> {
+        let at = self.transport()?;
+        let ports: &[u8; 4] = frame.get(at..)?.first_chunk()?;
+        let pair = (u16::from_be_bytes([ports[0], ports[1]]), u16::from_be_bytes([ports[2], ports[3]]));
+        protocol::has_ports(self.proto).then_some(pair)
+    }
+
+    /// Offset of the identifier of an ICMP or ICMPv6 query or reply.
+    pub(crate) fn icmp_id_at(&self, frame: &[u8]) -> Option<usize> {
+        let at = self.transport()?;
+        let kind = *frame.get(at)?;
+        let has = match (self.proto, self.is_v6()) {
+            (protocol::ICMP, false) => Icmp::has_id(kind),
+            (protocol::ICMPV6, true) => Icmpv6::has_id(kind),
+            _ => false,
+        };
+        has.then_some(at + 4)
+    }
+
+    /// Offset of the packet that an ICMP error quotes.
+    pub(crate) fn quoted_at(&self, frame: &[u8]) -> Option<usize> {
+        let at = self.transport()?;
+        let kind = *frame.get(at)?;
+        let quotes = match (self.proto, self.is_v6()) {
+            (protocol::ICMP, false) => Icmp::quotes(kind),
+            (protocol::ICMPV6, true) => Icmpv6::quotes(kind),
+            _ => false,
+        };
+        quotes.then_some(at + 8)
+    }
+
+    /// Offset of the transport checksum if it covers the addresses, and whether its zero is UDP's.
+    #[inline(always)]
+    fn checksum_over_addresses(&self) -> Option<(usize, bool)> {
+        let at = self.transport()?;
+        match self.proto {
+            protocol::TCP => Some((at + 16, false)),
+            protocol::UDP => Some((at + 6, true)),
+            protocol::ICMPV6 if self.is_v6() => Some((at + 2, false)),
+            protocol::UDP_LITE => Some((at + 6, true)),
+            protocol::DCCP => Some((at + 6, false)),
+            _ => None,
+        }
+    }
+}
+
+/// Applies `change` to the checksum at `at`, if that is present, and returns what it did to that word.
+#[inline(always)]
+pub(crate) fn update_checksum(frame: &mut [u8], at: usize, udp: bool, change: Change) -> Change {
+    let Some(field) = frame.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<2>()) else { return Change::NONE };
+    let old = u16::from_be_bytes(*field);
+    let new = if udp { change.apply_udp(old) } else { change.apply(old) };
+    *field = new.to_be_bytes();
+    Change::NONE.u16(old, new)
+}
+
+/// Sets an address of the packet's own family. None, and nothing is written, for the other family.
+#[inline(always)]
+pub(crate) fn set_address(frame: &mut [u8], at: Headers, side: Side, address: IpAddress) -> Option<Change> {
+    let destination = side == Side::Destination;
+    let mut all;
+    let change;
+    if at.is_v6() {
+        let field: &mut [u8; 16] = frame
+            .get_mut(at.l3 + if destination { 24 } else { 8 }..)?
+            .first_chunk_mut()
+            .filter(|_| !address.is_v4())?;
+        change = Change::NONE.bytes(field, &address.octets());
+        *field = address.octets();
+        all = change;
+    } else {
+        let new = address.v4()?;
+        let field: &mut [u8; 4] = frame.get_mut(at.l3 + if destination { 16 } else { 12 }..)?.first_chunk_mut()?;
+        change = Change::NONE.u32(u32::from_be_bytes(*field), u32::from_be_bytes(new));
+        *field = new;
+        all = change.and(update_checksum(frame, at.l3 + 10, false, change));
+    }
+    if let Some((checksum, udp)) = at.checksum_over_addresses() {
+        all = all.and(update_checksum(frame, checksum, udp, change));
+    }
+    Some(all)
+}
+
+/// Sets a port. None, and nothing is written, if there is none or the checksum cannot be kept right (SCTP in fragments).
+#[inline(always)]
+pub(crate) fn set_port(frame: &mut [u8], at: Headers, side: Side, port: u16) -> Option<Change> {
+    let (source, destination) = at.ports(frame)?;
+    let l4 = at.transport()?;
+    let (old, offset) = if side == Side::Source { (source, 0) } else { (destination, 2) };
+    let change = Change::NONE.u16(old, port);
+    let checksum = match at.proto {
+        protocol::TCP => update_checksum(frame, l4 + 16, false, change),
+        protocol::UDP => update_checksum(frame, l4 + 6, true, change),
+        _ => update_sctp(frame, at, l4, offset, port)?,
+    };
+    frame.get_mut(l4 + offset..)?.first_chunk_mut::<2>().map(|field| *field = port.to_be_bytes())?;
+    Some(change.and(checksum))
+}
+
+#[cold]
+fn update_sctp(frame: &mut [u8], at: Headers, l4: usize, offset: usize, port: u16) -> Option<Change> {
+    let following = at.segment_len(frame)?.checked_sub(4)?;
+    let old: [u8; 4] = *frame.get(l4..)?.first_chunk()?;
+    let mut new = old;
+    new[offset..offset + 2].copy_from_slice(&port.to_be_bytes());
+    let Some(field) = frame.get_mut(l4 + 8..).and_then(|rest| rest.first_chunk_mut::<4>()) else {
+        return Some(Change::NONE);
+    };
+    let before = *field;
+    *field = (u32::from_le_bytes(before) ^ crc32c::change(old, new, following)).to_le_bytes();
+    Some(Change::NONE.bytes(&before, &*field))
+}
+
+/// Sets the identifier of an ICMP or ICMPv6 query or reply. None, and nothing is written, if there is none.
+pub(crate) fn set_icmp_id(frame: &mut [u8], at: Headers, id: u16) -> Option<Change> {
+    let place = at.icmp_id_at(frame)?;
+    let field: &mut [u8; 2] = frame.get_mut(place..)?.first_chunk_mut()?;
+    let change = Change::NONE.u16(u16::from_be_bytes(*field), id);
+    *field = id.to_be_bytes();
+    Some(change.and(update_checksum(frame, place - 2, false, change)))
+}

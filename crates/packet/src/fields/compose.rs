@@ -1,0 +1,239 @@
+//! From what each stage of a chain reads and writes to the bytes of the extension record.
+//!
+//! A field is alive from its first writer to its last reader (or a writer behind it, who must not hit bytes that now belong to
+//! another field), both stages included. First fit: fields in order of birth, wider ones first, each at the lowest aligned
+//! offset where it meets no field that lives at the same time.
+
+use std::ops::RangeInclusive;
+
+use super::{Layout, SEQUENCE, TIMESTAMP_NS, WIRE_LEN};
+
+/// A field as a stage declares it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FieldDecl {
+    /// Its name; fields of one name are one field.
+    pub name: String,
+    /// Its width: 1, 2, 4 or 8.
+    pub bytes: u8,
+}
+
+impl FieldDecl {
+    /// A field.
+    pub fn new(name: &str, bytes: u8) -> FieldDecl {
+        FieldDecl { name: name.to_owned(), bytes }
+    }
+}
+
+/// What one stage of a chain does with metadata. Stages stand in the order in which a packet meets them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StageUse {
+    /// `source`, the name of a network function, or `sink`.
+    pub stage: String,
+    /// Fields that it reads.
+    pub reads: Vec<FieldDecl>,
+    /// Fields that it writes.
+    pub writes: Vec<FieldDecl>,
+}
+
+impl StageUse {
+    /// A stage that uses no metadata yet.
+    pub fn new(stage: &str) -> StageUse {
+        StageUse { stage: stage.to_owned(), ..StageUse::default() }
+    }
+
+    /// The same stage, reading a field too.
+    pub fn reads(mut self, name: &str, bytes: u8) -> StageUse {
+        self.reads.push(FieldDecl::new(name, bytes));
+        self
+    }
+
+    /// The same stage, writing a field too.
+    pub fn writes(mut self, name: &str, bytes: u8) -> StageUse {
+        self.writes.push(FieldDecl::new(name, bytes));
+        self
+    }
+}
+
+/// Why stages do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// A field is read where nobody has written it.
+    #[error("`{stage}` reads field `{field}`, but no stage before it writes it")]
+    NeverWritten {
+        /// Who reads it.
+        stage: String,
+        /// The field.
+        field: String,
+    },
+    /// A width that is none of 1, 2, 4, 8.
+    #[error("`{stage}` declares field `{field}` with {bytes} bytes; a field has 1, 2, 4 or 8")]
+    Width {
+        /// Who declares it.
+        stage: String,
+        /// The field.
+        field: String,
+        /// The declared width.
+        bytes: u8,
+    },
+    /// Two stages declare one field differently.
+    #[error("`{stage}` declares field `{field}` with {bytes} bytes, `{earlier}` with {before}")]
+    Disagreement {
+        /// Who declares it second.
+        stage: String,
+        /// The field.
+        field: String,
+        /// Its second width.
+        bytes: u8,
+        /// Who declares it first.
+        earlier: String,
+        /// Its first width.
+        before: u8,
+    },
+    /// The record would be too long.
+    #[error("the chain's fields need more than {0} bytes for each packet")]
+    TooLong(usize),
+    /// A stage asks for a field that no stage declared.
+    #[error("no stage declares field `{0}`")]
+    Undeclared(String),
+    /// A stage asks for a field with a type of another width.
+    #[error("field `{field}` has {bytes} bytes, its type {asked}")]
+    OtherType {
+        /// The field.
+        field: String,
+        /// Its width.
+        bytes: u8,
+        /// Width of the type.
+        asked: usize,
+    },
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldRow {
+    /// Name of the field.
+    pub name: String,
+    /// Its width.
+    pub bytes: u8,
+    /// Where it lies in the extension record; none if nobody reads it, so that it is not carried.
+    pub offset: Option<u16>,
+    /// Stages that write it.
+    pub written_by: Vec<String>,
+    /// Stages that read it.
+    pub read_by: Vec<String>,
+}
+
+/// First-level cache lines of 64 bytes that a batch touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLines {
+    /// One line of headers for each packet.
+    pub headers: usize,
+    /// Lines of 16-byte records.
+    pub records: usize,
+    /// Lines of extension records.
+    pub extension: usize,
+}
+
+impl CacheLines {
+    /// All of them.
+    pub fn total(&self) -> usize {
+        self.headers + self.records + self.extension
+    }
+}
+
+/// Longest extension record: four cache lines.
+const RECORD_MAX: usize = 256;
+
+/// A field while the table is made.
+struct Draft {
+    row: FieldRow,
+    first_write: Option<usize>,
+    last_use: usize,
+}
+
+impl Draft {
+    fn alive(&self) -> Option<RangeInclusive<usize>> {
+        let first = self.first_write.filter(|_| !self.row.read_by.is_empty())?;
+        Some(first..=self.last_use)
+    }
+
+    fn meets(&self, other: &Draft) -> bool {
+        match (self.alive(), other.alive()) {
+            (Some(a), Some(b)) => a.start() <= b.end() && b.start() <= a.end(),
+            _ => false,
+        }
+    }
+
+    fn bytes(&self) -> Option<std::ops::Range<usize>> {
+        self.row.offset.map(|at| usize::from(at)..usize::from(at) + usize::from(self.row.bytes))
+    }
+}
+
+impl Layout {
+    /// Makes the table of a chain. The source need not be among the stages: time stamp, length on the wire and sequence number
+    /// are written before the first of them.
+    pub fn compose(stages: &[StageUse]) -> Result<Layout, FieldError> {
+        let source = StageUse::new("source").writes(TIMESTAMP_NS, 8).writes(WIRE_LEN, 4).writes(SEQUENCE, 8);
+        let mut drafts: Vec<Draft> = Vec::new();
+        for (position, stage) in std::iter::once(&source).chain(stages).enumerate() {
+            for field in &stage.reads {
+                let draft = declare(&mut drafts, stage, field)?;
+                if draft.first_write.is_none() {
+                    return Err(FieldError::NeverWritten { stage: stage.stage.clone(), field: field.name.clone() });
+                }
+                draft.row.read_by.push(stage.stage.clone());
+                draft.last_use = position;
+            }
+            for field in &stage.writes {
+                let draft = declare(&mut drafts, stage, field)?;
+                if draft.row.written_by.last() != Some(&stage.stage) {
+                    draft.row.written_by.push(stage.stage.clone());
+                }
+                draft.first_write.get_or_insert(position);
+                draft.last_use = position;
+            }
+        }
+        let record_bytes = place(&mut drafts)?;
+        let mut rows: Vec<FieldRow> = drafts.into_iter().map(|draft| draft.row).collect();
+        rows.sort_by_key(|row| (row.offset.is_none(), row.offset));
+        let mut layout = Layout { record_bytes, rows, ..Layout::bare() };
+        layout.timestamp = layout.field(TIMESTAMP_NS)?;
+        layout.wire_len = layout.field(WIRE_LEN)?;
+        layout.sequence = layout.field(SEQUENCE)?;
+        Ok(layout)
+    }
+}
+
+fn declare<'a>(drafts: &'a mut Vec<Draft>, stage: &StageUse, field: &FieldDecl) -> Result<&'a mut Draft, FieldError> {
+    let (stage, name, bytes) = (stage.stage.clone(), field.name.clone(), field.bytes);
+    if !matches!(bytes, 1 | 2 | 4 | 8) {
+        return Err(FieldError::Width { stage, field: name, bytes });
+    }
+    let known = drafts.iter().position(|draft| draft.row.name == name);
+    let number = known.unwrap_or_else(|| {
+        let row = FieldRow { name: name.clone(), bytes, offset: None, written_by: Vec::new(), read_by: Vec::new() };
+        drafts.push(Draft { row, first_write: None, last_use: 0 });
+        drafts.len() - 1
+    });
+    let draft = &mut drafts[number];
+    if draft.row.bytes != bytes {
+        let earlier = draft.row.written_by.iter().chain(&draft.row.read_by).next().cloned().unwrap_or_default();
+        return Err(FieldError::Disagreement { stage, field: name, bytes, earlier, before: draft.row.bytes });
+    }
+    Ok(draft)
+}
+
+/// Gives every field that is alive its place; returns the record's length.
+fn place(drafts: &mut [Draft]) -> Result<usize, FieldError> {
+    let mut order: Vec<usize> = (0..drafts.len()).filter(|&i| drafts[i].alive().is_some()).collect();
+    order.sort_by_key(|&i| (drafts[i].first_write, std::cmp::Reverse(drafts[i].row.bytes)));
+    let (mut end, mut align) = (0, 1);
+    for i in order {
+        let width = usize::from(drafts[i].row.bytes);
+        let taken: Vec<_> = drafts.iter().filter(|other| other.meets(&drafts[i])).filter_map(Draft::bytes).collect();
+        let free = |at: &usize| taken.iter().all(|other| at + width <= other.start || other.end <= *at);
+        let Some(at) = (0..RECORD_MAX).step_by(width).find(free) else { return Err(FieldError::TooLong(RECORD_MAX)) };
+        drafts[i].row.offset = Some(at as u16);
+        (end, align) = (end.max(at + width), align.max(width));
+    }
+    Ok(end.next_multiple_of(align))
+}

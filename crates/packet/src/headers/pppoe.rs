@@ -1,0 +1,64 @@
+//! PPP over Ethernet (RFC 2516 section 4).
+
+use zerocopy::byteorder::network_endian::U16;
+
+use super::{Header, View, header};
+
+header! {
+    /// The six bytes behind the Ethernet type.
+    Pppoe { version_type: u8, code: u8, session: U16, length: U16 }
+}
+
+impl Header for Pppoe {
+    /// Version and type must both be 1.
+    #[inline(always)]
+    fn variable_len(&self, _rest: &[u8]) -> Option<usize> {
+        (self.version_type == 0x11).then_some(0)
+    }
+}
+
+impl Pppoe {
+    /// 0 in a session; 0x09, 0x07, 0x19, 0x65, 0xa7 in discovery.
+    #[inline(always)]
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// Session number.
+    #[inline(always)]
+    pub fn session(&self) -> u16 {
+        self.session.get()
+    }
+
+    /// Bytes of payload that the header promises, the PPP protocol number included.
+    #[inline(always)]
+    pub fn length(&self) -> u16 {
+        self.length.get()
+    }
+
+    /// Sets version and type to 1, and the code.
+    #[inline(always)]
+    pub fn set_code(&mut self, code: u8) {
+        (self.version_type, self.code) = (0x11, code);
+    }
+
+    /// Sets the session number.
+    #[inline(always)]
+    pub fn set_session(&mut self, session: u16) {
+        self.session = session.into();
+    }
+
+    /// Sets the length.
+    #[inline(always)]
+    pub fn set_length(&mut self, length: u16) {
+        self.length = length.into();
+    }
+}
+
+impl View<'_, Pppoe> {
+    /// PPP protocol number of a session packet, if it is present: 0x0021 is IPv4, 0x0057 IPv6.
+    #[inline(always)]
+    pub fn ppp_protocol(&self) -> Option<u16> {
+        self.payload().first_chunk::<2>().map(|pair| u16::from_be_bytes(*pair))
+    }
+}

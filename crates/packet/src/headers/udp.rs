@@ -1,0 +1,74 @@
+//! UDP (RFC 768).
+
+use zerocopy::byteorder::network_endian::U16;
+
+use super::{Header, header};
+
+header! {
+    /// The eight bytes before the payload.
+    Udp { source_port: U16, destination_port: U16, length: U16, checksum: U16 }
+}
+
+impl Header for Udp {
+    #[inline(always)]
+    fn variable_len(&self, _rest: &[u8]) -> Option<usize> {
+        Some(0)
+    }
+}
+
+impl Udp {
+    /// A header for `payload` bytes, without checksum.
+    pub fn new(source_port: u16, destination_port: u16, payload: u16) -> Udp {
+        let ports =
+            Udp { source_port: source_port.into(), destination_port: destination_port.into(), ..Udp::default() };
+        Udp { length: payload.saturating_add(8).into(), ..ports }
+    }
+
+    /// Port of the sender.
+    #[inline(always)]
+    pub fn source_port(&self) -> u16 {
+        self.source_port.get()
+    }
+
+    /// Port of the receiver.
+    #[inline(always)]
+    pub fn destination_port(&self) -> u16 {
+        self.destination_port.get()
+    }
+
+    /// Bytes of header and payload that the header promises.
+    #[inline(always)]
+    pub fn length(&self) -> u16 {
+        self.length.get()
+    }
+
+    /// Checksum as it stands; 0 means that there is none.
+    #[inline(always)]
+    pub fn checksum(&self) -> u16 {
+        self.checksum.get()
+    }
+
+    /// Sets the sender's port.
+    #[inline(always)]
+    pub fn set_source_port(&mut self, port: u16) {
+        self.source_port = port.into();
+    }
+
+    /// Sets the receiver's port.
+    #[inline(always)]
+    pub fn set_destination_port(&mut self, port: u16) {
+        self.destination_port = port.into();
+    }
+
+    /// Sets the promised length.
+    #[inline(always)]
+    pub fn set_length(&mut self, bytes: u16) {
+        self.length = bytes.into();
+    }
+
+    /// Sets the checksum.
+    #[inline(always)]
+    pub fn set_checksum(&mut self, checksum: u16) {
+        self.checksum = checksum.into();
+    }
+}

@@ -1,0 +1,219 @@
+//! One packet as a network function sees it: its bytes, what the parser found, its metadata.
+//!
+//! `read` has what can be asked, `write` what can be changed with all checksums kept right, `embedded` the packet inside an
+//! ICMP error. Every change of a byte, of the record or of metadata goes through the functions here, which save to the
+//! [`Undo`] what they are about to overwrite, so an aborted attempt never happened.
+//!
+//! No function panics, whatever the bytes are: readers give `None` or nothing, setters say whether they did it.
+
+mod embedded;
+mod read;
+mod write;
+
+pub use embedded::{Embedded, EmbeddedMut};
+pub use read::IpVersion;
+
+use std::ops::Range;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::fields::{Field, Layout};
+use crate::parse::parse;
+use crate::record::{Flags, Port, Record};
+use crate::undo::{Place, Undo};
+
+/// Bytes saved at the first change of a packet: the headers of nearly all traffic.
+const HEAD: usize = 128;
+
+/// A packet: its record, its bytes with the free room around them, and its metadata.
+#[derive(Debug)]
+pub struct Packet<'a> {
+    record: &'a mut Record,
+    room: &'a mut [u8],
+    meta: &'a mut [u8],
+    layout: &'a Layout,
+    undo: Option<&'a mut Undo>,
+    /// Part of the room that the undo log already has; empty if it has nothing of this packet.
+    saved: Range<usize>,
+    meta_saved: bool,
+    index: u16,
+}
+
+impl<'a> Packet<'a> {
+    #[inline(always)]
+    pub(crate) fn new(
+        index: usize,
+        record: &'a mut Record,
+        room: &'a mut [u8],
+        meta: &'a mut [u8],
+        layout: &'a Layout,
+        undo: Option<&'a mut Undo>,
+    ) -> Packet<'a> {
+        Packet { record, room, meta, layout, undo, saved: 0..0, meta_saved: false, index: index as u16 }
+    }
+
+    /// Its number in the batch.
+    #[inline(always)]
+    pub fn index(&self) -> usize {
+        self.index.into()
+    }
+
+    /// What the batch keeps of it.
+    #[inline(always)]
+    pub fn record(&self) -> &Record {
+        self.record
+    }
+
+    /// Port by which it came in.
+    #[inline(always)]
+    pub fn port(&self) -> Port {
+        self.record.port
+    }
+
+    /// Its bytes.
+    #[inline(always)]
+    pub fn bytes(&self) -> &[u8] {
+        let start = self.record.start as usize;
+        self.room.get(start..start + self.record.len as usize).unwrap_or_default()
+    }
+
+    /// Its bytes, to change; all of them are saved if the attempt may abort, so prefer [`Packet::change`] in long packets.
+    /// Call [`Packet::reparse`] after changing what the parser looked at.
+    #[inline(always)]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.change(0..usize::MAX)
+    }
+
+    /// A range of its bytes, to change; cut to what is present. The one way to a packet's bytes.
+    #[inline(always)]
+    pub fn change(&mut self, range: Range<usize>) -> &mut [u8] {
+        let (start, len) = (self.record.start as usize, self.record.len as usize);
+        let end = range.end.min(len);
+        let range = start + range.start.min(end)..start + end;
+        self.save(&range);
+        self.room.get_mut(range).unwrap_or_default()
+    }
+
+    /// To be called before the record or `range` of the room is changed.
+    #[inline(always)]
+    fn save(&mut self, range: &Range<usize>) {
+        let covered = range.start >= self.saved.start && range.end <= self.saved.end && !self.saved.is_empty();
+        if !covered && self.undo.is_some() {
+            self.save_more(range);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn save_more(&mut self, range: &Range<usize>) {
+        let Some(undo) = &mut self.undo else { return };
+        if self.saved.is_empty() {
+            let start = self.record.start as usize;
+            self.saved = start..(start + HEAD).min(self.room.len());
+            undo.save(self.index, self.record, Place::Buffer, self.room, self.saved.clone());
+        }
+        if range.start < self.saved.start || range.end > self.saved.end {
+            undo.save(self.index, self.record, Place::Buffer, self.room, range.clone());
+            if range.start <= self.saved.end && range.end >= self.saved.start {
+                self.saved = self.saved.start.min(range.start)..self.saved.end.max(range.end);
+            }
+        }
+    }
+
+    /// Looks for the headers again, after a change of what the parser looks at.
+    #[inline]
+    pub fn reparse(&mut self) {
+        self.save(&(0..0));
+        let parsed = parse(self.bytes(), self.link());
+        self.record.set_parsed(parsed);
+    }
+
+    /// Makes room for `bytes` zero bytes before the packet; false, and nothing happened, if there is none. The record still
+    /// names the headers that it named before; [`Packet::reparse`] when the new ones are written.
+    #[inline]
+    pub fn push_front(&mut self, bytes: usize) -> bool {
+        let start = self.record.start as usize;
+        let Some(from) = start.checked_sub(bytes) else { return false };
+        self.save(&(from..start));
+        self.room[from..start].fill(0);
+        self.resize(from, self.record.len as usize + bytes);
+        match u8::try_from(self.record.l3 as usize + bytes) {
+            Ok(l3) => self.record.l3 = l3,
+            Err(_) => self.forget_headers(),
+        }
+        true
+    }
+
+    /// Takes `bytes` bytes off the front; false, and nothing happened, if there are fewer. Headers that are cut are forgotten.
+    #[inline]
+    pub fn pop_front(&mut self, bytes: usize) -> bool {
+        let Some(left) = self.len().checked_sub(bytes) else { return false };
+        self.save(&(0..0));
+        match (self.record.l3 as usize).checked_sub(bytes) {
+            Some(l3) => self.record.l3 = l3 as u8,
+            None => self.forget_headers(),
+        }
+        self.resize(self.record.start as usize + bytes, left);
+        true
+    }
+
+    /// Cuts the packet to `len` bytes or extends it with zero bytes; false, and nothing happened, if the buffer is smaller.
+    #[inline]
+    pub fn set_len(&mut self, len: usize) -> bool {
+        let (start, old) = (self.record.start as usize, self.record.len as usize);
+        if len > self.room.len() - start {
+            return false;
+        }
+        let grown = start + old.min(len)..start + len;
+        self.save(&grown);
+        self.room[grown].fill(0);
+        self.resize(start, len);
+        true
+    }
+
+    /// Extends the packet by `bytes` zero bytes at its end; false, and nothing happened, if the buffer is too small.
+    #[inline]
+    pub fn extend(&mut self, bytes: usize) -> bool {
+        self.len().checked_add(bytes).is_some_and(|len| self.set_len(len))
+    }
+
+    /// The record is saved. The length on the wire moves with the length: bytes that a snap length cut stay cut.
+    fn resize(&mut self, start: usize, len: usize) {
+        if self.layout.wire_len.is_carried() {
+            let wire_len = i64::from(self.wire_len()) + len as i64 - self.len() as i64;
+            self.set_meta(self.layout.wire_len, wire_len.clamp(len as i64, u32::MAX.into()) as u32);
+        }
+        (self.record.start, self.record.len) = (start as u16, len as u32);
+    }
+
+    fn forget_headers(&mut self) {
+        let record = &mut *self.record;
+        (record.l3, record.l4, record.proto, record.flags) = (0, 0, 0, Flags::new(record.flags.link(), 0));
+    }
+
+    /// A metadata field of this packet; zero if the chain does not carry it.
+    #[inline(always)]
+    pub fn meta<T: FromBytes + IntoBytes + Immutable>(&self, field: Field<T>) -> T {
+        field.read(self.meta)
+    }
+
+    /// Sets a metadata field; nothing happens if the chain does not carry it.
+    #[inline(always)]
+    pub fn set_meta<T: FromBytes + IntoBytes + Immutable>(&mut self, field: Field<T>, value: T) {
+        if !self.meta_saved && field.is_carried() {
+            self.save_meta();
+        }
+        field.write(self.meta, value);
+    }
+
+    #[inline]
+    fn save_meta(&mut self) {
+        if let Some(undo) = &mut self.undo {
+            undo.save(self.index, self.record, Place::Meta, self.meta, 0..self.meta.len());
+        }
+        self.meta_saved = true;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+//! What can be asked of a packet.
+
+use super::Packet;
+use crate::address::IpAddress;
+use crate::checksum;
+use crate::crc32c;
+use crate::edit::{Headers, Side};
+use crate::headers::{
+    Arp, Ethernet, Header, Icmp, Icmpv6, Ipv4, Ipv6, Sctp, Tcp, Udp, View, Vlan, VlanTags, ether_type,
+};
+use crate::parse::{be16, protocol};
+use crate::record::{Flags, Link};
+
+/// IP version of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IpVersion {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Packet<'_> {
+    /// What its bytes begin with.
+    #[inline(always)]
+    pub fn link(&self) -> Link {
+        self.record.flags.link()
+    }
+
+    /// Bytes that are present.
+    #[inline(always)]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.record.len as usize
+    }
+
+    /// Bytes on the wire: what the source said, if the chain carries it, else the bytes present.
+    #[inline(always)]
+    pub fn wire_len(&self) -> u32 {
+        if self.layout.wire_len.is_carried() { self.layout.wire_len.read(self.meta) } else { self.record.len }
+    }
+
+    /// Nanoseconds since the source's epoch, 0 if the chain does not carry the field.
+    #[inline(always)]
+    pub fn timestamp_ns(&self) -> u64 {
+        self.layout.timestamp.read(self.meta)
+    }
+
+    /// Its number in the source, 0 if the chain does not carry the field.
+    #[inline(always)]
+    pub fn sequence(&self) -> u64 {
+        self.layout.sequence.read(self.meta)
+    }
+
+    /// Whether an IP header was found and is whole.
+    #[inline(always)]
+    pub fn is_ip(&self) -> bool {
+        self.record.flags.has(Flags::IP)
+    }
+
+    /// Version of that header.
+    #[inline(always)]
+    pub fn ip_version(&self) -> Option<IpVersion> {
+        let v6 = self.record.flags.has(Flags::V6);
+        self.is_ip().then_some(if v6 { IpVersion::V6 } else { IpVersion::V4 })
+    }
+
+    /// Whether it is a piece of a fragmented datagram.
+    #[inline(always)]
+    pub fn is_fragment(&self) -> bool {
+        self.record.flags.has(Flags::FRAGMENT)
+    }
+
+    /// Whether it is such a piece and not the first: it has no transport header.
+    #[inline(always)]
+    pub fn is_later_fragment(&self) -> bool {
+        self.record.flags.has(Flags::LATER_FRAGMENT)
+    }
+
+    /// Whether bytes are missing: cut by a snap length, or a length field promises more than there is.
+    #[inline(always)]
+    pub fn is_short(&self) -> bool {
+        self.record.flags.has(Flags::SHORT)
+    }
+
+    /// Its Ethernet header.
+    #[inline(always)]
+    pub fn ethernet(&self) -> Option<&Ethernet> {
+        if self.link() != Link::Ethernet {
+            return None;
+        }
+        Some(Ethernet::parse(self.bytes())?.fixed())
+    }
+
+    /// Its outermost VLAN tag.
+    #[inline(always)]
+    pub fn vlan(&self) -> Option<&Vlan> {
+        Some(self.vlans().next()?.fixed())
+    }
+
+    /// Its VLAN tags, outermost first.
+    #[inline]
+    pub fn vlans(&self) -> VlanTags<'_> {
+        let bytes = self.bytes();
+        let (kind, at) = match self.link() {
+            Link::Ethernet => (be16(bytes, 12), 14),
+            Link::Cooked1 => (be16(bytes, 14), 16),
+            Link::Cooked2 => (be16(bytes, 0), 20),
+            _ => (None, 0),
+        };
+        VlanTags::new(kind.unwrap_or(0), bytes.get(at..).unwrap_or_default())
+    }
+
+    /// Ethernet type behind the VLAN tags; none if the link has no such types.
+    #[inline]
+    pub fn ether_type(&self) -> Option<u16> {
+        let untagged = self.ethernet().map(Ethernet::ether_type);
+        self.vlans().last().map(|tag| tag.ether_type()).or(untagged)
+    }
+
+    /// Its ARP packet for IPv4 over Ethernet.
+    #[inline]
+    pub fn arp(&self) -> Option<&Arp> {
+        let mut at = Ethernet::LEN;
+        let mut kind = self.ethernet()?.ether_type();
+        for tag in self.vlans() {
+            (kind, at) = (tag.ether_type(), at + Vlan::LEN);
+        }
+        if kind != ether_type::ARP {
+            return None;
+        }
+        Some(Arp::parse(self.bytes().get(at..)?)?.fixed())
+    }
+
+    /// Bytes from the IP header on.
+    #[inline(always)]
+    fn at_ip(&self) -> Option<&[u8]> {
+        if self.is_ip() { self.bytes().get(self.record.l3 as usize..) } else { None }
+    }
+
+    /// Its IPv4 header; none if the options are cut.
+    #[inline(always)]
+    pub fn ipv4(&self) -> Option<View<'_, Ipv4>> {
+        Ipv4::parse(self.at_ip()?)
+    }
+
+    /// Its IPv6 header.
+    #[inline(always)]
+    pub fn ipv6(&self) -> Option<View<'_, Ipv6>> {
+        Ipv6::parse(self.at_ip()?)
+    }
+
+    #[inline(always)]
+    pub(super) fn headers(&self) -> Option<Headers> {
+        Headers::outer(self.record)
+    }
+
+    /// From whom; [`IpAddress::UNSPECIFIED`] if it is not IP.
+    #[inline(always)]
+    pub fn src_ip(&self) -> IpAddress {
+        self.headers().and_then(|at| at.address(self.bytes(), Side::Source)).unwrap_or_default()
+    }
+
+    /// To whom; [`IpAddress::UNSPECIFIED`] if it is not IP.
+    #[inline(always)]
+    pub fn dst_ip(&self) -> IpAddress {
+        self.headers().and_then(|at| at.address(self.bytes(), Side::Destination)).unwrap_or_default()
+    }
+
+    /// IP protocol number of what follows the IP header and its extension headers; 0 if it is not IP.
+    #[inline(always)]
+    pub fn protocol(&self) -> u8 {
+        self.record.proto
+    }
+
+    /// Source and destination port of TCP, UDP or SCTP; none in later fragments and if they are cut.
+    #[inline(always)]
+    pub fn ports(&self) -> Option<(u16, u16)> {
+        self.headers()?.ports(self.bytes())
+    }
+
+    /// Time to live or hop limit.
+    #[inline(always)]
+    pub fn ttl(&self) -> Option<u8> {
+        let at = if self.record.flags.has(Flags::V6) { 7 } else { 8 };
+        self.at_ip()?.get(at).copied()
+    }
+
+    /// Offset of the transport header from the frame's first byte; none in later fragments. It may lie behind the end.
+    #[inline(always)]
+    pub fn l4_offset(&self) -> Option<usize> {
+        self.headers()?.transport()
+    }
+
+    /// Bytes from the transport header on, if its protocol is `number`.
+    #[inline(always)]
+    fn at_transport(&self, number: u8) -> Option<&[u8]> {
+        if self.protocol() == number { self.bytes().get(self.l4_offset()?..) } else { None }
+    }
+
+    /// Its TCP header; none if it, or its options, are not whole.
+    #[inline(always)]
+    pub fn tcp(&self) -> Option<View<'_, Tcp>> {
+        Tcp::parse(self.at_transport(protocol::TCP)?)
+    }
+
+    /// Its UDP header.
+    #[inline(always)]
+    pub fn udp(&self) -> Option<View<'_, Udp>> {
+        Udp::parse(self.at_transport(protocol::UDP)?)
+    }
+
+    /// Its SCTP common header.
+    #[inline(always)]
+    pub fn sctp(&self) -> Option<View<'_, Sctp>> {
+        Sctp::parse(self.at_transport(protocol::SCTP)?)
+    }
+
+    /// Its ICMP header, of an IPv4 packet.
+    #[inline(always)]
+    pub fn icmp(&self) -> Option<View<'_, Icmp>> {
+        let bytes = self.at_transport(protocol::ICMP)?;
+        if self.record.flags.has(Flags::V6) { None } else { Icmp::parse(bytes) }
+    }
+
+    /// Its ICMPv6 header, of an IPv6 packet.
+    #[inline(always)]
+    pub fn icmpv6(&self) -> Option<View<'_, Icmpv6>> {
+        let bytes = self.at_transport(protocol::ICMPV6)?;
+        if self.record.flags.has(Flags::V6) { Icmpv6::parse(bytes) } else { None }
+    }
+
+    /// Identifier of an ICMP or ICMPv6 query or reply.
+    #[inline]
+    pub fn icmp_id(&self) -> Option<u16> {
+        be16(self.bytes(), self.headers()?.icmp_id_at(self.bytes())?)
+    }
+
+    /// Control bits of TCP; none if they are cut.
+    #[inline(always)]
+    pub fn tcp_flags(&self) -> Option<u8> {
+        self.at_transport(protocol::TCP)?.get(13).copied()
+    }
+
+    /// Bytes of the datagram behind the IP header and its extension headers, without link padding; cut to what is present.
+    #[inline]
+    pub fn ip_payload(&self) -> &[u8] {
+        let Some(at) = self.record.l4_offset() else { return &[] };
+        let (l3, bytes) = (self.record.l3 as usize, self.bytes());
+        let v6 = self.record.flags.has(Flags::V6);
+        let promised =
+            if v6 { be16(bytes, l3 + 4).map(|n| n as usize + 40) } else { be16(bytes, l3 + 2).map(usize::from) };
+        let end = (l3 + promised.unwrap_or(0)).min(bytes.len());
+        bytes.get(at..end).unwrap_or_default()
+    }
+
+    /// What the transport header carries, without link padding; cut to what is present. The whole IP payload for protocols
+    /// other than TCP, UDP, SCTP and ICMP and for later fragments; empty if it is not IP.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        let bytes = self.ip_payload();
+        if self.is_later_fragment() {
+            return bytes;
+        }
+        let header = match self.protocol() {
+            protocol::TCP => bytes.get(12).map_or(20, |offset| usize::from(offset >> 4) * 4).max(20),
+            protocol::UDP | protocol::ICMP | protocol::ICMPV6 => 8,
+            protocol::SCTP => 12,
+            _ => 0,
+        };
+        bytes.get(header..).unwrap_or_default()
+    }
+
+    /// Whether every checksum that can be verified is right: IPv4 header; TCP, UDP, ICMP, ICMPv6, SCTP if the datagram is
+    /// whole. What is absent (UDP's zero), cut or fragmented counts as right. Reads the whole packet.
+    pub fn checksums_ok(&self) -> bool {
+        if self
+            .ipv4()
+            .is_some_and(|ip| !checksum::ipv4_header_ok(&self.bytes()[self.record.l3.into()..][..ip.header_len()]))
+        {
+            return false;
+        }
+        if self.is_fragment() || self.is_short() || !self.is_ip() {
+            return true;
+        }
+        let (bytes, v6) = (self.ip_payload(), self.record.flags.has(Flags::V6));
+        let over_addresses = || checksum::transport_ok(self.src_ip(), self.dst_ip(), self.protocol(), bytes);
+        match self.protocol() {
+            protocol::TCP if bytes.len() >= Tcp::LEN => over_addresses(),
+            protocol::UDP => Udp::parse(bytes).is_none_or(|udp| udp.checksum() == 0 || over_addresses()),
+            protocol::ICMP if !v6 && bytes.len() >= Icmp::LEN => checksum::ipv4_header_ok(bytes),
+            protocol::ICMPV6 if v6 && bytes.len() >= Icmpv6::LEN => over_addresses(),
+            protocol::SCTP => Sctp::parse(bytes).is_none_or(|sctp| sctp.checksum() == crc32c::sctp(bytes)),
+            _ => true,
+        }
+    }
+}

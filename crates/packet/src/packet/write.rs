@@ -1,0 +1,157 @@
+//! What can be changed in a packet, with every checksum kept right.
+//!
+//! Checksums are updated incrementally: a right one stays right, a wrong one stays wrong, so a damaged packet does not
+//! become a good one on its way. Setters return whether they did it; if not, nothing has changed.
+
+use super::Packet;
+use crate::address::{IpAddress, MacAddress};
+use crate::checksum::{self, Change};
+use crate::crc32c;
+use crate::edit::{self, Headers, Side};
+use crate::headers::{Ethernet, Header, Icmp, Icmpv6, Ipv4, Sctp, Tcp, Udp, Vlan};
+use crate::parse::{is_tag, protocol};
+use crate::record::{Flags, Link, Port};
+
+impl Packet<'_> {
+    /// Its Ethernet header, to change.
+    #[inline(always)]
+    pub fn ethernet_mut(&mut self) -> Option<&mut Ethernet> {
+        if self.link() != Link::Ethernet {
+            return None;
+        }
+        Some(Ethernet::parse_mut(self.change(0..Ethernet::LEN))?.into_fixed())
+    }
+
+    /// Its outermost VLAN tag, to change.
+    #[inline(always)]
+    pub fn vlan_mut(&mut self) -> Option<&mut Vlan> {
+        let tagged = is_tag(self.ethernet()?.ether_type());
+        let at = Ethernet::LEN..Ethernet::LEN + Vlan::LEN;
+        if tagged { Some(Vlan::parse_mut(self.change(at))?.into_fixed()) } else { None }
+    }
+
+    /// Sets the Ethernet source.
+    #[inline(always)]
+    pub fn set_eth_src(&mut self, address: MacAddress) -> bool {
+        self.ethernet_mut().map(|ethernet| ethernet.set_source(address)).is_some()
+    }
+
+    /// Sets the Ethernet destination.
+    #[inline(always)]
+    pub fn set_eth_dst(&mut self, address: MacAddress) -> bool {
+        self.ethernet_mut().map(|ethernet| ethernet.set_destination(address)).is_some()
+    }
+
+    /// Sets the port by which it counts as having come in.
+    #[inline]
+    pub fn set_port(&mut self, port: Port) {
+        self.save(&(0..0));
+        self.record.port = port;
+    }
+
+    /// Counts one hop off the time to live or hop limit. False, and nothing is written, if it is used up: the packet must not
+    /// go on (RFC 1812 section 5.3.1, RFC 8200 section 3). True for what is not IP.
+    #[inline(always)]
+    pub fn decrement_ttl(&mut self) -> bool {
+        let Some(ttl) = self.ttl() else { return true };
+        if ttl <= 1 {
+            return false;
+        }
+        let l3 = self.record.l3 as usize;
+        if self.record.flags.has(Flags::V6) {
+            self.change(l3 + 7..l3 + 8).fill(ttl - 1);
+        } else if let [field, _, high, low] = self.change(l3 + 8..l3 + 12) {
+            *field = ttl - 1;
+            // The word of time to live and protocol sinks by 0x0100.
+            let sum = Change::NONE.u16(u16::from(ttl) << 8, u16::from(ttl - 1) << 8);
+            [*high, *low] = sum.apply(u16::from_be_bytes([*high, *low])).to_be_bytes();
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn edit(&mut self, edit: impl FnOnce(&mut [u8], Headers) -> Option<Change>) -> bool {
+        let Some(at) = self.headers() else { return false };
+        edit(self.change(0..at.end()), at).is_some()
+    }
+
+    /// Sets the source address, of the packet's own family. In a fragment that does not hold the transport checksum only the
+    /// IP header changes: translate the first fragment as well.
+    #[inline(always)]
+    pub fn set_src_ip(&mut self, address: IpAddress) -> bool {
+        self.edit(|frame, at| edit::set_address(frame, at, Side::Source, address))
+    }
+
+    /// Sets the destination address, as [`Packet::set_src_ip`] does.
+    #[inline(always)]
+    pub fn set_dst_ip(&mut self, address: IpAddress) -> bool {
+        self.edit(|frame, at| edit::set_address(frame, at, Side::Destination, address))
+    }
+
+    /// Sets the source port of TCP, UDP or SCTP; not in later fragments, and SCTP in no fragment at all, since its checksum
+    /// needs the length of the whole datagram.
+    #[inline(always)]
+    pub fn set_src_port(&mut self, port: u16) -> bool {
+        self.edit(|frame, at| edit::set_port(frame, at, Side::Source, port))
+    }
+
+    /// Sets the destination port, as [`Packet::set_src_port`] does.
+    #[inline(always)]
+    pub fn set_dst_port(&mut self, port: u16) -> bool {
+        self.edit(|frame, at| edit::set_port(frame, at, Side::Destination, port))
+    }
+
+    /// Sets the identifier of an ICMP or ICMPv6 query or reply.
+    #[inline]
+    pub fn set_icmp_id(&mut self, id: u16) -> bool {
+        self.edit(|frame, at| edit::set_icmp_id(frame, at, id))
+    }
+
+    /// Computes all checksums anew, for a packet that a function has written: IPv4 header; TCP, UDP, ICMP, ICMPv6 and SCTP if
+    /// the datagram is whole and no fragment. The headers must have been parsed. Reads the whole packet.
+    pub fn fill_checksums(&mut self) {
+        let l3 = self.record.l3 as usize;
+        if let Some(header_len) = self.ipv4().map(|ip| ip.header_len()) {
+            let bytes = self.change(l3..l3 + header_len);
+            if let Some(mut ip) = Ipv4::parse_mut(bytes) {
+                ip.set_checksum(0);
+            }
+            let sum = checksum::ipv4_header(bytes);
+            if let Some(mut ip) = Ipv4::parse_mut(bytes) {
+                ip.set_checksum(sum);
+            }
+        }
+        if self.is_ip() && !self.is_fragment() && !self.is_short() {
+            self.fill_transport_checksum();
+        }
+    }
+
+    fn fill_transport_checksum(&mut self) {
+        let (Some(at), v6) = (self.l4_offset(), self.record.flags.has(Flags::V6)) else { return };
+        let (header, field) = match self.protocol() {
+            protocol::TCP => (Tcp::LEN, 16..18),
+            protocol::UDP => (Udp::LEN, 6..8),
+            protocol::ICMP if !v6 => (Icmp::LEN, 2..4),
+            protocol::ICMPV6 if v6 => (Icmpv6::LEN, 2..4),
+            protocol::SCTP => (Sctp::LEN, 8..12),
+            _ => return,
+        };
+        if self.ip_payload().len() < header {
+            return;
+        }
+        self.change(at..at + header)[field.clone()].fill(0);
+        let bytes = self.ip_payload();
+        let (sum, crc) = match self.protocol() {
+            protocol::SCTP => (0, crc32c::sctp(bytes)),
+            protocol::ICMP => (checksum::ipv4_header(bytes), 0),
+            protocol::UDP => {
+                (checksum::udp_zero(checksum::transport(self.src_ip(), self.dst_ip(), protocol::UDP, bytes)), 0)
+            }
+            number => (checksum::transport(self.src_ip(), self.dst_ip(), number, bytes), 0),
+        };
+        match &mut self.change(at..at + header)[field] {
+            [high, low] => [*high, *low] = sum.to_be_bytes(),
+            field => field.copy_from_slice(&crc.to_le_bytes()),
+        }
+    }
+}

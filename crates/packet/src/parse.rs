@@ -1,0 +1,334 @@
+//! From a frame's first byte to its outermost IP header and what follows it.
+//!
+//! Skipped on the way: 802.1Q, 802.1ad and 0x9100 tags, LLC/SNAP, an MPLS label stack (with an Ethernet pseudowire), a PPPoE
+//! session. Tunnels over IP are not entered: only the outermost IP header counts. A frame whose IP header (with all IPv6
+//! extension headers) is not whole is not IP: it carries [`Flags::SHORT`] and belongs to no flow.
+//!
+//! Invariants: if [`Flags::IP`] is set, the fixed IP header lies inside the frame. The transport header need not: a frame may
+//! be cut behind the IP header, or lie about its options, so who reads it checks.
+
+use crate::record::{Flags, Link};
+
+pub(crate) const ETHER_IPV4: u16 = 0x0800;
+pub(crate) const ETHER_IPV6: u16 = 0x86dd;
+const ETHER_MPLS: u16 = 0x8847;
+const ETHER_MPLS_UPSTREAM: u16 = 0x8848;
+const ETHER_PPPOE_SESSION: u16 = 0x8864;
+/// Below it the two bytes are a length (IEEE 802.3), from it on a type.
+const ETHER_TYPE_MIN: u16 = 0x0600;
+/// What lies behind the tags is not IP.
+const NOT_IP: u16 = 0;
+
+/// IP protocol numbers that the parser and the header types know.
+pub mod protocol {
+    #![allow(missing_docs)]
+    pub const HOP_BY_HOP: u8 = 0;
+    pub const ICMP: u8 = 1;
+    pub const TCP: u8 = 6;
+    pub const UDP: u8 = 17;
+    pub const DCCP: u8 = 33;
+    pub const ROUTING: u8 = 43;
+    pub const FRAGMENT: u8 = 44;
+    pub const GRE: u8 = 47;
+    pub const AH: u8 = 51;
+    pub const ICMPV6: u8 = 58;
+    pub const DESTINATION_OPTIONS: u8 = 60;
+    pub const SCTP: u8 = 132;
+    pub const MOBILITY: u8 = 135;
+    pub const UDP_LITE: u8 = 136;
+    pub const HIP: u8 = 139;
+    pub const SHIM6: u8 = 140;
+
+    /// Whether it is an IPv6 extension header that the parser walks over.
+    #[inline(always)]
+    pub const fn is_extension(number: u8) -> bool {
+        matches!(number, HOP_BY_HOP | ROUTING | FRAGMENT | AH | DESTINATION_OPTIONS | MOBILITY | HIP | SHIM6)
+    }
+
+    /// Its usual name, if it is one of the common ones.
+    pub fn name(number: u8) -> Option<&'static str> {
+        Some(match number {
+            ICMP => "icmp",
+            TCP => "tcp",
+            UDP => "udp",
+            GRE => "gre",
+            50 => "esp",
+            AH => "ah",
+            ICMPV6 => "icmpv6",
+            SCTP => "sctp",
+            _ => return None,
+        })
+    }
+
+    /// Whether its header begins with two port numbers that belong to a flow's key.
+    #[inline(always)]
+    pub const fn has_ports(number: u8) -> bool {
+        matches!(number, TCP | UDP | SCTP)
+    }
+}
+
+/// What the parser writes into a [`Record`](crate::Record); the fields mean the same there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parsed {
+    /// Offset of the IP header.
+    pub l3: u8,
+    /// Bytes from the IP header to what follows it, divided by four; 0 if it is farther than 1020 bytes away.
+    pub l4: u8,
+    /// Protocol of what follows.
+    pub proto: u8,
+    /// Link kind and what was found.
+    pub flags: Flags,
+}
+
+impl Parsed {
+    #[inline(always)]
+    fn none(link: Link, bits: u8) -> Parsed {
+        Parsed { l3: 0, l4: 0, proto: 0, flags: Flags::new(link, bits) }
+    }
+}
+
+/// Finds the headers of a frame.
+#[inline(always)]
+pub fn parse(frame: &[u8], link: Link) -> Parsed {
+    if let (Link::Ethernet, Some(head)) = (link, frame.first_chunk::<54>()) {
+        let kind = u16::from_be_bytes([head[12], head[13]]);
+        if kind == ETHER_IPV4 && head[14] == 0x45 {
+            let fixed: &[u8; 20] = head[14..34].try_into().unwrap_or(&[0; 20]);
+            return ipv4(fixed, 14, frame.len(), link);
+        }
+        if kind == ETHER_IPV6 && head[14] >> 4 == 6 && !protocol::is_extension(head[20]) {
+            let end = 54 + usize::from(u16::from_be_bytes([head[18], head[19]]));
+            let short = if end > frame.len() { Flags::SHORT } else { 0 };
+            return Parsed { l3: 14, l4: 10, proto: head[20], flags: Flags::new(link, Flags::IP | Flags::V6 | short) };
+        }
+    }
+    parse_any(frame, link)
+}
+
+/// The header's length field must be valid: at least five words.
+#[inline(always)]
+fn ipv4(fixed: &[u8; 20], l3: u8, frame_len: usize, link: Link) -> Parsed {
+    let words = fixed[0] & 15;
+    let header = usize::from(words) * 4;
+    let total = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+    let mut bits = Flags::IP;
+    if total < header || usize::from(l3) + total > frame_len {
+        bits |= Flags::SHORT;
+    }
+    // The more-fragments bit and the offset; reserved and don't-fragment do not make a fragment (RFC 791 section 3.1).
+    let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff;
+    if fragment != 0 {
+        bits |= Flags::FRAGMENT;
+        if fragment & 0x1fff != 0 {
+            bits |= Flags::LATER_FRAGMENT;
+        }
+    }
+    Parsed { l3, l4: words, proto: fixed[9], flags: Flags::new(link, bits) }
+}
+
+#[cold]
+#[inline(never)]
+fn parse_any(frame: &[u8], link: Link) -> Parsed {
+    match network_header(frame, link) {
+        None => Parsed::none(link, Flags::SHORT),
+        Some((ETHER_IPV4, at)) => parse_ipv4(frame, at, link),
+        Some((ETHER_IPV6, at)) => parse_ipv6(frame, at, link),
+        Some(_) => Parsed::none(link, 0),
+    }
+}
+
+fn parse_ipv4(frame: &[u8], at: usize, link: Link) -> Parsed {
+    let Ok(l3) = u8::try_from(at) else { return Parsed::none(link, 0) };
+    match frame.get(at..).map(|rest| rest.first_chunk::<20>()) {
+        Some(Some(fixed)) if fixed[0] >> 4 == 4 && fixed[0] & 15 >= 5 => ipv4(fixed, l3, frame.len(), link),
+        Some(Some(_)) => Parsed::none(link, 0),
+        _ => Parsed::none(link, Flags::SHORT),
+    }
+}
+
+fn parse_ipv6(frame: &[u8], at: usize, link: Link) -> Parsed {
+    let Ok(l3) = u8::try_from(at) else { return Parsed::none(link, 0) };
+    let Some(fixed) = frame.get(at..).and_then(|rest| rest.first_chunk::<40>()) else {
+        return Parsed::none(link, Flags::SHORT);
+    };
+    if fixed[0] >> 4 != 6 {
+        return Parsed::none(link, 0);
+    }
+    let Some(walk) = walk_extensions(&frame[at..], fixed[6]) else { return Parsed::none(link, Flags::SHORT) };
+    let end = at + 40 + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+    let short = if end > frame.len() { Flags::SHORT } else { 0 };
+    let flags = Flags::new(link, Flags::IP | Flags::V6 | walk.bits | short);
+    Parsed { l3, l4: walk.words, proto: walk.proto, flags }
+}
+
+/// Where a chain of IPv6 extension headers ends.
+pub(crate) struct Walk {
+    /// Words of four bytes from the fixed header; 0 if it is too far.
+    pub(crate) words: u8,
+    pub(crate) proto: u8,
+    pub(crate) bits: u8,
+}
+
+/// Walks over the extension headers of a packet that begins with a whole fixed header. None if the chain is cut.
+///
+/// Authentication headers count in words of four bytes (RFC 4302 section 2.2), all others in eight (RFC 8200 section 4).
+pub(crate) fn walk_extensions(packet: &[u8], first: u8) -> Option<Walk> {
+    let (mut at, mut proto, mut bits) = (40usize, first, 0);
+    while protocol::is_extension(proto) && at <= 1020 {
+        let next = *packet.get(at)?;
+        let length = usize::from(*packet.get(at + 1)?);
+        if proto == protocol::FRAGMENT {
+            let offset = u16::from_be_bytes([*packet.get(at + 2)?, *packet.get(at + 3)?]) >> 3;
+            bits |= Flags::FRAGMENT;
+            at += 8;
+            proto = next;
+            if offset != 0 {
+                bits |= Flags::LATER_FRAGMENT;
+                break;
+            }
+            continue;
+        }
+        at += if proto == protocol::AH { (length + 2) * 4 } else { (length + 1) * 8 };
+        proto = next;
+    }
+    Some(Walk { words: u8::try_from(at / 4).unwrap_or(0), proto, bits })
+}
+
+/// Ethernet type and offset of what follows the link header and everything between it and IP. None if it is cut.
+fn network_header(frame: &[u8], link: Link) -> Option<(u16, usize)> {
+    let (kind, at) = link_header(frame, link)?;
+    let (kind, at) = snap(frame, kind, at);
+    let (kind, at) = tags(frame, kind, at)?;
+    let (kind, at) = snap(frame, kind, at);
+    let (kind, at) = mpls(frame, kind, at)?;
+    pppoe(frame, kind, at)
+}
+
+/// What stands between the link header and the network header, for keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkFields {
+    /// VLAN of the outermost tag, 0 if there is none.
+    pub(crate) vlan: u16,
+    /// Type behind the tags, 0 for 802.3 without SNAP.
+    pub(crate) ether_type: u16,
+    /// Offset of what has that type.
+    pub(crate) at: usize,
+}
+
+impl LinkFields {
+    /// None if the link has no Ethernet types, or they are cut.
+    pub(crate) fn of(frame: &[u8], link: Link) -> Option<LinkFields> {
+        if !matches!(link, Link::Ethernet | Link::Cooked1 | Link::Cooked2) {
+            return None;
+        }
+        let (kind, at) = link_header(frame, link)?;
+        let (kind, at) = snap(frame, kind, at);
+        let vlan = if is_tag(kind) { be16(frame, at)? & 0x0fff } else { 0 };
+        let (kind, at) = tags(frame, kind, at)?;
+        let (kind, at) = snap(frame, kind, at);
+        let ether_type = if kind < ETHER_TYPE_MIN { 0 } else { kind };
+        Some(LinkFields { vlan, ether_type, at })
+    }
+
+    /// The outermost label of an MPLS packet.
+    pub(crate) fn mpls_label(&self, frame: &[u8]) -> Option<u32> {
+        if !matches!(self.ether_type, ETHER_MPLS | ETHER_MPLS_UPSTREAM) {
+            return None;
+        }
+        let entry = frame.get(self.at..)?.first_chunk::<4>()?;
+        Some(u32::from_be_bytes(*entry) >> 12)
+    }
+}
+
+fn link_header(frame: &[u8], link: Link) -> Option<(u16, usize)> {
+    Some(match link {
+        Link::Ethernet => (be16(frame, 12)?, 14),
+        Link::RawIp => (if *frame.first()? >> 4 == 4 { ETHER_IPV4 } else { ETHER_IPV6 }, 0),
+        Link::Cooked1 => (be16(frame, 14)?, 16),
+        Link::Cooked2 => (be16(frame, 0)?, 20),
+        Link::Loopback => {
+            let family = frame.first_chunk::<4>()?;
+            // The family is a small number in either byte order; each BSD and Darwin has its own for IPv6.
+            let kind = match family[0].max(family[3]) {
+                2 => ETHER_IPV4,
+                10 | 24 | 28 | 30 => ETHER_IPV6,
+                _ => NOT_IP,
+            };
+            (kind, 4)
+        }
+        Link::Ppp => {
+            // Address and control bytes may be left out (RFC 1662 section 3.1).
+            let at = if frame.starts_with(&[0xff, 0x03]) { 2 } else { 0 };
+            (ppp_kind(be16(frame, at)?), at + 2)
+        }
+        Link::Hdlc => (be16(frame, 2)?, 4),
+        Link::Other => (NOT_IP, 0),
+    })
+}
+
+fn ppp_kind(number: u16) -> u16 {
+    match number {
+        0x0021 => ETHER_IPV4,
+        0x0057 => ETHER_IPV6,
+        _ => NOT_IP,
+    }
+}
+
+/// RFC 1042 encapsulation of an Ethernet type in an 802.3 frame.
+fn snap(frame: &[u8], kind: u16, at: usize) -> (u16, usize) {
+    match frame.get(at..at + 8) {
+        Some(&[0xaa, 0xaa, 0x03, 0, 0, 0, high, low]) if kind < ETHER_TYPE_MIN => {
+            (u16::from_be_bytes([high, low]), at + 8)
+        }
+        _ => (kind, at),
+    }
+}
+
+pub(crate) fn is_tag(kind: u16) -> bool {
+    matches!(kind, 0x8100 | 0x88a8 | 0x9100)
+}
+
+fn tags(frame: &[u8], mut kind: u16, mut at: usize) -> Option<(u16, usize)> {
+    // More tags than fit before offset 255 leave the packet unparsed anyway.
+    while is_tag(kind) && at <= 255 {
+        kind = be16(frame, at + 2)?;
+        at += 4;
+    }
+    Some((kind, at))
+}
+
+fn mpls(frame: &[u8], kind: u16, mut at: usize) -> Option<(u16, usize)> {
+    if !matches!(kind, ETHER_MPLS | ETHER_MPLS_UPSTREAM) {
+        return Some((kind, at));
+    }
+    loop {
+        let bottom = frame.get(at + 2)? & 1 != 0;
+        at += 4;
+        if bottom || at > 255 {
+            break;
+        }
+    }
+    let nibble = frame.get(at)? >> 4;
+    Some(match nibble {
+        4 => (ETHER_IPV4, at),
+        6 => (ETHER_IPV6, at),
+        // An Ethernet pseudowire with its control word (RFC 4448 section 4.6).
+        0 if frame.len() > at + 18 => (be16(frame, at + 16)?, at + 18),
+        _ => (NOT_IP, at),
+    })
+}
+
+fn pppoe(frame: &[u8], kind: u16, at: usize) -> Option<(u16, usize)> {
+    if kind != ETHER_PPPOE_SESSION {
+        return Some((kind, at));
+    }
+    Some((ppp_kind(be16(frame, at + 6)?), at + 8))
+}
+
+#[inline(always)]
+pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..).and_then(|rest| rest.first_chunk::<2>()).map(|pair| u16::from_be_bytes(*pair))
+}
+
+#[cfg(test)]
+mod tests;
