@@ -1,7 +1,8 @@
 //! The indirection table: from the low bits of a hash to a worker.
 //!
-//! NICs call it RETA. Its length is a power of two, the default sends entry *i* to worker *i* modulo their number, and moving
-//! load is changing entries: all packet sets of an entry move together, so a live change hands over the sets of those entries.
+//! NICs call it RETA. Its length is a power of two, the default sends entry *i* to worker *i* modulo their number, and
+//! moving load is changing entries: all packet sets of an entry move together, so a live change hands over the sets of
+//! those entries.
 
 /// What most NICs have (82599, ENA, virtio).
 pub const ENTRIES_DEFAULT: usize = 128;
@@ -105,8 +106,9 @@ impl Reta {
         load
     }
 
-    /// Moves entries from the busiest to the idlest worker, one at a time and only while that helps, until the imbalance is
-    /// at most `goal`. Says which entries moved: (entry, from, to). After RSS++ (Barbette et al., CoNEXT 2019), greedy.
+    /// Moves entries from the busiest to the idlest worker, one at a time and only while that helps, until the
+    /// imbalance is at most `goal`. Says which entries moved: (entry, from, to). After RSS++ (Barbette et al., CoNEXT
+    /// 2019), greedy.
     pub fn rebalance(&mut self, per_entry: &[u64], goal: f64) -> Vec<(usize, usize, usize)> {
         let mut moved = Vec::new();
         let mut load = self.load(per_entry);

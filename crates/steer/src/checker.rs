@@ -1,0 +1,247 @@
+//! Whether a NIC can keep a function's packet sets together, field by field, and what to do where it cannot.
+//!
+//! A NIC may hash fewer fields than a set has (sets share a queue, nothing breaks) but never others. What it can be
+//! told differs between kinds of packets, so each kind is judged, together with the kinds that a set of it may contain
+//! too: a set by source address holds TCP and ICMP alike, and both must then be hashed by the same fields. NFOS's
+//! checker complains only if *no* layer fits and has no table of NICs; partial misfits are exactly the ones that tear
+//! sets apart unseen.
+
+use std::fmt;
+
+use braid_packet::FieldId;
+
+use crate::blind::blind_key;
+use crate::fields::{Fields, spread_bits};
+use crate::nic::{Class, Nic, SymmetricMode};
+use crate::pattern::Pattern;
+use crate::toeplitz::Key;
+
+/// What the NIC does for some kinds of packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It hashes what the sets are made of.
+    Whole {
+        /// Fields to switch on.
+        fields: Fields,
+    },
+    /// It hashes part of it: sets stay whole, but several share a queue more often.
+    Coarser {
+        /// Fields to switch on.
+        fields: Fields,
+        /// Fields of the set that it cannot hash for these packets.
+        missing: Fields,
+    },
+    /// It hashes too much, but a key that is blind for the rest helps, for IPv4.
+    ByKey {
+        /// Fields to switch on.
+        hashed: Fields,
+        /// Fields that then choose the queue.
+        seen: Fields,
+        /// The key.
+        key: Key,
+        /// Fields of the set that do not choose the queue.
+        missing: Fields,
+    },
+    /// It tears sets apart, whatever it is told.
+    Torn {
+        /// Fields of the set that it cannot hash for these packets; all of them if none can be hashed alone.
+        missing: Fields,
+        /// Why.
+        why: &'static str,
+    },
+}
+
+/// One judgement.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Packets that may be in one set and are hashed alike.
+    pub classes: Vec<Class>,
+    /// What the NIC does for them.
+    pub fit: Fit,
+}
+
+/// The judgement of a pattern on a NIC.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The NIC.
+    pub nic: &'static Nic,
+    /// Judgements; every kind of packet that can be in a set is in one of them, except fragments.
+    pub findings: Vec<Finding>,
+    /// Whether first fragments reach another queue than the other packets of their set.
+    pub fragments_torn: bool,
+    /// A key that makes the hash symmetric, where the NIC has no mode for it.
+    pub symmetric_key: Option<Key>,
+}
+
+/// Judges whether `nic` keeps the sets of `pattern` on one queue each.
+pub fn check(pattern: &Pattern, nic: &'static Nic) -> Verdict {
+    let findings: Vec<Finding> =
+        groups(pattern).into_iter().map(|classes| Finding { fit: fit(pattern, &classes, nic), classes }).collect();
+    let by_key_only = pattern.symmetric && nic.hashes() && nic.symmetric == SymmetricMode::ByKeyOnly;
+    Verdict {
+        nic,
+        fragments_torn: pattern.kinds.has(Class::Fragment)
+            && findings.iter().any(|finding| splits_fragments(finding, nic)),
+        symmetric_key: by_key_only.then(|| Key::symmetric(nic.key_bytes)),
+        findings,
+    }
+}
+
+/// Kinds of packets that can be members of one set stand together. Fragments are judged apart.
+fn groups(pattern: &Pattern) -> Vec<Vec<Class>> {
+    let (mut ip, mut rest): (Vec<Class>, Vec<Class>) = (Vec::new(), Vec::new());
+    for class in pattern.kinds.iter().filter(|&class| class != Class::Fragment) {
+        if class == Class::NonIp { rest.push(class) } else { ip.push(class) }
+    }
+    let mut groups = if pattern.fields.has(FieldId::IpProto) {
+        // The protocol is part of the key: no set has packets of two of them.
+        ip.into_iter().map(|class| vec![class]).collect()
+    } else {
+        vec![ip]
+    };
+    if let (Some(first), Some(&class)) = (groups.first_mut(), rest.first()) {
+        first.push(class);
+    }
+    groups.retain(|group| !group.is_empty());
+    groups
+}
+
+fn fit(pattern: &Pattern, classes: &[Class], nic: &Nic) -> Fit {
+    let wanted = wanted(pattern, classes);
+    let within = |set: &Fields| set.is_within(wanted) && (!pattern.symmetric || *set == set.both_ways());
+    let options = common_choices(classes, nic);
+    let spread = |set: &Fields| set.iter().map(spread_bits).sum::<u32>();
+    if let Some(fields) = options.iter().copied().filter(within).max_by_key(spread) {
+        let missing = wanted.without(fields);
+        return if missing.is_empty() { Fit::Whole { fields } } else { Fit::Coarser { fields, missing } };
+    }
+    if !nic.hashes() {
+        return Fit::Torn { missing: wanted, why: "it has no receive-side scaling" };
+    }
+    if options.is_empty() {
+        return Fit::Torn { missing: wanted, why: "it cannot hash all of these packets in the same way" };
+    }
+    if pattern.symmetric {
+        let missing = wanted.without(all_of(&options));
+        let missing = if missing.is_empty() { wanted } else { missing };
+        return Fit::Torn { missing, why: "nothing that both directions share can be hashed" };
+    }
+    let index_bits = nic.reta_entries.trailing_zeros();
+    let base = Key::microsoft().extended(nic.key_bytes);
+    // The fewest superfluous fields leave the most of the key.
+    let mut options = options;
+    options.sort_by_key(|set| set.without(wanted).len());
+    let key = options.into_iter().find_map(|hashed| {
+        let seen = hashed.common(wanted);
+        blind_key(&base, hashed, seen, index_bits).map(|key| (hashed, seen, key))
+    });
+    match key {
+        Some((hashed, seen, key)) => Fit::ByKey { hashed, seen, key, missing: wanted.without(seen) },
+        None => Fit::Torn { missing: wanted, why: "it hashes other fields too, and no key hides them" },
+    }
+}
+
+/// Fields of the set that differ among packets of these kinds: within TCP, the protocol number does not, and nothing
+/// but the three of them has ports.
+fn wanted(pattern: &Pattern, classes: &[Class]) -> Fields {
+    let mut wanted = pattern.fields;
+    if !classes.contains(&Class::OtherIp) && classes.len() == 1 {
+        wanted = wanted.without(Fields::PROTOCOL);
+    }
+    if classes.iter().all(|class| matches!(class, Class::OtherIp | Class::NonIp)) {
+        wanted = wanted.without(Fields::PORTS);
+    }
+    if !classes.contains(&Class::OtherIp) {
+        wanted = wanted.without(Fields::of(&[FieldId::IcmpId]));
+    }
+    wanted
+}
+
+/// Combinations of fields that can be chosen for every one of these kinds.
+fn common_choices(classes: &[Class], nic: &Nic) -> Vec<Fields> {
+    let Some((first, others)) = classes.split_first() else { return Vec::new() };
+    let mut options = nic.choice(*first).combinations();
+    for class in others {
+        let also = nic.choice(*class).combinations();
+        options.retain(|set| also.contains(set));
+    }
+    options
+}
+
+fn all_of(sets: &[Fields]) -> Fields {
+    sets.iter().fold(Fields::NONE, |all, &set| all.and(set))
+}
+
+/// Fragments are hashed without ports: the first one, whose key has ports, leaves its set if that is hashed with them.
+fn splits_fragments(finding: &Finding, nic: &Nic) -> bool {
+    let fields = match finding.fit {
+        Fit::Whole { fields } | Fit::Coarser { fields, .. } => fields,
+        Fit::ByKey { hashed, .. } => hashed,
+        Fit::Torn { .. } => return false,
+    };
+    finding.classes != [Class::NonIp] && !nic.choice(Class::Fragment).combinations().contains(&fields)
+}
+
+impl Verdict {
+    /// Whether every set stays on one queue, fragments included, without software steering.
+    pub fn fits(&self) -> bool {
+        let kept = |finding: &Finding| matches!(finding.fit, Fit::Whole { .. } | Fit::Coarser { .. });
+        !self.fragments_torn && self.findings.iter().all(kept)
+    }
+
+    /// Every field of the sets that the NIC cannot hash for some kind of packet.
+    pub fn missing(&self) -> Fields {
+        self.findings.iter().fold(Fields::NONE, |all, finding| match finding.fit {
+            Fit::Whole { .. } => all,
+            Fit::Coarser { missing, .. } | Fit::ByKey { missing, .. } | Fit::Torn { missing, .. } => all.and(missing),
+        })
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, class) in self.classes.iter().enumerate() {
+            write!(f, "{}{}", if i == 0 { "" } else { ", " }, class.name())?;
+        }
+        match &self.fit {
+            Fit::Whole { fields } => write!(f, ": ok, hash {fields}"),
+            Fit::Coarser { fields, missing } => {
+                write!(f, ": ok but coarser, hash {fields}; cannot hash {missing}, so more sets share a queue")
+            }
+            Fit::ByKey { hashed, seen, key, missing } => {
+                write!(
+                    f,
+                    ": only for IPv4 and with a key: hash {hashed} with key {key}, under which only {seen} counts"
+                )?;
+                if !missing.is_empty() {
+                    write!(f, "; cannot hash {missing}")?;
+                }
+                f.write_str("; switch hashing of IPv6 off (its packets then share queue 0), or steer in software")
+            }
+            Fit::Torn { missing, why } => write!(f, ": NO, cannot hash {missing}: {why}; steer in software"),
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} ({}): {}", self.nic.name, self.nic.product, if self.fits() { "fits" } else { "does not fit" })?;
+        for finding in &self.findings {
+            writeln!(f, "  {finding}")?;
+        }
+        if let Some(key) = &self.symmetric_key {
+            writeln!(f, "  both directions: no mode for it, set key {key}")?;
+        }
+        if self.fragments_torn {
+            writeln!(
+                f,
+                "  IP fragments: NO, hashed without ports, so a first fragment leaves the queue of its set; \
+                 hash addresses only, or steer in software"
+            )?;
+        }
+        self.nic.notes.iter().try_for_each(|note| writeln!(f, "  note: {note}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! Sets of header fields, for planning: which fields are hashed, which a packet set has, which a NIC can hash.
+
+use std::fmt;
+
+use braid_packet::FieldId;
+
+/// A set of header fields.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fields(u16);
+
+impl Fields {
+    /// No field.
+    pub const NONE: Fields = Fields(0);
+    /// The protocol number.
+    pub const PROTOCOL: Fields = Fields::of(&[FieldId::IpProto]);
+    /// Both addresses.
+    pub const ADDRESSES: Fields = Fields::of(&[FieldId::IpSrc, FieldId::IpDst]);
+    /// Both ports.
+    pub const PORTS: Fields = Fields::of(&[FieldId::SrcPort, FieldId::DstPort]);
+    /// Both addresses and both ports: what every NIC hashes for TCP.
+    pub const FOUR_TUPLE: Fields = Fields::ADDRESSES.and(Fields::PORTS);
+
+    /// The set of the given fields.
+    pub const fn of(fields: &[FieldId]) -> Fields {
+        let (mut bits, mut i) = (0, 0);
+        while i < fields.len() {
+            bits |= 1 << fields[i] as u16;
+            i += 1;
+        }
+        Fields(bits)
+    }
+
+    /// The fields of both sets.
+    pub const fn and(self, other: Fields) -> Fields {
+        Fields(self.0 | other.0)
+    }
+
+    /// The fields that both sets have.
+    pub const fn common(self, other: Fields) -> Fields {
+        Fields(self.0 & other.0)
+    }
+
+    /// The fields of this set that the other has not.
+    pub const fn without(self, other: Fields) -> Fields {
+        Fields(self.0 & !other.0)
+    }
+
+    /// Whether the field is in it.
+    pub const fn has(self, field: FieldId) -> bool {
+        self.0 & 1 << field as u16 != 0
+    }
+
+    /// Whether it is empty.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Number of fields.
+    pub const fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// Whether every field of it is in the other.
+    pub const fn is_within(self, other: Fields) -> bool {
+        self.0 & !other.0 == 0
+    }
+
+    /// What it becomes when a packet of the other direction is looked at: source and destination change places.
+    pub fn swapped(self) -> Fields {
+        self.iter().map(|field| field.opposite().unwrap_or(field)).collect()
+    }
+
+    /// The largest subset that is the same in both directions.
+    pub fn both_ways(self) -> Fields {
+        self.common(self.swapped())
+    }
+
+    /// Its fields, in the order of [`FieldId`].
+    pub fn iter(self) -> impl Iterator<Item = FieldId> {
+        FieldId::ALL.into_iter().filter(move |&field| self.has(field))
+    }
+
+    /// All its subsets, the empty one and itself included.
+    pub fn subsets(self) -> impl Iterator<Item = Fields> {
+        // Counting down within a mask visits every subset once.
+        let mut next = Some(self.0);
+        std::iter::from_fn(move || {
+            let current = next?;
+            next = current.checked_sub(1).map(|below| below & self.0);
+            Some(Fields(current))
+        })
+    }
+}
+
+impl FromIterator<FieldId> for Fields {
+    fn from_iter<I: IntoIterator<Item = FieldId>>(fields: I) -> Fields {
+        fields.into_iter().fold(Fields::NONE, |set, field| set.and(Fields::of(&[field])))
+    }
+}
+
+impl fmt::Display for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("nothing");
+        }
+        for (i, field) in self.iter().enumerate() {
+            write!(f, "{}{}", if i == 0 { "" } else { ", " }, field.name())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{self}}}")
+    }
+}
+
+/// Bits of it that differ from packet to packet in ordinary traffic: how much it helps to spread packet sets.
+///
+/// Rough figures for ranking only: what counts is that addresses beat ports, and ports beat tags.
+pub(crate) fn spread_bits(field: FieldId) -> u32 {
+    match field {
+        FieldId::IpSrc | FieldId::IpDst => 16,
+        FieldId::SrcPort | FieldId::GtpTeid | FieldId::EthSrc | FieldId::EthDst => 12,
+        FieldId::DstPort | FieldId::IcmpId => 8,
+        FieldId::VlanId | FieldId::MplsLabel | FieldId::VxlanVni | FieldId::ArpTarget => 6,
+        FieldId::IpProto | FieldId::EtherType | FieldId::InPort => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn swapping_directions_swaps_source_and_destination() {
+        let set = Fields::of(&[FieldId::IpSrc, FieldId::DstPort, FieldId::VlanId]);
+        assert_eq!(set.swapped(), Fields::of(&[FieldId::IpDst, FieldId::SrcPort, FieldId::VlanId]));
+        assert_eq!(set.both_ways(), Fields::of(&[FieldId::VlanId]));
+        assert_eq!(Fields::FOUR_TUPLE.both_ways(), Fields::FOUR_TUPLE);
+    }
+
+    #[test]
+    fn subsets_are_all_there_once() {
+        let all: Vec<Fields> = Fields::FOUR_TUPLE.subsets().collect();
+        assert_eq!(all.len(), 16);
+        assert!(all.contains(&Fields::NONE) && all.contains(&Fields::FOUR_TUPLE));
+    }
+
+    #[test]
+    fn sets_are_printed_in_words() {
+        assert_eq!(Fields::FOUR_TUPLE.to_string(), "ip.src, ip.dst, port.src, port.dst");
+        assert_eq!(Fields::NONE.to_string(), "nothing");
+    }
+}

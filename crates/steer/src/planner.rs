@@ -1,0 +1,212 @@
+//! The search for the fields to hash: one hash steers a packet, and every network function of the chain has its own
+//! sets.
+//!
+//! A function's sets stay whole on one worker if all packets of a set hash alike. That holds if
+//!
+//! - every hashed field is one of its fields (packets of a set agree in all of them), and
+//! - if its sets join both directions, the hashed fields are the same ones in both directions and are hashed
+//!   symmetrically.
+//!
+//! Hashing fewer fields than a set has is always right, it only spreads less: several sets share a worker. Hashing one
+//! field more tears sets apart. So the candidates are the intersections of the functions' fields (cut to what both
+//! directions share), and the best one keeps most functions local; among equals, the one with most different values. A
+//! candidate with hardly any values (the protocol number, the port of entry) would put all traffic on a few workers and
+//! is taken last.
+//!
+//! What is not local has to be placed otherwise (indexed, transactional); that is the plan's reader's business.
+//!
+//! **Fragments.** Only the first fragment of a datagram carries ports. Steering takes exactly the fields that the
+//! packet-set key has, so the promise holds for every packet of every set, but a datagram's later fragments belong to
+//! another set (that of ports 0) than its first one. Functions that need whole datagrams define their sets without
+//! ports.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::fields::{Fields, spread_bits};
+use crate::pattern::Pattern;
+
+/// Fewest bits of different values that a hash should see; below, a handful of workers would get everything.
+const SPREAD_BITS_MIN: u32 = 4;
+
+/// The packet sets of one network function of the chain.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// The function's name.
+    pub name: String,
+    /// What its sets are.
+    pub pattern: Pattern,
+}
+
+/// Whether a function's packet-set state stays on one worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Locality {
+    /// Every packet of a set reaches the same worker.
+    Local,
+    /// The function has no packet sets: nothing has to stay together.
+    NoSets,
+    /// Packets of a set reach several workers.
+    NotLocal {
+        /// What stands against it.
+        why: Conflict,
+    },
+}
+
+/// Why a function's sets are torn apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// Fields are hashed in which packets of a set differ.
+    HashedButNotInSet(Fields),
+    /// Its sets join both directions, and these hashed fields have no counterpart among the hashed ones.
+    OneDirectionOnly(Fields),
+    /// Nothing that keeps sets together is hashed.
+    NothingHashed,
+}
+
+/// What happens to one function.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The function's name.
+    pub name: String,
+    /// Whether its state is local.
+    pub locality: Locality,
+    /// The same in a sentence.
+    pub explanation: String,
+}
+
+/// Fields to hash and what follows from it.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Fields that are hashed.
+    pub fields: Fields,
+    /// Whether both directions of a connection hash alike.
+    pub symmetric: bool,
+    /// What happens to each function, in the order of the chain.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// The chosen candidate and the ones it beat, best first.
+#[derive(Clone, Debug)]
+pub struct HashPlan {
+    /// What to do.
+    pub chosen: Candidate,
+    /// What else could be done.
+    pub alternatives: Vec<Candidate>,
+}
+
+/// Finds the fields that keep most of the chain's packet-set state local.
+pub fn plan(members: &[Member]) -> HashPlan {
+    let mut candidates: Vec<Candidate> =
+        candidates(members).into_iter().map(|fields| Candidate::new(fields, members)).collect();
+    // A stable sort of an ordered set: the same chain gives the same plan everywhere.
+    candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.rank()));
+    let mut candidates = candidates.into_iter();
+    let chosen = candidates.next().unwrap_or_else(|| Candidate::new(Fields::FOUR_TUPLE, members));
+    HashPlan { chosen, alternatives: candidates.collect() }
+}
+
+/// All intersections of the functions' fields. Nobody's fields are better hashed than an intersection: any other subset
+/// keeps the same functions local as the smallest intersection around it, and spreads less.
+fn candidates(members: &[Member]) -> BTreeSet<Fields> {
+    let mut found = BTreeSet::new();
+    for pattern in members.iter().map(|member| &member.pattern) {
+        let own = if pattern.symmetric { pattern.fields.both_ways() } else { pattern.fields };
+        let both = pattern.fields.both_ways();
+        let mut new: Vec<Fields> = found.iter().flat_map(|&set: &Fields| [set.common(own), set.common(both)]).collect();
+        // A one-direction set may have to be hashed symmetrically for the sake of another function.
+        new.extend([own, both]);
+        new.extend(new.clone().into_iter().map(Fields::both_ways));
+        found.extend(new.into_iter().filter(|set| !set.is_empty()));
+    }
+    found
+}
+
+impl Candidate {
+    fn new(fields: Fields, members: &[Member]) -> Candidate {
+        // Symmetric only if somebody gains: it makes the two ends of an address pair indistinguishable.
+        let gains = |pattern: &Pattern| pattern.symmetric && fields.is_within(pattern.fields);
+        let symmetric = fields == fields.swapped() && members.iter().any(|member| gains(&member.pattern));
+        let outcomes = members.iter().map(|member| Outcome::new(member, fields)).collect();
+        Candidate { fields, symmetric, outcomes }
+    }
+
+    /// Number of functions whose state is local.
+    pub fn local(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| outcome.locality == Locality::Local).count()
+    }
+
+    /// Rough number of bits of different values that are hashed.
+    pub fn spread_bits(&self) -> u32 {
+        self.fields.iter().map(spread_bits).sum()
+    }
+
+    fn rank(&self) -> (bool, usize, u32) {
+        (self.spread_bits() >= SPREAD_BITS_MIN, self.local(), self.spread_bits())
+    }
+}
+
+impl Outcome {
+    fn new(member: &Member, hashed: Fields) -> Outcome {
+        let locality = locality(&member.pattern, hashed);
+        let (name, own) = (&member.name, member.pattern.fields);
+        let explanation = match &locality {
+            Locality::NoSets => format!("{name}: has no packet sets, any worker may process any packet"),
+            Locality::Local if member.pattern.symmetric => format!(
+                "{name}: its sets ({own}, both directions) contain {hashed}, which both directions share: \
+                 each stays on one worker"
+            ),
+            Locality::Local => format!("{name}: its sets ({own}) all contain {hashed}: each stays on one worker"),
+            Locality::NotLocal { why: Conflict::HashedButNotInSet(extra) } => {
+                format!(
+                    "{name}: packets of one of its sets ({own}) differ in {extra}, which is hashed: \
+                 they reach several workers"
+                )
+            }
+            Locality::NotLocal { why: Conflict::OneDirectionOnly(lone) } => format!(
+                "{name}: its sets join both directions, but {lone} is hashed without its counterpart: \
+                 replies reach another worker"
+            ),
+            Locality::NotLocal { why: Conflict::NothingHashed } => {
+                format!("{name}: none of its fields ({own}) is hashed")
+            }
+        };
+        Outcome { name: name.clone(), locality, explanation }
+    }
+}
+
+/// Whether sets of this pattern stay on one worker when `hashed` is hashed, symmetrically where that is possible.
+pub fn locality(pattern: &Pattern, hashed: Fields) -> Locality {
+    let extra = hashed.without(pattern.fields);
+    let lone = hashed.without(hashed.swapped());
+    let why = match () {
+        () if pattern.fields.is_empty() => return Locality::NoSets,
+        () if hashed.is_empty() => Conflict::NothingHashed,
+        () if !extra.is_empty() => Conflict::HashedButNotInSet(extra),
+        () if pattern.symmetric && !lone.is_empty() => Conflict::OneDirectionOnly(lone),
+        () => return Locality::Local,
+    };
+    Locality::NotLocal { why }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = if self.symmetric { ", both directions alike" } else { "" };
+        write!(f, "hash {}{way}: {} of {} local", self.fields, self.local(), self.outcomes.len())
+    }
+}
+
+impl fmt::Display for HashPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.chosen)?;
+        for outcome in &self.chosen.outcomes {
+            writeln!(f, "  {}", outcome.explanation)?;
+        }
+        for other in &self.alternatives {
+            writeln!(f, "  instead: {other}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

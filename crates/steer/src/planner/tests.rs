@@ -1,0 +1,116 @@
+//! The chains of Maestro and NFOS, and what the planner must say of them.
+
+use braid_packet::FieldId::{self, *};
+
+use super::*;
+use crate::pattern::Kinds;
+
+const FIVE_TUPLE: &[FieldId] = &[IpSrc, IpDst, IpProto, SrcPort, DstPort];
+
+fn one_way(name: &str, fields: &[FieldId]) -> Member {
+    let pattern = Pattern { fields: Fields::of(fields), symmetric: false, kinds: Kinds::ALL };
+    Member { name: name.into(), pattern }
+}
+
+fn both_ways(name: &str, fields: &[FieldId]) -> Member {
+    let mut member = one_way(name, fields);
+    member.pattern.symmetric = true;
+    member
+}
+
+/// Fields hashed, "symmetric" or not, and the functions that are not local.
+fn check(chain: &[Member], fields: &[FieldId], symmetric: bool, not_local: &[&str]) {
+    let plan = plan(chain);
+    assert_eq!((plan.chosen.fields, plan.chosen.symmetric), (Fields::of(fields), symmetric), "{plan}");
+    let torn = |outcome: &&Outcome| matches!(outcome.locality, Locality::NotLocal { .. });
+    let torn: Vec<&str> = plan.chosen.outcomes.iter().filter(torn).map(|outcome| outcome.name.as_str()).collect();
+    assert_eq!(torn, not_local, "{plan}");
+}
+
+#[test]
+fn a_firewall_hashes_its_five_tuple_symmetrically() {
+    check(&[both_ways("firewall", FIVE_TUPLE)], FIVE_TUPLE, true, &[]);
+}
+
+#[test]
+fn a_policer_hashes_the_destination() {
+    check(&[one_way("policer", &[IpDst])], &[IpDst], false, &[]);
+}
+
+#[test]
+fn a_five_tuple_and_a_source_share_the_source() {
+    check(&[one_way("flow_counter", FIVE_TUPLE), one_way("source_counter", &[IpSrc])], &[IpSrc], false, &[]);
+}
+
+#[test]
+fn sources_and_destinations_have_nothing_in_common() {
+    let plan = plan(&[one_way("by_source", &[IpSrc]), one_way("by_destination", &[IpDst])]);
+    assert_eq!(plan.chosen.local(), 1);
+    assert_eq!(plan.alternatives.len(), 1, "the other choice is offered: {plan}");
+}
+
+#[test]
+fn a_firewall_before_a_policer_keeps_one_of_the_two() {
+    // {ip dst} keeps the policer, the five-tuple keeps the firewall; nothing keeps both: the richer hash wins.
+    check(&[both_ways("firewall", FIVE_TUPLE), one_way("policer", &[IpDst])], FIVE_TUPLE, true, &["policer"]);
+}
+
+#[test]
+fn functions_of_one_key_share_it() {
+    let chain = [one_way("flow_counter", FIVE_TUPLE), one_way("limiter", FIVE_TUPLE), one_way("balancer", FIVE_TUPLE)];
+    check(&chain, FIVE_TUPLE, false, &[]);
+}
+
+#[test]
+fn a_one_way_set_follows_a_symmetric_neighbour() {
+    check(&[one_way("flow_counter", FIVE_TUPLE), both_ways("firewall", FIVE_TUPLE)], FIVE_TUPLE, true, &[]);
+}
+
+#[test]
+fn the_address_pair_serves_sessions_and_flows() {
+    let chain = [both_ways("pairs", &[IpSrc, IpDst]), one_way("flow_counter", FIVE_TUPLE)];
+    check(&chain, &[IpSrc, IpDst], true, &[]);
+}
+
+#[test]
+fn the_majority_stays_local() {
+    let chain = [
+        one_way("flows", FIVE_TUPLE),
+        one_way("sources", &[IpSrc]),
+        one_way("destinations", &[IpDst]),
+        one_way("scan", &[IpSrc, DstPort]),
+    ];
+    check(&chain, &[IpSrc], false, &["destinations"]);
+}
+
+#[test]
+fn a_hash_of_the_protocol_alone_is_no_hash() {
+    let chain = [one_way("flows", FIVE_TUPLE), one_way("per_protocol", &[IpProto])];
+    check(&chain, FIVE_TUPLE, false, &["per_protocol"]);
+}
+
+#[test]
+fn a_chain_without_sets_spreads_by_connection() {
+    check(&[one_way("forward", &[])], &[IpSrc, IpDst, SrcPort, DstPort], false, &[]);
+    check(&[], &[IpSrc, IpDst, SrcPort, DstPort], false, &[]);
+}
+
+#[test]
+fn a_symmetric_set_of_one_address_cannot_be_hashed() {
+    // Sources of one direction are destinations of the other: nothing is the same in both.
+    let plan = plan(&[both_ways("odd", &[IpSrc])]);
+    assert_eq!(plan.chosen.local(), 0);
+}
+
+#[test]
+fn explanations_name_function_fields_and_consequence() {
+    let plan =
+        plan(&[one_way("flow_counter", FIVE_TUPLE), one_way("source_counter", &[IpSrc]), one_way("policer", &[IpDst])]);
+    let text = plan.to_string();
+    assert!(
+        text.contains("flow_counter: its sets (ip.src, ip.dst, port.src, port.dst, ip.proto) all contain ip.src"),
+        "{text}"
+    );
+    assert!(text.contains("policer: packets of one of its sets (ip.dst) differ in ip.src"), "{text}");
+    assert!(text.contains("instead: hash ip.dst: 2 of 3 local"), "{text}");
+}
