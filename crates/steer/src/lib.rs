@@ -1,5 +1,10 @@
 //! Steering: which worker processes a packet, so that every packet set stays on one core.
 //!
+//! The way from a chain to a worker: what each function's sets are made of ([`pattern`]) · which fields to hash for all
+//! of them ([`planner`]) · whether a NIC can ([`nic`], [`checker`], [`blind`]) · hash ([`toeplitz`]) and indirection
+//! table ([`reta`]) · together a [`Steering`], which a source calls to split its queues, or a [`Dispatcher`] to fill
+//! the workers' rings ([`ring`]).
+//!
 //! Invariant: the worker is a pure function of the packet's bytes, its link kind and the port by which it came in; so
 //! the queues of a source and the rings of a dispatcher distribute packets alike.
 //!
@@ -14,6 +19,8 @@ pub mod nic;
 pub mod pattern;
 pub mod planner;
 pub mod reta;
+pub mod ring;
+pub mod steering;
 pub mod toeplitz;
 
 pub use checker::{Fit, Verdict, check};
@@ -22,4 +29,6 @@ pub use nic::Nic;
 pub use pattern::Pattern;
 pub use planner::{Candidate, HashPlan, Locality, Member, plan};
 pub use reta::Reta;
+pub use ring::{DispatchCounters, Dispatcher, Inlet, WhenFull};
+pub use steering::{Steering, SteeringError, Symmetry};
 pub use toeplitz::{Key, Toeplitz};

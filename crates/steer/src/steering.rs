@@ -1,0 +1,274 @@
+//! From a packet to its worker: the one function that both distributions call.
+//!
+//! *Hardware style*, a source splits frames into queues by [`Steering::queue`]; in *software*, a dispatcher calls
+//! [`Steering::workers_of`] on parsed batches. Both come to the same worker, because it is a pure function of the
+//! frame's bytes, link kind and port of entry.
+//!
+//! Addresses and ports are hashed by Toeplitz: in one direction that is a NIC's function, bit by bit, since fields that
+//! are not hashed enter as zero, which contributes nothing. Any other field (MAC addresses, tags, tunnel ids) is hashed
+//! together with the rest as a packet-set key of exactly the steering's fields; no NIC has to agree with that.
+//!
+//! Invariant, the promise of this crate: packets of one set reach one worker whenever the steering's fields are among
+//! the set's (and the same in both directions, for symmetric sets). It rests on taking every field as [`KeyExtractor`]
+//! takes it: ports are 0 where a packet has none (later fragments, cut headers, other protocols) and **of a fragmented
+//! datagram only the first piece has ports**, so its later pieces may reach another worker, as they belong to another
+//! set.
+//!
+//! Packets that lack a hashed field belong to no set whose state is local. They are spread evenly by their first bytes.
+
+use braid_packet::{
+    BATCH_MAX, Batch, FieldId, Flags, KeyError, KeyExtractor, Link, Port, Record, SetDef, parse, protocol,
+};
+
+use crate::fields::Fields;
+use crate::planner::Candidate;
+use crate::reta::Reta;
+use crate::toeplitz::{Key, Toeplitz};
+
+/// Whether both directions of a connection are steered alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Symmetry {
+    /// Each direction by itself.
+    #[default]
+    OneWay,
+    /// The two ends are put in order before they are hashed.
+    BothWays,
+}
+
+/// Why a steering cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SteeringError {
+    /// Replies carry the value in a field that is not hashed.
+    #[error("both directions cannot be steered alike by {0} without the opposite field")]
+    OneSided(Fields),
+    /// The fields make no key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+}
+
+/// The steering of a run: fields, hash, indirection table.
+#[derive(Clone, Debug)]
+pub struct Steering {
+    hash: Toeplitz,
+    reta: Reta,
+    fields: Fields,
+    symmetry: Symmetry,
+    masks: Masks,
+    /// Set if more than addresses and ports is hashed.
+    extractor: Option<KeyExtractor>,
+}
+
+/// Ones where a field is hashed, in the order in which it stands in a header.
+#[derive(Clone, Copy, Debug)]
+struct Masks {
+    src: u128,
+    dst: u128,
+    v4: u64,
+    ports: u32,
+}
+
+/// Where a packet's headers are, as the parser found them.
+#[derive(Clone, Copy)]
+struct Heads {
+    l3: usize,
+    l4: usize,
+    proto: u8,
+    flags: Flags,
+}
+
+impl Steering {
+    /// Steers by `fields`. The protocol number is left out where addresses or ports are hashed: beside them it would
+    /// spread nothing, and no NIC hashes it. Without any field all packets are spread by their first bytes.
+    pub fn new(fields: Fields, symmetry: Symmetry, key: &Key, reta: Reta) -> Result<Steering, SteeringError> {
+        let lone = fields.without(fields.swapped());
+        if symmetry == Symmetry::BothWays && !lone.is_empty() {
+            return Err(SteeringError::OneSided(lone));
+        }
+        let tuple = fields.common(Fields::FOUR_TUPLE);
+        let fields = if tuple.is_empty() { fields } else { fields.without(Fields::PROTOCOL) };
+        let extractor = if fields == tuple { None } else { Some(extractor(fields, symmetry)?) };
+        Ok(Steering { hash: Toeplitz::new(key), reta, fields, symmetry, masks: Masks::new(tuple), extractor })
+    }
+
+    /// Steers as the planner chose.
+    pub fn of_plan(plan: &Candidate, key: &Key, reta: Reta) -> Result<Steering, SteeringError> {
+        let symmetry = if plan.symmetric { Symmetry::BothWays } else { Symmetry::OneWay };
+        Steering::new(plan.fields, symmetry, key, reta)
+    }
+
+    /// Number of workers.
+    pub fn workers(&self) -> usize {
+        self.reta.workers()
+    }
+
+    /// Fields that steer.
+    pub fn fields(&self) -> Fields {
+        self.fields
+    }
+
+    /// Whether both directions are steered alike.
+    pub fn symmetry(&self) -> Symmetry {
+        self.symmetry
+    }
+
+    /// The indirection table.
+    pub fn reta(&self) -> &Reta {
+        &self.reta
+    }
+
+    /// The indirection table, to move load; the caller hands the packet sets of moved entries over.
+    pub fn reta_mut(&mut self) -> &mut Reta {
+        &mut self.reta
+    }
+
+    /// Worker of a frame that is not parsed yet: the receive queue that a NIC would choose.
+    #[inline]
+    pub fn queue(&self, frame: &[u8], link: Link, port: Port) -> usize {
+        let found = parse(frame, link);
+        let heads = Heads::new(found.l3, found.l4, found.proto, found.flags);
+        self.reta.worker(self.hash_of(frame, heads, port))
+    }
+
+    /// Hash of packet `i` of a parsed batch.
+    #[inline]
+    pub fn hash(&self, batch: &Batch, i: usize) -> u32 {
+        let record = &batch.records()[i];
+        let heads = Heads::new(record.l3, record.l4, record.proto, record.flags);
+        self.hash_of(batch.bytes(i), heads, record.port)
+    }
+
+    /// Worker of packet `i` of a parsed batch.
+    #[inline]
+    pub fn worker_of(&self, batch: &Batch, i: usize) -> usize {
+        self.reta.worker(self.hash(batch, i))
+    }
+
+    /// Workers of all packets of a parsed batch, into the first places of `workers`.
+    #[inline]
+    pub fn workers_of(&self, batch: &Batch, workers: &mut [u16; BATCH_MAX]) {
+        for (i, worker) in workers.iter_mut().enumerate().take(batch.len()) {
+            *worker = self.worker_of(batch, i) as u16;
+        }
+    }
+
+    #[inline(always)]
+    fn hash_of(&self, frame: &[u8], heads: Heads, port: Port) -> u32 {
+        if let Some(extractor) = &self.extractor {
+            return hash_key(extractor, frame, heads, port);
+        }
+        if heads.flags.has(Flags::IP) && !self.fields.is_empty() {
+            return self.hash_ip(frame, heads);
+        }
+        hash_head(frame)
+    }
+
+    #[inline(always)]
+    fn hash_ip(&self, frame: &[u8], heads: Heads) -> u32 {
+        let ports = heads.ports(frame);
+        if heads.flags.has(Flags::V6) {
+            return self.hash_v6(frame, heads, ports);
+        }
+        let addresses = array::<8>(frame, heads.l3 + 12);
+        self.hash_v4(u64::from_be_bytes(addresses), ports)
+    }
+
+    /// `addresses`: source in the upper half, destination in the lower; `ports` likewise.
+    #[inline(always)]
+    fn hash_v4(&self, addresses: u64, ports: u32) -> u32 {
+        let (mut addresses, mut ports) = (addresses & self.masks.v4, ports & self.masks.ports);
+        if self.symmetry == Symmetry::BothWays {
+            let source = addresses >> 32 << 16 | u64::from(ports >> 16);
+            let destination = (addresses & 0xffff_ffff) << 16 | u64::from(ports & 0xffff);
+            if source > destination {
+                (addresses, ports) = (addresses.rotate_left(32), ports.rotate_left(16));
+            }
+        }
+        let mut input = [0; 12];
+        input[..8].copy_from_slice(&addresses.to_be_bytes());
+        input[8..].copy_from_slice(&ports.to_be_bytes());
+        self.hash.hash_fixed(&input)
+    }
+
+    fn hash_v6(&self, frame: &[u8], heads: Heads, ports: u32) -> u32 {
+        // A set without addresses has packets of both IP versions.
+        if self.masks.v4 == 0 {
+            return self.hash_v4(0, ports);
+        }
+        let mut source = u128::from_be_bytes(array(frame, heads.l3 + 8)) & self.masks.src;
+        let mut destination = u128::from_be_bytes(array(frame, heads.l3 + 24)) & self.masks.dst;
+        let mut ports = ports & self.masks.ports;
+        if self.symmetry == Symmetry::BothWays && (source, ports >> 16) > (destination, ports & 0xffff) {
+            (source, destination, ports) = (destination, source, ports.rotate_left(16));
+        }
+        let mut input = [0; 36];
+        input[..16].copy_from_slice(&source.to_be_bytes());
+        input[16..32].copy_from_slice(&destination.to_be_bytes());
+        input[32..].copy_from_slice(&ports.to_be_bytes());
+        self.hash.hash_fixed(&input)
+    }
+}
+
+impl Masks {
+    fn new(fields: Fields) -> Masks {
+        let ones = |field, mask: u64| if fields.has(field) { mask } else { 0 };
+        let all = |field| if fields.has(field) { u128::MAX } else { 0 };
+        Masks {
+            src: all(FieldId::IpSrc),
+            dst: all(FieldId::IpDst),
+            v4: ones(FieldId::IpSrc, 0xffff_ffff << 32) | ones(FieldId::IpDst, 0xffff_ffff),
+            ports: (ones(FieldId::SrcPort, 0xffff_0000) | ones(FieldId::DstPort, 0xffff)) as u32,
+        }
+    }
+}
+
+impl Heads {
+    #[inline(always)]
+    fn new(l3: u8, l4: u8, proto: u8, flags: Flags) -> Heads {
+        Heads { l3: l3.into(), l4: l4.into(), proto, flags }
+    }
+
+    /// Both ports as they stand in the header, 0 if the packet carries none.
+    #[inline(always)]
+    fn ports(self, frame: &[u8]) -> u32 {
+        if !protocol::has_ports(self.proto) || self.flags.has(Flags::LATER_FRAGMENT) || self.l4 == 0 {
+            return 0;
+        }
+        u32::from_be_bytes(array(frame, self.l3 + self.l4 * 4))
+    }
+}
+
+/// Bytes of a frame from `at` on, zeroes if they are not there.
+#[inline(always)]
+fn array<const N: usize>(frame: &[u8], at: usize) -> [u8; N] {
+    frame.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
+}
+
+/// Makes keys of the steering's own fields.
+fn extractor(fields: Fields, symmetry: Symmetry) -> Result<KeyExtractor, KeyError> {
+    let mut def = SetDef::new("steering", &fields.iter().collect::<Vec<FieldId>>());
+    // Without a field that has two directions, both are alike anyway.
+    def.symmetric = symmetry == Symmetry::BothWays && fields.iter().any(|field| field.opposite().is_some());
+    KeyExtractor::compile(&def)
+}
+
+#[inline(never)]
+fn hash_key(extractor: &KeyExtractor, frame: &[u8], heads: Heads, port: Port) -> u32 {
+    let mut record = Record::default();
+    (record.l3, record.l4, record.proto) = (heads.l3 as u8, heads.l4 as u8, heads.proto);
+    (record.flags, record.port) = (heads.flags, port);
+    // The indirection table takes the low bits.
+    extractor.extract(&record, frame).map_or_else(|| hash_head(frame), |found| (found.hash >> 32) as u32)
+}
+
+/// Hash of the first 32 bytes of a frame; a shorter one counts as filled up with zeroes.
+fn hash_head(frame: &[u8]) -> u32 {
+    let mut head = [0; 32];
+    let len = frame.len().min(head.len());
+    head[..len].copy_from_slice(&frame[..len]);
+    let (words, _) = head.as_chunks::<8>();
+    let hash = words.iter().fold(0u64, |hash, word| {
+        let mixed = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 32
+    });
+    hash as u32
+}
