@@ -15,14 +15,17 @@
 #![forbid(unsafe_code)]
 
 pub mod capture;
+pub mod generate;
 pub mod memory;
 mod merge;
 mod packed;
 pub mod progress;
+mod random;
 pub mod sink;
 pub mod source;
 mod spread;
 mod stream;
+pub mod wrap;
 
 pub use memory::{Collected, MemorySink, NullSink, ReplaySource};
 pub use progress::{Progress, Unit};

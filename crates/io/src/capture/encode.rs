@@ -12,6 +12,7 @@ use super::link;
 use super::ng;
 use crate::sink::SinkError;
 use crate::source::OpenError;
+use crate::stream::{FrameStream, Next};
 
 /// Snap length that the headers name: nothing that we carry is longer.
 const SNAP_LEN: u32 = 262_144;
@@ -119,6 +120,22 @@ impl CaptureWriter {
             *lost += 1;
         } else {
             self.failure = Some(SinkError::LinkTypes { path: self.path.clone(), lost: 1 });
+        }
+    }
+
+    /// Writes a whole stream; returns how many frames it had. A paced stream is written as it comes.
+    pub fn write_all(&mut self, stream: &mut dyn FrameStream) -> u64 {
+        let mut frames = 0;
+        loop {
+            match stream.advance() {
+                Next::Frame => {
+                    let (bytes, info) = stream.frame();
+                    self.write(bytes, &info);
+                    frames += 1;
+                }
+                Next::Wait(time) => std::thread::sleep(time),
+                Next::End => return frames,
+            }
         }
     }
 

@@ -1,0 +1,237 @@
+//! A bad line in front of the workers: packets are lost, doubled, damaged, cut and swapped, each with its probability, from a
+//! seed. Every fault is counted. Each queue has its own random numbers, so a run with one queue can be repeated exactly.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use braid_packet::{Batch, Buffers, Frame, FrameInfo};
+
+use crate::capture::Damage;
+use crate::generate::ConfigError;
+use crate::progress::Progress;
+use crate::random::Random;
+use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
+
+/// Probabilities of faults, per packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// The same seed gives the same faults.
+    pub seed: u64,
+    /// It is lost.
+    pub drop: f64,
+    /// It comes twice.
+    pub duplicate: f64,
+    /// One of its bytes is changed.
+    pub corrupt: f64,
+    /// It loses its end; the length on the wire is kept, as after a snap length.
+    pub truncate: f64,
+    /// It changes places with the next packet of its batch.
+    pub reorder: f64,
+}
+
+/// How many faults of each kind there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounters {
+    /// Packets lost.
+    pub dropped: u64,
+    /// Packets that came twice.
+    pub duplicated: u64,
+    /// Packets with a changed byte.
+    pub corrupted: u64,
+    /// Packets cut.
+    pub truncated: u64,
+    /// Packets that changed places with the next.
+    pub reordered: u64,
+}
+
+/// The counters of all queues of a [`FaultSource`]; they are summed when asked for, relaxed.
+#[derive(Clone, Debug, Default)]
+pub struct FaultReport(Arc<[AtomicU64; 5]>);
+
+impl FaultReport {
+    /// The sums so far.
+    pub fn counters(&self) -> FaultCounters {
+        let [dropped, duplicated, corrupted, truncated, reordered] =
+            std::array::from_fn(|i| self.0[i].load(Ordering::Relaxed));
+        FaultCounters { dropped, duplicated, corrupted, truncated, reordered }
+    }
+
+    fn add(&self, more: &FaultCounters) {
+        let FaultCounters { dropped, duplicated, corrupted, truncated, reordered } = *more;
+        for (sum, more) in self.0.iter().zip([dropped, duplicated, corrupted, truncated, reordered]) {
+            if more > 0 {
+                sum.fetch_add(more, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// A source behind a bad line.
+pub struct FaultSource {
+    inner: Box<dyn Source>,
+    faults: Faults,
+    report: FaultReport,
+}
+
+impl FaultSource {
+    /// Puts a source behind a bad line; the second value shows what the line does.
+    pub fn new(inner: Box<dyn Source>, faults: Faults) -> Result<(FaultSource, FaultReport), ConfigError> {
+        let Faults { drop, duplicate, corrupt, truncate, reorder, .. } = faults;
+        let fields = [
+            ("drop", drop),
+            ("duplicate", duplicate),
+            ("corrupt", corrupt),
+            ("truncate", truncate),
+            ("reorder", reorder),
+        ];
+        for (field, value) in fields {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(ConfigError::Share { field, value });
+            }
+        }
+        let report = FaultReport::default();
+        Ok((FaultSource { inner, faults, report: report.clone() }, report))
+    }
+}
+
+impl Source for FaultSource {
+    fn name(&self) -> String {
+        format!("{} with faults", self.inner.name())
+    }
+
+    fn ports(&self) -> usize {
+        self.inner.ports()
+    }
+
+    fn progress(&self) -> Arc<Progress> {
+        self.inner.progress()
+    }
+
+    fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
+        let FaultSource { inner, faults, report } = *self;
+        let queues = inner.open(queues, select)?;
+        let faulty = |(number, inner)| -> Box<dyn RxQueue> {
+            let random = Random::new(faults.seed.wrapping_add(number as u64));
+            Box::new(FaultQueue {
+                inner,
+                faults,
+                random,
+                frames: Vec::new(),
+                total: RxCounters::default(),
+                report: report.clone(),
+            })
+        };
+        Ok(queues.into_iter().enumerate().map(faulty).collect())
+    }
+}
+
+struct FaultQueue {
+    inner: Box<dyn RxQueue>,
+    faults: Faults,
+    random: Random,
+    /// Empty between two receives.
+    frames: Vec<Frame>,
+    /// What was let through.
+    total: RxCounters,
+    report: FaultReport,
+}
+
+impl FaultQueue {
+    /// Takes the packets from `first` on out of the batch and puts back what the line makes of them.
+    fn spoil(&mut self, batch: &mut Batch, buffers: &mut Buffers, first: usize, limit: usize) -> FaultCounters {
+        let mut counters = FaultCounters::default();
+        let mut lost = Batch::new(batch.pool(), batch.layout());
+        while batch.len() > first {
+            self.frames.extend(batch.pop());
+        }
+        while let Some(frame) = self.frames.pop() {
+            if self.random.chance(self.faults.drop) {
+                counters.dropped += 1;
+                lost.push(frame);
+                continue;
+            }
+            let swap = !self.frames.is_empty() && self.random.chance(self.faults.reorder);
+            if let (true, Some(next)) = (swap, self.frames.pop()) {
+                counters.reordered += 1;
+                batch.push(next);
+            }
+            batch.push(frame);
+            let place = batch.len() - 1;
+            if self.random.chance(self.faults.corrupt) {
+                counters.corrupted += u64::from(corrupt(batch, place, self.random.bits()));
+            }
+            let (bits, present) = (self.random.bits(), batch.bytes(place).len());
+            if present > 1 && self.random.chance(self.faults.truncate) {
+                let len = 1 + (bits % (present as u64 - 1)) as usize;
+                if copy(batch, buffers, place, len) {
+                    // The shorter copy stands behind the whole packet: take both out, put the copy back.
+                    counters.truncated += 1;
+                    let cut = batch.pop();
+                    lost.push(batch.pop().expect("it was pushed above"));
+                    cut.into_iter().for_each(|cut| batch.push(cut));
+                }
+            }
+            let room = batch.len() + self.frames.len() < first + limit;
+            if room && self.random.chance(self.faults.duplicate) {
+                let len = batch.bytes(batch.len() - 1).len();
+                counters.duplicated += u64::from(copy(batch, buffers, batch.len() - 1, len));
+            }
+        }
+        lost.release(buffers);
+        counters
+    }
+}
+
+/// Changes one byte; false if there is none.
+fn corrupt(batch: &mut Batch, place: usize, bits: u64) -> bool {
+    let mut packet = batch.packet(place, None);
+    let bytes = packet.bytes_mut();
+    let Some(at) = bits.checked_rem(bytes.len() as u64) else { return false };
+    // Never zero: the byte does change.
+    bytes[at as usize] ^= ((bits >> 32) % 255 + 1) as u8;
+    true
+}
+
+/// Adds a copy of the first `len` bytes of a packet; false if no buffer is free.
+fn copy(batch: &mut Batch, buffers: &mut Buffers, place: usize, len: usize) -> bool {
+    let bytes = batch.bytes(place)[..len].to_vec();
+    let record = &batch.records()[place];
+    let info = FrameInfo {
+        port: record.port,
+        link: record.flags.link(),
+        timestamp_ns: batch.timestamp_ns(place),
+        wire_len: batch.wire_len(place),
+        sequence: batch.sequence(place),
+    };
+    batch.copy_in(buffers, &bytes, &info)
+}
+
+impl RxQueue for FaultQueue {
+    fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received {
+        let first = batch.len();
+        let limit = limit.min(batch.room());
+        // One place stays free for the whole copy of a packet that is cut.
+        let received = self.inner.receive(batch, buffers, limit.min(batch.room().saturating_sub(1)).max(1));
+        if received != Received::Packets {
+            return received;
+        }
+        let counters = self.spoil(batch, buffers, first, limit);
+        self.report.add(&counters);
+        self.total.injected_loss += counters.dropped;
+        self.total.packets += (batch.len() - first) as u64;
+        self.total.bytes += (first..batch.len()).map(|i| u64::from(batch.wire_len(i))).sum::<u64>();
+        if batch.len() > first { Received::Packets } else { Received::Idle }
+    }
+
+    fn horizon(&self) -> u64 {
+        self.inner.horizon()
+    }
+
+    fn counters(&self) -> RxCounters {
+        RxCounters { too_long: self.inner.counters().too_long, ..self.total }
+    }
+
+    fn damages(&self) -> Vec<Damage> {
+        self.inner.damages()
+    }
+}
