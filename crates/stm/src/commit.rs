@@ -1,0 +1,276 @@
+//! Commit: lock, draw, validate, publish.
+//!
+//! The order is the algorithm. The version is drawn with all locks held and before validating: a reader whose snapshot is at
+//! or above it began when the objects were locked already, one below it will extend and validate. NFOS's runtime validates
+//! first and draws afterwards, which lets a reader see the second of two transactions without the first.
+
+use crate::conflict::{Conflict, ConflictKind, Op, Position};
+use crate::header::Header;
+use crate::hooks::{Mode, YieldPoint};
+use crate::raw::object::ObjectRef;
+use crate::sync::{Ordering, model_fence};
+use crate::tx::{Tx, slow};
+
+/// How often a locked object is looked at before a commit gives up.
+const SPINS: u32 = 64;
+
+/// A transaction happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Its place in a serial order of all transactions, from 1; 0 unless recording or replaying.
+    pub sequence: u64,
+}
+
+impl Tx {
+    /// Makes everything since the last commit happen at once. After a conflict the attempt is as it was: go back to a
+    /// savepoint that [`survives`](Tx::survives) it and commit that, or abort.
+    #[inline(always)]
+    pub fn commit(&mut self) -> Result<Committed, Conflict> {
+        if self.slow == slow::IDLE {
+            return Ok(Committed { sequence: 0 });
+        }
+        if self.slow == 0 && self.writes.is_empty() && self.deferred.is_empty() {
+            // Everything read was true at the snapshot: that is this transaction's place in the order.
+            self.stats.read_only += 1;
+            self.finish();
+            return Ok(Committed { sequence: 0 });
+        }
+        self.commit_touched()
+    }
+
+    #[inline(never)]
+    fn commit_touched(&mut self) -> Result<Committed, Conflict> {
+        if self.slow & slow::POISONED != 0 {
+            return Err(Conflict::TOKEN);
+        }
+        if self.slow & slow::IDLE != 0 {
+            let sequence = self.draw_sequence();
+            if let Some(hooks) = &mut self.hooks {
+                hooks.settle();
+            }
+            return Ok(Committed { sequence });
+        }
+        let changes = !self.writes.is_empty() || !self.deferred.is_empty();
+        let sequence = match changes {
+            true => self.commit_update()?,
+            false => self.commit_recorded_reads()?,
+        };
+        if changes {
+            self.stats.updates += 1;
+        } else {
+            self.stats.read_only += 1;
+        }
+        if let Some(hooks) = &mut self.hooks {
+            hooks.settle();
+        }
+        self.finish();
+        Ok(Committed { sequence })
+    }
+
+    /// A read-only transaction whose place in the recorded order must be now, not at its snapshot.
+    fn commit_recorded_reads(&mut self) -> Result<u64, Conflict> {
+        if self.mode() == Mode::Free {
+            return Ok(0);
+        }
+        let sequence = self.draw_sequence();
+        self.yield_at(YieldPoint::Validate);
+        self.validate()?;
+        Ok(sequence)
+    }
+
+    fn commit_update(&mut self) -> Result<u64, Conflict> {
+        self.yield_at(YieldPoint::Lock);
+        let boosted = !self.deferred.is_empty();
+        if boosted {
+            // SeqCst: before the load of the turn; partner `others_committing`.
+            self.domain.cells[self.owner as usize].committing.store(true, Ordering::SeqCst);
+        }
+        let result = self.commit_locked();
+        if boosted {
+            // Release: whoever sees `false` sees the effects of the deferred actions.
+            self.domain.cells[self.owner as usize].committing.store(false, Ordering::Release);
+        }
+        result
+    }
+
+    fn commit_locked(&mut self) -> Result<u64, Conflict> {
+        self.lock_writes()?;
+        // From here to `publish` nothing waits, so a lock is held only for a moment.
+        model_fence();
+        let (sequence, version) = match self.decide() {
+            Ok(drawn) => drawn,
+            Err(conflict) => {
+                self.unlock_writes(self.writes.len());
+                return Err(conflict);
+            }
+        };
+        self.yield_at(YieldPoint::Publish);
+        self.publish(version);
+        self.apply_deferred(sequence);
+        Ok(sequence)
+    }
+
+    /// With all locks held: the place in the serial order and the version, if this commit may happen.
+    #[inline(always)]
+    fn decide(&mut self) -> Result<(u64, u64), Conflict> {
+        self.check_turn()?;
+        self.check_deferred()?;
+        // Drawn with the locks held: the order of the numbers is the order of conflicting commits.
+        let sequence = self.draw_sequence();
+        // SeqCst: after the locks, see `slow_begin_if_idle`. The clock is only read: no line is written by every commit.
+        let version = self.domain.clock.load(Ordering::SeqCst).max(self.last_version) + 1;
+        self.yield_at(YieldPoint::Validate);
+        self.validate()?;
+        Ok((sequence, version))
+    }
+
+    #[inline(always)]
+    fn lock_writes(&mut self) -> Result<(), Conflict> {
+        for position in 0..self.writes.len() {
+            let owner = self.owner;
+            let entry = &mut self.writes.entries_mut()[position];
+            let (object, op) = (entry.object, entry.payload.op);
+            let seen = object.load();
+            if !seen.is_locked() && object.lock(seen, Header::locked(position, op, owner)) {
+                entry.old = seen;
+                continue;
+            }
+            match self.lock_patiently(object, position, op) {
+                Ok(old) => self.writes.entries_mut()[position].old = old,
+                Err(theirs) => {
+                    self.unlock_writes(position);
+                    let source = self.writes.entry(position).payload.source;
+                    let at = Position::Write(position);
+                    return Err(self.raise(ConflictKind::Locked, Some(object), theirs, op, source, at));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits a little for another commit to end; two that wait for each other both give up.
+    #[cold]
+    fn lock_patiently(&mut self, object: ObjectRef, position: usize, op: Op) -> Result<Header, Header> {
+        let mut round = 0;
+        loop {
+            let seen = object.load();
+            if !seen.is_locked() && object.lock(seen, Header::locked(position, op, self.owner)) {
+                return Ok(seen);
+            }
+            if round >= SPINS {
+                return Err(seen);
+            }
+            self.wait(&mut round);
+        }
+    }
+
+    #[inline(always)]
+    fn check_turn(&mut self) -> Result<(), Conflict> {
+        match self.domain.turn.is_other(self.owner) {
+            None => Ok(()),
+            Some(other) => {
+                let theirs = Header::settled(0, Op::new(0), other as u64);
+                let source = std::panic::Location::caller();
+                Err(self.raise(ConflictKind::Turn, None, theirs, Op::new(0), source, Position::All))
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn check_deferred(&mut self) -> Result<(), Conflict> {
+        for position in 0..self.deferred.len() {
+            let deferred = &self.deferred[position];
+            let (object, action, argument) = (deferred.object, deferred.action, deferred.argument);
+            if !self.boosted(object).check(action, argument) {
+                let source = std::panic::Location::caller();
+                let nobody = Header(0);
+                return Err(self.raise(ConflictKind::Refused, None, nobody, Op::new(0), source, Position::All));
+            }
+        }
+        Ok(())
+    }
+
+    /// Is everything that was read as it was, apart from this commit's own locks?
+    #[inline(always)]
+    fn validate(&mut self) -> Result<(), Conflict> {
+        for position in 0..self.reads.len() {
+            let entry = &self.reads[position];
+            // SeqCst: two commits that each lock what the other has read must not both miss the other's lock.
+            let now = entry.object.load();
+            if now == entry.seen {
+                continue;
+            }
+            let own = now.is_locked()
+                && now.owner() == self.owner
+                && self.writes.entry(now.version() as usize).old == entry.seen;
+            if !own {
+                return Err(self.refuse(position, now));
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refuse(&mut self, position: usize, now: Header) -> Conflict {
+        let theirs = match now.is_locked() && now.owner() == self.owner {
+            // Locked by this very commit, but someone changed it between the read and the lock.
+            true => self.writes.entry(now.version() as usize).old,
+            false => now,
+        };
+        let kind = if theirs.is_locked() { ConflictKind::Locked } else { ConflictKind::Changed };
+        self.raise_read(kind, position, theirs)
+    }
+
+    #[inline(always)]
+    fn publish(&mut self, version: u64) {
+        ObjectRef::open();
+        for position in 0..self.writes.len() {
+            let entry = self.writes.entry(position);
+            let header = Header::settled(version, entry.payload.op, self.owner);
+            entry.object.store(self.writes.value(entry), header);
+        }
+        self.last_version = version;
+    }
+
+    #[inline(always)]
+    fn apply_deferred(&mut self, sequence: u64) {
+        for position in 0..self.deferred.len() {
+            let deferred = &self.deferred[position];
+            let (object, action, argument) = (deferred.object, deferred.action, deferred.argument);
+            if deferred.retracted {
+                continue;
+            }
+            self.boosted(object).apply(self.worker(), action, argument, sequence);
+        }
+        self.deferred.clear();
+    }
+
+    #[cold]
+    fn unlock_writes(&mut self, locked: usize) {
+        for position in 0..locked {
+            let entry = self.writes.entry(position);
+            entry.object.unlock(entry.old);
+        }
+    }
+
+    #[inline(always)]
+    fn draw_sequence(&mut self) -> u64 {
+        match &self.hooks {
+            None => 0,
+            Some(hooks) => match hooks.mode {
+                Mode::Free => 0,
+                Mode::Recording => self.domain.sequence.fetch_add(1, Ordering::SeqCst) + 1,
+                Mode::Replaying => hooks.sequence,
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn finish(&mut self) {
+        self.clear();
+        self.failures = 0;
+        if self.has_turn() {
+            self.leave_turn();
+        }
+    }
+}

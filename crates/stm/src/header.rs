@@ -1,0 +1,81 @@
+//! The word in front of every object.
+//!
+//! ```text
+//! settled: | version: 50 | operation: 4 | owner: 9 | 0 |
+//! locked:  | position in the owner's write log: 50 | operation: 4 | owner: 9 | 1 |
+//! ```
+//! Owner and operation name the last writer, so that a reader takes its own worker's versions without question and an abort
+//! can say whom it met. A worker's versions grow with each of its commits, hence no header word ever comes back. At ten
+//! million commits a second of one worker 50 bits last for three and a half years.
+
+use crate::conflict::Op;
+
+const LOCK: u64 = 1;
+const OWNER_SHIFT: u32 = 1;
+const OWNER_BITS: u32 = 9;
+const OP_SHIFT: u32 = OWNER_SHIFT + OWNER_BITS;
+const OP_BITS: u32 = 4;
+const VERSION_SHIFT: u32 = OP_SHIFT + OP_BITS;
+
+/// Number of owners that a header can name.
+pub(crate) const OWNERS: usize = 1 << OWNER_BITS;
+
+/// A header word, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header(pub(crate) u64);
+
+impl Header {
+    #[inline(always)]
+    pub(crate) fn settled(version: u64, op: Op, owner: u64) -> Header {
+        Header((version << VERSION_SHIFT) | (u64::from(op.number()) << OP_SHIFT) | (owner << OWNER_SHIFT))
+    }
+
+    #[inline(always)]
+    pub(crate) fn locked(position: usize, op: Op, owner: u64) -> Header {
+        Header(Header::settled(position as u64, op, owner).0 | LOCK)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_locked(self) -> bool {
+        self.0 & LOCK != 0
+    }
+
+    /// The version, or while locked the position in the owner's write log.
+    #[inline(always)]
+    pub(crate) fn version(self) -> u64 {
+        self.0 >> VERSION_SHIFT
+    }
+
+    #[inline(always)]
+    pub(crate) fn owner(self) -> u64 {
+        (self.0 >> OWNER_SHIFT) & (OWNERS as u64 - 1)
+    }
+
+    pub(crate) fn op(self) -> Op {
+        Op::new(((self.0 >> OP_SHIFT) & ((1 << OP_BITS) - 1)) as u8)
+    }
+
+    /// The smallest header word whose version is above `version`: everything unlocked below it is old enough.
+    #[inline(always)]
+    pub(crate) fn above(version: u64) -> u64 {
+        (version + 1) << VERSION_SHIFT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_of_a_header_do_not_touch_each_other() {
+        for (version, op, owner) in [(0, 0, 0), (1, 15, 511), ((1 << 50) - 1, 7, 3), (5, 0, 511)] {
+            let settled = Header::settled(version, Op::new(op), owner);
+            let locked = Header::locked(version as usize, Op::new(op), owner);
+            for header in [settled, locked] {
+                assert_eq!((header.version(), header.op(), header.owner()), (version, Op::new(op), owner));
+            }
+            assert!(!settled.is_locked() && locked.is_locked());
+            assert!(settled.0 < Header::above(version) || version == (1 << 50) - 1);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Recording, replaying and scheduling: what a certificate needs and an ordinary run does not pay for.
+//!
+//! *Recording* draws a global sequence number at each commit, after locking and before validating (read-only transactions
+//! validate too), so that the order of the numbers is a serial order of all transactions. What an operation chose where
+//! the sequential semantics leave a choice (which free resource, how stale a value) is noted. *Replaying* feeds the choices
+//! back, and the structures report a [`Violation`] where a choice was not legal in the sequential state.
+
+use crate::conflict::ObjectId;
+
+/// Where a scheduler may switch to another worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum YieldPoint {
+    /// Before the first access of an attempt.
+    Begin,
+    /// Before an access.
+    Read,
+    /// Before the locks of a commit.
+    Lock,
+    /// With all locks held, before the read log is validated.
+    Validate,
+    /// With all locks held, before the new values appear.
+    Publish,
+    /// Nothing to do until another worker moves: always switch.
+    Wait,
+}
+
+/// A recorded choice that the sequential semantics do not allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// The recorded transaction made more or fewer choices than the replayed one: they took different ways.
+    Diverged {
+        /// Choices recorded.
+        recorded: usize,
+        /// Choices asked for.
+        asked: usize,
+    },
+    /// A structure says why.
+    Illegal {
+        /// The structure.
+        object: ObjectId,
+        /// The rule that was broken, with the values.
+        what: String,
+    },
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Violation::Diverged { recorded, asked } => {
+                write!(f, "the recorded transaction made {recorded} choices, its replay {asked}")
+            }
+            Violation::Illegal { object, what } => write!(f, "object {}: {what}", object.0),
+        }
+    }
+}
+
+pub(crate) type Yield = Box<dyn FnMut(YieldPoint) + Send>;
+
+/// How choices are made.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Mode {
+    #[default]
+    Free,
+    Recording,
+    Replaying,
+}
+
+#[derive(Default)]
+pub(crate) struct Hooks {
+    pub(crate) mode: Mode,
+    /// Recorded so far, or to be fed.
+    pub(crate) choices: Vec<u64>,
+    /// Choices made by the attempt so far.
+    pub(crate) made: usize,
+    /// The attempt has committed: the next choice belongs to another one.
+    pub(crate) done: bool,
+    /// Replaying: the place of the transaction in the serial order.
+    pub(crate) sequence: u64,
+    pub(crate) violations: Vec<Violation>,
+    pub(crate) yielding: Option<Yield>,
+}
+
+impl Hooks {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.mode == Mode::Free && self.yielding.is_none()
+    }
+
+    /// Begins the record of another attempt if the last one has committed.
+    pub(crate) fn renew(&mut self) {
+        if std::mem::take(&mut self.done) {
+            self.made = 0;
+        }
+    }
+
+    pub(crate) fn choose(&mut self, choose: impl FnOnce() -> u64) -> u64 {
+        self.renew();
+        match self.mode {
+            Mode::Free => choose(),
+            Mode::Recording => {
+                let choice = choose();
+                self.choices.truncate(self.made);
+                self.choices.push(choice);
+                self.made += 1;
+                choice
+            }
+            Mode::Replaying => {
+                self.made += 1;
+                self.choices.get(self.made - 1).copied().unwrap_or_else(choose)
+            }
+        }
+    }
+
+    pub(crate) fn at(&mut self, point: YieldPoint) {
+        if let Some(yielding) = &mut self.yielding {
+            yielding(point);
+        }
+    }
+
+    /// The attempt has committed: were all choices used?
+    pub(crate) fn settle(&mut self) {
+        self.renew();
+        self.done = true;
+        if self.mode == Mode::Replaying && self.made != self.choices.len() {
+            self.violations.push(Violation::Diverged { recorded: self.choices.len(), asked: self.made });
+        }
+    }
+}

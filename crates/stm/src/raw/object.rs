@@ -1,0 +1,203 @@
+//! Objects: a header word and a payload of relaxed atomic words, at a stride of whole cache lines.
+//!
+//! A payload is read while another worker may write it; because every word is atomic that is a torn value at worst, never
+//! undefined behaviour, and the header tells. Nothing here decides anything: the protocol is in `tx.rs` and `commit.rs`.
+
+use std::ptr::NonNull;
+
+use braid_memory::{Backing, Error, HugePages, prefetch_read, prefetch_write};
+
+use crate::header::Header;
+use crate::sync::{AtomicU64, Ordering, fence};
+
+const LINE_WORDS: usize = 8;
+
+/// Where the objects of an arena lie.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    #[cfg(not(loom))]
+    region: braid_memory::Region,
+    #[cfg(loom)]
+    words: Vec<AtomicU64>,
+    objects: u32,
+    payload_words: usize,
+    stride: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(objects: u32, payload_words: usize, pages: HugePages) -> Result<Memory, Error> {
+        let stride = (1 + payload_words).next_multiple_of(LINE_WORDS);
+        #[cfg(not(loom))]
+        {
+            let region = braid_memory::Region::new((objects as usize).max(1) * stride * 8, pages)?;
+            Ok(Memory { region, objects, payload_words, stride })
+        }
+        #[cfg(loom)]
+        {
+            let _ = pages;
+            let words = (0..objects as usize * stride).map(|_| AtomicU64::new(0)).collect();
+            Ok(Memory { words, objects, payload_words, stride })
+        }
+    }
+
+    pub(crate) fn objects(&self) -> u32 {
+        self.objects
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.objects as usize * self.stride * 8
+    }
+
+    pub(crate) fn backing(&self) -> Backing {
+        #[cfg(not(loom))]
+        return self.region.backing();
+        #[cfg(loom)]
+        return Backing::Ordinary;
+    }
+
+    fn base(&self) -> *const AtomicU64 {
+        #[cfg(not(loom))]
+        return self.region.base().cast();
+        #[cfg(loom)]
+        return self.words.as_ptr();
+    }
+
+    /// How to find objects without looking here again.
+    pub(crate) fn locator(&self) -> Locator {
+        Locator { base: self.base(), stride: self.stride, objects: self.objects, payload_words: self.payload_words }
+    }
+
+    /// Which object begins at this address, if one of this arena does.
+    pub(crate) fn index_of(&self, object: ObjectRef) -> Option<u32> {
+        let unit = self.stride * size_of::<AtomicU64>();
+        let offset = object.address().checked_sub(self.base() as usize)?;
+        let index = offset / unit;
+        (index < self.objects as usize).then_some(index as u32)
+    }
+}
+
+/// A copy of an arena's geometry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Locator {
+    base: *const AtomicU64,
+    stride: usize,
+    objects: u32,
+    payload_words: usize,
+}
+
+// SAFETY: a locator is an address of atomics that any thread may use while the memory lives (`object` says for how long).
+unsafe impl Send for Locator {}
+// SAFETY: as above.
+unsafe impl Sync for Locator {}
+
+impl Locator {
+    #[inline(always)]
+    pub(crate) fn payload_words(&self) -> usize {
+        self.payload_words
+    }
+
+    /// Object `index`.
+    ///
+    /// Invariant of this crate, on which the methods of [`ObjectRef`] stand: a domain keeps the memory of its arenas until
+    /// it is dropped itself, every `Arena` handle holds that memory too, and a transaction, which holds its domain,
+    /// keeps references only to objects of arenas of that domain (checked at each access).
+    #[inline(always)]
+    pub(crate) fn object(&self, index: u32) -> ObjectRef {
+        assert!(index < self.objects, "object {index} of an arena of {}", self.objects);
+        // SAFETY: in range, so the address lies inside the memory, which is not null.
+        ObjectRef(unsafe { NonNull::new_unchecked(self.base.add(index as usize * self.stride).cast_mut()) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, index: u32) {
+        prefetch_read(self.base.wrapping_add(index as usize * self.stride));
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch_write(&self, index: u32) {
+        prefetch_write(self.base.wrapping_add(index as usize * self.stride));
+    }
+}
+
+/// One object of an arena that is alive (see [`Locator::object`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ObjectRef(NonNull<AtomicU64>);
+
+// SAFETY: stands for a shared reference to atomics, see the invariant at `Locator::object`.
+unsafe impl Send for ObjectRef {}
+
+impl ObjectRef {
+    #[inline(always)]
+    pub(crate) fn address(self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
+    #[inline(always)]
+    fn header(&self) -> &AtomicU64 {
+        // SAFETY: points at the header of an object that is alive, by the invariant at `Locator::object`.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline(always)]
+    fn word(&self, k: usize) -> &AtomicU64 {
+        // SAFETY: callers stay below the arena's payload words (`copy_to` and `store` take slices of at most that length,
+        // which `tx.rs` checks), and the payload follows the header.
+        unsafe { self.0.add(1 + k).as_ref() }
+    }
+
+    /// The header, in the single total order of clock, locks and headers.
+    #[inline(always)]
+    pub(crate) fn load(self) -> Header {
+        Header(self.header().load(Ordering::SeqCst))
+    }
+
+    /// Copies the payload and says whether the header was `seen` all the while.
+    #[inline(always)]
+    pub(crate) fn copy_to(self, out: &mut [u64], seen: Header) -> bool {
+        for (k, word) in out.iter_mut().enumerate() {
+            // Relaxed: checked by the header below.
+            *word = self.word(k).load(Ordering::Relaxed);
+        }
+        // Acquire fence: pairs with the Release fence in `open`. If one of the words above came from a later commit, the
+        // load below sees that commit's lock or its new header.
+        fence(Ordering::Acquire);
+        self.header().load(Ordering::Relaxed) == seen.0
+    }
+
+    /// Replaces an unlocked header by a lock.
+    #[inline(always)]
+    pub(crate) fn lock(self, seen: Header, lock: Header) -> bool {
+        // SeqCst: must come before this commit's loads of the clock, the turn and the headers it validates, in the order
+        // that a reader's clock load and header load take part in.
+        self.header().compare_exchange(seen.0, lock.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    pub(crate) fn unlock(self, old: Header) {
+        self.header().store(old.0, Ordering::Release);
+    }
+
+    /// To be called once between the last lock and the first `store` of a commit.
+    #[inline(always)]
+    pub(crate) fn open() {
+        // Release fence: partner of the Acquire fence in `copy_to`.
+        fence(Ordering::Release);
+    }
+
+    /// Writes the payload of a locked object and unlocks it with its new header.
+    #[inline(always)]
+    pub(crate) fn store(self, payload: &[u64], header: Header) {
+        for (k, word) in payload.iter().enumerate() {
+            self.word(k).store(*word, Ordering::Relaxed);
+        }
+        // Release: a reader whose SeqCst header load sees it also sees the payload.
+        self.header().store(header.0, Ordering::Release);
+    }
+
+    /// Writes the payload only; for setting up.
+    pub(crate) fn initialise(self, payload: &[u64]) {
+        for (k, word) in payload.iter().enumerate() {
+            self.word(k).store(*word, Ordering::Relaxed);
+        }
+    }
+}
