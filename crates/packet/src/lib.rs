@@ -19,8 +19,6 @@ pub mod parse;
 pub mod pool;
 mod raw;
 pub mod record;
-#[cfg(test)]
-mod testing;
 mod undo;
 
 pub use address::{IpAddress, MacAddress};

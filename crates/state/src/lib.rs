@@ -1,24 +1,35 @@
-//! State objects of network functions.
+//! The structures in which network functions keep their state.
+//!
+//! | structure | placement | for |
+//! |---|---|---|
+//! | [`FlowTable`] | local: one worker's own | what belongs to one packet set |
+//! | [`Map`], [`Vector`], [`Allocator`] | transactional | what packet sets share |
+//! | [`Distributed`] | per worker, merged | sums that many workers change and few read |
+//!
+//! Every transactional operation returns `Result<_, Conflict>`, to be handed on with `?`. Operations that commute do not
+//! conflict: allocating, freeing and refreshing leases; updating different entries of a map; updating one's own part of a
+//! distributed object. What is left is in [`causes`], as data, with a recipe for each pair of operations.
+//!
+//! Keys and values are [`Plain`] data, copied in and out. `unsafe` is in `raw/` only.
 
+mod allocator;
+mod buckets;
+pub mod causes;
+mod distributed;
 mod flow_table;
+pub mod hash;
+mod map;
+mod object;
+mod plain;
+mod pool;
 mod raw;
+mod vector;
 
+pub use allocator::{Allocator, AllocatorConfig, Lease};
+pub use braid_stm::{Conflict, Domain, HugePages, ObjectId, Tx};
+pub use distributed::{Distributed, DistributedConfig};
 pub use flow_table::{FlowTable, NO_SLOT, SetMeta, Slot, TableFull};
-
-/// Plain data: any bytes are a value, and a value is its bytes.
-pub trait Plain:
-    Copy + zerocopy::FromBytes + zerocopy::IntoBytes + zerocopy::Immutable + zerocopy::KnownLayout + Send + Sync + 'static
-{
-}
-impl<
-    T: Copy
-        + zerocopy::FromBytes
-        + zerocopy::IntoBytes
-        + zerocopy::Immutable
-        + zerocopy::KnownLayout
-        + Send
-        + Sync
-        + 'static,
-> Plain for T
-{
-}
+pub use map::{Handle, Inserted, Map, MapConfig, Visit};
+pub use object::{StateBuilder, StateError, StateObject};
+pub use plain::Plain;
+pub use vector::{Vector, VectorConfig};

@@ -1,0 +1,411 @@
+//! Resources handed out as leases: ports of an address translator, slots of a table, back ends.
+//!
+//! Allocating, freeing and refreshing commute and do not conflict: a resource comes from the worker's own pool, is given back
+//! when the transaction commits, and a refresh moves a time stamp forward. A lease that looks expired is taken away only if it
+//! still does while its line is locked. A resource is never leased twice and never lost; `None` is as exact as if one core
+//! ran everything.
+//!
+//! Conflicts left are the rows for `Allocator` in [`causes`](crate::causes).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use braid_stm::{Arena, Boosted, Conflict, ObjectId, Tx};
+use crossbeam_utils::CachePadded;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::causes::{AllocatorOp, LEASES, POOL_WATCH};
+use crate::object::{StateBuilder, StateError, StateObject};
+use crate::pool::{GIVEN, Pool, PoolOps, RETAKEN, TAKEN, WATCH_WORDS};
+
+/// A lease was given back. Argument: the resource.
+const FREED: u32 = GIVEN;
+/// A lease was taken away. Argument: resource and, in the upper half, the lower half of the stamp that was too old.
+const EXPIRED: u32 = 3;
+/// Leases on one cache line.
+const PER_LINE: u32 = 7;
+/// End of the recorded list of expired resources.
+const END: u64 = u64::MAX;
+
+/// What an allocator shall be.
+#[derive(Clone, Debug)]
+pub struct AllocatorConfig {
+    /// Its name within the function.
+    pub name: String,
+    /// Resources 0 to `resources` - 1.
+    pub resources: u32,
+    /// How long a lease lives after its allocation or last refresh; none: for ever.
+    pub validity_ns: Option<u64>,
+    /// How exactly refreshes are noted: rounded down to a power of two. A lease expires between `validity_ns` and
+    /// `validity_ns + precision_ns` after its last use, never earlier.
+    pub precision_ns: u64,
+}
+
+impl Default for AllocatorConfig {
+    fn default() -> Self {
+        AllocatorConfig { name: "allocator".into(), resources: 1024, validity_ns: None, precision_ns: 1_000_000 }
+    }
+}
+
+/// An allocated resource. Plain data: it may be kept in flow entries and maps. The generation tells it from later leases of
+/// the same resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Lease {
+    /// The resource.
+    pub index: u32,
+    /// How often the resource was given back before.
+    pub generation: u32,
+}
+
+/// A transactional allocator. Cloning gives the same allocator.
+#[derive(Clone)]
+pub struct Allocator {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    id: ObjectId,
+    name: String,
+    pool: Pool,
+    /// Per resource generation << 1 | leased, seven to an object.
+    leases: Arena,
+    /// Per resource: tick of the last use, 0 if not leased.
+    stamps: Box<[AtomicU64]>,
+    /// Where the next look for expired leases begins.
+    cursor: AtomicU32,
+    workers: Box<[CachePadded<WorkerCell>]>,
+    validity_ns: Option<u64>,
+    tick_shift: u32,
+}
+
+/// Written by one worker only.
+#[derive(Default)]
+struct WorkerCell {
+    /// Where its next look in a range begins.
+    hint: AtomicU32,
+    /// Its time at its latest allocation: the stamp of what it commits.
+    now_ns: AtomicU64,
+}
+
+impl Allocator {
+    /// All resources free.
+    pub fn new(builder: &mut StateBuilder, config: &AllocatorConfig) -> Result<Allocator, StateError> {
+        let name = &config.name;
+        let resources = builder.check_capacity(name, config.resources.into(), u64::from(u32::MAX - 1))?;
+        let id = builder.register(name, "Allocator");
+        let watch = builder.arena(name, id, POOL_WATCH, 1, WATCH_WORDS)?;
+        let leases = builder.arena(name, id, LEASES, resources.div_ceil(PER_LINE), PER_LINE as usize)?;
+        let ops = PoolOps { take: AllocatorOp::Allocate.op(), give: AllocatorOp::Free.op() };
+        let workers = builder.domain().workers();
+        let shared = Arc::new(Shared {
+            id,
+            name: builder.name(name),
+            pool: Pool::new(id, ops, workers, resources, watch),
+            leases,
+            stamps: (0..resources).map(|_| AtomicU64::new(0)).collect(),
+            cursor: AtomicU32::new(0),
+            workers: (0..workers).map(|_| CachePadded::default()).collect(),
+            validity_ns: config.validity_ns,
+            tick_shift: config.precision_ns.max(1).ilog2(),
+        });
+        builder.attach(id, Arc::clone(&shared) as Arc<dyn Boosted>);
+        builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
+        Ok(Allocator { shared })
+    }
+
+    /// Number of resources.
+    pub fn resources(&self) -> u32 {
+        self.shared.pool.numbers()
+    }
+
+    /// Any free resource; none only if all are leased.
+    #[track_caller]
+    pub fn allocate(&self, tx: &mut Tx) -> Result<Option<Lease>, Conflict> {
+        let taken = self.shared.pool.take(tx)?;
+        self.lease(tx, taken)
+    }
+
+    /// Resource `wanted` if it is free, else any free one: port preservation. If another worker holds `wanted` in a
+    /// transaction that will not commit, another one is handed out.
+    #[track_caller]
+    pub fn allocate_preferring(&self, tx: &mut Tx, wanted: u32) -> Result<Option<Lease>, Conflict> {
+        let taken = match wanted < self.resources() {
+            true => self.shared.pool.take_preferring(tx, wanted)?,
+            false => self.shared.pool.take(tx)?,
+        };
+        self.lease(tx, taken)
+    }
+
+    /// A free resource of a range; none only if all of the range are leased. Takes time in proportion to the range when it
+    /// is nearly used up.
+    #[track_caller]
+    pub fn allocate_where(&self, tx: &mut Tx, range: std::ops::Range<u32>) -> Result<Option<Lease>, Conflict> {
+        let hint = &self.shared.workers[tx.worker()].hint;
+        let taken = self.shared.pool.take_within(tx, range, hint.load(Ordering::Relaxed))?;
+        if let Some(index) = taken {
+            hint.store(index.wrapping_add(1), Ordering::Relaxed);
+        }
+        self.lease(tx, taken)
+    }
+
+    #[track_caller]
+    fn lease(&self, tx: &mut Tx, taken: Option<u32>) -> Result<Option<Lease>, Conflict> {
+        let Some(index) = taken else { return Ok(None) };
+        self.shared.workers[tx.worker()].now_ns.store(tx.now(), Ordering::Relaxed);
+        let word = self.shared.lease_mut(tx, index, AllocatorOp::Allocate)?;
+        *word |= 1;
+        let generation = (*word >> 1) as u32;
+        Ok(Some(Lease { index, generation }))
+    }
+
+    /// Whether this very lease still holds.
+    #[track_caller]
+    pub fn is_live(&self, tx: &mut Tx, lease: Lease) -> Result<bool, Conflict> {
+        self.shared.is_live(tx, lease, AllocatorOp::IsLive)
+    }
+
+    /// Uses a lease: it now lives for its full validity again. False if it is gone. Costs one read; the stamp is written
+    /// at most once per precision.
+    #[track_caller]
+    pub fn refresh(&self, tx: &mut Tx, lease: Lease) -> Result<bool, Conflict> {
+        let Some(stamp) = self.shared.stamps.get(lease.index as usize) else { return Ok(false) };
+        // SeqCst, before the read of the lease: pairs with `check`, which reads the stamp after locking the lease. If the
+        // lease is seen unlocked here, whoever takes it away later sees at least this stamp.
+        let seen = stamp.load(Ordering::SeqCst);
+        if !self.shared.is_live(tx, lease, AllocatorOp::Refresh)? {
+            return Ok(false);
+        }
+        let now = self.shared.tick(tx.now());
+        if seen < now && !self.shared.is_new(tx, lease.index) {
+            stamp.fetch_max(now, Ordering::SeqCst);
+            // Not locked yet after the stamp has moved: the same argument holds for the new stamp.
+            tx.confirm(&self.shared.leases, lease.index / PER_LINE, AllocatorOp::Refresh.op())?;
+        }
+        Ok(true)
+    }
+
+    /// Gives a lease back. False if it is gone already.
+    #[track_caller]
+    pub fn free(&self, tx: &mut Tx, lease: Lease) -> Result<bool, Conflict> {
+        if !self.shared.is_live(tx, lease, AllocatorOp::Free)? {
+            return Ok(false);
+        }
+        self.shared.end(tx, lease.index, AllocatorOp::Free)?;
+        self.shared.pool.give(tx, lease.index, FREED, u64::from(lease.index))?;
+        Ok(true)
+    }
+
+    /// Looks at the next `budget` resources and takes away leases that are too old at `now` (nanoseconds); `expired` is told
+    /// each. Returns how many. Which ones come first is not specified.
+    #[track_caller]
+    pub fn expire(
+        &self,
+        tx: &mut Tx,
+        now: u64,
+        budget: u32,
+        mut expired: impl FnMut(&mut Tx, Lease) -> Result<(), Conflict>,
+    ) -> Result<u32, Conflict> {
+        let Some(deadline) = self.shared.deadline(now) else { return Ok(0) };
+        if tx.is_replaying() {
+            return self.expire_recorded(tx, deadline, expired);
+        }
+        let resources = self.resources();
+        let budget = budget.min(resources);
+        // Relaxed: a hint that spreads the looking over workers and calls.
+        let start = self.shared.cursor.fetch_add(budget, Ordering::Relaxed) % resources;
+        let mut count = 0;
+        for index in (start..resources).chain(0..start).take(budget as usize) {
+            let stamp = self.shared.stamps[index as usize].load(Ordering::SeqCst);
+            if stamp == 0 || stamp > deadline {
+                continue;
+            }
+            if let Some(lease) = self.take_away(tx, index, stamp)? {
+                tx.choice(|| u64::from(index));
+                count += 1;
+                expired(tx, lease)?;
+            }
+        }
+        tx.choice(|| END);
+        Ok(count)
+    }
+
+    #[track_caller]
+    fn expire_recorded(
+        &self,
+        tx: &mut Tx,
+        deadline: u64,
+        mut expired: impl FnMut(&mut Tx, Lease) -> Result<(), Conflict>,
+    ) -> Result<u32, Conflict> {
+        let mut count = 0;
+        loop {
+            let choice = tx.choice(|| END);
+            if choice == END {
+                return Ok(count);
+            }
+            let index = choice as u32;
+            let stamp = self.shared.stamps[index as usize].load(Ordering::SeqCst);
+            if stamp > deadline {
+                let what = format!("{index} expired, but it was used in tick {stamp}, after tick {deadline}");
+                tx.violate(self.shared.id, what);
+            }
+            match self.take_away(tx, index, stamp)? {
+                Some(lease) => expired(tx, lease)?,
+                None => tx.violate(self.shared.id, format!("{index} expired, but it is not leased")),
+            }
+            count += 1;
+        }
+    }
+
+    #[track_caller]
+    fn take_away(&self, tx: &mut Tx, index: u32, stamp: u64) -> Result<Option<Lease>, Conflict> {
+        let word = self.shared.lease_word(tx, index, AllocatorOp::Expire)?;
+        if word & 1 == 0 {
+            return Ok(None);
+        }
+        self.shared.end(tx, index, AllocatorOp::Expire)?;
+        let argument = u64::from(index) | stamp << 32;
+        self.shared.pool.give(tx, index, EXPIRED, argument)?;
+        Ok(Some(Lease { index, generation: (word >> 1) as u32 }))
+    }
+
+    /// Leases now; exact while no transaction runs.
+    pub fn leased(&self) -> usize {
+        self.shared.len()
+    }
+
+    /// The structure, seen from outside.
+    pub fn object(&self) -> Arc<dyn StateObject> {
+        Arc::clone(&self.shared) as Arc<dyn StateObject>
+    }
+}
+
+impl Shared {
+    /// Ticks since time 0, from 1.
+    #[inline(always)]
+    fn tick(&self, ns: u64) -> u64 {
+        (ns >> self.tick_shift) + 1
+    }
+
+    /// The latest tick of last use that is too old at `now`.
+    fn deadline(&self, now: u64) -> Option<u64> {
+        // A tick's last moment must be at least the validity ago.
+        let validity = self.validity_ns?;
+        (now.checked_sub(validity)? >> self.tick_shift).checked_sub(1).map(|tick| tick + 1)
+    }
+
+    /// Whether this attempt allocated it: then its commit stamps it.
+    #[cold]
+    fn is_new(&self, tx: &Tx, index: u32) -> bool {
+        tx.has_deferred(self.id, |action, argument| matches!(action, TAKEN | RETAKEN) && argument as u32 == index)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn lease_word(&self, tx: &mut Tx, index: u32, op: AllocatorOp) -> Result<u64, Conflict> {
+        let line = tx.read_ref(&self.leases, index / PER_LINE, op.op())?;
+        Ok(line[(index % PER_LINE) as usize])
+    }
+
+    #[inline]
+    #[track_caller]
+    fn lease_mut<'a>(&self, tx: &'a mut Tx, index: u32, op: AllocatorOp) -> Result<&'a mut u64, Conflict> {
+        let line = tx.update_ref(&self.leases, index / PER_LINE, op.op())?;
+        Ok(&mut line[(index % PER_LINE) as usize])
+    }
+
+    #[inline]
+    #[track_caller]
+    fn is_live(&self, tx: &mut Tx, lease: Lease, op: AllocatorOp) -> Result<bool, Conflict> {
+        if lease.index >= self.pool.numbers() {
+            return Ok(false);
+        }
+        Ok(self.lease_word(tx, lease.index, op)? == u64::from(lease.generation) << 1 | 1)
+    }
+
+    /// The next lease of the resource has the next generation.
+    #[track_caller]
+    fn end(&self, tx: &mut Tx, index: u32, op: AllocatorOp) -> Result<(), Conflict> {
+        let word = self.lease_mut(tx, index, op)?;
+        let generation = (*word >> 1) as u32;
+        *word = u64::from(generation.wrapping_add(1)) << 1;
+        Ok(())
+    }
+}
+
+impl Boosted for Shared {
+    fn check(&self, action: u32, argument: u64) -> bool {
+        // SeqCst, with the lease locked: partner in `refresh`.
+        let stamp = || self.stamps[argument as u32 as usize].load(Ordering::SeqCst);
+        action != EXPIRED || stamp() as u32 == (argument >> 32) as u32
+    }
+
+    fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
+        let index = argument as u32;
+        let stamp = &self.stamps[index as usize];
+        if matches!(action, TAKEN | RETAKEN) {
+            // Another worker may have refreshed it since it was published a moment ago.
+            stamp.fetch_max(self.tick(self.workers[worker].now_ns.load(Ordering::Relaxed)), Ordering::SeqCst);
+            if action == TAKEN {
+                self.pool.settle(worker);
+            }
+            return;
+        }
+        // Before the resource can be handed out again.
+        stamp.store(0, Ordering::SeqCst);
+        self.pool.push(worker, index);
+    }
+
+    fn undo(&self, worker: usize, action: u32, argument: u64) {
+        if action == TAKEN {
+            self.pool.undo(worker, argument as u32);
+        }
+    }
+}
+
+impl StateObject for Shared {
+    fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn kind(&self) -> &'static str {
+        "Allocator"
+    }
+
+    fn capacity(&self) -> usize {
+        self.pool.numbers() as usize
+    }
+
+    fn len(&self) -> usize {
+        self.capacity() - self.pool.free()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.leases.bytes() + self.stamps.len() * size_of::<AtomicU64>() + self.pool.memory_bytes()
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut line = [0; PER_LINE as usize];
+        for index in 0..self.pool.numbers() {
+            if index % PER_LINE == 0 {
+                self.leases.snapshot(index / PER_LINE, &mut line);
+            }
+            let word = line[(index % PER_LINE) as usize];
+            if word & 1 == 1 {
+                bytes.extend_from_slice(Lease { index, generation: (word >> 1) as u32 }.as_bytes());
+            }
+        }
+        bytes
+    }
+}
+
+impl std::fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Allocator({}, {} of {})", self.shared.name, self.leased(), self.resources())
+    }
+}

@@ -1,0 +1,247 @@
+//! A map's buckets: where the entry of a key is to be looked for.
+//!
+//! A bucket is one object of seven words: eight entry numbers (plus one; 0 is an empty place), eight 16-bit tags, and the
+//! first bucket of its overflow chain. A key has two buckets; if both are full its number goes to the chain of the first. A
+//! chain has only full buckets behind its first one, and none at all unless the main bucket is full (removal moves a number
+//! from the chain into the hole), so `capacity / 8 + 1` overflow buckets are always enough.
+
+use braid_stm::{Arena, Conflict, Op, Tx};
+
+use crate::hash::{second, spread};
+use crate::pool::Pool;
+
+/// Words of a bucket.
+pub(crate) const BUCKET_WORDS: usize = 7;
+/// Places in a bucket.
+pub(crate) const PLACES: usize = 8;
+
+const TAGS: usize = 4;
+const CHAIN: usize = 6;
+
+/// A hash, taken apart for a table of a certain number of buckets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home {
+    pub(crate) first: u32,
+    pub(crate) second: u32,
+    pub(crate) tag: u16,
+}
+
+impl Home {
+    #[inline(always)]
+    pub(crate) fn new(hash: u64, buckets: u32) -> Home {
+        Home { first: spread(hash, buckets), second: spread(second(hash), buckets), tag: hash as u16 }
+    }
+}
+
+/// A copy of a bucket's words.
+#[derive(Clone, Copy)]
+pub(crate) struct Bucket(pub(crate) [u64; BUCKET_WORDS]);
+
+impl Bucket {
+    /// The entry number at a place.
+    #[inline(always)]
+    pub(crate) fn entry(&self, place: usize) -> Option<u32> {
+        ((self.0[place / 2] >> (32 * (place % 2))) as u32).checked_sub(1)
+    }
+
+    #[inline(always)]
+    fn tag(&self, place: usize) -> u16 {
+        (self.0[TAGS + place / 4] >> (16 * (place % 4))) as u16
+    }
+
+    /// The overflow bucket behind this one.
+    #[inline(always)]
+    pub(crate) fn next(&self) -> Option<u32> {
+        (self.0[CHAIN] as u32).checked_sub(1)
+    }
+
+    /// Entries whose keys may be the one with this tag.
+    #[inline(always)]
+    pub(crate) fn candidates(self, tag: u16) -> impl Iterator<Item = (usize, u32)> {
+        let mut places = self.matching(tag);
+        std::iter::from_fn(move || {
+            while places != 0 {
+                let place = places.trailing_zeros() as usize;
+                places &= places - 1;
+                if let Some(entry) = self.entry(place) {
+                    return Some((place, entry));
+                }
+            }
+            None
+        })
+    }
+
+    /// One bit per place whose tag is equal.
+    #[inline(always)]
+    fn matching(&self, tag: u16) -> u32 {
+        let mut places = 0;
+        for place in 0..PLACES {
+            places |= u32::from(self.tag(place) == tag) << place;
+        }
+        places
+    }
+
+    pub(crate) fn empty_place(&self) -> Option<usize> {
+        (0..PLACES).find(|place| self.entry(*place).is_none())
+    }
+
+    fn used(&self) -> usize {
+        (0..PLACES).filter(|place| self.entry(*place).is_some()).count()
+    }
+
+    pub(crate) fn set(&mut self, place: usize, entry: Option<u32>, tag: u16) {
+        let number = entry.map_or(0, |entry| u64::from(entry) + 1);
+        let shift = 32 * (place % 2);
+        let word = &mut self.0[place / 2];
+        *word = *word & !(u64::from(u32::MAX) << shift) | number << shift;
+        let shift = 16 * (place % 4);
+        let word = &mut self.0[TAGS + place / 4];
+        *word = *word & !(u64::from(u16::MAX) << shift) | u64::from(tag) << shift;
+    }
+
+    fn set_next(&mut self, next: Option<u32>) {
+        self.0[CHAIN] = next.map_or(0, |next| u64::from(next) + 1);
+    }
+}
+
+/// Which bucket: a main one or one of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    Main(u32),
+    Overflow(u32),
+}
+
+/// Main buckets and overflow buckets.
+pub(crate) struct Buckets {
+    pub(crate) main: Arena,
+    pub(crate) overflow: Arena,
+    pub(crate) spare: Pool,
+}
+
+impl Buckets {
+    #[inline(always)]
+    fn place(&self, at: At) -> (&Arena, u32) {
+        match at {
+            At::Main(index) => (&self.main, index),
+            At::Overflow(index) => (&self.overflow, index),
+        }
+    }
+
+    /// A logged read: nothing may come into or leave the bucket before the commit.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn read(&self, tx: &mut Tx, at: At, op: Op) -> Result<Bucket, Conflict> {
+        let (arena, index) = self.place(at);
+        Ok(Bucket(tx.read(arena, index, op)?))
+    }
+
+    /// A hint: the bucket at some recent moment.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn peek(&self, tx: &mut Tx, at: At, op: Op) -> Result<Bucket, Conflict> {
+        let (arena, index) = self.place(at);
+        let mut words = [0; BUCKET_WORDS];
+        words.copy_from_slice(tx.peek(arena, index, op)?);
+        Ok(Bucket(words))
+    }
+
+    #[track_caller]
+    fn write(&self, tx: &mut Tx, at: At, bucket: &Bucket, op: Op) -> Result<(), Conflict> {
+        let (arena, index) = self.place(at);
+        tx.write(arena, index, &bucket.0, op)
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, home: Home) {
+        self.main.prefetch(home.first);
+        self.main.prefetch(home.second);
+    }
+
+    /// Enters an entry under its key's home. The caller has read both main buckets and knows that the key is not there.
+    #[track_caller]
+    pub(crate) fn insert(&self, tx: &mut Tx, home: Home, entry: u32, op: Op) -> Result<(), Conflict> {
+        let first = self.read(tx, At::Main(home.first), op)?;
+        let second = self.read(tx, At::Main(home.second), op)?;
+        let (at, mut bucket) = match second.used() < first.used() {
+            true => (At::Main(home.second), second),
+            false => (At::Main(home.first), first),
+        };
+        if let Some(place) = bucket.empty_place() {
+            bucket.set(place, Some(entry), home.tag);
+            return self.write(tx, at, &bucket, op);
+        }
+        self.insert_in_chain(tx, home, first, entry, op)
+    }
+
+    #[cold]
+    #[track_caller]
+    fn insert_in_chain(&self, tx: &mut Tx, home: Home, mut main: Bucket, entry: u32, op: Op) -> Result<(), Conflict> {
+        if let Some(index) = main.next() {
+            let at = At::Overflow(index);
+            let mut bucket = self.read(tx, at, op)?;
+            if let Some(place) = bucket.empty_place() {
+                bucket.set(place, Some(entry), home.tag);
+                return self.write(tx, at, &bucket, op);
+            }
+        }
+        let Some(index) = self.spare.take(tx)? else {
+            unreachable!("capacity / 8 + 1 overflow buckets are always enough, see the module's invariant")
+        };
+        let mut bucket = Bucket([0; BUCKET_WORDS]);
+        bucket.set(0, Some(entry), home.tag);
+        bucket.set_next(main.next());
+        self.write(tx, At::Overflow(index), &bucket, op)?;
+        main.set_next(Some(index));
+        self.write(tx, At::Main(home.first), &main, op)
+    }
+
+    /// Takes an entry out of the bucket where it was found and fills the hole from the chain, if there is one.
+    #[track_caller]
+    pub(crate) fn remove(&self, tx: &mut Tx, home: Home, entry: u32, op: Op) -> Result<(), Conflict> {
+        for main in [home.first, home.second] {
+            let mut at = At::Main(main);
+            loop {
+                let bucket = self.read(tx, at, op)?;
+                let place = bucket.candidates(home.tag).find(|(_, found)| *found == entry);
+                if let Some((place, _)) = place {
+                    return self.clear(tx, main, at, place, op);
+                }
+                match bucket.next() {
+                    Some(next) if main == home.first => at = At::Overflow(next),
+                    _ => break,
+                }
+            }
+        }
+        unreachable!("entry {entry} is live but in none of its key's buckets")
+    }
+
+    #[track_caller]
+    fn clear(&self, tx: &mut Tx, main: u32, at: At, place: usize, op: Op) -> Result<(), Conflict> {
+        let mut head = self.read(tx, At::Main(main), op)?;
+        let Some(index) = head.next() else {
+            head.set(place, None, 0);
+            return self.write(tx, At::Main(main), &head, op);
+        };
+        // The chain's first bucket gives one of its numbers away.
+        let mut giver = self.read(tx, At::Overflow(index), op)?;
+        let Some(last) = (0..PLACES).rev().find(|place| giver.entry(*place).is_some()) else {
+            unreachable!("an empty overflow bucket in a chain")
+        };
+        let (moved, tag) = (giver.entry(last), giver.tag(last));
+        giver.set(last, None, 0);
+        self.write(tx, At::Overflow(index), &giver, op)?;
+        // If the hole is the number that was given away, there is nothing left to fill.
+        if at != At::Overflow(index) || place != last {
+            let mut holed = self.read(tx, at, op)?;
+            holed.set(place, moved, tag);
+            self.write(tx, at, &holed, op)?;
+        }
+        if giver.used() == 0 {
+            let mut head = self.read(tx, At::Main(main), op)?;
+            head.set_next(giver.next());
+            self.write(tx, At::Main(main), &head, op)?;
+            self.spare.give(tx, index, crate::pool::GIVEN, u64::from(index))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! Hashing of keys.
+
+/// A hash of some bytes under a seed. All 64 bits are used: the upper half chooses buckets, the lower one tags.
+pub type HashFn = fn(&[u8], u64) -> u64;
+
+const K0: u64 = 0x2d35_8dcc_aa6c_78a5;
+const K1: u64 = 0x8bb8_4b93_962e_acc9;
+
+/// The two halves of a 128-bit product, folded.
+#[inline(always)]
+pub(crate) fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// The default: 128-bit multiplications folded to 64 bits (the mixing step of wyhash and foldhash), 16 bytes a step.
+#[inline(always)]
+pub fn mixed(bytes: &[u8], seed: u64) -> u64 {
+    let mut state = seed ^ K0;
+    let mut chunks = bytes.chunks_exact(16);
+    for chunk in &mut chunks {
+        state = fold(word(&chunk[..8]) ^ state, word(&chunk[8..]) ^ K1);
+    }
+    let rest = chunks.remainder();
+    if !rest.is_empty() || bytes.is_empty() {
+        let cut = rest.len().min(8);
+        state = fold(word(&rest[..cut]) ^ state, word(&rest[cut..]) ^ K1);
+    }
+    fold(state ^ bytes.len() as u64, K1)
+}
+
+/// FNV-1a, byte by byte: slow, but what many control planes use; for comparing.
+pub fn fnv1a(bytes: &[u8], seed: u64) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[inline(always)]
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+/// Spreads the upper half of a hash over `0..n` without a division.
+#[inline(always)]
+pub(crate) fn spread(hash: u64, n: u32) -> u32 {
+    (((hash >> 32) * u64::from(n)) >> 32) as u32
+}
+
+/// A second, independent choice from the same hash.
+#[inline(always)]
+pub(crate) fn second(hash: u64) -> u64 {
+    hash.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_of_a_key_counts_whatever_its_length() {
+        for len in 0..48 {
+            let bytes = vec![7u8; len];
+            for at in 0..len {
+                let mut other = bytes.clone();
+                other[at] ^= 1;
+                assert_ne!(mixed(&bytes, 1), mixed(&other, 1), "byte {at} of {len}");
+            }
+            assert_ne!(mixed(&bytes, 1), mixed(&bytes, 2));
+        }
+    }
+
+    #[test]
+    fn sequential_keys_spread_evenly() {
+        let mut buckets = [0u32; 64];
+        for key in 0u32..64_000 {
+            buckets[spread(mixed(&key.to_be_bytes(), 9), 64) as usize] += 1;
+        }
+        assert!(buckets.iter().all(|n| (800..1200).contains(n)), "{buckets:?}");
+    }
+}

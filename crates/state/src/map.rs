@@ -1,0 +1,452 @@
+//! A map of plain keys to plain values with a declared capacity.
+//!
+//! Buckets and entries lie on lines of their own. An entry describes itself (live, key, value), so a hit reads the bucket
+//! only as a hint and a commit depends on the entry alone; a change of a value touches the entry alone; insertion and removal
+//! touch the bucket too, and a miss depends on both buckets of the key. Free entries come from per-worker pools. The
+//! declared capacity is always reachable, and `Full` is as exact as if one core ran everything.
+//!
+//! Conflicts are the rows for `Map` in [`causes`](crate::causes).
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use braid_stm::{Arena, Boosted, Conflict, ObjectId, Op, Part, Tx};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::buckets::{At, BUCKET_WORDS, Buckets, Home, PLACES};
+use crate::causes::{MAP_BUCKETS, MAP_ENTRIES, MapOp, POOL_WATCH};
+use crate::hash::{self, HashFn};
+use crate::object::{StateBuilder, StateError, StateObject};
+use crate::plain::{self, Plain};
+use crate::pool::{GIVEN, Pool, PoolOps, RETAKEN, TAKEN, WATCH_WORDS};
+
+/// Most places of the main buckets that are filled when the map is, in per cent: two choices of eight rarely overflow below.
+const LOAD_PER_CENT: u64 = 75;
+
+/// What a map shall be.
+#[derive(Clone, Debug)]
+pub struct MapConfig {
+    /// Its name within the function.
+    pub name: String,
+    /// Most entries.
+    pub capacity: u32,
+    /// Seed of the hash.
+    pub seed: u64,
+    /// The hash of a key's bytes.
+    pub hash: HashFn,
+}
+
+impl Default for MapConfig {
+    fn default() -> Self {
+        MapConfig { name: "map".into(), capacity: 1024, seed: 0x5EED, hash: hash::mixed }
+    }
+}
+
+/// What an insertion did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// The key was not there.
+    New,
+    /// The key was there; its value was replaced.
+    Replaced,
+    /// The key was not there, and all entries are in use. Nothing changed.
+    Full,
+}
+
+/// Where an entry lies: plain data that may be kept and finds the entry without its key, until the key is removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Handle {
+    /// Number of the entry.
+    pub index: u32,
+    /// How often the entry was freed before.
+    pub generation: u32,
+}
+
+/// What a walk over a map does with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit<V> {
+    /// Leave it.
+    Keep,
+    /// Replace its value.
+    Replace(V),
+    /// Remove it.
+    Remove,
+}
+
+/// A transactional map. Cloning gives the same map.
+pub struct Map<K, V> {
+    shared: Arc<Shared>,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+struct Shared {
+    id: ObjectId,
+    name: String,
+    buckets: Buckets,
+    /// Word 0: generation << 1 | live; then key and value, each from a word of its own.
+    entries: Arena,
+    free: Pool,
+    hash: HashFn,
+    seed: u64,
+    key_bytes: usize,
+    value_bytes: usize,
+}
+
+impl<K: Plain, V: Plain> Map<K, V> {
+    const VALUE: usize = 1 + plain::words::<K>();
+    const ENTRY: usize = Self::VALUE + plain::words::<V>();
+
+    /// An empty map.
+    pub fn new(builder: &mut StateBuilder, config: &MapConfig) -> Result<Map<K, V>, StateError> {
+        let name = &config.name;
+        let capacity = builder.check_capacity(name, config.capacity.into(), 1 << 31)?;
+        let id = builder.register(name, "Map");
+        let spare_id = builder.register(&format!("{name}.overflow"), "Pool");
+        let workers = builder.domain().workers();
+        let main = (u64::from(capacity) * 100).div_ceil(LOAD_PER_CENT * PLACES as u64) as u32;
+        let overflow = capacity / PLACES as u32 + 1;
+        let ops = PoolOps { take: MapOp::Insert.op(), give: MapOp::Remove.op() };
+        let pool = |builder: &mut StateBuilder, object, numbers| {
+            let watch = builder.arena(name, object, POOL_WATCH, 1, WATCH_WORDS)?;
+            Ok(Pool::new(object, ops, workers, numbers, watch))
+        };
+        let buckets = Buckets {
+            main: builder.arena(name, id, MAP_BUCKETS, main, BUCKET_WORDS)?,
+            overflow: builder.arena(name, id, Part(MAP_BUCKETS.0), overflow, BUCKET_WORDS)?,
+            spare: pool(builder, spare_id, overflow)?,
+        };
+        let shared = Arc::new(Shared {
+            id,
+            name: builder.name(name),
+            buckets,
+            entries: builder.arena(name, id, MAP_ENTRIES, capacity, Self::ENTRY)?,
+            free: pool(builder, id, capacity)?,
+            hash: config.hash,
+            seed: config.seed,
+            key_bytes: size_of::<K>(),
+            value_bytes: size_of::<V>(),
+        });
+        builder.attach(id, Arc::clone(&shared) as Arc<dyn Boosted>);
+        builder.attach(spare_id, Arc::new(Spare(Arc::clone(&shared))));
+        builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
+        Ok(Map { shared, types: PhantomData })
+    }
+
+    /// Most entries.
+    pub fn capacity(&self) -> u32 {
+        self.shared.free.numbers()
+    }
+
+    /// Entries now; exact while no transaction runs. For reports: a handler's decision must not depend on it.
+    pub fn len(&self) -> usize {
+        self.shared.len()
+    }
+
+    /// Whether there are none; as [`len`](Map::len).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value of a key.
+    #[inline]
+    #[track_caller]
+    pub fn get(&self, tx: &mut Tx, key: &K) -> Result<Option<V>, Conflict> {
+        let Some(index) = self.locate(tx, key, self.home(key), MapOp::Get.op())? else { return Ok(None) };
+        let words = tx.read_unlogged(&self.shared.entries, index, MapOp::Get.op())?;
+        Ok(Some(plain::load(&words[Self::VALUE..])))
+    }
+
+    /// Whether a key is there.
+    #[inline]
+    #[track_caller]
+    pub fn contains(&self, tx: &mut Tx, key: &K) -> Result<bool, Conflict> {
+        Ok(self.locate(tx, key, self.home(key), MapOp::Get.op())?.is_some())
+    }
+
+    /// Sets the value of a key, whether it was there or not.
+    #[track_caller]
+    pub fn insert(&self, tx: &mut Tx, key: &K, value: &V) -> Result<Inserted, Conflict> {
+        let (op, home) = (MapOp::Insert.op(), self.home(key));
+        if let Some(index) = self.locate(tx, key, home, op)? {
+            let words = tx.update_ref(&self.shared.entries, index, MapOp::Update.op())?;
+            plain::store(&mut words[Self::VALUE..], value);
+            return Ok(Inserted::Replaced);
+        }
+        let Some(index) = self.shared.free.take(tx)? else { return Ok(Inserted::Full) };
+        let words = tx.update_ref(&self.shared.entries, index, op)?;
+        words[0] |= 1;
+        // The last words of key and value may be longer than they are: no byte of an earlier entry stays.
+        words[1..].fill(0);
+        plain::store(&mut words[1..], key);
+        plain::store(&mut words[Self::VALUE..], value);
+        self.shared.buckets.insert(tx, home, index, op)?;
+        Ok(Inserted::New)
+    }
+
+    /// Changes the value of a key in place and returns what `change` returns; none if the key is not there.
+    #[inline]
+    #[track_caller]
+    pub fn update<R>(&self, tx: &mut Tx, key: &K, change: impl FnOnce(&mut V) -> R) -> Result<Option<R>, Conflict> {
+        let op = MapOp::Update.op();
+        let Some(index) = self.locate(tx, key, self.home(key), op)? else { return Ok(None) };
+        let words = tx.update_ref(&self.shared.entries, index, op)?;
+        Ok(Some(Self::change(words, change)))
+    }
+
+    /// Removes a key and returns its value.
+    #[track_caller]
+    pub fn remove(&self, tx: &mut Tx, key: &K) -> Result<Option<V>, Conflict> {
+        let (op, home) = (MapOp::Remove.op(), self.home(key));
+        let Some(index) = self.locate(tx, key, home, op)? else { return Ok(None) };
+        self.remove_entry(tx, home, index, op).map(Some)
+    }
+
+    /// Where the entry of a key lies.
+    #[inline]
+    #[track_caller]
+    pub fn find(&self, tx: &mut Tx, key: &K) -> Result<Option<Handle>, Conflict> {
+        let op = MapOp::Get.op();
+        let Some(index) = self.locate(tx, key, self.home(key), op)? else { return Ok(None) };
+        let words = tx.read_unlogged(&self.shared.entries, index, op)?;
+        Ok(Some(Handle { index, generation: (words[0] >> 1) as u32 }))
+    }
+
+    /// The value at a handle; none if its key has been removed since.
+    #[inline]
+    #[track_caller]
+    pub fn get_at(&self, tx: &mut Tx, handle: Handle) -> Result<Option<V>, Conflict> {
+        if handle.index >= self.capacity() {
+            return Ok(None);
+        }
+        let words = tx.read_ref(&self.shared.entries, handle.index, MapOp::GetAt.op())?;
+        Ok(is_at(words, handle).then(|| plain::load(&words[Self::VALUE..])))
+    }
+
+    /// Changes the value at a handle in place and returns what `change` returns; none if its key has been removed since.
+    #[inline]
+    #[track_caller]
+    pub fn update_at<R>(
+        &self,
+        tx: &mut Tx,
+        handle: Handle,
+        change: impl FnOnce(&mut V) -> R,
+    ) -> Result<Option<R>, Conflict> {
+        let op = MapOp::UpdateAt.op();
+        if handle.index >= self.capacity() || !is_at(tx.read_ref(&self.shared.entries, handle.index, op)?, handle) {
+            return Ok(None);
+        }
+        let words = tx.update_ref(&self.shared.entries, handle.index, op)?;
+        Ok(Some(Self::change(words, change)))
+    }
+
+    /// Walks over the next `budget` entries from `cursor` on, as a tick does in pieces. Returns where to go on; `None`
+    /// when the end is reached. Entries that live during the whole walk are visited exactly once.
+    #[track_caller]
+    pub fn for_each(
+        &self,
+        tx: &mut Tx,
+        cursor: u32,
+        budget: u32,
+        mut visit: impl FnMut(&mut Tx, &K, &V) -> Result<Visit<V>, Conflict>,
+    ) -> Result<Option<u32>, Conflict> {
+        let op = MapOp::Scan.op();
+        let end = cursor.saturating_add(budget).min(self.capacity());
+        for index in cursor..end {
+            let words = tx.read_ref(&self.shared.entries, index, op)?;
+            if words[0] & 1 == 0 {
+                continue;
+            }
+            let (key, value): (K, V) = (plain::load(&words[1..]), plain::load(&words[Self::VALUE..]));
+            match visit(tx, &key, &value)? {
+                Visit::Keep => {}
+                Visit::Replace(value) => {
+                    let words = tx.update_ref(&self.shared.entries, index, op)?;
+                    plain::store(&mut words[Self::VALUE..], &value);
+                }
+                Visit::Remove => {
+                    self.remove_entry(tx, self.home(&key), index, op)?;
+                }
+            }
+        }
+        Ok((end < self.capacity()).then_some(end))
+    }
+
+    /// Asks for the buckets of a key that will be looked up soon.
+    #[inline(always)]
+    pub fn prefetch(&self, key: &K) {
+        self.shared.buckets.prefetch(self.home(key));
+    }
+
+    /// Asks for the entry at a handle that will be used soon.
+    #[inline(always)]
+    pub fn prefetch_at(&self, handle: Handle) {
+        self.shared.entries.prefetch_write(handle.index);
+    }
+
+    /// The structure, seen from outside.
+    pub fn object(&self) -> Arc<dyn StateObject> {
+        Arc::clone(&self.shared) as Arc<dyn StateObject>
+    }
+
+    #[inline(always)]
+    fn home(&self, key: &K) -> Home {
+        Home::new((self.shared.hash)(key.as_bytes(), self.shared.seed), self.shared.buckets.main.objects())
+    }
+
+    #[inline(always)]
+    fn change<R>(words: &mut [u64], change: impl FnOnce(&mut V) -> R) -> R {
+        let mut value = plain::load(&words[Self::VALUE..]);
+        let result = change(&mut value);
+        plain::store(&mut words[Self::VALUE..], &value);
+        result
+    }
+
+    #[track_caller]
+    fn remove_entry(&self, tx: &mut Tx, home: Home, index: u32, op: Op) -> Result<V, Conflict> {
+        self.shared.buckets.remove(tx, home, index, op)?;
+        let words = tx.update_ref(&self.shared.entries, index, op)?;
+        let value = plain::load(&words[Self::VALUE..]);
+        let generation = (words[0] >> 1) as u32;
+        words[0] = u64::from(generation.wrapping_add(1)) << 1;
+        self.shared.free.give(tx, index, GIVEN, u64::from(index))?;
+        Ok(value)
+    }
+
+    /// The entry of a key, with what proves it in the read log: the entry if it is there, all its buckets if not.
+    #[inline]
+    #[track_caller]
+    fn locate(&self, tx: &mut Tx, key: &K, home: Home, op: Op) -> Result<Option<u32>, Conflict> {
+        for main in [home.first, home.second] {
+            let bucket = self.shared.buckets.peek(tx, At::Main(main), op)?;
+            for (_, index) in bucket.candidates(home.tag) {
+                if Self::is_key(tx.read_ref(&self.shared.entries, index, op)?, key) {
+                    return Ok(Some(index));
+                }
+            }
+        }
+        self.locate_logged(tx, key, home, op)
+    }
+
+    /// Not found in passing: looks again, now at buckets that the commit depends on.
+    #[track_caller]
+    fn locate_logged(&self, tx: &mut Tx, key: &K, home: Home, op: Op) -> Result<Option<u32>, Conflict> {
+        for main in [home.second, home.first] {
+            let mut at = At::Main(main);
+            loop {
+                let bucket = self.shared.buckets.read(tx, at, op)?;
+                for (_, index) in bucket.candidates(home.tag) {
+                    // While the bucket stays as it is the entry keeps its key: no need to log entries of other keys.
+                    if Self::is_key(tx.read_unlogged(&self.shared.entries, index, op)?, key) {
+                        tx.read_ref(&self.shared.entries, index, op)?;
+                        return Ok(Some(index));
+                    }
+                }
+                match bucket.next() {
+                    Some(next) if main == home.first => at = At::Overflow(next),
+                    _ => break,
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    #[inline(always)]
+    fn is_key(words: &[u64], key: &K) -> bool {
+        words[0] & 1 == 1 && &words[1..].as_bytes()[..size_of::<K>()] == key.as_bytes()
+    }
+}
+
+#[inline(always)]
+fn is_at(words: &[u64], handle: Handle) -> bool {
+    words[0] == u64::from(handle.generation) << 1 | 1
+}
+
+impl Boosted for Shared {
+    fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
+        match action {
+            TAKEN => self.free.settle(worker),
+            RETAKEN => {}
+            _ => self.free.push(worker, argument as u32),
+        }
+    }
+
+    fn undo(&self, worker: usize, action: u32, argument: u64) {
+        if action == TAKEN {
+            self.free.undo(worker, argument as u32);
+        }
+    }
+}
+
+/// The pool of overflow buckets, under its own number.
+struct Spare(Arc<Shared>);
+
+impl Boosted for Spare {
+    fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
+        match action {
+            TAKEN => self.0.buckets.spare.settle(worker),
+            RETAKEN => {}
+            _ => self.0.buckets.spare.push(worker, argument as u32),
+        }
+    }
+
+    fn undo(&self, worker: usize, action: u32, argument: u64) {
+        if action == TAKEN {
+            self.0.buckets.spare.undo(worker, argument as u32);
+        }
+    }
+}
+
+impl StateObject for Shared {
+    fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn kind(&self) -> &'static str {
+        "Map"
+    }
+
+    fn capacity(&self) -> usize {
+        self.free.numbers() as usize
+    }
+
+    fn len(&self) -> usize {
+        self.capacity() - self.free.free()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let buckets = self.buckets.main.bytes() + self.buckets.overflow.bytes() + self.buckets.spare.memory_bytes();
+        buckets + self.entries.bytes() + self.free.memory_bytes()
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        let mut words = vec![0; self.entries.payload_words()];
+        let value_at = 1 + self.key_bytes.div_ceil(8);
+        let mut rows = Vec::new();
+        for index in 0..self.entries.objects() {
+            self.entries.snapshot(index, &mut words);
+            if words[0] & 1 == 1 {
+                let (key, value) = (words[1..].as_bytes(), words[value_at..].as_bytes());
+                rows.push([&key[..self.key_bytes], &value[..self.value_bytes]].concat());
+            }
+        }
+        rows.sort_unstable();
+        rows.concat()
+    }
+}
+
+impl<K, V> Clone for Map<K, V> {
+    fn clone(&self) -> Self {
+        Map { shared: Arc::clone(&self.shared), types: PhantomData }
+    }
+}
+
+impl<K, V> std::fmt::Debug for Map<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Map({}, {} of {})", self.shared.name, self.shared.len(), self.shared.capacity())
+    }
+}

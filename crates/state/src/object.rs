@@ -1,0 +1,133 @@
+//! What all structures have in common: how they are made, named and looked at from outside.
+
+use std::sync::Arc;
+
+use braid_stm::{Arena, ArenaInit, Boosted, Domain, HugePages, MemoryError, ObjectId, ObjectInfo, Part};
+
+/// A structure, seen from outside transactions: for reports and for comparing final states.
+pub trait StateObject: Send + Sync {
+    /// Its number in the domain.
+    fn id(&self) -> ObjectId;
+    /// Its name in the plan, as `nat.sessions`.
+    fn name(&self) -> &str;
+    /// `Map`, `Vector`, `Allocator` or `Distributed`.
+    fn kind(&self) -> &'static str;
+    /// Most elements.
+    fn capacity(&self) -> usize;
+    /// Elements now; exact while no transaction runs.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Bytes of memory mapped or allocated.
+    fn memory_bytes(&self) -> usize;
+    /// The committed content as bytes that do not depend on where or in which order things lie.
+    fn snapshot(&self) -> Vec<u8>;
+}
+
+/// A structure cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The capacity is zero or beyond what 32-bit numbers of elements allow.
+    #[error("{name}: a capacity of {capacity} is not possible: 1 to {most}")]
+    Capacity {
+        /// The structure.
+        name: String,
+        /// What was asked for.
+        capacity: u64,
+        /// The most possible.
+        most: u64,
+    },
+    /// No memory.
+    #[error("{name}: {source}")]
+    Memory {
+        /// The structure.
+        name: String,
+        /// Why.
+        source: MemoryError,
+    },
+}
+
+/// Makes the structures of a chain and keeps a list of them.
+pub struct StateBuilder {
+    domain: Arc<Domain>,
+    prefix: String,
+    pages: HugePages,
+    objects: Vec<Arc<dyn StateObject>>,
+}
+
+impl StateBuilder {
+    /// For the structures of a domain.
+    pub fn new(domain: &Arc<Domain>, pages: HugePages) -> StateBuilder {
+        StateBuilder { domain: Arc::clone(domain), prefix: String::new(), pages, objects: Vec::new() }
+    }
+
+    /// Structures made from now on are called `scope.name`.
+    pub fn scope(&mut self, scope: &str) -> &mut StateBuilder {
+        self.prefix = if scope.is_empty() { String::new() } else { format!("{scope}.") };
+        self
+    }
+
+    /// The domain.
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// Which pages structures ask for.
+    pub fn pages(&self) -> HugePages {
+        self.pages
+    }
+
+    /// All structures made so far, in order.
+    pub fn objects(&self) -> &[Arc<dyn StateObject>] {
+        &self.objects
+    }
+
+    /// Gives the list away.
+    pub fn finish(self) -> Vec<Arc<dyn StateObject>> {
+        self.objects
+    }
+
+    pub(crate) fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    pub(crate) fn register(&self, name: &str, kind: &'static str) -> ObjectId {
+        self.domain.register(ObjectInfo { name: self.name(name), kind })
+    }
+
+    pub(crate) fn attach(&self, object: ObjectId, boosted: Arc<dyn Boosted>) {
+        self.domain.attach(object, boosted);
+    }
+
+    pub(crate) fn list(&mut self, object: Arc<dyn StateObject>) {
+        self.objects.push(object);
+    }
+
+    pub(crate) fn arena(
+        &self,
+        name: &str,
+        object: ObjectId,
+        part: Part,
+        objects: u32,
+        payload_words: usize,
+    ) -> Result<Arena, StateError> {
+        let init = ArenaInit { object, part, objects, payload_words, pages: self.pages };
+        Arena::new(&self.domain, init).map_err(|source| StateError::Memory { name: self.name(name), source })
+    }
+
+    pub(crate) fn check_capacity(&self, name: &str, capacity: u64, most: u64) -> Result<u32, StateError> {
+        if capacity == 0 || capacity > most {
+            return Err(StateError::Capacity { name: self.name(name), capacity, most });
+        }
+        Ok(capacity as u32)
+    }
+}
+
+impl std::fmt::Debug for StateBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.objects.iter().map(|object| object.name()).collect();
+        f.debug_struct("StateBuilder").field("prefix", &self.prefix).field("objects", &names).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,29 @@
+//! Plain data: what may live in shared state.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Values that are their bytes: no padding, no pointers, every bit pattern legal. Derive zerocopy's `FromBytes`, `IntoBytes`,
+/// `Immutable` and `KnownLayout` (and `Clone`, `Copy`) and a type is `Plain`.
+pub trait Plain: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync + 'static {}
+
+impl<T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync + 'static> Plain for T {}
+
+/// Words of 8 bytes that hold a `T`.
+pub(crate) const fn words<T>() -> usize {
+    size_of::<T>().div_ceil(8)
+}
+
+/// The `T` at the beginning of some words.
+#[inline(always)]
+pub(crate) fn load<T: Plain>(words: &[u64]) -> T {
+    match T::read_from_prefix(words.as_bytes()) {
+        Ok((value, _)) => value,
+        Err(_) => unreachable!("{} words hold no {} bytes", words.len(), size_of::<T>()),
+    }
+}
+
+/// Writes a `T` to the beginning of some words.
+#[inline(always)]
+pub(crate) fn store<T: Plain>(words: &mut [u64], value: &T) {
+    words.as_mut_bytes()[..size_of::<T>()].copy_from_slice(value.as_bytes());
+}

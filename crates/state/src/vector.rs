@@ -1,0 +1,154 @@
+//! A vector of plain values of fixed length, each on cache lines of its own.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use braid_stm::{Arena, Conflict, ObjectId, Part, Tx};
+
+use crate::causes::VectorOp;
+use crate::object::{StateBuilder, StateError, StateObject};
+use crate::plain::{self, Plain};
+
+/// What a vector shall be.
+#[derive(Clone, Debug)]
+pub struct VectorConfig {
+    /// Its name within the function.
+    pub name: String,
+    /// Number of elements.
+    pub len: u32,
+}
+
+/// A transactional vector. Conflicts: the same element only. Cloning gives the same vector.
+pub struct Vector<T> {
+    shared: Arc<Shared>,
+    values: PhantomData<fn() -> T>,
+}
+
+struct Shared {
+    id: ObjectId,
+    name: String,
+    elements: Arena,
+    bytes: usize,
+}
+
+impl<T: Plain> Vector<T> {
+    /// All elements equal to `initial`.
+    pub fn new(builder: &mut StateBuilder, config: &VectorConfig, initial: T) -> Result<Vector<T>, StateError> {
+        let len = builder.check_capacity(&config.name, config.len.into(), u32::MAX.into())?;
+        let id = builder.register(&config.name, "Vector");
+        let elements = builder.arena(&config.name, id, Part(0), len, plain::words::<T>())?;
+        if initial.as_bytes().iter().any(|byte| *byte != 0) {
+            let mut words = vec![0; plain::words::<T>()];
+            plain::store(&mut words, &initial);
+            (0..len).for_each(|index| elements.initialise(index, &words));
+        }
+        let shared = Arc::new(Shared { id, name: builder.name(&config.name), elements, bytes: size_of::<T>() });
+        builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
+        Ok(Vector { shared, values: PhantomData })
+    }
+
+    /// Number of elements.
+    #[inline(always)]
+    pub fn len(&self) -> u32 {
+        self.shared.elements.objects()
+    }
+
+    /// Never true: a vector has at least one element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Element `index`, or none beyond the end.
+    #[inline]
+    #[track_caller]
+    pub fn get(&self, tx: &mut Tx, index: u32) -> Result<Option<T>, Conflict> {
+        if index >= self.len() {
+            return Ok(None);
+        }
+        Ok(Some(plain::load(tx.read_ref(&self.shared.elements, index, VectorOp::Get.op())?)))
+    }
+
+    /// Replaces element `index`; false beyond the end.
+    #[inline]
+    #[track_caller]
+    pub fn set(&self, tx: &mut Tx, index: u32, value: T) -> Result<bool, Conflict> {
+        if index >= self.len() {
+            return Ok(false);
+        }
+        plain::store(tx.write_ref(&self.shared.elements, index, VectorOp::Set.op())?, &value);
+        Ok(true)
+    }
+
+    /// Changes element `index` and returns what `change` returns; none beyond the end.
+    #[inline]
+    #[track_caller]
+    pub fn update<R>(&self, tx: &mut Tx, index: u32, change: impl FnOnce(&mut T) -> R) -> Result<Option<R>, Conflict> {
+        if index >= self.len() {
+            return Ok(None);
+        }
+        let words = tx.update_ref(&self.shared.elements, index, VectorOp::Update.op())?;
+        let mut value = plain::load(words);
+        let result = change(&mut value);
+        plain::store(words, &value);
+        Ok(Some(result))
+    }
+
+    /// Asks for an element that will be used soon.
+    #[inline(always)]
+    pub fn prefetch(&self, index: u32) {
+        self.shared.elements.prefetch_write(index);
+    }
+
+    /// The structure, seen from outside.
+    pub fn object(&self) -> Arc<dyn StateObject> {
+        Arc::clone(&self.shared) as Arc<dyn StateObject>
+    }
+}
+
+impl<T> Clone for Vector<T> {
+    fn clone(&self) -> Self {
+        Vector { shared: Arc::clone(&self.shared), values: PhantomData }
+    }
+}
+
+impl<T> std::fmt::Debug for Vector<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Vector({})", self.shared.name)
+    }
+}
+
+impl StateObject for Shared {
+    fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn kind(&self) -> &'static str {
+        "Vector"
+    }
+
+    fn capacity(&self) -> usize {
+        self.elements.objects() as usize
+    }
+
+    fn len(&self) -> usize {
+        self.capacity()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.elements.bytes()
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        let mut words = vec![0; self.elements.payload_words()];
+        let mut bytes = Vec::with_capacity(self.capacity() * self.bytes);
+        for index in 0..self.elements.objects() {
+            self.elements.snapshot(index, &mut words);
+            bytes.extend_from_slice(&zerocopy::IntoBytes::as_bytes(&words[..])[..self.bytes]);
+        }
+        bytes
+    }
+}
