@@ -19,6 +19,8 @@ pub mod parse;
 pub mod pool;
 mod raw;
 pub mod record;
+#[cfg(test)]
+mod testing;
 mod undo;
 
 pub use address::{IpAddress, MacAddress};

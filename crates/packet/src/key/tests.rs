@@ -1,1 +1,178 @@
+use std::collections::HashMap;
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::address::IpAddress;
+use crate::batch::Batch;
+use crate::fields::Layout;
+use crate::record::Link;
+use crate::testing::{self, Spec, Transport, Wrap, noise, specs};
+
+fn keys(def: &SetDef, batch: &Batch) -> (KeyExtractor, Box<Keys>) {
+    let extractor = KeyExtractor::compile(def).unwrap();
+    let mut keys = Keys::boxed();
+    extractor.extract_batch(batch, &mut keys);
+    (extractor, keys)
+}
+
+fn text(def: &SetDef, frame: (Vec<u8>, Link)) -> String {
+    let batch = testing::batch(&[frame], Layout::bare());
+    let (_, keys) = keys(def, &batch);
+    match keys.class[0] {
+        KeyClass::None => "orphan".to_owned(),
+        _ => keys.key(0).to_string(),
+    }
+}
+
+fn spec(v6: bool, transport: Transport) -> Spec {
+    let (src, dst) = if v6 { ("2001:db8::2", "2001:db8::1") } else { ("10.0.0.2", "10.0.0.1") };
+    Spec::new(src, dst, (1234, 80), transport)
+}
+
+#[track_caller]
+fn check(def: SetDef, spec: Spec, expected: &str) {
+    assert_eq!(text(&def, spec.frame()), expected);
+}
+
+#[test]
+fn keys_print_as_people_read_them() {
+    use FieldId::*;
+    check(SetDef::five_tuple(), spec(false, Transport::Tcp), "10.0.0.2:1234 > 10.0.0.1:80 tcp");
+    check(SetDef::five_tuple(), spec(true, Transport::Udp), "[2001:db8::2]:1234 > [2001:db8::1]:80 udp");
+    check(SetDef::five_tuple(), spec(false, Transport::Echo), "10.0.0.2:0 > 10.0.0.1:0 icmp");
+    check(SetDef::five_tuple(), spec(true, Transport::Other(99)), "[2001:db8::2]:0 > [2001:db8::1]:0 proto 99");
+    check(SetDef::five_tuple().symmetric(), spec(false, Transport::Tcp), "10.0.0.1:80 <> 10.0.0.2:1234 tcp");
+    check(SetDef::src_ip(), spec(false, Transport::Tcp), "from 10.0.0.2");
+    check(SetDef::dst_ip(), spec(true, Transport::Tcp), "to 2001:db8::1");
+    check(SetDef::mac_pair(), spec(false, Transport::Tcp), "02:00:00:00:00:02 > 02:00:00:00:00:01");
+    let vlan = Spec { wrap: Wrap::QinQ, ..spec(false, Transport::Echo) };
+    check(SetDef::new("x", &[VlanId, IcmpId, InPort, EtherType]), vlan, "icmp id 7 type 0x0800 vlan 9 in 0");
+    check(SetDef::new("x", &[MplsLabel]), Spec { wrap: Wrap::Mpls, ..spec(false, Transport::Tcp) }, "mpls 16");
+}
+
+#[test]
+fn tunnels_and_arp_have_keys_of_their_own() {
+    let tunnel =
+        |port, payload: &[u8]| Spec { ports: (9, port), payload: payload.to_vec(), ..spec(false, Transport::Udp) };
+    let teid = SetDef::new("bearer", &[FieldId::GtpTeid]);
+    check(teid.clone(), tunnel(2152, &[0x30, 255, 0, 0, 0, 0, 0, 5]), "teid 0x00000005");
+    check(teid.clone(), tunnel(2152, &[0x30, 255, 0]), "orphan");
+    check(teid, tunnel(2153, &[0x30, 255, 0, 0, 0, 0, 0, 5]), "orphan");
+    check(SetDef::new("vni", &[FieldId::VxlanVni]), tunnel(4789, &[8, 0, 0, 0, 0, 0, 5, 0]), "vxlan.vni 5");
+    let arp = [&[0xff; 12][..], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &[0; 10], &[0; 6], &[10, 0, 0, 9]].concat();
+    assert_eq!(text(&SetDef::new("arp", &[FieldId::ArpTarget]), (arp.clone(), Link::Ethernet)), "arp 10.0.0.9");
+    assert_eq!(text(&SetDef::five_tuple(), (arp, Link::Ethernet)), "orphan");
+}
+
+#[test]
+fn a_set_with_protocols_takes_in_no_others() {
+    let def = SetDef::five_tuple().only(&[6, 17]);
+    check(def.clone(), spec(false, Transport::Tcp), "10.0.0.2:1234 > 10.0.0.1:80 tcp");
+    check(def.clone(), spec(false, Transport::Echo), "orphan");
+    let (mut frame, link) = spec(false, Transport::Udp).frame();
+    frame[21] = 1;
+    assert_eq!(text(&def, (frame.clone(), link)), "orphan");
+    assert_eq!(text(&SetDef::five_tuple(), (frame, link)), "10.0.0.2:0 > 10.0.0.1:0 udp");
+}
+
+#[test]
+fn what_makes_no_key_is_refused() {
+    use FieldId::*;
+    let error = |def: SetDef| KeyExtractor::compile(&def).unwrap_err().to_string();
+    assert_eq!(error(SetDef::new("a", &[])), "packet set `a` names no field");
+    let one_sided = error(SetDef::new("b", &[IpSrc, VlanId]).symmetric());
+    assert_eq!(one_sided, "packet set `b` is symmetric but names ip.src without ip.dst");
+    assert_eq!(
+        error(SetDef::new("c", &[VlanId]).symmetric()),
+        "packet set `c` is symmetric but names no field that has two directions"
+    );
+    assert_eq!(error(SetDef::new("d", &FieldId::ALL)), "packet set `d` needs 74 bytes of key, 40 is the most");
+}
+
+#[test]
+fn every_field_has_a_name_of_its_own() {
+    for field in FieldId::ALL {
+        assert_eq!(FieldId::by_name(field.name()), Some(field));
+    }
+    assert!(FieldId::ALL.is_sorted());
+}
+
+#[test]
+fn the_hash_spreads_flows_that_differ_by_little() {
+    let hash = KeyHash::new(DEFAULT_SEED);
+    for shift in [0, 16, 32, 48, 56] {
+        let mut buckets = vec![0u32; 4096];
+        for i in 0..65_536u64 {
+            let key = if shift == 48 { [i << 8, 6 << 32] } else { [0x0a00_0001_0a00_0002, i << (shift % 48)] };
+            let hash = hash.narrow(&key);
+            // The upper half picks a bucket, the lower bits the tag.
+            buckets[(hash >> 52) as usize] += 1;
+            buckets[(hash & 0xfff) as usize] += 1;
+        }
+        let square: f64 = buckets.iter().map(|&n| (f64::from(n) - 32.0).powi(2) / 32.0).sum();
+        assert!(square < 4096.0 * 1.25, "shift {shift}: chi-square {square}");
+    }
+}
+
+/// A key with its meaning, from the packet's own accessors.
+fn oracle(batch: &mut Batch, i: usize, symmetric: bool) -> Option<(IpAddress, u16, IpAddress, u16, u8, bool)> {
+    let packet = batch.packet(i, None);
+    let (sport, dport) = packet.ports().unwrap_or((0, 0));
+    let (src, dst) = ((packet.src_ip(), sport), (packet.dst_ip(), dport));
+    let swapped = symmetric && src > dst;
+    let (first, second) = if swapped { (dst, src) } else { (src, dst) };
+    packet.is_ip().then_some((first.0, first.1, second.0, second.1, packet.protocol(), swapped))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn packets_have_one_key_exactly_if_they_have_one_five_tuple(
+        mut frames in prop::collection::vec(prop_oneof![noise(), specs().prop_map(|spec| spec.frame())], 1..20), symmetric: bool,
+    ) {
+        frames.extend(frames.clone());
+        let def = SetDef { symmetric, ..SetDef::five_tuple() };
+        let mut batch = testing::batch(&frames, Layout::bare());
+        let (extractor, keys) = keys(&def, &batch);
+        let mut seen = HashMap::new();
+        for i in 0..batch.len() {
+            let alone = extractor.extract(&batch.records()[i], batch.bytes(i));
+            let expected = oracle(&mut batch, i, symmetric);
+            prop_assert_eq!(expected.is_some(), keys.class[i] != KeyClass::None);
+            prop_assert_eq!(alone.is_some(), expected.is_some());
+            if let (Some(alone), Some(expected)) = (alone, expected) {
+                let key = keys.key(i);
+                // The fast way and the general way agree.
+                prop_assert_eq!((alone.key, alone.hash, alone.swapped), (key, keys.hash[i], keys.swapped[i]));
+                prop_assert_eq!(key.hash_with(extractor.hash()), keys.hash[i]);
+                prop_assert_eq!(keys.swapped[i], expected.5);
+                let meaning = (expected.0, expected.1, expected.2, expected.3, expected.4);
+                prop_assert_eq!(*seen.entry(key).or_insert(meaning), meaning);
+            }
+        }
+        let meanings: std::collections::HashSet<_> = seen.values().collect();
+        prop_assert_eq!(meanings.len(), seen.len());
+    }
+
+    #[test]
+    fn both_directions_have_one_symmetric_key(spec in specs()) {
+        prop_assume!(!matches!(spec.transport, Transport::Error(..)));
+        let back = Spec { src: spec.dst, dst: spec.src, ports: (spec.ports.1, spec.ports.0), ..spec.clone() };
+        let batch = testing::batch(&[spec.frame(), back.frame()], Layout::bare());
+        let (_, keys) = keys(&SetDef::five_tuple().symmetric(), &batch);
+        prop_assert_eq!(keys.key(0), keys.key(1));
+        prop_assert_eq!(keys.hash[0], keys.hash[1]);
+        prop_assert!(keys.swapped[0] != keys.swapped[1] || (spec.src == spec.dst));
+    }
+
+    #[test]
+    fn any_definition_makes_keys_of_any_bytes(frame in noise(), mask in 1u32..1 << 15, symmetric: bool) {
+        let fields: Vec<FieldId> = FieldId::ALL.into_iter().filter(|field| mask & field.bit() != 0).collect();
+        let def = SetDef { symmetric, ..SetDef::new("any", &fields) };
+        if KeyExtractor::compile(&def).is_ok() {
+            text(&def, frame);
+        }
+    }
+}
