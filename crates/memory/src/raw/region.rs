@@ -68,10 +68,11 @@ impl Region {
     /// Maps at least `bytes` zeroed bytes. Untouched pages cost no memory unless they are reserved huge pages.
     pub fn new(bytes: usize, pages: HugePages) -> Result<Region, Error> {
         let large = bytes >= HUGE_PAGE;
-        if pages == HugePages::Prefer && large {
-            if let Ok(region) = Self::reserved(bytes) {
-                return Ok(region);
-            }
+        if pages == HugePages::Prefer
+            && large
+            && let Ok(region) = Self::reserved(bytes)
+        {
+            return Ok(region);
         }
         Self::ordinary(bytes, pages != HugePages::Never && large)
     }
