@@ -132,9 +132,9 @@ fn push_oldest(ring: &mut Producer<Frame>, staged: &mut Vec<Frame>) -> u64 {
 }
 
 impl Inlet {
-    /// Fills a batch with what waits in the ring; says how many frames came. The frames are of the batch's pool.
-    pub fn receive(&mut self, batch: &mut Batch) -> usize {
-        let count = self.ring.slots().min(batch.room());
+    /// Adds at most `limit` frames of what waits in the ring to a batch; says how many frames came. The frames are of the batch's pool.
+    pub fn receive(&mut self, batch: &mut Batch, limit: usize) -> usize {
+        let count = self.ring.slots().min(batch.room()).min(limit);
         match self.ring.read_chunk(count) {
             Ok(chunk) => chunk.into_iter().for_each(|frame| batch.push(frame)),
             Err(_) => unreachable!("only this thread empties the ring, so the frames in it do not get fewer"),

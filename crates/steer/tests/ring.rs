@@ -49,7 +49,7 @@ fn every_frame_arrives_once_and_flows_keep_their_order() {
                     let mut last: HashMap<u64, u64> = HashMap::new();
                     let mut count = 0;
                     while !inlet.is_finished() {
-                        count += inlet.receive(&mut batch) as u64;
+                        count += inlet.receive(&mut batch, 256) as u64;
                         for sequence in (0..batch.len()).map(|i| batch.sequence(i)) {
                             let before = last.insert(sequence % 23, sequence);
                             assert!(before.is_none_or(|before| before < sequence), "{before:?} before {sequence}");
@@ -91,7 +91,7 @@ fn a_full_ring_drops_the_newest_frames_and_counts_them() {
     let counters = dispatcher.counters();
     assert_eq!((counters.packets[0], counters.full, counters.ring_full), (256, 1, 144));
     assert_eq!(inlets[0].waiting(), 256);
-    assert_eq!(inlets[0].receive(&mut batch), 256);
+    assert_eq!(inlets[0].receive(&mut batch, 256), 256);
     assert!((0..256).all(|i| batch.sequence(i) == i as u64), "the oldest stay, in order");
     batch.release(&mut buffers);
     drop(buffers);
