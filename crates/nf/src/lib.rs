@@ -1,1 +1,41 @@
-//! placeholder
+//! The programming model: what the author of a network function imports, and nothing heavy.
+//!
+//! A function is one type with sequential handlers ([`NetworkFunction`]). Its packet-set state is an associated plain type;
+//! its aggregate state are objects of `braid-state` declared in [`network_function!`], reached only through the transaction
+//! ([`Cx`]) that a handler is given. Conflicts travel by `?`: the body may run again, and whatever an attempt did to the
+//! packet, to set state, to objects and to the output has then never happened.
+//!
+//! [`Stage`] is the same function with its types erased, as a chain holds it: one dynamic call per function and batch, and
+//! inside it a loop over packets that the compiler sees whole.
+
+#![forbid(unsafe_code)]
+
+mod cx;
+mod declare;
+mod function;
+mod pass;
+mod sets;
+mod stage;
+mod verdict;
+
+pub use braid_packet as packet;
+pub use braid_state as state;
+
+pub use braid_packet::{Packet, Port};
+pub use braid_state::{Conflict, Plain};
+pub use cx::{Cx, Emitted, opposite};
+pub use declare::{Declare, Part};
+pub use function::{FieldUse, Handled, NetworkFunction, Tick};
+pub use pass::{Interrupted, Logs, Pass, PassSets, Place};
+pub use sets::{NewSet, SetSlot, SetTables, SetUndo};
+pub use stage::{Event, Instance, Stage};
+pub use verdict::{Reason, Verdict};
+
+/// What a function's file begins with: `use braid_nf::prelude::*;`
+pub mod prelude {
+    pub use crate::packet::headers;
+    pub use crate::packet::key::{FieldId, SetDef, SetKey};
+    pub use crate::state::{Allocator, Conflict, Distributed, Lease, Map, Plain, StateBuilder, Vector};
+    pub use crate::{Cx, Handled, NetworkFunction, NewSet, Packet, Port, Reason, Tick, Verdict, network_function};
+    pub use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+}

@@ -1,0 +1,126 @@
+//! What a handler is given besides the packet: the transaction, the time, the ports, and a way to send packets of its own.
+
+use std::ops::{Deref, DerefMut};
+
+use braid_state::Tx;
+
+use crate::{Port, Verdict};
+
+/// Packets that handlers made themselves (a reset, an ICMP error), waiting for the commit.
+#[derive(Debug, Default)]
+pub struct Emitted {
+    bytes: Vec<u8>,
+    list: Vec<Own>,
+}
+
+#[derive(Debug)]
+struct Own {
+    cause: u16,
+    port: Port,
+    end: usize,
+}
+
+impl Emitted {
+    /// How many there are; a place to return to.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is none.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Forgets those after `mark`: the attempt that made them aborted.
+    #[inline]
+    pub fn truncate(&mut self, mark: usize) {
+        self.list.truncate(mark);
+        self.bytes.truncate(self.list.last().map_or(0, |own| own.end));
+    }
+
+    fn push(&mut self, cause: u16, port: Port, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.list.push(Own { cause, port, end: self.bytes.len() });
+    }
+
+    /// Each with the index in the batch of the packet that caused it, its port and its bytes, in the order made.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, Port, &[u8])> {
+        let starts = std::iter::once(0).chain(self.list.iter().map(|own| own.end));
+        self.list.iter().zip(starts).map(|(own, start)| (own.cause, own.port, &self.bytes[start..own.end]))
+    }
+}
+
+/// A handler's context. It dereferences to the transaction, so every operation of a state object takes it as it is:
+/// `self.table.get(cx, &key)?`.
+#[derive(Debug)]
+pub struct Cx<'a> {
+    pub(crate) tx: &'a mut Tx,
+    pub(crate) emitted: &'a mut Emitted,
+    pub(crate) ports: u16,
+    pub(crate) index: u16,
+    pub(crate) onward: Verdict,
+    pub(crate) reversed: bool,
+}
+
+impl Cx<'_> {
+    /// The time of this packet (or tick) in nanoseconds: capture time when replaying, a clock read once per batch when live.
+    /// It never goes back on one worker.
+    #[inline(always)]
+    pub fn now(&self) -> u64 {
+        self.tx.now()
+    }
+
+    /// Ports of the plan, numbered from 0.
+    #[inline(always)]
+    pub fn ports(&self) -> u16 {
+        self.ports
+    }
+
+    /// What a function says that only looks: the packet goes where an earlier function of the chain sent it, else to the
+    /// [`opposite`](Self::opposite) of the port by which it came.
+    #[inline(always)]
+    pub fn pass(&self) -> Verdict {
+        self.onward
+    }
+
+    /// The other port of a pair (0 and 1, 2 and 3, …); a port without a partner is its own opposite.
+    #[inline(always)]
+    pub fn opposite(&self, port: Port) -> Port {
+        opposite(port, self.ports)
+    }
+
+    /// Whether this packet runs against the direction in which its symmetric set's key is written. Both directions share the
+    /// set's state; remember the value of the first packet to know which way a later one goes.
+    #[inline(always)]
+    pub fn reversed(&self) -> bool {
+        self.reversed
+    }
+
+    /// Sends a packet of the function's own out by `port` once this attempt commits. It skips the rest of the chain.
+    pub fn emit(&mut self, port: Port, bytes: &[u8]) {
+        self.emitted.push(self.index, port, bytes);
+    }
+}
+
+/// The other port of a pair (0 and 1, 2 and 3, …); a port without a partner is its own opposite.
+#[inline(always)]
+pub fn opposite(port: Port, ports: u16) -> Port {
+    if port ^ 1 < ports { port ^ 1 } else { port }
+}
+
+impl Deref for Cx<'_> {
+    type Target = Tx;
+    #[inline(always)]
+    fn deref(&self) -> &Tx {
+        self.tx
+    }
+}
+
+impl DerefMut for Cx<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Tx {
+        self.tx
+    }
+}

@@ -1,0 +1,98 @@
+//! The one trait that a network function implements: NFOS's seven handlers.
+
+use std::time::Duration;
+
+use braid_packet::key::{SetDef, SetKey};
+use braid_state::{Conflict, Plain};
+
+use crate::{Cx, Declare, NewSet, Packet, Reason, Verdict};
+
+/// A handler's answer: a verdict, or the conflict that a state operation met. Pass conflicts on with `?`.
+pub type Handled = Result<Verdict, Conflict>;
+
+/// A metadata field that a function declares (packet/fields).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldUse {
+    /// Its name; functions that name the same field share it.
+    pub name: &'static str,
+    /// Its size: 1, 2, 4 or 8.
+    pub bytes: u8,
+    /// Whether this function reads it.
+    pub reads: bool,
+    /// Whether this function writes it.
+    pub writes: bool,
+}
+
+/// Which of the periods that [`NetworkFunction::ticks`] returned has come round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick(pub usize);
+
+/// A network function, written as if one core ran it.
+///
+/// Handlers take `&self`: the function's own fields are configuration and handles of state objects. They may run again after
+/// a conflict, so they keep no other memory and do nothing but what the context and the packet offer.
+pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
+    /// What the function keeps per packet set: plain data, held side by side with the key and with the state of the chain's
+    /// other functions on the same set. `()` if there is nothing to keep.
+    type Set: Plain;
+
+    /// Its name in plans and reports, in lower case with `_`.
+    const NAME: &'static str;
+
+    /// Which packets belong together. Packets of one set are handled in order on one core; a packet in no set is an orphan.
+    /// `None`: every packet is an orphan.
+    fn packet_set(&self) -> Option<SetDef> {
+        None
+    }
+
+    /// How long a set lives without a packet, in nanoseconds; may depend on its state. `u64::MAX`: for ever.
+    fn timeout_ns(&self, _set: &Self::Set) -> u64 {
+        u64::MAX
+    }
+
+    /// Periods after which [`tick`](Self::tick) is called, each its own.
+    fn ticks(&self) -> Vec<Duration> {
+        Vec::new()
+    }
+
+    /// Metadata fields that it reads or writes.
+    fn fields(&self) -> Vec<FieldUse> {
+        Vec::new()
+    }
+
+    /// Asks the processor for state that [`packet`](Self::packet) will touch, a few packets ahead. May do nothing.
+    #[inline(always)]
+    fn prefetch(&self, _set: &Self::Set) {}
+
+    /// Before the first packet: fill the state objects.
+    fn start(&self, _cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        Ok(())
+    }
+
+    /// A packet whose set is not live. The set becomes live if the handler calls [`NewSet::register`]; else the next packet
+    /// is a first one again.
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Self::Set>) -> Handled;
+
+    /// A packet of a live set.
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut Self::Set) -> Handled;
+
+    /// A packet in no set.
+    fn orphan(&self, _cx: &mut Cx<'_>, _packet: &mut Packet<'_>) -> Handled {
+        Ok(Verdict::Drop(Reason::ORPHAN))
+    }
+
+    /// A set that has seen no packet for its timeout and is gone when this returns.
+    fn expired(&self, _cx: &mut Cx<'_>, _key: &SetKey, _set: &Self::Set) -> Result<(), Conflict> {
+        Ok(())
+    }
+
+    /// A period has passed. Several missed rounds are one call.
+    fn tick(&self, _cx: &mut Cx<'_>, _tick: Tick) -> Result<(), Conflict> {
+        Ok(())
+    }
+
+    /// After the last packet.
+    fn stop(&self, _cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        Ok(())
+    }
+}

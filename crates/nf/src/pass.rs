@@ -1,0 +1,291 @@
+//! One function's pass over a batch: the loop in which handlers run, and what is needed to take any of it back.
+//!
+//! An attempt covers packets `from..to` of the pass. Before each packet a [`Mark`] remembers where every log stands, so a
+//! conflict at packet *k* takes back *k* alone, and a failed commit takes back all of them, newest first. A function without
+//! state objects cannot meet a conflict: its loop keeps no marks and saves nothing.
+
+use braid_packet::key::{KeyClass, Keys};
+use braid_packet::{Batch, Undo};
+use braid_state::{Savepoint, SetMeta, Tx};
+
+use crate::cx::{Cx, Emitted};
+use crate::sets::{NewPlace, NewSet, SetSlot, SetTables, SetUndo};
+use crate::{Handled, NetworkFunction, Verdict};
+
+/// Nanoseconds in the unit of [`SetMeta::last_seen_ms`].
+pub(crate) const MS: u64 = 1_000_000;
+
+/// The sets of a pass's function: tables, keys and places, shared with the other functions of the same group.
+#[derive(Debug)]
+pub struct PassSets<'a> {
+    /// This worker's tables of the group.
+    pub tables: &'a mut SetTables,
+    /// Keys of the batch's packets.
+    pub keys: &'a Keys,
+    /// Where each packet's set is.
+    pub slots: &'a mut [SetSlot; 256],
+    /// How long each packet's set had been without a packet, in milliseconds.
+    pub idle_ms: &'a mut [u32; 256],
+}
+
+/// Everything a pass works on.
+#[derive(Debug)]
+pub struct Pass<'a> {
+    /// The worker's transaction.
+    pub tx: &'a mut Tx,
+    /// The packets.
+    pub batch: &'a mut Batch,
+    /// The sets, if the function has any.
+    pub sets: Option<PassSets<'a>>,
+    /// Indices in the batch of the packets that reach this function, in order.
+    pub todo: &'a [u16],
+    /// What has been decided for each packet of the batch.
+    pub verdicts: &'a mut [Verdict; 256],
+    /// Each packet's time in nanoseconds.
+    pub now_ns: &'a [u64; 256],
+    /// Ports of the plan.
+    pub ports: u16,
+    /// Logs of the worker.
+    pub logs: &'a mut Logs,
+}
+
+/// A worker's logs of what the current attempt did.
+#[derive(Debug, Default)]
+pub struct Logs {
+    pub(crate) packets: Undo,
+    pub(crate) sets: SetUndo,
+    /// Packets that handlers made.
+    pub emitted: Emitted,
+    marks: Vec<Mark>,
+    /// Position up to which the current attempt stands whatever happens; the marks are those of the packets after it.
+    kept: usize,
+}
+
+impl Logs {
+    /// The attempt is committed: nothing can be taken back any more. Emitted packets stay until they are sent.
+    #[inline(always)]
+    pub fn commit(&mut self) {
+        self.packets.clear();
+        self.sets.clear();
+        self.marks.clear();
+    }
+}
+
+#[derive(Debug)]
+struct Mark {
+    transaction: Savepoint,
+    packets: usize,
+    sets: usize,
+    emitted: usize,
+    verdict: Verdict,
+    slot: SetSlot,
+    idle_ms: u32,
+}
+
+/// A handler met a conflict: the packets before `at` stand, `at` has been taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupted {
+    /// Position in the pass.
+    pub at: usize,
+}
+
+/// Where a function's state lies among its group's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Its bit in [`SetMeta::live`].
+    pub bit: u16,
+    /// Byte offset of its state in the record.
+    pub offset: usize,
+}
+
+impl Pass<'_> {
+    /// Runs `function`'s handlers over positions `from..to`, remembering how to take each back.
+    pub(crate) fn attempt<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        place: Place,
+        from: usize,
+        to: usize,
+    ) -> Result<(), Interrupted> {
+        self.logs.kept = from;
+        for at in from..to {
+            let i = self.todo[at] as usize;
+            let mark = self.mark(i);
+            self.logs.marks.push(mark);
+            match self.handle::<N, true>(function, place, i) {
+                Ok(verdict) => {
+                    self.verdicts[i] = verdict;
+                    // Nothing so far can fail to commit, so nothing need be kept to take it back.
+                    if self.tx.is_untouched() && !self.tx.is_recording() {
+                        self.logs.commit();
+                        self.logs.kept = at + 1;
+                    }
+                }
+                Err(_) => {
+                    self.take_back_last(i);
+                    return Err(Interrupted { at });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs handlers that cannot meet a conflict.
+    pub(crate) fn run<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
+        for at in from..to {
+            self.logs.kept = at;
+            let i = self.todo[at] as usize;
+            if let Ok(verdict) = self.handle::<N, false>(function, place, i) {
+                self.verdicts[i] = verdict;
+            }
+        }
+        self.logs.sets.clear();
+    }
+
+    /// Commits what has been attempted. If that fails, the packets are taken back, but for those
+    /// that had not touched aggregate state and therefore stood already; the answer says where to go on.
+    #[inline]
+    pub fn commit(&mut self) -> Result<u64, usize> {
+        match self.tx.commit() {
+            Ok(committed) => {
+                self.logs.commit();
+                Ok(committed.sequence)
+            }
+            Err(_) => Err(self.abandon()),
+        }
+    }
+
+    /// Takes the current attempt back and aborts the transaction; says where to go on.
+    #[cold]
+    fn abandon(&mut self) -> usize {
+        let kept = self.logs.kept;
+        while !self.logs.marks.is_empty() {
+            self.take_back_last(self.todo[kept + self.logs.marks.len() - 1] as usize);
+        }
+        self.tx.abort();
+        kept
+    }
+
+    /// After a panic in a handler: the position of its packet, whose attempt has been taken back as far as that is possible.
+    #[cold]
+    pub fn find_panic(&mut self) -> usize {
+        if self.logs.marks.is_empty() {
+            return self.logs.kept;
+        }
+        let at = self.logs.kept + self.logs.marks.len() - 1;
+        self.take_back_last(self.todo[at] as usize);
+        at
+    }
+
+    #[inline(always)]
+    fn mark(&mut self, i: usize) -> Mark {
+        let (slot, idle_ms) = match &self.sets {
+            Some(sets) => (sets.slots[i], sets.idle_ms[i]),
+            None => (SetSlot::MISS, 0),
+        };
+        Mark {
+            transaction: self.tx.savepoint(),
+            packets: self.logs.packets.mark(),
+            sets: self.logs.sets.mark(),
+            emitted: self.logs.emitted.len(),
+            verdict: self.verdicts[i],
+            slot,
+            idle_ms,
+        }
+    }
+
+    fn take_back_last(&mut self, i: usize) {
+        let Some(mark) = self.logs.marks.pop() else { unreachable!("every packet of an attempt has its mark") };
+        self.tx.rollback(&mark.transaction);
+        self.batch.restore(i, &mut self.logs.packets, mark.packets);
+        self.logs.emitted.truncate(mark.emitted);
+        self.verdicts[i] = mark.verdict;
+        if let Some(sets) = &mut self.sets {
+            self.logs.sets.restore(sets.tables, mark.sets);
+            sets.slots[i] = mark.slot;
+            sets.idle_ms[i] = mark.idle_ms;
+        }
+    }
+
+    #[inline(always)]
+    fn handle<N: NetworkFunction, const UNDO: bool>(&mut self, function: &N, place: Place, i: usize) -> Handled {
+        self.tx.set_now(self.now_ns[i]);
+        let (mut reversed, mut live) = (false, None);
+        if let Some(sets) = &mut self.sets
+            && sets.keys.class[i] != KeyClass::None
+        {
+            reversed = sets.keys.swapped[i];
+            live = Some(sets.resolve(i, (self.now_ns[i] / MS) as u32, &mut self.logs.sets));
+        }
+        let mut cx = Cx {
+            tx: &mut *self.tx,
+            emitted: &mut self.logs.emitted,
+            ports: self.ports,
+            index: i as u16,
+            onward: self.verdicts[i],
+            reversed,
+        };
+        let mut packet = self.batch.packet(i, if UNDO { Some(&mut self.logs.packets) } else { None });
+        let (Some(meta), Some(sets)) = (live, &mut self.sets) else {
+            return function.orphan(&mut cx, &mut packet);
+        };
+        let slot = sets.slots[i];
+        if meta.live & place.bit != 0 {
+            let state = sets.tables.state::<N::Set>(slot, place.offset);
+            if sets.idle_ms[i] as u64 * MS <= function.timeout_ns(state) {
+                if !UNDO {
+                    return function.packet(&mut cx, &mut packet, state);
+                }
+                let before = *state;
+                let handled = function.packet(&mut cx, &mut packet, state);
+                self.logs.sets.save_state(slot, place.offset, &before);
+                return handled;
+            }
+            let (state, key) = (*state, sets.tables.key(slot));
+            function.expired(&mut cx, &key, &state)?;
+            self.logs.sets.save_meta(slot, meta);
+            sets.tables.set_live(slot, meta.live & !place.bit);
+        }
+        let place = NewPlace {
+            tables: sets.tables,
+            undo: &mut self.logs.sets,
+            keys: sets.keys,
+            slot: &mut sets.slots[i],
+            index: i,
+            now_ms: (self.now_ns[i] / MS) as u32,
+            bit: place.bit,
+            offset: place.offset,
+        };
+        function.first(&mut cx, &mut packet, &mut NewSet { place, kind: std::marker::PhantomData })
+    }
+}
+
+impl PassSets<'_> {
+    /// The packet's set as it is now: a set that the batch's own packets made is found here, in their order.
+    #[inline(always)]
+    fn resolve(&mut self, i: usize, now_ms: u32, undo: &mut SetUndo) -> SetMeta {
+        if self.slots[i] == SetSlot::MISS {
+            let found = self.tables.find(self.keys, i);
+            if found == SetSlot::MISS {
+                return SetMeta::default();
+            }
+            let meta = *self.tables.meta_mut(found);
+            undo.save_meta(found, meta);
+            self.slots[i] = found;
+            self.idle_ms[i] = now_ms.wrapping_sub(meta.last_seen_ms);
+            self.tables.meta_mut(found).last_seen_ms = now_ms;
+        }
+        *self.tables.meta_mut(self.slots[i])
+    }
+
+    /// Notes that packet `i` came: how long its set had waited, and that it was seen now.
+    #[inline(always)]
+    pub fn arrive(&mut self, i: usize, now_ms: u32) {
+        let slot = self.slots[i];
+        if slot != SetSlot::MISS {
+            let meta = self.tables.meta_mut(slot);
+            self.idle_ms[i] = now_ms.wrapping_sub(meta.last_seen_ms);
+            meta.last_seen_ms = now_ms;
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Packet-set state of one worker: the flow tables of one group of functions, and how a handler makes a set live.
+
+use braid_memory::{Error, HugePages};
+use braid_packet::key::{DEFAULT_SEED, KeyClass, KeyHash, KeyShape, Keys, SetKey};
+use braid_state::{FlowTable, NO_SLOT, Plain, SetMeta, Slot, Tx};
+
+/// A set's place: which table, which slot; or that there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetSlot(u32);
+
+const WIDE: u32 = 1 << 31;
+
+impl SetSlot {
+    /// No record.
+    pub const MISS: SetSlot = SetSlot(NO_SLOT);
+
+    #[inline(always)]
+    fn wide(slot: Slot) -> SetSlot {
+        SetSlot(slot | WIDE)
+    }
+
+    #[inline(always)]
+    fn is_wide(self) -> bool {
+        self.0 & WIDE != 0
+    }
+
+    #[inline(always)]
+    fn slot(self) -> Slot {
+        self.0 & !WIDE
+    }
+}
+
+/// The sets of one group (functions with the same packet-set definition) on one worker: IPv4-sized keys in one table, longer
+/// ones in another, so that the long ones do not slow the short ones.
+#[derive(Debug)]
+pub struct SetTables {
+    narrow: FlowTable<2>,
+    wide: FlowTable<5>,
+    capacity: usize,
+    shape: KeyShape,
+    created: u64,
+    ended: u64,
+}
+
+/// Runs `$body` with `$table` bound to the table of `$at`.
+macro_rules! on_table {
+    ($self:ident, $at:ident, $table:ident => $body:expr) => {
+        if $at.is_wide() {
+            let $table = &mut $self.wide;
+            $body
+        } else {
+            let $table = &mut $self.narrow;
+            $body
+        }
+    };
+}
+
+impl SetTables {
+    /// Tables for `capacity` sets in all, of either kind, with `state_bytes` bytes of state each;
+    /// `shape` is that of the keys.
+    pub fn new(capacity: usize, state_bytes: usize, shape: KeyShape, pages: HugePages) -> Result<SetTables, Error> {
+        let narrow = FlowTable::new(capacity, state_bytes, pages)?;
+        let wide = FlowTable::new(capacity, state_bytes, pages)?;
+        Ok(SetTables { narrow, wide, capacity, shape, created: 0, ended: 0 })
+    }
+
+    /// Packet sets that became live, and those that ended.
+    pub fn lives(&self) -> (u64, u64) {
+        (self.created, self.ended)
+    }
+
+    /// Changes for which functions a set is live.
+    #[inline(always)]
+    pub fn set_live(&mut self, at: SetSlot, live: u16) {
+        let meta = self.meta_mut(at);
+        let before = std::mem::replace(&mut meta.live, live);
+        self.created += u64::from(before == 0 && live != 0);
+        self.ended += u64::from(before != 0 && live == 0);
+    }
+
+    /// Puts an earlier meta back, as if what came after had not been.
+    fn restore_meta(&mut self, at: SetSlot, earlier: SetMeta) {
+        let now = std::mem::replace(self.meta_mut(at), earlier).live;
+        self.created -= u64::from(earlier.live == 0 && now != 0);
+        self.ended -= u64::from(earlier.live != 0 && now == 0);
+    }
+
+    /// Records, live for some function or about to be removed.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.narrow.len() + self.wide.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes mapped for the tables.
+    pub fn memory_bytes(&self) -> usize {
+        self.narrow.memory_bytes() + self.wide.memory_bytes()
+    }
+
+    /// Looks up the keys of a batch, misses overlapped; `slots` gets an answer for every packet that has a key.
+    #[inline]
+    pub fn lookup_batch(&self, keys: &Keys, count: usize, slots: &mut [SetSlot; 256]) {
+        let (mut narrow, mut wide) = ([0u16; 256], [0u16; 256]);
+        let (mut narrows, mut wides) = (0, 0);
+        for (i, class) in keys.class[..count].iter().enumerate() {
+            match class {
+                KeyClass::Narrow => {
+                    narrow[narrows] = i as u16;
+                    narrows += 1;
+                }
+                KeyClass::Wide => {
+                    wide[wides] = i as u16;
+                    wides += 1;
+                }
+                KeyClass::None => slots[i] = SetSlot::MISS,
+            }
+        }
+        self.narrow.lookup_batch(&narrow[..narrows], &keys.narrow, &keys.hash, |i, slot| slots[i] = SetSlot(slot));
+        if wides > 0 {
+            let found = |i: usize, slot| {
+                slots[i] = if slot == NO_SLOT { SetSlot::MISS } else { SetSlot::wide(slot) };
+            };
+            self.wide.lookup_batch(&wide[..wides], &keys.wide, &keys.hash, found);
+        }
+    }
+
+    /// The record of packet `i`'s set.
+    #[inline]
+    pub fn find(&self, keys: &Keys, i: usize) -> SetSlot {
+        match keys.class[i] {
+            KeyClass::Narrow => self.narrow.find(&keys.narrow[i], keys.hash[i]).map(SetSlot),
+            KeyClass::Wide => self.wide.find(&keys.wide[i], keys.hash[i]).map(SetSlot::wide),
+            KeyClass::None => None,
+        }
+        .unwrap_or(SetSlot::MISS)
+    }
+
+    /// The record of a key.
+    pub fn find_key(&self, key: &SetKey) -> SetSlot {
+        let hash = key.hash_with(KeyHash::new(DEFAULT_SEED));
+        let found = match key.class() {
+            KeyClass::Narrow => self.narrow.find(&key.narrow_words(), hash).map(SetSlot),
+            KeyClass::Wide => self.wide.find(&key.wide_words(), hash).map(SetSlot::wide),
+            KeyClass::None => None,
+        };
+        found.unwrap_or(SetSlot::MISS)
+    }
+
+    fn insert(&mut self, keys: &Keys, i: usize) -> Option<SetSlot> {
+        if self.len() >= self.capacity {
+            return None;
+        }
+        match keys.class[i] {
+            KeyClass::Narrow => self.narrow.insert(&keys.narrow[i], keys.hash[i]).ok().map(SetSlot),
+            KeyClass::Wide => self.wide.insert(&keys.wide[i], keys.hash[i]).ok().map(SetSlot::wide),
+            KeyClass::None => None,
+        }
+    }
+
+    /// Ends a record's life.
+    pub fn remove(&mut self, at: SetSlot) {
+        on_table!(self, at, table => table.remove(at.slot()));
+    }
+
+    /// State of one function, at its offset.
+    #[inline(always)]
+    pub fn state<S: Plain>(&mut self, at: SetSlot, offset: usize) -> &mut S {
+        on_table!(self, at, table => table.state(at.slot(), offset))
+    }
+
+    /// State of all functions of the group.
+    #[inline(always)]
+    pub fn state_bytes(&mut self, at: SetSlot) -> &mut [u8] {
+        on_table!(self, at, table => table.state_bytes(at.slot()))
+    }
+
+    /// Last seen, live mask, generation.
+    #[inline(always)]
+    pub fn meta_mut(&mut self, at: SetSlot) -> &mut SetMeta {
+        on_table!(self, at, table => table.meta_mut(at.slot()))
+    }
+
+    /// The key of a record, to print and compare.
+    pub fn key(&self, at: SetSlot) -> SetKey {
+        if at.is_wide() {
+            SetKey::wide(self.shape, self.wide.key(at.slot()))
+        } else {
+            SetKey::narrow(self.shape, self.narrow.key(at.slot()))
+        }
+    }
+
+    /// Slots of both tables, the range of [`scan`](Self::scan).
+    pub fn slots(&self) -> usize {
+        self.narrow.slots() + self.wide.slots()
+    }
+
+    /// Visits the live records among `count` slots from `from`.
+    #[inline]
+    pub fn scan(&mut self, from: usize, count: usize, mut visit: impl FnMut(SetSlot, SetMeta)) {
+        let narrow = self.narrow.slots();
+        self.narrow.scan(from, count, |table, slot| visit(SetSlot(slot), table.meta(slot)));
+        let end = from + count;
+        if end > narrow && !self.wide.is_empty() {
+            let from = from.max(narrow) - narrow;
+            self.wide.scan(from, end - narrow - from, |table, slot| visit(SetSlot::wide(slot), table.meta(slot)));
+        }
+    }
+}
+
+/// What handlers changed in set tables since the last commit, to take back.
+#[derive(Debug, Default)]
+pub struct SetUndo {
+    changes: Vec<(SetSlot, Change)>,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Change {
+    State { offset: u32, len: u32 },
+    Meta(SetMeta),
+    Inserted,
+}
+
+impl SetUndo {
+    /// A place to return to.
+    #[inline(always)]
+    pub fn mark(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// The attempt is committed.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        self.changes.clear();
+        self.bytes.clear();
+    }
+
+    #[inline(always)]
+    pub(crate) fn save_state<S: Plain>(&mut self, at: SetSlot, offset: usize, state: &S) {
+        if size_of::<S>() > 0 {
+            self.changes.push((at, Change::State { offset: offset as u32, len: size_of::<S>() as u32 }));
+            self.bytes.extend_from_slice(state.as_bytes());
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn save_meta(&mut self, at: SetSlot, meta: SetMeta) {
+        self.changes.push((at, Change::Meta(meta)));
+    }
+
+    /// Takes back everything after `mark`, newest first.
+    pub fn restore(&mut self, tables: &mut SetTables, mark: usize) {
+        while self.changes.len() > mark {
+            let Some((at, change)) = self.changes.pop() else { break };
+            match change {
+                Change::State { offset, len } => {
+                    let from = self.bytes.len() - len as usize;
+                    tables.state_bytes(at)[offset as usize..][..len as usize].copy_from_slice(&self.bytes[from..]);
+                    self.bytes.truncate(from);
+                }
+                Change::Meta(meta) => tables.restore_meta(at, meta),
+                Change::Inserted => tables.remove(at),
+            }
+        }
+    }
+}
+
+/// A set that is not live yet, in a first-packet handler.
+#[derive(Debug)]
+pub struct NewSet<'a, S> {
+    pub(crate) place: NewPlace<'a>,
+    pub(crate) kind: std::marker::PhantomData<S>,
+}
+
+#[derive(Debug)]
+pub(crate) struct NewPlace<'a> {
+    pub(crate) tables: &'a mut SetTables,
+    pub(crate) undo: &'a mut SetUndo,
+    pub(crate) keys: &'a Keys,
+    pub(crate) slot: &'a mut SetSlot,
+    pub(crate) index: usize,
+    pub(crate) now_ms: u32,
+    pub(crate) bit: u16,
+    pub(crate) offset: usize,
+}
+
+impl<S: Plain> NewSet<'_, S> {
+    /// The set's key.
+    pub fn key(&self) -> SetKey {
+        self.place.keys.key(self.place.index)
+    }
+
+    /// Makes the set live with this state. False if the table is full: then the set's next packet is a first one again, and
+    /// the function decides what becomes of packets it cannot remember.
+    #[must_use = "the table may be full"]
+    pub fn register(&mut self, tx: &mut Tx, state: S) -> bool {
+        let place = &mut self.place;
+        if *place.slot == SetSlot::MISS {
+            // A full table is this worker's affair; a certificate replays the answer.
+            let inserted = if tx.choice(|| u64::from(place.tables.len() < place.tables.capacity)) == 0 {
+                None
+            } else {
+                place.tables.insert(place.keys, place.index)
+            };
+            let Some(slot) = inserted else { return false };
+            *place.slot = slot;
+            place.undo.changes.push((slot, Change::Inserted));
+            place.tables.meta_mut(slot).last_seen_ms = place.now_ms;
+        }
+        let slot = *place.slot;
+        let meta = *place.tables.meta_mut(slot);
+        place.undo.save_meta(slot, meta);
+        place.undo.save_state(slot, place.offset, place.tables.state::<S>(slot, place.offset));
+        place.tables.set_live(slot, meta.live | place.bit);
+        *place.tables.state::<S>(slot, place.offset) = state;
+        true
+    }
+}

@@ -1,0 +1,169 @@
+//! A network function with its types erased, as a chain holds it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_packet::key::SetDef;
+use braid_state::{Conflict, StateObject, Tx};
+
+use crate::cx::{Cx, Emitted};
+use crate::pass::{Interrupted, MS, Pass, Place};
+use crate::sets::{SetSlot, SetTables};
+use crate::{FieldUse, NetworkFunction, Tick, Verdict};
+
+/// One function of a chain. Called once per batch; the loop over packets is inside, compiled for the function.
+pub trait Stage: Send + Sync {
+    /// Its name in the plan.
+    fn name(&self) -> &str;
+    /// The function's own name.
+    fn kind(&self) -> &'static str;
+    /// Which packets belong together.
+    fn packet_set(&self) -> Option<SetDef>;
+    /// Bytes of its packet-set state.
+    fn set_bytes(&self) -> usize;
+    /// Told once, before the first packet, where its set state lies.
+    fn settle(&mut self, place: Place);
+    /// Its state objects.
+    fn objects(&self) -> Vec<Arc<dyn StateObject>>;
+    /// Whether it has any: if not, its handlers cannot meet a conflict.
+    fn has_objects(&self) -> bool;
+    /// Metadata fields it reads or writes.
+    fn fields(&self) -> Vec<FieldUse>;
+    /// Its periods.
+    fn ticks(&self) -> Vec<Duration>;
+    /// Runs handlers over positions `from..to` of the pass.
+    fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<(), Interrupted>;
+    /// Adds to `into` the sets among `among` (with the time each has been idle, in milliseconds) that are past their timeout
+    /// for this function.
+    fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>);
+    /// Runs the handler for one expired set; the caller commits and then ends the set's life for this function.
+    fn expire(&self, event: &mut Event<'_>, tables: &mut SetTables, at: SetSlot) -> Result<(), Conflict>;
+    /// Where its set state lies.
+    fn place(&self) -> Place;
+    /// Runs the handler of a period.
+    fn tick(&self, event: &mut Event<'_>, tick: Tick) -> Result<(), Conflict>;
+    /// Before the first packet.
+    fn start(&self, event: &mut Event<'_>) -> Result<(), Conflict>;
+    /// After the last packet.
+    fn stop(&self, event: &mut Event<'_>) -> Result<(), Conflict>;
+}
+
+/// What a handler that has no packet runs in.
+#[derive(Debug)]
+pub struct Event<'a> {
+    /// The worker's transaction, its time set.
+    pub tx: &'a mut Tx,
+    /// Packets that the handler makes.
+    pub emitted: &'a mut Emitted,
+    /// Ports of the plan.
+    pub ports: u16,
+}
+
+impl Event<'_> {
+    fn cx(&mut self) -> Cx<'_> {
+        let onward = Verdict::Forward(0);
+        Cx { tx: self.tx, emitted: self.emitted, ports: self.ports, index: u16::MAX, onward, reversed: false }
+    }
+}
+
+/// A function under its name in a plan.
+#[derive(Debug)]
+pub struct Instance<N> {
+    name: String,
+    function: N,
+    place: Place,
+    has_objects: bool,
+}
+
+impl<N: NetworkFunction> Instance<N> {
+    /// A function, ready to be put into a chain.
+    pub fn new(name: impl Into<String>, function: N) -> Instance<N> {
+        let has_objects = !function.objects().is_empty();
+        Instance { name: name.into(), function, place: Place::default(), has_objects }
+    }
+}
+
+impl<N: NetworkFunction> Stage for Instance<N> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn kind(&self) -> &'static str {
+        N::NAME
+    }
+
+    fn packet_set(&self) -> Option<SetDef> {
+        self.function.packet_set()
+    }
+
+    fn set_bytes(&self) -> usize {
+        size_of::<N::Set>()
+    }
+
+    fn settle(&mut self, place: Place) {
+        self.place = place;
+    }
+
+    fn objects(&self) -> Vec<Arc<dyn StateObject>> {
+        self.function.objects()
+    }
+
+    fn has_objects(&self) -> bool {
+        self.has_objects
+    }
+
+    fn fields(&self) -> Vec<FieldUse> {
+        self.function.fields()
+    }
+
+    fn ticks(&self) -> Vec<Duration> {
+        self.function.ticks()
+    }
+
+    fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<(), Interrupted> {
+        if let Some(sets) = &mut pass.sets {
+            for &i in &pass.todo[from..to] {
+                let slot = sets.slots[i as usize];
+                if slot != SetSlot::MISS {
+                    self.function.prefetch(sets.tables.state::<N::Set>(slot, self.place.offset));
+                }
+            }
+        }
+        if self.has_objects {
+            pass.attempt(&self.function, self.place, from, to)
+        } else {
+            pass.run(&self.function, self.place, from, to);
+            Ok(())
+        }
+    }
+
+    fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>) {
+        for &(at, idle_ms) in among {
+            let live = tables.meta_mut(at).live & self.place.bit != 0;
+            if live && idle_ms as u64 * MS > self.function.timeout_ns(tables.state::<N::Set>(at, self.place.offset)) {
+                into.push(at);
+            }
+        }
+    }
+
+    fn expire(&self, event: &mut Event<'_>, tables: &mut SetTables, at: SetSlot) -> Result<(), Conflict> {
+        let (key, state) = (tables.key(at), *tables.state::<N::Set>(at, self.place.offset));
+        self.function.expired(&mut event.cx(), &key, &state)
+    }
+
+    fn place(&self) -> Place {
+        self.place
+    }
+
+    fn tick(&self, event: &mut Event<'_>, tick: Tick) -> Result<(), Conflict> {
+        self.function.tick(&mut event.cx(), tick)
+    }
+
+    fn start(&self, event: &mut Event<'_>) -> Result<(), Conflict> {
+        self.function.start(&mut event.cx())
+    }
+
+    fn stop(&self, event: &mut Event<'_>) -> Result<(), Conflict> {
+        self.function.stop(&mut event.cx())
+    }
+}
