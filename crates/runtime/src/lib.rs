@@ -1,1 +1,30 @@
-//! placeholder
+//! From a plan to running workers: the batch loop, retries, expiry, periods, and the recording of what happened.
+//!
+//! ```text
+//!  RxQueue ─▶ Worker::step: receive · parse · per function { keys · look-up · handlers · commit } · send · expire ─▶ TxQueue
+//! ```
+//!
+//! [`Plan`] is inert; [`launch`](launch::launch) makes it live. A worker owns everything it touches per packet; workers meet
+//! only in state objects (through transactions) and in the [`Timeline`](clock::Timeline).
+#![forbid(unsafe_code)]
+
+pub mod attempt;
+pub mod chain;
+pub mod clock;
+pub mod counters;
+mod dispatch;
+mod expiry;
+pub mod launch;
+pub mod plan;
+pub mod record;
+pub mod replay;
+pub mod schedule;
+mod worker;
+
+pub use chain::{Chain, ChainError};
+pub use clock::{Clock, Timeline};
+pub use counters::{Drops, WorkerCounters};
+pub use dispatch::Dispatched;
+pub use launch::{Control, Report, RunError, launch};
+pub use plan::{BuildError, Distribution, Plan, Time};
+pub use worker::{Step, Worker};

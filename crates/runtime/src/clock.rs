@@ -1,0 +1,79 @@
+//! Time: of the capture when replaying, so that a run is the same each time; of the machine when live.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use braid_packet::Batch;
+use crossbeam_utils::CachePadded;
+
+/// Where a worker's time comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum Clock {
+    /// Each packet's own time stamp, never going back.
+    Capture,
+    /// One reading per batch, in nanoseconds since `epoch`.
+    Live {
+        /// Time 0.
+        epoch: Instant,
+    },
+}
+
+impl Clock {
+    /// Live, from now on.
+    pub fn live() -> Clock {
+        Clock::Live { epoch: Instant::now() }
+    }
+
+    /// Fills in the time of each packet of the batch; `last` is the worker's latest time before it. Returns the latest.
+    #[inline]
+    pub fn stamp(&self, batch: &Batch, last: u64, now_ns: &mut [u64; 256]) -> u64 {
+        match self {
+            Clock::Capture => {
+                let mut now = last;
+                for (i, place) in now_ns[..batch.len()].iter_mut().enumerate() {
+                    now = now.max(batch.timestamp_ns(i));
+                    *place = now;
+                }
+                now
+            }
+            Clock::Live { epoch } => {
+                let now = last.max(epoch.elapsed().as_nanos() as u64);
+                now_ns[..batch.len()].fill(now);
+                now
+            }
+        }
+    }
+
+    /// The time when there is no packet to tell it.
+    pub fn idle(&self, last: u64) -> u64 {
+        match self {
+            Clock::Capture => last,
+            Clock::Live { epoch } => last.max(epoch.elapsed().as_nanos() as u64),
+        }
+    }
+}
+
+/// How far each worker's time has come, for whatever concerns all of them: periods, leases.
+#[derive(Debug)]
+pub struct Timeline {
+    workers: Box<[CachePadded<AtomicU64>]>,
+}
+
+impl Timeline {
+    /// All workers at time 0.
+    pub fn new(workers: usize) -> Timeline {
+        Timeline { workers: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
+    }
+
+    /// A worker has handled everything before `now_ns`; `u64::MAX` when it has ended. Relaxed: a late value only delays
+    /// what waits for it.
+    #[inline]
+    pub fn publish(&self, worker: usize, now_ns: u64) {
+        self.workers[worker].store(now_ns, Ordering::Relaxed);
+    }
+
+    /// The time that every worker has reached.
+    pub fn reached(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.load(Ordering::Relaxed)).min().unwrap_or(0)
+    }
+}

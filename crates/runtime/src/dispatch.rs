@@ -1,0 +1,131 @@
+//! Software distribution: one thread receives and steers, workers take from rings.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use braid_io::capture::Damage;
+use braid_io::{FirstQueue, OpenError, Received, RxCounters, RxQueue, Source};
+use braid_packet::{BATCH_MAX, Batch, Buffers, Layout, Pool};
+use braid_steer::Steering;
+use braid_steer::ring::{DispatchCounters, Dispatcher, Inlet, RING_FRAMES_DEFAULT, WhenFull, rings};
+
+use crate::launch::Control;
+use crate::plan::Plan;
+
+/// What the dispatcher did.
+#[derive(Debug)]
+pub struct Dispatched {
+    /// What its queue delivered.
+    pub received: RxCounters,
+    /// What went to whom.
+    pub counters: DispatchCounters,
+    /// Damage found in the source.
+    pub damages: Vec<Damage>,
+}
+
+/// The dispatcher, not yet running.
+pub(crate) struct Dispatching {
+    source: Box<dyn RxQueue>,
+    dispatcher: Dispatcher,
+    steering: Arc<Steering>,
+    batch: Batch,
+    buffers: Buffers,
+    horizon: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+/// A worker's end of its ring.
+struct RingQueue {
+    inlet: Inlet,
+    horizon: Arc<AtomicU64>,
+    next: u64,
+    counters: RxCounters,
+}
+
+/// Opens the source with one queue and as many rings as there are workers.
+pub(crate) fn open(
+    plan: &Plan,
+    source: Box<dyn Source>,
+    pool: &Arc<Pool>,
+    layout: &Arc<Layout>,
+    control: &Control,
+) -> Result<(Dispatching, Vec<Box<dyn RxQueue>>), OpenError> {
+    let mut queues = source.open(1, Arc::new(FirstQueue))?;
+    let Some(source) = queues.pop() else { return Err(OpenError::Nothing { what: "the source has no queue" }) };
+    let (dispatcher, inlets) = rings(plan.workers, RING_FRAMES_DEFAULT, WhenFull::Wait);
+    let horizon = Arc::new(AtomicU64::new(0));
+    let queue = |inlet| {
+        let counters = RxCounters::default();
+        Box::new(RingQueue { inlet, horizon: Arc::clone(&horizon), next: 0, counters }) as Box<dyn RxQueue>
+    };
+    let queues = inlets.into_iter().map(queue).collect();
+    let dispatching = Dispatching {
+        source,
+        dispatcher,
+        steering: Arc::clone(&plan.steering),
+        batch: Batch::new(pool, layout),
+        buffers: Buffers::new(pool),
+        horizon,
+        stop: Arc::clone(&control.stop),
+    };
+    Ok((dispatching, queues))
+}
+
+impl Dispatching {
+    /// Receives and hands on until the source ends or the run is to stop. Dropping the dispatcher lets the workers end when
+    /// their rings are empty.
+    pub(crate) fn run(mut self, deadline: Option<Instant>) -> Dispatched {
+        let mut rounds = 0u32;
+        loop {
+            match self.source.receive(&mut self.batch, &mut self.buffers, BATCH_MAX) {
+                Received::Packets => {
+                    self.batch.parse_all();
+                    self.dispatcher.dispatch(&mut self.batch, &self.steering, &mut self.buffers);
+                    // Release: whoever sees this horizon sees the frames before it in the rings. Partner: `horizon` below.
+                    self.horizon.store(self.source.horizon(), Ordering::Release);
+                }
+                Received::Idle => std::thread::yield_now(),
+                Received::End => break,
+            }
+            rounds = rounds.wrapping_add(1);
+            let late = rounds.is_multiple_of(64) && deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if late || self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        self.horizon.store(u64::MAX, Ordering::Release);
+        Dispatched {
+            received: self.source.counters(),
+            counters: self.dispatcher.counters().clone(),
+            damages: self.source.damages(),
+        }
+    }
+}
+
+impl RxQueue for RingQueue {
+    fn receive(&mut self, batch: &mut Batch, _: &mut Buffers, limit: usize) -> Received {
+        // Acquire: the partner is the Release in `Dispatching::run`. Read before the ring is looked at: if that is empty
+        // then, nothing before this horizon will come.
+        let horizon = self.horizon.load(Ordering::Acquire);
+        let before = batch.len();
+        if self.inlet.receive(batch, limit) == 0 {
+            self.next = self.next.max(horizon);
+            return if self.inlet.is_finished() { Received::End } else { Received::Idle };
+        }
+        for i in before..batch.len() {
+            self.counters.packets += 1;
+            self.counters.bytes += batch.wire_len(i) as u64;
+        }
+        self.next = self.next.max(batch.sequence(batch.len() - 1) + 1);
+        Received::Packets
+    }
+
+    fn horizon(&self) -> u64 {
+        self.next
+    }
+
+    fn counters(&self) -> RxCounters {
+        self.counters
+    }
+}

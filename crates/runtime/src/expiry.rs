@@ -1,0 +1,104 @@
+//! The end of packet sets: an incremental scan of the tables, a few slots per batch.
+//!
+//! Every slot is visited about once per [`ROUND_NS`]; a batch visits at most [`SLOTS_MAX`] slots, so no packet waits long.
+//! A packet that comes to a set past its timeout before the scan does finds the set expired all the same (nf/pass).
+
+use braid_nf::{Emitted, Event, SetSlot, SetTables, Stage};
+use braid_state::Tx;
+
+use crate::attempt::Witness;
+use crate::chain::Chain;
+use crate::counters::WorkerCounters;
+
+/// Time in which the scan comes round once.
+const ROUND_NS: u64 = 1_000_000_000;
+/// Most slots in one go.
+const SLOTS_MAX: usize = 4096;
+/// Fewest slots worth a go.
+const SLOTS_MIN: usize = 64;
+const MS: u64 = 1_000_000;
+
+/// Where the scan of one group's tables stands.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    cursor: usize,
+    last_ns: u64,
+    found: Vec<(SetSlot, u32)>,
+    expired: Vec<SetSlot>,
+}
+
+/// What the scan works on.
+pub(crate) struct Expiring<'a> {
+    pub(crate) chain: &'a Chain,
+    pub(crate) group: usize,
+    pub(crate) tables: &'a mut SetTables,
+    pub(crate) tx: &'a mut Tx,
+    pub(crate) emitted: &'a mut Emitted,
+    pub(crate) ports: u16,
+    pub(crate) counters: &'a mut WorkerCounters,
+}
+
+impl Scan {
+    /// Visits as many slots as the time since the last visit is worth. A scan that has all of `SLOTS_MAX` to do is behind and
+    /// goes on with the next batch.
+    pub(crate) fn run(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
+        let elapsed = now_ns.saturating_sub(self.last_ns);
+        let slots = on.tables.slots();
+        let due = (slots as u128 * elapsed as u128 / ROUND_NS as u128).min(slots as u128) as usize;
+        if due < SLOTS_MIN.min(slots) {
+            return;
+        }
+        self.last_ns = now_ns;
+        self.visit(now_ns, due.min(SLOTS_MAX), on, witness);
+    }
+
+    fn visit(&mut self, now_ns: u64, count: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
+        let now_ms = (now_ns / MS) as u32;
+        self.found.clear();
+        let found = &mut self.found;
+        on.tables.scan(self.cursor, count, |at, meta| {
+            // A packet may carry an earlier time than the set last saw on a capture that goes back: then it is not idle.
+            let idle = now_ms.wrapping_sub(meta.last_seen_ms);
+            found.push((at, if idle > u32::MAX / 2 { 0 } else { idle }));
+        });
+        self.cursor += count;
+        if self.cursor >= on.tables.slots() {
+            self.cursor = 0;
+        }
+        if self.found.is_empty() {
+            return;
+        }
+        for &position in &on.chain.groups()[on.group].stages {
+            let stage = &*on.chain.stages()[position];
+            self.expired.clear();
+            stage.find_expired(on.tables, &self.found, &mut self.expired);
+            for &at in &self.expired {
+                expire_one(stage, position, at, now_ns, on, witness);
+            }
+        }
+        for &(at, _) in &self.found {
+            // Not live for anybody: expired now, or on a packet's arrival without becoming live again.
+            if on.tables.meta_mut(at).live == 0 {
+                on.tables.remove(at);
+            }
+        }
+    }
+}
+
+fn expire_one(
+    stage: &dyn Stage,
+    position: usize,
+    at: SetSlot,
+    now_ns: u64,
+    on: &mut Expiring<'_>,
+    witness: &mut dyn Witness,
+) {
+    let key = on.tables.key(at);
+    let (tables, ports) = (&mut *on.tables, on.ports);
+    let sequence = crate::attempt::run_event(on.tx, on.emitted, ports, now_ns, on.counters, |event: &mut Event<'_>| {
+        stage.expire(event, tables, at)
+    });
+    witness.expired(on.tx, position, key, now_ns, sequence);
+    let live = on.tables.meta_mut(at).live;
+    on.tables.set_live(at, live & !stage.place().bit);
+}

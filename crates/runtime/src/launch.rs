@@ -1,0 +1,363 @@
+//! From plan to threads and back: opens source and sink, starts the workers, waits, adds up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use braid_io::capture::Damage;
+use braid_io::{OpenError, QueueSelect, RxQueue, Sink, SinkError, Source, TxQueue};
+use braid_memory::Backing;
+use braid_nf::state::{Domain, StateBuilder};
+use braid_nf::{Emitted, Event, Stage};
+use braid_packet::{Link, Pool, PoolConfig, Port};
+use braid_state::{Conflict, Tx};
+use braid_steer::Steering;
+
+use crate::attempt::run_event;
+use crate::chain::{Chain, ChainError};
+use crate::clock::{Clock, Timeline};
+use crate::counters::WorkerCounters;
+use crate::dispatch::{self, Dispatched};
+use crate::plan::{BuildError, Distribution, Plan, Time};
+use crate::record::{Recorder, WorkerLog};
+use crate::replay::{SetContent, content};
+use crate::schedule::Scheduler;
+use crate::worker::{Ended, Parts, Step, Worker};
+
+/// A run that could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// No workers, or too many.
+    #[error("{0} workers: between 1 and 256 are possible")]
+    Workers(usize),
+    /// A function cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The chain cannot be built.
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+    /// Source or sink cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Not enough memory.
+    #[error(transparent)]
+    Memory(#[from] braid_memory::Error),
+}
+
+/// How a run is watched and steered from outside.
+#[derive(Clone, Debug, Default)]
+pub struct Control {
+    /// Set to end the run in order: what has been received is still handled and sent.
+    pub stop: Arc<AtomicBool>,
+    /// Ends the run after this time.
+    pub duration: Option<Duration>,
+    /// Writes down everything for a certificate.
+    pub record: bool,
+    /// Runs the workers one at a time under the schedule of this seed.
+    pub schedule: Option<u64>,
+}
+
+/// What a run did.
+#[derive(Debug)]
+pub struct Report {
+    /// By worker.
+    pub workers: Vec<WorkerCounters>,
+    /// All together.
+    pub total: WorkerCounters,
+    /// From the first worker's start to the last one's end.
+    pub elapsed: Duration,
+    /// Frames that the source could not deliver, by reason.
+    pub undelivered: Vec<(&'static str, u64)>,
+    /// What the dispatcher did, if there was one.
+    pub dispatched: Option<Dispatched>,
+    /// Where the source is damaged.
+    pub damages: Vec<Damage>,
+    /// What the sink could not write.
+    pub lost: Vec<SinkError>,
+    /// Pages under the buffers.
+    pub backing: Backing,
+    /// Bytes of tables and objects.
+    pub memory_bytes: usize,
+    /// Final objects and sets and, if recorded, everything that happened.
+    pub record: Option<Record>,
+}
+
+/// The end of a recorded run.
+#[derive(Debug)]
+pub struct Record {
+    /// What each worker did.
+    pub logs: Vec<WorkerLog>,
+    /// Name and content of each state object.
+    pub objects: Vec<(String, Vec<u8>)>,
+    /// Packet sets by group, of all workers; a key that two workers hold stands in `twice`.
+    pub sets: Vec<SetContent>,
+    /// Keys that more than one worker held: steering broke its promise.
+    pub twice: Vec<String>,
+}
+
+/// Everything fresh that a run or a replay stands on.
+pub struct Foundation {
+    /// Transactions.
+    pub domain: Arc<Domain>,
+    /// Functions.
+    pub chain: Arc<Chain>,
+}
+
+/// Builds the functions with fresh state.
+pub fn build(plan: &Plan) -> Result<Foundation, RunError> {
+    if !(1..=256).contains(&plan.workers) {
+        return Err(RunError::Workers(plan.workers));
+    }
+    let domain = Domain::new(plan.workers);
+    let mut builder = StateBuilder::new(&domain, plan.pages);
+    let stages = (plan.build)(&mut builder)?;
+    Ok(Foundation { domain, chain: Arc::new(Chain::new(stages, &plan.own_fields)?) })
+}
+
+/// Steering as the source asks for it.
+struct Select(Arc<Steering>);
+
+impl QueueSelect for Select {
+    fn queue(&self, frame: &[u8], link: Link, port: Port) -> usize {
+        self.0.queue(frame, link, port)
+    }
+}
+
+/// Runs the plan until the source ends, the time is up or somebody asks to stop.
+pub fn launch(
+    plan: &Plan,
+    source: Box<dyn Source>,
+    sink: Box<dyn Sink>,
+    control: &Control,
+) -> Result<Report, RunError> {
+    let Foundation { domain, chain } = build(plan)?;
+    let default_buffers = plan.workers * 4 * plan.batch.max(64) + 8192;
+    let buffers = if plan.buffers == 0 { default_buffers } else { plan.buffers };
+    let pool = Pool::new(&PoolConfig { buffers: buffers as u32, pages: plan.pages, ..PoolConfig::default() })?;
+    let sent = sink.open(plan.workers)?;
+    let layout = Arc::new(chain.layout().clone());
+    let (received, dispatcher) = match plan.distribution {
+        Distribution::Hardware => (source.open(plan.workers, Arc::new(Select(Arc::clone(&plan.steering))))?, None),
+        Distribution::Software => {
+            let (dispatcher, queues) = dispatch::open(plan, source, &pool, &layout, control)?;
+            (queues, Some(dispatcher))
+        }
+    };
+    let mut transactions: Vec<Tx> = (0..plan.workers).map(|worker| Tx::new(&domain, worker)).collect();
+    run_once(&chain, &mut transactions[0], plan.ports, 0, |stage, event| stage.start(event));
+    let workers = assemble(plan, control, &chain, &pool, transactions, received, sent)?;
+    let begun = Instant::now();
+    let (ended, dispatched) = run_threads(workers, dispatcher, control);
+    let elapsed = begun.elapsed();
+    Ok(report(plan, &domain, &chain, &pool, ended, dispatched, elapsed, control))
+}
+
+#[allow(clippy::too_many_arguments)]
+fn assemble(
+    plan: &Plan,
+    control: &Control,
+    chain: &Arc<Chain>,
+    pool: &Arc<Pool>,
+    transactions: Vec<Tx>,
+    received: Vec<Box<dyn RxQueue>>,
+    sent: Vec<Box<dyn TxQueue>>,
+) -> Result<Vec<Worker>, RunError> {
+    let timeline = Arc::new(Timeline::new(plan.workers));
+    let clock = match plan.time {
+        Time::Capture => Clock::Capture,
+        Time::Live => Clock::live(),
+    };
+    let mut workers = Vec::new();
+    for (id, ((mut tx, receive), send)) in transactions.into_iter().zip(received).zip(sent).enumerate() {
+        if control.record {
+            tx.record();
+        }
+        let mut worker = Worker::new(Parts {
+            id,
+            chain: Arc::clone(chain),
+            pool: Arc::clone(pool),
+            receive,
+            send,
+            tx,
+            clock,
+            timeline: Arc::clone(&timeline),
+            ports: plan.ports,
+            batch: plan.batch,
+            sets: plan.sets_per_worker(),
+            pages: plan.pages,
+        })?;
+        if control.record {
+            worker.watch(Box::new(Recorder::new(id)));
+        }
+        workers.push(worker);
+    }
+    Ok(workers)
+}
+
+/// Start and stop handlers: each function once, before and after everything else.
+pub(crate) fn run_once(
+    chain: &Chain,
+    tx: &mut Tx,
+    ports: u16,
+    now_ns: u64,
+    mut handler: impl FnMut(&dyn Stage, &mut Event<'_>) -> Result<(), Conflict>,
+) {
+    let (mut emitted, mut counters) = (Emitted::default(), WorkerCounters::default());
+    for stage in chain.stages() {
+        run_event(tx, &mut emitted, ports, now_ns, &mut counters, |event| handler(&**stage, event));
+    }
+}
+
+fn run_threads(
+    workers: Vec<Worker>,
+    dispatcher: Option<dispatch::Dispatching>,
+    control: &Control,
+) -> (Vec<Ended>, Option<Dispatched>) {
+    let scheduler = control.schedule.map(|seed| Scheduler::new(workers.len(), seed));
+    let deadline = control.duration.map(|duration| Instant::now() + duration);
+    // With a dispatcher the workers empty their rings before they end; it is the dispatcher that is told to stop.
+    let obeys = if dispatcher.is_some() { Control::default() } else { control.clone() };
+    let deadline_of_workers = if dispatcher.is_some() { None } else { deadline };
+    let (obeys, pin) = (&obeys, workers.len() + usize::from(dispatcher.is_some()) <= processors());
+    std::thread::scope(|scope| {
+        let dispatcher = dispatcher.map(|dispatching| scope.spawn(move || dispatching.run(deadline)));
+        let spawn = |(id, mut worker): (usize, Worker)| {
+            let scheduler = scheduler.clone();
+            scope.spawn(move || {
+                if pin && scheduler.is_none() {
+                    pin_to(id);
+                }
+                match scheduler {
+                    Some(scheduler) => {
+                        worker.govern(&scheduler, id);
+                        scheduler.enter(id);
+                        work(&mut worker, obeys, deadline_of_workers, Some((&scheduler, id)));
+                        let ended = worker.end();
+                        scheduler.leave(id);
+                        ended
+                    }
+                    None => {
+                        work(&mut worker, obeys, deadline_of_workers, None);
+                        worker.end()
+                    }
+                }
+            })
+        };
+        let handles: Vec<_> = workers.into_iter().enumerate().map(spawn).collect();
+        let ended = handles.into_iter().map(join).collect();
+        (ended, dispatcher.map(join))
+    })
+}
+
+fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// A worker's life.
+fn work(worker: &mut Worker, control: &Control, deadline: Option<Instant>, schedule: Option<(&Arc<Scheduler>, usize)>) {
+    worker.begin();
+    let mut idle = 0u32;
+    let mut rounds = 0u32;
+    loop {
+        match worker.step() {
+            Step::Busy => idle = 0,
+            Step::End => break,
+            Step::Idle => {
+                idle = idle.saturating_add(1);
+                match (&schedule, idle) {
+                    (Some((scheduler, id)), _) => scheduler.at(*id, true),
+                    (None, 0..64) => std::hint::spin_loop(),
+                    (None, 64..1024) => std::thread::yield_now(),
+                    (None, _) => std::thread::sleep(Duration::from_micros(50)),
+                }
+            }
+        }
+        // Relaxed: the flag carries no data; being late by a batch does not matter.
+        if control.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        rounds = rounds.wrapping_add(1);
+        if rounds.is_multiple_of(64) && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            break;
+        }
+    }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+fn pin_to(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    // Without permission the worker runs wherever the kernel puts it: slower, not wrong.
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
+#[allow(clippy::too_many_arguments)]
+fn report(
+    plan: &Plan,
+    domain: &Arc<Domain>,
+    chain: &Arc<Chain>,
+    pool: &Arc<Pool>,
+    ended: Vec<Ended>,
+    dispatched: Option<Dispatched>,
+    elapsed: Duration,
+    control: &Control,
+) -> Report {
+    let latest = ended.iter().map(|worker| worker.last_ns).max().unwrap_or(0);
+    let mut report = Report {
+        workers: ended.iter().map(|worker| worker.counters.clone()).collect(),
+        total: WorkerCounters::default(),
+        elapsed,
+        undelivered: Vec::new(),
+        dispatched,
+        damages: Vec::new(),
+        lost: Vec::new(),
+        backing: pool.backing(),
+        memory_bytes: 0,
+        record: None,
+    };
+    let objects = chain.stages().iter().flat_map(|stage| stage.objects());
+    report.memory_bytes += objects.map(|object| object.memory_bytes()).sum::<usize>();
+    let (mut too_long, mut injected) = (0, 0);
+    let mut record = Record { logs: Vec::new(), objects: Vec::new(), sets: Vec::new(), twice: Vec::new() };
+    record.sets.resize_with(chain.groups().len(), SetContent::new);
+    for mut worker in ended {
+        report.total.merge(&worker.counters);
+        report.damages.append(&mut worker.damages);
+        too_long += worker.received.too_long;
+        injected += worker.received.injected_loss;
+        if let Err(error) = worker.sent {
+            report.lost.push(error);
+        }
+        report.memory_bytes += worker.tables.iter().map(|tables| tables.memory_bytes()).sum::<usize>();
+        if control.record {
+            for (group, tables) in worker.tables.iter_mut().enumerate() {
+                for (key, entry) in content(chain, group, tables) {
+                    if record.sets[group].insert(key, entry).is_some() {
+                        record.twice.push(key.to_string());
+                    }
+                }
+            }
+            if let Ok(recorder) = worker.witness.into_any().downcast::<Recorder>() {
+                record.logs.push(recorder.into_log());
+            }
+        }
+    }
+    let undelivered = [("frame_too_long", too_long), ("injected_loss", injected)];
+    report.undelivered.extend(undelivered.into_iter().filter(|&(_, count)| count > 0));
+    if control.record {
+        record.objects = snapshots(chain);
+        report.record = Some(record);
+    }
+    let mut tx = Tx::new(domain, 0);
+    run_once(chain, &mut tx, plan.ports, latest, |stage, event| stage.stop(event));
+    report
+}
+
+/// Name and content of every state object.
+pub fn snapshots(chain: &Chain) -> Vec<(String, Vec<u8>)> {
+    let objects = chain.stages().iter().flat_map(|stage| stage.objects());
+    objects.map(|object| (object.name().to_owned(), object.snapshot())).collect()
+}

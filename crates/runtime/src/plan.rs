@@ -1,0 +1,89 @@
+//! The passive description of a run: what [`launch`](crate::launch) makes live.
+
+use std::sync::Arc;
+
+use braid_memory::HugePages;
+use braid_nf::Stage;
+use braid_nf::state::StateBuilder;
+use braid_packet::fields::StageUse;
+use braid_steer::Steering;
+
+/// Why a function cannot be built; the text says what to write instead.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{function}: {reason}")]
+pub struct BuildError {
+    /// Its name in the plan.
+    pub function: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// Builds the functions of the chain with fresh state; called once per run, and once more to replay one.
+pub type BuildChain = dyn Fn(&mut StateBuilder) -> Result<Vec<Box<dyn Stage>>, BuildError> + Send + Sync;
+
+/// How packets come to their workers. The result is the same; the cost is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Distribution {
+    /// The source splits its packets into one queue per worker, as a network card does.
+    #[default]
+    Hardware,
+    /// One more thread receives, and hands packets on through rings.
+    Software,
+}
+
+/// Which time the functions see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Time {
+    /// The packets' time stamps.
+    #[default]
+    Capture,
+    /// The machine's clock.
+    Live,
+}
+
+/// Everything a run needs besides a source and a sink.
+#[derive(Clone)]
+pub struct Plan {
+    /// Builds the functions.
+    pub build: Arc<BuildChain>,
+    /// Ports, numbered from 0.
+    pub ports: u16,
+    /// Worker threads.
+    pub workers: usize,
+    /// Most packets in a batch.
+    pub batch: usize,
+    /// Packet sets that one group of functions may keep, over all workers.
+    pub sets: usize,
+    /// Buffers of the pool; 0: enough for the workers' batches.
+    pub buffers: usize,
+    /// Pages for buffers, tables and objects.
+    pub pages: HugePages,
+    /// Which time the functions see.
+    pub time: Time,
+    /// How packets come to workers.
+    pub distribution: Distribution,
+    /// Which packet comes to which worker.
+    pub steering: Arc<Steering>,
+    /// Metadata that source and sink write and read.
+    pub own_fields: Vec<StageUse>,
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plan")
+            .field("ports", &self.ports)
+            .field("workers", &self.workers)
+            .field("batch", &self.batch)
+            .field("sets", &self.sets)
+            .field("time", &self.time)
+            .field("distribution", &self.distribution)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Plan {
+    /// Packet sets of one group that one worker may keep: an equal share and a quarter more, for steering is never even.
+    pub fn sets_per_worker(&self) -> usize {
+        if self.workers <= 1 { self.sets } else { (self.sets / self.workers * 5 / 4).max(64) }
+    }
+}

@@ -1,0 +1,174 @@
+//! What happened in a run, in the order in which it was committed: the raw material of a certificate.
+
+use std::any::Any;
+
+use braid_nf::packet::key::SetKey;
+use braid_nf::{Emitted, Pass, Verdict};
+use braid_packet::{Batch, FrameInfo, Port};
+use braid_state::Tx;
+
+use crate::attempt::Witness;
+
+/// One packet as the source delivered it.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Port, time stamp, length on the wire, number in the source.
+    pub info: FrameInfo,
+}
+
+/// What became of one packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The last decision.
+    pub verdict: Verdict,
+    /// Its bytes; empty if it was dropped.
+    pub bytes: Vec<u8>,
+    /// Packets that handlers made because of it.
+    pub emitted: Vec<(Port, Vec<u8>)>,
+}
+
+/// What one transaction did.
+#[derive(Clone, Debug)]
+pub enum Deed {
+    /// Handlers of one function ran on packets of a batch.
+    Handled {
+        /// Number of the batch on its worker.
+        batch: usize,
+        /// Position of the function.
+        stage: usize,
+        /// Indices in the batch.
+        packets: Vec<u16>,
+        /// Their times.
+        now_ns: Vec<u64>,
+    },
+    /// A packet set expired.
+    Expired {
+        /// Position of the function.
+        stage: usize,
+        /// The set.
+        key: SetKey,
+        /// When.
+        now_ns: u64,
+    },
+    /// A period came round.
+    Ticked {
+        /// Position of the function.
+        stage: usize,
+        /// Which of its periods.
+        tick: usize,
+        /// When.
+        now_ns: u64,
+    },
+}
+
+/// One committed transaction.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its place in the commit order of the whole run.
+    pub sequence: u64,
+    /// Who.
+    pub worker: usize,
+    /// What.
+    pub deed: Deed,
+    /// Answers that were not determined by the state: which resource was handed out, that a table was full.
+    pub choices: Vec<u64>,
+}
+
+/// One batch of a worker.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedBatch {
+    /// As received.
+    pub inputs: Vec<Input>,
+    /// As sent, packet by packet.
+    pub outputs: Vec<Output>,
+}
+
+/// Everything that one worker did.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerLog {
+    /// Its transactions.
+    pub entries: Vec<Entry>,
+    /// Its batches.
+    pub batches: Vec<RecordedBatch>,
+}
+
+/// Watches one worker and writes everything down.
+#[derive(Debug)]
+pub struct Recorder {
+    worker: usize,
+    log: WorkerLog,
+}
+
+impl Recorder {
+    /// A recorder for a worker; its transaction has to be recording too.
+    pub fn new(worker: usize) -> Recorder {
+        Recorder { worker, log: WorkerLog::default() }
+    }
+
+    /// What it has written.
+    pub fn into_log(self) -> WorkerLog {
+        self.log
+    }
+
+    fn note(&mut self, tx: &Tx, sequence: u64, deed: Deed) {
+        self.log.entries.push(Entry { sequence, worker: self.worker, deed, choices: tx.recorded_choices().to_vec() });
+    }
+}
+
+impl Witness for Recorder {
+    fn committed(&mut self, pass: &mut Pass<'_>, stage: usize, from: usize, to: usize, sequence: u64) {
+        let packets = pass.todo[from..to].to_vec();
+        if packets.is_empty() {
+            return;
+        }
+        let now_ns = packets.iter().map(|&i| pass.now_ns[i as usize]).collect();
+        let batch = self.log.batches.len() - 1;
+        self.note(pass.tx, sequence, Deed::Handled { batch, stage, packets, now_ns });
+    }
+
+    fn expired(&mut self, tx: &mut Tx, stage: usize, key: SetKey, now_ns: u64, sequence: u64) {
+        self.note(tx, sequence, Deed::Expired { stage, key, now_ns });
+    }
+
+    fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: usize, now_ns: u64, sequence: u64) {
+        self.note(tx, sequence, Deed::Ticked { stage, tick, now_ns });
+    }
+
+    fn received(&mut self, batch: &Batch) {
+        let input = |i: usize| {
+            let record = &batch.records()[i];
+            let info = FrameInfo {
+                port: record.port,
+                link: record.flags.link(),
+                timestamp_ns: batch.timestamp_ns(i),
+                wire_len: batch.wire_len(i),
+                sequence: batch.sequence(i),
+            };
+            Input { bytes: batch.bytes(i).to_vec(), info }
+        };
+        let inputs = (0..batch.len()).map(input).collect();
+        self.log.batches.push(RecordedBatch { inputs, outputs: Vec::new() });
+    }
+
+    fn finished(&mut self, batch: &Batch, verdicts: &[Verdict; 256], emitted: &Emitted) {
+        if let Some(last) = self.log.batches.last_mut() {
+            last.outputs = outputs(batch, verdicts, emitted);
+        }
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// What became of each packet of a batch.
+pub(crate) fn outputs(batch: &Batch, verdicts: &[Verdict; 256], emitted: &Emitted) -> Vec<Output> {
+    let output = |i: usize| {
+        let bytes = if matches!(verdicts[i], Verdict::Drop(_)) { Vec::new() } else { batch.bytes(i).to_vec() };
+        let own = emitted.iter().filter(|(cause, _, _)| *cause as usize == i);
+        Output { verdict: verdicts[i], bytes, emitted: own.map(|(_, port, bytes)| (port, bytes.to_vec())).collect() }
+    };
+    (0..batch.len()).map(output).collect()
+}

@@ -1,0 +1,332 @@
+//! The same transactions once more, on one worker, in commit order.
+//!
+//! One worker, one set of tables, fresh state objects: what a single core would have done. Every difference from the
+//! recorded run is a violation of sequential equivalence (or an error of the recorder).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use braid_nf::packet::key::{Keys, SetKey};
+use braid_nf::{Logs, Pass, PassSets, SetSlot, SetTables, Tick, Verdict};
+use braid_packet::{Batch, Buffers, Pool, PoolConfig};
+use braid_state::Tx;
+
+use crate::attempt::run_event;
+use crate::chain::Chain;
+use crate::counters::WorkerCounters;
+use crate::record::{Deed, Entry, Output, RecordedBatch, WorkerLog, outputs};
+
+/// Content of one function group's tables: key → (live mask, states).
+pub type SetContent = BTreeMap<SetKey, (u16, Vec<u8>)>;
+
+/// One way in which the replay differs from the run.
+#[derive(Clone, Debug)]
+pub enum Difference {
+    /// A packet came out otherwise.
+    Packet {
+        /// Place in the commit order of the last transaction that handled it.
+        sequence: u64,
+        /// Worker that handled it.
+        worker: usize,
+        /// The function that handled it last.
+        function: String,
+        /// Number of the packet in its source.
+        packet: u64,
+        /// Its bytes as received.
+        input: Vec<u8>,
+        /// What the parallel run made of it.
+        parallel: Output,
+        /// What one worker makes of it.
+        sequential: Output,
+    },
+    /// A choice that no sequential order allows.
+    Choice {
+        /// Place in the commit order.
+        sequence: u64,
+        /// The function.
+        function: String,
+        /// What was chosen and why it cannot be.
+        violation: String,
+    },
+    /// A handler met a conflict although it ran alone, or panicked.
+    Refused {
+        /// Place in the commit order.
+        sequence: u64,
+        /// The function.
+        function: String,
+    },
+    /// The final content of a state object differs.
+    Object {
+        /// Its name.
+        name: String,
+        /// Position of the first byte that differs in the snapshots.
+        at: usize,
+        /// Size of the snapshot of the parallel run.
+        parallel_bytes: usize,
+        /// Size of the snapshot of the replay.
+        sequential_bytes: usize,
+    },
+    /// The final packet sets of a group differ.
+    Sets {
+        /// The group's packet set.
+        set: String,
+        /// A key that differs.
+        key: String,
+        /// Live mask and state in the parallel run, if it is there.
+        parallel: Option<(u16, Vec<u8>)>,
+        /// The same in the replay.
+        sequential: Option<(u16, Vec<u8>)>,
+    },
+}
+
+/// A batch that some of the chain's functions have still to handle.
+struct OpenBatch {
+    batch: Batch,
+    verdicts: Box<[Verdict; 256]>,
+    now_ns: Box<[u64; 256]>,
+    groups: Vec<OpenGroup>,
+    logs: Logs,
+    left: usize,
+    last: (u64, usize),
+}
+
+struct OpenGroup {
+    keys: Box<Keys>,
+    slots: Box<[SetSlot; 256]>,
+    idle_ms: Box<[u32; 256]>,
+    ready: bool,
+}
+
+/// One worker that does what many did.
+pub struct Replay {
+    chain: Arc<Chain>,
+    tx: Tx,
+    tables: Vec<SetTables>,
+    pool: Arc<Pool>,
+    buffers: Buffers,
+    ports: u16,
+    open: HashMap<(usize, usize), OpenBatch>,
+    differences: Vec<Difference>,
+    violations: usize,
+}
+
+impl Replay {
+    /// A sequential worker on fresh state; `tx` must be replaying. `sets`: the capacity of all workers' tables together.
+    pub fn new(
+        chain: Arc<Chain>,
+        tx: Tx,
+        sets: usize,
+        ports: u16,
+        buffers: u32,
+    ) -> Result<Replay, braid_memory::Error> {
+        let pages = braid_memory::HugePages::Never;
+        let pool = Pool::new(&PoolConfig { buffers, jumbos: 4096, pages })?;
+        let tables =
+            chain.groups().iter().map(|group| SetTables::new(sets, group.state_bytes, group.extractor.shape(), pages));
+        Ok(Replay {
+            tables: tables.collect::<Result<_, _>>()?,
+            buffers: Buffers::new(&pool),
+            pool,
+            chain,
+            tx,
+            ports,
+            open: HashMap::new(),
+            differences: Vec::new(),
+            violations: 0,
+        })
+    }
+
+    /// Runs all logs in commit order; returns the differences found on the way and the final packet sets by group.
+    pub fn run(mut self, logs: &[WorkerLog]) -> (Vec<Difference>, Vec<SetContent>) {
+        let mut entries: Vec<&Entry> = logs.iter().flat_map(|log| &log.entries).collect();
+        entries.sort_by_key(|entry| entry.sequence);
+        let mut left: HashMap<(usize, usize), usize> = HashMap::new();
+        for entry in &entries {
+            if let Deed::Handled { batch, .. } = &entry.deed {
+                *left.entry((entry.worker, *batch)).or_default() += 1;
+            }
+        }
+        for entry in entries {
+            self.tx.set_worker(entry.worker);
+            self.tx.replay(entry.sequence, entry.choices.clone());
+            match &entry.deed {
+                Deed::Handled { batch, stage, packets, now_ns } => {
+                    let id = (entry.worker, *batch);
+                    let recorded = &logs[entry.worker].batches[*batch];
+                    self.handle(entry, id, *stage, packets, now_ns, left[&id], recorded);
+                }
+                Deed::Expired { stage, key, now_ns } => self.expire(entry, *stage, key, *now_ns),
+                Deed::Ticked { stage, tick, now_ns } => self.tick(entry, *stage, *tick, *now_ns),
+            }
+            self.check_choices(entry);
+        }
+        let tables = self.tables.iter_mut().enumerate();
+        let content = tables.map(|(group, tables)| content(&self.chain, group, tables)).collect();
+        (self.differences, content)
+    }
+
+    fn function(&self, stage: usize) -> String {
+        self.chain.stages()[stage].name().to_owned()
+    }
+
+    fn check_choices(&mut self, entry: &Entry) {
+        let stage = match &entry.deed {
+            Deed::Handled { stage, .. } | Deed::Expired { stage, .. } | Deed::Ticked { stage, .. } => *stage,
+        };
+        let function = self.function(stage);
+        for violation in &self.tx.violations()[self.violations..] {
+            let (sequence, violation) = (entry.sequence, violation.to_string());
+            self.differences.push(Difference::Choice { sequence, function: function.clone(), violation });
+        }
+        self.violations = self.tx.violations().len();
+    }
+
+    fn open_batch(&mut self, recorded: &RecordedBatch, left: usize) -> OpenBatch {
+        let layout = Arc::new(self.chain.layout().clone());
+        let mut batch = Batch::new(&self.pool, &layout);
+        let mut verdicts = Box::new([Verdict::Forward(0); 256]);
+        for (i, input) in recorded.inputs.iter().enumerate() {
+            let copied = batch.copy_in(&mut self.buffers, &input.bytes, &input.info);
+            assert!(copied, "the replay's pool holds all packets of the run");
+            verdicts[i] = Verdict::Forward(Chain::default_port(input.info.port, self.ports));
+        }
+        batch.parse_all();
+        let group = |_: &SetTables| OpenGroup {
+            keys: Keys::boxed(),
+            slots: Box::new([SetSlot::MISS; 256]),
+            idle_ms: Box::new([0; 256]),
+            ready: false,
+        };
+        let groups = self.tables.iter().map(group).collect();
+        OpenBatch { batch, verdicts, now_ns: Box::new([0; 256]), groups, logs: Logs::default(), left, last: (0, 0) }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn handle(
+        &mut self,
+        entry: &Entry,
+        id: (usize, usize),
+        stage: usize,
+        packets: &[u16],
+        now_ns: &[u64],
+        left: usize,
+        recorded: &RecordedBatch,
+    ) {
+        let mut open = match self.open.remove(&id) {
+            Some(open) => open,
+            None => self.open_batch(recorded, left),
+        };
+        for (&i, &now) in packets.iter().zip(now_ns) {
+            open.now_ns[i as usize] = now;
+        }
+        let chain = Arc::clone(&self.chain);
+        let group = chain.group_of(stage);
+        if let Some(group) = group {
+            // Once per batch: from the packets as the first function of the group to run finds them, as in the run.
+            let state = &mut open.groups[group];
+            if !std::mem::replace(&mut state.ready, true) {
+                chain.groups()[group].extractor.extract_batch(&open.batch, &mut state.keys);
+            }
+        }
+        let mut pass = Pass {
+            tx: &mut self.tx,
+            batch: &mut open.batch,
+            sets: group.map(|group| {
+                let state = &mut open.groups[group];
+                PassSets {
+                    tables: &mut self.tables[group],
+                    keys: &state.keys,
+                    slots: &mut state.slots,
+                    idle_ms: &mut state.idle_ms,
+                }
+            }),
+            todo: packets,
+            verdicts: &mut open.verdicts,
+            now_ns: &open.now_ns,
+            ports: self.ports,
+            logs: &mut open.logs,
+        };
+        let done = chain.stages()[stage].execute(&mut pass, 0, packets.len()).is_ok() && pass.commit().is_ok();
+        if !done {
+            let function = self.function(stage);
+            self.differences.push(Difference::Refused { sequence: entry.sequence, function });
+        }
+        open.left -= 1;
+        open.last = (entry.sequence, stage);
+        if open.left == 0 {
+            self.close(id, open, recorded);
+        } else {
+            self.open.insert(id, open);
+        }
+    }
+
+    fn close(&mut self, id: (usize, usize), mut open: OpenBatch, recorded: &RecordedBatch) {
+        let mine = outputs(&open.batch, &open.verdicts, &open.logs.emitted);
+        for ((input, parallel), sequential) in recorded.inputs.iter().zip(&recorded.outputs).zip(mine) {
+            let lost = parallel.verdict == Verdict::Drop(braid_nf::Reason::HANDLER_PANIC);
+            if *parallel != sequential && !lost {
+                self.differences.push(Difference::Packet {
+                    sequence: open.last.0,
+                    worker: id.0,
+                    function: self.function(open.last.1),
+                    packet: input.info.sequence,
+                    input: input.bytes.clone(),
+                    parallel: parallel.clone(),
+                    sequential,
+                });
+            }
+        }
+        open.batch.release(&mut self.buffers);
+    }
+
+    fn expire(&mut self, entry: &Entry, stage: usize, key: &SetKey, now_ns: u64) {
+        let chain = Arc::clone(&self.chain);
+        let function = &*chain.stages()[stage];
+        let Some(group) = chain.group_of(stage) else { unreachable!("only functions with sets expire sets") };
+        let tables = &mut self.tables[group];
+        let at = tables.find_key(key);
+        if at == SetSlot::MISS {
+            let function = function.name().to_owned();
+            self.differences.push(Difference::Refused { sequence: entry.sequence, function });
+            return;
+        }
+        let (mut logs, mut counters) = (Logs::default(), WorkerCounters::default());
+        run_event(&mut self.tx, &mut logs.emitted, self.ports, now_ns, &mut counters, |event| {
+            function.expire(event, tables, at)
+        });
+        let live = tables.meta_mut(at).live & !function.place().bit;
+        tables.set_live(at, live);
+        if live == 0 {
+            tables.remove(at);
+        }
+    }
+
+    fn tick(&mut self, _entry: &Entry, stage: usize, tick: usize, now_ns: u64) {
+        let chain = Arc::clone(&self.chain);
+        let (mut logs, mut counters) = (Logs::default(), WorkerCounters::default());
+        run_event(&mut self.tx, &mut logs.emitted, self.ports, now_ns, &mut counters, |event| {
+            chain.stages()[stage].tick(event, Tick(tick))
+        });
+    }
+}
+
+/// What a group's tables hold that is live, with the states of functions for which a set is not live blanked out.
+pub fn content(chain: &Chain, group: usize, tables: &mut SetTables) -> SetContent {
+    let mut live = Vec::new();
+    tables.scan(0, tables.slots(), |at, meta| {
+        if meta.live != 0 {
+            live.push((at, meta.live));
+        }
+    });
+    let entry = |(at, mask): (SetSlot, u16)| {
+        let mut states = tables.state_bytes(at).to_vec();
+        for &position in &chain.groups()[group].stages {
+            let stage = &chain.stages()[position];
+            if mask & stage.place().bit == 0 {
+                states[stage.place().offset..][..stage.set_bytes()].fill(0);
+            }
+        }
+        (tables.key(at), (mask, states))
+    };
+    live.into_iter().map(entry).collect()
+}

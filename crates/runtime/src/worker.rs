@@ -1,0 +1,428 @@
+//! One worker: the way of a batch from receive to send, on one screen ([`Worker::step`]).
+
+use std::sync::Arc;
+
+use braid_io::{Received, RxQueue, TxQueue};
+use braid_memory::HugePages;
+use braid_nf::packet::key::Keys;
+use braid_nf::{Logs, Pass, PassSets, Reason, SetSlot, SetTables, Tick, Verdict};
+use braid_packet::{BATCH_MAX, Batch, Buffers, FrameInfo, Pool, Port};
+use braid_state::Tx;
+
+use crate::attempt::{NoWitness, Witness, run_event, run_pass};
+use crate::chain::Chain;
+use crate::clock::{Clock, Timeline};
+use crate::counters::WorkerCounters;
+use crate::expiry::{Expiring, Scan};
+use crate::schedule::Scheduler;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Handled a batch.
+    Busy,
+    /// Nothing to receive now.
+    Idle,
+    /// Nothing to receive any more.
+    End,
+}
+
+/// What a worker is made of.
+pub struct Parts {
+    /// Its number, from 0.
+    pub id: usize,
+    /// The functions.
+    pub chain: Arc<Chain>,
+    /// Buffers of the run.
+    pub pool: Arc<Pool>,
+    /// Where packets come from.
+    pub receive: Box<dyn RxQueue>,
+    /// Where packets go.
+    pub send: Box<dyn TxQueue>,
+    /// Its transaction.
+    pub tx: Tx,
+    /// Time.
+    pub clock: Clock,
+    /// Everybody's time.
+    pub timeline: Arc<Timeline>,
+    /// Ports of the plan.
+    pub ports: u16,
+    /// Most packets in a batch.
+    pub batch: usize,
+    /// Packet sets per group that this worker may keep.
+    pub sets: usize,
+    /// Pages for its tables.
+    pub pages: HugePages,
+}
+
+/// The sets of one group on this worker.
+struct Sets {
+    tables: SetTables,
+    keys: Box<Keys>,
+    slots: Box<[SetSlot; 256]>,
+    idle_ms: Box<[u32; 256]>,
+    scan: Scan,
+    ready: bool,
+}
+
+/// A pinned thread's work: receives batches, takes them through the chain, sends them.
+pub struct Worker {
+    parts: Parts,
+    batch: Batch,
+    own: Batch,
+    buffers: Buffers,
+    sets: Vec<Sets>,
+    logs: Logs,
+    verdicts: Box<[Verdict; 256]>,
+    now_ns: Box<[u64; 256]>,
+    last_ns: u64,
+    todo: Vec<u16>,
+    out: Vec<(u16, Port)>,
+    ticks: Vec<PeriodicTick>,
+    counters: WorkerCounters,
+    begun_cpu_ns: Option<u64>,
+    witness: Box<dyn Witness>,
+}
+
+struct PeriodicTick {
+    stage: usize,
+    tick: usize,
+    period_ns: u64,
+    due_ns: u64,
+}
+
+impl Worker {
+    /// Maps the worker's tables.
+    pub fn new(parts: Parts) -> Result<Worker, braid_memory::Error> {
+        let layout = Arc::new(parts.chain.layout().clone());
+        let mut sets = Vec::new();
+        for group in parts.chain.groups() {
+            sets.push(Sets {
+                tables: SetTables::new(parts.sets, group.state_bytes, group.extractor.shape(), parts.pages)?,
+                keys: Keys::boxed(),
+                slots: Box::new([SetSlot::MISS; 256]),
+                idle_ms: Box::new([0; 256]),
+                scan: Scan::default(),
+                ready: false,
+            });
+        }
+        // Periods concern everybody's state: the first worker keeps them.
+        let ticks = if parts.id == 0 { periodic_ticks(&parts.chain) } else { Vec::new() };
+        Ok(Worker {
+            batch: Batch::new(&parts.pool, &layout),
+            own: Batch::new(&parts.pool, &layout),
+            buffers: Buffers::new(&parts.pool),
+            sets,
+            logs: Logs::default(),
+            verdicts: Box::new([Verdict::Forward(0); 256]),
+            now_ns: Box::new([0; 256]),
+            last_ns: 0,
+            todo: Vec::with_capacity(BATCH_MAX),
+            out: Vec::with_capacity(BATCH_MAX),
+            ticks,
+            counters: WorkerCounters::default(),
+            begun_cpu_ns: None,
+            witness: Box::new(NoWitness),
+            parts,
+        })
+    }
+
+    /// Has every commit told to `witness`.
+    pub fn watch(&mut self, witness: Box<dyn Witness>) {
+        self.witness = witness;
+    }
+
+    /// Has its transaction yield to a scheduler.
+    pub fn govern(&mut self, scheduler: &Arc<Scheduler>, id: usize) {
+        scheduler.govern(id, &mut self.parts.tx);
+    }
+
+    /// Called on the worker's own thread before the first step.
+    pub fn begin(&mut self) {
+        self.begun_cpu_ns = Some(thread_cpu_ns());
+    }
+
+    /// One round: receive, handle, send, expire.
+    pub fn step(&mut self) -> Step {
+        match self.parts.receive.receive(&mut self.batch, &mut self.buffers, self.parts.batch) {
+            Received::Packets => self.arrive(),
+            Received::Idle => {
+                self.rest();
+                return Step::Idle;
+            }
+            Received::End => return Step::End,
+        }
+        for position in 0..self.parts.chain.stages().len() {
+            if self.todo.is_empty() {
+                break;
+            }
+            self.pass(position);
+        }
+        self.send();
+        self.expire();
+        self.tick();
+        Step::Busy
+    }
+
+    /// A batch has come: parse it, note its time, expect every packet to go straight through.
+    fn arrive(&mut self) {
+        self.counters.batches += 1;
+        self.batch.parse_all();
+        self.witness.received(&self.batch);
+        self.last_ns = self.parts.clock.stamp(&self.batch, self.last_ns, &mut self.now_ns);
+        self.parts.timeline.publish(self.parts.id, self.now_ns[0]);
+        self.todo.clear();
+        self.todo.extend(0..self.batch.len() as u16);
+        self.counters.packets_in += self.batch.len() as u64;
+        for (i, record) in self.batch.records().iter().enumerate() {
+            self.verdicts[i] = Verdict::Forward(Chain::default_port(record.port, self.parts.ports));
+            self.counters.bytes_in += self.batch.wire_len(i) as u64;
+        }
+        for sets in &mut self.sets {
+            sets.ready = false;
+        }
+    }
+
+    /// One function's handlers over the packets that have come this far.
+    fn pass(&mut self, position: usize) {
+        let chain = &*self.parts.chain;
+        let stage = &*chain.stages()[position];
+        let group = chain.group_of(position);
+        if let Some(group) = group {
+            let sets = &mut self.sets[group];
+            if !sets.ready {
+                sets.look_up(&chain.groups()[group].extractor, &self.batch, &self.todo, &self.now_ns);
+            }
+        }
+        let mut pass = Pass {
+            tx: &mut self.parts.tx,
+            batch: &mut self.batch,
+            sets: group.map(|group| self.sets[group].lend()),
+            todo: &self.todo,
+            verdicts: &mut self.verdicts,
+            now_ns: &self.now_ns,
+            ports: self.parts.ports,
+            logs: &mut self.logs,
+        };
+        run_pass(stage, position, &mut pass, &mut self.counters, &mut *self.witness);
+        let (verdicts, drops) = (&self.verdicts, &mut self.counters.drops);
+        self.todo.retain(|&i| match verdicts[i as usize] {
+            Verdict::Drop(reason) => {
+                drops.add(stage.name(), reason, 1);
+                false
+            }
+            _ => true,
+        });
+    }
+
+    /// Sends what is left, with the copies that flooding makes and the packets that functions made.
+    fn send(&mut self) {
+        self.witness.finished(&self.batch, &self.verdicts, &self.logs.emitted);
+        self.out.clear();
+        for at in 0..self.todo.len() {
+            let i = self.todo[at];
+            match self.verdicts[i as usize] {
+                Verdict::Forward(port) if port < self.parts.ports => self.out.push((i, port)),
+                Verdict::Forward(_) => self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1),
+                Verdict::Flood => self.flood(i),
+                Verdict::Drop(_) => unreachable!("dropped packets leave `todo` at once"),
+            }
+        }
+        let bytes = self.out.iter().map(|&(i, _)| self.batch.records()[i as usize].len() as u64);
+        self.counters.bytes_out += bytes.sum::<u64>();
+        self.counters.packets_out += self.out.len() as u64;
+        self.parts.send.send(&self.batch, &self.out);
+        if !self.logs.emitted.is_empty() {
+            self.send_own();
+        }
+        let next = self.parts.receive.horizon();
+        self.batch.release(&mut self.buffers);
+        self.parts.send.progress(next);
+    }
+
+    fn flood(&mut self, i: u16) {
+        let from = self.batch.records()[i as usize].port;
+        let before = self.out.len();
+        self.out.extend((0..self.parts.ports).filter(|&port| port != from).map(|port| (i, port)));
+        match self.out.len() - before {
+            0 => self.counters.drops.add("runtime", Reason::NOWHERE_TO_FLOOD, 1),
+            copies => self.counters.packets_copied += copies as u64 - 1,
+        }
+    }
+
+    #[cold]
+    fn send_own(&mut self) {
+        for (cause, port, bytes) in self.logs.emitted.iter() {
+            let i = if (cause as usize) < self.batch.len() { cause as usize } else { 0 };
+            let info = FrameInfo {
+                port,
+                link: self.batch.records().get(i).map_or_else(Default::default, |record| record.flags.link()),
+                timestamp_ns: if self.batch.is_empty() { self.last_ns } else { self.batch.timestamp_ns(i) },
+                wire_len: bytes.len() as u32,
+                sequence: if self.batch.is_empty() { 0 } else { self.batch.sequence(i) },
+            };
+            self.counters.packets_copied += 1;
+            if port >= self.parts.ports {
+                self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1);
+            } else if self.own.copy_in(&mut self.buffers, bytes, &info) {
+                self.counters.packets_out += 1;
+                self.counters.bytes_out += bytes.len() as u64;
+            } else {
+                self.counters.drops.add("runtime", NO_BUFFER, 1);
+            }
+        }
+        self.out.clear();
+        self.out.extend(self.own.records().iter().enumerate().map(|(i, record)| (i as u16, record.port)));
+        self.parts.send.send(&self.own, &self.out);
+        self.own.release(&mut self.buffers);
+        self.logs.emitted.truncate(0);
+    }
+
+    /// Nothing came: let time and everybody who waits for this worker go on.
+    fn rest(&mut self) {
+        self.last_ns = self.parts.clock.idle(self.last_ns);
+        self.parts.timeline.publish(self.parts.id, u64::MAX);
+        self.parts.send.progress(self.parts.receive.horizon());
+        if matches!(self.parts.clock, Clock::Live { .. }) {
+            self.expire();
+            self.tick();
+        }
+    }
+
+    fn expire(&mut self) {
+        for (group, sets) in self.sets.iter_mut().enumerate() {
+            if sets.tables.is_empty() {
+                continue;
+            }
+            let mut on = Expiring {
+                chain: &self.parts.chain,
+                group,
+                tables: &mut sets.tables,
+                tx: &mut self.parts.tx,
+                emitted: &mut self.logs.emitted,
+                ports: self.parts.ports,
+                counters: &mut self.counters,
+            };
+            sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
+        }
+    }
+
+    /// Periods that have come round for every worker.
+    fn tick(&mut self) {
+        if self.ticks.is_empty() {
+            return;
+        }
+        let reached = self.parts.timeline.reached().min(self.last_ns);
+        for periodic in &mut self.ticks {
+            if reached < periodic.due_ns {
+                continue;
+            }
+            periodic.due_ns = reached - reached % periodic.period_ns + periodic.period_ns;
+            let stage = &*self.parts.chain.stages()[periodic.stage];
+            let (tx, emitted, tick) = (&mut self.parts.tx, &mut self.logs.emitted, Tick(periodic.tick));
+            let sequence =
+                run_event(tx, emitted, self.parts.ports, reached, &mut self.counters, |event| stage.tick(event, tick));
+            self.witness.ticked(&mut self.parts.tx, periodic.stage, periodic.tick, reached, sequence);
+        }
+        if !self.logs.emitted.is_empty() {
+            self.send_own();
+        }
+    }
+
+    /// Ends the worker: nothing will come any more. Transmit queues are finished by [`Ended::finish`].
+    pub fn end(mut self) -> Ended {
+        self.parts.timeline.publish(self.parts.id, u64::MAX);
+        self.parts.send.progress(u64::MAX);
+        self.count_sets();
+        self.counters.turns = self.parts.tx.stats().turns;
+        self.counters.cpu_ns = self.begun_cpu_ns.map_or(0, |begun| thread_cpu_ns() - begun);
+        Ended {
+            id: self.parts.id,
+            counters: self.counters,
+            received: self.parts.receive.counters(),
+            damages: self.parts.receive.damages(),
+            tables: self.sets.into_iter().map(|sets| sets.tables).collect(),
+            sent: self.parts.send.finish(),
+            last_ns: self.last_ns,
+            witness: self.witness,
+        }
+    }
+
+    /// What it has counted so far.
+    pub fn counters(&mut self) -> &WorkerCounters {
+        self.count_sets();
+        &self.counters
+    }
+
+    fn count_sets(&mut self) {
+        let lives = self.sets.iter().map(|sets| sets.tables.lives());
+        let (created, ended) = lives.fold((0, 0), |(c, e), (created, ended)| (c + created, e + ended));
+        self.counters.sets_created = created;
+        self.counters.sets_expired = ended;
+        self.counters.sets_live = created - ended;
+    }
+}
+
+/// Processor time of the calling thread.
+fn thread_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// No buffer was free for a packet that a function made.
+const NO_BUFFER: Reason = Reason("no_buffer");
+
+/// What is left of a worker.
+pub struct Ended {
+    /// Its number.
+    pub id: usize,
+    /// What it counted.
+    pub counters: WorkerCounters,
+    /// What its queue delivered.
+    pub received: braid_io::RxCounters,
+    /// Damage found in the source.
+    pub damages: Vec<braid_io::capture::Damage>,
+    /// Its packet sets, by group.
+    pub tables: Vec<SetTables>,
+    /// What its transmit queue took, or why something is missing.
+    pub sent: Result<braid_io::TxCounters, braid_io::SinkError>,
+    /// Its latest time.
+    pub last_ns: u64,
+    /// Whoever watched it.
+    pub witness: Box<dyn Witness>,
+}
+
+impl Sets {
+    #[inline]
+    fn look_up(
+        &mut self,
+        extractor: &braid_nf::packet::key::KeyExtractor,
+        batch: &Batch,
+        todo: &[u16],
+        now_ns: &[u64; 256],
+    ) {
+        extractor.extract_batch(batch, &mut self.keys);
+        self.tables.lookup_batch(&self.keys, batch.len(), &mut self.slots);
+        let mut sets = self.lend();
+        for &i in todo {
+            sets.arrive(i as usize, (now_ns[i as usize] / 1_000_000) as u32);
+        }
+        self.ready = true;
+    }
+
+    fn lend(&mut self) -> PassSets<'_> {
+        PassSets { tables: &mut self.tables, keys: &self.keys, slots: &mut self.slots, idle_ms: &mut self.idle_ms }
+    }
+}
+
+fn periodic_ticks(chain: &Chain) -> Vec<PeriodicTick> {
+    let all = chain.stages().iter().enumerate().flat_map(|(stage, function)| {
+        function.ticks().into_iter().enumerate().map(move |(tick, period)| PeriodicTick {
+            stage,
+            tick,
+            period_ns: (period.as_nanos() as u64).max(1),
+            due_ns: 0,
+        })
+    });
+    all.collect()
+}

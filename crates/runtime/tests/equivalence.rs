@@ -1,0 +1,234 @@
+//! The central promise, on small functions: what several workers did equals what one worker does in commit order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_io::memory::Repeat;
+use braid_io::{FrameStream, MemorySink, Next, ReplaySource};
+use braid_memory::HugePages;
+use braid_nf::Stage;
+use braid_nf::prelude::*;
+use braid_packet::FrameInfo;
+use braid_packet::fields::StageUse;
+use braid_runtime::launch::{build, snapshots};
+use braid_runtime::replay::Replay;
+use braid_runtime::{Control, Distribution, Plan, Report, Time, launch};
+use braid_state::{DistributedConfig, MapConfig, Tx, VectorConfig};
+use braid_steer::{Fields, Reta, Steering, Symmetry, toeplitz};
+
+network_function! {
+    /// Packets of each flow; expires after a second; writes the count into the packet.
+    struct PerFlow {}
+}
+
+impl NetworkFunction for PerFlow {
+    type Set = u64;
+    const NAME: &'static str = "per_flow";
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple())
+    }
+
+    fn timeout_ns(&self, _: &u64) -> u64 {
+        1_000_000_000
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, set: &mut NewSet<'_, u64>) -> Handled {
+        Ok(if set.register(cx, 1) { cx.pass() } else { Verdict::Drop(Reason::SET_TABLE_FULL) })
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, count: &mut u64) -> Handled {
+        *count += 1;
+        if let Some(last) = packet.bytes_mut().last_mut() {
+            *last = *count as u8;
+        }
+        Ok(if (*count).is_multiple_of(7) { Verdict::Drop(Reason("seventh")) } else { cx.pass() })
+    }
+}
+
+network_function! {
+    /// Shared counters of every kind: a vector cell by destination, a map entry by source, a distributed sum. All conflict.
+    struct Shared {
+        cells: Vector<u64>,
+        sources: Map<u32, u64>,
+        sum: Distributed<u64>,
+    }
+}
+
+impl Shared {
+    fn count(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let (source, cell) = (packet.bytes()[29] as u32, packet.bytes()[33] as u32 % 4);
+        let seen = self.cells.update(cx, cell, |count| {
+            *count += 1;
+            *count
+        })?;
+        match self.sources.get(cx, &source)? {
+            Some(count) => self.sources.insert(cx, &source, &(count + 1))?,
+            None => self.sources.insert(cx, &source, &1)?,
+        };
+        self.sum.update(cx, |sum| *sum += 1)?;
+        let total = self.sum.read(cx, |merged, part| *merged += part)?;
+        let bytes = packet.bytes_mut();
+        bytes[50..58].copy_from_slice(&(seen.unwrap_or(0) * 1_000_000 + total).to_be_bytes());
+        Ok(cx.pass())
+    }
+}
+
+impl NetworkFunction for Shared {
+    type Set = ();
+    const NAME: &'static str = "shared";
+
+    fn first(&self, _: &mut Cx<'_>, _: &mut Packet<'_>, _: &mut NewSet<'_, ()>) -> Handled {
+        Ok(Verdict::Drop(Reason("not reached")))
+    }
+
+    fn packet(&self, _: &mut Cx<'_>, _: &mut Packet<'_>, _: &mut ()) -> Handled {
+        Ok(Verdict::Drop(Reason("not reached")))
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        self.count(cx, packet)
+    }
+
+    fn ticks(&self) -> Vec<Duration> {
+        vec![Duration::from_millis(10)]
+    }
+
+    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
+        self.cells.update(cx, 0, |count| *count += 1000)?;
+        Ok(())
+    }
+}
+
+/// UDP packets of `flows` flows, one a millisecond, flows in a scrambled order.
+struct Traffic {
+    frame: Vec<u8>,
+    next: u64,
+    packets: u64,
+    flows: u64,
+}
+
+impl FrameStream for Traffic {
+    fn advance(&mut self) -> Next {
+        if self.next == self.packets {
+            return Next::End;
+        }
+        let flow = (self.next.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) % self.flows;
+        self.frame[29] = flow as u8;
+        self.frame[33] = (flow >> 3) as u8;
+        self.frame[34..36].copy_from_slice(&(1000 + flow as u16).to_be_bytes());
+        self.next += 1;
+        Next::Frame
+    }
+
+    fn frame(&self) -> (&[u8], FrameInfo) {
+        let sequence = self.next - 1;
+        let wire_len = self.frame.len() as u32;
+        (&self.frame, FrameInfo { timestamp_ns: sequence * 1_000_000, wire_len, sequence, ..FrameInfo::default() })
+    }
+}
+
+fn traffic(packets: u64, flows: u64) -> ReplaySource {
+    let mut frame = vec![0u8; 60];
+    frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1]);
+    frame[36..40].copy_from_slice(&[0, 53, 0, 26]);
+    let mut traffic = Traffic { frame, next: 0, packets, flows };
+    ReplaySource::load("test traffic", &mut traffic, packets, Repeat::Passes(1))
+}
+
+fn stages(builder: &mut StateBuilder) -> Vec<Box<dyn Stage>> {
+    let cells = VectorConfig { name: "cells".into(), len: 4 };
+    let shared = Shared {
+        cells: Vector::new(builder, &cells, 0).expect("four cells"),
+        sources: Map::new(builder, &MapConfig { name: "sources".into(), capacity: 512, ..MapConfig::default() })
+            .expect("small"),
+        sum: Distributed::new(builder, &DistributedConfig { name: "sum".into(), staleness_ns: 0 }, 0).expect("small"),
+    };
+    vec![Box::new(braid_nf::Instance::new("per_flow", PerFlow {})), Box::new(braid_nf::Instance::new("shared", shared))]
+}
+
+fn plan(workers: usize, distribution: Distribution) -> Plan {
+    let reta = Reta::new(128, workers).expect("a power of two");
+    let key = toeplitz::Key::microsoft();
+    Plan {
+        build: Arc::new(|builder| Ok(stages(builder))),
+        ports: 2,
+        workers,
+        batch: 32,
+        sets: 4096,
+        buffers: 0,
+        pages: HugePages::Never,
+        time: Time::Capture,
+        distribution,
+        steering: Arc::new(Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &key, reta).expect("fits")),
+        own_fields: vec![
+            StageUse::new("source").writes("timestamp_ns", 8).writes("sequence", 8),
+            StageUse::new("sink").reads("timestamp_ns", 8).reads("sequence", 8),
+        ],
+    }
+}
+
+fn run(plan: &Plan, control: &Control, packets: u64) -> Report {
+    let (sink, _) = MemorySink::new();
+    launch(plan, Box::new(traffic(packets, 40)), Box::new(sink), control).expect("the plan runs")
+}
+
+fn conserved(report: &Report) {
+    let total = &report.total;
+    assert_eq!(total.packets_in + total.packets_copied, total.packets_out + total.drops.total());
+    assert_eq!(total.sets_created, total.sets_expired + total.sets_live);
+}
+
+fn check(workers: usize, distribution: Distribution, schedule: Option<u64>) -> Report {
+    let plan = plan(workers, distribution);
+    let control = Control { record: true, schedule, ..Control::default() };
+    let mut report = run(&plan, &control, 2000);
+    conserved(&report);
+    let record = report.record.take().expect("it was recorded");
+    assert!(record.twice.is_empty(), "sets on two workers: {:?}", record.twice);
+    let fresh = build(&plan).expect("builds again");
+    let mut tx = Tx::new(&fresh.domain, 0);
+    tx.replay(0, Vec::new());
+    let replay = Replay::new(Arc::clone(&fresh.chain), tx, 4096, plan.ports, 4096).expect("memory");
+    let (differences, sets) = replay.run(&record.logs);
+    assert!(differences.is_empty(), "{} differences, first {:#?}", differences.len(), differences[0]);
+    assert_eq!(sets, record.sets);
+    assert_eq!(snapshots(&fresh.chain), record.objects);
+    report
+}
+
+#[test]
+fn one_worker_equals_itself() {
+    let report = check(1, Distribution::Hardware, None);
+    assert_eq!((report.total.packets_in, report.total.aborts), (2000, 0));
+}
+
+#[test]
+fn two_workers_on_real_threads_equal_one() {
+    for _ in 0..5 {
+        check(2, Distribution::Hardware, None);
+        check(2, Distribution::Software, None);
+    }
+}
+
+#[test]
+fn four_workers_under_forty_schedules_equal_one() {
+    let aborts: u64 = (0..40).map(|seed| check(4, Distribution::Hardware, Some(seed)).total.aborts).sum();
+    assert!(aborts > 400, "the schedules provoke conflicts: {aborts}");
+}
+
+#[test]
+fn a_run_loses_nothing_whatever_the_distribution() {
+    for distribution in [Distribution::Hardware, Distribution::Software] {
+        for workers in [1, 2, 3] {
+            let report = run(&plan(workers, distribution), &Control::default(), 20_000);
+            conserved(&report);
+            assert_eq!(report.total.packets_in, 20_000);
+            assert_eq!(
+                report.total.drops.iter().map(|(stage, reason, _)| (stage, reason)).collect::<Vec<_>>(),
+                [("per_flow", "seventh")]
+            );
+        }
+    }
+}
