@@ -27,7 +27,7 @@ mod spread;
 mod stream;
 pub mod wrap;
 
-pub use memory::{Collected, MemorySink, NullSink, ReplaySource};
+pub use memory::{Collected, CollectedPacket, MemorySink, NullSink, Repeat, ReplaySource};
 pub use progress::{Progress, Unit};
 pub use sink::{Sink, SinkError, TxCounters, TxQueue};
 pub use source::{FirstQueue, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};

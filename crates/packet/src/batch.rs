@@ -150,8 +150,13 @@ impl Batch {
             let Some(buffer) = buffers.take(lines.len() * 64) else { return i };
             // SAFETY: the number comes from the free list and is in no record yet.
             let room = unsafe { self.pool.slab.bytes_mut(buffer) };
-            for (to, from) in room[HEADROOM..].chunks_exact_mut(64).zip(lines) {
-                to.copy_from_slice(&from.0);
+            match lines {
+                [line] => room[HEADROOM..HEADROOM + 64].copy_from_slice(&line.0),
+                _ => {
+                    for (to, from) in room[HEADROOM..].chunks_exact_mut(64).zip(lines) {
+                        to.copy_from_slice(&from.0);
+                    }
+                }
             }
             let len = len.min(lines.len() as u32 * 64);
             let record =

@@ -19,7 +19,7 @@ pub struct Faults {
     pub seed: u64,
     /// It is lost.
     pub drop: f64,
-    /// It comes twice.
+    /// It comes twice, if the batch has room for it.
     pub duplicate: f64,
     /// One of its bytes is changed.
     pub corrupt: f64,
@@ -151,7 +151,7 @@ impl FaultQueue {
                 continue;
             }
             let swap = !self.frames.is_empty() && self.random.chance(self.faults.reorder);
-            if let (true, Some(next)) = (swap, self.frames.pop()) {
+            if swap && let Some(next) = self.frames.pop() {
                 counters.reordered += 1;
                 batch.push(next);
             }
@@ -210,8 +210,9 @@ impl RxQueue for FaultQueue {
     fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received {
         let first = batch.len();
         let limit = limit.min(batch.room());
-        // One place stays free for the whole copy of a packet that is cut.
-        let received = self.inner.receive(batch, buffers, limit.min(batch.room().saturating_sub(1)).max(1));
+        // Room for the duplicates that are to be expected; more than fit are not made.
+        let wanted = (limit as f64 / (1.0 + self.faults.duplicate)) as usize;
+        let received = self.inner.receive(batch, buffers, wanted.max(1));
         if received != Received::Packets {
             return received;
         }

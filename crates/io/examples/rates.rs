@@ -1,0 +1,57 @@
+//! How fast this crate is on this machine: generating, receiving from memory, reading and writing captures.
+//! `cargo run --release -p braid-io --example rates`
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use braid_io::generate::{GenConfig, Generator, Profile};
+use braid_io::{FirstQueue, FrameStream, Next, Received, Repeat, ReplaySource, Source};
+use braid_packet::{Batch, Buffers, Layout, Pool, PoolConfig};
+
+/// Packets generated per profile.
+const GENERATED: u64 = 2_000_000;
+/// Packets received from memory.
+const RECEIVED: u64 = 50_000_000;
+
+fn main() {
+    for profile in Profile::ALL {
+        let mut generator = Generator::new(profile.config(GENERATED)).expect("a profile is valid");
+        let start = Instant::now();
+        while generator.advance() == Next::Frame {
+            black_box(generator.frame());
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        println!("generate {profile:10} {:6.1} million packets/s", GENERATED as f64 / seconds / 1e6);
+    }
+    for (profile, layout) in
+        [(Profile::Uniform, Layout::bare()), (Profile::Uniform, Layout::capture()), (Profile::Backbone, Layout::bare())]
+    {
+        let carried = layout.record_bytes;
+        let ns = receive(profile, layout);
+        println!("receive  {profile:10} {ns:6.2} ns/packet, {carried} bytes of metadata, batches of 128");
+    }
+}
+
+/// Fewest nanoseconds per packet received from memory: a million frames again and again, nothing done with them.
+fn receive(profile: Profile, layout: Layout) -> f64 {
+    let config = GenConfig { packets: 1_000_000, ..profile.config(1_000_000) };
+    let mut generator = Generator::new(config).expect("a profile is valid");
+    let source = ReplaySource::load(profile.name(), &mut generator, u64::MAX, Repeat::PacketsPerQueue(RECEIVED));
+    let mut queues = Box::new(source).open(1, Arc::new(FirstQueue)).expect("it opens");
+    let pool = Pool::new(&PoolConfig::default()).expect("there is memory");
+    let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(layout)), Buffers::new(&pool));
+    let mut best = f64::INFINITY;
+    loop {
+        // The best of many short pieces: what else runs on the machine does not count.
+        let (start, before) = (Instant::now(), queues[0].counters().packets);
+        for _ in 0..1000 {
+            if queues[0].receive(&mut batch, &mut buffers, 128) != Received::Packets {
+                return best;
+            }
+            black_box(&batch);
+            batch.release(&mut buffers);
+        }
+        best = best.min(start.elapsed().as_secs_f64() * 1e9 / (queues[0].counters().packets - before) as f64);
+    }
+}
