@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use braid_io::generate::{GenConfig, Generator, Profile};
+use braid_io::generate::{Generator, Profile};
 use braid_io::{FirstQueue, FrameStream, Next, Received, Repeat, ReplaySource, Source};
 use braid_packet::{Batch, Buffers, Layout, Pool, PoolConfig};
 
@@ -24,19 +24,22 @@ fn main() {
         let seconds = start.elapsed().as_secs_f64();
         println!("generate {profile:10} {:6.1} million packets/s", GENERATED as f64 / seconds / 1e6);
     }
-    for (profile, layout) in
-        [(Profile::Uniform, Layout::bare()), (Profile::Uniform, Layout::capture()), (Profile::Backbone, Layout::bare())]
-    {
+    for (profile, frames, layout) in [
+        (Profile::Uniform, 10_000, Layout::bare()),
+        (Profile::Uniform, 1_000_000, Layout::bare()),
+        (Profile::Uniform, 1_000_000, Layout::capture()),
+        (Profile::Backbone, 1_000_000, Layout::bare()),
+    ] {
         let carried = layout.record_bytes;
-        let ns = receive(profile, layout);
-        println!("receive  {profile:10} {ns:6.2} ns/packet, {carried} bytes of metadata, batches of 128");
+        let ns = receive(profile, frames, layout);
+        println!("receive  {profile:10} {ns:6.2} ns/packet, {frames} frames, {carried} bytes of metadata");
     }
 }
 
-/// Fewest nanoseconds per packet received from memory: a million frames again and again, nothing done with them.
-fn receive(profile: Profile, layout: Layout) -> f64 {
-    let config = GenConfig { packets: 1_000_000, ..profile.config(1_000_000) };
-    let mut generator = Generator::new(config).expect("a profile is valid");
+/// Fewest nanoseconds per packet received from memory: so many frames again and again in
+/// batches of 128, nothing done with them.
+fn receive(profile: Profile, frames: u64, layout: Layout) -> f64 {
+    let mut generator = Generator::new(profile.config(frames)).expect("a profile is valid");
     let source = ReplaySource::load(profile.name(), &mut generator, u64::MAX, Repeat::PacketsPerQueue(RECEIVED));
     let mut queues = Box::new(source).open(1, Arc::new(FirstQueue)).expect("it opens");
     let pool = Pool::new(&PoolConfig::default()).expect("there is memory");

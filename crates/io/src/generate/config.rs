@@ -144,8 +144,8 @@ impl GenConfig {
         share("reverse", self.reverse)?;
         share("protocols.tcp", self.protocols.tcp)?;
         share("protocols.udp", self.protocols.udp)?;
-        share("protocols.tcp + protocols.udp", self.protocols.tcp + self.protocols.udp - 1e-9)
-            .or_else(|error| if self.protocols.tcp + self.protocols.udp == 0.0 { Ok(()) } else { Err(error) })?;
+        // The shares may have been added with a rounding error.
+        range("protocols.tcp + protocols.udp", self.protocols.tcp + self.protocols.udp, 0.0, 1.0 + 1e-9)?;
         share("ipv6", self.ipv6)?;
         share("arp", self.arp)?;
         share("fragments", self.fragments)?;
@@ -188,7 +188,7 @@ impl GenConfig {
         range("addresses.server_bits", f64::from(server_bits), 0.0, 17.0)?;
         range("addresses.server_port_bits", f64::from(server_port_bits), 0.0, 16.0)?;
         let bits = client_bits + client_port_bits + server_bits + server_port_bits;
-        if self.flows.checked_shr(bits).unwrap_or(0) > 1 || self.flows > 1u64.checked_shl(bits).unwrap_or(u64::MAX) {
+        if self.flows > 1u64.checked_shl(bits).unwrap_or(u64::MAX) {
             return Err(ConfigError::TooFewAddresses { flows: self.flows, bits });
         }
         Ok(())
