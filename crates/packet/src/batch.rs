@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::fields::Layout;
 use crate::packet::Packet;
-use crate::parse::parse;
+use crate::parse::{parse_any, parse_common};
 use crate::pool::{Buffers, HEADROOM, Pool};
 use crate::record::{Flags, Link, Port, Record};
 use crate::undo::{Place, Undo};
@@ -216,10 +216,27 @@ impl Batch {
     /// Finds the headers of every packet and writes them into the records.
     #[inline]
     pub fn parse_all(&mut self) {
-        for i in 0..self.records.len() {
-            let parsed = parse(self.bytes(i), self.records[i].flags.link());
-            self.records[i].set_parsed(parsed);
+        let bases = self.pool.slab.bases();
+        for record in &mut self.records {
+            // SAFETY: the record owns the buffer, and the batch is borrowed mutably: nobody writes to it.
+            let room = unsafe { bases.bytes(record.buffer) };
+            let (frame, link) = (record.cut(room), record.flags.link());
+            match parse_common(frame, link) {
+                Some(parsed) => record.set_parsed(parsed),
+                None => record.set_parsed(parse_any(frame, link)),
+            }
         }
+    }
+
+    /// Records and bytes of all packets.
+    #[inline(always)]
+    pub fn frames(&self) -> impl Iterator<Item = (&Record, &[u8])> {
+        let bases = self.pool.slab.bases();
+        self.records.iter().map(move |record| {
+            // SAFETY: the record owns the buffer; `&self` keeps everybody from writing to it while the result lives.
+            let room = unsafe { bases.bytes(record.buffer) };
+            (record, record.cut(room))
+        })
     }
 
     /// Bytes of packet `i`.
@@ -227,8 +244,8 @@ impl Batch {
     pub fn bytes(&self, i: usize) -> &[u8] {
         let record = &self.records[i];
         // SAFETY: the record owns the buffer; `&self` keeps everybody from writing to it while the result lives.
-        let room = unsafe { self.pool.slab.bytes(record.buffer) };
-        &room[record.start as usize..record.start as usize + record.len as usize]
+        let room = unsafe { self.pool.slab.bases().bytes(record.buffer) };
+        record.cut(room)
     }
 
     /// Asks the processor for the first line of packet `i`.

@@ -90,23 +90,32 @@ impl Parsed {
 /// Finds the headers of a frame.
 #[inline(always)]
 pub fn parse(frame: &[u8], link: Link) -> Parsed {
-    if let (Link::Ethernet, Some(head)) = (link, frame.first_chunk::<54>()) {
-        let kind = u16::from_be_bytes([head[12], head[13]]);
-        if kind == ETHER_IPV4 && head[14] == 0x45 {
-            let fixed: &[u8; 20] = head[14..34].try_into().unwrap_or(&[0; 20]);
-            return ipv4(fixed, 14, frame.len(), link);
+    parse_common(frame, link).unwrap_or_else(|| parse_any(frame, link))
+}
+
+/// What most frames are, without detours: untagged Ethernet with IPv4 without options or IPv6 without extension headers.
+#[inline(always)]
+pub(crate) fn parse_common(frame: &[u8], link: Link) -> Option<Parsed> {
+    let head = frame.first_chunk::<54>().filter(|_| link == Link::Ethernet)?;
+    let lead = u32::from_be_bytes([head[12], head[13], head[14], 0]);
+    if lead == u32::from(ETHER_IPV4) << 16 | 0x45 << 8 {
+        let total = usize::from(u16::from_be_bytes([head[16], head[17]]));
+        let fragment = u16::from_ne_bytes([head[20], head[21]]) & u16::from_ne_bytes([0x3f, 0xff]);
+        if (fragment != 0) | (total < 20) | (14 + total > frame.len()) {
+            return None;
         }
-        if kind == ETHER_IPV6 && head[14] >> 4 == 6 && !protocol::is_extension(head[20]) {
-            let end = 54 + usize::from(u16::from_be_bytes([head[18], head[19]]));
-            let short = if end > frame.len() { Flags::SHORT } else { 0 };
-            return Parsed { l3: 14, l4: 10, proto: head[20], flags: Flags::new(link, Flags::IP | Flags::V6 | short) };
-        }
+        return Some(Parsed { l3: 14, l4: 5, proto: head[23], flags: Flags::new(Link::Ethernet, Flags::IP) });
     }
-    parse_any(frame, link)
+    if lead & 0xffff_f000 == u32::from(ETHER_IPV6) << 16 | 0x60 << 8 && !protocol::is_extension(head[20]) {
+        let end = 54 + usize::from(u16::from_be_bytes([head[18], head[19]]));
+        let flags = Flags::new(Link::Ethernet, Flags::IP | Flags::V6);
+        return (end <= frame.len()).then_some(Parsed { l3: 14, l4: 10, proto: head[20], flags });
+    }
+    None
 }
 
 /// The header's length field must be valid: at least five words.
-#[inline(always)]
+#[inline]
 fn ipv4(fixed: &[u8; 20], l3: u8, frame_len: usize, link: Link) -> Parsed {
     let words = fixed[0] & 15;
     let header = usize::from(words) * 4;
@@ -128,7 +137,7 @@ fn ipv4(fixed: &[u8; 20], l3: u8, frame_len: usize, link: Link) -> Parsed {
 
 #[cold]
 #[inline(never)]
-fn parse_any(frame: &[u8], link: Link) -> Parsed {
+pub(crate) fn parse_any(frame: &[u8], link: Link) -> Parsed {
     match network_header(frame, link) {
         None => Parsed::none(link, Flags::SHORT),
         Some((ETHER_IPV4, at)) => parse_ipv4(frame, at, link),

@@ -115,6 +115,13 @@ impl Record {
         (self.l4 != 0).then(|| self.l3 as usize + self.l4 as usize * 4)
     }
 
+    /// The frame's bytes, given all of its buffer; they always lie inside.
+    #[inline(always)]
+    pub(crate) fn cut<'a>(&self, room: &'a [u8]) -> &'a [u8] {
+        let start = self.start as usize;
+        &room[start..start + self.len as usize]
+    }
+
     #[inline(always)]
     pub(crate) fn set_parsed(&mut self, parsed: Parsed) {
         (self.l3, self.l4, self.proto, self.flags) = (parsed.l3, parsed.l4, parsed.proto, parsed.flags);

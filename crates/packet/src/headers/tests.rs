@@ -13,8 +13,8 @@ fn exercise<H: Header + std::fmt::Debug>(bytes: &[u8], read: impl Fn(View<'_, H>
     let mut copy = bytes.to_vec();
     if let Some(mut view) = H::parse_mut(&mut copy) {
         write(&mut view);
-        view.variable_mut().len();
-        view.payload_mut().len();
+        view.variable_mut().fill(0);
+        view.payload_mut().fill(0);
     }
     assert_eq!(copy.len(), bytes.len());
 }

@@ -1,5 +1,6 @@
 //! From packets to keys, a batch at a time.
 
+use super::fast::{self, Narrow};
 use super::hash::{DEFAULT_SEED, KeyHash};
 use super::{FieldId, KeyClass, KeyError, KeyShape, SYMMETRIC, SetDef, SetKey, protocol};
 use crate::batch::{BATCH_MAX, Batch};
@@ -68,6 +69,7 @@ pub struct Extracted {
 #[derive(Clone, Debug)]
 pub struct KeyExtractor {
     fields: u32,
+    form: Form,
     symmetric: bool,
     shape: KeyShape,
     /// One bit for each IP protocol that belongs.
@@ -86,6 +88,40 @@ const NEED_LINK: u32 =
     FieldId::EtherType.bit() | FieldId::VlanId.bit() | FieldId::MplsLabel.bit() | FieldId::ArpTarget.bit();
 /// Where wide keys with addresses say which IP version they have.
 const VERSION_AT: usize = Keys::WIDE_BYTES - 1;
+
+/// Byte [`VERSION_AT`] as a part of the last word.
+pub(super) const VERSION_SHIFT: u32 = 56;
+
+/// A packet's key before it is stored.
+#[derive(Default)]
+pub(super) struct Packed {
+    pub(super) words: [u64; 5],
+    pub(super) class: KeyClass,
+    pub(super) swapped: bool,
+}
+
+/// Which way keys are made.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    FiveTuple,
+    OneAddress(Side),
+    MacPair,
+    Any,
+}
+
+impl Form {
+    fn of(fields: u32) -> Form {
+        const SRC: u32 = FieldId::IpSrc.bit();
+        const DST: u32 = FieldId::IpDst.bit();
+        match fields {
+            FIVE_TUPLE => Form::FiveTuple,
+            SRC => Form::OneAddress(Side::Source),
+            DST => Form::OneAddress(Side::Destination),
+            MACS => Form::MacPair,
+            _ => Form::Any,
+        }
+    }
+}
 
 /// What stands at one end of a packet, in the order in which ends are compared.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,7 +165,15 @@ impl KeyExtractor {
         });
         let narrow_v4 = bytes(4) <= Keys::NARROW_BYTES;
         let shape = KeyShape(if def.symmetric { fields | SYMMETRIC } else { fields });
-        Ok(KeyExtractor { fields, symmetric: def.symmetric, shape, protocols, narrow_v4, hash: KeyHash::new(seed) })
+        Ok(KeyExtractor {
+            fields,
+            form: Form::of(fields),
+            symmetric: def.symmetric,
+            shape,
+            protocols,
+            narrow_v4,
+            hash: KeyHash::new(seed),
+        })
     }
 
     /// The hash it uses.
@@ -143,54 +187,65 @@ impl KeyExtractor {
     }
 
     /// Writes keys and hashes of all packets of a parsed batch.
-    #[inline]
     pub fn extract_batch(&self, batch: &Batch, keys: &mut Keys) {
         keys.shape = self.shape;
-        match (self.fields == FIVE_TUPLE && self.protocols.is_none(), self.symmetric) {
-            (true, false) => self.five_tuples::<false>(batch, keys),
-            (true, true) => self.five_tuples::<true>(batch, keys),
-            _ => {
-                for i in 0..batch.len().min(BATCH_MAX) {
-                    self.place(batch, keys, i);
-                }
+        match self.form {
+            Form::FiveTuple if self.symmetric => {
+                self.each(batch, keys, fast::five_tuple::<true>, fast::five_tuple_v6::<true>)
             }
+            Form::FiveTuple => self.each(batch, keys, fast::five_tuple::<false>, fast::five_tuple_v6::<false>),
+            Form::OneAddress(side) => {
+                let wide = |record: &Record, frame: &[u8]| fast::one_address_v6(record, frame, side);
+                self.each(batch, keys, |record, frame| fast::one_address(record, frame, side), wide)
+            }
+            Form::MacPair if self.symmetric => self.each(batch, keys, fast::mac_pair::<true>, |_, _| None),
+            Form::MacPair => self.each(batch, keys, fast::mac_pair::<false>, |_, _| None),
+            Form::Any => self.each(batch, keys, |_, _| None, |_, _| None),
         }
     }
 
-    /// IPv4 five-tuples without detours; everything else goes the general way.
+    /// The loop over a batch: first the narrow way, then the wide one, then the general one, which decides on orphans.
     #[inline(always)]
-    fn five_tuples<const SYMMETRIC: bool>(&self, batch: &Batch, keys: &mut Keys) {
-        for (i, record) in batch.records().iter().enumerate().take(BATCH_MAX) {
-            if (record.flags.0 & (Flags::IP | Flags::V6)) != Flags::IP {
-                self.place(batch, keys, i);
-                continue;
+    fn each(
+        &self,
+        batch: &Batch,
+        keys: &mut Keys,
+        narrow: impl Fn(&Record, &[u8]) -> Option<Narrow>,
+        wide: impl Fn(&Record, &[u8]) -> Option<Packed>,
+    ) {
+        let (hash, protocols) = (self.hash, self.protocols);
+        for (i, (record, frame)) in batch.frames().enumerate().take(BATCH_MAX) {
+            let belongs = admits(&protocols, record);
+            if let (true, Some(Narrow(key, swapped))) = (belongs, narrow(record, frame)) {
+                keys.class[i] = KeyClass::Narrow;
+                keys.swapped[i] = swapped;
+                keys.narrow[i] = key;
+                keys.hash[i] = hash.narrow(&key);
+            } else {
+                self.elsewhere(belongs, record, frame, keys, i, &wide);
             }
-            let (frame, l3) = (batch.bytes(i), record.l3 as usize);
-            let addresses = frame.get(l3 + 12..).and_then(|rest| rest.first_chunk::<8>());
-            let has_ports = protocol::has_ports(record.proto) && !record.flags.has(Flags::LATER_FRAGMENT);
-            let ports = if has_ports { frame.get(l3 + record.l4 as usize * 4..) } else { None };
-            let ports = u32::from_le_bytes(*ports.and_then(|rest| rest.first_chunk::<4>()).unwrap_or(&[0; 4]));
-            let addresses = u64::from_le_bytes(*addresses.unwrap_or(&[0; 8]));
-            let (mut key, mut swapped) = ([addresses, u64::from(ports)], false);
-            if SYMMETRIC {
-                let source = u64::from((addresses as u32).swap_bytes()) << 16 | u64::from((ports as u16).swap_bytes());
-                let destination = u64::from(((addresses >> 32) as u32).swap_bytes()) << 16
-                    | u64::from(((ports >> 16) as u16).swap_bytes());
-                swapped = source > destination;
-                let turned = [addresses.rotate_left(32), u64::from(ports.rotate_left(16))];
-                key = if swapped { turned } else { key };
-            }
-            key[1] |= u64::from(record.proto) << 32;
-            keys.class[i] = KeyClass::Narrow;
-            keys.swapped[i] = swapped;
-            keys.narrow[i] = key;
-            keys.hash[i] = self.hash.narrow(&key);
         }
     }
 
     #[inline(never)]
-    fn place(&self, batch: &Batch, keys: &mut Keys, i: usize) {
-        let (words, class, swapped) = self.pack(&batch.records()[i], batch.bytes(i)).unwrap_or_default();
+    fn elsewhere(
+        &self,
+        belongs: bool,
+        record: &Record,
+        frame: &[u8],
+        keys: &mut Keys,
+        i: usize,
+        wide: &impl Fn(&Record, &[u8]) -> Option<Packed>,
+    ) {
+        if let (true, Some(Packed { words, class: KeyClass::Wide, swapped })) = (belongs, wide(record, frame)) {
+            keys.class[i] = KeyClass::Wide;
+            keys.swapped[i] = swapped;
+            keys.wide[i] = words;
+            keys.hash[i] = self.hash.wide(&words);
+            return;
+        }
+        let key = if belongs { self.pack(record, frame) } else { None };
+        let Packed { words, class, swapped } = key.unwrap_or_default();
         keys.class[i] = class;
         keys.swapped[i] = swapped;
         keys.hash[i] = self.hash.of(class, &words);
@@ -202,7 +257,8 @@ impl KeyExtractor {
 
     /// Key of one packet, given its parsed record and its bytes. None for an orphan.
     pub fn extract(&self, record: &Record, frame: &[u8]) -> Option<Extracted> {
-        let (words, class, swapped) = self.pack(record, frame)?;
+        let Packed { words, class, swapped } =
+            if admits(&self.protocols, record) { self.pack(record, frame)? } else { return None };
         Some(Extracted { key: SetKey::new(self.shape, class, words), hash: self.hash.of(class, &words), swapped })
     }
 
@@ -211,12 +267,11 @@ impl KeyExtractor {
         self.fields & mask != 0
     }
 
-    fn pack(&self, record: &Record, frame: &[u8]) -> Option<([u64; 5], KeyClass, bool)> {
+    /// The general way: any fields.
+    #[inline(never)]
+    fn pack(&self, record: &Record, frame: &[u8]) -> Option<Packed> {
         let ip = Headers::outer(record);
-        if ip.is_none() && (self.wants(NEED_IP) || self.protocols.is_some()) {
-            return None;
-        }
-        if self.protocols.is_some_and(|bits| bits[usize::from(record.proto >> 6)] >> (record.proto & 63) & 1 == 0) {
+        if ip.is_none() && self.wants(NEED_IP) {
             return None;
         }
         let (mut source, mut destination) = self.ends(record, ip, frame)?;
@@ -229,7 +284,7 @@ impl KeyExtractor {
         let v6 = record.flags.has(Flags::V6);
         let wide = if addresses { v6 || !self.narrow_v4 } else { !self.narrow_v4 };
         let skip = if wide { 0 } else { 12 };
-        let mut packed = Packed { bytes: [0; Keys::WIDE_BYTES], at: 0 };
+        let mut packed = Packing { bytes: [0; Keys::WIDE_BYTES], at: 0 };
         for field in select(self.fields) {
             match field {
                 FieldId::IpSrc => packed.push(&source.address[skip..]),
@@ -252,7 +307,8 @@ impl KeyExtractor {
         if wide && addresses {
             packed.bytes[VERSION_AT] = if v6 { 6 } else { 4 };
         }
-        Some((packed.words(), if wide { KeyClass::Wide } else { KeyClass::Narrow }, swapped))
+        let class = if wide { KeyClass::Wide } else { KeyClass::Narrow };
+        Some(Packed { words: packed.words(), class, swapped })
     }
 
     /// Both ends, with zeroes in what the set does not name. None if what it names is missing.
@@ -279,17 +335,28 @@ impl KeyExtractor {
     }
 }
 
+/// Whether the packet's protocol belongs; a set that names protocols takes in IP only.
+#[inline(always)]
+fn admits(protocols: &Option<[u64; 4]>, record: &Record) -> bool {
+    match protocols {
+        None => true,
+        Some(bits) => {
+            record.flags.has(Flags::IP) && bits[usize::from(record.proto >> 6)] >> (record.proto & 63) & 1 != 0
+        }
+    }
+}
+
 pub(super) fn select(mask: u32) -> impl Iterator<Item = FieldId> {
     FieldId::ALL.into_iter().filter(move |field| mask & field.bit() != 0)
 }
 
 /// Bytes of a key, filled from the front; the fields were checked to fit.
-struct Packed {
+struct Packing {
     bytes: [u8; Keys::WIDE_BYTES],
     at: usize,
 }
 
-impl Packed {
+impl Packing {
     #[inline(always)]
     fn push(&mut self, field: &[u8]) {
         if let Some(place) = self.bytes.get_mut(self.at..self.at + field.len()) {

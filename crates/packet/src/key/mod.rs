@@ -8,6 +8,7 @@
 //! ICMP identifier and the VLAN are 0 in the same way. All other fields must be present.
 
 mod extract;
+mod fast;
 mod hash;
 mod show;
 

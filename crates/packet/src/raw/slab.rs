@@ -1,5 +1,7 @@
 //! Buffers by number in two regions: ordinary ones at a stride of 33 cache lines, a few jumbo ones.
 
+use std::marker::PhantomData;
+
 use braid_memory::{Backing, Error, HugePages, Region};
 
 /// Distance between two buffers in bytes: 33 cache lines. An odd number of lines spreads the headers over all sets of the
@@ -18,8 +20,50 @@ pub(crate) struct Slab {
     jumbos: u32,
 }
 
+/// The regions' first bytes and counts, in registers: a loop that writes records need not read them again.
+#[derive(Clone, Copy)]
+pub(crate) struct Bases<'a> {
+    ordinary: *mut u8,
+    jumbo: *mut u8,
+    buffers: u32,
+    jumbos: u32,
+    slab: PhantomData<&'a Slab>,
+}
+
+impl<'a> Bases<'a> {
+    #[inline(always)]
+    fn address(&self, buffer: u32) -> (*mut u8, usize) {
+        // One comparison: the numbers of jumbo buffers are greater than any count.
+        if buffer < self.buffers {
+            // SAFETY: the number is in range, so the buffer lies inside the region.
+            return (unsafe { self.ordinary.add(buffer as usize * STRIDE) }, STRIDE);
+        }
+        self.jumbo_address(buffer)
+    }
+
+    #[cold]
+    fn jumbo_address(&self, buffer: u32) -> (*mut u8, usize) {
+        let number = buffer ^ JUMBO;
+        assert!(number < self.jumbos);
+        // SAFETY: as above, for the jumbo region.
+        (unsafe { self.jumbo.add(number as usize * JUMBO_STRIDE) }, JUMBO_STRIDE)
+    }
+
+    /// All bytes of a buffer, to read.
+    ///
+    /// # Safety
+    /// The caller owns the buffer's number, and nobody writes to its bytes for as long as the result lives.
+    #[inline(always)]
+    pub(crate) unsafe fn bytes(&self, buffer: u32) -> &'a [u8] {
+        let (address, len) = self.address(buffer);
+        // SAFETY: in range and initialised (zeroed by the kernel); not written to by this function's contract.
+        unsafe { std::slice::from_raw_parts(address, len) }
+    }
+}
+
 impl Slab {
     pub(crate) fn new(buffers: u32, jumbos: u32, pages: HugePages) -> Result<Slab, Error> {
+        assert!(buffers < JUMBO && jumbos < JUMBO);
         let ordinary = Region::new(buffers as usize * STRIDE, pages)?;
         let jumbo = Region::new(jumbos as usize * JUMBO_STRIDE, HugePages::Never)?;
         Ok(Slab { ordinary, jumbo, buffers, jumbos })
@@ -29,35 +73,22 @@ impl Slab {
         self.ordinary.backing()
     }
 
+    /// Where the buffers lie, to keep at hand in a loop over many of them.
+    #[inline(always)]
+    pub(crate) fn bases(&self) -> Bases<'_> {
+        let (ordinary, jumbo) = (self.ordinary.base(), self.jumbo.base());
+        Bases { ordinary, jumbo, buffers: self.buffers, jumbos: self.jumbos, slab: PhantomData }
+    }
+
     #[inline(always)]
     fn address(&self, buffer: u32) -> (*mut u8, usize) {
-        if buffer & JUMBO == 0 {
-            assert!(buffer < self.buffers);
-            // SAFETY: the number is in range, so the buffer lies inside the region.
-            (unsafe { self.ordinary.base().add(buffer as usize * STRIDE) }, STRIDE)
-        } else {
-            let number = buffer & !JUMBO;
-            assert!(number < self.jumbos);
-            // SAFETY: as above, for the jumbo region.
-            (unsafe { self.jumbo.base().add(number as usize * JUMBO_STRIDE) }, JUMBO_STRIDE)
-        }
+        self.bases().address(buffer)
     }
 
     /// Where a buffer begins, for prefetching.
     #[inline(always)]
     pub(crate) fn pointer(&self, buffer: u32) -> *const u8 {
         self.address(buffer).0
-    }
-
-    /// All bytes of a buffer, to read.
-    ///
-    /// # Safety
-    /// The caller owns the buffer's number, and nobody writes to its bytes for as long as the result lives.
-    #[inline(always)]
-    pub(crate) unsafe fn bytes(&self, buffer: u32) -> &[u8] {
-        let (address, len) = self.address(buffer);
-        // SAFETY: in range and initialised (zeroed by the kernel); not written to by this function's contract.
-        unsafe { std::slice::from_raw_parts(address, len) }
     }
 
     /// All bytes of a buffer, to change.
