@@ -135,7 +135,7 @@ impl<T: Plain> Distributed<T> {
             }
             return Ok(sum);
         }
-        let copies = self.shared.copies(tx);
+        let copies = self.shared.copies(tx)?;
         let others = copies.words.chunks_exact(stride).enumerate().filter(|(worker, _)| *worker != own);
         for (_, words) in others {
             merge_part(words);
@@ -165,14 +165,15 @@ impl<T: Plain> Distributed<T> {
 
 impl Shared {
     /// The worker's copies, filled again if they are too old.
-    fn copies(&self, tx: &mut Tx) -> MutexGuard<'_, Copies> {
+    #[track_caller]
+    fn copies(&self, tx: &mut Tx) -> Result<MutexGuard<'_, Copies>, Conflict> {
         let own = tx.worker();
         let now = tx.now();
         // Only this worker takes this lock: it never waits.
         let mut copies = lock(&self.copies[own]);
         let age = now.checked_sub(copies.filled_ns);
         if !copies.filled || age.is_none_or(|age| age >= self.staleness_ns) {
-            self.fill(tx, &mut copies);
+            self.fill(tx, &mut copies)?;
         }
         if tx.is_recording() {
             let stride = 1 + self.value_words;
@@ -184,19 +185,22 @@ impl Shared {
                 }
             }
         }
-        copies
+        Ok(copies)
     }
 
     #[cold]
-    fn fill(&self, tx: &Tx, copies: &mut Copies) {
+    #[track_caller]
+    fn fill(&self, tx: &mut Tx, copies: &mut Copies) -> Result<(), Conflict> {
+        copies.filled = false;
         let stride = 1 + self.value_words;
         copies.words.resize(stride * self.copies.len(), 0);
         // Before the parts: whatever drew its number up to here holds its locks or has published.
         copies.sequence = if tx.is_recording() { tx.domain().sequence() } else { 0 };
         for (worker, words) in copies.words.chunks_exact_mut(stride).enumerate() {
-            self.parts.snapshot(worker as u32, words);
+            words.copy_from_slice(tx.peek(&self.parts, worker as u32, DistributedOp::Read.op())?);
         }
         (copies.filled, copies.filled_ns) = (true, tx.now());
+        Ok(())
     }
 
     /// The versions that the recorded read saw, checked.

@@ -12,7 +12,7 @@ use crate::sync::{Ordering, model_fence};
 use crate::tx::{Tx, slow};
 
 /// How often a locked object is looked at before a commit gives up.
-const SPINS: u32 = 64;
+const SPINS: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// A transaction happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crate::sync::{Ordering, model_fence, pause};
 pub const PATIENCE: u32 = 8;
 
 /// How often a locked object is looked at before giving up.
-const SPINS: u32 = 64;
+const SPINS: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// Why an access must leave the fast path: bits of `Tx::slow`.
 pub(crate) mod slow {
@@ -338,7 +338,7 @@ impl Tx {
             values,
             replaced,
             deferred: self.deferred.len(),
-            choices: self.hooks.as_ref().map_or(0, |hooks| hooks.made),
+            choices: self.hooks.as_ref().map_or(0, |hooks| if hooks.done { 0 } else { hooks.made }),
         }
     }
 
