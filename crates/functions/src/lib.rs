@@ -1,1 +1,19 @@
-//! placeholder
+//! Ready-made network functions, one folder each, and the catalogue that names them.
+//!
+//! Every folder has the same files: `mod.rs` is the function, sequential and short; `config.rs` is what a plan file may say
+//! about it; `tests.rs` its tests; `README.md` what it does, its limits and what it does not do. [`catalog`] is how plan files
+//! and the command line find them. Functions know nothing of workers, queues and files.
+#![forbid(unsafe_code)]
+
+pub mod anti_ddos;
+pub mod bridge;
+pub mod catalog;
+mod config;
+pub mod flow_counter;
+pub mod forward;
+pub mod policer;
+pub mod rate_limiter;
+pub mod token_bucket;
+
+pub use catalog::{Entry, FromConfig, Split, UnknownFunction, catalog, find};
+pub use config::{ConfigError, parse};

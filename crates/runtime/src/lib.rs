@@ -27,4 +27,4 @@ pub use counters::{Drops, WorkerCounters};
 pub use dispatch::Dispatched;
 pub use launch::{Control, Report, RunError, launch};
 pub use plan::{BuildError, Distribution, Plan, Time};
-pub use worker::{Step, Worker};
+pub use worker::{Ended, Parts, Step, Worker};

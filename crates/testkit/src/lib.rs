@@ -1,1 +1,8 @@
-//! placeholder
+//! What tests need: frames, a bench for functions. Nothing here is part of a program that users run.
+#![deny(unsafe_code)]
+
+mod bench;
+mod frame;
+
+pub use bench::{Bench, Outcome};
+pub use frame::{Frame, assert_checksums};

@@ -1,0 +1,126 @@
+//! Tells an attack by its share of flows with a single packet: NFOS section 4.8, listing 2.
+
+mod config;
+
+pub use config::{Action, Config};
+
+use braid_nf::prelude::*;
+
+use crate::{ConfigError, FromConfig};
+
+/// A new flow came while too many flows had a single packet.
+const ATTACK: Reason = Reason("attack");
+const TCP: u8 = 6;
+
+/// The flow's packets so far are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Flow {
+    one_packet: u8,
+}
+
+/// What all workers count together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Counters {
+    /// Live flows.
+    pub flows: i64,
+    /// Those with a single packet.
+    pub one_packet: i64,
+    /// Flows that began under attack.
+    pub alarms: i64,
+}
+
+impl Counters {
+    /// Merges another worker's part into this one.
+    pub fn add(&mut self, part: &Counters) {
+        self.flows += part.flows;
+        self.one_packet += part.one_packet;
+        self.alarms += part.alarms;
+    }
+}
+
+network_function! {
+    /// Detects floods; see the README beside this file.
+    #[derive(Debug)]
+    pub struct AntiDdos {
+        counters: Distributed<Counters>,
+        threshold: f64,
+        flows_min: i64,
+        action: Action,
+        idle_timeout_ns: u64,
+    }
+}
+
+impl FromConfig for AntiDdos {
+    type Config = Config;
+
+    fn from_config(config: Config, builder: &mut StateBuilder, _: u16) -> Result<AntiDdos, ConfigError> {
+        Ok(AntiDdos {
+            counters: config.counters(builder)?,
+            threshold: config.threshold()?,
+            flows_min: config.flows_min.into(),
+            action: config.action,
+            idle_timeout_ns: config.idle_timeout_ns()?,
+        })
+    }
+}
+
+impl NetworkFunction for AntiDdos {
+    type Set = Flow;
+    const NAME: &'static str = "anti_ddos";
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple().only(&[TCP]))
+    }
+
+    fn timeout_ns(&self, _: &Flow) -> u64 {
+        self.idle_timeout_ns
+    }
+
+    // listing: begin
+    fn first(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
+        if !set.register(cx, Flow { one_packet: 1 }) {
+            return Ok(self.refuse(cx, Reason::SET_TABLE_FULL));
+        }
+        self.counters.update(cx, |own| (own.flows, own.one_packet) = (own.flows + 1, own.one_packet + 1))?;
+        let seen = self.counters.read(cx, Counters::add)?;
+        if seen.flows < self.flows_min || seen.one_packet as f64 <= self.threshold * seen.flows as f64 {
+            return Ok(cx.pass());
+        }
+        self.counters.update(cx, |own| own.alarms += 1)?;
+        Ok(self.refuse(cx, ATTACK))
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, flow: &mut Flow) -> Handled {
+        if flow.one_packet == 1 {
+            flow.one_packet = 0;
+            self.counters.update(cx, |own| own.one_packet -= 1)?;
+        }
+        Ok(cx.pass())
+    }
+
+    fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, flow: &Flow) -> Result<(), Conflict> {
+        self.counters.update(cx, |own| {
+            own.flows -= 1;
+            own.one_packet -= i64::from(flow.one_packet);
+        })
+    }
+    // listing: end
+
+    fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
+        Ok(cx.pass())
+    }
+}
+
+impl AntiDdos {
+    fn refuse(&self, cx: &Cx<'_>, reason: Reason) -> Verdict {
+        match self.action {
+            Action::Drop => Verdict::Drop(reason),
+            Action::Pass => cx.pass(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! A transparent learning bridge (IEEE 802.1D): every frame teaches where its source is, and goes where its destination was
+//! last seen, or everywhere.
+//!
+//! What has been learnt is shared by all workers in one table. A packet set keeps no copy of it, only where its two stations'
+//! entries lie: each frame reads both entries as they are now, so a station that moved is followed at once.
+
+mod config;
+mod station;
+
+pub use config::{Config, StaticStation};
+pub use station::{Entry, Known, Station};
+
+use std::time::Duration;
+
+use braid_nf::packet::MacAddress;
+use braid_nf::prelude::*;
+use braid_nf::state::{Handle, Inserted, Visit};
+
+use crate::{ConfigError, FromConfig};
+
+const NOT_ETHERNET: Reason = Reason("not_ethernet");
+/// A group address or none at all as the source.
+const BAD_SOURCE: Reason = Reason("bad_source");
+/// 01:80:c2:00:00:00 to 0f concern the next bridge only (IEEE 802.1D table 7-10).
+const RESERVED_ADDRESS: Reason = Reason("reserved_address");
+/// The destination is where the frame comes from: it has had it.
+const SAME_PORT: Reason = Reason("same_port");
+
+/// Entries that one tick looks at.
+const SWEEP: u32 = 64;
+
+/// Events of learning; what happens to every frame is not counted here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Events {
+    /// Stations learnt.
+    pub learnt: u64,
+    /// Stations that changed their port.
+    pub moved: u64,
+    /// Frames of stations for which the table had no room.
+    pub table_full: u64,
+}
+
+network_function! {
+    /// Bridges its ports; see the README beside this file.
+    #[derive(Debug)]
+    pub struct Bridge {
+        table: Map<Station, Entry>,
+        sweep_at: Vector<u32>,
+        events: Distributed<Events>,
+        vlan_aware: bool,
+        refresh_ns: u64,
+        age_max_ns: u64,
+        sweep_period: Duration,
+        stations: Vec<StaticStation>,
+    }
+}
+
+impl FromConfig for Bridge {
+    type Config = Config;
+
+    fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Bridge, ConfigError> {
+        let (refresh_ns, age_max_ns) = config.times_ns()?;
+        Ok(Bridge {
+            table: config.table(builder)?,
+            sweep_at: config.sweep_at(builder)?,
+            events: config.events(builder)?,
+            vlan_aware: config.vlan_aware,
+            refresh_ns,
+            age_max_ns,
+            sweep_period: config.sweep_period(SWEEP),
+            stations: config.checked_stations(ports)?,
+        })
+    }
+}
+
+impl NetworkFunction for Bridge {
+    type Set = Known;
+    const NAME: &'static str = "bridge";
+
+    /// Frames between two stations keep their order.
+    fn packet_set(&self) -> Option<SetDef> {
+        let mut pair = SetDef::mac_pair();
+        pair.fields.extend(self.vlan_aware.then_some(FieldId::VlanId));
+        Some(pair)
+    }
+
+    fn timeout_ns(&self, _: &Known) -> u64 {
+        self.age_max_ns
+    }
+
+    fn ticks(&self) -> Vec<Duration> {
+        vec![self.sweep_period]
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, known: &Known) {
+        known.entries().for_each(|entry| self.table.prefetch_at(entry));
+    }
+
+    fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        for station in &self.stations {
+            self.table.insert(cx, &station.station, &Entry::fixed(station.port))?;
+        }
+        Ok(())
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Known>) -> Handled {
+        let mut known = Known::NOTHING;
+        let verdict = self.packet(cx, packet, &mut known)?;
+        // With no room for the set its frames look both stations up again: slower, not wrong.
+        let _ = set.register(cx, known);
+        Ok(verdict)
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
+        let Some(ethernet) = packet.ethernet() else { return Ok(Verdict::Drop(NOT_ETHERNET)) };
+        let (from, to, port) = (ethernet.source(), ethernet.destination(), packet.port());
+        let vlan = if self.vlan_aware { packet.vlan().map_or(0, |tag| tag.id()) } else { 0 };
+        if from.is_group() || from == MacAddress::default() {
+            return Ok(Verdict::Drop(BAD_SOURCE));
+        }
+        self.learn(cx, Station::new(from, vlan), port, &mut known.source)?;
+        if station::is_reserved(to) {
+            return Ok(Verdict::Drop(RESERVED_ADDRESS));
+        }
+        if to.is_group() {
+            return Ok(Verdict::Flood);
+        }
+        Ok(match self.look_up(cx, Station::new(to, vlan), &mut known.destination)? {
+            Some(entry) if entry.age_ns(cx.now()) > self.age_max_ns => Verdict::Flood,
+            Some(entry) if entry.port == port => Verdict::Drop(SAME_PORT),
+            Some(entry) => Verdict::Forward(entry.port),
+            None => Verdict::Flood,
+        })
+    }
+
+    fn orphan(&self, _: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let cut = packet.ethernet().is_some();
+        Ok(Verdict::Drop(if cut { Reason::MALFORMED } else { NOT_ETHERNET }))
+    }
+
+    /// Forgets stations that are too old, a few at a time: only to make room, for an old entry is not believed anyway.
+    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
+        let from = self.sweep_at.get(cx, 0)?.unwrap_or(0);
+        let next = self.table.for_each(cx, from, SWEEP, |tx, _, entry| {
+            Ok(if entry.age_ns(tx.now()) > self.age_max_ns { Visit::Remove } else { Visit::Keep })
+        })?;
+        self.sweep_at.set(cx, 0, next.unwrap_or(0))?;
+        Ok(())
+    }
+}
+
+impl Bridge {
+    /// Notes that `station` is at `port` now. A station that is known to be there is noted again only when that is due.
+    #[inline(always)]
+    fn learn(&self, cx: &mut Cx<'_>, station: Station, port: Port, at: &mut Handle) -> Result<(), Conflict> {
+        let now = cx.now();
+        let Some(entry) = self.look_up(cx, station, at)? else { return self.learn_new(cx, station, port) };
+        let moved = entry.port != port;
+        if entry.is_fixed() || !moved && entry.age_ns(now) < self.refresh_ns {
+            return Ok(());
+        }
+        self.table.update_at(cx, *at, |entry| *entry = Entry::seen(port, now.max(entry.seen_ns)))?;
+        if moved {
+            self.events.update(cx, |events| events.moved += 1)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn learn_new(&self, cx: &mut Cx<'_>, station: Station, port: Port) -> Result<(), Conflict> {
+        let entry = Entry::seen(port, cx.now());
+        match self.table.insert(cx, &station, &entry)? {
+            Inserted::Full => self.events.update(cx, |events| events.table_full += 1),
+            Inserted::New | Inserted::Replaced => self.events.update(cx, |events| events.learnt += 1),
+        }
+    }
+
+    /// The station's entry as it is now: where it was last time, or found anew.
+    #[inline(always)]
+    fn look_up(&self, cx: &mut Cx<'_>, station: Station, at: &mut Handle) -> Result<Option<Entry>, Conflict> {
+        if let Some(entry) = self.table.get_at(cx, *at)? {
+            return Ok(Some(entry));
+        }
+        let Some(found) = self.table.find(cx, &station)? else { return Ok(None) };
+        *at = found;
+        self.table.get_at(cx, found)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! What the bridge's table holds.
+
+use std::str::FromStr;
+
+use braid_nf::Port;
+use braid_nf::packet::MacAddress;
+use braid_nf::state::Handle;
+use serde::{Deserialize, Deserializer, de};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// An Ethernet address in a VLAN; VLAN 0 is that of untagged frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Station {
+    mac: [u8; 6],
+    vlan: u16,
+}
+
+impl Station {
+    /// A station.
+    #[inline(always)]
+    pub fn new(mac: MacAddress, vlan: u16) -> Station {
+        Station { mac: mac.0, vlan }
+    }
+}
+
+/// Where a station is and when it was last seen there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Entry {
+    /// When, in nanoseconds; never, for a station that the configuration put there.
+    pub seen_ns: u64,
+    /// Where.
+    pub port: Port,
+    unused: [u8; 6],
+}
+
+/// Later than any time.
+const FIXED: u64 = u64::MAX;
+
+impl Entry {
+    /// Learnt from a frame.
+    #[inline(always)]
+    pub fn seen(port: Port, seen_ns: u64) -> Entry {
+        Entry { seen_ns, port, unused: [0; 6] }
+    }
+
+    /// From the configuration: it neither ages nor moves.
+    pub fn fixed(port: Port) -> Entry {
+        Entry::seen(port, FIXED)
+    }
+
+    /// Whether the configuration put it there.
+    #[inline(always)]
+    pub fn is_fixed(&self) -> bool {
+        self.seen_ns == FIXED
+    }
+
+    /// Time since the station was seen; 0 if another worker saw it later than `now`.
+    #[inline(always)]
+    pub fn age_ns(&self, now: u64) -> u64 {
+        now.saturating_sub(self.seen_ns)
+    }
+}
+
+/// Where the entries of a packet set's two stations lie, as far as they have been found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Known {
+    /// Of the one that sends.
+    pub source: Handle,
+    /// Of the one that receives.
+    pub destination: Handle,
+}
+
+/// No map has as many entries.
+const NOWHERE: Handle = Handle { index: u32::MAX, generation: 0 };
+
+impl Known {
+    /// Neither has been found.
+    pub const NOTHING: Known = Known { source: NOWHERE, destination: NOWHERE };
+
+    /// Those that have been found.
+    #[inline(always)]
+    pub fn entries(&self) -> impl Iterator<Item = Handle> {
+        [self.source, self.destination].into_iter().filter(|entry| entry.index != NOWHERE.index)
+    }
+}
+
+/// Addresses that no bridge forwards.
+#[inline(always)]
+pub fn is_reserved(to: MacAddress) -> bool {
+    to.0[..5] == [0x01, 0x80, 0xc2, 0x00, 0x00] && to.0[5] <= 0x0f
+}
+
+/// An address as people write it: six pairs of hexadecimal digits with `:` or `-` between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrittenMac(pub MacAddress);
+
+impl FromStr for WrittenMac {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<WrittenMac, String> {
+        let mut bytes = [0; 6];
+        let mut pairs = text.split([':', '-']);
+        for byte in &mut bytes {
+            let pair =
+                pairs.next().filter(|pair| pair.len() == 2 && pair.bytes().all(|digit| digit.is_ascii_hexdigit()));
+            *byte = pair.and_then(|pair| u8::from_str_radix(pair, 16).ok()).ok_or_else(|| not_a_mac(text))?;
+        }
+        if pairs.next().is_some() { Err(not_a_mac(text)) } else { Ok(WrittenMac(MacAddress(bytes))) }
+    }
+}
+
+fn not_a_mac(text: &str) -> String {
+    format!("`{text}` is no Ethernet address, expected six pairs of digits such as 02:00:00:00:00:01")
+}
+
+impl<'de> Deserialize<'de> for WrittenMac {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WrittenMac, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}

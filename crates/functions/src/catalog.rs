@@ -1,0 +1,163 @@
+//! The catalogue: every function under its name, with what the command line needs to run it without a plan file.
+
+use braid_nf::state::StateBuilder;
+use braid_nf::{Instance, NetworkFunction, Stage};
+use serde::de::DeserializeOwned;
+
+use crate::config::{ConfigError, parse};
+use crate::{anti_ddos, bridge, flow_counter, forward, policer, rate_limiter};
+
+/// A function that is made from a configuration.
+pub trait FromConfig: NetworkFunction {
+    /// What a plan file may say about it.
+    type Config: DeserializeOwned;
+
+    /// Checks the configuration and makes the function with its state objects, for a plan with `ports` ports.
+    fn from_config(config: Self::Config, builder: &mut StateBuilder, ports: u16) -> Result<Self, ConfigError>;
+}
+
+/// How the packets of a single capture come in when nothing is said about ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// All by port 0.
+    Single,
+    /// Packets from the inside (private addresses) by port 0, all others by port 1.
+    Inside,
+    /// By a hash of the Ethernet source, so that every station has its port.
+    MacHash,
+}
+
+/// One function of the catalogue.
+pub struct Entry {
+    /// Its name in plan files.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// How many ports it has when nothing is said about them.
+    pub ports: u16,
+    /// How a single capture is split to its ports.
+    pub split: Split,
+    /// Makes it: its name in the plan, its configuration, where its state objects go, the ports of the plan.
+    pub build: Build,
+}
+
+/// Makes a function of the catalogue.
+pub type Build = fn(&str, toml::Table, &mut StateBuilder, u16) -> Result<Box<dyn Stage>, ConfigError>;
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entry").field("name", &self.name).field("ports", &self.ports).finish_non_exhaustive()
+    }
+}
+
+impl Entry {
+    const fn new<F: FromConfig>(summary: &'static str, ports: u16, split: Split) -> Entry {
+        Entry { name: F::NAME, summary, ports, split, build: build::<F> }
+    }
+}
+
+fn build<F: FromConfig>(
+    name: &str,
+    config: toml::Table,
+    builder: &mut StateBuilder,
+    ports: u16,
+) -> Result<Box<dyn Stage>, ConfigError> {
+    let function = F::from_config(parse(config)?, builder.scope(name), ports)?;
+    Ok(Box::new(Instance::new(name, function)))
+}
+
+#[rustfmt::skip] // one line each
+static CATALOG: &[Entry] = &[
+    Entry::new::<forward::Forward>("sends every packet out by the opposite port", 2, Split::Single),
+    Entry::new::<flow_counter::FlowCounter>("counts packets and bytes of every flow", 2, Split::Single),
+    Entry::new::<rate_limiter::RateLimiter>("holds every flow to a rate", 2, Split::Single),
+    Entry::new::<policer::Policer>("holds the traffic to every destination address to a rate", 2, Split::Inside),
+    Entry::new::<anti_ddos::AntiDdos>("tells an attack by its share of flows with a single packet", 2, Split::Single),
+    Entry::new::<bridge::Bridge>("joins Ethernet segments and learns where stations are", 4, Split::MacHash),
+];
+
+/// All functions.
+pub fn catalog() -> &'static [Entry] {
+    CATALOG
+}
+
+/// No function has that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no function is named `{name}`; {}", hint(*.nearest))]
+pub struct UnknownFunction {
+    /// What was asked for.
+    pub name: String,
+    /// The name that comes nearest, if one is near.
+    pub nearest: Option<&'static str>,
+}
+
+fn hint(nearest: Option<&str>) -> String {
+    match nearest {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
+            let names: Vec<_> = CATALOG.iter().map(|entry| entry.name).collect();
+            format!("there are {}", names.join(", "))
+        }
+    }
+}
+
+/// The function with that name; `-` and `_` are the same.
+pub fn find(name: &str) -> Result<&'static Entry, UnknownFunction> {
+    let wanted = name.replace('-', "_");
+    CATALOG.iter().find(|entry| entry.name == wanted).ok_or_else(|| UnknownFunction {
+        name: name.to_owned(),
+        nearest: nearest(&wanted, CATALOG.iter().map(|entry| entry.name)),
+    })
+}
+
+/// The candidate that a typist may have meant: at most a third of its letters differ, or it begins with what was typed.
+pub(crate) fn nearest<'a>(typed: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let distance = |candidate: &str| if candidate.starts_with(typed) { 1 } else { edits(typed, candidate) };
+    let near = candidates.map(|candidate| (distance(candidate), candidate)).min_by_key(|(edits, _)| *edits);
+    near.filter(|(edits, candidate)| !typed.is_empty() && *edits * 3 <= candidate.len().max(3)).map(|(_, near)| near)
+}
+
+/// Levenshtein's distance.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(typed: &str, expected: Result<&str, Option<&str>>) {
+        assert_eq!(find(typed).map(|entry| entry.name).map_err(|unknown| unknown.nearest), expected);
+    }
+
+    #[test]
+    fn functions_are_found_by_name_and_typing_errors_are_guessed() {
+        check("forward", Ok("forward"));
+        check("flow-counter", Ok("flow_counter"));
+        check("forwrad", Err(Some("forward")));
+        check("polcier", Err(Some("policer")));
+        check("antiddos", Err(Some("anti_ddos")));
+        check("rate", Err(Some("rate_limiter")));
+        check("teapot", Err(None));
+        check("", Err(None));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = catalog().iter().map(|entry| entry.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), catalog().len());
+    }
+}

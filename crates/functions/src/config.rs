@@ -1,0 +1,146 @@
+//! From the table of a plan file to a function's configuration type, with errors that say what to write instead.
+
+use std::time::Duration;
+
+use braid_nf::packet::fields::WIRE_LEN;
+use braid_nf::state::StateError;
+use braid_nf::{FieldUse, Port};
+use serde::de::DeserializeOwned;
+
+/// The longest time without a packet that a packet set can be given: its age is kept in 32 bits of milliseconds.
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Declared by functions that ask for the length on the wire.
+pub(crate) const READS_WIRE_LEN: FieldUse = FieldUse { name: WIRE_LEN, bytes: 4, reads: true, writes: false };
+
+/// A configuration that makes no function.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}`: {reason}; {instead}")]
+pub struct ConfigError {
+    /// The key, with a dot between nested ones.
+    pub key: String,
+    /// What is wrong with it.
+    pub reason: String,
+    /// What to write instead.
+    pub instead: String,
+}
+
+impl ConfigError {
+    /// An error at a key.
+    pub fn new(key: &str, reason: impl Into<String>, instead: impl Into<String>) -> ConfigError {
+        ConfigError { key: key.to_owned(), reason: reason.into(), instead: instead.into() }
+    }
+
+    /// A state object that cannot be made, because of the key that gives its size.
+    pub fn state(key: &str, error: &StateError) -> ConfigError {
+        let instead = match error {
+            StateError::Capacity { most, .. } => format!("write a number from 1 to {most}"),
+            StateError::Memory { .. } => "write a smaller number, or give the machine more memory".to_owned(),
+        };
+        ConfigError::new(key, error.to_string(), instead)
+    }
+}
+
+/// Reads a configuration type from a table.
+pub fn parse<C: DeserializeOwned>(table: toml::Table) -> Result<C, ConfigError> {
+    table.try_into().map_err(|error: toml::de::Error| explain(error.message(), &error.to_string()))
+}
+
+/// Serde says what is wrong in prose; toml adds a line "in `key`" where it knows the key.
+fn explain(message: &str, whole: &str) -> ConfigError {
+    let at = whole.lines().find_map(|line| line.strip_prefix("in `")?.strip_suffix('`'));
+    if let Some(("", unknown, expected)) = split_quoted(message.strip_prefix("unknown field ").unwrap_or("")) {
+        let known: Vec<&str> = quoted(expected).collect();
+        let key = at.map_or_else(|| unknown.to_owned(), |at| format!("{at}.{unknown}"));
+        let instead = match crate::catalog::nearest(unknown, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if known.is_empty() => "this function has no configuration: remove it".to_owned(),
+            None => format!("known keys are {}", known.join(", ")),
+        };
+        return ConfigError::new(&key, "no such key", instead);
+    }
+    let missing = message.strip_prefix("missing field ").and_then(|rest| quoted(rest).next());
+    if let Some(missing) = missing {
+        let key = at.map_or_else(|| missing.to_owned(), |at| format!("{at}.{missing}"));
+        return ConfigError::new(&key, "missing", "add it");
+    }
+    let (reason, expected) = message.split_once(", expected ").unwrap_or((message, "another value"));
+    ConfigError::new(at.unwrap_or("?"), reason, format!("write {expected}"))
+}
+
+/// Text before the first quoted word, the word, and the rest.
+fn split_quoted(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once('`')?;
+    let (word, after) = rest.split_once('`')?;
+    Some((before, word, after))
+}
+
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// A span of time in nanoseconds, checked to lie within `least..=most`.
+pub(crate) fn span_ns(key: &str, value: Duration, least: Duration, most: Duration) -> Result<u64, ConfigError> {
+    if value < least || value > most {
+        let instead = format!("write what comes to {least:?} to {most:?}");
+        return Err(ConfigError::new(key, format!("{value:?} is out of range"), instead));
+    }
+    Ok(value.as_nanos() as u64)
+}
+
+/// A port that the plan has.
+pub(crate) fn check_port(key: &str, port: Port, ports: u16) -> Result<Port, ConfigError> {
+    if port < ports {
+        return Ok(port);
+    }
+    let instead = format!("write a number from 0 to {}", ports.saturating_sub(1));
+    Err(ConfigError::new(key, format!("the plan has no port {port}"), instead))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Sample {
+        rate: u64,
+        mode: Mode,
+        inner: Vec<Inner>,
+    }
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Mode {
+        #[default]
+        Drop,
+        Pass,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Inner {
+        port: u16,
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let error = parse::<Sample>(text.parse().unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn errors_name_the_key_and_what_to_write_instead() {
+        check("rat = 1", "`rat`: no such key; did you mean `rate`?");
+        check("colour = 1", "`colour`: no such key; known keys are rate, mode, inner");
+        check("rate = 'fast'", "`rate`: invalid type: string \"fast\"; write u64");
+        check("rate = -1", "`rate`: invalid value: integer `-1`; write u64");
+        check("mode = 'pas'", "`mode`: unknown variant `pas`; write `drop` or `pass`");
+        check("[[inner]]\nprt = 1", "`inner.prt`: no such key; did you mean `port`?");
+        check("[[inner]]", "`inner.port`: missing; add it");
+    }
+}

@@ -1,0 +1,58 @@
+//! What a plan file may say about `rate_limiter`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::token_bucket::Limit;
+
+/// Configuration of [`RateLimiter`](super::RateLimiter).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Bytes a second; 1,250,000 if neither rate is given.
+    pub bytes_per_s: Option<u64>,
+    /// Bytes at once; a tenth of a second's worth, at least 10,000, if not given.
+    pub burst_bytes: Option<u64>,
+    /// Packets a second, instead of bytes.
+    pub packets_per_s: Option<u64>,
+    /// Packets at once; a tenth of a second's worth, at least 10, if not given.
+    pub burst_packets: Option<u64>,
+    /// Seconds without a packet after which a flow is forgotten.
+    pub idle_timeout_s: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { bytes_per_s: None, burst_bytes: None, packets_per_s: None, burst_packets: None, idle_timeout_s: 60 }
+    }
+}
+
+const BYTES_PER_S_DEFAULT: u64 = 1_250_000;
+
+impl Config {
+    /// The limit, and whether it counts packets.
+    pub(super) fn limit(&self) -> Result<(Limit, bool), ConfigError> {
+        let Some(packets) = self.packets_per_s else {
+            if self.burst_packets.is_some() {
+                let instead = "add `packets_per_s`, or write `burst_bytes`";
+                return Err(ConfigError::new("burst_packets", "there is no `packets_per_s`", instead));
+            }
+            let bytes = self.bytes_per_s.unwrap_or(BYTES_PER_S_DEFAULT);
+            let burst = self.burst_bytes.unwrap_or((bytes / 10).max(10_000));
+            return Ok((Limit::new("bytes_per_s", bytes, "burst_bytes", burst)?, false));
+        };
+        if self.bytes_per_s.is_some() || self.burst_bytes.is_some() {
+            let instead = "keep either the keys with bytes or those with packets; two functions in a row do both";
+            return Err(ConfigError::new("packets_per_s", "packets and bytes are limited at once", instead));
+        }
+        let burst = self.burst_packets.unwrap_or((packets / 10).max(10));
+        Ok((Limit::new("packets_per_s", packets, "burst_packets", burst)?, true))
+    }
+
+    pub(super) fn idle_timeout_ns(&self, limit: &Limit) -> Result<u64, ConfigError> {
+        let least = Duration::from_nanos(limit.timeout_ns());
+        span_ns("idle_timeout_s", Duration::from_secs(self.idle_timeout_s), least, IDLE_MAX)
+    }
+}

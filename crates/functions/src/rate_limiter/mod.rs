@@ -1,0 +1,73 @@
+//! Holds every flow to a rate of its own: a token bucket for each 5-tuple.
+
+mod config;
+
+pub use config::Config;
+
+use braid_nf::FieldUse;
+use braid_nf::prelude::*;
+
+use crate::config::READS_WIRE_LEN;
+use crate::token_bucket::{Bucket, Limit};
+use crate::{ConfigError, FromConfig};
+
+/// A packet found too little credit.
+const RATE_EXCEEDED: Reason = Reason("rate_exceeded");
+
+network_function! {
+    /// Limits flows; see the README beside this file.
+    #[derive(Debug)]
+    pub struct RateLimiter {
+        limit: Limit,
+        in_packets: bool,
+        idle_timeout_ns: u64,
+    }
+}
+
+impl FromConfig for RateLimiter {
+    type Config = Config;
+
+    fn from_config(config: Config, _: &mut StateBuilder, _: u16) -> Result<RateLimiter, ConfigError> {
+        let (limit, in_packets) = config.limit()?;
+        Ok(RateLimiter { limit, in_packets, idle_timeout_ns: config.idle_timeout_ns(&limit)? })
+    }
+}
+
+impl NetworkFunction for RateLimiter {
+    type Set = Bucket;
+    const NAME: &'static str = "rate_limiter";
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple())
+    }
+
+    fn timeout_ns(&self, _: &Bucket) -> u64 {
+        self.idle_timeout_ns
+    }
+
+    fn fields(&self) -> Vec<FieldUse> {
+        if self.in_packets { Vec::new() } else { vec![READS_WIRE_LEN] }
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Bucket>) -> Handled {
+        let mut bucket = self.limit.full(cx.now());
+        let verdict = self.packet(cx, packet, &mut bucket)?;
+        if !set.register(cx, bucket) {
+            return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
+        }
+        Ok(verdict)
+    }
+
+    #[inline(always)]
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, bucket: &mut Bucket) -> Handled {
+        let cost = if self.in_packets { 1 } else { packet.wire_len() };
+        Ok(if self.limit.take(bucket, cx.now(), cost) { cx.pass() } else { Verdict::Drop(RATE_EXCEEDED) })
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
+        Ok(cx.pass())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! The token bucket: credit flows in at a rate, up to a burst; a packet that finds enough credit takes it and may go.
+//!
+//! Arithmetic is exact. Credit is counted in billionths of a unit (byte or packet), so that what flows in during a number of
+//! nanoseconds at a rate per second is a whole number: nothing is rounded, so nothing drifts. Over any stretch of time
+//! *T* at most `burst + rate · T` units pass (RFC 2697 section 1 with its committed bucket alone).
+
+use std::time::Duration;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::config::ConfigError;
+
+/// Billionths in a unit, nanoseconds in a second.
+const BILLION: u64 = 1_000_000_000;
+/// The largest burst: twice its billionths fit 64 bits.
+pub const BURST_MAX: u64 = 4_000_000_000;
+/// The longest time in which an empty bucket may fill.
+pub const FILL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A rate and a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    per_second: u64,
+    /// A full bucket, in billionths.
+    full: u64,
+    /// How long an empty bucket needs to fill.
+    fill_ns: u64,
+}
+
+braid_nf::plain!(Limit);
+
+/// What one bucket holds. A full bucket need not be remembered: it is what an absent one is taken for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Bucket {
+    /// Billionths, at the time below.
+    credit: u64,
+    filled_ns: u64,
+}
+
+impl Limit {
+    /// `per_second` units a second, at most `burst` at once; `rate_key` and `burst_key` are what errors call them.
+    pub fn new(rate_key: &str, per_second: u64, burst_key: &str, burst: u64) -> Result<Limit, ConfigError> {
+        if per_second == 0 {
+            return Err(ConfigError::new(rate_key, "a rate of 0 lets nothing pass", "write a number of at least 1"));
+        }
+        if burst == 0 || burst > BURST_MAX {
+            let instead = format!("write a number from 1 to {BURST_MAX}");
+            return Err(ConfigError::new(burst_key, format!("a burst of {burst} is not possible"), instead));
+        }
+        let full = burst * BILLION;
+        let fill_ns = full.div_ceil(per_second);
+        if u128::from(fill_ns) > FILL_MAX.as_nanos() {
+            let reason = format!("at {per_second} a second a burst of {burst} takes more than a day to fill");
+            let most = per_second.saturating_mul(FILL_MAX.as_secs());
+            return Err(ConfigError::new(burst_key, reason, format!("write at most {most}, or a higher `{rate_key}`")));
+        }
+        Ok(Limit { per_second, full, fill_ns })
+    }
+
+    /// The largest packet that can ever pass, in units.
+    pub fn burst(&self) -> u64 {
+        self.full / BILLION
+    }
+
+    /// A full bucket.
+    #[inline(always)]
+    pub fn full(&self, now_ns: u64) -> Bucket {
+        Bucket { credit: self.full, filled_ns: now_ns }
+    }
+
+    /// Takes `cost` units out of the bucket; false, and nothing is taken, if it does not hold them.
+    #[inline(always)]
+    pub fn take(&self, bucket: &mut Bucket, now_ns: u64, cost: u32) -> bool {
+        let elapsed = now_ns.saturating_sub(bucket.filled_ns);
+        // Below `fill_ns` what flows in is less than `full`, so neither the product nor the sum overflows.
+        let credit = match elapsed < self.fill_ns {
+            true => self.full.min(bucket.credit + self.per_second * elapsed),
+            false => self.full,
+        };
+        let cost = u64::from(cost) * BILLION;
+        let enough = credit >= cost;
+        *bucket =
+            Bucket { credit: if enough { credit - cost } else { credit }, filled_ns: bucket.filled_ns.max(now_ns) };
+        enough
+    }
+
+    /// After this time without a packet a bucket is full whatever it held, and may be forgotten; at least a second. One
+    /// millisecond more than it takes to fill, for that is how exactly the age of a packet set is known.
+    pub fn timeout_ns(&self) -> u64 {
+        (self.fill_ns + 1_000_000).max(BILLION)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,350 @@
+//! Frames for tests, written and checked by another library than the one under test (etherparse).
+//!
+//! ```
+//! use braid_testkit::Frame;
+//! let syn = Frame::tcp("10.0.0.1:1000", "192.0.2.1:80").flags("S").vlan(7).bytes();
+//! braid_testkit::assert_checksums(&syn);
+//! ```
+
+use std::net::{IpAddr, SocketAddr};
+
+use etherparse::{
+    IcmpEchoHeader, Icmpv4Type, Icmpv6Type, IpFragOffset, IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header,
+    Ipv6Extensions, Ipv6Header, NetHeaders, PacketBuilder, PacketHeaders, TcpHeader, TransportHeader, icmpv4, icmpv6,
+};
+
+/// A frame to be built: Ethernet, VLAN tags, IP, what follows.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    source_mac: [u8; 6],
+    destination_mac: [u8; 6],
+    vlans: Vec<u16>,
+    content: Content,
+    payload: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    Ip(Ip),
+    /// An Ethernet type; the payload is everything behind it.
+    Other(u16),
+}
+
+#[derive(Clone, Debug)]
+struct Ip {
+    source: IpAddr,
+    destination: IpAddr,
+    ttl: u8,
+    identification: u16,
+    fragment: Option<(u16, bool)>,
+    transport: Transport,
+}
+
+#[derive(Clone, Debug)]
+enum Transport {
+    Tcp(Box<TcpHeader>),
+    Udp(u16, u16),
+    EchoRequest(u16, u16),
+    EchoReply(u16, u16),
+    /// Port unreachable; the payload is the packet that it quotes.
+    Unreachable,
+    /// A protocol number; the payload is everything behind the IP header.
+    Other(u8),
+}
+
+#[track_caller]
+fn socket(text: &str) -> SocketAddr {
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is no address with port"))
+}
+
+#[track_caller]
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is no address"))
+}
+
+impl Frame {
+    fn new(content: Content) -> Frame {
+        Frame {
+            source_mac: [2, 0, 0, 0, 0, 1],
+            destination_mac: [2, 0, 0, 0, 0, 2],
+            vlans: Vec::new(),
+            content,
+            payload: Vec::new(),
+        }
+    }
+
+    fn over_ip(source: IpAddr, destination: IpAddr, transport: Transport) -> Frame {
+        Frame::new(Content::Ip(Ip { source, destination, ttl: 64, identification: 1, fragment: None, transport }))
+    }
+
+    /// TCP between two addresses with ports, as `10.0.0.1:80` or `[2001:db8::1]:80`; an ACK unless flags are given.
+    #[track_caller]
+    pub fn tcp(source: &str, destination: &str) -> Frame {
+        let (from, to) = (socket(source), socket(destination));
+        let header = TcpHeader { ack: true, ..TcpHeader::new(from.port(), to.port(), 1, 65_535) };
+        Frame::over_ip(from.ip(), to.ip(), Transport::Tcp(Box::new(header)))
+    }
+
+    /// UDP between two addresses with ports.
+    #[track_caller]
+    pub fn udp(source: &str, destination: &str) -> Frame {
+        let (from, to) = (socket(source), socket(destination));
+        Frame::over_ip(from.ip(), to.ip(), Transport::Udp(from.port(), to.port()))
+    }
+
+    /// An ICMP or ICMPv6 echo request.
+    #[track_caller]
+    pub fn echo_request(source: &str, destination: &str, id: u16, sequence: u16) -> Frame {
+        Frame::over_ip(address(source), address(destination), Transport::EchoRequest(id, sequence))
+    }
+
+    /// An ICMP or ICMPv6 echo reply.
+    #[track_caller]
+    pub fn echo_reply(source: &str, destination: &str, id: u16, sequence: u16) -> Frame {
+        Frame::over_ip(address(source), address(destination), Transport::EchoReply(id, sequence))
+    }
+
+    /// An ICMP or ICMPv6 error, port unreachable, that quotes the IP packet in `frame` (which has no VLAN tags).
+    #[track_caller]
+    pub fn unreachable(source: &str, destination: &str, frame: &[u8]) -> Frame {
+        Frame::over_ip(address(source), address(destination), Transport::Unreachable).payload(&frame[14..])
+    }
+
+    /// An IP packet of another protocol.
+    #[track_caller]
+    pub fn ip(source: &str, destination: &str, protocol: u8) -> Frame {
+        Frame::over_ip(address(source), address(destination), Transport::Other(protocol))
+    }
+
+    /// A frame of another Ethernet type.
+    pub fn ethernet(ether_type: u16) -> Frame {
+        Frame::new(Content::Other(ether_type)).payload(&[0; 46])
+    }
+
+    /// An ARP request from one IPv4 address for another.
+    #[track_caller]
+    pub fn arp(source: &str, target: &str) -> Frame {
+        let (IpAddr::V4(source), IpAddr::V4(target)) = (address(source), address(target)) else {
+            panic!("ARP asks for IPv4 addresses")
+        };
+        let frame = Frame::new(Content::Other(0x0806)).mac([2, 0, 0, 0, 0, 1], [0xff; 6]);
+        let mut payload = vec![0, 1, 8, 0, 6, 4, 0, 1];
+        payload.extend(frame.source_mac.iter().chain(&source.octets()).chain(&[0; 6]).chain(&target.octets()));
+        frame.payload(&payload)
+    }
+
+    /// Other Ethernet addresses than 02:00:00:00:00:01 to 02:00:00:00:00:02.
+    pub fn mac(mut self, source: [u8; 6], destination: [u8; 6]) -> Frame {
+        (self.source_mac, self.destination_mac) = (source, destination);
+        self
+    }
+
+    /// A VLAN tag behind those that it has; the outer of two is an 802.1ad tag.
+    pub fn vlan(mut self, id: u16) -> Frame {
+        self.vlans.push(id);
+        self
+    }
+
+    /// Its payload.
+    pub fn payload(mut self, bytes: &[u8]) -> Frame {
+        self.payload = bytes.to_vec();
+        self
+    }
+
+    /// A payload such that the frame has `len` bytes.
+    #[track_caller]
+    pub fn len(mut self, len: usize) -> Frame {
+        self.payload.clear();
+        let bare = self.clone().bytes().len();
+        assert!(len >= bare, "headers alone take {bare} bytes");
+        self.payload = (0..len - bare).map(|n| n as u8).collect();
+        self
+    }
+
+    /// Its time to live or hop limit.
+    #[track_caller]
+    pub fn ttl(mut self, ttl: u8) -> Frame {
+        self.ip_mut().ttl = ttl;
+        self
+    }
+
+    /// Makes it a piece of an IPv4 datagram: where it stands in units of eight bytes, and whether more pieces follow. Later
+    /// pieces should be made with [`Frame::ip`]: they have no transport header.
+    #[track_caller]
+    pub fn fragment(mut self, identification: u16, offset: u16, more: bool) -> Frame {
+        let ip = self.ip_mut();
+        (ip.identification, ip.fragment) = (identification, Some((offset, more)));
+        self
+    }
+
+    /// TCP flags by their letters: `S` SYN, `A` ACK, `F` FIN, `R` RST, `P` PSH.
+    #[track_caller]
+    pub fn flags(mut self, letters: &str) -> Frame {
+        let tcp = self.tcp_mut();
+        (tcp.syn, tcp.ack, tcp.fin, tcp.rst, tcp.psh) = (false, false, false, false, false);
+        for letter in letters.chars() {
+            match letter {
+                'S' => tcp.syn = true,
+                'A' => tcp.ack = true,
+                'F' => tcp.fin = true,
+                'R' => tcp.rst = true,
+                'P' => tcp.psh = true,
+                _ => panic!("`{letter}` is no TCP flag"),
+            }
+        }
+        self
+    }
+
+    /// TCP sequence and acknowledgment numbers.
+    #[track_caller]
+    pub fn numbers(mut self, sequence: u32, acknowledgment: u32) -> Frame {
+        let tcp = self.tcp_mut();
+        (tcp.sequence_number, tcp.acknowledgment_number) = (sequence, acknowledgment);
+        self
+    }
+
+    /// TCP window.
+    #[track_caller]
+    pub fn window(mut self, window: u16) -> Frame {
+        self.tcp_mut().window_size = window;
+        self
+    }
+
+    /// TCP options, as bytes.
+    #[track_caller]
+    pub fn options(mut self, bytes: &[u8]) -> Frame {
+        if self.tcp_mut().set_options_raw(bytes).is_err() {
+            panic!("{} bytes of TCP options do not fit", bytes.len());
+        }
+        self
+    }
+
+    #[track_caller]
+    fn ip_mut(&mut self) -> &mut Ip {
+        let Content::Ip(ip) = &mut self.content else { panic!("no IP packet") };
+        ip
+    }
+
+    #[track_caller]
+    fn tcp_mut(&mut self) -> &mut TcpHeader {
+        let Transport::Tcp(tcp) = &mut self.ip_mut().transport else { panic!("no TCP segment") };
+        tcp
+    }
+
+    /// The frame, with all checksums.
+    pub fn bytes(self) -> Vec<u8> {
+        let mut out = [self.destination_mac, self.source_mac].concat();
+        for (n, id) in self.vlans.iter().enumerate() {
+            let kind = if n + 1 < self.vlans.len() { 0x88a8u16 } else { 0x8100 };
+            out.extend(kind.to_be_bytes());
+            out.extend(id.to_be_bytes());
+        }
+        let ip = match self.content {
+            Content::Ip(ip) => ip,
+            Content::Other(ether_type) => {
+                out.extend(ether_type.to_be_bytes());
+                out.extend(&self.payload);
+                return out;
+            }
+        };
+        out.extend(if ip.source.is_ipv4() { 0x0800u16 } else { 0x86dd }.to_be_bytes());
+        ip.write(&mut out, &self.payload);
+        out
+    }
+}
+
+impl Ip {
+    fn header(&self) -> IpHeaders {
+        match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let (offset, more) = self.fragment.unwrap_or((0, false));
+                let header = Ipv4Header {
+                    source: source.octets(),
+                    destination: destination.octets(),
+                    time_to_live: self.ttl,
+                    identification: self.identification,
+                    dont_fragment: self.fragment.is_none(),
+                    more_fragments: more,
+                    fragment_offset: IpFragOffset::try_new(offset).expect("13 bits"),
+                    ..Ipv4Header::default()
+                };
+                IpHeaders::Ipv4(header, Ipv4Extensions::default())
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let header = Ipv6Header {
+                    source: source.octets(),
+                    destination: destination.octets(),
+                    hop_limit: self.ttl,
+                    ..Ipv6Header::default()
+                };
+                IpHeaders::Ipv6(header, Ipv6Extensions::default())
+            }
+            _ => panic!("{} and {} are of two families", self.source, self.destination),
+        }
+    }
+
+    fn write(self, out: &mut Vec<u8>, payload: &[u8]) {
+        let (v4, step) = (self.source.is_ipv4(), PacketBuilder::ip(self.header()));
+        let written = match self.transport {
+            Transport::Tcp(header) => step.tcp_header(*header).write_to_vec(out, payload),
+            Transport::Udp(from, to) => step.udp(from, to).write_to_vec(out, payload),
+            Transport::Other(protocol) => step.write_to_vec(out, IpNumber(protocol), payload),
+            icmp if v4 => step.icmpv4(icmp.v4()).write_to_vec(out, payload),
+            icmp => step.icmpv6(icmp.v6()).write_to_vec(out, payload),
+        };
+        written.expect("a packet that can be written");
+    }
+}
+
+impl Transport {
+    fn v4(&self) -> Icmpv4Type {
+        match *self {
+            Transport::EchoRequest(id, seq) => Icmpv4Type::EchoRequest(IcmpEchoHeader { id, seq }),
+            Transport::EchoReply(id, seq) => Icmpv4Type::EchoReply(IcmpEchoHeader { id, seq }),
+            _ => Icmpv4Type::DestinationUnreachable(icmpv4::DestUnreachableHeader::Port),
+        }
+    }
+
+    fn v6(&self) -> Icmpv6Type {
+        match *self {
+            Transport::EchoRequest(id, seq) => Icmpv6Type::EchoRequest(IcmpEchoHeader { id, seq }),
+            Transport::EchoReply(id, seq) => Icmpv6Type::EchoReply(IcmpEchoHeader { id, seq }),
+            _ => Icmpv6Type::DestinationUnreachable(icmpv6::DestUnreachableCode::Port),
+        }
+    }
+}
+
+/// Panics unless the IP header checksum and the transport checksum of an Ethernet frame are right. Frames that are not IP
+/// have none.
+#[track_caller]
+pub fn assert_checksums(frame: &[u8]) {
+    let packet = PacketHeaders::from_ethernet_slice(frame).expect("a whole frame");
+    let payload = packet.payload.slice();
+    let transport = packet.transport;
+    match packet.net {
+        Some(NetHeaders::Ipv4(ip, _)) => {
+            assert_eq!(ip.header_checksum, ip.calc_header_checksum(), "IPv4 header checksum");
+            let (has, wants) = match transport {
+                Some(TransportHeader::Tcp(tcp)) => (tcp.checksum, tcp.calc_checksum_ipv4(&ip, payload).ok()),
+                Some(TransportHeader::Udp(udp)) if udp.checksum != 0 => {
+                    (udp.checksum, udp.calc_checksum_ipv4(&ip, payload).ok())
+                }
+                Some(TransportHeader::Icmpv4(icmp)) => (icmp.checksum, Some(icmp.icmp_type.calc_checksum(payload))),
+                _ => return,
+            };
+            assert_eq!(Some(has), wants, "transport checksum");
+        }
+        Some(NetHeaders::Ipv6(ip, _)) => {
+            let (has, wants) = match transport {
+                Some(TransportHeader::Tcp(tcp)) => (tcp.checksum, tcp.calc_checksum_ipv6(&ip, payload).ok()),
+                Some(TransportHeader::Udp(udp)) => (udp.checksum, udp.calc_checksum_ipv6(&ip, payload).ok()),
+                Some(TransportHeader::Icmpv6(icmp)) => {
+                    (icmp.checksum, icmp.icmp_type.calc_checksum(ip.source, ip.destination, payload).ok())
+                }
+                _ => return,
+            };
+            assert_eq!(Some(has), wants, "transport checksum");
+        }
+        _ => {}
+    }
+}
