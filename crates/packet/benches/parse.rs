@@ -84,8 +84,7 @@ fn edits(batch: &mut Batch) {
         for i in 0..batch.len() {
             let mut packet = batch.packet(i, undo.as_mut());
             let (address, port) = (packet.dst_ip(), packet.ports().map_or(0, |ports| ports.1));
-            packet.set_src_ip(address);
-            packet.set_src_port(port ^ i as u16);
+            packet.set_src(address, port ^ i as u16);
         }
         if let Some(undo) = undo {
             undo.clear();

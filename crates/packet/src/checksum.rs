@@ -34,8 +34,8 @@ impl Sum {
     /// The sum in 16 bits.
     #[inline(always)]
     pub fn fold(self) -> u16 {
+        // 33 bits, 18 bits, at most 0x10001, 16 bits.
         let sum = (self.0 >> 32) + (self.0 & 0xffff_ffff);
-        let sum = (sum >> 32) + (sum & 0xffff_ffff);
         let sum = (sum >> 16) + (sum & 0xffff);
         let sum = (sum >> 16) + (sum & 0xffff);
         ((sum >> 16) + (sum & 0xffff)) as u16

@@ -160,31 +160,52 @@ pub(crate) fn update_checksum(frame: &mut [u8], at: usize, udp: bool, change: Ch
     Change::NONE.u16(old, new)
 }
 
+/// Writes an address of the packet's own family and updates the IPv4 header's checksum. Returns what the address changed and
+/// what all words changed. None, and nothing is written, for the other family.
+#[inline(always)]
+fn write_address(frame: &mut [u8], at: Headers, side: Side, address: IpAddress) -> Option<(Change, Change)> {
+    let destination = side == Side::Destination;
+    if at.is_v6() {
+        let place = at.l3 + if destination { 24 } else { 8 };
+        let field: &mut [u8; 16] = frame.get_mut(place..)?.first_chunk_mut().filter(|_| !address.is_v4())?;
+        let change = Change::NONE.bytes(field, &address.octets());
+        *field = address.octets();
+        return Some((change, change));
+    }
+    let new = address.v4()?;
+    let place = at.l3 + if destination { 16 } else { 12 };
+    let field: &mut [u8; 4] = frame.get_mut(place..)?.first_chunk_mut()?;
+    let change = Change::NONE.u32(u32::from_be_bytes(*field), u32::from_be_bytes(new));
+    *field = new;
+    Some((change, change.and(update_checksum(frame, at.l3 + 10, false, change))))
+}
+
 /// Sets an address of the packet's own family. None, and nothing is written, for the other family.
 #[inline(always)]
 pub(crate) fn set_address(frame: &mut [u8], at: Headers, side: Side, address: IpAddress) -> Option<Change> {
-    let destination = side == Side::Destination;
-    let mut all;
-    let change;
-    if at.is_v6() {
-        let field: &mut [u8; 16] = frame
-            .get_mut(at.l3 + if destination { 24 } else { 8 }..)?
-            .first_chunk_mut()
-            .filter(|_| !address.is_v4())?;
-        change = Change::NONE.bytes(field, &address.octets());
-        *field = address.octets();
-        all = change;
-    } else {
-        let new = address.v4()?;
-        let field: &mut [u8; 4] = frame.get_mut(at.l3 + if destination { 16 } else { 12 }..)?.first_chunk_mut()?;
-        change = Change::NONE.u32(u32::from_be_bytes(*field), u32::from_be_bytes(new));
-        *field = new;
-        all = change.and(update_checksum(frame, at.l3 + 10, false, change));
+    let (change, all) = write_address(frame, at, side, address)?;
+    match at.checksum_over_addresses() {
+        Some((checksum, udp)) => Some(all.and(update_checksum(frame, checksum, udp, change))),
+        None => Some(all),
     }
-    if let Some((checksum, udp)) = at.checksum_over_addresses() {
-        all = all.and(update_checksum(frame, checksum, udp, change));
+}
+
+/// Sets address and port of one end with one update of the transport checksum. None, and nothing is written, if one of them
+/// cannot be set.
+#[inline(always)]
+pub(crate) fn set_end(frame: &mut [u8], at: Headers, side: Side, address: IpAddress, port: u16) -> Option<Change> {
+    let (source, destination) = at.ports(frame)?;
+    if at.proto == protocol::SCTP {
+        // The address last: if its family fits, it cannot fail.
+        let ports = if address.is_v4() != at.is_v6() { set_port(frame, at, side, port)? } else { return None };
+        return Some(ports.and(set_address(frame, at, side, address)?));
     }
-    Some(all)
+    let (old, place) = if side == Side::Source { (source, at.l4) } else { (destination, at.l4 + 2) };
+    let (address, all) = write_address(frame, at, side, address)?;
+    let port_change = Change::NONE.u16(old, port);
+    *frame.get_mut(place..)?.first_chunk_mut::<2>()? = port.to_be_bytes();
+    let (checksum, udp) = at.checksum_over_addresses()?;
+    Some(all.and(port_change).and(update_checksum(frame, checksum, udp, address.and(port_change))))
 }
 
 /// Sets a port. None, and nothing is written, if there is none or the checksum cannot be kept right (SCTP in fragments).
@@ -199,7 +220,7 @@ pub(crate) fn set_port(frame: &mut [u8], at: Headers, side: Side, port: u16) -> 
         protocol::UDP => update_checksum(frame, l4 + 6, true, change),
         _ => update_sctp(frame, at, l4, offset, port)?,
     };
-    frame.get_mut(l4 + offset..)?.first_chunk_mut::<2>().map(|field| *field = port.to_be_bytes())?;
+    *frame.get_mut(l4 + offset..)?.first_chunk_mut::<2>()? = port.to_be_bytes();
     Some(change.and(checksum))
 }
 

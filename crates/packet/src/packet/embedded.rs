@@ -97,6 +97,16 @@ impl EmbeddedMut<'_, '_> {
         self.edit(|frame, at| edit::set_port(frame, at, Side::Destination, port))
     }
 
+    /// Sets quoted source address and source port at once; needs both to be quoted.
+    pub fn set_src(&mut self, address: IpAddress, port: u16) -> bool {
+        self.edit(|frame, at| edit::set_end(frame, at, Side::Source, address, port))
+    }
+
+    /// Sets quoted destination address and destination port at once; needs both to be quoted.
+    pub fn set_dst(&mut self, address: IpAddress, port: u16) -> bool {
+        self.edit(|frame, at| edit::set_end(frame, at, Side::Destination, address, port))
+    }
+
     /// Sets the quoted identifier.
     pub fn set_icmp_id(&mut self, id: u16) -> bool {
         self.edit(|frame, at| edit::set_icmp_id(frame, at, id))

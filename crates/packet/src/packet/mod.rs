@@ -22,7 +22,7 @@ use crate::parse::parse;
 use crate::record::{Flags, Port, Record};
 use crate::undo::{Place, Undo};
 
-/// Bytes saved at the first change of a packet: the headers of nearly all traffic.
+/// Most bytes saved at the first change of a packet: the headers of nearly all traffic.
 const HEAD: usize = 128;
 
 /// A packet: its record, its bytes with the free room around them, and its metadata.
@@ -109,7 +109,8 @@ impl<'a> Packet<'a> {
         let Some(undo) = &mut self.undo else { return };
         if self.saved.is_empty() {
             let start = self.record.start as usize;
-            self.saved = start..(start + HEAD).min(self.room.len());
+            // Not beyond the frame: the next line of the buffer may not be in the cache.
+            self.saved = start..start + HEAD.min(self.record.len as usize);
             undo.save(self.index, self.record, Place::Buffer, self.room, self.saved.clone());
         }
         if range.start < self.saved.start || range.end > self.saved.end {

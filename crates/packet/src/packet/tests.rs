@@ -285,6 +285,12 @@ proptest! {
         if matches!(spec.transport, Transport::Tcp | Transport::Udp | Transport::UdpWithoutChecksum | Transport::Sctp) {
             let edit = |packet: &mut Packet<'_>| packet.set_src_port(ports.0) && packet.set_dst_port(ports.1);
             check(&spec, &Spec { ports, ..spec.clone() }, edit);
+            if same_family {
+                let after = Spec { src: other.src, dst: other.dst, ports, ..spec.clone() };
+                check(&spec, &after, |packet| packet.set_src(other.src, ports.0) && packet.set_dst(other.dst, ports.1));
+            } else {
+                refused(&spec, |packet| packet.set_src(other.src, ports.0) || packet.set_dst(other.dst, ports.1));
+            }
         }
         if matches!(spec.transport, Transport::Echo) {
             check(&spec, &Spec { id, ..spec.clone() }, |packet| packet.set_icmp_id(id));
@@ -323,6 +329,13 @@ proptest! {
                 packet.embedded_mut().is_some_and(|mut quoted| quoted.set_icmp_id(id))
             }),
             Transport::Other(_) => {}
+            _ if other.src.is_v4() == inner.src.is_v4() => {
+                let after = Spec { src: other.src, dst: other.dst, ports, ..(**inner).clone() };
+                check(&spec, &outer(after), |packet| {
+                    let mut quoted = packet.embedded_mut().unwrap();
+                    quoted.set_src(other.src, ports.0) && quoted.set_dst(other.dst, ports.1)
+                });
+            }
             _ => check(&spec, &outer(Spec { ports, ..(**inner).clone() }), |packet| {
                 let mut quoted = packet.embedded_mut().unwrap();
                 quoted.set_src_port(ports.0) && quoted.set_dst_port(ports.1)

@@ -101,6 +101,19 @@ impl Packet<'_> {
         self.edit(|frame, at| edit::set_port(frame, at, Side::Destination, port))
     }
 
+    /// Sets source address and source port at once, with one update of the transport checksum. False, and nothing is written, if
+    /// the packet has no ports or the address is of the other family.
+    #[inline(always)]
+    pub fn set_src(&mut self, address: IpAddress, port: u16) -> bool {
+        self.edit(|frame, at| edit::set_end(frame, at, Side::Source, address, port))
+    }
+
+    /// Sets destination address and destination port at once, as [`Packet::set_src`] does.
+    #[inline(always)]
+    pub fn set_dst(&mut self, address: IpAddress, port: u16) -> bool {
+        self.edit(|frame, at| edit::set_end(frame, at, Side::Destination, address, port))
+    }
+
     /// Sets the identifier of an ICMP or ICMPv6 query or reply.
     #[inline]
     pub fn set_icmp_id(&mut self, id: u16) -> bool {
