@@ -1,1 +1,51 @@
-fn main() {}
+//! The tasks of the house: everything that continuous integration does, behind one entry.
+//!
+//! `cargo xtask ci` is what has to be green before a change lands. This program uses the standard library only, so that it
+//! builds in a second; it knows the layout of the tree and nothing of what the crates do.
+#![forbid(unsafe_code)]
+
+mod capability;
+mod fuzz;
+mod shell;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask <task>
+
+  ci                        lint, then test: all that continuous integration does
+  lint                      formatting, clippy, documentation and tidy, warnings are errors
+  tidy                      layers, unsafe code, vocabulary, links and file sizes
+  test                      all tests; installs what the comparisons need if it may; names what was skipped
+  fuzz <target> [--minutes N]
+                            searches for inputs that panic, guided by coverage, on stable Rust";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["ci"] => lint().and_then(|()| test::run()),
+        ["lint"] => lint(),
+        ["tidy"] => tidy::run(),
+        ["test"] => test::run(),
+        ["fuzz", target] => fuzz::run(target, fuzz::MINUTES),
+        ["fuzz", target, "--minutes", minutes] => fuzz::minutes(minutes).and_then(|minutes| fuzz::run(target, minutes)),
+        _ => Err(USAGE.to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn lint() -> Result<(), String> {
+    shell::cargo(&["fmt", "--all", "--check"], &[])?;
+    shell::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+    shell::cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    tidy::run()
+}

@@ -1,0 +1,134 @@
+//! A network namespace of our own, and TAP devices in it.
+//!
+//! Nothing here touches an interface of the machine: a thread leaves its namespace, keeps a handle to the new one and ends.
+//! The kernel removes the namespace with its devices, rules and connections when the last handle is closed.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use rustix::fs::OFlags;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::Unavailable;
+use super::sys;
+
+/// A network namespace that lives as long as this handle.
+#[derive(Debug)]
+pub(super) struct Namespace {
+    handle: File,
+}
+
+impl Namespace {
+    pub(super) fn new() -> Result<Namespace, Unavailable> {
+        let made = on_a_thread(|| {
+            sys::leave_network()?;
+            File::open("/proc/thread-self/ns/net")
+        });
+        made.map(|handle| Namespace { handle }).map_err(Unavailable::Namespace)
+    }
+
+    /// Runs `work` on a thread inside the namespace.
+    fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        on_a_thread(|| {
+            move_into_link_name_space(self.handle.as_fd(), Some(LinkNameSpaceType::Network))?;
+            work()
+        })
+    }
+
+    /// Runs a program inside; an error holds what it wrote to standard error.
+    pub(super) fn run(&self, program: &'static str, arguments: &str) -> Result<String, Unavailable> {
+        self.run_with_input(program, arguments, "")
+    }
+
+    /// As [`Namespace::run`], with `input` on standard input.
+    pub(super) fn run_with_input(
+        &self,
+        program: &'static str,
+        arguments: &str,
+        input: &str,
+    ) -> Result<String, Unavailable> {
+        let output = self.inside(|| {
+            let mut child = Command::new(program)
+                .args(arguments.split_whitespace())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()?;
+            if let Some(mut stdin) = child.stdin.take() {
+                stdin.write_all(input.as_bytes())?;
+            }
+            child.wait_with_output()
+        });
+        let output = output.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Unavailable::Program(program),
+            _ => Unavailable::Namespace(error),
+        })?;
+        if !output.status.success() {
+            let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(Unavailable::Kernel { command: format!("{program} {arguments}{input}"), complaint });
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Sets a kernel parameter below `/proc/sys/net`.
+    pub(super) fn set(&self, parameter: &str, value: u64) -> Result<(), Unavailable> {
+        let path = format!("/proc/sys/net/{parameter}");
+        let written = self.inside(|| std::fs::write(&path, value.to_string()));
+        written
+            .map_err(|error| Unavailable::Kernel { command: format!("{path} = {value}"), complaint: error.to_string() })
+    }
+
+    /// Reads a number below `/proc/sys/net`.
+    pub(super) fn read(&self, parameter: &str) -> io::Result<u64> {
+        let path = format!("/proc/sys/net/{parameter}");
+        let text = self.inside(|| std::fs::read_to_string(&path))?;
+        text.trim().parse().map_err(|error| io::Error::new(ErrorKind::InvalidData, format!("{path}: {error}")))
+    }
+
+    /// A TAP device with this name and Ethernet address, up.
+    pub(super) fn tap(&self, name: &str, address: &str) -> Result<Tap, Unavailable> {
+        let device = self.inside(|| {
+            let flags = OFlags::NONBLOCK.bits().cast_signed();
+            let device = OpenOptions::new().read(true).write(true).custom_flags(flags).open("/dev/net/tun")?;
+            sys::name_tap(&device, name)?;
+            Ok(device)
+        });
+        let device = device.map_err(Unavailable::Tun)?;
+        self.run("ip", &format!("link set {name} address {address} up"))?;
+        Ok(Tap { device })
+    }
+}
+
+fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked"))))
+}
+
+/// The wire end of a TAP device.
+#[derive(Debug)]
+pub(super) struct Tap {
+    device: File,
+}
+
+impl Tap {
+    /// Hands a frame to the kernel, which has processed it when this returns.
+    pub(super) fn send(&mut self, frame: &[u8]) -> io::Result<()> {
+        self.device.write_all(frame)
+    }
+
+    /// Takes every frame that the kernel has sent.
+    pub(super) fn drain(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        let mut frames = Vec::new();
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            match self.device.read(&mut buffer) {
+                Ok(len) => frames.push(buffer[..len].to_vec()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(frames),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The two system calls without a safe wrapper: leaving the network namespace, and naming a TAP device.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+/// Gives the calling thread an empty network namespace of its own; children that it starts inherit it.
+pub fn leave_network() -> io::Result<()> {
+    // SAFETY: NEWNET does not touch the file table or memory; the flags that make unshare unsafe (FILES) are not set.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(io::Error::from)
+}
+
+/// Makes `device` (`/dev/net/tun`, open) the far end of a new TAP interface of that name in the thread's namespace.
+/// Frames carry no packet information header. A name has at most 15 bytes.
+pub fn name_tap(device: &File, name: &str) -> io::Result<()> {
+    let mut request = InterfaceRequest { name: [0; 16], flags: IFF_TAP | IFF_NO_PI, rest: [0; 22] };
+    if name.len() >= request.name.len() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("interface name too long: {name}")));
+    }
+    request.name[..name.len()].copy_from_slice(name.as_bytes());
+    // SAFETY: the opcode takes a pointer to an ifreq, which `InterfaceRequest` is (see there).
+    unsafe { ioctl(device, request) }.map_err(io::Error::from)
+}
+
+/// include/uapi/linux/if_tun.h
+const TUNSETIFF: Opcode = 0x4004_54ca;
+const IFF_TAP: u16 = 0x0002;
+const IFF_NO_PI: u16 = 0x1000;
+
+/// `struct ifreq` of include/uapi/linux/if.h, 40 bytes, with its union as `ifr_flags`.
+#[repr(C)]
+struct InterfaceRequest {
+    name: [u8; 16],
+    flags: u16,
+    rest: [u8; 22],
+}
+
+// SAFETY: opcode and type belong together; the pointer is valid for the 40 bytes that the kernel reads and writes.
+unsafe impl Ioctl for InterfaceRequest {
+    type Output = ();
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        TUNSETIFF
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        std::ptr::from_mut(self).cast()
+    }
+
+    unsafe fn output_from_ptr(_: IoctlOutput, _: *mut c_void) -> rustix::io::Result<()> {
+        Ok(())
+    }
+}

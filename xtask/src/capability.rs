@@ -1,0 +1,55 @@
+//! What this machine offers to the tests that need more than a laptop: programs to compare with, and network namespaces.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::shell;
+
+/// Programs that tests compare with, each with the Debian package that brings it.
+const PROGRAMS: [(&str, &str); 4] =
+    [("tshark", "tshark"), ("nft", "nftables"), ("ip", "iproute2"), ("conntrack", "conntrack")];
+
+/// What is missing, in words: the reason why some tests will be skipped.
+pub fn missing() -> Vec<String> {
+    let mut missing: Vec<String> = PROGRAMS
+        .iter()
+        .filter(|(program, _)| !shell::has(program))
+        .map(|(program, _)| format!("program {program}"))
+        .collect();
+    if !Path::new("/dev/net/tun").exists() {
+        missing.push("/dev/net/tun".to_owned());
+    }
+    if !quiet(Command::new("unshare").args(["--net", "true"])) {
+        missing.push("the right to make a network namespace (root)".to_owned());
+    }
+    missing
+}
+
+/// Installs missing programs where that can be done without asking: on Debian, as root.
+pub fn install() {
+    let packages: Vec<&str> =
+        PROGRAMS.iter().filter(|(program, _)| !shell::has(program)).map(|(_, package)| *package).collect();
+    if packages.is_empty() || !shell::has("apt-get") || !is_root() {
+        return;
+    }
+    let noninteractive = ("DEBIAN_FRONTEND", "noninteractive");
+    let mut install = Command::new("apt-get");
+    install.args(["install", "-qq", "--no-install-recommends", "-y"]).args(&packages).envs([noninteractive]);
+    let outcome = shell::run(Command::new("apt-get").args(["update", "-qq"]), "apt-get update")
+        .and_then(|()| shell::run(&mut install, &format!("apt-get install {}", packages.join(" "))));
+    if let Err(reason) = outcome {
+        eprintln!("   {reason}: goes on without");
+    }
+}
+
+fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Uid:"))
+        .is_some_and(|uids| uids.split_whitespace().nth(1) == Some("0"))
+}
+
+fn quiet(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}

@@ -1,0 +1,61 @@
+//! Coverage-guided fuzzing on stable Rust.
+//!
+//! libFuzzer needs only the compiler's coverage instrumentation, which stable Rust has as a pass of its back end; what needs
+//! nightly Rust are the sanitizers, and safe code gains little from them. The crate `fuzz/` stands outside the workspace, so
+//! that nobody else builds the instrumentation or needs a C++ compiler.
+
+use std::process::Command;
+
+use crate::shell;
+
+/// How long a target runs unless told.
+pub const MINUTES: u32 = 5;
+
+const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Clink-dead-code \
+    -Ccodegen-units=1 -Cdebug-assertions=on -Coverflow-checks=on";
+
+/// Reads the argument of `--minutes`.
+pub fn minutes(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("--minutes {text}: write a whole number of minutes, as in --minutes 60"))
+}
+
+/// Builds the target and lets it search. New inputs stay in `target/fuzz/<target>`; the committed corpus is read only.
+/// A finding ends the run with an error and lies in `fuzz/artifacts/<target>`.
+pub fn run(target: &str, minutes: u32) -> Result<(), String> {
+    let root = shell::root();
+    let corpus = root.join("fuzz/corpus").join(target);
+    if !corpus.is_dir() {
+        let known = names(&root.join("fuzz/corpus"));
+        return Err(format!("{target}: no such fuzz target; there are: {}", known.join(", ")));
+    }
+    let work = root.join("target/fuzz");
+    let found = work.join(target);
+    let artifacts = root.join("fuzz/artifacts").join(target);
+    for folder in [&found, &artifacts] {
+        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    let build = ["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", host()?, "--bin", target];
+    let build_folder = work.join("build");
+    shell::cargo(&build, &[("RUSTFLAGS", INSTRUMENTATION), ("CARGO_TARGET_DIR", &build_folder.to_string_lossy())])?;
+    let mut search = Command::new(build_folder.join(host()?).join("release").join(target));
+    search.arg(&found).arg(&corpus).arg(format!("-max_total_time={}", u64::from(minutes) * 60));
+    search.arg(format!("-artifact_prefix={}/", artifacts.display())).args(["-timeout=10", "-rss_limit_mb=2048"]);
+    shell::run(&mut search, &format!("{target} for {minutes} min"))
+}
+
+/// The triple must be given, or the instrumentation would reach build scripts, which do not link with it.
+fn host() -> Result<&'static str, String> {
+    match (std::env::consts::ARCH, std::env::consts::OS) {
+        ("x86_64", "linux") => Ok("x86_64-unknown-linux-gnu"),
+        ("aarch64", "linux") => Ok("aarch64-unknown-linux-gnu"),
+        (arch, os) => Err(format!("fuzzing is set up for Linux on x86_64 and aarch64, not for {os} on {arch}")),
+    }
+}
+
+fn names(folder: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}

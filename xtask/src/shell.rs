@@ -1,0 +1,36 @@
+//! Runs other programs from the root of the project and says which.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the project: the folder above this crate.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_owned()
+}
+
+/// Runs cargo in the root, with further environment variables; an error names the command.
+pub fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    run(
+        Command::new(cargo).args(arguments).envs(environment.iter().copied()),
+        &format!("cargo {}", arguments.join(" ")),
+    )
+}
+
+/// Runs a command in the root; `name` is how it is shown.
+pub fn run(command: &mut Command, name: &str) -> Result<(), String> {
+    eprintln!("── {name}");
+    match command.current_dir(root()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{name}: {status}")),
+        Err(error) => Err(format!("{name}: {error}")),
+    }
+}
+
+/// Whether a program of this name lies on the search path, or where administrators' programs lie.
+pub fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|folder| folder.join(program).is_file())
+}

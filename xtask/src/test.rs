@@ -1,0 +1,47 @@
+//! All tests, and an honest word about those that could not run.
+//!
+//! A test that lacks a capability appends its name and the reason to the file named by `BRAID_SKIPS` and passes, unless
+//! `BRAID_NO_SKIP` is 1: then it fails. So a bare laptop is green, and continuous integration cannot be green by leaving out.
+
+use std::collections::BTreeMap;
+
+use crate::{capability, shell};
+
+/// Prepares the machine, runs the tests of the whole workspace, and prints what was skipped.
+pub fn run() -> Result<(), String> {
+    capability::install();
+    for missing in capability::missing() {
+        eprintln!("   missing: {missing}");
+    }
+    let skips = shell::root().join("target/skips.txt");
+    let _ = std::fs::remove_file(&skips); // may not be there
+    let outcome = shell::cargo(&["test", "--workspace"], &[("BRAID_SKIPS", &skips.to_string_lossy())]);
+    print!("{}", report(&std::fs::read_to_string(&skips).unwrap_or_default()));
+    outcome
+}
+
+/// The skips as a short table: every reason once, with the tests behind it.
+fn report(skips: &str) -> String {
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (test, reason) in skips.lines().filter_map(|line| line.split_once('\t')) {
+        by_reason.entry(reason).or_default().push(test);
+    }
+    if by_reason.is_empty() {
+        return "nothing was skipped\n".to_owned();
+    }
+    by_reason.iter().map(|(reason, tests)| format!("skipped ({reason}): {}\n", tests.join(", "))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skips_are_reported_by_reason() {
+        assert_eq!(
+            report("a\tnot root\nb\tnot root\nc\tno tshark\n"),
+            "skipped (no tshark): c\nskipped (not root): a, b\n"
+        );
+        assert_eq!(report(""), "nothing was skipped\n");
+    }
+}

@@ -1,0 +1,74 @@
+//! Rules about documents: links that lead somewhere, commands that stay what they were promised to be, nothing unfinished.
+
+use super::{File, Finding};
+
+/// Marks of unfinished work, spelled so that this file does not contain them.
+const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
+
+/// Finds marks of unfinished work in any text: an issue is the place for it.
+pub fn unfinished(file: &File) -> Vec<Finding> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let lines = file.text.lines().enumerate();
+    let marked = lines.filter(|(_, line)| line.split(|c| !is_word(c)).any(|word| UNFINISHED.contains(&word)));
+    marked.map(|(n, _)| file.at(n + 1, "a mark of unfinished work: finish it, or open an issue")).collect()
+}
+
+/// Checks that relative links lead to files; `exists` answers for paths relative to the root.
+pub fn links(file: &File, exists: &dyn Fn(&str) -> bool) -> Vec<Finding> {
+    let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut findings = Vec::new();
+    for (number, line) in outside_code_blocks(&file.text) {
+        for target in link_targets(line) {
+            let path = target.split(['#', ' ']).next().unwrap_or_default();
+            let elsewhere = path.is_empty() || path.contains("://") || path.starts_with("mailto:");
+            if !elsewhere && !exists(format!("{folder}/{path}").trim_start_matches('/')) {
+                findings.push(file.at(number, format!("link to {path}: no such file")));
+            }
+        }
+    }
+    findings
+}
+
+/// What stands in `](...)`, inline code left out.
+fn link_targets(line: &str) -> Vec<String> {
+    let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
+    prose.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target.to_owned())).collect()
+}
+
+fn outside_code_blocks(text: &str) -> Vec<(usize, &str)> {
+    let mut inside = false;
+    let mut lines = Vec::new();
+    for (n, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            inside = !inside;
+        } else if !inside {
+            lines.push((n + 1, line));
+        }
+    }
+    lines
+}
+
+/// The README opens with two commands, the main job and the tests, and continuous integration runs the second.
+pub fn commands(files: &[File]) -> Vec<Finding> {
+    let Some(readme) = files.iter().find(|file| file.path == "README.md") else {
+        return vec![Finding { file: "README.md".into(), line: 1, message: "is missing".into() }];
+    };
+    let commands = first_block(&readme.text);
+    let [_, test] = commands.as_slice() else {
+        return vec![readme.at(1, format!("the first code block must hold two commands, it has {}", commands.len()))];
+    };
+    match files.iter().find(|file| file.path == ".ci/run") {
+        Some(ci) if !ci.text.lines().any(|line| line.ends_with(test)) => {
+            vec![ci.at(1, format!("does not run the README's test command: {test}"))]
+        }
+        Some(_) => Vec::new(),
+        None => vec![readme.at(1, ".ci/run is missing")],
+    }
+}
+
+/// The lines of the first fenced block that are not empty.
+fn first_block(text: &str) -> Vec<&str> {
+    let fence = |line: &&str| line.trim_start().starts_with("```");
+    let block = text.lines().skip_while(|line| !fence(line)).skip(1).take_while(|line| !fence(line));
+    block.filter(|line| !line.trim().is_empty()).collect()
+}

@@ -1,0 +1,92 @@
+//! Which crate may know which: the table of ARCHITECTURE.md, and where `unsafe` may stand.
+
+use super::{File, Finding};
+
+/// Every crate with those it may depend on, in the order in which a packet meets them. Dependencies for tests only
+/// (`[dev-dependencies]`) are free: they do not reach what users build.
+const LAYERS: [(&str, &[&str]); 13] = [
+    ("memory", &[]),
+    ("packet", &["memory"]),
+    ("io", &["memory", "packet"]),
+    ("steer", &["packet"]),
+    ("stm", &["memory"]),
+    ("state", &["memory", "stm"]),
+    ("nf", &["packet", "state"]),
+    ("runtime", &["memory", "packet", "io", "steer", "stm", "state", "nf"]),
+    ("profile", &["stm", "state"]),
+    ("control", &["packet", "io", "steer", "stm", "state", "nf", "runtime", "profile"]),
+    ("functions", &["nf"]),
+    ("cli", &["control", "functions"]),
+    ("testkit", &["memory", "packet", "io", "steer", "stm", "state", "nf", "runtime"]),
+];
+
+/// Device back ends talk to the kernel and to C libraries; elsewhere `unsafe` stands in `raw/` and `sys.rs` only.
+const BACK_ENDS: [&str; 3] = ["crates/io/src/af_xdp/", "crates/io/src/dpdk/", "crates/io/src/memif/"];
+
+/// Whether `unsafe` may stand in this file at all.
+pub fn is_unsafe_home(path: &str) -> bool {
+    path.contains("/raw/") || path.ends_with("/sys.rs") || BACK_ENDS.iter().any(|back_end| path.starts_with(back_end))
+}
+
+/// Whether the crate of this file has a home for `unsafe`; a crate without one must forbid it at its root.
+pub fn may_hold_unsafe(files: &[File], path: &str) -> bool {
+    let Some((crate_folder, _)) = path.split_once("/src/") else { return false };
+    files.iter().any(|file| file.path.starts_with(crate_folder) && is_unsafe_home(&file.path))
+}
+
+/// Checks the manifests of the workspace and of its crates.
+pub fn check(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files {
+        if file.path == "Cargo.toml" {
+            findings.extend(members(file));
+        }
+        if let Some(name) = file.path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) {
+            findings.extend(manifest(file, name));
+        }
+    }
+    findings
+}
+
+/// Members stand in the order of the table: a reader of the manifest follows the packet.
+pub fn members(file: &File) -> Vec<Finding> {
+    let expected: Vec<String> = LAYERS.iter().map(|(name, _)| format!("crates/{name}")).collect();
+    let listed: Vec<String> = file
+        .text
+        .lines()
+        .skip_while(|line| !line.starts_with("members"))
+        .take_while(|line| !line.starts_with(']'))
+        .filter_map(|line| line.trim().trim_end_matches(',').strip_prefix('"')?.strip_suffix('"').map(str::to_owned))
+        .filter(|member| member.starts_with("crates/"))
+        .collect();
+    match listed == expected {
+        true => Vec::new(),
+        false => {
+            vec![file.at(1, format!("members must stand in the order of the packet's way: {}", expected.join(", ")))]
+        }
+    }
+}
+
+/// A crate's dependencies on other crates of ours must stand in the table.
+pub fn manifest(file: &File, name: &str) -> Vec<Finding> {
+    let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| *layer == name) else {
+        return vec![file.at(1, format!("crate {name} has no row in the layer table (xtask/src/tidy/layers.rs)"))];
+    };
+    let mut section = "";
+    let mut findings = Vec::new();
+    for (number, line) in file.text.lines().enumerate() {
+        if line.starts_with('[') {
+            section = line.trim();
+        }
+        // "[target.'cfg(linux)'.dependencies]" counts, "[dev-dependencies]" does not
+        let production = section.contains("dependencies") && !section.contains("dev-dependencies");
+        let Some(ours) = line.strip_prefix("braid-").filter(|_| production) else { continue };
+        let dependency = ours.split(|c: char| !c.is_ascii_lowercase() && c != '-').next().unwrap_or_default();
+        if !allowed.contains(&dependency) {
+            findings.push(
+                file.at(number + 1, format!("{name} may not depend on {dependency}; allowed: {}", allowed.join(", "))),
+            );
+        }
+    }
+    findings
+}

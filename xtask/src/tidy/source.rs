@@ -1,0 +1,101 @@
+//! Rules about Rust files: module docs, size, `unsafe`, panics, names.
+
+use super::lexer::{code_of, without_tests, words};
+use super::{File, Finding, layers};
+
+/// A file that is longer has two subjects.
+const LINES_MAX: usize = 600;
+/// A file of up to this length reads in one sitting.
+const LINES_ADVISED: usize = 400;
+
+/// Words that name nothing; the concept has a name of its own.
+const EMPTY_NAMES: [&str; 3] = ["Manager", "Helper", "Util"];
+
+/// All rules; `has_unsafe_home` says whether the crate has a place where `unsafe` may stand.
+pub fn check(file: &File, has_unsafe_home: bool) -> Vec<Finding> {
+    let code = code_of(&file.text);
+    let mut findings = Vec::new();
+    if !begins_with_module_doc(&file.text) {
+        findings.push(file.at(1, "begins without a module doc (//!): what is it, what are its invariants?"));
+    }
+    let lines = file.text.lines().count();
+    if lines > LINES_MAX {
+        findings.push(file.at(LINES_MAX, format!("{lines} lines, at most {LINES_MAX}")));
+    }
+    findings.extend(unsafe_code(file, &code, has_unsafe_home));
+    findings.extend(names(file, &code));
+    if is_production(&file.path) {
+        findings.extend(panics(file, &without_tests(&code)));
+    }
+    findings
+}
+
+/// What is worth a look and forbids nothing.
+pub fn advice(file: &File) -> Vec<Finding> {
+    let lines = file.text.lines().count();
+    let long = lines > LINES_ADVISED && lines <= LINES_MAX;
+    long.then(|| file.at(LINES_ADVISED, format!("{lines} lines, {LINES_ADVISED} read in one sitting")))
+        .into_iter()
+        .collect()
+}
+
+fn begins_with_module_doc(text: &str) -> bool {
+    // `#!/...` and `#![...]` may stand before it
+    text.lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty() && !line.starts_with("#!"))
+        .is_none_or(|line| line.starts_with("//!"))
+}
+
+fn unsafe_code(file: &File, code: &str, has_unsafe_home: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let is_root =
+        file.path.starts_with("crates/") && (file.path.ends_with("/src/lib.rs") || file.path.ends_with("/src/main.rs"));
+    if is_root && !has_unsafe_home && !code.contains("#![forbid(unsafe_code)]") {
+        findings.push(file.at(1, "the crate has no raw/ and no sys.rs: write #![forbid(unsafe_code)]"));
+    }
+    if layers::is_unsafe_home(&file.path) {
+        return findings;
+    }
+    let uses = words(code).filter(|(_, word)| *word == "unsafe");
+    findings.extend(uses.map(|(line, _)| file.at(line, "unsafe stands only in raw/, sys.rs and the device back ends")));
+    findings
+}
+
+/// Panics of production code are violated invariants, with their reason: `expect` or `unreachable!`.
+fn panics(file: &File, code: &str) -> Vec<Finding> {
+    let unwraps = code.lines().enumerate().filter(|(_, line)| line.contains(".unwrap()"));
+    unwraps
+        .map(|(n, _)| file.at(n + 1, "unwrap() outside tests: return an error, or expect() with the invariant"))
+        .collect()
+}
+
+/// Shipped code; the test kit, tests, benches, examples and this crate may unwrap.
+fn is_production(path: &str) -> bool {
+    let tests = ["/tests/", "/benches/", "/examples/"].iter().any(|folder| path.contains(folder));
+    path.starts_with("crates/")
+        && path.contains("/src/")
+        && !path.starts_with("crates/testkit/")
+        && !tests
+        && !path.ends_with("/tests.rs")
+        && !path.ends_with("/testing.rs")
+}
+
+fn names(file: &File, code: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut before = "";
+    for (line, word) in words(code) {
+        let declares = matches!(before, "struct" | "enum" | "trait" | "type" | "mod" | "union");
+        let empty = EMPTY_NAMES
+            .iter()
+            .find(|name| word.contains(**name) || (before == "mod" && word.contains(&name.to_lowercase())));
+        if let Some(empty) = empty.filter(|_| declares) {
+            findings.push(file.at(line, format!("{word}: \"{empty}\" says nothing; name what it does")));
+        }
+        if before == "fn" && word.starts_with("get_") {
+            findings.push(file.at(line, format!("{word}: a getter is named by what it returns, without get_")));
+        }
+        before = word;
+    }
+    findings
+}
