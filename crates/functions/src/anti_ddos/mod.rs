@@ -12,23 +12,22 @@ use crate::{ConfigError, FromConfig};
 const ATTACK: Reason = Reason("attack");
 const TCP: u8 = 6;
 
-/// The flow's packets so far are one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+// listing: begin
+/// Whether the flow has had a single packet so far.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Flow {
     one_packet: u8,
 }
 
-/// What all workers count together.
+/// What all workers count together: live flows, those with a single packet, packets refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
+#[allow(missing_docs)]
 pub struct Counters {
-    /// Live flows.
     pub flows: i64,
-    /// Those with a single packet.
     pub one_packet: i64,
-    /// Flows that began under attack.
-    pub alarms: i64,
+    pub refused: i64,
 }
 
 impl Counters {
@@ -36,9 +35,10 @@ impl Counters {
     pub fn add(&mut self, part: &Counters) {
         self.flows += part.flows;
         self.one_packet += part.one_packet;
-        self.alarms += part.alarms;
+        self.refused += part.refused;
     }
 }
+// listing: end
 
 network_function! {
     /// Detects floods; see the README beside this file.
@@ -81,15 +81,12 @@ impl NetworkFunction for AntiDdos {
     // listing: begin
     fn first(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
         if !set.register(cx, Flow { one_packet: 1 }) {
-            return Ok(self.refuse(cx, Reason::SET_TABLE_FULL));
+            return self.refuse(cx, Reason::SET_TABLE_FULL);
         }
         self.counters.update(cx, |own| (own.flows, own.one_packet) = (own.flows + 1, own.one_packet + 1))?;
-        let seen = self.counters.read(cx, Counters::add)?;
-        if seen.flows < self.flows_min || seen.one_packet as f64 <= self.threshold * seen.flows as f64 {
-            return Ok(cx.pass());
-        }
-        self.counters.update(cx, |own| own.alarms += 1)?;
-        Ok(self.refuse(cx, ATTACK))
+        let all = self.counters.read(cx, Counters::add)?;
+        let attack = all.flows >= self.flows_min && all.one_packet as f64 > self.threshold * all.flows as f64;
+        if attack { self.refuse(cx, ATTACK) } else { Ok(cx.pass()) }
     }
 
     fn packet(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, flow: &mut Flow) -> Handled {
@@ -114,11 +111,12 @@ impl NetworkFunction for AntiDdos {
 }
 
 impl AntiDdos {
-    fn refuse(&self, cx: &Cx<'_>, reason: Reason) -> Verdict {
-        match self.action {
+    fn refuse(&self, cx: &mut Cx<'_>, reason: Reason) -> Handled {
+        self.counters.update(cx, |own| own.refused += 1)?;
+        Ok(match self.action {
             Action::Drop => Verdict::Drop(reason),
             Action::Pass => cx.pass(),
-        }
+        })
     }
 }
 

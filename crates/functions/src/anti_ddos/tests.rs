@@ -1,1 +1,149 @@
+use braid_testkit::{Bench, Frame};
 
+use super::*;
+use crate::find;
+
+fn bench(sets: usize, config: &str) -> Bench {
+    let build = find("anti_ddos").unwrap().build;
+    Bench::with_sets(2, sets, |builder| build("guard", config.parse().unwrap(), builder, 2).unwrap())
+}
+
+fn counters(bench: &Bench) -> (i64, i64, i64) {
+    let all = Counters::read_from_bytes(&bench.object("guard.counters")).unwrap();
+    (all.flows, all.one_packet, all.refused)
+}
+
+fn syn(flow: u32) -> Vec<u8> {
+    let source = format!("10.{}.{}.{}:1000", flow >> 16 & 255, flow >> 8 & 255, flow & 255);
+    Frame::tcp(&source, "192.0.2.1:80").flags("S").bytes()
+}
+
+/// `honest` flows of two packets, then a flood: after how many of its packets does the first one get dropped?
+#[track_caller]
+fn check(config: &str, honest: u32, expected: u32) {
+    let mut bench = bench(10_000, config);
+    for flow in 0..honest {
+        bench.send(0, 0, &syn(flow));
+        bench.send(0, 0, &syn(flow));
+    }
+    let first = (0..10_000).find(|n| bench.send(0, 0, &syn(100_000 + n)).dropped == Some("attack"));
+    assert_eq!(first, Some(expected));
+}
+
+#[test]
+fn a_flood_is_noticed_when_its_share_passes_the_threshold() {
+    // 20 honest flows and n others: n + 1 of 21 + n are more than 80 %.
+    check("flows_min = 0", 20, 80);
+    check("flows_min = 0\nthreshold = 0.5", 20, 20);
+    check("flows_min = 0\nthreshold = 0.95\nstaleness_us = 100", 1, 19);
+    check("", 0, 99);
+}
+
+#[test]
+fn with_the_papers_parameters_the_first_flow_of_all_is_an_attack() {
+    check("flows_min = 0", 0, 0);
+}
+
+#[test]
+fn whoever_sends_again_gets_through() {
+    let mut bench = bench(100, "flows_min = 0");
+    assert_eq!(bench.send(0, 0, &syn(1)).dropped, Some("attack"));
+    assert_eq!(counters(&bench), (1, 1, 1));
+    assert_eq!(bench.send(0, 1000, &syn(1)).ports(), [1]);
+    assert_eq!(counters(&bench), (1, 0, 1));
+    assert_eq!(bench.send(0, 1001, &syn(1)).ports(), [1]);
+    assert_eq!(counters(&bench), (1, 0, 1));
+}
+
+#[test]
+fn expired_flows_are_counted_no_more() {
+    let mut bench = bench(100, "idle_timeout_s = 1\naction = 'pass'");
+    bench.send(0, 0, &syn(1));
+    bench.send(0, 0, &syn(2));
+    bench.send(0, 0, &syn(2));
+    assert_eq!(counters(&bench), (2, 1, 0));
+    bench.send(0, 1001, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+    assert_eq!(counters(&bench), (0, 0, 0));
+    // A packet that comes before the scan does finds its flow gone too.
+    bench.send(0, 2000, &syn(3));
+    bench.send(0, 4000, &syn(3));
+    assert_eq!(counters(&bench), (1, 1, 0));
+}
+
+#[test]
+fn with_pass_an_attack_is_counted_only() {
+    let mut bench = bench(2, "flows_min = 0\naction = 'pass'");
+    for flow in 0..5 {
+        assert_eq!(bench.send(0, 0, &syn(flow)).ports(), [1]);
+    }
+    assert_eq!(counters(&bench), (2, 2, 5));
+}
+
+#[test]
+fn a_full_table_drops_new_flows() {
+    let mut bench = bench(2, "");
+    assert_eq!(bench.send(0, 0, &syn(1)).ports(), [1]);
+    assert_eq!(bench.send(0, 0, &syn(2)).ports(), [1]);
+    assert_eq!(bench.send(0, 0, &syn(3)).dropped, Some("set_table_full"));
+    assert_eq!(bench.send(0, 0, &syn(2)).ports(), [1]);
+    assert_eq!(counters(&bench), (2, 1, 1));
+}
+
+#[test]
+fn only_tcp_is_looked_at() {
+    let mut bench = bench(100, "flows_min = 0");
+    let others = [
+        Frame::udp("10.0.0.1:1", "10.0.0.2:2").bytes(),
+        Frame::arp("10.0.0.1", "10.0.0.2").bytes(),
+        Frame::echo_request("2001:db8::1", "2001:db8::2", 1, 1).bytes(),
+        Frame::ip("10.0.0.1", "10.0.0.2", 6).payload(&[0; 24]).fragment(1, 3, false).bytes(),
+        syn(1)[..36].to_vec(),
+    ];
+    for frame in others {
+        assert_eq!(bench.send(0, 0, &frame).only(), (1, &frame[..]));
+    }
+    assert_eq!(counters(&bench), (0, 0, 0));
+    let v6 = Frame::tcp("[2001:db8::1]:1", "[2001:db8::2]:2").flags("S").vlan(3).bytes();
+    assert_eq!(bench.send(0, 0, &v6).dropped, Some("attack"));
+}
+
+/// The code of `mod.rs` between its markers, without documentation and attributes.
+fn listing() -> String {
+    let mut code = String::new();
+    let mut within = false;
+    for line in include_str!("mod.rs").lines() {
+        match line.trim_start() {
+            "// listing: begin" => within = true,
+            "// listing: end" => within = false,
+            text if within && !text.starts_with("///") && !text.starts_with("#[") => {
+                code.push_str(line.strip_prefix("    ").filter(|rest| is_handler(code.as_str(), rest)).unwrap_or(line));
+                code.push('\n');
+            }
+            _ => {}
+        }
+    }
+    code
+}
+
+/// Handlers stand in an `impl` that the listing leaves out.
+fn is_handler(before: &str, rest: &str) -> bool {
+    rest.starts_with("fn ") && !rest.contains("add(") || before.contains("fn first(")
+}
+
+#[test]
+fn the_listing_is_no_longer_than_the_papers_and_the_readme_shows_it() {
+    let listing = listing();
+    let lines = listing.lines().filter(|line| !line.is_empty()).count();
+    assert!(lines <= 37, "{lines} lines");
+    let readme = include_str!("README.md");
+    assert!(readme.contains(&listing), "README.md should show:\n{listing}");
+    assert!(readme.contains(&format!("{lines} lines")), "README.md should say {lines} lines");
+}
+
+#[test]
+fn a_threshold_is_a_share() {
+    for threshold in [0.0, 1.0, -1.0, 80.0, f64::NAN] {
+        let error = Config { threshold, ..Config::default() }.threshold().unwrap_err();
+        assert!(error.to_string().ends_with("; write a number between 0 and 1, such as 0.8"), "{error}");
+    }
+}

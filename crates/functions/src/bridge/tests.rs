@@ -1,1 +1,265 @@
+use braid_nf::packet::FrameInfo;
+use braid_testkit::{Bench, Frame};
+use proptest::prelude::*;
 
+use super::*;
+use crate::find;
+
+const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
+const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
+const C: [u8; 6] = [2, 0, 0, 0, 0, 0xc];
+const BROADCAST: [u8; 6] = [0xff; 6];
+const MULTICAST: [u8; 6] = [0x01, 0x00, 0x5e, 0, 0, 1];
+
+fn bench(sets: usize, config: &str) -> Bench {
+    let build = find("bridge").unwrap().build;
+    Bench::with_sets(4, sets, |builder| build("br", config.parse().unwrap(), builder, 4).unwrap())
+}
+
+fn frame(from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
+    Frame::ethernet(0x88b5).mac(from, to).bytes()
+}
+
+fn tagged(vlan: u16, from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
+    Frame::ethernet(0x88b5).mac(from, to).vlan(vlan).bytes()
+}
+
+fn events(bench: &Bench) -> Events {
+    Events::read_from_bytes(&bench.object("br.events")).unwrap()
+}
+
+/// Everywhere but where it came from.
+fn flood(from: Port) -> Vec<Port> {
+    (0..4).filter(|port| *port != from).collect()
+}
+
+/// Frames `(ms, port, from, to)` and the ports by which each leaves.
+#[track_caller]
+fn check(config: &str, frames: &[(u64, Port, [u8; 6], [u8; 6], &[Port])]) {
+    // Once with room for packet sets and once without any to speak of: the same in either case.
+    for sets in [1000, 1] {
+        let mut bench = bench(sets, config);
+        for (n, (ms, port, from, to, expected)) in frames.iter().enumerate() {
+            let outcome = bench.send(*port, *ms, &frame(*from, *to));
+            assert_eq!(outcome.ports(), *expected, "frame {n}, {sets} sets, dropped: {:?}", outcome.dropped);
+            assert!(outcome.sent.iter().all(|(_, bytes)| *bytes == frame(*from, *to)));
+        }
+    }
+}
+
+#[test]
+fn it_learns_where_stations_are() {
+    check("", &[(0, 0, A, B, &[1, 2, 3]), (1, 2, B, A, &[0]), (2, 0, A, B, &[2]), (3, 1, C, A, &[0])]);
+}
+
+#[test]
+fn groups_are_flooded_and_never_learnt() {
+    check("", &[(0, 0, A, BROADCAST, &[1, 2, 3]), (1, 3, B, MULTICAST, &[0, 1, 2]), (2, 1, C, A, &[0])]);
+    let mut bench = bench(10, "");
+    for source in [BROADCAST, MULTICAST, [0; 6]] {
+        assert_eq!(bench.send(0, 0, &frame(source, A)).dropped, Some("bad_source"));
+    }
+    assert_eq!(events(&bench).learnt, 0);
+    assert_eq!(bench.send(1, 1, &frame(A, MULTICAST)).ports(), flood(1));
+}
+
+#[test]
+fn a_frame_does_not_return_to_where_it_came_from() {
+    let mut bench = bench(10, "");
+    bench.send(0, 0, &frame(A, B));
+    bench.send(0, 0, &frame(B, C));
+    assert_eq!(bench.send(0, 1, &frame(A, B)).dropped, Some("same_port"));
+}
+
+#[test]
+fn a_station_that_moves_is_followed_at_once_by_every_packet_set() {
+    check(
+        "",
+        &[
+            (0, 0, A, B, &[1, 2, 3]),
+            (0, 1, B, A, &[0]),
+            (1, 2, A, C, &[0, 1, 3]), // A speaks from port 2, to somebody else
+            (2, 1, B, A, &[2]),       // B's set knew A at port 0
+            (3, 0, A, B, &[1]),       // and back, by a set that had seen A at port 0 before
+            (4, 1, B, A, &[0]),
+        ],
+    );
+    let mut bench = bench(10, "");
+    (0..4).for_each(|n| drop(bench.send(n % 2, 0, &frame(A, B))));
+    assert_eq!((events(&bench).learnt, events(&bench).moved), (1, 3));
+}
+
+#[test]
+fn stations_age() {
+    let config = "ageing_s = 10\nrefresh_interval_ms = 1000";
+    check(config, &[(0, 0, A, B, &[1, 2, 3]), (11_000, 1, B, A, &[0])]);
+    check(config, &[(0, 0, A, B, &[1, 2, 3]), (11_001, 1, B, A, &[0, 2, 3])]);
+    check("ageing_s = 10\nrefresh_interval_ms = 0", &[(0, 0, A, B, &[1, 2, 3]), (10_001, 1, B, A, &[0, 2, 3])]);
+}
+
+#[test]
+fn a_station_that_speaks_does_not_age_whatever_the_refresh_interval() {
+    for interval in [0, 1000, 10_000] {
+        let mut bench = bench(10, &format!("ageing_s = 10\nrefresh_interval_ms = {interval}"));
+        for ms in (0..60_000).step_by(999) {
+            bench.send(0, ms, &frame(A, C));
+            assert_eq!(bench.send(1, ms, &frame(B, A)).ports(), [0], "at {ms} ms, interval {interval} ms");
+        }
+        let before = 59_940 + 10_000;
+        assert_eq!(bench.send(1, before, &frame(B, A)).ports(), [0], "interval {interval} ms");
+        assert_eq!(bench.send(1, before + interval + 1, &frame(B, A)).ports(), flood(1));
+    }
+}
+
+#[test]
+fn an_entry_is_written_once_per_refresh_interval() {
+    for (interval, writes) in [(1000, 11), (0, 101)] {
+        let mut bench = bench(10, &format!("refresh_interval_ms = {interval}"));
+        let (mut last, mut seen) = (Vec::new(), 0);
+        for ms in (0..=10_000).step_by(100) {
+            bench.send(0, ms, &frame(A, B));
+            let now = bench.object("br.stations");
+            seen += u32::from(now != last);
+            last = now;
+        }
+        assert_eq!(seen, writes);
+    }
+}
+
+#[test]
+fn a_full_table_still_forwards_and_floods() {
+    let mut bench = bench(10, "capacity = 1");
+    assert_eq!(bench.send(0, 0, &frame(A, B)).ports(), flood(0));
+    assert_eq!(bench.send(1, 0, &frame(B, A)).ports(), [0]);
+    assert_eq!(bench.send(0, 0, &frame(A, B)).ports(), flood(0));
+    assert_eq!(bench.send(1, 0, &frame(B, A)).ports(), [0]);
+    assert_eq!((events(&bench).learnt, events(&bench).table_full), (1, 2));
+}
+
+#[test]
+fn old_entries_make_room_a_few_at_a_time() {
+    let mut bench = bench(10, "capacity = 1000\nageing_s = 10");
+    for n in 0..1000u16 {
+        let [high, low] = n.to_be_bytes();
+        bench.send(0, 0, &frame([2, 0, 0, 1, high, low], B));
+    }
+    assert_eq!(bench.object("br.stations").len(), 1000 * (size_of::<Station>() + size_of::<Entry>()));
+    let mut sizes = Vec::new();
+    for ms in (20_000..30_000).step_by(100) {
+        bench.send(1, ms, &frame(A, B));
+        sizes.push(bench.object("br.stations").len() / (size_of::<Station>() + size_of::<Entry>()));
+    }
+    assert!(sizes.windows(2).all(|pair| pair[0] <= pair[1] + SWEEP as usize), "{sizes:?}");
+    assert_eq!(sizes.last(), Some(&1));
+    assert_eq!(bench.send(2, 30_000, &frame(C, A)).ports(), [1]);
+}
+
+#[test]
+fn every_vlan_has_its_own_stations_unless_told_otherwise() {
+    let mut aware = bench(10, "");
+    aware.send(0, 0, &tagged(5, A, B));
+    assert_eq!(aware.send(1, 0, &tagged(5, C, A)).ports(), [0]);
+    assert_eq!(aware.send(1, 0, &tagged(6, C, A)).ports(), flood(1));
+    assert_eq!(aware.send(1, 0, &frame(C, A)).ports(), flood(1));
+    aware.send(2, 0, &tagged(0, A, B));
+    assert_eq!(aware.send(1, 0, &frame(C, A)).ports(), [2], "VLAN 0 is a priority alone");
+    let mut shared = bench(10, "vlan_aware = false");
+    shared.send(0, 0, &tagged(5, A, B));
+    assert_eq!(shared.send(1, 0, &tagged(6, C, A)).ports(), [0]);
+    assert_eq!(shared.send(1, 0, &frame(C, A)).ports(), [0]);
+}
+
+#[test]
+fn reserved_addresses_go_no_further_but_their_source_is_learnt() {
+    let mut bench = bench(100, "");
+    for last in 0..=0x0f {
+        let outcome = bench.send(0, 0, &frame(A, [0x01, 0x80, 0xc2, 0, 0, last]));
+        assert_eq!(outcome.dropped, Some("reserved_address"), "{last:02x}");
+    }
+    assert_eq!(bench.send(0, 0, &frame(A, [0x01, 0x80, 0xc2, 0, 0, 0x10])).ports(), flood(0));
+    assert_eq!(bench.send(0, 0, &frame(A, [0x01, 0x80, 0xc2, 0, 1, 0])).ports(), flood(0));
+    assert_eq!(bench.send(3, 0, &frame(B, A)).ports(), [0]);
+}
+
+#[test]
+fn static_stations_neither_move_nor_age() {
+    let config = "ageing_s = 10\n[[static]]\nmac = '02:00:00:00:00:0a'\nport = 3";
+    check(config, &[(0, 1, B, A, &[3]), (0, 0, A, B, &[1]), (1, 1, B, A, &[3]), (100_000, 1, B, A, &[3])]);
+}
+
+#[test]
+fn what_is_not_ethernet_is_dropped_with_its_reason() {
+    let mut bench = bench(10, "");
+    let raw = FrameInfo { link: braid_nf::packet::Link::RawIp, ..FrameInfo::default() };
+    let packet = &Frame::udp("10.0.0.1:1", "10.0.0.2:2").bytes()[14..];
+    assert_eq!(bench.send_info(raw, packet).dropped, Some("not_ethernet"));
+    let whole = tagged(7, A, B);
+    for cut in 1..14 {
+        assert_eq!(bench.send(0, 0, &whole[..cut]).dropped, Some("not_ethernet"), "{cut} bytes");
+    }
+    for cut in 14..18 {
+        assert_eq!(bench.send(0, 0, &whole[..cut]).dropped, Some("malformed"), "{cut} bytes");
+    }
+    assert_eq!(bench.send(0, 0, &whole[..18]).ports(), flood(0));
+}
+
+#[track_caller]
+fn refuse(config: &str, expected: &str) {
+    let error = crate::parse::<Config>(config.parse().unwrap()).and_then(|config| {
+        config.times_ns()?;
+        config.checked_stations(4)
+    });
+    assert_eq!(error.unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn impossible_configurations_are_refused() {
+    refuse("ageing_s = 5", "`ageing_s`: 5s is out of range; write what comes to 10s to 1000000s");
+    refuse(
+        "refresh_interval_ms = 301000",
+        "`refresh_interval_ms`: 301s is out of range; write what comes to 0ns to 300s",
+    );
+    refuse(
+        "[[static]]\nmac = '02:00:00:00:00:0a'\nport = 4",
+        "`static.port`: the plan has no port 4; write a number from 0 to 3",
+    );
+    refuse(
+        "[[static]]\nmac = 'printer'\nport = 1",
+        "`static.mac`: `printer` is no Ethernet address; write six pairs of digits such as 02:00:00:00:00:01",
+    );
+    refuse(
+        "[[static]]\nmac = '01:00:5e:00:00:01'\nport = 1",
+        "`static.mac`: 01:00:5e:00:00:01 is a group address; write the address of one station",
+    );
+    refuse(
+        "vlan_aware = false\n[[static]]\nmac = '02:00:00:00:00:0a'\nport = 1\nvlan = 5",
+        "`static.vlan`: VLAN 5 is not possible; write 0 (untagged) to 4094, and only 0 with `vlan_aware = false`",
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Against the shortest description of a bridge there is: a hash map that notes every frame.
+    #[test]
+    fn a_bridge_that_notes_every_frame_equals_a_hash_map(
+        sets in 1usize..20,
+        frames in prop::collection::vec((0u64..6000, 0u16..4, 0u8..5, 0u8..6), 1..200),
+    ) {
+        let mut bench = bench(sets, "ageing_s = 10\nrefresh_interval_ms = 0");
+        let mut model = std::collections::HashMap::new();
+        let mut now = 0;
+        let mac = |n: u8| if n == 5 { BROADCAST } else { [2, 0, 0, 0, 0, n] };
+        for (gap, port, from, to) in frames {
+            now += gap;
+            model.insert(mac(from), (port, now));
+            let known = model.get(&mac(to)).filter(|(_, seen)| now - seen <= 10_000);
+            let expected = match known {
+                Some((at, _)) if *at == port => Vec::new(),
+                Some((at, _)) => vec![*at],
+                None => flood(port),
+            };
+            prop_assert_eq!(bench.send(port, now, &frame(mac(from), mac(to))).ports(), expected);
+        }
+    }
+}
