@@ -33,9 +33,11 @@ fn flood(from: Port) -> Vec<Port> {
     (0..4).filter(|port| *port != from).collect()
 }
 
-/// Frames `(ms, port, from, to)` and the ports by which each leaves.
+/// A frame and what becomes of it: milliseconds, port, source, destination, the ports by which it leaves.
+type Row<'a> = (u64, Port, [u8; 6], [u8; 6], &'a [Port]);
+
 #[track_caller]
-fn check(config: &str, frames: &[(u64, Port, [u8; 6], [u8; 6], &[Port])]) {
+fn check(config: &str, frames: &[Row]) {
     // Once with room for packet sets and once without any to speak of: the same in either case.
     for sets in [1000, 1] {
         let mut bench = bench(sets, config);

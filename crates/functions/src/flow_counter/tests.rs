@@ -43,7 +43,11 @@ fn protocol_ports_and_family_tell_flows_apart() {
 
 #[test]
 fn icmp_and_later_fragments_have_no_ports() {
-    check(&[Frame::echo_request("10.0.0.1", "10.0.0.2", 1, 1), Frame::echo_request("10.0.0.1", "10.0.0.2", 2, 1)], 1, 1);
+    check(
+        &[Frame::echo_request("10.0.0.1", "10.0.0.2", 1, 1), Frame::echo_request("10.0.0.1", "10.0.0.2", 2, 1)],
+        1,
+        1,
+    );
     let first = Frame::udp("10.0.0.1:1", "10.0.0.2:2").payload(&[0; 16]).fragment(7, 0, true);
     let later = Frame::ip("10.0.0.1", "10.0.0.2", 17).payload(&[0; 16]).fragment(7, 3, false);
     check(&[first, later.clone(), later], 2, 2);
@@ -63,11 +67,8 @@ fn bytes_are_those_on_the_wire() {
     bench.send_info(FrameInfo { wire_len: 1000, ..FrameInfo::default() }, &frame[..96]);
     bench.send_info(FrameInfo { wire_len: 1000, ..FrameInfo::default() }, &frame);
     bench.send(0, 0, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
-    let expected = Totals {
-        flows: 1,
-        counted: Count { packets: 2, bytes: 2000 },
-        others: Count { packets: 1, bytes: 42 },
-    };
+    let expected =
+        Totals { flows: 1, counted: Count { packets: 2, bytes: 2000 }, others: Count { packets: 1, bytes: 42 } };
     assert_eq!(totals(&bench), expected);
 }
 

@@ -29,7 +29,7 @@ impl Config {
         Limit::new("bytes_per_s", self.bytes_per_s, "burst_bytes", self.burst_bytes)
     }
 
-    pub(super) fn from_port(&self, ports: u16) -> Result<Option<Port>, ConfigError> {
+    pub(super) fn checked_port(&self, ports: u16) -> Result<Option<Port>, ConfigError> {
         self.from_port.map(|port| check_port("from_port", port, ports)).transpose()
     }
 }

@@ -29,7 +29,7 @@ impl FromConfig for Policer {
     type Config = Config;
 
     fn from_config(config: Config, _: &mut StateBuilder, ports: u16) -> Result<Policer, ConfigError> {
-        Ok(Policer { limit: config.limit()?, from_port: config.from_port(ports)? })
+        Ok(Policer { limit: config.limit()?, from_port: config.checked_port(ports)? })
     }
 }
 

@@ -80,7 +80,7 @@ fn what_is_not_ip_passes_and_tags_change_nothing() {
 #[test]
 fn a_port_that_the_plan_has_not_is_refused() {
     let config = Config { from_port: Some(2), ..Config::default() };
-    let error = config.from_port(2).unwrap_err();
+    let error = config.checked_port(2).unwrap_err();
     assert_eq!(error.to_string(), "`from_port`: the plan has no port 2; write a number from 0 to 1");
 }
 

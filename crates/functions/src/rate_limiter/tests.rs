@@ -17,7 +17,8 @@ fn flow(port: u16) -> Vec<u8> {
 #[track_caller]
 fn check(config: &str, times: &[u64], expected: &str) {
     let mut bench = bench(100, config);
-    let passed: String = times.iter().map(|ms| if bench.send(0, *ms, &flow(1)).dropped.is_none() { '+' } else { '-' }).collect();
+    let passed: String =
+        times.iter().map(|ms| if bench.send(0, *ms, &flow(1)).dropped.is_none() { '+' } else { '-' }).collect();
     assert_eq!(passed, expected, "{config}");
 }
 
@@ -43,7 +44,7 @@ fn every_flow_has_a_bucket_of_its_own() {
 
 #[test]
 fn bytes_are_those_on_the_wire() {
-    let mut bench = bench(100, "bytes_per_s = 1\nburst_bytes = 1000");
+    let mut bench = bench(100, "bytes_per_s = 100\nburst_bytes = 1000");
     let cut = FrameInfo { wire_len: 1001, ..FrameInfo::default() };
     assert_eq!(bench.send_info(cut, &flow(1)).dropped, Some("rate_exceeded"));
     assert_eq!(bench.send_info(FrameInfo { wire_len: 1000, ..cut }, &flow(1)).ports(), [1]);
@@ -88,7 +89,10 @@ fn refuse(config: &str, expected: &str) {
 
 #[test]
 fn contradictions_are_refused() {
-    refuse("burst_packets = 5", "`burst_packets`: there is no `packets_per_s`; add `packets_per_s`, or write `burst_bytes`");
+    refuse(
+        "burst_packets = 5",
+        "`burst_packets`: there is no `packets_per_s`; add `packets_per_s`, or write `burst_bytes`",
+    );
     refuse(
         "packets_per_s = 5\nbytes_per_s = 5",
         "`packets_per_s`: packets and bytes are limited at once; keep either the keys with bytes or those with packets; \
