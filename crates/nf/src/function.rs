@@ -60,7 +60,11 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Asks the processor for state that [`packet`](Self::packet) will touch, a few packets ahead. May do nothing.
+    /// Whether [`prefetch`](Self::prefetch) does anything.
+    const PREFETCHES: bool = false;
+
+    /// Asks the processor for shared state that [`packet`](Self::packet) will touch, for all packets of a batch beforehand.
+    /// Set [`PREFETCHES`](Self::PREFETCHES) with it.
     #[inline(always)]
     fn prefetch(&self, _set: &Self::Set) {}
 

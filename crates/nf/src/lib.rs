@@ -29,7 +29,7 @@ pub use function::{FieldUse, Handled, NetworkFunction, Tick};
 pub use pass::{Interrupted, Logs, Pass, PassSets, Place};
 pub use sets::{NewSet, SetSlot, SetTables, SetUndo};
 pub use stage::{Event, Instance, Stage};
-pub use verdict::{Reason, Verdict};
+pub use verdict::{PORTS_MAX, Reason, Verdict, Verdicts};
 
 /// What a function's file begins with: `use braid_nf::prelude::*;`
 pub mod prelude {

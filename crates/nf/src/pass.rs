@@ -10,7 +10,7 @@ use braid_state::{Savepoint, SetMeta, Tx};
 
 use crate::cx::{Cx, Emitted};
 use crate::sets::{NewPlace, NewSet, SetSlot, SetTables, SetUndo};
-use crate::{Handled, NetworkFunction, Verdict};
+use crate::{Handled, NetworkFunction, Verdict, Verdicts};
 
 /// Nanoseconds in the unit of [`SetMeta::last_seen_ms`].
 pub(crate) const MS: u64 = 1_000_000;
@@ -40,7 +40,7 @@ pub struct Pass<'a> {
     /// Indices in the batch of the packets that reach this function, in order.
     pub todo: &'a [u16],
     /// What has been decided for each packet of the batch.
-    pub verdicts: &'a mut [Verdict; 256],
+    pub verdicts: &'a mut Verdicts,
     /// Each packet's time in nanoseconds.
     pub now_ns: &'a [u64; 256],
     /// Ports of the plan.
@@ -114,7 +114,7 @@ impl Pass<'_> {
             self.logs.marks.push(mark);
             match self.handle::<N, true>(function, place, i) {
                 Ok(verdict) => {
-                    self.verdicts[i] = verdict;
+                    self.verdicts.set(i, verdict);
                     // Nothing so far can fail to commit, so nothing need be kept to take it back.
                     if self.tx.is_untouched() && !self.tx.is_recording() {
                         self.logs.commit();
@@ -136,10 +136,21 @@ impl Pass<'_> {
             self.logs.kept = at;
             let i = self.todo[at] as usize;
             if let Ok(verdict) = self.handle::<N, false>(function, place, i) {
-                self.verdicts[i] = verdict;
+                self.verdicts.set(i, verdict);
             }
         }
         self.logs.sets.clear();
+    }
+
+    /// Has the function ask for the shared state of positions `from..to`.
+    pub(crate) fn prefetch<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
+        let Some(sets) = &mut self.sets else { return };
+        for &i in &self.todo[from..to] {
+            let slot = sets.slots[i as usize];
+            if slot != SetSlot::MISS {
+                function.prefetch(sets.tables.state::<N::Set>(slot, place.offset));
+            }
+        }
     }
 
     /// Commits what has been attempted. If that fails, the packets are taken back, but for those
@@ -188,7 +199,7 @@ impl Pass<'_> {
             packets: self.logs.packets.mark(),
             sets: self.logs.sets.mark(),
             emitted: self.logs.emitted.len(),
-            verdict: self.verdicts[i],
+            verdict: self.verdicts.get(i),
             slot,
             idle_ms,
         }
@@ -199,7 +210,7 @@ impl Pass<'_> {
         self.tx.rollback(&mark.transaction);
         self.batch.restore(i, &mut self.logs.packets, mark.packets);
         self.logs.emitted.truncate(mark.emitted);
-        self.verdicts[i] = mark.verdict;
+        self.verdicts.set(i, mark.verdict);
         if let Some(sets) = &mut self.sets {
             self.logs.sets.restore(sets.tables, mark.sets);
             sets.slots[i] = mark.slot;
@@ -222,7 +233,7 @@ impl Pass<'_> {
             emitted: &mut self.logs.emitted,
             ports: self.ports,
             index: i as u16,
-            onward: self.verdicts[i],
+            onward: self.verdicts.get(i),
             reversed,
         };
         let mut packet = self.batch.packet(i, if UNDO { Some(&mut self.logs.packets) } else { None });
@@ -278,14 +289,20 @@ impl PassSets<'_> {
         *self.tables.meta_mut(self.slots[i])
     }
 
-    /// Notes that packet `i` came: how long its set had waited, and that it was seen now.
-    #[inline(always)]
-    pub fn arrive(&mut self, i: usize, now_ms: u32) {
-        let slot = self.slots[i];
-        if slot != SetSlot::MISS {
-            let meta = self.tables.meta_mut(slot);
-            self.idle_ms[i] = now_ms.wrapping_sub(meta.last_seen_ms);
-            meta.last_seen_ms = now_ms;
+    /// Looks up the packets in `todo` and notes their arrival: how long each set had waited, and that it was seen now.
+    #[inline]
+    pub fn look_up(&mut self, todo: &[u16], now_ns: &[u64; 256]) {
+        for &i in todo {
+            self.slots[i as usize & 255] = SetSlot::MISS;
         }
+        let (slots, idle_ms) = (&mut *self.slots, &mut *self.idle_ms);
+        self.tables.lookup_batch(self.keys, todo, |i, slot, meta| {
+            slots[i & 255] = slot;
+            if let Some(meta) = meta {
+                let now_ms = (now_ns[i & 255] / MS) as u32;
+                idle_ms[i & 255] = now_ms.wrapping_sub(meta.last_seen_ms);
+                meta.last_seen_ms = now_ms;
+            }
+        });
     }
 }

@@ -2,7 +2,7 @@
 
 use braid_memory::{Error, HugePages};
 use braid_packet::key::{DEFAULT_SEED, KeyClass, KeyHash, KeyShape, Keys, SetKey};
-use braid_state::{FlowTable, NO_SLOT, Plain, SetMeta, Slot, Tx};
+use braid_state::{FlowTable, NO_SLOT, Plain, RecordMut, SetMeta, Slot, Tx};
 
 /// A set's place: which table, which slot; or that there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,30 +101,31 @@ impl SetTables {
         self.narrow.memory_bytes() + self.wide.memory_bytes()
     }
 
-    /// Looks up the keys of a batch, misses overlapped; `slots` gets an answer for every packet that has a key.
+    /// Looks up the keys of the packets in `todo`, misses overlapped. `found` is called for each that has a key: in order
+    /// among the short keys, and in order among the long ones.
     #[inline]
-    pub fn lookup_batch(&self, keys: &Keys, count: usize, slots: &mut [SetSlot; 256]) {
+    pub fn lookup_batch(
+        &mut self,
+        keys: &Keys,
+        todo: &[u16],
+        mut found: impl FnMut(usize, SetSlot, Option<&mut SetMeta>),
+    ) {
         let (mut narrow, mut wide) = ([0u16; 256], [0u16; 256]);
         let (mut narrows, mut wides) = (0, 0);
-        for (i, class) in keys.class[..count].iter().enumerate() {
-            match class {
-                KeyClass::Narrow => {
-                    narrow[narrows] = i as u16;
-                    narrows += 1;
-                }
-                KeyClass::Wide => {
-                    wide[wides] = i as u16;
-                    wides += 1;
-                }
-                KeyClass::None => slots[i] = SetSlot::MISS,
-            }
+        for &i in todo {
+            // Both are written and one is kept: cheaper than a branch that packets of both kinds would mislead.
+            narrow[narrows & 255] = i;
+            wide[wides & 255] = i;
+            narrows += usize::from(keys.class[i as usize & 255] == KeyClass::Narrow);
+            wides += usize::from(keys.class[i as usize & 255] == KeyClass::Wide);
         }
-        self.narrow.lookup_batch(&narrow[..narrows], &keys.narrow, &keys.hash, |i, slot| slots[i] = SetSlot(slot));
-        if wides > 0 {
-            let found = |i: usize, slot| {
-                slots[i] = if slot == NO_SLOT { SetSlot::MISS } else { SetSlot::wide(slot) };
+        let (narrow, wide) = (&narrow[..narrows.min(256)], &wide[..wides.min(256)]);
+        self.narrow.lookup_batch(narrow, &keys.narrow, &keys.hash, |i, slot, meta| found(i, SetSlot(slot), meta));
+        if !wide.is_empty() {
+            let mut found = |i, slot: Slot, meta: Option<&mut SetMeta>| {
+                found(i, if slot == NO_SLOT { SetSlot::MISS } else { SetSlot::wide(slot) }, meta);
             };
-            self.wide.lookup_batch(&wide[..wides], &keys.wide, &keys.hash, found);
+            self.wide.lookup_batch(wide, &keys.wide, &keys.hash, &mut found);
         }
     }
 
@@ -166,16 +167,21 @@ impl SetTables {
         on_table!(self, at, table => table.remove(at.slot()));
     }
 
+    /// A record, to read and change.
+    #[inline(always)]
+    pub(crate) fn record_mut(&mut self, at: SetSlot) -> RecordMut<'_> {
+        on_table!(self, at, table => table.record_mut(at.slot()))
+    }
+
     /// State of one function, at its offset.
     #[inline(always)]
     pub fn state<S: Plain>(&mut self, at: SetSlot, offset: usize) -> &mut S {
         on_table!(self, at, table => table.state(at.slot(), offset))
     }
 
-    /// State of all functions of the group.
-    #[inline(always)]
-    pub fn state_bytes(&mut self, at: SetSlot) -> &mut [u8] {
-        on_table!(self, at, table => table.state_bytes(at.slot()))
+    /// Copies the states of all functions of the group.
+    pub fn state_bytes(&mut self, at: SetSlot) -> Vec<u8> {
+        self.record_mut(at).states().to_vec()
     }
 
     /// Last seen, live mask, generation.
@@ -259,7 +265,8 @@ impl SetUndo {
             match change {
                 Change::State { offset, len } => {
                     let from = self.bytes.len() - len as usize;
-                    tables.state_bytes(at)[offset as usize..][..len as usize].copy_from_slice(&self.bytes[from..]);
+                    let place = offset as usize..(offset + len) as usize;
+                    tables.record_mut(at).states()[place].copy_from_slice(&self.bytes[from..]);
                     self.bytes.truncate(from);
                 }
                 Change::Meta(meta) => tables.restore_meta(at, meta),

@@ -121,13 +121,8 @@ impl<N: NetworkFunction> Stage for Instance<N> {
     }
 
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<(), Interrupted> {
-        if let Some(sets) = &mut pass.sets {
-            for &i in &pass.todo[from..to] {
-                let slot = sets.slots[i as usize];
-                if slot != SetSlot::MISS {
-                    self.function.prefetch(sets.tables.state::<N::Set>(slot, self.place.offset));
-                }
-            }
+        if N::PREFETCHES {
+            pass.prefetch(&self.function, self.place, from, to);
         }
         if self.has_objects {
             pass.attempt(&self.function, self.place, from, to)

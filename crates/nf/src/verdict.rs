@@ -34,3 +34,53 @@ pub enum Verdict {
     /// No further.
     Drop(Reason),
 }
+
+/// What has been decided for each packet of a batch: two bytes each, and a reason only for those that are dropped.
+#[derive(Clone, Debug)]
+pub struct Verdicts {
+    codes: [u16; 256],
+    reasons: [Reason; 256],
+}
+
+const DROP: u16 = u16::MAX;
+const FLOOD: u16 = u16::MAX - 1;
+
+/// Most ports of a plan: the numbers above mean flooding and dropping.
+pub const PORTS_MAX: u16 = FLOOD;
+
+impl Default for Verdicts {
+    fn default() -> Self {
+        Verdicts { codes: [0; 256], reasons: [Reason(""); 256] }
+    }
+}
+
+impl Verdicts {
+    /// The decision for packet `i`.
+    #[inline(always)]
+    pub fn get(&self, i: usize) -> Verdict {
+        match self.codes[i] {
+            DROP => Verdict::Drop(self.reasons[i]),
+            FLOOD => Verdict::Flood,
+            port => Verdict::Forward(port),
+        }
+    }
+
+    /// Decides for packet `i`.
+    #[inline(always)]
+    pub fn set(&mut self, i: usize, verdict: Verdict) {
+        self.codes[i] = match verdict {
+            Verdict::Forward(port) => port.min(PORTS_MAX - 1),
+            Verdict::Flood => FLOOD,
+            Verdict::Drop(reason) => {
+                self.reasons[i] = reason;
+                DROP
+            }
+        };
+    }
+
+    /// Whether packet `i` goes no further.
+    #[inline(always)]
+    pub fn is_drop(&self, i: usize) -> bool {
+        self.codes[i] == DROP
+    }
+}

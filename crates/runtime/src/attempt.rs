@@ -8,7 +8,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use braid_nf::packet::key::SetKey;
-use braid_nf::{Emitted, Event, Interrupted, Pass, Reason, Stage, Verdict};
+use braid_nf::{Emitted, Event, Interrupted, Pass, Reason, Stage, Verdict, Verdicts};
 use braid_packet::Batch;
 use braid_state::{Conflict, Tx};
 
@@ -25,7 +25,7 @@ pub trait Witness: Send {
     /// A batch was received; it is as the source delivered it.
     fn received(&mut self, batch: &Batch);
     /// The batch's packets have their final verdicts; `emitted` are those that functions made.
-    fn finished(&mut self, batch: &Batch, verdicts: &[Verdict; 256], emitted: &Emitted);
+    fn finished(&mut self, batch: &Batch, verdicts: &Verdicts, emitted: &Emitted);
     /// Gives back what it is, to whoever set it up.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
@@ -40,7 +40,7 @@ impl Witness for NoWitness {
     fn expired(&mut self, _: &mut Tx, _: usize, _: SetKey, _: u64, _: u64) {}
     fn ticked(&mut self, _: &mut Tx, _: usize, _: usize, _: u64, _: u64) {}
     fn received(&mut self, _: &Batch) {}
-    fn finished(&mut self, _: &Batch, _: &[Verdict; 256], _: &Emitted) {}
+    fn finished(&mut self, _: &Batch, _: &Verdicts, _: &Emitted) {}
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
         self
     }
@@ -84,7 +84,7 @@ pub fn run_pass(
                     }
                     Ended::Panic => {
                         counters.panics += 1;
-                        pass.verdicts[pass.todo[from] as usize] = Verdict::Drop(Reason::HANDLER_PANIC);
+                        pass.verdicts.set(pass.todo[from] as usize, Verdict::Drop(Reason::HANDLER_PANIC));
                         from += 1;
                     }
                 }

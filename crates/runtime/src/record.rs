@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use braid_nf::packet::key::SetKey;
-use braid_nf::{Emitted, Pass, Verdict};
+use braid_nf::{Emitted, Pass, Verdict, Verdicts};
 use braid_packet::{Batch, FrameInfo, Port};
 use braid_state::Tx;
 
@@ -152,7 +152,7 @@ impl Witness for Recorder {
         self.log.batches.push(RecordedBatch { inputs, outputs: Vec::new() });
     }
 
-    fn finished(&mut self, batch: &Batch, verdicts: &[Verdict; 256], emitted: &Emitted) {
+    fn finished(&mut self, batch: &Batch, verdicts: &Verdicts, emitted: &Emitted) {
         if let Some(last) = self.log.batches.last_mut() {
             last.outputs = outputs(batch, verdicts, emitted);
         }
@@ -164,11 +164,15 @@ impl Witness for Recorder {
 }
 
 /// What became of each packet of a batch.
-pub(crate) fn outputs(batch: &Batch, verdicts: &[Verdict; 256], emitted: &Emitted) -> Vec<Output> {
+pub(crate) fn outputs(batch: &Batch, verdicts: &Verdicts, emitted: &Emitted) -> Vec<Output> {
     let output = |i: usize| {
-        let bytes = if matches!(verdicts[i], Verdict::Drop(_)) { Vec::new() } else { batch.bytes(i).to_vec() };
+        let bytes = if verdicts.is_drop(i) { Vec::new() } else { batch.bytes(i).to_vec() };
         let own = emitted.iter().filter(|(cause, _, _)| *cause as usize == i);
-        Output { verdict: verdicts[i], bytes, emitted: own.map(|(_, port, bytes)| (port, bytes.to_vec())).collect() }
+        Output {
+            verdict: verdicts.get(i),
+            bytes,
+            emitted: own.map(|(_, port, bytes)| (port, bytes.to_vec())).collect(),
+        }
     };
     (0..batch.len()).map(output).collect()
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use braid_nf::packet::key::{Keys, SetKey};
-use braid_nf::{Logs, Pass, PassSets, SetSlot, SetTables, Tick, Verdict};
+use braid_nf::{Logs, Pass, PassSets, SetSlot, SetTables, Tick, Verdict, Verdicts};
 use braid_packet::{Batch, Buffers, Pool, PoolConfig};
 use braid_state::Tx;
 
@@ -82,7 +82,7 @@ pub enum Difference {
 /// A batch that some of the chain's functions have still to handle.
 struct OpenBatch {
     batch: Batch,
-    verdicts: Box<[Verdict; 256]>,
+    verdicts: Box<Verdicts>,
     now_ns: Box<[u64; 256]>,
     groups: Vec<OpenGroup>,
     logs: Logs,
@@ -184,11 +184,11 @@ impl Replay {
     fn open_batch(&mut self, recorded: &RecordedBatch, left: usize) -> OpenBatch {
         let layout = Arc::new(self.chain.layout().clone());
         let mut batch = Batch::new(&self.pool, &layout);
-        let mut verdicts = Box::new([Verdict::Forward(0); 256]);
+        let mut verdicts = Box::<Verdicts>::default();
         for (i, input) in recorded.inputs.iter().enumerate() {
             let copied = batch.copy_in(&mut self.buffers, &input.bytes, &input.info);
             assert!(copied, "the replay's pool holds all packets of the run");
-            verdicts[i] = Verdict::Forward(Chain::default_port(input.info.port, self.ports));
+            verdicts.set(i, Verdict::Forward(Chain::default_port(input.info.port, self.ports)));
         }
         batch.parse_all();
         let group = |_: &SetTables| OpenGroup {
@@ -319,7 +319,7 @@ pub fn content(chain: &Chain, group: usize, tables: &mut SetTables) -> SetConten
         }
     });
     let entry = |(at, mask): (SetSlot, u16)| {
-        let mut states = tables.state_bytes(at).to_vec();
+        let mut states = tables.state_bytes(at);
         for &position in &chain.groups()[group].stages {
             let stage = &chain.stages()[position];
             if mask & stage.place().bit == 0 {

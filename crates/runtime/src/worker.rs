@@ -5,7 +5,7 @@ use std::sync::Arc;
 use braid_io::{Received, RxQueue, TxQueue};
 use braid_memory::HugePages;
 use braid_nf::packet::key::Keys;
-use braid_nf::{Logs, Pass, PassSets, Reason, SetSlot, SetTables, Tick, Verdict};
+use braid_nf::{Logs, Pass, PassSets, Reason, SetSlot, SetTables, Tick, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, FrameInfo, Pool, Port};
 use braid_state::Tx;
 
@@ -73,7 +73,7 @@ pub struct Worker {
     buffers: Buffers,
     sets: Vec<Sets>,
     logs: Logs,
-    verdicts: Box<[Verdict; 256]>,
+    verdicts: Box<Verdicts>,
     now_ns: Box<[u64; 256]>,
     last_ns: u64,
     todo: Vec<u16>,
@@ -114,7 +114,7 @@ impl Worker {
             buffers: Buffers::new(&parts.pool),
             sets,
             logs: Logs::default(),
-            verdicts: Box::new([Verdict::Forward(0); 256]),
+            verdicts: Box::default(),
             now_ns: Box::new([0; 256]),
             last_ns: 0,
             todo: Vec::with_capacity(BATCH_MAX),
@@ -175,7 +175,7 @@ impl Worker {
         self.todo.extend(0..self.batch.len() as u16);
         self.counters.packets_in += self.batch.len() as u64;
         for (i, record) in self.batch.records().iter().enumerate() {
-            self.verdicts[i] = Verdict::Forward(Chain::default_port(record.port, self.parts.ports));
+            self.verdicts.set(i, Verdict::Forward(Chain::default_port(record.port, self.parts.ports)));
             self.counters.bytes_in += self.batch.wire_len(i) as u64;
         }
         for sets in &mut self.sets {
@@ -206,7 +206,10 @@ impl Worker {
         };
         run_pass(stage, position, &mut pass, &mut self.counters, &mut *self.witness);
         let (verdicts, drops) = (&self.verdicts, &mut self.counters.drops);
-        self.todo.retain(|&i| match verdicts[i as usize] {
+        if !self.todo.iter().any(|&i| verdicts.is_drop(i as usize)) {
+            return;
+        }
+        self.todo.retain(|&i| match verdicts.get(i as usize) {
             Verdict::Drop(reason) => {
                 drops.add(stage.name(), reason, 1);
                 false
@@ -221,7 +224,7 @@ impl Worker {
         self.out.clear();
         for at in 0..self.todo.len() {
             let i = self.todo[at];
-            match self.verdicts[i as usize] {
+            match self.verdicts.get(i as usize) {
                 Verdict::Forward(port) if port < self.parts.ports => self.out.push((i, port)),
                 Verdict::Forward(_) => self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1),
                 Verdict::Flood => self.flood(i),
@@ -402,11 +405,7 @@ impl Sets {
         now_ns: &[u64; 256],
     ) {
         extractor.extract_batch(batch, &mut self.keys);
-        self.tables.lookup_batch(&self.keys, batch.len(), &mut self.slots);
-        let mut sets = self.lend();
-        for &i in todo {
-            sets.arrive(i as usize, (now_ns[i as usize] / 1_000_000) as u32);
-        }
+        self.lend().look_up(todo, now_ns);
         self.ready = true;
     }
 

@@ -12,11 +12,13 @@
 //!
 //! [`FlowTable::lookup_batch`] overlaps the misses of a batch in three stages: tags, records, keys.
 
-use braid_memory::{Bytes, Error, HugePages, prefetch_read, prefetch_write};
+use braid_memory::{Error, HugePages};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Plain;
-use crate::raw::tags::equal_lanes;
+pub use crate::raw::records::RecordMut;
+use crate::raw::records::Records;
+use crate::raw::tags::{GROUP, Tags};
 
 /// Position of a live record.
 pub type Slot = u32;
@@ -24,8 +26,6 @@ pub type Slot = u32;
 /// No record.
 pub const NO_SLOT: Slot = u32::MAX;
 
-const GROUP: usize = 8;
-const LINE: usize = 64;
 /// Slots beyond the groups, for keys that find both their groups full.
 const STASH: usize = 256;
 
@@ -54,37 +54,26 @@ pub struct TableFull {
 /// Packet sets with keys of `K` words.
 #[derive(Debug)]
 pub struct FlowTable<const K: usize> {
-    tags: Bytes,
-    records: Bytes,
+    tags: Tags,
+    records: Records<K>,
     groups: u64,
-    stride: usize,
     capacity: usize,
     len: usize,
     stashed: usize,
 }
 
 impl<const K: usize> FlowTable<K> {
-    const META: usize = K * 8;
-    const STATE: usize = K * 8 + size_of::<SetMeta>();
-
     /// A table for `capacity` sets with `state_bytes` bytes of state each.
     pub fn new(capacity: usize, state_bytes: usize, pages: HugePages) -> Result<FlowTable<K>, Error> {
         // 0.72: the load up to which two choices leave no more keys than the stash holds.
         let groups = (capacity * 100).div_ceil(72 * GROUP).max(2);
-        let stride = (Self::STATE + state_bytes).next_multiple_of(LINE);
-        let slots = groups * GROUP + STASH;
-        Ok(FlowTable {
-            tags: Bytes::new(slots * 2, pages)?,
-            records: Bytes::new(slots * stride, pages)?,
-            groups: groups as u64,
-            stride,
-            capacity,
-            len: 0,
-            stashed: 0,
-        })
+        let tags = Tags::new(groups + STASH / GROUP, pages)?;
+        let records = Records::new(groups * GROUP + STASH, state_bytes, pages)?;
+        Ok(FlowTable { tags, records, groups: groups as u64, capacity, len: 0, stashed: 0 })
     }
 
     /// Live sets.
+    #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -106,12 +95,12 @@ impl<const K: usize> FlowTable<K> {
 
     /// Bytes mapped for it.
     pub fn memory_bytes(&self) -> usize {
-        self.tags.len() + self.records.len()
+        self.tags.bytes() + self.records.bytes()
     }
 
     /// Bytes of one record.
     pub fn record_bytes(&self) -> usize {
-        self.stride
+        self.records.stride()
     }
 
     #[inline(always)]
@@ -127,35 +116,15 @@ impl<const K: usize> FlowTable<K> {
         hash as u16 | 1
     }
 
-    /// A bit pair `11` at `2·lane` for each lane of the group that holds `tag`.
-    #[inline(always)]
-    fn lanes(&self, group: usize, tag: u16) -> u32 {
-        match self.tags[group * GROUP * 2..].first_chunk() {
-            Some(tags) => equal_lanes(tags, tag),
-            None => unreachable!("groups are computed inside the table"),
-        }
-    }
-
-    #[inline(always)]
-    fn record(&self, slot: Slot) -> &[u8] {
-        &self.records[slot as usize * self.stride..][..self.stride]
-    }
-
-    #[inline(always)]
-    fn record_mut(&mut self, slot: Slot) -> &mut [u8] {
-        &mut self.records[slot as usize * self.stride..][..self.stride]
-    }
-
     /// The key of a record.
     #[inline(always)]
     pub fn key(&self, slot: Slot) -> [u64; K] {
-        let record = self.record(slot);
-        std::array::from_fn(|i| u64::from_ne_bytes(std::array::from_fn(|j| record[i * 8 + j])))
+        self.records.key(slot as usize)
     }
 
     #[inline(always)]
     fn in_group(&self, group: usize, tag: u16, key: &[u64; K]) -> Option<Slot> {
-        let mut lanes = self.lanes(group, tag);
+        let mut lanes = self.tags.lanes(group, tag);
         while lanes != 0 {
             let lane = lanes.trailing_zeros() / 2;
             let slot = (group * GROUP) as Slot + lane;
@@ -190,7 +159,7 @@ impl<const K: usize> FlowTable<K> {
             return Err(TableFull { capacity: self.capacity });
         }
         let (first, second) = self.home(hash);
-        let (free_first, free_second) = (self.lanes(first, 0), self.lanes(second, 0));
+        let (free_first, free_second) = (self.tags.lanes(first, 0), self.tags.lanes(second, 0));
         let (group, free) = if free_second.count_ones() > free_first.count_ones() {
             (second, free_second)
         } else {
@@ -200,14 +169,8 @@ impl<const K: usize> FlowTable<K> {
             0 => self.stash_slot()?,
             free => (group * GROUP) as Slot + free.trailing_zeros() / 2,
         };
-        self.set_tag(slot, Self::tag(hash));
-        let generation = self.meta(slot).generation.wrapping_add(1);
-        let record = self.record_mut(slot);
-        for (i, word) in key.iter().enumerate() {
-            record[i * 8..][..8].copy_from_slice(&word.to_ne_bytes());
-        }
-        record[Self::META..].fill(0);
-        self.meta_mut(slot).generation = generation;
+        self.tags.set(slot as usize, Self::tag(hash));
+        self.records.begin(slot as usize, key);
         self.len += 1;
         Ok(slot)
     }
@@ -216,16 +179,11 @@ impl<const K: usize> FlowTable<K> {
     fn stash_slot(&mut self) -> Result<Slot, TableFull> {
         let first = self.groups as usize;
         let free = (first..first + STASH / GROUP).find_map(|group| {
-            let free = self.lanes(group, 0);
+            let free = self.tags.lanes(group, 0);
             (free != 0).then(|| (group * GROUP) as Slot + free.trailing_zeros() / 2)
         });
         self.stashed += usize::from(free.is_some());
         free.ok_or(TableFull { capacity: self.capacity })
-    }
-
-    #[inline(always)]
-    fn set_tag(&mut self, slot: Slot, tag: u16) {
-        self.tags[slot as usize * 2..][..2].copy_from_slice(&tag.to_ne_bytes());
     }
 
     /// Ends the life of a record.
@@ -233,7 +191,7 @@ impl<const K: usize> FlowTable<K> {
         if !self.is_live(slot) {
             return;
         }
-        self.set_tag(slot, 0);
+        self.tags.set(slot as usize, 0);
         self.len -= 1;
         if slot as usize >= self.groups as usize * GROUP {
             self.stashed -= 1;
@@ -243,72 +201,71 @@ impl<const K: usize> FlowTable<K> {
     /// Whether a slot holds a live record.
     #[inline(always)]
     pub fn is_live(&self, slot: Slot) -> bool {
-        self.tags[slot as usize * 2..][..2] != [0, 0]
+        self.tags.tag(slot as usize) != 0
     }
 
     /// Last seen, live mask, generation.
     #[inline(always)]
     pub fn meta(&self, slot: Slot) -> SetMeta {
-        let record = self.record(slot);
-        SetMeta::read_from_prefix(&record[Self::META..])
-            .map_or_else(|_| unreachable!("a record holds its meta"), |m| m.0)
+        self.records.meta(slot as usize)
+    }
+
+    /// A record, to read and change.
+    #[inline(always)]
+    pub fn record_mut(&mut self, slot: Slot) -> RecordMut<'_> {
+        self.records.get_mut(slot as usize)
     }
 
     /// Last seen, live mask, generation, to change.
     #[inline(always)]
     pub fn meta_mut(&mut self, slot: Slot) -> &mut SetMeta {
-        match SetMeta::mut_from_prefix(&mut self.record_mut(slot)[Self::META..]) {
-            Ok((meta, _)) => meta,
-            Err(_) => unreachable!("records are line-aligned and hold their meta"),
-        }
+        self.record_mut(slot).meta
     }
 
-    /// State at a byte offset of the record's state area. Panics if it does not lie inside or is not aligned: offsets come
-    /// from the plan, not from packets.
+    /// State at a byte offset of the record's state area.
     #[inline(always)]
     pub fn state<S: Plain>(&mut self, slot: Slot, offset: usize) -> &mut S {
-        match S::mut_from_prefix(&mut self.record_mut(slot)[Self::STATE + offset..]) {
-            Ok((state, _)) => state,
-            Err(_) => unreachable!("the plan places states inside the record, aligned"),
-        }
+        self.record_mut(slot).state(offset)
     }
 
-    /// The whole state area, for undo and snapshots.
-    #[inline(always)]
-    pub fn state_bytes(&mut self, slot: Slot) -> &mut [u8] {
-        &mut self.record_mut(slot)[Self::STATE..]
-    }
-
-    /// Looks up `n` keys at once, those whose index `wanted` names: stage by stage, so that the batch's misses overlap.
+    /// Looks up the keys that `wanted` names, stage by stage, so that the misses of a batch overlap; `found` is called in
+    /// that order, with [`NO_SLOT`] for a key that has no record.
     #[inline]
-    pub fn lookup_batch(&self, wanted: &[u16], keys: &[[u64; K]], hashes: &[u64], mut found: impl FnMut(usize, Slot)) {
+    pub fn lookup_batch(
+        &mut self,
+        wanted: &[u16],
+        keys: &[[u64; K]; 256],
+        hashes: &[u64; 256],
+        mut found: impl FnMut(usize, Slot, Option<&mut SetMeta>),
+    ) {
         for &i in wanted {
-            let (first, second) = self.home(hashes[i as usize]);
-            prefetch_read(&self.tags[first * GROUP * 2]);
-            prefetch_read(&self.tags[second * GROUP * 2]);
+            let (first, second) = self.home(hashes[i as usize & 255]);
+            self.tags.prefetch(first);
+            self.tags.prefetch(second);
         }
-        let mut candidates = [0 as Slot; 256];
+        let mut candidates = [NO_SLOT; 256];
         for (candidate, &i) in candidates.iter_mut().zip(wanted) {
-            let hash = hashes[i as usize];
-            let (first, second) = self.home(hash);
-            let (here, there) = (self.lanes(first, Self::tag(hash)), self.lanes(second, Self::tag(hash)));
+            let hash = hashes[i as usize & 255];
+            let ((first, second), tag) = (self.home(hash), Self::tag(hash));
+            let (here, there) = (self.tags.lanes(first, tag), self.tags.lanes(second, tag));
             let (group, lanes) = if here != 0 { (first, here) } else { (second, there) };
-            *candidate = if lanes == 0 { NO_SLOT } else { (group * GROUP) as Slot + lanes.trailing_zeros() / 2 };
-            // A miss prefetches the last record: harmless, and cheaper than a branch.
-            let record = (*candidate as usize).min(self.slots() - 1) * self.stride;
-            for line in (0..self.stride).step_by(LINE) {
-                prefetch_write(&self.records[record + line]);
+            if lanes != 0 {
+                let slot = group * GROUP + lanes.trailing_zeros() as usize / 2;
+                self.records.prefetch(slot);
+                *candidate = slot as Slot;
             }
         }
         for (&candidate, &i) in candidates.iter().zip(wanted) {
-            let (key, hash) = (&keys[i as usize], hashes[i as usize]);
-            if candidate != NO_SLOT && self.key(candidate) == *key {
-                found(i as usize, candidate);
+            let i = i as usize & 255;
+            let slot = if candidate != NO_SLOT && self.key(candidate) == keys[i] {
+                candidate
             } else if candidate != NO_SLOT || self.stashed != 0 {
-                found(i as usize, self.find(key, hash).unwrap_or(NO_SLOT));
+                self.find(&keys[i], hashes[i]).unwrap_or(NO_SLOT)
             } else {
-                found(i as usize, NO_SLOT);
-            }
+                NO_SLOT
+            };
+            let meta = if slot == NO_SLOT { None } else { Some(self.meta_mut(slot)) };
+            found(i, slot, meta);
         }
     }
 

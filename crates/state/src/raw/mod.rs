@@ -1,3 +1,4 @@
 //! The unsafe part of the state objects.
 
+pub(crate) mod records;
 pub(crate) mod tags;

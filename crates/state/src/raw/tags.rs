@@ -1,8 +1,61 @@
-//! Comparing eight 16-bit tags at once.
+//! Groups of eight 16-bit tags in one region, compared eight at a time.
 
-/// A bit pair `11` at `2·lane` for each of the eight native-endian 16-bit lanes that equals `tag`.
+use braid_memory::{Error, HugePages, Region, prefetch_read};
+
+/// Tags in a group: 16 bytes.
+pub(crate) const GROUP: usize = 8;
+
+/// The tags of a table; 0 is an empty place.
+#[derive(Debug)]
+pub(crate) struct Tags {
+    region: Region,
+    groups: usize,
+}
+
+impl Tags {
+    pub(crate) fn new(groups: usize, pages: HugePages) -> Result<Tags, Error> {
+        Ok(Tags { region: Region::new(groups * GROUP * 2, pages)?, groups })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.region.len()
+    }
+
+    #[inline(always)]
+    fn address(&self, group: usize) -> *mut [u8; 16] {
+        self.region.base().wrapping_add(group * GROUP * 2).cast()
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, group: usize) {
+        prefetch_read(self.address(group));
+    }
+
+    /// A bit pair `11` at `2·lane` for each lane of the group that holds `tag`.
+    #[inline(always)]
+    pub(crate) fn lanes(&self, group: usize, tag: u16) -> u32 {
+        assert!(group < self.groups);
+        // SAFETY: the group lies inside the region, which is initialised, and only `&mut self` writes to it.
+        equal_lanes(unsafe { &*self.address(group) }, tag)
+    }
+
+    #[inline(always)]
+    pub(crate) fn tag(&self, slot: usize) -> u16 {
+        assert!(slot < self.groups * GROUP);
+        // SAFETY: as in `lanes`; the region is aligned to a page.
+        unsafe { self.region.base().cast::<u16>().add(slot).read() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&mut self, slot: usize, tag: u16) {
+        assert!(slot < self.groups * GROUP);
+        // SAFETY: as in `tag`; `&mut self` makes the access unique.
+        unsafe { self.region.base().cast::<u16>().add(slot).write(tag) }
+    }
+}
+
 #[inline(always)]
-pub(crate) fn equal_lanes(group: &[u8; 16], tag: u16) -> u32 {
+fn equal_lanes(group: &[u8; 16], tag: u16) -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{__m128i, _mm_cmpeq_epi16, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi16};
