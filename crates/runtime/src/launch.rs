@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use braid_io::capture::Damage;
 use braid_io::{OpenError, QueueSelect, RxQueue, Sink, SinkError, Source, TxQueue};
 use braid_memory::Backing;
-use braid_nf::packet::key::SetDef;
 use braid_nf::state::{Domain, StateBuilder};
 use braid_nf::{Emitted, Event, Stage};
 use braid_packet::{Link, Pool, PoolConfig, Port};
@@ -15,7 +14,7 @@ use braid_state::{Conflict, Tx};
 use braid_steer::Steering;
 
 use crate::attempt::run_event;
-use crate::chain::{Chain, ChainError, Sharing};
+use crate::chain::{Chain, ChainError};
 use crate::clock::{Clock, Timeline};
 use crate::counters::WorkerCounters;
 use crate::dispatch::{self, Dispatched};
@@ -112,9 +111,7 @@ pub fn build(plan: &Plan) -> Result<Foundation, RunError> {
     let domain = Domain::new(plan.workers);
     let mut builder = StateBuilder::new(&domain, plan.pages);
     let stages = (plan.build)(&mut builder)?;
-    let is_local = |set: &SetDef| plan.workers == 1 || plan.steering.keeps(set);
-    let sharing = &mut Sharing { is_local: &is_local, builder: &mut builder, capacity: plan.sets };
-    Ok(Foundation { domain, chain: Arc::new(Chain::new(stages, &plan.own_fields, sharing)?) })
+    Ok(Foundation { domain, chain: Arc::new(Chain::new(stages, &plan.own_fields)?) })
 }
 
 /// Steering as the source asks for it.
@@ -198,7 +195,7 @@ fn assemble(
 }
 
 /// Start and stop handlers: each function once, before and after everything else.
-pub(crate) fn run_once(
+pub fn run_once(
     chain: &Chain,
     tx: &mut Tx,
     ports: u16,
@@ -336,8 +333,7 @@ fn report(
         }
         report.memory_bytes += worker.tables.iter().map(|tables| tables.memory_bytes()).sum::<usize>();
         if control.record {
-            let local = |(group, _): &(usize, _)| !chain.groups()[*group].shared;
-            for (group, tables) in worker.tables.iter_mut().enumerate().filter(local) {
+            for (group, tables) in worker.tables.iter_mut().enumerate() {
                 for (key, entry) in content(chain, group, tables) {
                     if record.sets[group].insert(key, entry).is_some() {
                         record.twice.push(key.to_string());

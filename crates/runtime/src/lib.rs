@@ -28,3 +28,8 @@ pub use dispatch::Dispatched;
 pub use launch::{Control, Report, RunError, launch};
 pub use plan::{BuildError, Distribution, Plan, Time};
 pub use worker::{Ended, Parts, Step, Worker};
+
+pub use braid_io as io;
+pub use braid_memory::HugePages;
+pub use braid_nf as nf;
+pub use braid_steer as steer;

@@ -10,7 +10,7 @@ use braid_packet::{BATCH_MAX, Batch, Buffers, FrameInfo, Pool, Port};
 use braid_state::Tx;
 
 use crate::attempt::{NoWitness, Witness, run_event, run_pass};
-use crate::chain::{Chain, Group};
+use crate::chain::Chain;
 use crate::clock::{Clock, Timeline};
 use crate::counters::WorkerCounters;
 use crate::expiry::{Expiring, Scan};
@@ -98,13 +98,7 @@ impl Worker {
         let mut sets = Vec::new();
         for group in parts.chain.groups() {
             sets.push(Sets {
-                // Shared sets live in state objects; the table is there and stays empty.
-                tables: SetTables::new(
-                    if group.shared { 1 } else { parts.sets },
-                    group.state_bytes,
-                    group.extractor.shape(),
-                    parts.pages,
-                )?,
+                tables: SetTables::new(parts.sets, group.state_bytes, group.extractor.shape(), parts.pages)?,
                 keys: Keys::boxed(),
                 slots: Box::new([SetSlot::MISS; 256]),
                 idle_ms: Box::new([0; 256]),
@@ -197,7 +191,7 @@ impl Worker {
         if let Some(group) = group {
             let sets = &mut self.sets[group];
             if !sets.ready {
-                sets.look_up(&chain.groups()[group], &self.batch, &self.todo, &self.now_ns);
+                sets.look_up(&chain.groups()[group].extractor, &self.batch, &self.todo, &self.now_ns);
             }
         }
         let mut pass = Pass {
@@ -300,8 +294,7 @@ impl Worker {
 
     fn expire(&mut self) {
         for (group, sets) in self.sets.iter_mut().enumerate() {
-            let shared = self.parts.chain.groups()[group].shared;
-            if (shared && self.parts.id != 0) || (!shared && sets.tables.is_empty()) {
+            if sets.tables.is_empty() {
                 continue;
             }
             let mut on = Expiring {
@@ -313,13 +306,7 @@ impl Worker {
                 ports: self.parts.ports,
                 counters: &mut self.counters,
             };
-            if shared {
-                let reached = self.parts.timeline.reached().min(self.last_ns);
-                let lives = &mut self.logs.lives;
-                sets.scan.run_shared(reached, &mut on, lives, &mut *self.witness);
-            } else {
-                sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
-            }
+            sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
         }
     }
 
@@ -372,12 +359,10 @@ impl Worker {
 
     fn count_sets(&mut self) {
         let lives = self.sets.iter().map(|sets| sets.tables.lives());
-        let shared = (self.logs.lives.created, self.logs.lives.ended);
-        let (created, ended) = lives.fold(shared, |(c, e), (created, ended)| (c + created, e + ended));
+        let (created, ended) = lives.fold((0, 0), |(c, e), (created, ended)| (c + created, e + ended));
         self.counters.sets_created = created;
         self.counters.sets_expired = ended;
-        // A shared set may end on another worker than the one on which it became live: the sum over workers counts.
-        self.counters.sets_live = created.wrapping_sub(ended);
+        self.counters.sets_live = created - ended;
     }
 }
 
@@ -412,11 +397,15 @@ pub struct Ended {
 
 impl Sets {
     #[inline]
-    fn look_up(&mut self, group: &Group, batch: &Batch, todo: &[u16], now_ns: &[u64; 256]) {
-        group.extractor.extract_batch(batch, &mut self.keys);
-        if !group.shared {
-            self.lend().look_up(todo, now_ns);
-        }
+    fn look_up(
+        &mut self,
+        extractor: &braid_nf::packet::key::KeyExtractor,
+        batch: &Batch,
+        todo: &[u16],
+        now_ns: &[u64; 256],
+    ) {
+        extractor.extract_batch(batch, &mut self.keys);
+        self.lend().look_up(todo, now_ns);
         self.ready = true;
     }
 
