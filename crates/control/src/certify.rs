@@ -1,0 +1,302 @@
+//! Certifies a plan: many workers under random schedules, the record of each run replayed on one worker in commit order, and
+//! everything compared: packets, packets that handlers made, state objects, packet sets.
+//!
+//! Even seeds run under the seeded scheduler (one worker at a time, the same each time), odd ones on real threads. The first
+//! difference ends it; its input is then cut down as long as a few seconds allow.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use braid_profile::certificate::{Certificate, Outcome, PacketDifference, Run, Schedule, Violation, hex};
+use braid_runtime::io::NullSink;
+use braid_runtime::launch::{Foundation, Record, build, run_once, snapshots};
+use braid_runtime::nf::Verdict;
+use braid_runtime::nf::state::Tx;
+use braid_runtime::record::{Deed, Entry, Output, WorkerLog};
+use braid_runtime::replay::{Difference, Replay, SetContent};
+use braid_runtime::{Control, Plan as RunPlan, RunError, launch};
+
+use crate::compile::Carry;
+use crate::frames::Frames;
+use crate::plan::Plan;
+use crate::plan_file::Problem;
+
+/// Longest time that is spent on making a failing input smaller.
+const SHRINK_MAX: Duration = Duration::from_secs(4);
+/// Runs that an input is given to fail again on real threads.
+const ATTEMPTS_ON_THREADS: usize = 6;
+/// Transactions before a difference that are shown.
+const BEFORE_MAX: usize = 4;
+
+/// Why a plan could not be certified at all.
+#[derive(Debug, thiserror::Error)]
+pub enum CertifyError {
+    /// It does not compile.
+    #[error(transparent)]
+    Plan(#[from] Problem),
+    /// It does not run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// No memory for the replay.
+    #[error("the sequential replay cannot start: {0}")]
+    Replay(String),
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The input.
+    pub frames: &'a Frames,
+    /// Its name, for the certificate.
+    pub input: &'a str,
+    /// How many seeds.
+    pub runs: u64,
+    /// The first of them.
+    pub seed: u64,
+}
+
+/// Runs and compares; `done` is told of each run.
+pub fn certify(plan: &Plan, request: Request<'_>, done: &mut dyn FnMut(&Run)) -> Result<Certificate, CertifyError> {
+    let compiled = plan.compile(Carry::Capture)?;
+    certify_run(&compiled.run, chain_names(plan), request, done)
+}
+
+fn chain_names(plan: &Plan) -> Vec<String> {
+    plan.chain.iter().map(|link| link.name.clone()).collect()
+}
+
+/// The same for a plan that is ready to run.
+pub fn certify_run(
+    plan: &RunPlan,
+    chain: Vec<String>,
+    request: Request<'_>,
+    done: &mut dyn FnMut(&Run),
+) -> Result<Certificate, CertifyError> {
+    let Request { frames, input, runs, seed } = request;
+    let (workers, packets) = (plan.workers, frames.len());
+    let mut certificate =
+        Certificate { chain, input: input.to_owned(), packets, workers, runs: Vec::new(), violation: None };
+    for seed in seed..seed.saturating_add(runs) {
+        let (run, violation) = compare(plan, frames, seed)?;
+        done(&run);
+        certificate.runs.push(run);
+        if let Some(violation) = violation {
+            certificate.violation = Some(shrink(plan, frames, violation));
+            break;
+        }
+    }
+    Ok(certificate)
+}
+
+fn schedule_of(seed: u64) -> Schedule {
+    if seed.is_multiple_of(2) { Schedule::Seeded } else { Schedule::Threads }
+}
+
+/// One run and its replay.
+fn compare(plan: &RunPlan, frames: &Frames, seed: u64) -> Result<(Run, Option<Violation>), CertifyError> {
+    let schedule = schedule_of(seed);
+    let control =
+        Control { record: true, schedule: (schedule == Schedule::Seeded).then_some(seed), ..Control::default() };
+    let mut report = launch(plan, Box::new(frames.source("certify")), Box::new(NullSink), &control)?;
+    let Some(record) = report.record.take() else { unreachable!("a recorded run has a record") };
+    let run = Run {
+        seed,
+        schedule,
+        transactions: record.logs.iter().map(|log| log.entries.len()).sum(),
+        aborts: report.total.aborts,
+        packets: report.workers.iter().map(|worker| worker.packets_in).collect(),
+    };
+    let differences = replay(plan, &record)?;
+    let count = differences.len();
+    let violation = differences.into_iter().next().map(|first| Violation {
+        seed,
+        schedule,
+        packets: frames.len(),
+        differences: count,
+        before: before(&first, &record.logs),
+        ..describe(first)
+    });
+    Ok((run, violation))
+}
+
+/// What differs, the most telling first.
+enum Found {
+    Replayed(Difference),
+    Twice(String),
+}
+
+fn replay(plan: &RunPlan, record: &Record) -> Result<Vec<Found>, CertifyError> {
+    let Foundation { domain, chain } = build(plan)?;
+    let mut tx = Tx::new(&domain, 0);
+    run_once(&chain, &mut tx, plan.ports, 0, |stage, event| stage.start(event));
+    tx.replay(0, Vec::new());
+    let buffers: usize = record.logs.iter().flat_map(|log| &log.batches).map(|batch| batch.inputs.len()).sum();
+    let sets = plan.sets_per_worker() * plan.workers;
+    let replay = Replay::new(Arc::clone(&chain), tx, sets, plan.ports, buffers as u32 + 512)
+        .map_err(|error| CertifyError::Replay(error.to_string()))?;
+    let (differences, content) = replay.run(&record.logs);
+    let twice = record.twice.iter().cloned().map(Found::Twice);
+    let replayed = differences.into_iter().map(Found::Replayed);
+    let mine = snapshots(&chain);
+    let objects = differing_objects(&record.objects, &mine);
+    let sets = differing_sets(&chain, &record.sets, &content);
+    Ok(twice.chain(replayed).chain(objects.map(Found::Replayed)).chain(sets.into_iter().map(Found::Replayed)).collect())
+}
+
+fn differing_objects<'a>(
+    parallel: &'a [(String, Vec<u8>)],
+    sequential: &'a [(String, Vec<u8>)],
+) -> impl Iterator<Item = Difference> + 'a {
+    parallel.iter().zip(sequential).filter(|(a, b)| a.1 != b.1).map(|((name, a), (_, b))| Difference::Object {
+        name: name.clone(),
+        at: a.iter().zip(b).take_while(|(a, b)| a == b).count(),
+        parallel_bytes: a.len(),
+        sequential_bytes: b.len(),
+    })
+}
+
+fn differing_sets(chain: &braid_runtime::Chain, parallel: &[SetContent], sequential: &[SetContent]) -> Vec<Difference> {
+    let mut found = Vec::new();
+    for (group, (a, b)) in chain.groups().iter().zip(parallel.iter().zip(sequential)) {
+        let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+        for key in keys.into_iter().filter(|key| a.get(key) != b.get(key)) {
+            found.push(Difference::Sets {
+                set: group.set.name.clone(),
+                key: key.to_string(),
+                parallel: a.get(key).cloned(),
+                sequential: b.get(key).cloned(),
+            });
+        }
+    }
+    found
+}
+
+fn describe(found: Found) -> Violation {
+    let mut violation = Violation {
+        seed: 0,
+        schedule: Schedule::Seeded,
+        packets: 0,
+        what: String::new(),
+        packet: None,
+        before: Vec::new(),
+        differences: 0,
+    };
+    let state = |entry: Option<(u16, Vec<u8>)>| {
+        entry.map_or("not there".to_owned(), |(live, bytes)| format!("live for {live:#b}, {}", hex(&bytes)))
+    };
+    violation.what = match found {
+        Found::Twice(key) => format!("two workers held the packet set {key}: steering tore it apart"),
+        Found::Replayed(Difference::Packet { sequence, worker, function, packet, input, parallel, sequential }) => {
+            let (parallel, sequential) = (outcome(parallel), outcome(sequential));
+            violation.packet = Some(PacketDifference {
+                number: packet,
+                function,
+                worker,
+                transaction: sequence,
+                input,
+                parallel,
+                sequential,
+            });
+            "a packet came out otherwise than from one worker".to_owned()
+        }
+        Found::Replayed(Difference::Choice { sequence, function, violation }) => {
+            format!(
+                "{function} was given a choice that no sequential order allows (transaction {sequence}): {violation}"
+            )
+        }
+        Found::Replayed(Difference::Refused { sequence, function }) => {
+            format!("one worker cannot repeat transaction {sequence} of {function}")
+        }
+        Found::Replayed(Difference::Object { name, at, parallel_bytes, sequential_bytes }) => format!(
+            "the final content of {name} differs from byte {at} on ({parallel_bytes} bytes in parallel, {sequential_bytes} from one worker)"
+        ),
+        Found::Replayed(Difference::Sets { set, key, parallel, sequential }) => format!(
+            "the packet set {key} ({set}) ended otherwise: {} in parallel, {} from one worker",
+            state(parallel),
+            state(sequential)
+        ),
+    };
+    violation
+}
+
+fn outcome(output: Output) -> Outcome {
+    let verdict = match output.verdict {
+        Verdict::Forward(port) => format!("to port {port}"),
+        Verdict::Flood => "flooded".to_owned(),
+        Verdict::Drop(reason) => format!("dropped: {}", reason.0),
+    };
+    let made = output.emitted.iter().map(|(port, bytes)| format!("to port {port}: {}", hex(bytes))).collect();
+    Outcome { verdict, bytes: output.bytes, made }
+}
+
+/// The transactions of the same function right before a difference, of all workers.
+fn before(found: &Found, logs: &[WorkerLog]) -> Vec<String> {
+    let Found::Replayed(
+        Difference::Packet { sequence, .. }
+        | Difference::Choice { sequence, .. }
+        | Difference::Refused { sequence, .. },
+    ) = found
+    else {
+        return Vec::new();
+    };
+    let stage_of = |entry: &Entry| match entry.deed {
+        Deed::Handled { stage, .. } | Deed::Expired { stage, .. } | Deed::Ticked { stage, .. } => stage,
+    };
+    let mut entries: Vec<&Entry> = logs.iter().flat_map(|log| &log.entries).collect();
+    entries.sort_by_key(|entry| entry.sequence);
+    let Some(at) = entries.iter().position(|entry| entry.sequence == *sequence) else { return Vec::new() };
+    let stage = stage_of(entries[at]);
+    let earlier = entries[..at].iter().rev().filter(|entry| stage_of(entry) == stage).take(BEFORE_MAX);
+    let mut lines: Vec<String> = earlier.map(|entry| in_words(entry, logs)).collect();
+    lines.reverse();
+    lines
+}
+
+fn in_words(entry: &Entry, logs: &[WorkerLog]) -> String {
+    let what = match &entry.deed {
+        Deed::Handled { batch, packets, .. } => {
+            let inputs = &logs[entry.worker].batches[*batch].inputs;
+            let numbers: Vec<String> =
+                packets.iter().take(8).map(|&i| inputs[i as usize].info.sequence.to_string()).collect();
+            let more = if packets.len() > 8 { format!(" and {} more", packets.len() - 8) } else { String::new() };
+            format!("packets {}{more}", numbers.join(", "))
+        }
+        Deed::Expired { key, .. } => format!("packet set {key} expired"),
+        Deed::Ticked { tick, .. } => format!("period {tick}"),
+    };
+    format!("transaction {} on worker {}: {what}", entry.sequence, entry.worker)
+}
+
+/// Leaves out halves, quarters, … of the input as long as it still fails and there is time.
+fn shrink(plan: &RunPlan, frames: &Frames, violation: Violation) -> Violation {
+    let begun = Instant::now();
+    let (mut smallest, mut frames, mut parts) = (violation, frames.clone(), 2);
+    while frames.len() > 1 && parts <= frames.len() {
+        let size = frames.len().div_ceil(parts);
+        let (mut from, mut smaller) = (0, None);
+        while from < frames.len() {
+            if begun.elapsed() > SHRINK_MAX {
+                return smallest;
+            }
+            let candidate = frames.without(from..(from + size).min(frames.len()));
+            if let Some(violation) = fails_again(plan, &candidate, smallest.seed) {
+                smaller = Some((candidate, violation));
+                break;
+            }
+            from += size;
+        }
+        match smaller {
+            Some((candidate, violation)) => {
+                (frames, smallest) = (candidate, violation);
+                parts = (parts - 1).max(2);
+            }
+            None => parts *= 2,
+        }
+    }
+    smallest
+}
+
+fn fails_again(plan: &RunPlan, frames: &Frames, seed: u64) -> Option<Violation> {
+    let attempts = if schedule_of(seed) == Schedule::Seeded { 1 } else { ATTEMPTS_ON_THREADS };
+    (0..attempts).find_map(|_| compare(plan, frames, seed).ok().and_then(|(_, violation)| violation))
+}

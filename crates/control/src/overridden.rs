@@ -1,0 +1,72 @@
+//! A function under another packet set than its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_runtime::nf::packet::key::SetDef;
+use braid_runtime::nf::state::{Conflict, StateObject};
+use braid_runtime::nf::{Event, FieldUse, Interrupted, Pass, Place, SetSlot, SetTables, Stage, Tick};
+
+/// Passes everything on but the packet set.
+pub(crate) struct Overridden {
+    inner: Box<dyn Stage>,
+    set: SetDef,
+}
+
+impl Overridden {
+    pub(crate) fn new(inner: Box<dyn Stage>, set: SetDef) -> Overridden {
+        Overridden { inner, set }
+    }
+}
+
+impl Stage for Overridden {
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(self.set.clone())
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn kind(&self) -> &'static str {
+        self.inner.kind()
+    }
+    fn set_bytes(&self) -> usize {
+        self.inner.set_bytes()
+    }
+    fn settle(&mut self, place: Place) {
+        self.inner.settle(place);
+    }
+    fn objects(&self) -> Vec<Arc<dyn StateObject>> {
+        self.inner.objects()
+    }
+    fn has_objects(&self) -> bool {
+        self.inner.has_objects()
+    }
+    fn fields(&self) -> Vec<FieldUse> {
+        self.inner.fields()
+    }
+    fn ticks(&self) -> Vec<Duration> {
+        self.inner.ticks()
+    }
+    fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<(), Interrupted> {
+        self.inner.execute(pass, from, to)
+    }
+    fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>) {
+        self.inner.find_expired(tables, among, into);
+    }
+    fn expire(&self, event: &mut Event<'_>, tables: &mut SetTables, at: SetSlot) -> Result<(), Conflict> {
+        self.inner.expire(event, tables, at)
+    }
+    fn place(&self) -> Place {
+        self.inner.place()
+    }
+    fn tick(&self, event: &mut Event<'_>, tick: Tick) -> Result<(), Conflict> {
+        self.inner.tick(event, tick)
+    }
+    fn start(&self, event: &mut Event<'_>) -> Result<(), Conflict> {
+        self.inner.start(event)
+    }
+    fn stop(&self, event: &mut Event<'_>) -> Result<(), Conflict> {
+        self.inner.stop(event)
+    }
+}

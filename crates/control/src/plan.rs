@@ -1,0 +1,258 @@
+//! The validated plan: every value in range, every name known, every default filled in. Passive and printable;
+//! [`Plan::compile`](crate::compile) makes a runnable one of it.
+
+use std::path::PathBuf;
+
+use braid_runtime::io::capture::{PortSplit, Prefix};
+use braid_runtime::nf::packet::key::{FieldId, KeyExtractor, SetDef};
+use braid_runtime::steer::nic::{self, NICS, Nic};
+use braid_runtime::{Distribution, Time};
+use toml::Spanned;
+
+use crate::catalog::{Catalog, DefaultSplit, Entry};
+use crate::plan_file::{Config, InputFile, NfFile, PlanFile, Problem, SetFile};
+use crate::suggest::nearest;
+use crate::{BATCH_DEFAULT, HugePages, SETS_DEFAULT};
+
+/// Most workers, packets of a batch, ports.
+const WORKERS_MAX: i64 = 256;
+const BATCH_MAX: i64 = 256;
+const PORTS_MAX: i64 = 256;
+const SETS_MAX: i64 = 1 << 30;
+/// What [`DefaultSplit::Inside`] takes for inside: private addresses (RFC 1918, RFC 4193).
+const INSIDE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
+
+/// One function of the chain.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Its entry in the catalog.
+    pub entry: Entry,
+    /// What it is called in this plan.
+    pub name: String,
+    /// Its configuration as written.
+    pub config: Config,
+    /// Another packet set than its own.
+    pub packet_set: Option<SetDef>,
+    /// Where it stands in the plan file.
+    pub at: std::ops::Range<usize>,
+}
+
+/// A plan in which nothing is missing.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The functions, in order.
+    pub chain: Vec<Link>,
+    /// Worker threads.
+    pub workers: usize,
+    /// Whether that number was asked for; if not, a chain that cannot be spread runs on one.
+    pub workers_asked: bool,
+    /// Most packets in a batch.
+    pub batch: usize,
+    /// Ports.
+    pub ports: u16,
+    /// Packet sets per group of functions, over all workers.
+    pub sets: usize,
+    /// Which time the functions see.
+    pub time: Time,
+    /// How packets come to workers.
+    pub distribution: Distribution,
+    /// Which pages.
+    pub pages: HugePages,
+    /// The NIC to check.
+    pub nic: Option<&'static Nic>,
+    /// How a single capture is split by port.
+    pub split: PortSplit,
+    /// Inputs as written.
+    pub from: Vec<String>,
+    /// Outputs as written.
+    pub to: Vec<PathBuf>,
+}
+
+impl Plan {
+    /// Checks a plan file and fills in what it leaves open.
+    pub fn new(file: &PlanFile, catalog: &Catalog) -> Result<Plan, Problem> {
+        if file.nf.is_empty() {
+            let help = "add at least one:\n[[nf]]\nfunction = \"forward\"";
+            return Err(Problem::new("the plan names no function", help));
+        }
+        let chain = file.nf.iter().map(|nf| link(nf, catalog)).collect::<Result<Vec<_>, _>>()?;
+        for (i, link) in chain.iter().enumerate() {
+            if chain[..i].iter().any(|earlier| earlier.name == link.name) {
+                let what = format!("two functions are named `{}`", link.name);
+                let help = format!("give one of them another name: name = \"{}_2\"", link.name);
+                return Err(Problem::new(what, help).at(link.at.clone()));
+            }
+        }
+        let least = chain.iter().map(|link| i64::from(link.entry.ports.max(1))).max().unwrap_or(1);
+        let ports = number("ports", &file.ports, least.max(2), 1..=PORTS_MAX)? as u16;
+        let split = split(&file.input, &chain, ports)?;
+        let needed = split.ports();
+        if needed > usize::from(ports) {
+            let what = format!("the input comes in by {needed} ports, but the plan has {ports}");
+            let at = file.ports.as_ref().map_or(0..0, Spanned::span);
+            return Err(Problem::new(what, format!("write ports = {needed}")).at(at));
+        }
+        Ok(Plan {
+            workers: number("workers", &file.workers, processors(), 1..=WORKERS_MAX)? as usize,
+            workers_asked: file.workers.is_some(),
+            batch: number("batch", &file.batch, BATCH_DEFAULT, 1..=BATCH_MAX)? as usize,
+            sets: number("sets", &file.sets, SETS_DEFAULT, 1..=SETS_MAX)? as usize,
+            time: word("time", &file.time, &[("capture", Time::Capture), ("live", Time::Live)])?,
+            distribution: word(
+                "distribution",
+                &file.distribution,
+                &[("hardware", Distribution::Hardware), ("software", Distribution::Software)],
+            )?,
+            pages: word(
+                "pages",
+                &file.pages,
+                &[("prefer", HugePages::Prefer), ("transparent", HugePages::Transparent), ("never", HugePages::Never)],
+            )?,
+            nic: file.nic.as_ref().map(nic_named).transpose()?,
+            from: file.input.from.iter().map(|input| input.get_ref().clone()).collect(),
+            to: file.output.to.iter().map(|output| output.get_ref().into()).collect(),
+            chain,
+            ports,
+            split,
+        })
+    }
+
+    /// The chain in words: `firewall → nat`.
+    pub fn chain_name(&self) -> String {
+        self.chain.iter().map(|link| link.name.as_str()).collect::<Vec<_>>().join(" → ")
+    }
+}
+
+fn processors() -> i64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as i64).min(WORKERS_MAX)
+}
+
+fn number(
+    key: &str,
+    value: &Option<Spanned<i64>>,
+    default: i64,
+    range: std::ops::RangeInclusive<i64>,
+) -> Result<i64, Problem> {
+    let Some(value) = value else { return Ok(default) };
+    if range.contains(value.get_ref()) {
+        return Ok(*value.get_ref());
+    }
+    let what = format!("{key} = {} is out of range", value.get_ref());
+    Err(Problem::new(what, format!("write a number from {} to {}", range.start(), range.end())).at(value.span()))
+}
+
+/// One of some words; the first is the default.
+fn word<T: Copy>(key: &str, value: &Option<Spanned<String>>, words: &[(&str, T)]) -> Result<T, Problem> {
+    let Some(value) = value else { return Ok(words[0].1) };
+    if let Some((_, meaning)) = words.iter().find(|(word, _)| word == value.get_ref()) {
+        return Ok(*meaning);
+    }
+    let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    let help = match nearest(value.get_ref(), known.iter().copied()) {
+        Some(right) => format!("write {key} = \"{right}\""),
+        None => format!("write one of: {}", known.join(", ")),
+    };
+    Err(Problem::new(format!("{key} = \"{}\" means nothing here", value.get_ref()), help).at(value.span()))
+}
+
+fn nic_named(name: &Spanned<String>) -> Result<&'static Nic, Problem> {
+    nic::find(name.get_ref()).ok_or_else(|| {
+        let names = NICS.iter().flat_map(|nic| [nic.name].into_iter().chain(nic.also.iter().copied()));
+        let help = match nearest(name.get_ref(), names) {
+            Some(right) => format!("write nic = \"{right}\""),
+            None => format!("known are: {}", NICS.iter().map(|nic| nic.name).collect::<Vec<_>>().join(", ")),
+        };
+        Problem::new(format!("no NIC `{}` is known", name.get_ref()), help).at(name.span())
+    })
+}
+
+fn link(nf: &NfFile, catalog: &Catalog) -> Result<Link, Problem> {
+    let function = nf.function.get_ref();
+    let Some(entry) = catalog.find(function) else {
+        let help = match nearest(function, catalog.names()) {
+            Some(right) => format!("write `{right}`, or see `braid nf list` for all functions"),
+            None => format!("possible are: {}", catalog.names().collect::<Vec<_>>().join(", ")),
+        };
+        return Err(Problem::new(format!("there is no function `{function}`"), help).at(nf.function.span()));
+    };
+    let name = nf.name.as_ref().unwrap_or(&nf.function);
+    if name.get_ref().is_empty() || name.get_ref().contains(['.', ' ', '=']) {
+        let help = "use letters, digits, `_` and `-`: it stands in reports and before the keys of --set";
+        return Err(Problem::new(format!("`{}` is no name for a function", name.get_ref()), help).at(name.span()));
+    }
+    let packet_set = nf.packet_set.as_ref().map(|set| set_def(set, name.get_ref(), nf.function.span())).transpose()?;
+    Ok(Link {
+        entry: entry.clone(),
+        name: name.get_ref().clone(),
+        config: nf.config.clone(),
+        packet_set,
+        at: nf.function.span(),
+    })
+}
+
+/// The field of that name: as reports print it (`ip.src`) or as programs write it (`ip_src`).
+pub fn field(name: &str) -> Result<FieldId, Problem> {
+    let by_name = FieldId::by_name(name).or_else(|| FieldId::by_name(&name.replace('_', ".")));
+    let turned = || name.split_once('_').and_then(|(end, kind)| FieldId::by_name(&format!("{kind}.{end}")));
+    by_name.or_else(turned).ok_or_else(|| {
+        let known: Vec<&str> = FieldId::ALL.into_iter().map(FieldId::name).collect();
+        let help = match nearest(name, known.iter().copied()) {
+            Some(right) => format!("write `{right}`; all fields: {}", known.join(", ")),
+            None => format!("possible are: {}", known.join(", ")),
+        };
+        Problem::new(format!("there is no header field `{name}`"), help)
+    })
+}
+
+fn set_def(set: &SetFile, name: &str, at: std::ops::Range<usize>) -> Result<SetDef, Problem> {
+    let named =
+        |name: &Spanned<String>| field(name.get_ref()).map_err(|problem| Problem { at: Some(name.span()), ..problem });
+    let fields = set.fields.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+    let mut def = SetDef::new(&format!("packet set of {name}"), &fields);
+    def.symmetric = set.symmetric;
+    if let Some(protocols) = &set.protocols {
+        let number = |number: &Spanned<i64>| {
+            u8::try_from(*number.get_ref()).map_err(|_| {
+                let what = format!("{} is no IP protocol", number.get_ref());
+                Problem::new(what, "write a number from 0 to 255: 6 is TCP, 17 UDP, 1 ICMP").at(number.span())
+            })
+        };
+        def.protocols = Some(protocols.iter().map(number).collect::<Result<_, _>>()?);
+    }
+    let place = set.fields.first().map_or(at, Spanned::span);
+    let help =
+        "name the fields of both directions (ip.src with ip.dst, port.src with port.dst), at most 40 bytes together";
+    KeyExtractor::compile(&def).map_err(|error| Problem::new(error.to_string(), help).at(place))?;
+    Ok(def)
+}
+
+/// What is written, else what the first function with a wish wishes.
+fn split(input: &InputFile, chain: &[Link], ports: u16) -> Result<PortSplit, Problem> {
+    let wish = chain.iter().map(|link| &link.entry.split).find(|split| **split != DefaultSplit::Single);
+    let default = wish.cloned().unwrap_or(DefaultSplit::Single);
+    let default = if input.inside.is_empty() { default } else { DefaultSplit::Inside };
+    let words =
+        [("single", DefaultSplit::Single), ("inside", DefaultSplit::Inside), ("mac_hash", DefaultSplit::MacHash)];
+    let known: Vec<(&str, usize)> = words.iter().enumerate().map(|(i, (word, _))| (*word, i)).collect();
+    let chosen = match &input.split {
+        None => default,
+        some => words[word("split", some, &known)?].1.clone(),
+    };
+    Ok(match chosen {
+        DefaultSplit::Single => PortSplit::Single,
+        DefaultSplit::MacHash => PortSplit::MacHash(ports),
+        DefaultSplit::Inside if input.inside.is_empty() => {
+            PortSplit::InsidePrefixes(INSIDE.iter().filter_map(|prefix| prefix.parse().ok()).collect())
+        }
+        DefaultSplit::Inside => {
+            let prefix = |text: &Spanned<String>| {
+                text.get_ref().parse::<Prefix>().map_err(|_| {
+                    let what = format!("\"{}\" is no address prefix", text.get_ref());
+                    let help = "write an address, a slash and a length, as in 10.0.0.0/8 or 2001:db8::/32";
+                    Problem::new(what, help).at(text.span())
+                })
+            };
+            PortSplit::InsidePrefixes(input.inside.iter().map(prefix).collect::<Result<_, _>>()?)
+        }
+    })
+}

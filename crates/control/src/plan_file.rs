@@ -1,0 +1,286 @@
+//! Plan files: what somebody wrote, as inert data that remembers where each value stands.
+//!
+//! Nothing is checked here but the shape; [`Plan::new`](crate::Plan::new) gives it meaning. Unknown keys are errors, so a
+//! misspelt one does not silently mean its default. Every error refuses the whole file with its place, what is wrong and what
+//! to write instead.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::suggest::nearest;
+
+/// What is wrong with a plan, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Problem {
+    /// What is wrong.
+    pub what: String,
+    /// What to write instead.
+    pub help: String,
+    /// Where it stands in the plan file, in bytes; none if it stands on the command line or nowhere.
+    pub at: Option<Range<usize>>,
+}
+
+impl Problem {
+    /// A problem without a place.
+    pub fn new(what: impl Into<String>, help: impl Into<String>) -> Problem {
+        Problem { what: what.into(), help: help.into(), at: None }
+    }
+
+    /// The same at a place; an empty range (a value from the command line) is none.
+    pub fn at(mut self, place: Range<usize>) -> Problem {
+        self.at = Some(place).filter(|place| !place.is_empty());
+        self
+    }
+
+    /// Line and column of its place, from 1.
+    pub fn line_and_column(&self, text: &str) -> Option<(usize, usize)> {
+        let before = text.get(..self.at.as_ref()?.start)?;
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Some((before.matches('\n').count() + 1, before[line_start..].chars().count() + 1))
+    }
+}
+
+/// A plan file as it was written; what is not there means a default.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PlanFile {
+    /// Worker threads.
+    pub workers: Option<Spanned<i64>>,
+    /// Most packets in a batch.
+    pub batch: Option<Spanned<i64>>,
+    /// Ports.
+    pub ports: Option<Spanned<i64>>,
+    /// Packet sets per group of functions, over all workers.
+    pub sets: Option<Spanned<i64>>,
+    /// `capture` or `live`.
+    pub time: Option<Spanned<String>>,
+    /// `hardware` or `software`.
+    pub distribution: Option<Spanned<String>>,
+    /// `prefer`, `transparent` or `never`.
+    pub pages: Option<Spanned<String>>,
+    /// A NIC whose hashing is checked.
+    pub nic: Option<Spanned<String>>,
+    /// Where packets come from.
+    pub input: InputFile,
+    /// Where packets go.
+    pub output: OutputFile,
+    /// The functions, in order.
+    pub nf: Vec<NfFile>,
+}
+
+/// `[input]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct InputFile {
+    /// Files or a generator, as after `--in`.
+    pub from: Vec<Spanned<String>>,
+    /// `single`, `inside` or `mac_hash`.
+    pub split: Option<Spanned<String>>,
+    /// Prefixes whose packets come in by port 0.
+    pub inside: Vec<Spanned<String>>,
+}
+
+/// `[output]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OutputFile {
+    /// Files, as after `--out`.
+    pub to: Vec<Spanned<String>>,
+}
+
+/// `[[nf]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NfFile {
+    /// Which function.
+    pub function: Spanned<String>,
+    /// What it is called in this plan; its function's name if nothing is said.
+    #[serde(default)]
+    pub name: Option<Spanned<String>>,
+    /// Its configuration.
+    #[serde(default)]
+    pub config: Config,
+    /// Another packet set than its own.
+    #[serde(default)]
+    pub packet_set: Option<SetFile>,
+}
+
+/// `[nf.packet_set]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetFile {
+    /// Header fields.
+    pub fields: Vec<Spanned<String>>,
+    /// Whether both directions are one set.
+    #[serde(default)]
+    pub symmetric: bool,
+    /// IP protocols that belong; all if nothing is said.
+    #[serde(default)]
+    pub protocols: Option<Vec<Spanned<i64>>>,
+}
+
+/// The keys of one function's configuration.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct Config(BTreeMap<Spanned<String>, Spanned<toml::Value>>);
+
+impl Config {
+    /// As a table, for the function to read.
+    pub fn table(&self) -> toml::Table {
+        self.0.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
+    }
+
+    /// Sets a key; dots lead into tables.
+    pub fn set(&mut self, path: &str, value: toml::Value) {
+        let (key, rest) = path.split_once('.').unwrap_or((path, ""));
+        let known = self.0.remove(key).map(Spanned::into_inner);
+        let value = if rest.is_empty() { value } else { set_within(known, rest, value) };
+        self.0.insert(unplaced(key.to_owned()), unplaced(value));
+    }
+
+    /// Place of a key (the first word of a dotted path) and its value; none if it stands in no file.
+    pub fn place(&self, path: &str) -> Option<Range<usize>> {
+        let first = path.split('.').next().unwrap_or(path);
+        let (key, value) = self.0.iter().find(|(key, _)| key.get_ref() == first)?;
+        Some(key.span().start..value.span().end.max(key.span().end)).filter(|place| !place.is_empty())
+    }
+}
+
+/// A value that stands in no file.
+pub fn unplaced<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}
+
+fn set_within(table: Option<toml::Value>, path: &str, value: toml::Value) -> toml::Value {
+    let mut table = match table {
+        Some(toml::Value::Table(table)) => table,
+        _ => toml::Table::new(),
+    };
+    let (key, rest) = path.split_once('.').unwrap_or((path, ""));
+    let known = table.remove(key);
+    let value = if rest.is_empty() { value } else { set_within(known, rest, value) };
+    table.insert(key.to_owned(), value);
+    toml::Value::Table(table)
+}
+
+impl PlanFile {
+    /// Reads a plan file.
+    pub fn parse(text: &str) -> Result<PlanFile, Problem> {
+        toml::from_str(text).map_err(|error| {
+            let what = error.message().trim_end_matches('.').to_owned();
+            let help = help_for(&what);
+            Problem { what, help, at: error.span().filter(|span| !span.is_empty()).or(error.span()) }
+        })
+    }
+
+    /// A plan of some functions with their defaults, as `--nf` means it.
+    pub fn of_functions<'a>(functions: impl IntoIterator<Item = &'a str>) -> PlanFile {
+        let mut nf: Vec<NfFile> = Vec::new();
+        for function in functions {
+            let same = nf.iter().filter(|other| other.function.get_ref() == function).count();
+            // The second one of a kind needs a name of its own.
+            let name = (same > 0).then(|| unplaced(format!("{function}_{}", same + 1)));
+            nf.push(NfFile {
+                function: unplaced(function.to_owned()),
+                name,
+                config: Config::default(),
+                packet_set: None,
+            });
+        }
+        PlanFile { nf, ..PlanFile::default() }
+    }
+}
+
+/// What to write instead, from what the TOML reader says.
+fn help_for(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    if message.starts_with("unknown field") || message.starts_with("unknown variant") {
+        let wrong = quoted.next().unwrap_or_default();
+        let known: Vec<&str> = quoted.collect();
+        return match nearest(wrong, known.iter().copied()) {
+            Some(right) => format!("write `{right}`"),
+            None => format!("possible here: {}", known.join(", ")),
+        };
+    }
+    if message.starts_with("missing field") {
+        return format!("add `{} = …`", quoted.next().unwrap_or_default());
+    }
+    if message.starts_with("invalid type") {
+        return "give a value of the kind that is expected".to_owned();
+    }
+    "correct the TOML at this place; docs/plan-file.md lists every key with an example".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, line: usize, what: &str, help: &str) {
+        let problem = PlanFile::parse(text).expect_err(text);
+        assert_eq!(problem.line_and_column(text).map(|(line, _)| line), Some(line), "{problem:?}");
+        assert!(problem.what.contains(what), "{problem:?}");
+        assert!(problem.help.contains(help), "{problem:?}");
+    }
+
+    #[test]
+    fn a_whole_plan_is_read() {
+        let text = r#"
+            workers = 2
+            time = "capture"
+            [input]
+            split = "inside"
+            inside = ["10.0.0.0/8"]
+            [[nf]]
+            function = "nat"
+            [nf.config]
+            external = ["198.51.100.1"]
+            [nf.packet_set]
+            fields = ["ip.src", "ip.dst"]
+            symmetric = true
+            [[nf]]
+            function = "flow_counter"
+        "#;
+        let plan = PlanFile::parse(text).unwrap();
+        assert_eq!(plan.workers.unwrap().into_inner(), 2);
+        assert_eq!(plan.nf.len(), 2);
+        assert_eq!(plan.nf[0].config.table()["external"][0].as_str(), Some("198.51.100.1"));
+        let span = plan.nf[0].config.place("external.0").unwrap();
+        assert_eq!(&text[span], r#"external = ["198.51.100.1"]"#);
+    }
+
+    #[test]
+    fn misspelt_keys_are_refused_with_their_line_and_the_right_word() {
+        check("batch = 64\nwrokers = 2\n", 2, "unknown field `wrokers`", "`workers`");
+        check("[[nf]]\nfunction = \"nat\"\nconfg = {}\n", 3, "unknown field `confg`", "`config`");
+        check("[input]\nsplitt = \"inside\"\n", 2, "unknown field `splitt`", "`split`");
+    }
+
+    #[test]
+    fn wrong_types_and_missing_keys_are_refused() {
+        check("\n\nworkers = \"two\"\n", 3, "invalid type", "kind");
+        check("batch = 1\n[[nf]]\nname = \"x\"\n", 2, "missing field `function`", "function = ");
+        check("workers = = 2\n", 1, "", "TOML");
+    }
+
+    #[test]
+    fn settings_lead_into_tables_and_keep_what_is_there() {
+        let mut config = Config::default();
+        config.set("timeouts.udp", toml::Value::Integer(30));
+        config.set("timeouts.tcp", toml::Value::Integer(60));
+        let table = config.table();
+        assert_eq!(
+            (table["timeouts"]["udp"].as_integer(), table["timeouts"]["tcp"].as_integer()),
+            (Some(30), Some(60))
+        );
+    }
+
+    #[test]
+    fn two_functions_of_a_kind_get_different_names() {
+        let plan = PlanFile::of_functions(["forward", "nat", "forward"]);
+        assert_eq!(plan.nf[2].name.as_ref().map(|name| name.get_ref().as_str()), Some("forward_2"));
+    }
+}

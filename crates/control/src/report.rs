@@ -1,0 +1,211 @@
+//! What a run did, as a table for people and as one JSON object for programs.
+//!
+//! Invariant: `packets_in + packets_copied = packets_out + Σ dropped`. Every frame of the input counts as in; a frame that
+//! the source could not deliver is dropped with its reason, under the function name `source`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use braid_runtime::Report;
+use braid_runtime::counters::WorkerCounters;
+use serde::Serialize;
+
+use crate::explain::human_bytes;
+
+/// The figures of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunReport {
+    /// The functions, in order.
+    pub chain: Vec<String>,
+    /// Frames of the input.
+    pub packets_in: u64,
+    /// Packets beyond those: copies by flooding, and packets that functions made.
+    pub packets_copied: u64,
+    /// Packets sent.
+    pub packets_out: u64,
+    /// Packets that did not get out, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// The same by function and reason.
+    pub dropped_by_nf: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Bytes received, as they were on the wire.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Packet sets.
+    pub sets: Sets,
+    /// Each worker's share.
+    pub workers: Vec<Share>,
+    /// From the first worker's start to the last one's end.
+    pub seconds: f64,
+    /// Transactions.
+    pub transactions: Transactions,
+    /// Pages under the packet buffers.
+    pub pages: String,
+    /// Bytes of tables and state objects.
+    pub memory_bytes: usize,
+    /// Places at which the input is damaged.
+    pub damages: Vec<String>,
+    /// What could not be written.
+    pub lost: Vec<String>,
+}
+
+/// Packet sets of all groups.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Sets {
+    /// Became live.
+    pub created: u64,
+    /// Ended.
+    pub expired: u64,
+    /// Live at the end.
+    pub live: u64,
+}
+
+/// What one worker did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Share {
+    /// Packets received.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Batches.
+    pub batches: u64,
+    /// Sets live at the end.
+    pub sets_live: u64,
+    /// Attempts taken back.
+    pub aborts: u64,
+}
+
+/// Transactions of all workers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Transactions {
+    /// Committed.
+    pub commits: u64,
+    /// Taken back.
+    pub aborts: u64,
+    /// Handlers that panicked.
+    pub panics: u64,
+}
+
+impl RunReport {
+    /// From what the runtime counted.
+    pub fn new(chain: Vec<String>, report: &Report) -> RunReport {
+        let total = &report.total;
+        let mut dropped = BTreeMap::new();
+        let mut dropped_by_nf: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+        let undelivered = report.undelivered.iter().map(|&(reason, count)| ("source", reason, count));
+        let mut undelivered_total = 0;
+        for (stage, reason, count) in total.drops.iter().chain(undelivered) {
+            *dropped.entry(reason.to_owned()).or_default() += count;
+            *dropped_by_nf.entry(stage.to_owned()).or_default().entry(reason.to_owned()).or_default() += count;
+            undelivered_total += if stage == "source" { count } else { 0 };
+        }
+        RunReport {
+            chain,
+            packets_in: total.packets_in + undelivered_total,
+            packets_copied: total.packets_copied,
+            packets_out: total.packets_out,
+            dropped,
+            dropped_by_nf,
+            bytes_in: total.bytes_in,
+            bytes_out: total.bytes_out,
+            sets: Sets { created: total.sets_created, expired: total.sets_expired, live: total.sets_live },
+            workers: report.workers.iter().map(share).collect(),
+            seconds: report.elapsed.as_secs_f64(),
+            transactions: Transactions { commits: total.commits, aborts: total.aborts, panics: total.panics },
+            pages: report.backing.to_string(),
+            memory_bytes: report.memory_bytes,
+            damages: report.damages.iter().map(ToString::to_string).collect(),
+            lost: report.lost.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// All drops together.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+
+    /// Whether every packet is accounted for.
+    pub fn adds_up(&self) -> bool {
+        self.packets_in + self.packets_copied == self.packets_out + self.dropped_total()
+    }
+}
+
+fn share(worker: &WorkerCounters) -> Share {
+    Share {
+        packets: worker.packets_in,
+        bytes: worker.bytes_in,
+        batches: worker.batches,
+        sets_live: worker.sets_live,
+        aborts: worker.aborts,
+    }
+}
+
+impl fmt::Display for RunReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.chain.join(" → "))?;
+        let row = |f: &mut fmt::Formatter<'_>, name: &str, packets: u64, note: &str| {
+            writeln!(f, "  {name:<28} {:>16}  {note}", grouped(packets))
+        };
+        row(f, "packets in", self.packets_in, &format!("{} bytes", grouped(self.bytes_in)))?;
+        if self.packets_copied > 0 {
+            row(f, "copied or made", self.packets_copied, "by flooding and by functions")?;
+        }
+        row(f, "packets out", self.packets_out, &format!("{} bytes", grouped(self.bytes_out)))?;
+        row(f, "dropped", self.dropped_total(), "")?;
+        for (function, reasons) in &self.dropped_by_nf {
+            for (reason, &count) in reasons {
+                row(f, &format!("  {reason}"), count, function)?;
+            }
+        }
+        let Sets { created, expired, live } = &self.sets;
+        row(f, "packet sets live", *live, &format!("{} created, {} expired", grouped(*created), grouped(*expired)))?;
+        let rate = self.packets_in as f64 / self.seconds.max(1e-9);
+        writeln!(f, "  {:<28} {:>16}  {}", "time", format!("{:.3} s", self.seconds), rate_in_words(rate))?;
+        let Transactions { commits, aborts, panics } = &self.transactions;
+        if *commits > 0 {
+            let note = format!("{} attempts taken back", grouped(*aborts));
+            row(f, "transactions", *commits, &note)?;
+        }
+        if *panics > 0 {
+            row(f, "handlers that panicked", *panics, "an error in a function: please report it")?;
+        }
+        for (number, worker) in self.workers.iter().enumerate() {
+            let percent = 100.0 * worker.packets as f64 / self.packets_in.max(1) as f64;
+            row(f, &format!("worker {number}"), worker.packets, &format!("{percent:.1} %"))?;
+        }
+        writeln!(f, "  {:<28} {:>16}  buffers on {}", "state in memory", human_bytes(self.memory_bytes), self.pages)?;
+        self.damages.iter().try_for_each(|damage| writeln!(f, "  damaged input: {damage}"))?;
+        self.lost.iter().try_for_each(|lost| writeln!(f, "  not written: {lost}"))
+    }
+}
+
+/// A number with its thousands apart.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn rate_in_words(packets_per_second: f64) -> String {
+    match packets_per_second {
+        rate if rate >= 1e6 => format!("{:.2} million packets a second", rate / 1e6),
+        rate if rate >= 1e3 => format!("{:.1} thousand packets a second", rate / 1e3),
+        rate => format!("{rate:.0} packets a second"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!([0, 999, 1000, 1234567].map(grouped), ["0", "999", "1,000", "1,234,567"].map(str::to_owned));
+    }
+}
