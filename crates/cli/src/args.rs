@@ -1,0 +1,183 @@
+//! What somebody typed, not yet what it means.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Write a network function as if one core ran it; Braid runs it on all of them, and proves that nobody could tell.
+#[derive(Debug, Parser)]
+#[command(name = "braid", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 all is well; 1 a violation was found or something failed; 2 the command line or the \
+plan is wrong; 3 a file or device cannot be read or written.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run packets through a chain of network functions
+    Run(RunArgs),
+    /// Explain what a plan will do and why, without running it
+    Plan(PlanArgs),
+    /// Prove that many workers do what one worker does, or show the smallest difference
+    Certify(CertifyArgs),
+    /// Write generated traffic to a capture file
+    Gen(GenArgs),
+    /// Check whether NICs can keep packet sets on one queue each
+    CheckRss(CheckRssArgs),
+    /// The network functions that can be named in a plan
+    #[command(subcommand)]
+    Nf(NfCommand),
+}
+
+/// A chain: a plan file, or functions by name; the rest is laid over it.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ChainArgs {
+    /// Plan file (TOML; see docs/plan-file.md)
+    pub plan: Option<PathBuf>,
+    /// Functions instead of a plan file, in order
+    #[arg(long, value_name = "NAME[,NAME…]", value_delimiter = ',', conflicts_with = "plan")]
+    pub nf: Vec<String>,
+    /// Sets a key of a function's configuration; in a chain of several, NAME.KEY=VALUE
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Worker threads [default: processors]
+    #[arg(long, short, value_name = "N")]
+    pub workers: Option<i64>,
+    /// Ports
+    #[arg(long, value_name = "N")]
+    pub ports: Option<i64>,
+    /// Most packets in a batch
+    #[arg(long, value_name = "N")]
+    pub batch: Option<i64>,
+    /// Packet sets per group of functions, over all workers
+    #[arg(long, value_name = "N")]
+    pub sets: Option<i64>,
+    /// Which time the functions see: capture or live
+    #[arg(long, value_name = "CLOCK")]
+    pub time: Option<String>,
+    /// How packets come to workers: hardware (the source splits) or software (a dispatcher thread)
+    #[arg(long, value_name = "STYLE")]
+    pub distribution: Option<String>,
+    /// Pages under buffers and tables: prefer, transparent or never (huge ones)
+    #[arg(long, value_name = "PAGES")]
+    pub pages: Option<String>,
+    /// A NIC whose hashing is checked
+    #[arg(long, value_name = "NIC")]
+    pub nic: Option<String>,
+}
+
+/// Where packets come from.
+#[derive(Clone, Debug, Default, Args)]
+pub struct InputArgs {
+    /// Capture (pcap, pcapng, gzip), PORT=FILE, or gen:PROFILE?flows=N&packets=N&seed=N; several files come in by a port each
+    #[arg(long = "in", value_name = "INPUT")]
+    pub from: Vec<String>,
+    /// How one capture is split by port: single, inside or mac_hash [default: as the functions wish]
+    #[arg(long, value_name = "RULE")]
+    pub split: Option<String>,
+    /// Addresses that come in by port 0; all others by port 1
+    #[arg(long, value_name = "PREFIX[,PREFIX…]", value_delimiter = ',')]
+    pub inside: Vec<String>,
+}
+
+/// `braid run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The chain.
+    #[command(flatten)]
+    pub chain: ChainArgs,
+    /// The input.
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Capture to write (.pcap, .pcapng, either with .gz), or PORT=FILE for each port; nothing is written without it
+    #[arg(long = "out", value_name = "OUTPUT")]
+    pub to: Vec<String>,
+    /// Ends the run after this time: 30s, 5m, 500ms
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<String>,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `braid plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// The chain.
+    #[command(flatten)]
+    pub chain: ChainArgs,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `braid certify`.
+#[derive(Debug, Args)]
+pub struct CertifyArgs {
+    /// The chain.
+    #[command(flatten)]
+    pub chain: ChainArgs,
+    /// The input.
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Schedules to try; even seeds are deterministic, odd ones run on real threads
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub runs: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub seed: u64,
+    /// Most packets of the input that are used
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    pub packets: usize,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `braid gen`.
+#[derive(Debug, Args)]
+pub struct GenArgs {
+    /// PROFILE?flows=N&packets=N&seed=N…, with or without gen: before it
+    pub profile: String,
+    /// Capture to write (.pcap, .pcapng, either with .gz)
+    #[arg(long = "out", short, value_name = "FILE")]
+    pub to: PathBuf,
+}
+
+/// `braid check-rss`.
+#[derive(Debug, Args)]
+pub struct CheckRssArgs {
+    /// The chain.
+    #[command(flatten)]
+    pub chain: ChainArgs,
+    /// Header fields of a packet set instead of a chain: ip.src,ip.dst,port.src,port.dst
+    #[arg(long, value_name = "FIELD[,FIELD…]", value_delimiter = ',', conflicts_with_all = ["plan", "nf"])]
+    pub fields: Vec<String>,
+    /// Both directions of these fields are one set
+    #[arg(long, requires = "fields")]
+    pub symmetric: bool,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `braid nf`.
+#[derive(Debug, Subcommand)]
+pub enum NfCommand {
+    /// One line for each function
+    List {
+        /// Print one JSON array on standard output
+        #[arg(long)]
+        json: bool,
+    },
+    /// A function's page: what it does, its configuration, its limits
+    Show {
+        /// Its name
+        name: String,
+    },
+}

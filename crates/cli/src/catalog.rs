@@ -1,0 +1,70 @@
+//! The functions of this binary, in the form in which control wants them.
+
+use std::sync::Arc;
+
+use braid_control::catalog::{BuildFunction, Refusal};
+use braid_control::runtime::nf::state::StateBuilder;
+use braid_control::runtime::nf::{Instance, Stage};
+use braid_control::{Catalog, DefaultSplit, Entry};
+use braid_functions::{ConfigError, FromConfig, Split};
+
+/// Functions of one's own, then those that come with Braid.
+pub fn catalog(own: Vec<Entry>) -> Catalog {
+    let shipped = braid_functions::catalog().iter().map(entry);
+    Catalog::new(own.into_iter().chain(shipped).collect())
+}
+
+/// An entry for a function of one's own.
+pub fn own<F: FromConfig>(summary: &str, ports: u16) -> Entry {
+    let build = |name: &str, config: toml::Table, builder: &mut StateBuilder, ports: u16| {
+        let function = braid_functions::parse(config)
+            .and_then(|config| F::from_config(config, builder.scope(name), ports))
+            .map_err(refusal)?;
+        Ok(Box::new(Instance::new(name, function)) as Box<dyn Stage>)
+    };
+    Entry {
+        name: F::NAME.to_owned(),
+        summary: summary.to_owned(),
+        ports,
+        split: DefaultSplit::Single,
+        page: String::new(),
+        build: Arc::new(build),
+    }
+}
+
+fn entry(entry: &braid_functions::Entry) -> Entry {
+    let make = entry.build;
+    let build = move |name: &str, config: toml::Table, builder: &mut StateBuilder, ports: u16| {
+        make(name, config, builder, ports).map_err(refusal)
+    };
+    let build: Arc<BuildFunction> = Arc::new(build);
+    Entry {
+        name: entry.name.to_owned(),
+        summary: entry.summary.to_owned(),
+        ports: entry.ports,
+        split: match entry.split {
+            Split::Single => DefaultSplit::Single,
+            Split::Inside => DefaultSplit::Inside,
+            Split::MacHash => DefaultSplit::MacHash,
+        },
+        page: page(entry.name).to_owned(),
+        build,
+    }
+}
+
+/// The README of a function that comes with Braid.
+fn page(name: &str) -> &'static str {
+    macro_rules! pages {
+        ($($name:literal),+ $(,)?) => {
+            match name {
+                $($name => include_str!(concat!("../../functions/src/", $name, "/README.md")),)+
+                _ => "",
+            }
+        };
+    }
+    pages!("forward", "flow_counter", "rate_limiter", "policer", "bridge", "anti_ddos")
+}
+
+fn refusal(error: ConfigError) -> Refusal {
+    Refusal { key: error.key, reason: error.reason, instead: error.instead }
+}

@@ -1,0 +1,157 @@
+//! From what was typed about a chain to a checked plan: a plan file or names, and the options laid over it.
+
+use std::path::{Path, PathBuf};
+
+use braid_control::plan_file::{PlanFile, unplaced};
+use braid_control::{Carry, Catalog, Compiled, Plan, Problem};
+
+use crate::args::{ChainArgs, InputArgs};
+use crate::failure::Failure;
+use crate::input::port_of;
+
+/// A plan file's path and text, kept for its errors.
+pub struct Written {
+    /// Options laid over the file.
+    pub file: PlanFile,
+    from: Option<(PathBuf, String)>,
+}
+
+impl Written {
+    /// Reads the plan file, or makes one of the names; then lays the options over it.
+    pub fn read(chain: &ChainArgs, input: Option<&InputArgs>, to: &[String]) -> Result<Written, Failure> {
+        let mut written = match &chain.plan {
+            Some(path) => Written::of_file(path)?,
+            None if chain.nf.is_empty() => {
+                let help = "name a plan file, or functions: braid run --nf forward --in capture.pcap";
+                return Err(Failure::usage("nothing to run", help));
+            }
+            None => Written { file: PlanFile::of_functions(chain.nf.iter().map(String::as_str)), from: None },
+        };
+        lay_over(&mut written.file, chain);
+        set_keys(&mut written.file, &chain.set)?;
+        if let Some(input) = input {
+            lay_input_over(&mut written.file, input);
+        }
+        if !to.is_empty() {
+            written.file.output.to = to.iter().cloned().map(unplaced).collect();
+        }
+        Ok(written)
+    }
+
+    /// Reads a plan file.
+    pub fn of_file(path: &Path) -> Result<Written, Failure> {
+        let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+        let file = PlanFile::parse(&text).map_err(|problem| Failure::of_plan(problem, Some((path, &text))))?;
+        Ok(Written { file, from: Some((path.to_owned(), text)) })
+    }
+
+    /// Checks it.
+    pub fn plan(&self, catalog: &Catalog) -> Result<Plan, Failure> {
+        let mut file = self.file.clone();
+        if file.ports.is_none() {
+            // Files that are named for ports say how many ports there are.
+            let named = |texts: &[toml::Spanned<String>]| {
+                let port =
+                    |(i, text): (usize, &toml::Spanned<String>)| port_of(text.get_ref()).map_or(i, |(port, _)| port);
+                texts.iter().enumerate().map(port).max().map_or(0, |port| port as i64 + 1)
+            };
+            let ports = named(&file.input.from).max(named(&file.output.to));
+            file.ports = (ports > 2).then_some(unplaced(ports));
+        }
+        Plan::new(&file, catalog).map_err(|problem| self.failure(problem))
+    }
+
+    /// Chooses its steering and makes it runnable.
+    pub fn compile(&self, plan: &Plan, carry: Carry) -> Result<Compiled, Failure> {
+        plan.compile(carry).map_err(|problem| self.failure(problem))
+    }
+
+    /// A problem, with its place in the plan file.
+    pub fn failure(&self, problem: Problem) -> Failure {
+        Failure::of_plan(problem, self.from.as_ref().map(|(path, text)| (path.as_path(), text.as_str())))
+    }
+}
+
+fn lay_over(file: &mut PlanFile, chain: &ChainArgs) {
+    let numbers = [
+        (&mut file.workers, chain.workers),
+        (&mut file.ports, chain.ports),
+        (&mut file.batch, chain.batch),
+        (&mut file.sets, chain.sets),
+    ];
+    for (place, value) in numbers {
+        if let Some(value) = value {
+            *place = Some(unplaced(value));
+        }
+    }
+    let words = [
+        (&mut file.time, &chain.time),
+        (&mut file.distribution, &chain.distribution),
+        (&mut file.pages, &chain.pages),
+        (&mut file.nic, &chain.nic),
+    ];
+    for (place, value) in words {
+        if let Some(value) = value {
+            *place = Some(unplaced(value.clone()));
+        }
+    }
+}
+
+fn lay_input_over(file: &mut PlanFile, input: &InputArgs) {
+    if !input.from.is_empty() {
+        file.input.from = input.from.iter().cloned().map(unplaced).collect();
+    }
+    if let Some(split) = &input.split {
+        file.input.split = Some(unplaced(split.clone()));
+    }
+    if !input.inside.is_empty() {
+        file.input.inside = input.inside.iter().cloned().map(unplaced).collect();
+        file.input.split.get_or_insert(unplaced("inside".to_owned()));
+    }
+}
+
+/// `KEY=VALUE` for a chain of one function, `NAME.KEY=VALUE` for any.
+fn set_keys(file: &mut PlanFile, settings: &[String]) -> Result<(), Failure> {
+    for setting in settings {
+        let Some((path, value)) = setting.split_once('=') else {
+            return Err(Failure::usage(format!("--set {setting} has no `=`"), "write --set key=value"));
+        };
+        let value = value_of(value);
+        let alone = file.nf.len() == 1;
+        let name_of =
+            |nf: &braid_control::plan_file::NfFile| nf.name.as_ref().unwrap_or(&nf.function).get_ref().clone();
+        let (name, key) = path.split_once('.').unwrap_or((path, ""));
+        let named = file.nf.iter_mut().find(|nf| !key.is_empty() && name_of(nf) == name);
+        match named {
+            Some(nf) => nf.config.set(key, value),
+            None if alone => file.nf[0].config.set(path, value),
+            None => {
+                let names: Vec<String> = file.nf.iter().map(name_of).collect();
+                let what = format!("--set {setting}: which function is meant?");
+                return Err(Failure::usage(what, format!("write NAME.KEY=VALUE with one of: {}", names.join(", "))));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A TOML value; what is none is text, so that addresses need no quotes.
+fn value_of(text: &str) -> toml::Value {
+    let parsed = toml::from_str::<toml::Table>(&format!("value = {text}"));
+    let parsed = parsed.ok().filter(|table| table.len() == 1);
+    parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| toml::Value::String(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_toml_and_everything_else_is_text() {
+        assert_eq!(value_of("3"), toml::Value::Integer(3));
+        assert_eq!(value_of("true"), toml::Value::Boolean(true));
+        assert_eq!(value_of("[\"a\"]").as_array().map(Vec::len), Some(1));
+        assert_eq!(value_of("198.51.100.1").as_str(), Some("198.51.100.1"));
+        assert_eq!(value_of("1\nworkers = 2").as_str(), Some("1\nworkers = 2"));
+    }
+}

@@ -1,0 +1,100 @@
+//! `braid check-rss`: whether NICs can keep packet sets on one queue each.
+
+use std::process::ExitCode;
+
+use braid_control::Catalog;
+use braid_control::compile::members;
+use braid_control::plan::field;
+use braid_control::runtime::nf::packet::key::SetDef;
+use braid_control::runtime::steer::nic::{self, NICS, Nic};
+use braid_control::runtime::steer::planner::{self, Member};
+use braid_control::runtime::steer::{Pattern, checker};
+use serde::Serialize;
+
+use super::{print, print_json};
+use crate::args::CheckRssArgs;
+use crate::chain::Written;
+use crate::failure::Failure;
+
+/// One packet set on one NIC.
+#[derive(Serialize)]
+struct Row {
+    nic: &'static str,
+    function: String,
+    fits: bool,
+    missing: Vec<String>,
+    words: String,
+}
+
+/// Runs it; the exit code is 0 whatever the NICs can do: it is a question.
+pub fn run(args: &CheckRssArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
+    let members = if args.fields.is_empty() { of_chain(args, catalog)? } else { vec![of_fields(args)?] };
+    let nics: Vec<&'static Nic> = match &args.chain.nic {
+        None => NICS.iter().collect(),
+        Some(name) => vec![nic::find(name).ok_or_else(|| {
+            let known: Vec<&str> = NICS.iter().map(|nic| nic.name).collect();
+            Failure::usage(format!("no NIC `{name}` is known"), format!("known are: {}", known.join(", ")))
+        })?],
+    };
+    let hash = planner::plan(&members);
+    let judged = members.iter().filter(|member| member.pattern != Pattern::NONE);
+    let rows: Vec<Row> = judged.flat_map(|member| nics.iter().map(|nic| judge(member, nic))).collect();
+    if args.json {
+        print_json(&rows)?;
+    } else {
+        print(&format!("for all functions of the chain together: {hash}{}", table(&rows, nics.len() == 1)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn judge(member: &Member, nic: &'static Nic) -> Row {
+    let verdict = checker::check(&member.pattern, nic);
+    Row {
+        nic: nic.name,
+        function: member.name.clone(),
+        fits: verdict.fits(),
+        missing: verdict.missing().iter().map(|field| field.name().to_owned()).collect(),
+        words: verdict.to_string(),
+    }
+}
+
+fn table(rows: &[Row], in_full: bool) -> String {
+    if rows.is_empty() {
+        return "no function of the chain has packet sets: any NIC will do\n".to_owned();
+    }
+    let (mut text, mut function) = (String::new(), "");
+    for row in rows {
+        if row.function != function {
+            function = &row.function;
+            text += &format!("packet sets of {function}:\n");
+        }
+        if in_full {
+            text += &row.words;
+            continue;
+        }
+        let fits = if row.fits { "fits" } else { "does not fit" };
+        let missing =
+            if row.missing.is_empty() { String::new() } else { format!("cannot hash {}", row.missing.join(", ")) };
+        text += format!("  {:<8} {fits:<13} {missing}", row.nic).trim_end();
+        text.push('\n');
+    }
+    if !in_full {
+        text += "--nic NAME shows a NIC in full: per kind of packet, with keys and what to do\n";
+    }
+    text
+}
+
+fn of_fields(args: &CheckRssArgs) -> Result<Member, Failure> {
+    let fields = args.fields.iter().map(|name| field(name)).collect::<Result<Vec<_>, _>>();
+    let fields = fields.map_err(|problem| Failure::of_plan(problem, None))?;
+    let mut set = SetDef::new("fields", &fields);
+    set.symmetric = args.symmetric;
+    Ok(Member { name: args.fields.join(", "), pattern: Pattern::from(&set) })
+}
+
+fn of_chain(args: &CheckRssArgs, catalog: &Catalog) -> Result<Vec<Member>, Failure> {
+    let written = Written::read(&args.chain, None, &[])?;
+    let plan = written.plan(catalog)?;
+    let chain = plan.probe(braid_control::Carry::Capture).map_err(|problem| written.failure(problem))?;
+    Ok(members(&chain))
+}

@@ -1,0 +1,23 @@
+//! `braid plan`: what a plan will do and why.
+
+use std::process::ExitCode;
+
+use braid_control::{Catalog, explain};
+
+use super::{print, print_json};
+use crate::args::PlanArgs;
+use crate::chain::Written;
+use crate::failure::Failure;
+
+/// Runs it.
+pub fn run(args: &PlanArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
+    let written = Written::read(&args.chain, None, &[])?;
+    let plan = written.plan(catalog)?;
+    let explanation = explain(&plan).map_err(|problem| written.failure(problem))?;
+    if args.json {
+        print_json(&explanation)?
+    } else {
+        print(&explanation.to_string())?
+    }
+    Ok(ExitCode::SUCCESS)
+}

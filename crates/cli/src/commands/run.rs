@@ -1,0 +1,94 @@
+//! `braid run`: packets through a chain.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use braid_control::runtime::nf::packet::{Pool, PoolConfig};
+use braid_control::runtime::{Control, launch};
+use braid_control::{Carry, Catalog, HugePages, Plan, RunReport};
+
+use super::{print, print_json};
+use crate::args::RunArgs;
+use crate::chain::Written;
+use crate::failure::{Failure, Kind};
+use crate::input::{Input, sink};
+use crate::watch;
+
+/// Runs it.
+pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
+    let written = Written::read(&args.chain, Some(&args.input), &args.to)?;
+    let plan = written.plan(catalog)?;
+    let control = Control { duration: args.duration.as_deref().map(duration).transpose()?, ..Control::default() };
+    let input = Input::of(&plan, written.file.input.split.is_some())?;
+    let (source, sink) = (input.source()?, sink(&plan)?);
+    if source.ports() > usize::from(plan.ports) {
+        let what = format!("the input comes in by {} ports, but the plan has {}", source.ports(), plan.ports);
+        return Err(Failure::usage(what, format!("add --ports {}", source.ports())));
+    }
+    let carry = if plan.to.is_empty() { Carry::Nothing } else { Carry::Capture };
+    let compiled = written.compile(&plan, carry)?;
+    let (chain, workers) = (plan.chain_name(), compiled.run.workers);
+    eprintln!("{chain}: workers: {workers}, {}, from {}", pages(plan.pages), source.name());
+    if let Some(note) = &compiled.note {
+        eprintln!("on one worker: {note}");
+    }
+    watch::stop_on_signal(&control.stop)?;
+    let progress = source.progress();
+    let report = watch::with_progress(progress, || launch(&compiled.run, source, sink, &control))?;
+    let report = RunReport::new(names(&plan), &report);
+    if args.json {
+        print_json(&report)?
+    } else {
+        print(&report.to_string())?
+    }
+    debug_assert!(report.adds_up(), "a packet is neither out nor dropped: {report:?}");
+    match report.lost.first() {
+        Some(lost) => Err(Failure::new(Kind::Io, lost.clone(), "what was written before is readable")),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn names(plan: &Plan) -> Vec<String> {
+    plan.chain.iter().map(|link| link.name.clone()).collect()
+}
+
+/// What kind of pages the machine gives, found out by asking for some.
+fn pages(wanted: HugePages) -> String {
+    match Pool::new(&PoolConfig { buffers: 8192, pages: wanted, ..PoolConfig::default() }) {
+        Ok(pool) => format!("buffers on {}", pool.backing()),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// `30s`, `5m`, `500ms`, `2h`; a bare number is seconds.
+fn duration(text: &str) -> Result<Duration, Failure> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit {
+        "ms" => Some(1e-3),
+        "" | "s" => Some(1.0),
+        "m" | "min" => Some(60.0),
+        "h" => Some(3600.0),
+        _ => None,
+    };
+    let seconds = number.parse::<f64>().ok().zip(unit).map(|(number, unit)| number * unit);
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| Failure::usage(format!("`{text}` is no time"), "write a number and a unit: 500ms, 30s, 5m, 2h"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        let check =
+            |text, milliseconds| assert_eq!(duration(text).unwrap(), Duration::from_millis(milliseconds), "{text}");
+        check("500ms", 500);
+        check("1.5s", 1500);
+        check("2", 2000);
+        check("5m", 300_000);
+        assert!(["", "s", "5 parsecs", "-3s", "1e999h"].iter().all(|text| duration(text).is_err()));
+    }
+}

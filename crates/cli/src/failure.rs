@@ -1,0 +1,145 @@
+//! What ends a command early: what is wrong, where, and what to do about it.
+
+use std::fmt;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+
+use braid_control::Problem;
+use braid_control::certify::CertifyError;
+use braid_control::runtime::RunError;
+use braid_control::runtime::io::{OpenError, SinkError};
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
+
+/// What kind of failure it is: the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A violation was found, or something failed.
+    Failed = 1,
+    /// The command line or the plan is wrong.
+    Usage = 2,
+    /// A file or device cannot be read or written.
+    Io = 3,
+}
+
+/// A command's early end.
+#[derive(Debug)]
+pub struct Failure {
+    kind: Kind,
+    what: String,
+    help: Option<String>,
+    place: Option<(NamedSource<String>, LabeledSpan)>,
+}
+
+impl Failure {
+    /// A failure without a place.
+    pub fn new(kind: Kind, what: impl Into<String>, help: impl Into<String>) -> Failure {
+        let help = help.into();
+        Failure { kind, what: what.into(), help: Some(help).filter(|help| !help.is_empty()), place: None }
+    }
+
+    /// Wrong usage.
+    pub fn usage(what: impl Into<String>, help: impl Into<String>) -> Failure {
+        Failure::new(Kind::Usage, what, help)
+    }
+
+    /// A file that cannot be read or written.
+    pub fn file(path: &Path, error: &std::io::Error) -> Failure {
+        let help = match error.kind() {
+            std::io::ErrorKind::NotFound => "check the path: nothing is there",
+            std::io::ErrorKind::PermissionDenied => "check who may read and write it",
+            _ => "",
+        };
+        Failure::new(Kind::Io, format!("{}: {error}", path.display()), help)
+    }
+
+    /// A problem of a plan, shown in its file if it stands there.
+    pub fn of_plan(problem: Problem, file: Option<(&Path, &str)>) -> Failure {
+        let mut failure = Failure::usage(problem.what.clone(), problem.help.clone());
+        if let (Some((path, text)), Some(at)) = (file, &problem.at) {
+            let name = path.display().to_string();
+            if let Some((line, column)) = problem.line_and_column(text) {
+                failure.what = format!("{name}:{line}:{column}: {}", problem.what);
+            }
+            let label = LabeledSpan::new(Some("here".to_owned()), at.start, at.len());
+            failure.place = Some((NamedSource::new(name, text.to_owned()), label));
+        }
+        failure
+    }
+
+    /// Its exit code.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.kind as u8)
+    }
+
+    /// For people, with colours on a terminal.
+    pub fn render(&self) -> String {
+        let theme =
+            if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+        let mut text = String::new();
+        match GraphicalReportHandler::new_themed(theme).with_links(false).render_report(&mut text, self) {
+            Ok(()) => text,
+            Err(_) => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Diagnostic for Failure {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.place.as_ref().map(|(source, _)| source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        self.place.as_ref().map(|(_, label)| Box::new(std::iter::once(label.clone())) as Box<dyn Iterator<Item = _>>)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        let kind = match error {
+            OpenError::Config(_) | OpenError::Nothing { .. } => Kind::Usage,
+            _ => Kind::Io,
+        };
+        Failure::new(kind, error.to_string(), "")
+    }
+}
+
+impl From<SinkError> for Failure {
+    fn from(error: SinkError) -> Failure {
+        Failure::new(Kind::Io, error.to_string(), "what was written before is readable")
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Failure {
+        match error {
+            RunError::Open(error) => error.into(),
+            RunError::Memory(error) => {
+                Failure::new(Kind::Failed, error.to_string(), "ask for fewer packet sets (--sets) or fewer workers")
+            }
+            error => Failure::usage(error.to_string(), "`braid plan` shows what the chain needs"),
+        }
+    }
+}
+
+impl From<CertifyError> for Failure {
+    fn from(error: CertifyError) -> Failure {
+        match error {
+            CertifyError::Plan(problem) => Failure::of_plan(problem, None),
+            CertifyError::Run(error) => error.into(),
+            CertifyError::Replay(_) => Failure::new(Kind::Failed, error.to_string(), "use fewer packets (--packets)"),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The command line of Braid, as a library: `braid` itself, and the binaries that `braid new` makes for functions of one's
+//! own, are [`main`] with different catalogues.
+//!
+//! [`args`] is what was typed; [`chain`] and [`input`] give it meaning; [`commands`] act. Errors end in [`failure`], which
+//! knows the exit codes.
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod catalog;
+pub mod chain;
+pub mod commands;
+pub mod failure;
+pub mod input;
+pub mod watch;
+
+use std::process::ExitCode;
+
+use braid_control::{Catalog, Entry};
+use clap::Parser;
+
+pub use braid_control as control;
+
+/// The whole program: functions of one's own stand before those that come with Braid.
+pub fn main(own: Vec<Entry>) -> ExitCode {
+    let cli = args::Cli::parse();
+    let catalog = catalog::catalog(own);
+    match act(cli.command, &catalog) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprint!("{}", failure.render());
+            failure.exit_code()
+        }
+    }
+}
+
+fn act(command: args::Command, catalog: &Catalog) -> Result<ExitCode, failure::Failure> {
+    match command {
+        args::Command::Run(args) => commands::run::run(&args, catalog),
+        args::Command::Plan(args) => commands::plan::run(&args, catalog),
+        args::Command::Certify(args) => commands::certify::run(&args, catalog),
+        args::Command::Gen(args) => commands::generate::run(&args),
+        args::Command::CheckRss(args) => commands::check_rss::run(&args, catalog),
+        args::Command::Nf(args) => commands::nf::run(&args, catalog),
+    }
+}
