@@ -1,3 +1,5 @@
+//! When a flood is noticed, who is let in, what is counted; and that the README shows the listing as it is.
+
 use braid_testkit::{Bench, Frame};
 
 use super::*;

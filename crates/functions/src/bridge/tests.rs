@@ -1,3 +1,5 @@
+//! Learning, moving, ageing, flooding and refusing, row by row; a hash map as the model of a bridge.
+
 use braid_nf::packet::FrameInfo;
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;

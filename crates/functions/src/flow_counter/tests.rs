@@ -1,3 +1,5 @@
+//! What makes a flow, which bytes count, and what happens where nothing can be counted.
+
 use braid_nf::packet::FrameInfo;
 use braid_testkit::{Bench, Frame};
 

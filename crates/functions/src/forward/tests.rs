@@ -1,3 +1,5 @@
+//! Ports in pairs, every packet through, time to live and addresses.
+
 use braid_testkit::{Bench, Frame, assert_checksums};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Destinations held to their rate, whoever sends and whatever is forgotten meanwhile.
+
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! Flows held to their rates in bytes and in packets; configurations that contradict themselves.
+
 use braid_nf::packet::FrameInfo;
 use braid_testkit::{Bench, Frame};
 

@@ -1,3 +1,5 @@
+//! To the nanosecond and to the byte, at the ends of the number range, and against exact arithmetic.
+
 use proptest::prelude::*;
 
 use super::*;
