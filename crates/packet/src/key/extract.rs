@@ -81,7 +81,7 @@ pub struct KeyExtractor {
 
 const ADDRESSES: u32 = FieldId::IpSrc.bit() | FieldId::IpDst.bit();
 const PORTS: u32 = FieldId::SrcPort.bit() | FieldId::DstPort.bit();
-const FIVE_TUPLE: u32 = ADDRESSES | PORTS | FieldId::IpProto.bit();
+pub(super) const FIVE_TUPLE: u32 = ADDRESSES | PORTS | FieldId::IpProto.bit();
 const NEED_IP: u32 = FIVE_TUPLE | FieldId::IcmpId.bit();
 const MACS: u32 = FieldId::EthSrc.bit() | FieldId::EthDst.bit();
 const NEED_LINK: u32 =

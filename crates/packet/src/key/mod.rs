@@ -11,9 +11,11 @@ mod extract;
 mod fast;
 mod hash;
 mod show;
+mod tuple;
 
 pub use extract::{Extracted, KeyExtractor, Keys};
 pub use hash::{DEFAULT_SEED, KeyHash};
+pub use tuple::FiveTuple;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -52,6 +52,20 @@ fn keys_print_as_people_read_them() {
 }
 
 #[test]
+fn five_tuples_can_be_taken_out_of_their_keys() {
+    let tuple = |def: &SetDef, v6| {
+        let batch = testing::batch(&[spec(v6, Transport::Tcp).frame()], Layout::bare());
+        let FiveTuple { src_ip, src_port, dst_ip, dst_port, protocol } = keys(def, &batch).1.key(0).five_tuple()?;
+        Some(format!("{src_ip} {src_port} {dst_ip} {dst_port} {protocol}"))
+    };
+    let def = SetDef::five_tuple();
+    assert_eq!(tuple(&def, false).as_deref(), Some("10.0.0.2 1234 10.0.0.1 80 6"));
+    assert_eq!(tuple(&def, true).as_deref(), Some("2001:db8::2 1234 2001:db8::1 80 6"));
+    assert_eq!(tuple(&def.symmetric(), false).as_deref(), Some("10.0.0.1 80 10.0.0.2 1234 6"));
+    assert_eq!(tuple(&SetDef::src_ip(), false), None);
+}
+
+#[test]
 fn tunnels_and_arp_have_keys_of_their_own() {
     let tunnel =
         |port, payload: &[u8]| Spec { ports: (9, port), payload: payload.to_vec(), ..spec(false, Transport::Udp) };

@@ -1,0 +1,47 @@
+//! What a five-tuple key says, for functions that get a key and no packet: when a set has expired.
+
+use super::extract::{FIVE_TUPLE, Keys};
+use super::{KeyClass, SYMMETRIC, SetKey};
+use crate::address::IpAddress;
+use crate::parse::be16;
+
+/// Ends and protocol of a flow. Of a symmetric key, which end is the source says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FiveTuple {
+    /// From whom.
+    pub src_ip: IpAddress,
+    /// To whom.
+    pub dst_ip: IpAddress,
+    /// Source port, 0 if there is none.
+    pub src_port: u16,
+    /// Destination port, 0 if there is none.
+    pub dst_port: u16,
+    /// IP protocol number.
+    pub protocol: u8,
+}
+
+impl SetKey {
+    /// The ends of a key that [`SetDef::five_tuple`](super::SetDef::five_tuple) made, symmetric or not; none for other keys.
+    pub fn five_tuple(&self) -> Option<FiveTuple> {
+        if self.shape.0 & !SYMMETRIC != FIVE_TUPLE {
+            return None;
+        }
+        let mut bytes = [0; Keys::WIDE_BYTES];
+        for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.words) {
+            *place = word.to_le_bytes();
+        }
+        let wide = self.class() == KeyClass::Wide;
+        let address = |number: usize| match wide {
+            true => Some(IpAddress::from_v6(*bytes.get(number * 16..)?.first_chunk()?)),
+            false => Some(IpAddress::from_v4(*bytes.get(number * 4..)?.first_chunk()?)),
+        };
+        let rest = if wide { 32 } else { 8 };
+        Some(FiveTuple {
+            src_ip: address(0)?,
+            dst_ip: address(1)?,
+            src_port: be16(&bytes, rest)?,
+            dst_port: be16(&bytes, rest + 2)?,
+            protocol: *bytes.get(rest + 4)?,
+        })
+    }
+}
