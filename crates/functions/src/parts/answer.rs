@@ -1,0 +1,159 @@
+//! Packets that a function answers with: ICMP errors and TCP resets, sent back by the port by which their cause came.
+//!
+//! An answer's link header is its cause's with the Ethernet addresses exchanged, tags included. Nothing is answered that must
+//! not be (RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e)): ICMP errors, later fragments, groups, links whose header has a
+//! length of its own. Answers are not rate limited here.
+
+use braid_nf::packet::headers::{Header, Icmp, Icmpv6, Ipv4, Ipv6, Tcp, ether_type, icmp_type, icmpv6_type, tcp_flags};
+use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpAddress, IpVersion, Link, MacAddress, checksum};
+use braid_nf::{Cx, Packet};
+
+use super::scope::is_unicast_v4;
+
+/// Most bytes of an IPv4 error (RFC 1812 section 4.3.2.3) and of an IPv6 one (RFC 4443 section 2.4 (c)).
+const MOST: [usize; 2] = [576, 1280];
+/// Room for the longest answer and its link header.
+const ROOM: usize = 1280 + 256;
+
+/// Whose address ICMP errors carry that tell of an exceeded time to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Router {
+    /// For IPv4.
+    pub v4: IpAddress,
+    /// For IPv6; without one nothing is answered.
+    pub v6: Option<IpAddress>,
+}
+
+/// Tells the sender that the time to live or hop limit ended here.
+#[cold]
+pub fn time_exceeded(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
+    match packet.ip_version() {
+        Some(IpVersion::V4) => error(cx, packet, router.v4, icmp_type::TIME_EXCEEDED, 0),
+        Some(IpVersion::V6) => {
+            if let Some(address) = router.v6 {
+                error(cx, packet, address, icmpv6_type::TIME_EXCEEDED, 0);
+            }
+        }
+        None => {}
+    }
+}
+
+/// Refuses a packet: a reset for TCP (RFC 9293 section 3.5.2), "administratively prohibited" for everything else
+/// (RFC 1812 section 5.2.7.1, RFC 4443 section 3.1), in the name of its destination.
+#[cold]
+pub fn refuse(cx: &mut Cx<'_>, packet: &Packet<'_>) {
+    let destination = packet.dst_ip();
+    match (packet.protocol(), packet.ip_version()) {
+        (protocol::TCP, _) => reset(cx, packet),
+        (_, Some(IpVersion::V4)) => error(cx, packet, destination, icmp_type::UNREACHABLE, 13),
+        (_, Some(IpVersion::V6)) => error(cx, packet, destination, icmpv6_type::UNREACHABLE, 1),
+        (_, None) => {}
+    }
+}
+
+fn error(cx: &mut Cx<'_>, packet: &Packet<'_>, from: IpAddress, kind: u8, code: u8) {
+    let is_v6 = packet.ip_version() == Some(IpVersion::V6);
+    let Some(quoted) = datagram(packet) else { return };
+    let mut body = [0; MOST[1]];
+    let most = MOST[usize::from(is_v6)] - if is_v6 { Ipv6::LEN } else { Ipv4::LEN };
+    let len = most.min(Icmp::LEN + quoted.len());
+    body[Icmp::LEN..len].copy_from_slice(&quoted[..len - Icmp::LEN]);
+    body[..2].copy_from_slice(&[kind, code]);
+    let number = if is_v6 { protocol::ICMPV6 } else { protocol::ICMP };
+    answer(cx, packet, from, number, &mut body[..len]);
+}
+
+fn reset(cx: &mut Cx<'_>, packet: &Packet<'_>) {
+    let Some(tcp) = packet.tcp() else { return };
+    if tcp.has(tcp_flags::RST) {
+        return;
+    }
+    let mut header = Tcp::new(tcp.destination_port(), tcp.source_port());
+    if tcp.has(tcp_flags::ACK) {
+        header.set_sequence(tcp.acknowledgement());
+        header.set_flags(tcp_flags::RST);
+    } else {
+        let controls = u32::from(tcp.has(tcp_flags::SYN)) + u32::from(tcp.has(tcp_flags::FIN));
+        let len = packet.payload().len() as u32 + controls;
+        header.set_acknowledgement(tcp.sequence().wrapping_add(len));
+        header.set_flags(tcp_flags::RST | tcp_flags::ACK);
+    }
+    let mut body = [0; Tcp::LEN];
+    header.emit(&mut body);
+    answer(cx, packet, packet.dst_ip(), protocol::TCP, &mut body);
+}
+
+/// Puts headers before `body`, whose checksum is zero so far, and sends it.
+fn answer(cx: &mut Cx<'_>, cause: &Packet<'_>, from: IpAddress, number: u8, body: &mut [u8]) {
+    if !may_be_answered(cause) {
+        return;
+    }
+    let to = cause.src_ip();
+    let at = if number == protocol::TCP { 16 } else { 2 };
+    let sum = match number {
+        protocol::ICMP => checksum::ipv4_header(body),
+        _ => checksum::transport(from, to, number, body),
+    };
+    body[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+
+    let mut frame = [0; ROOM];
+    let link = cause.record().l3 as usize;
+    frame[..link].copy_from_slice(&cause.bytes()[..link]);
+    if let Some(ethernet) = cause.ethernet() {
+        let MacAddress(destination) = ethernet.source();
+        let MacAddress(source) = ethernet.destination();
+        frame[..6].copy_from_slice(&destination);
+        frame[6..12].copy_from_slice(&source);
+    }
+    let rest = &mut frame[link..];
+    let header = match (from.v4(), to.v4()) {
+        (Some(from), Some(to)) => {
+            let mut ip = Ipv4::new(number, body.len() as u16);
+            ip.set_source(from);
+            ip.set_destination(to);
+            ip.emit(rest);
+            let sum = checksum::ipv4_header(&rest[..Ipv4::LEN]);
+            ip.set_checksum(sum);
+            ip.emit(rest);
+            Ipv4::LEN
+        }
+        (None, None) => {
+            let mut ip = Ipv6::new(number, body.len() as u16);
+            ip.set_source(from.octets());
+            ip.set_destination(to.octets());
+            ip.emit(rest);
+            Ipv6::LEN
+        }
+        _ => return,
+    };
+    rest[header..header + body.len()].copy_from_slice(body);
+    cx.emit(cause.port(), &frame[..link + header + body.len()]);
+}
+
+/// The packet from its IP header on, without what pads the link.
+fn datagram<'p>(packet: &'p Packet<'_>) -> Option<&'p [u8]> {
+    let promised = match packet.ipv4() {
+        Some(ip) => usize::from(ip.total_len()),
+        None => Ipv6::LEN + usize::from(packet.ipv6()?.payload_len()),
+    };
+    let bytes = packet.bytes().get(packet.record().l3 as usize..)?;
+    bytes.get(..promised.min(bytes.len()))
+}
+
+fn may_be_answered(packet: &Packet<'_>) -> bool {
+    let plain_link = match packet.link() {
+        Link::Ethernet => {
+            let group = packet.ethernet().is_none_or(|ethernet| ethernet.destination().is_group());
+            !group && matches!(packet.ether_type(), Some(ether_type::IPV4 | ether_type::IPV6))
+        }
+        _ => true,
+    };
+    let is_host = match (packet.src_ip().v4(), packet.dst_ip().v4()) {
+        (Some(source), Some(destination)) => is_unicast_v4(source, destination),
+        _ => packet.dst_ip().octets()[0] != 0xff && packet.src_ip() != IpAddress::UNSPECIFIED,
+    };
+    let is_error = packet.icmp().is_some_and(|icmp| icmp.is_error())
+        || packet.icmpv6().is_some_and(|icmp: braid_nf::packet::headers::View<'_, Icmpv6>| icmp.is_error());
+    plain_link && is_host && !is_error && !packet.is_later_fragment()
+}

@@ -1,0 +1,105 @@
+//! Address ranges as they are written in configuration: `10.0.0.0/8`, `2001:db8::/32`, or a single address.
+
+use braid_nf::packet::IpAddress;
+use serde::Deserialize;
+
+/// All addresses that share their first bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Prefix {
+    address: IpAddress,
+    bits: u8,
+}
+
+/// A text that is no address range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no address range; write `10.0.0.0/8`, `2001:db8::/32` or a single address")]
+pub struct PrefixError(pub String);
+
+impl Prefix {
+    /// The range of the first `bits` bits of `address`, counted in its own family and cut to its length.
+    pub fn new(address: IpAddress, bits: u8) -> Prefix {
+        let bits = bits.min(if address.is_v4() { 32 } else { 128 });
+        Prefix { address: address.prefix(bits), bits }
+    }
+
+    /// Whether `address` is of the same family and in the range.
+    #[inline]
+    pub fn contains(&self, address: IpAddress) -> bool {
+        address.is_v4() == self.address.is_v4() && address.prefix(self.bits) == self.address
+    }
+
+    /// Whether the range holds IPv4 addresses.
+    pub fn is_v4(&self) -> bool {
+        self.address.is_v4()
+    }
+
+    /// The first address of the range.
+    pub fn first(&self) -> IpAddress {
+        self.address
+    }
+}
+
+impl std::str::FromStr for Prefix {
+    type Err = PrefixError;
+
+    fn from_str(text: &str) -> Result<Prefix, PrefixError> {
+        let wrong = || PrefixError(text.to_owned());
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits.parse::<u8>().map_err(|_| wrong())?)),
+            None => (text, None),
+        };
+        let address: IpAddress = address.parse().map_err(|_| wrong())?;
+        let most = if address.is_v4() { 32 } else { 128 };
+        match bits.unwrap_or(most) {
+            bits if bits <= most => Ok(Prefix::new(address, bits)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl TryFrom<String> for Prefix {
+    type Error = PrefixError;
+
+    fn try_from(text: String) -> Result<Prefix, PrefixError> {
+        text.parse()
+    }
+}
+
+impl std::fmt::Display for Prefix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(range: &str, address: &str, inside: bool) {
+        let range: Prefix = range.parse().unwrap();
+        assert_eq!(range.contains(address.parse().unwrap()), inside, "{range} {address}");
+    }
+
+    #[test]
+    fn a_range_holds_addresses_of_its_own_family_only() {
+        check("10.0.0.0/8", "10.255.0.1", true);
+        check("10.0.0.0/8", "11.0.0.1", false);
+        check("10.9.9.9/8", "10.0.0.1", true);
+        check("0.0.0.0/0", "203.0.113.1", true);
+        check("0.0.0.0/0", "2001:db8::1", false);
+        check("2001:db8::/32", "2001:db8:ffff::1", true);
+        check("2001:db8::/32", "2001:db9::1", false);
+        check("192.0.2.1", "192.0.2.1", true);
+        check("192.0.2.1", "192.0.2.2", false);
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused_with_an_example() {
+        for text in ["", "10.0.0.0/33", "10.0.0/8", "2001:db8::/129", "10.0.0.0/-1", "10.0.0.0/8/8"] {
+            let error = text.parse::<Prefix>().unwrap_err().to_string();
+            assert!(error.contains("10.0.0.0/8"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What a function that works on IP does with everything else, and with addresses that no router forwards.
+
+use braid_nf::Packet;
+use braid_nf::packet::headers::ether_type;
+use braid_nf::packet::{IpAddress, Link};
+
+/// Whether a packet without an IP header is a damaged IP packet: cut short, or with a header that contradicts itself.
+/// Otherwise it is something else (ARP, spanning tree), which concerns no IP function.
+pub fn is_damaged_ip(packet: &Packet<'_>) -> bool {
+    let announced = match packet.link() {
+        Link::RawIp => true,
+        _ => matches!(packet.ether_type(), Some(ether_type::IPV4 | ether_type::IPV6)),
+    };
+    !packet.is_ip() && (announced || packet.is_short())
+}
+
+/// Whether a packet stays on its link: one end is a link-local IPv6 address or a multicast group of that scope. Neighbour
+/// discovery is such; its hop limit must not be touched (RFC 4861 section 7.1).
+pub fn is_link_scope_v6(source: IpAddress, destination: IpAddress) -> bool {
+    let local = |address: IpAddress| {
+        let [a, b, ..] = address.octets();
+        a == 0xfe && b & 0xc0 == 0x80
+    };
+    let [a, b, ..] = destination.octets();
+    local(source) || local(destination) || (a == 0xff && b & 0x0f <= 2) || source == IpAddress::UNSPECIFIED
+}
+
+/// Whether an IPv4 packet goes from one host to one host. Multicast, broadcast, loopback and unspecified addresses are not
+/// translated and not forwarded (RFC 1812 sections 4.2.2.11 and 5.3.7).
+#[inline(always)]
+pub fn is_unicast_v4(source: [u8; 4], destination: [u8; 4]) -> bool {
+    let host = |address: [u8; 4]| !matches!(address[0], 0 | 127 | 224..=255);
+    host(source) && host(destination)
+}

@@ -1,0 +1,149 @@
+//! Which ports of the plan face inside and which outside.
+//!
+//! Unless told otherwise even ports are inside and odd ones outside, so that a plan with two ports needs no word about it.
+//! What leaves for the other side goes to the port's partner (0 and 1, 2 and 3, …) if that is there, else to the first port
+//! of the other side.
+
+use braid_nf::{Cx, Port};
+
+use crate::config::{ConfigError, check_port};
+
+/// Where a packet came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Side {
+    /// From the protected or private network.
+    Inside = 0,
+    /// From the rest of the world.
+    Outside = 1,
+}
+
+impl Side {
+    /// The other one.
+    #[inline(always)]
+    pub fn other(self) -> Side {
+        match self {
+            Side::Inside => Side::Outside,
+            Side::Outside => Side::Inside,
+        }
+    }
+}
+
+/// The ports of both sides, as bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sides {
+    inside: u64,
+    outside: u64,
+}
+
+braid_nf::plain!(Sides);
+
+impl Default for Sides {
+    /// Even ports are inside, odd ones outside.
+    fn default() -> Sides {
+        Sides { inside: u64::MAX / 3, outside: u64::MAX / 3 * 2 }
+    }
+}
+
+impl Sides {
+    /// From the lists under `inside_ports` and `outside_ports` of a plan with `ports` ports; both empty for the default.
+    pub fn from_lists(inside: &[Port], outside: &[Port], ports: u16) -> Result<Sides, ConfigError> {
+        Sides::from_lists_named(("inside_ports", inside), ("outside_ports", outside), ports)
+    }
+
+    /// The same with other names of the lists.
+    pub fn from_lists_named(
+        inside: (&str, &[Port]),
+        outside: (&str, &[Port]),
+        ports: u16,
+    ) -> Result<Sides, ConfigError> {
+        let bits = |(key, list): (&str, &[Port])| {
+            list.iter().try_fold(0u64, |bits, port| Ok(bits | 1 << check_port(key, *port, ports.min(64))?))
+        };
+        let missing = |key: &str| Err(ConfigError::new(key, "missing beside the other list", "give both or neither"));
+        match (bits(inside)?, bits(outside)?) {
+            (0, 0) => Ok(Sides::default()),
+            (0, _) => missing(inside.0),
+            (_, 0) => missing(outside.0),
+            (ours, theirs) if ours & theirs != 0 => {
+                let reason = format!("port {} stands in `{}` as well", (ours & theirs).trailing_zeros(), inside.0);
+                Err(ConfigError::new(outside.0, reason, "write it in one list only"))
+            }
+            (inside, outside) => Ok(Sides { inside, outside }),
+        }
+    }
+
+    /// Where packets from `port` come from; none if the port is on neither side.
+    #[inline(always)]
+    pub fn of(&self, port: Port) -> Option<Side> {
+        let bit = 1u64.checked_shl(port.into()).unwrap_or(0);
+        if self.inside & bit != 0 {
+            Some(Side::Inside)
+        } else if self.outside & bit != 0 {
+            Some(Side::Outside)
+        } else {
+            None
+        }
+    }
+
+    /// By which port a packet from `port` leaves for the other side. If the plan has no port there, its own port.
+    #[inline(always)]
+    pub fn across(&self, cx: &Cx<'_>, port: Port) -> Port {
+        self.across_of(port, cx.ports())
+    }
+
+    #[inline(always)]
+    fn across_of(&self, port: Port, ports: u16) -> Port {
+        let other = match self.of(port) {
+            Some(Side::Inside) => self.outside,
+            Some(Side::Outside) => self.inside,
+            None => 0,
+        };
+        let partner = port ^ 1;
+        if partner < ports && other.checked_shr(partner.into()).unwrap_or(0) & 1 != 0 {
+            return partner;
+        }
+        let first = other.trailing_zeros() as Port;
+        if first < ports { first } else { port }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn even_ports_are_inside_unless_lists_say_otherwise() {
+        let sides = Sides::default();
+        assert_eq!(
+            [0, 1, 62, 63].map(|port| sides.of(port)),
+            [0, 1, 0, 1].map(|odd| [Some(Side::Inside), Some(Side::Outside)][odd])
+        );
+        assert_eq!(sides.of(64), None);
+        let sides = Sides::from_lists(&[1, 2], &[5], 8).unwrap();
+        assert_eq!(
+            [1, 2, 5, 0].map(|port| sides.of(port)),
+            [Some(Side::Inside), Some(Side::Inside), Some(Side::Outside), None]
+        );
+    }
+
+    #[test]
+    fn the_way_across_is_the_partner_or_the_first_port_of_the_other_side() {
+        let pairs = Sides::default();
+        assert_eq!([0, 1, 2, 3].map(|port| pairs.across_of(port, 4)), [1, 0, 3, 2]);
+        assert_eq!(pairs.across_of(0, 1), 0, "a plan with one port has no other side");
+        assert_eq!(pairs.across_of(2, 3), 1, "the partner is missing");
+        let lists = Sides::from_lists(&[0, 1, 2], &[3], 4).unwrap();
+        assert_eq!([0, 1, 2, 3].map(|port| lists.across_of(port, 4)), [3, 3, 3, 2]);
+        assert_eq!(lists.across_of(9, 4), 9);
+    }
+
+    #[test]
+    fn lists_that_make_no_two_sides_are_refused() {
+        let key = |inside: &[Port], outside: &[Port]| Sides::from_lists(inside, outside, 4).unwrap_err().key;
+        assert_eq!(key(&[4], &[1]), "inside_ports", "the plan has four ports");
+        assert_eq!(key(&[0, 3], &[3]), "outside_ports");
+        assert_eq!(key(&[0], &[]), "outside_ports");
+        assert_eq!(key(&[], &[1]), "inside_ports");
+    }
+}
