@@ -1,0 +1,99 @@
+//! What a packet set remembers: the whole translation, so that a packet in its steady state touches nothing else.
+
+use braid_nf::Port;
+use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
+use braid_nf::packet::parse::protocol;
+use braid_nf::state::Lease;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// One direction of a translated flow.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Session {
+    /// When the lease was refreshed last, in nanoseconds.
+    pub(super) refreshed_ns: u64,
+    /// The external port's lease.
+    pub(super) lease: Lease,
+    /// Written over the source (outward) or destination (inward) address.
+    pub(super) address: [u8; 4],
+    /// Written over the port beside it.
+    pub(super) port: u16,
+    /// Where its packets come in.
+    pub(super) from: Port,
+    /// Where they leave.
+    pub(super) to: Port,
+    pub(super) protocol: u8,
+    /// A [`Phase`].
+    pub(super) phase: u8,
+    /// [`OUTWARD`] or [`INWARD`].
+    pub(super) way: u8,
+    pub(super) zero: [u8; 3],
+}
+
+/// From inside: the source is rewritten.
+pub(super) const OUTWARD: u8 = 0;
+/// From outside: the destination is rewritten.
+pub(super) const INWARD: u8 = 1;
+
+/// How far one direction of a TCP connection has come, as far as timeouts need to know (RFC 5382 section 5, RFC 7857
+/// section 2). Other protocols stay in the first phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Phase {
+    /// Nothing but SYNs so far.
+    Opening = 0,
+    /// A segment without SYN has passed.
+    Established = 1,
+    /// A FIN has passed; acknowledgements may follow.
+    Finished = 2,
+    /// A RST has passed. If it was forged, the next other segment shows that the connection lives (RFC 7857 section 2.2).
+    Reset = 3,
+}
+
+impl Phase {
+    fn from_bits(bits: u8) -> Phase {
+        [Phase::Opening, Phase::Established, Phase::Finished, Phase::Reset][usize::from(bits & 3)]
+    }
+
+    /// The phase after a segment with these control bits.
+    pub(super) fn after(bits: u8, flags: u8) -> Phase {
+        match Phase::from_bits(bits) {
+            _ if flags & RST != 0 => Phase::Reset,
+            _ if flags & SYN != 0 => Phase::Opening,
+            _ if flags & FIN != 0 => Phase::Finished,
+            Phase::Finished => Phase::Finished,
+            _ if flags & ACK != 0 => Phase::Established,
+            phase => phase,
+        }
+    }
+}
+
+/// How long sets live without a packet, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timeouts {
+    pub(super) transitory_ns: u64,
+    pub(super) established_ns: u64,
+    pub(super) udp_ns: u64,
+    pub(super) icmp_ns: u64,
+}
+
+impl Timeouts {
+    #[inline]
+    pub(super) fn of(&self, session: &Session) -> u64 {
+        match session.protocol {
+            protocol::TCP if Phase::from_bits(session.phase) == Phase::Established => self.established_ns,
+            protocol::TCP => self.transitory_ns,
+            protocol::UDP => self.udp_ns,
+            _ => self.icmp_ns,
+        }
+    }
+
+    /// The longest that any set of the protocol lives.
+    pub(super) fn longest(&self, number: u8) -> u64 {
+        match number {
+            protocol::TCP => self.established_ns.max(self.transitory_ns),
+            protocol::UDP => self.udp_ns,
+            _ => self.icmp_ns,
+        }
+    }
+}
