@@ -1,0 +1,123 @@
+//! Packets that belong to a connection without being in its set: ICMP errors and queries, and fragments.
+
+use braid_nf::packet::headers::{icmp_type, icmpv6_type};
+use braid_nf::packet::parse::protocol;
+use braid_nf::prelude::*;
+
+use super::connection::Ends;
+use super::{CONNECTION_TABLE_FULL, Firewall};
+use crate::parts::{Fate, Side, fragments};
+
+/// An ICMP error that quotes no packet of a live connection.
+pub const UNRELATED: Reason = Reason("unrelated");
+/// A reply that nobody has asked for.
+pub const NO_QUERY: Reason = Reason("no_query");
+
+/// What an ICMP message is.
+enum Message {
+    Query(u16),
+    Reply(u16),
+    Error,
+    Other,
+}
+
+impl Message {
+    fn of(packet: &Packet<'_>) -> Option<Message> {
+        let (kind, is_error, is_reply) = match (packet.icmp(), packet.icmpv6()) {
+            (Some(icmp), _) => {
+                let reply = matches!(icmp.kind(), icmp_type::ECHO_REPLY | icmp_type::TIMESTAMP_REPLY | 16 | 18);
+                (icmp.kind(), icmp.is_error(), reply)
+            }
+            (_, Some(icmp)) => (icmp.kind(), icmp.is_error(), icmp.kind() == icmpv6_type::ECHO_REPLY),
+            _ => return None,
+        };
+        Some(match (packet.icmp_id(), is_error) {
+            (_, true) => Message::Error,
+            (Some(id), _) if is_reply => Message::Reply(id),
+            (Some(id), _) => Message::Query(id),
+            _ if kind == icmpv6_type::ECHO_REQUEST => return None,
+            _ => Message::Other,
+        })
+    }
+}
+
+impl Firewall {
+    /// An ICMP or ICMPv6 message. Queries are judged by the rules one by one, replies must answer one of them, errors must
+    /// quote a packet of a live connection or query.
+    pub(super) fn icmp(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side) -> Handled {
+        let Some(message) = Message::of(packet) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
+        match message {
+            Message::Error => {
+                if !self.is_related(cx, packet, side)? {
+                    return Ok(Verdict::Drop(UNRELATED));
+                }
+            }
+            Message::Reply(id) => {
+                let ends = query_ends(packet, side, id).asked_from(side.other());
+                if self.queries.get(cx, &ends)?.is_none() {
+                    return Ok(Verdict::Drop(NO_QUERY));
+                }
+            }
+            Message::Query(id) => {
+                if let Err(reason) = self.judge(cx, packet, side) {
+                    return Ok(Verdict::Drop(reason));
+                }
+                let (ends, now) = (query_ends(packet, side, id).asked_from(side), cx.now());
+                if !self.queries.insert(cx, &ends, &now)? {
+                    return Ok(Verdict::Drop(CONNECTION_TABLE_FULL));
+                }
+            }
+            Message::Other => {
+                if let Err(reason) = self.judge(cx, packet, side) {
+                    return Ok(Verdict::Drop(reason));
+                }
+            }
+        }
+        self.pass(cx, packet)
+    }
+
+    /// Whether an ICMP error from `side` goes to the sender of the packet that it quotes, and that packet was of a connection
+    /// or query that lives.
+    fn is_related(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<bool, Conflict> {
+        let Some(quoted) = packet.embedded() else { return Ok(false) };
+        if quoted.src_ip != packet.dst_ip() {
+            return Ok(false);
+        }
+        // What is quoted went the other way.
+        let from_inside = side == Side::Outside;
+        if let Some(id) = quoted.icmp_id {
+            let ends = Ends::new(from_inside, (quoted.src_ip, id), (quoted.dst_ip, id), protocol::ICMP);
+            return Ok(self.queries.get(cx, &ends.asked_from(side.other()))?.is_some());
+        }
+        let (source, destination) = match quoted.ports {
+            Some(ports) => ports,
+            None if protocol::has_ports(quoted.protocol) => return Ok(false),
+            None => (0, 0),
+        };
+        let ends = Ends::new(from_inside, (quoted.src_ip, source), (quoted.dst_ip, destination), quoted.protocol);
+        self.connections.contains(cx, &ends)
+    }
+
+    /// A first fragment goes on, and those behind it may follow.
+    #[cold]
+    pub(super) fn pass_fragment(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        if !self.fragments.remember(cx, packet, Fate::new(packet.port(), None, None))? {
+            return Ok(Verdict::Drop(fragments::TABLE_FULL));
+        }
+        self.hop(cx, packet)
+    }
+
+    /// A later fragment goes where its first one went.
+    #[cold]
+    pub(super) fn follow_first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        match self.fragments.follow(cx, packet)? {
+            Some(_) => self.hop(cx, packet),
+            None => Ok(Verdict::Drop(fragments::BEFORE_FIRST)),
+        }
+    }
+}
+
+fn query_ends(packet: &Packet<'_>, side: Side, id: u16) -> Ends {
+    // One number for both families: their addresses tell them apart.
+    Ends::new(side == Side::Inside, (packet.src_ip(), id), (packet.dst_ip(), id), protocol::ICMP)
+}

@@ -1,0 +1,341 @@
+//! The firewall at work: one worker, capture time, frames built and read by another library.
+
+use braid_nf::Instance;
+use braid_testkit::{Bench, Frame};
+use proptest::prelude::*;
+
+use super::{Config, Firewall};
+use crate::catalog::FromConfig;
+use crate::config::parse;
+use crate::parts::show;
+
+fn bench(config: &str) -> Bench {
+    bench_with(config, 1024)
+}
+
+fn bench_with(config: &str, sets: usize) -> Bench {
+    let config: Config = parse(config.parse().unwrap()).unwrap();
+    Bench::with_sets(2, sets, |builder| {
+        let firewall = Firewall::from_config(config, builder.scope("fw"), 2).expect("a configuration that works");
+        Box::new(Instance::new("fw", firewall))
+    })
+}
+
+/// A packet by a port at a second: it passes to the other port as it is, or is dropped for a reason.
+#[track_caller]
+fn check(bench: &mut Bench, port: u16, seconds: u64, frame: Frame, expected: &str) {
+    let bytes = frame.bytes();
+    let outcome = bench.send(port, seconds * 1000, &bytes);
+    match expected {
+        "pass" => assert_eq!(outcome.sent, [(port ^ 1, bytes)], "dropped: {:?}", outcome.dropped),
+        reason => assert_eq!((outcome.dropped, outcome.sent.len()), (Some(reason), 0)),
+    }
+}
+
+const HOST: &str = "10.0.0.1:1100";
+const SERVER: &str = "192.0.2.9:80";
+
+fn to(flags: &str) -> Frame {
+    Frame::tcp(HOST, SERVER).flags(flags)
+}
+
+fn back(flags: &str) -> Frame {
+    Frame::tcp(SERVER, HOST).flags(flags)
+}
+
+/// A connection from inside, established at second 0.
+fn connected(config: &str) -> Bench {
+    let mut fw = bench(config);
+    check(&mut fw, 0, 0, to("S"), "pass");
+    check(&mut fw, 1, 0, back("SA"), "pass");
+    check(&mut fw, 0, 0, to("A"), "pass");
+    fw
+}
+
+#[test]
+fn inside_hosts_may_ask_and_are_answered() {
+    let mut fw = bench("");
+    check(&mut fw, 1, 0, Frame::udp(SERVER, HOST), "denied");
+    check(&mut fw, 0, 0, Frame::udp(HOST, SERVER), "pass");
+    check(&mut fw, 1, 0, Frame::udp(SERVER, HOST), "pass");
+    check(&mut fw, 1, 0, Frame::udp("192.0.2.9:81", HOST), "denied");
+    check(&mut fw, 1, 0, Frame::udp("192.0.2.8:80", HOST), "denied");
+    check(&mut fw, 0, 0, Frame::udp("[2001:db8::1]:5", "[2001:db8:1::2]:6"), "pass");
+    check(&mut fw, 1, 0, Frame::udp("[2001:db8:1::2]:6", "[2001:db8::1]:5"), "pass");
+    check(&mut fw, 1, 0, Frame::udp("[2001:db8:1::2]:7", "[2001:db8::1]:5"), "denied");
+}
+
+#[test]
+fn a_tcp_connection_begins_with_a_syn() {
+    let mut fw = bench("");
+    check(&mut fw, 0, 0, to("A"), "not_syn");
+    check(&mut fw, 0, 0, to("SA"), "not_syn");
+    check(&mut fw, 0, 0, to("R"), "not_syn");
+    check(&mut fw, 1, 0, back("S"), "denied");
+    let mut fw = bench("loose = true");
+    check(&mut fw, 0, 0, to("R"), "not_syn");
+    check(&mut fw, 0, 0, to("FA"), "not_syn");
+    check(&mut fw, 0, 0, to("A"), "pass");
+    check(&mut fw, 1, 0, back("A"), "pass");
+}
+
+#[test]
+fn connections_live_as_long_as_their_phase_says() {
+    let mut fw = bench("");
+    check(&mut fw, 0, 0, to("S"), "pass");
+    check(&mut fw, 1, 121, back("SA"), "denied");
+    let mut fw = connected("");
+    check(&mut fw, 1, 7440, back("A"), "pass");
+    check(&mut fw, 1, 14_881, back("A"), "denied");
+    let mut fw = connected("");
+    check(&mut fw, 0, 0, to("FA"), "pass");
+    check(&mut fw, 1, 5000, back("A"), "pass");
+    check(&mut fw, 1, 5000, back("FA"), "pass");
+    check(&mut fw, 0, 5120, to("A"), "pass");
+    check(&mut fw, 1, 5241, back("A"), "denied");
+    let mut fw = connected("");
+    check(&mut fw, 1, 0, back("R"), "pass");
+    check(&mut fw, 1, 11, back("A"), "denied");
+    assert_eq!(fw.object("fw.connections").len(), 0, "its ends are forgotten with it");
+}
+
+#[test]
+fn a_forged_reset_does_not_end_a_connection_that_goes_on() {
+    let mut fw = connected("");
+    check(&mut fw, 1, 1, back("R"), "pass");
+    check(&mut fw, 0, 2, to("A"), "pass");
+    check(&mut fw, 1, 1000, back("A"), "pass");
+}
+
+#[test]
+fn the_same_ends_may_connect_again_by_the_same_rules() {
+    let mut fw = connected("");
+    check(&mut fw, 0, 0, to("FA"), "pass");
+    check(&mut fw, 1, 0, back("FA"), "pass");
+    check(&mut fw, 1, 1, back("S"), "denied");
+    check(&mut fw, 0, 1, to("S"), "pass");
+    check(&mut fw, 1, 1, back("SA"), "pass");
+    check(&mut fw, 0, 1, to("A"), "pass");
+    check(&mut fw, 1, 1000, back("A"), "pass");
+}
+
+#[test]
+fn flags_that_no_tcp_sends_are_dropped() {
+    let mut fw = bench("");
+    for flags in ["", "SF", "SR", "F", "P", "SAF"] {
+        check(&mut fw, 0, 0, to(flags), "invalid_tcp_flags");
+    }
+    let mut fw = connected("");
+    check(&mut fw, 1, 0, back("SF"), "invalid_tcp_flags");
+    check(&mut fw, 1, 0, back("PA"), "pass");
+}
+
+#[test]
+fn addresses_belong_to_the_side_from_which_they_came_first() {
+    let mut fw = bench("");
+    check(&mut fw, 0, 0, Frame::udp(HOST, SERVER), "pass");
+    check(&mut fw, 1, 0, Frame::udp(HOST, SERVER), "wrong_side");
+    check(&mut fw, 0, 0, Frame::udp(SERVER, HOST), "wrong_side");
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let rules = r#"
+        outbound = "deny"
+        rules = [
+            { action = "deny", source = "10.0.0.66" },
+            { action = "allow", direction = "outbound", protocol = "udp", destination_ports = 53 },
+            { action = "allow", direction = "inbound", protocol = "tcp", destination = "10.0.0.0/24", destination_ports = "80-90" },
+            { action = "allow", protocol = 47 },
+        ]"#;
+    let mut fw = bench(rules);
+    check(&mut fw, 0, 0, Frame::udp("10.0.0.1:5", "192.0.2.9:53"), "pass");
+    check(&mut fw, 0, 0, Frame::udp("10.0.0.66:5", "192.0.2.9:53"), "denied");
+    check(&mut fw, 0, 0, Frame::udp("10.0.0.1:5", "192.0.2.9:54"), "denied");
+    check(&mut fw, 1, 0, Frame::tcp("192.0.2.9:7", "10.0.0.5:90").flags("S"), "pass");
+    check(&mut fw, 0, 0, Frame::tcp("10.0.0.5:90", "192.0.2.9:7").flags("SA"), "pass");
+    check(&mut fw, 1, 0, Frame::tcp("192.0.2.9:7", "10.0.0.5:91").flags("S"), "denied");
+    check(&mut fw, 1, 0, Frame::tcp("192.0.2.9:7", "10.0.1.5:90").flags("S"), "denied");
+    check(&mut fw, 0, 0, Frame::tcp("10.0.0.5:7", "10.0.0.6:90").flags("S"), "denied");
+    check(&mut fw, 1, 0, Frame::ip("192.0.2.9", "10.0.0.1", 47).payload(&[0; 8]), "pass");
+}
+
+#[test]
+fn who_is_rejected_is_told() {
+    let mut fw = bench("inbound = 'reject'\noutbound = 'reject'");
+    let told = |fw: &mut Bench, port, frame: Frame| show::outcome(&fw.send(port, 0, &frame.bytes()));
+    assert_eq!(told(&mut fw, 1, back("S")), "1: tcp 10.0.0.1:1100 > 192.0.2.9:80 RA ttl 64, drop rejected");
+    assert_eq!(told(&mut fw, 1, back("A")), "1: tcp 10.0.0.1:1100 > 192.0.2.9:80 R ttl 64, drop rejected");
+    assert_eq!(told(&mut fw, 1, back("R")), "drop rejected");
+    let expected = "0: unreachable 192.0.2.9 > 10.0.0.1 [udp 10.0.0.1:1100 > 192.0.2.9:80] ttl 64, drop rejected";
+    assert_eq!(told(&mut fw, 0, Frame::udp(HOST, SERVER)), expected);
+    let expected =
+        "1: unreachable 2001:db8::1 > 2001:db8:1::2 [udp [2001:db8:1::2]:7 > [2001:db8::1]:5] ttl 64, drop rejected";
+    assert_eq!(told(&mut fw, 1, Frame::udp("[2001:db8:1::2]:7", "[2001:db8::1]:5")), expected);
+}
+
+#[test]
+fn a_reset_for_a_syn_acknowledges_it_and_its_data() {
+    let mut fw = bench("inbound = 'reject'");
+    let syn = back("S").numbers(1000, 0).payload(b"fast open");
+    let outcome = fw.send(1, 0, &syn.bytes());
+    let reset = etherparse::TcpSlice::from_slice(&outcome.only().1[34..]).unwrap().to_header();
+    assert_eq!((reset.sequence_number, reset.acknowledgment_number), (0, 1010));
+}
+
+#[test]
+fn pings_are_answered_only_if_asked() {
+    let mut fw = bench("");
+    let ping = |id| Frame::echo_request("10.0.0.1", "192.0.2.9", id, 1);
+    let pong = |id| Frame::echo_reply("192.0.2.9", "10.0.0.1", id, 1);
+    check(&mut fw, 1, 0, pong(5), "no_query");
+    check(&mut fw, 0, 0, ping(5), "pass");
+    check(&mut fw, 1, 30, pong(5), "pass");
+    check(&mut fw, 1, 30, pong(6), "no_query");
+    check(&mut fw, 1, 31, pong(5), "no_query");
+    check(&mut fw, 1, 0, Frame::echo_request("192.0.2.9", "10.0.0.1", 5, 1), "denied");
+    check(&mut fw, 0, 31, Frame::echo_request("2001:db8::1", "2001:db8::2", 5, 1), "pass");
+    check(&mut fw, 1, 31, Frame::echo_reply("2001:db8::2", "2001:db8::1", 5, 1), "pass");
+}
+
+#[test]
+fn icmp_errors_pass_if_they_quote_a_live_connection() {
+    let mut fw = bench("");
+    let sent = Frame::udp(HOST, SERVER).payload(b"question").bytes();
+    let error = |quoted: &[u8]| Frame::unreachable("203.0.113.9", "10.0.0.1", quoted);
+    check(&mut fw, 1, 0, error(&sent), "unrelated");
+    check(&mut fw, 0, 0, Frame::udp(HOST, SERVER), "pass");
+    check(&mut fw, 1, 0, error(&sent), "pass");
+    check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", "10.0.0.2", &sent), "unrelated");
+    check(&mut fw, 1, 0, error(&Frame::udp(SERVER, HOST).bytes()), "unrelated");
+    check(&mut fw, 0, 0, Frame::unreachable("10.0.0.1", "192.0.2.9", &Frame::udp(SERVER, HOST).bytes()), "pass");
+    check(&mut fw, 0, 0, Frame::echo_request("10.0.0.1", "192.0.2.9", 5, 1), "pass");
+    check(&mut fw, 1, 0, error(&Frame::echo_request("10.0.0.1", "192.0.2.9", 5, 1).bytes()), "pass");
+    // Once the connection is forgotten, so are errors about it.
+    check(&mut fw, 0, 181, Frame::arp("10.0.0.1", "10.0.0.2"), "pass");
+    check(&mut fw, 1, 182, Frame::udp(SERVER, HOST), "denied");
+    check(&mut fw, 1, 182, error(&sent), "unrelated");
+}
+
+#[test]
+fn later_fragments_follow_the_first() {
+    let mut fw = bench("");
+    let first = Frame::udp(HOST, SERVER).payload(&[7; 8]).fragment(9, 0, true);
+    let later = Frame::ip("10.0.0.1", "192.0.2.9", 17).fragment(9, 2, false).payload(&[7; 24]);
+    check(&mut fw, 0, 0, later.clone(), "fragment_before_first");
+    check(&mut fw, 0, 0, first.clone(), "pass");
+    check(&mut fw, 0, 1, later.clone(), "pass");
+    check(&mut fw, 1, 1, later.clone(), "fragment_before_first");
+    check(&mut fw, 0, 31, later, "fragment_before_first");
+    let mut fw = bench("fragments_max = 1");
+    check(&mut fw, 0, 0, first, "pass");
+    check(&mut fw, 0, 0, Frame::udp(HOST, SERVER).payload(&[7; 8]).fragment(10, 0, true), "fragment_table_full");
+}
+
+#[test]
+fn what_is_not_ip_passes_and_so_does_neighbour_discovery() {
+    let mut fw = bench("");
+    check(&mut fw, 1, 0, Frame::arp("10.0.0.1", "10.0.0.2"), "pass");
+    check(&mut fw, 1, 0, Frame::ethernet(0x88cc), "pass");
+    check(&mut fw, 1, 0, Frame::echo_request("fe80::1", "ff02::1", 1, 1).ttl(255), "pass");
+    let mut cut = Frame::udp(HOST, SERVER).bytes();
+    cut.truncate(30);
+    assert_eq!(fw.send(0, 0, &cut).dropped, Some("malformed"));
+    let mut cut = to("S").bytes();
+    cut.truncate(40);
+    assert_eq!(fw.send(0, 0, &cut).dropped, Some("malformed"));
+}
+
+#[test]
+fn connections_that_find_no_room_are_dropped() {
+    let mut fw = bench_with("", 1);
+    check(&mut fw, 0, 0, Frame::udp(HOST, SERVER), "pass");
+    check(&mut fw, 0, 0, to("S"), "set_table_full");
+    check(&mut fw, 1, 0, Frame::udp(SERVER, HOST), "pass");
+    let mut fw = bench("connections_max = 1");
+    check(&mut fw, 0, 0, Frame::udp(HOST, SERVER), "pass");
+    check(&mut fw, 0, 0, to("S"), "connection_table_full");
+}
+
+#[test]
+fn a_firewall_that_is_a_hop_counts_it() {
+    let mut fw = bench("ttl = 'decrement'");
+    let sent = show::outcome(&fw.send(0, 0, &Frame::udp(HOST, SERVER).bytes()));
+    assert_eq!(sent, "1: udp 10.0.0.1:1100 > 192.0.2.9:80 ttl 63");
+    let sent = show::outcome(&fw.send(0, 0, &Frame::udp(HOST, SERVER).ttl(1).bytes()));
+    assert_eq!(sent, "0: exceeded 192.0.0.8 > 10.0.0.1 [udp 10.0.0.1:1100 > 192.0.2.9:80] ttl 64, drop ttl_exceeded");
+}
+
+#[track_caller]
+fn check_error(text: &str, expected: &str) {
+    let error = match parse::<Config>(text.parse().unwrap()) {
+        Err(error) => error.to_string(),
+        Ok(config) => super::Settings::check(&config, 2).unwrap_err().to_string(),
+    };
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn configurations_that_cannot_work_are_refused_with_what_to_write() {
+    check_error("inbound = 'alow'", "unknown variant `alow`");
+    check_error("rules = [{ action = 'allow', destination_ports = 80 }]", "`rules[0]`: ports without a protocol");
+    check_error(
+        "rules = [{ action = 'deny', source = '10.0.0.0/8', destination = '2001:db8::/32' }]",
+        "of two families, which no packet is; write two rules",
+    );
+    check_error("rules = [{ action = 'deny', protocol = 'tpc' }]", "`tpc` is no protocol");
+    check_error("rules = [{ action = 'deny', protocol = 'tcp', source_ports = '9-8' }]", "`9-8` is no range of ports");
+    check_error("udp_s = 0", "`udp_s`: 0ns is out of range");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever is sent in whatever order: nothing passes inward between ends between which nothing went outward.
+    #[test]
+    fn nothing_comes_in_unasked(
+        packets in prop::collection::vec((any::<bool>(), 0u8..3, 0u8..3, 0usize..5, 0u64..40), 1..150),
+    ) {
+        let mut fw = bench("");
+        let mut asked = std::collections::HashSet::new();
+        let mut now = 0;
+        for (inward, host, server, kind, pause) in packets {
+            now += pause * 1000;
+            let (host, server) = (format!("10.0.0.{host}:9"), format!("192.0.2.{server}:80"));
+            let (from, to) = if inward { (&server, &host) } else { (&host, &server) };
+            let frame = match kind {
+                0 => Frame::udp(from, to),
+                flags => Frame::tcp(from, to).flags(["S", "SA", "A", "FA"][flags - 1]),
+            };
+            let passed = fw.send(inward.into(), now, &frame.bytes()).dropped.is_none();
+            let ends = (host.clone(), server.clone(), kind == 0);
+            prop_assert!(!passed || !inward || asked.contains(&ends));
+            if passed && !inward {
+                asked.insert(ends);
+            }
+        }
+    }
+
+    /// Bytes that are no packets, and packets with bytes changed or cut, pass or are dropped; nothing panics.
+    #[test]
+    fn damaged_packets_do_no_harm(flips in prop::collection::vec((0usize..80, any::<u8>()), 0..6), cut in 1usize..90, port in 0u16..2) {
+        let mut fw = bench("inbound = 'reject'\nttl = 'decrement'");
+        let quoted = Frame::udp(HOST, SERVER).bytes();
+        let frames = [
+            to("S").bytes(),
+            Frame::udp(HOST, SERVER).payload(&[1; 8]).fragment(3, 0, true).bytes(),
+            Frame::unreachable("192.0.2.9", "10.0.0.1", &quoted).bytes(),
+            Frame::udp("[2001:db8::1]:5", "[2001:db8:1::2]:6").bytes(),
+        ];
+        for mut frame in frames {
+            for (at, value) in &flips {
+                if let Some(byte) = frame.get_mut(*at) {
+                    *byte = *value;
+                }
+            }
+            frame.truncate(cut);
+            let outcome = fw.send(port, 0, &frame);
+            prop_assert!(outcome.dropped != Some("handler_panic"));
+        }
+    }
+}
