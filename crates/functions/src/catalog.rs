@@ -5,7 +5,7 @@ use braid_nf::{Instance, NetworkFunction, Stage};
 use serde::de::DeserializeOwned;
 
 use crate::config::{ConfigError, parse};
-use crate::{anti_ddos, bridge, flow_counter, forward, policer, rate_limiter};
+use crate::{anti_ddos, bridge, firewall, flow_counter, forward, load_balancer, nat, policer, rate_limiter};
 
 /// A function that is made from a configuration.
 pub trait FromConfig: NetworkFunction {
@@ -74,6 +74,9 @@ static CATALOG: &[Entry] = &[
     Entry::new::<policer::Policer>("holds the traffic to every destination address to a rate", 2, Split::Inside),
     Entry::new::<anti_ddos::AntiDdos>("tells an attack by its share of flows with a single packet", 2, Split::Single),
     Entry::new::<bridge::Bridge>("joins Ethernet segments and learns where stations are", 4, Split::MacHash),
+    Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside),
+    Entry::new::<firewall::Firewall>("lets in what inside hosts have asked for, and what rules allow", 2, Split::Inside),
+    Entry::new::<load_balancer::LoadBalancer>("spreads the connections to a service over its backends", 2, Split::Inside),
 ];
 
 /// All functions.

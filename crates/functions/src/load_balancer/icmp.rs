@@ -1,0 +1,66 @@
+//! ICMP errors, sent to the backend that they concern, and translated with the packet that they quote.
+//!
+//! An error to a service quotes a reply to a client. The client's endpoint is hashed as its packets are, so the error finds
+//! the client's backend, unless that was chosen when other backends were up: packet sets of other flows cannot be asked.
+
+use braid_nf::packet::Embedded;
+use braid_nf::prelude::*;
+
+use super::{LoadBalancer, UNRELATED};
+use crate::parts::{Side, answer};
+
+impl LoadBalancer {
+    pub(super) fn error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let Some(quoted) = packet.embedded() else { return Ok(cx.pass()) };
+        let Some((source, destination)) = quoted.ports else { return Ok(self.unrelated(cx, packet)) };
+        if self.settings.sides.of(packet.port()) == Some(Side::Inside) {
+            return self.error_to_client(cx, packet, &quoted, destination);
+        }
+        let Some(service) = self.settings.service((quoted.src_ip, source, quoted.protocol)) else {
+            return Ok(self.unrelated(cx, packet));
+        };
+        if packet.dst_ip() != quoted.src_ip {
+            return Ok(Verdict::Drop(UNRELATED));
+        }
+        let Some(backend) = self.choose(cx, service, quoted.dst_ip, destination)? else {
+            return Ok(Verdict::Drop(UNRELATED));
+        };
+        let to = self.flow_to(cx, backend, 0);
+        if !self.hop(cx, packet) {
+            return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+        }
+        if let Some(mut inner) = packet.embedded_mut() {
+            inner.set_src(to.address, if to.port == 0 { source } else { to.port });
+        }
+        packet.set_dst_ip(to.address);
+        Ok(Verdict::Forward(self.settings.sides.across(cx, packet.port())))
+    }
+
+    /// From a backend, or a router before it, about a client's packet.
+    fn error_to_client(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, quoted: &Embedded, port: u16) -> Handled {
+        let Some(server) = self.settings.server((quoted.dst_ip, port, quoted.protocol)).copied() else {
+            return Ok(self.unrelated(cx, packet));
+        };
+        if !self.hop(cx, packet) {
+            return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+        }
+        if let Some(mut inner) = packet.embedded_mut() {
+            inner.set_dst(server.service_address, if server.service_port == 0 { port } else { server.service_port });
+        }
+        packet.set_src_ip(server.service_address);
+        Ok(Verdict::Forward(self.settings.sides.across(cx, packet.port())))
+    }
+
+    /// Errors about others pass; one that is sent to a service ends here, for nobody there could understand it.
+    fn unrelated(&self, cx: &Cx<'_>, packet: &Packet<'_>) -> Verdict {
+        if self.settings.knows(packet.dst_ip()) { Verdict::Drop(UNRELATED) } else { cx.pass() }
+    }
+
+    fn hop(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> bool {
+        let goes_on = packet.decrement_ttl();
+        if !goes_on {
+            answer::time_exceeded(cx, packet, self.settings.router);
+        }
+        goes_on
+    }
+}

@@ -1,0 +1,107 @@
+//! Maglev hashing (Eisenbud et al., NSDI 2016, section 3.4): a table of backends in which each has its share of places, and
+//! in which few places change when a backend comes or goes.
+//!
+//! The table is made of all configured backends and depends on their names only, not on their order: every instance makes
+//! the same one. Health does not change it: a place whose backend is down is passed over by hashing again, so the flows of
+//! the living stay where they are.
+
+use braid_nf::state::hash;
+
+/// A backend as the table sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    /// What tells it from others: address and port.
+    pub(super) name: String,
+    /// Its share, in proportion to those of the others; 0: none.
+    pub(super) weight: u32,
+}
+
+/// The table: for each place the number of a candidate.
+#[derive(Clone, Debug)]
+pub(super) struct Maglev {
+    places: Box<[u16]>,
+}
+
+/// The paper's small table: shares are even to 1 % up to about 600 backends.
+pub(super) const SIZE_DEFAULT: u32 = 65_537;
+const SEEDS: [u64; 2] = [0x6d61_676c_6576_0001, 0x6d61_676c_6576_0002];
+const NOBODY: u16 = u16::MAX;
+
+impl Maglev {
+    /// A table of `size` places, a prime number. At least one candidate must have a weight.
+    pub(super) fn new(size: u32, candidates: &[Candidate]) -> Maglev {
+        let size = size as usize;
+        let most = candidates.iter().map(|candidate| u64::from(candidate.weight)).max().unwrap_or(0);
+        let mut turns: Vec<Turns> =
+            candidates.iter().enumerate().map(|(number, candidate)| Turns::new(number, candidate, size)).collect();
+        turns.sort_by(|a, b| a.name.cmp(b.name));
+        let mut places = vec![NOBODY; size].into_boxed_slice();
+        let mut left = if most == 0 { 0 } else { size };
+        while left > 0 {
+            for turn in &mut turns {
+                // The greatest weight has a turn in every round, half that weight in every other one.
+                turn.credit += turn.weight;
+                if turn.credit < most || left == 0 {
+                    continue;
+                }
+                turn.credit -= most;
+                while places[turn.next] != NOBODY {
+                    turn.advance(size);
+                }
+                places[turn.next] = turn.number;
+                left -= 1;
+            }
+        }
+        Maglev { places }
+    }
+
+    /// The candidate at the place of a hash.
+    #[inline]
+    pub(super) fn at(&self, hash: u64) -> u16 {
+        let place = ((hash >> 32) * self.places.len() as u64) >> 32;
+        self.places[place as usize]
+    }
+
+    /// All places.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> &[u16] {
+        &self.places
+    }
+}
+
+/// A candidate's permutation of the places: from an offset in steps of a length that is prime to their number.
+struct Turns<'a> {
+    name: &'a str,
+    number: u16,
+    weight: u64,
+    credit: u64,
+    next: usize,
+    step: usize,
+}
+
+impl Turns<'_> {
+    fn new<'a>(number: usize, candidate: &'a Candidate, size: usize) -> Turns<'a> {
+        let [offset, step] = SEEDS.map(|seed| hash::mixed(candidate.name.as_bytes(), seed));
+        Turns {
+            name: &candidate.name,
+            number: number as u16,
+            weight: candidate.weight.into(),
+            credit: 0,
+            next: (offset % size as u64) as usize,
+            step: (step % (size as u64 - 1)) as usize + 1,
+        }
+    }
+
+    fn advance(&mut self, size: usize) {
+        self.next += self.step;
+        if self.next >= size {
+            self.next -= size;
+        }
+    }
+}
+
+/// Whether a number is prime, as the size of a table must be.
+pub(super) fn is_prime(number: u32) -> bool {
+    number >= 2
+        && (2..).take_while(|divisor| divisor * divisor <= u64::from(number)).all(|d| u64::from(number) % d != 0)
+}

@@ -1,0 +1,252 @@
+//! A load balancer for TCP and UDP: clients talk to a service's address, backends do the work.
+//!
+//! A connection's first packet chooses a backend by Maglev hashing ([`maglev`]); its packet set remembers the choice, so the
+//! connection stays there whatever happens to the table. Replies are a packet set of their own: by which service a backend's
+//! address and port are seen is fixed by the configuration, so the two directions share nothing.
+//!
+//! Backends that announce themselves are up; one that falls silent is down and gets no new connections. The only shared
+//! state is one word per backend: a packet in steady state reads it once in `recheck_ms`.
+//!
+//! Not here: health checks of its own, encapsulation to backends, source-address persistence, limits.
+
+mod choose;
+mod config;
+mod icmp;
+mod maglev;
+#[cfg(test)]
+mod tests;
+
+pub use choose::NO_BACKEND;
+pub use config::{Backend, Config, Service, Transport, WhenDown};
+
+use std::time::Duration;
+
+use braid_nf::packet::IpAddress;
+use braid_nf::packet::headers::tcp_flags::{FIN, RST, SYN};
+use braid_nf::packet::parse::protocol;
+use braid_nf::prelude::*;
+use braid_nf::state::VectorConfig;
+
+use self::config::Settings;
+use crate::catalog::FromConfig;
+use crate::config::ConfigError;
+use crate::parts::aged::SWEEP_EVERY;
+use crate::parts::{Fate, Fragments, Side, answer, fragments, scope};
+
+/// A backend's announcement, which ends here.
+pub const HEARTBEAT: Reason = Reason("heartbeat");
+/// An ICMP error about no service, sent to one.
+pub const UNRELATED: Reason = Reason("unrelated");
+
+network_function! {
+    /// The load balancer.
+    pub struct LoadBalancer {
+        settings: Settings,
+        /// Per backend, whether it is up. Changes only when that changes.
+        up: Vector<u64>,
+        /// Per backend, when it was heard last, in nanoseconds; 0: never.
+        heard: Vector<u64>,
+        fragments: Fragments,
+    }
+}
+
+/// One direction of a balanced connection.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Flow {
+    /// Written over the destination address (to a backend) or the source address (from it).
+    address: IpAddress,
+    /// When the backend was last known to be up, in nanoseconds.
+    checked_ns: u64,
+    /// Number of the backend.
+    backend: u32,
+    /// Written over the port beside the address; 0: it stays.
+    port: u16,
+    /// [`TO_BACKEND`] or [`FROM_BACKEND`].
+    way: u8,
+    /// A [`Phase`].
+    phase: u8,
+}
+
+const TO_BACKEND: u8 = 0;
+const FROM_BACKEND: u8 = 1;
+
+/// What a flow is, for its timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    Udp = 0,
+    Tcp = 1,
+    /// This direction has sent FIN or RST.
+    Closing = 2,
+}
+
+impl FromConfig for LoadBalancer {
+    type Config = Config;
+
+    fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<LoadBalancer, ConfigError> {
+        let settings = Settings::check(&config, ports)?;
+        let len = settings.servers.len() as u32;
+        let mut vector = |name: &str, initial| {
+            let made = Vector::new(builder, &VectorConfig { name: name.into(), len }, initial);
+            made.map_err(|error| ConfigError::state("service", &error))
+        };
+        let (up, heard) = (vector("up", 1)?, vector("heard", 0)?);
+        let fragments = Fragments::new(builder, config.fragments_max, settings.fragment_ns)
+            .map_err(|error| ConfigError::state("fragments_max", &error))?;
+        Ok(LoadBalancer { settings, up, heard, fragments })
+    }
+}
+
+impl NetworkFunction for LoadBalancer {
+    type Set = Flow;
+    const NAME: &'static str = "load_balancer";
+
+    /// Each direction by itself: a reply's addresses are others than those of what it answers.
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple())
+    }
+
+    fn timeout_ns(&self, flow: &Flow) -> u64 {
+        match flow.phase {
+            phase if phase == Phase::Udp as u8 => self.settings.udp_ns,
+            phase if phase == Phase::Tcp as u8 => self.settings.tcp_ns,
+            _ => self.settings.closing_ns,
+        }
+    }
+
+    /// One period to notice silence, one to sweep fragments.
+    fn ticks(&self) -> Vec<Duration> {
+        vec![Duration::from_nanos(self.settings.heartbeat_ns / 4), SWEEP_EVERY]
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
+        let now = cx.now();
+        if flow.way == TO_BACKEND && now.saturating_sub(flow.checked_ns) >= self.settings.recheck_ns {
+            if !self.recheck(cx, packet, flow)? {
+                return Ok(Verdict::Drop(NO_BACKEND));
+            }
+            flow.checked_ns = now;
+        }
+        if flow.phase != Phase::Udp as u8 {
+            flow.phase = match packet.tcp_flags().unwrap_or(0) {
+                flags if flags & (FIN | RST) != 0 => Phase::Closing as u8,
+                flags if flags & SYN != 0 => Phase::Tcp as u8,
+                _ => flow.phase,
+            };
+        }
+        if packet.is_fragment() {
+            return self.send_fragment(cx, packet, flow);
+        }
+        self.send(cx, packet, flow)
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
+        if packet.is_later_fragment() {
+            return self.follow_first(cx, packet);
+        }
+        if self.is_heartbeat(packet) {
+            return self.hear(cx, packet.src_ip());
+        }
+        if packet.embedded().is_some() {
+            return self.error(cx, packet);
+        }
+        let mut flow = match self.flow_of(cx, packet)? {
+            None => return Ok(cx.pass()),
+            Some(Err(reason)) => return Ok(Verdict::Drop(reason)),
+            Some(Ok(flow)) => flow,
+        };
+        // Without room the packet goes its way all the same: the next one is hashed to the same backend.
+        let _remembered = set.register(cx, flow);
+        if packet.is_fragment() { self.send_fragment(cx, packet, &mut flow) } else { self.send(cx, packet, &flow) }
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        Ok(if scope::is_damaged_ip(packet) { Verdict::Drop(Reason::MALFORMED) } else { cx.pass() })
+    }
+
+    fn tick(&self, cx: &mut Cx<'_>, Tick(tick): Tick) -> Result<(), Conflict> {
+        if tick == 1 {
+            return self.fragments.sweep(cx);
+        }
+        self.notice_silence(cx)
+    }
+}
+
+impl LoadBalancer {
+    /// The flow of a packet to a service or from a backend; none if it is neither.
+    fn flow_of(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Result<Flow, Reason>>, Conflict> {
+        let number = packet.protocol();
+        if !matches!(number, protocol::TCP | protocol::UDP) {
+            return Ok(None);
+        }
+        let (source, destination) = (packet.src_ip(), packet.dst_ip());
+        let Some((source_port, destination_port)) = packet.ports() else {
+            let concerned = self.settings.knows(source) || self.settings.knows(destination);
+            return Ok(concerned.then_some(Err(Reason::MALFORMED)));
+        };
+        let phase = if number == protocol::TCP { Phase::Tcp } else { Phase::Udp } as u8;
+        if let Some(service) = self.settings.service((destination, destination_port, number)) {
+            let Some(backend) = self.choose(cx, service, source, source_port)? else {
+                return Ok(Some(Err(NO_BACKEND)));
+            };
+            return Ok(Some(Ok(self.flow_to(cx, backend, phase))));
+        }
+        let from_backend = self.settings.sides.of(packet.port()) == Some(Side::Inside);
+        let server = self.settings.server((source, source_port, number)).filter(|_| from_backend);
+        Ok(server.map(|server| {
+            Ok(Flow {
+                address: server.service_address,
+                port: server.service_port,
+                way: FROM_BACKEND,
+                phase,
+                ..Flow::default()
+            })
+        }))
+    }
+
+    #[inline]
+    fn send(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Handled {
+        if !packet.decrement_ttl() {
+            answer::time_exceeded(cx, packet, self.settings.router);
+            return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+        }
+        match (flow.way, flow.port) {
+            (TO_BACKEND, 0) => packet.set_dst_ip(flow.address),
+            (TO_BACKEND, port) => packet.set_dst(flow.address, port),
+            (_, 0) => packet.set_src_ip(flow.address),
+            (_, port) => packet.set_src(flow.address, port),
+        };
+        Ok(Verdict::Forward(self.settings.sides.across(cx, packet.port())))
+    }
+
+    #[cold]
+    fn send_fragment(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
+        if packet.is_later_fragment() {
+            return self.follow_first(cx, packet);
+        }
+        let (source, destination) = match flow.way {
+            TO_BACKEND => (None, Some(flow.address)),
+            _ => (Some(flow.address), None),
+        };
+        let across = self.settings.sides.across(cx, packet.port());
+        if !self.fragments.remember(cx, packet, Fate::new(across, source, destination))? {
+            return Ok(Verdict::Drop(fragments::TABLE_FULL));
+        }
+        self.send(cx, packet, flow)
+    }
+
+    /// A later fragment goes where its first one went. Fragments of others pass.
+    #[cold]
+    fn follow_first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let Some(fate) = self.fragments.follow(cx, packet)? else {
+            let concerned = self.settings.knows(packet.src_ip()) || self.settings.knows(packet.dst_ip());
+            return Ok(if concerned { Verdict::Drop(fragments::BEFORE_FIRST) } else { cx.pass() });
+        };
+        if !packet.decrement_ttl() {
+            return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+        }
+        fate.apply(packet);
+        Ok(Verdict::Forward(fate.port))
+    }
+}
