@@ -13,6 +13,7 @@ use braid_packet::Batch;
 use braid_state::{Conflict, Tx};
 
 use crate::counters::WorkerCounters;
+use crate::probe::{Probe, Span};
 
 /// Told of everything that has been committed, in the worker's order.
 pub trait Witness: Send {
@@ -60,6 +61,7 @@ pub fn run_pass(
     position: usize,
     pass: &mut Pass<'_>,
     counters: &mut WorkerCounters,
+    probe: &mut Probe,
     witness: &mut dyn Witness,
 ) {
     let end = pass.todo.len();
@@ -71,15 +73,17 @@ pub fn run_pass(
             Ok(Err(Interrupted { at })) => (at, Ended::Conflict),
             Err(_) => (pass.find_panic(), Ended::Panic),
         };
+        probe.executed(position, done - from, pass.tx);
         match pass.commit() {
             Ok(sequence) => {
+                probe.passed(Span::Commit(position), done - from);
                 counters.commits += u64::from(done > from && stage.has_objects());
                 witness.committed(pass, position, from, done, sequence);
                 from = done;
                 match ended {
                     Ended::Whole => stretch = end.min(stretch * 2),
                     Ended::Conflict => {
-                        counters.aborts += 1;
+                        note_abort(counters, pass.tx);
                         stretch = 1.max(stretch / 2);
                     }
                     Ended::Panic => {
@@ -90,12 +94,19 @@ pub fn run_pass(
                 }
             }
             Err(kept) => {
-                counters.aborts += 1;
+                probe.aborted(position);
+                note_abort(counters, pass.tx);
                 from = kept;
                 stretch = 1.max(stretch / 2);
             }
         }
     }
+}
+
+#[cold]
+fn note_abort(counters: &mut WorkerCounters, tx: &Tx) {
+    counters.aborts += 1;
+    counters.aborted.note(tx.worker(), tx.last_conflict(), tx.now());
 }
 
 /// Runs a handler that has no packet until it commits; returns the place in the commit order.
@@ -127,6 +138,6 @@ pub fn run_event(
         }
         tx.abort();
         emitted.truncate(mark);
-        counters.aborts += 1;
+        note_abort(counters, tx);
     }
 }

@@ -1,13 +1,16 @@
 //! Time: of the capture when replaying, so that a run is the same each time; of the machine when live.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use braid_packet::Batch;
 use crossbeam_utils::CachePadded;
 
+use crate::virtual_time::Cluster;
+
 /// Where a worker's time comes from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Clock {
     /// Each packet's own time stamp, never going back.
     Capture,
@@ -15,6 +18,13 @@ pub enum Clock {
     Live {
         /// Time 0.
         epoch: Instant,
+    },
+    /// Of a model: one reading of the worker's clock per batch.
+    Virtual {
+        /// Everybody's clocks.
+        cluster: Arc<Cluster>,
+        /// The worker.
+        worker: usize,
     },
 }
 
@@ -36,8 +46,8 @@ impl Clock {
                 }
                 now
             }
-            Clock::Live { epoch } => {
-                let now = last.max(epoch.elapsed().as_nanos() as u64);
+            Clock::Live { .. } | Clock::Virtual { .. } => {
+                let now = self.idle(last);
                 now_ns[..batch.len()].fill(now);
                 now
             }
@@ -49,6 +59,7 @@ impl Clock {
         match self {
             Clock::Capture => last,
             Clock::Live { epoch } => last.max(epoch.elapsed().as_nanos() as u64),
+            Clock::Virtual { cluster, worker } => last.max(cluster.now_ns(*worker)),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use braid_nf::Reason;
 
+use crate::aborts::Aborts;
+
 /// Drops by function and reason; a handful of each, so a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
@@ -64,6 +66,8 @@ pub struct WorkerCounters {
     pub commits: u64,
     /// Attempts taken back.
     pub aborts: u64,
+    /// Why they were.
+    pub aborted: Aborts,
     /// Turns taken after repeated conflicts.
     pub turns: u64,
     /// Handlers that panicked.
@@ -86,6 +90,7 @@ impl WorkerCounters {
         self.batches += other.batches;
         self.commits += other.commits;
         self.aborts += other.aborts;
+        self.aborted.merge(&other.aborted);
         self.turns += other.turns;
         self.panics += other.panics;
     }

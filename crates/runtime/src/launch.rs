@@ -12,6 +12,7 @@ use braid_nf::{Emitted, Event, Stage};
 use braid_packet::{Link, Pool, PoolConfig, Port};
 use braid_state::{Conflict, Tx};
 use braid_steer::Steering;
+use braid_stm::ObjectInfo;
 
 use crate::attempt::run_event;
 use crate::chain::{Chain, ChainError};
@@ -19,9 +20,11 @@ use crate::clock::{Clock, Timeline};
 use crate::counters::WorkerCounters;
 use crate::dispatch::{self, Dispatched};
 use crate::plan::{BuildError, Distribution, Plan, Time};
+use crate::probe::{Probe, TimeSplit};
 use crate::record::{Recorder, WorkerLog};
 use crate::replay::{SetContent, content};
 use crate::schedule::Scheduler;
+use crate::virtual_time::{self, Cluster, Costs, VirtualWorker};
 use crate::worker::{Ended, Parts, Step, Worker};
 
 /// A run that could not start.
@@ -55,6 +58,20 @@ pub struct Control {
     pub record: bool,
     /// Runs the workers one at a time under the schedule of this seed.
     pub schedule: Option<u64>,
+    /// Takes the time of every stage of every batch.
+    pub profile: bool,
+    /// Runs the workers in virtual time, one after another on one thread. Packets come to them as from a network card, whatever
+    /// the plan says, and a live clock is the worker's virtual one.
+    pub model: Option<Model>,
+}
+
+/// A model of a machine.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// What things cost there.
+    pub costs: Costs,
+    /// Moves the workers a little apart.
+    pub seed: u64,
 }
 
 /// What a run did.
@@ -64,8 +81,14 @@ pub struct Report {
     pub workers: Vec<WorkerCounters>,
     /// All together.
     pub total: WorkerCounters,
-    /// From the first worker's start to the last one's end.
+    /// From the first worker's start to the last one's end; in a model, of virtual time.
     pub elapsed: Duration,
+    /// Where each worker's time went, if it was profiled.
+    pub splits: Vec<TimeSplit>,
+    /// Name and kind of each state object, by number.
+    pub objects: Vec<ObjectInfo>,
+    /// Lines that moved between the workers of a model.
+    pub transfers: u64,
     /// Frames that the source could not deliver, by reason.
     pub undelivered: Vec<(&'static str, u64)>,
     /// What the dispatcher did, if there was one.
@@ -137,7 +160,8 @@ pub fn launch(
     let sent = sink.open(plan.workers)?;
     let layout = Arc::new(chain.layout().clone());
     let (received, dispatcher) = match plan.distribution {
-        Distribution::Hardware => (source.open(plan.workers, Arc::new(Select(Arc::clone(&plan.steering))))?, None),
+        _ if control.model.is_some() => (hardware(plan, source)?, None),
+        Distribution::Hardware => (hardware(plan, source)?, None),
         Distribution::Software => {
             let (dispatcher, queues) = dispatch::open(plan, source, &pool, &layout, control)?;
             (queues, Some(dispatcher))
@@ -145,17 +169,31 @@ pub fn launch(
     };
     let mut transactions: Vec<Tx> = (0..plan.workers).map(|worker| Tx::new(&domain, worker)).collect();
     run_once(&chain, &mut transactions[0], plan.ports, 0, |stage, event| stage.start(event));
-    let workers = assemble(plan, control, &chain, &pool, transactions, received, sent)?;
+    let cluster = control.model.as_ref().map(|model| Cluster::new(plan.workers, &model.costs, model.seed));
+    let workers = assemble(plan, control, cluster.as_ref(), &chain, &pool, transactions, received, sent)?;
+    if let Some(cluster) = cluster {
+        let ended = virtual_time::run(workers, &cluster);
+        let latest = (0..plan.workers).map(|worker| cluster.now_ns(worker)).max().unwrap_or(0);
+        let mut report = report(plan, &domain, &chain, &pool, ended, None, Duration::from_nanos(latest), control);
+        report.transfers = cluster.transfers();
+        return Ok(report);
+    }
     let begun = Instant::now();
     let (ended, dispatched) = run_threads(workers, dispatcher, control);
     let elapsed = begun.elapsed();
     Ok(report(plan, &domain, &chain, &pool, ended, dispatched, elapsed, control))
 }
 
+/// The source splits its packets.
+fn hardware(plan: &Plan, source: Box<dyn Source>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
+    source.open(plan.workers, Arc::new(Select(Arc::clone(&plan.steering))))
+}
+
 #[allow(clippy::too_many_arguments)]
 fn assemble(
     plan: &Plan,
     control: &Control,
+    cluster: Option<&Arc<Cluster>>,
     chain: &Arc<Chain>,
     pool: &Arc<Pool>,
     transactions: Vec<Tx>,
@@ -179,7 +217,10 @@ fn assemble(
             receive,
             send,
             tx,
-            clock,
+            clock: match (cluster, plan.time) {
+                (Some(cluster), Time::Live) => Clock::Virtual { cluster: Arc::clone(cluster), worker: id },
+                _ => clock.clone(),
+            },
             timeline: Arc::clone(&timeline),
             ports: plan.ports,
             batch: plan.batch,
@@ -188,6 +229,11 @@ fn assemble(
         })?;
         if control.record {
             worker.watch(Box::new(Recorder::new(id)));
+        }
+        match cluster {
+            Some(cluster) => worker.probe(Probe::Virtual(VirtualWorker::new(cluster, id))),
+            None if control.profile => worker.probe(Probe::Split(Box::new(TimeSplit::new(chain.stages().len())))),
+            None => {}
         }
         workers.push(worker);
     }
@@ -310,6 +356,9 @@ fn report(
         workers: ended.iter().map(|worker| worker.counters.clone()).collect(),
         total: WorkerCounters::default(),
         elapsed,
+        splits: Vec::new(),
+        objects: domain.objects().into_iter().map(|(_, info)| info).collect(),
+        transfers: 0,
         undelivered: Vec::new(),
         dispatched,
         damages: Vec::new(),
@@ -330,6 +379,10 @@ fn report(
         injected += worker.received.injected_loss;
         if let Err(error) = worker.sent {
             report.lost.push(error);
+        }
+        if let Probe::Split(mut split) = worker.probe {
+            split.end();
+            report.splits.push(*split);
         }
         report.memory_bytes += worker.tables.iter().map(|tables| tables.memory_bytes()).sum::<usize>();
         if control.record {

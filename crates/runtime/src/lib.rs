@@ -8,6 +8,7 @@
 //! only in state objects (through transactions) and in the [`Timeline`](clock::Timeline).
 #![forbid(unsafe_code)]
 
+pub mod aborts;
 pub mod attempt;
 pub mod chain;
 pub mod clock;
@@ -16,9 +17,11 @@ mod dispatch;
 mod expiry;
 pub mod launch;
 pub mod plan;
+pub mod probe;
 pub mod record;
 pub mod replay;
 pub mod schedule;
+pub mod virtual_time;
 mod worker;
 
 pub use chain::{Chain, ChainError};

@@ -100,7 +100,11 @@ impl Scheduler {
     /// Has a worker's transaction yield to this scheduler.
     pub fn govern(self: &Arc<Self>, worker: usize, tx: &mut Tx) {
         let scheduler = Arc::clone(self);
-        tx.yield_with(move |point| scheduler.at(worker, point == YieldPoint::Wait));
+        tx.yield_with(move |point| {
+            if point.is_switch() {
+                scheduler.at(worker, point == YieldPoint::Wait);
+            }
+        });
     }
 }
 

@@ -14,6 +14,7 @@ use crate::chain::Chain;
 use crate::clock::{Clock, Timeline};
 use crate::counters::WorkerCounters;
 use crate::expiry::{Expiring, Scan};
+use crate::probe::{Probe, Span};
 use crate::schedule::Scheduler;
 
 /// What a step did.
@@ -82,6 +83,7 @@ pub struct Worker {
     counters: WorkerCounters,
     begun_cpu_ns: Option<u64>,
     witness: Box<dyn Witness>,
+    probe: Probe,
 }
 
 struct PeriodicTick {
@@ -123,6 +125,7 @@ impl Worker {
             counters: WorkerCounters::default(),
             begun_cpu_ns: None,
             witness: Box::new(NoWitness),
+            probe: Probe::Off,
             parts,
         })
     }
@@ -130,6 +133,14 @@ impl Worker {
     /// Has every commit told to `witness`.
     pub fn watch(&mut self, witness: Box<dyn Witness>) {
         self.witness = witness;
+    }
+
+    /// Has every span of its batches told to `probe`.
+    pub fn probe(&mut self, probe: Probe) {
+        if let Probe::Virtual(worker) = &probe {
+            worker.govern(&mut self.parts.tx);
+        }
+        self.probe = probe;
     }
 
     /// Has its transaction yield to a scheduler.
@@ -140,14 +151,20 @@ impl Worker {
     /// Called on the worker's own thread before the first step.
     pub fn begin(&mut self) {
         self.begun_cpu_ns = Some(thread_cpu_ns());
+        self.probe.begin();
     }
 
     /// One round: receive, handle, send, expire.
     pub fn step(&mut self) -> Step {
         match self.parts.receive.receive(&mut self.batch, &mut self.buffers, self.parts.batch) {
-            Received::Packets => self.arrive(),
+            Received::Packets => {
+                self.probe.passed(Span::Receive, self.batch.len());
+                self.arrive();
+                self.probe.passed(Span::Parse, self.batch.len());
+            }
             Received::Idle => {
                 self.rest();
+                self.probe.passed(Span::Idle, 0);
                 return Step::Idle;
             }
             Received::End => return Step::End,
@@ -158,10 +175,23 @@ impl Worker {
             }
             self.pass(position);
         }
+        if self.probe.is_on() {
+            self.sample();
+        }
+        let packets = self.batch.len();
         self.send();
+        self.probe.passed(Span::Send, packets);
         self.expire();
         self.tick();
+        self.probe.passed(Span::Expire, packets);
         Step::Busy
+    }
+
+    #[cold]
+    fn sample(&mut self) {
+        if let Some(sets) = self.sets.first().filter(|sets| sets.ready) {
+            self.probe.sample(self.batch.len(), self.last_ns, |i| sets.keys.key(i));
+        }
     }
 
     /// A batch has come: parse it, note its time, expect every packet to go straight through.
@@ -194,6 +224,7 @@ impl Worker {
                 sets.look_up(&chain.groups()[group].extractor, &self.batch, &self.todo, &self.now_ns);
             }
         }
+        self.probe.passed(Span::LookUp(position), self.todo.len());
         let mut pass = Pass {
             tx: &mut self.parts.tx,
             batch: &mut self.batch,
@@ -204,7 +235,7 @@ impl Worker {
             ports: self.parts.ports,
             logs: &mut self.logs,
         };
-        run_pass(stage, position, &mut pass, &mut self.counters, &mut *self.witness);
+        run_pass(stage, position, &mut pass, &mut self.counters, &mut self.probe, &mut *self.witness);
         let (verdicts, drops) = (&self.verdicts, &mut self.counters.drops);
         if !self.todo.iter().any(|&i| verdicts.is_drop(i as usize)) {
             return;
@@ -286,7 +317,7 @@ impl Worker {
         self.last_ns = self.parts.clock.idle(self.last_ns);
         self.parts.timeline.publish(self.parts.id, u64::MAX);
         self.parts.send.progress(self.parts.receive.horizon());
-        if matches!(self.parts.clock, Clock::Live { .. }) {
+        if !matches!(self.parts.clock, Clock::Capture) {
             self.expire();
             self.tick();
         }
@@ -348,6 +379,7 @@ impl Worker {
             sent: self.parts.send.finish(),
             last_ns: self.last_ns,
             witness: self.witness,
+            probe: self.probe,
         }
     }
 
@@ -393,6 +425,8 @@ pub struct Ended {
     pub last_ns: u64,
     /// Whoever watched it.
     pub witness: Box<dyn Witness>,
+    /// Whoever took its time.
+    pub probe: Probe,
 }
 
 impl Sets {

@@ -79,7 +79,9 @@ impl Tx {
     }
 
     fn commit_update(&mut self) -> Result<u64, Conflict> {
-        self.yield_at(YieldPoint::Lock);
+        if self.hooks.is_some() {
+            self.yield_before_locks();
+        }
         let boosted = !self.deferred.is_empty();
         if boosted {
             // SeqCst: before the load of the turn; partner `others_committing`.
@@ -91,6 +93,15 @@ impl Tx {
             self.domain.cells[self.owner as usize].committing.store(false, Ordering::Release);
         }
         result
+    }
+
+    #[cold]
+    fn yield_before_locks(&mut self) {
+        self.yield_at(YieldPoint::Lock);
+        for position in 0..self.writes.len() {
+            let line = self.writes.entry(position).object.address();
+            self.yield_at(YieldPoint::Touch { line, write: true });
+        }
     }
 
     fn commit_locked(&mut self) -> Result<u64, Conflict> {

@@ -22,6 +22,22 @@ pub enum YieldPoint {
     Publish,
     /// Nothing to do until another worker moves: always switch.
     Wait,
+    /// Between two packets of an attempt, at a savepoint. Nothing shared happens here: for models of time, not for schedules.
+    Packet,
+    /// A line is about to be read or, with its commit, written. For models of what moving lines between caches costs.
+    Touch {
+        /// Address of the object.
+        line: usize,
+        /// Whether the commit writes it.
+        write: bool,
+    },
+}
+
+impl YieldPoint {
+    /// Whether another order of the workers from here on can make a difference.
+    pub fn is_switch(self) -> bool {
+        !matches!(self, YieldPoint::Packet | YieldPoint::Touch { .. })
+    }
 }
 
 /// A recorded choice that the sequential semantics do not allow.

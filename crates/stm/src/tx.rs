@@ -158,6 +158,12 @@ impl Tx {
         self.slow & slow::IDLE != 0
     }
 
+    /// Reads logged and writes buffered by the attempt so far.
+    #[inline]
+    pub fn footprint(&self) -> (usize, usize) {
+        (self.reads.len(), self.writes.len())
+    }
+
     /// The latest conflict of this worker; kept until the next one.
     pub fn last_conflict(&self) -> Option<&ConflictReport> {
         self.report.as_ref()
@@ -330,6 +336,7 @@ impl Tx {
 
     /// The place to go back to, between two packets of a batch.
     pub fn savepoint(&mut self) -> Savepoint {
+        self.yield_at(YieldPoint::Packet);
         let (writes, values, replaced) = self.writes.mark();
         Savepoint {
             active: !self.is_untouched(),
@@ -495,19 +502,22 @@ impl Tx {
     #[inline(always)]
     fn enter(&mut self, arena: &Arena, index: u32) -> Result<ObjectRef, Conflict> {
         if self.slow != 0 {
-            self.enter_slowly()?;
+            self.enter_slowly(arena, index)?;
         }
         Ok(arena.object(index, self.domain_id))
     }
 
     #[cold]
     #[inline(never)]
-    fn enter_slowly(&mut self) -> Result<(), Conflict> {
+    fn enter_slowly(&mut self, arena: &Arena, index: u32) -> Result<(), Conflict> {
         if self.slow & slow::POISONED != 0 {
             return Err(Conflict::TOKEN);
         }
         self.slow_begin_if_idle();
-        self.yield_at(YieldPoint::Read);
+        if self.slow & slow::HOOKED != 0 {
+            self.yield_at(YieldPoint::Read);
+            self.yield_at(YieldPoint::Touch { line: arena.object(index, self.domain_id).address(), write: false });
+        }
         Ok(())
     }
 

@@ -1,0 +1,252 @@
+//! Where a worker's time goes: read from the cycle counter between the stages of a batch, or, in a model, added up from
+//! what each stage is known to cost. Off, it is one test per stage and batch; nothing is ever read per packet.
+
+use std::time::Instant;
+
+use braid_memory::cycles;
+use braid_nf::packet::key::SetKey;
+use braid_stm::Tx;
+
+use crate::aborts::Series;
+use crate::virtual_time::VirtualWorker;
+
+/// A part of a batch's way through a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// From the source into the batch.
+    Receive,
+    /// Headers parsed, time noted.
+    Parse,
+    /// Keys and packet sets for the function at this position.
+    LookUp(usize),
+    /// Handlers of the function at this position.
+    Handlers(usize),
+    /// The commit of what they did.
+    Commit(usize),
+    /// To the sink.
+    Send,
+    /// Packet sets that ended, and periods.
+    Expire,
+    /// Nothing came.
+    Idle,
+}
+
+/// What a worker's stages report to.
+#[derive(Debug, Default)]
+pub enum Probe {
+    /// Nobody asks.
+    #[default]
+    Off,
+    /// A profile.
+    Split(Box<TimeSplit>),
+    /// A model.
+    Virtual(VirtualWorker),
+}
+
+impl Probe {
+    /// Whether anybody asks.
+    #[inline(always)]
+    pub fn is_on(&self) -> bool {
+        !matches!(self, Probe::Off)
+    }
+
+    /// The worker begins.
+    pub fn begin(&mut self) {
+        if let Probe::Split(split) = self {
+            split.begun = Some((Instant::now(), cycles()));
+            split.last = cycles();
+        }
+    }
+
+    /// A span has ended that concerned so many packets.
+    #[inline(always)]
+    pub fn passed(&mut self, span: Span, packets: usize) {
+        if self.is_on() {
+            self.note(span, packets);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self, span: Span, packets: usize) {
+        match self {
+            Probe::Off => {}
+            Probe::Split(split) => split.lap(span, packets),
+            Probe::Virtual(worker) => worker.passed(span, packets),
+        }
+    }
+
+    /// Handlers of the function at `stage` have run over `packets` packets, and the transaction is about to commit.
+    #[inline(always)]
+    pub fn executed(&mut self, stage: usize, packets: usize, tx: &Tx) {
+        if self.is_on() {
+            if let Probe::Split(split) = self {
+                let (reads, writes) = tx.footprint();
+                split.stages[stage].reads += reads as u64;
+                split.stages[stage].writes += writes as u64;
+            }
+            self.note(Span::Handlers(stage), packets);
+        }
+    }
+
+    /// The commit failed: what the handlers did was for nothing.
+    #[cold]
+    pub fn aborted(&mut self, stage: usize) {
+        if let Probe::Split(split) = self {
+            split.waste(stage);
+        }
+        self.passed(Span::Commit(stage), 0);
+    }
+
+    /// Notes the batch's time and one of its packet sets, taken in turn.
+    #[cold]
+    pub fn sample(&mut self, packets: usize, now_ns: u64, key: impl FnOnce(usize) -> SetKey) {
+        if let Probe::Split(split) = self {
+            split.packets.add(now_ns, packets as u64);
+            split.turn = split.turn.wrapping_add(61);
+            let key = key(split.turn % packets.max(1));
+            split.note_set(key);
+        }
+    }
+}
+
+/// Cycles of one span, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lap {
+    /// Cycles.
+    pub cycles: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Times.
+    pub times: u64,
+}
+
+impl Lap {
+    fn add(&mut self, cycles: u64, packets: usize) {
+        self.cycles += cycles;
+        self.packets += packets as u64;
+        self.times += 1;
+    }
+}
+
+/// Times of one function.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StageTime {
+    /// Keys and packet sets.
+    pub look_up: Lap,
+    /// Handlers, with their accesses to objects.
+    pub handlers: Lap,
+    /// Commits.
+    pub commit: Lap,
+    /// Handlers and commits that were taken back.
+    pub retry: Lap,
+    /// Reads logged at the end of each attempt.
+    pub reads: u64,
+    /// Writes buffered.
+    pub writes: u64,
+}
+
+/// Longest lap that counts, in cycles: a batch takes tens of microseconds; beyond, the thread did not have its processor.
+const LAP_MAX: u64 = 1_000_000;
+/// Packet sets that are remembered.
+const SETS_MAX: usize = 64;
+
+/// Where the time of a worker went.
+#[derive(Clone, Debug, Default)]
+pub struct TimeSplit {
+    begun: Option<(Instant, u64)>,
+    last: u64,
+    last_handlers: (u64, usize),
+    turn: usize,
+    /// From the source.
+    pub receive: Lap,
+    /// Headers and time.
+    pub parse: Lap,
+    /// By function.
+    pub stages: Vec<StageTime>,
+    /// To the sink.
+    pub send: Lap,
+    /// Expiry and periods.
+    pub expire: Lap,
+    /// Nothing to do.
+    pub idle: Lap,
+    /// Laps so long that the thread cannot have had its processor.
+    pub away: Lap,
+    /// Packets over time.
+    pub packets: Series,
+    /// Packet sets among one packet of each batch, with how often they were met, at most.
+    pub sets: Vec<(SetKey, u64)>,
+    /// Packets that were sampled for `sets`.
+    pub sampled: u64,
+    /// Cycles in a nanosecond.
+    pub cycles_per_ns: f64,
+}
+
+impl TimeSplit {
+    /// For a chain of so many functions.
+    pub fn new(stages: usize) -> TimeSplit {
+        TimeSplit { stages: vec![StageTime::default(); stages], ..TimeSplit::default() }
+    }
+
+    fn lap(&mut self, span: Span, packets: usize) {
+        let now = cycles();
+        let lap = now.saturating_sub(self.last);
+        self.last = now;
+        let into = match span {
+            _ if lap > LAP_MAX => &mut self.away,
+            Span::Receive => &mut self.receive,
+            Span::Parse => &mut self.parse,
+            Span::LookUp(stage) => &mut self.stages[stage].look_up,
+            Span::Handlers(stage) => {
+                self.last_handlers = (lap, packets);
+                &mut self.stages[stage].handlers
+            }
+            Span::Commit(stage) => &mut self.stages[stage].commit,
+            Span::Send => &mut self.send,
+            Span::Expire => &mut self.expire,
+            Span::Idle => &mut self.idle,
+        };
+        into.add(lap, packets);
+    }
+
+    /// The latest handlers and their commit were for nothing.
+    fn waste(&mut self, stage: usize) {
+        let now = cycles();
+        let lap = now.saturating_sub(self.last);
+        self.last = now;
+        let (cycles, packets) = std::mem::take(&mut self.last_handlers);
+        let times = &mut self.stages[stage];
+        if cycles <= LAP_MAX {
+            times.handlers.cycles -= cycles.min(times.handlers.cycles);
+            times.handlers.packets -= (packets as u64).min(times.handlers.packets);
+            times.retry.add(cycles, packets);
+        }
+        if lap <= LAP_MAX { times.retry.add(lap, 0) } else { self.away.add(lap, 0) }
+    }
+
+    fn note_set(&mut self, key: SetKey) {
+        self.sampled += 1;
+        if let Some(known) = self.sets.iter_mut().find(|known| known.0 == key) {
+            known.1 += 1;
+        } else if self.sets.len() < SETS_MAX {
+            self.sets.push((key, 1));
+        } else if let Some(least) = self.sets.iter_mut().min_by_key(|known| known.1) {
+            *least = (key, least.1 + 1);
+        }
+    }
+
+    /// The worker has ended: learns how long a cycle is.
+    pub fn end(&mut self) {
+        self.cycles_per_ns = match self.begun {
+            Some((begun, first)) => (cycles() - first) as f64 / (begun.elapsed().as_nanos() as f64).max(1.0),
+            None => 1.0,
+        };
+    }
+
+    /// Cycles of everything but `idle` and `away`.
+    pub fn busy_cycles(&self) -> u64 {
+        let of_stage = |s: &StageTime| s.look_up.cycles + s.handlers.cycles + s.commit.cycles + s.retry.cycles;
+        let around = [self.receive, self.parse, self.send, self.expire].iter().map(|lap| lap.cycles).sum::<u64>();
+        around + self.stages.iter().map(of_stage).sum::<u64>()
+    }
+}

@@ -1,0 +1,300 @@
+//! Many workers in virtual time on one thread: what a run would do on a machine with that many cores.
+//!
+//! The workers are the real ones, with real handlers, objects and transactions; only time is made up. Each has a clock, to
+//! which every stage, access and commit adds what it is known to cost; at each point where a transaction could meet another
+//! one, the worker with the smallest clock goes on. So conflicts are real: a commit fails because another worker, earlier in
+//! virtual time, has changed what was read. Moving a line between caches costs too: a directory knows who has a copy, and a
+//! line that many write is handed over one by one.
+//!
+//! Not modelled: caches that become too small, memory bandwidth, hyper-threads, NUMA, the network card.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use braid_stm::{Tx, YieldPoint};
+
+use crate::probe::Span;
+use crate::worker::{Ended, Step, Worker};
+
+/// Words of a coroutine's stack: half a MiB.
+const STACK_WORDS: usize = 1 << 16;
+/// A wait is at most 2 to this power times the first one.
+const LONGER_MAX: u32 = 6;
+
+/// What things cost on one core, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Costs {
+    /// Receiving a packet.
+    pub receive: f64,
+    /// Parsing it.
+    pub parse: f64,
+    /// Sending it.
+    pub send: f64,
+    /// Expiry and periods, per packet.
+    pub expire: f64,
+    /// Whatever a batch costs however many packets it has.
+    pub batch: f64,
+    /// By function.
+    pub stages: Vec<StageCosts>,
+    /// A read or a buffered write of an object that lies in this core's cache.
+    pub access: f64,
+    /// A line that another core has changed, or that others have copies of when it is written.
+    pub transfer: f64,
+    /// The first look at a lock or a turn that is taken.
+    pub wait: f64,
+}
+
+/// What one function costs, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StageCosts {
+    /// Key and packet set of a packet.
+    pub look_up: f64,
+    /// Handling it, without accesses to objects.
+    pub packet: f64,
+    /// A commit.
+    pub commit: f64,
+    /// What each read or write adds to a commit.
+    pub commit_access: f64,
+    /// Whether it has objects: then its packets are counted one by one.
+    pub has_objects: bool,
+}
+
+/// The workers of a model and what they share.
+#[derive(Debug)]
+pub struct Cluster(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    costs: Costs,
+    workers: Vec<Clocked>,
+    /// The smallest clock of all workers but the running one.
+    next_ps: u64,
+    lines: HashMap<usize, Line>,
+    random: u64,
+    transfers: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Clocked {
+    clock_ps: u64,
+    stage: usize,
+    /// Accesses of the attempt.
+    accesses: u32,
+    /// Waits in a row.
+    waits: u32,
+}
+
+/// Who has a copy of a line.
+#[derive(Debug, Default)]
+struct Line {
+    copies: [u64; 4],
+    free_ps: u64,
+}
+
+impl Line {
+    fn has(&self, worker: usize) -> bool {
+        self.copies[worker / 64] & (1 << (worker % 64)) != 0
+    }
+
+    fn is_only(&self, worker: usize) -> bool {
+        self.has(worker) && self.copies.iter().map(|word| word.count_ones()).sum::<u32>() == 1
+    }
+
+    fn is_cold(&self) -> bool {
+        self.copies == [0; 4]
+    }
+}
+
+fn ps(ns: f64) -> u64 {
+    (ns * 1000.0).max(0.0) as u64
+}
+
+impl State {
+    /// A step of xorshift64, as a factor with mean 1.
+    fn jitter(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        0.5 + (self.random >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn spend(&mut self, worker: usize, ns: f64) {
+        self.workers[worker].clock_ps += ps(ns);
+    }
+
+    fn touch(&mut self, worker: usize, address: usize, write: bool) {
+        let line = self.lines.entry(address).or_default();
+        let near = if write { line.is_only(worker) } else { line.has(worker) };
+        if !near && !line.is_cold() {
+            let cost = ps(self.costs.transfer);
+            let begun = self.workers[worker].clock_ps.max(line.free_ps);
+            self.workers[worker].clock_ps = begun + cost;
+            if write {
+                line.free_ps = begun + cost;
+            }
+            self.transfers += 1;
+        }
+        if write {
+            line.copies = [0; 4];
+        }
+        line.copies[worker / 64] |= 1 << (worker % 64);
+    }
+
+    /// What a point of a transaction costs.
+    fn charge(&mut self, worker: usize, point: YieldPoint) {
+        let stage = self.costs.stages.get(self.workers[worker].stage).copied().unwrap_or_default();
+        match point {
+            YieldPoint::Packet => {
+                let jitter = self.jitter();
+                self.spend(worker, stage.packet * jitter);
+            }
+            YieldPoint::Begin => self.workers[worker].accesses = 0,
+            YieldPoint::Read => {
+                self.workers[worker].accesses += 1;
+                self.spend(worker, self.costs.access);
+            }
+            YieldPoint::Lock => self.spend(worker, stage.commit),
+            YieldPoint::Validate => {
+                self.spend(worker, stage.commit_access * f64::from(self.workers[worker].accesses));
+            }
+            YieldPoint::Publish => {}
+            YieldPoint::Wait => {
+                // As `Tx` itself waits: longer and longer.
+                let longer = 1 << self.workers[worker].waits.min(LONGER_MAX);
+                self.workers[worker].waits += 1;
+                self.spend(worker, self.costs.wait * f64::from(longer));
+                return;
+            }
+            YieldPoint::Touch { line, write } => self.touch(worker, line, write),
+        }
+        self.workers[worker].waits = 0;
+    }
+}
+
+impl Cluster {
+    /// Workers at about the same time; the seed moves them a little apart, and their packets' costs.
+    pub fn new(workers: usize, costs: &Costs, seed: u64) -> Arc<Cluster> {
+        let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut state = State {
+            costs: costs.clone(),
+            workers: vec![Clocked::default(); workers],
+            next_ps: 0,
+            lines: HashMap::new(),
+            random,
+            transfers: 0,
+        };
+        for worker in 0..workers {
+            let apart = (state.jitter() - 0.5) * 10_000.0;
+            state.spend(worker, apart);
+        }
+        Arc::new(Cluster(Mutex::new(state)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // One thread: never contended, and every change is whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A worker's time in nanoseconds.
+    pub fn now_ns(&self, worker: usize) -> u64 {
+        self.lock().workers[worker].clock_ps / 1000
+    }
+
+    /// How often a line moved between workers.
+    pub fn transfers(&self) -> u64 {
+        self.lock().transfers
+    }
+}
+
+/// One worker's view of the model.
+#[derive(Clone, Debug)]
+pub struct VirtualWorker {
+    cluster: Arc<Cluster>,
+    id: usize,
+}
+
+impl VirtualWorker {
+    /// The worker of that number.
+    pub fn new(cluster: &Arc<Cluster>, id: usize) -> VirtualWorker {
+        VirtualWorker { cluster: Arc::clone(cluster), id }
+    }
+
+    /// Has the worker's transaction charge its points, and give way to workers that are earlier.
+    pub(crate) fn govern(&self, tx: &mut Tx) {
+        let VirtualWorker { cluster, id } = self.clone();
+        tx.yield_with(move |point| {
+            let give_way = {
+                let mut state = cluster.lock();
+                state.charge(id, point);
+                point.is_switch() && state.workers[id].clock_ps > state.next_ps
+            };
+            if give_way && generator::is_generator() {
+                give_way_to_others();
+            }
+        });
+    }
+
+    pub(crate) fn passed(&mut self, span: Span, packets: usize) {
+        let mut state = self.cluster.lock();
+        let packets = packets as f64;
+        let stage = |at: usize| state.costs.stages.get(at).copied().unwrap_or_default();
+        let ns = match span {
+            Span::Receive => state.costs.batch + state.costs.receive * packets,
+            Span::Parse => state.costs.parse * packets,
+            Span::LookUp(at) => stage(at).look_up * packets,
+            Span::Handlers(at) if !stage(at).has_objects => stage(at).packet * packets,
+            Span::Handlers(_) | Span::Commit(_) => 0.0,
+            Span::Send => state.costs.send * packets,
+            Span::Expire => state.costs.expire * packets,
+            Span::Idle => 1000.0,
+        };
+        if let Span::LookUp(at) = span {
+            state.workers[self.id].stage = at;
+        }
+        state.spend(self.id, ns);
+    }
+}
+
+#[allow(deprecated)] // The `Scope` that replaces it cannot be reached from within a handler.
+fn give_way_to_others() {
+    generator::yield_with(Outcome(None));
+}
+
+/// What a coroutine hands over: nothing yet, or the end.
+struct Outcome(Option<Box<Ended>>);
+
+/// Runs all workers to their end, always the one whose clock is smallest.
+pub(crate) fn run(workers: Vec<Worker>, cluster: &Arc<Cluster>) -> Vec<Ended> {
+    let mut coroutines: Vec<_> = workers.into_iter().map(coroutine).collect();
+    let mut ended: Vec<Option<Ended>> = coroutines.iter().map(|_| None).collect();
+    let mut order: BinaryHeap<Reverse<(u64, usize)>> = {
+        let state = cluster.lock();
+        state.workers.iter().enumerate().map(|(id, worker)| Reverse((worker.clock_ps, id))).collect()
+    };
+    while let Some(Reverse((_, id))) = order.pop() {
+        cluster.lock().next_ps = order.peek().map_or(u64::MAX, |Reverse((clock, _))| *clock);
+        match coroutines[id].resume() {
+            Some(Outcome(Some(end))) => ended[id] = Some(*end),
+            Some(Outcome(None)) | None => {
+                let clock = cluster.lock().workers[id].clock_ps;
+                order.push(Reverse((clock, id)));
+            }
+        }
+    }
+    ended.into_iter().flatten().collect()
+}
+
+#[allow(deprecated)] // See `give_way_to_others`.
+fn coroutine(mut worker: Worker) -> generator::Generator<'static, (), Outcome> {
+    generator::Gn::new_opt(STACK_WORDS, move || {
+        loop {
+            match worker.step() {
+                Step::Busy => {}
+                Step::Idle => give_way_to_others(),
+                Step::End => break,
+            }
+        }
+        Outcome(Some(Box::new(worker.end())))
+    })
+}

@@ -1,0 +1,173 @@
+//! Many workers in virtual time, and the profile of real ones.
+
+use std::sync::Arc;
+
+use braid_io::memory::Repeat;
+use braid_io::{FrameStream, Next, NullSink, ReplaySource};
+use braid_memory::HugePages;
+use braid_nf::prelude::*;
+use braid_packet::FrameInfo;
+use braid_runtime::launch::Model;
+use braid_runtime::virtual_time::{Costs, StageCosts};
+use braid_runtime::{Control, Distribution, Plan, Report, Time, launch};
+use braid_state::{DistributedConfig, VectorConfig};
+use braid_steer::{Fields, Reta, Steering, Symmetry, toeplitz};
+
+network_function! {
+    /// Counts all packets, asks for the sum at each, and changes one of many cells.
+    struct Counting {
+        sum: Distributed<u64>,
+        cells: Vector<u64>,
+    }
+}
+
+impl NetworkFunction for Counting {
+    type Set = ();
+    const NAME: &'static str = "counting";
+
+    fn first(&self, _: &mut Cx<'_>, _: &mut Packet<'_>, _: &mut NewSet<'_, ()>) -> Handled {
+        Ok(Verdict::Drop(Reason("not reached")))
+    }
+
+    fn packet(&self, _: &mut Cx<'_>, _: &mut Packet<'_>, _: &mut ()) -> Handled {
+        Ok(Verdict::Drop(Reason("not reached")))
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        self.sum.update(cx, |sum| *sum += 1)?;
+        self.sum.read(cx, |merged, part| *merged += part)?;
+        let flow = u32::from(packet.bytes()[34]) * 256 + u32::from(packet.bytes()[35]);
+        self.cells.update(cx, flow, |cell| *cell += 1)?;
+        Ok(cx.pass())
+    }
+}
+
+/// UDP packets of 1000 flows, one each microsecond.
+struct Traffic {
+    frame: Vec<u8>,
+    next: u64,
+}
+
+impl FrameStream for Traffic {
+    fn advance(&mut self) -> Next {
+        self.frame[34..36].copy_from_slice(&(self.next as u16 % 1000).to_be_bytes());
+        self.next += 1;
+        Next::Frame
+    }
+
+    fn frame(&self) -> (&[u8], FrameInfo) {
+        let (sequence, wire_len) = (self.next - 1, self.frame.len() as u32);
+        (&self.frame, FrameInfo { timestamp_ns: sequence * 1000, wire_len, sequence, ..FrameInfo::default() })
+    }
+}
+
+fn source(packets_per_worker: u64) -> ReplaySource {
+    let mut frame = vec![0u8; 60];
+    frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+    frame[26..40].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 53, 0, 26]);
+    let repeat = Repeat::PacketsPerQueue(packets_per_worker);
+    ReplaySource::load("test traffic", &mut Traffic { frame, next: 0 }, 4000, repeat)
+}
+
+fn plan(workers: usize, staleness_ns: u64) -> Plan {
+    let reta = Reta::new(256, workers).expect("a power of two");
+    let key = toeplitz::Key::microsoft();
+    Plan {
+        build: Arc::new(move |builder| {
+            let sum = DistributedConfig { name: "sum".into(), staleness_ns };
+            let cells = VectorConfig { name: "cells".into(), len: 1000 };
+            let counting = Counting {
+                sum: Distributed::new(builder, &sum, 0).expect("small"),
+                cells: Vector::new(builder, &cells, 0).expect("small"),
+            };
+            Ok(vec![Box::new(braid_nf::Instance::new("counting", counting))])
+        }),
+        ports: 2,
+        workers,
+        batch: 32,
+        sets: 64,
+        buffers: 0,
+        pages: HugePages::Never,
+        time: Time::Live,
+        distribution: Distribution::Hardware,
+        steering: Arc::new(Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &key, reta).expect("fits")),
+        own_fields: Vec::new(),
+    }
+}
+
+fn costs() -> Costs {
+    let stage = StageCosts { look_up: 2.0, packet: 20.0, commit: 15.0, commit_access: 1.0, has_objects: true };
+    Costs {
+        receive: 5.0,
+        parse: 3.0,
+        send: 4.0,
+        expire: 0.5,
+        batch: 30.0,
+        stages: vec![stage],
+        access: 2.0,
+        transfer: 50.0,
+        wait: 20.0,
+    }
+}
+
+fn modelled(workers: usize, staleness_ns: u64, seed: u64) -> Report {
+    let control = Control { model: Some(Model { costs: costs(), seed }), ..Control::default() };
+    launch(&plan(workers, staleness_ns), Box::new(source(500)), Box::new(NullSink), &control).expect("it runs")
+}
+
+fn rate(report: &Report) -> f64 {
+    report.total.packets_in as f64 / report.elapsed.as_secs_f64()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_model() {
+    let run = |seed| {
+        let report = modelled(8, 0, seed);
+        (report.elapsed, report.total.aborts, report.total.commits, report.transfers)
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+#[test]
+fn virtual_workers_lose_nothing() {
+    for workers in [1, 3, 32] {
+        let total = modelled(workers, 0, 0).total;
+        assert_eq!(total.packets_in, 500 * workers as u64);
+        assert_eq!(total.packets_in, total.packets_out + total.drops.total());
+    }
+}
+
+#[test]
+fn a_fresh_sum_does_not_scale_and_a_stale_one_does() {
+    let (fresh, stale) = (modelled(16, 0, 0), modelled(16, 1_000_000, 0));
+    assert!(fresh.total.aborts > 10 * stale.total.aborts.max(1), "{} {}", fresh.total.aborts, stale.total.aborts);
+    assert!(rate(&stale) > 3.0 * rate(&fresh), "{} {}", rate(&fresh), rate(&stale));
+    let alone = rate(&modelled(1, 0, 0));
+    assert!(rate(&stale) > 6.0 * alone && rate(&stale) < 16.5 * alone, "{} {alone}", rate(&stale));
+}
+
+#[test]
+fn aborts_name_object_operations_and_the_line_of_the_function() {
+    let report = modelled(8, 0, 0);
+    let aborted = &report.total.aborted;
+    assert_eq!(aborted.with_itself, 0);
+    assert_eq!(aborted.rows.iter().map(|row| row.count).sum::<u64>() + aborted.beyond, report.total.aborts);
+    let top = aborted.rows.iter().filter(|row| row.object.is_some()).max_by_key(|row| row.count).expect("it aborts");
+    assert_eq!(report.objects[top.object.expect("an object").0 as usize].name, "sum");
+    assert!(top.location.file().ends_with("virtual_time.rs"));
+    assert_eq!(aborted.over_time.counts().iter().sum::<u64>(), report.total.aborts);
+}
+
+#[test]
+fn a_profile_splits_the_time_of_each_worker() {
+    let control = Control { profile: true, ..Control::default() };
+    let report = launch(&plan(2, 0), Box::new(source(50_000)), Box::new(NullSink), &control).expect("it runs");
+    assert_eq!(report.splits.len(), 2);
+    for split in &report.splits {
+        assert!(split.cycles_per_ns > 0.1 && split.busy_cycles() > 0);
+        assert_eq!(split.receive.packets, 50_000);
+        assert!(split.stages[0].handlers.cycles > 0 && split.stages[0].commit.cycles > 0);
+        assert!(split.stages[0].reads >= 100_000, "{:?}", split.stages[0]);
+    }
+}
