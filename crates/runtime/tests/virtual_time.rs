@@ -168,6 +168,6 @@ fn a_profile_splits_the_time_of_each_worker() {
         assert!(split.cycles_per_ns > 0.1 && split.busy_cycles() > 0);
         assert_eq!(split.receive.packets, 50_000);
         assert!(split.stages[0].handlers.cycles > 0 && split.stages[0].commit.cycles > 0);
-        assert!(split.stages[0].reads >= 100_000, "{:?}", split.stages[0]);
+        assert!(split.stages[0].reads >= 50_000, "{:?}", split.stages[0]);
     }
 }
