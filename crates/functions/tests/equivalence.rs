@@ -64,6 +64,11 @@ fn and_so_does_every_configuration_that_shares_more() {
         ("bridge", "refresh_interval_ms = 0"),
         ("bridge", "capacity = 7"),
         ("bridge", "ageing_s = 10\nvlan_aware = false"),
+        ("nat", "last_port = 1100\nrefresh_ms = 1"),
+        ("nat", "filtering = 'address_and_port_dependent'\nudp_s = 1\ntcp_transitory_s = 1\nicmp_s = 1"),
+        ("nat", "inside = ['0.0.0.0/1']\nmappings_max = 300"),
+        ("firewall", "loose = true\ninbound = 'reject'\nudp_s = 1\ntcp_opening_s = 1"),
+        ("firewall", "connections_max = 100\nqueries_max = 1\nttl = 'decrement'"),
     ];
     let mut aborts = 0;
     for (name, config) in sharing {
