@@ -9,6 +9,7 @@ mod fuzz;
 mod shell;
 mod test;
 mod tidy;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,8 @@ cargo xtask <task>
   lint                      formatting, clippy, documentation and tidy, warnings are errors
   tidy                      layers, unsafe code, vocabulary, links and file sizes
   test                      all tests; installs what the comparisons need if it may; names what was skipped
+  verify [captures|generated]
+                            every capture, or ten million generated packets, through every function (docs/testing.md)
   fuzz <target> [--minutes N]
                             searches for inputs that panic, guided by coverage, on stable Rust";
 
@@ -30,6 +33,8 @@ fn main() -> ExitCode {
         ["lint"] => lint(),
         ["tidy"] => tidy::run(),
         ["test"] => test::run(),
+        ["verify"] => verify::run(&["captures", "generated"]),
+        ["verify", what @ ("captures" | "generated")] => verify::run(&[what]),
         ["fuzz", target] => fuzz::run(target, fuzz::MINUTES),
         ["fuzz", target, "--minutes", minutes] => fuzz::minutes(minutes).and_then(|minutes| fuzz::run(target, minutes)),
         _ => Err(USAGE.to_owned()),

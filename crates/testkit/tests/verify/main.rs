@@ -1,0 +1,11 @@
+//! The promises of the catalogue, shown on real traffic: every function on every capture, against what others have counted,
+//! against the Linux kernel, and against itself on one worker. `docs/testing.md` says what each proves and how long it takes.
+//!
+//! Ordinary tests take a sample, so that all together stay short; those marked `ignore` are the whole, behind
+//! `cargo xtask verify` and `cargo xtask certify`.
+
+mod captures;
+mod flow_counts;
+mod generated;
+mod run;
+mod shared;
