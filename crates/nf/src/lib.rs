@@ -15,6 +15,7 @@ mod declare;
 mod function;
 mod pass;
 mod sets;
+mod shared;
 mod stage;
 mod verdict;
 
@@ -28,7 +29,8 @@ pub use declare::{Declare, Part};
 pub use function::{FieldUse, Handled, NetworkFunction, Tick};
 pub use pass::{Interrupted, Logs, Pass, PassSets, Place};
 pub use sets::{NewSet, SetSlot, SetTables, SetUndo};
-pub use stage::{Event, Instance, Stage};
+pub use shared::{Lives, SHARED_STATE_MAX};
+pub use stage::{Event, Instance, ShareError, Stage};
 pub use verdict::{PORTS_MAX, Reason, Verdict, Verdicts};
 
 /// What a function's file begins with: `use braid_nf::prelude::*;`

@@ -9,7 +9,8 @@ use braid_packet::{Batch, Undo};
 use braid_state::{Savepoint, SetMeta, Tx};
 
 use crate::cx::{Cx, Emitted};
-use crate::sets::{NewPlace, NewSet, SetSlot, SetTables, SetUndo};
+use crate::sets::{NewPlace, NewSet, Place as SetPlace, SetSlot, SetTables, SetUndo};
+use crate::shared::{Lives, SharedSets};
 use crate::{Handled, NetworkFunction, Verdict, Verdicts};
 
 /// Nanoseconds in the unit of [`SetMeta::last_seen_ms`].
@@ -56,6 +57,8 @@ pub struct Logs {
     pub(crate) sets: SetUndo,
     /// Packets that handlers made.
     pub emitted: Emitted,
+    /// Shared sets that became live or ended on this worker.
+    pub lives: Lives,
     marks: Vec<Mark>,
     /// Position up to which the current attempt stands whatever happens; the marks are those of the packets after it.
     kept: usize,
@@ -77,6 +80,7 @@ struct Mark {
     packets: usize,
     sets: usize,
     emitted: usize,
+    lives: Lives,
     verdict: Verdict,
     slot: SetSlot,
     idle_ms: u32,
@@ -104,6 +108,7 @@ impl Pass<'_> {
         &mut self,
         function: &N,
         place: Place,
+        shared: Option<&SharedSets>,
         from: usize,
         to: usize,
     ) -> Result<(), Interrupted> {
@@ -112,7 +117,11 @@ impl Pass<'_> {
             let i = self.todo[at] as usize;
             let mark = self.mark(i);
             self.logs.marks.push(mark);
-            match self.handle::<N, true>(function, place, i) {
+            let handled = match shared {
+                None => self.handle::<N, true>(function, place, i),
+                Some(shared) => self.handle_in(function, shared, i),
+            };
+            match handled {
                 Ok(verdict) => {
                     self.verdicts.set(i, verdict);
                     // Nothing so far can fail to commit, so nothing need be kept to take it back.
@@ -199,6 +208,7 @@ impl Pass<'_> {
             packets: self.logs.packets.mark(),
             sets: self.logs.sets.mark(),
             emitted: self.logs.emitted.len(),
+            lives: self.logs.lives,
             verdict: self.verdicts.get(i),
             slot,
             idle_ms,
@@ -210,6 +220,7 @@ impl Pass<'_> {
         self.tx.rollback(&mark.transaction);
         self.batch.restore(i, &mut self.logs.packets, mark.packets);
         self.logs.emitted.truncate(mark.emitted);
+        self.logs.lives = mark.lives;
         self.verdicts.set(i, mark.verdict);
         if let Some(sets) = &mut self.sets {
             self.logs.sets.restore(sets.tables, mark.sets);
@@ -267,7 +278,20 @@ impl Pass<'_> {
             bit: place.bit,
             offset: place.offset,
         };
-        function.first(&mut cx, &mut packet, &mut NewSet { place, kind: std::marker::PhantomData })
+        function.first(&mut cx, &mut packet, &mut NewSet::new(SetPlace::Local(place)))
+    }
+
+    /// As [`handle`](Self::handle), for a function whose sets are shared.
+    fn handle_in<N: NetworkFunction>(&mut self, function: &N, shared: &SharedSets, i: usize) -> Handled {
+        match &self.sets {
+            Some(sets) if sets.keys.class[i] != KeyClass::None => {
+                self.tx.set_now(self.now_ns[i]);
+                let (key, reversed) = (sets.keys.key(i), sets.keys.swapped[i]);
+                self.handle_shared(function, shared, key, reversed, i)
+            }
+            // An orphan is handled the same way wherever sets live.
+            _ => self.handle::<N, true>(function, Place::default(), i),
+        }
     }
 }
 

@@ -1,8 +1,11 @@
 //! Packet-set state of one worker: the flow tables of one group of functions, and how a handler makes a set live.
 
-use braid_memory::{Error, HugePages};
+use std::marker::PhantomData;
+
 use braid_packet::key::{DEFAULT_SEED, KeyClass, KeyHash, KeyShape, Keys, SetKey};
-use braid_state::{FlowTable, NO_SLOT, Plain, RecordMut, SetMeta, Slot, Tx};
+use braid_state::{FlowTable, HugePages, MemoryError, NO_SLOT, Plain, RecordMut, SetMeta, Slot, Tx};
+
+use crate::shared::SharedPlace;
 
 /// A set's place: which table, which slot; or that there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +61,12 @@ macro_rules! on_table {
 impl SetTables {
     /// Tables for `capacity` sets in all, of either kind, with `state_bytes` bytes of state each;
     /// `shape` is that of the keys.
-    pub fn new(capacity: usize, state_bytes: usize, shape: KeyShape, pages: HugePages) -> Result<SetTables, Error> {
+    pub fn new(
+        capacity: usize,
+        state_bytes: usize,
+        shape: KeyShape,
+        pages: HugePages,
+    ) -> Result<SetTables, MemoryError> {
         let narrow = FlowTable::new(capacity, state_bytes, pages)?;
         let wide = FlowTable::new(capacity, state_bytes, pages)?;
         Ok(SetTables { narrow, wide, capacity, shape, created: 0, ended: 0 })
@@ -279,8 +287,15 @@ impl SetUndo {
 /// A set that is not live yet, in a first-packet handler.
 #[derive(Debug)]
 pub struct NewSet<'a, S> {
-    pub(crate) place: NewPlace<'a>,
-    pub(crate) kind: std::marker::PhantomData<S>,
+    place: Place<'a>,
+    kind: PhantomData<S>,
+}
+
+/// Where it would go.
+#[derive(Debug)]
+pub(crate) enum Place<'a> {
+    Local(NewPlace<'a>),
+    Shared(SharedPlace<'a>),
 }
 
 #[derive(Debug)]
@@ -295,35 +310,48 @@ pub(crate) struct NewPlace<'a> {
     pub(crate) offset: usize,
 }
 
-impl<S: Plain> NewSet<'_, S> {
+impl<'a, S: Plain> NewSet<'a, S> {
+    #[inline(always)]
+    pub(crate) fn new(place: Place<'a>) -> NewSet<'a, S> {
+        NewSet { place, kind: PhantomData }
+    }
+
     /// The set's key.
     pub fn key(&self) -> SetKey {
-        self.place.keys.key(self.place.index)
+        match &self.place {
+            Place::Local(place) => place.keys.key(place.index),
+            Place::Shared(place) => place.key,
+        }
     }
 
     /// Makes the set live with this state. False if the table is full: then the set's next packet is a first one again, and
     /// the function decides what becomes of packets it cannot remember.
     #[must_use = "the table may be full"]
     pub fn register(&mut self, tx: &mut Tx, state: S) -> bool {
-        let place = &mut self.place;
-        if *place.slot == SetSlot::MISS {
-            // A full table is this worker's affair; a certificate replays the answer.
-            let inserted = if tx.choice(|| u64::from(place.tables.len() < place.tables.capacity)) == 0 {
-                None
-            } else {
-                place.tables.insert(place.keys, place.index)
-            };
-            let Some(slot) = inserted else { return false };
-            *place.slot = slot;
-            place.undo.changes.push((slot, Change::Inserted));
-            place.tables.meta_mut(slot).last_seen_ms = place.now_ms;
+        match &mut self.place {
+            Place::Local(place) => place.register(tx, state),
+            Place::Shared(place) => place.register(tx, &state),
         }
-        let slot = *place.slot;
-        let meta = *place.tables.meta_mut(slot);
-        place.undo.save_meta(slot, meta);
-        place.undo.save_state(slot, place.offset, place.tables.state::<S>(slot, place.offset));
-        place.tables.set_live(slot, meta.live | place.bit);
-        *place.tables.state::<S>(slot, place.offset) = state;
+    }
+}
+
+impl NewPlace<'_> {
+    fn register<S: Plain>(&mut self, tx: &mut Tx, state: S) -> bool {
+        if *self.slot == SetSlot::MISS {
+            // A full table is this worker's affair; a certificate replays the answer.
+            let room = tx.choice(|| u64::from(self.tables.len() < self.tables.capacity)) != 0;
+            let inserted = if room { self.tables.insert(self.keys, self.index) } else { None };
+            let Some(slot) = inserted else { return false };
+            *self.slot = slot;
+            self.undo.changes.push((slot, Change::Inserted));
+            self.tables.meta_mut(slot).last_seen_ms = self.now_ms;
+        }
+        let slot = *self.slot;
+        let meta = *self.tables.meta_mut(slot);
+        self.undo.save_meta(slot, meta);
+        self.undo.save_state(slot, self.offset, self.tables.state::<S>(slot, self.offset));
+        self.tables.set_live(slot, meta.live | self.bit);
+        *self.tables.state::<S>(slot, self.offset) = state;
         true
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_packet::key::SetDef;
-use braid_state::{Conflict, StateObject, Tx};
+use braid_packet::key::{KeyError, KeyExtractor, SetDef, SetKey};
+use braid_state::{Conflict, StateBuilder, StateError, StateObject, Tx};
 
 use crate::cx::{Cx, Emitted};
 use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{SetSlot, SetTables};
+use crate::shared::{SHARED_STATE_MAX, SharedSets};
 use crate::{FieldUse, NetworkFunction, Tick, Verdict};
 
 /// One function of a chain. Called once per batch; the loop over packets is inside, compiled for the function.
@@ -23,6 +24,14 @@ pub trait Stage: Send + Sync {
     fn set_bytes(&self) -> usize;
     /// Told once, before the first packet, where its set state lies.
     fn settle(&mut self, place: Place);
+    /// Told instead, if no steering keeps its sets on one worker: they are shared, at most `capacity` of them.
+    fn share(&mut self, builder: &mut StateBuilder, capacity: usize) -> Result<(), ShareError>;
+    /// Whether its sets are shared.
+    fn is_shared(&self) -> bool;
+    /// Adds keys of shared sets past their timeout, looking at a few entries from `cursor`; returns where to go on.
+    fn find_expired_shared(&self, tx: &mut Tx, cursor: u32, into: &mut Vec<SetKey>) -> Result<u32, Conflict>;
+    /// Ends a shared set if it is still past its timeout; says whether it did.
+    fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict>;
     /// Its state objects.
     fn objects(&self) -> Vec<Arc<dyn StateObject>>;
     /// Whether it has any: if not, its handlers cannot meet a conflict.
@@ -48,6 +57,27 @@ pub trait Stage: Send + Sync {
     fn stop(&self, event: &mut Event<'_>) -> Result<(), Conflict>;
 }
 
+/// A function's sets cannot be shared.
+#[derive(Debug, thiserror::Error)]
+pub enum ShareError {
+    /// Too much state.
+    #[error(
+        "{function} keeps {bytes} bytes per packet set; {SHARED_STATE_MAX} is the most for sets that workers share"
+    )]
+    State {
+        /// The function.
+        function: String,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// Its packet set makes no key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// No memory, or an impossible capacity.
+    #[error(transparent)]
+    Table(#[from] StateError),
+}
+
 /// What a handler that has no packet runs in.
 #[derive(Debug)]
 pub struct Event<'a> {
@@ -60,7 +90,7 @@ pub struct Event<'a> {
 }
 
 impl Event<'_> {
-    fn cx(&mut self) -> Cx<'_> {
+    pub(crate) fn cx(&mut self) -> Cx<'_> {
         let onward = Verdict::Forward(0);
         Cx { tx: self.tx, emitted: self.emitted, ports: self.ports, index: u16::MAX, onward, reversed: false }
     }
@@ -73,13 +103,14 @@ pub struct Instance<N> {
     function: N,
     place: Place,
     has_objects: bool,
+    shared: Option<SharedSets>,
 }
 
 impl<N: NetworkFunction> Instance<N> {
     /// A function, ready to be put into a chain.
     pub fn new(name: impl Into<String>, function: N) -> Instance<N> {
         let has_objects = !function.objects().is_empty();
-        Instance { name: name.into(), function, place: Place::default(), has_objects }
+        Instance { name: name.into(), function, place: Place::default(), has_objects, shared: None }
     }
 }
 
@@ -104,12 +135,37 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         self.place = place;
     }
 
+    fn share(&mut self, builder: &mut StateBuilder, capacity: usize) -> Result<(), ShareError> {
+        let bytes = size_of::<N::Set>();
+        if bytes > SHARED_STATE_MAX {
+            return Err(ShareError::State { function: self.name.clone(), bytes });
+        }
+        if let Some(set) = self.function.packet_set() {
+            let shape = KeyExtractor::compile(&set)?.shape();
+            self.shared = Some(SharedSets::new(builder, &self.name, capacity, shape)?);
+        }
+        Ok(())
+    }
+
+    fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    fn find_expired_shared(&self, tx: &mut Tx, cursor: u32, into: &mut Vec<SetKey>) -> Result<u32, Conflict> {
+        self.shared.as_ref().map_or(Ok(0), |shared| shared.find_expired(tx, &self.function, cursor, into))
+    }
+
+    fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict> {
+        self.shared.as_ref().map_or(Ok(false), |shared| shared.expire(event, &self.function, key))
+    }
+
     fn objects(&self) -> Vec<Arc<dyn StateObject>> {
-        self.function.objects()
+        let shared = self.shared.iter().map(SharedSets::object);
+        self.function.objects().into_iter().chain(shared).collect()
     }
 
     fn has_objects(&self) -> bool {
-        self.has_objects
+        self.has_objects || self.shared.is_some()
     }
 
     fn fields(&self) -> Vec<FieldUse> {
@@ -124,8 +180,8 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         if N::PREFETCHES {
             pass.prefetch(&self.function, self.place, from, to);
         }
-        if self.has_objects {
-            pass.attempt(&self.function, self.place, from, to)
+        if self.has_objects() {
+            pass.attempt(&self.function, self.place, self.shared.as_ref(), from, to)
         } else {
             pass.run(&self.function, self.place, from, to);
             Ok(())

@@ -26,7 +26,7 @@ mod raw;
 mod vector;
 
 pub use allocator::{Allocator, AllocatorConfig, Lease};
-pub use braid_stm::{Conflict, Domain, HugePages, ObjectId, Savepoint, Tx};
+pub use braid_stm::{Conflict, Domain, HugePages, MemoryError, ObjectId, Savepoint, Tx};
 pub use distributed::{Distributed, DistributedConfig};
 pub use flow_table::{FlowTable, NO_SLOT, RecordMut, SetMeta, Slot, TableFull};
 pub use map::{Handle, Inserted, Map, MapConfig, Visit};

@@ -106,10 +106,10 @@ fn handle(world: &World, tx: &mut Tx, packet: Packet) -> Result<u64, Conflict> {
 }
 
 fn lease(world: &World, tx: &mut Tx, what: u64, key: u64) -> Result<u64, Conflict> {
-    if let Some(lease) = world.leases.get(tx, &key)? {
-        if world.ports.refresh(tx, lease)? {
-            return Ok(u64::from(lease.index) + 1000);
-        }
+    if let Some(lease) = world.leases.get(tx, &key)?
+        && world.ports.refresh(tx, lease)?
+    {
+        return Ok(u64::from(lease.index) + 1000);
     }
     let lease = match what % 3 {
         0 => world.ports.allocate(tx)?,

@@ -21,7 +21,8 @@ use braid_packet::{
 };
 
 use crate::fields::Fields;
-use crate::planner::Candidate;
+use crate::pattern::Pattern;
+use crate::planner::{Candidate, Locality, locality};
 use crate::reta::Reta;
 use crate::toeplitz::{Key, Toeplitz};
 
@@ -109,6 +110,13 @@ impl Steering {
     /// Whether both directions are steered alike.
     pub fn symmetry(&self) -> Symmetry {
         self.symmetry
+    }
+
+    /// Whether all packets of any one set of this definition come to one worker.
+    pub fn keeps(&self, set: &SetDef) -> bool {
+        let pattern = Pattern::from(set);
+        let alike = !pattern.symmetric || self.symmetry == Symmetry::BothWays || self.fields.both_ways().is_empty();
+        alike && matches!(locality(&pattern, self.fields), Locality::Local | Locality::NoSets)
     }
 
     /// The indirection table.

@@ -137,42 +137,45 @@ impl Tx {
 
     #[inline(always)]
     fn lock_writes(&mut self) -> Result<(), Conflict> {
-        for position in 0..self.writes.len() {
-            let owner = self.owner;
-            let entry = &mut self.writes.entries_mut()[position];
-            let (object, op) = (entry.object, entry.payload.op);
-            let seen = object.load();
-            if !seen.is_locked() && object.lock(seen, Header::locked(position, op, owner)) {
+        let owner = self.owner;
+        for (position, entry) in self.writes.entries_mut().iter_mut().enumerate() {
+            let mut seen = entry.seen;
+            if seen == Header::NONE {
+                seen = entry.object.load();
+            }
+            let lock = Header::locked(position, entry.payload.op, owner);
+            if !seen.is_locked() && entry.object.lock(seen, lock) {
                 entry.old = seen;
                 continue;
             }
-            match self.lock_patiently(object, position, op) {
-                Ok(old) => self.writes.entries_mut()[position].old = old,
-                Err(theirs) => {
-                    self.unlock_writes(position);
-                    let source = self.writes.entry(position).payload.source;
-                    let at = Position::Write(position);
-                    return Err(self.raise(ConflictKind::Locked, Some(object), theirs, op, source, at));
-                }
-            }
+            return self.lock_patiently(position);
         }
         Ok(())
     }
 
-    /// Waits a little for another commit to end; two that wait for each other both give up.
+    /// An object is locked or has changed: waits a little for another commit to end; two that wait for each other both give
+    /// up. Locks the rest too.
     #[cold]
-    fn lock_patiently(&mut self, object: ObjectRef, position: usize, op: Op) -> Result<Header, Header> {
-        let mut round = 0;
-        loop {
-            let seen = object.load();
-            if !seen.is_locked() && object.lock(seen, Header::locked(position, op, self.owner)) {
-                return Ok(seen);
+    fn lock_patiently(&mut self, from: usize) -> Result<(), Conflict> {
+        for position in from..self.writes.len() {
+            let entry = *self.writes.entry(position);
+            let lock = Header::locked(position, entry.payload.op, self.owner);
+            let mut round = 0;
+            loop {
+                let seen = entry.object.load();
+                let expected = entry.seen == Header::NONE || entry.seen == seen;
+                if !seen.is_locked() && expected && entry.object.lock(seen, lock) {
+                    self.writes.entries_mut()[position].old = seen;
+                    break;
+                }
+                if round >= SPINS || (!seen.is_locked() && !expected) {
+                    self.unlock_writes(position);
+                    return Err(self.raise_write(position, seen));
+                }
+                self.wait(&mut round);
             }
-            if round >= SPINS {
-                return Err(seen);
-            }
-            self.wait(&mut round);
         }
+        Ok(())
     }
 
     #[inline(always)]
@@ -235,8 +238,7 @@ impl Tx {
     #[inline(always)]
     fn publish(&mut self, version: u64) {
         ObjectRef::open();
-        for position in 0..self.writes.len() {
-            let entry = self.writes.entry(position);
+        for entry in self.writes.entries() {
             let header = Header::settled(version, entry.payload.op, self.owner);
             entry.object.store(self.writes.value(entry), header);
         }

@@ -35,6 +35,15 @@ impl Header {
         Header(Header::settled(position as u64, op, owner).0 | LOCK)
     }
 
+    /// No header word at all: nothing was seen.
+    pub(crate) const NONE: Header = Header(u64::MAX);
+
+    /// Unlocked, and either below `limit` or by `owner` itself: what the fast path of a read accepts.
+    #[inline(always)]
+    pub(crate) fn is_readable(self, limit: u64, owner: u64) -> bool {
+        !self.is_locked() && (self.0 < limit || self.owner() == owner)
+    }
+
     #[inline(always)]
     pub(crate) fn is_locked(self) -> bool {
         self.0 & LOCK != 0

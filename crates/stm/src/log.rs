@@ -25,6 +25,9 @@ pub(crate) type Source = Location<'static>;
 #[derive(Clone, Copy)]
 pub(crate) struct WriteEntry {
     pub(crate) object: ObjectRef,
+    /// The header under which the object was read when this entry was made, or `Header::NONE` if it was not read then. Stands
+    /// for an entry of the read log: the lock succeeds only on this very header.
+    pub(crate) seen: Header,
     /// The header that the lock replaced, while committing.
     pub(crate) old: Header,
     pub(crate) payload: Payload,
@@ -61,7 +64,9 @@ struct Slot {
 /// Buffered writes with an index by object.
 pub(crate) struct WriteLog {
     entries: Vec<WriteEntry>,
+    /// Values, of which the first `len_values` words are in use.
     values: Vec<u64>,
+    len_values: usize,
     /// Payloads that were replaced after a savepoint: (entry, payload before).
     replaced: Vec<(u32, Payload)>,
     slots: Vec<Slot>,
@@ -74,9 +79,10 @@ impl WriteLog {
     pub(crate) fn new() -> WriteLog {
         WriteLog {
             entries: Vec::with_capacity(256),
-            values: Vec::with_capacity(2048),
+            values: vec![0; 2048],
+            len_values: 0,
             replaced: Vec::new(),
-            slots: vec![Slot::default(); 512],
+            slots: vec![Slot::default(); 128],
             epoch: 1,
             mark: 0,
         }
@@ -95,6 +101,11 @@ impl WriteLog {
     #[inline(always)]
     pub(crate) fn entry(&self, position: usize) -> &WriteEntry {
         &self.entries[position]
+    }
+
+    #[inline(always)]
+    pub(crate) fn entries(&self) -> &[WriteEntry] {
+        &self.entries
     }
 
     #[inline(always)]
@@ -117,66 +128,90 @@ impl WriteLog {
     /// Position of the entry for an object.
     #[inline(always)]
     pub(crate) fn find(&self, object: ObjectRef) -> Option<usize> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        self.probe(object).ok()
+    }
+
+    /// Position of the entry for an object, or the slot where it would be noted.
+    #[inline(always)]
+    pub(crate) fn probe(&self, object: ObjectRef) -> Result<usize, usize> {
         let key = object.address();
         let mut at = self.home(key);
         loop {
-            // Never full: `push` keeps at least half of the slots free.
+            // Never full: `push_new` keeps at least half of the slots free.
             let slot = &self.slots[at];
             if slot.epoch != self.epoch {
-                return None;
+                return Err(at);
             }
             if slot.key == key {
-                return Some(slot.entry as usize);
+                return Ok(slot.entry as usize);
             }
             at = (at + 1) & (self.slots.len() - 1);
         }
     }
 
-    /// The value to be written to an object, to be changed in place. A new one is a copy of what was buffered, else zeroes;
-    /// the second part says whether it was buffered.
+    /// Room for the value of an object that is not in the log; nothing is entered before `push_new`.
     #[inline(always)]
-    pub(crate) fn put(
-        &mut self,
-        object: ObjectRef,
-        words: usize,
-        op: Op,
-        source: &'static Source,
-    ) -> (&mut [u64], bool) {
-        if !self.entries.is_empty()
-            && let Some(position) = self.find(object)
-        {
-            return (self.put_again(position, op, source), true);
+    pub(crate) fn room(&mut self, words: usize) -> &mut [u64] {
+        let start = self.len_values;
+        if start + words > self.values.len() {
+            self.grow(words);
         }
-        let payload = Payload { offset: self.values.len() as u32, words: words as u32, op, source };
-        let start = self.values.len();
-        self.values.resize(start + words, 0);
-        self.push(WriteEntry { object, old: Header(0), payload });
-        (&mut self.values[start..], false)
+        &mut self.values[start..start + words]
     }
 
-    fn put_again(&mut self, position: usize, op: Op, source: &'static Source) -> &mut [u64] {
+    #[cold]
+    fn grow(&mut self, words: usize) {
+        let most = (self.values.len() * 2).max(self.len_values + words);
+        self.values.resize(most, 0);
+    }
+
+    /// Enters an object whose value is in the `room` and whose slot `probe` found vacant, and returns that value.
+    #[inline(always)]
+    pub(crate) fn push_new(
+        &mut self,
+        object: ObjectRef,
+        vacant: usize,
+        words: usize,
+        seen: Header,
+        op: Op,
+        source: &'static Source,
+    ) -> &mut [u64] {
+        let start = self.len_values;
+        self.len_values += words;
+        let payload = Payload { offset: start as u32, words: words as u32, op, source };
+        let position = self.entries.len();
+        self.entries.push(WriteEntry { object, seen, old: Header::NONE, payload });
+        self.slots[vacant] = Slot { key: object.address(), epoch: self.epoch, entry: position as u32 };
+        if self.entries.len() * 2 > self.slots.len() {
+            self.widen();
+        }
+        &mut self.values[start..start + words]
+    }
+
+    /// The buffered value at a position, to be changed in place; a savepoint in between keeps what it was.
+    #[inline(always)]
+    pub(crate) fn put_again(&mut self, position: usize, op: Op, source: &'static Source) -> &mut [u64] {
         let before = self.entries[position].payload;
         let words = before.words as usize;
         let mut start = before.offset as usize;
         if start < self.mark {
             self.replaced.push((position as u32, before));
-            let moved = self.values.len();
-            self.values.extend_from_within(start..start + words);
-            start = moved;
+            self.room(words);
+            self.values.copy_within(start..start + words, self.len_values);
+            start = self.len_values;
+            self.len_values += words;
         }
         self.entries[position].payload = Payload { offset: start as u32, words: before.words, op, source };
         &mut self.values[start..start + words]
     }
 
-    #[inline(always)]
-    fn push(&mut self, entry: WriteEntry) {
-        if (self.entries.len() + 1) * 2 > self.slots.len() {
-            self.slots = vec![Slot::default(); self.slots.len() * 2];
-            self.reindex();
-        }
-        let position = self.entries.len();
-        self.entries.push(entry);
-        self.place(position);
+    #[cold]
+    fn widen(&mut self) {
+        self.slots = vec![Slot::default(); self.slots.len() * 2];
+        self.reindex();
     }
 
     #[inline(always)]
@@ -211,7 +246,7 @@ impl WriteLog {
     pub(crate) fn clear(&mut self) {
         if !self.entries.is_empty() {
             self.entries.clear();
-            self.values.clear();
+            self.len_values = 0;
             self.replaced.clear();
             self.forget_slots();
         }
@@ -220,15 +255,15 @@ impl WriteLog {
 
     /// (entries, values, replaced), for a savepoint.
     pub(crate) fn mark(&mut self) -> (usize, usize, usize) {
-        self.mark = self.values.len();
-        (self.entries.len(), self.values.len(), self.replaced.len())
+        self.mark = self.len_values;
+        (self.entries.len(), self.len_values, self.replaced.len())
     }
 
     pub(crate) fn truncate(&mut self, to: &Savepoint) {
         for (position, before) in self.replaced.drain(to.replaced..).rev() {
             self.entries[position as usize].payload = before;
         }
-        self.values.truncate(to.values);
+        self.len_values = to.values;
         self.mark = to.values;
         if self.entries.len() > to.writes {
             self.entries.truncate(to.writes);

@@ -9,7 +9,7 @@ use crate::conflict::{Conflict, ConflictKind, ConflictReport, ObjectId, Op, Part
 use crate::domain::Domain;
 use crate::header::Header;
 use crate::hooks::{Hooks, Mode, Violation, YieldPoint};
-use crate::log::{ReadEntry, Savepoint, WriteLog};
+use crate::log::{ReadEntry, Savepoint, WriteEntry, WriteLog};
 use crate::raw::object::ObjectRef;
 use crate::sync::{Ordering, model_fence, pause};
 
@@ -27,6 +27,8 @@ pub(crate) mod slow {
     pub(crate) const POISONED: u8 = 2;
     /// Recording, replaying or scheduled.
     pub(crate) const HOOKED: u8 = 4;
+    /// Something went wrong or a turn is wanted: the next attempt begins slowly.
+    pub(crate) const CAREFUL: u8 = 8;
 }
 
 /// Counters of one worker, in transactions unless said otherwise.
@@ -184,13 +186,15 @@ impl Tx {
     pub fn read_into(&mut self, arena: &Arena, index: u32, op: Op, out: &mut [u64]) -> Result<(), Conflict> {
         assert!(out.len() <= arena.payload_words());
         let object = self.enter(arena, index)?;
-        if !self.writes.is_empty()
-            && let Some(position) = self.writes.find(object)
-        {
+        if let Some(position) = self.writes.find(object) {
             out.copy_from_slice(&self.writes.value(self.writes.entry(position))[..out.len()]);
             return Ok(());
         }
-        let seen = self.read_shared(object, op, out)?;
+        let mut seen = object.load();
+        if !(seen.is_readable(self.limit, self.owner) && object.copy_to(out, seen)) {
+            seen = self.read_slowly(object, arena.payload_words(), op, Location::caller())?;
+            out.copy_from_slice(&self.scratch[..out.len()]);
+        }
         self.reads.push(ReadEntry { object, seen, source: Location::caller(), op });
         Ok(())
     }
@@ -200,16 +204,13 @@ impl Tx {
     #[track_caller]
     pub fn read_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
         let object = self.enter(arena, index)?;
-        if !self.writes.is_empty()
-            && let Some(position) = self.writes.find(object)
-        {
+        if let Some(position) = self.writes.find(object) {
             return Ok(self.writes.value(self.writes.entry(position)));
         }
-        let mut scratch = self.take_scratch(arena.payload_words());
-        let seen = self.read_shared(object, op, &mut scratch[..arena.payload_words()]);
-        self.scratch = scratch;
-        self.reads.push(ReadEntry { object, seen: seen?, source: Location::caller(), op });
-        Ok(&self.scratch[..arena.payload_words()])
+        let words = arena.payload_words();
+        let seen = self.read_to_scratch(object, words, op)?;
+        self.reads.push(ReadEntry { object, seen, source: Location::caller(), op });
+        Ok(&self.scratch[..words])
     }
 
     /// Reads an object of the snapshot without logging it: true together with everything read so far, but a later change
@@ -218,16 +219,12 @@ impl Tx {
     #[track_caller]
     pub fn read_unlogged(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
         let object = self.enter(arena, index)?;
-        if !self.writes.is_empty()
-            && let Some(position) = self.writes.find(object)
-        {
+        if let Some(position) = self.writes.find(object) {
             return Ok(self.writes.value(self.writes.entry(position)));
         }
-        let mut scratch = self.take_scratch(arena.payload_words());
-        let seen = self.read_shared(object, op, &mut scratch[..arena.payload_words()]);
-        self.scratch = scratch;
-        seen?;
-        Ok(&self.scratch[..arena.payload_words()])
+        let words = arena.payload_words();
+        self.read_to_scratch(object, words, op)?;
+        Ok(&self.scratch[..words])
     }
 
     /// The newest committed value of an object (or the one buffered here), whatever the snapshot is, and not logged. Even
@@ -236,26 +233,19 @@ impl Tx {
     #[track_caller]
     pub fn peek(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
         let object = self.enter(arena, index)?;
-        if !self.writes.is_empty()
-            && let Some(position) = self.writes.find(object)
-        {
+        if let Some(position) = self.writes.find(object) {
             return Ok(self.writes.value(self.writes.entry(position)));
         }
         let words = arena.payload_words();
-        let mut scratch = self.take_scratch(words);
+        self.widen_scratch(words);
         let mut spins = 0;
         loop {
             let header = object.load();
-            if !header.is_locked() && object.copy_to(&mut scratch[..words], header) {
-                break;
+            if !header.is_locked() && object.copy_to(&mut self.scratch[..words], header) {
+                return Ok(&self.scratch[..words]);
             }
-            if let Err(conflict) = self.wait_for_lock(object, header, &mut spins, op, Location::caller()) {
-                self.scratch = scratch;
-                return Err(conflict);
-            }
+            self.wait_for_lock(object, header, &mut spins, op, Location::caller())?;
         }
-        self.scratch = scratch;
-        Ok(&self.scratch[..words])
     }
 
     /// Whether an object that this attempt has read is still as it was read.
@@ -263,12 +253,17 @@ impl Tx {
     #[track_caller]
     pub fn confirm(&mut self, arena: &Arena, index: u32, op: Op) -> Result<(), Conflict> {
         let object = self.enter(arena, index)?;
-        let Some(position) = self.reads.iter().rposition(|entry| entry.object == object) else { return Ok(()) };
         let now = object.load();
-        if now == self.reads[position].seen {
+        let logged = self.reads.iter().rposition(|entry| entry.object == object);
+        let (seen, position) = match (logged, self.writes.find(object)) {
+            (Some(position), _) => (self.reads[position].seen, Position::Read(position)),
+            (None, Some(position)) => (self.writes.entry(position).seen, Position::Write(position)),
+            (None, None) => return Ok(()),
+        };
+        if now == seen || seen == Header::NONE {
             return Ok(());
         }
-        Err(self.raise(ConflictKind::Changed, Some(object), now, op, Location::caller(), Position::Read(position)))
+        Err(self.raise(ConflictKind::Changed, Some(object), now, op, Location::caller(), position))
     }
 
     /// Buffers new values for the first `W` words of an object; the others keep theirs only if `W` is the arena's width or
@@ -291,7 +286,13 @@ impl Tx {
     #[track_caller]
     pub fn write_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&mut [u64], Conflict> {
         let object = self.enter(arena, index)?;
-        Ok(self.writes.put(object, arena.payload_words(), op, Location::caller()).0)
+        let vacant = match self.writes.probe(object) {
+            Ok(position) => return Ok(self.writes.put_again(position, op, Location::caller())),
+            Err(vacant) => vacant,
+        };
+        let words = arena.payload_words();
+        self.writes.room(words).fill(0);
+        Ok(self.writes.push_new(object, vacant, words, Header::NONE, op, Location::caller()))
     }
 
     /// Reads all words of an object and returns them as the words to be written to it.
@@ -299,17 +300,17 @@ impl Tx {
     #[track_caller]
     pub fn update_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&mut [u64], Conflict> {
         let object = self.enter(arena, index)?;
+        let vacant = match self.writes.probe(object) {
+            Ok(position) => return Ok(self.writes.put_again(position, op, Location::caller())),
+            Err(vacant) => vacant,
+        };
         let words = arena.payload_words();
-        if !self.writes.is_empty() && self.writes.find(object).is_some() {
-            return Ok(self.writes.put(object, words, op, Location::caller()).0);
+        let mut seen = object.load();
+        if !(seen.is_readable(self.limit, self.owner) && object.copy_to(self.writes.room(words), seen)) {
+            seen = self.read_slowly(object, words, op, Location::caller())?;
+            self.writes.room(words).copy_from_slice(&self.scratch[..words]);
         }
-        let mut scratch = self.take_scratch(words);
-        let seen = self.read_shared(object, op, &mut scratch[..words]);
-        self.scratch = scratch;
-        self.reads.push(ReadEntry { object, seen: seen?, source: Location::caller(), op });
-        let buffered = self.writes.put(object, words, op, Location::caller()).0;
-        buffered.copy_from_slice(&self.scratch[..words]);
-        Ok(buffered)
+        Ok(self.writes.push_new(object, vacant, words, seen, op, Location::caller()))
     }
 
     /// Notes an action of a boosted structure: done at commit, undone if this attempt does not commit.
@@ -385,6 +386,7 @@ impl Tx {
     /// The next attempt (or this one, if it has not touched anything) runs while no other worker can commit an update.
     pub fn serialise(&mut self) {
         self.wants_turn = true;
+        self.slow |= slow::CAREFUL;
     }
 
     /// Whether this worker has its turn.
@@ -491,18 +493,23 @@ impl Tx {
     }
 
     #[inline(always)]
-    fn take_scratch(&mut self, words: usize) -> Vec<u64> {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        if scratch.len() < words {
-            scratch.resize(words, 0);
+    fn widen_scratch(&mut self, words: usize) {
+        if self.scratch.len() < words {
+            self.scratch.resize(words, 0);
         }
-        scratch
     }
 
     #[inline(always)]
     fn enter(&mut self, arena: &Arena, index: u32) -> Result<ObjectRef, Conflict> {
+<<<<<<< ours
         if self.slow != 0 {
             self.enter_slowly(arena, index)?;
+=======
+        if self.slow == slow::IDLE {
+            self.begin();
+        } else if self.slow != 0 {
+            self.enter_slowly()?;
+>>>>>>> theirs
         }
         Ok(arena.object(index, self.domain_id))
     }
@@ -537,7 +544,13 @@ impl Tx {
             }
         }
         self.waits_for_turn = false;
+        self.slow &= !slow::CAREFUL;
         self.yield_at(YieldPoint::Begin);
+        self.begin();
+    }
+
+    #[inline(always)]
+    fn begin(&mut self) {
         self.slow &= !slow::IDLE;
         // SeqCst: if this sees a commit's version or a later one, that commit had locked its objects before (it read the
         // clock afterwards), so the header loads below see its locks or its new headers. Partner: `lock` in raw/object.rs.
@@ -575,22 +588,24 @@ impl Tx {
     /// Copies an object as of the snapshot, moving the snapshot if the object is newer.
     #[inline(always)]
     #[track_caller]
-    fn read_shared(&mut self, object: ObjectRef, op: Op, out: &mut [u64]) -> Result<Header, Conflict> {
+    fn read_to_scratch(&mut self, object: ObjectRef, words: usize, op: Op) -> Result<Header, Conflict> {
+        self.widen_scratch(words);
         let header = object.load();
-        if !header.is_locked() && header.0 < self.limit && object.copy_to(out, header) {
+        if header.is_readable(self.limit, self.owner) && object.copy_to(&mut self.scratch[..words], header) {
             return Ok(header);
         }
-        self.read_slowly(object, op, out, Location::caller())
+        self.read_slowly(object, words, op, Location::caller())
     }
 
     #[inline(never)]
     fn read_slowly(
         &mut self,
         object: ObjectRef,
+        words: usize,
         op: Op,
-        out: &mut [u64],
         source: &'static Location<'static>,
     ) -> Result<Header, Conflict> {
+        self.widen_scratch(words);
         let mut spins = 0;
         loop {
             let header = object.load();
@@ -599,11 +614,11 @@ impl Tx {
                 continue;
             }
             // Own versions are from earlier transactions of this worker, hence older than this snapshot whatever they say.
-            if header.0 >= self.limit && header.owner() != self.owner {
+            if !header.is_readable(self.limit, self.owner) {
                 self.extend(header.version())?;
                 continue;
             }
-            if object.copy_to(out, header) {
+            if object.copy_to(&mut self.scratch[..words], header) {
                 return Ok(header);
             }
         }
@@ -622,6 +637,13 @@ impl Tx {
             if header != entry.seen {
                 let kind = if header.is_locked() { ConflictKind::Locked } else { ConflictKind::Changed };
                 return Err(self.raise_read(kind, position, header));
+            }
+        }
+        for position in 0..self.writes.len() {
+            let entry = *self.writes.entry(position);
+            let header = entry.object.load();
+            if entry.seen != Header::NONE && header != entry.seen {
+                return Err(self.raise_write(position, header));
             }
         }
         self.limit = Header::above(now);
@@ -650,6 +672,12 @@ impl Tx {
         self.raise(kind, Some(object), header, op, source, Position::Read(position))
     }
 
+    pub(crate) fn raise_write(&mut self, position: usize, header: Header) -> Conflict {
+        let kind = if header.is_locked() { ConflictKind::Locked } else { ConflictKind::Changed };
+        let WriteEntry { object, payload, .. } = *self.writes.entry(position);
+        self.raise(kind, Some(object), header, payload.op, payload.source, Position::Write(position))
+    }
+
     #[cold]
     #[inline(never)]
     pub(crate) fn raise(
@@ -661,7 +689,7 @@ impl Tx {
         location: &'static Location<'static>,
         position: Position,
     ) -> Conflict {
-        self.slow |= slow::POISONED;
+        self.slow |= slow::POISONED | slow::CAREFUL;
         self.stats.conflicts += 1;
         self.failures = self.failures.saturating_add(1);
         self.waits_for_turn |= kind == ConflictKind::Turn;

@@ -1,0 +1,192 @@
+//! Packet sets that no steering keeps on one worker, in a chain whose functions have different sets.
+//!
+//! Their state lives in a transactional map, a whole set at a time: read at the beginning of a handler, written back at its
+//! end. Packets of one set are then handled one after another on whatever worker they come to; nothing is lost or counted
+//! twice, but between workers no order is kept that the steering does not keep.
+
+use braid_packet::key::{KeyClass, KeyShape, SetKey};
+use braid_state::{Conflict, Inserted, Plain, StateBuilder, StateError, Tx};
+use braid_state::{Map, MapConfig, Visit};
+use zerocopy::IntoBytes;
+
+use crate::cx::Cx;
+use crate::pass::{MS, Pass};
+use crate::sets::{NewSet, Place};
+use crate::stage::Event;
+use crate::{Handled, NetworkFunction};
+
+/// Most bytes of state of a shared set: what fits two cache lines with header, key and time.
+pub const SHARED_STATE_MAX: usize = 56;
+
+const WORDS: usize = SHARED_STATE_MAX / 8;
+
+/// Words of the key and its class.
+type Key = [u64; 6];
+/// When a packet last came, in milliseconds, and the state.
+type Entry = [u64; 1 + WORDS];
+
+/// The sets of one function.
+#[derive(Debug)]
+pub struct SharedSets {
+    map: Map<Key, Entry>,
+    shape: KeyShape,
+}
+
+/// Where a shared set that is not live yet would go.
+#[derive(Debug)]
+pub(crate) struct SharedPlace<'a> {
+    pub(crate) sets: &'a SharedSets,
+    pub(crate) key: SetKey,
+    pub(crate) now_ms: u32,
+    pub(crate) lives: &'a mut Lives,
+}
+
+/// Sets that became live and that ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lives {
+    /// Became live.
+    pub created: u64,
+    /// Ended.
+    pub ended: u64,
+}
+
+fn key_words(key: &SetKey) -> Key {
+    let words = key.wide_words();
+    [words[0], words[1], words[2], words[3], words[4], key.class() as u64]
+}
+
+fn entry<S: Plain>(now_ms: u32, state: &S) -> Entry {
+    let mut entry = [0; 1 + WORDS];
+    entry[0] = u64::from(now_ms);
+    entry[1..].as_mut_bytes()[..size_of::<S>()].copy_from_slice(state.as_bytes());
+    entry
+}
+
+fn state<S: Plain>(entry: &Entry) -> S {
+    match S::read_from_prefix(entry[1..].as_bytes()) {
+        Ok((state, _)) => state,
+        Err(_) => unreachable!("larger states are refused when the chain is built"),
+    }
+}
+
+/// Milliseconds since a packet last came; none if time stamps went back.
+fn idle_ms(now_ms: u32, entry: &Entry) -> u64 {
+    let idle = now_ms.wrapping_sub(entry[0] as u32);
+    if idle > u32::MAX / 2 { 0 } else { u64::from(idle) }
+}
+
+impl SharedSets {
+    /// Room for `capacity` sets of `function`.
+    pub(crate) fn new(
+        builder: &mut StateBuilder,
+        function: &str,
+        capacity: usize,
+        shape: KeyShape,
+    ) -> Result<SharedSets, StateError> {
+        let capacity = u32::try_from(capacity).unwrap_or(u32::MAX);
+        let config = MapConfig { name: "sets".to_owned(), capacity, ..MapConfig::default() };
+        Ok(SharedSets { map: Map::new(builder.scope(function), &config)?, shape })
+    }
+
+    /// The object behind it, for plans and profiles.
+    pub(crate) fn object(&self) -> std::sync::Arc<dyn braid_state::StateObject> {
+        self.map.object()
+    }
+
+    fn set_key(&self, key: &Key) -> SetKey {
+        if key[5] == KeyClass::Wide as u64 {
+            SetKey::wide(self.shape, [key[0], key[1], key[2], key[3], key[4]])
+        } else {
+            SetKey::narrow(self.shape, [key[0], key[1]])
+        }
+    }
+
+    /// Keys of sets past their timeout among the next entries from `cursor`; returns where to go on.
+    pub(crate) fn find_expired<N: NetworkFunction>(
+        &self,
+        tx: &mut Tx,
+        function: &N,
+        cursor: u32,
+        into: &mut Vec<SetKey>,
+    ) -> Result<u32, Conflict> {
+        let now_ms = (tx.now() / MS) as u32;
+        let next = self.map.for_each(tx, cursor, SCAN, |_, key, entry| {
+            if idle_ms(now_ms, entry) * MS > function.timeout_ns(&state::<N::Set>(entry)) {
+                into.push(self.set_key(key));
+            }
+            Ok(Visit::Keep)
+        })?;
+        Ok(next.unwrap_or(0))
+    }
+
+    /// Ends a set if it is still past its timeout; says whether it did.
+    pub(crate) fn expire<N: NetworkFunction>(
+        &self,
+        event: &mut Event<'_>,
+        function: &N,
+        key: &SetKey,
+    ) -> Result<bool, Conflict> {
+        let words = key_words(key);
+        let Some(found) = self.map.get(event.tx, &words)? else { return Ok(false) };
+        let set = state::<N::Set>(&found);
+        if idle_ms((event.tx.now() / MS) as u32, &found) * MS <= function.timeout_ns(&set) {
+            return Ok(false);
+        }
+        function.expired(&mut event.cx(), key, &set)?;
+        self.map.remove(event.tx, &words)?;
+        Ok(true)
+    }
+}
+
+/// Entries that one look for expired sets covers.
+const SCAN: u32 = 64;
+
+impl SharedPlace<'_> {
+    pub(crate) fn register<S: Plain>(&mut self, tx: &mut Tx, state: &S) -> bool {
+        // A conflict poisons the transaction: whatever the handler makes of `false` is taken back.
+        match self.sets.map.insert(tx, &key_words(&self.key), &entry(self.now_ms, state)) {
+            Ok(Inserted::Full) | Err(_) => false,
+            Ok(_) => {
+                self.lives.created += 1;
+                true
+            }
+        }
+    }
+}
+
+impl Pass<'_> {
+    /// Runs the handler for packet `i`, whose set is shared.
+    pub(crate) fn handle_shared<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        sets: &SharedSets,
+        key: SetKey,
+        reversed: bool,
+        i: usize,
+    ) -> Handled {
+        let (words, now_ms) = (key_words(&key), (self.now_ns[i] / MS) as u32);
+        let found = sets.map.get(self.tx, &words)?;
+        let mut cx = Cx {
+            tx: &mut *self.tx,
+            emitted: &mut self.logs.emitted,
+            ports: self.ports,
+            index: i as u16,
+            onward: self.verdicts.get(i),
+            reversed,
+        };
+        let mut packet = self.batch.packet(i, Some(&mut self.logs.packets));
+        if let Some(found) = found {
+            let mut set = state::<N::Set>(&found);
+            if idle_ms(now_ms, &found) * MS <= function.timeout_ns(&set) {
+                let handled = function.packet(&mut cx, &mut packet, &mut set)?;
+                sets.map.insert(self.tx, &words, &entry(now_ms, &set))?;
+                return Ok(handled);
+            }
+            function.expired(&mut cx, &key, &set)?;
+            sets.map.remove(&mut cx, &words)?;
+            self.logs.lives.ended += 1;
+        }
+        let place = SharedPlace { sets, key, now_ms, lives: &mut self.logs.lives };
+        function.first(&mut cx, &mut packet, &mut NewSet::new(Place::Shared(place)))
+    }
+}
