@@ -60,7 +60,6 @@ pub struct Cx<'a> {
     pub(crate) emitted: &'a mut Emitted,
     pub(crate) ports: u16,
     pub(crate) index: u16,
-    pub(crate) onward: Verdict,
     pub(crate) reversed: bool,
 }
 
@@ -78,11 +77,10 @@ impl Cx<'_> {
         self.ports
     }
 
-    /// What a function says that only looks: the packet goes where an earlier function of the chain sent it, else to the
-    /// [`opposite`](Self::opposite) of the port by which it came.
+    /// [`Verdict::Onward`]: what a function says that only looks.
     #[inline(always)]
     pub fn pass(&self) -> Verdict {
-        self.onward
+        Verdict::Onward
     }
 
     /// The other port of a pair (0 and 1, 2 and 3, …); a port without a partner is its own opposite.

@@ -75,10 +75,14 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
 
     /// A packet whose set is not live. The set becomes live if the handler calls [`NewSet::register`]; else the next packet
     /// is a first one again.
-    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Self::Set>) -> Handled;
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, _set: &mut NewSet<'_, Self::Set>) -> Handled {
+        self.orphan(cx, packet)
+    }
 
     /// A packet of a live set.
-    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut Self::Set) -> Handled;
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, _set: &mut Self::Set) -> Handled {
+        self.orphan(cx, packet)
+    }
 
     /// A packet in no set.
     fn orphan(&self, _cx: &mut Cx<'_>, _packet: &mut Packet<'_>) -> Handled {

@@ -229,56 +229,92 @@ impl Pass<'_> {
         }
     }
 
+    /// Runs the handler for packet `i`. What is here is the way of a packet of a live set; the rest is out of line.
     #[inline(always)]
     fn handle<N: NetworkFunction, const UNDO: bool>(&mut self, function: &N, place: Place, i: usize) -> Handled {
+        let i = i & 255;
         self.tx.set_now(self.now_ns[i]);
-        let (mut reversed, mut live) = (false, None);
-        if let Some(sets) = &mut self.sets
-            && sets.keys.class[i] != KeyClass::None
-        {
-            reversed = sets.keys.swapped[i];
-            live = Some(sets.resolve(i, (self.now_ns[i] / MS) as u32, &mut self.logs.sets));
+        let Some(sets) = &mut self.sets else { return self.handle_orphan::<N, UNDO>(function, i) };
+        let slot = sets.slots[i];
+        if slot == SetSlot::MISS {
+            return self.handle_rest::<N, UNDO>(function, place, i);
+        }
+        let record = sets.tables.record_mut(slot);
+        if record.meta.live & place.bit == 0 {
+            return self.handle_rest::<N, UNDO>(function, place, i);
+        }
+        let state = record.state::<N::Set>(place.offset);
+        let timeout_ns = function.timeout_ns(state);
+        if timeout_ns != u64::MAX && sets.idle_ms[i] as u64 * MS > timeout_ns {
+            return self.handle_rest::<N, UNDO>(function, place, i);
         }
         let mut cx = Cx {
             tx: &mut *self.tx,
             emitted: &mut self.logs.emitted,
             ports: self.ports,
             index: i as u16,
-            onward: self.verdicts.get(i),
-            reversed,
+            reversed: sets.keys.swapped[i],
         };
-        let mut packet = self.batch.packet(i, if UNDO { Some(&mut self.logs.packets) } else { None });
-        let (Some(meta), Some(sets)) = (live, &mut self.sets) else {
-            return function.orphan(&mut cx, &mut packet);
+        if !UNDO {
+            return function.packet(&mut cx, &mut self.batch.packet(i, None), state);
+        }
+        let before = *state;
+        let handled = function.packet(&mut cx, &mut self.batch.packet(i, Some(&mut self.logs.packets)), state);
+        self.logs.sets.save_state(slot, place.offset, &before);
+        handled
+    }
+
+    /// Packets in no set.
+    #[inline(never)]
+    fn handle_orphan<N: NetworkFunction, const UNDO: bool>(&mut self, function: &N, i: usize) -> Handled {
+        let mut cx = Cx {
+            tx: &mut *self.tx,
+            emitted: &mut self.logs.emitted,
+            ports: self.ports,
+            index: i as u16,
+            reversed: false,
         };
+        let undo = if UNDO { Some(&mut self.logs.packets) } else { None };
+        function.orphan(&mut cx, &mut self.batch.packet(i, undo))
+    }
+
+    /// Packets in no set, of sets that are not live for this function, or past their timeout.
+    #[inline(never)]
+    fn handle_rest<N: NetworkFunction, const UNDO: bool>(&mut self, function: &N, place: Place, i: usize) -> Handled {
+        let now_ms = (self.now_ns[i] / MS) as u32;
+        let Some(sets) = self.sets.as_mut().filter(|sets| sets.keys.class[i] != KeyClass::None) else {
+            return self.handle_orphan::<N, UNDO>(function, i);
+        };
+        if sets.slots[i] == SetSlot::MISS && sets.find_again(i, now_ms, &mut self.logs.sets) {
+            return self.handle::<N, UNDO>(function, place, i);
+        }
         let slot = sets.slots[i];
+        let meta = if slot == SetSlot::MISS { SetMeta::default() } else { *sets.tables.meta_mut(slot) };
+        let mut cx = Cx {
+            tx: &mut *self.tx,
+            emitted: &mut self.logs.emitted,
+            ports: self.ports,
+            index: i as u16,
+            reversed: sets.keys.swapped[i],
+        };
         if meta.live & place.bit != 0 {
-            let state = sets.tables.state::<N::Set>(slot, place.offset);
-            if sets.idle_ms[i] as u64 * MS <= function.timeout_ns(state) {
-                if !UNDO {
-                    return function.packet(&mut cx, &mut packet, state);
-                }
-                let before = *state;
-                let handled = function.packet(&mut cx, &mut packet, state);
-                self.logs.sets.save_state(slot, place.offset, &before);
-                return handled;
-            }
-            let (state, key) = (*state, sets.tables.key(slot));
+            let (state, key) = (*sets.tables.state::<N::Set>(slot, place.offset), sets.tables.key(slot));
             function.expired(&mut cx, &key, &state)?;
             self.logs.sets.save_meta(slot, meta);
             sets.tables.set_live(slot, meta.live & !place.bit);
         }
-        let place = NewPlace {
+        let undo = if UNDO { Some(&mut self.logs.packets) } else { None };
+        let new = NewPlace {
             tables: sets.tables,
             undo: &mut self.logs.sets,
             keys: sets.keys,
             slot: &mut sets.slots[i],
             index: i,
-            now_ms: (self.now_ns[i] / MS) as u32,
+            now_ms,
             bit: place.bit,
             offset: place.offset,
         };
-        function.first(&mut cx, &mut packet, &mut NewSet::new(SetPlace::Local(place)))
+        function.first(&mut cx, &mut self.batch.packet(i, undo), &mut NewSet::new(SetPlace::Local(new)))
     }
 
     /// As [`handle`](Self::handle), for a function whose sets are shared.
@@ -296,21 +332,18 @@ impl Pass<'_> {
 }
 
 impl PassSets<'_> {
-    /// The packet's set as it is now: a set that the batch's own packets made is found here, in their order.
-    #[inline(always)]
-    fn resolve(&mut self, i: usize, now_ms: u32, undo: &mut SetUndo) -> SetMeta {
-        if self.slots[i] == SetSlot::MISS {
-            let found = self.tables.find(self.keys, i);
-            if found == SetSlot::MISS {
-                return SetMeta::default();
-            }
-            let meta = *self.tables.meta_mut(found);
-            undo.save_meta(found, meta);
-            self.slots[i] = found;
-            self.idle_ms[i] = now_ms.wrapping_sub(meta.last_seen_ms);
-            self.tables.meta_mut(found).last_seen_ms = now_ms;
+    /// Looks for the set of a packet whose set was not there when its batch came: the batch's own packets may have made it.
+    fn find_again(&mut self, i: usize, now_ms: u32, undo: &mut SetUndo) -> bool {
+        let found = self.tables.find(self.keys, i);
+        if found == SetSlot::MISS {
+            return false;
         }
-        *self.tables.meta_mut(self.slots[i])
+        let meta = *self.tables.meta_mut(found);
+        undo.save_meta(found, meta);
+        self.slots[i] = found;
+        self.idle_ms[i] = now_ms.wrapping_sub(meta.last_seen_ms);
+        self.tables.meta_mut(found).last_seen_ms = now_ms;
+        true
     }
 
     /// Looks up the packets in `todo` and notes their arrival: how long each set had waited, and that it was seen now.

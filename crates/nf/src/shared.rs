@@ -166,14 +166,8 @@ impl Pass<'_> {
     ) -> Handled {
         let (words, now_ms) = (key_words(&key), (self.now_ns[i] / MS) as u32);
         let found = sets.map.get(self.tx, &words)?;
-        let mut cx = Cx {
-            tx: &mut *self.tx,
-            emitted: &mut self.logs.emitted,
-            ports: self.ports,
-            index: i as u16,
-            onward: self.verdicts.get(i),
-            reversed,
-        };
+        let mut cx =
+            Cx { tx: &mut *self.tx, emitted: &mut self.logs.emitted, ports: self.ports, index: i as u16, reversed };
         let mut packet = self.batch.packet(i, Some(&mut self.logs.packets));
         if let Some(found) = found {
             let mut set = state::<N::Set>(&found);

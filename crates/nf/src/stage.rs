@@ -10,7 +10,7 @@ use crate::cx::{Cx, Emitted};
 use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSets};
-use crate::{FieldUse, NetworkFunction, Tick, Verdict};
+use crate::{FieldUse, NetworkFunction, Tick};
 
 /// One function of a chain. Called once per batch; the loop over packets is inside, compiled for the function.
 pub trait Stage: Send + Sync {
@@ -91,8 +91,7 @@ pub struct Event<'a> {
 
 impl Event<'_> {
     pub(crate) fn cx(&mut self) -> Cx<'_> {
-        let onward = Verdict::Forward(0);
-        Cx { tx: self.tx, emitted: self.emitted, ports: self.ports, index: u16::MAX, onward, reversed: false }
+        Cx { tx: self.tx, emitted: self.emitted, ports: self.ports, index: u16::MAX, reversed: false }
     }
 }
 

@@ -33,6 +33,9 @@ pub enum Verdict {
     Flood,
     /// No further.
     Drop(Reason),
+    /// Wherever an earlier function of the chain sent it, else out by the opposite of the port by which it came: what a
+    /// function says that only looks.
+    Onward,
 }
 
 /// What has been decided for each packet of a batch: two bytes each, and a reason only for those that are dropped.
@@ -55,7 +58,7 @@ impl Default for Verdicts {
 }
 
 impl Verdicts {
-    /// The decision for packet `i`.
+    /// The decision for packet `i`; never [`Verdict::Onward`].
     #[inline(always)]
     pub fn get(&self, i: usize) -> Verdict {
         match self.codes[i] {
@@ -68,14 +71,15 @@ impl Verdicts {
     /// Decides for packet `i`.
     #[inline(always)]
     pub fn set(&mut self, i: usize, verdict: Verdict) {
-        self.codes[i] = match verdict {
-            Verdict::Forward(port) => port.min(PORTS_MAX - 1),
-            Verdict::Flood => FLOOD,
+        match verdict {
+            Verdict::Onward => {}
+            Verdict::Forward(port) => self.codes[i] = port.min(PORTS_MAX - 1),
+            Verdict::Flood => self.codes[i] = FLOOD,
             Verdict::Drop(reason) => {
                 self.reasons[i] = reason;
-                DROP
+                self.codes[i] = DROP;
             }
-        };
+        }
     }
 
     /// Whether packet `i` goes no further.

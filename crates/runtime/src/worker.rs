@@ -206,8 +206,8 @@ impl Worker {
         self.counters.packets_in += self.batch.len() as u64;
         for (i, record) in self.batch.records().iter().enumerate() {
             self.verdicts.set(i, Verdict::Forward(Chain::default_port(record.port, self.parts.ports)));
-            self.counters.bytes_in += self.batch.wire_len(i) as u64;
         }
+        self.counters.bytes_in += (0..self.batch.len()).map(|i| u64::from(self.batch.wire_len(i))).sum::<u64>();
         for sets in &mut self.sets {
             sets.ready = false;
         }
@@ -259,7 +259,7 @@ impl Worker {
                 Verdict::Forward(port) if port < self.parts.ports => self.out.push((i, port)),
                 Verdict::Forward(_) => self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1),
                 Verdict::Flood => self.flood(i),
-                Verdict::Drop(_) => unreachable!("dropped packets leave `todo` at once"),
+                Verdict::Drop(_) | Verdict::Onward => unreachable!("dropped packets leave `todo`; onward is not kept"),
             }
         }
         let bytes = self.out.iter().map(|&(i, _)| self.batch.records()[i as usize].len() as u64);
