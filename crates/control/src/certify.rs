@@ -224,6 +224,7 @@ fn outcome(output: Output) -> Outcome {
         Verdict::Forward(port) => format!("to port {port}"),
         Verdict::Flood => "flooded".to_owned(),
         Verdict::Drop(reason) => format!("dropped: {}", reason.0),
+        Verdict::Onward => unreachable!("decisions are kept as ports, floods and drops"),
     };
     let made = output.emitted.iter().map(|(port, bytes)| format!("to port {port}: {}", hex(bytes))).collect();
     Outcome { verdict, bytes: output.bytes, made }

@@ -1,5 +1,5 @@
 //! From a validated plan to a runnable one: builds the chain once to learn its packet sets, chooses the steering that keeps
-//! them local, and refuses a plan for which there is none.
+//! most of them local; what no steering keeps on one worker lives in shared state.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use braid_runtime::nf::packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_L
 use braid_runtime::nf::state::{Domain, StateBuilder};
 use braid_runtime::steer::planner::{self, HashPlan, Locality, Member};
 use braid_runtime::steer::{Key, Pattern, Reta, Steering};
-use braid_runtime::{BuildError, Chain, ChainError, Plan as RunPlan, Time};
+use braid_runtime::{BuildError, Chain, ChainError, Plan as RunPlan, Sharing, Time};
 
 use crate::HugePages;
 use crate::catalog::Refusal;
@@ -32,7 +32,7 @@ pub struct Compiled {
     pub run: RunPlan,
     /// The fields that steer, and what it means for each function.
     pub hash: HashPlan,
-    /// Why it runs on fewer workers than the machine has processors, though nobody asked for that.
+    /// Which packet sets no steering keeps on one worker, and what that means.
     pub note: Option<String>,
 }
 
@@ -42,12 +42,7 @@ impl Plan {
         let chain = self.probe(carry)?;
         let members = members(&chain);
         let hash = planner::plan(&members);
-        let torn = if self.workers > 1 { torn_sets(self, &hash) } else { None };
-        let (workers, note) = match torn {
-            None => (self.workers, None),
-            Some(problem) if self.workers_asked => return Err(problem),
-            Some(problem) => (1, Some(problem.what)),
-        };
+        let (workers, note) = (self.workers, if self.workers > 1 { shared_sets(&hash) } else { None });
         let steering = self.steering(&hash, workers)?;
         let (links, ports): (Arc<[Link]>, u16) = (self.chain.clone().into(), self.ports);
         let build = move |builder: &mut StateBuilder| {
@@ -78,7 +73,8 @@ impl Plan {
         let mut builder = StateBuilder::new(&domain, HugePages::Never);
         let stages = build_all(&self.chain, self.ports, &mut builder);
         let stages = stages.map_err(|(refusal, at)| self.build_problem(&refusal, at))?;
-        Chain::new(stages, &self.own_fields(carry)).map_err(|error| self.chain_problem(&error))
+        let sharing = &mut Sharing { is_local: &|_| true, builder: &mut builder, capacity: self.sets };
+        Chain::new(stages, &self.own_fields(carry), sharing).map_err(|error| self.chain_problem(&error))
     }
 
     fn build_problem(&self, refusal: &Refusal, at: usize) -> Problem {
@@ -138,20 +134,11 @@ pub fn members(chain: &Chain) -> Vec<Member> {
     chain.stages().iter().map(|stage| member(&**stage)).collect()
 }
 
-/// Why several workers would each see a part of some function's packet set, if they would.
-fn torn_sets(plan: &Plan, hash: &HashPlan) -> Option<Problem> {
-    let outcomes = &hash.chosen.outcomes;
-    let at = outcomes.iter().position(|outcome| matches!(outcome.locality, Locality::NotLocal { .. }))?;
-    let torn = &outcomes[at];
-    let kept = outcomes.iter().find(|outcome| outcome.locality == Locality::Local);
-    let who = match kept {
-        Some(kept) => format!("both `{}` and `{}` on one worker each", kept.name, torn.name),
-        None => format!("`{}` on one worker each", torn.name),
-    };
-    let what = format!("no steering keeps the packet sets of {who}: {}", torn.explanation);
-    let help = format!(
-        "write workers = 1, or give `{}` a packet set that has a field in common with the others ([nf.packet_set])",
-        torn.name
-    );
-    Some(Problem::new(what, help).at(plan.chain[at].at.clone()))
+/// Which functions' packet sets live in state that workers share, because no steering keeps them on one worker.
+fn shared_sets(hash: &HashPlan) -> Option<String> {
+    let torn = hash.chosen.outcomes.iter().filter(|outcome| matches!(outcome.locality, Locality::NotLocal { .. }));
+    let each: Vec<String> = torn.map(|outcome| format!("`{}`: {}", outcome.name, outcome.explanation)).collect();
+    let sets = each.join("; ");
+    (!each.is_empty())
+        .then(|| format!("packet sets that no steering keeps on one worker live in shared state ({sets})"))
 }

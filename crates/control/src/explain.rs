@@ -133,7 +133,7 @@ pub struct FieldPart {
     pub read_by: Vec<String>,
 }
 
-/// Explains a plan; unlike running it, that works for plans whose sets would be torn apart too.
+/// Explains a plan.
 pub fn explain(plan: &Plan) -> Result<Explanation, Problem> {
     let chain = plan.probe(Carry::Capture)?;
     let hash = planner::plan(&members(&chain));
@@ -166,7 +166,7 @@ fn function(plan: &Plan, stage: &dyn Stage, outcome: &Outcome) -> FunctionPart {
         state.push(StatePart {
             name: format!("{}.set", stage.name()),
             kind: "packet-set state".to_owned(),
-            placement: if local { "local" } else { "torn apart" },
+            placement: if local { "local" } else { "transactional" },
             why,
             capacity: plan.sets,
             bytes: stage.set_bytes(),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_runtime::nf::packet::key::SetDef;
-use braid_runtime::nf::state::{Conflict, StateObject};
-use braid_runtime::nf::{Event, FieldUse, Interrupted, Pass, Place, SetSlot, SetTables, Stage, Tick};
+use braid_runtime::nf::packet::key::{SetDef, SetKey};
+use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
+use braid_runtime::nf::{Event, FieldUse, Interrupted, Pass, Place, SetSlot, SetTables, ShareError, Stage, Tick};
 
 /// Passes everything on but the packet set.
 pub(crate) struct Overridden {
@@ -35,6 +35,18 @@ impl Stage for Overridden {
     }
     fn settle(&mut self, place: Place) {
         self.inner.settle(place);
+    }
+    fn share(&mut self, builder: &mut StateBuilder, set: &SetDef, capacity: usize) -> Result<(), ShareError> {
+        self.inner.share(builder, set, capacity)
+    }
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+    fn find_expired_shared(&self, tx: &mut Tx, cursor: u32, into: &mut Vec<SetKey>) -> Result<u32, Conflict> {
+        self.inner.find_expired_shared(tx, cursor, into)
+    }
+    fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict> {
+        self.inner.expire_shared(event, key)
     }
     fn objects(&self) -> Vec<Arc<dyn StateObject>> {
         self.inner.objects()

@@ -44,8 +44,6 @@ pub struct Plan {
     pub chain: Vec<Link>,
     /// Worker threads.
     pub workers: usize,
-    /// Whether that number was asked for; if not, a chain that cannot be spread runs on one.
-    pub workers_asked: bool,
     /// Most packets in a batch.
     pub batch: usize,
     /// Ports.
@@ -94,7 +92,6 @@ impl Plan {
         }
         Ok(Plan {
             workers: number("workers", &file.workers, processors(), 1..=WORKERS_MAX)? as usize,
-            workers_asked: file.workers.is_some(),
             batch: number("batch", &file.batch, BATCH_DEFAULT, 1..=BATCH_MAX)? as usize,
             sets: number("sets", &file.sets, SETS_DEFAULT, 1..=SETS_MAX)? as usize,
             time: word("time", &file.time, &[("capture", Time::Capture), ("live", Time::Live)])?,

@@ -24,8 +24,8 @@ pub trait Stage: Send + Sync {
     fn set_bytes(&self) -> usize;
     /// Told once, before the first packet, where its set state lies.
     fn settle(&mut self, place: Place);
-    /// Told instead, if no steering keeps its sets on one worker: they are shared, at most `capacity` of them.
-    fn share(&mut self, builder: &mut StateBuilder, capacity: usize) -> Result<(), ShareError>;
+    /// Told instead, if steering does not keep the sets of `set` on one worker: they are shared, at most `capacity` of them.
+    fn share(&mut self, builder: &mut StateBuilder, set: &SetDef, capacity: usize) -> Result<(), ShareError>;
     /// Whether its sets are shared.
     fn is_shared(&self) -> bool;
     /// Adds keys of shared sets past their timeout, looking at a few entries from `cursor`; returns where to go on.
@@ -134,15 +134,13 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         self.place = place;
     }
 
-    fn share(&mut self, builder: &mut StateBuilder, capacity: usize) -> Result<(), ShareError> {
+    fn share(&mut self, builder: &mut StateBuilder, set: &SetDef, capacity: usize) -> Result<(), ShareError> {
         let bytes = size_of::<N::Set>();
         if bytes > SHARED_STATE_MAX {
             return Err(ShareError::State { function: self.name.clone(), bytes });
         }
-        if let Some(set) = self.function.packet_set() {
-            let shape = KeyExtractor::compile(&set)?.shape();
-            self.shared = Some(SharedSets::new(builder, &self.name, capacity, shape)?);
-        }
+        let shape = KeyExtractor::compile(set)?.shape();
+        self.shared = Some(SharedSets::new(builder, &self.name, capacity, shape)?);
         Ok(())
     }
 

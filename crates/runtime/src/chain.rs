@@ -3,7 +3,8 @@
 //! Functions with equal packet-set definitions form a *group*: one look-up finds one record that holds the state of them all.
 
 use braid_nf::packet::key::{KeyError, KeyExtractor, SetDef};
-use braid_nf::{Place, Stage};
+use braid_nf::state::StateBuilder;
+use braid_nf::{Place, ShareError, Stage};
 use braid_packet::fields::{FieldError, StageUse};
 use braid_packet::{Layout, Port};
 
@@ -25,6 +26,9 @@ pub enum ChainError {
     /// A packet-set definition makes no key.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// Sets cannot be shared.
+    #[error(transparent)]
+    Share(#[from] ShareError),
     /// Metadata fields contradict each other.
     #[error(transparent)]
     Fields(#[from] FieldError),
@@ -41,6 +45,18 @@ pub struct Group {
     pub state_bytes: usize,
     /// The functions, by position in the chain.
     pub stages: Vec<usize>,
+    /// Steering does not keep these sets on one worker: they live in shared state instead of the workers' tables.
+    pub shared: bool,
+}
+
+/// What is needed to share sets that steering does not keep together.
+pub struct Sharing<'a> {
+    /// Whether steering keeps the packets of a set on one worker.
+    pub is_local: &'a dyn Fn(&SetDef) -> bool,
+    /// Makes the shared tables.
+    pub builder: &'a mut StateBuilder,
+    /// Sets that each of them holds.
+    pub capacity: usize,
 }
 
 /// Functions in the order in which packets meet them.
@@ -59,7 +75,11 @@ impl std::fmt::Debug for Chain {
 
 impl Chain {
     /// Groups the functions and gives each its place.
-    pub fn new(mut stages: Vec<Box<dyn Stage>>, own_fields: &[StageUse]) -> Result<Chain, ChainError> {
+    pub fn new(
+        mut stages: Vec<Box<dyn Stage>>,
+        own_fields: &[StageUse],
+        sharing: &mut Sharing<'_>,
+    ) -> Result<Chain, ChainError> {
         if stages.is_empty() {
             return Err(ChainError::Empty);
         }
@@ -80,7 +100,8 @@ impl Chain {
                 Some(number) => number,
                 None => {
                     let extractor = KeyExtractor::compile(&set)?;
-                    groups.push(Group { set, extractor, state_bytes: 0, stages: Vec::new() });
+                    let shared = !(sharing.is_local)(&set);
+                    groups.push(Group { set, extractor, state_bytes: 0, stages: Vec::new(), shared });
                     groups.len() - 1
                 }
             };
@@ -88,8 +109,12 @@ impl Chain {
             if group.stages.len() == GROUP_MAX {
                 return Err(ChainError::GroupTooLarge(group.set.name.clone()));
             }
-            stage.settle(Place { bit: 1 << group.stages.len(), offset: group.state_bytes });
-            group.state_bytes += stage.set_bytes().next_multiple_of(8);
+            if group.shared {
+                stage.share(sharing.builder, &group.set, sharing.capacity)?;
+            } else {
+                stage.settle(Place { bit: 1 << group.stages.len(), offset: group.state_bytes });
+                group.state_bytes += stage.set_bytes().next_multiple_of(8);
+            }
             group.stages.push(position);
             group_of.push(Some(number));
         }

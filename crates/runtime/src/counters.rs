@@ -56,7 +56,7 @@ pub struct WorkerCounters {
     pub sets_created: u64,
     /// Packet sets that ended by their timeout.
     pub sets_expired: u64,
-    /// Packet sets live now.
+    /// Packet sets live now; wraps below zero on a worker that ended more shared sets than it made.
     pub sets_live: u64,
     /// Processor time of the worker's thread in nanoseconds: on a machine with other work, the honest base of a rate.
     pub cpu_ns: u64,
@@ -85,7 +85,7 @@ impl WorkerCounters {
         self.drops.merge(&other.drops);
         self.sets_created += other.sets_created;
         self.sets_expired += other.sets_expired;
-        self.sets_live += other.sets_live;
+        self.sets_live = self.sets_live.wrapping_add(other.sets_live);
         self.cpu_ns += other.cpu_ns;
         self.batches += other.batches;
         self.commits += other.commits;

@@ -3,10 +3,11 @@
 //! Every slot is visited about once per [`ROUND_NS`]; a batch visits at most [`SLOTS_MAX`] slots, so no packet waits long.
 //! A packet that comes to a set past its timeout before the scan does finds the set expired all the same (nf/pass).
 
-use braid_nf::{Emitted, Event, SetSlot, SetTables, Stage};
+use braid_nf::packet::key::SetKey;
+use braid_nf::{Emitted, Event, Lives, SetSlot, SetTables, Stage};
 use braid_state::Tx;
 
-use crate::attempt::Witness;
+use crate::attempt::{Witness, run_event};
 use crate::chain::Chain;
 use crate::counters::WorkerCounters;
 
@@ -16,6 +17,8 @@ const ROUND_NS: u64 = 1_000_000_000;
 const SLOTS_MAX: usize = 4096;
 /// Fewest slots worth a go.
 const SLOTS_MIN: usize = 64;
+/// Time between two looks at shared sets.
+const SHARED_PAUSE_NS: u64 = 1_000_000;
 const MS: u64 = 1_000_000;
 
 /// Where the scan of one group's tables stands.
@@ -25,6 +28,8 @@ pub(crate) struct Scan {
     last_ns: u64,
     found: Vec<(SetSlot, u32)>,
     expired: Vec<SetSlot>,
+    shared_cursors: Vec<u32>,
+    shared_expired: Vec<SetKey>,
 }
 
 /// What the scan works on.
@@ -50,6 +55,41 @@ impl Scan {
         }
         self.last_ns = now_ns;
         self.visit(now_ns, due.min(SLOTS_MAX), on, witness);
+    }
+
+    /// The same for sets in shared state, a few entries at a time: looks first, then ends each expired set in a transaction
+    /// of its own.
+    pub(crate) fn run_shared(
+        &mut self,
+        now_ns: u64,
+        on: &mut Expiring<'_>,
+        lives: &mut Lives,
+        witness: &mut dyn Witness,
+    ) {
+        if now_ns < self.last_ns + SHARED_PAUSE_NS {
+            return;
+        }
+        self.last_ns = now_ns;
+        let stages = &on.chain.groups()[on.group].stages;
+        self.shared_cursors.resize(stages.len(), 0);
+        for (cursor, &position) in self.shared_cursors.iter_mut().zip(stages) {
+            let stage = &*on.chain.stages()[position];
+            self.shared_expired.clear();
+            on.tx.set_now(now_ns);
+            let looked = stage.find_expired_shared(on.tx, *cursor, &mut self.shared_expired);
+            on.tx.abort();
+            let Ok(next) = looked else { continue };
+            *cursor = next;
+            for key in &self.shared_expired {
+                let mut ended = false;
+                let sequence = run_event(on.tx, on.emitted, on.ports, now_ns, on.counters, |event| {
+                    ended = stage.expire_shared(event, key)?;
+                    Ok(())
+                });
+                lives.ended += u64::from(ended);
+                witness.expired(on.tx, position, *key, now_ns, sequence);
+            }
+        }
     }
 
     fn visit(&mut self, now_ns: u64, count: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
@@ -95,7 +135,7 @@ fn expire_one(
 ) {
     let key = on.tables.key(at);
     let (tables, ports) = (&mut *on.tables, on.ports);
-    let sequence = crate::attempt::run_event(on.tx, on.emitted, ports, now_ns, on.counters, |event: &mut Event<'_>| {
+    let sequence = run_event(on.tx, on.emitted, ports, now_ns, on.counters, |event: &mut Event<'_>| {
         stage.expire(event, tables, at)
     });
     witness.expired(on.tx, position, key, now_ns, sequence);

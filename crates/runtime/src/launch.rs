@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use braid_io::capture::Damage;
 use braid_io::{OpenError, QueueSelect, RxQueue, Sink, SinkError, Source, TxQueue};
 use braid_memory::Backing;
+use braid_nf::packet::key::SetDef;
 use braid_nf::state::{Domain, StateBuilder};
 use braid_nf::{Emitted, Event, Stage};
 use braid_packet::{Link, Pool, PoolConfig, Port};
@@ -15,7 +16,7 @@ use braid_steer::Steering;
 use braid_stm::ObjectInfo;
 
 use crate::attempt::run_event;
-use crate::chain::{Chain, ChainError};
+use crate::chain::{Chain, ChainError, Sharing};
 use crate::clock::{Clock, Timeline};
 use crate::counters::WorkerCounters;
 use crate::dispatch::{self, Dispatched};
@@ -134,7 +135,9 @@ pub fn build(plan: &Plan) -> Result<Foundation, RunError> {
     let domain = Domain::new(plan.workers);
     let mut builder = StateBuilder::new(&domain, plan.pages);
     let stages = (plan.build)(&mut builder)?;
-    Ok(Foundation { domain, chain: Arc::new(Chain::new(stages, &plan.own_fields)?) })
+    let is_local = |set: &SetDef| plan.workers == 1 || plan.steering.keeps(set);
+    let sharing = &mut Sharing { is_local: &is_local, builder: &mut builder, capacity: plan.sets };
+    Ok(Foundation { domain, chain: Arc::new(Chain::new(stages, &plan.own_fields, sharing)?) })
 }
 
 /// Steering as the source asks for it.
@@ -386,7 +389,8 @@ fn report(
         }
         report.memory_bytes += worker.tables.iter().map(|tables| tables.memory_bytes()).sum::<usize>();
         if control.record {
-            for (group, tables) in worker.tables.iter_mut().enumerate() {
+            let local = |(group, _): &(usize, _)| !chain.groups()[*group].shared;
+            for (group, tables) in worker.tables.iter_mut().enumerate().filter(local) {
                 for (key, entry) in content(chain, group, tables) {
                     if record.sets[group].insert(key, entry).is_some() {
                         record.twice.push(key.to_string());

@@ -24,7 +24,7 @@ pub mod schedule;
 pub mod virtual_time;
 mod worker;
 
-pub use chain::{Chain, ChainError};
+pub use chain::{Chain, ChainError, Sharing};
 pub use clock::{Clock, Timeline};
 pub use counters::{Drops, WorkerCounters};
 pub use dispatch::Dispatched;

@@ -283,6 +283,13 @@ impl Replay {
         let chain = Arc::clone(&self.chain);
         let function = &*chain.stages()[stage];
         let Some(group) = chain.group_of(stage) else { unreachable!("only functions with sets expire sets") };
+        if chain.groups()[group].shared {
+            let (mut logs, mut counters) = (Logs::default(), WorkerCounters::default());
+            run_event(&mut self.tx, &mut logs.emitted, self.ports, now_ns, &mut counters, |event| {
+                function.expire_shared(event, key).map(|_| ())
+            });
+            return;
+        }
         let tables = &mut self.tables[group];
         let at = tables.find_key(key);
         if at == SetSlot::MISS {

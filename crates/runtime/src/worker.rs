@@ -10,7 +10,7 @@ use braid_packet::{BATCH_MAX, Batch, Buffers, FrameInfo, Pool, Port};
 use braid_state::Tx;
 
 use crate::attempt::{NoWitness, Witness, run_event, run_pass};
-use crate::chain::Chain;
+use crate::chain::{Chain, Group};
 use crate::clock::{Clock, Timeline};
 use crate::counters::WorkerCounters;
 use crate::expiry::{Expiring, Scan};
@@ -100,7 +100,13 @@ impl Worker {
         let mut sets = Vec::new();
         for group in parts.chain.groups() {
             sets.push(Sets {
-                tables: SetTables::new(parts.sets, group.state_bytes, group.extractor.shape(), parts.pages)?,
+                // Shared sets live in state objects; the table is there and stays empty.
+                tables: SetTables::new(
+                    if group.shared { 1 } else { parts.sets },
+                    group.state_bytes,
+                    group.extractor.shape(),
+                    parts.pages,
+                )?,
                 keys: Keys::boxed(),
                 slots: Box::new([SetSlot::MISS; 256]),
                 idle_ms: Box::new([0; 256]),
@@ -221,7 +227,7 @@ impl Worker {
         if let Some(group) = group {
             let sets = &mut self.sets[group];
             if !sets.ready {
-                sets.look_up(&chain.groups()[group].extractor, &self.batch, &self.todo, &self.now_ns);
+                sets.look_up(&chain.groups()[group], &self.batch, &self.todo, &self.now_ns);
             }
         }
         self.probe.passed(Span::LookUp(position), self.todo.len());
@@ -325,7 +331,8 @@ impl Worker {
 
     fn expire(&mut self) {
         for (group, sets) in self.sets.iter_mut().enumerate() {
-            if sets.tables.is_empty() {
+            let shared = self.parts.chain.groups()[group].shared;
+            if (shared && self.parts.id != 0) || (!shared && sets.tables.is_empty()) {
                 continue;
             }
             let mut on = Expiring {
@@ -337,7 +344,13 @@ impl Worker {
                 ports: self.parts.ports,
                 counters: &mut self.counters,
             };
-            sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
+            if shared {
+                let reached = self.parts.timeline.reached().min(self.last_ns);
+                let lives = &mut self.logs.lives;
+                sets.scan.run_shared(reached, &mut on, lives, &mut *self.witness);
+            } else {
+                sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
+            }
         }
     }
 
@@ -391,10 +404,12 @@ impl Worker {
 
     fn count_sets(&mut self) {
         let lives = self.sets.iter().map(|sets| sets.tables.lives());
-        let (created, ended) = lives.fold((0, 0), |(c, e), (created, ended)| (c + created, e + ended));
+        let shared = (self.logs.lives.created, self.logs.lives.ended);
+        let (created, ended) = lives.fold(shared, |(c, e), (created, ended)| (c + created, e + ended));
         self.counters.sets_created = created;
         self.counters.sets_expired = ended;
-        self.counters.sets_live = created - ended;
+        // A shared set may end on another worker than the one on which it became live: the sum over workers counts.
+        self.counters.sets_live = created.wrapping_sub(ended);
     }
 }
 
@@ -431,15 +446,11 @@ pub struct Ended {
 
 impl Sets {
     #[inline]
-    fn look_up(
-        &mut self,
-        extractor: &braid_nf::packet::key::KeyExtractor,
-        batch: &Batch,
-        todo: &[u16],
-        now_ns: &[u64; 256],
-    ) {
-        extractor.extract_batch(batch, &mut self.keys);
-        self.lend().look_up(todo, now_ns);
+    fn look_up(&mut self, group: &Group, batch: &Batch, todo: &[u16], now_ns: &[u64; 256]) {
+        group.extractor.extract_batch(batch, &mut self.keys);
+        if !group.shared {
+            self.lend().look_up(todo, now_ns);
+        }
         self.ready = true;
     }
 

@@ -100,6 +100,35 @@ impl NetworkFunction for Shared {
     }
 }
 
+network_function! {
+    /// Packets from each source address: a set that steering by flows tears apart. Expires after half a second.
+    struct PerSource {}
+}
+
+impl NetworkFunction for PerSource {
+    type Set = u64;
+    const NAME: &'static str = "per_source";
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::src_ip())
+    }
+
+    fn timeout_ns(&self, count: &u64) -> u64 {
+        if count.is_multiple_of(2) { 40_000_000 } else { 500_000_000 }
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, u64>) -> Handled {
+        packet.bytes_mut()[58] = 0;
+        Ok(if set.register(cx, 1) { cx.pass() } else { Verdict::Drop(Reason::SET_TABLE_FULL) })
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, count: &mut u64) -> Handled {
+        *count += 1;
+        packet.bytes_mut()[58] = *count as u8;
+        Ok(cx.pass())
+    }
+}
+
 /// UDP packets of `flows` flows, one a millisecond, flows in a scrambled order.
 struct Traffic {
     frame: Vec<u8>,

@@ -501,15 +501,10 @@ impl Tx {
 
     #[inline(always)]
     fn enter(&mut self, arena: &Arena, index: u32) -> Result<ObjectRef, Conflict> {
-<<<<<<< ours
-        if self.slow != 0 {
-            self.enter_slowly(arena, index)?;
-=======
         if self.slow == slow::IDLE {
             self.begin();
         } else if self.slow != 0 {
-            self.enter_slowly()?;
->>>>>>> theirs
+            self.enter_slowly(arena, index)?;
         }
         Ok(arena.object(index, self.domain_id))
     }

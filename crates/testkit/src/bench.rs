@@ -15,7 +15,7 @@ use braid_nf::state::{Domain, StateBuilder, StateObject, Tx};
 use braid_nf::{Emitted, Event, Stage};
 use braid_packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_packet::{Batch, Buffers, FrameInfo, Pool, PoolConfig, Port};
-use braid_runtime::{Chain, Clock, Parts, Timeline, Worker, WorkerCounters};
+use braid_runtime::{Chain, Clock, Parts, Sharing, Timeline, Worker, WorkerCounters};
 
 /// Packet sets that a bench keeps if nothing is said about it.
 const SETS: usize = 1024;
@@ -80,10 +80,12 @@ impl Bench {
         let domain = Domain::new(1);
         let mut builder = StateBuilder::new(&domain, pages);
         let stages = build(&mut builder);
-        let objects = builder.finish();
+
         let source = StageUse::new("source").writes(TIMESTAMP_NS, 8).writes(WIRE_LEN, 4).writes(SEQUENCE, 8);
         let sink = StageUse::new("sink").reads(TIMESTAMP_NS, 8).reads(WIRE_LEN, 4).reads(SEQUENCE, 8);
-        let chain = Arc::new(Chain::new(stages, &[source, sink]).expect("a chain that can be built"));
+        let sharing = &mut Sharing { is_local: &|_| true, builder: &mut builder, capacity: sets };
+        let chain = Arc::new(Chain::new(stages, &[source, sink], sharing).expect("a chain that can be built"));
+        let objects = builder.finish();
         let pool = Pool::new(&PoolConfig { buffers: 1024, jumbos: 8, pages }).expect("memory for buffers");
         let mut tx = Tx::new(&domain, 0);
         start(&chain, &mut tx, ports);

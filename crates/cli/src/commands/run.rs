@@ -30,7 +30,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (chain, workers) = (plan.chain_name(), compiled.run.workers);
     eprintln!("{chain}: workers: {workers}, {}, from {}", pages(plan.pages), source.name());
     if let Some(note) = &compiled.note {
-        eprintln!("on one worker: {note}");
+        eprintln!("note: {note}");
     }
     watch::stop_on_signal(&control.stop)?;
     let progress = source.progress();
