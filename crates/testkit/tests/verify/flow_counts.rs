@@ -8,11 +8,11 @@ use braid_functions::find;
 use braid_functions::flow_counter::Count;
 use braid_io::NullSink;
 use braid_io::capture::CaptureSource;
-use braid_runtime::{Control, Distribution, RunError, launch};
+use braid_runtime::{Control, RunError};
 use braid_testkit::skip::skip;
 use zerocopy::FromBytes;
 
-use crate::run::{Case, check_sums};
+use crate::run::Case;
 use crate::shared::{Capture, captures, recorded};
 
 const ONE_WAY: &str = "";
@@ -30,11 +30,9 @@ const MANIFEST_ERRS: [(&str, &str); 2] = [
 /// Every flow of a capture and its count.
 fn count(path: &Path, config: &'static str) -> Result<Vec<(String, Count)>, RunError> {
     let entry = find("flow_counter").expect("it is in the catalogue");
-    let case = Case { entry, config, workers: 2, distribution: Distribution::Hardware, sets: 1 << 16 };
+    let case = Case { sets: 1 << 16, ..Case::of(entry, config, 2) };
     let control = Control { record: true, ..Control::default() };
-    let source = CaptureSource::new(vec![path.to_owned()]);
-    let report = launch(&case.plan(), Box::new(source), Box::new(NullSink), &control)?;
-    check_sums(&report);
+    let report = case.run_with(CaptureSource::new(vec![path.to_owned()]), NullSink, &control)?;
     let record = report.record.expect("it was recorded");
     assert!(record.twice.is_empty(), "flows on two workers: {:?}", record.twice);
     let read = |state: &[u8]| Count::read_from_prefix(state).expect("a count").0;

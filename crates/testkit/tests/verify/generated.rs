@@ -3,7 +3,6 @@
 use braid_functions::{Entry, catalog};
 use braid_io::NullSink;
 use braid_io::generate::{GenConfig, GeneratorSource, Profile};
-use braid_runtime::Distribution;
 
 use crate::run::{Case, split};
 
@@ -21,7 +20,7 @@ fn check(packets: u64, sets: usize) {
     for entry in catalog() {
         for profile in MIXES {
             let share = packets / MIXES.len() as u64;
-            let case = Case { entry, config: "", workers: 2, distribution: Distribution::Hardware, sets };
+            let case = Case { sets, ..Case::of(entry, "", 2) };
             let report = case.run(traffic(entry, profile, share, 7), NullSink).expect("it runs");
             assert_eq!(report.total.packets_in, share, "{} on {profile}", entry.name);
             eprintln!(

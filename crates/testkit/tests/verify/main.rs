@@ -7,5 +7,7 @@
 mod captures;
 mod flow_counts;
 mod generated;
+mod nfos_functions;
+mod nfos_transactions;
 mod run;
 mod shared;

@@ -1,4 +1,4 @@
-//! One function of the catalogue as a plan, its run, and what must hold after any run.
+//! A chain, mostly one function of the catalogue, as a plan; its run, and what must hold after any run.
 
 use std::sync::Arc;
 
@@ -14,24 +14,29 @@ use braid_runtime::{BuildError, Control, Distribution, Plan, Report, RunError, T
 use braid_steer::planner::{self, Member};
 use braid_steer::{Key, Pattern, Reta, Steering};
 
-/// How a function is run.
-#[derive(Clone, Copy, Debug)]
+/// A chain and how it is run.
+#[derive(Clone)]
 pub struct Case {
-    pub entry: &'static Entry,
-    pub config: &'static str,
+    pub build: Arc<BuildChain>,
+    pub ports: u16,
     pub workers: usize,
     pub distribution: Distribution,
     pub sets: usize,
 }
 
 impl Case {
-    /// A function with small tables, so that thousands of runs take minutes.
-    pub fn small(entry: &'static Entry, workers: usize) -> Case {
-        Case { entry, config: small_tables(entry.name), workers, distribution: Distribution::Hardware, sets: 8192 }
+    /// Any chain.
+    pub fn new(
+        ports: u16,
+        workers: usize,
+        build: impl Fn(&mut StateBuilder) -> Vec<Box<dyn Stage>> + Send + Sync + 'static,
+    ) -> Case {
+        let build: Arc<BuildChain> = Arc::new(move |builder| Ok(build(builder)));
+        Case { build, ports, workers, distribution: Distribution::Hardware, sets: 8192 }
     }
 
-    pub fn plan(self) -> Plan {
-        let Case { entry, config, workers, distribution, sets } = self;
+    /// A function of the catalogue under a configuration.
+    pub fn of(entry: &'static Entry, config: &'static str, workers: usize) -> Case {
         let build = move |builder: &mut StateBuilder| {
             let config: toml::Table = config.parse().expect("a configuration of the tests");
             let stage = (entry.build)(entry.name, config, builder, entry.ports);
@@ -39,24 +44,42 @@ impl Case {
                 .map(|stage| vec![stage])
                 .map_err(|error| BuildError { function: entry.name.into(), reason: error.to_string() })
         };
+        Case { build: Arc::new(build), ..Case::new(entry.ports, workers, |_| Vec::new()) }
+    }
+
+    /// A function of the catalogue with small tables, so that thousands of runs take minutes.
+    pub fn small(entry: &'static Entry, workers: usize) -> Case {
+        Case::of(entry, small_tables(entry.name), workers)
+    }
+
+    pub fn plan(&self) -> Plan {
         let own = [TIMESTAMP_NS, SEQUENCE].into_iter().fold(StageUse::new("sink"), |own, field| own.reads(field, 8));
         Plan {
-            steering: Arc::new(steering(&build, workers)),
-            build: Arc::new(build),
-            ports: entry.ports,
-            workers,
+            steering: Arc::new(steering(&*self.build, self.workers)),
+            build: Arc::clone(&self.build),
+            ports: self.ports,
+            workers: self.workers,
             batch: 64,
-            sets,
+            sets: self.sets,
             buffers: 0,
             pages: HugePages::Never,
             time: Time::Capture,
-            distribution,
+            distribution: self.distribution,
             own_fields: vec![StageUse::new("clock").reads(TIMESTAMP_NS, 8), own.reads(WIRE_LEN, 4)],
         }
     }
 
-    pub fn run(self, source: impl Source + 'static, sink: impl Sink + 'static) -> Result<Report, RunError> {
-        let report = launch(&self.plan(), Box::new(source), Box::new(sink), &Control::default())?;
+    pub fn run(&self, source: impl Source + 'static, sink: impl Sink + 'static) -> Result<Report, RunError> {
+        self.run_with(source, sink, &Control::default())
+    }
+
+    pub fn run_with(
+        &self,
+        source: impl Source + 'static,
+        sink: impl Sink + 'static,
+        control: &Control,
+    ) -> Result<Report, RunError> {
+        let report = launch(&self.plan(), Box::new(source), Box::new(sink), control)?;
         check_sums(&report);
         Ok(report)
     }
