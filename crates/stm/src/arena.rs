@@ -17,7 +17,7 @@ pub struct ArenaInit {
     pub part: Part,
     /// Number of objects.
     pub objects: u32,
-    /// Words of 8 bytes in an object; up to 7 make one cache line together with the header.
+    /// Words of 8 bytes in an object, below 65,536; up to 7 make one cache line together with the header.
     pub payload_words: usize,
     /// Which pages to ask for.
     pub pages: HugePages,
@@ -39,6 +39,7 @@ pub struct Arena {
 impl Arena {
     /// Maps zeroed objects. The memory lives as long as the domain.
     pub fn new(domain: &Domain, init: ArenaInit) -> Result<Arena, Error> {
+        assert!(init.payload_words <= usize::from(u16::MAX), "{} words in an object", init.payload_words);
         let memory = Memory::new(init.objects, init.payload_words, init.pages)?;
         let shared = Arc::new(ArenaMemory { init, memory });
         domain.keep(Arc::clone(&shared));

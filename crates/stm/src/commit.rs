@@ -145,7 +145,7 @@ impl Tx {
             }
             let lock = Header::locked(position, entry.payload.op, owner);
             if !seen.is_locked() && entry.object.lock(seen, lock) {
-                entry.old = seen;
+                entry.seen = seen;
                 continue;
             }
             return self.lock_patiently(position);
@@ -165,7 +165,7 @@ impl Tx {
                 let seen = entry.object.load();
                 let expected = entry.seen == Header::NONE || entry.seen == seen;
                 if !seen.is_locked() && expected && entry.object.lock(seen, lock) {
-                    self.writes.entries_mut()[position].old = seen;
+                    self.writes.entries_mut()[position].seen = seen;
                     break;
                 }
                 if round >= SPINS || (!seen.is_locked() && !expected) {
@@ -216,7 +216,7 @@ impl Tx {
             }
             let own = now.is_locked()
                 && now.owner() == self.owner
-                && self.writes.entry(now.version() as usize).old == entry.seen;
+                && self.writes.entry(now.version() as usize).seen == entry.seen;
             if !own {
                 return Err(self.refuse(position, now));
             }
@@ -228,7 +228,7 @@ impl Tx {
     fn refuse(&mut self, position: usize, now: Header) -> Conflict {
         let theirs = match now.is_locked() && now.owner() == self.owner {
             // Locked by this very commit, but someone changed it between the read and the lock.
-            true => self.writes.entry(now.version() as usize).old,
+            true => self.writes.entry(now.version() as usize).seen,
             false => now,
         };
         let kind = if theirs.is_locked() { ConflictKind::Locked } else { ConflictKind::Changed };
@@ -260,9 +260,11 @@ impl Tx {
 
     #[cold]
     fn unlock_writes(&mut self, locked: usize) {
-        for position in 0..locked {
-            let entry = self.writes.entry(position);
-            entry.object.unlock(entry.old);
+        for entry in &mut self.writes.entries_mut()[..locked] {
+            entry.object.unlock(entry.seen);
+            if entry.payload.blind {
+                entry.seen = Header::NONE;
+            }
         }
     }
 

@@ -21,15 +21,13 @@ pub(crate) struct ReadEntry {
 /// The line of the network function that reads or writes.
 pub(crate) type Source = Location<'static>;
 
-/// A buffered write.
+/// A buffered write: half a cache line.
 #[derive(Clone, Copy)]
 pub(crate) struct WriteEntry {
     pub(crate) object: ObjectRef,
     /// The header under which the object was read when this entry was made, or `Header::NONE` if it was not read then. Stands
-    /// for an entry of the read log: the lock succeeds only on this very header.
+    /// for an entry of the read log: the lock succeeds only on this very header. While locked: what the lock replaced.
     pub(crate) seen: Header,
-    /// The header that the lock replaced, while committing.
-    pub(crate) old: Header,
     pub(crate) payload: Payload,
 }
 
@@ -37,8 +35,10 @@ pub(crate) struct WriteEntry {
 #[derive(Clone, Copy)]
 pub(crate) struct Payload {
     offset: u32,
-    words: u32,
+    words: u16,
     pub(crate) op: Op,
+    /// The object was not read when the entry was made: any header may be locked.
+    pub(crate) blind: bool,
     pub(crate) source: &'static Source,
 }
 
@@ -181,9 +181,10 @@ impl WriteLog {
     ) -> &mut [u64] {
         let start = self.len_values;
         self.len_values += words;
-        let payload = Payload { offset: start as u32, words: words as u32, op, source };
+        let blind = seen == Header::NONE;
+        let payload = Payload { offset: start as u32, words: words as u16, op, blind, source };
         let position = self.entries.len();
-        self.entries.push(WriteEntry { object, seen, old: Header::NONE, payload });
+        self.entries.push(WriteEntry { object, seen, payload });
         self.slots[vacant] = Slot { key: object.address(), epoch: self.epoch, entry: position as u32 };
         if self.entries.len() * 2 > self.slots.len() {
             self.widen();
@@ -204,7 +205,7 @@ impl WriteLog {
             start = self.len_values;
             self.len_values += words;
         }
-        self.entries[position].payload = Payload { offset: start as u32, words: before.words, op, source };
+        self.entries[position].payload = Payload { offset: start as u32, op, source, ..before };
         &mut self.values[start..start + words]
     }
 
