@@ -129,6 +129,10 @@ impl KernelOracle {
         let namespace = Namespace::new()?;
         namespace.set("ipv6/conf/all/disable_ipv6", 1)?;
         namespace.set("ipv6/conf/default/disable_ipv6", 1)?;
+        for family in ["arp", "ip", "ip6"] {
+            // Only there if the module br_netfilter is loaded, and then it drops what it takes for malformed.
+            let _ = namespace.set(&format!("bridge/bridge-nf-call-{family}tables"), 0);
+        }
         namespace.run("ip", "link add name switch type bridge mcast_snooping 0 stp_state 0")?;
         namespace.run("ip", "link set switch address 06:00:00:00:00:ff up")?;
         let mut taps = Vec::new();

@@ -7,6 +7,7 @@
 mod captures;
 mod flow_counts;
 mod generated;
+mod kernel_compare;
 mod nfos_functions;
 mod nfos_transactions;
 mod run;

@@ -1,0 +1,281 @@
+//! `bridge`, `firewall` and `nat` against the Linux kernel, packet by packet: the same decision, the same ports, the same bytes.
+//!
+//! Compared are captures of the project and, where they are, shared ones. What is left out, each with its reason:
+//!
+//! - Fragments (the kernel holds them until all are there), wrong checksums and connections first seen by FIN or RST (invalid
+//!   for the kernel): [`Screen`] names them.
+//! - Packets that stay on one side, multicast and broadcast: they are routed by neither, and bridged by ours.
+//! - Packets with a time to live below 2: both answer, each in its own name.
+//! - Frames above 1514 bytes: the oracle's devices have an MTU of 1500, ours have none.
+//!
+//! Connection tracking is liberal: ours judges neither checksums nor TCP windows. An invalid packet that the kernel's NAT sends out
+//! untranslated, with an inside address, is dropped by ours.
+//!
+//! Both see no time pass: the kernel has its own clock, so ours is held.
+//!
+//! Ethernet addresses of routed packets are not compared: the kernel writes those of its neighbours, ours keeps the frame's.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use braid_functions::find;
+use braid_io::capture::{CaptureSource, PortSplit, Prefix};
+use braid_io::{FrameStream, Next};
+use braid_packet::Link;
+use braid_testkit::Bench;
+use braid_testkit::kernel::{INSIDE, KernelOracle, OUTSIDE, Replies, Screen, Tracking, network_packet};
+use braid_testkit::skip::skip;
+use pcap_file::pcapng::PcapNgReader;
+
+use crate::shared::{Capture, captures, recorded};
+
+const OFFICE: &[&str] = &["10.1.0.0/24", "fd00:1::/64"];
+const PRIVATE: &[&str] = &["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
+const NAT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+const FRAME_MAX: usize = 1514;
+
+/// True, and said so, if there is no oracle on this machine.
+fn skipped(test: &str) -> bool {
+    KernelOracle::probe().inspect_err(|reason| skip(test, reason)).is_err()
+}
+
+fn bench(function: &str, config: &str, ports: u16) -> Bench {
+    let entry = find(function).expect("a function of the catalogue");
+    let build = |builder: &mut _| (entry.build)(function, config.parse().expect("TOML"), builder, ports);
+    Bench::with_sets(ports, 1 << 16, |builder| build(builder).expect("a configuration of the tests"))
+}
+
+/// Ethernet frames of a capture with their ports, as far as the oracle's devices take them.
+fn frames(path: &Path, split: PortSplit) -> Vec<(u16, Vec<u8>)> {
+    let mut stream = CaptureSource::new(vec![path.to_owned()]).split(split).into_stream().expect("a capture");
+    let mut frames = Vec::new();
+    while let Next::Frame = stream.advance() {
+        let (bytes, info) = stream.frame();
+        if info.link == Link::Ethernet && (14..=FRAME_MAX).contains(&bytes.len()) {
+            frames.push((info.port, bytes.to_vec()));
+        }
+    }
+    frames
+}
+
+/// The shared captures to compare: whole, on Ethernet, of real programs, not long.
+fn shared(test: &str) -> Vec<Capture> {
+    let fits = |capture: &Capture| {
+        capture.text("error").is_empty() && capture.text("link") == "EN10MB" && capture.count("packets") < 3000
+    };
+    let real = |capture: &Capture| matches!(capture.text("category"), "realistic" | "mixed" | "dpi" | "feature");
+    captures(test).into_iter().filter(|capture| fits(capture) && real(capture) && capture.is_in_sample(40)).collect()
+}
+
+/// What differs, and how much was compared.
+#[derive(Default)]
+struct Comparison {
+    equal: usize,
+    differences: Vec<String>,
+}
+
+impl Comparison {
+    /// Compares what kernel and ours sent because of the same frame.
+    fn note(&mut self, what: &str, kernel: &[(usize, Vec<u8>)], ours: &[(usize, Vec<u8>)], dropped: Option<&str>) {
+        if kernel == ours {
+            self.equal += 1;
+            return;
+        }
+        let show = |sent: &[(usize, Vec<u8>)]| {
+            sent.iter().map(|(port, bytes)| format!("{port}:{}", hex(bytes))).collect::<Vec<_>>().join(" ")
+        };
+        self.differences.push(format!(
+            "{what}\n  kernel {}\n  ours   {} {}",
+            show(kernel),
+            show(ours),
+            dropped.unwrap_or("")
+        ));
+    }
+
+    #[track_caller]
+    fn check(&self, least: usize) {
+        let few = self.differences.iter().take(8).map(String::as_str).collect::<Vec<_>>().join("\n");
+        assert!(self.differences.is_empty(), "{} of {} differ\n{few}", self.differences.len(), self.equal);
+        assert!(self.equal >= least, "only {} packets compared", self.equal);
+        eprintln!("{} packets decided alike", self.equal);
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().take(64).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a bench sent, by port.
+fn by_port(sent: Vec<(u16, Vec<u8>)>) -> Vec<(usize, Vec<u8>)> {
+    let mut sent: Vec<_> = sent.into_iter().map(|(port, bytes)| (usize::from(port), bytes)).collect();
+    sent.sort();
+    sent
+}
+
+/// Only the network packets of what was sent: padding and Ethernet addresses left out.
+fn packets(sent: Vec<(usize, Vec<u8>)>) -> Vec<(usize, Vec<u8>)> {
+    sent.into_iter().map(|(port, frame)| (port, network_packet(&frame).unwrap_or(&frame).to_vec())).collect()
+}
+
+fn compare_bridges(frames: &[(u16, Vec<u8>)], ports: u16, name: &str, comparison: &mut Comparison) {
+    let mut kernel = KernelOracle::bridge(ports.into()).expect("probed");
+    // The kernel's bridge knows no VLANs unless told to, and its clock stands still here.
+    let mut ours = bench("bridge", "vlan_aware = false\nageing_s = 1000000", ports);
+    for (n, (port, frame)) in frames.iter().enumerate() {
+        let expected = kernel.feed((*port).into(), frame).expect("the kernel takes it");
+        let outcome = ours.send(*port, 0, frame);
+        comparison.note(&format!("{name} frame {n}"), &expected, &by_port(outcome.sent), outcome.dropped);
+    }
+    assert_eq!(kernel.noise(), 0);
+}
+
+#[test]
+fn the_bridge_decides_as_the_kernel_does() {
+    let test = "the_bridge_decides_as_the_kernel_does";
+    if skipped(test) {
+        return;
+    }
+    let mut comparison = Comparison::default();
+    let mut reader = PcapNgReader::new(File::open(recorded("lan.pcapng")).expect("recorded")).expect("a capture");
+    let mut lan = Vec::new();
+    while let Some(block) = reader.next_block() {
+        if let Some(packet) = block.expect("a block").into_enhanced_packet() {
+            lan.push((packet.interface_id as u16, packet.data.into_owned()));
+        }
+    }
+    compare_bridges(&lan, 7, "lan.pcapng", &mut comparison);
+    for name in ["lan-vlan.pcap", "office.pcapng"] {
+        compare_bridges(&frames(&recorded(name), PortSplit::MacHash(4)), 4, name, &mut comparison);
+    }
+    for capture in shared(test) {
+        compare_bridges(&frames(&capture.path, PortSplit::MacHash(4)), 4, &capture.name, &mut comparison);
+    }
+    comparison.check(2500);
+}
+
+/// Which way a packet crosses a router with these prefixes inside; none if it does not.
+fn way(frame: &[u8], inside: &[Prefix]) -> Option<usize> {
+    let packet = network_packet(frame)?;
+    let (source, destination, hops) = match packet[0] >> 4 {
+        4 => (v4(&packet[12..16]), v4(&packet[16..20]), packet[8]),
+        _ => (v6(&packet[8..24]), v6(&packet[24..40]), packet[7]),
+    };
+    let is_inside = |address| inside.iter().any(|prefix| prefix.contains(address));
+    if hops < 2 || !is_routed(source) || !is_routed(destination) {
+        return None;
+    }
+    match (is_inside(source), is_inside(destination)) {
+        (true, false) => Some(INSIDE),
+        (false, true) => Some(OUTSIDE),
+        _ => None,
+    }
+}
+
+/// Whether a router forwards packets from and to the address: no multicast, loopback, link scope, "this network", class E.
+fn is_routed(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            let [first, ..] = v4.octets();
+            first != 0 && first < 224 && !v4.is_loopback() && !v4.is_link_local() && v4.octets()[..2] != [198, 18]
+        }
+        IpAddr::V6(v6) => !v6.is_multicast() && !v6.is_loopback() && !v6.is_unspecified() && v6.segments()[0] != 0xfe80,
+    }
+}
+
+fn v4(bytes: &[u8]) -> IpAddr {
+    Ipv4Addr::from(<[u8; 4]>::try_from(bytes).expect("four bytes")).into()
+}
+
+fn v6(bytes: &[u8]) -> IpAddr {
+    Ipv6Addr::from(<[u8; 16]>::try_from(bytes).expect("sixteen bytes")).into()
+}
+
+fn prefixes(inside: &[&str]) -> Vec<Prefix> {
+    inside.iter().map(|prefix| prefix.parse().expect("a prefix")).collect()
+}
+
+fn compare_firewalls(path: &Path, name: &str, inside: &[&str], comparison: &mut Comparison) {
+    let mut kernel = KernelOracle::firewall(inside, Tracking::Liberal).expect("probed");
+    // As the kernel's tracking by default: connections may begin in their middle, and a router counts hops.
+    let mut ours = bench("firewall", "loose = true\nttl = 'decrement'", 2);
+    let (mut screen, inside) = (Screen::default(), prefixes(inside));
+    for (n, (_, frame)) in frames(path, PortSplit::Single).iter().enumerate() {
+        let (None, Some(port)) = (screen.objection(frame), way(frame, &inside)) else { continue };
+        let expected = packets(kernel.feed(port, frame).expect("the kernel takes it"));
+        let outcome = ours.send(port as u16, 0, frame);
+        let sent = packets(by_port(outcome.sent));
+        comparison.note(&format!("{name} frame {n}: {}", hex(frame)), &expected, &sent, outcome.dropped);
+    }
+    assert_eq!(kernel.noise(), 0);
+}
+
+#[test]
+fn the_firewall_decides_as_the_kernel_does() {
+    let test = "the_firewall_decides_as_the_kernel_does";
+    if skipped(test) {
+        return;
+    }
+    let mut comparison = Comparison::default();
+    for name in ["office.pcapng", "dns.pcap.gz", "scan.pcap"] {
+        compare_firewalls(&recorded(name), name, OFFICE, &mut comparison);
+    }
+    for capture in shared(test) {
+        compare_firewalls(&capture.path, &capture.name, PRIVATE, &mut comparison);
+    }
+    comparison.check(4000);
+}
+
+fn compare_nats(path: &Path, name: &str, inside: &[&str], comparison: &mut Comparison) {
+    let inside: Vec<&str> = inside.iter().copied().filter(|prefix| !prefix.contains(':')).collect();
+    let mut kernel = KernelOracle::nat(&inside, NAT_ADDRESS, Tracking::Liberal).expect("probed");
+    let config = format!("external = ['{NAT_ADDRESS}']\ninside = {inside:?}\nfirst_port = 1");
+    let mut ours = bench("nat", &config, 2);
+    let (mut screen, inside) = (Screen::default(), prefixes(&inside));
+    let (mut of_kernel, mut of_ours) = (Replies::default(), Replies::default());
+    for (n, (_, frame)) in frames(path, PortSplit::Single).iter().enumerate() {
+        let (None, Some(port)) = (screen.objection(frame), way(frame, &inside)) else { continue };
+        let what = format!("{name} frame {n}: {}", hex(frame));
+        if port == INSIDE {
+            let expected = kernel.feed(INSIDE, frame).expect("the kernel takes it");
+            let outcome = ours.send(INSIDE as u16, 0, frame);
+            let sent = by_port(outcome.sent);
+            let leaked = |sent: &(usize, Vec<u8>)| way(&sent.1, &inside).is_some();
+            if outcome.dropped == Some("no_mapping") && expected.iter().all(leaked) {
+                continue; // What is invalid leaves the kernel untranslated, with an inside address; ours drops it.
+            }
+            if let ([(_, translated)], [(_, by_us)]) = (&expected[..], &sent[..]) {
+                of_kernel.learn(frame, translated);
+                of_ours.learn(frame, by_us);
+            }
+            // Endpoint-independent mapping: one port for all destinations, so not always the port that the kernel finds free.
+            if of_kernel.chosen_for(frame) == of_ours.chosen_for(frame) {
+                comparison.note(&what, &packets(expected), &packets(sent), outcome.dropped);
+            } else {
+                let ports = |sent: &[(usize, Vec<u8>)]| sent.iter().map(|(port, _)| *port).collect::<Vec<_>>();
+                assert_eq!(ports(&expected), ports(&sent), "{what}");
+            }
+        } else if let (Some(to_kernel), Some(to_us)) = (of_kernel.readdress(frame), of_ours.readdress(frame)) {
+            let expected = kernel.feed(OUTSIDE, &to_kernel).expect("the kernel takes it");
+            let outcome = ours.send(OUTSIDE as u16, 0, &to_us);
+            comparison.note(&what, &packets(expected), &packets(by_port(outcome.sent)), outcome.dropped);
+        }
+    }
+    assert_eq!(kernel.noise(), 0);
+}
+
+#[test]
+fn the_nat_translates_as_the_kernel_does() {
+    let test = "the_nat_translates_as_the_kernel_does";
+    if skipped(test) {
+        return;
+    }
+    let mut comparison = Comparison::default();
+    for name in ["office.pcapng", "dns.pcap.gz", "scan.pcap"] {
+        compare_nats(&recorded(name), name, OFFICE, &mut comparison);
+    }
+    for capture in shared(test) {
+        compare_nats(&capture.path, &capture.name, PRIVATE, &mut comparison);
+    }
+    comparison.check(3000);
+}
