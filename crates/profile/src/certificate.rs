@@ -198,7 +198,7 @@ fn side_by_side(f: &mut fmt::Formatter<'_>, a: (&str, &[u8]), b: (&str, &[u8])) 
             writeln!(f, "    {:<11} {at:04x}  {}", b.0, spaced(&right))?;
             let mark = |i: usize| if left.get(i) == right.get(i) { "  " } else { "^^" };
             let marks: Vec<&str> = (0..left.len().max(right.len())).map(mark).collect();
-            writeln!(f, "    {:<17}  {}", "", marks.join(" ").trim_end())?;
+            writeln!(f, "    {:<16}  {}", "", marks.join(" ").trim_end())?;
         }
     }
     Ok(())
