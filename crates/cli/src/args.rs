@@ -32,6 +32,10 @@ pub enum Command {
     /// The network functions that can be named in a plan
     #[command(subcommand)]
     Nf(NfCommand),
+    /// Measure chains in memory
+    Bench(BenchArgs),
+    /// Begin a network function of your own: a crate that builds, runs and passes its test
+    New(NewArgs),
 }
 
 /// A chain: a plan file, or functions by name; the rest is laid over it.
@@ -180,4 +184,48 @@ pub enum NfCommand {
         /// Its name
         name: String,
     },
+}
+
+/// `braid bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// A plan file to measure instead of the usual chains
+    pub plan: Option<PathBuf>,
+    /// Chains to measure, functions joined by + [default: the usual ones]
+    #[arg(long, value_name = "CHAIN[,CHAIN…]", value_delimiter = ',')]
+    pub chain: Vec<String>,
+    /// Flows of the traces
+    #[arg(long, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [10_000, 2_000_000])]
+    pub flows: Vec<u64>,
+    /// Numbers of workers
+    #[arg(long, short, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [1, 2])]
+    pub workers: Vec<i64>,
+    /// Packets per worker and measurement, in millions [default: 20, and 1 with --quick]
+    #[arg(long, value_name = "MILLIONS")]
+    pub packets: Option<f64>,
+    /// hardware, software or both
+    #[arg(long, default_value = "hardware", value_name = "STYLE")]
+    pub distribution: String,
+    /// Most packets in a batch
+    #[arg(long, value_name = "N")]
+    pub batch: Option<i64>,
+    /// Fewer flows and packets: a look, not a measurement
+    #[arg(long)]
+    pub quick: bool,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `braid new`.
+#[derive(Debug, Args)]
+pub struct NewArgs {
+    /// Name of the function, in lower case with _
+    pub name: String,
+    /// Folder to make [default: ./NAME]
+    #[arg(long, value_name = "FOLDER")]
+    pub folder: Option<PathBuf>,
+    /// Where Braid's crates are: a folder with its repository, or a git address [default: the repository that built this]
+    #[arg(long, value_name = "PATH|URL")]
+    pub braid: Option<String>,
 }

@@ -62,9 +62,31 @@ fn page(name: &str) -> &'static str {
             }
         };
     }
-    pages!("forward", "flow_counter", "rate_limiter", "policer", "bridge", "anti_ddos")
+    pages!(
+        "forward",
+        "flow_counter",
+        "rate_limiter",
+        "policer",
+        "anti_ddos",
+        "bridge",
+        "nat",
+        "firewall",
+        "load_balancer",
+    )
 }
 
 fn refusal(error: ConfigError) -> Refusal {
     Refusal { key: error.key, reason: error.reason, instead: error.instead }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_has_its_page() {
+        for entry in catalog(Vec::new()).entries() {
+            assert!(entry.page.contains(&entry.name), "{} has no README here", entry.name);
+        }
+    }
 }

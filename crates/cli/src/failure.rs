@@ -28,7 +28,7 @@ pub struct Failure {
     kind: Kind,
     what: String,
     help: Option<String>,
-    place: Option<(NamedSource<String>, LabeledSpan)>,
+    place: Option<Box<(NamedSource<String>, LabeledSpan)>>,
 }
 
 impl Failure {
@@ -62,7 +62,7 @@ impl Failure {
                 failure.what = format!("{name}:{line}:{column}: {}", problem.what);
             }
             let label = LabeledSpan::new(Some("here".to_owned()), at.start, at.len());
-            failure.place = Some((NamedSource::new(name, text.to_owned()), label));
+            failure.place = Some(Box::new((NamedSource::new(name, text.to_owned()), label)));
         }
         failure
     }
@@ -98,11 +98,11 @@ impl Diagnostic for Failure {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.place.as_ref().map(|(source, _)| source as &dyn SourceCode)
+        self.place.as_ref().map(|place| &place.0 as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        self.place.as_ref().map(|(_, label)| Box::new(std::iter::once(label.clone())) as Box<dyn Iterator<Item = _>>)
+        self.place.as_ref().map(|place| Box::new(std::iter::once(place.1.clone())) as Box<dyn Iterator<Item = _>>)
     }
 }
 

@@ -20,7 +20,7 @@ pub enum Input {
     /// Capture files: one, split by port, or one for each port.
     Captures(Vec<PathBuf>, PortSplit),
     /// Generated traffic under its specification.
-    Generated(String, GenConfig),
+    Generated(String, Box<GenConfig>),
 }
 
 /// `PORT=FILE` in its parts.
@@ -70,7 +70,7 @@ impl Input {
                     // A bridge with two stations would show nothing.
                     config.mac_pairs = 256;
                 }
-                Ok(Input::Generated(specification.to_owned(), config))
+                Ok(Input::Generated(specification.to_owned(), Box::new(config)))
             }
         }
     }
@@ -90,7 +90,7 @@ impl Input {
         Ok(match self {
             Input::Captures(paths, split) => Box::new(CaptureSource::new(paths.clone()).split(split.clone())),
             Input::Generated(name, config) => {
-                let source = GeneratorSource::new(name, config.clone());
+                let source = GeneratorSource::new(name, (**config).clone());
                 Box::new(source.map_err(|error| Failure::usage(error.to_string(), GENERATOR_HELP))?)
             }
         })

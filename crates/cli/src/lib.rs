@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod bench;
 pub mod catalog;
 pub mod chain;
 pub mod commands;
@@ -41,5 +42,7 @@ fn act(command: args::Command, catalog: &Catalog) -> Result<ExitCode, failure::F
         args::Command::Gen(args) => commands::generate::run(&args),
         args::Command::CheckRss(args) => commands::check_rss::run(&args, catalog),
         args::Command::Nf(args) => commands::nf::run(&args, catalog),
+        args::Command::Bench(args) => commands::bench::run(&args, catalog),
+        args::Command::New(args) => commands::new::run(&args),
     }
 }

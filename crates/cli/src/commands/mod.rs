@@ -1,8 +1,10 @@
 //! One file per command.
 
+pub mod bench;
 pub mod certify;
 pub mod check_rss;
 pub mod generate;
+pub mod new;
 pub mod nf;
 pub mod plan;
 pub mod run;

@@ -1,0 +1,134 @@
+//! A source that reads the clocks when its queue has delivered every flow once, and again at the end: between the two lie
+//! only packets of known flows.
+//!
+//! The readings are taken on the thread that receives: with hardware distribution the worker's own. When a queue is asked for
+//! packets, the batch before has been handled and sent.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use braid_control::runtime::io::{
+    OpenError, Progress, QueueSelect, Received, ReplaySource, RxCounters, RxQueue, Source,
+};
+use braid_control::runtime::nf::packet::{Batch, Buffers, Link, Port};
+
+/// What one queue's thread did between the first pass and the end.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// Packets.
+    pub packets: u64,
+    /// Processor time of the thread.
+    pub cpu: Duration,
+    /// Time on the wall.
+    pub wall: Duration,
+}
+
+/// Readings of all queues that delivered something; complete when the run has ended.
+pub type Readings = Arc<Mutex<Vec<Reading>>>;
+
+/// A replay that is measured after its first pass.
+pub struct Metered {
+    inner: ReplaySource,
+    packets: u64,
+    readings: Readings,
+}
+
+impl Metered {
+    /// Measures `packets` packets on each queue; `inner` has to repeat for ever.
+    pub fn new(inner: ReplaySource, packets: u64) -> (Metered, Readings) {
+        let readings = Readings::default();
+        (Metered { inner, packets, readings: Arc::clone(&readings) }, readings)
+    }
+}
+
+/// Counts what falls to each queue.
+struct Counting {
+    select: Arc<dyn QueueSelect>,
+    frames: Vec<AtomicU64>,
+}
+
+impl QueueSelect for Counting {
+    fn queue(&self, frame: &[u8], link: Link, port: Port) -> usize {
+        let queue = self.select.queue(frame, link, port).min(self.frames.len() - 1);
+        // Relaxed: read when the source has been opened, on the same thread.
+        self.frames[queue].fetch_add(1, Ordering::Relaxed);
+        queue
+    }
+}
+
+impl Source for Metered {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn ports(&self) -> usize {
+        self.inner.ports()
+    }
+
+    fn progress(&self) -> Arc<Progress> {
+        self.inner.progress()
+    }
+
+    fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
+        let frames = (0..queues).map(|_| AtomicU64::new(0)).collect();
+        let counting = Arc::new(Counting { select, frames });
+        let inner = Box::new(self.inner).open(queues, Arc::clone(&counting) as Arc<dyn QueueSelect>)?;
+        let meter = |(inner, frames): (Box<dyn RxQueue>, &AtomicU64)| -> Box<dyn RxQueue> {
+            let warm = frames.load(Ordering::Relaxed);
+            let (packets, readings) = (self.packets, Arc::clone(&self.readings));
+            Box::new(MeteredQueue { inner, delivered: 0, warm, end: warm + packets, begun: None, readings })
+        };
+        Ok(inner.into_iter().zip(&counting.frames).map(meter).collect())
+    }
+}
+
+struct MeteredQueue {
+    inner: Box<dyn RxQueue>,
+    delivered: u64,
+    warm: u64,
+    end: u64,
+    begun: Option<(u64, Duration, Instant)>,
+    readings: Readings,
+}
+
+impl MeteredQueue {
+    fn note(&mut self) {
+        if let Some((delivered, cpu, wall)) = self.begun.take() {
+            let reading =
+                Reading { packets: self.delivered - delivered, cpu: thread_cpu() - cpu, wall: wall.elapsed() };
+            self.readings.lock().unwrap_or_else(PoisonError::into_inner).push(reading);
+        }
+    }
+}
+
+impl RxQueue for MeteredQueue {
+    fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received {
+        if self.delivered >= self.end {
+            self.note();
+            return Received::End;
+        }
+        if self.delivered >= self.warm && self.begun.is_none() {
+            self.begun = Some((self.delivered, thread_cpu(), Instant::now()));
+        }
+        let before = batch.len();
+        let left = usize::try_from(self.end - self.delivered).unwrap_or(usize::MAX);
+        let received = self.inner.receive(batch, buffers, limit.min(left));
+        self.delivered += (batch.len() - before) as u64;
+        received
+    }
+
+    fn horizon(&self) -> u64 {
+        self.inner.horizon()
+    }
+
+    fn counters(&self) -> RxCounters {
+        self.inner.counters()
+    }
+}
+
+/// Processor time of this thread.
+fn thread_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -1,0 +1,126 @@
+//! The traffic of a measurement: every flow once in each pass, in an order without locality, in the shortest frames; and the
+//! configuration under which a function neither drops nor floods it.
+
+use braid_control::plan_file::PlanFile;
+use braid_control::runtime::io::generate::{Addresses, FrameSizes, GenConfig, Generator, Profile, Protocols};
+use braid_control::runtime::io::memory::{Repeat, ReplaySource};
+use braid_control::runtime::io::{FrameStream, Next};
+use braid_control::runtime::nf::packet::FrameInfo;
+
+use crate::failure::{Failure, Kind};
+
+/// What the profile is called in the rows.
+pub const TRACE: &str = "uniform";
+/// A frame of 64 bytes on the wire, without its check sequence.
+const FRAME_BYTES: u32 = 60;
+/// The only server of generated traffic that has but one (RFC 2544's range).
+const SERVER: &str = "198.18.0.0";
+
+/// The chains that are measured if nothing is said.
+pub const CHAINS: [&str; 8] = [
+    "forward",
+    "flow_counter",
+    "nat",
+    "load_balancer",
+    "firewall",
+    "policer",
+    "bridge",
+    "flow_counter+rate_limiter+load_balancer",
+];
+
+/// Sets what a chain needs to carry so many flows without loss.
+pub fn configure(file: &mut PlanFile, flows: u64) {
+    let number = |n: u64| toml::Value::Integer(n as i64);
+    for nf in &mut file.nf {
+        match nf.function.get_ref().as_str() {
+            "policer" => {
+                nf.config.set("bytes_per_s", number(1_000_000_000));
+                nf.config.set("burst_bytes", number(1_000_000_000));
+            }
+            "rate_limiter" => nf.config.set("bytes_per_s", number(1_000_000_000)),
+            "nat" => {
+                // 32 addresses hold 2 million mappings; half as many again for the uneven choice of addresses.
+                let addresses = (flows / 40_000 + 1).max(4);
+                let address = |i: u64| toml::Value::String(format!("198.51.{}.{}", 100 + i / 250, i % 250 + 1));
+                nf.config.set("external", toml::Value::Array((0..addresses).map(address).collect()));
+                nf.config.set("mappings_max", number(flows * 2));
+            }
+            "bridge" => nf.config.set("capacity", number(flows * 2)),
+            "firewall" => nf.config.set("connections_max", number(flows * 2)),
+            "load_balancer" => {
+                let backend = |i: usize| format!("{{ address = \"192.0.2.{i}\" }}");
+                let backends: Vec<String> = (1..=16).map(backend).collect();
+                let service = format!("service = [{{ address = \"{SERVER}\", backends = [{}] }}]", backends.join(", "));
+                if let Some(service) = service.parse::<toml::Table>().ok().and_then(|mut table| table.remove("service"))
+                {
+                    nf.config.set("service", service);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// One pass over `flows` flows for a chain, in memory.
+pub fn replay(chain: &str, flows: u64) -> Result<ReplaySource, Failure> {
+    let failed =
+        |error: braid_control::runtime::io::generate::ConfigError| Failure::new(Kind::Failed, error.to_string(), "");
+    let mut config = config(flows);
+    if chain.contains("load_balancer") {
+        config.addresses = Addresses {
+            client_bits: 20,
+            client_port_bits: 12,
+            server_bits: 0,
+            server_port: Some(80),
+            ..config.addresses
+        };
+    }
+    if !chain.contains("bridge") {
+        let mut generator = Generator::new(config).map_err(failed)?;
+        return Ok(ReplaySource::load(TRACE, &mut generator, u64::MAX, Repeat::Forever));
+    }
+    let pairs = (flows / 2).max(1);
+    config = GenConfig { packets: pairs, flows: pairs, mac_pairs: pairs as u32, ..config };
+    let mut both = BothWays { inner: Generator::new(config).map_err(failed)?, reply: Vec::new(), is_reply: true };
+    Ok(ReplaySource::load("both ways", &mut both, u64::MAX, Repeat::Forever))
+}
+
+fn config(flows: u64) -> GenConfig {
+    let uniform = Profile::Uniform.config(flows);
+    GenConfig {
+        flows,
+        frame_sizes: FrameSizes::Fixed(FRAME_BYTES),
+        protocols: Protocols { tcp: 0.0, udp: 1.0 },
+        addresses: Addresses { client_bits: 16, client_port_bits: 10, server_bits: 12, ..Addresses::default() },
+        ..uniform
+    }
+}
+
+/// Every frame, and the same from the other station by the other port: a bridge has learned all stations after one pass.
+struct BothWays {
+    inner: Generator,
+    reply: Vec<u8>,
+    is_reply: bool,
+}
+
+impl FrameStream for BothWays {
+    fn advance(&mut self) -> Next {
+        self.is_reply = !self.is_reply;
+        if !self.is_reply {
+            return self.inner.advance();
+        }
+        self.reply.clear();
+        self.reply.extend_from_slice(self.inner.frame().0);
+        if let Some(macs) = self.reply.first_chunk_mut::<12>() {
+            macs.rotate_left(6);
+        }
+        Next::Frame
+    }
+
+    fn frame(&self) -> (&[u8], FrameInfo) {
+        let (frame, info) = self.inner.frame();
+        let sequence = info.sequence * 2 + u64::from(self.is_reply);
+        let bytes = if self.is_reply { &self.reply } else { frame };
+        (bytes, FrameInfo { port: u16::from(self.is_reply), sequence, ..info })
+    }
+}

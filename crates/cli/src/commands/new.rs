@@ -1,0 +1,104 @@
+//! `braid new`: a network function of one's own, as a crate that builds, passes its test, and runs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use super::print;
+use crate::args::NewArgs;
+use crate::failure::{Failure, Kind};
+
+/// Path in the new crate, and what stands there; `{name}`, `{Type}` and `{braid-…}` are filled in.
+const FILES: [(&str, &str); 6] = [
+    ("Cargo.toml", include_str!("../../templates/Cargo.toml")),
+    ("src/lib.rs", include_str!("../../templates/src/lib.rs")),
+    ("src/main.rs", include_str!("../../templates/src/main.rs")),
+    ("tests/traffic.rs", include_str!("../../templates/tests/traffic.rs")),
+    ("README.md", include_str!("../../templates/README.md")),
+    (".gitignore", include_str!("../../templates/gitignore")),
+];
+
+/// The crates that the new one stands on.
+const CRATES: [&str; 4] = ["nf", "functions", "cli", "testkit"];
+
+/// Runs it.
+pub fn run(args: &NewArgs) -> Result<ExitCode, Failure> {
+    let name = args.name.replace('-', "_");
+    let legal = name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    if !legal {
+        let help = "use lower-case letters, digits and `_`, a letter first: my_function";
+        return Err(Failure::usage(format!("`{}` is no name for a function", args.name), help));
+    }
+    let folder = args.folder.clone().unwrap_or_else(|| PathBuf::from(&name));
+    if folder.exists() {
+        let what = format!("{} is there already", folder.display());
+        return Err(Failure::usage(what, "choose another name, or a folder with --folder"));
+    }
+    let braid = Braid::of(args.braid.as_deref())?;
+    for (path, text) in FILES {
+        write(&folder.join(path), &fill(text, &name, &braid))?;
+    }
+    if let Some(lock) = braid.lock() {
+        // The versions that Braid itself was built with: nothing has to be looked up.
+        let to = folder.join("Cargo.lock");
+        std::fs::copy(&lock, &to).map_err(|error| Failure::file(&to, &error))?;
+    }
+    let folder = folder.display();
+    print(&format!(
+        "{folder}: a function, its test and a binary\n  cd {folder} && cargo test\n  cargo run -- certify --nf {name} --in gen:campus?packets=20000 --runs 10\n"
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where Braid's crates are.
+enum Braid {
+    Folder(PathBuf),
+    Git(String),
+}
+
+impl Braid {
+    fn of(given: Option<&str>) -> Result<Braid, Failure> {
+        if let Some(address) = given.filter(|given| given.contains("://") || given.starts_with("git@")) {
+            return Ok(Braid::Git(address.to_owned()));
+        }
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let folder = given.map_or(here, PathBuf::from);
+        let help = "add --braid with the folder of Braid's repository, or with its git address";
+        if !folder.join("crates/nf/Cargo.toml").exists() {
+            return Err(Failure::new(Kind::Usage, format!("Braid's crates are not in {}", folder.display()), help));
+        }
+        folder.canonicalize().map(Braid::Folder).map_err(|error| Failure::file(&folder, &error))
+    }
+
+    fn dependency(&self, name: &str) -> String {
+        match self {
+            Braid::Folder(folder) => {
+                let path = folder.join("crates").join(name).display().to_string();
+                format!("{{ path = {} }}", toml::Value::String(path))
+            }
+            Braid::Git(address) => format!("{{ git = {} }}", toml::Value::String(address.clone())),
+        }
+    }
+
+    fn lock(&self) -> Option<PathBuf> {
+        match self {
+            Braid::Folder(folder) => Some(folder.join("Cargo.lock")).filter(|lock| lock.exists()),
+            Braid::Git(_) => None,
+        }
+    }
+}
+
+fn fill(text: &str, name: &str, braid: &Braid) -> String {
+    let part = |part: &str| {
+        part.chars().take(1).map(|c| c.to_ascii_uppercase()).chain(part.chars().skip(1)).collect::<String>()
+    };
+    let type_name: String = name.split('_').map(part).collect();
+    let text = text.replace("{name}", name).replace("{Type}", &type_name);
+    CRATES.iter().fold(text, |text, member| text.replace(&format!("{{braid-{member}}}"), &braid.dependency(member)))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let folder = path.parent().unwrap_or(path);
+    std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
+    std::fs::write(path, text).map_err(|error| Failure::file(path, &error))
+}

@@ -1,0 +1,99 @@
+//! `{name}`: lets each source address have so many flows at a time.
+//!
+//! Sequential code: handlers run as if one core ran them. What belongs to a flow is the packet-set state ([`NetworkFunction::Set`]);
+//! what flows share is reached through `cx`, and `?` hands a conflict on, so that Braid runs the handler again.
+
+use std::time::Duration;
+
+use braid_functions::{ConfigError, FromConfig};
+use braid_nf::packet::IpAddress;
+use braid_nf::prelude::*;
+use braid_nf::state::{Inserted, MapConfig};
+
+/// The source has as many flows as it may have.
+const TOO_MANY_FLOWS: Reason = Reason("too_many_flows");
+
+/// What a plan file may say: `[nf.config]`.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Most flows of one source address.
+    pub flows_max: u64,
+    /// Seconds without a packet after which a flow is forgotten.
+    pub idle_s: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { flows_max: 100, idle_s: 30 }
+    }
+}
+
+network_function! {
+    /// Limits flows by source address.
+    pub struct {Type} {
+        flows_max: u64,
+        idle: Duration,
+        /// How many flows each source has.
+        flows: Map<IpAddress, u64>,
+    }
+}
+
+impl FromConfig for {Type} {
+    type Config = Config;
+
+    fn from_config(config: Config, builder: &mut StateBuilder, _ports: u16) -> Result<{Type}, ConfigError> {
+        if config.flows_max == 0 {
+            return Err(ConfigError::new("flows_max", "nothing would pass", "write 1 or more"));
+        }
+        let flows = Map::new(builder, &MapConfig { name: "flows".into(), capacity: 65_536, ..MapConfig::default() })
+            .map_err(|error| ConfigError::state("flows", &error))?;
+        Ok({Type} { flows_max: config.flows_max, idle: Duration::from_secs(config.idle_s), flows })
+    }
+}
+
+impl NetworkFunction for {Type} {
+    /// What is kept of a flow: who opened it.
+    type Set = IpAddress;
+    const NAME: &'static str = "{name}";
+
+    /// Packets of one flow are handled in order on one core.
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple())
+    }
+
+    fn timeout_ns(&self, _: &IpAddress) -> u64 {
+        self.idle.as_nanos() as u64
+    }
+
+    /// The first packet of a flow: the flow lives only if its handler registers it.
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, IpAddress>) -> Handled {
+        let source = packet.src_ip();
+        let flows = self.flows.get(cx, &source)?.unwrap_or(0);
+        if flows >= self.flows_max {
+            return Ok(Verdict::Drop(TOO_MANY_FLOWS));
+        }
+        if self.flows.insert(cx, &source, &(flows + 1))? == Inserted::Full || !set.register(cx, source) {
+            return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
+        }
+        Ok(cx.pass())
+    }
+
+    /// A packet of a flow that lives.
+    fn packet(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, _: &mut IpAddress) -> Handled {
+        Ok(cx.pass())
+    }
+
+    /// A packet in no flow, such as ARP.
+    fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
+        Ok(cx.pass())
+    }
+
+    /// A flow has been silent for too long.
+    fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, source: &IpAddress) -> Result<(), Conflict> {
+        match self.flows.get(cx, source)? {
+            Some(flows) if flows > 1 => self.flows.insert(cx, source, &(flows - 1)).map(drop),
+            _ => self.flows.remove(cx, source).map(drop),
+        }
+    }
+}

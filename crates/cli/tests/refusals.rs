@@ -1,0 +1,65 @@
+//! What is wrong is refused with its place and what to write instead.
+
+mod support;
+
+use support::Braid;
+
+/// A plan file that is refused at a line, with words.
+#[track_caller]
+fn check(plan: &str, line: usize, words: &[&str]) {
+    let braid = Braid::new();
+    braid.write("plan.toml", plan);
+    let text = braid.fails(2, "run plan.toml --in gen:uniform?packets=10");
+    assert!(text.contains(&format!("plan.toml:{line}:")), "not at line {line}:\n{text}");
+    // The renderer breaks lines where it likes.
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ").replace(" │ ", " ");
+    for word in words {
+        assert!(flat.contains(word), "`{word}` is missing in\n{text}");
+    }
+}
+
+#[test]
+fn misspelt_keys_functions_and_values_are_answered_with_the_right_ones() {
+    check("wrokers = 2\n[[nf]]\nfunction = \"forward\"\n", 1, &["unknown field `wrokers`", "write `workers`"]);
+    check("[[nf]]\nfunction = \"foward\"\n", 2, &["no function `foward`", "write `forward`"]);
+    check("time = \"captured\"\n[[nf]]\nfunction = \"forward\"\n", 1, &["time = \"capture\""]);
+    check("nic = \"mlx4\"\n[[nf]]\nfunction = \"forward\"\n", 1, &["nic = \"mlx5\""]);
+    check("[[nf]]\nfunction = \"forward\"\n[nf.config]\nswap_mca = true\n", 4, &["`swap_mca`", "swap_mac"]);
+}
+
+#[test]
+fn values_out_of_range_say_the_range() {
+    check("workers = 0\n[[nf]]\nfunction = \"forward\"\n", 1, &["workers = 0", "from 1 to 256"]);
+    check("batch = 1000\n[[nf]]\nfunction = \"forward\"\n", 1, &["from 1 to 256"]);
+    check("[input]\ninside = [\"10.0.0.0/33\"]\n[[nf]]\nfunction = \"forward\"\n", 2, &["10.0.0.0/33", "10.0.0.0/8"]);
+}
+
+#[test]
+fn packet_sets_are_checked() {
+    let set = |set: &str| format!("[[nf]]\nfunction = \"flow_counter\"\n[nf.packet_set]\n{set}\n");
+    check(&set("fields = [\"ip.scr\"]"), 4, &["no header field `ip.scr`", "`ip.src`"]);
+    check(&set("fields = [\"ip.src\"]\nsymmetric = true"), 4, &["ip.src without ip.dst"]);
+}
+
+#[test]
+fn the_command_line_is_answered_likewise() {
+    let braid = Braid::new();
+    let fails = |code, line: &str, word: &str| {
+        let text = braid.fails(code, line);
+        assert!(text.contains(word), "`{word}` is missing in\n{text}");
+    };
+    fails(2, "run --nf forward", "--in");
+    fails(2, "run --in x.pcap", "nothing to run");
+    fails(3, "run --nf forward --in missing.pcap", "missing.pcap");
+    fails(2, "run --nf forward --in gen:bakcbone", "gen:backbone");
+    fails(2, "run --nf forward --set ttl", "no `=`");
+    fails(2, "run --nf forward,nat --set ttl=true --in gen:edge", "NAME.KEY=VALUE");
+    fails(2, "run --nf forward --in gen:edge --duration soon", "30s");
+    fails(2, "run --nf forward --in 0=a.pcap --in 2=b.pcap", "without gaps");
+    fails(2, "nf show foward", "forward");
+    fails(2, "check-rss --fields ip.src --nic mlx55", "known are");
+    fails(3, "run missing.toml --in gen:edge", "missing.toml");
+    braid.write("text.pcap", "no capture at all");
+    fails(3, "run --nf forward --in text.pcap", "not a capture");
+    fails(3, "gen edge?packets=10 --out no/such/folder.pcap", "no/such/folder.pcap");
+}

@@ -1,0 +1,145 @@
+//! `braid run`, `gen` and `certify` end to end.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use braid_cli::control::runtime::io::capture::CaptureReader;
+use support::{Braid, conserved};
+
+const FUNCTIONS: [&str; 9] =
+    ["forward", "flow_counter", "rate_limiter", "policer", "anti_ddos", "bridge", "nat", "firewall", "load_balancer"];
+
+/// Packets of a capture, in order.
+fn packets(braid: &Braid, name: &str) -> Vec<Vec<u8>> {
+    let mut reader = CaptureReader::open(&braid.path(name)).expect("a capture");
+    let mut packets = Vec::new();
+    while reader.advance().expect("the capture is whole") {
+        packets.push(reader.captured().bytes.to_vec());
+    }
+    packets
+}
+
+#[test]
+fn every_function_accounts_for_every_packet_on_one_two_and_four_workers() {
+    let braid = Braid::new();
+    braid.ok("gen campus?packets=3000&seed=3 --out in.pcapng");
+    for function in FUNCTIONS {
+        for workers in [1, 2, 4] {
+            let set = if function == "load_balancer" {
+                "--set service=[{address=\"198.18.0.1\",backends=[{address=\"192.0.2.1\"}]}]"
+            } else {
+                ""
+            };
+            let report =
+                braid.json(&format!("run --nf {function} {set} --in in.pcapng --workers {workers} --out out.pcapng"));
+            conserved(&report);
+            assert_eq!(report["packets_in"], 3000, "{function}");
+            assert_eq!(report["workers"].as_array().map(Vec::len), Some(workers));
+            assert_eq!(
+                packets(&braid, "out.pcapng").len() as u64,
+                report["packets_out"].as_u64().unwrap(),
+                "{function}"
+            );
+        }
+    }
+}
+
+#[test]
+fn two_workers_send_what_one_sends_in_the_same_order() {
+    let braid = Braid::new();
+    braid.ok("gen backbone?packets=5000&flows=300 --out in.pcap.gz");
+    for distribution in ["hardware", "software"] {
+        for workers in [1, 2] {
+            let out = format!("out{workers}.pcapng");
+            braid.ok(&format!(
+                "run --nf flow_counter,forward --in in.pcap.gz --workers {workers} --distribution {distribution} --out {out}"
+            ));
+        }
+        assert!(packets(&braid, "out1.pcapng") == packets(&braid, "out2.pcapng"), "{distribution}: outputs differ");
+    }
+}
+
+#[test]
+fn packet_sets_that_no_steering_keeps_together_are_shared_and_certified() {
+    let braid = Braid::new();
+    let chain = "--nf flow_counter,policer,bridge --workers 2 --in gen:campus?packets=600";
+    conserved(&braid.json(&format!("run {chain}")));
+    let output = braid.run(&format!("run {chain}"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("shared state"));
+    assert_eq!(braid.json(&format!("certify {chain} --runs 4"))["violation"], serde_json::Value::Null);
+}
+
+#[test]
+fn files_for_ports_keep_their_ports() {
+    let braid = Braid::new();
+    braid.ok("gen uniform?packets=100&flows=10&seed=1 --out a.pcap");
+    braid.ok("gen uniform?packets=200&flows=10&seed=2 --out b.pcap");
+    let report = braid.json("run --nf forward --in 1=b.pcap --in 0=a.pcap --out 0=x.pcap --out 1=y.pcap");
+    conserved(&report);
+    assert_eq!((packets(&braid, "x.pcap").len(), packets(&braid, "y.pcap").len()), (200, 100));
+}
+
+#[test]
+fn ctrl_c_ends_the_run_and_leaves_a_capture_that_can_be_read() {
+    let braid = Braid::new();
+    let mut command =
+        braid.command("run --nf flow_counter --in gen:uniform?packets=4000000000&flows=100 --out out.pcap --json");
+    let child =
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().expect("it runs");
+    let begun = Instant::now();
+    while std::fs::metadata(braid.path("out.pcap")).map_or(0, |file| file.len()) < 100_000 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nothing was written");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(killed.success());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{:?}", output.status);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    conserved(&report);
+    assert_eq!(packets(&braid, "out.pcap").len() as u64, report["packets_out"].as_u64().unwrap());
+}
+
+#[test]
+fn a_duration_ends_a_run() {
+    let braid = Braid::new();
+    let begun = Instant::now();
+    conserved(&braid.json("run --nf forward --in gen:uniform?packets=4000000000&flows=100 --duration 300ms"));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn functions_are_certified_on_generated_traffic() {
+    let braid = Braid::new();
+    for function in ["flow_counter", "bridge", "nat", "firewall"] {
+        let input = "gen:campus?packets=600&reverse=0.4";
+        let certificate = braid.json(&format!("certify --nf {function} --in {input} --workers 2 --runs 6"));
+        assert_eq!(certificate["violation"], serde_json::Value::Null, "{certificate}");
+        assert_eq!(certificate["runs"].as_array().map(Vec::len), Some(6));
+    }
+}
+
+#[test]
+fn the_same_seed_generates_the_same_packets() {
+    let braid = Braid::new();
+    braid.ok("gen edge?packets=500&seed=9 --out a.pcap");
+    braid.ok("gen gen:edge?packets=500&seed=9 --out b.pcap");
+    braid.ok("gen edge?packets=500&seed=8 --out c.pcap");
+    let read = |name| std::fs::read(braid.path(name)).unwrap();
+    assert!(read("a.pcap") == read("b.pcap") && read("a.pcap") != read("c.pcap"));
+}
+
+#[test]
+fn the_table_for_people_says_what_happened() {
+    let braid = Braid::new();
+    let text = braid.ok("run --nf flow_counter --in gen:uniform?packets=1000&flows=50 --workers 2");
+    let line = |start: &str| {
+        text.lines()
+            .find(|line| line.trim_start().starts_with(start))
+            .unwrap_or_else(|| panic!("no `{start}` in\n{text}"))
+    };
+    assert!(line("packets in").contains("1,000"));
+    assert!(line("packet sets live").contains("50"));
+    assert!(line("worker 1").contains('%'));
+}
