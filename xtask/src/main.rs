@@ -20,6 +20,7 @@ cargo xtask <task>
   lint                      formatting, clippy, documentation and tidy, warnings are errors
   tidy                      layers, unsafe code, vocabulary, links and file sizes
   test                      all tests; installs what the comparisons need if it may; names what was skipped
+  certify [--seeds N]       every function on captures and mixes under N schedules (default 100) equals one worker
   verify [captures|generated]
                             every capture, or ten million generated packets, through every function (docs/testing.md)
   fuzz <target> [--minutes N]
@@ -33,6 +34,8 @@ fn main() -> ExitCode {
         ["lint"] => lint(),
         ["tidy"] => tidy::run(),
         ["test"] => test::run(),
+        ["certify"] => verify::certify("100"),
+        ["certify", "--seeds", seeds] => verify::certify(seeds),
         ["verify"] => verify::run(&["captures", "generated"]),
         ["verify", what @ ("captures" | "generated")] => verify::run(&[what]),
         ["fuzz", target] => fuzz::run(target, fuzz::MINUTES),

@@ -80,7 +80,7 @@ fn output(name: &str) -> PathBuf {
 #[test]
 fn captures_of_a_sample_come_through_every_function_with_every_packet_accounted_for() {
     let test = "captures_of_a_sample_come_through_every_function_with_every_packet_accounted_for";
-    for capture in captures(test).iter().filter(|capture| capture.is_in_sample(80)) {
+    for capture in captures(test).iter().filter(|capture| capture.is_in_sample(120)) {
         check(capture, &output("sample.pcapng"));
     }
 }

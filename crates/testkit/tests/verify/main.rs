@@ -5,6 +5,7 @@
 //! `cargo xtask verify` and `cargo xtask certify`.
 
 mod captures;
+mod certify;
 mod flow_counts;
 mod generated;
 mod kernel_compare;

@@ -1,0 +1,263 @@
+//! Certificates for every function: what several workers did equals what one worker does in the order of commits, packets,
+//! state and all, on captures and generated mixes, under seeded schedules and on real threads.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use braid_control::certify::{Request, certify_run};
+use braid_control::frames::Frames;
+use braid_control::profile::certificate::Certificate;
+use braid_functions::{Entry, catalog, find};
+use braid_io::capture::{CaptureSource, PortSplit};
+use braid_io::generate::{Addresses, GenConfig, Generator};
+use braid_io::{FrameStream, Next};
+use braid_nf::Instance;
+use braid_nf::prelude::*;
+use braid_packet::FrameInfo;
+use braid_testkit::Bench;
+use braid_testkit::kernel::Replies;
+
+use crate::generated::MIXES;
+use crate::run::{Case, split};
+use crate::shared::{captures, recorded};
+
+/// The project's own captures.
+const RECORDED: [&str; 6] =
+    ["office.pcapng", "gateway.pcapng", "lan.pcapng", "lan-vlan.pcap", "dns.pcap.gz", "scan.pcap"];
+
+/// Small tables and low rates: functions that refuse, fill up and fight for the same entries.
+fn busy(function: &str) -> &'static str {
+    match function {
+        "bridge" => "capacity = 64\nrefresh_interval_ms = 1",
+        "nat" => "mappings_max = 256\nfragments_max = 8\nfirst_port = 1024\nlast_port = 1407",
+        "firewall" => "connections_max = 256\nqueries_max = 16\nfragments_max = 8\ninbound = 'reject'",
+        "policer" => "bytes_per_s = 20000\nburst_bytes = 3000",
+        "rate_limiter" => "bytes_per_s = 20000\nburst_bytes = 3000",
+        "flow_counter" => "totals = true",
+        "anti_ddos" => "flows_min = 5",
+        // Clients are those who ask in the captures, so they are inside.
+        "load_balancer" => {
+            "client_ports = [0]\nbackend_ports = [1]\ntable_size = 251\n[[service]]\naddress = '203.0.113.10'\n\
+             backends = [{ address = '192.0.2.1' }, { address = '192.0.2.2' }]\n[[service]]\naddress = '203.0.113.53'\n\
+             backends = [{ address = '192.0.2.3' }]\n[[service]]\naddress = '2001:db8:2::10'\nbackends = \
+             [{ address = '2001:db8:3::1' }, { address = '2001:db8:3::2' }]"
+        }
+        _ => "",
+    }
+}
+
+/// Frames that are played from memory.
+struct Played {
+    frames: Vec<(FrameInfo, Vec<u8>)>,
+    next: usize,
+}
+
+impl FrameStream for Played {
+    fn advance(&mut self) -> Next {
+        self.next += 1;
+        if self.next <= self.frames.len() { Next::Frame } else { Next::End }
+    }
+
+    fn frame(&self) -> (&[u8], FrameInfo) {
+        let (info, bytes) = &self.frames[self.next - 1];
+        (bytes, *info)
+    }
+}
+
+/// An input with a name, as a function shall see it: what comes from outside to a NAT is addressed to what that has chosen.
+fn input(entry: &Entry, stream: &mut dyn FrameStream, packets: usize) -> Frames {
+    let mut frames = Vec::new();
+    while frames.len() < packets && stream.advance() == Next::Frame {
+        let (bytes, info) = stream.frame();
+        frames.push((info, bytes.to_vec()));
+    }
+    if entry.name == "nat" {
+        readdress(&mut frames);
+    }
+    Frames::read(&mut Played { frames, next: 0 }, packets)
+}
+
+/// Replies as they would come back from outside, learnt from one worker. Another order may choose other ports: then they are
+/// strangers, which is as good a test.
+fn readdress(frames: &mut [(FrameInfo, Vec<u8>)]) {
+    let nat = find("nat").expect("it is in the catalogue");
+    let config = || busy("nat").parse().expect("TOML");
+    let mut bench = Bench::new(2, |builder| (nat.build)("nat", config(), builder, 2).expect("it can be built"));
+    let mut replies = Replies::default();
+    for (info, frame) in frames {
+        if info.port == 0 {
+            if let [(1, translated)] = &bench.send_info(*info, frame).sent[..] {
+                replies.learn(frame, translated);
+            }
+        } else if let Some(reply) = replies.readdress(frame) {
+            bench.send_info(*info, &reply);
+            *frame = reply;
+        }
+    }
+}
+
+fn of_capture(entry: &Entry, path: &Path, packets: usize) -> Frames {
+    let source = CaptureSource::new(vec![path.to_owned()]).split(split(entry));
+    input(entry, &mut source.into_stream().expect("a capture"), packets)
+}
+
+/// All inputs for a function: recorded captures, so many shared ones, three mixes.
+fn inputs(entry: &Entry, test: &str, shared: usize, packets: usize) -> Vec<(String, Frames)> {
+    let mut inputs: Vec<_> =
+        RECORDED.iter().map(|name| ((*name).to_owned(), of_capture(entry, &recorded(name), packets))).collect();
+    let captures = if shared == 0 { Vec::new() } else { captures(test) };
+    let rich = captures.into_iter().filter(|capture| {
+        capture.text("error").is_empty() && capture.count("biflows") > 8 && capture.count("packets") > 200
+    });
+    inputs.extend(rich.step_by(6).take(shared).map(|capture| {
+        let frames = of_capture(entry, &capture.path, packets);
+        (capture.name, frames)
+    }));
+    for profile in MIXES {
+        let addresses = Addresses { client_bits: 4, client_port_bits: 4, server_bits: 2, ..Addresses::default() };
+        let config = GenConfig {
+            reverse: 0.4,
+            split: Some(split(entry)),
+            addresses,
+            mac_pairs: 16,
+            ..profile.config(packets as u64)
+        };
+        let mut generator = Generator::new(config).expect("a mix of the tests");
+        inputs.push((profile.name().to_owned(), input(entry, &mut generator, packets)));
+    }
+    inputs
+}
+
+fn certificate(case: &Case, chain: &str, name: &str, frames: &Frames, seeds: u64) -> Certificate {
+    let request = Request { frames, input: name, runs: seeds, seed: 1 };
+    certify_run(&case.plan(), vec![chain.to_owned()], request, &mut |_| {}).expect("it runs")
+}
+
+/// Certifies every function on every input with 2 and 4 workers.
+fn check(test: &str, shared: usize, packets: usize, seeds: u64) {
+    for entry in catalog() {
+        let (mut runs, mut transactions, mut aborts) = (0, 0, 0);
+        let inputs = inputs(entry, test, shared, packets);
+        for (name, frames) in &inputs {
+            for workers in [2, 4] {
+                let case = Case { sets: 2048, ..Case::of(entry, busy(entry.name), workers) };
+                let certificate = certificate(&case, entry.name, name, frames, seeds);
+                assert!(certificate.holds(), "{certificate}");
+                runs += certificate.runs.len();
+                transactions += certificate.runs.iter().map(|run| run.transactions).sum::<usize>();
+                aborts += certificate.runs.iter().map(|run| run.aborts).sum::<u64>();
+            }
+        }
+        let name = entry.name;
+        eprintln!("{name}: {} inputs, {runs} runs, {transactions} transactions, {aborts} retried: holds", inputs.len());
+    }
+}
+
+#[test]
+fn every_function_is_certified_on_a_few_seeds() {
+    check("every_function_is_certified_on_a_few_seeds", 0, 300, 4);
+}
+
+#[test]
+#[ignore = "minutes: cargo xtask certify"]
+fn every_function_is_certified() {
+    let seeds = std::env::var("BRAID_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100);
+    check("every_function_is_certified", 12, 400, seeds);
+}
+
+static RACY: AtomicU64 = AtomicU64::new(0);
+
+network_function! {
+    /// Broken on purpose: it numbers packets from a counter that no transaction guards, which safe Rust cannot forbid.
+    struct Racy {}
+}
+
+impl Racy {
+    fn number(cx: &Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        // Relaxed: it is wrong under every ordering.
+        let number = RACY.fetch_add(1, Ordering::Relaxed);
+        if let Some(last) = packet.bytes_mut().last_mut() {
+            *last = number as u8;
+        }
+        Ok(cx.pass())
+    }
+}
+
+impl NetworkFunction for Racy {
+    type Set = ();
+    const NAME: &'static str = "racy";
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, _: &mut NewSet<'_, ()>) -> Handled {
+        Racy::number(cx, packet)
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, (): &mut ()) -> Handled {
+        Racy::number(cx, packet)
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        Racy::number(cx, packet)
+    }
+}
+
+network_function! {
+    /// Broken on purpose: it swallows conflicts instead of handing them on, and so sends packets of aborted attempts.
+    struct Torn { cells: Vector<u64> }
+}
+
+impl Torn {
+    fn count(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let seen = self.cells.update(cx, 0, |seen| {
+            *seen += 1;
+            *seen
+        });
+        let number = seen.ok().flatten().unwrap_or(0);
+        if let Some(last) = packet.bytes_mut().last_mut() {
+            *last = number as u8;
+        }
+        Ok(cx.pass())
+    }
+}
+
+impl NetworkFunction for Torn {
+    type Set = ();
+    const NAME: &'static str = "torn";
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, _: &mut NewSet<'_, ()>) -> Handled {
+        self.count(cx, packet)
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, (): &mut ()) -> Handled {
+        self.count(cx, packet)
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        self.count(cx, packet)
+    }
+}
+
+fn office(packets: usize) -> Frames {
+    let source = CaptureSource::new(vec![recorded("office.pcapng")]).split(PortSplit::Single);
+    Frames::read(&mut source.into_stream().expect("a capture"), packets)
+}
+
+#[test]
+fn a_function_that_shares_behind_the_back_of_transactions_is_not_certified() {
+    let case = Case::new(2, 2, |_| vec![Box::new(Instance::new("racy", Racy {}))]);
+    let certificate = certificate(&case, "racy", "office.pcapng", &office(300), 20);
+    let violation = certificate.violation.as_ref().expect("it is found out");
+    assert!(certificate.runs.len() <= 2, "by the first runs: {certificate}");
+    assert!(violation.packet.is_some(), "the packet is shown: {certificate}");
+    assert!(violation.packets < 300, "the input is cut down: {certificate}");
+}
+
+#[test]
+fn a_function_that_ignores_conflicts_is_certified_all_the_same_because_they_stick() {
+    let case = Case::new(2, 4, |builder| {
+        let config = braid_nf::state::VectorConfig { name: "cells".into(), len: 1 };
+        vec![Box::new(Instance::new("torn", Torn { cells: Vector::new(builder, &config, 0).expect("small") }))]
+    });
+    let certificate = certificate(&case, "torn", "office.pcapng", &office(300), 20);
+    assert!(certificate.holds(), "{certificate}");
+    assert!(certificate.runs.iter().any(|run| run.aborts > 0), "there were conflicts to ignore");
+}
