@@ -25,6 +25,14 @@ pub enum Command {
     Plan(PlanArgs),
     /// Prove that many workers do what one worker does, or show the smallest difference
     Certify(CertifyArgs),
+    /// Show why attempts are taken back, what to change, and where the time goes
+    Profile(crate::commands::profile::ProfileArgs),
+    /// Model more workers than there are here, after measuring what things cost
+    Model(crate::commands::model::ModelArgs),
+    /// Try what the functions allow to be relaxed, and write a plan with what helps
+    Tune(crate::commands::tune::TuneArgs),
+    /// The case studies of the NFOS paper
+    Study(crate::commands::study::StudyArgs),
     /// Write generated traffic to a capture file
     Gen(GenArgs),
     /// Check whether NICs can keep packet sets on one queue each

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use braid_control::Problem;
 use braid_control::certify::CertifyError;
+use braid_control::model::ModelError;
 use braid_control::runtime::RunError;
 use braid_control::runtime::io::{OpenError, SinkError};
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
@@ -130,6 +131,15 @@ impl From<RunError> for Failure {
                 Failure::new(Kind::Failed, error.to_string(), "ask for fewer packet sets (--sets) or fewer workers")
             }
             error => Failure::usage(error.to_string(), "`braid plan` shows what the chain needs"),
+        }
+    }
+}
+
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Failure {
+        match error {
+            ModelError::Plan(problem) => Failure::of_plan(problem, None),
+            ModelError::Run(error) => error.into(),
         }
     }
 }

@@ -54,6 +54,12 @@ impl Frames {
         Frames(Arc::new(before.iter().chain(behind).cloned().collect()))
     }
 
+    /// As a source that plays them again and again, until each queue has delivered so many.
+    pub fn repeated(&self, name: &str, packets_per_queue: u64) -> ReplaySource {
+        let mut cursor = Cursor { frames: self.clone(), next: 0 };
+        ReplaySource::load(name, &mut cursor, u64::MAX, Repeat::PacketsPerQueue(packets_per_queue))
+    }
+
     /// As a source that delivers each once, without a thread of its own.
     pub fn source(&self, name: &str) -> ReplaySource {
         let mut cursor = Cursor { frames: self.clone(), next: 0 };

@@ -14,11 +14,14 @@ pub mod certify;
 pub mod compile;
 pub mod explain;
 pub mod frames;
+pub mod model;
 mod overridden;
 pub mod plan;
 pub mod plan_file;
+pub mod profile_run;
 pub mod report;
 pub mod suggest;
+pub mod tune;
 
 pub use braid_profile as profile;
 pub use braid_runtime as runtime;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
-use braid_runtime::nf::{Event, FieldUse, Interrupted, Pass, Place, SetSlot, SetTables, ShareError, Stage, Tick};
+use braid_runtime::nf::{Event, FieldUse, Interrupted, Pass, Place, Relaxation, SetSlot, SetTables, ShareError, Stage, Tick};
 
 /// Passes everything on but the packet set.
 pub(crate) struct Overridden {
@@ -56,6 +56,9 @@ impl Stage for Overridden {
     }
     fn fields(&self) -> Vec<FieldUse> {
         self.inner.fields()
+    }
+    fn relaxations(&self) -> Vec<Relaxation> {
+        self.inner.relaxations()
     }
     fn ticks(&self) -> Vec<Duration> {
         self.inner.ticks()

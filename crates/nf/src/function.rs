@@ -23,6 +23,19 @@ pub struct FieldUse {
     pub writes: bool,
 }
 
+/// What a function allows to be relaxed: a key of its configuration, and values that relax it more and more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relaxation {
+    /// The key.
+    pub key: &'static str,
+    /// The state object that it concerns, by its name within the function.
+    pub object: &'static str,
+    /// Values worth trying, from the mildest to the furthest that may be chosen.
+    pub candidates: &'static [i64],
+    /// What users of the function will notice.
+    pub meaning: &'static str,
+}
+
 /// Which of the periods that [`NetworkFunction::ticks`] returned has come round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick(pub usize);
@@ -57,6 +70,11 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
 
     /// Metadata fields that it reads or writes.
     fn fields(&self) -> Vec<FieldUse> {
+        Vec::new()
+    }
+
+    /// What may be relaxed where workers conflict, and how far.
+    fn relaxations(&self) -> Vec<Relaxation> {
         Vec::new()
     }
 

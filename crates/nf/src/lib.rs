@@ -26,7 +26,7 @@ pub use braid_packet::{Packet, Port};
 pub use braid_state::{Conflict, Plain};
 pub use cx::{Cx, Emitted, opposite};
 pub use declare::{Declare, Part};
-pub use function::{FieldUse, Handled, NetworkFunction, Tick};
+pub use function::{FieldUse, Handled, NetworkFunction, Relaxation, Tick};
 pub use pass::{Interrupted, Logs, Pass, PassSets, Place};
 pub use sets::{NewSet, SetSlot, SetTables, SetUndo};
 pub use shared::{Lives, SHARED_STATE_MAX};

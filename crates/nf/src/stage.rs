@@ -10,7 +10,7 @@ use crate::cx::{Cx, Emitted};
 use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSets};
-use crate::{FieldUse, NetworkFunction, Tick};
+use crate::{FieldUse, NetworkFunction, Relaxation, Tick};
 
 /// One function of a chain. Called once per batch; the loop over packets is inside, compiled for the function.
 pub trait Stage: Send + Sync {
@@ -38,6 +38,10 @@ pub trait Stage: Send + Sync {
     fn has_objects(&self) -> bool;
     /// Metadata fields it reads or writes.
     fn fields(&self) -> Vec<FieldUse>;
+    /// What may be relaxed.
+    fn relaxations(&self) -> Vec<Relaxation> {
+        Vec::new()
+    }
     /// Its periods.
     fn ticks(&self) -> Vec<Duration>;
     /// Runs handlers over positions `from..to` of the pass.
@@ -167,6 +171,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn fields(&self) -> Vec<FieldUse> {
         self.function.fields()
+    }
+
+    fn relaxations(&self) -> Vec<Relaxation> {
+        self.function.relaxations()
     }
 
     fn ticks(&self) -> Vec<Duration> {

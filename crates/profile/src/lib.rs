@@ -1,8 +1,13 @@
-//! What runs tell about a chain: certificates of sequential equivalence.
+//! What runs tell about a chain: certificates of sequential equivalence, profiles, scaling models.
 //!
 //! Plain data and its rendering; who runs what and compares is in `control`.
 #![forbid(unsafe_code)]
 
 pub mod certificate;
+pub mod html;
+pub mod model;
+pub mod report;
 
 pub use certificate::{Certificate, Outcome, PacketDifference, Run, Schedule, Violation};
+pub use model::{ModelReport, ModelRow};
+pub use report::{Balance, CauseAborts, HotElement, LineAborts, OverTime, Profile, TimePart};

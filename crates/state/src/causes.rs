@@ -186,16 +186,19 @@ pub fn operation(kind: &str, op: Op) -> Option<&'static str> {
 
 /// The row of the table that explains an abort on an object of this kind; none for turns.
 pub fn cause(kind: &str, report: &ConflictReport) -> Option<&'static Cause> {
-    let (mine, theirs, part) = match report.kind {
+    cause_of(kind, report.kind, report.part, report.mine, report.theirs)
+}
+
+/// The same from its parts.
+pub fn cause_of(kind: &str, conflict: ConflictKind, part: Part, mine: Op, theirs: Op) -> Option<&'static Cause> {
+    let (mine, theirs, part) = match conflict {
         ConflictKind::Turn => return None,
         ConflictKind::Refused => ("expire", "refresh", LEASES),
         ConflictKind::Exclusive => match kind {
             "Map" => ("insert", "insert", POOL_WATCH),
             _ => ("allocate", "allocate", POOL_WATCH),
         },
-        ConflictKind::Locked | ConflictKind::Changed => {
-            (operation(kind, report.mine)?, operation(kind, report.theirs)?, report.part)
-        }
+        ConflictKind::Locked | ConflictKind::Changed => (operation(kind, mine)?, operation(kind, theirs)?, part),
     };
     CAUSES.iter().find(|c| c.kind == kind && c.part == part && c.mine == mine && c.theirs == theirs)
 }

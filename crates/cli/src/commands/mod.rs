@@ -4,16 +4,49 @@ pub mod bench;
 pub mod certify;
 pub mod check_rss;
 pub mod generate;
+pub mod model;
 pub mod new;
 pub mod nf;
 pub mod plan;
+pub mod profile;
 pub mod run;
+pub mod study;
+pub mod tune;
 
 use std::io::Write;
 
+use braid_control::frames::Frames;
+use braid_control::{Catalog, Plan};
 use serde::Serialize;
 
+use crate::args::{ChainArgs, InputArgs};
+use crate::chain::Written;
 use crate::failure::{Failure, Kind};
+use crate::input::Input;
+
+/// Most packets of an input that are held in memory to be played again and again.
+const FRAMES_MAX: usize = 1_000_000;
+
+/// A plan, its input in memory, and the input's name.
+pub(crate) fn loaded(
+    chain: &ChainArgs,
+    input: &InputArgs,
+    catalog: &Catalog,
+) -> Result<(Plan, Frames, String), Failure> {
+    let written = Written::read(chain, Some(input), &[])?;
+    let plan = written.plan(catalog)?;
+    let input = Input::of(&plan, written.file.input.split.is_some())?;
+    let frames = input.frames(FRAMES_MAX)?;
+    if frames.is_empty() {
+        return Err(Failure::new(Kind::Io, format!("{}: no packet in it", input.name()), "name another input"));
+    }
+    if frames.ports() > plan.ports {
+        let what = format!("the input comes in by {} ports, but the plan has {}", frames.ports(), plan.ports);
+        return Err(Failure::usage(what, format!("add --ports {}", frames.ports())));
+    }
+    written.compile(&plan, braid_control::Carry::Nothing)?;
+    Ok((plan, frames, input.name()))
+}
 
 /// Prints on standard output. If whoever reads it has gone, there is nobody left to tell.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {

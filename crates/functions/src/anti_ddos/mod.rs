@@ -4,6 +4,7 @@ mod config;
 
 pub use config::{Action, Config};
 
+use braid_nf::Relaxation;
 use braid_nf::prelude::*;
 
 use crate::{ConfigError, FromConfig};
@@ -76,6 +77,11 @@ impl NetworkFunction for AntiDdos {
 
     fn timeout_ns(&self, _: &Flow) -> u64 {
         self.idle_timeout_ns
+    }
+
+    fn relaxations(&self) -> Vec<Relaxation> {
+        let meaning = "an attack is noticed by so many microseconds later";
+        vec![Relaxation { key: "staleness_us", object: "counters", candidates: &[10, 100, 1000], meaning }]
     }
 
     // listing: begin

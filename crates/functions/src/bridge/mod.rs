@@ -12,6 +12,7 @@ pub use station::{Entry, Known, Station};
 
 use std::time::Duration;
 
+use braid_nf::Relaxation;
 use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{Handle, Inserted, Visit};
@@ -83,6 +84,11 @@ impl NetworkFunction for Bridge {
         let mut pair = SetDef::mac_pair();
         pair.fields.extend(self.vlan_aware.then_some(FieldId::VlanId));
         Some(pair)
+    }
+
+    fn relaxations(&self) -> Vec<Relaxation> {
+        let meaning = "a silent station may be forgotten by so many milliseconds earlier";
+        vec![Relaxation { key: "refresh_interval_ms", object: "stations", candidates: &[1, 100, 1000], meaning }]
     }
 
     fn timeout_ns(&self, _: &Known) -> u64 {

@@ -1,0 +1,45 @@
+//! `braid tune`: tries what the functions allow to be relaxed, and writes a plan with what helps.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use braid_control::Catalog;
+use braid_control::model::Request;
+use braid_control::tune::{plan_text, tune};
+
+use super::{loaded, print};
+use crate::args::{ChainArgs, InputArgs};
+use crate::failure::Failure;
+
+/// `braid tune`.
+#[derive(Debug, clap::Args)]
+pub struct TuneArgs {
+    /// The chain.
+    #[command(flatten)]
+    pub chain: ChainArgs,
+    /// The input.
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Virtual workers to tune for
+    #[arg(long = "virtual", value_name = "N", default_value_t = 23)]
+    pub virtual_workers: usize,
+    /// Plan file to write [default: standard output]
+    #[arg(long = "out", value_name = "FILE")]
+    pub to: Option<PathBuf>,
+}
+
+/// Runs it.
+pub fn run(args: &TuneArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
+    let (plan, frames, input) = loaded(&args.chain, &args.input, catalog)?;
+    let request = Request { frames: &frames, input: &input, packets: 2_000, real_packets: 500_000, seed: 0 };
+    let (plan, tuned) = tune(&plan, args.virtual_workers, request)?;
+    if tuned.is_empty() {
+        eprintln!("{}: the chain allows nothing to be relaxed", plan.chain_name());
+    }
+    let text = plan_text(&plan, &tuned, args.virtual_workers);
+    match &args.to {
+        Some(path) => super::profile::write(path, &text)?,
+        None => print(&text)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,147 @@
+//! From a run's counters to a profile that names causes and what to write.
+
+use braid_profile::{Balance, CauseAborts, HotElement, LineAborts, OverTime, Profile, TimePart};
+use braid_runtime::Report;
+use braid_runtime::aborts::AbortRow;
+use braid_runtime::nf::Relaxation;
+use braid_runtime::nf::state::causes::{cause_of, operation};
+use braid_runtime::probe::TimeSplit;
+
+use crate::compile::Carry;
+use crate::plan::Plan;
+
+/// What reading or writing an object in this core's cache costs, in nanoseconds, where no calibration has measured it.
+pub const ACCESS_NS: f64 = 2.0;
+
+/// The profile of a finished run.
+pub fn profile(plan: &Plan, input: &str, report: &Report, modelled: bool) -> Profile {
+    let relaxations = relaxations(plan);
+    let total = &report.total;
+    let all = total.aborts.max(1) as f64;
+    let mut rows: Vec<&AbortRow> = total.aborted.rows.iter().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.count));
+    let mut lines: Vec<LineAborts> = Vec::new();
+    for row in &rows {
+        let line = line_of(row);
+        match lines.iter_mut().find(|known| known.line == line) {
+            Some(known) => known.aborts += row.count,
+            None => lines.push(LineAborts { line, aborts: row.count, share: 0.0 }),
+        }
+    }
+    lines.sort_by_key(|line| std::cmp::Reverse(line.aborts));
+    lines.iter_mut().for_each(|line| line.share = line.aborts as f64 / all);
+    let over_time = &total.aborted.over_time;
+    Profile {
+        chain: plan.chain.iter().map(|link| link.name.clone()).collect(),
+        input: input.to_owned(),
+        workers: report.workers.len(),
+        modelled,
+        packets: total.packets_in,
+        seconds: report.elapsed.as_secs_f64(),
+        commits: total.commits,
+        aborts: total.aborts,
+        turns: total.turns,
+        with_itself: total.aborted.with_itself,
+        lines,
+        causes: rows.iter().map(|row| explain(row, report, &relaxations, all)).collect(),
+        balance: balance(report),
+        time: time(plan, report),
+        over_time: OverTime { step_s: over_time.width_ns() as f64 / 1e9, aborts: over_time.counts().to_vec() },
+    }
+}
+
+/// Each function's name with what it allows to be relaxed.
+pub fn relaxations(plan: &Plan) -> Vec<(String, Relaxation)> {
+    let Ok(chain) = plan.probe(Carry::Nothing) else { return Vec::new() };
+    let of_stage = |stage: &Box<dyn braid_runtime::nf::Stage>| {
+        let name = stage.name().to_owned();
+        stage.relaxations().into_iter().map(move |relaxation| (name.clone(), relaxation)).collect::<Vec<_>>()
+    };
+    chain.stages().iter().flat_map(of_stage).collect()
+}
+
+fn line_of(row: &AbortRow) -> String {
+    match row.object {
+        Some(_) => format!("{}:{}", row.location.file(), row.location.line()),
+        None => "at commit".to_owned(),
+    }
+}
+
+fn explain(row: &AbortRow, report: &Report, relaxations: &[(String, Relaxation)], all: f64) -> CauseAborts {
+    let mut found = CauseAborts {
+        line: line_of(row),
+        aborts: row.count,
+        share: row.count as f64 / all,
+        why: "another worker had its turn after repeated conflicts: a consequence of the others".to_owned(),
+        ..CauseAborts::default()
+    };
+    let Some(info) = row.object.and_then(|object| report.objects.get(object.0 as usize)) else { return found };
+    (found.object, found.kind) = (info.name.clone(), info.kind.to_owned());
+    let cause = cause_of(info.kind, row.kind, row.part, row.mine, row.theirs);
+    let named = |op| operation(info.kind, op).unwrap_or("commit").to_owned();
+    (found.mine, found.theirs) = (named(row.mine), named(row.theirs));
+    found.why = cause.map_or("the same element", |cause| cause.why).to_owned();
+    found.recipe = cause.map_or("", |cause| cause.recipe).to_owned();
+    found.change = change(&info.name, relaxations);
+    let mut hot: Vec<_> = row.hot.iter().collect();
+    hot.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let part = if info.kind == "Distributed" { "part of worker " } else { "#" };
+    let share = |count: u64| (count as f64 / row.count as f64).min(1.0);
+    let element = |(index, count)| HotElement { element: format!("{part}{index}"), share: share(count) };
+    found.hot = hot.into_iter().take(8).map(element).collect();
+    found
+}
+
+/// What to write into the plan file, if the function allows it.
+fn change(object: &str, relaxations: &[(String, Relaxation)]) -> Option<String> {
+    let (name, relaxation) = relaxations.iter().find(|(name, r)| object == format!("{name}.{}", r.object))?;
+    let value = relaxation.candidates.get(relaxation.candidates.len() / 2)?;
+    let (key, meaning) = (relaxation.key, relaxation.meaning);
+    Some(format!("[nf.config] of `{name}`: {key} = {value}\n({meaning}; or on the command line: --set {key}={value})"))
+}
+
+fn balance(report: &Report) -> Balance {
+    let packets: Vec<u64> = report.workers.iter().map(|worker| worker.packets_in).collect();
+    let mean = packets.iter().sum::<u64>() as f64 / packets.len().max(1) as f64;
+    let most = packets.iter().copied().max().unwrap_or(0) as f64;
+    let sampled = report.splits.iter().map(|split| split.sampled).sum::<u64>().max(1) as f64;
+    let mut sets: Vec<_> = report.splits.iter().flat_map(|split| split.sets.iter().cloned()).collect();
+    sets.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let heaviest = sets
+        .into_iter()
+        .take(8)
+        .map(|(key, count)| HotElement { element: key.to_string(), share: count as f64 / sampled });
+    Balance { packets, factor: if mean > 0.0 { most / mean } else { 1.0 }, heaviest: heaviest.collect() }
+}
+
+/// Where the time went, in the order of a batch; begin and access are estimated from what the transactions logged.
+fn time(plan: &Plan, report: &Report) -> Vec<TimePart> {
+    let packets = report.total.packets_in.max(1) as f64;
+    let ns = |cycles: &dyn Fn(&TimeSplit) -> u64| {
+        report.splits.iter().map(|split| cycles(split) as f64 / split.cycles_per_ns.max(1e-9)).sum::<f64>()
+    };
+    if report.splits.is_empty() {
+        return Vec::new();
+    }
+    let busy = ns(&|split| split.busy_cycles()).max(1.0);
+    let part = |name: String, ns: f64| TimePart { part: name, ns_per_packet: ns / packets, share: ns / busy };
+    let mut parts = vec![
+        part("receive".into(), ns(&|split| split.receive.cycles)),
+        part("parse".into(), ns(&|split| split.parse.cycles)),
+    ];
+    for (at, link) in plan.chain.iter().enumerate() {
+        let accesses: u64 = report.splits.iter().map(|s| s.stages[at].reads + s.stages[at].writes).sum();
+        let handlers = ns(&|split| split.stages[at].handlers.cycles);
+        let access = (accesses as f64 * ACCESS_NS).min(handlers);
+        let name = &link.name;
+        parts.push(part(format!("{name}: look-up"), ns(&|split| split.stages[at].look_up.cycles)));
+        parts.push(part(format!("{name}: handlers"), handlers - access));
+        parts.push(part(format!("{name}: transaction begin and access (estimated)"), access));
+        parts.push(part(format!("{name}: transaction commit"), ns(&|split| split.stages[at].commit.cycles)));
+        parts.push(part(format!("{name}: retry"), ns(&|split| split.stages[at].retry.cycles)));
+    }
+    parts.push(part("send".into(), ns(&|split| split.send.cycles)));
+    parts.push(part("expiry and periods".into(), ns(&|split| split.expire.cycles)));
+    parts.retain(|part| part.ns_per_packet >= 0.005);
+    parts
+}

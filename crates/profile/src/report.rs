@@ -1,0 +1,205 @@
+//! A profile: why attempts were taken back, what to change, and where the time went.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What a profiled run told.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Profile {
+    /// The functions, in order.
+    pub chain: Vec<String>,
+    /// The input.
+    pub input: String,
+    /// Workers.
+    pub workers: usize,
+    /// Whether the workers and their time are made up.
+    pub modelled: bool,
+    /// Packets.
+    pub packets: u64,
+    /// Time of the run, in seconds.
+    pub seconds: f64,
+    /// Transactions committed.
+    pub commits: u64,
+    /// Attempts taken back.
+    pub aborts: u64,
+    /// Turns taken after repeated conflicts.
+    pub turns: u64,
+    /// Conflicts of a worker with itself: anything but 0 is an error of Braid.
+    pub with_itself: u64,
+    /// Aborts by line of the functions, most first.
+    pub lines: Vec<LineAborts>,
+    /// Aborts by cause, most first.
+    pub causes: Vec<CauseAborts>,
+    /// How evenly the workers were loaded.
+    pub balance: Balance,
+    /// Where the time went.
+    pub time: Vec<TimePart>,
+    /// When attempts were taken back.
+    pub over_time: OverTime,
+}
+
+/// Aborts of one line.
+#[derive(Clone, Debug, Serialize)]
+pub struct LineAborts {
+    /// Source file and line.
+    pub line: String,
+    /// How many.
+    pub aborts: u64,
+    /// Share of all.
+    pub share: f64,
+}
+
+/// Aborts of one cause.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CauseAborts {
+    /// The object, as `nat.sessions`; empty if none is to blame.
+    pub object: String,
+    /// Its kind.
+    pub kind: String,
+    /// The operation that had to be repeated.
+    pub mine: String,
+    /// The operation that had committed.
+    pub theirs: String,
+    /// What they fought over.
+    pub why: String,
+    /// What may be relaxed.
+    pub recipe: String,
+    /// What to write, where.
+    pub change: Option<String>,
+    /// Where it happened.
+    pub line: String,
+    /// How many.
+    pub aborts: u64,
+    /// Share of all.
+    pub share: f64,
+    /// Elements that were fought over most.
+    pub hot: Vec<HotElement>,
+}
+
+/// An element of an object.
+#[derive(Clone, Debug, Serialize)]
+pub struct HotElement {
+    /// Its number or key.
+    pub element: String,
+    /// Share of the cause's aborts, at most.
+    pub share: f64,
+}
+
+/// How evenly the workers were loaded.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Balance {
+    /// Packets of each worker.
+    pub packets: Vec<u64>,
+    /// The most loaded worker's packets over the mean.
+    pub factor: f64,
+    /// Packet sets with the most packets, and their share of all, from one packet of each batch.
+    pub heaviest: Vec<HotElement>,
+}
+
+/// Time of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct TimePart {
+    /// What was done.
+    pub part: String,
+    /// Nanoseconds per packet.
+    pub ns_per_packet: f64,
+    /// Share of the busy time.
+    pub share: f64,
+}
+
+/// Aborts over time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct OverTime {
+    /// Seconds per value.
+    pub step_s: f64,
+    /// Aborts in each step.
+    pub aborts: Vec<u64>,
+}
+
+impl Profile {
+    /// Share of attempts that were taken back.
+    pub fn abort_share(&self) -> f64 {
+        self.aborts as f64 / ((self.aborts + self.commits) as f64).max(1.0)
+    }
+
+    /// Packets per second.
+    pub fn rate(&self) -> f64 {
+        self.packets as f64 / self.seconds.max(1e-9)
+    }
+
+    /// What the load factor asks for, if anything.
+    pub fn balance_recipe(&self) -> Option<&'static str> {
+        (self.balance.factor > 1.5).then_some("define finer packet sets, so that steering has more to spread")
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.modelled { "modelled" } else { "measured" };
+        writeln!(f, "{} from {}: {} workers, {kind}", self.chain.join(" → "), self.input, self.workers)?;
+        writeln!(f, "  {} packets, {:.2} million a second", self.packets, self.rate() / 1e6)?;
+        let share = percent(self.abort_share());
+        writeln!(f, "  {} transactions, {} attempts taken back ({share})", self.commits, self.aborts)?;
+        writeln!(f, "  {} turns taken, {} conflicts of a worker with itself", self.turns, self.with_itself)?;
+        if !self.causes.is_empty() {
+            writeln!(f, "\nWhy attempts were taken back")?;
+        }
+        for (rank, cause) in self.causes.iter().take(8).enumerate() {
+            cause.show(f, rank + 1)?;
+        }
+        if !self.lines.is_empty() {
+            writeln!(f, "\nBy line")?;
+        }
+        for line in self.lines.iter().take(10) {
+            writeln!(f, "  {:>8}  {:>10}  {}", percent(line.share), line.aborts, line.line)?;
+        }
+        writeln!(
+            f,
+            "\nLoad: {:.2} × the mean on the most loaded worker {:?}",
+            self.balance.factor, self.balance.packets
+        )?;
+        for set in self.balance.heaviest.iter().take(5) {
+            writeln!(f, "  {:>8}  {}", percent(set.share), set.element)?;
+        }
+        if let Some(recipe) = self.balance_recipe() {
+            writeln!(f, "  → {recipe}")?;
+        }
+        if !self.time.is_empty() {
+            writeln!(f, "\nTime per packet")?;
+        }
+        for part in &self.time {
+            writeln!(f, "  {:>8.1} ns  {:>8}  {}", part.ns_per_packet, percent(part.share), part.part)?;
+        }
+        Ok(())
+    }
+}
+
+impl CauseAborts {
+    fn show(&self, f: &mut fmt::Formatter<'_>, rank: usize) -> fmt::Result {
+        write!(f, "  {rank}. {} ({} aborts): ", percent(self.share), self.aborts)?;
+        if self.object.is_empty() {
+            writeln!(f, "{}", self.why)?;
+        } else {
+            let (object, kind, mine, theirs) = (&self.object, &self.kind, &self.mine, &self.theirs);
+            writeln!(f, "{object} ({kind}): {mine} met {theirs} over {}", self.why)?;
+        }
+        writeln!(f, "     at {}", self.line)?;
+        let hot: Vec<String> =
+            self.hot.iter().take(4).map(|h| format!("{} ({})", h.element, percent(h.share))).collect();
+        if !hot.is_empty() {
+            writeln!(f, "     elements: {}", hot.join(", "))?;
+        }
+        if !self.recipe.is_empty() {
+            writeln!(f, "     → {}", self.recipe)?;
+        }
+        match &self.change {
+            Some(change) => writeln!(f, "     write: {}", change.replace('\n', "\n            ")),
+            None => Ok(()),
+        }
+    }
+}
