@@ -1,0 +1,81 @@
+//! A user's way from a slow function to a fast one: run the anti-DDoS as it comes, do only what the profile says.
+
+use braid_cli::catalog::catalog;
+use braid_cli::input::{generator, generator_of};
+use braid_control::frames::Frames;
+use braid_control::model::{Request, modelled};
+use braid_control::profile::{Profile, html};
+use braid_control::profile_run::profile;
+use braid_control::runtime::virtual_time::{Costs, StageCosts};
+use braid_control::tune::{plan_text, tune};
+use braid_control::{Plan, PlanFile};
+
+const WORKERS: usize = 8;
+
+fn plan(text: &str) -> Plan {
+    let file = PlanFile::parse(text).expect("a plan");
+    Plan::new(&file, &catalog(Vec::new())).expect("a right plan")
+}
+
+fn flood() -> Frames {
+    let config = generator("syn_flood?packets=20000&flows=20000&seed=3").ok().expect("a profile");
+    Frames::read(&mut generator_of(&config).ok().expect("a generator"), 20_000)
+}
+
+fn request(frames: &Frames) -> Request<'_> {
+    Request { frames, input: "a SYN flood", packets: 1500, real_packets: 20_000, seed: 1 }
+}
+
+/// A profile of virtual workers: the same on every machine.
+fn profiled(plan: &Plan, frames: &Frames) -> Profile {
+    let stage = StageCosts { look_up: 10.0, packet: 40.0, commit: 30.0, commit_access: 1.0, has_objects: true };
+    let costs = Costs {
+        receive: 10.0,
+        parse: 5.0,
+        send: 5.0,
+        stages: vec![stage],
+        access: 2.0,
+        transfer: 50.0,
+        wait: 20.0,
+        ..Costs::default()
+    };
+    let report = modelled(plan, WORKERS, &costs, request(frames)).expect("it runs");
+    profile(plan, "a SYN flood", &report, true)
+}
+
+const AS_IT_COMES: &str = "workers = 8\nsets = 100000\n[[nf]]\nfunction = \"anti_ddos\"\n";
+
+#[test]
+fn the_profile_names_the_staleness_and_with_it_the_aborts_vanish() {
+    let frames = flood();
+    let slow = profiled(&plan(AS_IT_COMES), &frames);
+    assert!(slow.abort_share() > 0.5, "{slow}");
+    assert_eq!(slow.with_itself, 0);
+    let top = slow.causes.iter().find(|cause| !cause.object.is_empty()).expect("a cause");
+    assert_eq!((top.object.as_str(), top.mine.as_str(), top.theirs.as_str()), ("anti_ddos.counters", "read", "update"));
+    assert!(top.line.contains("anti_ddos/mod.rs:"), "{}", top.line);
+    let change = top.change.as_deref().expect("something to write");
+    let setting = change.lines().next().and_then(|line| line.split_once(": ")).expect("a setting").1;
+    let fast = profiled(&plan(&format!("{AS_IT_COMES}[nf.config]\n{setting}\n")), &frames);
+    assert!(fast.abort_share() < 0.02, "{fast}");
+    assert!(fast.rate() > 2.0 * slow.rate(), "{} {}", slow.rate(), fast.rate());
+}
+
+#[test]
+fn tuning_writes_a_plan_that_can_be_read_and_carries_its_evidence() {
+    let frames = flood();
+    let (tuned_plan, tuned) = tune(&plan(AS_IT_COMES), WORKERS, request(&frames)).expect("it runs");
+    assert!(tuned[0].chosen.is_some(), "{tuned:?}");
+    let text = plan_text(&tuned_plan, &tuned, WORKERS);
+    assert!(text.contains("# ") && text.contains("modelled"), "{text}");
+    let again = plan(&text);
+    assert_eq!(again.chain[0].config.table(), tuned_plan.chain[0].config.table(), "{text}");
+}
+
+#[test]
+fn the_page_stands_by_itself() {
+    let page = html::page(&profiled(&plan(AS_IT_COMES), &flood()), None);
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    assert!(page.contains("<svg") && page.contains("staleness_us"));
+    assert!(!page.contains("http") && !page.contains("<script"));
+}
