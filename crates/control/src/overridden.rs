@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
-use braid_runtime::nf::{Event, FieldUse, Interrupted, Pass, Place, Relaxation, SetSlot, SetTables, ShareError, Stage, Tick};
+use braid_runtime::nf::{
+    Event, FieldUse, Interrupted, Pass, Place, Relaxation, SetSlot, SetTables, ShareError, Stage, Tick,
+};
 
 /// Passes everything on but the packet set.
 pub(crate) struct Overridden {

@@ -82,7 +82,7 @@ fn explain(row: &AbortRow, report: &Report, relaxations: &[(String, Relaxation)]
     (found.mine, found.theirs) = (named(row.mine), named(row.theirs));
     found.why = cause.map_or("the same element", |cause| cause.why).to_owned();
     found.recipe = cause.map_or("", |cause| cause.recipe).to_owned();
-    found.change = change(&info.name, relaxations);
+    found.change = change(&found, relaxations);
     let mut hot: Vec<_> = row.hot.iter().collect();
     hot.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let part = if info.kind == "Distributed" { "part of worker " } else { "#" };
@@ -93,8 +93,12 @@ fn explain(row: &AbortRow, report: &Report, relaxations: &[(String, Relaxation)]
 }
 
 /// What to write into the plan file, if the function allows it.
-fn change(object: &str, relaxations: &[(String, Relaxation)]) -> Option<String> {
-    let (name, relaxation) = relaxations.iter().find(|(name, r)| object == format!("{name}.{}", r.object))?;
+fn change(cause: &CauseAborts, relaxations: &[(String, Relaxation)]) -> Option<String> {
+    let helps = |(name, r): &&(String, Relaxation)| {
+        let operations = [cause.mine.as_str(), cause.theirs.as_str()];
+        cause.object == format!("{name}.{}", r.object) && operations.iter().any(|op| r.against.contains(op))
+    };
+    let (name, relaxation) = relaxations.iter().find(helps)?;
     let value = relaxation.candidates.get(relaxation.candidates.len() / 2)?;
     let (key, meaning) = (relaxation.key, relaxation.meaning);
     Some(format!("[nf.config] of `{name}`: {key} = {value}\n({meaning}; or on the command line: --set {key}={value})"))

@@ -30,6 +30,8 @@ pub struct Relaxation {
     pub key: &'static str,
     /// The state object that it concerns, by its name within the function.
     pub object: &'static str,
+    /// Operations of the object that it makes rarer.
+    pub against: &'static [&'static str],
     /// Values worth trying, from the mildest to the furthest that may be chosen.
     pub candidates: &'static [i64],
     /// What users of the function will notice.

@@ -81,7 +81,8 @@ impl NetworkFunction for AntiDdos {
 
     fn relaxations(&self) -> Vec<Relaxation> {
         let meaning = "an attack is noticed by so many microseconds later";
-        vec![Relaxation { key: "staleness_us", object: "counters", candidates: &[10, 100, 1000], meaning }]
+        let (object, against) = ("counters", &["read"] as &[_]);
+        vec![Relaxation { key: "staleness_us", object, against, candidates: &[10, 100, 1000], meaning }]
     }
 
     // listing: begin

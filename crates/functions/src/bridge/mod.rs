@@ -88,7 +88,8 @@ impl NetworkFunction for Bridge {
 
     fn relaxations(&self) -> Vec<Relaxation> {
         let meaning = "a silent station may be forgotten by so many milliseconds earlier";
-        vec![Relaxation { key: "refresh_interval_ms", object: "stations", candidates: &[1, 100, 1000], meaning }]
+        let (object, against) = ("stations", &["update", "update_at"] as &[_]);
+        vec![Relaxation { key: "refresh_interval_ms", object, against, candidates: &[1, 100, 1000], meaning }]
     }
 
     fn timeout_ns(&self, _: &Known) -> u64 {
