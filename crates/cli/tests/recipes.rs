@@ -18,8 +18,8 @@ fn plan(text: &str) -> Plan {
 }
 
 fn flood() -> Frames {
-    let config = generator("syn_flood?packets=20000&flows=20000&seed=3").ok().expect("a profile");
-    Frames::read(&mut generator_of(&config).ok().expect("a generator"), 20_000)
+    let config = generator("syn_flood?packets=20000&flows=20000&seed=3").expect("a profile");
+    Frames::read(&mut generator_of(&config).expect("a generator"), 20_000)
 }
 
 fn request(frames: &Frames) -> Request<'_> {

@@ -53,11 +53,11 @@ pub fn profile(plan: &Plan, input: &str, report: &Report, modelled: bool) -> Pro
 /// Each function's name with what it allows to be relaxed.
 pub fn relaxations(plan: &Plan) -> Vec<(String, Relaxation)> {
     let Ok(chain) = plan.probe(Carry::Nothing) else { return Vec::new() };
-    let of_stage = |stage: &Box<dyn braid_runtime::nf::Stage>| {
-        let name = stage.name().to_owned();
-        stage.relaxations().into_iter().map(move |relaxation| (name.clone(), relaxation)).collect::<Vec<_>>()
-    };
-    chain.stages().iter().flat_map(of_stage).collect()
+    let mut all = Vec::new();
+    for stage in chain.stages() {
+        all.extend(stage.relaxations().into_iter().map(|relaxation| (stage.name().to_owned(), relaxation)));
+    }
+    all
 }
 
 fn line_of(row: &AbortRow) -> String {
