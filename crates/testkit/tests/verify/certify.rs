@@ -35,16 +35,18 @@ fn busy(function: &str) -> &'static str {
         "rate_limiter" => "bytes_per_s = 20000\nburst_bytes = 3000",
         "flow_counter" => "totals = true",
         "anti_ddos" => "flows_min = 5",
-        // Clients are those who ask in the captures, so they are inside.
-        "load_balancer" => {
-            "client_ports = [0]\nbackend_ports = [1]\ntable_size = 251\n[[service]]\naddress = '203.0.113.10'\n\
-             backends = [{ address = '192.0.2.1' }, { address = '192.0.2.2' }]\n[[service]]\naddress = '203.0.113.53'\n\
-             backends = [{ address = '192.0.2.3' }]\n[[service]]\naddress = '2001:db8:2::10'\nbackends = \
-             [{ address = '2001:db8:3::1' }, { address = '2001:db8:3::2' }]"
-        }
+        "load_balancer" => BALANCED,
         _ => "",
     }
 }
+
+/// Balances servers of the mixes and of the recorded captures. Clients are those who ask there, so they come by port 0.
+const BALANCED: &str = "client_ports = [0]\nbackend_ports = [1]\ntable_size = 251\nfragments_max = 8
+    [[service]]\naddress = '203.0.113.10'\nbackends = [{ address = '192.0.2.1' }, { address = '192.0.2.2' }]
+    [[service]]\naddress = '203.0.113.53'\nbackends = [{ address = '192.0.2.3' }]
+    [[service]]\naddress = '2001:db8:2::10'\nbackends = [{ address = '2001:db8:3::1' }, { address = '2001:db8:3::2' }]
+    [[service]]\naddress = '198.18.0.0'\nbackends = [{ address = '192.0.2.10' }, { address = '192.0.2.11' }]
+    [[service]]\naddress = '198.18.0.1'\nbackends = [{ address = '192.0.2.12' }]\n";
 
 /// Frames that are played from memory.
 struct Played {
@@ -115,13 +117,7 @@ fn inputs(entry: &Entry, test: &str, shared: usize, packets: usize) -> Vec<(Stri
     }));
     for profile in MIXES {
         let addresses = Addresses { client_bits: 4, client_port_bits: 4, server_bits: 2, ..Addresses::default() };
-        let config = GenConfig {
-            reverse: 0.4,
-            split: Some(split(entry)),
-            addresses,
-            mac_pairs: 16,
-            ..profile.config(packets as u64)
-        };
+        let config = GenConfig { reverse: 0.4, addresses, mac_pairs: 16, ..profile.config(packets as u64) };
         let mut generator = Generator::new(config).expect("a mix of the tests");
         inputs.push((profile.name().to_owned(), input(entry, &mut generator, packets)));
     }

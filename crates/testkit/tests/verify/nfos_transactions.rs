@@ -262,7 +262,7 @@ fn replies_reach_another_worker_than_requests_so_the_firewall_drops_them() {
 fn a_bridge_that_notes_every_frame_crashes_hangs_or_starves_a_worker() {
     let entry = find("bridge").expect("it is in the catalogue");
     for workers in [1, 2] {
-        let config = GenConfig { mac_pairs: 64, split: Some(PortSplit::MacHash(4)), ..Profile::Campus.config(50_000) };
+        let config = GenConfig { mac_pairs: 64, reverse: 0.5, ..Profile::Campus.config(50_000) };
         let source = GeneratorSource::new("campus", config).expect("a mix of the tests");
         let report = Case::of(entry, "refresh_interval_ms = 0", workers).run(source, NullSink).expect("it ends");
         assert_eq!(report.total.packets_in, 50_000);
@@ -272,7 +272,7 @@ fn a_bridge_that_notes_every_frame_crashes_hangs_or_starves_a_worker() {
 #[test]
 fn stopping_loses_what_is_on_its_way() {
     let entry = find("nat").expect("it is in the catalogue");
-    let config = GenConfig { split: Some(crate::run::split(entry)), ..Profile::Campus.config(100_000_000) };
+    let config = GenConfig { reverse: 0.4, ..Profile::Campus.config(100_000_000) };
     let source = GeneratorSource::new("campus", config).expect("a mix of the tests");
     let control = Control { duration: Some(Duration::from_millis(200)), ..Control::default() };
     let report = Case::of(entry, "", 2).run_with(source, NullSink, &control).expect("it runs");
