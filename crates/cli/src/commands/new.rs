@@ -9,7 +9,7 @@ use crate::failure::{Failure, Kind};
 
 /// Path in the new crate, and what stands there; `{name}`, `{Type}` and `{braid-…}` are filled in.
 const FILES: [(&str, &str); 6] = [
-    ("Cargo.toml", include_str!("../../templates/Cargo.toml")),
+    ("Cargo.toml", include_str!("../../templates/manifest.toml")),
     ("src/lib.rs", include_str!("../../templates/src/lib.rs")),
     ("src/main.rs", include_str!("../../templates/src/main.rs")),
     ("tests/traffic.rs", include_str!("../../templates/tests/traffic.rs")),

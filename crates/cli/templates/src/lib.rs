@@ -2,6 +2,7 @@
 //!
 //! Sequential code: handlers run as if one core ran them. What belongs to a flow is the packet-set state ([`NetworkFunction::Set`]);
 //! what flows share is reached through `cx`, and `?` hands a conflict on, so that Braid runs the handler again.
+#![forbid(unsafe_code)]
 
 use std::time::Duration;
 
