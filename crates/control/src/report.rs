@@ -82,6 +82,8 @@ pub struct Transactions {
     pub commits: u64,
     /// Taken back.
     pub aborts: u64,
+    /// Turns taken alone after repeated conflicts.
+    pub turns: u64,
     /// Handlers that panicked.
     pub panics: u64,
 }
@@ -111,7 +113,12 @@ impl RunReport {
             sets: Sets { created: total.sets_created, expired: total.sets_expired, live: total.sets_live },
             workers: report.workers.iter().map(share).collect(),
             seconds: report.elapsed.as_secs_f64(),
-            transactions: Transactions { commits: total.commits, aborts: total.aborts, panics: total.panics },
+            transactions: Transactions {
+                commits: total.commits,
+                aborts: total.aborts,
+                turns: total.turns,
+                panics: total.panics,
+            },
             pages: report.backing.to_string(),
             memory_bytes: report.memory_bytes,
             damages: report.damages.iter().map(ToString::to_string).collect(),
@@ -161,9 +168,9 @@ impl fmt::Display for RunReport {
         row(f, "packet sets live", *live, &format!("{} created, {} expired", grouped(*created), grouped(*expired)))?;
         let rate = self.packets_in as f64 / self.seconds.max(1e-9);
         writeln!(f, "  {:<28} {:>16}  {}", "time", format!("{:.3} s", self.seconds), rate_in_words(rate))?;
-        let Transactions { commits, aborts, panics } = &self.transactions;
+        let Transactions { commits, aborts, turns, panics } = &self.transactions;
         if *commits > 0 {
-            let note = format!("{} attempts taken back", grouped(*aborts));
+            let note = format!("{} attempts taken back, {turns} turns taken", grouped(*aborts));
             row(f, "transactions", *commits, &note)?;
         }
         if *panics > 0 {

@@ -75,6 +75,10 @@ pub fn replay(chain: &str, flows: u64) -> Result<ReplaySource, Failure> {
             ..config.addresses
         };
     }
+    if chain.contains("policer") {
+        // Its sets are destinations: as many as the generator has.
+        config.addresses = Addresses { client_bits: 8, client_port_bits: 10, server_bits: 17, ..config.addresses };
+    }
     if !chain.contains("bridge") {
         let mut generator = Generator::new(config).map_err(failed)?;
         return Ok(ReplaySource::load(TRACE, &mut generator, u64::MAX, Repeat::Forever));

@@ -39,6 +39,8 @@ struct Row {
     /// The same rate by the wall, whatever else the machine did meanwhile.
     mpps_wall: f64,
     packets: u64,
+    /// Packet sets that were live at the end, of all groups: what the tables held.
+    sets: u64,
     lost: u64,
     pages: String,
 }
@@ -148,16 +150,29 @@ fn row(
     // Copies by flooding are no gain: what came in has to come out.
     let lost = report.packets_in.saturating_sub(report.packets_out - report.packets_copied.min(report.packets_out));
     let chain = chain.to_owned();
-    let pages = report.pages.clone();
-    Row { chain, trace: TRACE, flows, workers, distribution, mpps, ns_per_packet, mpps_wall, packets, lost, pages }
+    let (pages, sets) = (report.pages.clone(), report.sets.live);
+    Row {
+        chain,
+        trace: TRACE,
+        flows,
+        workers,
+        distribution,
+        mpps,
+        ns_per_packet,
+        mpps_wall,
+        packets,
+        sets,
+        lost,
+        pages,
+    }
 }
 
-const HEAD: &str = "chain                                       flows  workers  distribution    Mpps  ns/packet  Mpps by the wall  lost\n";
+const HEAD: &str = "chain                                       flows  workers  distribution    Mpps  ns/packet  Mpps by the wall       sets  lost\n";
 
 fn line(row: &Row) -> String {
-    let Row { chain, flows, workers, distribution, mpps, ns_per_packet, mpps_wall, lost, .. } = row;
-    let flows = grouped(*flows);
+    let Row { chain, flows, workers, distribution, mpps, ns_per_packet, mpps_wall, sets, lost, .. } = row;
+    let (flows, sets) = (grouped(*flows), grouped(*sets));
     format!(
-        "{chain:<40} {flows:>9} {workers:>8}  {distribution:<12} {mpps:>7.2} {ns_per_packet:>10.1} {mpps_wall:>17.2} {lost:>5}\n"
+        "{chain:<40} {flows:>9} {workers:>8}  {distribution:<12} {mpps:>7.2} {ns_per_packet:>10.1} {mpps_wall:>17.2} {sets:>10} {lost:>5}\n"
     )
 }
