@@ -6,7 +6,7 @@ use braid_io::{Received, RxQueue, TxQueue};
 use braid_memory::HugePages;
 use braid_nf::packet::key::Keys;
 use braid_nf::{Logs, Pass, PassSets, Reason, SetSlot, SetTables, Tick, Verdict, Verdicts};
-use braid_packet::{BATCH_MAX, Batch, Buffers, FrameInfo, Pool, Port};
+use braid_packet::{BATCH_MAX, Batch, Buffers, Pool, Port};
 use braid_state::Tx;
 
 use crate::attempt::{NoWitness, Witness, run_event, run_pass};
@@ -16,6 +16,8 @@ use crate::counters::WorkerCounters;
 use crate::expiry::{Expiring, Scan};
 use crate::probe::{Probe, Span};
 use crate::schedule::Scheduler;
+
+mod send;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,80 +244,31 @@ impl Worker {
             logs: &mut self.logs,
         };
         run_pass(stage, position, &mut pass, &mut self.counters, &mut self.probe, &mut *self.witness);
+        if self.todo.iter().any(|&i| self.verdicts.is_drop(i as usize)) {
+            self.leave_out_drops(position);
+        }
+    }
+
+    /// Counts the packets that a function dropped, those in a row with one reason together, and leaves them out.
+    fn leave_out_drops(&mut self, position: usize) {
         let (verdicts, drops) = (&self.verdicts, &mut self.counters.drops);
-        if !self.todo.iter().any(|&i| verdicts.is_drop(i as usize)) {
-            return;
-        }
-        self.todo.retain(|&i| match verdicts.get(i as usize) {
-            Verdict::Drop(reason) => {
-                drops.add(stage.name(), reason, 1);
-                false
-            }
-            _ => true,
+        let name = self.parts.chain.stages()[position].name();
+        let mut row: Option<(Reason, u64)> = None;
+        self.todo.retain(|&i| {
+            let Verdict::Drop(reason) = verdicts.get(i as usize) else { return true };
+            row = Some(match row {
+                Some((same, count)) if same == reason => (same, count + 1),
+                Some((other, count)) => {
+                    drops.add(name, other, count);
+                    (reason, 1)
+                }
+                None => (reason, 1),
+            });
+            false
         });
-    }
-
-    /// Sends what is left, with the copies that flooding makes and the packets that functions made.
-    fn send(&mut self) {
-        self.witness.finished(&self.batch, &self.verdicts, &self.logs.emitted);
-        self.out.clear();
-        for at in 0..self.todo.len() {
-            let i = self.todo[at];
-            match self.verdicts.get(i as usize) {
-                Verdict::Forward(port) if port < self.parts.ports => self.out.push((i, port)),
-                Verdict::Forward(_) => self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1),
-                Verdict::Flood => self.flood(i),
-                Verdict::Drop(_) | Verdict::Onward => unreachable!("dropped packets leave `todo`; onward is not kept"),
-            }
+        if let Some((reason, count)) = row {
+            drops.add(name, reason, count);
         }
-        let bytes = self.out.iter().map(|&(i, _)| self.batch.records()[i as usize].len() as u64);
-        self.counters.bytes_out += bytes.sum::<u64>();
-        self.counters.packets_out += self.out.len() as u64;
-        self.parts.send.send(&self.batch, &self.out);
-        if !self.logs.emitted.is_empty() {
-            self.send_own();
-        }
-        let next = self.parts.receive.horizon();
-        self.batch.release(&mut self.buffers);
-        self.parts.send.progress(next);
-    }
-
-    fn flood(&mut self, i: u16) {
-        let from = self.batch.records()[i as usize].port;
-        let before = self.out.len();
-        self.out.extend((0..self.parts.ports).filter(|&port| port != from).map(|port| (i, port)));
-        match self.out.len() - before {
-            0 => self.counters.drops.add("runtime", Reason::NOWHERE_TO_FLOOD, 1),
-            copies => self.counters.packets_copied += copies as u64 - 1,
-        }
-    }
-
-    #[cold]
-    fn send_own(&mut self) {
-        for (cause, port, bytes) in self.logs.emitted.iter() {
-            let i = if (cause as usize) < self.batch.len() { cause as usize } else { 0 };
-            let info = FrameInfo {
-                port,
-                link: self.batch.records().get(i).map_or_else(Default::default, |record| record.flags.link()),
-                timestamp_ns: if self.batch.is_empty() { self.last_ns } else { self.batch.timestamp_ns(i) },
-                wire_len: bytes.len() as u32,
-                sequence: if self.batch.is_empty() { 0 } else { self.batch.sequence(i) },
-            };
-            self.counters.packets_copied += 1;
-            if port >= self.parts.ports {
-                self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1);
-            } else if self.own.copy_in(&mut self.buffers, bytes, &info) {
-                self.counters.packets_out += 1;
-                self.counters.bytes_out += bytes.len() as u64;
-            } else {
-                self.counters.drops.add("runtime", NO_BUFFER, 1);
-            }
-        }
-        self.out.clear();
-        self.out.extend(self.own.records().iter().enumerate().map(|(i, record)| (i as u16, record.port)));
-        self.parts.send.send(&self.own, &self.out);
-        self.own.release(&mut self.buffers);
-        self.logs.emitted.truncate(0);
     }
 
     /// Nothing came: let time and everybody who waits for this worker go on.
@@ -418,9 +371,6 @@ fn thread_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
-
-/// No buffer was free for a packet that a function made.
-const NO_BUFFER: Reason = Reason("no_buffer");
 
 /// What is left of a worker.
 pub struct Ended {

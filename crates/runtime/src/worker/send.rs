@@ -1,0 +1,74 @@
+//! The end of a packet's way: out by its port, in copies by all of them, or counted as lost; and packets that functions made.
+
+use braid_nf::{Reason, Verdict};
+use braid_packet::FrameInfo;
+
+use super::Worker;
+
+/// No buffer was free for a packet that a function made.
+const NO_BUFFER: Reason = Reason("no_buffer");
+
+impl Worker {
+    /// Sends what is left, with the copies that flooding makes and the packets that functions made.
+    pub(super) fn send(&mut self) {
+        self.witness.finished(&self.batch, &self.verdicts, &self.logs.emitted);
+        self.out.clear();
+        for at in 0..self.todo.len() {
+            let i = self.todo[at];
+            match self.verdicts.get(i as usize) {
+                Verdict::Forward(port) if port < self.parts.ports => self.out.push((i, port)),
+                Verdict::Forward(_) => self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1),
+                Verdict::Flood => self.flood(i),
+                Verdict::Drop(_) | Verdict::Onward => unreachable!("dropped packets leave `todo`; onward is not kept"),
+            }
+        }
+        let bytes = self.out.iter().map(|&(i, _)| self.batch.records()[i as usize].len() as u64);
+        self.counters.bytes_out += bytes.sum::<u64>();
+        self.counters.packets_out += self.out.len() as u64;
+        self.parts.send.send(&self.batch, &self.out);
+        if !self.logs.emitted.is_empty() {
+            self.send_own();
+        }
+        let next = self.parts.receive.horizon();
+        self.batch.release(&mut self.buffers);
+        self.parts.send.progress(next);
+    }
+
+    fn flood(&mut self, i: u16) {
+        let from = self.batch.records()[i as usize].port;
+        let before = self.out.len();
+        self.out.extend((0..self.parts.ports).filter(|&port| port != from).map(|port| (i, port)));
+        match self.out.len() - before {
+            0 => self.counters.drops.add("runtime", Reason::NOWHERE_TO_FLOOD, 1),
+            copies => self.counters.packets_copied += copies as u64 - 1,
+        }
+    }
+
+    #[cold]
+    pub(super) fn send_own(&mut self) {
+        for (cause, port, bytes) in self.logs.emitted.iter() {
+            let i = if (cause as usize) < self.batch.len() { cause as usize } else { 0 };
+            let info = FrameInfo {
+                port,
+                link: self.batch.records().get(i).map_or_else(Default::default, |record| record.flags.link()),
+                timestamp_ns: if self.batch.is_empty() { self.last_ns } else { self.batch.timestamp_ns(i) },
+                wire_len: bytes.len() as u32,
+                sequence: if self.batch.is_empty() { 0 } else { self.batch.sequence(i) },
+            };
+            self.counters.packets_copied += 1;
+            if port >= self.parts.ports {
+                self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1);
+            } else if self.own.copy_in(&mut self.buffers, bytes, &info) {
+                self.counters.packets_out += 1;
+                self.counters.bytes_out += bytes.len() as u64;
+            } else {
+                self.counters.drops.add("runtime", NO_BUFFER, 1);
+            }
+        }
+        self.out.clear();
+        self.out.extend(self.own.records().iter().enumerate().map(|(i, record)| (i as u16, record.port)));
+        self.parts.send.send(&self.own, &self.out);
+        self.own.release(&mut self.buffers);
+        self.logs.emitted.truncate(0);
+    }
+}
