@@ -83,8 +83,9 @@ impl Timeline {
         self.workers[worker].store(now_ns, Ordering::Relaxed);
     }
 
-    /// The time that every worker has reached.
-    pub fn reached(&self) -> u64 {
-        self.workers.iter().map(|worker| worker.load(Ordering::Relaxed)).min().unwrap_or(0)
+    /// The time that every worker has reached; one that waits holds nobody back. `own_ns` if all of them wait.
+    pub fn reached(&self, own_ns: u64) -> u64 {
+        let earliest = self.workers.iter().map(|worker| worker.load(Ordering::Relaxed)).min();
+        earliest.filter(|&reached| reached != u64::MAX).unwrap_or(own_ns)
     }
 }

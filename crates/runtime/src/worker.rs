@@ -278,8 +278,8 @@ impl Worker {
         self.parts.send.progress(self.parts.receive.horizon());
         if !matches!(self.parts.clock, Clock::Capture) {
             self.expire();
-            self.tick();
         }
+        self.tick();
     }
 
     fn expire(&mut self) {
@@ -298,7 +298,7 @@ impl Worker {
                 counters: &mut self.counters,
             };
             if shared {
-                let reached = self.parts.timeline.reached().min(self.last_ns);
+                let reached = self.parts.timeline.reached(self.last_ns);
                 let lives = &mut self.logs.lives;
                 sets.scan.run_shared(reached, &mut on, lives, &mut *self.witness);
             } else {
@@ -312,7 +312,7 @@ impl Worker {
         if self.ticks.is_empty() {
             return;
         }
-        let reached = self.parts.timeline.reached().min(self.last_ns);
+        let reached = self.parts.timeline.reached(self.last_ns);
         for periodic in &mut self.ticks {
             if reached < periodic.due_ns {
                 continue;
