@@ -46,7 +46,7 @@ operations! {
         /// Removal of a key.
         Remove = 4 "remove",
         /// Look-up by handle.
-        GetAt = 5 "get_at",
+        ValueAt = 5 "value_at",
         /// Change by handle.
         UpdateAt = 6 "update_at",
         /// A tick's walk over entries.
@@ -145,13 +145,13 @@ const ELEMENTS: Part = Part(0);
 const PARTS: Part = Part(0);
 
 causes! {
-    "Map" MAP_ENTRIES: "get" / "update", "get" / "update_at", "get_at" / "update", "get_at" / "update_at",
+    "Map" MAP_ENTRIES: "get" / "update", "get" / "update_at", "value_at" / "update", "value_at" / "update_at",
         "update" / "update", "update" / "update_at", "update_at" / "update", "update_at" / "update_at",
         "insert" / "update", "insert" / "update_at", "remove" / "update", "remove" / "update_at",
-        "scan" / "update", "scan" / "update_at", "get" / "scan", "get_at" / "scan", "update" / "scan",
+        "scan" / "update", "scan" / "update_at", "get" / "scan", "value_at" / "scan", "update" / "scan",
         "update_at" / "scan", "remove" / "scan", "insert" / "scan", "scan" / "scan" => SAME_KEY, HOT_KEY;
-    "Map" MAP_ENTRIES: "get" / "remove", "update" / "remove", "get_at" / "remove", "update_at" / "remove",
-        "insert" / "remove", "remove" / "remove", "get" / "insert", "update" / "insert", "get_at" / "insert",
+    "Map" MAP_ENTRIES: "get" / "remove", "update" / "remove", "value_at" / "remove", "update_at" / "remove",
+        "insert" / "remove", "remove" / "remove", "get" / "insert", "update" / "insert", "value_at" / "insert",
         "update_at" / "insert", "insert" / "insert", "remove" / "insert", "scan" / "insert", "scan" / "remove"
         => SAME_KEY, EARLY_MISS;
     "Map" MAP_BUCKETS: "get" / "insert", "get" / "remove", "update" / "insert", "update" / "remove",

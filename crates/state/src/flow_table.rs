@@ -213,7 +213,7 @@ impl<const K: usize> FlowTable<K> {
     /// A record, to read and change.
     #[inline(always)]
     pub fn record_mut(&mut self, slot: Slot) -> RecordMut<'_> {
-        self.records.get_mut(slot as usize)
+        self.records.record_mut(slot as usize)
     }
 
     /// Last seen, live mask, generation, to change.

@@ -215,11 +215,11 @@ impl<K: Plain, V: Plain> Map<K, V> {
     /// The value at a handle; none if its key has been removed since.
     #[inline]
     #[track_caller]
-    pub fn get_at(&self, tx: &mut Tx, handle: Handle) -> Result<Option<V>, Conflict> {
+    pub fn value_at(&self, tx: &mut Tx, handle: Handle) -> Result<Option<V>, Conflict> {
         if handle.index >= self.capacity() {
             return Ok(None);
         }
-        let words = tx.read_ref(&self.shared.entries, handle.index, MapOp::GetAt.op())?;
+        let words = tx.read_ref(&self.shared.entries, handle.index, MapOp::ValueAt.op())?;
         Ok(is_at(words, handle).then(|| plain::load(&words[Self::VALUE..])))
     }
 

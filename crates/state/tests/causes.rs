@@ -77,13 +77,13 @@ fn map_conflicts_are_about_the_same_key_or_a_coming_or_going_one() {
         move |tx: &mut Tx| map.remove(tx, &key).map(drop)
     };
     let at = |tx: &mut Tx| map.update_at(tx, handle, |v| *v += 1).map(drop);
-    let get_at = |tx: &mut Tx| map.get_at(tx, handle).map(drop);
+    let value_at = |tx: &mut Tx| map.value_at(tx, handle).map(drop);
     let scan = |tx: &mut Tx| map.for_each(tx, 0, 4096, |_, _, v| Ok(Visit::Replace(v + 1))).map(drop);
     let d = &domain;
     check(d, &get(1), &update(1), Some(("get", "update")));
     check(d, &update(1), &update(1), Some(("update", "update")));
     check(d, &get(5), &at, Some(("get", "update_at")));
-    check(d, &get_at, &update(5), Some(("get_at", "update")));
+    check(d, &value_at, &update(5), Some(("value_at", "update")));
     check(d, &at, &at, Some(("update_at", "update_at")));
     check(d, &update(7), &scan, Some(("update", "scan")));
     check(d, &scan, &update(7), Some(("scan", "update")));

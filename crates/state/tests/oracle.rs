@@ -120,7 +120,7 @@ fn map_case(tx: &mut Tx, map: &WideMap, model: &mut BTreeMap<u16, u64>, step: &M
             let handle = map.find(tx, &wide(key))?;
             assert_eq!(handle.is_some(), model.contains_key(&key));
             if let Some(handle) = handle {
-                assert_eq!(map.get_at(tx, handle)?.map(|v| v[0]), model.get(&key).copied());
+                assert_eq!(map.value_at(tx, handle)?.map(|v| v[0]), model.get(&key).copied());
                 assert_eq!(map.update_at(tx, handle, |v| v[0] = 9)?, Some(()));
                 model.insert(key, 9);
             }

@@ -187,12 +187,12 @@ impl Bridge {
     /// The station's entry as it is now: where it was last time, or found anew.
     #[inline(always)]
     fn look_up(&self, cx: &mut Cx<'_>, station: Station, at: &mut Handle) -> Result<Option<Entry>, Conflict> {
-        if let Some(entry) = self.table.get_at(cx, *at)? {
+        if let Some(entry) = self.table.value_at(cx, *at)? {
             return Ok(Some(entry));
         }
         let Some(found) = self.table.find(cx, &station)? else { return Ok(None) };
         *at = found;
-        self.table.get_at(cx, found)
+        self.table.value_at(cx, found)
     }
 }
 

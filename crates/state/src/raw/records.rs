@@ -73,7 +73,7 @@ impl<const K: usize> Records<K> {
     }
 
     #[inline(always)]
-    pub(crate) fn get_mut(&mut self, record: usize) -> RecordMut<'_> {
+    pub(crate) fn record_mut(&mut self, record: usize) -> RecordMut<'_> {
         let address = self.address(record);
         // SAFETY: as in `meta`; `&mut self` is borrowed for as long as the result lives, and meta and states are apart.
         let (meta, states) = unsafe { (&mut *address.add(Self::META).cast::<SetMeta>(), address.add(Self::STATES)) };
@@ -85,7 +85,7 @@ impl<const K: usize> Records<K> {
         let address = self.address(record);
         // SAFETY: as in `key`; `&mut self` makes the access unique.
         unsafe { address.cast::<[u64; K]>().write(*key) };
-        let mut fresh = self.get_mut(record);
+        let mut fresh = self.record_mut(record);
         *fresh.meta = SetMeta { generation: fresh.meta.generation.wrapping_add(1), ..SetMeta::default() };
         fresh.states().fill(0);
     }
