@@ -2,7 +2,7 @@
 
 use braid_memory::{HugePages, Region};
 
-use super::Line;
+use crate::engines::Line;
 
 pub struct Lines {
     region: Region,
