@@ -2,7 +2,7 @@
 
 use super::{File, Finding};
 
-/// Every crate with those it may depend on, in the order in which a packet meets them. Dependencies for tests only
+/// Every crate with those it may depend on, as the table of ARCHITECTURE.md says it, in the order in which a packet meets them. Dependencies for tests only
 /// (`[dev-dependencies]`) are free: they do not reach what users build.
 const LAYERS: [(&str, &[&str]); 13] = [
     ("memory", &[]),
@@ -19,6 +19,9 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("cli", &["control", "functions"]),
     ("testkit", &["memory", "packet", "io", "steer", "stm", "state", "nf", "runtime"]),
 ];
+
+/// What the table of ARCHITECTURE.md says of a crate that depends on none of ours.
+const NOTHING: &str = "–";
 
 /// Device back ends talk to the kernel and to C libraries; elsewhere `unsafe` stands in `raw/` and `sys.rs` only.
 const BACK_ENDS: [&str; 3] = ["crates/io/src/af_xdp/", "crates/io/src/dpdk/", "crates/io/src/memif/"];
@@ -44,8 +47,39 @@ pub fn check(files: &[File]) -> Vec<Finding> {
         if let Some(name) = file.path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) {
             findings.extend(manifest(file, name));
         }
+        if file.path == "ARCHITECTURE.md" {
+            findings.extend(map(file));
+        }
     }
     findings
+}
+
+/// The table of crates that people read says the same as the one that is checked.
+pub fn map(file: &File) -> Vec<Finding> {
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let rows = file.text.lines().enumerate().filter(|(_, line)| line.starts_with("| [") && line.contains("](crates/"));
+    let rows = rows.map(|(n, line)| (n + 1, cells(line))).filter(|(_, cells)| cells.len() == 5);
+    let rows: Vec<_> = rows.map(|(n, cells)| (n, link_text(&cells[1]), named(&cells[3]))).collect();
+    let names: Vec<&str> = rows.iter().map(|(_, name, _)| name.as_str()).collect();
+    let expected: Vec<&str> = LAYERS.iter().map(|(name, _)| *name).collect();
+    if names != expected {
+        let order = expected.join(", ");
+        return vec![file.at(1, format!("the table of crates must have one row each, in this order: {order}"))];
+    }
+    let pairs = rows.iter().zip(LAYERS).filter(|((_, _, said), (_, allowed))| said != allowed);
+    pairs.map(|((n, name, _), (_, allowed))| file.at(*n, format!("{name} may depend on: {}", words(allowed)))).collect()
+}
+
+fn link_text(cell: &str) -> String {
+    cell.trim_start_matches('[').split(']').next().unwrap_or_default().to_owned()
+}
+
+fn named(cell: &str) -> Vec<String> {
+    cell.split(", ").filter(|name| *name != NOTHING).map(str::to_owned).collect()
+}
+
+fn words(allowed: &[&str]) -> String {
+    if allowed.is_empty() { NOTHING.to_owned() } else { allowed.join(", ") }
 }
 
 /// Members stand in the order of the table: a reader of the manifest follows the packet.

@@ -7,6 +7,8 @@ use super::{File, Finding, layers};
 const LINES_MAX: usize = 600;
 /// A file of up to this length reads in one sitting.
 const LINES_ADVISED: usize = 400;
+/// A function of up to this length stands on one screen.
+const FUNCTION_LINES: usize = 70;
 
 /// Words that name nothing; the concept has a name of its own.
 const EMPTY_NAMES: [&str; 3] = ["Manager", "Helper", "Util"];
@@ -32,11 +34,54 @@ pub fn check(file: &File, has_unsafe_home: bool) -> Vec<Finding> {
 
 /// What is worth a look and forbids nothing.
 pub fn advice(file: &File) -> Vec<Finding> {
+    let mut advice = Vec::new();
     let lines = file.text.lines().count();
-    let long = lines > LINES_ADVISED && lines <= LINES_MAX;
-    long.then(|| file.at(LINES_ADVISED, format!("{lines} lines, {LINES_ADVISED} read in one sitting")))
-        .into_iter()
-        .collect()
+    if lines > LINES_ADVISED && lines <= LINES_MAX {
+        advice.push(file.at(LINES_ADVISED, format!("{lines} lines, {LINES_ADVISED} read in one sitting")));
+    }
+    let long = functions(&code_of(&file.text)).into_iter().filter(|function| function.lines > FUNCTION_LINES);
+    advice.extend(long.map(|Function { name, line, lines }| {
+        file.at(line, format!("{name}: {lines} lines, {FUNCTION_LINES} stand on a screen"))
+    }));
+    advice
+}
+
+struct Function {
+    name: String,
+    line: usize,
+    lines: usize,
+}
+
+/// Functions with a body: name, first line, length in lines from `fn` to the closing brace.
+fn functions(code: &str) -> Vec<Function> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let starts = code.match_indices("fn ").filter(|(at, _)| !code[..*at].ends_with(is_word));
+    let mut found = Vec::new();
+    for (at, _) in starts {
+        let name: String = code[at + 3..].chars().take_while(|c| is_word(*c)).collect();
+        if let Some(end) = body_end(&code[at..]).filter(|_| !name.is_empty()) {
+            let line = code[..at].matches('\n').count() + 1;
+            found.push(Function { name, line, lines: code[at..at + end].matches('\n').count() + 1 });
+        }
+    }
+    found
+}
+
+/// Where the body that begins after a signature ends; none if a semicolon stands in its place.
+fn body_end(code: &str) -> Option<usize> {
+    let (mut depth, mut braces) = (0, 0);
+    for (at, c) in code.char_indices() {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            ';' if depth == 0 && braces == 0 => return None,
+            '{' => braces += 1,
+            '}' if braces <= 1 => return Some(at),
+            '}' => braces -= 1,
+            _ => {}
+        }
+    }
+    None
 }
 
 fn begins_with_module_doc(text: &str) -> bool {

@@ -76,6 +76,18 @@ fn long_files_are_two_files() {
 }
 
 #[test]
+fn long_functions_are_named() {
+    let check = |text: &str, expected: &[&str]| {
+        let advice = source::advice(&file("crates/nf/src/a.rs", text));
+        assert_eq!(advice.len(), expected.len(), "{advice:?}");
+        assert!(advice.iter().zip(expected).all(|(advice, part)| advice.message.contains(part)), "{advice:?}");
+    };
+    let body = |lines: usize| "    a();\n".repeat(lines - 2);
+    check(&format!("//! Doc.\nfn long(a: [u8; 4]) -> [u8; 4] {{\n{}}}\n", body(71)), &["long: 71 lines"]);
+    check(&format!("//! Doc.\nfn a();\nfn fits() {{\n{}}}\n", body(70)), &[]);
+}
+
+#[test]
 fn literals_and_comments_are_no_code() {
     let check =
         |source: &str, code: &str| assert_eq!(code_of(source).replace(' ', ""), code.replace(' ', ""), "{source}");
@@ -102,6 +114,19 @@ fn lower_layers_know_nothing_of_higher_ones() {
         layers::members(&file("Cargo.toml", "members = [\n \"crates/packet\",\n \"crates/memory\",\n]\n")).len(),
         1
     );
+}
+
+#[test]
+fn the_map_of_the_house_says_what_is_checked() {
+    let right = std::fs::read_to_string(shell::root().join("ARCHITECTURE.md")).expect("the map is there");
+    let check = |from: &str, to: &str, count: usize| {
+        assert!(right.contains(from), "{from}");
+        let findings = layers::map(&file("ARCHITECTURE.md", &right.replacen(from, to, 1)));
+        assert_eq!(findings.len(), count, "{from}: {findings:?}");
+    };
+    check("# ", "# ", 0);
+    check("| packet, state |", "| packet |", 1);
+    check("| [steer](crates/steer) ", "| [stm](crates/steer) ", 1);
 }
 
 #[test]
