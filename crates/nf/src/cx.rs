@@ -1,5 +1,6 @@
 //! What a handler is given besides the packet: the transaction, the time, the ports, and a way to send packets of its own.
 
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use braid_state::Tx;
@@ -53,17 +54,29 @@ impl Emitted {
 }
 
 /// A handler's context. It dereferences to the transaction, so every operation of a state object takes it as it is:
-/// `self.table.get(cx, &key)?`.
+/// `self.table.get(cx, &key)?`. It stays on the worker's thread: moving it to another one does not compile.
 #[derive(Debug)]
 pub struct Cx<'a> {
-    pub(crate) tx: &'a mut Tx,
-    pub(crate) emitted: &'a mut Emitted,
-    pub(crate) ports: u16,
-    pub(crate) index: u16,
-    pub(crate) reversed: bool,
+    tx: &'a mut Tx,
+    emitted: &'a mut Emitted,
+    ports: u16,
+    index: u16,
+    reversed: bool,
+    thread: PhantomData<*const ()>,
 }
 
-impl Cx<'_> {
+impl<'a> Cx<'a> {
+    /// What handlers for the packet at `index` of the batch are given.
+    #[inline(always)]
+    pub(crate) fn new(tx: &'a mut Tx, emitted: &'a mut Emitted, ports: u16, index: usize, reversed: bool) -> Cx<'a> {
+        Cx { tx, emitted, ports, index: index as u16, reversed, thread: PhantomData }
+    }
+
+    /// What handlers without a packet are given.
+    pub(crate) fn without_packet(tx: &'a mut Tx, emitted: &'a mut Emitted, ports: u16) -> Cx<'a> {
+        Cx::new(tx, emitted, ports, usize::from(u16::MAX), false)
+    }
+
     /// The time of this packet (or tick) in nanoseconds: capture time when replaying, a clock read once per batch when live.
     /// It never goes back on one worker.
     #[inline(always)]

@@ -14,6 +14,8 @@ mod cx;
 mod declare;
 mod function;
 mod pass;
+#[cfg(doctest)]
+mod refusals;
 mod sets;
 mod shared;
 mod stage;

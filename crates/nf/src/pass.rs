@@ -248,13 +248,7 @@ impl Pass<'_> {
         if timeout_ns != u64::MAX && sets.idle_ms[i] as u64 * MS > timeout_ns {
             return self.handle_rest::<N, UNDO>(function, place, i);
         }
-        let mut cx = Cx {
-            tx: &mut *self.tx,
-            emitted: &mut self.logs.emitted,
-            ports: self.ports,
-            index: i as u16,
-            reversed: sets.keys.swapped[i],
-        };
+        let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, sets.keys.swapped[i]);
         if !UNDO {
             return function.packet(&mut cx, &mut self.batch.packet(i, None), state);
         }
@@ -267,13 +261,7 @@ impl Pass<'_> {
     /// Packets in no set.
     #[inline(never)]
     fn handle_orphan<N: NetworkFunction, const UNDO: bool>(&mut self, function: &N, i: usize) -> Handled {
-        let mut cx = Cx {
-            tx: &mut *self.tx,
-            emitted: &mut self.logs.emitted,
-            ports: self.ports,
-            index: i as u16,
-            reversed: false,
-        };
+        let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, false);
         let undo = if UNDO { Some(&mut self.logs.packets) } else { None };
         function.orphan(&mut cx, &mut self.batch.packet(i, undo))
     }
@@ -290,13 +278,7 @@ impl Pass<'_> {
         }
         let slot = sets.slots[i];
         let meta = if slot == SetSlot::MISS { SetMeta::default() } else { *sets.tables.meta_mut(slot) };
-        let mut cx = Cx {
-            tx: &mut *self.tx,
-            emitted: &mut self.logs.emitted,
-            ports: self.ports,
-            index: i as u16,
-            reversed: sets.keys.swapped[i],
-        };
+        let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, sets.keys.swapped[i]);
         if meta.live & place.bit != 0 {
             let (state, key) = (*sets.tables.state::<N::Set>(slot, place.offset), sets.tables.key(slot));
             function.expired(&mut cx, &key, &state)?;

@@ -288,7 +288,8 @@ impl SetUndo {
 #[derive(Debug)]
 pub struct NewSet<'a, S> {
     place: Place<'a>,
-    kind: PhantomData<S>,
+    /// Holds an `S` when registered; stays on the worker's thread.
+    kind: PhantomData<(S, *const ())>,
 }
 
 /// Where it would go.

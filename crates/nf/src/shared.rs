@@ -166,8 +166,7 @@ impl Pass<'_> {
     ) -> Handled {
         let (words, now_ms) = (key_words(&key), (self.now_ns[i] / MS) as u32);
         let found = sets.map.get(self.tx, &words)?;
-        let mut cx =
-            Cx { tx: &mut *self.tx, emitted: &mut self.logs.emitted, ports: self.ports, index: i as u16, reversed };
+        let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, reversed);
         let mut packet = self.batch.packet(i, Some(&mut self.logs.packets));
         if let Some(found) = found {
             let mut set = state::<N::Set>(&found);

@@ -95,7 +95,7 @@ pub struct Event<'a> {
 
 impl Event<'_> {
     pub(crate) fn cx(&mut self) -> Cx<'_> {
-        Cx { tx: self.tx, emitted: self.emitted, ports: self.ports, index: u16::MAX, reversed: false }
+        Cx::without_packet(self.tx, self.emitted, self.ports)
     }
 }
 

@@ -13,6 +13,7 @@ mod write;
 pub use embedded::{Embedded, EmbeddedMut};
 pub use read::IpVersion;
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -37,6 +38,8 @@ pub struct Packet<'a> {
     saved: Range<usize>,
     meta_saved: bool,
     index: u16,
+    /// It stays on the thread that lent it: handlers start no threads.
+    thread: PhantomData<*const ()>,
 }
 
 impl<'a> Packet<'a> {
@@ -49,7 +52,17 @@ impl<'a> Packet<'a> {
         layout: &'a Layout,
         undo: Option<&'a mut Undo>,
     ) -> Packet<'a> {
-        Packet { record, room, meta, layout, undo, saved: 0..0, meta_saved: false, index: index as u16 }
+        Packet {
+            record,
+            room,
+            meta,
+            layout,
+            undo,
+            saved: 0..0,
+            meta_saved: false,
+            index: index as u16,
+            thread: PhantomData,
+        }
     }
 
     /// Its number in the batch.
