@@ -81,6 +81,13 @@ fn files_for_ports_keep_their_ports() {
 }
 
 #[test]
+fn the_folder_of_an_output_is_made() {
+    let braid = Braid::new();
+    braid.ok("run --nf forward --in gen:uniform?packets=10&flows=2 --out out/of/runs/a.pcapng");
+    assert_eq!(packets(&braid, "out/of/runs/a.pcapng").len(), 10);
+}
+
+#[test]
 fn ctrl_c_ends_the_run_and_leaves_a_capture_that_can_be_read() {
     let braid = Braid::new();
     let mut command =

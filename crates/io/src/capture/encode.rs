@@ -1,6 +1,6 @@
 //! Capture files, written: one file with its format, its link types and what went wrong.
 
-use std::fs::File;
+use std::fs::{File, create_dir_all};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -82,10 +82,14 @@ pub struct CaptureWriter {
 }
 
 impl CaptureWriter {
-    /// Creates the file; its name says format and compression.
+    /// Creates the file, and its folder if there is none; its name says format and compression.
     pub fn create(path: &Path, precision: Precision) -> Result<CaptureWriter, OpenError> {
         let (format, gzip) = from_name(path)?;
-        let file = File::create(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+        let failed = |source| OpenError::Io { path: path.to_owned(), source };
+        if let Some(folder) = path.parent() {
+            create_dir_all(folder).map_err(failed)?;
+        }
+        let file = File::create(path).map_err(failed)?;
         let file = BufWriter::with_capacity(256 << 10, file);
         let output = if gzip { Output::Gzip(GzEncoder::new(file, Compression::fast())) } else { Output::Plain(file) };
         Ok(CaptureWriter {
