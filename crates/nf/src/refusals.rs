@@ -142,7 +142,7 @@ mod threads {}
 ///     (packet.bytes().to_vec(), *set)
 /// }
 /// ```
-/// ```compile_fail,E0521
+/// ```compile_fail
 /// use braid_nf::prelude::*;
 /// fn kept(packet: &Packet<'_>, place: &mut Option<&'static [u8]>) {
 ///     *place = Some(packet.bytes());
