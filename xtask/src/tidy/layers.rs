@@ -44,7 +44,9 @@ pub fn check(files: &[File]) -> Vec<Finding> {
         if file.path == "Cargo.toml" {
             findings.extend(members(file));
         }
-        if let Some(name) = file.path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) {
+        let name = file.path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml"));
+        // deeper ones are templates of manifests
+        if let Some(name) = name.filter(|name| !name.contains('/')) {
             findings.extend(manifest(file, name));
         }
         if file.path == "ARCHITECTURE.md" {

@@ -94,8 +94,8 @@ fn begins_with_module_doc(text: &str) -> bool {
 
 fn unsafe_code(file: &File, code: &str, has_unsafe_home: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let is_root =
-        file.path.starts_with("crates/") && (file.path.ends_with("/src/lib.rs") || file.path.ends_with("/src/main.rs"));
+    let parts: Vec<&str> = file.path.split('/').collect();
+    let is_root = matches!(parts.as_slice(), ["crates", _, "src", "lib.rs" | "main.rs"]);
     if is_root && !has_unsafe_home && !code.contains("#![forbid(unsafe_code)]") {
         findings.push(file.at(1, "the crate has no raw/ and no sys.rs: write #![forbid(unsafe_code)]"));
     }
