@@ -8,16 +8,24 @@ use serde_json::Value;
 
 /// A folder and the binary.
 pub struct Braid {
-    folder: tempfile::TempDir,
+    folder: PathBuf,
+    /// Removes the folder in the end, if it is the test's own.
+    own: Option<tempfile::TempDir>,
 }
 
 impl Braid {
     pub fn new() -> Braid {
-        Braid { folder: tempfile::tempdir().expect("a folder for the test") }
+        let own = tempfile::tempdir().expect("a folder for the test");
+        Braid { folder: own.path().to_owned(), own: Some(own) }
+    }
+
+    /// In a folder that is there.
+    pub fn at(folder: PathBuf) -> Braid {
+        Braid { folder, own: None }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.folder.join(name)
     }
 
     pub fn write(&self, name: &str, text: &str) {
@@ -27,7 +35,7 @@ impl Braid {
     /// The command, words separated by spaces.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
-        command.args(line.split_whitespace()).current_dir(self.folder.path());
+        command.args(line.split_whitespace()).current_dir(&self.folder);
         command
     }
 

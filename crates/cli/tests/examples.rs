@@ -1,0 +1,50 @@
+//! Every plan in `examples/` runs as it is, accounts for every packet, and is certified.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use support::{Braid, conserved};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[track_caller]
+fn check(plan: &str, chain: &[&str]) {
+    let braid = Braid::at(root());
+    let report = braid.json(&format!("run examples/{plan}.toml"));
+    conserved(&report);
+    assert_eq!(report["chain"].as_array().map(Vec::len), Some(chain.len()), "{report}");
+    assert!(chain.iter().zip(report["chain"].as_array().into_iter().flatten()).all(|(a, b)| a == b), "{report}");
+    assert!(report["packets_out"].as_u64() > Some(300), "hardly anything came out: {report}");
+    let certificate = braid.json(&format!("certify examples/{plan}.toml --runs 2 --packets 500 --workers 3"));
+    assert_eq!(certificate["violation"], serde_json::Value::Null, "{certificate}");
+    let listed = std::fs::read_to_string(root().join("examples/README.md")).expect("the list of examples");
+    assert!(listed.contains(&format!("({plan}.toml)")), "{plan} is not in examples/README.md");
+}
+
+#[test]
+fn a_home_gateway() {
+    check("01-home-gateway", &["firewall", "nat"]);
+}
+
+#[test]
+fn the_edge_of_a_data_centre() {
+    check("02-edge", &["anti_ddos", "load_balancer", "policer", "flow_counter"]);
+}
+
+#[test]
+fn a_chain_with_one_packet_set() {
+    check("03-fajita-stateful", &["flow_counter", "rate_limiter", "load_balancer"]);
+}
+
+#[test]
+fn a_chain_with_three_packet_sets() {
+    check("04-fajita-shared", &["source_counter", "policer", "load_balancer"]);
+}
+
+#[test]
+fn a_switch_with_rates() {
+    check("05-bridge-policer", &["bridge", "policer"]);
+}
