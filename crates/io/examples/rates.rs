@@ -1,5 +1,8 @@
 //! How fast this crate is on this machine: generating, receiving from memory, reading and writing captures.
 //! `cargo run --release -p braid-io --example rates`
+//!
+//! With a number, it only receives so many batches of 128 small frames: the difference between two numbers, under
+//! `valgrind --tool=callgrind`, is instructions.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -15,6 +18,10 @@ const GENERATED: u64 = 2_000_000;
 const RECEIVED: u64 = 50_000_000;
 
 fn main() {
+    if let Some(batches) = std::env::args().nth(1).and_then(|argument| argument.parse().ok()) {
+        receive(Profile::Uniform, 10_000, Layout::bare(), batches);
+        return;
+    }
     for profile in Profile::ALL {
         let mut generator = Generator::new(profile.config(GENERATED)).expect("a profile is valid");
         let start = Instant::now();
@@ -31,16 +38,21 @@ fn main() {
         (Profile::Backbone, 1_000_000, Layout::bare()),
     ] {
         let carried = layout.record_bytes;
-        let ns = receive(profile, frames, layout);
+        let ns = receive(profile, frames, layout, u64::MAX);
         println!("receive  {profile:10} {ns:6.2} ns/packet, {frames} frames, {carried} bytes of metadata");
     }
 }
 
 /// Fewest nanoseconds per packet received from memory: so many frames again and again in
 /// batches of 128, nothing done with them.
-fn receive(profile: Profile, frames: u64, layout: Layout) -> f64 {
+fn receive(profile: Profile, frames: u64, layout: Layout, batches: u64) -> f64 {
     let mut generator = Generator::new(profile.config(frames)).expect("a profile is valid");
-    let source = ReplaySource::load(profile.name(), &mut generator, u64::MAX, Repeat::PacketsPerQueue(RECEIVED));
+    let source = ReplaySource::load(
+        profile.name(),
+        &mut generator,
+        u64::MAX,
+        Repeat::PacketsPerQueue(RECEIVED.min(batches.saturating_mul(128))),
+    );
     let mut queues = Box::new(source).open(1, Arc::new(FirstQueue)).expect("it opens");
     let pool = Pool::new(&PoolConfig::default()).expect("there is memory");
     let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(layout)), Buffers::new(&pool));

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::fields::Layout;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::fields::{Field, Layout};
 use crate::packet::Packet;
-use crate::parse::{parse_any, parse_common};
-use crate::pool::{Buffers, HEADROOM, Pool};
-use crate::record::{Flags, Link, Port, Record};
+use crate::pool::{Buffers, Pool};
+use crate::raw::held::{Heads, Held};
+use crate::record::{Link, Port, Record};
 use crate::undo::{Place, Undo};
 
 /// Most packets in a batch.
@@ -32,17 +34,54 @@ pub struct FrameInfo {
 #[repr(C, align(64))]
 pub struct Line(pub [u8; 64]);
 
-/// A frame that lies in whole cache lines; what follows `len` in the last line means nothing.
-#[derive(Clone, Copy, Debug)]
-pub struct LinedFrame<'a> {
-    /// Exactly as many lines as `len` needs.
-    pub lines: &'a [Line],
-    /// Bytes of the frame.
-    pub len: u32,
+/// What a frame that lies in whole cache lines is, apart from them: its record as it will be, ready to be copied.
+#[derive(Debug)]
+pub struct LinedFrame {
+    /// Without a buffer.
+    pub(crate) record: Record,
+    wire_len: u32,
+}
+
+impl LinedFrame {
+    /// A frame of `len` bytes that had `wire_len` on the wire.
+    pub fn new(len: u32, wire_len: u32, port: Port, link: Link) -> LinedFrame {
+        LinedFrame { record: Record::arrived(len, port, link), wire_len }
+    }
+
+    /// Lines that it takes: as many as its bytes need, at least one. What follows its bytes in the last one means nothing.
+    #[inline(always)]
+    pub fn lines(&self) -> usize {
+        self.record.len().div_ceil(64).max(1)
+    }
+
+    /// Whether it takes more than one line.
+    #[inline(always)]
+    pub(crate) fn is_long(&self) -> bool {
+        self.record.len > 64
+    }
+
+    /// Bytes present.
+    #[inline(always)]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.record.len()
+    }
+
+    /// Bytes on the wire.
+    #[inline(always)]
+    pub fn wire_len(&self) -> u32 {
+        self.wire_len
+    }
+
     /// Port by which it comes in.
-    pub port: Port,
+    pub fn port(&self) -> Port {
+        self.record.port
+    }
+
     /// What its bytes begin with.
-    pub link: Link,
+    pub fn link(&self) -> Link {
+        self.record.flags.link()
+    }
 }
 
 /// A packet between two batches, for rings and queues. It owns its buffer: put it back into a batch, or it is lost to the pool.
@@ -61,42 +100,37 @@ impl Frame {
     }
 }
 
-/// Up to [`BATCH_MAX`] packets of one pool, with their records, metadata and verdicts.
+/// Up to [`BATCH_MAX`] packets of one pool, with their records and metadata.
 #[derive(Debug)]
 pub struct Batch {
-    pool: Arc<Pool>,
+    held: Held,
     layout: Arc<Layout>,
-    records: Vec<Record>,
     meta: Box<[u8]>,
 }
 
 impl Batch {
     /// An empty batch.
     pub fn new(pool: &Arc<Pool>, layout: &Arc<Layout>) -> Batch {
-        Batch {
-            pool: Arc::clone(pool),
-            layout: Arc::clone(layout),
-            records: Vec::with_capacity(BATCH_MAX),
-            meta: vec![0; BATCH_MAX * layout.record_bytes].into_boxed_slice(),
-        }
+        let meta = vec![0; BATCH_MAX * layout.record_bytes].into_boxed_slice();
+        Batch { held: Held::new(pool), layout: Arc::clone(layout), meta }
     }
 
     /// Packets in it.
     #[inline(always)]
     pub fn len(&self) -> usize {
-        self.records.len()
+        self.records().len()
     }
 
     /// Whether there is none.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.records().is_empty()
     }
 
     /// Packets that still fit.
     #[inline(always)]
     pub fn room(&self) -> usize {
-        BATCH_MAX - self.records.len()
+        BATCH_MAX - self.len()
     }
 
     /// The metadata layout.
@@ -106,163 +140,116 @@ impl Batch {
 
     /// The pool behind it.
     pub fn pool(&self) -> &Arc<Pool> {
-        &self.pool
+        self.held.pool()
     }
 
     /// Copies a frame in. False, and nothing happened, if the batch is full or no buffer is free.
     #[inline]
     pub fn copy_in(&mut self, buffers: &mut Buffers, bytes: &[u8], info: &FrameInfo) -> bool {
-        debug_assert!(Arc::ptr_eq(buffers.pool(), &self.pool));
-        if self.records.len() >= BATCH_MAX || buffers.pool().id() != self.pool.id() {
-            return false;
+        debug_assert!(Arc::ptr_eq(buffers.pool(), self.pool()));
+        let record = Record::arrived(bytes.len() as u32, info.port, info.link);
+        let done = self.held.copy_in(buffers, bytes, record);
+        if done && self.layout.record_bytes != 0 {
+            self.note(self.len() - 1, info);
         }
-        let Some(buffer) = buffers.take(bytes.len()) else { return false };
-        // SAFETY: the number comes from the free list and is in no record yet.
-        let room = unsafe { self.pool.slab.bytes_mut(buffer) };
-        room[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
-        let record = Record {
-            buffer,
-            len: bytes.len() as u32,
-            start: HEADROOM as u16,
-            port: info.port,
-            flags: Flags::new(info.link, 0),
-            ..Record::default()
-        };
-        self.place(record, info);
-        true
+        done
     }
 
-    /// Copies up to `count` frames in, line by line: no copy of variable length for frames of up to 64 bytes. `info` is asked
-    /// only if the layout carries something. Returns how many were taken: fewer if the batch is full, no buffer is free or a
-    /// frame does not fit into any.
+    /// Copies frames in that lie in `lines` one behind another: no copy of variable length for those of up to 64 bytes. `info`
+    /// is asked only if the layout carries something. Returns how many were taken: fewer if the batch is full, no buffer is
+    /// free or a frame does not fit into any.
     #[inline]
-    pub fn copy_lines_in<'a>(
+    pub fn copy_lines_in(
         &mut self,
         buffers: &mut Buffers,
-        count: usize,
-        frame: impl Fn(usize) -> LinedFrame<'a>,
+        lines: &[Line],
+        frames: &[LinedFrame],
         info: impl Fn(usize) -> FrameInfo,
     ) -> usize {
-        assert!(buffers.pool().id() == self.pool.id());
-        let count = count.min(self.room());
-        for i in 0..count {
-            let LinedFrame { lines, len, port, link } = frame(i);
-            let Some(buffer) = buffers.take(lines.len() * 64) else { return i };
-            // SAFETY: the number comes from the free list and is in no record yet.
-            let room = unsafe { self.pool.slab.bytes_mut(buffer) };
-            match lines {
-                [line] => room[HEADROOM..HEADROOM + 64].copy_from_slice(&line.0),
-                _ => {
-                    for (to, from) in room[HEADROOM..].chunks_exact_mut(64).zip(lines) {
-                        to.copy_from_slice(&from.0);
-                    }
-                }
-            }
-            let len = len.min(lines.len() as u32 * 64);
-            let record =
-                Record { buffer, len, start: HEADROOM as u16, port, flags: Flags::new(link, 0), ..Record::default() };
-            if self.layout.record_bytes == 0 {
-                self.records.push(record);
-            } else {
-                self.place(record, &info(i));
+        let before = self.len();
+        let taken = self.held.copy_lines(buffers, lines, frames);
+        if self.layout.record_bytes != 0 {
+            for i in 0..taken {
+                self.note(before + i, &info(i));
             }
         }
-        count
+        taken
     }
 
+    /// Writes what the source knows of packet `i` into its metadata.
     #[inline(always)]
-    fn place(&mut self, record: Record, info: &FrameInfo) {
-        let i = self.records.len();
-        self.records.push(record);
-        if self.layout.record_bytes != 0 {
-            let layout = &*self.layout;
-            let meta = &mut self.meta[i * layout.record_bytes..(i + 1) * layout.record_bytes];
-            layout.timestamp.write(meta, info.timestamp_ns);
-            layout.wire_len.write(meta, info.wire_len);
-            layout.sequence.write(meta, info.sequence);
-        }
+    fn note(&mut self, i: usize, info: &FrameInfo) {
+        let layout = &*self.layout;
+        let meta = &mut self.meta[i * layout.record_bytes..(i + 1) * layout.record_bytes];
+        layout.timestamp.write(meta, info.timestamp_ns);
+        layout.wire_len.write(meta, info.wire_len);
+        layout.sequence.write(meta, info.sequence);
     }
 
     /// Puts a frame in. Panics if the batch is full or the frame is of another pool: both are errors of the caller.
     pub fn push(&mut self, frame: Frame) {
-        assert!(self.records.len() < BATCH_MAX && frame.pool == self.pool.id());
-        self.place(frame.record, &frame.info);
+        self.held.push(frame.record, frame.pool);
+        self.note(self.len() - 1, &frame.info);
     }
 
     /// Takes the last packet out.
     pub fn pop(&mut self) -> Option<Frame> {
-        let i = self.records.len().checked_sub(1)?;
+        let i = self.len().checked_sub(1)?;
         let (timestamp_ns, wire_len, sequence) = (self.timestamp_ns(i), self.wire_len(i), self.sequence(i));
-        let record = self.records.pop()?;
+        let record = self.held.pop()?;
         let info = FrameInfo { port: record.port, link: record.flags.link(), timestamp_ns, wire_len, sequence };
-        Some(Frame { record, pool: self.pool.id(), info })
+        Some(Frame { record, pool: self.pool().id(), info })
     }
 
     /// Gives all buffers back and empties the batch.
     #[inline]
     pub fn release(&mut self, buffers: &mut Buffers) {
-        assert!(buffers.pool().id() == self.pool.id());
-        for record in self.records.drain(..) {
-            buffers.put(record.buffer);
-        }
+        self.held.release(buffers);
     }
 
     /// Records, to read.
     #[inline(always)]
     pub fn records(&self) -> &[Record] {
-        &self.records
+        self.held.records()
     }
 
     /// Finds the headers of every packet and writes them into the records.
     #[inline]
     pub fn parse_all(&mut self) {
-        let bases = self.pool.slab.bases();
-        for record in &mut self.records {
-            // SAFETY: the record owns the buffer, and the batch is borrowed mutably: nobody writes to it.
-            let room = unsafe { bases.bytes(record.buffer) };
-            let (frame, link) = (record.cut(room), record.flags.link());
-            match parse_common(frame, link) {
-                Some(parsed) => record.set_parsed(parsed),
-                None => record.set_parsed(parse_any(frame, link)),
-            }
-        }
+        self.held.parse_all();
     }
 
     /// Records and bytes of all packets.
     #[inline(always)]
     pub fn frames(&self) -> impl Iterator<Item = (&Record, &[u8])> {
-        let bases = self.pool.slab.bases();
-        self.records.iter().map(move |record| {
-            // SAFETY: the record owns the buffer; `&self` keeps everybody from writing to it while the result lives.
-            let room = unsafe { bases.bytes(record.buffer) };
-            (record, record.cut(room))
-        })
+        self.held.frames()
+    }
+
+    /// Records and heads of all packets, for the ways without detours.
+    #[inline(always)]
+    pub(crate) fn heads(&self) -> Heads<'_> {
+        self.held.heads()
     }
 
     /// Bytes of packet `i`.
     #[inline(always)]
     pub fn bytes(&self, i: usize) -> &[u8] {
-        let record = &self.records[i];
-        // SAFETY: the record owns the buffer; `&self` keeps everybody from writing to it while the result lives.
-        let room = unsafe { self.pool.slab.bases().bytes(record.buffer) };
-        record.cut(room)
+        self.held.frame(i)
     }
 
     /// Asks the processor for the first line of packet `i`.
     #[inline(always)]
     pub fn prefetch(&self, i: usize) {
-        let record = &self.records[i];
-        braid_memory::prefetch_read(self.pool.slab.pointer(record.buffer).wrapping_add(record.start as usize));
+        self.held.prefetch(i);
     }
 
     /// Packet `i`, to read and change; changes go to `undo` first if there is one.
     #[inline(always)]
     pub fn packet<'a>(&'a mut self, i: usize, undo: Option<&'a mut Undo>) -> Packet<'a> {
+        let (record, room) = self.held.parts_mut(i);
         let bytes = self.layout.record_bytes;
-        let record = &mut self.records[i];
-        // SAFETY: the record owns the buffer, and it is borrowed mutably for as long as the result lives.
-        let room = unsafe { self.pool.slab.bytes_mut(record.buffer) };
-        Packet::new(i, record, room, &mut self.meta[i * bytes..(i + 1) * bytes], &self.layout, undo)
+        let meta = if bytes == 0 { &mut [] } else { &mut self.meta[i * bytes..][..bytes] };
+        Packet::new(i, record, room, meta, &self.layout, undo)
     }
 
     /// Takes back every change of packet `i` that `undo` holds since `mark`; those of other packets stay.
@@ -280,12 +267,11 @@ impl Batch {
         undo.unwind(mark, packet, |i, saved, bytes| {
             let i = usize::from(i);
             // Another packet in this place, or another batch: an error of the caller, but never two owners of a buffer.
-            let Some(record) = self.records.get_mut(i).filter(|record| record.buffer == saved.record.buffer) else {
+            if !self.records().get(i).is_some_and(|record| record.buffer.is(&saved.record.buffer)) {
                 return;
-            };
+            }
+            let (record, room) = self.held.parts_mut(i);
             *record = saved.record.duplicate();
-            // SAFETY: the record owns the buffer, and the batch is borrowed mutably.
-            let room = unsafe { self.pool.slab.bytes_mut(record.buffer) };
             let all = if saved.place == Place::Meta { &mut self.meta[i * width..(i + 1) * width] } else { room };
             if let Some(place) = all.get_mut(saved.at as usize..).and_then(|rest| rest.get_mut(..bytes.len())) {
                 place.copy_from_slice(bytes);
@@ -298,6 +284,25 @@ impl Batch {
     pub fn meta(&self, i: usize) -> &[u8] {
         let bytes = self.layout.record_bytes;
         &self.meta[i * bytes..(i + 1) * bytes]
+    }
+
+    /// A field of all packets, one after another; none if it is not carried.
+    #[inline(always)]
+    pub fn column<T>(&self, field: Field<T>) -> Option<impl Iterator<Item = T>>
+    where
+        T: FromBytes + IntoBytes + Immutable,
+    {
+        let rows = || self.meta.chunks_exact(self.layout.record_bytes).take(self.len());
+        field.is_carried().then(|| rows().map(move |row| field.read(row)))
+    }
+
+    /// Bytes of all packets on the wire: the sum of [`Batch::wire_len`].
+    #[inline]
+    pub fn wire_bytes(&self) -> u64 {
+        match self.column(self.layout.wire_len) {
+            Some(lens) => lens.map(u64::from).sum(),
+            None => self.records().iter().map(|record| u64::from(record.len)).sum(),
+        }
     }
 
     /// Time stamp of packet `i`, 0 if not carried.
@@ -315,15 +320,7 @@ impl Batch {
     /// Bytes of packet `i` on the wire: what the source said, else the bytes present.
     #[inline(always)]
     pub fn wire_len(&self, i: usize) -> u32 {
-        if self.layout.wire_len.is_carried() { self.layout.wire_len.read(self.meta(i)) } else { self.records[i].len }
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        if !self.records.is_empty() {
-            let mut buffers = Buffers::new(&Arc::clone(&self.pool));
-            self.release(&mut buffers);
-        }
+        let carried = self.layout.wire_len.is_carried();
+        if carried { self.layout.wire_len.read(self.meta(i)) } else { self.records()[i].len }
     }
 }

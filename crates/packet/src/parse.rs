@@ -15,7 +15,7 @@ const ETHER_MPLS: u16 = 0x8847;
 const ETHER_MPLS_UPSTREAM: u16 = 0x8848;
 const ETHER_PPPOE_SESSION: u16 = 0x8864;
 /// Below it the two bytes are a length (IEEE 802.3), from it on a type.
-const ETHER_TYPE_MIN: u16 = 0x0600;
+pub(crate) const ETHER_TYPE_MIN: u16 = 0x0600;
 /// What lies behind the tags is not IP.
 const NOT_IP: u16 = 0;
 
@@ -90,28 +90,86 @@ impl Parsed {
 /// Finds the headers of a frame.
 #[inline(always)]
 pub fn parse(frame: &[u8], link: Link) -> Parsed {
-    parse_common(frame, link).unwrap_or_else(|| parse_any(frame, link))
+    let common = frame.first_chunk().and_then(|head| parse_common(head, frame.len(), link));
+    common.map_or_else(|| parse_any(frame, link), Parsed::from)
 }
 
-/// What most frames are, without detours: untagged Ethernet with IPv4 without options or IPv6 without extension headers.
+/// Bytes that the common way looks at: a tagged Ethernet header and an IPv6 header.
+pub(crate) const COMMON: usize = 58;
+
+/// A [`Parsed`] as the number that its four bytes are in memory: what the common way computes with.
+#[derive(Clone, Copy)]
+pub(crate) struct Word(pub(crate) u32);
+
+impl Word {
+    #[inline(always)]
+    fn new(l3: usize, l4: u8, proto: u8, bits: u8) -> Word {
+        Word(u32::from_le_bytes([l3 as u8, l4, 0, bits]) | u32::from(proto) << 16)
+    }
+}
+
+impl From<Word> for Parsed {
+    #[inline(always)]
+    fn from(Word(word): Word) -> Parsed {
+        let [l3, l4, proto, flags] = word.to_le_bytes();
+        Parsed { l3, l4, proto, flags: Flags(flags) }
+    }
+}
+
+/// What most frames are, without detours: Ethernet, perhaps with one tag, and IPv4 without options or IPv6 without extension
+/// headers. `head` may reach beyond the frame, which has `len` bytes.
 #[inline(always)]
-pub(crate) fn parse_common(frame: &[u8], link: Link) -> Option<Parsed> {
-    let head = frame.first_chunk::<54>().filter(|_| link == Link::Ethernet)?;
-    let lead = u32::from_be_bytes([head[12], head[13], head[14], 0]);
-    if lead == u32::from(ETHER_IPV4) << 16 | 0x45 << 8 {
-        let total = usize::from(u16::from_be_bytes([head[16], head[17]]));
-        let fragment = u16::from_ne_bytes([head[20], head[21]]) & u16::from_ne_bytes([0x3f, 0xff]);
-        if (fragment != 0) | (total < 20) | (14 + total > frame.len()) {
-            return None;
-        }
-        return Some(Parsed { l3: 14, l4: 5, proto: head[23], flags: Flags::new(Link::Ethernet, Flags::IP) });
+pub(crate) fn parse_common(head: &[u8; COMMON], len: usize, link: Link) -> Option<Word> {
+    if link != Link::Ethernet {
+        return None;
     }
-    if lead & 0xffff_f000 == u32::from(ETHER_IPV6) << 16 | 0x60 << 8 && !protocol::is_extension(head[20]) {
-        let end = 54 + usize::from(u16::from_be_bytes([head[18], head[19]]));
-        let flags = Flags::new(Link::Ethernet, Flags::IP | Flags::V6);
-        return (end <= frame.len()).then_some(Parsed { l3: 14, l4: 10, proto: head[20], flags });
+    parse_plain::<14>(head, len).or_else(|| parse_wider(head, len))
+}
+
+/// The rest of [`parse_common`] behind its first step.
+#[inline(always)]
+pub(crate) fn parse_wider(head: &[u8; COMMON], len: usize) -> Option<Word> {
+    if let Some(word) = parse_v6::<14>(head, len) {
+        return Some(word);
     }
-    None
+    if !is_tag(u16::from_be_bytes([head[12], head[13]])) {
+        return None;
+    }
+    parse_plain::<18>(head, len).or_else(|| parse_v6::<18>(head, len))
+}
+
+/// The IPv4 header without options at `L3`, with its Ethernet type in front of it, of a whole packet that is no fragment.
+#[inline(always)]
+pub(crate) fn parse_plain<const L3: usize>(head: &[u8; COMMON], len: usize) -> Option<Word> {
+    // Type, version, length, service, total length; then, two bytes farther, fragment, hops, protocol.
+    let (lead, rest) = (u64_at(head, L3 - 2), u64_at(head, L3 + 6));
+    let total = usize::from(((lead >> 32) as u16).swap_bytes());
+    const LEAD: u32 = 0x45 << 16 | ETHER_IPV4.swap_bytes() as u32;
+    const FRAGMENT: u16 = 0x3fff_u16.swap_bytes();
+    // A total length that fits the frame says that the header does.
+    if lead as u32 & 0x00ff_ffff != LEAD || rest as u16 & FRAGMENT != 0 || total < 20 || L3 + total > len {
+        return None;
+    }
+    Some(Word::new(L3, 5, (rest >> 24) as u8, Flags::IP))
+}
+
+/// The IPv6 header without extension headers at `L3`, of a whole packet.
+#[inline(always)]
+fn parse_v6<const L3: usize>(head: &[u8; COMMON], len: usize) -> Option<Word> {
+    // Type, version; then length, next header.
+    let (lead, rest) = (u64_at(head, L3 - 2), u64_at(head, L3 + 4));
+    let (proto, end) = ((rest >> 16) as u8, L3 + 40 + usize::from((rest as u16).swap_bytes()));
+    const LEAD: u32 = 0x60 << 16 | ETHER_IPV6.swap_bytes() as u32;
+    if lead as u32 & 0x00f0_ffff != LEAD || protocol::is_extension(proto) || end > len {
+        return None;
+    }
+    Some(Word::new(L3, 10, proto, Flags::IP | Flags::V6))
+}
+
+/// Eight bytes, the first one lowest.
+#[inline(always)]
+fn u64_at(head: &[u8; COMMON], at: usize) -> u64 {
+    head[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
 /// The header's length field must be valid: at least five words.
@@ -165,14 +223,16 @@ fn parse_ipv6(frame: &[u8], at: usize, link: Link) -> Parsed {
     }
     let Some(walk) = walk_extensions(&frame[at..], fixed[6]) else { return Parsed::none(link, Flags::SHORT) };
     let end = at + 40 + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
-    let short = if end > frame.len() { Flags::SHORT } else { 0 };
+    let short = if end > frame.len() || at + walk.end > end { Flags::SHORT } else { 0 };
     let flags = Flags::new(link, Flags::IP | Flags::V6 | walk.bits | short);
     Parsed { l3, l4: walk.words, proto: walk.proto, flags }
 }
 
 /// Where a chain of IPv6 extension headers ends.
 pub(crate) struct Walk {
-    /// Words of four bytes from the fixed header; 0 if it is too far.
+    /// Bytes from the fixed header.
+    pub(crate) end: usize,
+    /// The same in words of four bytes; 0 if it is too far.
     pub(crate) words: u8,
     pub(crate) proto: u8,
     pub(crate) bits: u8,
@@ -200,7 +260,7 @@ pub(crate) fn walk_extensions(packet: &[u8], first: u8) -> Option<Walk> {
         at += if proto == protocol::AH { (length + 2) * 4 } else { (length + 1) * 8 };
         proto = next;
     }
-    Some(Walk { words: u8::try_from(at / 4).unwrap_or(0), proto, bits })
+    Some(Walk { end: at, words: u8::try_from(at / 4).unwrap_or(0), proto, bits })
 }
 
 /// Ethernet type and offset of what follows the link header and everything between it and IP. None if it is cut.

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use braid_memory::{Backing, Error, HugePages};
 
-use crate::raw::slab::{JUMBO, JUMBO_STRIDE, STRIDE, Slab};
+use crate::batch::BATCH_MAX;
+use crate::raw::slab::{Buffer, JUMBO_STRIDE, STRIDE, Slab};
 
 /// Free bytes before a packet when it comes in, for headers that functions push in front.
 pub const HEADROOM: usize = 128;
@@ -16,6 +17,8 @@ pub const JUMBO_FRAME_MAX: usize = JUMBO_STRIDE - HEADROOM;
 
 /// Buffers that move between a thread's stock and the shared list at once.
 const CHUNK: usize = 64;
+/// Buffers that a thread keeps at most.
+const STOCK_MAX: usize = 8 * CHUNK;
 
 /// How many buffers and on which pages.
 #[derive(Clone, Debug)]
@@ -39,8 +42,8 @@ impl Default for PoolConfig {
 pub struct Pool {
     pub(crate) slab: Slab,
     id: u32,
-    free: Mutex<Vec<u32>>,
-    free_jumbo: Mutex<Vec<u32>>,
+    free: Mutex<Vec<Buffer>>,
+    free_jumbo: Mutex<Vec<Buffer>>,
     exhausted: AtomicU64,
 }
 
@@ -48,13 +51,13 @@ impl Pool {
     /// Maps the buffers.
     pub fn new(config: &PoolConfig) -> Result<Arc<Pool>, Error> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let slab = Slab::new(config.buffers, config.jumbos, config.pages)?;
+        let (slab, free, free_jumbo) = Slab::new(config.buffers, config.jumbos, config.pages)?;
         Ok(Arc::new(Pool {
             slab,
             // Relaxed: only uniqueness matters.
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            free: Mutex::new((0..config.buffers).rev().collect()),
-            free_jumbo: Mutex::new((0..config.jumbos).rev().map(|n| n | JUMBO).collect()),
+            free: Mutex::new(free),
+            free_jumbo: Mutex::new(free_jumbo),
             exhausted: AtomicU64::new(0),
         }))
     }
@@ -79,22 +82,24 @@ impl Pool {
     }
 }
 
-fn lock(list: &Mutex<Vec<u32>>) -> std::sync::MutexGuard<'_, Vec<u32>> {
+fn lock(list: &Mutex<Vec<Buffer>>) -> std::sync::MutexGuard<'_, Vec<Buffer>> {
     // A panic while the list is held cannot leave it half changed: pushes and drains of plain numbers only.
     list.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// One thread's stock of free buffers.
+///
+/// Invariant: ordinary buffers of its pool only; jumbo buffers are on the shared list or in use.
 #[derive(Debug)]
 pub struct Buffers {
     pool: Arc<Pool>,
-    stock: Vec<u32>,
+    stock: Vec<Buffer>,
 }
 
 impl Buffers {
     /// An empty stock; it fills itself from the pool.
     pub fn new(pool: &Arc<Pool>) -> Buffers {
-        Buffers { pool: Arc::clone(pool), stock: Vec::with_capacity(4 * CHUNK) }
+        Buffers { pool: Arc::clone(pool), stock: Vec::with_capacity(STOCK_MAX + BATCH_MAX) }
     }
 
     /// The pool behind it.
@@ -104,55 +109,71 @@ impl Buffers {
 
     /// Takes a buffer for a frame of `len` bytes; none if the pool is used up (counted) or the frame is too long.
     #[inline(always)]
-    pub(crate) fn take(&mut self, len: usize) -> Option<u32> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
         if len > FRAME_MAX {
             return self.take_jumbo(len);
         }
-        match self.stock.pop() {
-            Some(buffer) => Some(buffer),
-            None => self.refill(),
+        let buffer = self.ready(1).pop();
+        if buffer.is_none() {
+            self.note_exhausted();
         }
+        buffer
     }
 
+    /// Counts that a buffer was wanted and none was free.
     #[cold]
-    fn take_jumbo(&mut self, len: usize) -> Option<u32> {
+    pub(crate) fn note_exhausted(&self) {
+        self.pool.exhausted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes a jumbo buffer; none if all are in use (counted) or the frame is longer than that.
+    #[cold]
+    pub(crate) fn take_jumbo(&mut self, len: usize) -> Option<Buffer> {
         let buffer = if len <= JUMBO_FRAME_MAX { lock(&self.pool.free_jumbo).pop() } else { None };
         if buffer.is_none() {
-            self.pool.exhausted.fetch_add(1, Ordering::Relaxed);
+            self.note_exhausted();
         }
         buffer
+    }
+
+    /// The stock with at least `count` buffers, if the pool has so many.
+    #[inline(always)]
+    pub(crate) fn ready(&mut self, count: usize) -> &mut Vec<Buffer> {
+        if self.stock.len() < count {
+            self.refill(count);
+        }
+        &mut self.stock
     }
 
     #[cold]
-    fn refill(&mut self) -> Option<u32> {
+    fn refill(&mut self, count: usize) {
         let mut shared = lock(&self.pool.free);
-        let keep = shared.len().saturating_sub(CHUNK);
+        let keep = shared.len().saturating_sub(CHUNK.max(count - self.stock.len()));
         self.stock.extend(shared.drain(keep..));
-        drop(shared);
-        let buffer = self.stock.pop();
-        if buffer.is_none() {
-            self.pool.exhausted.fetch_add(1, Ordering::Relaxed);
-        }
-        buffer
     }
 
-    /// Gives a buffer back.
+    /// Gives buffers of its pool back.
     #[inline(always)]
-    pub(crate) fn put(&mut self, buffer: u32) {
-        if buffer & JUMBO != 0 {
-            lock(&self.pool.free_jumbo).push(buffer);
-            return;
+    pub(crate) fn put(&mut self, buffers: impl ExactSizeIterator<Item = Buffer>) {
+        let before = self.stock.len();
+        self.stock.extend(buffers);
+        if self.stock[before..].iter().fold(false, |any, buffer| any | buffer.is_jumbo()) {
+            self.put_jumbos(before);
         }
-        self.stock.push(buffer);
-        if self.stock.len() >= 8 * CHUNK {
+        if self.stock.len() > STOCK_MAX {
             self.spill();
         }
     }
 
     #[cold]
+    fn put_jumbos(&mut self, from: usize) {
+        lock(&self.pool.free_jumbo).extend(self.stock.extract_if(from.., |buffer| buffer.is_jumbo()));
+    }
+
+    #[cold]
     fn spill(&mut self) {
         // The oldest go: the newest are the ones still in the cache.
-        lock(&self.pool.free).extend(self.stock.drain(..4 * CHUNK));
+        lock(&self.pool.free).extend(self.stock.drain(..STOCK_MAX / 2));
     }
 }
 

@@ -1,6 +1,8 @@
 //! The 16 bytes that travel with every packet.
 
 use crate::parse::Parsed;
+use crate::pool::HEADROOM;
+use crate::raw::slab::Buffer;
 
 /// Number of a port of the plan.
 pub type Port = u16;
@@ -82,8 +84,8 @@ impl Flags {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Record {
-    /// Buffer number in the pool. Private: holding a record is owning its buffer.
-    pub(crate) buffer: u32,
+    /// Its buffer in the pool. Private: holding a record is owning its buffer.
+    pub(crate) buffer: Buffer,
     pub(crate) len: u32,
     pub(crate) start: u16,
     /// Port by which the packet came in.
@@ -100,6 +102,8 @@ pub struct Record {
 }
 
 const _: () = assert!(size_of::<Record>() == 16);
+// What the parser finds are the last four bytes, in the order of `parse::Word`.
+const _: () = assert!(std::mem::offset_of!(Record, l3) == 12 && std::mem::offset_of!(Record, flags) == 15);
 
 impl Record {
     /// Bytes of the frame that are present.
@@ -127,9 +131,15 @@ impl Record {
         (self.l3, self.l4, self.proto, self.flags) = (parsed.l3, parsed.l4, parsed.proto, parsed.flags);
     }
 
+    /// A frame of `len` bytes that has just come in, without a buffer.
+    #[inline(always)]
+    pub(crate) fn arrived(len: u32, port: Port, link: Link) -> Record {
+        Record { len, start: HEADROOM as u16, port, flags: Flags::new(link, 0), ..Record::default() }
+    }
+
     /// The same packet's record with everything copied: only for undo, never a second owner.
     #[inline(always)]
     pub(crate) fn duplicate(&self) -> Record {
-        Record { ..*self }
+        Record { buffer: self.buffer.alias(), ..*self }
     }
 }

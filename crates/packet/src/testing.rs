@@ -10,12 +10,15 @@ use crate::fields::Layout;
 use crate::pool::{Buffers, Pool, PoolConfig};
 use crate::record::Link;
 
-/// Parsed frames in a batch of their own.
+/// Parsed frames in a batch of their own, in buffers that held other packets before.
 pub(crate) fn batch(frames: &[(Vec<u8>, Link)], layout: Layout) -> Batch {
     let config = PoolConfig { buffers: 64, jumbos: 1, pages: braid_memory::HugePages::Never };
     let pool = Pool::new(&config).unwrap();
     let mut batch = Batch::new(&pool, &Arc::new(layout));
     let mut buffers = Buffers::new(&pool);
+    let stale = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 20], &[17; 1400]].concat();
+    while batch.len() < 64 && batch.copy_in(&mut buffers, &stale, &FrameInfo::default()) {}
+    batch.release(&mut buffers);
     for (i, (bytes, link)) in frames.iter().enumerate() {
         let info = FrameInfo { link: *link, wire_len: bytes.len() as u32, sequence: i as u64, ..FrameInfo::default() };
         assert!(batch.copy_in(&mut buffers, bytes, &info));

@@ -2,13 +2,14 @@
 //! opened, as a network card would have split them. Receiving copies them into pool buffers as a card's transfer would; nothing
 //! per packet depends on anything but the frame.
 //!
-//! 2^32 lines (256 GiB) at most; frames longer than the longest buffer are left out and counted.
+//! Frames longer than the longest buffer are left out and counted. There is no replay without the copy: functions change
+//! packets in place, so the second pass would begin with what the first one left.
 
 use std::sync::Arc;
 
 use braid_memory::prefetch_read;
 use braid_packet::pool::JUMBO_FRAME_MAX;
-use braid_packet::{Batch, Buffers, FrameInfo, Line, LinedFrame, Link, Port};
+use braid_packet::{Batch, Buffers, FrameInfo, Line, LinedFrame};
 
 use crate::progress::{Progress, Unit};
 use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
@@ -29,22 +30,12 @@ pub enum Repeat {
 pub struct ReplaySource {
     name: String,
     lines: Vec<Line>,
-    frames: Vec<Stored>,
+    frames: Vec<LinedFrame>,
     cold: Vec<Cold>,
     ports: usize,
     too_long: u64,
     repeat: Repeat,
     progress: Arc<Progress>,
-}
-
-/// What every receive needs of a frame: 16 bytes.
-#[derive(Clone, Copy, Debug)]
-struct Stored {
-    line: u32,
-    len: u32,
-    wire_len: u32,
-    port: Port,
-    link: Link,
 }
 
 /// What only some layouts carry.
@@ -85,13 +76,6 @@ impl ReplaySource {
             self.too_long += 1;
             return;
         }
-        let stored = Stored {
-            line: self.lines.len() as u32,
-            len: bytes.len() as u32,
-            wire_len: info.wire_len,
-            port: info.port,
-            link: info.link,
-        };
         // An empty frame takes a line too: every frame has a first line.
         let (whole, rest) = bytes.as_chunks::<64>();
         self.lines.extend(whole.iter().map(|line| Line(*line)));
@@ -100,7 +84,7 @@ impl ReplaySource {
             line[..rest.len()].copy_from_slice(rest);
             self.lines.push(Line(line));
         }
-        self.frames.push(stored);
+        self.frames.push(LinedFrame::new(bytes.len() as u32, info.wire_len, info.port, info.link));
         self.cold.push(Cold { timestamp_ns: info.timestamp_ns, sequence: info.sequence });
         self.ports = self.ports.max(usize::from(info.port) + 1);
     }
@@ -142,6 +126,7 @@ impl Source for ReplaySource {
                 frames: Vec::new(),
                 cold: Vec::new(),
                 at: 0,
+                line: 0,
                 left: 0,
                 pass: 0,
                 pass_frames: frames,
@@ -152,31 +137,27 @@ impl Source for ReplaySource {
             })
             .collect();
         ends[0].counters.too_long = self.too_long;
-        let mut bytes = Vec::new();
-        for (frame, cold) in self.frames.iter().zip(&self.cold) {
-            let lines = &self.lines[frame.line as usize..][..lines_of(frame.len)];
+        let (mut bytes, mut left) = (Vec::new(), &self.lines[..]);
+        for (frame, cold) in self.frames.into_iter().zip(self.cold) {
+            let (lines, rest) = left.split_at(frame.lines());
+            left = rest;
             bytes.clear();
             bytes.extend(lines.iter().flat_map(|line| line.0));
-            let queue = select.queue(&bytes[..frame.len as usize], frame.link, frame.port).min(queues - 1);
+            let queue = select.queue(&bytes[..frame.len()], frame.link(), frame.port()).min(queues - 1);
             ends[queue].push(frame, lines, cold);
         }
         Ok(ends.into_iter().map(|queue| Box::new(queue.ready(self.repeat)) as Box<dyn RxQueue>).collect())
     }
 }
 
-/// Lines that a frame takes: at least one.
-#[inline(always)]
-fn lines_of(len: u32) -> usize {
-    (len as usize).div_ceil(64).max(1)
-}
-
 /// One worker's share, its frames and lines packed again.
 struct ReplayQueue {
     lines: Vec<Line>,
-    frames: Vec<Stored>,
+    frames: Vec<LinedFrame>,
     cold: Vec<Cold>,
-    /// Next frame.
+    /// Next frame, and the first line that is not before it.
     at: usize,
+    line: usize,
     /// Packets still to deliver.
     left: u64,
     pass: u64,
@@ -189,17 +170,14 @@ struct ReplayQueue {
     progress: Arc<Progress>,
 }
 
-/// Lines ahead of the copy that are asked for: the processor's own prefetching stops at every page.
-const AHEAD: usize = 48;
-
 /// Packets between two notes to the shared progress.
 const REPORT_EVERY: u64 = 1 << 16;
 
 impl ReplayQueue {
-    fn push(&mut self, frame: &Stored, lines: &[Line], cold: &Cold) {
-        self.frames.push(Stored { line: self.lines.len() as u32, ..*frame });
+    fn push(&mut self, frame: LinedFrame, lines: &[Line], cold: Cold) {
+        self.frames.push(frame);
         self.lines.extend_from_slice(lines);
-        self.cold.push(*cold);
+        self.cold.push(cold);
     }
 
     fn ready(mut self, repeat: Repeat) -> ReplayQueue {
@@ -215,29 +193,21 @@ impl ReplayQueue {
     /// Copies frames until the end of the pass at most.
     #[inline]
     fn copy(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> usize {
-        let frames = &self.frames[self.at..];
-        let cold = &self.cold[self.at..];
-        let count = limit.min(frames.len());
-        let lines = &self.lines[..];
+        let (frames, cold) = (&self.frames[self.at..], &self.cold[self.at..]);
+        let frames = &frames[..limit.min(frames.len())];
         let (shift_ns, first) = (self.pass.wrapping_mul(self.pass_ns), self.pass.wrapping_mul(self.pass_frames));
-        let taken = batch.copy_lines_in(
-            buffers,
-            count,
-            |i| {
-                let Stored { line, len, port, link, .. } = frames[i];
-                prefetch_read(lines.as_ptr().wrapping_add(line as usize + AHEAD));
-                LinedFrame { lines: &lines[line as usize..][..lines_of(len)], len, port, link }
-            },
-            |i| FrameInfo {
-                port: frames[i].port,
-                link: frames[i].link,
-                timestamp_ns: cold[i].timestamp_ns.wrapping_add(shift_ns),
-                wire_len: frames[i].wire_len,
-                sequence: first.wrapping_add(cold[i].sequence),
-            },
-        );
-        // Bytes are summed apart: the sum vectorises, the copy does not wait for it.
-        self.counters.bytes += frames[..taken].iter().map(|frame| u64::from(frame.wire_len)).sum::<u64>();
+        let taken = batch.copy_lines_in(buffers, &self.lines[self.line..], frames, |i| FrameInfo {
+            port: frames[i].port(),
+            link: frames[i].link(),
+            timestamp_ns: cold[i].timestamp_ns.wrapping_add(shift_ns),
+            wire_len: frames[i].wire_len(),
+            sequence: first.wrapping_add(cold[i].sequence),
+        });
+        // Summed apart: these sums vectorise, and the copy does not wait for them.
+        let frames = &frames[..taken];
+        self.counters.bytes += frames.iter().map(|frame| u64::from(frame.wire_len())).sum::<u64>();
+        self.line += frames.iter().map(LinedFrame::lines).sum::<usize>();
+        self.at += taken;
         taken
     }
 }
@@ -252,9 +222,8 @@ impl RxQueue for ReplayQueue {
         while taken < limit {
             let now = self.copy(batch, buffers, limit - taken);
             taken += now;
-            self.at += now;
             if self.at == self.frames.len() {
-                self.at = 0;
+                (self.at, self.line) = (0, 0);
                 self.pass += 1;
             } else {
                 break;
@@ -265,6 +234,10 @@ impl RxQueue for ReplayQueue {
         self.unreported += taken as u64;
         if self.unreported >= REPORT_EVERY || self.left == 0 {
             self.progress.add(std::mem::take(&mut self.unreported));
+        }
+        if let Some(next) = self.cold.get(self.at) {
+            // For `horizon`, which is asked when the batch has been handled.
+            prefetch_read(next);
         }
         if taken > 0 { Received::Packets } else { Received::Idle }
     }

@@ -1,3 +1,5 @@
+//! Layouts: what shares bytes, what is left out, what is refused.
+
 use super::*;
 
 fn stage(name: &str, reads: &[&str], writes: &[&str]) -> StageUse {

@@ -1,3 +1,5 @@
+//! Each header type: what it reads, what it writes, what it refuses.
+
 use etherparse::{ArpHardwareId, EtherType, IpNumber};
 use proptest::prelude::*;
 

@@ -2,11 +2,12 @@
 
 use super::fast::{self, Narrow};
 use super::hash::{DEFAULT_SEED, KeyHash};
+use super::packing::{Packing, arp_target, gtp_teid, icmp_id, vxlan_vni};
 use super::{FieldId, KeyClass, KeyError, KeyShape, SYMMETRIC, SetDef, SetKey, protocol};
 use crate::batch::{BATCH_MAX, Batch};
 use crate::edit::{Headers, Side};
-use crate::headers::{Arp, GtpU, Header, Vxlan};
-use crate::parse::{LinkFields, be16};
+use crate::parse::LinkFields;
+use crate::raw::held::Head;
 use crate::record::{Flags, Link, Record};
 
 /// Keys of a batch, field by field. What stands beyond the batch's length or belongs to another class is left over.
@@ -106,6 +107,7 @@ enum Form {
     FiveTuple,
     OneAddress(Side),
     MacPair,
+    MacPairVlan,
     Any,
 }
 
@@ -113,11 +115,13 @@ impl Form {
     fn of(fields: u32) -> Form {
         const SRC: u32 = FieldId::IpSrc.bit();
         const DST: u32 = FieldId::IpDst.bit();
+        const MACS_VLAN: u32 = MACS | FieldId::VlanId.bit();
         match fields {
             FIVE_TUPLE => Form::FiveTuple,
             SRC => Form::OneAddress(Side::Source),
             DST => Form::OneAddress(Side::Destination),
             MACS => Form::MacPair,
+            MACS_VLAN => Form::MacPairVlan,
             _ => Form::Any,
         }
     }
@@ -189,18 +193,19 @@ impl KeyExtractor {
     /// Writes keys and hashes of all packets of a parsed batch.
     pub fn extract_batch(&self, batch: &Batch, keys: &mut Keys) {
         keys.shape = self.shape;
-        match self.form {
-            Form::FiveTuple if self.symmetric => {
-                self.each(batch, keys, fast::five_tuple::<true>, fast::five_tuple_v6::<true>)
+        let no_wide = |_: &Record, _: &Head| None;
+        match (self.form, self.symmetric) {
+            (Form::FiveTuple, true) => self.each(batch, keys, fast::five_tuple::<true>, fast::five_tuple_v6::<true>),
+            (Form::FiveTuple, false) => self.each(batch, keys, fast::five_tuple::<false>, fast::five_tuple_v6::<false>),
+            (Form::OneAddress(side), _) => {
+                let wide = |record: &Record, head: &Head| fast::one_address_v6(record, head, side);
+                self.each(batch, keys, |record, head| fast::one_address(record, head, side), wide)
             }
-            Form::FiveTuple => self.each(batch, keys, fast::five_tuple::<false>, fast::five_tuple_v6::<false>),
-            Form::OneAddress(side) => {
-                let wide = |record: &Record, frame: &[u8]| fast::one_address_v6(record, frame, side);
-                self.each(batch, keys, |record, frame| fast::one_address(record, frame, side), wide)
-            }
-            Form::MacPair if self.symmetric => self.each(batch, keys, fast::mac_pair::<true>, |_, _| None),
-            Form::MacPair => self.each(batch, keys, fast::mac_pair::<false>, |_, _| None),
-            Form::Any => self.each(batch, keys, |_, _| None, |_, _| None),
+            (Form::MacPair, true) => self.each(batch, keys, fast::mac_pair::<true, false>, no_wide),
+            (Form::MacPair, false) => self.each(batch, keys, fast::mac_pair::<false, false>, no_wide),
+            (Form::MacPairVlan, true) => self.each(batch, keys, fast::mac_pair::<true, true>, no_wide),
+            (Form::MacPairVlan, false) => self.each(batch, keys, fast::mac_pair::<false, true>, no_wide),
+            (Form::Any, _) => self.each(batch, keys, |_, _| None, no_wide),
         }
     }
 
@@ -210,40 +215,58 @@ impl KeyExtractor {
         &self,
         batch: &Batch,
         keys: &mut Keys,
-        narrow: impl Fn(&Record, &[u8]) -> Option<Narrow>,
-        wide: impl Fn(&Record, &[u8]) -> Option<Packed>,
+        narrow: impl Fn(&Record, &Head) -> Option<Narrow>,
+        wide: impl Fn(&Record, &Head) -> Option<Packed>,
     ) {
-        let (hash, protocols) = (self.hash, self.protocols);
-        for (i, (record, frame)) in batch.frames().enumerate().take(BATCH_MAX) {
-            let belongs = admits(&protocols, record);
-            if let (true, Some(Narrow(key, swapped))) = (belongs, narrow(record, frame)) {
-                keys.class[i] = KeyClass::Narrow;
+        // Two loops, so that sets without protocols do not ask for them.
+        match self.protocols {
+            None => self.each_of(batch, keys, |_| true, narrow, wide),
+            Some(protocols) => self.each_of(batch, keys, |record| admits(&protocols, record), narrow, wide),
+        }
+    }
+
+    #[inline(always)]
+    fn each_of(
+        &self,
+        batch: &Batch,
+        keys: &mut Keys,
+        admits: impl Fn(&Record) -> bool,
+        narrow: impl Fn(&Record, &Head) -> Option<Narrow>,
+        wide: impl Fn(&Record, &Head) -> Option<Packed>,
+    ) {
+        let hash = self.hash;
+        // What nearly all are; the others write their own.
+        keys.class[..batch.len()].fill(KeyClass::Narrow);
+        let heads = batch.heads();
+        for (i, record) in heads.records().iter().enumerate().take(BATCH_MAX) {
+            let belongs = admits(record);
+            if belongs
+                && let Some(head) = heads.head(i)
+                && let Some(Narrow(key, swapped)) = narrow(record, head)
+            {
                 keys.swapped[i] = swapped;
                 keys.narrow[i] = key;
                 keys.hash[i] = hash.narrow(&key);
             } else {
-                self.elsewhere(belongs, record, frame, keys, i, &wide);
+                let key = match heads.head(i) {
+                    Some(head) if belongs => wide(record, head),
+                    _ => None,
+                };
+                match key {
+                    Some(Packed { words, swapped, .. }) => {
+                        keys.class[i] = KeyClass::Wide;
+                        keys.swapped[i] = swapped;
+                        keys.wide[i] = words;
+                        keys.hash[i] = hash.wide(&words);
+                    }
+                    None => self.elsewhere(belongs, record, batch.bytes(i), keys, i),
+                }
             }
         }
     }
 
     #[inline(never)]
-    fn elsewhere(
-        &self,
-        belongs: bool,
-        record: &Record,
-        frame: &[u8],
-        keys: &mut Keys,
-        i: usize,
-        wide: &impl Fn(&Record, &[u8]) -> Option<Packed>,
-    ) {
-        if let (true, Some(Packed { words, class: KeyClass::Wide, swapped })) = (belongs, wide(record, frame)) {
-            keys.class[i] = KeyClass::Wide;
-            keys.swapped[i] = swapped;
-            keys.wide[i] = words;
-            keys.hash[i] = self.hash.wide(&words);
-            return;
-        }
+    fn elsewhere(&self, belongs: bool, record: &Record, frame: &[u8], keys: &mut Keys, i: usize) {
         let key = if belongs { self.pack(record, frame) } else { None };
         let Packed { words, class, swapped } = key.unwrap_or_default();
         keys.class[i] = class;
@@ -257,8 +280,10 @@ impl KeyExtractor {
 
     /// Key of one packet, given its parsed record and its bytes. None for an orphan.
     pub fn extract(&self, record: &Record, frame: &[u8]) -> Option<Extracted> {
-        let Packed { words, class, swapped } =
-            if admits(&self.protocols, record) { self.pack(record, frame)? } else { return None };
+        if self.protocols.is_some_and(|protocols| !admits(&protocols, record)) {
+            return None;
+        }
+        let Packed { words, class, swapped } = self.pack(record, frame)?;
         Some(Extracted { key: SetKey::new(self.shape, class, words), hash: self.hash.of(class, &words), swapped })
     }
 
@@ -337,61 +362,10 @@ impl KeyExtractor {
 
 /// Whether the packet's protocol belongs; a set that names protocols takes in IP only.
 #[inline(always)]
-fn admits(protocols: &Option<[u64; 4]>, record: &Record) -> bool {
-    match protocols {
-        None => true,
-        Some(bits) => {
-            record.flags.has(Flags::IP) && bits[usize::from(record.proto >> 6)] >> (record.proto & 63) & 1 != 0
-        }
-    }
+fn admits(protocols: &[u64; 4], record: &Record) -> bool {
+    record.flags.has(Flags::IP) && protocols[usize::from(record.proto >> 6)] >> (record.proto & 63) & 1 != 0
 }
 
 pub(super) fn select(mask: u32) -> impl Iterator<Item = FieldId> {
     FieldId::ALL.into_iter().filter(move |field| mask & field.bit() != 0)
-}
-
-/// Bytes of a key, filled from the front; the fields were checked to fit.
-struct Packing {
-    bytes: [u8; Keys::WIDE_BYTES],
-    at: usize,
-}
-
-impl Packing {
-    #[inline(always)]
-    fn push(&mut self, field: &[u8]) {
-        if let Some(place) = self.bytes.get_mut(self.at..self.at + field.len()) {
-            place.copy_from_slice(field);
-        }
-        self.at += field.len();
-    }
-
-    fn words(&self) -> [u64; 5] {
-        let (words, _) = self.bytes.as_chunks::<8>();
-        std::array::from_fn(|i| u64::from_le_bytes(words[i]))
-    }
-}
-
-fn icmp_id(ip: Headers, frame: &[u8]) -> u16 {
-    ip.icmp_id_at(frame).and_then(|at| be16(frame, at)).unwrap_or(0)
-}
-
-/// What a UDP packet to `port` carries.
-fn udp_payload(ip: Headers, frame: &[u8], port: u16) -> Option<&[u8]> {
-    let to = ip.ports(frame)?.1;
-    if ip.proto == protocol::UDP && to == port { frame.get(ip.transport()? + 8..) } else { None }
-}
-
-fn gtp_teid(ip: Headers, frame: &[u8]) -> Option<u32> {
-    Some(GtpU::parse(udp_payload(ip, frame, GtpU::PORT)?)?.teid())
-}
-
-fn vxlan_vni(ip: Headers, frame: &[u8]) -> Option<u32> {
-    Some(Vxlan::parse(udp_payload(ip, frame, Vxlan::PORT)?)?.vni())
-}
-
-fn arp_target(link: LinkFields, frame: &[u8]) -> Option<[u8; 4]> {
-    if link.ether_type != crate::headers::ether_type::ARP {
-        return None;
-    }
-    Arp::parse(frame.get(link.at..)?)?.target_ip().v4()
 }

@@ -2,22 +2,29 @@
 //!
 //! They are equal, bit for bit, to what the general way makes of the same fields; a property test compares the two. What has
 //! no narrow key here (IPv6, fragments, cut headers) goes on to the functions of the second part or to the general way.
+//!
+//! Heads reach beyond the frame, so a function here compares once with the frame's length and then reads where it likes.
 
 use super::extract::{Packed, VERSION_SHIFT};
 use super::{KeyClass, protocol};
 use crate::edit::Side;
+use crate::parse::{ETHER_TYPE_MIN, is_tag};
+use crate::raw::held::Head;
 use crate::record::{Flags, Link, Record};
 
 /// A key of 16 bytes, and whether the ends were exchanged.
 pub(super) struct Narrow(pub(super) [u64; 2], pub(super) bool);
 
-/// Up to eight bytes of the frame, the first one lowest.
+/// Eight bytes of the frame, the first one lowest.
 #[inline(always)]
-fn load<const N: usize>(frame: &[u8], at: usize) -> Option<u64> {
-    let bytes = frame.get(at..at + N)?;
-    let mut word = [0; 8];
-    word[..N].copy_from_slice(bytes);
-    Some(u64::from_le_bytes(word))
+fn load(head: &Head, at: usize) -> Option<u64> {
+    head.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Four bytes of the frame, the first one lowest.
+#[inline(always)]
+fn load_u32(head: &Head, at: usize) -> Option<u64> {
+    head.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes).into())
 }
 
 /// Whether an IPv4 header was found, and it is not that of a later fragment.
@@ -28,13 +35,16 @@ fn is_plain_v4(record: &Record) -> bool {
 
 /// Key of IPv4 by addresses, ports and protocol; none if there should be ports but are not.
 #[inline(always)]
-pub(super) fn five_tuple<const SYMMETRIC: bool>(record: &Record, frame: &[u8]) -> Option<Narrow> {
-    if !is_plain_v4(record) {
+pub(super) fn five_tuple<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<Narrow> {
+    let (l3, behind) = (record.l3 as usize, record.l4 as usize * 4);
+    let has_ports = protocol::has_ports(record.proto);
+    let needed = l3 + if has_ports { behind + 4 } else { 20 };
+    if !is_plain_v4(record) || needed > record.len() {
         return None;
     }
-    let l3 = record.l3 as usize;
-    let addresses = load::<8>(frame, l3 + 12)?;
-    let ports = if protocol::has_ports(record.proto) { load::<4>(frame, l3 + record.l4 as usize * 4)? } else { 0 };
+    let addresses = load(head, l3 + 12)?;
+    let ports = load_u32(head, l3 + behind)?;
+    let ports = if has_ports { ports } else { 0 };
     let (mut key, mut swapped) = ([addresses, ports], false);
     if SYMMETRIC {
         // Address and port of an end as one number, most significant byte first.
@@ -49,24 +59,34 @@ pub(super) fn five_tuple<const SYMMETRIC: bool>(record: &Record, frame: &[u8]) -
 
 /// Key of IPv4 by one address.
 #[inline(always)]
-pub(super) fn one_address(record: &Record, frame: &[u8], side: Side) -> Option<Narrow> {
-    let offset = if side == Side::Destination { 16 } else { 12 };
-    if !is_plain_v4(record) {
+pub(super) fn one_address(record: &Record, head: &Head, side: Side) -> Option<Narrow> {
+    let l3 = record.l3 as usize;
+    if !is_plain_v4(record) || l3 + 20 > record.len() {
         return None;
     }
-    Some(Narrow([load::<4>(frame, record.l3 as usize + offset)?, 0], false))
+    Some(Narrow([load_u32(head, l3 + if side == Side::Destination { 16 } else { 12 })?, 0], false))
 }
 
-/// Key by Ethernet source and destination.
+/// Key by Ethernet source and destination, and by VLAN if `VLAN`: of frames that have types, and at most one tag.
 #[inline(always)]
-pub(super) fn mac_pair<const SYMMETRIC: bool>(record: &Record, frame: &[u8]) -> Option<Narrow> {
-    if record.flags.link() != Link::Ethernet || frame.len() < 14 {
+pub(super) fn mac_pair<const SYMMETRIC: bool, const VLAN: bool>(record: &Record, head: &Head) -> Option<Narrow> {
+    if record.flags.link() != Link::Ethernet || record.len() < 14 {
         return None;
     }
-    let (destination, source) = (load::<6>(frame, 0)?, load::<6>(frame, 6)?);
+    const MAC: u64 = (1 << 48) - 1;
+    let (destination, source) = (load(head, 0)? & MAC, load(head, 6)? & MAC);
+    let mut vlan = 0;
+    if VLAN {
+        let [kind, tag, inner] = [12, 14, 16].map(|at| u16::from_be_bytes([head[at], head[at + 1]]));
+        if is_tag(kind) && record.len() >= 18 && !is_tag(inner) {
+            vlan = u64::from((tag & 0x0fff).swap_bytes());
+        } else if is_tag(kind) || kind < ETHER_TYPE_MIN {
+            return None;
+        }
+    }
     let swapped = SYMMETRIC && source.swap_bytes() > destination.swap_bytes();
     let (first, second) = if swapped { (destination, source) } else { (source, destination) };
-    Some(Narrow([first | second << 48, second >> 16], swapped))
+    Some(Narrow([first | second << 48, second >> 16 | vlan << 32], swapped))
 }
 
 #[inline(always)]
@@ -77,14 +97,16 @@ fn is_plain_v6(record: &Record) -> bool {
 
 /// Key of IPv6 by addresses, ports and protocol; none if there should be ports but are not.
 #[inline(always)]
-pub(super) fn five_tuple_v6<const SYMMETRIC: bool>(record: &Record, frame: &[u8]) -> Option<Packed> {
-    if !is_plain_v6(record) {
+pub(super) fn five_tuple_v6<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<Packed> {
+    let (l3, behind) = (record.l3 as usize, record.l4 as usize * 4);
+    let has_ports = protocol::has_ports(record.proto);
+    if !is_plain_v6(record) || l3 + if has_ports { behind + 4 } else { 40 } > record.len() {
         return None;
     }
-    let l3 = record.l3 as usize;
-    let mut ports = if protocol::has_ports(record.proto) { load::<4>(frame, l3 + record.l4 as usize * 4)? } else { 0 };
-    let mut source = [load::<8>(frame, l3 + 8)?, load::<8>(frame, l3 + 16)?];
-    let mut destination = [load::<8>(frame, l3 + 24)?, load::<8>(frame, l3 + 32)?];
+    let ports = load_u32(head, l3 + behind)?;
+    let mut ports = if has_ports { ports } else { 0 };
+    let [mut source, mut destination] =
+        [[load(head, l3 + 8)?, load(head, l3 + 16)?], [load(head, l3 + 24)?, load(head, l3 + 32)?]];
     let mut swapped = false;
     if SYMMETRIC {
         let number = |end: [u64; 2], port: u64| (end.map(u64::swap_bytes), (port as u16).swap_bytes());
@@ -101,11 +123,12 @@ pub(super) fn five_tuple_v6<const SYMMETRIC: bool>(record: &Record, frame: &[u8]
 
 /// Key of IPv6 by one address.
 #[inline(always)]
-pub(super) fn one_address_v6(record: &Record, frame: &[u8], side: Side) -> Option<Packed> {
-    if !is_plain_v6(record) {
+pub(super) fn one_address_v6(record: &Record, head: &Head, side: Side) -> Option<Packed> {
+    let l3 = record.l3 as usize;
+    if !is_plain_v6(record) || l3 + 40 > record.len() {
         return None;
     }
-    let at = record.l3 as usize + if side == Side::Destination { 24 } else { 8 };
-    let words = [load::<8>(frame, at)?, load::<8>(frame, at + 8)?, 0, 0, 6 << VERSION_SHIFT];
+    let at = l3 + if side == Side::Destination { 24 } else { 8 };
+    let words = [load(head, at)?, load(head, at + 8)?, 0, 0, 6 << VERSION_SHIFT];
     Some(Packed { words, class: KeyClass::Wide, swapped: false })
 }

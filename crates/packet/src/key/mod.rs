@@ -10,6 +10,7 @@
 mod extract;
 mod fast;
 mod hash;
+mod packing;
 mod show;
 mod tuple;
 

@@ -1,3 +1,5 @@
+//! Keys: what they print as, what makes none, and the fast ways against the general one.
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;
@@ -176,7 +178,9 @@ proptest! {
         protocols in prop::option::of(prop::sample::subsequence(vec![1u8, 6, 17, 47, 58, 99, 132], 1..7)),
     ) {
         let batch = testing::batch(&frames, Layout::bare());
-        for def in [SetDef::five_tuple(), SetDef::src_ip(), SetDef::dst_ip(), SetDef::mac_pair()] {
+        let mut in_vlan = SetDef::mac_pair();
+        in_vlan.fields.push(FieldId::VlanId);
+        for def in [SetDef::five_tuple(), SetDef::src_ip(), SetDef::dst_ip(), SetDef::mac_pair(), in_vlan] {
             let symmetric = symmetric && def.fields.len() > 1;
             let def = SetDef { symmetric, protocols: protocols.clone(), ..def };
             let (extractor, keys) = keys(&def, &batch);

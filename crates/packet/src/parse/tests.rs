@@ -1,3 +1,5 @@
+//! The parser against a second, slow one, and against etherparse.
+
 use std::net::IpAddr;
 
 use proptest::prelude::*;
@@ -172,6 +174,18 @@ fn what_is_cut_is_short() {
 }
 
 #[test]
+fn headers_longer_than_the_packet_says_are_short() {
+    let mut frame = Spec { options: 2, ..Spec::new("10.0.0.1", "10.0.0.2", (1, 2), Transport::Udp) }.frame().0;
+    frame[16..18].copy_from_slice(&[0, 27]);
+    check_flags(&frame, Flags::IP | Flags::SHORT);
+    let mut frame = Spec { options: 2, ..Spec::new("2001:db8::1", "2001:db8::2", (1, 2), Transport::Udp) }.frame().0;
+    frame[18..20].copy_from_slice(&[0, 15]);
+    check_flags(&frame, Flags::IP | Flags::V6 | Flags::SHORT);
+    frame[18..20].copy_from_slice(&[0, 16]);
+    check_flags(&frame, Flags::IP | Flags::V6);
+}
+
+#[test]
 fn what_is_not_ip_is_not_short() {
     let mut frame = plain("10.0.0.1");
     frame[13] = 6;
@@ -224,6 +238,19 @@ proptest! {
             (l3, l3 + parsed.l4 as usize * 4, parsed.proto, !parsed.flags.has(Flags::LATER_FRAGMENT))
         });
         prop_assert_eq!(found, oracle(&frame, link));
+    }
+
+    #[test]
+    fn the_common_way_finds_what_the_long_way_finds(
+        frames in prop::collection::vec(prop_oneof![noise(), specs().prop_map(|spec| spec.frame())], 1..8),
+    ) {
+        let batch = crate::testing::batch(&frames, crate::Layout::bare());
+        for ((frame, link), record) in frames.iter().zip(batch.records()) {
+            let slowly = parse_any(frame, *link);
+            prop_assert_eq!(parse(frame, *link), slowly);
+            let in_batch = Parsed { l3: record.l3, l4: record.l4, proto: record.proto, flags: record.flags };
+            prop_assert_eq!(in_batch, slowly);
+        }
     }
 
     #[test]

@@ -1,3 +1,4 @@
-//! The unsafe part: buffer bytes by number.
+//! The unsafe part: buffers, and the records that own them.
 
+pub(crate) mod held;
 pub(crate) mod slab;

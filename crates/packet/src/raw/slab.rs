@@ -1,4 +1,8 @@
 //! Buffers by number in two regions: ordinary ones at a stride of 33 cache lines, a few jumbo ones.
+//!
+//! Invariant: a [`Buffer`] is the only one with its number. The slab makes each once, at the start; it cannot be cloned, so
+//! whoever holds it owns the bytes, and a borrow of it is a borrow of them. Which slab it belongs to is not written on it: the
+//! pool keeps buffers and slab together, and [`Held`](super::held::Held) compares pools before it lets a buffer in.
 
 use std::marker::PhantomData;
 
@@ -10,7 +14,40 @@ pub(crate) const STRIDE: usize = 33 * 64;
 /// Distance between two jumbo buffers: room for the largest snap length in use (256 KiB), again an odd number of lines.
 pub(crate) const JUMBO_STRIDE: usize = 4101 * 64;
 /// Marks the number of a jumbo buffer.
-pub(crate) const JUMBO: u32 = 1 << 31;
+const JUMBO: u32 = 1 << 31;
+/// First bytes of a buffer's contents that can be read without asking where the frame ends: more than any offset that a
+/// [`Record`](crate::Record) can name (255 to the IP header, 1020 across it) and a transport header's ports.
+pub(crate) const HEAD: usize = 1280;
+
+/// A buffer of a pool; to hold it is to own its bytes.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Buffer(u32);
+
+impl Default for Buffer {
+    /// No buffer: the number of none.
+    fn default() -> Buffer {
+        Buffer(u32::MAX)
+    }
+}
+
+impl Buffer {
+    #[inline(always)]
+    pub(crate) fn is_jumbo(&self) -> bool {
+        self.0 & JUMBO != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn is(&self, other: &Buffer) -> bool {
+        self.0 == other.0
+    }
+
+    /// The same number again, to recognise the buffer by; never to be put where buffers are owned.
+    #[inline(always)]
+    pub(crate) fn alias(&self) -> Buffer {
+        Buffer(self.0)
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Slab {
@@ -32,41 +69,85 @@ pub(crate) struct Bases<'a> {
 
 impl<'a> Bases<'a> {
     #[inline(always)]
-    fn address(&self, buffer: u32) -> (*mut u8, usize) {
+    fn address(&self, buffer: &Buffer) -> (*mut u8, usize) {
         // One comparison: the numbers of jumbo buffers are greater than any count.
-        if buffer < self.buffers {
+        if buffer.0 < self.buffers {
             // SAFETY: the number is in range, so the buffer lies inside the region.
-            return (unsafe { self.ordinary.add(buffer as usize * STRIDE) }, STRIDE);
+            return (unsafe { self.ordinary.add(buffer.0 as usize * STRIDE) }, STRIDE);
         }
         self.jumbo_address(buffer)
     }
 
     #[cold]
-    fn jumbo_address(&self, buffer: u32) -> (*mut u8, usize) {
-        let number = buffer ^ JUMBO;
+    fn jumbo_address(&self, buffer: &Buffer) -> (*mut u8, usize) {
+        let number = buffer.0 ^ JUMBO;
         assert!(number < self.jumbos);
         // SAFETY: as above, for the jumbo region.
         (unsafe { self.jumbo.add(number as usize * JUMBO_STRIDE) }, JUMBO_STRIDE)
     }
 
+    /// Where a buffer begins, for prefetching.
+    #[inline(always)]
+    pub(crate) fn pointer(&self, buffer: &Buffer) -> *const u8 {
+        self.address(buffer).0
+    }
+
     /// All bytes of a buffer, to read.
     ///
     /// # Safety
-    /// The caller owns the buffer's number, and nobody writes to its bytes for as long as the result lives.
+    /// The buffer is of this slab and owned, and nobody writes to its bytes for as long as the result lives.
     #[inline(always)]
-    pub(crate) unsafe fn bytes(&self, buffer: u32) -> &'a [u8] {
+    pub(crate) unsafe fn bytes(&self, buffer: &Buffer) -> &'a [u8] {
         let (address, len) = self.address(buffer);
         // SAFETY: in range and initialised (zeroed by the kernel); not written to by this function's contract.
         unsafe { std::slice::from_raw_parts(address, len) }
     }
+
+    /// All bytes of a buffer, to change.
+    ///
+    /// # Safety
+    /// The buffer is of this slab and owned, and there is no other reference to its bytes for as long as the result lives.
+    #[inline(always)]
+    pub(crate) unsafe fn bytes_mut(&self, buffer: &Buffer) -> &'a mut [u8] {
+        let (address, len) = self.address(buffer);
+        // SAFETY: in range and initialised (zeroed by the kernel); unique by this function's contract.
+        unsafe { std::slice::from_raw_parts_mut(address, len) }
+    }
+
+    /// [`HEAD`] bytes of an ordinary buffer from `start` on; none of a jumbo buffer or too near to the end.
+    ///
+    /// # Safety
+    /// As for [`Bases::bytes`].
+    #[inline(always)]
+    pub(crate) unsafe fn head(&self, buffer: &Buffer, start: u16) -> Option<&'a [u8; HEAD]> {
+        if buffer.0 >= self.buffers || start as usize > STRIDE - HEAD {
+            return None;
+        }
+        // SAFETY: the number is in range, `start` leaves so many bytes of the buffer, and they are as in `bytes`.
+        Some(unsafe { &*self.ordinary.add(buffer.0 as usize * STRIDE + start as usize).cast() })
+    }
+
+    /// Address of an ordinary buffer, without a look at the number.
+    ///
+    /// # Safety
+    /// The buffer is of this slab and no jumbo buffer.
+    #[inline(always)]
+    pub(crate) unsafe fn ordinary(&self, buffer: &Buffer) -> *mut u8 {
+        debug_assert!(buffer.0 < self.buffers);
+        // SAFETY: ordinary numbers are below the count, so the buffer lies inside the region.
+        unsafe { self.ordinary.add(buffer.0 as usize * STRIDE) }
+    }
 }
 
 impl Slab {
-    pub(crate) fn new(buffers: u32, jumbos: u32, pages: HugePages) -> Result<Slab, Error> {
-        assert!(buffers < JUMBO && jumbos < JUMBO);
+    /// Maps the buffers: the slab, its ordinary buffers, its jumbo buffers. The first of each is the last of its list.
+    pub(crate) fn new(buffers: u32, jumbos: u32, pages: HugePages) -> Result<(Slab, Vec<Buffer>, Vec<Buffer>), Error> {
+        assert!(buffers < JUMBO && jumbos < JUMBO - 1);
         let ordinary = Region::new(buffers as usize * STRIDE, pages)?;
         let jumbo = Region::new(jumbos as usize * JUMBO_STRIDE, HugePages::Never)?;
-        Ok(Slab { ordinary, jumbo, buffers, jumbos })
+        let slab = Slab { ordinary, jumbo, buffers, jumbos };
+        let jumbos = (0..jumbos).rev().map(|n| Buffer(n | JUMBO)).collect();
+        Ok((slab, (0..buffers).rev().map(Buffer).collect(), jumbos))
     }
 
     pub(crate) fn backing(&self) -> Backing {
@@ -78,29 +159,5 @@ impl Slab {
     pub(crate) fn bases(&self) -> Bases<'_> {
         let (ordinary, jumbo) = (self.ordinary.base(), self.jumbo.base());
         Bases { ordinary, jumbo, buffers: self.buffers, jumbos: self.jumbos, slab: PhantomData }
-    }
-
-    #[inline(always)]
-    fn address(&self, buffer: u32) -> (*mut u8, usize) {
-        self.bases().address(buffer)
-    }
-
-    /// Where a buffer begins, for prefetching.
-    #[inline(always)]
-    pub(crate) fn pointer(&self, buffer: u32) -> *const u8 {
-        self.address(buffer).0
-    }
-
-    /// All bytes of a buffer, to change.
-    ///
-    /// # Safety
-    /// The caller owns the buffer's number (it was taken from the free list once and not given back) and holds no other
-    /// reference to its bytes for as long as the result lives.
-    #[inline(always)]
-    #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn bytes_mut(&self, buffer: u32) -> &mut [u8] {
-        let (address, len) = self.address(buffer);
-        // SAFETY: in range and initialised (zeroed by the kernel); unique by this function's contract.
-        unsafe { std::slice::from_raw_parts_mut(address, len) }
     }
 }

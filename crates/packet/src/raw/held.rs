@@ -1,0 +1,259 @@
+//! The records of a batch and the bytes that they own.
+//!
+//! Invariant: every record here owns a buffer of the pool here. Records come in through [`Held::push`], which is told their
+//! pool, and through the copying functions, which take buffers from a stock of that pool; all compare pools. So a shared
+//! borrow of the whole may read every buffer, and a unique one may change them, one frame at a time.
+//!
+//! Bytes behind a frame's end are whatever the buffer held before: initialised, without meaning.
+
+use std::sync::Arc;
+
+use braid_memory::prefetch_read;
+
+use super::slab::{Bases, HEAD, Slab};
+use crate::batch::{BATCH_MAX, Line, LinedFrame};
+use crate::parse::{COMMON, Word, parse_any, parse_plain, parse_wider};
+use crate::pool::{Buffers, HEADROOM, Pool};
+use crate::record::{Link, Record};
+
+/// First bytes of a frame and what lies behind it in its buffer.
+pub(crate) type Head = [u8; HEAD];
+
+/// Lines ahead of a copy that are asked for: the processor's own prefetching stops at every page.
+const AHEAD: usize = 48;
+
+#[derive(Debug)]
+pub(crate) struct Held {
+    pool: Arc<Pool>,
+    records: Vec<Record>,
+}
+
+impl Held {
+    pub(crate) fn new(pool: &Arc<Pool>) -> Held {
+        Held { pool: Arc::clone(pool), records: Vec::with_capacity(BATCH_MAX) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    #[inline(always)]
+    pub(crate) fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// Takes in a record of the pool with that number. Panics if it is another pool, or if there is no room.
+    pub(crate) fn push(&mut self, record: Record, pool: u32) {
+        assert!(self.records.len() < BATCH_MAX && pool == self.pool.id());
+        self.records.push(record);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Record> {
+        self.records.pop()
+    }
+
+    /// Gives all buffers back.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, buffers: &mut Buffers) {
+        assert!(buffers.pool().id() == self.pool.id());
+        buffers.put(self.records.drain(..).map(|record| record.buffer));
+    }
+
+    /// Copies one frame in; the record has everything but its buffer. False if there is no room or no buffer.
+    #[inline(always)]
+    pub(crate) fn copy_in(&mut self, buffers: &mut Buffers, bytes: &[u8], record: Record) -> bool {
+        if self.records.len() >= BATCH_MAX || buffers.pool().id() != self.pool.id() {
+            return false;
+        }
+        let Some(buffer) = buffers.take(bytes.len()) else { return false };
+        // SAFETY: it was taken from a stock of this pool and is in no record yet.
+        let room = unsafe { self.pool.slab.bases().bytes_mut(&buffer) };
+        room[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
+        self.records.push(Record { buffer, ..record });
+        true
+    }
+
+    /// Copies frames in that lie in `lines` one behind another, and says how many: fewer if there is no room, no buffer, a frame
+    /// that fits into none, or not all of its lines.
+    #[inline(always)]
+    pub(crate) fn copy_lines(&mut self, buffers: &mut Buffers, mut lines: &[Line], frames: &[LinedFrame]) -> usize {
+        assert!(buffers.pool().id() == self.pool.id());
+        let frames = &frames[..frames.len().min(BATCH_MAX - self.records.len())];
+        let mut done = 0;
+        loop {
+            let short = self.copy_short(buffers, lines, &frames[done..]);
+            (done, lines) = (done + short, &lines[short..]);
+            match frames.get(done) {
+                Some(frame) if frame.is_long() && self.copy_long(buffers, lines, frame) => {
+                    (done, lines) = (done + 1, &lines[frame.lines()..]);
+                }
+                Some(frame) if !frame.is_long() && !lines.is_empty() => {
+                    buffers.note_exhausted();
+                    return done;
+                }
+                _ => return done,
+            }
+        }
+    }
+
+    /// Copies frames of one line, up to the first longer one.
+    #[inline(always)]
+    fn copy_short(&mut self, buffers: &mut Buffers, lines: &[Line], frames: &[LinedFrame]) -> usize {
+        let bases = self.pool.slab.bases();
+        let stock = buffers.ready(frames.len());
+        let room = self.records.spare_capacity_mut();
+        let most = frames.len().min(lines.len()).min(stock.len()).min(room.len());
+        let from = stock.len() - most;
+        // All of one length, so that the loop counts only once.
+        let (frames, lines, room) = (&frames[..most], &lines[..most], &mut room[..most]);
+        let newest = &stock[from..];
+        let mut taken = 0;
+        for (((frame, line), place), i) in frames.iter().zip(lines).zip(room).zip(0..most) {
+            if frame.is_long() {
+                break;
+            }
+            let buffer = &newest[most - 1 - i];
+            prefetch_read(std::ptr::from_ref(line).wrapping_add(AHEAD));
+            // SAFETY: the stock holds ordinary buffers of this pool, in which HEADROOM + 64 bytes lie.
+            unsafe { bases.ordinary(buffer).add(HEADROOM).cast::<[u8; 64]>().write(line.0) };
+            place.write(Record { buffer: buffer.alias(), ..frame.record.duplicate() });
+            taken = i + 1;
+        }
+        // The buffers move into the records, so no two own the same one.
+        stock.truncate(from + most - taken);
+        // SAFETY: so many records were written behind the old ones.
+        unsafe { self.records.set_len(self.records.len() + taken) };
+        taken
+    }
+
+    #[inline(never)]
+    fn copy_long(&mut self, buffers: &mut Buffers, lines: &[Line], frame: &LinedFrame) -> bool {
+        let Some(lines) = lines.get(..frame.lines()) else { return false };
+        let Some(buffer) = buffers.take(lines.len() * 64) else { return false };
+        // SAFETY: it was taken from a stock of this pool and is in no record yet.
+        let room = unsafe { self.pool.slab.bases().bytes_mut(&buffer) };
+        // All that this frame takes at once, before the copy waits for memory.
+        lines.iter().for_each(|line| prefetch_read(std::ptr::from_ref(line).wrapping_add(AHEAD)));
+        for (to, from) in room[HEADROOM..].as_chunks_mut().0.iter_mut().zip(lines) {
+            *to = from.0;
+        }
+        self.records.push(Record { buffer, ..frame.record.duplicate() });
+        true
+    }
+
+    /// Bytes of packet `i`.
+    #[inline(always)]
+    pub(crate) fn frame(&self, i: usize) -> &[u8] {
+        let record = &self.records[i];
+        // SAFETY: the record owns the buffer; `&self` keeps everybody from writing to it while the result lives.
+        record.cut(unsafe { self.pool.slab.bases().bytes(&record.buffer) })
+    }
+
+    /// Records and bytes of all packets.
+    #[inline(always)]
+    pub(crate) fn frames(&self) -> impl Iterator<Item = (&Record, &[u8])> {
+        let bases = self.pool.slab.bases();
+        self.records.iter().map(move |record| {
+            // SAFETY: as in `frame`.
+            (record, record.cut(unsafe { bases.bytes(&record.buffer) }))
+        })
+    }
+
+    /// Records and heads of all packets.
+    #[inline(always)]
+    pub(crate) fn heads(&self) -> Heads<'_> {
+        Heads { records: &self.records, bases: self.pool.slab.bases() }
+    }
+
+    /// Finds the headers of every packet and writes them into the records.
+    #[inline(always)]
+    pub(crate) fn parse_all(&mut self) {
+        let slab = &self.pool.slab;
+        let bases = slab.bases();
+        for record in &mut self.records {
+            // SAFETY: the record owns the buffer, and `&mut self` keeps everybody from writing to it.
+            let head = unsafe { bases.head(&record.buffer, record.start) }.and_then(|head| head.first_chunk());
+            let Some(head) = head.filter(|_| record.flags.link() == Link::Ethernet) else {
+                parse_slowly(slab, record);
+                continue;
+            };
+            let Some(Word(word)) = parse_plain::<14>(head, record.len()) else {
+                parse_less_plain(slab, record, head);
+                continue;
+            };
+            set_word(record, word);
+        }
+    }
+
+    /// Record and all bytes of the buffer of packet `i`, to change.
+    #[inline(always)]
+    pub(crate) fn parts_mut(&mut self, i: usize) -> (&mut Record, &mut [u8]) {
+        let record = &mut self.records[i];
+        // SAFETY: the record owns the buffer, and it is borrowed mutably for as long as the result lives.
+        let room = unsafe { self.pool.slab.bases().bytes_mut(&record.buffer) };
+        (record, room)
+    }
+
+    /// Asks the processor for the first line of packet `i`.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, i: usize) {
+        let record = &self.records[i];
+        prefetch_read(self.pool.slab.bases().pointer(&record.buffer).wrapping_add(record.start as usize));
+    }
+}
+
+/// The frame has the tag or the IPv6 header that many have, or it is something else.
+#[inline(never)]
+fn parse_less_plain(slab: &Slab, record: &mut Record, head: &[u8; COMMON]) {
+    match parse_wider(head, record.len()) {
+        Some(Word(word)) => set_word(record, word),
+        None => parse_slowly(slab, record),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn parse_slowly(slab: &Slab, record: &mut Record) {
+    // SAFETY: a caller here holds the record mutably, so nobody writes to its buffer; slab and record are of one pool.
+    let frame = record.cut(unsafe { slab.bases().bytes(&record.buffer) });
+    record.set_parsed(parse_any(frame, record.flags.link()));
+}
+
+/// Four fields in one store.
+#[inline(always)]
+fn set_word(record: &mut Record, word: u32) {
+    // SAFETY: these four bytes are the last of the record's (asserted beside it), and all values of them are valid.
+    unsafe { std::ptr::from_mut(record).cast::<[u8; 4]>().add(3).write(word.to_le_bytes()) };
+}
+
+/// Records and heads of a batch, borrowed.
+#[derive(Clone, Copy)]
+pub(crate) struct Heads<'a> {
+    records: &'a [Record],
+    bases: Bases<'a>,
+}
+
+impl<'a> Heads<'a> {
+    #[inline(always)]
+    pub(crate) fn records(&self) -> &'a [Record] {
+        self.records
+    }
+
+    /// Head of a record that is here; none in jumbo buffers and where the frame begins late in its buffer.
+    #[inline(always)]
+    pub(crate) fn head(&self, i: usize) -> Option<&'a Head> {
+        let record = &self.records[i];
+        // SAFETY: the record owns the buffer; the borrow keeps everybody from writing to it while the result lives.
+        unsafe { self.bases.head(&record.buffer, record.start) }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.records.is_empty() {
+            let mut buffers = Buffers::new(&Arc::clone(&self.pool));
+            self.release(&mut buffers);
+        }
+    }
+}
