@@ -34,11 +34,10 @@ impl Sum {
     /// The sum in 16 bits.
     #[inline(always)]
     pub fn fold(self) -> u16 {
-        // 33 bits, 18 bits, at most 0x10001, 16 bits.
-        let sum = (self.0 >> 32) + (self.0 & 0xffff_ffff);
-        let sum = (sum >> 16) + (sum & 0xffff);
-        let sum = (sum >> 16) + (sum & 0xffff);
-        ((sum >> 16) + (sum & 0xffff)) as u16
+        // A number and itself with its halves exchanged: both halves of the sum are the sum of the halves, and the carry out of
+        // the lower one goes into the upper one, as the end-around carry wants it.
+        let sum = (self.0.wrapping_add(self.0.rotate_left(32)) >> 32) as u32;
+        (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
     }
 
     /// The checksum: the complement of the sum.

@@ -208,6 +208,52 @@ pub(crate) fn set_end(frame: &mut [u8], at: Headers, side: Side, address: IpAddr
     Some(all.and(port_change).and(update_checksum(frame, checksum, udp, address.and(port_change))))
 }
 
+/// Bytes from the IP header on that [`set_plain`] needs: IPv4 without options, and TCP's fixed header.
+pub(crate) const PLAIN: usize = 40;
+
+/// [`set_end`], or [`set_address`] without a port, for what most packets are, without detours: IPv4 without options, with TCP or
+/// UDP behind it. `ip` begins with the IP header.
+#[inline(always)]
+pub(crate) fn set_plain(ip: &mut [u8; PLAIN], side: Side, udp: bool, address: [u8; 4], port: Option<u16>) {
+    let (address_at, port_at) = if side == Side::Source { (12, 20) } else { (16, 22) };
+    // Sums of words do not care for the order of their bytes (RFC 1071 section 2 B), so nothing is swapped here.
+    let new = u32::from_ne_bytes(address);
+    let addresses = Change::NONE.u32(load_u32(ip, address_at), new);
+    store_u32(ip, address_at, new);
+    store_u16(ip, 10, addresses.apply(load_u16(ip, 10)));
+    let mut all = addresses;
+    if let Some(port) = port {
+        let new = u16::from_ne_bytes(port.to_be_bytes());
+        all = all.u16(load_u16(ip, port_at), new);
+        store_u16(ip, port_at, new);
+    }
+    if udp {
+        store_u16(ip, 26, all.apply_udp(load_u16(ip, 26)));
+    } else {
+        store_u16(ip, 36, all.apply(load_u16(ip, 36)));
+    }
+}
+
+#[inline(always)]
+fn load_u16(ip: &[u8; PLAIN], at: usize) -> u16 {
+    u16::from_ne_bytes([ip[at], ip[at + 1]])
+}
+
+#[inline(always)]
+fn store_u16(ip: &mut [u8; PLAIN], at: usize, word: u16) {
+    [ip[at], ip[at + 1]] = word.to_ne_bytes();
+}
+
+#[inline(always)]
+fn load_u32(ip: &[u8; PLAIN], at: usize) -> u32 {
+    u32::from_ne_bytes([ip[at], ip[at + 1], ip[at + 2], ip[at + 3]])
+}
+
+#[inline(always)]
+fn store_u32(ip: &mut [u8; PLAIN], at: usize, word: u32) {
+    [ip[at], ip[at + 1], ip[at + 2], ip[at + 3]] = word.to_ne_bytes();
+}
+
 /// Sets a port. None, and nothing is written, if there is none or the checksum cannot be kept right (SCTP in fragments).
 #[inline(always)]
 pub(crate) fn set_port(frame: &mut [u8], at: Headers, side: Side, port: u16) -> Option<Change> {

@@ -1,3 +1,5 @@
+//! Checksums against a plain loop, word by word.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -21,10 +21,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::fields::{Field, Layout};
 use crate::parse::parse;
 use crate::record::{Flags, Port, Record};
-use crate::undo::{Place, Undo};
-
-/// Most bytes saved at the first change of a packet: the headers of nearly all traffic.
-const HEAD: usize = 128;
+use crate::undo::{LINE, Place, Undo};
 
 /// A packet: its record, its bytes with the free room around them, and its metadata.
 #[derive(Debug)]
@@ -107,37 +104,56 @@ impl<'a> Packet<'a> {
         self.room.get_mut(range).unwrap_or_default()
     }
 
+    /// `N` bytes of it, to change, if all are present.
+    #[inline(always)]
+    fn change_chunk<const N: usize>(&mut self, at: usize) -> Option<&mut [u8; N]> {
+        if at + N > self.record.len as usize {
+            return None;
+        }
+        let from = self.record.start as usize + at;
+        self.save(&(from..from + N));
+        self.room.get_mut(from..from + N)?.first_chunk_mut()
+    }
+
     /// To be called before the record or `range` of the room is changed.
     #[inline(always)]
     fn save(&mut self, range: &Range<usize>) {
-        let covered = range.start >= self.saved.start && range.end <= self.saved.end && !self.saved.is_empty();
-        if !covered && self.undo.is_some() {
+        let Some(undo) = &mut self.undo else { return };
+        let start = self.record.start as usize;
+        if self.saved.is_empty()
+            && let Some(line) = self.room.get(start..start + LINE).and_then(|line| line.first_chunk())
+        {
+            undo.save_line(self.index, self.record, start, line);
+            self.saved = start..start + LINE;
+        }
+        if range.start < self.saved.start || range.end > self.saved.end {
             self.save_more(range);
         }
+    }
+
+    /// To be called before only the record is changed.
+    #[inline(always)]
+    fn save_record(&mut self) {
+        let start = self.record.start as usize;
+        self.save(&(start..start));
     }
 
     #[cold]
     #[inline(never)]
     fn save_more(&mut self, range: &Range<usize>) {
         let Some(undo) = &mut self.undo else { return };
+        undo.save(self.index, self.record, Place::Buffer, self.room, range.clone());
         if self.saved.is_empty() {
-            let start = self.record.start as usize;
-            // Not beyond the frame: the next line of the buffer may not be in the cache.
-            self.saved = start..start + HEAD.min(self.record.len as usize);
-            undo.save(self.index, self.record, Place::Buffer, self.room, self.saved.clone());
-        }
-        if range.start < self.saved.start || range.end > self.saved.end {
-            undo.save(self.index, self.record, Place::Buffer, self.room, range.clone());
-            if range.start <= self.saved.end && range.end >= self.saved.start {
-                self.saved = self.saved.start.min(range.start)..self.saved.end.max(range.end);
-            }
+            self.saved = range.clone();
+        } else if range.start <= self.saved.end && range.end >= self.saved.start {
+            self.saved = self.saved.start.min(range.start)..self.saved.end.max(range.end);
         }
     }
 
     /// Looks for the headers again, after a change of what the parser looks at.
     #[inline]
     pub fn reparse(&mut self) {
-        self.save(&(0..0));
+        self.save_record();
         let parsed = parse(self.bytes(), self.link());
         self.record.set_parsed(parsed);
     }
@@ -162,7 +178,7 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn pop_front(&mut self, bytes: usize) -> bool {
         let Some(left) = self.len().checked_sub(bytes) else { return false };
-        self.save(&(0..0));
+        self.save_record();
         match (self.record.l3 as usize).checked_sub(bytes) {
             Some(l3) => self.record.l3 = l3 as u8,
             None => self.forget_headers(),

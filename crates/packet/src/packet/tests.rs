@@ -1,8 +1,11 @@
+//! Packets: questions, edits against packets written anew, undo.
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::address::{IpAddress, MacAddress};
 use crate::batch::Batch;
+use crate::edit::Side;
 use crate::record::Link;
 use crate::testing::{self, Spec, Transport, noise, single, specs};
 
@@ -150,6 +153,17 @@ fn length_on_the_wire_moves_with_the_length() {
     assert!(!packet.set_len(100_000));
 }
 
+#[test]
+fn a_column_has_the_field_of_every_packet() {
+    let frames = [5, 40, 90].map(|len| Spec { payload: vec![0; len], ..spec(V4, Transport::Udp) }.frame());
+    let batch = testing::batch(&frames, Layout::capture());
+    let sequences: Vec<u64> = batch.column(batch.layout().sequence).unwrap().collect();
+    assert_eq!(sequences, [0, 1, 2]);
+    let total = frames.iter().map(|(bytes, _)| bytes.len() as u64).sum::<u64>();
+    assert_eq!((batch.wire_bytes(), batch.column(Layout::bare().sequence).is_none()), (total, true));
+    assert_eq!(testing::batch(&frames, Layout::bare()).wire_bytes(), total);
+}
+
 /// Everything that undo must bring back.
 fn state(batch: &Batch, i: usize) -> (Vec<u8>, String, Vec<u8>) {
     (batch.bytes(i).to_vec(), format!("{:?}", batch.records()[i]), batch.meta(i).to_vec())
@@ -195,6 +209,8 @@ enum Edit {
     DstIp(IpAddress),
     SrcPort(u16),
     DstPort(u16),
+    Src(IpAddress, u16),
+    Dst(IpAddress, u16),
     IcmpId(u16),
     Ttl,
     Macs([u8; 6]),
@@ -217,6 +233,8 @@ fn edits() -> impl Strategy<Value = Edit> {
         ip().prop_map(Edit::DstIp),
         any::<u16>().prop_map(Edit::SrcPort),
         any::<u16>().prop_map(Edit::DstPort),
+        (ip(), any::<u16>()).prop_map(|(ip, port)| Edit::Src(ip, port)),
+        (ip(), any::<u16>()).prop_map(|(ip, port)| Edit::Dst(ip, port)),
         any::<u16>().prop_map(Edit::IcmpId),
         Just(Edit::Ttl),
         any::<[u8; 6]>().prop_map(Edit::Macs),
@@ -239,6 +257,8 @@ fn apply(packet: &mut Packet<'_>, edit: &Edit) {
         Edit::DstIp(ip) => drop(packet.set_dst_ip(ip)),
         Edit::SrcPort(port) => drop(packet.set_src_port(port)),
         Edit::DstPort(port) => drop(packet.set_dst_port(port)),
+        Edit::Src(ip, port) => drop(packet.set_src(ip, port)),
+        Edit::Dst(ip, port) => drop(packet.set_dst(ip, port)),
         Edit::IcmpId(id) => drop(packet.set_icmp_id(id)),
         Edit::Ttl => drop(packet.decrement_ttl()),
         Edit::Macs(mac) => drop((packet.set_eth_src(mac.into()), packet.set_eth_dst(mac.into()))),
@@ -341,6 +361,22 @@ proptest! {
                 quoted.set_src_port(ports.0) && quoted.set_dst_port(ports.1)
             }),
         }
+    }
+
+    #[test]
+    fn an_end_is_set_as_the_long_way_sets_it(
+        frame in prop_oneof![noise(), specs().prop_map(|spec| spec.frame())], source: bool, v6: bool, octets: [u8; 16], port: u16,
+    ) {
+        let [a, b, c, d, ..] = octets;
+        let address = if v6 { IpAddress::from_v6(octets) } else { IpAddress::from_v4([a, b, c, d]) };
+        let [mut one, mut other] = [(); 2].map(|()| testing::batch(std::slice::from_ref(&frame), Layout::bare()));
+        let side = if source { Side::Source } else { Side::Destination };
+        let quickly = one.packet(0, None).set_end(side, address, port);
+        prop_assert_eq!(quickly, other.packet(0, None).set_end_slowly(side, address, port));
+        prop_assert_eq!(one.bytes(0), other.bytes(0));
+        let quickly = one.packet(0, None).set_address(side, address);
+        prop_assert_eq!(quickly, other.packet(0, None).set_address_slowly(side, address));
+        prop_assert_eq!(one.bytes(0), other.bytes(0));
     }
 
     #[test]

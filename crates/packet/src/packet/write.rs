@@ -19,7 +19,8 @@ impl Packet<'_> {
         if self.link() != Link::Ethernet {
             return None;
         }
-        Some(Ethernet::parse_mut(self.change(0..Ethernet::LEN))?.into_fixed())
+        let header: &mut [u8; Ethernet::LEN] = self.change_chunk(0)?;
+        Some(Ethernet::parse_mut(header)?.into_fixed())
     }
 
     /// Its outermost VLAN tag, to change.
@@ -45,7 +46,7 @@ impl Packet<'_> {
     /// Sets the port by which it counts as having come in.
     #[inline]
     pub fn set_port(&mut self, port: Port) {
-        self.save(&(0..0));
+        self.save_record();
         self.record.port = port;
     }
 
@@ -60,7 +61,7 @@ impl Packet<'_> {
         let l3 = self.record.l3 as usize;
         if self.record.flags.has(Flags::V6) {
             self.change(l3 + 7..l3 + 8).fill(ttl - 1);
-        } else if let [field, _, high, low] = self.change(l3 + 8..l3 + 12) {
+        } else if let Some([field, _, high, low]) = self.change_chunk(l3 + 8) {
             *field = ttl - 1;
             // The word of time to live and protocol sinks by 0x0100.
             let sum = Change::NONE.u16(u16::from(ttl) << 8, u16::from(ttl - 1) << 8);
@@ -79,13 +80,13 @@ impl Packet<'_> {
     /// IP header changes: translate the first fragment as well.
     #[inline(always)]
     pub fn set_src_ip(&mut self, address: IpAddress) -> bool {
-        self.edit(|frame, at| edit::set_address(frame, at, Side::Source, address))
+        self.set_address(Side::Source, address)
     }
 
     /// Sets the destination address, as [`Packet::set_src_ip`] does.
     #[inline(always)]
     pub fn set_dst_ip(&mut self, address: IpAddress) -> bool {
-        self.edit(|frame, at| edit::set_address(frame, at, Side::Destination, address))
+        self.set_address(Side::Destination, address)
     }
 
     /// Sets the source port of TCP, UDP or SCTP; not in later fragments, and SCTP in no fragment at all, since its checksum
@@ -105,13 +106,62 @@ impl Packet<'_> {
     /// the packet has no ports or the address is of the other family.
     #[inline(always)]
     pub fn set_src(&mut self, address: IpAddress, port: u16) -> bool {
-        self.edit(|frame, at| edit::set_end(frame, at, Side::Source, address, port))
+        self.set_end(Side::Source, address, port)
     }
 
     /// Sets destination address and destination port at once, as [`Packet::set_src`] does.
     #[inline(always)]
     pub fn set_dst(&mut self, address: IpAddress, port: u16) -> bool {
-        self.edit(|frame, at| edit::set_end(frame, at, Side::Destination, address, port))
+        self.set_end(Side::Destination, address, port)
+    }
+
+    /// What [`edit::set_plain`] takes, if that is what the packet is; and whether it is UDP.
+    #[inline(always)]
+    fn plain_mut(&mut self) -> Option<(&mut [u8; edit::PLAIN], bool)> {
+        let udp = match self.record.proto {
+            protocol::UDP => true,
+            protocol::TCP => false,
+            _ => return None,
+        };
+        let v4 = self.record.flags.0 & (Flags::IP | Flags::V6 | Flags::LATER_FRAGMENT) == Flags::IP;
+        if !v4 || self.record.l4 != 5 {
+            return None;
+        }
+        Some((self.change_chunk(self.record.l3 as usize)?, udp))
+    }
+
+    #[inline(always)]
+    pub(super) fn set_end(&mut self, side: Side, address: IpAddress, port: u16) -> bool {
+        if let Some(new) = address.v4()
+            && let Some((ip, udp)) = self.plain_mut()
+        {
+            edit::set_plain(ip, side, udp, new, Some(port));
+            return true;
+        }
+        self.set_end_slowly(side, address, port)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn set_end_slowly(&mut self, side: Side, address: IpAddress, port: u16) -> bool {
+        self.edit(|frame, at| edit::set_end(frame, at, side, address, port))
+    }
+
+    #[inline(always)]
+    pub(super) fn set_address(&mut self, side: Side, address: IpAddress) -> bool {
+        if let Some(new) = address.v4()
+            && let Some((ip, udp)) = self.plain_mut()
+        {
+            edit::set_plain(ip, side, udp, new, None);
+            return true;
+        }
+        self.set_address_slowly(side, address)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn set_address_slowly(&mut self, side: Side, address: IpAddress) -> bool {
+        self.edit(|frame, at| edit::set_address(frame, at, side, address))
     }
 
     /// Sets the identifier of an ICMP or ICMPv6 query or reply.
