@@ -215,7 +215,7 @@ impl Worker {
         for (i, record) in self.batch.records().iter().enumerate() {
             self.verdicts.set(i, Verdict::Forward(Chain::default_port(record.port, self.parts.ports)));
         }
-        self.counters.bytes_in += (0..self.batch.len()).map(|i| u64::from(self.batch.wire_len(i))).sum::<u64>();
+        self.counters.bytes_in += self.batch.wire_bytes();
         for sets in &mut self.sets {
             sets.ready = false;
         }
