@@ -28,7 +28,7 @@ pub enum Carry {
 /// A plan that can run, and why it runs so.
 #[derive(Debug)]
 pub struct Compiled {
-    /// For [`launch`](braid_runtime::launch).
+    /// For [`launch`](braid_runtime::launch()).
     pub run: RunPlan,
     /// The fields that steer, and what it means for each function.
     pub hash: HashPlan,
