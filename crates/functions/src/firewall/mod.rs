@@ -4,7 +4,7 @@
 //! whether a packet goes on, never where: in a chain others do that.
 //!
 //! ICMP errors come from anywhere and belong to no set of their own, so the ends of live connections stand in a shared map
-//! as well; only first packets, expiry and errors touch it. Echo requests and fragments have tables that age ([`related`]).
+//! as well; only first packets, expiry and errors touch it. Echo requests and fragments have tables that age (`related.rs`).
 //!
 //! Not here: sequence window checks, application-level gateways, SYN-flood protection, a compiled classifier.
 

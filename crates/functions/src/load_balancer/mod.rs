@@ -1,6 +1,6 @@
 //! A load balancer for TCP and UDP: clients talk to a service's address, backends do the work.
 //!
-//! A connection's first packet chooses a backend by Maglev hashing ([`maglev`]); its packet set remembers the choice, so the
+//! A connection's first packet chooses a backend by Maglev hashing (`maglev.rs`); its packet set remembers the choice, so the
 //! connection stays there whatever happens to the table. Replies are a packet set of their own: by which service a backend's
 //! address and port are seen is fixed by the configuration, so the two directions share nothing.
 //!

@@ -1,9 +1,9 @@
 //! Network address and port translation for IPv4 (NAPT44): many inside hosts share a few external addresses.
 //!
 //! Mapping is endpoint-independent (RFC 4787 section 4.1): one inside endpoint has one external endpoint, whomever it talks
-//! to. [`mappings`] holds that shared state; a packet set is one direction of one flow and caches its whole translation, so a
+//! to. `mappings.rs` holds that shared state; a packet set is one direction of one flow and caches its whole translation, so a
 //! packet in steady state reads and writes its own set only, and the mapping's lease once in `refresh_ms`. Sets are nothing
-//! but a cache: a packet whose set is gone, or found no room, is translated by way of the mapping ([`find`]).
+//! but a cache: a packet whose set is gone, or found no room, is translated by way of the mapping (`find.rs`).
 //!
 //! Not here: other protocols than TCP, UDP and ICMP, application-level gateways, static mappings, IPv6 translation.
 
