@@ -20,7 +20,7 @@ pub enum ChainError {
     /// Two functions under one name.
     #[error("two functions of the chain are named `{0}`: give one of them another name")]
     SameName(String),
-    /// A group beyond [`GROUP_MAX`].
+    /// More functions in a group than its live mask has bits.
     #[error("more than 16 functions share the packet set `{0}`")]
     GroupTooLarge(String),
     /// A packet-set definition makes no key.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! [`Plan`] is inert; [`launch`](launch::launch) makes it live. A worker owns everything it touches per packet; workers meet
-//! only in state objects (through transactions) and in the [`Timeline`](clock::Timeline).
+//! only in state objects (through transactions) and in the [`Timeline`].
 #![forbid(unsafe_code)]
 
 pub mod aborts;

@@ -1,4 +1,4 @@
-//! The passive description of a run: what [`launch`](crate::launch) makes live.
+//! The passive description of a run: what [`launch`](crate::launch()) makes live.
 
 use std::sync::Arc;
 

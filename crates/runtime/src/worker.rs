@@ -329,7 +329,7 @@ impl Worker {
         }
     }
 
-    /// Ends the worker: nothing will come any more. Transmit queues are finished by [`Ended::finish`].
+    /// Ends the worker: nothing will come any more. What its transmit queue took is in [`Ended::sent`].
     pub fn end(mut self) -> Ended {
         self.parts.timeline.publish(self.parts.id, u64::MAX);
         self.parts.send.progress(u64::MAX);
