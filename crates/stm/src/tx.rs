@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use crate::arena::Arena;
 use crate::boosted::Boosted;
-use crate::conflict::{Conflict, ConflictKind, ConflictReport, ObjectId, Op, Part, Position};
+use crate::conflict::{Conflict, ConflictKind, ConflictReport, ObjectId, Op, Position};
 use crate::domain::Domain;
 use crate::header::Header;
-use crate::hooks::{Hooks, Mode, Violation, YieldPoint};
-use crate::log::{ReadEntry, Savepoint, WriteEntry, WriteLog};
+use crate::hooks::{Hooks, YieldPoint};
+use crate::log::{ReadEntry, Savepoint, WriteLog};
 use crate::raw::object::ObjectRef;
 use crate::sync::{Ordering, model_fence, pause};
+
+mod order;
+mod raise;
 
 /// Aborts in a row after which a worker asks for its turn, unless [`Tx::set_patience`] says otherwise.
 pub const PATIENCE: u32 = 8;
@@ -383,115 +386,6 @@ impl Tx {
         self.clear();
     }
 
-    /// The next attempt (or this one, if it has not touched anything) runs while no other worker can commit an update.
-    pub fn serialise(&mut self) {
-        self.wants_turn = true;
-        self.slow |= slow::CAREFUL;
-    }
-
-    /// Whether this worker has its turn.
-    pub fn has_turn(&self) -> bool {
-        self.ticket.is_some()
-    }
-
-    /// Gives the turn back without a commit: the work it was for is given up.
-    pub fn leave_turn(&mut self) {
-        self.wants_turn = false;
-        self.failures = 0;
-        if let Some(ticket) = self.ticket.take() {
-            self.domain.turn.leave(ticket);
-        }
-    }
-
-    /// Ends this attempt because its structure can answer only when alone: the next one has its turn.
-    #[cold]
-    #[track_caller]
-    pub fn need_turn(&mut self, object: ObjectId, op: Op) -> Conflict {
-        self.wants_turn = true;
-        let conflict = self.raise(ConflictKind::Exclusive, None, Header(0), op, Location::caller(), Position::End);
-        if let Some(report) = &mut self.report {
-            report.object = Some(object);
-        }
-        conflict
-    }
-
-    /// With the turn held: waits until `quiet` holds and no other worker is inside a commit with deferred actions. Other
-    /// workers' attempts end by themselves meanwhile, because they cannot commit.
-    pub fn wait_until_alone(&mut self, quiet: impl Fn() -> bool) {
-        debug_assert!(self.has_turn());
-        let mut round = 0;
-        while self.domain.others_committing(self.owner) || !quiet() {
-            self.wait(&mut round);
-        }
-    }
-
-    /// A choice that the sequential semantics leave open: noted when recording, taken from the record when replaying.
-    #[inline(always)]
-    pub fn choice(&mut self, choose: impl FnOnce() -> u64) -> u64 {
-        match &mut self.hooks {
-            None => choose(),
-            Some(hooks) => hooks.choose(choose),
-        }
-    }
-
-    /// Whether choices are being recorded.
-    pub fn is_recording(&self) -> bool {
-        self.mode() == Mode::Recording
-    }
-
-    /// Whether choices come from a record.
-    pub fn is_replaying(&self) -> bool {
-        self.mode() == Mode::Replaying
-    }
-
-    pub(crate) fn mode(&self) -> Mode {
-        self.hooks.as_ref().map_or(Mode::Free, |hooks| hooks.mode)
-    }
-
-    /// Records from now on: commits return their place in the serial order.
-    pub fn record(&mut self) {
-        self.with_hooks(|hooks| hooks.mode = Mode::Recording);
-    }
-
-    /// The choices of the transaction that has just committed, until its next access.
-    pub fn recorded_choices(&self) -> &[u64] {
-        self.hooks.as_ref().map_or(&[], |hooks| &hooks.choices[..hooks.made.min(hooks.choices.len())])
-    }
-
-    /// Replays the transaction with this place in the serial order, with its choices.
-    pub fn replay(&mut self, sequence: u64, choices: Vec<u64>) {
-        self.with_hooks(|hooks| {
-            (hooks.mode, hooks.sequence, hooks.choices) = (Mode::Replaying, sequence, choices);
-            (hooks.made, hooks.done) = (0, false);
-        });
-    }
-
-    /// Replaying: the place of this transaction in the serial order.
-    pub fn replayed_sequence(&self) -> u64 {
-        self.hooks.as_ref().map_or(0, |hooks| hooks.sequence)
-    }
-
-    /// Reports a recorded choice that is not legal in the sequential state.
-    pub fn violate(&mut self, object: ObjectId, what: String) {
-        self.with_hooks(|hooks| hooks.violations.push(Violation::Illegal { object, what }));
-    }
-
-    /// Violations so far.
-    pub fn violations(&self) -> &[Violation] {
-        self.hooks.as_ref().map_or(&[], |hooks| &hooks.violations)
-    }
-
-    /// Calls back at every point where a scheduler may switch to another worker.
-    pub fn yield_with(&mut self, at: impl FnMut(YieldPoint) + Send + 'static) {
-        self.with_hooks(|hooks| hooks.yielding = Some(Box::new(at)));
-    }
-
-    fn with_hooks(&mut self, change: impl FnOnce(&mut Hooks)) {
-        let hooks = self.hooks.get_or_insert_default();
-        change(hooks);
-        if hooks.is_idle() { self.slow &= !slow::HOOKED } else { self.slow |= slow::HOOKED }
-    }
-
     #[inline(always)]
     fn widen_scratch(&mut self, words: usize) {
         if self.scratch.len() < words {
@@ -660,68 +554,6 @@ impl Tx {
         }
         self.wait(spins);
         Ok(())
-    }
-
-    pub(crate) fn raise_read(&mut self, kind: ConflictKind, position: usize, header: Header) -> Conflict {
-        let ReadEntry { object, seen: _, source, op } = self.reads[position];
-        self.raise(kind, Some(object), header, op, source, Position::Read(position))
-    }
-
-    pub(crate) fn raise_write(&mut self, position: usize, header: Header) -> Conflict {
-        let kind = if header.is_locked() { ConflictKind::Locked } else { ConflictKind::Changed };
-        let WriteEntry { object, payload, .. } = *self.writes.entry(position);
-        self.raise(kind, Some(object), header, payload.op, payload.source, Position::Write(position))
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn raise(
-        &mut self,
-        kind: ConflictKind,
-        object: Option<ObjectRef>,
-        theirs: Header,
-        mine: Op,
-        location: &'static Location<'static>,
-        position: Position,
-    ) -> Conflict {
-        self.slow |= slow::POISONED | slow::CAREFUL;
-        self.stats.conflicts += 1;
-        self.failures = self.failures.saturating_add(1);
-        self.waits_for_turn |= kind == ConflictKind::Turn;
-        let place = object.and_then(|object| self.domain.identify(object));
-        self.report = Some(ConflictReport {
-            kind,
-            object: place.map(|(id, _, _)| id),
-            part: place.map_or(Part::default(), |(_, part, _)| part),
-            index: place.map_or(0, |(_, _, index)| index),
-            mine,
-            theirs: theirs.op(),
-            other: theirs.owner() as usize,
-            location,
-            position,
-        });
-        Conflict::TOKEN
-    }
-
-    fn undo(&mut self, keep: usize) {
-        while self.deferred.len() > keep {
-            match self.deferred.pop() {
-                Some(Deferred { retracts: Some(position), .. }) => self.deferred[position].retracted = false,
-                Some(note) => self.boosted(note.object).undo(self.worker, note.action, note.argument),
-                None => {}
-            }
-        }
-    }
-
-    pub(crate) fn boosted(&mut self, object: ObjectId) -> Arc<dyn Boosted> {
-        let at = object.0 as usize;
-        if self.boosted.get(at).is_none_or(Option::is_none) {
-            self.boosted = self.domain.boosted();
-        }
-        match &self.boosted[at] {
-            Some(boosted) => Arc::clone(boosted),
-            None => unreachable!("deferred actions of object {at}, which has none attached"),
-        }
     }
 
     #[inline(always)]

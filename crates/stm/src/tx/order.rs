@@ -1,0 +1,120 @@
+//! What sets an order among workers: turns, choices on record, replays, and points at which a scheduler may switch.
+
+use std::panic::Location;
+
+use crate::conflict::{Conflict, ConflictKind, ObjectId, Op, Position};
+use crate::header::Header;
+use crate::hooks::{Hooks, Mode, Violation, YieldPoint};
+
+use super::{Tx, slow};
+
+impl Tx {
+    /// The next attempt (or this one, if it has not touched anything) runs while no other worker can commit an update.
+    pub fn serialise(&mut self) {
+        self.wants_turn = true;
+        self.slow |= slow::CAREFUL;
+    }
+
+    /// Whether this worker has its turn.
+    pub fn has_turn(&self) -> bool {
+        self.ticket.is_some()
+    }
+
+    /// Gives the turn back without a commit: the work it was for is given up.
+    pub fn leave_turn(&mut self) {
+        self.wants_turn = false;
+        self.failures = 0;
+        if let Some(ticket) = self.ticket.take() {
+            self.domain.turn.leave(ticket);
+        }
+    }
+
+    /// Ends this attempt because its structure can answer only when alone: the next one has its turn.
+    #[cold]
+    #[track_caller]
+    pub fn need_turn(&mut self, object: ObjectId, op: Op) -> Conflict {
+        self.wants_turn = true;
+        let conflict = self.raise(ConflictKind::Exclusive, None, Header(0), op, Location::caller(), Position::End);
+        if let Some(report) = &mut self.report {
+            report.object = Some(object);
+        }
+        conflict
+    }
+
+    /// With the turn held: waits until `quiet` holds and no other worker is inside a commit with deferred actions. Other
+    /// workers' attempts end by themselves meanwhile, because they cannot commit.
+    pub fn wait_until_alone(&mut self, quiet: impl Fn() -> bool) {
+        debug_assert!(self.has_turn());
+        let mut round = 0;
+        while self.domain.others_committing(self.owner) || !quiet() {
+            self.wait(&mut round);
+        }
+    }
+
+    /// A choice that the sequential semantics leave open: noted when recording, taken from the record when replaying.
+    #[inline(always)]
+    pub fn choice(&mut self, choose: impl FnOnce() -> u64) -> u64 {
+        match &mut self.hooks {
+            None => choose(),
+            Some(hooks) => hooks.choose(choose),
+        }
+    }
+
+    /// Whether choices are being recorded.
+    pub fn is_recording(&self) -> bool {
+        self.mode() == Mode::Recording
+    }
+
+    /// Whether choices come from a record.
+    pub fn is_replaying(&self) -> bool {
+        self.mode() == Mode::Replaying
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.hooks.as_ref().map_or(Mode::Free, |hooks| hooks.mode)
+    }
+
+    /// Records from now on: commits return their place in the serial order.
+    pub fn record(&mut self) {
+        self.with_hooks(|hooks| hooks.mode = Mode::Recording);
+    }
+
+    /// The choices of the transaction that has just committed, until its next access.
+    pub fn recorded_choices(&self) -> &[u64] {
+        self.hooks.as_ref().map_or(&[], |hooks| &hooks.choices[..hooks.made.min(hooks.choices.len())])
+    }
+
+    /// Replays the transaction with this place in the serial order, with its choices.
+    pub fn replay(&mut self, sequence: u64, choices: Vec<u64>) {
+        self.with_hooks(|hooks| {
+            (hooks.mode, hooks.sequence, hooks.choices) = (Mode::Replaying, sequence, choices);
+            (hooks.made, hooks.done) = (0, false);
+        });
+    }
+
+    /// Replaying: the place of this transaction in the serial order.
+    pub fn replayed_sequence(&self) -> u64 {
+        self.hooks.as_ref().map_or(0, |hooks| hooks.sequence)
+    }
+
+    /// Reports a recorded choice that is not legal in the sequential state.
+    pub fn violate(&mut self, object: ObjectId, what: String) {
+        self.with_hooks(|hooks| hooks.violations.push(Violation::Illegal { object, what }));
+    }
+
+    /// Violations so far.
+    pub fn violations(&self) -> &[Violation] {
+        self.hooks.as_ref().map_or(&[], |hooks| &hooks.violations)
+    }
+
+    /// Calls back at every point where a scheduler may switch to another worker.
+    pub fn yield_with(&mut self, at: impl FnMut(YieldPoint) + Send + 'static) {
+        self.with_hooks(|hooks| hooks.yielding = Some(Box::new(at)));
+    }
+
+    pub(super) fn with_hooks(&mut self, change: impl FnOnce(&mut Hooks)) {
+        let hooks = self.hooks.get_or_insert_default();
+        change(hooks);
+        if hooks.is_idle() { self.slow &= !slow::HOOKED } else { self.slow |= slow::HOOKED }
+    }
+}

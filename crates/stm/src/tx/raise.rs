@@ -1,0 +1,76 @@
+//! How an attempt comes to its end: the conflict it reports, and the deferred actions that are taken back.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::boosted::Boosted;
+use crate::conflict::{Conflict, ConflictKind, ConflictReport, ObjectId, Op, Part, Position};
+use crate::header::Header;
+use crate::log::{ReadEntry, WriteEntry};
+use crate::raw::object::ObjectRef;
+
+use super::{Deferred, Tx, slow};
+
+impl Tx {
+    pub(crate) fn raise_read(&mut self, kind: ConflictKind, position: usize, header: Header) -> Conflict {
+        let ReadEntry { object, seen: _, source, op } = self.reads[position];
+        self.raise(kind, Some(object), header, op, source, Position::Read(position))
+    }
+
+    pub(crate) fn raise_write(&mut self, position: usize, header: Header) -> Conflict {
+        let kind = if header.is_locked() { ConflictKind::Locked } else { ConflictKind::Changed };
+        let WriteEntry { object, payload, .. } = *self.writes.entry(position);
+        self.raise(kind, Some(object), header, payload.op, payload.source, Position::Write(position))
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn raise(
+        &mut self,
+        kind: ConflictKind,
+        object: Option<ObjectRef>,
+        theirs: Header,
+        mine: Op,
+        location: &'static Location<'static>,
+        position: Position,
+    ) -> Conflict {
+        self.slow |= slow::POISONED | slow::CAREFUL;
+        self.stats.conflicts += 1;
+        self.failures = self.failures.saturating_add(1);
+        self.waits_for_turn |= kind == ConflictKind::Turn;
+        let place = object.and_then(|object| self.domain.identify(object));
+        self.report = Some(ConflictReport {
+            kind,
+            object: place.map(|(id, _, _)| id),
+            part: place.map_or(Part::default(), |(_, part, _)| part),
+            index: place.map_or(0, |(_, _, index)| index),
+            mine,
+            theirs: theirs.op(),
+            other: theirs.owner() as usize,
+            location,
+            position,
+        });
+        Conflict::TOKEN
+    }
+
+    pub(super) fn undo(&mut self, keep: usize) {
+        while self.deferred.len() > keep {
+            match self.deferred.pop() {
+                Some(Deferred { retracts: Some(position), .. }) => self.deferred[position].retracted = false,
+                Some(note) => self.boosted(note.object).undo(self.worker, note.action, note.argument),
+                None => {}
+            }
+        }
+    }
+
+    pub(crate) fn boosted(&mut self, object: ObjectId) -> Arc<dyn Boosted> {
+        let at = object.0 as usize;
+        if self.boosted.get(at).is_none_or(Option::is_none) {
+            self.boosted = self.domain.boosted();
+        }
+        match &self.boosted[at] {
+            Some(boosted) => Arc::clone(boosted),
+            None => unreachable!("deferred actions of object {at}, which has none attached"),
+        }
+    }
+}
