@@ -1,12 +1,14 @@
 //! One function's pass over a batch: the loop in which handlers run, and what is needed to take any of it back.
 //!
 //! An attempt covers packets `from..to` of the pass. Before each packet a [`Mark`] remembers where every log stands, so a
-//! conflict at packet *k* takes back *k* alone, and a failed commit takes back all of them, newest first. A function without
-//! state objects cannot meet a conflict: its loop keeps no marks and saves nothing.
+//! conflict at packet *k* takes back *k* alone, and a failed commit takes back all of them, newest first. Marks are kept from
+//! the first packet on that touches aggregate state; those before it stand whatever happens. A function without state
+//! objects cannot meet a conflict: its loop keeps no marks and saves nothing.
 
 use braid_packet::key::{KeyClass, Keys};
 use braid_packet::{Batch, Undo};
 use braid_state::{Savepoint, SetMeta, Tx};
+use zerocopy::IntoBytes;
 
 use crate::cx::{Cx, Emitted};
 use crate::sets::{NewPlace, NewSet, Place as SetPlace, SetSlot, SetTables, SetUndo};
@@ -59,9 +61,11 @@ pub struct Logs {
     pub emitted: Emitted,
     /// Shared sets that became live or ended on this worker.
     pub lives: Lives,
-    marks: Vec<Mark>,
     /// Position up to which the current attempt stands whatever happens; the marks are those of the packets after it.
     kept: usize,
+    marks: Vec<Mark>,
+    /// Emitted packets before the one that is being handled, if there are no marks.
+    emitted_before: usize,
 }
 
 impl Logs {
@@ -82,8 +86,7 @@ struct Mark {
     emitted: usize,
     lives: Lives,
     verdict: Verdict,
-    slot: SetSlot,
-    idle_ms: u32,
+    set_place: (SetSlot, u32),
 }
 
 /// A handler met a conflict: the packets before `at` stand, `at` has been taken back.
@@ -114,27 +117,31 @@ impl Pass<'_> {
     ) -> Result<(), Interrupted> {
         self.logs.kept = from;
         for at in from..to {
-            let i = self.todo[at] as usize;
-            let mark = self.mark(i);
-            self.logs.marks.push(mark);
+            let i = self.todo[at] as usize & 255;
+            let is_first = self.tx.is_fresh() && shared.is_none();
+            let place_before = self.set_place(i);
+            if is_first {
+                self.logs.emitted_before = self.logs.emitted.len();
+            } else {
+                self.mark(i);
+            }
             let handled = match shared {
                 None => self.handle::<N, true>(function, place, i),
                 Some(shared) => self.handle_in(function, shared, i),
             };
-            match handled {
-                Ok(verdict) => {
-                    self.verdicts.set(i, verdict);
-                    // Nothing so far can fail to commit, so nothing need be kept to take it back.
-                    if self.tx.is_untouched() && !self.tx.is_recording() {
-                        self.logs.commit();
-                        self.logs.kept = at + 1;
-                    }
-                }
-                Err(_) => {
-                    self.take_back_last(i);
-                    return Err(Interrupted { at });
-                }
+            let Ok(verdict) = handled else {
+                self.take_back_last(i, place_before);
+                return Err(Interrupted { at });
+            };
+            if is_first && self.tx.is_fresh() {
+                // Nothing so far can fail to commit, so nothing need be kept to take it back.
+                self.logs.commit();
+                self.logs.kept = at + 1;
+            } else if is_first {
+                let mark = self.first_mark(i, place_before);
+                self.logs.marks.push(mark);
             }
+            self.verdicts.set(i, verdict);
         }
         Ok(())
     }
@@ -143,16 +150,18 @@ impl Pass<'_> {
     pub(crate) fn run<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
         for at in from..to {
             self.logs.kept = at;
-            let i = self.todo[at] as usize;
+            self.logs.emitted_before = self.logs.emitted.len();
+            let i = self.todo[at] as usize & 255;
             if let Ok(verdict) = self.handle::<N, false>(function, place, i) {
                 self.verdicts.set(i, verdict);
             }
+            self.logs.sets.clear();
         }
-        self.logs.sets.clear();
     }
 
     /// Has the function ask for the shared state of positions `from..to`.
     pub(crate) fn prefetch<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
+        self.logs.kept = from;
         let Some(sets) = &mut self.sets else { return };
         for &i in &self.todo[from..to] {
             let slot = sets.slots[i as usize];
@@ -179,8 +188,8 @@ impl Pass<'_> {
     #[cold]
     fn abandon(&mut self) -> usize {
         let kept = self.logs.kept;
-        while !self.logs.marks.is_empty() {
-            self.take_back_last(self.todo[kept + self.logs.marks.len() - 1] as usize);
+        while let Some(mark) = self.logs.marks.pop() {
+            self.take_back(self.todo[kept + self.logs.marks.len()] as usize, &mark);
         }
         self.tx.abort();
         kept
@@ -189,34 +198,52 @@ impl Pass<'_> {
     /// After a panic in a handler: the position of its packet, whose attempt has been taken back as far as that is possible.
     #[cold]
     pub fn find_panic(&mut self) -> usize {
-        if self.logs.marks.is_empty() {
-            return self.logs.kept;
-        }
-        let at = self.logs.kept + self.logs.marks.len() - 1;
-        self.take_back_last(self.todo[at] as usize);
+        // Either it had touched nothing before, or its mark is the last one.
+        let at = self.logs.kept + self.logs.marks.len().saturating_sub(1);
+        let i = self.todo[at] as usize;
+        self.take_back_last(i, self.set_place(i));
         at
     }
 
     #[inline(always)]
-    fn mark(&mut self, i: usize) -> Mark {
-        let (slot, idle_ms) = match &self.sets {
-            Some(sets) => (sets.slots[i], sets.idle_ms[i]),
-            None => (SetSlot::MISS, 0),
-        };
-        Mark {
+    fn set_place(&self, i: usize) -> (SetSlot, u32) {
+        self.sets.as_ref().map_or((SetSlot::MISS, 0), |sets| (sets.slots[i & 255], sets.idle_ms[i & 255]))
+    }
+
+    fn mark(&mut self, i: usize) {
+        let mark = Mark {
             transaction: self.tx.savepoint(),
             packets: self.logs.packets.mark(),
             sets: self.logs.sets.mark(),
             emitted: self.logs.emitted.len(),
             lives: self.logs.lives,
             verdict: self.verdicts.get(i),
-            slot,
-            idle_ms,
+            set_place: self.set_place(i),
+        };
+        self.logs.marks.push(mark);
+    }
+
+    /// The mark of packet `i` if nothing had been touched before it: all logs were empty.
+    fn first_mark(&self, i: usize, set_place: (SetSlot, u32)) -> Mark {
+        Mark {
+            transaction: Savepoint::default(),
+            packets: 0,
+            sets: 0,
+            emitted: self.logs.emitted_before,
+            lives: self.logs.lives,
+            verdict: self.verdicts.get(i),
+            set_place,
         }
     }
 
-    fn take_back_last(&mut self, i: usize) {
-        let Some(mark) = self.logs.marks.pop() else { unreachable!("every packet of an attempt has its mark") };
+    /// Takes back the packet that is being handled; `set_place` is used if it is the first to touch something.
+    #[cold]
+    fn take_back_last(&mut self, i: usize, set_place: (SetSlot, u32)) {
+        let mark = self.logs.marks.pop().unwrap_or_else(|| self.first_mark(i, set_place));
+        self.take_back(i, &mark);
+    }
+
+    fn take_back(&mut self, i: usize, mark: &Mark) {
         self.tx.rollback(&mark.transaction);
         self.batch.restore(i, &mut self.logs.packets, mark.packets);
         self.logs.emitted.truncate(mark.emitted);
@@ -224,8 +251,7 @@ impl Pass<'_> {
         self.verdicts.set(i, mark.verdict);
         if let Some(sets) = &mut self.sets {
             self.logs.sets.restore(sets.tables, mark.sets);
-            sets.slots[i] = mark.slot;
-            sets.idle_ms[i] = mark.idle_ms;
+            (sets.slots[i], sets.idle_ms[i]) = mark.set_place;
         }
     }
 
@@ -244,8 +270,9 @@ impl Pass<'_> {
             return self.handle_rest::<N, UNDO>(function, place, i);
         }
         let state = record.state::<N::Set>(place.offset);
-        let timeout_ns = function.timeout_ns(state);
-        if timeout_ns != u64::MAX && sets.idle_ms[i] as u64 * MS > timeout_ns {
+        // No timeout is shorter than nothing, and whoever was here within the millisecond need not be asked for it.
+        let idle_ms = sets.idle_ms[i];
+        if idle_ms != 0 && u64::from(idle_ms) * MS > function.timeout_ns(state) {
             return self.handle_rest::<N, UNDO>(function, place, i);
         }
         let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, sets.keys.swapped[i]);
@@ -254,7 +281,10 @@ impl Pass<'_> {
         }
         let before = *state;
         let handled = function.packet(&mut cx, &mut self.batch.packet(i, Some(&mut self.logs.packets)), state);
-        self.logs.sets.save_state(slot, place.offset, &before);
+        // A packet that touched nothing stands; most of the others leave their set as it was.
+        if !(self.tx.is_fresh() && handled.is_ok()) && state.as_bytes() != before.as_bytes() {
+            self.logs.sets.save_state(slot, place.offset, &before);
+        }
         handled
     }
 

@@ -42,8 +42,8 @@ pub(crate) struct Payload {
     pub(crate) source: &'static Source,
 }
 
-/// A place in an attempt to which it can go back.
-#[derive(Clone, Copy, Debug)]
+/// A place in an attempt to which it can go back; by default the beginning.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Savepoint {
     pub(crate) active: bool,
     pub(crate) reads: usize,

@@ -163,6 +163,13 @@ impl Tx {
         self.slow & slow::IDLE != 0
     }
 
+    /// [Untouched](Tx::is_untouched), with nobody watching and no turn wanted: the way back is to the beginning, which is
+    /// where `Savepoint::default()` goes.
+    #[inline(always)]
+    pub fn is_fresh(&self) -> bool {
+        self.slow == slow::IDLE
+    }
+
     /// Reads logged and writes buffered by the attempt so far.
     #[inline]
     pub fn footprint(&self) -> (usize, usize) {
