@@ -61,5 +61,6 @@ fn the_command_line_is_answered_likewise() {
     fails(3, "run missing.toml --in gen:edge", "missing.toml");
     braid.write("text.pcap", "no capture at all");
     fails(3, "run --nf forward --in text.pcap", "not a capture");
-    fails(3, "gen edge?packets=10 --out no/such/folder.pcap", "no/such/folder.pcap");
+    // A file stands where the folder would have to be.
+    fails(3, "gen edge?packets=10 --out text.pcap/out.pcap", "text.pcap");
 }
