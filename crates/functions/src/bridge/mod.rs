@@ -100,6 +100,8 @@ impl NetworkFunction for Bridge {
         vec![self.sweep_period]
     }
 
+    const PREFETCHES: bool = true;
+
     #[inline(always)]
     fn prefetch(&self, known: &Known) {
         known.entries().for_each(|entry| self.table.prefetch_at(entry));
