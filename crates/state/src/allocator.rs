@@ -142,10 +142,25 @@ impl Allocator {
     #[track_caller]
     pub fn allocate_where(&self, tx: &mut Tx, range: std::ops::Range<u32>) -> Result<Option<Lease>, Conflict> {
         let hint = &self.shared.workers[tx.worker()].hint;
-        let taken = self.shared.pool.take_within(tx, range, hint.load(Ordering::Relaxed))?;
+        let taken = self.shared.pool.take_within(tx, range, None, hint.load(Ordering::Relaxed))?;
         if let Some(index) = taken {
             hint.store(index.wrapping_add(1), Ordering::Relaxed);
         }
+        self.lease(tx, taken)
+    }
+
+    /// A free resource of a range: `wanted` if it is free at this instant, else the first that is found from `from` on; none
+    /// only if all of the range are leased. Let `from` be a hash of what the resource is for: then few are looked at, as long
+    /// as a good part of the range is free.
+    #[track_caller]
+    pub fn allocate_near(
+        &self,
+        tx: &mut Tx,
+        range: std::ops::Range<u32>,
+        wanted: Option<u32>,
+        from: u32,
+    ) -> Result<Option<Lease>, Conflict> {
+        let taken = self.shared.pool.take_within(tx, range, wanted, from)?;
         self.lease(tx, taken)
     }
 

@@ -108,12 +108,13 @@ impl Pool {
         )
     }
 
-    /// Any free number of a range, looked for from `hint` on.
+    /// Any free number of a range: `wanted` if that is one, else the first from `hint` on.
     #[track_caller]
     pub(crate) fn take_within(
         &self,
         tx: &mut Tx,
         range: std::ops::Range<u32>,
+        wanted: Option<u32>,
         hint: u32,
     ) -> Result<Option<u32>, Conflict> {
         let range = range.start..range.end.min(self.numbers());
@@ -121,7 +122,8 @@ impl Pool {
             return Ok(None);
         }
         let hint = if range.contains(&hint) { hint } else { range.start };
-        let order = (hint..range.end).chain(range.start..hint);
+        let wanted = wanted.filter(|wanted| range.contains(wanted));
+        let order = wanted.into_iter().chain(hint..range.end).chain(range.start..hint);
         self.take_by(tx, range, |pool, worker| order.clone().find(|number| pool.pick(worker, *number)))
     }
 

@@ -316,6 +316,24 @@ fn an_empty_range_is_said_to_be_empty_until_one_of_it_comes_back() {
 }
 
 #[test]
+fn a_wanted_resource_that_is_taken_costs_a_neighbour_and_no_turn() {
+    let (domain, mut builder) = builder(2);
+    let config = AllocatorConfig { name: "a".into(), resources: 100, ..AllocatorConfig::default() };
+    let allocator = Allocator::new(&mut builder, &config).unwrap();
+    let mut tx = Tx::new(&domain, 1);
+    let mut near = |wanted, from| {
+        let lease = allocator.allocate_near(&mut tx, 20..30, wanted, from).unwrap();
+        commit(&mut tx);
+        lease.map(|lease| lease.index)
+    };
+    assert_eq!(near(Some(25), 20), Some(25));
+    assert_eq!(near(Some(25), 25), Some(26));
+    assert_eq!(near(Some(7), 28), Some(28), "beyond the range it is not wanted");
+    assert_eq!(near(None, 99), Some(20));
+    assert_eq!(tx.stats().turns, 0);
+}
+
+#[test]
 fn a_lease_expires_after_its_validity_and_never_before() {
     let (domain, mut builder) = builder(1);
     let config =

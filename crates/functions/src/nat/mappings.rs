@@ -168,16 +168,9 @@ impl Mappings {
     fn allocate(&self, cx: &mut Cx<'_>, inside: Endpoint) -> Result<Option<Lease>, Conflict> {
         let leases = &self.leases[slot(inside.protocol)];
         let pool = self.pool(inside.address) * self.ports;
-        if let Some(offset) = inside.port.checked_sub(self.first_port).filter(|offset| u32::from(*offset) < self.ports)
-        {
-            let own = pool + u32::from(offset);
-            if let Some(lease) = leases.allocate_where(cx, own..own + 1)? {
-                return Ok(Some(lease));
-            }
-        }
-        if self.external.len() > 1
-            && let Some(lease) = leases.allocate_where(cx, pool..pool + self.ports)?
-        {
+        let own = inside.port.checked_sub(self.first_port).map(|offset| pool + u32::from(offset));
+        let near = pool + scaled(u64::from(inside.port) << 32 | number(inside.address), self.ports);
+        if let Some(lease) = leases.allocate_near(cx, pool..pool + self.ports, own, near)? {
             return Ok(Some(lease));
         }
         if let Some(lease) = leases.allocate(cx)? {
@@ -191,8 +184,7 @@ impl Mappings {
 
     /// Which external address an inside address uses: always the same one.
     fn pool(&self, address: [u8; 4]) -> u32 {
-        let mixed = u64::from(u32::from_be_bytes(address)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        ((mixed * self.external.len() as u64) >> 32) as u32
+        scaled(number(address), self.external.len() as u32)
     }
 
     /// Keeps a lease for its full time again. False if it has ended.
@@ -261,6 +253,16 @@ impl Mappings {
         let offset = u32::from(external.port.checked_sub(self.first_port)?);
         (offset < self.ports).then_some(address * self.ports + offset)
     }
+}
+
+fn number(address: [u8; 4]) -> u64 {
+    u32::from_be_bytes(address).into()
+}
+
+/// A number below `end` that depends on all of `from`.
+fn scaled(from: u64, end: u32) -> u32 {
+    let mixed = (from ^ from >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    ((mixed * u64::from(end)) >> 32) as u32
 }
 
 /// The place of a protocol in [`PROTOCOLS`].
