@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod bench;
+pub mod captures;
 mod frame;
 pub mod kernel;
 pub mod skip;

@@ -52,6 +52,7 @@ unsafe impl Ioctl for InterfaceRequest {
         std::ptr::from_mut(self).cast()
     }
 
+    // SAFETY: nothing is read through the pointer.
     unsafe fn output_from_ptr(_: IoctlOutput, _: *mut c_void) -> rustix::io::Result<()> {
         Ok(())
     }

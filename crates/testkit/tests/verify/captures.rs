@@ -12,7 +12,7 @@ use braid_testkit::skip::skip;
 use pcap_file::pcapng::PcapNgReader;
 
 use crate::run::{Case, split, undelivered};
-use crate::shared::{Capture, captures};
+use braid_testkit::captures::{Capture, captures};
 
 /// Workers and distributions that every capture meets.
 const RUNS: [(usize, Distribution); 4] = [

@@ -19,7 +19,7 @@ use braid_testkit::kernel::Replies;
 
 use crate::generated::MIXES;
 use crate::run::{Case, split};
-use crate::shared::{captures, recorded};
+use braid_testkit::captures::{captures, recorded};
 
 /// The project's own captures.
 const RECORDED: [&str; 6] =

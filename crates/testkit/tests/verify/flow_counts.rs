@@ -13,7 +13,7 @@ use braid_testkit::skip::skip;
 use zerocopy::FromBytes;
 
 use crate::run::Case;
-use crate::shared::{Capture, captures, recorded};
+use braid_testkit::captures::{Capture, captures, recorded};
 
 const ONE_WAY: &str = "";
 const BOTH_WAYS: &str = "symmetric = true";

@@ -28,7 +28,7 @@ use braid_testkit::kernel::{INSIDE, KernelOracle, OUTSIDE, Replies, Screen, Trac
 use braid_testkit::skip::skip;
 use pcap_file::pcapng::PcapNgReader;
 
-use crate::shared::{Capture, captures, recorded};
+use braid_testkit::captures::{Capture, captures, recorded};
 
 const OFFICE: &[&str] = &["10.1.0.0/24", "fd00:1::/64"];
 const PRIVATE: &[&str] = &["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];

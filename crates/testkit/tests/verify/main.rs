@@ -6,10 +6,10 @@
 
 mod captures;
 mod certify;
+mod equivalence;
 mod flow_counts;
 mod generated;
 mod kernel_compare;
 mod nfos_functions;
 mod nfos_transactions;
 mod run;
-mod shared;

@@ -14,7 +14,7 @@ use braid_packet::FrameInfo;
 use braid_runtime::{Control, Report};
 
 use crate::run::Case;
-use crate::shared::recorded;
+use braid_testkit::captures::recorded;
 
 network_function! {
     /// Changes everything that an attempt can change: the packet, its set, a distributed sum, and a cell that all fight for.

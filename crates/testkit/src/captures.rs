@@ -4,12 +4,14 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use braid_testkit::skip::{note, skip};
+use crate::skip::{note, skip};
 
 /// One capture and its row of the manifest.
 #[derive(Clone, Debug)]
 pub struct Capture {
+    /// Where it lies.
     pub path: PathBuf,
+    /// Its path below the folder of captures.
     pub name: String,
     row: HashMap<String, String>,
 }

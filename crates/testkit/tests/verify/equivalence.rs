@@ -1,40 +1,38 @@
-//! The promise, for every function of the catalogue: what several workers did equals what one worker does in commit order.
-
-mod common;
+//! The promise under the configurations in which workers share the most, beside those that [`certify`](crate::certify) runs:
+//! short time-outs, small tables, refreshes on every packet.
 
 use std::sync::Arc;
 
-use braid_functions::{catalog, find};
-use braid_io::MemorySink;
+use braid_functions::find;
+use braid_io::NullSink;
 use braid_io::generate::{GeneratorSource, Profile};
 use braid_nf::state::Tx;
+use braid_runtime::Control;
 use braid_runtime::launch::{build, snapshots};
 use braid_runtime::replay::Replay;
-use braid_runtime::{Control, launch};
 
-use common::{SETS, conserved, plan, split};
+use crate::run::{Case, split};
 
 /// Runs a function on `workers` workers under the schedule of a seed, and again on one worker in the order of commits.
 #[track_caller]
-fn check(name: &str, config: &str, profile: Profile, workers: usize, seed: u64) -> u64 {
+fn check(name: &str, config: &'static str, profile: Profile, workers: usize, seed: u64) -> u64 {
     let entry = find(name).expect("a function");
     let mut traffic = profile.config(1500);
     (traffic.seed, traffic.mac_pairs, traffic.arp, traffic.ipv6) = (seed, 20, 0.05, 0.2);
     traffic.split = Some(split(entry));
     let source = GeneratorSource::new(profile.name(), traffic).expect("traffic");
-    let plan = plan(entry, config, workers);
+    let case = Case::of(entry, config, workers);
     let control = Control { record: true, schedule: Some(seed), ..Control::default() };
-    let mut report =
-        launch(&plan, Box::new(source), Box::new(MemorySink::new().0), &control).expect("a plan that runs");
+    let mut report = case.run_with(source, NullSink, &control).expect("a plan that runs");
     let what = format!("{name} {{ {config} }} on {} with {workers} workers, seed {seed}", profile.name());
-    conserved(&report, &what);
     assert_eq!(report.total.packets_in, 1500, "{what}");
     let record = report.record.take().expect("it was recorded");
     assert!(record.twice.is_empty(), "{what}: sets on two workers: {:?}", record.twice);
+    let plan = case.plan();
     let fresh = build(&plan).expect("builds again");
     let mut tx = Tx::new(&fresh.domain, 0);
     tx.replay(0, Vec::new());
-    let replay = Replay::new(Arc::clone(&fresh.chain), tx, SETS * 2, plan.ports, 4096).expect("memory");
+    let replay = Replay::new(Arc::clone(&fresh.chain), tx, plan.sets * 2, plan.ports, 4096).expect("memory");
     let (differences, sets) = replay.run(&record.logs);
     assert!(differences.is_empty(), "{what}: {} differences, first {:#?}", differences.len(), differences[0]);
     assert!(sets == record.sets, "{what}: final packet sets");
@@ -43,18 +41,7 @@ fn check(name: &str, config: &str, profile: Profile, workers: usize, seed: u64) 
 }
 
 #[test]
-fn every_function_of_the_catalogue_equals_one_worker() {
-    for entry in catalog() {
-        for (profile, seed) in [(Profile::Campus, 1), (Profile::Edge, 2), (Profile::SynFlood, 3)] {
-            for workers in [2, 4] {
-                check(entry.name, "", profile, workers, seed);
-            }
-        }
-    }
-}
-
-#[test]
-fn and_so_does_every_configuration_that_shares_more() {
+fn every_configuration_that_shares_more_equals_one_worker() {
     let sharing = [
         ("flow_counter", "symmetric = true\ntotals = true\nidle_timeout_s = 1"),
         ("rate_limiter", "packets_per_s = 20\nburst_packets = 2"),
