@@ -25,6 +25,8 @@ pub enum Command {
     Plan(PlanArgs),
     /// Prove that many workers do what one worker does, or show the smallest difference
     Certify(CertifyArgs),
+    /// Check what text files say of packets in and packets out (docs: tests/scenarios/README.md)
+    Scenario(ScenarioArgs),
     /// Show why attempts are taken back, what to change, and where the time goes
     Profile(crate::commands::profile::ProfileArgs),
     /// Model more workers than there are here, after measuring what things cost
@@ -149,6 +151,17 @@ pub struct CertifyArgs {
     /// Print one JSON object on standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// `braid scenario`.
+#[derive(Debug, Args)]
+pub struct ScenarioArgs {
+    /// Files, or folders with files whose names end in .scenario
+    #[arg(required = true, value_name = "FILE|FOLDER")]
+    pub paths: Vec<PathBuf>,
+    /// Name only those that fail
+    #[arg(long, short)]
+    pub quiet: bool,
 }
 
 /// `braid gen`.

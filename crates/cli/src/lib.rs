@@ -39,6 +39,7 @@ fn act(command: args::Command, catalog: &Catalog) -> Result<ExitCode, failure::F
         args::Command::Run(args) => commands::run::run(&args, catalog),
         args::Command::Plan(args) => commands::plan::run(&args, catalog),
         args::Command::Certify(args) => commands::certify::run(&args, catalog),
+        args::Command::Scenario(args) => commands::scenario::run(&args, catalog),
         args::Command::Profile(args) => commands::profile::run(&args, catalog),
         args::Command::Model(args) => commands::model::run(&args, catalog),
         args::Command::Tune(args) => commands::tune::run(&args, catalog),

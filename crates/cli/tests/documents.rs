@@ -5,6 +5,7 @@ mod support;
 use support::Braid;
 
 const CLI: &str = include_str!("../../../docs/cli.md");
+const SCENARIOS: &str = include_str!("../../../tests/scenarios/README.md");
 const PLAN_FILE: &str = include_str!("../../../docs/plan-file.md");
 
 /// What stands in the fenced blocks of a language.
@@ -16,6 +17,7 @@ fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
 #[test]
 fn every_command_of_the_command_line_page_succeeds() {
     let braid = Braid::new();
+    braid.write("example.scenario", blocks(SCENARIOS, "scenario")[0]);
     let commands: Vec<&str> = blocks(CLI, "sh").into_iter().flat_map(str::lines).collect();
     assert!(commands.len() > 10);
     for command in commands {

@@ -1,12 +1,15 @@
-//! A test bench: one worker, packets handed in one at a time, and what became of each handed back.
+//! A test bench: one worker or several, packets handed in one at a time, and what became of each handed back.
 //!
-//! It is the worker that real runs have, with queues in memory: what a function does here it does everywhere.
+//! They are the workers that real runs have, with queues in memory: what a function does here it does everywhere.
 //!
 //! ```text
 //!  send(port, time, frame) ──▶ RxQueue ──▶ Worker::step ──▶ TxQueue ──▶ Outcome { sent, dropped }
 //! ```
+//!
+//! A bench of a plan steers each packet to its worker as the plan says, and is told the time: it passes without packets too.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use braid_io::{Received, RxCounters, RxQueue, SinkError, TxCounters, TxQueue};
@@ -15,10 +18,15 @@ use braid_nf::state::{Domain, StateBuilder, StateObject, Tx};
 use braid_nf::{Emitted, Event, Stage};
 use braid_packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_packet::{Batch, Buffers, FrameInfo, Pool, PoolConfig, Port};
-use braid_runtime::{Chain, Clock, Parts, Sharing, Timeline, Worker, WorkerCounters};
+use braid_runtime::launch::{Foundation, build};
+use braid_runtime::{Chain, Clock, Parts, Plan, RunError, Sharing, Timeline, Worker, WorkerCounters};
+use braid_steer::Steering;
 
 /// Packet sets that a bench keeps if nothing is said about it.
 const SETS: usize = 1024;
+/// Most steps in which waiting takes the workers through a time, and the shortest of them.
+const WAIT_STEPS: u64 = 500;
+const WAIT_STEP_NS: u64 = 1_000_000;
 
 /// What became of a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,12 +53,24 @@ impl Outcome {
     }
 }
 
-/// One worker and its chain.
+/// Workers and their chain.
 pub struct Bench {
-    worker: Worker,
-    wire: Arc<Mutex<Wire>>,
+    workers: Vec<Worker>,
+    wires: Vec<Arc<Mutex<Wire>>>,
+    steering: Option<Arc<Steering>>,
+    told_ns: Arc<AtomicU64>,
     objects: Vec<Arc<dyn StateObject>>,
     sequence: u64,
+}
+
+/// What a bench is made of.
+struct Ground {
+    domain: Arc<Domain>,
+    chain: Arc<Chain>,
+    clock: Clock,
+    told_ns: Arc<AtomicU64>,
+    ports: u16,
+    sets: usize,
 }
 
 /// Frames on their way in and out.
@@ -86,26 +106,63 @@ impl Bench {
         let sharing = &mut Sharing { is_local: &|_| true, builder: &mut builder, capacity: sets };
         let chain = Arc::new(Chain::new(stages, &[source, sink], sharing).expect("a chain that can be built"));
         let objects = builder.finish();
-        let pool = Pool::new(&PoolConfig { buffers: 1024, jumbos: 8, pages }).expect("memory for buffers");
-        let mut tx = Tx::new(&domain, 0);
-        start(&chain, &mut tx, ports);
-        let wire = Arc::new(Mutex::new(Wire::default()));
-        let parts = Parts {
-            id: 0,
-            chain,
-            pool,
-            receive: Box::new(WireQueue(Arc::clone(&wire))),
-            send: Box::new(WireQueue(Arc::clone(&wire))),
-            tx,
-            clock: Clock::Capture,
-            timeline: Arc::new(Timeline::new(1)),
-            ports,
-            batch: 64,
-            sets,
-            pages,
+        let ground = Ground { domain, chain, clock: Clock::Capture, told_ns: Arc::default(), ports, sets };
+        let bench = Bench::assemble(&ground, 1, None).expect("memory for buffers and packet sets");
+        Bench { objects, ..bench }
+    }
+
+    /// A bench with the chain, the steering and the workers of a plan; time is what [`wait_until`](Self::wait_until) and packets
+    /// tell.
+    pub fn of_plan(plan: &Plan) -> Result<Bench, RunError> {
+        let Foundation { domain, chain } = build(plan)?;
+        let told_ns = Arc::<AtomicU64>::default();
+        let clock = Clock::Told(Arc::clone(&told_ns));
+        let ground = Ground { domain, chain, clock, told_ns, ports: plan.ports, sets: plan.sets_per_worker() };
+        Ok(Bench::assemble(&ground, plan.workers, Some(Arc::clone(&plan.steering)))?)
+    }
+
+    fn assemble(ground: &Ground, count: usize, steering: Option<Arc<Steering>>) -> Result<Bench, braid_memory::Error> {
+        let pages = HugePages::Never;
+        let pool = Pool::new(&PoolConfig { buffers: 1024 * count as u32, jumbos: 8, pages })?;
+        let timeline = Arc::new(Timeline::new(count));
+        let wires: Vec<Arc<Mutex<Wire>>> = (0..count).map(|_| Arc::default()).collect();
+        let worker = |(id, wire): (usize, &Arc<Mutex<Wire>>)| {
+            let mut tx = Tx::new(&ground.domain, id);
+            if id == 0 {
+                start(&ground.chain, &mut tx, ground.ports);
+            }
+            Worker::new(Parts {
+                id,
+                chain: Arc::clone(&ground.chain),
+                pool: Arc::clone(&pool),
+                receive: Box::new(WireQueue(Arc::clone(wire))),
+                send: Box::new(WireQueue(Arc::clone(wire))),
+                tx,
+                clock: ground.clock.clone(),
+                timeline: Arc::clone(&timeline),
+                ports: ground.ports,
+                batch: 64,
+                sets: ground.sets,
+                pages,
+            })
         };
-        let worker = Worker::new(parts).expect("memory for packet sets");
-        Bench { worker, wire, objects, sequence: 0 }
+        let workers = wires.iter().enumerate().map(worker).collect::<Result<_, _>>()?;
+        let told_ns = Arc::clone(&ground.told_ns);
+        Ok(Bench { workers, wires, steering, told_ns, objects: Vec::new(), sequence: 0 })
+    }
+
+    /// Lets time pass, step by step, with nothing coming in; for a bench of a plan.
+    pub fn wait_until(&mut self, now_ns: u64) {
+        let mut reached = self.told_ns.load(Ordering::Relaxed);
+        let step = ((now_ns.saturating_sub(reached)) / WAIT_STEPS).max(WAIT_STEP_NS);
+        while reached < now_ns {
+            reached = (reached + step).min(now_ns);
+            // Relaxed: the workers run on this thread.
+            self.told_ns.store(reached, Ordering::Relaxed);
+            for worker in &mut self.workers {
+                worker.step();
+            }
+        }
     }
 
     /// Hands a frame in by `port` at `ms` milliseconds.
@@ -120,31 +177,46 @@ impl Bench {
 
     /// The same, with everything that a source says of a frame. The sequence number is counted here.
     pub fn send_info(&mut self, info: FrameInfo, frame: &[u8]) -> Outcome {
-        let before = self.worker.counters().drops.clone();
-        let sent = self.send_batch([(info, frame.to_vec())]);
+        let at = match &self.steering {
+            Some(steering) => steering.queue(frame, info.link, info.port),
+            None => 0,
+        };
+        let before = self.workers[at].counters().drops.clone();
+        let sent = self.hand_in(at, [(info, frame.to_vec())]);
         let more = |(stage, reason, count): &(&str, &'static str, u64)| {
             let earlier = before.iter().find(|(s, r, _)| s == stage && r == reason).map_or(0, |(_, _, count)| count);
             *count > earlier
         };
-        let dropped = self.worker.counters().drops.iter().find(more).map(|(_, reason, _)| reason);
+        let dropped = self.workers[at].counters().drops.iter().find(more).map(|(_, reason, _)| reason);
         Outcome { sent, dropped }
     }
 
-    /// Hands several frames in as one batch, and returns what was sent.
+    /// Hands several frames to the first worker as one batch, and returns what was sent.
     pub fn send_batch(&mut self, frames: impl IntoIterator<Item = (FrameInfo, Vec<u8>)>) -> Vec<(Port, Vec<u8>)> {
-        for (info, frame) in frames {
-            self.wire().waiting.push_back((FrameInfo { sequence: self.sequence, ..info }, frame));
-            self.sequence += 1;
-        }
-        while !self.wire().waiting.is_empty() {
-            self.worker.step();
-        }
-        std::mem::take(&mut self.wire().sent)
+        self.hand_in(0, frames)
     }
 
-    /// What the worker has counted.
+    fn hand_in(
+        &mut self,
+        worker: usize,
+        frames: impl IntoIterator<Item = (FrameInfo, Vec<u8>)>,
+    ) -> Vec<(Port, Vec<u8>)> {
+        let mut latest = self.told_ns.load(Ordering::Relaxed);
+        for (info, frame) in frames {
+            latest = latest.max(info.timestamp_ns);
+            lock(&self.wires[worker]).waiting.push_back((FrameInfo { sequence: self.sequence, ..info }, frame));
+            self.sequence += 1;
+        }
+        self.told_ns.store(latest, Ordering::Relaxed);
+        while !lock(&self.wires[worker]).waiting.is_empty() {
+            self.workers[worker].step();
+        }
+        std::mem::take(&mut lock(&self.wires[worker]).sent)
+    }
+
+    /// What the first worker has counted.
     pub fn counters(&mut self) -> WorkerCounters {
-        self.worker.counters().clone()
+        self.workers[0].counters().clone()
     }
 
     /// The content of a state object, named as in the plan (`function.object`).
@@ -154,10 +226,6 @@ impl Bench {
             Some(object) => object.snapshot(),
             None => panic!("no object `{name}`"),
         }
-    }
-
-    fn wire(&self) -> MutexGuard<'_, Wire> {
-        lock(&self.wire)
     }
 }
 

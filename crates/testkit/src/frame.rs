@@ -9,8 +9,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use etherparse::{
-    IcmpEchoHeader, Icmpv4Type, Icmpv6Type, IpFragOffset, IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header,
-    Ipv6Extensions, Ipv6Header, NetHeaders, PacketBuilder, PacketHeaders, TcpHeader, TransportHeader, icmpv4, icmpv6,
+    Icmpv4Type, Icmpv6Type, IpDscp, IpEcn, IpFragOffset, IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header,
+    Ipv6Extensions, Ipv6Header, PacketBuilder, TcpHeader,
 };
 
 /// A frame to be built: Ethernet, VLAN tags, IP, what follows.
@@ -35,7 +35,9 @@ struct Ip {
     source: IpAddr,
     destination: IpAddr,
     ttl: u8,
+    tos: u8,
     identification: u16,
+    dont_fragment: bool,
     fragment: Option<(u16, bool)>,
     transport: Transport,
 }
@@ -44,10 +46,10 @@ struct Ip {
 enum Transport {
     Tcp(Box<TcpHeader>),
     Udp(u16, u16),
-    EchoRequest(u16, u16),
-    EchoReply(u16, u16),
-    /// Port unreachable; the payload is the packet that it quotes.
-    Unreachable,
+    /// The same without a checksum (RFC 768).
+    UnsummedUdp(u16, u16),
+    /// ICMP or ICMPv6: type, code, and what stands behind the checksum.
+    Icmp(u8, u8, [u8; 4]),
     /// A protocol number; the payload is everything behind the IP header.
     Other(u8),
 }
@@ -74,7 +76,17 @@ impl Frame {
     }
 
     fn over_ip(source: IpAddr, destination: IpAddr, transport: Transport) -> Frame {
-        Frame::new(Content::Ip(Ip { source, destination, ttl: 64, identification: 1, fragment: None, transport }))
+        let (identification, dont_fragment) = (1, true);
+        Frame::new(Content::Ip(Ip {
+            source,
+            destination,
+            ttl: 64,
+            tos: 0,
+            identification,
+            dont_fragment,
+            fragment: None,
+            transport,
+        }))
     }
 
     /// TCP between two addresses with ports, as `10.0.0.1:80` or `[2001:db8::1]:80`; an ACK unless flags are given.
@@ -95,19 +107,32 @@ impl Frame {
     /// An ICMP or ICMPv6 echo request.
     #[track_caller]
     pub fn echo_request(source: &str, destination: &str, id: u16, sequence: u16) -> Frame {
-        Frame::over_ip(address(source), address(destination), Transport::EchoRequest(id, sequence))
+        let source = address(source);
+        let kind = if source.is_ipv4() { 8 } else { 128 };
+        Frame::over_ip(source, address(destination), Transport::Icmp(kind, 0, words(id, sequence)))
     }
 
     /// An ICMP or ICMPv6 echo reply.
     #[track_caller]
     pub fn echo_reply(source: &str, destination: &str, id: u16, sequence: u16) -> Frame {
-        Frame::over_ip(address(source), address(destination), Transport::EchoReply(id, sequence))
+        let source = address(source);
+        let kind = if source.is_ipv4() { 0 } else { 129 };
+        Frame::over_ip(source, address(destination), Transport::Icmp(kind, 0, words(id, sequence)))
     }
 
     /// An ICMP or ICMPv6 error, port unreachable, that quotes the IP packet in `frame` (which has no VLAN tags).
     #[track_caller]
     pub fn unreachable(source: &str, destination: &str, frame: &[u8]) -> Frame {
-        Frame::over_ip(address(source), address(destination), Transport::Unreachable).payload(&frame[14..])
+        let source = address(source);
+        let (kind, code) = if source.is_ipv4() { (3, 3) } else { (1, 4) };
+        let transport = Transport::Icmp(kind, code, [0; 4]);
+        Frame::over_ip(source, address(destination), transport).payload(&frame[14..])
+    }
+
+    /// Any ICMP message, or ICMPv6 between IPv6 addresses: type, code, what stands behind the checksum.
+    #[track_caller]
+    pub fn icmp(source: &str, destination: &str, kind: u8, code: u8, rest: [u8; 4]) -> Frame {
+        Frame::over_ip(address(source), address(destination), Transport::Icmp(kind, code, rest))
     }
 
     /// An IP packet of another protocol.
@@ -168,6 +193,36 @@ impl Frame {
         self
     }
 
+    /// Its type of service or traffic class.
+    #[track_caller]
+    pub fn tos(mut self, tos: u8) -> Frame {
+        self.ip_mut().tos = tos;
+        self
+    }
+
+    /// Its IPv4 identification.
+    #[track_caller]
+    pub fn identification(mut self, identification: u16) -> Frame {
+        self.ip_mut().identification = identification;
+        self
+    }
+
+    /// Lets routers fragment it; nobody may otherwise.
+    #[track_caller]
+    pub fn may_be_fragmented(mut self) -> Frame {
+        self.ip_mut().dont_fragment = false;
+        self
+    }
+
+    /// Leaves out the checksum of UDP.
+    #[track_caller]
+    pub fn without_checksum(mut self) -> Frame {
+        let ip = self.ip_mut();
+        let Transport::Udp(from, to) = ip.transport else { panic!("no UDP packet") };
+        ip.transport = Transport::UnsummedUdp(from, to);
+        self
+    }
+
     /// Makes it a piece of an IPv4 datagram: where it stands in units of eight bytes, and whether more pieces follow. Later
     /// pieces should be made with [`Frame::ip`]: they have no transport header.
     #[track_caller]
@@ -177,11 +232,12 @@ impl Frame {
         self
     }
 
-    /// TCP flags by their letters: `S` SYN, `A` ACK, `F` FIN, `R` RST, `P` PSH.
+    /// TCP flags by their letters: `S` SYN, `A` ACK, `F` FIN, `R` RST, `P` PSH, `U` URG, `E` ECE, `C` CWR.
     #[track_caller]
     pub fn flags(mut self, letters: &str) -> Frame {
         let tcp = self.tcp_mut();
         (tcp.syn, tcp.ack, tcp.fin, tcp.rst, tcp.psh) = (false, false, false, false, false);
+        (tcp.urg, tcp.ece, tcp.cwr) = (false, false, false);
         for letter in letters.chars() {
             match letter {
                 'S' => tcp.syn = true,
@@ -189,6 +245,9 @@ impl Frame {
                 'F' => tcp.fin = true,
                 'R' => tcp.rst = true,
                 'P' => tcp.psh = true,
+                'U' => tcp.urg = true,
+                'E' => tcp.ece = true,
+                'C' => tcp.cwr = true,
                 _ => panic!("`{letter}` is no TCP flag"),
             }
         }
@@ -263,7 +322,9 @@ impl Ip {
                     destination: destination.octets(),
                     time_to_live: self.ttl,
                     identification: self.identification,
-                    dont_fragment: self.fragment.is_none(),
+                    dscp: IpDscp::try_new(self.tos >> 2).expect("6 bits"),
+                    ecn: IpEcn::try_new(self.tos & 3).expect("2 bits"),
+                    dont_fragment: self.dont_fragment && self.fragment.is_none(),
                     more_fragments: more,
                     fragment_offset: IpFragOffset::try_new(offset).expect("13 bits"),
                     ..Ipv4Header::default()
@@ -275,6 +336,7 @@ impl Ip {
                     source: source.octets(),
                     destination: destination.octets(),
                     hop_limit: self.ttl,
+                    traffic_class: self.tos,
                     ..Ipv6Header::default()
                 };
                 IpHeaders::Ipv6(header, Ipv6Extensions::default())
@@ -288,63 +350,26 @@ impl Ip {
         let written = match self.transport {
             Transport::Tcp(header) => step.tcp_header(*header).write_to_vec(out, payload),
             Transport::Udp(from, to) => step.udp(from, to).write_to_vec(out, payload),
+            Transport::UnsummedUdp(from, to) => {
+                let at = out.len() + step.size(0);
+                let written = step.udp(from, to).write_to_vec(out, payload);
+                out[at + 6..at + 8].fill(0);
+                written
+            }
             Transport::Other(protocol) => step.write_to_vec(out, IpNumber(protocol), payload),
-            icmp if v4 => step.icmpv4(icmp.v4()).write_to_vec(out, payload),
-            icmp => step.icmpv6(icmp.v6()).write_to_vec(out, payload),
+            Transport::Icmp(type_u8, code_u8, bytes5to8) if v4 => {
+                step.icmpv4(Icmpv4Type::Unknown { type_u8, code_u8, bytes5to8 }).write_to_vec(out, payload)
+            }
+            Transport::Icmp(type_u8, code_u8, bytes5to8) => {
+                step.icmpv6(Icmpv6Type::Unknown { type_u8, code_u8, bytes5to8 }).write_to_vec(out, payload)
+            }
         };
         written.expect("a packet that can be written");
     }
 }
 
-impl Transport {
-    fn v4(&self) -> Icmpv4Type {
-        match *self {
-            Transport::EchoRequest(id, seq) => Icmpv4Type::EchoRequest(IcmpEchoHeader { id, seq }),
-            Transport::EchoReply(id, seq) => Icmpv4Type::EchoReply(IcmpEchoHeader { id, seq }),
-            _ => Icmpv4Type::DestinationUnreachable(icmpv4::DestUnreachableHeader::Port),
-        }
-    }
-
-    fn v6(&self) -> Icmpv6Type {
-        match *self {
-            Transport::EchoRequest(id, seq) => Icmpv6Type::EchoRequest(IcmpEchoHeader { id, seq }),
-            Transport::EchoReply(id, seq) => Icmpv6Type::EchoReply(IcmpEchoHeader { id, seq }),
-            _ => Icmpv6Type::DestinationUnreachable(icmpv6::DestUnreachableCode::Port),
-        }
-    }
-}
-
-/// Panics unless the IP header checksum and the transport checksum of an Ethernet frame are right. Frames that are not IP
-/// have none.
-#[track_caller]
-pub fn assert_checksums(frame: &[u8]) {
-    let packet = PacketHeaders::from_ethernet_slice(frame).expect("a whole frame");
-    let payload = packet.payload.slice();
-    let transport = packet.transport;
-    match packet.net {
-        Some(NetHeaders::Ipv4(ip, _)) => {
-            assert_eq!(ip.header_checksum, ip.calc_header_checksum(), "IPv4 header checksum");
-            let (has, wants) = match transport {
-                Some(TransportHeader::Tcp(tcp)) => (tcp.checksum, tcp.calc_checksum_ipv4(&ip, payload).ok()),
-                Some(TransportHeader::Udp(udp)) if udp.checksum != 0 => {
-                    (udp.checksum, udp.calc_checksum_ipv4(&ip, payload).ok())
-                }
-                Some(TransportHeader::Icmpv4(icmp)) => (icmp.checksum, Some(icmp.icmp_type.calc_checksum(payload))),
-                _ => return,
-            };
-            assert_eq!(Some(has), wants, "transport checksum");
-        }
-        Some(NetHeaders::Ipv6(ip, _)) => {
-            let (has, wants) = match transport {
-                Some(TransportHeader::Tcp(tcp)) => (tcp.checksum, tcp.calc_checksum_ipv6(&ip, payload).ok()),
-                Some(TransportHeader::Udp(udp)) => (udp.checksum, udp.calc_checksum_ipv6(&ip, payload).ok()),
-                Some(TransportHeader::Icmpv6(icmp)) => {
-                    (icmp.checksum, icmp.icmp_type.calc_checksum(ip.source, ip.destination, payload).ok())
-                }
-                _ => return,
-            };
-            assert_eq!(Some(has), wants, "transport checksum");
-        }
-        _ => {}
-    }
+/// Identifier and sequence number, as they stand in an echo.
+fn words(id: u16, sequence: u16) -> [u8; 4] {
+    let [[a, b], [c, d]] = [id.to_be_bytes(), sequence.to_be_bytes()];
+    [a, b, c, d]
 }

@@ -1,11 +1,15 @@
-//! What tests need: frames, a bench for functions, the Linux kernel as an oracle. Nothing here is part of a program that users run.
+//! What tests need: frames, a bench for functions, scenarios as text files, the Linux kernel as an oracle. Of a program that users
+//! run, only `braid scenario` is made of it.
 #![deny(unsafe_code)]
 
 mod bench;
 pub mod captures;
+mod checksums;
 mod frame;
 pub mod kernel;
+pub mod scenario;
 pub mod skip;
 
 pub use bench::{Bench, Outcome};
-pub use frame::{Frame, assert_checksums};
+pub use checksums::{assert_checksums, check_checksums};
+pub use frame::Frame;

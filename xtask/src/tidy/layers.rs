@@ -16,7 +16,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("profile", &["stm", "state"]),
     ("control", &["packet", "io", "steer", "stm", "state", "nf", "runtime", "profile"]),
     ("functions", &["nf"]),
-    ("cli", &["control", "functions"]),
+    ("cli", &["control", "functions", "testkit"]),
     ("testkit", &["memory", "packet", "io", "steer", "stm", "state", "nf", "runtime"]),
 ];
 

@@ -10,6 +10,7 @@ pub mod nf;
 pub mod plan;
 pub mod profile;
 pub mod run;
+pub mod scenario;
 pub mod study;
 pub mod tune;
 

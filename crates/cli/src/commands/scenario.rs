@@ -1,0 +1,81 @@
+//! `braid scenario`: packets in, packets out, as text files say, with one worker and with two.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use braid_control::plan_file::{PlanFile, unplaced};
+use braid_control::{Carry, Catalog, HugePages, Plan};
+use braid_testkit::scenario::{self, Scenario};
+
+use super::print;
+use crate::args::ScenarioArgs;
+use crate::failure::{Failure, Kind};
+
+/// What files of scenarios end in.
+const ENDING: &str = "scenario";
+/// Packet sets if the plan says nothing: tables are made anew for every run.
+const SETS: i64 = 4096;
+
+/// Runs it.
+pub fn run(args: &ScenarioArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
+    let mut files = Vec::new();
+    for path in &args.paths {
+        collect(path, &mut files)?;
+    }
+    if files.is_empty() {
+        let what = format!("no file whose name ends in .{ENDING}");
+        return Err(Failure::new(Kind::Io, what, "name files, or folders with such files"));
+    }
+    let mut failed = 0;
+    for file in &files {
+        match check(file, catalog)? {
+            Ok(scenario) if !args.quiet => print(&format!("ok      {}: {}\n", file.display(), scenario.title))?,
+            Ok(_) => {}
+            Err(mismatch) => {
+                failed += 1;
+                print(&format!("failed  {}:{}: {mismatch}\n", file.display(), mismatch.line))?;
+            }
+        }
+    }
+    print(&format!("{} scenarios, {failed} failed\n", files.len()))?;
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(Kind::Failed as u8) })
+}
+
+/// The files themselves, and those of a folder and its folders, in the order of their names.
+fn collect(path: &Path, into: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    if !path.is_dir() {
+        into.push(path.to_owned());
+        return Ok(());
+    }
+    let entries = std::fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let mut inside: Vec<PathBuf> =
+        entries.map_err(|error| Failure::file(path, &error))?.iter().map(|e| e.path()).collect();
+    inside.sort();
+    for path in inside {
+        if path.is_dir() || path.extension().is_some_and(|ending| ending == ENDING) {
+            collect(&path, into)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs one with one worker and with two.
+fn check(path: &Path, catalog: &Catalog) -> Result<Result<Scenario, scenario::Mismatch>, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+    let scenario = Scenario::parse(&text)
+        .map_err(|error| Failure::usage(format!("{}:{}: {}", path.display(), error.line, error.what), error.help))?;
+    let in_file = |problem| Failure::of_plan(problem, Some((path, scenario.plan.as_str())));
+    let written = PlanFile::parse(&scenario.plan).map_err(in_file)?;
+    for workers in [1, 2] {
+        let mut written = written.clone();
+        written.workers = Some(unplaced(workers));
+        written.sets.get_or_insert(unplaced(SETS));
+        let plan = Plan { pages: HugePages::Never, ..Plan::new(&written, catalog).map_err(in_file)? };
+        let compiled = plan.compile(Carry::Capture).map_err(in_file)?;
+        let ran = scenario::run(&scenario, &compiled.run);
+        if let Err(mismatch) = ran? {
+            return Ok(Err(mismatch));
+        }
+    }
+    Ok(Ok(scenario))
+}

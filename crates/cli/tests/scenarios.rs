@@ -1,0 +1,49 @@
+//! Every file under `tests/scenarios/` happens as it is written, with one worker and with two.
+
+mod support;
+
+use std::path::Path;
+
+use support::Braid;
+
+const README: &str = include_str!("../../../tests/scenarios/README.md");
+
+#[test]
+fn all_scenarios_happen_as_they_are_written() {
+    let braid = Braid::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    let output = braid.run("scenario --quiet tests/scenarios");
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The example of the page that explains them.
+fn example() -> &'static str {
+    README.split("```scenario\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example")
+}
+
+#[test]
+fn the_example_happens_and_a_wrong_one_does_not() {
+    let braid = Braid::new();
+    braid.write("example.scenario", example());
+    assert!(braid.ok("scenario example.scenario").contains("ok      example.scenario: RFC 4787 REQ-1"));
+    braid.write("wrong.scenario", &example().replace("drop no_mapping", "out 0 same ttl 63"));
+    let output = braid.run("scenario .");
+    assert_eq!(output.status.code(), Some(1));
+    let expected =
+        "failed  ./wrong.scenario:16: workers: 1\n  expected  out 0 same ttl 63\n  got       drop no_mapping\n";
+    assert!(text(&output.stdout).contains(expected), "{}", text(&output.stdout));
+}
+
+#[test]
+fn files_that_cannot_be_read_are_refused_with_their_line() {
+    let braid = Braid::new();
+    braid.write("a.scenario", &example().replace("function = \"nat\"", "function = \"nta\""));
+    assert!(braid.fails(2, "scenario a.scenario").contains("a.scenario:4:"));
+    braid.write("b.scenario", &example().replace("in 0   udp", "in 0   upd"));
+    let failure = braid.fails(2, "scenario b.scenario");
+    assert!(failure.contains("b.scenario:9: `upd` is no kind of packet"), "{failure}");
+    assert!(braid.fails(3, "scenario c.scenario").contains("nothing is there"));
+}

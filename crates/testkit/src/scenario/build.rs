@@ -1,0 +1,207 @@
+//! From a packet to a frame. What a line does not say is as in [`Frame`]: time to live 64, may not be fragmented, a TCP ACK.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::packet::{Field, Packet, Value};
+use super::{Wrong, words};
+use crate::Frame;
+
+const ETHERNET: usize = 14;
+
+/// The frame of a packet without variables.
+pub fn frame(packet: &Packet) -> Result<Vec<u8>, Wrong> {
+    let frame = ethernet(of_kind(packet)?, packet)?;
+    match packet.field(Field::Piece) {
+        Some(Value::Word(piece)) => cut(&frame.bytes(), piece, packet),
+        _ => Ok(frame.bytes()),
+    }
+}
+
+fn of_kind(packet: &Packet) -> Result<Frame, Wrong> {
+    let kind = packet.word(Field::Kind);
+    let frame = match kind {
+        "udp" => {
+            let (source, destination) = sockets(packet)?;
+            let frame = Frame::udp(&source, &destination);
+            if packet.word(Field::Checksum) == "none" { frame.without_checksum() } else { frame }
+        }
+        "tcp" => tcp(packet)?,
+        "icmp" | "icmp6" => icmp(packet)?,
+        "arp" => return arp(packet),
+        "ip" => {
+            let (source, destination) = addresses(packet)?;
+            Frame::ip(&source.to_string(), &destination.to_string(), byte(packet, Field::Protocol, 253)?)
+        }
+        other => {
+            let ether_type = other.strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
+            let Some(ether_type) = ether_type else {
+                let help = "write udp, tcp, icmp, icmp6, arp, ip, or type 0x88cc";
+                return Err(Wrong::new(format!("a packet that comes in needs a kind, not `{other}`"), help));
+            };
+            return Ok(payload(Frame::ethernet(ether_type), packet));
+        }
+    };
+    let frame = if packet.field(Field::Quote).is_some() { frame } else { payload(frame, packet) };
+    let frame = frame.ttl(byte(packet, Field::Ttl, 64)?).tos(byte(packet, Field::Tos, 0)?);
+    let frame = frame.identification(word(packet, Field::Identification, 1)?);
+    Ok(if packet.number(Field::DontFragment, 1) == 0 { frame.may_be_fragmented() } else { frame })
+}
+
+fn tcp(packet: &Packet) -> Result<Frame, Wrong> {
+    let (source, destination) = sockets(packet)?;
+    let frame = Frame::tcp(&source, &destination);
+    let flags = packet.word(Field::Flags);
+    let frame = if flags.is_empty() { frame } else { frame.flags(flags.trim_matches('.')) };
+    let frame = match packet.field(Field::Options) {
+        Some(Value::Bytes(options)) if options.len() <= 40 => frame.options(options),
+        Some(_) => return Err(Wrong::new("TCP options have at most 40 bytes", "leave some out")),
+        None => frame,
+    };
+    let number = |field, default| packet.number(field, default) as u32;
+    let frame = frame.numbers(number(Field::Sequence, 1), number(Field::Acknowledgment, 0));
+    Ok(frame.window(word(packet, Field::Window, 65_535)?))
+}
+
+fn icmp(packet: &Packet) -> Result<Frame, Wrong> {
+    let (source, destination) = addresses(packet)?;
+    let v6 = source.is_ipv6();
+    if (packet.word(Field::Kind) == "icmp6") != v6 {
+        return Err(Wrong::new("kind and addresses are of two families", "write icmp for IPv4 and icmp6 for IPv6"));
+    }
+    let operation = packet.word(Field::Operation);
+    let Some(kind) = words::icmp_type(operation, v6) else {
+        let help = format!("write a number or one of: {}", words::type_names());
+        return Err(Wrong::new(format!("`{operation}` is not known"), help));
+    };
+    let rest = match packet.field(Field::Mtu) {
+        Some(_) => packet.number(Field::Mtu, 0) as u32,
+        None => u32::from(word(packet, Field::IcmpId, 0)?) << 16 | u32::from(word(packet, Field::Sequence, 0)?),
+    };
+    let code = byte(packet, Field::Code, 0)?;
+    let frame = Frame::icmp(&source.to_string(), &destination.to_string(), kind, code, rest.to_be_bytes());
+    Ok(match packet.field(Field::Quote) {
+        Some(Value::Packet(quote)) => {
+            let quoted = self::frame(quote)?;
+            let most = packet.number(Field::Length, u64::MAX).min(quoted.len() as u64 - ETHERNET as u64);
+            frame.payload(&quoted[ETHERNET..ETHERNET + most as usize])
+        }
+        _ => frame,
+    })
+}
+
+fn arp(packet: &Packet) -> Result<Frame, Wrong> {
+    let (source, destination) = addresses(packet)?;
+    let frame = Frame::arp(&source.to_string(), &destination.to_string());
+    if packet.word(Field::Operation) == "request" {
+        return Ok(frame);
+    }
+    let request = frame.bytes();
+    let mut body = request[ETHERNET..].to_vec();
+    body[7] = 2;
+    body[18..24].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    Ok(Frame::ethernet(0x0806).payload(&body))
+}
+
+fn payload(frame: Frame, packet: &Packet) -> Frame {
+    match packet.field(Field::Data) {
+        Some(Value::Bytes(data)) => frame.payload(data),
+        _ => {
+            let filling: Vec<u8> = (0..packet.number(Field::Length, 0)).map(|n| n as u8).collect();
+            if filling.is_empty() { frame } else { frame.payload(&filling) }
+        }
+    }
+}
+
+fn ethernet(mut frame: Frame, packet: &Packet) -> Result<Frame, Wrong> {
+    if packet.field(Field::MacSource).is_some() {
+        frame = frame.mac(mac(packet.word(Field::MacSource))?, mac(packet.word(Field::MacDestination))?);
+    }
+    let tags = packet.word(Field::Vlan);
+    for tag in tags.split('.').filter(|tag| !tag.is_empty() && *tag != "none") {
+        let id = tag.parse().ok().filter(|id| *id < 4096);
+        frame = frame.vlan(id.ok_or_else(|| Wrong::new(format!("`{tag}` is no VLAN"), "write 1 to 4094"))?);
+    }
+    Ok(frame)
+}
+
+fn mac(text: &str) -> Result<[u8; 6], Wrong> {
+    let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    let bytes = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
+    bytes.ok_or_else(|| Wrong::new("a packet that comes in has both Ethernet addresses", "write eth MAC > MAC"))
+}
+
+fn addresses(packet: &Packet) -> Result<(IpAddr, IpAddr), Wrong> {
+    match (packet.field(Field::Source), packet.field(Field::Destination)) {
+        (Some(Value::Address(a)), Some(Value::Address(b))) if a.is_ipv4() == b.is_ipv4() => Ok((*a, *b)),
+        (Some(Value::Address(a)), Some(Value::Address(b))) => {
+            Err(Wrong::new(format!("{a} and {b} are of two families"), "write two of one"))
+        }
+        _ => Err(Wrong::new("a packet that comes in has both addresses", "write SOURCE > DESTINATION")),
+    }
+}
+
+fn sockets(packet: &Packet) -> Result<(String, String), Wrong> {
+    let (source, destination) = addresses(packet)?;
+    let port = |field| match packet.field(field) {
+        Some(_) => word(packet, field, 0),
+        None => Err(Wrong::new("a packet that comes in has both ports", "write ADDRESS:PORT")),
+    };
+    let from = SocketAddr::new(source, port(Field::SourcePort)?);
+    Ok((from.to_string(), SocketAddr::new(destination, port(Field::DestinationPort)?).to_string()))
+}
+
+fn word(packet: &Packet, field: Field, default: u16) -> Result<u16, Wrong> {
+    let number = packet.number(field, default.into());
+    let help = "write a number from 0 to 65535";
+    number.try_into().map_err(|_| Wrong::new(format!("{} {number} is too large", field.name()), help))
+}
+
+fn byte(packet: &Packet, field: Field, default: u8) -> Result<u8, Wrong> {
+    let number = packet.number(field, default.into());
+    let help = "write a number from 0 to 255";
+    number.try_into().map_err(|_| Wrong::new(format!("{} {number} is too large", field.name()), help))
+}
+
+/// Bytes `FROM..TO` of the datagram, with IP headers of their own.
+fn cut(frame: &[u8], piece: &str, packet: &Packet) -> Result<Vec<u8>, Wrong> {
+    let help = "write piece FROM..TO in bytes behind the IP header; FROM is a multiple of 8";
+    let wrong = || Wrong::new(format!("`piece {piece}` is none"), help);
+    let (from, to) = piece.split_once("..").ok_or_else(wrong)?;
+    let tags = packet.word(Field::Vlan).split('.').filter(|tag| !matches!(*tag, "" | "none")).count();
+    let (ip, v6) = (ETHERNET + 4 * tags, packet.is_v6());
+    let body = ip + if v6 { 40 } else { 20 };
+    let total = frame.len() - body;
+    let from: usize = from.parse().map_err(|_| wrong())?;
+    let to = if to.is_empty() { total } else { to.parse().map_err(|_| wrong())? };
+    if !from.is_multiple_of(8) || from >= to || to > total {
+        let what = format!("`piece {piece}` does not fit the {total} bytes of the datagram");
+        return Err(Wrong::new(what, help));
+    }
+    let more = u16::from(packet.number(Field::More, u64::from(to < total)) != 0);
+    let mut head = frame[..body].to_vec();
+    let len = (to - from + if v6 { 8 } else { 20 }) as u16;
+    if v6 {
+        let [a, b] = (from as u16 | more).to_be_bytes();
+        head[ip + 4..ip + 6].copy_from_slice(&len.to_be_bytes());
+        let id = (packet.number(Field::Identification, 1) as u32).to_be_bytes();
+        let next = std::mem::replace(&mut head[ip + 6], 44);
+        head.extend([next, 0, a, b]);
+        head.extend(id);
+    } else {
+        let place = more << 13 | (from / 8) as u16;
+        head[ip + 2..ip + 4].copy_from_slice(&len.to_be_bytes());
+        head[ip + 6..ip + 8].copy_from_slice(&place.to_be_bytes());
+        head[ip + 10..ip + 12].fill(0);
+        let sum = ipv4_checksum(&head[ip..]);
+        head[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+    head.extend(&frame[body + from..body + to]);
+    Ok(head)
+}
+
+/// RFC 791's header checksum, of a header whose own is zero.
+pub fn ipv4_checksum(header: &[u8]) -> u16 {
+    let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !((sum & 0xffff) + (sum >> 16)) as u16
+}

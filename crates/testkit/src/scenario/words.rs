@@ -1,0 +1,76 @@
+//! Names of ICMP types and codes (IANA), for IPv4 and IPv6.
+
+/// Name, type of ICMP, type of ICMPv6.
+const TYPES: [(&str, Option<u8>, Option<u8>); 17] = [
+    ("echo", Some(8), Some(128)),
+    ("echo-reply", Some(0), Some(129)),
+    ("unreachable", Some(3), Some(1)),
+    ("too-big", None, Some(2)),
+    ("exceeded", Some(11), Some(3)),
+    ("parameter-problem", Some(12), Some(4)),
+    ("redirect", Some(5), Some(137)),
+    ("source-quench", Some(4), None),
+    ("timestamp", Some(13), None),
+    ("timestamp-reply", Some(14), None),
+    ("information", Some(15), None),
+    ("information-reply", Some(16), None),
+    ("mask", Some(17), None),
+    ("mask-reply", Some(18), None),
+    ("router-solicitation", Some(10), Some(133)),
+    ("router-advertisement", Some(9), Some(134)),
+    ("neighbor-solicitation", None, Some(135)),
+];
+
+/// Codes of "unreachable".
+const CODES: [(&str, Option<u8>, Option<u8>); 9] = [
+    ("net", Some(0), None),
+    ("host", Some(1), None),
+    ("protocol", Some(2), None),
+    ("port", Some(3), Some(4)),
+    ("needs-frag", Some(4), None),
+    ("route-failed", Some(5), None),
+    ("admin", Some(13), Some(1)),
+    ("no-route", None, Some(0)),
+    ("address", None, Some(3)),
+];
+
+fn of(row: &(&str, Option<u8>, Option<u8>), v6: bool) -> Option<u8> {
+    if v6 { row.2 } else { row.1 }
+}
+
+/// The type of that name, or number.
+pub fn icmp_type(name: &str, v6: bool) -> Option<u8> {
+    let known = TYPES.iter().find(|row| row.0 == name).and_then(|row| of(row, v6));
+    known.or_else(|| name.parse().ok())
+}
+
+/// The name of a type, or its number.
+pub fn type_name(kind: u8, v6: bool) -> String {
+    TYPES.iter().find(|row| of(row, v6) == Some(kind)).map_or_else(|| kind.to_string(), |row| row.0.to_owned())
+}
+
+/// The code of that name, or number.
+pub fn code(name: &str, v6: bool) -> Option<u8> {
+    CODES.iter().find(|row| row.0 == name).and_then(|row| of(row, v6)).or_else(|| name.parse().ok())
+}
+
+/// The name of a code, or its number.
+pub fn code_name(operation: &str, v6: bool, code: u64) -> String {
+    let known = CODES.iter().find(|row| operation == "unreachable" && of(row, v6).map(u64::from) == Some(code));
+    known.map_or_else(|| code.to_string(), |row| row.0.to_owned())
+}
+
+/// Names of all types, for help.
+pub fn type_names() -> String {
+    TYPES.iter().map(|row| row.0).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a message of this type quotes a packet.
+pub fn is_error(kind: u8, v6: bool) -> bool {
+    if v6 { kind < 128 } else { matches!(kind, 3 | 4 | 5 | 11 | 12) }
+}
+
+/// Whether it has an identifier and a sequence number.
+pub fn is_query(kind: u8, v6: bool) -> bool {
+    if v6 { matches!(kind, 128 | 129) } else { matches!(kind, 0 | 8 | 13..=18) }
+}
