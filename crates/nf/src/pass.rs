@@ -2,7 +2,7 @@
 //!
 //! An attempt covers packets `from..to` of the pass. Before each packet a [`Mark`] remembers where every log stands, so a
 //! conflict at packet *k* takes back *k* alone, and a failed commit takes back all of them, newest first. Marks are kept from
-//! the first packet on that touches aggregate state; those before it stand whatever happens. A function without state
+//! the first packet on that changes aggregate state; those before it stand whatever happens. A function without state
 //! objects cannot meet a conflict: its loop keeps no marks and saves nothing.
 
 use braid_packet::key::{KeyClass, Keys};
@@ -133,8 +133,8 @@ impl Pass<'_> {
                 self.take_back_last(i, place_before);
                 return Err(Interrupted { at });
             };
-            if is_first && self.tx.is_fresh() {
-                // Nothing so far can fail to commit, so nothing need be kept to take it back.
+            if is_first && self.tx.settle() {
+                // It stands, whatever comes after it.
                 self.logs.commit();
                 self.logs.kept = at + 1;
             } else if is_first {
@@ -281,8 +281,9 @@ impl Pass<'_> {
         }
         let before = *state;
         let handled = function.packet(&mut cx, &mut self.batch.packet(i, Some(&mut self.logs.packets)), state);
-        // A packet that touched nothing stands; most of the others leave their set as it was.
-        if !(self.tx.is_fresh() && handled.is_ok()) && state.as_bytes() != before.as_bytes() {
+        // A packet that changed nothing shared stands; most of the others leave their set as it was.
+        let stands = handled.is_ok() && self.logs.marks.is_empty() && self.tx.settle();
+        if !stands && state.as_bytes() != before.as_bytes() {
             self.logs.sets.save_state(slot, place.offset, &before);
         }
         handled

@@ -18,6 +18,9 @@ pub struct VectorConfig {
     pub len: u32,
 }
 
+/// Words of elements that are read straight into a register or two.
+const SMALL: usize = 2;
+
 /// A transactional vector. Conflicts: the same element only. Cloning gives the same vector.
 pub struct Vector<T> {
     shared: Arc<Shared>,
@@ -59,11 +62,16 @@ impl<T: Plain> Vector<T> {
     }
 
     /// Element `index`, or none beyond the end.
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn get(&self, tx: &mut Tx, index: u32) -> Result<Option<T>, Conflict> {
         if index >= self.len() {
             return Ok(None);
+        }
+        if plain::words::<T>() <= SMALL {
+            let mut words = [0; SMALL];
+            tx.read_into(&self.shared.elements, index, VectorOp::Get.op(), &mut words[..plain::words::<T>()])?;
+            return Ok(Some(plain::load(&words)));
         }
         Ok(Some(plain::load(tx.read_ref(&self.shared.elements, index, VectorOp::Get.op())?)))
     }

@@ -26,16 +26,22 @@ impl Tx {
     /// savepoint that [`survives`](Tx::survives) it and commit that, or abort.
     #[inline(always)]
     pub fn commit(&mut self) -> Result<Committed, Conflict> {
+        if self.settle() { Ok(Committed { sequence: 0 }) } else { self.commit_touched() }
+    }
+
+    /// Commits if that cannot fail: nothing was touched, or things were only read with nobody watching. Else nothing happens.
+    #[inline(always)]
+    pub fn settle(&mut self) -> bool {
         if self.slow == slow::IDLE {
-            return Ok(Committed { sequence: 0 });
+            return true;
         }
-        if self.slow == 0 && self.writes.is_empty() && self.deferred.is_empty() {
-            // Everything read was true at the snapshot: that is this transaction's place in the order.
-            self.stats.read_only += 1;
-            self.finish();
-            return Ok(Committed { sequence: 0 });
+        if self.slow != 0 || !self.writes.is_empty() || !self.deferred.is_empty() {
+            return false;
         }
-        self.commit_touched()
+        // Everything read was true at the snapshot: that is this transaction's place in the order.
+        self.stats.read_only += 1;
+        self.finish();
+        true
     }
 
     #[inline(never)]

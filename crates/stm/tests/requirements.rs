@@ -49,6 +49,20 @@ fn a_read_only_transaction_validates_nothing_and_needs_no_abort_when_overtaken()
 }
 
 #[test]
+fn what_was_only_read_settles_at_once_and_what_was_written_does_not() {
+    let (_, objects, mut a, mut b) = pair(2);
+    assert!(a.settle());
+    assert_eq!(a.read::<1>(&objects, 0, READ), Ok([0]));
+    set(&mut b, &objects, 0, 5);
+    assert!(a.settle() && a.is_untouched());
+    assert_eq!(a.read::<1>(&objects, 0, READ), Ok([5]), "the next transaction sees what came after");
+    a.write(&objects, 1, &[1, 0], WRITE).unwrap();
+    assert!(!a.settle() && !a.is_untouched());
+    a.commit().unwrap();
+    assert_eq!(value(&objects, 1), 1);
+}
+
+#[test]
 fn nothing_is_seen_that_no_order_produces() {
     let (_, objects, mut a, mut b) = pair(2);
     assert_eq!(a.read::<1>(&objects, 0, READ), Ok([0]));

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use braid_nf::Port;
 use braid_nf::prelude::*;
 use braid_nf::state::{DistributedConfig, MapConfig, VectorConfig};
+use braid_nf::{Plain, Port};
 use serde::Deserialize;
 
 use super::Events;
@@ -78,9 +78,14 @@ impl Config {
         Map::new(builder, &config).map_err(|error| ConfigError::state("capacity", &error))
     }
 
-    pub(super) fn sweep_at(&self, builder: &mut StateBuilder) -> Result<Vector<u32>, ConfigError> {
-        let config = VectorConfig { name: "sweep".into(), len: 1 };
-        Vector::new(builder, &config, 0).map_err(|error| ConfigError::state("capacity", &error))
+    /// A single shared number.
+    pub(super) fn word<T: Plain + Default>(
+        &self,
+        builder: &mut StateBuilder,
+        name: &str,
+    ) -> Result<Vector<T>, ConfigError> {
+        let config = VectorConfig { name: name.into(), len: 1 };
+        Vector::new(builder, &config, T::default()).map_err(|error| ConfigError::state("capacity", &error))
     }
 
     pub(super) fn events(&self, builder: &mut StateBuilder) -> Result<Distributed<Events>, ConfigError> {

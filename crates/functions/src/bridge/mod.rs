@@ -1,13 +1,15 @@
 //! A transparent learning bridge (IEEE 802.1D): every frame teaches where its source is, and goes where its destination was
 //! last seen, or everywhere.
 //!
-//! What has been learnt is shared by all workers in one table. A packet set keeps no copy of it, only where its two stations'
-//! entries lie: each frame reads both entries as they are now, so a station that moved is followed at once.
+//! What has been learnt is shared by all workers in one table. A packet set remembers what was decided from it and how many
+//! *changes* there had been: stations that moved or were forgotten. While that number stays, so does the decision; each frame
+//! reads it, and so follows a station that moved at once.
 
 mod config;
 mod station;
 
 pub use config::{Config, StaticStation};
+use station::FLOOD;
 pub use station::{Entry, Known, Station};
 
 use std::time::Duration;
@@ -24,8 +26,6 @@ const NOT_ETHERNET: Reason = Reason("not_ethernet");
 const BAD_SOURCE: Reason = Reason("bad_source");
 /// 01:80:c2:00:00:00 to 0f concern the next bridge only (IEEE 802.1D table 7-10).
 const RESERVED_ADDRESS: Reason = Reason("reserved_address");
-/// The destination is where the frame comes from: it has had it.
-const SAME_PORT: Reason = Reason("same_port");
 
 /// Entries that one tick looks at.
 const SWEEP: u32 = 64;
@@ -47,6 +47,8 @@ network_function! {
     #[derive(Debug)]
     pub struct Bridge {
         table: Map<Station, Entry>,
+        /// How often a station has moved or was forgotten.
+        changes: Vector<u64>,
         sweep_at: Vector<u32>,
         events: Distributed<Events>,
         vlan_aware: bool,
@@ -64,7 +66,8 @@ impl FromConfig for Bridge {
         let (refresh_ns, age_max_ns) = config.times_ns()?;
         Ok(Bridge {
             table: config.table(builder)?,
-            sweep_at: config.sweep_at(builder)?,
+            changes: config.word(builder, "changes")?,
+            sweep_at: config.word(builder, "sweep")?,
             events: config.events(builder)?,
             vlan_aware: config.vlan_aware,
             refresh_ns,
@@ -100,13 +103,6 @@ impl NetworkFunction for Bridge {
         vec![self.sweep_period]
     }
 
-    const PREFETCHES: bool = true;
-
-    #[inline(always)]
-    fn prefetch(&self, known: &Known) {
-        known.entries().for_each(|entry| self.table.prefetch_at(entry));
-    }
-
     fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         for station in &self.stations {
             self.table.insert(cx, &station.station, &Entry::fixed(station.port))?;
@@ -122,26 +118,12 @@ impl NetworkFunction for Bridge {
         Ok(verdict)
     }
 
+    #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
-        let Some(ethernet) = packet.ethernet() else { return Ok(Verdict::Drop(NOT_ETHERNET)) };
-        let (from, to, port) = (ethernet.source(), ethernet.destination(), packet.port());
-        let vlan = if self.vlan_aware { packet.vlan().map_or(0, |tag| tag.id()) } else { 0 };
-        if from.is_group() || from == MacAddress::default() {
-            return Ok(Verdict::Drop(BAD_SOURCE));
+        if known.is_due(packet.port(), cx.now()) || self.changes.get(cx, 0)? != Some(known.changes) {
+            return self.decide(cx, packet, known);
         }
-        self.learn(cx, Station::new(from, vlan), port, &mut known.source)?;
-        if station::is_reserved(to) {
-            return Ok(Verdict::Drop(RESERVED_ADDRESS));
-        }
-        if to.is_group() {
-            return Ok(Verdict::Flood);
-        }
-        Ok(match self.look_up(cx, Station::new(to, vlan), &mut known.destination)? {
-            Some(entry) if entry.age_ns(cx.now()) > self.age_max_ns => Verdict::Flood,
-            Some(entry) if entry.port == port => Verdict::Drop(SAME_PORT),
-            Some(entry) => Verdict::Forward(entry.port),
-            None => Verdict::Flood,
-        })
+        Ok(known.verdict())
     }
 
     fn orphan(&self, _: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -152,29 +134,69 @@ impl NetworkFunction for Bridge {
     /// Forgets stations that are too old, a few at a time: only to make room, for an old entry is not believed anyway.
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         let from = self.sweep_at.get(cx, 0)?.unwrap_or(0);
+        let mut removed = 0;
         let next = self.table.for_each(cx, from, SWEEP, |tx, _, entry| {
-            Ok(if entry.age_ns(tx.now()) > self.age_max_ns { Visit::Remove } else { Visit::Keep })
+            let old = entry.age_ns(tx.now()) > self.age_max_ns;
+            removed += u64::from(old);
+            Ok(if old { Visit::Remove } else { Visit::Keep })
         })?;
+        if removed > 0 {
+            self.changes.update(cx, 0, |changes| *changes += removed)?;
+        }
         self.sweep_at.set(cx, 0, next.unwrap_or(0))?;
         Ok(())
     }
 }
 
 impl Bridge {
-    /// Notes that `station` is at `port` now. A station that is known to be there is noted again only when that is due.
-    #[inline(always)]
-    fn learn(&self, cx: &mut Cx<'_>, station: Station, port: Port, at: &mut Handle) -> Result<(), Conflict> {
-        let now = cx.now();
-        let Some(entry) = self.look_up(cx, station, at)? else { return self.learn_new(cx, station, port) };
-        let moved = entry.port != port;
-        if entry.is_fixed() || !moved && entry.age_ns(now) < self.refresh_ns {
-            return Ok(());
+    /// Learns where the source is, looks the destination up, and notes in `known` for how long the same would be decided.
+    #[inline(never)]
+    fn decide(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, known: &mut Known) -> Handled {
+        let Some(ethernet) = packet.ethernet() else { return Ok(Verdict::Drop(NOT_ETHERNET)) };
+        let (from, to, port) = (ethernet.source(), ethernet.destination(), packet.port());
+        let vlan = if self.vlan_aware { packet.vlan().map_or(0, |tag| tag.id()) } else { 0 };
+        if from.is_group() || from == MacAddress::default() {
+            return Ok(Verdict::Drop(BAD_SOURCE));
         }
-        self.table.update_at(cx, *at, |entry| *entry = Entry::seen(port, now.max(entry.seen_ns)))?;
+        let due_ns = self.learn(cx, Station::new(from, vlan), port, &mut known.source)?;
+        if station::is_reserved(to) {
+            return Ok(Verdict::Drop(RESERVED_ADDRESS));
+        }
+        known.changes = self.changes.get(cx, 0)?.unwrap_or(0);
+        if to.is_group() {
+            return Ok(known.decide(port, FLOOD, due_ns));
+        }
+        let found = self.look_up(cx, Station::new(to, vlan), &mut known.destination)?;
+        Ok(match found.filter(|entry| entry.age_ns(cx.now()) <= self.age_max_ns) {
+            Some(entry) => {
+                known.decide(port, entry.port, due_ns.min(entry.seen_ns.saturating_add(self.age_max_ns + 1)))
+            }
+            // The station may speak at any time, and no change would tell.
+            None => known.decide(port, FLOOD, 0),
+        })
+    }
+
+    /// Notes that `station` is at `port` now. A station that is known to be there is noted again only when that is due;
+    /// says when, 0 for at once.
+    #[inline(always)]
+    fn learn(&self, cx: &mut Cx<'_>, station: Station, port: Port, at: &mut Handle) -> Result<u64, Conflict> {
+        let now = cx.now();
+        let Some(entry) = self.look_up(cx, station, at)? else {
+            self.learn_new(cx, station, port)?;
+            return Ok(0);
+        };
+        let moved = entry.port != port;
+        let due_ns = entry.seen_ns.saturating_add(self.refresh_ns);
+        if entry.is_fixed() || !moved && now < due_ns {
+            return Ok(due_ns);
+        }
+        let seen_ns = now.max(entry.seen_ns);
+        self.table.update_at(cx, *at, |entry| *entry = Entry::seen(port, seen_ns))?;
         if moved {
+            self.changes.update(cx, 0, |changes| *changes += 1)?;
             self.events.update(cx, |events| events.moved += 1)?;
         }
-        Ok(())
+        Ok(seen_ns.saturating_add(self.refresh_ns))
     }
 
     #[cold]
@@ -187,7 +209,6 @@ impl Bridge {
     }
 
     /// The station's entry as it is now: where it was last time, or found anew.
-    #[inline(always)]
     fn look_up(&self, cx: &mut Cx<'_>, station: Station, at: &mut Handle) -> Result<Option<Entry>, Conflict> {
         if let Some(entry) = self.table.value_at(cx, *at)? {
             return Ok(Some(entry));

@@ -2,11 +2,14 @@
 
 use std::str::FromStr;
 
-use braid_nf::Port;
 use braid_nf::packet::MacAddress;
 use braid_nf::state::Handle;
+use braid_nf::{Port, Reason, Verdict};
 use serde::{Deserialize, Deserializer, de};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The destination is where the frame comes from: it has had it.
+const SAME_PORT: Reason = Reason("same_port");
 
 /// An Ethernet address in a VLAN; VLAN 0 is that of untagged frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -63,27 +66,54 @@ impl Entry {
     }
 }
 
-/// Where the entries of a packet set's two stations lie, as far as they have been found.
+/// What a packet set remembers: where the entries of its two stations lie, and what was decided from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Known {
-    /// Of the one that sends.
+    /// Entry of the station that sends.
     pub source: Handle,
-    /// Of the one that receives.
+    /// Entry of the one that receives.
     pub destination: Handle,
+    /// Changes there had been when it was decided.
+    pub changes: u64,
+    /// When to decide anew in any case.
+    due_ns: u64,
+    from: Port,
+    to: Port,
+    unused: [u8; 4],
 }
 
 /// No map has as many entries.
 const NOWHERE: Handle = Handle { index: u32::MAX, generation: 0 };
+/// As a destination port: to all others.
+pub const FLOOD: Port = Port::MAX;
 
 impl Known {
-    /// Neither has been found.
-    pub const NOTHING: Known = Known { source: NOWHERE, destination: NOWHERE };
+    /// Nothing yet.
+    pub const NOTHING: Known =
+        Known { source: NOWHERE, destination: NOWHERE, changes: 0, due_ns: 0, from: 0, to: FLOOD, unused: [0; 4] };
 
-    /// Those that have been found.
+    /// Whether a frame that comes by `port` needs a new decision, whatever has changed.
     #[inline(always)]
-    pub fn entries(&self) -> impl Iterator<Item = Handle> {
-        [self.source, self.destination].into_iter().filter(|entry| entry.index != NOWHERE.index)
+    pub fn is_due(&self, port: Port, now: u64) -> bool {
+        (port != self.from) | (now >= self.due_ns)
+    }
+
+    /// Remembers where frames that come by `from` go, until `due_ns`.
+    #[inline(always)]
+    pub fn decide(&mut self, from: Port, to: Port, due_ns: u64) -> Verdict {
+        (self.from, self.to, self.due_ns) = (from, to, due_ns);
+        self.verdict()
+    }
+
+    /// What was decided.
+    #[inline(always)]
+    pub fn verdict(&self) -> Verdict {
+        match self.to {
+            FLOOD => Verdict::Flood,
+            to if to == self.from => Verdict::Drop(SAME_PORT),
+            to => Verdict::Forward(to),
+        }
     }
 }
 
