@@ -21,6 +21,10 @@ plan is wrong; 3 a file or device cannot be read or written.";
 pub enum Command {
     /// Run packets through a chain of network functions
     Run(RunArgs),
+    /// Watch a run: rates, load, drops, aborts
+    Top(crate::commands::top::TopArgs),
+    /// The figures of a run as JSON
+    Stats(crate::commands::stats::StatsArgs),
     /// Explain what a plan will do and why, without running it
     Plan(PlanArgs),
     /// Prove that many workers do what one worker does, or show the smallest difference
@@ -114,6 +118,9 @@ pub struct RunArgs {
     /// Ends the run after this time: 30s, 5m, 500ms
     #[arg(long, value_name = "TIME")]
     pub duration: Option<String>,
+    /// Who may watch and change it.
+    #[command(flatten)]
+    pub operate: crate::operate::OperateArgs,
     /// Print one JSON object on standard output
     #[arg(long)]
     pub json: bool,

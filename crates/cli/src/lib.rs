@@ -10,8 +10,10 @@ pub mod bench;
 pub mod catalog;
 pub mod chain;
 pub mod commands;
+pub mod connect;
 pub mod failure;
 pub mod input;
+pub mod operate;
 pub mod watch;
 
 use std::process::ExitCode;
@@ -37,6 +39,8 @@ pub fn main(own: Vec<Entry>) -> ExitCode {
 fn act(command: args::Command, catalog: &Catalog) -> Result<ExitCode, failure::Failure> {
     match command {
         args::Command::Run(args) => commands::run::run(&args, catalog),
+        args::Command::Top(args) => commands::top::run(&args),
+        args::Command::Stats(args) => commands::stats::run(&args),
         args::Command::Plan(args) => commands::plan::run(&args, catalog),
         args::Command::Certify(args) => commands::certify::run(&args, catalog),
         args::Command::Scenario(args) => commands::scenario::run(&args, catalog),

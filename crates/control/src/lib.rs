@@ -5,15 +5,18 @@
 //!   text         inert      checked  steering chosen           table, JSON
 //! ```
 //!
-//! Control knows no function: a [`Catalog`] of those that can be named is passed in. It prints nothing and touches no file;
-//! errors are [`Problem`]s that carry their place and what to write instead.
+//! Control knows no function: a [`Catalog`] of those that can be named is passed in. It prints nothing and touches no file but
+//! the control socket of a run ([`live`]); errors are [`Problem`]s that carry their place and what to write instead.
 #![forbid(unsafe_code)]
 
 pub mod catalog;
 pub mod certify;
 pub mod compile;
 pub mod explain;
+pub mod facts;
+pub mod filter;
 pub mod frames;
+pub mod live;
 pub mod model;
 mod overridden;
 pub mod plan;

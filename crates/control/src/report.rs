@@ -8,7 +8,7 @@ use std::fmt;
 
 use braid_runtime::Report;
 use braid_runtime::counters::WorkerCounters;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::explain::human_bytes;
 
@@ -50,7 +50,7 @@ pub struct RunReport {
 }
 
 /// Packet sets of all groups.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sets {
     /// Became live.
     pub created: u64,
@@ -76,7 +76,7 @@ pub struct Share {
 }
 
 /// Transactions of all workers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Transactions {
     /// Committed.
     pub commits: u64,

@@ -104,6 +104,11 @@ impl SetTables {
         self.len() == 0
     }
 
+    /// Most records.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Bytes mapped for the tables.
     pub fn memory_bytes(&self) -> usize {
         self.narrow.memory_bytes() + self.wide.memory_bytes()

@@ -37,6 +37,28 @@ impl Drops {
     }
 }
 
+/// What went through one port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Packets that came in by it.
+    pub packets_in: u64,
+    /// Their bytes on the wire.
+    pub bytes_in: u64,
+    /// Packets sent out by it, copies and packets that functions made included.
+    pub packets_out: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
+impl PortCounters {
+    fn merge(&mut self, other: &PortCounters) {
+        self.packets_in += other.packets_in;
+        self.bytes_in += other.bytes_in;
+        self.packets_out += other.packets_out;
+        self.bytes_out += other.bytes_out;
+    }
+}
+
 /// One worker's counters.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerCounters {
@@ -72,6 +94,10 @@ pub struct WorkerCounters {
     pub turns: u64,
     /// Handlers that panicked.
     pub panics: u64,
+    /// Packets that reached each function, by its position.
+    pub reached: Vec<u64>,
+    /// By port; empty unless somebody may look at the run while it goes on.
+    pub ports: Vec<PortCounters>,
 }
 
 impl WorkerCounters {
@@ -93,5 +119,15 @@ impl WorkerCounters {
         self.aborted.merge(&other.aborted);
         self.turns += other.turns;
         self.panics += other.panics;
+        self.reached.resize(self.reached.len().max(other.reached.len()), 0);
+        self.reached.iter_mut().zip(&other.reached).for_each(|(sum, more)| *sum += more);
+        self.ports.resize(self.ports.len().max(other.ports.len()), PortCounters::default());
+        self.ports.iter_mut().zip(&other.ports).for_each(|(sum, more)| sum.merge(more));
+    }
+
+    /// Packets received and copied that are neither sent nor dropped: 0 between two batches.
+    pub fn missing(&self) -> i64 {
+        let came = self.packets_in + self.packets_copied;
+        came as i64 - (self.packets_out + self.drops.total()) as i64
     }
 }

@@ -20,11 +20,13 @@ use crate::chain::{Chain, ChainError, Sharing};
 use crate::clock::{Clock, Timeline};
 use crate::counters::WorkerCounters;
 use crate::dispatch::{self, Dispatched};
+use crate::live::{Live, Running};
 use crate::plan::{BuildError, Distribution, Plan, Time};
 use crate::probe::{Probe, TimeSplit};
 use crate::record::{Recorder, WorkerLog};
 use crate::replay::{SetContent, content};
 use crate::schedule::Scheduler;
+use crate::trace::{TraceOrder, Tracer};
 use crate::virtual_time::{self, Cluster, Costs, VirtualWorker};
 use crate::worker::{Ended, Parts, Step, Worker};
 
@@ -64,6 +66,10 @@ pub struct Control {
     /// Runs the workers in virtual time, one after another on one thread. Packets come to them as from a network card, whatever
     /// the plan says, and a live clock is the worker's virtual one.
     pub model: Option<Model>,
+    /// Through which the run is looked at and changed while it goes on.
+    pub live: Option<Arc<Live>>,
+    /// Follows packets from the first one on.
+    pub trace: Option<TraceOrder>,
 }
 
 /// A model of a machine.
@@ -182,6 +188,9 @@ pub fn launch(
         return Ok(report);
     }
     let begun = Instant::now();
+    if let Some(live) = &control.live {
+        live.announce(Running { chain: Arc::clone(&chain), domain: Arc::clone(&domain), since: begun });
+    }
     let (ended, dispatched) = run_threads(workers, dispatcher, control);
     let elapsed = begun.elapsed();
     Ok(report(plan, &domain, &chain, &pool, ended, dispatched, elapsed, control))
@@ -230,6 +239,12 @@ fn assemble(
             sets: plan.sets_per_worker(),
             pages: plan.pages,
         })?;
+        if control.live.is_some() {
+            worker.count_ports();
+        }
+        if let Some(order) = &control.trace {
+            worker.trace(Some(Box::new(Tracer::new(order.clone()))));
+        }
         if control.record {
             worker.watch(Box::new(Recorder::new(id)));
         }
@@ -265,7 +280,10 @@ fn run_threads(
     let scheduler = control.schedule.map(|seed| Scheduler::new(workers.len(), seed));
     let deadline = control.duration.map(|duration| Instant::now() + duration);
     // With a dispatcher the workers empty their rings before they end; it is the dispatcher that is told to stop.
-    let obeys = if dispatcher.is_some() { Control::default() } else { control.clone() };
+    let obeys = match &dispatcher {
+        Some(_) => Control { live: control.live.clone(), ..Control::default() },
+        None => control.clone(),
+    };
     let deadline_of_workers = if dispatcher.is_some() { None } else { deadline };
     let (obeys, pin) = (&obeys, workers.len() + usize::from(dispatcher.is_some()) <= processors());
     std::thread::scope(|scope| {
@@ -280,13 +298,13 @@ fn run_threads(
                     Some(scheduler) => {
                         worker.govern(&scheduler, id);
                         scheduler.enter(id);
-                        work(&mut worker, obeys, deadline_of_workers, Some((&scheduler, id)));
+                        work(id, &mut worker, obeys, deadline_of_workers, Some((&scheduler, id)));
                         let ended = worker.end();
                         scheduler.leave(id);
                         ended
                     }
                     None => {
-                        work(&mut worker, obeys, deadline_of_workers, None);
+                        work(id, &mut worker, obeys, deadline_of_workers, None);
                         worker.end()
                     }
                 }
@@ -303,8 +321,15 @@ fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
 }
 
 /// A worker's life.
-fn work(worker: &mut Worker, control: &Control, deadline: Option<Instant>, schedule: Option<(&Arc<Scheduler>, usize)>) {
+fn work(
+    id: usize,
+    worker: &mut Worker,
+    control: &Control,
+    deadline: Option<Instant>,
+    schedule: Option<(&Arc<Scheduler>, usize)>,
+) {
     worker.begin();
+    let live = control.live.as_deref();
     let mut idle = 0u32;
     let mut rounds = 0u32;
     loop {
@@ -321,6 +346,9 @@ fn work(worker: &mut Worker, control: &Control, deadline: Option<Instant>, sched
                 }
             }
         }
+        if let Some(live) = live.filter(|live| live.rings(id)) {
+            live.serve(id, worker);
+        }
         // Relaxed: the flag carries no data; being late by a batch does not matter.
         if control.stop.load(Ordering::Relaxed) {
             break;
@@ -329,6 +357,9 @@ fn work(worker: &mut Worker, control: &Control, deadline: Option<Instant>, sched
         if rounds.is_multiple_of(64) && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             break;
         }
+    }
+    if let Some(live) = live {
+        live.close(id, worker);
     }
 }
 

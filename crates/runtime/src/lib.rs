@@ -16,19 +16,22 @@ pub mod counters;
 mod dispatch;
 mod expiry;
 pub mod launch;
+pub mod live;
 pub mod plan;
 pub mod probe;
 pub mod record;
 pub mod replay;
 pub mod schedule;
+pub mod trace;
 pub mod virtual_time;
 mod worker;
 
 pub use chain::{Chain, ChainError, Sharing};
 pub use clock::{Clock, Timeline};
-pub use counters::{Drops, WorkerCounters};
+pub use counters::{Drops, PortCounters, WorkerCounters};
 pub use dispatch::Dispatched;
 pub use launch::{Control, Report, RunError, launch};
+pub use live::{Live, Seen};
 pub use plan::{BuildError, Distribution, Plan, Time};
 pub use worker::{Ended, Parts, Step, Worker};
 
@@ -36,3 +39,4 @@ pub use braid_io as io;
 pub use braid_memory::HugePages;
 pub use braid_nf as nf;
 pub use braid_steer as steer;
+pub use braid_stm::Access;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use braid_memory::cycles;
 use braid_nf::packet::key::SetKey;
-use braid_stm::Tx;
+use braid_stm::{Access, Tx};
 
 use crate::aborts::Series;
 use crate::virtual_time::VirtualWorker;
@@ -41,6 +41,8 @@ pub enum Probe {
     Split(Box<TimeSplit>),
     /// A model.
     Virtual(VirtualWorker),
+    /// A packet is traced: what the last attempt that handled it has touched.
+    Accesses(Vec<Access>),
 }
 
 impl Probe {
@@ -48,6 +50,11 @@ impl Probe {
     #[inline(always)]
     pub fn is_on(&self) -> bool {
         !matches!(self, Probe::Off)
+    }
+
+    /// The profile so far.
+    pub fn split(&self) -> Option<&TimeSplit> {
+        if let Probe::Split(split) = self { Some(split) } else { None }
     }
 
     /// The worker begins.
@@ -70,7 +77,7 @@ impl Probe {
     #[inline(never)]
     fn note(&mut self, span: Span, packets: usize) {
         match self {
-            Probe::Off => {}
+            Probe::Off | Probe::Accesses(_) => {}
             Probe::Split(split) => split.lap(span, packets),
             Probe::Virtual(worker) => worker.passed(span, packets),
         }
@@ -84,6 +91,11 @@ impl Probe {
                 let (reads, writes) = tx.footprint();
                 split.stages[stage].reads += reads as u64;
                 split.stages[stage].writes += writes as u64;
+            }
+            if let Probe::Accesses(accesses) = self
+                && packets > 0
+            {
+                *accesses = tx.accesses();
             }
             self.note(Span::Handlers(stage), packets);
         }
@@ -233,6 +245,13 @@ impl TimeSplit {
         } else if let Some(least) = self.sets.iter_mut().min_by_key(|known| known.1) {
             *least = (key, least.1 + 1);
         }
+    }
+
+    /// A copy that knows how long a cycle is.
+    pub fn so_far(&self) -> TimeSplit {
+        let mut copy = self.clone();
+        copy.end();
+        copy
     }
 
     /// The worker has ended: learns how long a cycle is.

@@ -12,12 +12,15 @@ use braid_state::Tx;
 use crate::attempt::{NoWitness, Witness, run_event, run_pass};
 use crate::chain::{Chain, Group};
 use crate::clock::{Clock, Timeline};
-use crate::counters::WorkerCounters;
+use crate::counters::{PortCounters, WorkerCounters};
 use crate::expiry::{Expiring, Scan};
-use crate::probe::{Probe, Span};
+use crate::live::Seen;
+use crate::probe::{Probe, Span, TimeSplit};
 use crate::schedule::Scheduler;
+use crate::trace::Tracer;
 
 mod send;
+mod traced;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +89,7 @@ pub struct Worker {
     begun_cpu_ns: Option<u64>,
     witness: Box<dyn Witness>,
     probe: Probe,
+    tracer: Option<Box<Tracer>>,
 }
 
 struct PeriodicTick {
@@ -130,10 +134,11 @@ impl Worker {
             todo: Vec::with_capacity(BATCH_MAX),
             out: Vec::with_capacity(BATCH_MAX),
             ticks,
-            counters: WorkerCounters::default(),
+            counters: WorkerCounters { reached: vec![0; parts.chain.stages().len()], ..WorkerCounters::default() },
             begun_cpu_ns: None,
             witness: Box::new(NoWitness),
             probe: Probe::Off,
+            tracer: None,
             parts,
         })
     }
@@ -149,6 +154,26 @@ impl Worker {
             worker.govern(&mut self.parts.tx);
         }
         self.probe = probe;
+    }
+
+    /// Counts by port too: somebody may look while it runs.
+    pub fn count_ports(&mut self) {
+        self.counters.ports = vec![PortCounters::default(); self.parts.ports.into()];
+    }
+
+    /// Takes the time of every stage from now on, if nobody else does.
+    pub fn begin_timing(&mut self) {
+        if !self.probe.is_on() {
+            self.probe = Probe::Split(Box::new(TimeSplit::new(self.parts.chain.stages().len())));
+            self.probe.begin();
+        }
+    }
+
+    /// Forgets what [`begin_timing`](Self::begin_timing) has found out.
+    pub fn end_timing(&mut self) {
+        if self.probe.split().is_some() {
+            self.probe = Probe::Off;
+        }
     }
 
     /// Has its transaction yield to a scheduler.
@@ -216,37 +241,56 @@ impl Worker {
             self.verdicts.set(i, Verdict::Forward(Chain::default_port(record.port, self.parts.ports)));
         }
         self.counters.bytes_in += self.batch.wire_bytes();
+        if !self.counters.ports.is_empty() {
+            self.count_arrivals();
+        }
         for sets in &mut self.sets {
             sets.ready = false;
+        }
+        if self.tracer.is_some() {
+            self.select_traced();
         }
     }
 
     /// One function's handlers over the packets that have come this far.
     fn pass(&mut self, position: usize) {
         let chain = &*self.parts.chain;
-        let stage = &*chain.stages()[position];
-        let group = chain.group_of(position);
-        if let Some(group) = group {
+        if let Some(group) = chain.group_of(position) {
             let sets = &mut self.sets[group];
             if !sets.ready {
                 sets.look_up(&chain.groups()[group], &self.batch, &self.todo, &self.now_ns);
             }
         }
+        self.counters.reached[position] += self.todo.len() as u64;
         self.probe.passed(Span::LookUp(position), self.todo.len());
+        if self.tracer.is_some() {
+            self.pass_traced(position);
+        } else {
+            let todo = std::mem::take(&mut self.todo);
+            self.run_stretch(position, &todo);
+            self.todo = todo;
+        }
+        if self.todo.iter().any(|&i| self.verdicts.is_drop(i as usize)) {
+            self.leave_out_drops(position);
+        }
+    }
+
+    /// The function at `position` over some packets of the batch.
+    #[inline(always)]
+    fn run_stretch(&mut self, position: usize, todo: &[u16]) {
+        let chain = &*self.parts.chain;
         let mut pass = Pass {
             tx: &mut self.parts.tx,
             batch: &mut self.batch,
-            sets: group.map(|group| self.sets[group].lend()),
-            todo: &self.todo,
+            sets: chain.group_of(position).map(|group| self.sets[group].lend()),
+            todo,
             verdicts: &mut self.verdicts,
             now_ns: &self.now_ns,
             ports: self.parts.ports,
             logs: &mut self.logs,
         };
+        let stage = &*chain.stages()[position];
         run_pass(stage, position, &mut pass, &mut self.counters, &mut self.probe, &mut *self.witness);
-        if self.todo.iter().any(|&i| self.verdicts.is_drop(i as usize)) {
-            self.leave_out_drops(position);
-        }
     }
 
     /// Counts the packets that a function dropped, those in a row with one reason together, and leaves them out.
@@ -334,8 +378,7 @@ impl Worker {
         self.parts.timeline.publish(self.parts.id, u64::MAX);
         self.parts.send.progress(u64::MAX);
         self.count_sets();
-        self.counters.turns = self.parts.tx.stats().turns;
-        self.counters.cpu_ns = self.begun_cpu_ns.map_or(0, |begun| thread_cpu_ns() - begun);
+        self.count_time();
         Ended {
             id: self.parts.id,
             counters: self.counters,
@@ -353,6 +396,28 @@ impl Worker {
     pub fn counters(&mut self) -> &WorkerCounters {
         self.count_sets();
         &self.counters
+    }
+
+    /// What can be seen of it between two batches, on its own thread.
+    pub fn seen(&mut self) -> Seen {
+        self.count_sets();
+        self.count_time();
+        let local = |(group, _): &(usize, &Sets)| !self.parts.chain.groups()[*group].shared;
+        let room = |(_, sets): (usize, &Sets)| (sets.tables.len(), sets.tables.capacity());
+        Seen {
+            worker: self.parts.id,
+            ended: false,
+            counters: self.counters.clone(),
+            received: self.parts.receive.counters(),
+            tables: self.sets.iter().enumerate().filter(local).map(room).collect(),
+            now_ns: self.last_ns,
+            split: self.probe.split().map(TimeSplit::so_far),
+        }
+    }
+
+    fn count_time(&mut self) {
+        self.counters.turns = self.parts.tx.stats().turns;
+        self.counters.cpu_ns = self.begun_cpu_ns.map_or(0, |begun| thread_cpu_ns() - begun);
     }
 
     fn count_sets(&mut self) {

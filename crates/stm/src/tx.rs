@@ -13,8 +13,11 @@ use crate::log::{ReadEntry, Savepoint, WriteLog};
 use crate::raw::object::ObjectRef;
 use crate::sync::{Ordering, model_fence, pause};
 
+mod accesses;
 mod order;
 mod raise;
+
+pub use accesses::Access;
 
 /// Aborts in a row after which a worker asks for its turn, unless [`Tx::set_patience`] says otherwise.
 pub const PATIENCE: u32 = 8;

@@ -11,7 +11,9 @@ pub mod plan;
 pub mod profile;
 pub mod run;
 pub mod scenario;
+pub mod stats;
 pub mod study;
+pub mod top;
 pub mod tune;
 
 use std::io::Write;

@@ -18,7 +18,7 @@ use crate::watch;
 pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let written = Written::read(&args.chain, Some(&args.input), &args.to)?;
     let plan = written.plan(catalog)?;
-    let control = Control { duration: args.duration.as_deref().map(duration).transpose()?, ..Control::default() };
+    let mut control = Control { duration: args.duration.as_deref().map(duration).transpose()?, ..Control::default() };
     let input = Input::of(&plan, written.file.input.split.is_some())?;
     let (source, sink) = (input.source()?, sink(&plan)?);
     if source.ports() > usize::from(plan.ports) {
@@ -32,6 +32,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     if let Some(note) = &compiled.note {
         eprintln!("note: {note}");
     }
+    let _offered = args.operate.offer(&mut control, workers)?;
     watch::stop_on_signal(&control.stop)?;
     let progress = source.progress();
     let report = watch::with_progress(progress, || launch(&compiled.run, source, sink, &control))?;
@@ -61,7 +62,7 @@ fn pages(wanted: HugePages) -> String {
 }
 
 /// `30s`, `5m`, `500ms`, `2h`; a bare number is seconds.
-fn duration(text: &str) -> Result<Duration, Failure> {
+pub(super) fn duration(text: &str) -> Result<Duration, Failure> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
     let (number, unit) = text.split_at(digits);
     let unit = match unit {

@@ -1,6 +1,8 @@
 //! Runs the binary in a folder of its own.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod running;
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 

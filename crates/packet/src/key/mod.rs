@@ -16,6 +16,7 @@ mod tuple;
 
 pub use extract::{Extracted, KeyExtractor, Keys};
 pub use hash::{DEFAULT_SEED, KeyHash};
+pub use show::KeyParts;
 pub use tuple::FiveTuple;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

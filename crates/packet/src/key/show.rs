@@ -6,24 +6,45 @@ use super::extract::{Keys, select};
 use super::{FieldId, KeyClass, SYMMETRIC, SetKey, protocol};
 use crate::address::{IpAddress, MacAddress};
 
-/// The fields of a key, unpacked.
-#[derive(Default)]
-struct Unpacked {
+/// The fields of a key, unpacked. Of a symmetric key, which end comes first says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyParts {
     fields: u32,
-    ips: [Option<IpAddress>; 2],
-    ports: [Option<u16>; 2],
-    macs: [Option<MacAddress>; 2],
-    rest: Vec<(FieldId, u32)>,
+    /// Source and destination address.
+    pub ips: [Option<IpAddress>; 2],
+    /// Source and destination port.
+    pub ports: [Option<u16>; 2],
+    /// Ethernet source and destination.
+    pub macs: [Option<MacAddress>; 2],
+    /// All other fields, as numbers.
+    pub rest: Vec<(FieldId, u32)>,
 }
 
-impl Unpacked {
-    fn of(key: &SetKey) -> Unpacked {
+impl SetKey {
+    /// Its fields.
+    pub fn parts(&self) -> KeyParts {
+        KeyParts::of(self)
+    }
+}
+
+impl KeyParts {
+    /// Whether both directions have this key.
+    pub fn is_symmetric(&self) -> bool {
+        self.fields & SYMMETRIC != 0
+    }
+
+    /// One of the fields that are plain numbers, if the key has it.
+    pub fn number(&self, field: FieldId) -> Option<u32> {
+        self.rest.iter().find(|(known, _)| *known == field).map(|(_, value)| *value)
+    }
+
+    fn of(key: &SetKey) -> KeyParts {
         let mut bytes = [0; Keys::WIDE_BYTES];
         for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(key.words) {
             *place = word.to_le_bytes();
         }
         let address = if key.class() == KeyClass::Wide { 16 } else { 4 };
-        let mut unpacked = Unpacked { fields: key.shape.0, ..Unpacked::default() };
+        let mut unpacked = KeyParts { fields: key.shape.0, ..KeyParts::default() };
         let mut rest: &[u8] = &bytes;
         for field in select(key.shape.0) {
             let Some((value, behind)) = rest.split_at_checked(field.bytes(address)) else { break };
@@ -66,8 +87,8 @@ impl Unpacked {
 
 impl fmt::Display for SetKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unpacked = Unpacked::of(self);
-        let arrow = if unpacked.fields & SYMMETRIC != 0 { "<>" } else { ">" };
+        let unpacked = self.parts();
+        let arrow = if unpacked.is_symmetric() { "<>" } else { ">" };
         let mut parts = Vec::new();
         let macs = unpacked.macs.map(|mac| mac.map(|mac| mac.to_string()));
         for pair in [macs, [unpacked.end(0), unpacked.end(1)]] {

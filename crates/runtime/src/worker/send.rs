@@ -1,9 +1,10 @@
 //! The end of a packet's way: out by its port, in copies by all of them, or counted as lost; and packets that functions made.
 
 use braid_nf::{Reason, Verdict};
-use braid_packet::FrameInfo;
+use braid_packet::{Batch, FrameInfo, Port};
 
 use super::Worker;
+use crate::counters::PortCounters;
 
 /// No buffer was free for a packet that a function made.
 const NO_BUFFER: Reason = Reason("no_buffer");
@@ -12,6 +13,9 @@ impl Worker {
     /// Sends what is left, with the copies that flooding makes and the packets that functions made.
     pub(super) fn send(&mut self) {
         self.witness.finished(&self.batch, &self.verdicts, &self.logs.emitted);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.finish(&self.batch, &self.verdicts);
+        }
         self.out.clear();
         for at in 0..self.todo.len() {
             let i = self.todo[at];
@@ -25,6 +29,9 @@ impl Worker {
         let bytes = self.out.iter().map(|&(i, _)| self.batch.records()[i as usize].len() as u64);
         self.counters.bytes_out += bytes.sum::<u64>();
         self.counters.packets_out += self.out.len() as u64;
+        if !self.counters.ports.is_empty() {
+            count_departures(&mut self.counters.ports, &self.batch, &self.out);
+        }
         self.parts.send.send(&self.batch, &self.out);
         if !self.logs.emitted.is_empty() {
             self.send_own();
@@ -32,6 +39,17 @@ impl Worker {
         let next = self.parts.receive.horizon();
         self.batch.release(&mut self.buffers);
         self.parts.send.progress(next);
+    }
+
+    /// Counts the packets of a new batch by the port by which they came.
+    #[cold]
+    pub(super) fn count_arrivals(&mut self) {
+        for (i, record) in self.batch.records().iter().enumerate() {
+            if let Some(port) = self.counters.ports.get_mut(usize::from(record.port)) {
+                port.packets_in += 1;
+                port.bytes_in += u64::from(self.batch.wire_len(i));
+            }
+        }
     }
 
     fn flood(&mut self, i: u16) {
@@ -67,8 +85,22 @@ impl Worker {
         }
         self.out.clear();
         self.out.extend(self.own.records().iter().enumerate().map(|(i, record)| (i as u16, record.port)));
+        if !self.counters.ports.is_empty() {
+            count_departures(&mut self.counters.ports, &self.own, &self.out);
+        }
         self.parts.send.send(&self.own, &self.out);
         self.own.release(&mut self.buffers);
         self.logs.emitted.truncate(0);
+    }
+}
+
+/// Counts packets by the port by which they leave.
+#[cold]
+fn count_departures(ports: &mut [PortCounters], batch: &Batch, out: &[(u16, Port)]) {
+    for &(i, port) in out {
+        if let Some(port) = ports.get_mut(usize::from(port)) {
+            port.packets_out += 1;
+            port.bytes_out += batch.records()[usize::from(i)].len() as u64;
+        }
     }
 }

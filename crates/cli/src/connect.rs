@@ -1,0 +1,57 @@
+//! Runs and the commands that talk to them find each other by the path of a control socket.
+
+use std::io;
+use std::path::PathBuf;
+
+use braid_control::live::{Client, ClientError};
+
+use crate::failure::{Failure, Kind};
+
+/// Which run is meant.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ControlArgs {
+    /// Control socket of the run [default: that of `braid run --config`]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
+
+/// Where a run that is started as a service offers its control socket: `/run/braid` for root and for a service manager that
+/// made it, else the user's own runtime folder.
+pub fn default_path() -> PathBuf {
+    let folder = match std::env::var_os("RUNTIME_DIRECTORY") {
+        // made by systemd for this service (RuntimeDirectory=)
+        Some(folder) => PathBuf::from(folder),
+        None if rustix::process::geteuid().is_root() => PathBuf::from("/run/braid"),
+        None => match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(folder) => PathBuf::from(folder).join("braid"),
+            None => std::env::temp_dir().join(format!("braid-{}", rustix::process::geteuid().as_raw())),
+        },
+    };
+    folder.join("control.sock")
+}
+
+/// Connects to it.
+pub fn connect(args: &ControlArgs) -> Result<Client, Failure> {
+    let path = args.control.clone().unwrap_or_else(default_path);
+    Ok(Client::connect(&path)?)
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
+        match error {
+            ClientError::Io { path, source } if source.kind() == io::ErrorKind::NotFound => {
+                let help = "start one with `braid run --control PATH …`, and name the same path";
+                Failure::new(Kind::Io, format!("{}: no run offers a control socket here", path.display()), help)
+            }
+            ClientError::Io { path, source } if source.kind() == io::ErrorKind::ConnectionRefused => {
+                let help = "what was left there is replaced by the next `braid run --control`";
+                Failure::new(Kind::Io, format!("{}: the run that was here has ended", path.display()), help)
+            }
+            ClientError::Io { path, source } => Failure::file(&path, &source),
+            ClientError::Refused(refused) => Failure::new(Kind::Failed, refused.what, refused.help),
+            ClientError::Answer { .. } => {
+                Failure::new(Kind::Failed, error.to_string(), "is it another version of braid that runs there?")
+            }
+        }
+    }
+}

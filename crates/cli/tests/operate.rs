@@ -1,0 +1,126 @@
+//! A run looked at while it goes on: the control socket, `braid stats`, `braid top`.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+
+use serde_json::Value;
+use support::running::Running;
+use support::{Braid, conserved};
+
+/// Traffic that does not end before the test does.
+const TRAFFIC: &str = "--in gen:campus?packets=4000000000&seed=5";
+
+#[track_caller]
+fn adds_up(stats: &Value) {
+    let number = |key: &str| stats[key].as_i64().unwrap_or_else(|| panic!("`{key}` is missing in {stats}"));
+    let dropped: i64 = stats["dropped"].as_object().expect("reasons").values().filter_map(Value::as_i64).sum();
+    assert_eq!(number("missing"), 0, "{stats}");
+    assert_eq!(number("packets_in") + number("packets_copied"), number("packets_out") + dropped, "{stats}");
+    let sum = |list: &str, key: &str| {
+        stats[list].as_array().expect("rows").iter().filter_map(|row| row[key].as_i64()).sum::<i64>()
+    };
+    assert_eq!(sum("workers", "packets"), number("packets_in"), "{stats}");
+    assert_eq!(sum("ports", "packets_in"), number("packets_in"), "{stats}");
+    assert_eq!(sum("ports", "packets_out"), number("packets_out"), "{stats}");
+}
+
+#[test]
+fn counters_add_up_while_packets_go_through_and_at_the_end() {
+    let braid = Braid::new();
+    for workers in [1, 2] {
+        let mut run = Running::start(&braid, &format!("--nf firewall,nat {TRAFFIC} --workers {workers}"));
+        let mut last = 0;
+        for _ in 0..5 {
+            let stats = run.until("more packets", |stats| stats["packets_in"].as_u64() > Some(last));
+            adds_up(&stats);
+            last = stats["packets_in"].as_u64().expect("a count");
+            assert!(stats["functions"][0]["packets"].as_u64() >= stats["functions"][1]["packets"].as_u64());
+        }
+        let report = run.stop();
+        conserved(&report);
+        assert!(report["packets_in"].as_u64() >= Some(last));
+    }
+}
+
+#[test]
+fn the_socket_is_its_owners_and_goes_with_the_run() {
+    let braid = Braid::new();
+    let run = Running::start(&braid, &format!("--nf forward {TRAFFIC} --workers 1"));
+    let mode = std::fs::metadata(run.socket()).expect("a socket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let taken = braid.fails(3, "run --nf forward --in gen:uniform?packets=10 --control control.sock");
+    assert!(taken.contains("another run answers there"), "{taken}");
+    let path = run.socket();
+    run.stop();
+    assert!(!path.exists());
+    assert!(braid.fails(3, "stats --control control.sock").contains("no run offers a control socket here"));
+}
+
+#[test]
+fn what_a_killed_run_left_is_replaced_and_what_is_no_socket_is_not() {
+    let braid = Braid::new();
+    let run = Running::start(&braid, &format!("--nf forward {TRAFFIC} --workers 1"));
+    let path = run.socket();
+    drop(run);
+    assert!(path.exists(), "killed, it could not remove its socket");
+    assert!(braid.fails(3, "top --once --control control.sock").contains("has ended"));
+    Running::start(&braid, &format!("--nf forward {TRAFFIC} --workers 1")).stop();
+    braid.write("control.sock", "something of somebody");
+    braid.fails(3, "run --nf forward --in gen:uniform?packets=10 --control control.sock");
+    assert_eq!(std::fs::read_to_string(path).expect("it is still there"), "something of somebody");
+}
+
+#[test]
+fn nonsense_on_the_socket_is_answered_and_harms_nobody() {
+    let braid = Braid::new();
+    let run = Running::start(&braid, &format!("--nf forward {TRAFFIC} --workers 1"));
+    let say = |bytes: &[u8]| -> Option<Value> {
+        let mut stream = UnixStream::connect(run.socket()).expect("it listens");
+        // A line that is too long is not read to its end.
+        let _ = stream.write_all(bytes);
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).ok().filter(|read| *read > 0)?;
+        serde_json::from_str(&line).ok()
+    };
+    for nonsense in [
+        &b"\n"[..],
+        b"{}\n",
+        b"\xff\xfe\n",
+        b"{\"ask\":\"everything\"}\n",
+        b"[[[[[[\n",
+        b"{\"ask\":\"stats\",\"no\":1}\n",
+    ] {
+        let answer = say(nonsense).expect("an answer");
+        assert!(answer["error"]["what"].is_string(), "{answer}");
+    }
+    assert!(say(&[b'x'; 2 << 20][..]).is_none_or(|answer| answer["error"].is_object()));
+    assert!(say(b"{\"ask\":\"stats\"}\n").expect("an answer")["ok"]["running"].as_bool().expect("it answers"));
+    run.stop();
+}
+
+#[test]
+fn top_prints_a_page_with_rates_load_and_drops() {
+    let braid = Braid::new();
+    let run = Running::start(&braid, &format!("--nf firewall,nat {TRAFFIC} --workers 2"));
+    let page = braid.ok("top --once --every 300ms --control control.sock");
+    for part in
+        ["firewall → nat", "── functions", "── workers", "── ports", "── objects", "nat.mappings", "── top sets"]
+    {
+        assert!(page.contains(part), "no `{part}` in\n{page}");
+    }
+    let loads = page.lines().filter(|line| line.contains("running  ") && line.contains('%')).count();
+    assert_eq!(loads, 2, "the load of each worker stands in\n{page}");
+    run.stop();
+}
+
+#[test]
+fn a_run_with_a_dispatcher_can_be_looked_at_too() {
+    let braid = Braid::new();
+    let line = format!("--nf flow_counter {TRAFFIC} --workers 2 --distribution software");
+    let mut run = Running::start(&braid, &line);
+    adds_up(&run.until("packets", |stats| stats["packets_in"].as_u64() > Some(1000)));
+    conserved(&run.stop());
+}

@@ -1,0 +1,81 @@
+//! A run that goes on while a test looks at it.
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::Braid;
+
+/// A `braid run` with a control socket; ended with the test, whatever becomes of it.
+pub struct Running<'a> {
+    braid: &'a Braid,
+    child: Option<Child>,
+}
+
+impl<'a> Running<'a> {
+    /// Starts `braid run … --control control.sock --json` and waits until it has handled packets.
+    pub fn start(braid: &'a Braid, line: &str) -> Running<'a> {
+        let mut command = braid.command(&format!("run {line} --control control.sock --json"));
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let mut running = Running { braid, child: Some(child) };
+        running.until("packets come", |stats| stats["packets_in"].as_u64() > Some(0));
+        running
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.braid.path("control.sock")
+    }
+
+    /// Waits until the figures are as wanted.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let output = self.braid.run("stats --control control.sock");
+            if let Ok(stats) = serde_json::from_slice::<Value>(&output.stdout)
+                && wanted(&stats)
+            {
+                return stats;
+            }
+            if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().expect("a child")) {
+                let output = self.child.take().expect("it was there").wait_with_output().expect("its output");
+                panic!("the run ended before {what}: {status}\n{}", String::from_utf8_lossy(&output.stderr));
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: &str) {
+        let id = self.child.as_ref().expect("it runs").id().to_string();
+        let sent = std::process::Command::new("kill").args([signal, &id]).status().expect("kill");
+        assert!(sent.success());
+    }
+
+    /// Ends it in order; its report.
+    #[track_caller]
+    pub fn stop(mut self) -> Value {
+        self.signal("-INT");
+        self.ended()
+    }
+
+    /// Its report, when it ends by itself.
+    #[track_caller]
+    pub fn ended(&mut self) -> Value {
+        let output = self.child.take().expect("it runs").wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{:?}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("a report")
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What can be said about a frame or a packet-set key without knowing any function: for filters, and to show what a function
+//! has changed.
+
+use braid_runtime::nf::packet::headers::{
+    Arp, Ethernet, Header, Icmp, Icmpv6, Ipv4, Ipv6, Sctp, Tcp, Udp, VlanTags, ether_type, tcp_flags,
+};
+use braid_runtime::nf::packet::{FieldId, IpAddress, Link, MacAddress, SetKey, parse, protocol};
+
+/// What filters ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Source and destination address; those of ARP too.
+    pub ips: [Option<IpAddress>; 2],
+    /// Source and destination port.
+    pub ports: [Option<u16>; 2],
+    /// Ethernet source and destination.
+    pub macs: [Option<MacAddress>; 2],
+    /// IP protocol.
+    pub protocol: Option<u8>,
+    /// Ethernet type behind the VLAN tags.
+    pub ether_type: Option<u16>,
+    /// VLANs, outermost first.
+    pub vlans: Vec<u16>,
+    /// Bytes of the frame; none for a key.
+    pub len: Option<usize>,
+    /// Which end comes first says nothing: both directions have this key.
+    pub either_way: bool,
+}
+
+impl Facts {
+    /// Of a frame.
+    pub fn of_frame(bytes: &[u8], link: Link) -> Facts {
+        let mut facts = Facts { len: Some(bytes.len()), ..Facts::default() };
+        if link == Link::Ethernet
+            && let Some(ethernet) = Ethernet::parse(bytes)
+        {
+            facts.macs = [Some(ethernet.source()), Some(ethernet.destination())];
+            let mut kind = ethernet.ether_type();
+            for tag in VlanTags::new(kind, ethernet.payload()) {
+                facts.vlans.push(tag.id());
+                kind = tag.ether_type();
+            }
+            facts.ether_type = Some(kind);
+            if kind == ether_type::ARP
+                && let Some(arp) = bytes.get(14 + 4 * facts.vlans.len()..).and_then(Arp::parse)
+            {
+                facts.ips = [Some(arp.sender_ip()), Some(arp.target_ip())];
+            }
+        }
+        if let Some(ip) = Ip::of(bytes, link) {
+            facts.ether_type = Some(if ip.source.is_v4() { ether_type::IPV4 } else { ether_type::IPV6 });
+            facts.ips = [Some(ip.source), Some(ip.destination)];
+            facts.protocol = Some(ip.protocol);
+            facts.ports = ip.ports();
+        }
+        facts
+    }
+
+    /// Of the key of a packet set, as far as it has the fields.
+    pub fn of_key(key: &SetKey) -> Facts {
+        let parts = key.parts();
+        let number = |field| parts.number(field);
+        let arp = number(FieldId::ArpTarget).map(|address| IpAddress::from_v4(address.to_be_bytes()));
+        Facts {
+            ips: [parts.ips[0], parts.ips[1].or(arp)],
+            ports: parts.ports,
+            macs: parts.macs,
+            protocol: number(FieldId::IpProto).map(|value| value as u8),
+            ether_type: number(FieldId::EtherType).map(|value| value as u16),
+            vlans: number(FieldId::VlanId).map(|value| value as u16).into_iter().collect(),
+            len: None,
+            either_way: parts.is_symmetric(),
+        }
+    }
+}
+
+/// The IP header of a frame and what lies behind it.
+struct Ip<'a> {
+    source: IpAddress,
+    destination: IpAddress,
+    protocol: u8,
+    ttl: u8,
+    header: &'a [u8],
+    /// Empty for later fragments.
+    transport: &'a [u8],
+}
+
+impl<'a> Ip<'a> {
+    fn of(bytes: &'a [u8], link: Link) -> Option<Ip<'a>> {
+        let found = parse(bytes, link);
+        let header = bytes.get(usize::from(found.l3)..)?;
+        let transport = if found.l4 == 0 { &[] } else { header.get(usize::from(found.l4) * 4..).unwrap_or(&[]) };
+        match header.first()? >> 4 {
+            4 if found.proto != 0 || found.l4 != 0 => {
+                let ip = Ipv4::parse(header)?;
+                let (source, destination, ttl) = (ip.source(), ip.destination(), ip.ttl());
+                Some(Ip { source, destination, protocol: ip.protocol(), ttl, header, transport })
+            }
+            6 => {
+                let ip = Ipv6::parse(header)?;
+                let (source, destination, ttl) = (ip.source(), ip.destination(), ip.hop_limit());
+                Some(Ip { source, destination, protocol: found.proto, ttl, header, transport })
+            }
+            _ => None,
+        }
+    }
+
+    fn ports(&self) -> [Option<u16>; 2] {
+        if !protocol::has_ports(self.protocol) {
+            return [None, None];
+        }
+        match self.transport {
+            [a, b, c, d, ..] => [Some(u16::from_be_bytes([*a, *b])), Some(u16::from_be_bytes([*c, *d]))],
+            _ => [None, None],
+        }
+    }
+}
+
+/// A frame in a line: `10.0.0.1:1234 > 198.18.0.1:80 tcp SYN, 60 bytes`.
+pub fn summary(bytes: &[u8], link: Link) -> String {
+    let facts = Facts::of_frame(bytes, link);
+    let end = |side: usize| match (facts.ips[side], facts.ports[side]) {
+        (Some(ip), Some(port)) if ip.is_v4() => format!("{ip}:{port}"),
+        (Some(ip), Some(port)) => format!("[{ip}]:{port}"),
+        (Some(ip), None) => ip.to_string(),
+        _ => facts.macs[side].map_or("?".to_owned(), |mac| mac.to_string()),
+    };
+    let what = match (facts.protocol, facts.ether_type) {
+        (Some(number), _) => protocol::name(number).map_or(format!("protocol {number}"), str::to_owned),
+        (None, Some(ether_type::ARP)) => "arp".to_owned(),
+        (None, Some(kind)) => format!("type {kind:#06x}"),
+        (None, None) => "no IP".to_owned(),
+    };
+    let fields = fields(bytes, link);
+    let detail = fields.iter().find(|(name, _)| ["tcp.flags", "icmp.type"].contains(name));
+    let detail = detail.map_or(String::new(), |(_, value)| format!(" {value}"));
+    format!("{} > {} {what}{detail}, {} bytes", end(0), end(1), bytes.len())
+}
+
+/// The header fields of a frame, in the order in which they stand in it.
+pub fn fields(bytes: &[u8], link: Link) -> Vec<(&'static str, String)> {
+    let mut fields = Vec::new();
+    let mut add = |name, value: String| fields.push((name, value));
+    if link == Link::Ethernet
+        && let Some(ethernet) = Ethernet::parse(bytes)
+    {
+        add("eth.dst", ethernet.destination().to_string());
+        add("eth.src", ethernet.source().to_string());
+        for tag in VlanTags::new(ethernet.ether_type(), ethernet.payload()) {
+            add("vlan", tag.id().to_string());
+        }
+    }
+    let Some(ip) = Ip::of(bytes, link) else {
+        add("length", bytes.len().to_string());
+        return fields;
+    };
+    if let Some(v4) = Ipv4::parse(ip.header) {
+        add("ip.tos", format!("{:#04x}", v4.dscp() << 2 | v4.ecn()));
+        add("ip.length", v4.total_len().to_string());
+        add("ip.checksum", format!("{:#06x}", v4.checksum()));
+    } else if let Some(v6) = Ipv6::parse(ip.header) {
+        add("ip.class", format!("{:#04x}", v6.traffic_class()));
+        add("ip.length", v6.payload_len().to_string());
+    }
+    add("ip.ttl", ip.ttl.to_string());
+    add("ip.proto", ip.protocol.to_string());
+    add("ip.src", ip.source.to_string());
+    add("ip.dst", ip.destination.to_string());
+    let [source, destination] = ip.ports();
+    source.into_iter().for_each(|port| add("port.src", port.to_string()));
+    destination.into_iter().for_each(|port| add("port.dst", port.to_string()));
+    transport(&ip, &mut add);
+    add("length", bytes.len().to_string());
+    fields
+}
+
+fn transport(ip: &Ip<'_>, add: &mut impl FnMut(&'static str, String)) {
+    match ip.protocol {
+        protocol::TCP => {
+            if let Some(tcp) = Tcp::parse(ip.transport) {
+                add("tcp.seq", tcp.sequence().to_string());
+                add("tcp.ack", tcp.acknowledgement().to_string());
+                add("tcp.flags", flags(tcp.flags()));
+                add("tcp.window", tcp.window().to_string());
+                add("tcp.checksum", format!("{:#06x}", tcp.checksum()));
+            }
+        }
+        protocol::UDP => {
+            if let Some(udp) = Udp::parse(ip.transport) {
+                add("udp.checksum", format!("{:#06x}", udp.checksum()));
+            }
+        }
+        protocol::ICMP => {
+            if let Some(icmp) = Icmp::parse(ip.transport) {
+                add("icmp.type", format!("{}/{}", icmp.kind(), icmp.code()));
+                icmp.id().into_iter().for_each(|id| add("icmp.id", id.to_string()));
+                add("icmp.checksum", format!("{:#06x}", icmp.checksum()));
+            }
+        }
+        protocol::ICMPV6 => {
+            if let Some(icmp) = Icmpv6::parse(ip.transport) {
+                add("icmp.type", format!("{}/{}", icmp.kind(), icmp.code()));
+                icmp.id().into_iter().for_each(|id| add("icmp.id", id.to_string()));
+                add("icmp.checksum", format!("{:#06x}", icmp.checksum()));
+            }
+        }
+        protocol::SCTP => {
+            if let Some(sctp) = Sctp::parse(ip.transport) {
+                add("sctp.tag", format!("{:#010x}", sctp.verification_tag()));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn flags(flags: u8) -> String {
+    let names = [
+        (tcp_flags::SYN, "SYN"),
+        (tcp_flags::FIN, "FIN"),
+        (tcp_flags::RST, "RST"),
+        (tcp_flags::PSH, "PSH"),
+        (tcp_flags::ACK, "ACK"),
+        (tcp_flags::URG, "URG"),
+    ];
+    let set: Vec<&str> = names.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name).collect();
+    if set.is_empty() { "none".to_owned() } else { set.join(" ") }
+}
+
+/// One field that differs between two states of a frame.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Edit {
+    /// Its name.
+    pub field: String,
+    /// What it was; empty if it was not there.
+    pub before: String,
+    /// What it is; empty if it is gone.
+    pub after: String,
+}
+
+/// What changed from one state of a frame to the next; bytes outside known fields as `payload`.
+pub fn edits(before: &[u8], after: &[u8], link: Link) -> Vec<Edit> {
+    if before == after {
+        return Vec::new();
+    }
+    let (old, new) = (fields(before, link), fields(after, link));
+    let named = |fields: &[(&'static str, String)], name: &str| {
+        let values: Vec<&str> = fields.iter().filter(|(known, _)| *known == name).map(|(_, v)| v.as_str()).collect();
+        values.join(", ")
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in old.iter().chain(&new) {
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    let edit = |name: &str| Edit { field: name.to_owned(), before: named(&old, name), after: named(&new, name) };
+    let mut edits: Vec<Edit> = names.into_iter().map(edit).filter(|edit| edit.before != edit.after).collect();
+    if edits.is_empty() {
+        let at = before.iter().zip(after).position(|(a, b)| a != b).unwrap_or(before.len().min(after.len()));
+        let text = |bytes: &[u8]| bytes.iter().skip(at).take(8).map(|byte| format!("{byte:02x}")).collect();
+        edits.push(Edit { field: format!("bytes from {at}"), before: text(before), after: text(after) });
+    }
+    edits
+}

@@ -1,0 +1,427 @@
+//! Which packets or packet sets are meant: a small part of the language of capture filters (pcap-filter(7)).
+//!
+//! ```text
+//! expression = term { "or" term }         term = factor { "and" factor }      factor = "not" factor | "(" expression ")" | primitive
+//! primitive  = [src|dst] host ADDRESS | [src|dst] net ADDRESS/BITS | [src|dst] port N | [src|dst] portrange A-B
+//!            | ether [src|dst] host MAC | ip | ip6 | arp | tcp | udp | icmp | icmp6 | sctp | ip proto N | vlan [N]
+//!            | less N | greater N | ADDRESS | ADDRESS/BITS
+//! ```
+//! `&&`, `||` and `!` may be written for the words, and a protocol directly before `host`, `port`, … means both: `tcp port 80`.
+//! What a packet does not have, it does not match: a key of a set by address has no port.
+
+use braid_runtime::nf::packet::headers::ether_type;
+use braid_runtime::nf::packet::{IpAddress, MacAddress, protocol};
+
+use crate::facts::Facts;
+
+/// Most levels of parentheses and `not`.
+const DEPTH_MAX: usize = 64;
+/// Longest text.
+const TEXT_MAX: usize = 4096;
+
+/// A text that is no filter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct FilterError {
+    /// What is wrong, with the word and its place.
+    pub what: String,
+    /// What to write instead.
+    pub help: String,
+}
+
+/// A filter, ready to be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter(Expression);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Expression {
+    All,
+    Any(Vec<Expression>),
+    Each(Vec<Expression>),
+    Not(Box<Expression>),
+    Host(Way, IpAddress, u8),
+    Mac(Way, MacAddress),
+    Ports(Way, u16, u16),
+    Protocol(u8),
+    Type(u16),
+    Vlan(Option<u16>),
+    Shorter(usize),
+    Longer(usize),
+}
+
+/// Which end is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Either,
+    Source,
+    Destination,
+}
+
+impl Way {
+    fn any<T: Copy>(self, ends: [Option<T>; 2], either_way: bool, is_it: impl Fn(T) -> bool) -> bool {
+        let [source, destination] = ends.map(|end| end.is_some_and(&is_it));
+        match self {
+            Way::Source if !either_way => source,
+            Way::Destination if !either_way => destination,
+            _ => source || destination,
+        }
+    }
+}
+
+impl Filter {
+    /// Reads a filter; an empty one matches everything.
+    pub fn parse(text: &str) -> Result<Filter, FilterError> {
+        if text.len() > TEXT_MAX {
+            return Err(error(format!("a filter of {} bytes", text.len()), format!("{TEXT_MAX} are the most")));
+        }
+        let words = words(text);
+        let mut parser = Parser { words: &words, at: 0, depth: 0 };
+        if words.is_empty() {
+            return Ok(Filter(Expression::All));
+        }
+        let expression = parser.expression()?;
+        match parser.next() {
+            None => Ok(Filter(expression)),
+            Some(word) => Err(parser.unexpected(word, "`and`, `or`, or the end")),
+        }
+    }
+
+    /// Whether it matches.
+    pub fn matches(&self, facts: &Facts) -> bool {
+        self.0.matches(facts)
+    }
+}
+
+impl std::str::FromStr for Filter {
+    type Err = FilterError;
+
+    fn from_str(text: &str) -> Result<Filter, FilterError> {
+        Filter::parse(text)
+    }
+}
+
+impl Expression {
+    fn matches(&self, facts: &Facts) -> bool {
+        let either = facts.either_way;
+        match self {
+            Expression::All => true,
+            Expression::Any(some) => some.iter().any(|one| one.matches(facts)),
+            Expression::Each(all) => all.iter().all(|one| one.matches(facts)),
+            Expression::Not(other) => !other.matches(facts),
+            Expression::Host(way, address, bits) => {
+                way.any(facts.ips, either, |ip| ip.is_v4() == address.is_v4() && ip.prefix(*bits) == *address)
+            }
+            Expression::Mac(way, address) => way.any(facts.macs, either, |mac| mac == *address),
+            Expression::Ports(way, from, to) => way.any(facts.ports, either, |port| (*from..=*to).contains(&port)),
+            Expression::Protocol(number) => facts.protocol == Some(*number),
+            Expression::Type(kind) => facts.has_type(*kind),
+            Expression::Vlan(id) => id.map_or(!facts.vlans.is_empty(), |id| facts.vlans.contains(&id)),
+            Expression::Shorter(len) => facts.len.is_some_and(|own| own <= *len),
+            Expression::Longer(len) => facts.len.is_some_and(|own| own >= *len),
+        }
+    }
+}
+
+impl Facts {
+    /// A key says nothing of the Ethernet type, but its addresses do.
+    fn has_type(&self, kind: u16) -> bool {
+        let v4 = self.ips.iter().flatten().next().map(IpAddress::is_v4);
+        match (self.ether_type, kind) {
+            (Some(own), kind) => own == kind,
+            (None, ether_type::IPV4) => v4 == Some(true),
+            (None, ether_type::IPV6) => v4 == Some(false),
+            (None, _) => false,
+        }
+    }
+}
+
+/// A word and where it begins, counted in characters from 1.
+struct Word<'a> {
+    text: &'a str,
+    column: usize,
+}
+
+fn words(text: &str) -> Vec<Word<'_>> {
+    let mut words = Vec::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let column = text[..text.len() - rest.len()].chars().count() + 1;
+        let len = match c {
+            c if c.is_whitespace() => {
+                rest = &rest[c.len_utf8()..];
+                continue;
+            }
+            '(' | ')' | '!' => 1,
+            '&' | '|' if rest[1..].starts_with(c) => 2,
+            _ => rest.find(|c: char| c.is_whitespace() || "()!&|".contains(c)).unwrap_or(rest.len()).max(c.len_utf8()),
+        };
+        words.push(Word { text: &rest[..len], column });
+        rest = &rest[len..];
+    }
+    words
+}
+
+struct Parser<'a> {
+    words: &'a [Word<'a>],
+    at: usize,
+    depth: usize,
+}
+
+const QUALIFIERS: [&str; 8] = ["src", "dst", "host", "net", "port", "portrange", "less", "greater"];
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Option<&'a str> {
+        self.words.get(self.at).map(|word| word.text)
+    }
+
+    fn next(&mut self) -> Option<&'a Word<'a>> {
+        let word = self.words.get(self.at);
+        self.at += 1;
+        word
+    }
+
+    fn take(&mut self, wanted: &[&str]) -> bool {
+        let found = self.peek().is_some_and(|word| wanted.contains(&word));
+        self.at += usize::from(found);
+        found
+    }
+
+    fn unexpected(&self, word: &Word<'_>, wanted: &str) -> FilterError {
+        error(
+            format!("`{}` at character {} of the filter means nothing there", word.text, word.column),
+            format!("write {wanted}"),
+        )
+    }
+
+    fn value(&mut self, wanted: &str) -> Result<&'a Word<'a>, FilterError> {
+        self.next().ok_or_else(|| error("the filter ends too early", format!("write {wanted}")))
+    }
+
+    fn deeper(&mut self) -> Result<(), FilterError> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(error("the filter is nested too deeply", format!("{DEPTH_MAX} levels are the most")));
+        }
+        Ok(())
+    }
+
+    fn expression(&mut self) -> Result<Expression, FilterError> {
+        let mut terms = vec![self.term()?];
+        while self.take(&["or", "||"]) {
+            terms.push(self.term()?);
+        }
+        Ok(if terms.len() == 1 { terms.remove(0) } else { Expression::Any(terms) })
+    }
+
+    fn term(&mut self) -> Result<Expression, FilterError> {
+        let mut factors = vec![self.factor()?];
+        while self.take(&["and", "&&"]) {
+            factors.push(self.factor()?);
+        }
+        Ok(if factors.len() == 1 { factors.remove(0) } else { Expression::Each(factors) })
+    }
+
+    fn factor(&mut self) -> Result<Expression, FilterError> {
+        self.deeper()?;
+        let factor = if self.take(&["not", "!"]) {
+            Expression::Not(Box::new(self.factor()?))
+        } else if self.take(&["("]) {
+            let inner = self.expression()?;
+            let close = self.value("`)`")?;
+            if close.text != ")" {
+                return Err(self.unexpected(close, "`and`, `or` or `)`"));
+            }
+            inner
+        } else {
+            self.primitive()?
+        };
+        self.depth -= 1;
+        Ok(factor)
+    }
+
+    fn primitive(&mut self) -> Result<Expression, FilterError> {
+        let word = self.value("a host, net, port or protocol, as in `host 10.0.0.1 and tcp port 80`")?;
+        let found = match word.text {
+            "src" => return self.end(Way::Source),
+            "dst" => return self.end(Way::Destination),
+            "host" | "net" | "port" | "portrange" => {
+                self.at -= 1;
+                return self.end(Way::Either);
+            }
+            "ether" => return self.ether(),
+            "less" => return Ok(Expression::Shorter(self.number("a number of bytes", usize::MAX)?)),
+            "greater" => return Ok(Expression::Longer(self.number("a number of bytes", usize::MAX)?)),
+            "vlan" => {
+                let has_id = self.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+                return Ok(Expression::Vlan(if has_id { Some(self.number("0 to 4095", 4095)? as u16) } else { None }));
+            }
+            "ip" if self.take(&["proto"]) => Expression::Protocol(self.number("a protocol number", 255)? as u8),
+            "ip" => Expression::Type(ether_type::IPV4),
+            "ip6" => Expression::Type(ether_type::IPV6),
+            "arp" => Expression::Type(ether_type::ARP),
+            "tcp" => Expression::Protocol(protocol::TCP),
+            "udp" => Expression::Protocol(protocol::UDP),
+            "icmp" => Expression::Protocol(protocol::ICMP),
+            "icmp6" => Expression::Protocol(protocol::ICMPV6),
+            "sctp" => Expression::Protocol(protocol::SCTP),
+            text => {
+                return range(text)
+                    .ok_or_else(|| self.unexpected(word, KNOWN))
+                    .map(|(address, bits)| Expression::Host(Way::Either, address, bits));
+            }
+        };
+        if self.peek().is_some_and(|next| QUALIFIERS.contains(&next)) {
+            self.deeper()?;
+            return Ok(Expression::Each(vec![found, self.primitive()?]));
+        }
+        Ok(found)
+    }
+
+    /// Behind `src` or `dst`, or at `host`, `net`, `port`, `portrange`.
+    fn end(&mut self, way: Way) -> Result<Expression, FilterError> {
+        let word = self.value("host, net, port or an address")?;
+        match word.text {
+            "host" | "net" => {
+                let value = self.value("an address, as 10.0.0.1, or with `net` 10.0.0.0/8")?;
+                let (address, bits) = range(value.text)
+                    .ok_or_else(|| self.unexpected(value, "an address, as 10.0.0.1 or 2001:db8::/32"))?;
+                Ok(Expression::Host(way, address, bits))
+            }
+            "port" => {
+                let port = self.number("a port from 0 to 65535", 65535)? as u16;
+                Ok(Expression::Ports(way, port, port))
+            }
+            "portrange" => {
+                let value = self.value("two ports, as 8000-8080")?;
+                let ports = value.text.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+                let (from, to) = ports.ok_or_else(|| self.unexpected(value, "two ports, as 8000-8080"))?;
+                Ok(Expression::Ports(way, from, to))
+            }
+            text => match range(text) {
+                Some((address, bits)) => Ok(Expression::Host(way, address, bits)),
+                None => Err(self.unexpected(word, "host, net, port or an address")),
+            },
+        }
+    }
+
+    fn ether(&mut self) -> Result<Expression, FilterError> {
+        let way = match () {
+            () if self.take(&["src"]) => Way::Source,
+            () if self.take(&["dst"]) => Way::Destination,
+            () => Way::Either,
+        };
+        self.take(&["host"]);
+        let value = self.value("a MAC address, as 02:00:00:00:00:01")?;
+        let bytes: Vec<u8> = value.text.split(':').map_while(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+        let bytes: [u8; 6] =
+            bytes.try_into().map_err(|_| self.unexpected(value, "a MAC address, as 02:00:00:00:00:01"))?;
+        Ok(Expression::Mac(way, MacAddress(bytes)))
+    }
+
+    fn number(&mut self, wanted: &str, most: usize) -> Result<usize, FilterError> {
+        let word = self.value(wanted)?;
+        word.text.parse().ok().filter(|number| *number <= most).ok_or_else(|| self.unexpected(word, wanted))
+    }
+}
+
+const KNOWN: &str = "a primitive: host, net, port, portrange, tcp, udp, icmp, icmp6, sctp, ip, ip6, arp, vlan, ether host, \
+less, greater, or an address";
+
+/// An address, or a range of addresses: its first one and how many bits count.
+fn range(text: &str) -> Option<(IpAddress, u8)> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits.parse::<u8>().ok()?)),
+        None => (text, None),
+    };
+    let address: IpAddress = address.parse().ok()?;
+    let most = if address.is_v4() { 32 } else { 128 };
+    let bits = bits.unwrap_or(most);
+    (bits <= most).then(|| (address.prefix(bits), bits))
+}
+
+fn error(what: impl Into<String>, help: impl Into<String>) -> FilterError {
+    FilterError { what: what.into(), help: help.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(source: &str, destination: &str, protocol: u8) -> Facts {
+        let end = |text: &str| {
+            let (ip, port) = text.rsplit_once('@').expect("ADDRESS@PORT");
+            (ip.parse::<IpAddress>().ok(), port.parse::<u16>().ok())
+        };
+        let (a, b) = (end(source), end(destination));
+        Facts { ips: [a.0, b.0], ports: [a.1, b.1], protocol: Some(protocol), len: Some(60), ..Facts::default() }
+    }
+
+    #[track_caller]
+    fn check(filter: &str, matches: bool) {
+        let facts = facts("10.0.0.1@1234", "198.18.0.1@80", protocol::TCP);
+        let filter = Filter::parse(filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
+        assert_eq!(filter.matches(&facts), matches, "{filter:?}");
+    }
+
+    #[test]
+    fn packets_are_found_by_hosts_nets_ports_and_protocols() {
+        check("", true);
+        check("host 10.0.0.1", true);
+        check("10.0.0.1", true);
+        check("dst host 10.0.0.1", false);
+        check("src 10.0.0.1 and dst port 80", true);
+        check("net 198.18.0.0/16", true);
+        check("src net 198.18.0.0/16", false);
+        check("portrange 80-90", true);
+        check("tcp port 80", true);
+        check("udp port 80", false);
+        check("ip and not icmp", true);
+        check("ip6 or arp", false);
+        check("greater 60 && less 60", true);
+        check("ip proto 6", true);
+        check("vlan", false);
+        check("host 2001:db8::1", false);
+    }
+
+    #[test]
+    fn and_binds_stronger_than_or_and_parentheses_more_than_both() {
+        check("tcp or udp and port 53", true);
+        check("(tcp or udp) and port 53", false);
+        check("!(port 80)", false);
+        check("not not port 80", true);
+    }
+
+    #[test]
+    fn of_a_symmetric_key_either_end_is_the_source() {
+        let facts = Facts { either_way: true, ..facts("10.0.0.1@1234", "198.18.0.1@80", protocol::TCP) };
+        assert!(Filter::parse("src port 80").unwrap().matches(&facts));
+    }
+
+    #[test]
+    fn slips_are_named_with_their_place() {
+        let check = |filter: &str, part: &str| {
+            let error = Filter::parse(filter).expect_err(filter);
+            assert!(error.what.contains(part), "{filter}: {error}");
+        };
+        check("hots 10.0.0.1", "`hots` at character 1");
+        check("host 10.0.0.300", "`10.0.0.300` at character 6");
+        check("port 80 90", "`90` at character 9");
+        check("port 70000", "`70000`");
+        check("(port 80", "ends too early");
+        check("tcp and", "ends too early");
+        check("net 10.0.0.0/33", "`10.0.0.0/33`");
+        check(&"(".repeat(1000), "nested too deeply");
+        check(&"not ".repeat(1000), "nested too deeply");
+        check("ether host 1:2:3", "`1:2:3`");
+        check("port & 80", "`&`");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_harms_the_parser(text in "\\PC{0,80}", words in proptest::collection::vec(
+            proptest::sample::select(vec!["tcp", "port", "80", "and", "or", "not", "(", ")", "host", "10.0.0.1", "net", "src", "!", "vlan", "é"]), 0..40)) {
+            let _ = Filter::parse(&text);
+            let _ = Filter::parse(&words.join(" "));
+        }
+    }
+}

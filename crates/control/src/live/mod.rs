@@ -1,0 +1,21 @@
+//! Operating a run: looking at it, asking it and changing it while packets go through.
+//!
+//! ```text
+//!  braid top, stats, sets, trace, apply … ─▶ socket ─▶ Service ─▶ runtime::Live ─▶ workers, between two batches
+//!  Prometheus, browser ─────────────────▶ http ──┘
+//! ```
+//!
+//! [`Service`] answers [`Request`]s and knows no transport; [`socket`] carries them as lines of JSON over a Unix socket that
+//! only its owner may open. Whatever comes in by either is untrusted: sizes are limited, and what is wrong is answered, never
+//! a crash.
+
+pub mod client;
+pub mod protocol;
+pub mod service;
+pub mod socket;
+pub mod stats;
+
+pub use client::{Client, ClientError};
+pub use protocol::{Refused, Request};
+pub use service::Service;
+pub use stats::Stats;

@@ -1,0 +1,110 @@
+//! What is said over the control socket: one JSON object per line, in both directions.
+//!
+//! A request is an object with a member `ask`; every other member is a parameter, and an unknown one is refused. An answer
+//! has exactly one member: `ok`, or `error` with `what` and `help`.
+
+use std::io::{self, BufRead};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Most bytes of a request: a plan file has a few thousand.
+pub const REQUEST_MAX: usize = 1 << 20;
+
+/// A question or an order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// All figures now.
+    Stats {
+        /// Takes the time of every stage from now on, until nobody has asked for it for [`TIMING_LASTS`](super::service::TIMING_LASTS).
+        #[serde(default)]
+        timing: bool,
+    },
+    /// Ends the run in order.
+    Stop {},
+}
+
+/// Why a request was not carried out; nothing has changed then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{what}")]
+pub struct Refused {
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it; may be empty.
+    #[serde(default)]
+    pub help: String,
+}
+
+impl Refused {
+    /// With what is wrong and what to do about it.
+    pub fn new(what: impl Into<String>, help: impl Into<String>) -> Refused {
+        Refused { what: what.into(), help: help.into() }
+    }
+}
+
+/// A line of an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// What was asked for.
+    Ok(Value),
+    /// It was not carried out.
+    Error(Refused),
+}
+
+impl Request {
+    /// Reads a request.
+    pub fn parse(line: &str) -> Result<Request, Refused> {
+        serde_json::from_str(line).map_err(|error| {
+            let help = "write one JSON object per line, as {\"ask\":\"stats\"}; docs/operations.md lists them all";
+            Refused::new(format!("this is no request: {error}"), help)
+        })
+    }
+}
+
+/// Reads a line of at most `limit` bytes. `None`: the other side has closed.
+pub fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Option<String>> {
+    let mut line = Vec::new();
+    loop {
+        let available = from.fill_buf()?;
+        if available.is_empty() {
+            // What is not ended by a line feed was cut off.
+            return Ok(None);
+        }
+        let end = available.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(available.len(), |end| end + 1);
+        if line.len() + taken > limit {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a line of more than {limit} bytes")));
+        }
+        line.extend_from_slice(&available[..taken]);
+        from.consume(taken);
+        if end.is_some() {
+            let text = String::from_utf8(line).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not UTF-8"))?;
+            return Ok(Some(text));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_and_slips_are_refused() {
+        assert_eq!(Request::parse(r#"{"ask":"stats"}"#), Ok(Request::Stats { timing: false }));
+        for wrong in ["", "{}", "[]", r#"{"ask":"stat"}"#, r#"{"ask":"stats","timing":3}"#, r#"{"ask":"stats","x":1}"#]
+        {
+            assert!(Request::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn lines_have_a_limit_and_an_end() {
+        let mut text = &b"short\nand a longer one\ncut"[..];
+        assert_eq!(read_line(&mut text, 16).unwrap().as_deref(), Some("short\n"));
+        assert!(read_line(&mut text, 16).is_err());
+        assert_eq!(read_line(&mut &b"cut"[..], 16).unwrap(), None);
+        assert!(read_line(&mut &b"\xff\n"[..], 16).is_err());
+    }
+}

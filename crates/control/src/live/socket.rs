@@ -1,0 +1,151 @@
+//! The control socket: a Unix socket that only its owner may open, with one JSON object per line.
+//!
+//! One thread accepts, one more serves each connection, [`CONNECTIONS_MAX`] at once. A line that is too long, not UTF-8 or no
+//! request is answered with what is wrong; after the first two the connection is closed, for its line has no end. A connection
+//! that says nothing for [`SILENCE`] is closed.
+
+use std::fs;
+use std::io::{self, BufReader, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::fs::Mode;
+
+use super::protocol::{Answer, REQUEST_MAX, Refused, Request, read_line};
+use super::service::Service;
+
+/// Most connections at once.
+pub const CONNECTIONS_MAX: usize = 32;
+/// A connection that says nothing for so long is closed.
+pub const SILENCE: Duration = Duration::from_secs(300);
+/// How often the accepting thread looks whether it shall end.
+const ROUND: Duration = Duration::from_millis(50);
+
+/// Why a control socket cannot be offered.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The operating system refuses.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// Another run answers there.
+    #[error("{path}: another run answers there", path = .0.display())]
+    Taken(PathBuf),
+    /// Something else is there.
+    #[error("{path}: something is there that is no socket", path = .0.display())]
+    NoSocket(PathBuf),
+}
+
+/// An offered control socket. Dropping it removes it.
+#[derive(Debug)]
+pub struct ControlSocket {
+    path: PathBuf,
+    ends: Arc<AtomicBool>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl ControlSocket {
+    /// Offers a socket at `path`, with file permission 0600. What a run that was killed has left there is replaced.
+    pub fn offer(path: &Path, service: &Arc<Service>) -> Result<ControlSocket, SocketError> {
+        let io = |source| SocketError::Io { path: path.to_owned(), source };
+        make_room(path)?;
+        // The socket is made with its permission: there is no moment at which somebody else may open it.
+        let before = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
+        let listener = UnixListener::bind(path);
+        rustix::process::umask(before);
+        let listener = listener.map_err(io)?;
+        listener.set_nonblocking(true).map_err(io)?;
+        let ends = Arc::new(AtomicBool::new(false));
+        let (told, service) = (Arc::clone(&ends), Arc::clone(service));
+        let accepting =
+            std::thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &service, &told));
+        Ok(ControlSocket { path: path.to_owned(), ends, accepting: Some(accepting.map_err(io)?) })
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(accepting) = self.accepting.take() {
+            let _ = accepting.join();
+        }
+        // Somebody may have removed it; nothing is lost then.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes a socket that nobody answers at.
+fn make_room(path: &Path) -> Result<(), SocketError> {
+    let io = |source| SocketError::Io { path: path.to_owned(), source };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io(error)),
+        Ok(there) if !there.file_type().is_socket() => Err(SocketError::NoSocket(path.to_owned())),
+        Ok(_) if UnixStream::connect(path).is_ok() => Err(SocketError::Taken(path.to_owned())),
+        Ok(_) => fs::remove_file(path).map_err(io),
+    }
+}
+
+fn accept(listener: &UnixListener, service: &Arc<Service>, ends: &AtomicBool) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    while !ends.load(Ordering::Relaxed) {
+        service.rest();
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(ROUND);
+            continue;
+        };
+        if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+            connections.fetch_sub(1, Ordering::Relaxed);
+            refuse(stream);
+            continue;
+        }
+        let (service, here) = (Arc::clone(service), Arc::clone(&connections));
+        let served = std::thread::Builder::new().name("control".into()).spawn(move || {
+            // A connection that breaks is over; whoever made it knows.
+            let _ = serve(&stream, &service);
+            here.fetch_sub(1, Ordering::Relaxed);
+        });
+        if served.is_err() {
+            connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn refuse(mut stream: UnixStream) {
+    let refused = Refused::new(format!("{CONNECTIONS_MAX} connections are open already"), "close one");
+    let _ = say(&mut stream, &Answer::Error(refused));
+}
+
+fn serve(stream: &UnixStream, service: &Service) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    stream.set_write_timeout(Some(SILENCE))?;
+    let (mut from, mut to) = (BufReader::new(stream), stream);
+    loop {
+        let line = match read_line(&mut from, REQUEST_MAX) {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return say(&mut to, &Answer::Error(Refused::new(error.to_string(), "send less, as UTF-8")));
+            }
+            Err(error) => return Err(error),
+        };
+        let answer = Request::parse(&line).and_then(|request| service.answer(request));
+        say(&mut to, &answer.map_or_else(Answer::Error, Answer::Ok))?;
+    }
+}
+
+fn say(to: &mut impl Write, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    to.write_all(&line)
+}

@@ -1,0 +1,332 @@
+//! All figures of a run at one moment, in the form in which `braid stats`, `braid top`, metrics and the page read them.
+//!
+//! Every worker is seen between two of its batches, so `packets_in + packets_copied = packets_out + Σ dropped` holds in every
+//! sample, not only at the end: [`Stats::missing`] is 0 or something is wrong.
+
+use std::collections::BTreeMap;
+
+use braid_runtime::aborts::AbortRow;
+use braid_runtime::live::{Live, Running, Seen, Unanswered};
+use braid_runtime::nf::state::causes::{cause_of, operation};
+use braid_runtime::probe::{Lap, TimeSplit};
+use braid_runtime::{PortCounters, WorkerCounters};
+use serde::{Deserialize, Serialize};
+
+use crate::report::{Sets, Transactions};
+
+/// Most rows of what is listed by frequency.
+const ROWS_MAX: usize = 16;
+
+/// A run at one moment. Counts are since its begin.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Stats {
+    /// Of the program that answers.
+    pub version: String,
+    /// Seconds since the workers began.
+    pub seconds: f64,
+    /// Whether any worker still runs.
+    pub running: bool,
+    /// Frames of the input.
+    pub packets_in: u64,
+    /// Packets beyond those: copies by flooding, and packets that functions made.
+    pub packets_copied: u64,
+    /// Packets sent.
+    pub packets_out: u64,
+    /// Packets that are neither sent nor dropped: always 0.
+    pub missing: i64,
+    /// Bytes received, as they were on the wire.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Packets that did not get out, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Packet sets.
+    pub sets: Sets,
+    /// The functions, in the order of the chain.
+    pub functions: Vec<Function>,
+    /// Drops outside functions: by the source and by the runtime.
+    pub dropped_elsewhere: BTreeMap<String, BTreeMap<String, u64>>,
+    /// By port.
+    pub ports: Vec<PortStats>,
+    /// By worker.
+    pub workers: Vec<WorkerStats>,
+    /// State objects.
+    pub objects: Vec<Object>,
+    /// Transactions.
+    pub transactions: Transactions,
+    /// Why attempts were taken back, the most frequent first.
+    pub aborts: Vec<Abort>,
+    /// Packet sets with the most packets, of a sample taken while somebody asks for times.
+    pub top_sets: Vec<TopSet>,
+}
+
+/// One function.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Function {
+    /// Its name in the plan.
+    pub name: String,
+    /// Which function it is.
+    pub kind: String,
+    /// Packets that reached it.
+    pub packets: u64,
+    /// Those that it dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Nanoseconds per packet, of all workers, since somebody began to ask for times.
+    pub ns_per_packet: Option<f64>,
+}
+
+impl Function {
+    /// All that it dropped.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+}
+
+/// One port.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PortStats {
+    /// Its number.
+    pub port: usize,
+    /// Packets that came in by it.
+    pub packets_in: u64,
+    /// Their bytes on the wire.
+    pub bytes_in: u64,
+    /// Packets sent out by it.
+    pub packets_out: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
+/// One worker and its receive queue.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct WorkerStats {
+    /// Its number.
+    pub worker: usize,
+    /// `running`, `ended`, or `late` if it does not come to the end of a batch.
+    pub state: String,
+    /// Packets received.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Batches received.
+    pub batches: u64,
+    /// Frames that its queue could not deliver.
+    pub undelivered: u64,
+    /// Packets sent.
+    pub packets_out: u64,
+    /// Packets dropped.
+    pub dropped: u64,
+    /// Packet sets in its tables.
+    pub sets_live: u64,
+    /// Packet sets that its tables hold.
+    pub sets_room: u64,
+    /// Attempts taken back.
+    pub aborts: u64,
+    /// Processor time of its thread, looking for packets included.
+    pub cpu_seconds: f64,
+    /// Seconds spent on packets, since somebody began to ask for times.
+    pub busy_seconds: Option<f64>,
+    /// Seconds in which nothing came, in the same time.
+    pub idle_seconds: Option<f64>,
+}
+
+/// One state object.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Object {
+    /// Its name.
+    pub name: String,
+    /// `Map`, `Vector`, `Allocator` or `Distributed`.
+    pub kind: String,
+    /// Elements now.
+    pub len: usize,
+    /// Most elements.
+    pub capacity: usize,
+    /// Bytes of memory.
+    pub bytes: usize,
+}
+
+/// One reason why attempts were taken back.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Abort {
+    /// The line of the function.
+    pub line: String,
+    /// The state object; empty if none is to blame.
+    pub object: String,
+    /// What was to be repeated, and what another worker had done.
+    pub operations: String,
+    /// Why they conflict.
+    pub why: String,
+    /// What the author may write instead.
+    pub recipe: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// A packet set that many packets belong to.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TopSet {
+    /// Its key.
+    pub key: String,
+    /// Its share of the packets sampled.
+    pub share: f64,
+}
+
+impl Stats {
+    /// Asks all workers.
+    pub fn take(live: &Live) -> Stats {
+        let Some(running) = live.running() else { return Stats { version: version(), ..Stats::default() } };
+        let seen = live.see();
+        let mut stats = Stats {
+            version: version(),
+            seconds: running.since.elapsed().as_secs_f64(),
+            running: seen.iter().any(|seen| !matches!(seen, Ok(Seen { ended: true, .. }))),
+            workers: seen.iter().enumerate().map(worker).collect(),
+            ..Stats::default()
+        };
+        let mut total = WorkerCounters::default();
+        let mut undelivered = BTreeMap::new();
+        for seen in seen.iter().flatten() {
+            total.merge(&seen.counters);
+            for (reason, count) in
+                [("frame_too_long", seen.received.too_long), ("injected_loss", seen.received.injected_loss)]
+            {
+                if count > 0 {
+                    *undelivered.entry(reason.to_owned()).or_default() += count;
+                }
+            }
+        }
+        stats.count(&total, undelivered);
+        let splits: Vec<&TimeSplit> = seen.iter().flatten().filter_map(|seen| seen.split.as_ref()).collect();
+        stats.functions = functions(&running, &total, &splits);
+        stats.objects = objects(&running);
+        stats.aborts = aborts(&running, &total);
+        stats.top_sets = top_sets(&splits);
+        stats
+    }
+
+    fn count(&mut self, total: &WorkerCounters, undelivered: BTreeMap<String, u64>) {
+        self.missing = total.missing();
+        self.packets_in = total.packets_in + undelivered.values().sum::<u64>();
+        (self.packets_copied, self.packets_out) = (total.packets_copied, total.packets_out);
+        (self.bytes_in, self.bytes_out) = (total.bytes_in, total.bytes_out);
+        for (_, reason, count) in total.drops.iter() {
+            *self.dropped.entry(reason.to_owned()).or_default() += count;
+        }
+        for (reason, count) in &undelivered {
+            *self.dropped.entry(reason.clone()).or_default() += count;
+        }
+        for (_, reason, count) in total.drops.iter().filter(|(stage, ..)| *stage == "runtime") {
+            self.dropped_elsewhere.entry("runtime".to_owned()).or_default().insert(reason.to_owned(), count);
+        }
+        if !undelivered.is_empty() {
+            self.dropped_elsewhere.insert("source".to_owned(), undelivered);
+        }
+        self.sets = Sets { created: total.sets_created, expired: total.sets_expired, live: total.sets_live };
+        self.ports = total.ports.iter().enumerate().map(port).collect();
+        let &WorkerCounters { commits, aborts, turns, panics, .. } = total;
+        self.transactions = Transactions { commits, aborts, turns, panics };
+    }
+
+    /// All drops together.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+}
+
+fn version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}
+
+fn port((port, counters): (usize, &PortCounters)) -> PortStats {
+    let &PortCounters { packets_in, bytes_in, packets_out, bytes_out } = counters;
+    PortStats { port, packets_in, bytes_in, packets_out, bytes_out }
+}
+
+fn worker((number, seen): (usize, &Result<Seen, Unanswered>)) -> WorkerStats {
+    let seen = match seen {
+        Ok(seen) => seen,
+        Err(_) => return WorkerStats { worker: number, state: "late".to_owned(), ..WorkerStats::default() },
+    };
+    let seconds = |cycles: u64, split: &TimeSplit| cycles as f64 / split.cycles_per_ns.max(1e-9) / 1e9;
+    let counters = &seen.counters;
+    WorkerStats {
+        worker: number,
+        state: if seen.ended { "ended" } else { "running" }.to_owned(),
+        packets: counters.packets_in,
+        bytes: counters.bytes_in,
+        batches: counters.batches,
+        undelivered: seen.received.too_long + seen.received.injected_loss,
+        packets_out: counters.packets_out,
+        dropped: counters.drops.total(),
+        sets_live: seen.tables.iter().map(|(live, _)| *live as u64).sum(),
+        sets_room: seen.tables.iter().map(|(_, room)| *room as u64).sum(),
+        aborts: counters.aborts,
+        cpu_seconds: counters.cpu_ns as f64 / 1e9,
+        busy_seconds: seen.split.as_ref().map(|split| seconds(split.busy_cycles(), split)),
+        idle_seconds: seen.split.as_ref().map(|split| seconds(split.idle.cycles, split)),
+    }
+}
+
+fn functions(running: &Running, total: &WorkerCounters, splits: &[&TimeSplit]) -> Vec<Function> {
+    let function = |(at, stage): (usize, &Box<dyn braid_runtime::nf::Stage>)| {
+        let drops = total.drops.iter().filter(|(function, ..)| *function == stage.name());
+        let times = splits.iter().filter_map(|split| Some((split.stages.get(at)?, split.cycles_per_ns.max(1e-9))));
+        let (mut ns, mut packets) = (0.0, 0);
+        for (time, per_ns) in times {
+            let laps: [&Lap; 4] = [&time.look_up, &time.handlers, &time.commit, &time.retry];
+            ns += laps.iter().map(|lap| lap.cycles).sum::<u64>() as f64 / per_ns;
+            packets += time.handlers.packets;
+        }
+        Function {
+            name: stage.name().to_owned(),
+            kind: stage.kind().to_owned(),
+            packets: total.reached.get(at).copied().unwrap_or(0),
+            dropped: drops.map(|(_, reason, count)| (reason.to_owned(), count)).collect(),
+            ns_per_packet: (packets > 0).then(|| ns / packets as f64),
+        }
+    };
+    running.chain.stages().iter().enumerate().map(function).collect()
+}
+
+fn objects(running: &Running) -> Vec<Object> {
+    let objects = running.chain.stages().iter().flat_map(|stage| stage.objects());
+    let object = |object: std::sync::Arc<dyn braid_runtime::nf::state::StateObject>| Object {
+        name: object.name().to_owned(),
+        kind: object.kind().to_owned(),
+        len: object.len(),
+        capacity: object.capacity(),
+        bytes: object.memory_bytes(),
+    };
+    objects.map(object).collect()
+}
+
+fn aborts(running: &Running, total: &WorkerCounters) -> Vec<Abort> {
+    let abort = |row: &AbortRow| {
+        let info = row.object.map(|object| running.domain.info(object));
+        let kind = info.as_ref().map_or("", |info| info.kind);
+        let cause = cause_of(kind, row.kind, row.part, row.mine, row.theirs);
+        let named = |op| operation(kind, op).unwrap_or("commit");
+        Abort {
+            line: format!("{}:{}", row.location.file(), row.location.line()),
+            operations: format!("{} after {}", named(row.mine), named(row.theirs)),
+            why: cause.map_or("", |cause| cause.why).to_owned(),
+            recipe: cause.map_or("", |cause| cause.recipe).to_owned(),
+            object: info.map_or(String::new(), |info| info.name),
+            count: row.count,
+        }
+    };
+    let mut aborts: Vec<Abort> = total.aborted.rows.iter().map(abort).collect();
+    aborts.sort_by_key(|abort| std::cmp::Reverse(abort.count));
+    aborts.truncate(ROWS_MAX);
+    aborts
+}
+
+fn top_sets(splits: &[&TimeSplit]) -> Vec<TopSet> {
+    let sampled = splits.iter().map(|split| split.sampled).sum::<u64>().max(1) as f64;
+    let sets = splits.iter().flat_map(|split| &split.sets);
+    let top = |(key, count): &(_, u64)| TopSet { key: ToString::to_string(key), share: *count as f64 / sampled };
+    let mut sets: Vec<TopSet> = sets.map(|set: &(braid_runtime::nf::packet::key::SetKey, u64)| top(set)).collect();
+    sets.sort_by(|a, b| b.share.total_cmp(&a.share));
+    sets.truncate(ROWS_MAX);
+    sets
+}

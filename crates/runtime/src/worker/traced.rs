@@ -1,0 +1,90 @@
+//! A function's pass over a batch in which some packet is traced: cut around it.
+
+use std::sync::Arc;
+
+use braid_nf::packet::key::KeyClass;
+use braid_nf::{SetSlot, Stage};
+
+use super::{Sets, Worker};
+use crate::probe::Probe;
+use crate::trace::{TracedStep, Tracer, emitted_by};
+
+impl Worker {
+    /// Follows packets from now on; what was followed before is not any more.
+    pub fn trace(&mut self, tracer: Option<Box<Tracer>>) {
+        self.tracer = tracer;
+    }
+
+    /// A batch has come: are there packets to follow?
+    #[cold]
+    pub(super) fn select_traced(&mut self) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.select(self.parts.id, &self.batch, &self.now_ns);
+            if tracer.is_done() {
+                self.tracer = None;
+            }
+        }
+    }
+
+    /// The function at `position` over the packets that have come this far, each traced one alone.
+    #[cold]
+    pub(super) fn pass_traced(&mut self, position: usize) {
+        let Some(mut tracer) = self.tracer.take() else { unreachable!("called only with a tracer") };
+        let todo = std::mem::take(&mut self.todo);
+        let mut rest = &todo[..];
+        while !rest.is_empty() {
+            let others = rest.iter().take_while(|i| !tracer.follows(**i)).count();
+            let (stretch, behind) = rest.split_at(others.max(1));
+            if others == 0 {
+                self.step_traced(position, stretch, &mut tracer);
+            } else {
+                self.run_stretch(position, stretch);
+            }
+            rest = behind;
+        }
+        self.todo = todo;
+        self.tracer = Some(tracer);
+    }
+
+    fn step_traced(&mut self, position: usize, stretch: &[u16], tracer: &mut Tracer) {
+        let i = stretch[0];
+        let chain = Arc::clone(&self.parts.chain);
+        let stage = &*chain.stages()[position];
+        let group = chain.group_of(position).filter(|_| !stage.is_shared());
+        let before = self.batch.bytes(i.into()).to_vec();
+        let set_before = group.and_then(|group| self.sets[group].state_of(stage, i));
+        let (emitted, aborts) = (self.logs.emitted.len(), self.counters.aborts);
+        let probe = std::mem::replace(&mut self.probe, Probe::Accesses(Vec::new()));
+        self.run_stretch(position, stretch);
+        let Probe::Accesses(accesses) = std::mem::replace(&mut self.probe, probe) else {
+            unreachable!("put there a moment ago")
+        };
+        let keyed = chain.group_of(position).map(|group| &self.sets[group].keys);
+        let step = TracedStep {
+            stage: position,
+            function: stage.name().to_owned(),
+            key: keyed.filter(|keys| keys.class[usize::from(i)] != KeyClass::None).map(|keys| keys.key(i.into())),
+            set_before,
+            set_after: group.and_then(|group| self.sets[group].state_of(stage, i)),
+            before,
+            after: self.batch.bytes(i.into()).to_vec(),
+            verdict: self.verdicts.get(i.into()),
+            accesses,
+            aborts: self.counters.aborts - aborts,
+            emitted: emitted_by(&self.logs.emitted, emitted, i),
+        };
+        tracer.note(i, step);
+    }
+}
+
+impl Sets {
+    /// State of packet `i`'s set for a function, if it is live for it.
+    fn state_of(&mut self, stage: &dyn Stage, i: u16) -> Option<Vec<u8>> {
+        let at = self.slots[usize::from(i)];
+        if at == SetSlot::MISS || self.tables.meta_mut(at).live & stage.place().bit == 0 {
+            return None;
+        }
+        let states = self.tables.state_bytes(at);
+        states.get(stage.place().offset..stage.place().offset + stage.set_bytes()).map(<[u8]>::to_vec)
+    }
+}
