@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::fields::{Field, Layout};
 use crate::packet::Packet;
 use crate::pool::{Buffers, Pool};
-use crate::raw::held::{Heads, Held};
+use crate::raw::held::{Heads, Held, HeldMut};
 use crate::record::{Link, Port, Record};
 use crate::undo::{Place, Undo};
 
@@ -156,8 +156,8 @@ impl Batch {
     }
 
     /// Copies frames in that lie in `lines` one behind another: no copy of variable length for those of up to 64 bytes. `info`
-    /// is asked only if the layout carries something. Returns how many were taken: fewer if the batch is full, no buffer is
-    /// free or a frame does not fit into any.
+    /// is asked only if the layout carries something. Returns how many frames and how many lines were taken: fewer if the batch is
+    /// full, no buffer is free or a frame does not fit into any.
     #[inline]
     pub fn copy_lines_in(
         &mut self,
@@ -165,15 +165,29 @@ impl Batch {
         lines: &[Line],
         frames: &[LinedFrame],
         info: impl Fn(usize) -> FrameInfo,
-    ) -> usize {
+    ) -> (usize, usize) {
         let before = self.len();
-        let taken = self.held.copy_lines(buffers, lines, frames);
+        let (taken, lines) = self.held.copy_lines(buffers, lines, frames);
         if self.layout.record_bytes != 0 {
-            for i in 0..taken {
-                self.note(before + i, &info(i));
-            }
+            let layout = Arc::clone(&self.layout);
+            // Field by field: of what is not carried, nothing is computed.
+            self.note_column(before, taken, layout.timestamp, |i| info(i).timestamp_ns);
+            self.note_column(before, taken, layout.wire_len, |i| info(i).wire_len);
+            self.note_column(before, taken, layout.sequence, |i| info(i).sequence);
         }
-        taken
+        (taken, lines)
+    }
+
+    /// Writes a field of `count` packets from `first` on.
+    #[inline(always)]
+    fn note_column<T>(&mut self, first: usize, count: usize, field: Field<T>, value: impl Fn(usize) -> T)
+    where
+        T: FromBytes + IntoBytes + Immutable,
+    {
+        if field.is_carried() {
+            let rows = self.meta.chunks_exact_mut(self.layout.record_bytes).skip(first).take(count);
+            rows.enumerate().for_each(|(i, row)| field.write(row, value(i)));
+        }
     }
 
     /// Writes what the source knows of packet `i` into its metadata.
@@ -247,9 +261,13 @@ impl Batch {
     #[inline(always)]
     pub fn packet<'a>(&'a mut self, i: usize, undo: Option<&'a mut Undo>) -> Packet<'a> {
         let (record, room) = self.held.parts_mut(i);
-        let bytes = self.layout.record_bytes;
-        let meta = if bytes == 0 { &mut [] } else { &mut self.meta[i * bytes..][..bytes] };
-        Packet::new(i, record, room, meta, &self.layout, undo)
+        Packet::new(i, record, room, &mut self.meta, &self.layout, undo)
+    }
+
+    /// All packets, to read and change one after another.
+    #[inline(always)]
+    pub fn packets(&mut self) -> Packets<'_> {
+        Packets { held: self.held.lend(), metas: &mut self.meta, layout: &self.layout }
     }
 
     /// Takes back every change of packet `i` that `undo` holds since `mark`; those of other packets stay.
@@ -305,6 +323,13 @@ impl Batch {
         }
     }
 
+    /// Bytes present of the packets that a list for sending names, each as often as it is named.
+    #[inline]
+    pub fn total_len(&self, out: &[(u16, Port)]) -> u64 {
+        let records = self.records();
+        out.iter().filter_map(|&(i, _)| records.get(usize::from(i))).map(|record| u64::from(record.len)).sum()
+    }
+
     /// Time stamp of packet `i`, 0 if not carried.
     #[inline(always)]
     pub fn timestamp_ns(&self, i: usize) -> u64 {
@@ -322,5 +347,22 @@ impl Batch {
     pub fn wire_len(&self, i: usize) -> u32 {
         let carried = self.layout.wire_len.is_carried();
         if carried { self.layout.wire_len.read(self.meta(i)) } else { self.records()[i].len }
+    }
+}
+
+/// The packets of a batch, borrowed: what each of them needs is at hand, so a loop need not look for it again.
+#[derive(Debug)]
+pub struct Packets<'a> {
+    held: HeldMut<'a>,
+    metas: &'a mut [u8],
+    layout: &'a Layout,
+}
+
+impl Packets<'_> {
+    /// Packet `i`, as [`Batch::packet`] gives it.
+    #[inline(always)]
+    pub fn packet<'a>(&'a mut self, i: usize, undo: Option<&'a mut Undo>) -> Packet<'a> {
+        let (record, room) = self.held.parts_mut(i);
+        Packet::new(i, record, room, self.metas, self.layout, undo)
     }
 }

@@ -24,10 +24,10 @@ mod testing;
 mod undo;
 
 pub use address::{IpAddress, MacAddress};
-pub use batch::{BATCH_MAX, Batch, Frame, FrameInfo, Line, LinedFrame};
+pub use batch::{BATCH_MAX, Batch, Frame, FrameInfo, Line, LinedFrame, Packets};
 pub use fields::{Field, FieldDecl, FieldError, Layout, StageUse};
 pub use key::{FieldId, KeyClass, KeyError, KeyExtractor, KeyHash, KeyShape, Keys, SetDef, SetKey};
-pub use packet::{Embedded, EmbeddedMut, IpVersion, Packet};
+pub use packet::{Embedded, EmbeddedMut, IpVersion, Packet, Translated};
 pub use parse::{Parsed, parse, protocol};
 pub use pool::{Buffers, Pool, PoolConfig};
 pub use record::{Flags, Link, Port, Record};

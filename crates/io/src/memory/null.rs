@@ -26,10 +26,8 @@ struct NullQueue {
 
 impl TxQueue for NullQueue {
     fn send(&mut self, batch: &Batch, out: &[(u16, Port)]) {
-        let records = batch.records();
-        let bytes: usize = out.iter().map(|&(i, _)| records[usize::from(i)].len()).sum();
         self.counters.packets += out.len() as u64;
-        self.counters.bytes += bytes as u64;
+        self.counters.bytes += batch.total_len(out);
     }
 
     fn progress(&mut self, _: u64) {}

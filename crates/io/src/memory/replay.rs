@@ -196,17 +196,17 @@ impl ReplayQueue {
         let (frames, cold) = (&self.frames[self.at..], &self.cold[self.at..]);
         let frames = &frames[..limit.min(frames.len())];
         let (shift_ns, first) = (self.pass.wrapping_mul(self.pass_ns), self.pass.wrapping_mul(self.pass_frames));
-        let taken = batch.copy_lines_in(buffers, &self.lines[self.line..], frames, |i| FrameInfo {
+        let (taken, lines) = batch.copy_lines_in(buffers, &self.lines[self.line..], frames, |i| FrameInfo {
             port: frames[i].port(),
             link: frames[i].link(),
             timestamp_ns: cold[i].timestamp_ns.wrapping_add(shift_ns),
             wire_len: frames[i].wire_len(),
             sequence: first.wrapping_add(cold[i].sequence),
         });
-        // Summed apart: these sums vectorise, and the copy does not wait for them.
+        // Summed apart: this vectorises, and the copy does not wait for it.
         let frames = &frames[..taken];
         self.counters.bytes += frames.iter().map(|frame| u64::from(frame.wire_len())).sum::<u64>();
-        self.line += frames.iter().map(LinedFrame::lines).sum::<usize>();
+        self.line += lines;
         self.at += taken;
         taken
     }

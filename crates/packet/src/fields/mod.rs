@@ -65,6 +65,16 @@ impl<T: FromBytes + IntoBytes + Immutable> Field<T> {
         }
     }
 
+    /// Reads it from the extension record of packet `i`, of those of a whole batch with `bytes` bytes each.
+    #[inline(always)]
+    pub(crate) fn read_of(self, i: usize, records: &[u8], bytes: usize) -> T {
+        let place = if self.is_carried() { records.get(i * bytes + self.offset as usize..) } else { None };
+        match place.map(T::read_from_prefix) {
+            Some(Ok((value, _))) => value,
+            _ => T::new_zeroed(),
+        }
+    }
+
     /// Writes it into an extension record.
     #[inline(always)]
     pub fn write(self, record: &mut [u8], value: T) {

@@ -25,6 +25,8 @@ pub struct Keys {
     pub wide: [[u64; 5]; BATCH_MAX],
     /// Fields of all keys.
     pub shape: KeyShape,
+    /// Every packet of the batch has a key of at most 16 bytes.
+    pub all_narrow: bool,
 }
 
 impl Keys {
@@ -41,6 +43,7 @@ impl Keys {
             narrow: [[0; 2]; BATCH_MAX],
             wide: [[0; 5]; BATCH_MAX],
             shape: KeyShape::default(),
+            all_narrow: false,
         })
     }
 
@@ -237,6 +240,7 @@ impl KeyExtractor {
         let hash = self.hash;
         // What nearly all are; the others write their own.
         keys.class[..batch.len()].fill(KeyClass::Narrow);
+        keys.all_narrow = true;
         let heads = batch.heads();
         for (i, record) in heads.records().iter().enumerate().take(BATCH_MAX) {
             let belongs = admits(record);
@@ -255,6 +259,7 @@ impl KeyExtractor {
                 match key {
                     Some(Packed { words, swapped, .. }) => {
                         keys.class[i] = KeyClass::Wide;
+                        keys.all_narrow = false;
                         keys.swapped[i] = swapped;
                         keys.wide[i] = words;
                         keys.hash[i] = hash.wide(&words);
@@ -270,6 +275,7 @@ impl KeyExtractor {
         let key = if belongs { self.pack(record, frame) } else { None };
         let Packed { words, class, swapped } = key.unwrap_or_default();
         keys.class[i] = class;
+        keys.all_narrow &= class == KeyClass::Narrow;
         keys.swapped[i] = swapped;
         keys.hash[i] = self.hash.of(class, &words);
         match class {

@@ -33,9 +33,25 @@ fn is_plain_v4(record: &Record) -> bool {
     record.flags.0 & (Flags::IP | Flags::V6 | Flags::LATER_FRAGMENT) == Flags::IP
 }
 
+/// What the parser writes of Ethernet, IPv4 without options and TCP or UDP, whole: nearly all that there is.
+#[inline(always)]
+fn is_plainest(record: &Record) -> bool {
+    let Record { l3, l4, proto, flags, .. } = *record;
+    let ports = proto == protocol::TCP || proto == protocol::UDP;
+    u32::from_le_bytes([l3, l4, 0, flags.0]) == u32::from_le_bytes([14, 5, 0, Flags::IP]) && ports && record.len() >= 38
+}
+
 /// Key of IPv4 by addresses, ports and protocol; none if there should be ports but are not.
 #[inline(always)]
 pub(super) fn five_tuple<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<Narrow> {
+    if is_plainest(record) {
+        return Some(tuple::<SYMMETRIC>(load(head, 26)?, load_u32(head, 34)?, record.proto));
+    }
+    five_tuple_v4::<SYMMETRIC>(record, head)
+}
+
+#[inline(never)]
+fn five_tuple_v4<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<Narrow> {
     let (l3, behind) = (record.l3 as usize, record.l4 as usize * 4);
     let has_ports = protocol::has_ports(record.proto);
     let needed = l3 + if has_ports { behind + 4 } else { 20 };
@@ -44,7 +60,12 @@ pub(super) fn five_tuple<const SYMMETRIC: bool>(record: &Record, head: &Head) ->
     }
     let addresses = load(head, l3 + 12)?;
     let ports = load_u32(head, l3 + behind)?;
-    let ports = if has_ports { ports } else { 0 };
+    Some(tuple::<SYMMETRIC>(addresses, if has_ports { ports } else { 0 }, record.proto))
+}
+
+/// A key from source and destination address and source and destination port, first byte lowest.
+#[inline(always)]
+fn tuple<const SYMMETRIC: bool>(addresses: u64, ports: u64, proto: u8) -> Narrow {
     let (mut key, mut swapped) = ([addresses, ports], false);
     if SYMMETRIC {
         // Address and port of an end as one number, most significant byte first.
@@ -54,7 +75,7 @@ pub(super) fn five_tuple<const SYMMETRIC: bool>(record: &Record, head: &Head) ->
         let turned = [addresses.rotate_left(32), u64::from((ports as u32).rotate_left(16))];
         key = if swapped { turned } else { key };
     }
-    Some(Narrow([key[0], key[1] | u64::from(record.proto) << 32], swapped))
+    Narrow([key[0], key[1] | u64::from(proto) << 32], swapped)
 }
 
 /// Key of IPv4 by one address.

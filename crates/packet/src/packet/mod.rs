@@ -12,6 +12,7 @@ mod write;
 
 pub use embedded::{Embedded, EmbeddedMut};
 pub use read::IpVersion;
+pub use write::Translated;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -28,7 +29,8 @@ use crate::undo::{LINE, Place, Undo};
 pub struct Packet<'a> {
     record: &'a mut Record,
     room: &'a mut [u8],
-    meta: &'a mut [u8],
+    /// Extension records of the whole batch: most functions never ask for this packet's.
+    metas: &'a mut [u8],
     layout: &'a Layout,
     undo: Option<&'a mut Undo>,
     /// Part of the room that the undo log already has; empty if it has nothing of this packet.
@@ -45,14 +47,14 @@ impl<'a> Packet<'a> {
         index: usize,
         record: &'a mut Record,
         room: &'a mut [u8],
-        meta: &'a mut [u8],
+        metas: &'a mut [u8],
         layout: &'a Layout,
         undo: Option<&'a mut Undo>,
     ) -> Packet<'a> {
         Packet {
             record,
             room,
-            meta,
+            metas,
             layout,
             undo,
             saved: 0..0,
@@ -221,10 +223,17 @@ impl<'a> Packet<'a> {
         (record.l3, record.l4, record.proto, record.flags) = (0, 0, 0, Flags::new(record.flags.link(), 0));
     }
 
+    /// Where its extension record lies among those of the batch.
+    #[inline(always)]
+    fn meta_range(&self) -> Range<usize> {
+        let (i, bytes) = (usize::from(self.index), self.layout.record_bytes);
+        i * bytes..(i + 1) * bytes
+    }
+
     /// A metadata field of this packet; zero if the chain does not carry it.
     #[inline(always)]
     pub fn meta<T: FromBytes + IntoBytes + Immutable>(&self, field: Field<T>) -> T {
-        field.read(self.meta)
+        field.read_of(self.index.into(), self.metas, self.layout.record_bytes)
     }
 
     /// Sets a metadata field; nothing happens if the chain does not carry it.
@@ -233,13 +242,16 @@ impl<'a> Packet<'a> {
         if !self.meta_saved && field.is_carried() {
             self.save_meta();
         }
-        field.write(self.meta, value);
+        let range = self.meta_range();
+        field.write(self.metas.get_mut(range).unwrap_or_default(), value);
     }
 
     #[inline]
     fn save_meta(&mut self) {
+        let range = self.meta_range();
         if let Some(undo) = &mut self.undo {
-            undo.save(self.index, self.record, Place::Meta, self.meta, 0..self.meta.len());
+            let meta = self.metas.get(range).unwrap_or_default();
+            undo.save(self.index, self.record, Place::Meta, meta, 0..meta.len());
         }
         self.meta_saved = true;
     }

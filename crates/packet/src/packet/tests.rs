@@ -6,6 +6,7 @@ use super::*;
 use crate::address::{IpAddress, MacAddress};
 use crate::batch::Batch;
 use crate::edit::Side;
+use crate::parse::protocol;
 use crate::record::Link;
 use crate::testing::{self, Spec, Transport, noise, single, specs};
 
@@ -211,6 +212,8 @@ enum Edit {
     DstPort(u16),
     Src(IpAddress, u16),
     Dst(IpAddress, u16),
+    TranslateSrc(IpAddress, Option<u16>),
+    TranslateDst(IpAddress, Option<u16>),
     IcmpId(u16),
     Ttl,
     Macs([u8; 6]),
@@ -235,6 +238,8 @@ fn edits() -> impl Strategy<Value = Edit> {
         any::<u16>().prop_map(Edit::DstPort),
         (ip(), any::<u16>()).prop_map(|(ip, port)| Edit::Src(ip, port)),
         (ip(), any::<u16>()).prop_map(|(ip, port)| Edit::Dst(ip, port)),
+        (ip(), any::<Option<u16>>()).prop_map(|(ip, port)| Edit::TranslateSrc(ip, port)),
+        (ip(), any::<Option<u16>>()).prop_map(|(ip, port)| Edit::TranslateDst(ip, port)),
         any::<u16>().prop_map(Edit::IcmpId),
         Just(Edit::Ttl),
         any::<[u8; 6]>().prop_map(Edit::Macs),
@@ -259,6 +264,8 @@ fn apply(packet: &mut Packet<'_>, edit: &Edit) {
         Edit::DstPort(port) => drop(packet.set_dst_port(port)),
         Edit::Src(ip, port) => drop(packet.set_src(ip, port)),
         Edit::Dst(ip, port) => drop(packet.set_dst(ip, port)),
+        Edit::TranslateSrc(ip, port) => _ = packet.translate_src(ip, port),
+        Edit::TranslateDst(ip, port) => _ = packet.translate_dst(ip, port),
         Edit::IcmpId(id) => drop(packet.set_icmp_id(id)),
         Edit::Ttl => drop(packet.decrement_ttl()),
         Edit::Macs(mac) => drop((packet.set_eth_src(mac.into()), packet.set_eth_dst(mac.into()))),
@@ -377,6 +384,46 @@ proptest! {
         let quickly = one.packet(0, None).set_address(side, address);
         prop_assert_eq!(quickly, other.packet(0, None).set_address_slowly(side, address));
         prop_assert_eq!(one.bytes(0), other.bytes(0));
+    }
+
+    #[test]
+    fn a_translation_is_its_steps_one_after_another_or_nothing(
+        frame in prop_oneof![noise(), specs().prop_map(|spec| spec.frame())],
+        ttl: Option<u8>, no_checksum: bool, source: bool, v6: bool, octets: [u8; 16], port: Option<u16>,
+    ) {
+        let [a, b, c, d, ..] = octets;
+        let address = if v6 { IpAddress::from_v6(octets) } else { IpAddress::from_v4([a, b, c, d]) };
+        let side = if source { Side::Source } else { Side::Destination };
+        let [mut one, mut other] = [(); 2].map(|()| testing::batch(std::slice::from_ref(&frame), Layout::bare()));
+        for batch in [&mut one, &mut other] {
+            let mut packet = batch.packet(0, None);
+            let (l3, l4) = (usize::from(packet.record().l3), packet.l4_offset());
+            if let Some(ttl) = ttl {
+                packet.change(l3 + 8..l3 + 9).fill(ttl);
+            }
+            if let Some(l4) = l4.filter(|_| no_checksum && packet.protocol() == protocol::UDP) {
+                packet.change(l4 + 6..l4 + 8).fill(0);
+            }
+        }
+        let before = one.bytes(0).to_vec();
+        let at_once = one.packet(0, None).translate(side, address, port);
+        let mut packet = other.packet(0, None);
+        let expired = packet.ttl().is_some_and(|ttl| ttl <= 1);
+        let set = !expired && match port {
+            Some(port) => packet.set_end_slowly(side, address, port),
+            None => packet.set_address_slowly(side, address),
+        };
+        let steps = match (expired, set) {
+            (true, _) => Translated::Expired,
+            (_, false) => Translated::Refused,
+            _ => {
+                prop_assert!(packet.decrement_ttl());
+                Translated::Done
+            }
+        };
+        prop_assert_eq!(at_once, steps);
+        prop_assert_eq!(one.bytes(0), other.bytes(0));
+        prop_assert!(at_once == Translated::Done || one.bytes(0) == before);
     }
 
     #[test]

@@ -12,6 +12,18 @@ use crate::headers::{Ethernet, Header, Icmp, Icmpv6, Ipv4, Sctp, Tcp, Udp, Vlan}
 use crate::parse::{is_tag, protocol};
 use crate::record::{Flags, Link, Port};
 
+/// What came of a translation that counts a hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Translated {
+    /// All was written.
+    Done,
+    /// The time to live or hop limit is used up: the packet must not go on. Nothing was written.
+    Expired,
+    /// The packet has no such port or the address is of the other family. Nothing was written.
+    Refused,
+}
+
 impl Packet<'_> {
     /// Its Ethernet header, to change.
     #[inline(always)]
@@ -115,6 +127,47 @@ impl Packet<'_> {
         self.set_end(Side::Destination, address, port)
     }
 
+    /// What a router does that translates, in one step with one update of each checksum: counts one hop, sets the source address
+    /// and, if there is one, the source port. The same as [`Packet::decrement_ttl`] and then [`Packet::set_src`] or
+    /// [`Packet::set_src_ip`], but for doing all or nothing.
+    #[inline(always)]
+    pub fn translate_src(&mut self, address: IpAddress, port: Option<u16>) -> Translated {
+        self.translate(Side::Source, address, port)
+    }
+
+    /// The same for destination address and destination port.
+    #[inline(always)]
+    pub fn translate_dst(&mut self, address: IpAddress, port: Option<u16>) -> Translated {
+        self.translate(Side::Destination, address, port)
+    }
+
+    #[inline(always)]
+    pub(super) fn translate(&mut self, side: Side, address: IpAddress, port: Option<u16>) -> Translated {
+        if let Some(new) = address.v4()
+            && let Some((ip, udp)) = self.plain_mut()
+        {
+            if ip[8] <= 1 {
+                return Translated::Expired;
+            }
+            edit::set_plain(ip, side, udp, new, port, 1);
+            return Translated::Done;
+        }
+        self.translate_slowly(side, address, port)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn translate_slowly(&mut self, side: Side, address: IpAddress, port: Option<u16>) -> Translated {
+        if self.ttl().is_some_and(|ttl| ttl <= 1) {
+            return Translated::Expired;
+        }
+        let set = match port {
+            Some(port) => self.set_end_slowly(side, address, port),
+            None => self.set_address_slowly(side, address),
+        };
+        if set && self.decrement_ttl() { Translated::Done } else { Translated::Refused }
+    }
+
     /// What [`edit::set_plain`] takes, if that is what the packet is; and whether it is UDP.
     #[inline(always)]
     fn plain_mut(&mut self) -> Option<(&mut [u8; edit::PLAIN], bool)> {
@@ -135,7 +188,7 @@ impl Packet<'_> {
         if let Some(new) = address.v4()
             && let Some((ip, udp)) = self.plain_mut()
         {
-            edit::set_plain(ip, side, udp, new, Some(port));
+            edit::set_plain(ip, side, udp, new, Some(port), 0);
             return true;
         }
         self.set_end_slowly(side, address, port)
@@ -152,7 +205,7 @@ impl Packet<'_> {
         if let Some(new) = address.v4()
             && let Some((ip, udp)) = self.plain_mut()
         {
-            edit::set_plain(ip, side, udp, new, None);
+            edit::set_plain(ip, side, udp, new, None, 0);
             return true;
         }
         self.set_address_slowly(side, address)

@@ -74,13 +74,13 @@ impl Held {
         true
     }
 
-    /// Copies frames in that lie in `lines` one behind another, and says how many: fewer if there is no room, no buffer, a frame
-    /// that fits into none, or not all of its lines.
+    /// Copies frames in that lie in `lines` one behind another, and says how many frames and lines: fewer if there is no room, no
+    /// buffer, a frame that fits into none, or not all of its lines.
     #[inline(always)]
-    pub(crate) fn copy_lines(&mut self, buffers: &mut Buffers, mut lines: &[Line], frames: &[LinedFrame]) -> usize {
+    pub(crate) fn copy_lines(&mut self, buffers: &mut Buffers, all: &[Line], frames: &[LinedFrame]) -> (usize, usize) {
         assert!(buffers.pool().id() == self.pool.id());
         let frames = &frames[..frames.len().min(BATCH_MAX - self.records.len())];
-        let mut done = 0;
+        let (mut done, mut lines) = (0, all);
         loop {
             let short = self.copy_short(buffers, lines, &frames[done..]);
             (done, lines) = (done + short, &lines[short..]);
@@ -90,9 +90,9 @@ impl Held {
                 }
                 Some(frame) if !frame.is_long() && !lines.is_empty() => {
                     buffers.note_exhausted();
-                    return done;
+                    return (done, all.len() - lines.len());
                 }
-                _ => return done,
+                _ => return (done, all.len() - lines.len()),
             }
         }
     }
@@ -195,6 +195,12 @@ impl Held {
         (record, room)
     }
 
+    /// Records and buffers, to change one after another.
+    #[inline(always)]
+    pub(crate) fn lend(&mut self) -> HeldMut<'_> {
+        HeldMut { records: &mut self.records, bases: self.pool.slab.bases() }
+    }
+
     /// Asks the processor for the first line of packet `i`.
     #[inline(always)]
     pub(crate) fn prefetch(&self, i: usize) {
@@ -246,6 +252,24 @@ impl<'a> Heads<'a> {
         let record = &self.records[i];
         // SAFETY: the record owns the buffer; the borrow keeps everybody from writing to it while the result lives.
         unsafe { self.bases.head(&record.buffer, record.start) }
+    }
+}
+
+/// Records and buffers of a batch, borrowed to change them.
+#[derive(Debug)]
+pub(crate) struct HeldMut<'a> {
+    records: &'a mut [Record],
+    bases: Bases<'a>,
+}
+
+impl HeldMut<'_> {
+    /// Record and all bytes of the buffer of packet `i`, to change.
+    #[inline(always)]
+    pub(crate) fn parts_mut(&mut self, i: usize) -> (&mut Record, &mut [u8]) {
+        let record = &mut self.records[i];
+        // SAFETY: the record owns the buffer, and it is borrowed mutably for as long as the result lives.
+        let room = unsafe { self.bases.bytes_mut(&record.buffer) };
+        (record, room)
     }
 }
 

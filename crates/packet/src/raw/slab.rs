@@ -58,7 +58,7 @@ pub(crate) struct Slab {
 }
 
 /// The regions' first bytes and counts, in registers: a loop that writes records need not read them again.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Bases<'a> {
     ordinary: *mut u8,
     jumbo: *mut u8,
