@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use braid_packet::key::{DEFAULT_SEED, KeyClass, KeyHash, KeyShape, Keys, SetKey};
-use braid_state::{FlowTable, HugePages, MemoryError, NO_SLOT, Plain, RecordMut, SetMeta, Slot, Tx};
+use braid_state::{FlowTable, HugePages, MemoryError, NO_SLOT, Plain, RecordMut, SetMeta, Slot, States, Tx};
 
 use crate::shared::SharedPlace;
 
@@ -123,6 +123,10 @@ impl SetTables {
         todo: &[u16],
         mut found: impl FnMut(usize, SetSlot, Option<&mut SetMeta>),
     ) {
+        if keys.all_narrow {
+            let found = |i, slot, meta: Option<&mut SetMeta>| found(i, SetSlot(slot), meta);
+            return self.narrow.lookup_batch(todo, &keys.narrow, &keys.hash, found);
+        }
         let (mut narrow, mut wide) = ([0u16; 256], [0u16; 256]);
         let (mut narrows, mut wides) = (0, 0);
         for &i in todo {
@@ -192,6 +196,12 @@ impl SetTables {
         on_table!(self, at, table => table.state(at.slot(), offset))
     }
 
+    /// The states of one function in all records of IPv4-sized keys, for a loop over packets.
+    #[inline(always)]
+    pub(crate) fn narrow_states<S: Plain>(&mut self, offset: usize) -> NarrowStates<'_, S> {
+        NarrowStates(self.narrow.states(offset))
+    }
+
     /// Copies the states of all functions of the group.
     pub fn state_bytes(&mut self, at: SetSlot) -> Vec<u8> {
         self.record_mut(at).states().to_vec()
@@ -227,6 +237,18 @@ impl SetTables {
             let from = from.max(narrow) - narrow;
             self.wide.scan(from, end - narrow - from, |table, slot| visit(SetSlot::wide(slot), table.meta(slot)));
         }
+    }
+}
+
+/// States of one function, to reach by place.
+#[derive(Debug)]
+pub(crate) struct NarrowStates<'a, S>(States<'a, S>);
+
+impl<S: Plain> NarrowStates<'_, S> {
+    /// Meta and state; none if there is no record, or it has a longer key: both numbers are greater than any slot's.
+    #[inline(always)]
+    pub(crate) fn get(&mut self, at: SetSlot) -> Option<(&mut SetMeta, &mut S)> {
+        self.0.get(at.0 as usize)
     }
 }
 

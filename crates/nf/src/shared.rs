@@ -5,7 +5,7 @@
 //! twice, but between workers no order is kept that the steering does not keep.
 
 use braid_packet::key::{KeyClass, KeyShape, SetKey};
-use braid_state::{Conflict, Inserted, Plain, StateBuilder, StateError, Tx};
+use braid_state::{Conflict, Inserted, Plain, SetMeta, StateBuilder, StateError, Tx};
 use braid_state::{Map, MapConfig, Visit};
 use zerocopy::IntoBytes;
 
@@ -69,10 +69,10 @@ fn state<S: Plain>(entry: &Entry) -> S {
     }
 }
 
-/// Milliseconds since a packet last came; none if time stamps went back.
-fn idle_ms(now_ms: u32, entry: &Entry) -> u64 {
-    let idle = now_ms.wrapping_sub(entry[0] as u32);
-    if idle > u32::MAX / 2 { 0 } else { u64::from(idle) }
+/// How long a set has been without a packet, in nanoseconds.
+fn idle_ns(now_ns: u64, entry: &Entry) -> u64 {
+    let meta = SetMeta { last_seen_ms: entry[0] as u32, ..SetMeta::default() };
+    u64::from(meta.idle_ms((now_ns / MS) as u32)) * MS
 }
 
 impl SharedSets {
@@ -109,9 +109,9 @@ impl SharedSets {
         cursor: u32,
         into: &mut Vec<SetKey>,
     ) -> Result<u32, Conflict> {
-        let now_ms = (tx.now() / MS) as u32;
+        let now_ns = tx.now();
         let next = self.map.for_each(tx, cursor, SCAN, |_, key, entry| {
-            if idle_ms(now_ms, entry) * MS > function.timeout_ns(&state::<N::Set>(entry)) {
+            if idle_ns(now_ns, entry) > function.timeout_ns(&state::<N::Set>(entry)) {
                 into.push(self.set_key(key));
             }
             Ok(Visit::Keep)
@@ -129,7 +129,7 @@ impl SharedSets {
         let words = key_words(key);
         let Some(found) = self.map.get(event.tx, &words)? else { return Ok(false) };
         let set = state::<N::Set>(&found);
-        if idle_ms((event.tx.now() / MS) as u32, &found) * MS <= function.timeout_ns(&set) {
+        if idle_ns(event.tx.now(), &found) <= function.timeout_ns(&set) {
             return Ok(false);
         }
         function.expired(&mut event.cx(), key, &set)?;
@@ -170,7 +170,7 @@ impl Pass<'_> {
         let mut packet = self.batch.packet(i, Some(&mut self.logs.packets));
         if let Some(found) = found {
             let mut set = state::<N::Set>(&found);
-            if idle_ms(now_ms, &found) * MS <= function.timeout_ns(&set) {
+            if idle_ns(self.now_ns[i], &found) <= function.timeout_ns(&set) {
                 let handled = function.packet(&mut cx, &mut packet, &mut set)?;
                 sets.map.insert(self.tx, &words, &entry(now_ms, &set))?;
                 return Ok(handled);

@@ -43,7 +43,13 @@ pub enum Verdict {
 pub struct Verdicts {
     codes: [u16; 256],
     reasons: [Reason; 256],
+    /// Since the batch came, some packet was dropped.
+    dropped: bool,
 }
+
+/// The decision for a packet that goes on, to put back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VerdictCode(u16);
 
 const DROP: u16 = u16::MAX;
 const FLOOD: u16 = u16::MAX - 1;
@@ -53,7 +59,7 @@ pub const PORTS_MAX: u16 = FLOOD;
 
 impl Default for Verdicts {
     fn default() -> Self {
-        Verdicts { codes: [0; 256], reasons: [Reason(""); 256] }
+        Verdicts { codes: [0; 256], reasons: [Reason(""); 256], dropped: false }
     }
 }
 
@@ -68,18 +74,64 @@ impl Verdicts {
         }
     }
 
+    /// Begins a batch whose packets go out by these ports if nobody decides otherwise.
+    #[inline]
+    pub fn expect(&mut self, ports: impl Iterator<Item = Port>) {
+        self.dropped = false;
+        self.codes.iter_mut().zip(ports).for_each(|(code, port)| *code = port.min(PORTS_MAX - 1));
+    }
+
     /// Decides for packet `i`.
     #[inline(always)]
     pub fn set(&mut self, i: usize, verdict: Verdict) {
         match verdict {
             Verdict::Onward => {}
             Verdict::Forward(port) => self.codes[i] = port.min(PORTS_MAX - 1),
+            other => self.set_rarely(i, other),
+        }
+    }
+
+    #[inline(never)]
+    fn set_rarely(&mut self, i: usize, verdict: Verdict) {
+        match verdict {
             Verdict::Flood => self.codes[i] = FLOOD,
             Verdict::Drop(reason) => {
                 self.reasons[i] = reason;
                 self.codes[i] = DROP;
+                self.dropped = true;
             }
+            Verdict::Onward | Verdict::Forward(_) => unreachable!("decided by the caller"),
         }
+    }
+
+    /// Whether some packet of the batch may have been dropped: false only if none was.
+    #[inline(always)]
+    pub fn any_dropped(&self) -> bool {
+        self.dropped
+    }
+
+    /// Adds the packets in `of` and their ports to `out`, if all of them go out by one port each below `ports`: if not, says
+    /// so, and what was added means nothing.
+    #[inline(always)]
+    pub fn ports_of(&self, of: &[u16], ports: u16, out: &mut Vec<(u16, Port)>) -> bool {
+        let mut greatest = 0;
+        out.extend(of.iter().map(|&i| {
+            let code = self.codes[usize::from(i) & 255];
+            greatest = greatest.max(code);
+            (i, code)
+        }));
+        greatest < ports
+    }
+
+    /// The decision for packet `i`, which is not dropped.
+    #[inline(always)]
+    pub(crate) fn code(&self, i: usize) -> VerdictCode {
+        VerdictCode(self.codes[i])
+    }
+
+    /// Puts an earlier decision back.
+    pub(crate) fn restore(&mut self, i: usize, earlier: VerdictCode) {
+        self.codes[i] = earlier.0;
     }
 
     /// Whether packet `i` goes no further.

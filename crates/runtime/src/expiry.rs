@@ -96,11 +96,7 @@ impl Scan {
         let now_ms = (now_ns / MS) as u32;
         self.found.clear();
         let found = &mut self.found;
-        on.tables.scan(self.cursor, count, |at, meta| {
-            // A packet may carry an earlier time than the set last saw on a capture that goes back: then it is not idle.
-            let idle = now_ms.wrapping_sub(meta.last_seen_ms);
-            found.push((at, if idle > u32::MAX / 2 { 0 } else { idle }));
-        });
+        on.tables.scan(self.cursor, count, |at, meta| found.push((at, meta.idle_ms(now_ms))));
         self.cursor += count;
         if self.cursor >= on.tables.slots() {
             self.cursor = 0;

@@ -237,9 +237,8 @@ impl Worker {
         self.todo.clear();
         self.todo.extend(0..self.batch.len() as u16);
         self.counters.packets_in += self.batch.len() as u64;
-        for (i, record) in self.batch.records().iter().enumerate() {
-            self.verdicts.set(i, Verdict::Forward(Chain::default_port(record.port, self.parts.ports)));
-        }
+        let ports = self.parts.ports;
+        self.verdicts.expect(self.batch.records().iter().map(|record| Chain::default_port(record.port, ports)));
         self.counters.bytes_in += self.batch.wire_bytes();
         if !self.counters.ports.is_empty() {
             self.count_arrivals();
@@ -270,7 +269,7 @@ impl Worker {
             self.run_stretch(position, &todo);
             self.todo = todo;
         }
-        if self.todo.iter().any(|&i| self.verdicts.is_drop(i as usize)) {
+        if self.verdicts.any_dropped() {
             self.leave_out_drops(position);
         }
     }

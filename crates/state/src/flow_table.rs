@@ -16,8 +16,8 @@ use braid_memory::{Error, HugePages};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Plain;
-pub use crate::raw::records::RecordMut;
 use crate::raw::records::Records;
+pub use crate::raw::records::{RecordMut, States};
 use crate::raw::tags::{GROUP, Tags};
 
 /// Position of a live record.
@@ -41,6 +41,15 @@ pub struct SetMeta {
     pub live: u16,
     /// Counts the lives of this slot.
     pub generation: u16,
+}
+
+impl SetMeta {
+    /// Milliseconds without a packet at `now_ms`; none if time stamps went back, as on a capture that is not in order.
+    #[inline(always)]
+    pub fn idle_ms(&self, now_ms: u32) -> u32 {
+        let idle = now_ms.wrapping_sub(self.last_seen_ms);
+        if idle > u32::MAX / 2 { 0 } else { idle }
+    }
 }
 
 /// The capacity is used up.
@@ -105,8 +114,9 @@ impl<const K: usize> FlowTable<K> {
 
     #[inline(always)]
     fn home(&self, hash: u64) -> (usize, usize) {
+        // The upper and the lower half: both are uniform, and neither tells the other.
         let first = ((hash >> 32) * self.groups) >> 32;
-        let second = ((hash.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17) >> 32) * self.groups) >> 32;
+        let second = ((hash & u64::from(u32::MAX)) * self.groups) >> 32;
         (first as usize, second as usize)
     }
 
@@ -228,6 +238,12 @@ impl<const K: usize> FlowTable<K> {
         self.record_mut(slot).state(offset)
     }
 
+    /// The states at one offset in all records, for a loop over packets.
+    #[inline(always)]
+    pub fn states<S: Plain>(&mut self, offset: usize) -> States<'_, S> {
+        self.records.states(offset)
+    }
+
     /// Looks up the keys that `wanted` names, stage by stage, so that the misses of a batch overlap; `found` is called in
     /// that order, with [`NO_SLOT`] for a key that has no record.
     #[inline]
@@ -247,7 +263,7 @@ impl<const K: usize> FlowTable<K> {
         for (candidate, &i) in candidates.iter_mut().zip(wanted) {
             let hash = hashes[i as usize & 255];
             let ((first, second), tag) = (self.home(hash), Self::tag(hash));
-            let (here, there) = (self.tags.lanes(first, tag), self.tags.lanes(second, tag));
+            let (here, there) = self.tags.lanes_of_both(first, second, tag);
             let (group, lanes) = if here != 0 { (first, here) } else { (second, there) };
             if lanes != 0 {
                 let slot = group * GROUP + lanes.trailing_zeros() as usize / 2;
@@ -257,16 +273,23 @@ impl<const K: usize> FlowTable<K> {
         }
         for (&candidate, &i) in candidates.iter().zip(wanted) {
             let i = i as usize & 255;
-            let slot = if candidate != NO_SLOT && self.key(candidate) == keys[i] {
-                candidate
-            } else if candidate != NO_SLOT || self.stashed != 0 {
-                self.find(&keys[i], hashes[i]).unwrap_or(NO_SLOT)
-            } else {
-                NO_SLOT
-            };
+            if let Some((key, meta)) = self.records.head_mut(candidate as usize)
+                && *key == keys[i]
+            {
+                found(i, candidate, Some(meta));
+                continue;
+            }
+            let slot = self.find_again(candidate, &keys[i], hashes[i]);
             let meta = if slot == NO_SLOT { None } else { Some(self.meta_mut(slot)) };
             found(i, slot, meta);
         }
+    }
+
+    /// The record of a key that is not where its tag was seen first, or was not seen at all.
+    #[inline(never)]
+    fn find_again(&self, candidate: Slot, key: &[u64; K], hash: u64) -> Slot {
+        let may_be_elsewhere = candidate != NO_SLOT || self.stashed != 0;
+        if may_be_elsewhere { self.find(key, hash).unwrap_or(NO_SLOT) } else { NO_SLOT }
     }
 
     /// Calls `visit` for the live slots among `count` slots from `from`; touches records of live slots only if `visit` does.

@@ -28,7 +28,7 @@ mod vector;
 pub use allocator::{Allocator, AllocatorConfig, Lease};
 pub use braid_stm::{Conflict, Domain, HugePages, MemoryError, ObjectId, Savepoint, Tx};
 pub use distributed::{Distributed, DistributedConfig};
-pub use flow_table::{FlowTable, NO_SLOT, RecordMut, SetMeta, Slot, TableFull};
+pub use flow_table::{FlowTable, NO_SLOT, RecordMut, SetMeta, Slot, States, TableFull};
 pub use map::{Handle, Inserted, Map, MapConfig, Visit};
 pub use object::{StateBuilder, StateError, StateObject};
 pub use plain::Plain;

@@ -37,6 +37,7 @@ impl NetworkFunction for Forward {
         self.orphan(cx, packet)
     }
 
+    #[inline(always)]
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         if self.ttl && !packet.decrement_ttl() {
             return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));

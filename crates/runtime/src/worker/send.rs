@@ -17,17 +17,11 @@ impl Worker {
             tracer.finish(&self.batch, &self.verdicts);
         }
         self.out.clear();
-        for at in 0..self.todo.len() {
-            let i = self.todo[at];
-            match self.verdicts.get(i as usize) {
-                Verdict::Forward(port) if port < self.parts.ports => self.out.push((i, port)),
-                Verdict::Forward(_) => self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1),
-                Verdict::Flood => self.flood(i),
-                Verdict::Drop(_) | Verdict::Onward => unreachable!("dropped packets leave `todo`; onward is not kept"),
-            }
+        if !self.verdicts.ports_of(&self.todo, self.parts.ports, &mut self.out) {
+            self.decide_each();
         }
-        let bytes = self.out.iter().map(|&(i, _)| self.batch.records()[i as usize].len() as u64);
-        self.counters.bytes_out += bytes.sum::<u64>();
+        let bytes = self.batch.total_len(&self.out);
+        self.counters.bytes_out += bytes;
         self.counters.packets_out += self.out.len() as u64;
         if !self.counters.ports.is_empty() {
             count_departures(&mut self.counters.ports, &self.batch, &self.out);
@@ -39,6 +33,21 @@ impl Worker {
         let next = self.parts.receive.horizon();
         self.batch.release(&mut self.buffers);
         self.parts.send.progress(next);
+    }
+
+    /// Where each packet goes, if some are flooded or named a port that is not there.
+    #[inline(never)]
+    fn decide_each(&mut self) {
+        self.out.clear();
+        for at in 0..self.todo.len() {
+            let i = self.todo[at];
+            match self.verdicts.get(i as usize) {
+                Verdict::Forward(port) if port < self.parts.ports => self.out.push((i, port)),
+                Verdict::Forward(_) => self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1),
+                Verdict::Flood => self.flood(i),
+                Verdict::Drop(_) | Verdict::Onward => unreachable!("dropped packets leave `todo`; onward is not kept"),
+            }
+        }
     }
 
     /// Counts the packets of a new batch by the port by which they came.

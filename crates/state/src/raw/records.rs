@@ -2,6 +2,8 @@
 //!
 //! Safe to use: every access is checked against the number of records and the size of one, and borrows the whole.
 
+use std::marker::PhantomData;
+
 use braid_memory::{Error, HugePages, Region, prefetch_write};
 
 use crate::Plain;
@@ -24,6 +26,33 @@ pub struct RecordMut<'a> {
     pub meta: &'a mut SetMeta,
     states: *mut u8,
     bytes: usize,
+}
+
+/// The states of one kind at one offset in all records: checked once, so a loop need not.
+#[derive(Debug)]
+pub struct States<'a, S> {
+    base: *mut u8,
+    stride: usize,
+    count: usize,
+    meta: usize,
+    state: usize,
+    kind: PhantomData<&'a mut S>,
+}
+
+impl<S: Plain> States<'_, S> {
+    /// Meta and state of a record; none if there is no such record.
+    #[inline(always)]
+    pub fn get(&mut self, record: usize) -> Option<(&mut SetMeta, &mut S)> {
+        if record >= self.count {
+            return None;
+        }
+        // SAFETY: the record lies inside the region, meta and state inside the record, apart from each other, each aligned to
+        // eight (`Records::states`); initialised memory of which every pattern is valid, borrowed through `self`.
+        unsafe {
+            let record = self.base.add(record * self.stride);
+            Some((&mut *record.add(self.meta).cast(), &mut *record.add(self.state).cast()))
+        }
+    }
 }
 
 impl<const K: usize> Records<K> {
@@ -72,12 +101,34 @@ impl<const K: usize> Records<K> {
         unsafe { self.address(record).add(Self::META).cast::<SetMeta>().read() }
     }
 
+    /// Key and meta of a record; none if there is no such record.
+    #[inline(always)]
+    pub(crate) fn head_mut(&mut self, record: usize) -> Option<(&[u64; K], &mut SetMeta)> {
+        if record >= self.count {
+            return None;
+        }
+        // SAFETY: as in `key` and `meta`; they are apart, and `&mut self` is borrowed for as long as the result lives.
+        unsafe {
+            let address = self.region.base().add(record * self.stride);
+            Some((&*address.cast(), &mut *address.add(Self::META).cast()))
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn record_mut(&mut self, record: usize) -> RecordMut<'_> {
         let address = self.address(record);
         // SAFETY: as in `meta`; `&mut self` is borrowed for as long as the result lives, and meta and states are apart.
         let (meta, states) = unsafe { (&mut *address.add(Self::META).cast::<SetMeta>(), address.add(Self::STATES)) };
         RecordMut { meta, states, bytes: self.stride - Self::STATES }
+    }
+
+    /// Panics if the state does not lie inside a record or is not aligned to eight, as [`RecordMut::state`] does.
+    #[inline(always)]
+    pub(crate) fn states<S: Plain>(&mut self, offset: usize) -> States<'_, S> {
+        const { assert!(align_of::<S>() <= 8) };
+        assert!(Self::STATES + offset + size_of::<S>() <= self.stride && offset.is_multiple_of(8));
+        let (base, stride, count) = (self.region.base(), self.stride, self.count);
+        States { base, stride, count, meta: Self::META, state: Self::STATES + offset, kind: PhantomData }
     }
 
     /// Gives a record a new key and zeroes the rest, but for the generation, which goes on by one.

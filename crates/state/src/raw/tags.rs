@@ -39,6 +39,14 @@ impl Tags {
         equal_lanes(unsafe { &*self.address(group) }, tag)
     }
 
+    /// [`lanes`](Self::lanes) of two groups.
+    #[inline(always)]
+    pub(crate) fn lanes_of_both(&self, first: usize, second: usize, tag: u16) -> (u32, u32) {
+        assert!(first.max(second) < self.groups);
+        // SAFETY: as in `lanes`, for both.
+        unsafe { (equal_lanes(&*self.address(first), tag), equal_lanes(&*self.address(second), tag)) }
+    }
+
     #[inline(always)]
     pub(crate) fn tag(&self, slot: usize) -> u16 {
         assert!(slot < self.groups * GROUP);

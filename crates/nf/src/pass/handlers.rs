@@ -1,0 +1,287 @@
+//! The loops in which handlers run.
+//!
+//! Nearly every packet belongs to a live set with a short key that is within its timeout. For those there is a loop of its own
+//! without detours ([`Pass::attempt_steady`], [`Pass::run_steady`]); it stops at the first packet that is anything else, which
+//! is handled out of line, and goes on behind it.
+
+use braid_packet::key::KeyClass;
+use braid_state::SetMeta;
+use zerocopy::IntoBytes;
+
+use super::{Interrupted, MS, Mark, Pass, PassSets, Place};
+use crate::cx::Cx;
+use crate::sets::{NarrowStates, NewPlace, NewSet, Place as SetPlace, SetSlot};
+use crate::shared::SharedSets;
+use crate::{Handled, NetworkFunction};
+
+/// What the loops for packets of live sets look at before they run a handler.
+struct Steady<'a, N: NetworkFunction> {
+    function: &'a N,
+    states: NarrowStates<'a, N::Set>,
+    slots: &'a [SetSlot; 256],
+    idle_ms: &'a [u32; 256],
+    swapped: &'a [bool; 256],
+    bit: u16,
+}
+
+impl<'a, N: NetworkFunction> Steady<'a, N> {
+    #[inline(always)]
+    fn new(function: &'a N, sets: &'a mut PassSets<'_>, place: Place) -> Steady<'a, N> {
+        let PassSets { tables, keys, slots, idle_ms } = sets;
+        let states = tables.narrow_states(place.offset);
+        Steady { function, states, slots, idle_ms, swapped: &keys.swapped, bit: place.bit }
+    }
+
+    /// The state of packet `i`'s set if it is live for the function and within its timeout.
+    #[inline(always)]
+    fn state(&mut self, i: usize) -> Option<&mut N::Set> {
+        let (meta, state) = self.states.get(self.slots[i])?;
+        if meta.live & self.bit == 0 || is_late(self.function, state, self.idle_ms[i]) {
+            return None;
+        }
+        Some(state)
+    }
+}
+
+/// Whether a set is past its timeout. No timeout is shorter than nothing: whoever was here within the millisecond need not be
+/// asked for it.
+#[inline(always)]
+fn is_late<N: NetworkFunction>(function: &N, state: &N::Set, idle_ms: u32) -> bool {
+    idle_ms != 0 && u64::from(idle_ms) * MS > function.timeout_ns(state)
+}
+
+impl Pass<'_> {
+    /// Runs handlers that cannot meet a conflict over positions `from..to`.
+    pub(crate) fn run<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
+        if self.sets.is_none() {
+            return self.run_orphans(function, from, to);
+        }
+        let mut at = from;
+        while at < to {
+            at = self.run_steady(function, place, at, to);
+            if at < to {
+                self.run_one(function, place, at);
+                at += 1;
+            }
+        }
+    }
+
+    /// Runs the handlers of packets of live sets; says where another one stands.
+    #[inline(always)]
+    fn run_steady<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) -> usize {
+        let Some(sets) = &mut self.sets else { return from };
+        let mut steady = Steady::new(function, sets, place);
+        let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
+        for (at, &i) in (from..).zip(&self.todo[from..to]) {
+            let i = usize::from(i) & 255;
+            let reversed = steady.swapped[i];
+            let Some(state) = steady.state(i) else { return at };
+            (logs.kept, logs.emitted_before) = (at, logs.emitted.len());
+            self.tx.set_now(self.now_ns[i]);
+            let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, i, reversed);
+            if let Ok(verdict) = function.packet(&mut cx, &mut packets.packet(i, None), state) {
+                self.verdicts.set(i, verdict);
+            }
+        }
+        to
+    }
+
+    /// Runs the handlers of a function without packet sets.
+    #[inline(always)]
+    fn run_orphans<N: NetworkFunction>(&mut self, function: &N, from: usize, to: usize) {
+        let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
+        for (at, &i) in (from..).zip(&self.todo[from..to]) {
+            let i = usize::from(i) & 255;
+            (logs.kept, logs.emitted_before) = (at, logs.emitted.len());
+            self.tx.set_now(self.now_ns[i]);
+            let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, i, false);
+            if let Ok(verdict) = function.orphan(&mut cx, &mut packets.packet(i, None)) {
+                self.verdicts.set(i, verdict);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn run_one<N: NetworkFunction>(&mut self, function: &N, place: Place, at: usize) {
+        (self.logs.kept, self.logs.emitted_before) = (at, self.logs.emitted.len());
+        let i = usize::from(self.todo[at]) & 255;
+        if let Ok(verdict) = self.handle::<N, false>(function, place, i) {
+            self.verdicts.set(i, verdict);
+        }
+        self.logs.sets.clear();
+    }
+
+    /// Runs handlers over positions `from..to`, remembering how to take each back.
+    pub(crate) fn attempt<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        place: Place,
+        shared: Option<&SharedSets>,
+        from: usize,
+        to: usize,
+    ) -> Result<(), Interrupted> {
+        self.logs.kept = from;
+        let mut at = from;
+        while at < to {
+            if shared.is_none() {
+                at = self.attempt_steady(function, place, at, to)?;
+            }
+            if at < to {
+                self.attempt_one(function, place, shared, at)?;
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the handlers of packets of live sets; says where another one stands.
+    #[inline(always)]
+    fn attempt_steady<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        place: Place,
+        from: usize,
+        to: usize,
+    ) -> Result<usize, Interrupted> {
+        let Some(sets) = &mut self.sets else { return Ok(from) };
+        let mut steady = Steady::new(function, sets, place);
+        let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
+        for (at, &i) in (from..).zip(&self.todo[from..to]) {
+            let i = usize::from(i) & 255;
+            let (slot, idle_ms, reversed) = (steady.slots[i], steady.idle_ms[i], steady.swapped[i]);
+            let Some(state) = steady.state(i) else { return Ok(at) };
+            let is_first = self.tx.is_fresh();
+            if is_first {
+                logs.emitted_before = logs.emitted.len();
+            } else {
+                let mark = Mark::new(self.tx, logs, self.verdicts.code(i), (slot, idle_ms));
+                logs.marks.push(mark);
+            }
+            self.tx.set_now(self.now_ns[i]);
+            let before = *state;
+            let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, i, reversed);
+            let handled = function.packet(&mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
+            if is_first
+                && let Ok(verdict) = handled
+                && self.tx.settle()
+            {
+                // It stands, whatever comes after it.
+                logs.packets.clear();
+                logs.kept = at + 1;
+                self.verdicts.set(i, verdict);
+                continue;
+            }
+            // Most leave their set as it was.
+            if state.as_bytes() != before.as_bytes() {
+                logs.sets.save_state(slot, place.offset, &before);
+            }
+            let Ok(verdict) = handled else {
+                self.take_back_last(i, (slot, idle_ms));
+                return Err(Interrupted { at });
+            };
+            if is_first {
+                logs.marks.push(Mark::first(logs, self.verdicts.code(i), (slot, idle_ms)));
+            }
+            self.verdicts.set(i, verdict);
+        }
+        Ok(to)
+    }
+
+    #[inline(never)]
+    fn attempt_one<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        place: Place,
+        shared: Option<&SharedSets>,
+        at: usize,
+    ) -> Result<(), Interrupted> {
+        let i = usize::from(self.todo[at]) & 255;
+        let is_first = self.tx.is_fresh() && shared.is_none();
+        let place_before = self.set_place(i);
+        if is_first {
+            self.logs.emitted_before = self.logs.emitted.len();
+        } else {
+            let mark = Mark::new(self.tx, self.logs, self.verdicts.code(i), place_before);
+            self.logs.marks.push(mark);
+        }
+        let handled = match shared {
+            None => self.handle::<N, true>(function, place, i),
+            Some(shared) => self.handle_in(function, shared, i),
+        };
+        let Ok(verdict) = handled else {
+            self.take_back_last(i, place_before);
+            return Err(Interrupted { at });
+        };
+        if is_first && self.tx.settle() {
+            // As above: it stands.
+            self.logs.commit();
+            self.logs.kept = at + 1;
+        } else if is_first {
+            let mark = Mark::first(self.logs, self.verdicts.code(i), place_before);
+            self.logs.marks.push(mark);
+        }
+        self.verdicts.set(i, verdict);
+        Ok(())
+    }
+
+    /// Runs the handler for packet `i`, whatever it is.
+    fn handle<N: NetworkFunction, const UNDO: bool>(&mut self, function: &N, place: Place, i: usize) -> Handled {
+        self.tx.set_now(self.now_ns[i]);
+        let Some(sets) = self.sets.as_mut().filter(|sets| sets.keys.class[i] != KeyClass::None) else {
+            return self.handle_orphan::<N, UNDO>(function, i);
+        };
+        let now_ms = (self.now_ns[i] / MS) as u32;
+        if sets.slots[i] == SetSlot::MISS {
+            sets.find_again(i, now_ms, &mut self.logs.sets);
+        }
+        let slot = sets.slots[i];
+        let meta = if slot == SetSlot::MISS { SetMeta::default() } else { *sets.tables.meta_mut(slot) };
+        let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, sets.keys.swapped[i]);
+        let undo = if UNDO { Some(&mut self.logs.packets) } else { None };
+        if meta.live & place.bit != 0 {
+            let state = sets.tables.state::<N::Set>(slot, place.offset);
+            let before = *state;
+            if !is_late(function, state, sets.idle_ms[i]) {
+                let handled = function.packet(&mut cx, &mut self.batch.packet(i, undo), state);
+                if UNDO && state.as_bytes() != before.as_bytes() {
+                    self.logs.sets.save_state(slot, place.offset, &before);
+                }
+                return handled;
+            }
+            function.expired(&mut cx, &sets.tables.key(slot), &before)?;
+            self.logs.sets.save_meta(slot, meta);
+            sets.tables.set_live(slot, meta.live & !place.bit);
+        }
+        let new = NewPlace {
+            tables: sets.tables,
+            undo: &mut self.logs.sets,
+            keys: sets.keys,
+            slot: &mut sets.slots[i],
+            index: i,
+            now_ms,
+            bit: place.bit,
+            offset: place.offset,
+        };
+        function.first(&mut cx, &mut self.batch.packet(i, undo), &mut NewSet::new(SetPlace::Local(new)))
+    }
+
+    /// Packets in no set.
+    fn handle_orphan<N: NetworkFunction, const UNDO: bool>(&mut self, function: &N, i: usize) -> Handled {
+        let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, false);
+        let undo = if UNDO { Some(&mut self.logs.packets) } else { None };
+        function.orphan(&mut cx, &mut self.batch.packet(i, undo))
+    }
+
+    /// As [`handle`](Self::handle), for a function whose sets are shared.
+    fn handle_in<N: NetworkFunction>(&mut self, function: &N, shared: &SharedSets, i: usize) -> Handled {
+        match &self.sets {
+            Some(sets) if sets.keys.class[i] != KeyClass::None => {
+                self.tx.set_now(self.now_ns[i]);
+                let (key, reversed) = (sets.keys.key(i), sets.keys.swapped[i]);
+                self.handle_shared(function, shared, key, reversed, i)
+            }
+            // An orphan is handled the same way wherever sets live.
+            _ => self.handle::<N, true>(function, Place::default(), i),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! One function's pass over a batch: what handlers run on, and what is needed to take any of it back. The loops in which they
+//! run are in `handlers.rs`.
+//!
+//! An attempt covers packets `from..to` of the pass. Before each packet a [`Mark`] remembers where every log stands, so a
+//! conflict at packet *k* takes back *k* alone, and a failed commit takes back all of them, newest first. Marks are kept from
+//! the first packet on that changes aggregate state; those before it stand whatever happens. A function without state
+//! objects cannot meet a conflict: its loop keeps no marks and saves nothing.
+
+use braid_packet::key::Keys;
+use braid_packet::{Batch, Undo};
+use braid_state::{Savepoint, Tx};
+
+use crate::cx::Emitted;
+use crate::sets::{SetSlot, SetTables, SetUndo};
+use crate::shared::Lives;
+use crate::verdict::VerdictCode;
+use crate::{NetworkFunction, Verdicts};
+
+mod handlers;
+
+/// Nanoseconds in the unit of [`SetMeta::last_seen_ms`].
+pub(crate) const MS: u64 = 1_000_000;
+
+/// The sets of a pass's function: tables, keys and places, shared with the other functions of the same group.
+#[derive(Debug)]
+pub struct PassSets<'a> {
+    /// This worker's tables of the group.
+    pub tables: &'a mut SetTables,
+    /// Keys of the batch's packets.
+    pub keys: &'a Keys,
+    /// Where each packet's set is.
+    pub slots: &'a mut [SetSlot; 256],
+    /// How long each packet's set had been without a packet, in milliseconds.
+    pub idle_ms: &'a mut [u32; 256],
+}
+
+/// Everything a pass works on.
+#[derive(Debug)]
+pub struct Pass<'a> {
+    /// The worker's transaction.
+    pub tx: &'a mut Tx,
+    /// The packets.
+    pub batch: &'a mut Batch,
+    /// The sets, if the function has any.
+    pub sets: Option<PassSets<'a>>,
+    /// Indices in the batch of the packets that reach this function, in order.
+    pub todo: &'a [u16],
+    /// What has been decided for each packet of the batch.
+    pub verdicts: &'a mut Verdicts,
+    /// Each packet's time in nanoseconds.
+    pub now_ns: &'a [u64; 256],
+    /// Ports of the plan.
+    pub ports: u16,
+    /// Logs of the worker.
+    pub logs: &'a mut Logs,
+}
+
+/// A worker's logs of what the current attempt did.
+#[derive(Debug, Default)]
+pub struct Logs {
+    pub(crate) packets: Undo,
+    pub(crate) sets: SetUndo,
+    /// Packets that handlers made.
+    pub emitted: Emitted,
+    /// Shared sets that became live or ended on this worker.
+    pub lives: Lives,
+    /// Position up to which the current attempt stands whatever happens; the marks are those of the packets after it.
+    kept: usize,
+    marks: Vec<Mark>,
+    /// Emitted packets before the one that is being handled, if there are no marks.
+    emitted_before: usize,
+}
+
+impl Logs {
+    /// The attempt is committed: nothing can be taken back any more. Emitted packets stay until they are sent.
+    #[inline(always)]
+    pub fn commit(&mut self) {
+        self.packets.clear();
+        self.sets.clear();
+        self.marks.clear();
+    }
+}
+
+#[derive(Debug)]
+struct Mark {
+    transaction: Savepoint,
+    packets: usize,
+    sets: usize,
+    emitted: usize,
+    lives: Lives,
+    verdict: VerdictCode,
+    set_place: (SetSlot, u32),
+}
+
+impl Mark {
+    /// Where all logs stand before a packet.
+    #[inline(always)]
+    fn new(tx: &mut Tx, logs: &Logs, verdict: VerdictCode, set_place: (SetSlot, u32)) -> Mark {
+        Mark {
+            transaction: tx.savepoint(),
+            packets: logs.packets.mark(),
+            sets: logs.sets.mark(),
+            emitted: logs.emitted.len(),
+            lives: logs.lives,
+            verdict,
+            set_place,
+        }
+    }
+
+    /// The same if nothing had been touched before it: all logs were empty.
+    #[inline(always)]
+    fn first(logs: &Logs, verdict: VerdictCode, set_place: (SetSlot, u32)) -> Mark {
+        Mark {
+            transaction: Savepoint::default(),
+            packets: 0,
+            sets: 0,
+            emitted: logs.emitted_before,
+            lives: logs.lives,
+            verdict,
+            set_place,
+        }
+    }
+}
+
+/// A handler met a conflict: the packets before `at` stand, `at` has been taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupted {
+    /// Position in the pass.
+    pub at: usize,
+}
+
+/// Where a function's state lies among its group's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Its bit in [`SetMeta::live`].
+    pub bit: u16,
+    /// Byte offset of its state in the record.
+    pub offset: usize,
+}
+
+impl Pass<'_> {
+    /// Has the function ask for the shared state of positions `from..to`.
+    pub(crate) fn prefetch<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
+        self.logs.kept = from;
+        let Some(sets) = &mut self.sets else { return };
+        for &i in &self.todo[from..to] {
+            let slot = sets.slots[i as usize];
+            if slot != SetSlot::MISS {
+                function.prefetch(sets.tables.state::<N::Set>(slot, place.offset));
+            }
+        }
+    }
+
+    /// Commits what has been attempted. If that fails, the packets are taken back, but for those
+    /// that had not touched aggregate state and therefore stood already; the answer says where to go on.
+    #[inline]
+    pub fn commit(&mut self) -> Result<u64, usize> {
+        match self.tx.commit() {
+            Ok(committed) => {
+                self.logs.commit();
+                Ok(committed.sequence)
+            }
+            Err(_) => Err(self.abandon()),
+        }
+    }
+
+    /// Takes the current attempt back and aborts the transaction; says where to go on.
+    #[cold]
+    fn abandon(&mut self) -> usize {
+        let kept = self.logs.kept;
+        while let Some(mark) = self.logs.marks.pop() {
+            self.take_back(self.todo[kept + self.logs.marks.len()] as usize, &mark);
+        }
+        self.tx.abort();
+        kept
+    }
+
+    /// After a panic in a handler: the position of its packet, whose attempt has been taken back as far as that is possible.
+    #[cold]
+    pub fn find_panic(&mut self) -> usize {
+        // Either it had touched nothing before, or its mark is the last one.
+        let at = self.logs.kept + self.logs.marks.len().saturating_sub(1);
+        let i = self.todo[at] as usize;
+        self.take_back_last(i, self.set_place(i));
+        at
+    }
+
+    #[inline(always)]
+    fn set_place(&self, i: usize) -> (SetSlot, u32) {
+        self.sets.as_ref().map_or((SetSlot::MISS, 0), |sets| (sets.slots[i & 255], sets.idle_ms[i & 255]))
+    }
+
+    /// Takes back the packet that is being handled; `set_place` is used if it is the first to touch something.
+    #[cold]
+    fn take_back_last(&mut self, i: usize, set_place: (SetSlot, u32)) {
+        let mark = self.logs.marks.pop().unwrap_or_else(|| Mark::first(self.logs, self.verdicts.code(i), set_place));
+        self.take_back(i, &mark);
+    }
+
+    fn take_back(&mut self, i: usize, mark: &Mark) {
+        self.tx.rollback(&mark.transaction);
+        self.batch.restore(i, &mut self.logs.packets, mark.packets);
+        self.logs.emitted.truncate(mark.emitted);
+        self.logs.lives = mark.lives;
+        self.verdicts.restore(i, mark.verdict);
+        if let Some(sets) = &mut self.sets {
+            self.logs.sets.restore(sets.tables, mark.sets);
+            (sets.slots[i], sets.idle_ms[i]) = mark.set_place;
+        }
+    }
+}
+
+impl PassSets<'_> {
+    /// Looks for the set of a packet whose set was not there when its batch came: the batch's own packets may have made it.
+    fn find_again(&mut self, i: usize, now_ms: u32, undo: &mut SetUndo) {
+        let found = self.tables.find(self.keys, i);
+        if found == SetSlot::MISS {
+            return;
+        }
+        let meta = *self.tables.meta_mut(found);
+        undo.save_meta(found, meta);
+        self.slots[i] = found;
+        self.idle_ms[i] = meta.idle_ms(now_ms);
+        self.tables.meta_mut(found).last_seen_ms = now_ms;
+    }
+
+    /// Looks up the packets in `todo` and notes their arrival: how long each set had waited, and that it was seen now.
+    #[inline]
+    pub fn look_up(&mut self, todo: &[u16], now_ns: &[u64; 256]) {
+        if !self.keys.all_narrow {
+            self.slots.fill(SetSlot::MISS);
+        }
+        let (slots, idle_ms) = (&mut *self.slots, &mut *self.idle_ms);
+        let (mut latest_ns, mut now_ms) = (0, 0);
+        self.tables.lookup_batch(self.keys, todo, |i, slot, meta| {
+            slots[i & 255] = slot;
+            if let Some(meta) = meta {
+                // Live, all packets of a batch have one time.
+                if now_ns[i & 255] != latest_ns {
+                    latest_ns = now_ns[i & 255];
+                    now_ms = (latest_ns / MS) as u32;
+                }
+                idle_ms[i & 255] = meta.idle_ms(now_ms);
+                meta.last_seen_ms = now_ms;
+            }
+        });
+    }
+}
