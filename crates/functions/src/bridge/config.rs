@@ -8,7 +8,10 @@ use braid_nf::{Plain, Port};
 use serde::Deserialize;
 
 use super::Events;
+use super::quota::VlanConfig;
 use super::station::{Entry, Station, WrittenMac};
+use super::storm::StormConfig;
+use super::vlans::{PORTS_MAX, VLAN_MAX, Vlans};
 use crate::config::{ConfigError, check_port, span_ns};
 
 /// Configuration of [`Bridge`](super::Bridge).
@@ -26,12 +29,44 @@ pub struct Config {
     /// Stations that are known from the start, and stay where they are.
     #[serde(rename = "static")]
     pub stations: Vec<StationConfig>,
+    /// VLANs of ports. With at least one of them VLANs are filtered; ports that are not named carry VLAN 1 without tags.
+    #[serde(rename = "port")]
+    pub ports: Vec<PortConfig>,
+    /// Limits of single VLANs.
+    #[serde(rename = "vlan")]
+    pub vlans: Vec<VlanConfig>,
+    /// Limits of flooding.
+    pub storm: StormConfig,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { capacity: 65_536, ageing_s: 300, refresh_interval_ms: 1000, vlan_aware: true, stations: Vec::new() }
+        Config {
+            capacity: 65_536,
+            ageing_s: 300,
+            refresh_interval_ms: 1000,
+            vlan_aware: true,
+            stations: Vec::new(),
+            ports: Vec::new(),
+            vlans: Vec::new(),
+            storm: StormConfig::default(),
+        }
     }
+}
+
+/// The VLANs of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortConfig {
+    /// The port.
+    pub port: Port,
+    /// Its only VLAN, carried without tags.
+    pub access: Option<u16>,
+    /// VLANs that it carries with tags: numbers and ranges such as `10`, `20-29`.
+    #[serde(default)]
+    pub trunk: Vec<String>,
+    /// The VLAN of a trunk that is carried without tags; none: untagged frames are dropped.
+    pub native: Option<u16>,
 }
 
 /// A station that is known from the start.
@@ -111,13 +146,77 @@ impl Config {
                 let reason = format!("{} is a group address", written.mac.0);
                 return Err(ConfigError::new("static.mac", reason, "write the address of one station"));
             }
-            if written.vlan > 4094 || (written.vlan > 0 && !self.vlan_aware) {
+            let possible = if self.vlan_aware { u16::from(!self.ports.is_empty())..=VLAN_MAX } else { 0..=0 };
+            if !possible.contains(&written.vlan) {
                 let reason = format!("VLAN {} is not possible", written.vlan);
-                let instead = "write 0 (untagged) to 4094, and only 0 with `vlan_aware = false`";
+                let instead =
+                    "write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 beside `[[port]]`";
                 return Err(ConfigError::new("static.vlan", reason, instead));
             }
             Ok(StaticStation { station: Station::new(written.mac.0, written.vlan), port: written.port })
         });
         checked.collect()
+    }
+
+    /// Which port carries which VLAN; none if VLANs are not filtered.
+    pub(super) fn filter(&self, ports: u16) -> Result<Option<Vlans>, ConfigError> {
+        if self.ports.is_empty() {
+            return Ok(None);
+        }
+        if !self.vlan_aware {
+            let instead = "leave it out, or write `vlan_aware = true`";
+            return Err(ConfigError::new("port", "this bridge knows no VLANs", instead));
+        }
+        if ports > PORTS_MAX {
+            let instead = format!("use a plan with at most {PORTS_MAX}");
+            return Err(ConfigError::new("port", format!("the plan has {ports} ports"), instead));
+        }
+        let mut vlans = Vlans::new(ports);
+        for written in &self.ports {
+            check_port("port.port", written.port, ports)?;
+            written.add_to(&mut vlans)?;
+        }
+        let named = |port| self.ports.iter().any(|written| written.port == port);
+        (0..ports).filter(|port| !named(*port)).for_each(|port| vlans.add_native(port, 1));
+        Ok(Some(vlans))
+    }
+}
+
+impl PortConfig {
+    fn add_to(&self, vlans: &mut Vlans) -> Result<(), ConfigError> {
+        let is_trunk = !self.trunk.is_empty() || self.native.is_some();
+        if self.access.is_some() == is_trunk {
+            let reason = format!("port {} is to be an access port or a trunk", self.port);
+            return Err(ConfigError::new("port.access", reason, "write `access`, or `trunk` perhaps with `native`"));
+        }
+        for range in &self.trunk {
+            for vlan in vlan_range(range)? {
+                vlans.add_tagged(self.port, vlan);
+            }
+        }
+        for (key, vlan) in [("port.access", self.access), ("port.native", self.native)] {
+            let Some(vlan) = vlan else { continue };
+            vlans.add_native(self.port, checked_vlan(key, vlan.into())?);
+        }
+        Ok(())
+    }
+}
+
+/// `10` or `20-29`.
+fn vlan_range(text: &str) -> Result<std::ops::RangeInclusive<u16>, ConfigError> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let vlan = |text: &str| {
+        let number = text.trim().parse::<u32>().map_err(|_| {
+            ConfigError::new("port.trunk", format!("`{text}` is no VLAN"), "write a number or a range as in `20-29`")
+        })?;
+        checked_vlan("port.trunk", number)
+    };
+    Ok(vlan(first)?..=vlan(last)?)
+}
+
+fn checked_vlan(key: &str, vlan: u32) -> Result<u16, ConfigError> {
+    match u16::try_from(vlan) {
+        Ok(vlan @ 1..=VLAN_MAX) => Ok(vlan),
+        _ => Err(ConfigError::new(key, format!("there is no VLAN {vlan}"), format!("write 1 to {VLAN_MAX}"))),
     }
 }

@@ -6,11 +6,17 @@
 //! reads it, and so follows a station that moved at once.
 
 mod config;
+mod quota;
 mod station;
+mod storm;
+mod vlans;
 
-pub use config::{Config, StaticStation};
+pub use config::{Config, PortConfig, StaticStation};
+pub use quota::{Quota, VlanConfig};
 use station::FLOOD;
 pub use station::{Entry, Known, Station};
+pub use storm::{Cause, Storm, StormConfig};
+pub use vlans::Vlans;
 
 use std::time::Duration;
 
@@ -26,6 +32,10 @@ const NOT_ETHERNET: Reason = Reason("not_ethernet");
 const BAD_SOURCE: Reason = Reason("bad_source");
 /// 01:80:c2:00:00:00 to 0f concern the next bridge only (IEEE 802.1D table 7-10).
 const RESERVED_ADDRESS: Reason = Reason("reserved_address");
+/// The port does not carry the frame's VLAN, or no native one.
+const NOT_A_MEMBER: Reason = Reason("not_a_member");
+/// A tag does not fit before the frame.
+const NO_ROOM_FOR_TAG: Reason = Reason("no_room_for_tag");
 
 /// Entries that one tick looks at.
 const SWEEP: u32 = 64;
@@ -40,6 +50,8 @@ pub struct Events {
     pub moved: u64,
     /// Frames of stations for which the table had no room.
     pub table_full: u64,
+    /// Frames of stations for which their VLAN had no room.
+    pub vlan_full: u64,
 }
 
 network_function! {
@@ -52,6 +64,10 @@ network_function! {
         sweep_at: Vector<u32>,
         events: Distributed<Events>,
         vlan_aware: bool,
+        /// With which VLANs are filtered.
+        vlans: Option<Vlans>,
+        quota: Option<Quota>,
+        storm: Option<Storm>,
         refresh_ns: u64,
         age_max_ns: u64,
         sweep_period: Duration,
@@ -70,6 +86,9 @@ impl FromConfig for Bridge {
             sweep_at: config.word(builder, "sweep")?,
             events: config.events(builder)?,
             vlan_aware: config.vlan_aware,
+            vlans: config.filter(ports)?,
+            quota: Quota::new(&config.vlans, builder)?,
+            storm: Storm::new(config.storm, builder, ports)?,
             refresh_ns,
             age_max_ns,
             sweep_period: config.sweep_period(SWEEP),
@@ -120,10 +139,14 @@ impl NetworkFunction for Bridge {
 
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
-        if known.is_due(packet.port(), cx.now()) || self.changes.get(cx, 0)? != Some(known.changes) {
+        let is_other = self.vlans.is_some() && known.is_other_form(vlans::form(vlans::tag_of(packet)));
+        if is_other || known.is_due(packet.port(), cx.now()) || self.changes.get(cx, 0)? != Some(known.changes) {
             return self.decide(cx, packet, known);
         }
-        Ok(known.verdict())
+        match &self.vlans {
+            Some(_) => Ok(leave(packet, known)),
+            None => Ok(known.verdict()),
+        }
     }
 
     fn orphan(&self, _: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -135,10 +158,13 @@ impl NetworkFunction for Bridge {
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         let from = self.sweep_at.get(cx, 0)?.unwrap_or(0);
         let mut removed = 0;
-        let next = self.table.for_each(cx, from, SWEEP, |tx, _, entry| {
-            let old = entry.age_ns(tx.now()) > self.age_max_ns;
-            removed += u64::from(old);
-            Ok(if old { Visit::Remove } else { Visit::Keep })
+        let next = self.table.for_each(cx, from, SWEEP, |tx, station, entry| {
+            if entry.age_ns(tx.now()) <= self.age_max_ns {
+                return Ok(Visit::Keep);
+            }
+            removed += 1;
+            self.quota.iter().try_for_each(|quota| quota.remove(tx, station.vlan()))?;
+            Ok(Visit::Remove)
         })?;
         if removed > 0 {
             self.changes.update(cx, 0, |changes| *changes += removed)?;
@@ -151,10 +177,10 @@ impl NetworkFunction for Bridge {
 impl Bridge {
     /// Learns where the source is, looks the destination up, and notes in `known` for how long the same would be decided.
     #[inline(never)]
-    fn decide(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, known: &mut Known) -> Handled {
+    fn decide(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
         let Some(ethernet) = packet.ethernet() else { return Ok(Verdict::Drop(NOT_ETHERNET)) };
         let (from, to, port) = (ethernet.source(), ethernet.destination(), packet.port());
-        let vlan = if self.vlan_aware { packet.vlan().map_or(0, |tag| tag.id()) } else { 0 };
+        let Some(vlan) = self.vlan_of(packet) else { return Ok(Verdict::Drop(NOT_A_MEMBER)) };
         if from.is_group() || from == MacAddress::default() {
             return Ok(Verdict::Drop(BAD_SOURCE));
         }
@@ -164,16 +190,58 @@ impl Bridge {
         }
         known.changes = self.changes.get(cx, 0)?.unwrap_or(0);
         if to.is_group() {
-            return Ok(known.decide(port, FLOOD, due_ns));
+            return self.flood(cx, packet, vlan, known, due_ns);
         }
         let found = self.look_up(cx, Station::new(to, vlan), &mut known.destination)?;
-        Ok(match found.filter(|entry| entry.age_ns(cx.now()) <= self.age_max_ns) {
+        match found.filter(|entry| entry.age_ns(cx.now()) <= self.age_max_ns) {
             Some(entry) => {
-                known.decide(port, entry.port, due_ns.min(entry.seen_ns.saturating_add(self.age_max_ns + 1)))
+                known.decide(port, entry.port, due_ns.min(entry.seen_ns.saturating_add(self.age_max_ns + 1)));
+                Ok(self.leave_first(packet, vlan, known))
             }
             // The station may speak at any time, and no change would tell.
-            None => known.decide(port, FLOOD, 0),
-        })
+            None => self.flood(cx, packet, vlan, known, 0),
+        }
+    }
+
+    /// The frame's VLAN; none if its port does not carry it.
+    fn vlan_of(&self, packet: &Packet<'_>) -> Option<u16> {
+        match &self.vlans {
+            Some(vlans) => vlans.classify(packet.port(), vlans::tag_of(packet)),
+            None if self.vlan_aware => Some(packet.vlan().map_or(0, |tag| tag.id())),
+            None => Some(0),
+        }
+    }
+
+    /// Sends a frame out by the port just decided, and notes with which tag.
+    fn leave_first(&self, packet: &mut Packet<'_>, vlan: u16, known: &mut Known) -> Verdict {
+        let (Some(vlans), Verdict::Forward(to)) = (&self.vlans, known.verdict()) else { return known.verdict() };
+        if !vlans.has(vlan, to) {
+            known.decide(packet.port(), FLOOD, 0);
+            return Verdict::Drop(NOT_A_MEMBER);
+        }
+        let tag = if vlans.is_untagged(vlan, to) { 0 } else { vlan };
+        known.decide_tag(vlans::form(vlans::tag_of(packet)), tag);
+        leave(packet, known)
+    }
+
+    /// Sends a frame to all other ports of its VLAN, if storm control lets it.
+    fn flood(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, vlan: u16, known: &mut Known, due_ns: u64) -> Handled {
+        let port = packet.port();
+        if let (Some(storm), Some(ethernet)) = (&self.storm, packet.ethernet()) {
+            let cause = Cause::of(ethernet.destination());
+            known.decide(port, FLOOD, 0);
+            if !storm.admits(cx, port, cause)? {
+                return Ok(Verdict::Drop(cause.reason()));
+            }
+        }
+        match &self.vlans {
+            Some(vlans) => {
+                known.decide(port, FLOOD, 0);
+                Ok(flood_vlan(cx, packet, vlans.ports(vlan, port), vlan))
+            }
+            None if self.storm.is_some() => Ok(Verdict::Flood),
+            None => Ok(known.decide(port, FLOOD, due_ns)),
+        }
     }
 
     /// Notes that `station` is at `port` now. A station that is known to be there is noted again only when that is due;
@@ -201,11 +269,18 @@ impl Bridge {
 
     #[cold]
     fn learn_new(&self, cx: &mut Cx<'_>, station: Station, port: Port) -> Result<(), Conflict> {
-        let entry = Entry::seen(port, cx.now());
-        match self.table.insert(cx, &station, &entry)? {
-            Inserted::Full => self.events.update(cx, |events| events.table_full += 1),
-            Inserted::New | Inserted::Replaced => self.events.update(cx, |events| events.learnt += 1),
+        let vlan = station.vlan();
+        if let Some(quota) = &self.quota
+            && !quota.has_room(cx, vlan)?
+        {
+            return self.events.update(cx, |events| events.vlan_full += 1);
         }
+        let entry = Entry::seen(port, cx.now());
+        if self.table.insert(cx, &station, &entry)? == Inserted::Full {
+            return self.events.update(cx, |events| events.table_full += 1);
+        }
+        self.quota.iter().try_for_each(|quota| quota.add(cx, vlan))?;
+        self.events.update(cx, |events| events.learnt += 1)
     }
 
     /// The station's entry as it is now: where it was last time, or found anew.
@@ -217,6 +292,33 @@ impl Bridge {
         *at = found;
         self.table.value_at(cx, found)
     }
+}
+
+/// Sends a frame out by the port that is known, with the tag that belongs there.
+#[inline(always)]
+fn leave(packet: &mut Packet<'_>, known: &Known) -> Verdict {
+    let verdict = known.verdict();
+    let is_sent = matches!(verdict, Verdict::Forward(_));
+    let came = vlans::tag_of(packet);
+    if is_sent && !vlans::retag(packet, came, known.vlan()) { Verdict::Drop(NO_ROOM_FOR_TAG) } else { verdict }
+}
+
+/// Sends a frame to the ports that carry its VLAN without a tag, and to those that carry it with one.
+fn flood_vlan(cx: &mut Cx<'_>, packet: &mut Packet<'_>, (untagged, tagged): (u64, u64), vlan: u16) -> Verdict {
+    let came = vlans::tag_of(packet);
+    let mut last = None;
+    for (ports, tag) in [(untagged, 0), (tagged, vlan)] {
+        for port in (0..cx.ports().min(vlans::PORTS_MAX)).filter(|port| ports >> port & 1 != 0) {
+            // In its present form it leaves by the port before.
+            if let Some(before) = last.replace(port) {
+                cx.emit(before, packet.bytes());
+            }
+            if !vlans::retag(packet, came, tag) {
+                return Verdict::Drop(NO_ROOM_FOR_TAG);
+            }
+        }
+    }
+    last.map_or(Verdict::Drop(Reason::NOWHERE_TO_FLOOD), Verdict::Forward)
 }
 
 #[cfg(test)]

@@ -25,6 +25,11 @@ impl Station {
     pub fn new(mac: MacAddress, vlan: u16) -> Station {
         Station { mac: mac.0, vlan }
     }
+
+    /// Its VLAN.
+    pub fn vlan(&self) -> u16 {
+        self.vlan
+    }
 }
 
 /// Where a station is and when it was last seen there.
@@ -80,7 +85,10 @@ pub struct Known {
     due_ns: u64,
     from: Port,
     to: Port,
-    unused: [u8; 4],
+    /// The form in which frames came.
+    form: u16,
+    /// The VLAN of the tag with which they leave; 0: none.
+    vlan: u16,
 }
 
 /// No map has as many entries.
@@ -91,7 +99,7 @@ pub const FLOOD: Port = Port::MAX;
 impl Known {
     /// Nothing yet.
     pub const NOTHING: Known =
-        Known { source: NOWHERE, destination: NOWHERE, changes: 0, due_ns: 0, from: 0, to: FLOOD, unused: [0; 4] };
+        Known { source: NOWHERE, destination: NOWHERE, changes: 0, due_ns: 0, from: 0, to: FLOOD, form: 0, vlan: 0 };
 
     /// Whether a frame that comes by `port` needs a new decision, whatever has changed.
     #[inline(always)]
@@ -104,6 +112,23 @@ impl Known {
     pub fn decide(&mut self, from: Port, to: Port, due_ns: u64) -> Verdict {
         (self.from, self.to, self.due_ns) = (from, to, due_ns);
         self.verdict()
+    }
+
+    /// Remembers besides in which [form](super::vlans::form) frames came, and with the tag of which VLAN they leave.
+    pub fn decide_tag(&mut self, form: u16, vlan: u16) {
+        (self.form, self.vlan) = (form, vlan);
+    }
+
+    /// Whether that was another form.
+    #[inline(always)]
+    pub fn is_other_form(&self, form: u16) -> bool {
+        self.form != form
+    }
+
+    /// The VLAN of the tag with which frames leave; 0: none.
+    #[inline(always)]
+    pub fn vlan(&self) -> u16 {
+        self.vlan
     }
 
     /// What was decided.

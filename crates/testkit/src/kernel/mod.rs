@@ -126,6 +126,19 @@ impl KernelOracle {
     /// # Errors
     /// What this machine lacks.
     pub fn bridge(ports: usize) -> Result<KernelOracle, Unavailable> {
+        KernelOracle::bridge_with(ports, &[])
+    }
+
+    /// The same, with VLANs filtered: for each port what `bridge vlan add` is told, such as `vid 10 pvid untagged`. A port
+    /// is in no other VLAN.
+    ///
+    /// # Errors
+    /// What this machine lacks.
+    pub fn vlan_bridge(vlans: &[&[&str]]) -> Result<KernelOracle, Unavailable> {
+        KernelOracle::bridge_with(vlans.len(), vlans)
+    }
+
+    fn bridge_with(ports: usize, vlans: &[&[&str]]) -> Result<KernelOracle, Unavailable> {
         let namespace = Namespace::new()?;
         namespace.set("ipv6/conf/all/disable_ipv6", 1)?;
         namespace.set("ipv6/conf/default/disable_ipv6", 1)?;
@@ -139,6 +152,14 @@ impl KernelOracle {
         for port in 0..ports {
             taps.push(namespace.tap(&format!("port{port}"), &format!("06:00:00:00:01:{port:02x}"))?);
             namespace.run("ip", &format!("link set port{port} master switch"))?;
+        }
+        if !vlans.is_empty() {
+            namespace.run("ip", "link set switch type bridge vlan_filtering 1 vlan_default_pvid 0")?;
+        }
+        for (port, vlans) in vlans.iter().enumerate() {
+            for vlan in *vlans {
+                namespace.run("bridge", &format!("vlan add dev port{port} {vlan}"))?;
+            }
         }
         let mut oracle = KernelOracle { namespace, ports: taps, addresses: None, noise: 0 };
         oracle.wait_until_forwarding(ports)?;

@@ -154,6 +154,58 @@ fn the_bridge_decides_as_the_kernel_does() {
     comparison.check(2500);
 }
 
+/// Two access ports and two trunks, as the kernel and as ours is told.
+const VLANS: [&[&str]; 4] =
+    [&["vid 10 pvid untagged"], &["vid 20 pvid untagged"], &["vid 10-20"], &["vid 10", "vid 20 pvid untagged"]];
+const VLANS_OF_OURS: &str = "ageing_s = 1000000\n[[port]]\nport = 0\naccess = 10\n[[port]]\nport = 1\naccess = 20
+    [[port]]\nport = 2\ntrunk = ['10-20']\n[[port]]\nport = 3\ntrunk = ['10']\nnative = 20";
+
+/// Frames among few stations in every form, from a seed.
+fn tagged_frames(seed: u64, frames: usize) -> Vec<(u16, Vec<u8>)> {
+    let mut state = seed;
+    let mut below = |n: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % n
+    };
+    let station = |n: u64| if n == 6 { [0xff; 6] } else { [2, 0, 0, 0, 0, n as u8 + 1] };
+    let mut made = Vec::new();
+    for _ in 0..frames {
+        let (port, from, to) = (below(4) as u16, station(below(6)), station(below(7)));
+        let vlan = [0, 10, 15, 20, 21][below(5) as usize] | below(16) << 12;
+        let tag: Vec<u8> = match below(8) {
+            0..4 => Vec::new(),
+            4..7 => [&[0x81, 0][..], &(vlan as u16).to_be_bytes()].concat(),
+            _ => [&[0x88, 0xa8][..], &(vlan as u16).to_be_bytes()].concat(),
+        };
+        made.push((port, [&to[..], &from, &tag, &[0x88, 0xb5], &[0x5a; 60]].concat()));
+    }
+    made
+}
+
+#[test]
+fn the_bridge_filters_vlans_as_the_kernel_does() {
+    let test = "the_bridge_filters_vlans_as_the_kernel_does";
+    // Not every kernel is built with filtering of VLANs (CONFIG_BRIDGE_VLAN_FILTERING).
+    if KernelOracle::vlan_bridge(&VLANS).inspect_err(|reason| skip(test, reason)).is_err() {
+        return;
+    }
+    let mut comparison = Comparison::default();
+    for seed in 1..=3 {
+        let mut kernel = KernelOracle::vlan_bridge(&VLANS).expect("probed");
+        let mut ours = bench("bridge", VLANS_OF_OURS, 4);
+        for (n, (port, frame)) in tagged_frames(seed, 600).iter().enumerate() {
+            let expected = kernel.feed((*port).into(), frame).expect("the kernel takes it");
+            let outcome = ours.send(*port, 0, frame);
+            let what = format!("seed {seed} frame {n} port {port}: {}", hex(&frame[..18]));
+            comparison.note(&what, &expected, &by_port(outcome.sent), outcome.dropped);
+        }
+        assert_eq!(kernel.noise(), 0);
+    }
+    comparison.check(1800);
+}
+
 /// Which way a packet crosses a router with these prefixes inside; none if it does not.
 fn way(frame: &[u8], inside: &[Prefix]) -> Option<usize> {
     let packet = network_packet(frame)?;

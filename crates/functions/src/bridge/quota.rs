@@ -1,0 +1,86 @@
+//! How many stations of a VLAN may be learnt: one VLAN must not fill the table for all.
+
+use std::sync::Arc;
+
+use braid_nf::Part;
+use braid_nf::prelude::*;
+use braid_nf::state::{StateBuilder, StateObject, Tx, VectorConfig};
+use serde::Deserialize;
+
+use super::vlans::VLAN_MAX;
+use crate::config::ConfigError;
+
+/// `[[vlan]]`: a limit for one VLAN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VlanConfig {
+    /// Its number; 0: untagged frames, if VLANs are not filtered.
+    pub id: u16,
+    /// Most stations learnt in it; static ones do not count.
+    pub stations_max: u32,
+}
+
+/// The limits, and how many stations each VLAN has.
+pub struct Quota {
+    /// By VLAN.
+    most: Vec<u32>,
+    used: Vector<u32>,
+}
+
+impl Quota {
+    /// None if nothing is limited.
+    pub fn new(vlans: &[VlanConfig], builder: &mut StateBuilder) -> Result<Option<Quota>, ConfigError> {
+        if vlans.is_empty() {
+            return Ok(None);
+        }
+        let mut most = vec![u32::MAX; usize::from(VLAN_MAX) + 1];
+        for vlan in vlans {
+            let Some(most) = most.get_mut(usize::from(vlan.id)) else {
+                let reason = format!("there is no VLAN {}", vlan.id);
+                return Err(ConfigError::new("vlan.id", reason, format!("write a number up to {VLAN_MAX}")));
+            };
+            *most = vlan.stations_max;
+        }
+        let init = VectorConfig { name: "stations_of_vlan".into(), len: most.len() as u32 };
+        let used = Vector::new(builder, &init, 0).map_err(|error| ConfigError::state("vlan", &error))?;
+        Ok(Some(Quota { most, used }))
+    }
+
+    fn limit(&self, vlan: u16) -> Option<u32> {
+        self.most.get(usize::from(vlan)).copied().filter(|most| *most != u32::MAX)
+    }
+
+    /// Whether one more station of the VLAN may be learnt.
+    pub fn has_room(&self, cx: &mut Cx<'_>, vlan: u16) -> Result<bool, Conflict> {
+        let Some(most) = self.limit(vlan) else { return Ok(true) };
+        Ok(self.used.get(cx, vlan.into())?.unwrap_or(0) < most)
+    }
+
+    /// One station more.
+    pub fn add(&self, cx: &mut Cx<'_>, vlan: u16) -> Result<(), Conflict> {
+        if self.limit(vlan).is_some() {
+            self.used.update(cx, vlan.into(), |used| *used += 1)?;
+        }
+        Ok(())
+    }
+
+    /// One station less.
+    pub fn remove(&self, tx: &mut Tx, vlan: u16) -> Result<(), Conflict> {
+        if self.limit(vlan).is_some() {
+            self.used.update(tx, vlan.into(), |used| *used = used.saturating_sub(1))?;
+        }
+        Ok(())
+    }
+}
+
+impl Part for Quota {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.used.objects(into);
+    }
+}
+
+impl std::fmt::Debug for Quota {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Quota").finish_non_exhaustive()
+    }
+}
