@@ -21,7 +21,7 @@ cargo xtask <task>
   tidy                      layers, unsafe code, vocabulary, links and file sizes
   test                      all tests; installs what the comparisons need if it may; names what was skipped
   certify [--seeds N]       every function on captures and mixes under N schedules (default 100) equals one worker
-  verify [captures|generated]
+  verify [captures|generated|detectors]
                             every capture, or ten million generated packets, through every function (docs/testing.md)
   fuzz <target> [--minutes N]
                             searches for inputs that panic, guided by coverage, on stable Rust";
@@ -36,8 +36,8 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["certify"] => verify::certify("100"),
         ["certify", "--seeds", seeds] => verify::certify(seeds),
-        ["verify"] => verify::run(&["captures", "generated"]),
-        ["verify", what @ ("captures" | "generated")] => verify::run(&[what]),
+        ["verify"] => verify::run(&["captures", "generated", "detectors"]),
+        ["verify", what @ ("captures" | "generated" | "detectors")] => verify::run(&[what]),
         ["fuzz", target] => fuzz::run(target, fuzz::MINUTES),
         ["fuzz", target, "--minutes", minutes] => fuzz::minutes(minutes).and_then(|minutes| fuzz::run(target, minutes)),
         _ => Err(USAGE.to_owned()),

@@ -72,6 +72,12 @@ fn page(name: &str) -> &'static str {
         "nat",
         "firewall",
         "load_balancer",
+        "port_scan",
+        "dns_tunnel",
+        "sidejacking",
+        "protocol_classifier",
+        "asset_monitor",
+        "abacus",
     )
 }
 

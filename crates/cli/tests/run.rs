@@ -7,9 +7,6 @@ use std::time::{Duration, Instant};
 use braid_cli::control::runtime::io::capture::CaptureReader;
 use support::{Braid, conserved};
 
-const FUNCTIONS: [&str; 9] =
-    ["forward", "flow_counter", "rate_limiter", "policer", "anti_ddos", "bridge", "nat", "firewall", "load_balancer"];
-
 /// Packets of a capture, in order.
 fn packets(braid: &Braid, name: &str) -> Vec<Vec<u8>> {
     let mut reader = CaptureReader::open(&braid.path(name)).expect("a capture");
@@ -24,7 +21,7 @@ fn packets(braid: &Braid, name: &str) -> Vec<Vec<u8>> {
 fn every_function_accounts_for_every_packet_on_one_two_and_four_workers() {
     let braid = Braid::new();
     braid.ok("gen campus?packets=3000&seed=3 --out in.pcapng");
-    for function in FUNCTIONS {
+    for function in braid_cli::catalog::catalog(Vec::new()).entries().iter().map(|entry| entry.name.as_str()) {
         for workers in [1, 2, 4] {
             let set = if function == "load_balancer" {
                 "--set service=[{address=\"198.18.0.1\",backends=[{address=\"192.0.2.1\"}]}]"
@@ -149,4 +146,22 @@ fn the_table_for_people_says_what_happened() {
     assert!(line("packets in").contains("1,000"));
     assert!(line("packet sets live").contains("50"));
     assert!(line("worker 1").contains('%'));
+}
+
+#[test]
+fn findings_stand_under_the_table_and_in_the_json() {
+    let braid = Braid::new();
+    let scan = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/traffic/scan.pcap");
+    let table = braid.ok(&format!("run --nf port_scan,abacus --workers 2 --in {scan}"));
+    let found = table.split_once("found by port_scan\n").expect("findings").1;
+    assert!(found.contains("scanner  10.1.0.14   ") && found.contains("first contacts failed"), "{table}");
+    assert!(table.contains("found by abacus") && table.contains("10.1.0.14 bytes charged"), "{table}");
+    let json: serde_json::Value =
+        serde_json::from_str(&braid.ok(&format!("run --json --nf port_scan --in {scan}"))).expect("JSON");
+    let told = &json["findings"]["port_scan"];
+    assert_eq!(
+        (told["found"][0]["kind"].as_str(), told["found"][0]["subject"].as_str()),
+        (Some("scanner"), Some("10.1.0.14"))
+    );
+    assert!(told["sums"]["hosts that open connections"].as_u64() > Some(0));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
 use braid_runtime::nf::{
-    Event, FieldUse, Interrupted, Pass, Place, Relaxation, SetSlot, SetTables, ShareError, Stage, Tick,
+    Event, FieldUse, Findings, Interrupted, Pass, Place, Relaxation, SetSlot, SetTables, ShareError, Stage, Tick,
 };
 
 /// Passes everything on but the packet set.
@@ -85,5 +85,11 @@ impl Stage for Overridden {
     }
     fn stop(&self, event: &mut Event<'_>) -> Result<(), Conflict> {
         self.inner.stop(event)
+    }
+    fn report(&self, event: &mut Event<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.inner.report(event, into)
+    }
+    fn report_sets(&self, tables: &mut SetTables, into: &mut Findings) {
+        self.inner.report_sets(tables, into);
     }
 }

@@ -8,6 +8,7 @@ use std::fmt;
 
 use braid_runtime::Report;
 use braid_runtime::counters::WorkerCounters;
+use braid_runtime::nf::{Finding, Findings};
 use serde::{Deserialize, Serialize};
 
 use crate::explain::human_bytes;
@@ -43,11 +44,36 @@ pub struct RunReport {
     pub pages: String,
     /// Bytes of tables and state objects.
     pub memory_bytes: usize,
+    /// What functions have to tell, by function.
+    pub findings: BTreeMap<String, Told>,
     /// Places at which the input is damaged.
     pub damages: Vec<String>,
     /// What could not be written.
     pub lost: Vec<String>,
 }
+
+/// What one function has to tell.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Told {
+    /// Sums by name.
+    pub sums: BTreeMap<String, u64>,
+    /// Findings, by kind and subject.
+    pub found: Vec<Found>,
+}
+
+/// A finding.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// What was found.
+    pub kind: &'static str,
+    /// About whom.
+    pub subject: String,
+    /// What speaks for it.
+    pub detail: String,
+}
+
+/// Findings of one function that the table shows; JSON has all.
+const SHOWN: usize = 20;
 
 /// Packet sets of all groups.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -121,6 +147,7 @@ impl RunReport {
             },
             pages: report.backing.to_string(),
             memory_bytes: report.memory_bytes,
+            findings: report.findings.iter().map(|(name, findings)| (name.clone(), told(findings))).collect(),
             damages: report.damages.iter().map(ToString::to_string).collect(),
             lost: report.lost.iter().map(ToString::to_string).collect(),
         }
@@ -135,6 +162,14 @@ impl RunReport {
     pub fn adds_up(&self) -> bool {
         self.packets_in + self.packets_copied == self.packets_out + self.dropped_total()
     }
+}
+
+fn told(findings: &Findings) -> Told {
+    let found = |finding: &Finding| {
+        let Finding { kind, subject, detail } = finding.clone();
+        Found { kind, subject, detail }
+    };
+    Told { sums: findings.sums().clone(), found: findings.list().iter().map(found).collect() }
 }
 
 fn share(worker: &WorkerCounters) -> Share {
@@ -181,8 +216,25 @@ impl fmt::Display for RunReport {
             row(f, &format!("worker {number}"), worker.packets, &format!("{percent:.1} %"))?;
         }
         writeln!(f, "  {:<28} {:>16}  buffers on {}", "state in memory", human_bytes(self.memory_bytes), self.pages)?;
+        self.findings.iter().try_for_each(|(function, told)| told.show(f, function))?;
         self.damages.iter().try_for_each(|damage| writeln!(f, "  damaged input: {damage}"))?;
         self.lost.iter().try_for_each(|lost| writeln!(f, "  not written: {lost}"))
+    }
+}
+
+impl Told {
+    fn show(&self, f: &mut fmt::Formatter<'_>, function: &str) -> fmt::Result {
+        writeln!(f, "found by {function}")?;
+        self.sums.iter().try_for_each(|(name, sum)| writeln!(f, "  {name:<28} {:>16}", grouped(*sum)))?;
+        let widest = |text: &dyn Fn(&Found) -> usize| self.found.iter().take(SHOWN).map(text).max().unwrap_or(0);
+        let (kinds, subjects) = (widest(&|found| found.kind.len()), widest(&|found| found.subject.len()));
+        for Found { kind, subject, detail } in self.found.iter().take(SHOWN) {
+            writeln!(f, "  {kind:<kinds$}  {subject:<subjects$}  {detail}")?;
+        }
+        match self.found.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => writeln!(f, "  and {more} more: add --json to see all"),
+        }
     }
 }
 

@@ -5,7 +5,10 @@ use braid_nf::{Instance, NetworkFunction, Stage};
 use serde::de::DeserializeOwned;
 
 use crate::config::{ConfigError, parse};
-use crate::{anti_ddos, bridge, firewall, flow_counter, forward, load_balancer, nat, policer, rate_limiter};
+use crate::{
+    abacus, anti_ddos, asset_monitor, bridge, dns_tunnel, firewall, flow_counter, forward, load_balancer, nat,
+};
+use crate::{policer, port_scan, protocol_classifier, rate_limiter, sidejacking};
 
 /// A function that is made from a configuration.
 pub trait FromConfig: NetworkFunction {
@@ -77,6 +80,12 @@ static CATALOG: &[Entry] = &[
     Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside),
     Entry::new::<firewall::Firewall>("lets in what inside hosts have asked for, and what rules allow", 2, Split::Inside),
     Entry::new::<load_balancer::LoadBalancer>("spreads the connections to a service over its backends", 2, Split::Inside),
+    Entry::new::<port_scan::PortScan>("tells hosts that scan ports by how few of those they ask answer", 2, Split::Single),
+    Entry::new::<dns_tunnel::DnsTunnel>("tells DNS tunnels by answers that lead nowhere", 2, Split::Single),
+    Entry::new::<sidejacking::Sidejacking>("tells stolen HTTP sessions by cookies that change hosts", 2, Split::Single),
+    Entry::new::<protocol_classifier::ProtocolClassifier>("says what protocol every session speaks", 2, Split::Single),
+    Entry::new::<asset_monitor::AssetMonitor>("lists hosts, their systems and services by looking on", 2, Split::Single),
+    Entry::new::<abacus::Abacus>("accounts the TCP traffic of subscribers, repeated bytes apart", 2, Split::Inside),
 ];
 
 /// All functions.

@@ -5,10 +5,13 @@
 //! and the command line find them. Functions know nothing of workers, queues and files.
 #![forbid(unsafe_code)]
 
+pub mod abacus;
 pub mod anti_ddos;
+pub mod asset_monitor;
 pub mod bridge;
 pub mod catalog;
 mod config;
+pub mod dns_tunnel;
 pub mod firewall;
 pub mod flow_counter;
 pub mod forward;
@@ -16,7 +19,11 @@ pub mod load_balancer;
 pub mod nat;
 pub mod parts;
 pub mod policer;
+pub mod port_scan;
+pub mod protocol_classifier;
 pub mod rate_limiter;
+pub mod sidejacking;
+pub mod skeletons;
 pub mod token_bucket;
 
 pub use catalog::{Entry, FromConfig, Split, UnknownFunction, catalog, find};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use braid_packet::key::{SetDef, SetKey};
 use braid_state::{Conflict, Plain};
 
-use crate::{Cx, Declare, NewSet, Packet, Reason, Verdict};
+use crate::{Cx, Declare, Findings, NewSet, Packet, Reason, Verdict};
 
 /// A handler's answer: a verdict, or the conflict that a state operation met. Pass conflicts on with `?`.
 pub type Handled = Result<Verdict, Conflict>;
@@ -123,4 +123,12 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     fn stop(&self, _cx: &mut Cx<'_>) -> Result<(), Conflict> {
         Ok(())
     }
+
+    /// After [`stop`](Self::stop): what its state objects tell, for the report of the run. Changes nothing.
+    fn report(&self, _cx: &mut Cx<'_>, _into: &mut Findings) -> Result<(), Conflict> {
+        Ok(())
+    }
+
+    /// What a set that is still live at the end adds to the report.
+    fn report_set(&self, _key: &SetKey, _set: &Self::Set, _into: &mut Findings) {}
 }

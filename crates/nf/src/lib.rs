@@ -12,6 +12,7 @@
 
 mod cx;
 mod declare;
+mod findings;
 mod function;
 mod pass;
 #[cfg(doctest)]
@@ -28,6 +29,7 @@ pub use braid_packet::{Packet, Port};
 pub use braid_state::{Conflict, Plain};
 pub use cx::{Cx, Emitted, opposite};
 pub use declare::{Declare, Part};
+pub use findings::{Finding, Findings};
 pub use function::{FieldUse, Handled, NetworkFunction, Relaxation, Tick};
 pub use pass::{Interrupted, Logs, Pass, PassSets, Place};
 pub use sets::{NewSet, SetSlot, SetTables, SetUndo};
@@ -40,6 +42,8 @@ pub mod prelude {
     pub use crate::packet::headers;
     pub use crate::packet::key::{FieldId, SetDef, SetKey};
     pub use crate::state::{Allocator, Conflict, Distributed, Lease, Map, Plain, StateBuilder, Vector};
-    pub use crate::{Cx, Handled, NetworkFunction, NewSet, Packet, Port, Reason, Tick, Verdict, network_function};
+    pub use crate::{
+        Cx, Findings, Handled, NetworkFunction, NewSet, Packet, Port, Reason, Tick, Verdict, network_function,
+    };
     pub use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 }

@@ -13,7 +13,7 @@ use crate::cx::Cx;
 use crate::pass::{MS, Pass};
 use crate::sets::{NewSet, Place};
 use crate::stage::Event;
-use crate::{Handled, NetworkFunction};
+use crate::{Findings, Handled, NetworkFunction};
 
 /// Most bytes of state of a shared set: what fits two cache lines with header, key and time.
 pub const SHARED_STATE_MAX: usize = 56;
@@ -117,6 +117,20 @@ impl SharedSets {
             Ok(Visit::Keep)
         })?;
         Ok(next.unwrap_or(0))
+    }
+
+    /// What the sets that are still live tell.
+    pub(crate) fn report<N: NetworkFunction>(
+        &self,
+        tx: &mut Tx,
+        function: &N,
+        into: &mut Findings,
+    ) -> Result<(), Conflict> {
+        self.map.for_each(tx, 0, u32::MAX, |_, key, entry| {
+            function.report_set(&self.set_key(key), &state::<N::Set>(entry), into);
+            Ok(Visit::Keep)
+        })?;
+        Ok(())
     }
 
     /// Ends a set if it is still past its timeout; says whether it did.

@@ -10,7 +10,7 @@ use crate::cx::{Cx, Emitted};
 use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSets};
-use crate::{FieldUse, NetworkFunction, Relaxation, Tick};
+use crate::{FieldUse, Findings, NetworkFunction, Relaxation, Tick};
 
 /// One function of a chain. Called once per batch; the loop over packets is inside, compiled for the function.
 pub trait Stage: Send + Sync {
@@ -59,6 +59,10 @@ pub trait Stage: Send + Sync {
     fn start(&self, event: &mut Event<'_>) -> Result<(), Conflict>;
     /// After the last packet.
     fn stop(&self, event: &mut Event<'_>) -> Result<(), Conflict>;
+    /// After that: what its state objects and shared sets tell.
+    fn report(&self, event: &mut Event<'_>, into: &mut Findings) -> Result<(), Conflict>;
+    /// What a worker's sets that are still live tell.
+    fn report_sets(&self, tables: &mut SetTables, into: &mut Findings);
 }
 
 /// A function's sets cannot be shared.
@@ -221,5 +225,25 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn stop(&self, event: &mut Event<'_>) -> Result<(), Conflict> {
         self.function.stop(&mut event.cx())
+    }
+
+    fn report(&self, event: &mut Event<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        if let Some(shared) = &self.shared {
+            shared.report(event.tx, &self.function, into)?;
+        }
+        self.function.report(&mut event.cx(), into)
+    }
+
+    fn report_sets(&self, tables: &mut SetTables, into: &mut Findings) {
+        let mut live = Vec::new();
+        tables.scan(0, tables.slots(), |at, meta| {
+            if meta.live & self.place.bit != 0 {
+                live.push(at);
+            }
+        });
+        for at in live {
+            let key = tables.key(at);
+            self.function.report_set(&key, tables.state::<N::Set>(at, self.place.offset), into);
+        }
     }
 }

@@ -9,7 +9,7 @@ use braid_io::{OpenError, QueueSelect, RxQueue, Sink, SinkError, Source, TxQueue
 use braid_memory::Backing;
 use braid_nf::packet::key::SetDef;
 use braid_nf::state::{Domain, StateBuilder};
-use braid_nf::{Emitted, Event, Stage};
+use braid_nf::{Emitted, Event, Findings, SetTables, Stage};
 use braid_packet::{Link, Pool, PoolConfig, Port};
 use braid_state::{Conflict, Tx};
 use braid_steer::Steering;
@@ -108,6 +108,8 @@ pub struct Report {
     pub backing: Backing,
     /// Bytes of tables and objects.
     pub memory_bytes: usize,
+    /// What each function has to tell, by its name, in order; functions without findings are left out.
+    pub findings: Vec<(String, Findings)>,
     /// Final objects and sets and, if recorded, everything that happened.
     pub record: Option<Record>,
 }
@@ -399,6 +401,7 @@ fn report(
         lost: Vec::new(),
         backing: pool.backing(),
         memory_bytes: 0,
+        findings: Vec::new(),
         record: None,
     };
     let objects = chain.stages().iter().flat_map(|stage| stage.objects());
@@ -406,7 +409,9 @@ fn report(
     let (mut too_long, mut injected) = (0, 0);
     let mut record = Record { logs: Vec::new(), objects: Vec::new(), sets: Vec::new(), twice: Vec::new() };
     record.sets.resize_with(chain.groups().len(), SetContent::new);
+    let mut findings = vec![Findings::default(); chain.stages().len()];
     for mut worker in ended {
+        findings_of_sets(chain, &mut worker.tables, &mut findings);
         report.total.merge(&worker.counters);
         report.damages.append(&mut worker.damages);
         too_long += worker.received.too_long;
@@ -441,7 +446,39 @@ fn report(
     }
     let mut tx = Tx::new(domain, 0);
     run_once(chain, &mut tx, plan.ports, latest, |stage, event| stage.stop(event));
+    report.findings = findings_of_objects(chain, &mut tx, plan.ports, latest, findings);
     report
+}
+
+/// What a worker's live sets tell; sets that workers share are told with the objects.
+pub fn findings_of_sets(chain: &Chain, tables: &mut [SetTables], findings: &mut [Findings]) {
+    for (position, (stage, into)) in chain.stages().iter().zip(findings).enumerate() {
+        if let Some(tables) = chain.group_of(position).and_then(|group| tables.get_mut(group)) {
+            stage.report_sets(tables, into);
+        }
+    }
+}
+
+/// Adds what state objects tell, and names the functions that have something to tell.
+pub fn findings_of_objects(
+    chain: &Chain,
+    tx: &mut Tx,
+    ports: u16,
+    now_ns: u64,
+    mut findings: Vec<Findings>,
+) -> Vec<(String, Findings)> {
+    run_once(chain, tx, ports, now_ns, |stage, event| {
+        let position = chain.stages().iter().position(|other| other.name() == stage.name());
+        let Some(known) = position.and_then(|position| findings.get_mut(position)) else { return Ok(()) };
+        let mut more = known.clone();
+        stage.report(event, &mut more)?;
+        *known = more;
+        Ok(())
+    });
+    let names = chain.stages().iter().map(|stage| stage.name().to_owned());
+    let mut told: Vec<_> = names.zip(findings).filter(|(_, findings)| !findings.is_empty()).collect();
+    told.iter_mut().for_each(|(_, findings)| findings.sort());
+    told
 }
 
 /// Name and content of every state object.

@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use braid_io::{Received, RxCounters, RxQueue, SinkError, TxCounters, TxQueue};
 use braid_memory::HugePages;
 use braid_nf::state::{Domain, StateBuilder, StateObject, Tx};
-use braid_nf::{Emitted, Event, Stage};
+use braid_nf::{Emitted, Event, Findings, Stage};
 use braid_packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_packet::{Batch, Buffers, FrameInfo, Pool, PoolConfig, Port};
-use braid_runtime::launch::{Foundation, build};
+use braid_runtime::launch::{Foundation, build, findings_of_objects, findings_of_sets};
 use braid_runtime::{Chain, Clock, Parts, Plan, RunError, Sharing, Timeline, Worker, WorkerCounters};
 use braid_steer::Steering;
 
@@ -58,9 +58,9 @@ pub struct Bench {
     workers: Vec<Worker>,
     wires: Vec<Arc<Mutex<Wire>>>,
     steering: Option<Arc<Steering>>,
-    told_ns: Arc<AtomicU64>,
     objects: Vec<Arc<dyn StateObject>>,
     sequence: u64,
+    ground: Ground,
 }
 
 /// What a bench is made of.
@@ -107,7 +107,7 @@ impl Bench {
         let chain = Arc::new(Chain::new(stages, &[source, sink], sharing).expect("a chain that can be built"));
         let objects = builder.finish();
         let ground = Ground { domain, chain, clock: Clock::Capture, told_ns: Arc::default(), ports, sets };
-        let bench = Bench::assemble(&ground, 1, None).expect("memory for buffers and packet sets");
+        let bench = Bench::assemble(ground, 1, None).expect("memory for buffers and packet sets");
         Bench { objects, ..bench }
     }
 
@@ -118,10 +118,10 @@ impl Bench {
         let told_ns = Arc::<AtomicU64>::default();
         let clock = Clock::Told(Arc::clone(&told_ns));
         let ground = Ground { domain, chain, clock, told_ns, ports: plan.ports, sets: plan.sets_per_worker() };
-        Ok(Bench::assemble(&ground, plan.workers, Some(Arc::clone(&plan.steering)))?)
+        Ok(Bench::assemble(ground, plan.workers, Some(Arc::clone(&plan.steering)))?)
     }
 
-    fn assemble(ground: &Ground, count: usize, steering: Option<Arc<Steering>>) -> Result<Bench, braid_memory::Error> {
+    fn assemble(ground: Ground, count: usize, steering: Option<Arc<Steering>>) -> Result<Bench, braid_memory::Error> {
         let pages = HugePages::Never;
         let pool = Pool::new(&PoolConfig { buffers: 1024 * count as u32, jumbos: 8, pages })?;
         let timeline = Arc::new(Timeline::new(count));
@@ -147,18 +147,17 @@ impl Bench {
             })
         };
         let workers = wires.iter().enumerate().map(worker).collect::<Result<_, _>>()?;
-        let told_ns = Arc::clone(&ground.told_ns);
-        Ok(Bench { workers, wires, steering, told_ns, objects: Vec::new(), sequence: 0 })
+        Ok(Bench { workers, wires, steering, objects: Vec::new(), sequence: 0, ground })
     }
 
     /// Lets time pass, step by step, with nothing coming in; for a bench of a plan.
     pub fn wait_until(&mut self, now_ns: u64) {
-        let mut reached = self.told_ns.load(Ordering::Relaxed);
+        let mut reached = self.ground.told_ns.load(Ordering::Relaxed);
         let step = ((now_ns.saturating_sub(reached)) / WAIT_STEPS).max(WAIT_STEP_NS);
         while reached < now_ns {
             reached = (reached + step).min(now_ns);
             // Relaxed: the workers run on this thread.
-            self.told_ns.store(reached, Ordering::Relaxed);
+            self.ground.told_ns.store(reached, Ordering::Relaxed);
             for worker in &mut self.workers {
                 worker.step();
             }
@@ -201,13 +200,13 @@ impl Bench {
         worker: usize,
         frames: impl IntoIterator<Item = (FrameInfo, Vec<u8>)>,
     ) -> Vec<(Port, Vec<u8>)> {
-        let mut latest = self.told_ns.load(Ordering::Relaxed);
+        let mut latest = self.ground.told_ns.load(Ordering::Relaxed);
         for (info, frame) in frames {
             latest = latest.max(info.timestamp_ns);
             lock(&self.wires[worker]).waiting.push_back((FrameInfo { sequence: self.sequence, ..info }, frame));
             self.sequence += 1;
         }
-        self.told_ns.store(latest, Ordering::Relaxed);
+        self.ground.told_ns.store(latest, Ordering::Relaxed);
         while !lock(&self.wires[worker]).waiting.is_empty() {
             self.workers[worker].step();
         }
@@ -217,6 +216,18 @@ impl Bench {
     /// What the first worker has counted.
     pub fn counters(&mut self) -> WorkerCounters {
         self.workers[0].counters().clone()
+    }
+
+    /// Ends the run; what the first function has to tell.
+    pub fn findings(self) -> Findings {
+        let Ground { domain, chain, ports, .. } = &self.ground;
+        let (mut findings, mut last_ns) = (vec![Findings::default(); chain.stages().len()], 0);
+        for mut ended in self.workers.into_iter().map(Worker::end) {
+            findings_of_sets(chain, &mut ended.tables, &mut findings);
+            last_ns = last_ns.max(ended.last_ns);
+        }
+        let told = findings_of_objects(chain, &mut Tx::new(domain, 0), *ports, last_ns, findings);
+        told.into_iter().next().map(|(_, findings)| findings).unwrap_or_default()
     }
 
     /// The content of a state object, named as in the plan (`function.object`).

@@ -49,6 +49,12 @@ impl<K: Plain, V: Stamp> Aged<K, V> {
         Ok(self.map.insert(cx, key, value)? != Inserted::Full)
     }
 
+    /// Removes a key; its value, unless it was too old.
+    pub fn remove(&self, cx: &mut Cx<'_>, key: &K) -> Result<Option<V>, Conflict> {
+        let now = cx.now();
+        Ok(self.map.remove(cx, key)?.filter(|value| !self.is_dead(value, now)))
+    }
+
     /// Takes dead entries out of the piece whose turn it is.
     pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         let now = cx.now();
@@ -68,5 +74,11 @@ impl<K: Plain, V: Stamp> Aged<K, V> {
 impl<K: Plain, V: Plain> Part for Aged<K, V> {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.map.objects(into);
+    }
+}
+
+impl<K, V> std::fmt::Debug for Aged<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Aged")
     }
 }

@@ -1,19 +1,28 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with,
-//! tables whose entries die of age, and fragments that follow their first piece.
+//! tables whose entries die of age, fragments that follow their first piece, logs of alerts, and application protocols told by
+//! their first bytes.
 
 pub(crate) mod aged;
+pub(crate) mod alerts;
 pub(crate) mod answer;
 pub(crate) mod fragments;
 pub mod prefix;
+pub mod protocols;
 pub(crate) mod scope;
 #[cfg(test)]
 pub(crate) mod show;
 pub(crate) mod sides;
 
 pub(crate) use aged::Aged;
+pub(crate) use alerts::Alerts;
 pub(crate) use fragments::{Fate, Fragments};
 pub use prefix::{Prefix, PrefixError};
 pub(crate) use sides::{Side, Sides};
+
+/// A time as reports show it: seconds, to the millisecond.
+pub(crate) fn seconds(ns: u64) -> String {
+    format!("{}.{:03} s", ns / SECOND, ns % SECOND / 1_000_000)
+}
 
 /// Nanoseconds in a second.
 pub(crate) const SECOND: u64 = 1_000_000_000;

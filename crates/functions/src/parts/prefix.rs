@@ -16,6 +16,8 @@ pub struct Prefix {
 #[error("`{0}` is no address range; write `10.0.0.0/8`, `2001:db8::/32` or a single address")]
 pub struct PrefixError(pub String);
 
+braid_nf::plain!(Prefix);
+
 impl Prefix {
     /// The range of the first `bits` bits of `address`, counted in its own family and cut to its length.
     pub fn new(address: IpAddress, bits: u8) -> Prefix {
@@ -70,6 +72,12 @@ impl std::fmt::Display for Prefix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.address, self.bits)
     }
+}
+
+/// Private addresses (RFC 1918, RFC 6598, RFC 4193): what is inside if nothing is said about it.
+pub(crate) fn private() -> Vec<Prefix> {
+    let ranges = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"];
+    ranges.iter().filter_map(|range| range.parse().ok()).collect()
 }
 
 #[cfg(test)]

@@ -36,6 +36,12 @@ fn busy(function: &str) -> &'static str {
         "flow_counter" => "totals = true",
         "anti_ddos" => "flows_min = 5",
         "load_balancer" => BALANCED,
+        "port_scan" => "answer_ms = 1\naction = 'drop'\nforget_s = 1\nfalse_alarms = 0.2\nalerts_max = 3",
+        "dns_tunnel" => "orphans = 1\nbytes = 0\nwindow_s = 1\nanswers_max = 40\nalerts_max = 3",
+        "sidejacking" => "session_s = 1\nrefresh_ms = 0\nsessions_max = 5",
+        "protocol_classifier" => "packets_max = 1\nidle_timeout_s = 1",
+        "asset_monitor" => "refresh_ms = 0\nhosts_max = 20\nservices_max = 5\nidle_timeout_s = 1",
+        "abacus" => "action = 'drop'\nidle_timeout_s = 1\nsubscribers_max = 30",
         _ => "",
     }
 }

@@ -56,6 +56,12 @@ fn every_configuration_that_shares_more_equals_one_worker() {
         ("nat", "inside = ['0.0.0.0/1']\nmappings_max = 300"),
         ("firewall", "loose = true\ninbound = 'reject'\nudp_s = 1\ntcp_opening_s = 1"),
         ("firewall", "connections_max = 100\nqueries_max = 1\nttl = 'decrement'"),
+        ("port_scan", "answer_ms = 1\naction = 'drop'\nforget_s = 1\nfalse_alarms = 0.2\nalerts_max = 3"),
+        ("dns_tunnel", "orphans = 1\nbytes = 0\nwindow_s = 1\nanswers_max = 40\nalerts_max = 3"),
+        ("sidejacking", "session_s = 1\nrefresh_ms = 0\nidle_timeout_s = 1\nsessions_max = 5"),
+        ("protocol_classifier", "packets_max = 1\nidle_timeout_s = 1"),
+        ("asset_monitor", "refresh_ms = 0\nhosts_max = 20\nservices_max = 5\nidle_timeout_s = 1"),
+        ("abacus", "action = 'drop'\nidle_timeout_s = 1\nsubscribers_max = 30"),
     ];
     let mut aborts = 0;
     for (name, config) in sharing {

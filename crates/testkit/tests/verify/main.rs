@@ -6,6 +6,7 @@
 
 mod captures;
 mod certify;
+mod detectors;
 mod equivalence;
 mod flow_counts;
 mod generated;

@@ -1,0 +1,70 @@
+//! One direction of a TCP session: what is new, what came again, and whether it came again as it was.
+//!
+//! The buffer holds hashes of the latest segments, not their bytes: a segment that comes again as it was cut is compared, one
+//! that is cut otherwise counts as repeated without proof. Numbers wrap as TCP's do (RFC 9293 section 3.4).
+
+use braid_nf::prelude::*;
+use braid_nf::state::hash::mixed;
+
+/// Segments that can be compared.
+const SEGMENTS: usize = 8;
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Segment {
+    sequence: u32,
+    /// 0: none.
+    len: u32,
+    hash: u64,
+}
+
+/// What has been seen of a direction.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Stream {
+    segments: [Segment; SEGMENTS],
+    /// The number after the highest that has come.
+    next: u32,
+    begun: u16,
+    /// Where the next segment goes.
+    turn: u16,
+}
+
+/// What a segment's bytes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Not seen before.
+    pub fresh: u64,
+    /// Seen before, and not known to differ.
+    pub repeated: u64,
+    /// Seen before as something else.
+    pub tunnelled: u64,
+}
+
+impl Stream {
+    /// Takes a segment with a payload.
+    pub(super) fn take(&mut self, sequence: u32, payload: &[u8]) -> Found {
+        let (len, hash) = (payload.len() as u32, mixed(payload, 0));
+        if self.begun == 0 {
+            (self.begun, self.next) = (1, sequence);
+        }
+        let end = sequence.wrapping_add(len);
+        let ahead = end.wrapping_sub(self.next) as i32;
+        if ahead > 0 {
+            let fresh = len.min(ahead as u32);
+            self.next = end;
+            self.remember(Segment { sequence, len, hash });
+            return Found { fresh: fresh.into(), repeated: (len - fresh).into(), tunnelled: 0 };
+        }
+        let same_place = |known: &&Segment| known.len == len && known.sequence == sequence;
+        match self.segments.iter().find(same_place) {
+            Some(known) if known.hash != hash => Found { tunnelled: len.into(), ..Found::default() },
+            _ => Found { repeated: len.into(), ..Found::default() },
+        }
+    }
+
+    fn remember(&mut self, segment: Segment) {
+        self.segments[usize::from(self.turn) % SEGMENTS] = segment;
+        self.turn = self.turn.wrapping_add(1);
+    }
+}

@@ -1,0 +1,51 @@
+//! What a plan file may say about `asset_monitor`.
+
+use std::time::Duration;
+
+use braid_nf::prelude::*;
+use braid_nf::state::DistributedConfig;
+use serde::Deserialize;
+
+use super::Traffic;
+use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::parts::Prefix;
+use crate::parts::prefix::private;
+
+/// Configuration of [`AssetMonitor`](super::AssetMonitor).
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Addresses of the network whose hosts are listed.
+    pub home: Vec<Prefix>,
+    /// Hosts that there is room for.
+    pub hosts_max: u32,
+    /// Services that there is room for.
+    pub services_max: u32,
+    /// Milliseconds by which the time of a host's last packet may lag.
+    pub refresh_ms: u32,
+    /// Seconds without a packet after which a session ends.
+    pub idle_timeout_s: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { home: private(), hosts_max: 65_536, services_max: 65_536, refresh_ms: 1000, idle_timeout_s: 120 }
+    }
+}
+
+impl Config {
+    pub(super) fn refresh_ms(&self) -> Result<u32, ConfigError> {
+        let refresh = Duration::from_millis(self.refresh_ms.into());
+        span_ns("refresh_ms", refresh, Duration::ZERO, Duration::from_secs(3600)).map(|_| self.refresh_ms)
+    }
+
+    pub(super) fn traffic(&self, builder: &mut StateBuilder) -> Result<Distributed<Traffic>, ConfigError> {
+        let config = DistributedConfig { name: "traffic".into(), staleness_ns: 0 };
+        let traffic = Distributed::new(builder, &config, Traffic::default());
+        traffic.map_err(|error| ConfigError::state("hosts_max", &error))
+    }
+
+    pub(super) fn idle_timeout_ns(&self) -> Result<u64, ConfigError> {
+        span_ns("idle_timeout_s", Duration::from_secs(self.idle_timeout_s), Duration::from_secs(1), IDLE_MAX)
+    }
+}

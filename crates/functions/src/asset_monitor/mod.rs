@@ -1,0 +1,273 @@
+//! Lists the hosts of a network, what systems they run and what services they offer, by looking on: what PRADS does.
+
+mod config;
+mod system;
+
+pub use config::Config;
+pub use system::System;
+
+use braid_nf::packet::headers::tcp_flags;
+use braid_nf::packet::{IpAddress, MacAddress};
+use braid_nf::prelude::*;
+use braid_nf::state::{Inserted, Map, MapConfig, Visit};
+use braid_nf::{FieldUse, Relaxation};
+
+use crate::config::READS_WIRE_LEN;
+use crate::parts::Prefix;
+use crate::parts::protocols::{Protocol, Transport, by_payload, by_port};
+use crate::{ConfigError, FromConfig};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// How far a session has been looked into.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Context {
+    /// Payloads of the server that said nothing, or [`KNOWN`].
+    looked: u8,
+    /// Whether the server is at the end that the key names first.
+    server_reversed: u8,
+    zero: [u8; 2],
+    /// When the host entry of each end was last touched, in milliseconds.
+    touched_ms: [u32; 2],
+}
+
+/// A session whose service is known.
+const KNOWN: u8 = u8::MAX;
+/// Payloads of a server after which its port decides.
+const LOOKS: u8 = 4;
+
+/// A host of the network.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Host {
+    first_ns: u64,
+    last_ns: u64,
+    mac: MacAddress,
+    system: u8,
+    zero: u8,
+}
+
+/// Where a service is offered.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Service {
+    host: IpAddress,
+    port: u16,
+    transport: u8,
+    zero: [u8; 5],
+}
+
+/// Packets and bytes by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Traffic {
+    /// Packets of sessions, and of everything else.
+    pub packets: [u64; 2],
+    /// Their bytes on the wire.
+    pub bytes: [u64; 2],
+    /// Hosts and services for which there was no room.
+    pub unlisted: u64,
+}
+
+network_function! {
+    /// Lists hosts and services; see the README beside this file.
+    #[derive(Debug)]
+    pub struct AssetMonitor {
+        home: Vec<Prefix>,
+        refresh_ms: u32,
+        idle_timeout_ns: u64,
+        hosts: Map<IpAddress, Host>,
+        services: Map<Service, u64>,
+        traffic: Distributed<Traffic>,
+    }
+}
+
+impl FromConfig for AssetMonitor {
+    type Config = Config;
+
+    fn from_config(config: Config, builder: &mut StateBuilder, _: u16) -> Result<AssetMonitor, ConfigError> {
+        let map = |name: &str, capacity| MapConfig { name: name.into(), capacity, ..MapConfig::default() };
+        let hosts = Map::new(builder, &map("hosts", config.hosts_max));
+        let services = Map::new(builder, &map("services", config.services_max));
+        Ok(AssetMonitor {
+            refresh_ms: config.refresh_ms()?,
+            idle_timeout_ns: config.idle_timeout_ns()?,
+            hosts: hosts.map_err(|error| ConfigError::state("hosts_max", &error))?,
+            services: services.map_err(|error| ConfigError::state("services_max", &error))?,
+            traffic: config.traffic(builder)?,
+            home: config.home,
+        })
+    }
+}
+
+impl NetworkFunction for AssetMonitor {
+    type Set = Context;
+    const NAME: &'static str = "asset_monitor";
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple().only(&[TCP, UDP]).symmetric())
+    }
+
+    fn timeout_ns(&self, _: &Context) -> u64 {
+        self.idle_timeout_ns
+    }
+
+    fn fields(&self) -> Vec<FieldUse> {
+        vec![READS_WIRE_LEN]
+    }
+
+    fn relaxations(&self) -> Vec<Relaxation> {
+        let meaning = "a host's last packet is noted so many milliseconds late";
+        let (object, against) = ("hosts", &["update", "insert"] as &[_]);
+        vec![Relaxation { key: "refresh_ms", object, against, candidates: &[100, 1000, 10_000], meaning }]
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Context>) -> Handled {
+        // Whoever opens or asks is the client; without its SYN, the end with the higher port.
+        let answers = match packet.tcp_flags() {
+            Some(flags) if flags & tcp_flags::SYN != 0 => flags & tcp_flags::ACK != 0,
+            _ => packet.ports().is_some_and(|(source, destination)| source < destination),
+        };
+        let server_reversed = u8::from(answers == cx.reversed());
+        let mut context = Context { server_reversed, ..Context::default() };
+        self.touch(cx, packet, &mut context)?;
+        let verdict = self.packet(cx, packet, &mut context)?;
+        // Without room every packet of the session touches its hosts again: slower, not wrong.
+        let _room = set.register(cx, context);
+        Ok(verdict)
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, context: &mut Context) -> Handled {
+        let since = ((cx.now() / MS) as u32).wrapping_sub(context.touched_ms[usize::from(cx.reversed())]);
+        let opens = packet.tcp_flags().is_some_and(|flags| flags & tcp_flags::SYN != 0);
+        if opens || (since > self.refresh_ms && since < u32::MAX / 2) {
+            self.touch(cx, packet, context)?;
+        }
+        let from_server = u8::from(cx.reversed()) == context.server_reversed;
+        if context.looked != KNOWN && from_server && self.is_home(packet.src_ip()) {
+            self.look(cx, packet, context)?;
+        }
+        self.count(cx, 0, packet)
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        if let Some((address, mac)) = packet.arp().map(|arp| (arp.sender_ip(), arp.sender_mac())) {
+            self.see(cx, address, mac, System::Unknown)?;
+        } else if packet.is_ip() {
+            self.see(cx, packet.src_ip(), MacAddress::default(), System::Unknown)?;
+        }
+        self.count(cx, 1, packet)
+    }
+
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.hosts.for_each(cx, 0, u32::MAX, |_, address, host| {
+            let system = System::from_number(host.system).name();
+            let seen = format!("seen for {} s", (host.last_ns - host.first_ns) / 1_000_000_000);
+            let mac = if host.mac == MacAddress::default() { String::new() } else { format!("{}, ", host.mac) };
+            into.find("host", address, format!("{mac}{system}, {seen}"));
+            Ok(Visit::Keep)
+        })?;
+        self.services.for_each(cx, 0, u32::MAX, |_, service, protocol| {
+            let transport = if service.transport == TCP { "tcp" } else { "udp" };
+            let name = Protocol::from_number(*protocol as u8).name();
+            into.find("service", service.host, format!("{transport} {}: {name}", service.port));
+            Ok(Visit::Keep)
+        })?;
+        let all = self.traffic.read(cx, Traffic::add)?;
+        for (at, what) in ["sessions", "other traffic"].into_iter().enumerate() {
+            into.add(format!("packets of {what}"), all.packets[at]);
+            into.add(format!("bytes of {what}"), all.bytes[at]);
+        }
+        if all.unlisted > 0 {
+            into.add("hosts and services without room", all.unlisted);
+        }
+        Ok(())
+    }
+}
+
+const MS: u64 = 1_000_000;
+
+impl AssetMonitor {
+    fn is_home(&self, address: IpAddress) -> bool {
+        self.home.iter().any(|range| range.contains(address))
+    }
+
+    /// Notes that the sender lives; a SYN tells what system its sender runs.
+    fn touch(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, context: &mut Context) -> Result<(), Conflict> {
+        context.touched_ms[usize::from(cx.reversed())] = (cx.now() / MS) as u32;
+        self.see(cx, packet.src_ip(), MacAddress::default(), System::of(packet))
+    }
+
+    fn see(&self, cx: &mut Cx<'_>, address: IpAddress, mac: MacAddress, system: System) -> Result<(), Conflict> {
+        if !self.is_home(address) {
+            return Ok(());
+        }
+        let now = cx.now();
+        let Some(known) = self.hosts.get(cx, &address)? else {
+            let host = Host { first_ns: now, last_ns: now, mac, system: system as u8, zero: 0 };
+            return match self.hosts.insert(cx, &address, &host)? {
+                Inserted::Full => self.traffic.update(cx, |own| own.unlisted += 1),
+                _ => Ok(()),
+            };
+        };
+        let mut host = known;
+        if mac != MacAddress::default() {
+            host.mac = mac;
+        }
+        if system > System::from_number(host.system) {
+            host.system = system as u8;
+        }
+        let is_news = (host.mac, host.system) != (known.mac, known.system);
+        if is_news || now.saturating_sub(known.last_ns) > u64::from(self.refresh_ms) * MS {
+            host.last_ns = host.last_ns.max(now);
+            self.hosts.insert(cx, &address, &host)?;
+        }
+        Ok(())
+    }
+
+    /// A server's packet: what it says is what it offers.
+    fn look(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, context: &mut Context) -> Result<(), Conflict> {
+        let Some((port, client)) = packet.ports() else { return Ok(()) };
+        let payload = packet.payload();
+        if payload.is_empty() {
+            return Ok(());
+        }
+        let transport = if packet.protocol() == TCP { Transport::Tcp } else { Transport::Udp };
+        context.looked += 1;
+        let protocol = match by_payload(transport, (port, client), payload) {
+            None if context.looked < LOOKS => return Ok(()),
+            None => by_port(transport, (port, port)),
+            Some(protocol) => protocol,
+        };
+        context.looked = KNOWN;
+        let service = Service { host: packet.src_ip(), port, transport: packet.protocol(), zero: [0; 5] };
+        let is_new = self.services.get(cx, &service)? != Some(protocol as u64);
+        if is_new && self.services.insert(cx, &service, &(protocol as u64))? == Inserted::Full {
+            self.traffic.update(cx, |own| own.unlisted += 1)?;
+        }
+        Ok(())
+    }
+
+    fn count(&self, cx: &mut Cx<'_>, kind: usize, packet: &Packet<'_>) -> Handled {
+        self.traffic.update(cx, |own| {
+            own.packets[kind] += 1;
+            own.bytes[kind] += u64::from(packet.wire_len());
+        })?;
+        Ok(cx.pass())
+    }
+}
+
+impl Traffic {
+    fn add(&mut self, part: &Traffic) {
+        for at in 0..2 {
+            self.packets[at] += part.packets[at];
+            self.bytes[at] += part.bytes[at];
+        }
+        self.unlisted += part.unlisted;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! What a plan file may say about `dns_tunnel`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::config::{ConfigError, span_ns};
+
+/// Configuration of [`DnsTunnel`](super::DnsTunnel).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Orphan answers to one client about one zone within a window.
+    pub orphans: u32,
+    /// Bytes that their names and data carry, at least.
+    pub bytes: u32,
+    /// Seconds of a window, and of the time that a client has to contact an address.
+    pub window_s: u64,
+    /// Answers, and pairs of client and zone, that there is room for.
+    pub answers_max: u32,
+    /// Tunnels that the report has room for.
+    pub alerts_max: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { orphans: 30, bytes: 1000, window_s: 60, answers_max: 65_536, alerts_max: 4096 }
+    }
+}
+
+impl Config {
+    pub(super) fn window_ns(&self) -> Result<u64, ConfigError> {
+        span_ns("window_s", Duration::from_secs(self.window_s), Duration::from_secs(1), Duration::from_secs(86_400))
+    }
+}

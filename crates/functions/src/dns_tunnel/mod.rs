@@ -1,0 +1,212 @@
+//! Tells DNS tunnels by answers that lead nowhere: Chimera (USENIX Security 2012) counts responses whose address the client
+//! never contacts. Here they are counted by client and zone, for a tunnel needs a zone of its own.
+
+mod config;
+mod message;
+
+pub use config::Config;
+
+use std::time::Duration;
+
+use braid_nf::packet::IpAddress;
+use braid_nf::prelude::*;
+use braid_nf::state::{Map, MapConfig, Visit};
+use message::Response;
+
+use crate::parts::aged::{SWEEP_EVERY, Stamp};
+use crate::parts::{Aged, Alerts, seconds};
+use crate::{ConfigError, FromConfig};
+
+const UDP: u8 = 17;
+const DNS: u16 = 53;
+
+/// A client and a hash of the zone that it asks about.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Asker {
+    client: IpAddress,
+    zone: u64,
+}
+
+/// A client and an address that it was told.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Told {
+    client: IpAddress,
+    address: IpAddress,
+}
+
+/// An answer whose address has not been contacted yet.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Orphan {
+    zone: u64,
+    bytes: u64,
+    seen_ns: u64,
+}
+
+impl Stamp for Orphan {
+    fn seen_ns(&self) -> u64 {
+        self.seen_ns
+    }
+}
+
+/// Orphan answers to a client about a zone, since the window began.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Tally {
+    since_ns: u64,
+    orphans: u64,
+    /// Bytes of names below the zone and of answers without an address.
+    bytes: u64,
+}
+
+impl Stamp for Tally {
+    fn seen_ns(&self) -> u64 {
+        self.since_ns
+    }
+}
+
+/// A tally that passed the threshold, and the zone as text.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Tunnel {
+    tally: Tally,
+    zone: [u8; message::ZONE_SHOWN],
+}
+
+network_function! {
+    /// Detects DNS tunnels; see the README beside this file.
+    #[derive(Debug)]
+    pub struct DnsTunnel {
+        orphans_max: u64,
+        bytes_max: u64,
+        window_ns: u64,
+        told: Aged<Told, Orphan>,
+        tallies: Map<Asker, Tally>,
+        alerts: Alerts<Asker, Tunnel>,
+    }
+}
+
+impl FromConfig for DnsTunnel {
+    type Config = Config;
+
+    fn from_config(config: Config, builder: &mut StateBuilder, _: u16) -> Result<DnsTunnel, ConfigError> {
+        let (window_ns, capacity) = (config.window_ns()?, config.answers_max);
+        let error = |error| ConfigError::state("answers_max", &error);
+        let tallies = MapConfig { name: "tallies".into(), capacity, ..MapConfig::default() };
+        Ok(DnsTunnel {
+            orphans_max: config.orphans.into(),
+            bytes_max: config.bytes.into(),
+            window_ns,
+            told: Aged::new(builder, "told", capacity, window_ns).map_err(error)?,
+            tallies: Map::new(builder, &tallies).map_err(error)?,
+            alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
+        })
+    }
+}
+
+impl NetworkFunction for DnsTunnel {
+    type Set = ();
+    const NAME: &'static str = "dns_tunnel";
+
+    /// Whoever knows that a flow has begun needs to look for its address only once.
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple())
+    }
+
+    fn timeout_ns(&self, (): &()) -> u64 {
+        self.window_ns
+    }
+
+    fn ticks(&self) -> Vec<Duration> {
+        vec![SWEEP_EVERY]
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, ()>) -> Handled {
+        if !is_response(packet) {
+            self.contact(cx, packet.src_ip(), packet.dst_ip())?;
+        }
+        // Without room the next packet looks again: slower, not wrong.
+        let _known = set.register(cx, ());
+        self.packet(cx, packet, &mut ())
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, (): &mut ()) -> Handled {
+        if is_response(packet)
+            && let Some(response) = Response::parse(packet.payload())
+        {
+            self.answer(cx, packet.dst_ip(), &response)?;
+        }
+        Ok(cx.pass())
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
+        Ok(cx.pass())
+    }
+
+    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
+        self.told.sweep(cx)?;
+        let now = cx.now();
+        let pieces = u64::from(self.tallies.capacity().div_ceil(PIECE));
+        let turn = (now / SWEEP_EVERY.as_nanos() as u64 % pieces) as u32;
+        self.tallies.for_each(cx, turn * PIECE, PIECE, |_, _, tally| {
+            Ok(if now.saturating_sub(tally.since_ns) > self.window_ns { Visit::Remove } else { Visit::Keep })
+        })?;
+        Ok(())
+    }
+
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.alerts.report(cx, into, |asker, tunnel, into| {
+            let Tally { since_ns, orphans, bytes } = tunnel.tally;
+            let (zone, since) = (message::shown(&tunnel.zone), seconds(since_ns));
+            let detail = format!("{orphans} answers about {zone} led nowhere, {bytes} bytes in them, since {since}");
+            into.find("dns_tunnel", asker.client, detail);
+        })
+    }
+}
+
+/// Tallies that one sweep looks at.
+const PIECE: u32 = 256;
+
+impl DnsTunnel {
+    /// An answer to a client: an orphan until the client contacts the address in it.
+    fn answer(&self, cx: &mut Cx<'_>, client: IpAddress, response: &Response<'_>) -> Result<(), Conflict> {
+        let Some(zone) = response.zone() else { return Ok(()) };
+        let (asker, bytes, now) = (Asker { client, zone: zone.hash }, response.hidden_bytes(&zone), cx.now());
+        // What is not an address is known by its name: a question asked twice is no more than once.
+        let address = response.address().unwrap_or_else(|| response.name_as_address());
+        let told = Told { client, address };
+        if self.told.get(cx, &told)?.is_some() {
+            return Ok(());
+        }
+        self.told.insert(cx, &told, &Orphan { zone: zone.hash, bytes, seen_ns: now })?;
+        let mut tally = self.tallies.get(cx, &asker)?.unwrap_or_default();
+        if now.saturating_sub(tally.since_ns) > self.window_ns {
+            tally = Tally { since_ns: now, ..Tally::default() };
+        }
+        (tally.orphans, tally.bytes) = (tally.orphans + 1, tally.bytes + bytes);
+        if tally.orphans >= self.orphans_max && tally.bytes >= self.bytes_max {
+            self.alerts.raise(cx, &asker, &Tunnel { tally, zone: zone.text() })?;
+        }
+        self.tallies.insert(cx, &asker, &tally)?;
+        Ok(())
+    }
+
+    /// A client contacts an address: the answer that told it led somewhere.
+    fn contact(&self, cx: &mut Cx<'_>, client: IpAddress, address: IpAddress) -> Result<(), Conflict> {
+        let Some(orphan) = self.told.remove(cx, &Told { client, address })? else { return Ok(()) };
+        self.tallies.update(cx, &Asker { client, zone: orphan.zone }, |tally| {
+            tally.orphans = tally.orphans.saturating_sub(1);
+            tally.bytes = tally.bytes.saturating_sub(orphan.bytes);
+        })?;
+        Ok(())
+    }
+}
+
+fn is_response(packet: &Packet<'_>) -> bool {
+    packet.protocol() == UDP && packet.ports().is_some_and(|(source, _)| source == DNS)
+}
+
+#[cfg(test)]
+mod tests;

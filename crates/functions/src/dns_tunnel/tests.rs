@@ -1,0 +1,101 @@
+//! When answers make a tunnel, and what ordinary look-ups do not.
+
+use braid_testkit::{Bench, Frame};
+
+use crate::find;
+
+fn bench(config: &str) -> Bench {
+    let build = find("dns_tunnel").unwrap().build;
+    Bench::with_sets(2, 10_000, |builder| build("dns", config.parse().unwrap(), builder, 2).unwrap())
+}
+
+/// What a response holds besides its question.
+enum Answer {
+    Nothing,
+    Text(usize),
+    Address([u8; 4]),
+}
+
+fn response(name: &str, answer: &Answer) -> Vec<u8> {
+    let mut message = vec![0, 7, 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.') {
+        message.push(label.len() as u8);
+        message.extend_from_slice(label.as_bytes());
+    }
+    message.extend_from_slice(&[0, 0, 16, 0, 1]);
+    let mut record = |kind: u8, data: &[u8]| {
+        message[7] = 1;
+        message.extend_from_slice(&[0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 60]);
+        message.extend_from_slice(&(data.len() as u16).to_be_bytes());
+        message.extend_from_slice(data);
+    };
+    match answer {
+        Answer::Nothing => {}
+        Answer::Text(len) => record(16, &vec![b'x'; *len]),
+        Answer::Address(address) => record(1, address),
+    }
+    Frame::udp("192.0.2.53:53", "10.0.0.1:4000").payload(&message).bytes()
+}
+
+/// 100 answers, ten a second, named and filled by `of`: how many tunnels, and what is said of the first?
+#[track_caller]
+fn check(of: impl Fn(u64) -> (String, Answer), follows: bool, expected: Option<&str>) {
+    let mut bench = bench("");
+    for n in 0..100 {
+        let (name, answer) = of(n);
+        assert_eq!(bench.send(0, n * 100, &response(&name, &answer)).ports(), [1]);
+        if let (Answer::Address([a, b, c, d]), true) = (&answer, follows) {
+            let web = Frame::tcp("10.0.0.1:5000", &format!("{a}.{b}.{c}.{d}:443")).flags("S").bytes();
+            bench.send(0, n * 100 + 50, &web);
+        }
+    }
+    let findings = bench.findings();
+    assert_eq!(findings.list().first().map(|finding| finding.detail.as_str()), expected);
+    assert!(findings.list().len() <= 1, "{findings:?}");
+}
+
+#[test]
+fn text_about_ever_new_names_of_one_zone_is_a_tunnel() {
+    let expected = "30 answers about t.example.com led nowhere, 3330 bytes in them, since 0.000 s";
+    let expected = expected.replace("t.example.com", "example.com");
+    check(|n| (format!("{n:08}.t.example.com"), Answer::Text(88)), false, Some(&expected));
+}
+
+#[test]
+fn so_are_addresses_that_nobody_contacts_if_the_names_carry_enough() {
+    let name = |n| format!("{n:04}{}.evil.co.uk", "a".repeat(40));
+    let address = |n: u64| Answer::Address([198, 51, 100, n as u8]);
+    let expected = "30 answers about evil.co.uk led nowhere, 1350 bytes in them, since 0.000 s";
+    check(|n| (name(n), address(n)), false, Some(expected));
+    check(|n| (name(n), address(n)), true, None);
+}
+
+#[test]
+fn ordinary_look_ups_are_none() {
+    check(|n| (format!("www.site{n}.example"), Answer::Address([198, 51, 100, n as u8])), false, None);
+    check(|n| (format!("host{n}.example.com"), Answer::Address([198, 51, 100, n as u8])), true, None);
+    check(|_| ("missing.example.com".to_owned(), Answer::Nothing), false, None);
+    check(|n| (format!("{n}.100.51.198.in-addr.arpa"), Answer::Text(200)), false, None);
+    check(|n| (format!("w{n}.example.com"), Answer::Nothing), false, None);
+}
+
+#[test]
+fn orphans_of_different_windows_do_not_add_up() {
+    let mut bench = bench("window_s = 1");
+    for n in 0..100 {
+        bench.send(0, n * 100, &response(&format!("{n:08}.example.com"), &Answer::Text(88)));
+    }
+    assert!(bench.findings().is_empty());
+}
+
+#[test]
+fn damaged_messages_are_no_answers() {
+    let whole = response("abc.example.com", &Answer::Text(30));
+    let mut bench = bench("orphans = 1\nbytes = 0");
+    for len in 42..whole.len() - 42 {
+        let mut cut = whole[..len].to_vec();
+        bench.send(0, len as u64, &cut);
+        cut[len - 1] ^= 0xff;
+        bench.send(0, len as u64, &cut);
+    }
+}

@@ -1,0 +1,68 @@
+//! A bounded log of alerts: one for each subject, raised once, kept until the run ends.
+//!
+//! Functions raise an alert when something passes a threshold, which is rare; so the log is an ordinary map and costs a
+//! transaction only then. A full log counts what it could not take.
+
+use std::sync::Arc;
+
+use braid_nf::state::{
+    Distributed, DistributedConfig, Inserted, Map, MapConfig, StateBuilder, StateError, StateObject, Visit,
+};
+use braid_nf::{Conflict, Cx, Findings, Part, Plain};
+
+/// Alerts of type `A` about subjects of type `K`.
+pub struct Alerts<K, A> {
+    log: Map<K, A>,
+    lost: Distributed<u64>,
+}
+
+impl<K: Plain, A: Plain> Alerts<K, A> {
+    /// An empty log for `capacity` subjects.
+    pub fn new(builder: &mut StateBuilder, capacity: u32) -> Result<Alerts<K, A>, StateError> {
+        let log = Map::new(builder, &MapConfig { name: "alerts".into(), capacity, ..MapConfig::default() })?;
+        let config = DistributedConfig { name: "alerts_lost".into(), staleness_ns: 0 };
+        Ok(Alerts { log, lost: Distributed::new(builder, &config, 0)? })
+    }
+
+    /// Raises an alert unless there is one about the subject; says whether it is new.
+    pub fn raise(&self, cx: &mut Cx<'_>, subject: &K, alert: &A) -> Result<bool, Conflict> {
+        if self.log.contains(cx, subject)? {
+            return Ok(false);
+        }
+        if self.log.insert(cx, subject, alert)? == Inserted::Full {
+            self.lost.update(cx, |lost| *lost += 1)?;
+        }
+        Ok(true)
+    }
+
+    /// Hands all alerts to `show`.
+    pub fn report(
+        &self,
+        cx: &mut Cx<'_>,
+        into: &mut Findings,
+        mut show: impl FnMut(&K, &A, &mut Findings),
+    ) -> Result<(), Conflict> {
+        self.log.for_each(cx, 0, u32::MAX, |_, subject, alert| {
+            show(subject, alert, into);
+            Ok(Visit::Keep)
+        })?;
+        let lost = self.lost.read(cx, |sum, part| *sum += part)?;
+        if lost > 0 {
+            into.add("alerts for which the log had no room", lost);
+        }
+        Ok(())
+    }
+}
+
+impl<K: Plain, A: Plain> Part for Alerts<K, A> {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.log.objects(into);
+        self.lost.objects(into);
+    }
+}
+
+impl<K, A> std::fmt::Debug for Alerts<K, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Alerts")
+    }
+}

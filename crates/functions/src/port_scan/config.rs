@@ -1,0 +1,94 @@
+//! What a plan file may say about `port_scan`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::Thresholds;
+use crate::config::{ConfigError, IDLE_MAX, span_ns};
+
+/// What becomes of connections that a scanner opens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// They pass, and the scanner is reported.
+    #[default]
+    Pass,
+    /// They are dropped.
+    Drop,
+}
+
+braid_nf::plain!(Action);
+
+/// Configuration of [`PortScan`](super::PortScan).
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Share of an honest host's first contacts that succeed.
+    pub honest_success: f64,
+    /// Share of a scanner's first contacts that succeed.
+    pub scanner_success: f64,
+    /// Honest hosts that may be taken for scanners, as a share.
+    pub false_alarms: f64,
+    /// Scanners that may be missed, as a share.
+    pub misses: f64,
+    /// Milliseconds after which a handshake that is not complete has failed.
+    pub answer_ms: u32,
+    /// Seconds without a packet after which a host is forgotten.
+    pub forget_s: u64,
+    /// What becomes of connections that a scanner opens.
+    pub action: Action,
+    /// Scanners that the report has room for.
+    pub alerts_max: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            honest_success: 0.8,
+            scanner_success: 0.2,
+            false_alarms: 0.01,
+            misses: 0.01,
+            answer_ms: 1000,
+            forget_s: 3600,
+            action: Action::Pass,
+            alerts_max: 4096,
+        }
+    }
+}
+
+impl Config {
+    pub(super) fn thresholds(&self) -> Result<Thresholds, ConfigError> {
+        for (key, share) in [
+            ("honest_success", self.honest_success),
+            ("scanner_success", self.scanner_success),
+            ("false_alarms", self.false_alarms),
+            ("misses", self.misses),
+        ] {
+            if !(0.000_001..=0.999_999).contains(&share) {
+                let instead = "write a number above 0 and below 1, such as 0.2";
+                return Err(ConfigError::new(key, format!("{share} is no share"), instead));
+            }
+        }
+        if self.scanner_success >= self.honest_success {
+            let reason = format!("{} is not below `honest_success`", self.scanner_success);
+            return Err(ConfigError::new("scanner_success", reason, "write a smaller number, such as 0.2"));
+        }
+        if !(1..=600_000).contains(&self.answer_ms) {
+            let reason = format!("{} is out of range", self.answer_ms);
+            return Err(ConfigError::new("answer_ms", reason, "write 1 to 600000"));
+        }
+        let thousandths = |ratio: f64| (ratio.ln() * 1000.0).round() as i32;
+        Ok(Thresholds {
+            up: thousandths((1.0 - self.scanner_success) / (1.0 - self.honest_success)),
+            down: thousandths(self.scanner_success / self.honest_success),
+            scanner: thousandths((1.0 - self.misses) / self.false_alarms).max(1),
+            honest: thousandths(self.misses / (1.0 - self.false_alarms)).min(-1),
+            answer_ms: self.answer_ms,
+        })
+    }
+
+    pub(super) fn forget_ns(&self) -> Result<u64, ConfigError> {
+        span_ns("forget_s", Duration::from_secs(self.forget_s), Duration::from_secs(1), IDLE_MAX)
+    }
+}

@@ -1,0 +1,136 @@
+//! Tells port scanners by how few of the services they ask answer: the threshold random walk of Jung, Paxson, Berger and
+//! Balakrishnan (IEEE Symposium on Security and Privacy 2004).
+
+mod config;
+mod walk;
+
+pub use config::{Action, Config};
+pub use walk::{Thresholds, Walk};
+
+use braid_nf::packet::IpAddress;
+use braid_nf::packet::headers::tcp_flags;
+use braid_nf::prelude::*;
+
+use crate::parts::{Alerts, seconds};
+use crate::{ConfigError, FromConfig};
+
+/// A connection that a known scanner opens.
+const SCANNER: Reason = Reason("scanner");
+const TCP: u8 = 6;
+const MS: u64 = 1_000_000;
+
+/// What speaks against a scanner.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Evidence {
+    at_ns: u64,
+    contacts: u32,
+    failures: u32,
+}
+
+network_function! {
+    /// Detects scans; see the README beside this file.
+    #[derive(Debug)]
+    pub struct PortScan {
+        thresholds: Thresholds,
+        action: Action,
+        forget_ns: u64,
+        alerts: Alerts<IpAddress, Evidence>,
+    }
+}
+
+impl FromConfig for PortScan {
+    type Config = Config;
+
+    fn from_config(config: Config, builder: &mut StateBuilder, _: u16) -> Result<PortScan, ConfigError> {
+        Ok(PortScan {
+            thresholds: config.thresholds()?,
+            action: config.action,
+            forget_ns: config.forget_ns()?,
+            alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
+        })
+    }
+}
+
+impl NetworkFunction for PortScan {
+    type Set = Walk;
+    const NAME: &'static str = "port_scan";
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::src_ip().only(&[TCP]))
+    }
+
+    fn timeout_ns(&self, _: &Walk) -> u64 {
+        self.forget_ns
+    }
+
+    /// Only a host that opens a connection is watched.
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Walk>) -> Handled {
+        let mut walk = Walk::default();
+        let verdict = self.packet(cx, packet, &mut walk)?;
+        if walk.contacts() > 0 && !set.register(cx, walk) {
+            return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
+        }
+        Ok(verdict)
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, walk: &mut Walk) -> Handled {
+        let (Some(flags), Some((_, port))) = (packet.tcp_flags(), packet.ports()) else { return Ok(cx.pass()) };
+        let now_ms = (cx.now() / MS) as u32;
+        walk.give_up(&self.thresholds, now_ms);
+        let service = walk::service(packet.dst_ip(), port);
+        let opens = flags & (tcp_flags::SYN | tcp_flags::ACK | tcp_flags::RST) == tcp_flags::SYN;
+        match opens {
+            true => walk.ask(service, now_ms),
+            false => walk.hear(&self.thresholds, service, flags & tcp_flags::RST == 0),
+        }
+        if walk.convicts(&self.thresholds) {
+            self.alerts.raise(cx, &packet.src_ip(), &evidence(walk, cx.now()))?;
+        }
+        match self.action {
+            Action::Drop if opens && walk.is_scanner() => Ok(Verdict::Drop(SCANNER)),
+            _ => Ok(cx.pass()),
+        }
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
+        Ok(cx.pass())
+    }
+
+    fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, walk: &Walk) -> Result<(), Conflict> {
+        let mut walk = *walk;
+        walk.give_up_all(&self.thresholds);
+        match key.parts().ips {
+            [Some(host), _] if walk.convicts(&self.thresholds) => {
+                self.alerts.raise(cx, &host, &evidence(&walk, cx.now())).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.alerts.report(cx, into, |host, evidence, into| {
+            let Evidence { at_ns, contacts, failures } = evidence;
+            let detail = format!("{failures} of {contacts} first contacts failed, at {}", seconds(*at_ns));
+            into.find("scanner", host, detail);
+        })
+    }
+
+    /// Whoever has not answered by the end of the traffic has not answered.
+    fn report_set(&self, key: &SetKey, walk: &Walk, into: &mut Findings) {
+        let mut walk = *walk;
+        into.add("hosts that open connections", 1);
+        walk.give_up_all(&self.thresholds);
+        if let ([Some(host), _], true) = (key.parts().ips, walk.convicts(&self.thresholds)) {
+            let Evidence { contacts, failures, .. } = evidence(&walk, 0);
+            into.find("scanner", host, format!("{failures} of {contacts} first contacts failed, by the end"));
+        }
+    }
+}
+
+fn evidence(walk: &Walk, at_ns: u64) -> Evidence {
+    Evidence { at_ns, contacts: walk.contacts(), failures: walk.failures() }
+}
+
+#[cfg(test)]
+mod tests;

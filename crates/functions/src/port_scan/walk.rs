@@ -1,0 +1,136 @@
+//! The random walk of one host: up when a service that it asks for the first time does not answer, down when it does.
+//!
+//! Everything is seen from the host's own packets: who completes a handshake sends an ACK, who resets what it opened or
+//! falls silent has failed. So the walk needs no packet of the other direction and no state but its own.
+
+use braid_nf::packet::IpAddress;
+use braid_nf::prelude::*;
+use braid_nf::state::hash::mixed;
+
+/// Contacts whose outcome is awaited at once; more are not looked at meanwhile.
+const AWAITED: usize = 4;
+
+/// Where the walk ends, in thousandths of a natural logarithm of likelihoods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// A failure's step up.
+    pub up: i32,
+    /// A success's step down.
+    pub down: i32,
+    /// At or above it a host is a scanner.
+    pub scanner: i32,
+    /// At or below it a host is honest, and the walk begins anew.
+    pub honest: i32,
+    /// A contact that is not complete after so many milliseconds has failed.
+    pub answer_ms: u32,
+}
+
+braid_nf::plain!(Thresholds);
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Awaited {
+    /// 0: none.
+    service: u32,
+    since_ms: u32,
+}
+
+/// What is known of a host.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Walk {
+    /// Two bits for each service that was asked: no contact but the first counts.
+    known: [u64; 2],
+    awaited: [Awaited; AWAITED],
+    height: i32,
+    contacts: u16,
+    failures: u8,
+    scanner: u8,
+}
+
+/// A number for an address and port, never 0.
+pub(super) fn service(address: IpAddress, port: u16) -> u32 {
+    (mixed(&address.octets(), port.into()) as u32).max(1)
+}
+
+impl Walk {
+    /// A connection is opened.
+    pub(super) fn ask(&mut self, service: u32, now_ms: u32) {
+        let bits = 1u128 << (service & 127) | 1 << (service >> 7 & 127);
+        let known = u128::from(self.known[0]) | u128::from(self.known[1]) << 64;
+        if known & bits == bits {
+            return;
+        }
+        let Some(free) = self.awaited.iter_mut().find(|awaited| awaited.service == 0) else { return };
+        *free = Awaited { service, since_ms: now_ms };
+        // Half full it would take strangers for known ones: it forgets.
+        let known = if known.count_ones() >= 64 { bits } else { known | bits };
+        self.known = [known as u64, (known >> 64) as u64];
+        self.contacts = self.contacts.saturating_add(1);
+    }
+
+    /// The host goes on with a connection, or resets it.
+    pub(super) fn hear(&mut self, thresholds: &Thresholds, service: u32, success: bool) {
+        let Some(awaited) = self.awaited.iter_mut().find(|awaited| awaited.service == service) else { return };
+        *awaited = Awaited::default();
+        match success {
+            true => self.step(thresholds, thresholds.down),
+            false => self.fail(thresholds),
+        }
+    }
+
+    /// Contacts that have waited too long have failed.
+    pub(super) fn give_up(&mut self, thresholds: &Thresholds, now_ms: u32) {
+        for at in 0..AWAITED {
+            let Awaited { service, since_ms } = self.awaited[at];
+            let waited = now_ms.wrapping_sub(since_ms);
+            if service != 0 && waited >= thresholds.answer_ms && waited < u32::MAX / 2 {
+                self.awaited[at] = Awaited::default();
+                self.fail(thresholds);
+            }
+        }
+    }
+
+    /// Nobody will answer any more.
+    pub(super) fn give_up_all(&mut self, thresholds: &Thresholds) {
+        for awaited in std::mem::take(&mut self.awaited) {
+            if awaited.service != 0 {
+                self.fail(thresholds);
+            }
+        }
+    }
+
+    fn fail(&mut self, thresholds: &Thresholds) {
+        self.failures = self.failures.saturating_add(1);
+        self.step(thresholds, thresholds.up);
+    }
+
+    fn step(&mut self, thresholds: &Thresholds, step: i32) {
+        self.height = self.height.saturating_add(step);
+        if self.height <= thresholds.honest {
+            self.height = 0;
+        }
+    }
+
+    /// Whether the walk has just reached the upper end.
+    pub(super) fn convicts(&mut self, thresholds: &Thresholds) -> bool {
+        let convicts = self.scanner == 0 && self.height >= thresholds.scanner;
+        self.scanner |= u8::from(convicts);
+        convicts
+    }
+
+    /// Whether it ever did.
+    pub fn is_scanner(&self) -> bool {
+        self.scanner != 0
+    }
+
+    /// First contacts that were looked at.
+    pub fn contacts(&self) -> u32 {
+        self.contacts.into()
+    }
+
+    /// How many of them failed, up to 255.
+    pub fn failures(&self) -> u32 {
+        self.failures.into()
+    }
+}

@@ -1,0 +1,36 @@
+//! What a plan file may say about `protocol_classifier`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::config::{ConfigError, IDLE_MAX, span_ns};
+
+/// Configuration of [`ProtocolClassifier`](super::ProtocolClassifier).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Packets with a payload after which bytes have said nothing, and the port decides.
+    pub packets_max: u8,
+    /// Seconds without a packet after which a session ends.
+    pub idle_timeout_s: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { packets_max: 8, idle_timeout_s: 120 }
+    }
+}
+
+impl Config {
+    pub(super) fn looks(&self) -> Result<u8, ConfigError> {
+        match self.packets_max {
+            0 => Err(ConfigError::new("packets_max", "no packet is looked at", "write 1 to 255")),
+            looks => Ok(looks),
+        }
+    }
+
+    pub(super) fn idle_timeout_ns(&self) -> Result<u64, ConfigError> {
+        span_ns("idle_timeout_s", Duration::from_secs(self.idle_timeout_s), Duration::from_secs(1), IDLE_MAX)
+    }
+}

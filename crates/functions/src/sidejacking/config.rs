@@ -1,0 +1,69 @@
+//! What a plan file may say about `sidejacking`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::config::{ConfigError, IDLE_MAX, span_ns};
+
+/// Configuration of [`Sidejacking`](super::Sidejacking).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Names of cookies that hold a session's number; upper and lower case are the same.
+    pub cookies: Vec<String>,
+    /// Another browser is another user, even at the same address.
+    pub by_agent: bool,
+    /// Seconds without a request after which a session of the web is forgotten.
+    pub session_s: u64,
+    /// Milliseconds within which further requests of a session do not set its stamp anew.
+    pub refresh_ms: u64,
+    /// Seconds without a packet after which a TCP session is forgotten.
+    pub idle_timeout_s: u64,
+    /// Sessions of the web that there is room for.
+    pub sessions_max: u32,
+    /// Stolen sessions that the report has room for.
+    pub alerts_max: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        let cookies = [
+            "PHPSESSID",
+            "JSESSIONID",
+            "ASP.NET_SessionId",
+            "ASPSESSIONID",
+            "connect.sid",
+            "sessionid",
+            "session_id",
+            "session",
+            "SID",
+            "_session_id",
+            "laravel_session",
+        ];
+        Config {
+            cookies: cookies.map(str::to_owned).to_vec(),
+            by_agent: true,
+            session_s: 1800,
+            refresh_ms: 1000,
+            idle_timeout_s: 120,
+            sessions_max: 65_536,
+            alerts_max: 4096,
+        }
+    }
+}
+
+impl Config {
+    pub(super) fn session_ns(&self) -> Result<u64, ConfigError> {
+        span_ns("session_s", Duration::from_secs(self.session_s), Duration::from_secs(1), IDLE_MAX)
+    }
+
+    pub(super) fn refresh_ns(&self) -> Result<u64, ConfigError> {
+        let most = Duration::from_secs(self.session_s.max(1));
+        span_ns("refresh_ms", Duration::from_millis(self.refresh_ms), Duration::ZERO, most)
+    }
+
+    pub(super) fn idle_timeout_ns(&self) -> Result<u64, ConfigError> {
+        span_ns("idle_timeout_s", Duration::from_secs(self.idle_timeout_s), Duration::from_secs(1), IDLE_MAX)
+    }
+}

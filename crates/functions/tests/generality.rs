@@ -1,0 +1,98 @@
+//! Table 6 of NFOS: how many lines a sequential author writes for parallelism. The table of docs/generality.md is checked
+//! against the sources.
+
+use std::path::Path;
+
+/// Lines by the paper's four kinds (section 5.2).
+#[derive(Default)]
+struct Lines {
+    sets: usize,
+    categories: usize,
+    structures: usize,
+    handlers: usize,
+}
+
+/// The functions of the table, in its order, and where they stand.
+const FUNCTIONS: [(&str, &str); 14] = [
+    ("nat", "nat"),
+    ("load_balancer", "load_balancer"),
+    ("bridge", "bridge"),
+    ("dns_tunnel", "dns_tunnel"),
+    ("sidejacking", "sidejacking"),
+    ("anti_ddos", "anti_ddos"),
+    ("asset_monitor", "asset_monitor"),
+    ("web_cache", "skeletons/web_cache.rs"),
+    ("firewall", "firewall"),
+    ("policer", "policer"),
+    ("port_scan", "port_scan"),
+    ("ipsec_tunnel", "skeletons/ipsec_tunnel.rs"),
+    ("protocol_classifier", "protocol_classifier"),
+    ("abacus", "abacus"),
+];
+
+/// State objects of the framework and the two parts that wrap them.
+const STRUCTURES: [&str; 6] = ["Map", "Vector", "Allocator", "Distributed", "Aged", "Alerts"];
+const HANDLERS: [&str; 9] = ["start", "stop", "first", "packet", "orphan", "expired", "tick", "timeout_ns", "prefetch"];
+
+fn count(text: &str, lines: &mut Lines) {
+    let mut within_set = false;
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")) {
+        let has = |what: &dyn Fn(&str) -> String| STRUCTURES.iter().any(|name| line.contains(&what(name)));
+        let is_handler = HANDLERS.iter().any(|name| line.starts_with(&format!("fn {name}(")));
+        within_set = if line.starts_with("fn packet_set(") { true } else { within_set && line != "}" };
+        if within_set {
+            lines.sets += 1;
+        } else if line.starts_with("type Set =")
+            || line.starts_with("#[repr(C)]")
+            || (line.ends_with(',') && has(&|name| format!(": {name}<")))
+        {
+            lines.categories += 1;
+        } else if has(&|name| format!("{name}::new(")) || has(&|name| format!("{name}Config {{")) {
+            lines.structures += 1;
+        } else if is_handler || line.contains(".register(cx") {
+            lines.handlers += 1;
+        } else if line.contains("(cx") && line.contains('?') {
+            lines.structures += 1;
+        }
+    }
+}
+
+fn lines_of(place: &str) -> (usize, Lines) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(place);
+    let files: Vec<_> = match std::fs::read_dir(&path) {
+        Ok(folder) => folder.map(|entry| entry.expect("an entry").path()).collect(),
+        Err(_) => vec![path],
+    };
+    let (mut all, mut lines) = (0, Lines::default());
+    for file in files.iter().filter(|file| file.extension().is_some_and(|e| e == "rs") && !file.ends_with("tests.rs")) {
+        let text = std::fs::read_to_string(file).expect("a source file");
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let is_code = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with("//");
+        all += text.lines().filter(is_code).count();
+        count(text, &mut lines);
+    }
+    (all, lines)
+}
+
+/// The figures of a function's row in the document.
+fn documented(page: &str, name: &str) -> Option<Vec<usize>> {
+    let row = page.lines().rev().find(|line| line.starts_with(&format!("| {name} |")))?;
+    row.split('|').skip(2).map(str::trim).filter(|cell| !cell.is_empty()).map(|cell| cell.parse().ok()).collect()
+}
+
+#[test]
+fn the_documents_table_shows_about_the_lines_of_the_sources() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/generality.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let (mut table, mut differs) = (String::new(), false);
+    for (name, place) in FUNCTIONS {
+        let (all, Lines { sets, categories, structures, handlers }) = lines_of(place);
+        let figures = [all, sets, categories, structures, handlers, sets + categories + structures + handlers];
+        table += &format!("| {name} | {} |\n", figures.map(|figure| figure.to_string()).join(" | "));
+        // Sources move on: a quarter more or less does not make the page wrong.
+        let near = |(said, found): (&usize, &usize)| said.abs_diff(*found) <= (found / 4).max(5);
+        let said = documented(&page, name).unwrap_or_default();
+        differs |= said.len() != figures.len() || !said.iter().zip(&figures).all(near);
+    }
+    assert!(!differs, "docs/generality.md should show:\n{table}");
+}
