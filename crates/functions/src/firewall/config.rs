@@ -1,12 +1,15 @@
 //! What can be configured, and what it means once it has been checked.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use braid_nf::Port;
 use serde::Deserialize;
 
 use super::connection::Timeouts;
+use super::limits::Most;
+use super::policy::Policy;
 use super::rules::{Action, Rule};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::Sides;
@@ -22,14 +25,24 @@ pub struct Config {
     pub outbound: Action,
     pub inbound: Action,
     pub rules: Vec<Rule>,
+    pub rules_file: Option<PathBuf>,
+    pub windows: WindowCheck,
     pub loose: bool,
     pub tcp_opening_s: u64,
+    pub tcp_answered_s: u64,
+    pub tcp_hurried_s: u64,
     pub tcp_established_s: u64,
+    pub tcp_half_closed_s: u64,
     pub tcp_closing_s: u64,
     pub tcp_reset_s: u64,
     pub udp_s: u64,
+    pub udp_unanswered_s: u64,
     pub icmp_s: u64,
     pub other_s: u64,
+    pub half_open_max: u32,
+    pub host_connections_max: u32,
+    pub host_half_open_max: u32,
+    pub hosts_max: u32,
     pub connections_max: u32,
     pub queries_max: u32,
     pub fragments_max: u32,
@@ -49,6 +62,18 @@ pub enum Ttl {
     Decrement,
 }
 
+/// What becomes of TCP segments that do not fit into what their connection's ends may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowCheck {
+    /// They are dropped.
+    Strict,
+    /// Only resets are dropped.
+    Liberal,
+    /// Nobody looks.
+    Off,
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -57,14 +82,24 @@ impl Default for Config {
             outbound: Action::Allow,
             inbound: Action::Deny,
             rules: Vec::new(),
+            rules_file: None,
+            windows: WindowCheck::Strict,
             loose: false,
             tcp_opening_s: 120,
+            tcp_answered_s: 60,
+            tcp_hurried_s: 5,
             tcp_established_s: 7440,
+            tcp_half_closed_s: 7440,
             tcp_closing_s: 120,
             tcp_reset_s: 10,
             udp_s: 180,
+            udp_unanswered_s: 120,
             icmp_s: 30,
             other_s: 600,
+            half_open_max: 65_536,
+            host_connections_max: 0,
+            host_half_open_max: 0,
+            hosts_max: 65_536,
             connections_max: 1 << 20,
             queries_max: 65_536,
             fragments_max: 4096,
@@ -81,11 +116,11 @@ impl Default for Config {
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) sides: Sides,
-    pub(super) rules: Box<[Rule]>,
-    /// What no rule matches: from inside, from outside.
-    pub(super) otherwise: [Action; 2],
+    pub(super) policy: Policy,
+    pub(super) windows: WindowCheck,
     pub(super) loose: bool,
     pub(super) timeouts: Timeouts,
+    pub(super) most: Most,
     pub(super) query_ns: u64,
     pub(super) fragment_ns: u64,
     pub(super) ttl: Ttl,
@@ -95,26 +130,36 @@ pub(super) struct Settings {
 braid_nf::plain!(Settings);
 
 impl Settings {
-    pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
+    pub(super) fn check(mut config: Config, ports: u16) -> Result<Settings, ConfigError> {
         let seconds = |key, value| span_ns(key, Duration::from_secs(value), Duration::from_secs(1), IDLE_MAX);
-        config.rules.iter().enumerate().try_for_each(|(number, rule)| rule.check(number))?;
+        let timeouts = Timeouts {
+            tcp_ns: [
+                seconds("tcp_opening_s", config.tcp_opening_s)?,
+                seconds("tcp_answered_s", config.tcp_answered_s)?,
+                seconds("tcp_established_s", config.tcp_established_s)?,
+                seconds("tcp_half_closed_s", config.tcp_half_closed_s)?,
+                seconds("tcp_closing_s", config.tcp_closing_s)?,
+                seconds("tcp_reset_s", config.tcp_reset_s)?,
+            ],
+            hurried_ns: seconds("tcp_hurried_s", config.tcp_hurried_s)?,
+            udp_ns: [seconds("udp_unanswered_s", config.udp_unanswered_s)?, seconds("udp_s", config.udp_s)?],
+            other_ns: seconds("other_s", config.other_s)?,
+        };
         Ok(Settings {
             sides: Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?,
-            rules: config.rules.clone().into(),
-            otherwise: [config.outbound, config.inbound],
+            timeouts,
+            windows: config.windows,
             loose: config.loose,
-            timeouts: Timeouts {
-                opening_ns: seconds("tcp_opening_s", config.tcp_opening_s)?,
-                established_ns: seconds("tcp_established_s", config.tcp_established_s)?,
-                closing_ns: seconds("tcp_closing_s", config.tcp_closing_s)?,
-                reset_ns: seconds("tcp_reset_s", config.tcp_reset_s)?,
-                udp_ns: seconds("udp_s", config.udp_s)?,
-                other_ns: seconds("other_s", config.other_s)?,
+            most: Most {
+                half_open: config.half_open_max.into(),
+                host_connections: config.host_connections_max,
+                host_half_open: config.host_half_open_max,
             },
             query_ns: seconds("icmp_s", config.icmp_s)?,
             fragment_ns: seconds("fragment_s", config.fragment_s)?,
             ttl: config.ttl,
             router: Router { v4: config.router.into(), v6: config.router_v6.map(Into::into) },
+            policy: Policy::check(&mut config)?,
         })
     }
 }

@@ -5,82 +5,149 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, Packet};
 use braid_nf::prelude::*;
 
+use super::window::{Segment, Windows};
 use crate::parts::Side;
 
-/// Both directions of a connection.
+/// Both directions of a connection. With key and age it fills a cache line less eight bytes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Connection {
+    /// What the ends of a TCP connection may send.
+    pub(super) windows: Windows,
     /// The [`Side`] that sent the first packet.
     pub(super) opener: u8,
     /// Whether that packet ran against the direction in which the set's key is written.
     pub(super) reversed: u8,
     pub(super) protocol: u8,
-    /// A [`Phase`].
-    phase: u8,
-    /// Who has sent a FIN: bit 0 the opener, bit 1 the other.
-    finished: u8,
+    /// A [`Phase`]; in bits 4 and 5 who has sent a FIN: the opener, the other; then [`HALF_OPEN`] and [`HURRIED`].
+    progress: u8,
 }
 
-/// How far a TCP connection has come. Other protocols are established with their first packet.
+/// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Phase {
-    /// The opener has sent a SYN.
+    /// The opener has sent a SYN; or, without TCP, a packet.
     Asked = 0,
-    /// It has been answered.
+    /// It has been answered: TCP awaits a confirmation.
     Answered = 1,
-    /// The opener has confirmed.
+    /// The opener has confirmed; or, without TCP, both have spoken.
     Established = 2,
-    /// Both ends have sent a FIN.
-    Closing = 3,
+    /// One end has sent a FIN.
+    HalfClosed = 3,
+    /// Both ends have.
+    Closing = 4,
     /// One end has sent a RST.
-    Reset = 4,
+    Reset = 5,
 }
+
+/// Where the phase is in [`Connection::progress`].
+const PHASE: u8 = 0x0f;
+const FIN_SHIFT: u8 = 4;
+/// It is counted as half open.
+const HALF_OPEN: u8 = 0x40;
+/// It began under a flood: it has little time to open.
+const HURRIED: u8 = 0x80;
 
 impl Connection {
     /// A connection whose first packet came from `opener`.
-    pub(super) fn open(cx: &Cx<'_>, packet: &Packet<'_>, opener: Side) -> Connection {
-        let asks = packet.protocol() == protocol::TCP && packet.tcp_flags().is_some_and(is_opening);
-        let phase = if asks { Phase::Asked } else { Phase::Established };
+    pub(super) fn open(cx: &Cx<'_>, packet: &Packet<'_>, opener: Side, segment: Option<&Segment>) -> Connection {
+        let (phase, windows) = match segment {
+            None => (Phase::Asked, Windows::UNKNOWN),
+            Some(segment) if is_opening(segment.flags) => (Phase::Asked, Windows::begin(packet, segment)),
+            Some(_) => (Phase::Established, Windows::UNKNOWN),
+        };
         Connection {
+            windows,
             opener: opener as u8,
             reversed: cx.reversed().into(),
             protocol: packet.protocol(),
-            phase: phase as u8,
-            finished: 0,
+            progress: phase as u8,
         }
     }
 
+    #[inline(always)]
     pub(super) fn phase(&self) -> Phase {
-        [Phase::Asked, Phase::Answered, Phase::Established, Phase::Closing, Phase::Reset]
-            .get(usize::from(self.phase))
-            .copied()
-            .unwrap_or(Phase::Reset)
+        match self.progress & PHASE {
+            0 => Phase::Asked,
+            1 => Phase::Answered,
+            2 => Phase::Established,
+            3 => Phase::HalfClosed,
+            4 => Phase::Closing,
+            _ => Phase::Reset,
+        }
+    }
+
+    /// Marks it as counted half open.
+    pub(super) fn count_half_open(&mut self, hurries: bool) {
+        self.progress |= if hurries { HALF_OPEN | HURRIED } else { HALF_OPEN };
+    }
+
+    /// Whether it is counted as half open.
+    pub(super) fn is_half_open(&self) -> bool {
+        self.progress & HALF_OPEN != 0
+    }
+
+    /// It is not counted any more.
+    pub(super) fn settle(&mut self) {
+        self.progress &= !(HALF_OPEN | HURRIED);
+    }
+
+    /// Whether it waits for its confirmation.
+    pub(super) fn is_opening(&self) -> bool {
+        matches!(self.phase(), Phase::Asked | Phase::Answered)
     }
 
     /// Whether a SYN would be a new connection between the same ends.
-    #[inline]
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase(), Phase::Closing | Phase::Reset)
     }
 
+    /// Whether a packet moves nothing but windows: the way of nearly all packets, without detours.
+    #[inline(always)]
+    pub(super) fn goes_on(&mut self, packet: &Packet<'_>, from_opener: bool) -> bool {
+        if self.protocol != protocol::TCP {
+            self.answer(from_opener);
+            return true;
+        }
+        self.progress == Phase::Established as u8
+            && Segment::of(packet).is_some_and(|segment| {
+                segment.flags & (SYN | FIN | RST | ACK) == ACK
+                    && self.windows.accept(usize::from(!from_opener), &segment)
+            })
+    }
+
+    /// Goes on with a packet that is not TCP: the first answer counts.
+    #[inline(always)]
+    pub(super) fn answer(&mut self, from_opener: bool) {
+        if !from_opener {
+            self.progress = Phase::Established as u8;
+        }
+    }
+
     /// Goes on with a TCP segment.
-    #[inline]
     pub(super) fn advance(&mut self, flags: u8, from_opener: bool) {
+        let mut finished = self.progress >> FIN_SHIFT & 3;
         if flags & FIN != 0 {
-            self.finished |= if from_opener { 1 } else { 2 };
+            finished |= if from_opener { 1 } else { 2 };
         }
         let phase = match (self.phase(), from_opener) {
             _ if flags & RST != 0 => Phase::Reset,
-            _ if self.finished == 3 => Phase::Closing,
+            _ if finished == 3 => Phase::Closing,
+            _ if flags & FIN != 0 => Phase::HalfClosed,
             (Phase::Asked, false) if flags & SYN != 0 => Phase::Answered,
             (Phase::Answered, true) if flags & ACK != 0 => Phase::Established,
             // The reset was forged or out of the window: the ends go on.
             (Phase::Reset, _) if flags & ACK != 0 => Phase::Established,
             (phase, _) => phase,
         };
-        self.phase = phase as u8;
+        self.progress = phase as u8 | finished << FIN_SHIFT | self.progress & (HALF_OPEN | HURRIED);
+    }
+
+    /// The side from which packets in a direction come, as a number.
+    #[inline(always)]
+    pub(super) fn side_of(&self, from_opener: bool) -> u8 {
+        self.opener ^ u8::from(!from_opener)
     }
 
     /// Its ends by their sides, from the key of its set.
@@ -118,22 +185,23 @@ pub(super) fn are_valid(flags: u8) -> bool {
 /// How long connections live without a packet, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
-    pub(super) opening_ns: u64,
-    pub(super) established_ns: u64,
-    pub(super) closing_ns: u64,
-    pub(super) reset_ns: u64,
-    pub(super) udp_ns: u64,
+    /// TCP, by [`Phase`].
+    pub(super) tcp_ns: [u64; 6],
+    /// TCP that opens under a flood.
+    pub(super) hurried_ns: u64,
+    /// UDP that has not been answered, and that has.
+    pub(super) udp_ns: [u64; 2],
     pub(super) other_ns: u64,
 }
 
 impl Timeouts {
+    #[inline(always)]
     pub(super) fn of(&self, connection: &Connection) -> u64 {
-        match (connection.protocol, connection.phase()) {
-            (protocol::TCP, Phase::Asked | Phase::Answered) => self.opening_ns,
-            (protocol::TCP, Phase::Established) => self.established_ns,
-            (protocol::TCP, Phase::Closing) => self.closing_ns,
-            (protocol::TCP, Phase::Reset) => self.reset_ns,
-            (protocol::UDP, _) => self.udp_ns,
+        let phase = connection.phase();
+        match connection.protocol {
+            protocol::TCP if connection.progress & HURRIED != 0 && connection.is_opening() => self.hurried_ns,
+            protocol::TCP => self.tcp_ns[phase as usize],
+            protocol::UDP => self.udp_ns[usize::from(phase != Phase::Asked)],
             _ => self.other_ns,
         }
     }
@@ -164,6 +232,11 @@ impl Ends {
             protocol: number,
             ..Ends::default()
         }
+    }
+
+    /// The inside one.
+    pub(super) fn host(&self) -> IpAddress {
+        self.inside
     }
 
     /// The same, asked from a side.

@@ -6,29 +6,42 @@
 //! ICMP errors come from anywhere and belong to no set of their own, so the ends of live connections stand in a shared map
 //! as well; only first packets, expiry and errors touch it. Echo requests and fragments have tables that age (`related.rs`).
 //!
-//! Not here: sequence window checks, application-level gateways, SYN-flood protection, a compiled classifier.
+//! Not here: application-level gateways, SYN cookies.
 
+mod classifier;
 mod config;
 mod connection;
+mod explain;
+mod limits;
+mod policy;
 mod related;
+mod rule_file;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod values;
+mod window;
 
-pub use config::{Config, Ttl};
+pub use config::{Config, Ttl, WindowCheck};
 pub use connection::Connection;
+pub use explain::{ExplainError, explain};
+pub use limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
 pub use related::{NO_QUERY, UNRELATED};
-pub use rules::{Action, Direction, PortRange, Protocol, Rule};
+pub use rules::{Action, Direction, Rule};
+pub use values::{Addresses, Bits, IcmpKind, PortRange, Protocol};
 
 use std::time::Duration;
 
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpVersion, headers::tcp_flags};
+use braid_nf::packet::{IpAddress, IpVersion, headers::tcp_flags};
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig};
 
 use self::config::Settings;
-use self::connection::{Ends, are_valid, is_opening};
+use self::connection::{Ends, Phase, are_valid, is_opening};
+use self::limits::Limits;
+use self::rules::Facts;
+use self::window::{Segment, Windows};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
@@ -42,6 +55,8 @@ pub const REJECTED: Reason = Reason("rejected");
 pub const NOT_SYN: Reason = Reason("not_syn");
 /// A combination of TCP control bits that no specified TCP sends.
 pub const INVALID_TCP_FLAGS: Reason = Reason("invalid_tcp_flags");
+/// A TCP segment that does not fit into what its connection's ends may send.
+pub const OUT_OF_WINDOW: Reason = Reason("out_of_window");
 /// By the wrong side for its addresses, or by a port that has no side.
 pub const WRONG_SIDE: Reason = Reason("wrong_side");
 /// As many connections as there may be.
@@ -55,6 +70,7 @@ network_function! {
         connections: Map<Ends, u64>,
         /// Echo requests and their like that may be answered.
         queries: Aged<Ends, u64>,
+        limits: Limits,
         fragments: Fragments,
     }
 }
@@ -63,14 +79,18 @@ impl FromConfig for Firewall {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Firewall, ConfigError> {
-        let settings = Settings::check(&config, ports)?;
-        let map = MapConfig { name: "connections".into(), capacity: config.connections_max, ..MapConfig::default() };
+        let (connections_max, queries_max) = (config.connections_max, config.queries_max);
+        let (hosts_max, fragments_max) = (config.hosts_max, config.fragments_max);
+        let settings = Settings::check(config, ports)?;
+        let map = MapConfig { name: "connections".into(), capacity: connections_max, ..MapConfig::default() };
         let connections = Map::new(builder, &map).map_err(|error| ConfigError::state("connections_max", &error))?;
-        let queries = Aged::new(builder, "queries", config.queries_max, settings.query_ns)
+        let queries = Aged::new(builder, "queries", queries_max, settings.query_ns)
             .map_err(|error| ConfigError::state("queries_max", &error))?;
-        let fragments = Fragments::new(builder, config.fragments_max, settings.fragment_ns)
+        let fragments = Fragments::new(builder, fragments_max, settings.fragment_ns)
             .map_err(|error| ConfigError::state("fragments_max", &error))?;
-        Ok(Firewall { settings, connections, queries, fragments })
+        let limits =
+            Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;
+        Ok(Firewall { settings, connections, queries, limits, fragments })
     }
 }
 
@@ -90,31 +110,15 @@ impl NetworkFunction for Firewall {
         vec![SWEEP_EVERY]
     }
 
+    #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Handled {
         let from_opener = u8::from(cx.reversed()) == connection.reversed;
-        let side = self.settings.sides.of(packet.port());
-        if side.is_none_or(|side| (side as u8 == connection.opener) != from_opener) {
-            return Ok(Verdict::Drop(WRONG_SIDE));
+        let is_whole =
+            !packet.is_fragment() && self.settings.sides.is_on(packet.port(), connection.side_of(from_opener));
+        if is_whole && connection.goes_on(packet, from_opener) {
+            return self.hop(cx, packet);
         }
-        if packet.is_later_fragment() {
-            return self.follow_first(cx, packet);
-        }
-        if connection.protocol == protocol::TCP {
-            let Some(flags) = packet.tcp_flags() else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
-            if !are_valid(flags) {
-                return Ok(Verdict::Drop(INVALID_TCP_FLAGS));
-            }
-            if connection.is_over() && is_opening(flags) {
-                let Some(side) = side else { return Ok(Verdict::Drop(WRONG_SIDE)) };
-                if let Err(reason) = self.judge(cx, packet, side) {
-                    return Ok(Verdict::Drop(reason));
-                }
-                *connection = Connection::open(cx, packet, side);
-            } else {
-                connection.advance(flags, from_opener);
-            }
-        }
-        self.pass(cx, packet)
+        self.packet_with_care(cx, packet, connection, from_opener)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {
@@ -128,23 +132,18 @@ impl NetworkFunction for Firewall {
         if matches!(packet.protocol(), protocol::ICMP | protocol::ICMPV6) {
             return self.icmp(cx, packet, side);
         }
-        if let Err(reason) = self.check(packet) {
-            return Ok(Verdict::Drop(reason));
-        }
+        let segment = match check(packet) {
+            Ok(segment) => segment,
+            Err(reason) => return Ok(Verdict::Drop(reason)),
+        };
         if let Err(reason) = self.judge(cx, packet, side) {
             return Ok(Verdict::Drop(reason));
         }
-        if packet.tcp_flags().is_some_and(|flags| !self.may_open(flags)) {
+        if segment.is_some_and(|segment| !self.may_open(segment.flags)) {
             return Ok(Verdict::Drop(NOT_SYN));
         }
-        let connection = Connection::open(cx, packet, side);
-        let Some(ends) = connection.ends(&set.key()) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
-        if self.connections.insert(cx, &ends, &0)? == Inserted::Full {
-            return Ok(Verdict::Drop(CONNECTION_TABLE_FULL));
-        }
-        if !set.register(cx, connection) {
-            self.connections.remove(cx, &ends)?;
-            return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
+        if let Err(reason) = self.open(cx, packet, side, segment.as_ref(), set)? {
+            return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)
     }
@@ -156,6 +155,7 @@ impl NetworkFunction for Firewall {
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, connection: &Connection) -> Result<(), Conflict> {
         if let Some(ends) = connection.ends(key) {
             self.connections.remove(cx, &ends)?;
+            self.limits.end(cx, ends.host(), connection.is_half_open())?;
         }
         Ok(())
     }
@@ -167,23 +167,131 @@ impl NetworkFunction for Firewall {
 }
 
 impl Firewall {
-    /// Whether a packet that is no fragment's continuation is whole and makes sense.
-    fn check(&self, packet: &Packet<'_>) -> Result<(), Reason> {
-        let number = packet.protocol();
-        if protocol::has_ports(number) && packet.ports().is_none() {
-            return Err(Reason::MALFORMED);
+    /// A packet of a live connection that is not one of those that just go on.
+    #[inline(never)]
+    fn packet_with_care(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &mut Packet<'_>,
+        connection: &mut Connection,
+        from_opener: bool,
+    ) -> Handled {
+        let side = match self.settings.sides.of(packet.port()) {
+            Some(side) if side as u8 == connection.side_of(from_opener) => side,
+            _ => return Ok(Verdict::Drop(WRONG_SIDE)),
+        };
+        if packet.is_later_fragment() {
+            return self.follow_first(cx, packet);
         }
-        match (number, packet.tcp_flags()) {
-            (protocol::TCP, None) => Err(Reason::MALFORMED),
-            (protocol::TCP, Some(flags)) if !are_valid(flags) => Err(INVALID_TCP_FLAGS),
-            _ => Ok(()),
+        let Some(segment) = (match check(packet) {
+            Ok(segment) => segment,
+            Err(reason) => return Ok(Verdict::Drop(reason)),
+        }) else {
+            connection.answer(from_opener);
+            return self.pass(cx, packet);
+        };
+        if connection.is_over() && is_opening(segment.flags) {
+            if let Err(reason) = self.reopen(cx, packet, side, &segment, connection)? {
+                return Ok(Verdict::Drop(reason));
+            }
+            return self.pass(cx, packet);
         }
+        if !self.fits(packet, connection, &segment, from_opener) {
+            return Ok(Verdict::Drop(OUT_OF_WINDOW));
+        }
+        if packet.is_fragment() {
+            // What its other pieces hold is not known.
+            connection.windows = Windows::UNKNOWN;
+        }
+        connection.advance(segment.flags, from_opener);
+        if connection.is_half_open() && !connection.is_opening() {
+            self.limits.settle(cx, inside_host(packet, side), connection)?;
+        }
+        self.pass(cx, packet)
+    }
+
+    /// Whether a segment fits into what its connection's ends may send.
+    fn fits(&self, packet: &Packet<'_>, connection: &mut Connection, segment: &Segment, from_opener: bool) -> bool {
+        let from = usize::from(!from_opener);
+        let phase = connection.phase();
+        let fits = if segment.flags & tcp_flags::SYN == 0 {
+            connection.windows.accept(from, segment)
+        } else {
+            // A SYN within a connection changes nothing: its receiver will challenge it (RFC 5961 section 4).
+            !connection.is_opening() || connection.windows.synchronise(from, packet, segment, phase == Phase::Asked)
+        };
+        fits || (self.settings.windows == WindowCheck::Liberal && segment.flags & tcp_flags::RST == 0)
+    }
+
+    /// Makes a new connection live, if there is room for it.
+    fn open(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        side: Side,
+        segment: Option<&Segment>,
+        set: &mut NewSet<'_, Connection>,
+    ) -> Result<Result<(), Reason>, Conflict> {
+        let mut connection = self.connection(cx, packet, side, segment);
+        let Some(ends) = connection.ends(&set.key()) else { return Ok(Err(Reason::MALFORMED)) };
+        let counts = self.counts(segment);
+        match self.limits.admit(cx, ends.host(), counts)? {
+            Ok(hurries) if counts => connection.count_half_open(hurries),
+            Ok(_) => {}
+            Err(reason) => return Ok(Err(reason)),
+        }
+        let refusal = if self.connections.insert(cx, &ends, &0)? == Inserted::Full {
+            CONNECTION_TABLE_FULL
+        } else if set.register(cx, connection) {
+            return Ok(Ok(()));
+        } else {
+            self.connections.remove(cx, &ends)?;
+            Reason::SET_TABLE_FULL
+        };
+        self.limits.end(cx, ends.host(), counts)?;
+        Ok(Err(refusal))
+    }
+
+    /// Begins anew between ends whose connection is over.
+    #[cold]
+    fn reopen(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        side: Side,
+        segment: &Segment,
+        connection: &mut Connection,
+    ) -> Result<Result<(), Reason>, Conflict> {
+        if let Err(reason) = self.judge(cx, packet, side) {
+            return Ok(Err(reason));
+        }
+        let mut again = self.connection(cx, packet, side, Some(segment));
+        if self.counts(Some(segment)) {
+            match self.limits.readmit(cx, inside_host(packet, side))? {
+                Ok(hurries) => again.count_half_open(hurries),
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        *connection = again;
+        Ok(Ok(()))
+    }
+
+    fn connection(&self, cx: &Cx<'_>, packet: &Packet<'_>, side: Side, segment: Option<&Segment>) -> Connection {
+        let mut connection = Connection::open(cx, packet, side, segment);
+        if self.settings.windows == WindowCheck::Off || packet.is_fragment() {
+            connection.windows = Windows::UNKNOWN;
+        }
+        connection
+    }
+
+    /// Whether a connection that begins with a segment is counted as half open.
+    fn counts(&self, segment: Option<&Segment>) -> bool {
+        self.settings.most.counts_half_open() && segment.is_some_and(|segment| is_opening(segment.flags))
     }
 
     /// What the rules say about a packet that would open a connection.
     fn judge(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<(), Reason> {
-        let rule = self.settings.rules.iter().find(|rule| rule.matches(packet, side));
-        match rule.map_or(self.settings.otherwise[side as usize], |rule| rule.action) {
+        match self.settings.policy.decide(&Facts::of(packet, side)).1 {
             Action::Allow => Ok(()),
             Action::Deny => Err(DENIED),
             Action::Reject => {
@@ -198,7 +306,6 @@ impl Firewall {
     }
 
     /// Lets a packet go on; the pieces behind a first fragment may follow it.
-    #[inline]
     fn pass(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         if packet.is_fragment() {
             return self.pass_fragment(cx, packet);
@@ -207,7 +314,7 @@ impl Firewall {
     }
 
     /// Counts the hop, if the firewall is one.
-    #[inline]
+    #[inline(always)]
     fn hop(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         if self.settings.ttl == Ttl::Decrement && !packet.decrement_ttl() {
             answer::time_exceeded(cx, packet, self.settings.router);
@@ -215,4 +322,25 @@ impl Firewall {
         }
         Ok(cx.pass())
     }
+}
+
+/// Whether a packet that is no fragment's continuation is whole and makes sense; the segment, if it is TCP.
+fn check(packet: &Packet<'_>) -> Result<Option<Segment>, Reason> {
+    let number = packet.protocol();
+    if protocol::has_ports(number) && packet.ports().is_none() {
+        return Err(Reason::MALFORMED);
+    }
+    if number != protocol::TCP {
+        return Ok(None);
+    }
+    match Segment::of(packet) {
+        None => Err(Reason::MALFORMED),
+        Some(segment) if !are_valid(segment.flags) => Err(INVALID_TCP_FLAGS),
+        segment => Ok(segment),
+    }
+}
+
+/// The host whose limits a packet concerns.
+fn inside_host(packet: &Packet<'_>, from: Side) -> IpAddress {
+    if from == Side::Inside { packet.src_ip() } else { packet.dst_ip() }
 }

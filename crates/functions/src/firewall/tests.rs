@@ -4,6 +4,10 @@ use braid_nf::Instance;
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 
+mod limits;
+mod rules;
+mod windows;
+
 use super::{Config, Firewall};
 use crate::catalog::FromConfig;
 use crate::config::parse;
@@ -270,7 +274,7 @@ fn a_firewall_that_is_a_hop_counts_it() {
 fn check_error(text: &str, expected: &str) {
     let error = match parse::<Config>(text.parse().unwrap()) {
         Err(error) => error.to_string(),
-        Ok(config) => super::Settings::check(&config, 2).unwrap_err().to_string(),
+        Ok(config) => super::Settings::check(config, 2).unwrap_err().to_string(),
     };
     assert!(error.contains(expected), "{error}");
 }

@@ -6,6 +6,7 @@ pub(crate) mod aged;
 pub(crate) mod alerts;
 pub(crate) mod answer;
 pub(crate) mod fragments;
+pub mod many;
 pub mod prefix;
 pub mod protocols;
 pub(crate) mod scope;
@@ -16,6 +17,7 @@ pub(crate) mod sides;
 pub(crate) use aged::Aged;
 pub(crate) use alerts::Alerts;
 pub(crate) use fragments::{Fate, Fragments};
+pub use many::Many;
 pub use prefix::{Prefix, PrefixError};
 pub(crate) use sides::{Side, Sides};
 

@@ -36,6 +36,11 @@ impl Prefix {
         self.address.is_v4()
     }
 
+    /// How many bits its addresses share, of the 128 of the mapped form.
+    pub(crate) fn mapped_bits(&self) -> u32 {
+        u32::from(self.bits) + if self.is_v4() { 96 } else { 0 }
+    }
+
     /// The first address of the range.
     pub fn first(&self) -> IpAddress {
         self.address

@@ -86,6 +86,13 @@ impl Sides {
         }
     }
 
+    /// Whether a port is on a side, given as its number.
+    #[inline(always)]
+    pub fn is_on(&self, port: Port, side: u8) -> bool {
+        let bits = if side == Side::Inside as u8 { self.inside } else { self.outside };
+        port < 64 && bits >> port & 1 != 0
+    }
+
     /// By which port a packet from `port` leaves for the other side. If the plan has no port there, its own port.
     #[inline(always)]
     pub fn across(&self, cx: &Cx<'_>, port: Port) -> Port {

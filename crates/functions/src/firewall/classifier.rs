@@ -1,0 +1,247 @@
+//! Which rule decides, in a time that hardly grows with their number.
+//!
+//! Every rule is a set of boxes in a space of six fields: each list of a rule multiplies its boxes. A tree halves the space:
+//! a node looks at one field and one value; boxes below it are on the low side, boxes from it on are on the high side, and
+//! boxes that lie across it have a tree of their own (Edelsbrunner's interval tree, in several dimensions). So every box
+//! stands in the tree once, and memory grows with the rules and no faster. A search goes down one side and across, and leaves
+//! out what begins with a later rule than the one it has found.
+//!
+//! Not here: TCP flags as a dimension; they are looked at in the leaves.
+
+use super::rules::{Direction, Facts, Rule};
+use super::values::Addresses;
+
+/// Boxes in a leaf, tried one after the other.
+const LEAF: usize = 8;
+/// No deeper: what cannot be told apart by then is tried one after the other.
+const DEPTH_MAX: u32 = 64;
+/// Most boxes of all rules.
+pub(super) const BOXES_MAX: usize = 1 << 20;
+/// No rule.
+const NONE: u32 = u32::MAX;
+
+const FIELDS: usize = 6;
+const SOURCE: usize = 0;
+const DESTINATION: usize = 1;
+/// From here on: source port, destination port, protocol, port of the plan.
+const REST: usize = 2;
+
+/// The rules, ready to be searched.
+#[derive(Clone, Debug)]
+pub(super) struct Classifier {
+    nodes: Vec<Node>,
+    boxes: Vec<Box6>,
+    /// By the side that a packet comes from.
+    roots: [u32; 2],
+}
+
+/// One value or range for each field.
+#[derive(Clone, Debug)]
+struct Box6 {
+    addresses: [(u128, u128); 2],
+    /// Ports, protocol and port of the plan.
+    rest: [(u16, u16); 4],
+    /// As [`super::values::Bits`]; both 0: any.
+    flags_set: u8,
+    flags_of: u8,
+    rule: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Node {
+    /// Boxes `from..to`, by their rules.
+    Leaf { from: u32, to: u32 },
+    /// A value of a field, and the trees of the boxes below, from it on, and across it; `first` is the first rule of all.
+    Split { field: usize, at: u128, low: u32, high: u32, across: u32, first: u32 },
+}
+
+impl Classifier {
+    /// Makes the tree. The error is how many boxes there would be.
+    pub(super) fn new(rules: &[Rule]) -> Result<Classifier, usize> {
+        let count: usize = rules.iter().map(boxes_of).fold(0, usize::saturating_add);
+        if count > BOXES_MAX {
+            return Err(count);
+        }
+        let mut classifier = Classifier { nodes: Vec::new(), boxes: Vec::new(), roots: [0; 2] };
+        for (side, direction) in [Direction::Outbound, Direction::Inbound].into_iter().enumerate() {
+            let mut boxes = Vec::new();
+            for (number, rule) in (0u32..).zip(rules) {
+                if rule.direction.is_none_or(|wanted| wanted == direction) {
+                    add_boxes(rule, number, &mut boxes);
+                }
+            }
+            classifier.roots[side] = classifier.build(boxes, 0);
+        }
+        Ok(classifier)
+    }
+
+    /// The first rule that fits.
+    pub(super) fn find(&self, facts: &Facts) -> Option<usize> {
+        let values = [
+            facts.source,
+            facts.destination,
+            facts.source_port.into(),
+            facts.destination_port.into(),
+            facts.protocol.into(),
+            facts.port.into(),
+        ];
+        let found = self.search(self.roots[facts.side as usize], &values, facts.flags, NONE);
+        (found != NONE).then_some(found as usize)
+    }
+
+    /// The first rule below a node that fits, if it is before `best`; else `best`.
+    fn search(&self, node: u32, values: &[u128; FIELDS], flags: u8, best: u32) -> u32 {
+        match &self.nodes[node as usize] {
+            Node::Leaf { from, to } => {
+                let boxes = &self.boxes[*from as usize..*to as usize];
+                let mut candidates = boxes.iter().take_while(|one| one.rule < best);
+                candidates.find(|one| one.contains(values, flags)).map_or(best, |one| one.rule)
+            }
+            Node::Split { first, .. } if *first >= best => best,
+            Node::Split { field, at, low, high, across, .. } => {
+                let side = if values[*field] < *at { *low } else { *high };
+                let best = self.search(side, values, flags, best);
+                self.search(*across, values, flags, best)
+            }
+        }
+    }
+
+    fn build(&mut self, boxes: Vec<Box6>, depth: u32) -> u32 {
+        let split = if boxes.len() <= LEAF || depth == DEPTH_MAX { None } else { best_split(&boxes) };
+        let Some((field, at)) = split else {
+            let from = self.boxes.len() as u32;
+            self.boxes.extend(boxes);
+            return self.add(Node::Leaf { from, to: self.boxes.len() as u32 });
+        };
+        let first = boxes.first().map_or(NONE, |one| one.rule);
+        let (mut low, mut high, mut across) = (Vec::new(), Vec::new(), Vec::new());
+        for one in boxes {
+            match one.range(field) {
+                (_, last) if last < at => low.push(one),
+                (begin, _) if begin >= at => high.push(one),
+                _ => across.push(one),
+            }
+        }
+        let [low, high, across] = [low, high, across].map(|part| self.build(part, depth + 1));
+        self.add(Node::Split { field, at, low, high, across, first })
+    }
+
+    fn add(&mut self, node: Node) -> u32 {
+        self.nodes.push(node);
+        self.nodes.len() as u32 - 1
+    }
+}
+
+/// The field and value that leave the fewest boxes together; none if no value parts them.
+fn best_split(boxes: &[Box6]) -> Option<(usize, u128)> {
+    let candidates = (0..FIELDS).flat_map(|field| medians(boxes, field).map(move |at| (field, at)));
+    let cost = |&(field, at): &(usize, u128)| {
+        let low = boxes.iter().filter(|one| one.range(field).1 < at).count();
+        let high = boxes.iter().filter(|one| one.range(field).0 >= at).count();
+        let across = boxes.len() - low - high;
+        // Boxes across are searched as well as one side.
+        (low.max(high).max(across) < boxes.len()).then_some(low.max(high) + 2 * across)
+    };
+    candidates.filter_map(|split| Some((cost(&split)?, split))).min().map(|(_, split)| split)
+}
+
+/// Where a field may be halved: at the median of where ranges begin, and of where they have ended.
+fn medians(boxes: &[Box6], field: usize) -> impl Iterator<Item = u128> {
+    let median = |mut values: Vec<u128>| {
+        let middle = values.len() / 2;
+        (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
+    };
+    let (least, most) = boxes.iter().fold((u128::MAX, 0), |(least, most), one| {
+        let (first, last) = one.range(field);
+        (first.min(least), last.max(most))
+    });
+    let begins = boxes.iter().map(|one| one.range(field).0).filter(|first| *first > least).collect();
+    let ends = boxes.iter().map(|one| one.range(field).1).filter(|last| *last < most).map(|last| last + 1).collect();
+    [median(begins), median(ends)].into_iter().flatten()
+}
+
+impl Box6 {
+    fn range(&self, field: usize) -> (u128, u128) {
+        match field {
+            SOURCE | DESTINATION => self.addresses[field],
+            _ => {
+                let (first, last) = self.rest[field - REST];
+                (first.into(), last.into())
+            }
+        }
+    }
+
+    #[inline]
+    fn contains(&self, values: &[u128; FIELDS], flags: u8) -> bool {
+        let within = |(first, last): (u128, u128), value: u128| first <= value && value <= last;
+        let flags_fit = match (self.flags_set, self.flags_of) {
+            (0, 0) => true,
+            (set, 0) => flags & set != 0,
+            (set, of) => flags & of == set,
+        };
+        (0..FIELDS).all(|field| within(self.range(field), values[field])) && flags_fit
+    }
+}
+
+/// How many boxes a rule makes.
+fn boxes_of(rule: &Rule) -> usize {
+    let lens = [
+        rule.source.0.len() * 2,
+        rule.destination.0.len() * 2,
+        rule.source_ports.0.len(),
+        rule.destination_ports.0.len().max(rule.icmp.0.len()),
+        rule.protocol.0.len(),
+        rule.ports.0.len(),
+    ];
+    lens.into_iter().map(|len| len.max(1)).fold(1, usize::saturating_mul)
+}
+
+fn add_boxes(rule: &Rule, number: u32, into: &mut Vec<Box6>) {
+    let (sources, destinations) = (address_ranges(&rule.source.0), address_ranges(&rule.destination.0));
+    let source_ports = ranges(rule.source_ports.0.iter().map(|range| (range.first, range.last)));
+    let icmp = rule.icmp.0.iter().map(|kind| (kind.first, kind.last));
+    let destination_ports = ranges(rule.destination_ports.0.iter().map(|range| (range.first, range.last)).chain(icmp));
+    let protocols = ranges(rule.protocol.0.iter().map(|protocol| (protocol.0.into(), protocol.0.into())));
+    let ports = ranges(rule.ports.0.iter().map(|port| (*port, *port)));
+    let (flags_set, flags_of) = rule.tcp_flags.map_or((0, 0), |bits| (bits.set, bits.of));
+    for &source in &sources {
+        for &destination in &destinations {
+            for &source_port in &source_ports {
+                for &destination_port in &destination_ports {
+                    for &protocol in &protocols {
+                        into.extend(ports.iter().map(|&port| Box6 {
+                            addresses: [source, destination],
+                            rest: [source_port, destination_port, protocol, port],
+                            flags_set,
+                            flags_of,
+                            rule: number,
+                        }));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Ranges of numbers; everything if there is none.
+fn ranges(list: impl Iterator<Item = (u16, u16)>) -> Vec<(u16, u16)> {
+    let list: Vec<_> = list.collect();
+    if list.is_empty() { vec![(0, u16::MAX)] } else { list }
+}
+
+/// Ranges of addresses as numbers. Those of IPv6 leave out where IPv4 has its place.
+fn address_ranges(list: &[Addresses]) -> Vec<(u128, u128)> {
+    if list.is_empty() {
+        return vec![(0, u128::MAX)];
+    }
+    let v4 = Addresses::all(true);
+    let pieces = |range: &Addresses| {
+        if range.is_v4() || range.last < v4.first || range.first > v4.last {
+            return vec![(range.first, range.last)];
+        }
+        let low = (range.first < v4.first).then(|| (range.first, v4.first - 1));
+        let high = (range.last > v4.last).then(|| (v4.last + 1, range.last));
+        low.into_iter().chain(high).collect()
+    };
+    list.iter().flat_map(pieces).collect()
+}

@@ -1,0 +1,148 @@
+//! Which rule decides about a packet, and why: for the operator who asks before the packet comes.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use braid_nf::Port;
+use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{Batch, Buffers, FrameInfo, Layout, Pool, PoolConfig};
+use braid_nf::state::HugePages;
+
+use super::config::{Config, Settings};
+use super::is_opening;
+use super::policy::Policy;
+use super::rules::{Action, Direction, Facts, Rule};
+use super::values::{IcmpKind, Protocol};
+use crate::config::ConfigError;
+
+/// A packet cannot be judged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExplainError {
+    /// The configuration makes no firewall.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No memory for the packet.
+    #[error("no memory for a packet: {0}")]
+    Memory(String),
+    /// The packet comes by a port that is on neither side.
+    #[error("port {0} is on neither side: packets from there are dropped as wrong_side")]
+    Side(Port),
+    /// No rule is asked about it.
+    #[error("it is no whole IP packet: what is not IP passes, what is damaged is dropped as malformed")]
+    NotIp,
+}
+
+/// Rules behind the deciding one that are named because they would fit as well.
+const SHADOWED_MAX: usize = 3;
+/// Rules before the deciding one whose mismatch is named.
+const BEFORE_MAX: usize = 10;
+
+/// Says what the rules of a configuration say about a frame that comes by a port of a plan with so many, and would open a
+/// connection.
+pub fn explain(config: Config, ports: u16, port: Port, frame: &[u8]) -> Result<String, ExplainError> {
+    let settings = Settings::check(config, ports)?;
+    let side = settings.sides.of(port).filter(|_| port < ports).ok_or(ExplainError::Side(port))?;
+    let facts =
+        read(frame, port, |packet| packet.is_ip().then(|| Facts::of(packet, side)))?.ok_or(ExplainError::NotIp)?;
+    let mut page = report(&settings.policy, &facts);
+    if facts.protocol == protocol::TCP && !is_opening(facts.flags) && !settings.loose {
+        page += "It is no SYN: unless it is of a live connection it is dropped as not_syn, if not denied already.\n";
+    }
+    Ok(page)
+}
+
+/// Has the parser read a frame.
+fn read<T>(frame: &[u8], port: Port, look: impl FnOnce(&braid_nf::Packet<'_>) -> T) -> Result<T, ExplainError> {
+    let config = PoolConfig { buffers: 1, jumbos: 1, pages: HugePages::Never };
+    let pool = Pool::new(&config).map_err(|error| ExplainError::Memory(error.to_string()))?;
+    let mut buffers = Buffers::new(&pool);
+    let mut batch = Batch::new(&pool, &Arc::new(Layout::bare()));
+    let info = FrameInfo { port, wire_len: frame.len() as u32, ..FrameInfo::default() };
+    if !batch.copy_in(&mut buffers, frame, &info) {
+        return Err(ExplainError::NotIp);
+    }
+    batch.parse_all();
+    let seen = look(&batch.packet(0, None));
+    batch.release(&mut buffers);
+    Ok(seen)
+}
+
+fn report(policy: &Policy, facts: &Facts) -> String {
+    let (deciding, action) = policy.decide(facts);
+    let what = match action {
+        Action::Allow => "passes, and opens a connection",
+        Action::Deny => "is dropped: denied",
+        Action::Reject => "is dropped: rejected, and its sender is told",
+    };
+    let direction = direction(Direction::from(facts.side));
+    let mut page = format!("The packet is {direction} by port {} and {what}.\n\n", facts.port);
+    let name = |number: usize, rule: &Rule| match rule.line {
+        0 => format!("rules[{number}]"),
+        line => format!("line {line} of the rule file"),
+    };
+    // Writing to a string cannot fail.
+    match deciding.and_then(|number| Some((number, policy.rules.get(number)?))) {
+        Some((number, rule)) => {
+            let _ = writeln!(page, "{} decides: {}", name(number, rule), conditions(rule));
+        }
+        None => {
+            let _ = writeln!(page, "No rule fits: `{direction}` decides.");
+        }
+    }
+    let before = deciding.unwrap_or(policy.rules.len());
+    for (number, rule) in policy.rules.iter().enumerate().take(before).rev().take(BEFORE_MAX) {
+        if let Some(mismatch) = rule.mismatch(facts) {
+            let _ = writeln!(page, "  before it, {} does not fit by its {mismatch}", name(number, rule));
+        }
+    }
+    if before > BEFORE_MAX {
+        let _ = writeln!(page, "  nor do {} rules before those", before - BEFORE_MAX);
+    }
+    let behind = policy.rules.iter().enumerate().skip(before + 1).filter(|(_, rule)| rule.mismatch(facts).is_none());
+    for (number, rule) in behind.take(SHADOWED_MAX) {
+        let _ = writeln!(page, "  behind it, {} would fit too: {}", name(number, rule), conditions(rule));
+    }
+    page
+}
+
+fn direction(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Outbound => "outbound",
+        Direction::Inbound => "inbound",
+    }
+}
+
+/// A rule in the words of rule files, long lists cut.
+fn conditions(rule: &Rule) -> String {
+    let mut words = Vec::new();
+    words.extend(rule.direction.map(|wanted| direction(wanted).to_owned()));
+    let mut add = |name: &str, list: Vec<String>| {
+        if !list.is_empty() {
+            let more = if list.len() > 4 { format!(", … {} in all", list.len()) } else { String::new() };
+            words.push(format!("{name} {}{more}", list[..list.len().min(4)].join(", ")));
+        }
+    };
+    let range = |first: u16, last: u16| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let protocol_name = |it: &Protocol| protocol::name(it.0).map_or_else(|| it.0.to_string(), ToOwned::to_owned);
+    let icmp = |kind: &IcmpKind| match (kind.first >> 8, kind.first == kind.last) {
+        (kind, false) => kind.to_string(),
+        (number, true) => format!("{number}/{}", kind.first & 255),
+    };
+    add("port", rule.ports.0.iter().map(ToString::to_string).collect());
+    add("protocol", rule.protocol.0.iter().map(protocol_name).collect());
+    add("from", rule.source.0.iter().map(ToString::to_string).collect());
+    add("source ports", rule.source_ports.0.iter().map(|it| range(it.first, it.last)).collect());
+    add("to", rule.destination.0.iter().map(ToString::to_string).collect());
+    add("destination ports", rule.destination_ports.0.iter().map(|it| range(it.first, it.last)).collect());
+    add("ICMP type", rule.icmp.0.iter().map(icmp).collect());
+    add("TCP flags", rule.tcp_flags.iter().map(ToString::to_string).collect());
+    if words.is_empty() {
+        words.push("everything".to_owned());
+    }
+    let action = match rule.action {
+        Action::Allow => "accept",
+        Action::Deny => "drop",
+        Action::Reject => "reject",
+    };
+    format!("{}: {action}", words.join(", "))
+}

@@ -1,0 +1,223 @@
+//! Rules: the classifier finds what a walk through the list finds; rule files mean what they say.
+
+use proptest::prelude::*;
+
+use crate::config::parse;
+use crate::firewall::classifier::Classifier;
+use crate::firewall::config::Config;
+use crate::firewall::rules::{Action, Direction, Facts, Rule};
+use crate::firewall::values::{Addresses, Bits, IcmpKind, NameOrNumber, PortRange, Protocol};
+use crate::firewall::{explain, rule_file};
+use crate::parts::{Many, Side};
+use braid_testkit::Frame;
+
+/// Few values, so that rules meet packets and each other.
+fn an_address() -> impl Strategy<Value = Addresses> {
+    let v4 = (0u32..4, 0u8..8, prop_oneof![Just(8u8), Just(24), 28u8..=32])
+        .prop_map(|(net, host, bits)| format!("10.0.{net}.{host}/{bits}"));
+    let range = (0u8..8, 0u8..8).prop_map(|(a, b)| format!("10.0.0.{}-10.0.0.{}", a.min(b), a.max(b)));
+    let v6 = (0u8..8, prop_oneof![Just(0u8), Just(64), Just(126), Just(128)])
+        .prop_map(|(a, b)| format!("2001:db8::{a}/{b}"));
+    prop_oneof![3 => v4, 1 => range, 1 => v6].prop_map(|text| text.parse().expect("a range"))
+}
+
+fn many<T: std::fmt::Debug + Clone>(one: impl Strategy<Value = T>) -> impl Strategy<Value = Many<T>> {
+    prop_oneof![2 => Just(Many(Vec::new())), 3 => prop::collection::vec(one, 1..4).prop_map(Many)]
+}
+
+fn a_range() -> impl Strategy<Value = PortRange> {
+    (0u16..6, 0u16..6).prop_map(|(a, b)| PortRange { first: a.min(b), last: a.max(b) })
+}
+
+fn a_rule() -> impl Strategy<Value = Rule> {
+    let direction = prop_oneof![Just(None), Just(Some(Direction::Outbound)), Just(Some(Direction::Inbound))];
+    let flags = prop_oneof![4 => Just(None), 1 => (0u8..4, 0u8..4).prop_map(|(set, of)| Some(Bits { set: set & of.max(1), of }))];
+    let protocol = many(prop_oneof![Just(Protocol(6)), Just(Protocol(17))]);
+    (
+        direction,
+        many(0u16..3),
+        protocol,
+        many(an_address()),
+        many(an_address()),
+        many(a_range()),
+        many(a_range()),
+        flags,
+    )
+        .prop_map(
+            |(direction, ports, protocol, source, destination, source_ports, destination_ports, tcp_flags)| Rule {
+                direction,
+                ports,
+                protocol,
+                source,
+                destination,
+                source_ports,
+                destination_ports,
+                tcp_flags: tcp_flags.filter(|bits| bits.set != 0 || bits.of != 0),
+                ..Rule::new(Action::Allow)
+            },
+        )
+}
+
+fn a_packet() -> impl Strategy<Value = Facts> {
+    let address = prop_oneof![
+        (0u8..4, 0u8..8).prop_map(|(net, host)| format!("10.0.{net}.{host}")),
+        (0u8..8).prop_map(|host| format!("2001:db8::{host}")),
+    ];
+    let address = address.prop_map(|text| text.parse::<Addresses>().expect("an address").first);
+    (address.clone(), address, 0u16..7, 0u16..7, prop_oneof![Just(6u8), Just(17)], 0u8..4, 0u16..4, any::<bool>())
+        .prop_map(|(source, destination, source_port, destination_port, protocol, flags, port, inside)| Facts {
+            source,
+            destination,
+            source_port,
+            destination_port,
+            protocol,
+            flags,
+            port,
+            side: if inside { Side::Inside } else { Side::Outside },
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// The first rule that fits is the one that a walk through the list finds.
+    #[test]
+    fn the_tree_finds_what_a_walk_finds(
+        rules in prop::collection::vec(a_rule(), 0..120),
+        packets in prop::collection::vec(a_packet(), 40),
+    ) {
+        let classifier = Classifier::new(&rules).expect("few boxes");
+        for facts in packets {
+            let walked = rules.iter().position(|rule| rule.mismatch(&facts).is_none());
+            prop_assert_eq!(classifier.find(&facts), walked, "{:?}", facts);
+        }
+    }
+
+    /// Everything but some ranges is what is in none of them.
+    #[test]
+    fn what_is_left_is_in_none_that_is_taken(taken in prop::collection::vec(an_address(), 1..5), address in a_packet()) {
+        let v4 = taken[0].is_v4();
+        let taken: Vec<_> = taken.into_iter().filter(|range| range.is_v4() == v4).collect();
+        let is_taken = taken.iter().any(|range| range.contains(address.source));
+        let left = Addresses::except(v4, taken);
+        let is_left = left.iter().any(|range| range.contains(address.source));
+        prop_assert_eq!(is_left, !is_taken && Addresses::all(v4).contains(address.source));
+    }
+}
+
+#[test]
+fn rules_of_too_many_combinations_are_refused() {
+    let list = |n: u32| Many((0..n).map(|i| format!("10.{}.{}.0/24", i / 256, i % 256).parse().unwrap()).collect());
+    let rule = Rule { source: list(1000), destination: list(1000), ..Rule::new(Action::Deny) };
+    assert_eq!(Classifier::new(&[rule]).err(), Some(4_000_000));
+}
+
+fn read(text: &str) -> Config {
+    let mut config = Config::default();
+    rule_file::read(text, &mut config).expect("a rule file");
+    config
+}
+
+/// A line of a rule file says what a table of a plan says.
+#[track_caller]
+fn check(line: &str, table: &str) {
+    let planned: Config = parse(format!("rules = [{{ {table} }}]").parse().unwrap()).unwrap();
+    let mut read = read(line).rules;
+    read[0].line = 0;
+    assert_eq!(read, planned.rules);
+}
+
+#[test]
+fn lines_say_what_tables_say() {
+    check("accept", "action = 'allow'");
+    check(
+        "inbound tcp dport 80 drop",
+        "action = 'deny', direction = 'inbound', protocol = 'tcp', destination_ports = 80",
+    );
+    check("ip saddr 10.0.0.66 reject comment \"him\"", "action = 'reject', source = '10.0.0.66'");
+    check(
+        "iif { 1, 3 } ip6 daddr { 2001:db8::/32, 2001:db9::1 } udp sport 1024-65535 accept # why",
+        "action = 'allow', ports = [1, 3], destination = ['2001:db8::/32', '2001:db9::1'], protocol = 'udp', source_ports = '1024-65535'",
+    );
+    check("meta l4proto { gre, 50 } accept", "action = 'allow', protocol = [47, 50]");
+    check(
+        "tcp flags syn / fin,syn,rst,ack accept",
+        "action = 'allow', protocol = 'tcp', tcp_flags = 'syn / fin,syn,rst,ack'",
+    );
+    check("icmp type { echo-request, 3/4 } accept", "action = 'allow', protocol = 'icmp', icmp = [8, '3/4']");
+    check("icmpv6 type packet-too-big accept", "action = 'allow', protocol = 'icmpv6', icmp = 2");
+    check("ip saddr 10.0.0.1-10.0.0.9 drop", "action = 'deny', source = '10.0.0.1-10.0.0.9'");
+    check("ip saddr != 128.0.0.0/1 drop", "action = 'deny', source = '0.0.0.0/1'");
+    check("tcp dport != { 0-79, 90-65535 } drop", "action = 'deny', protocol = 'tcp', destination_ports = '80-89'");
+}
+
+#[test]
+fn sets_have_names_and_policies_are_set() {
+    let config = read(
+        "define admins = { 192.0.2.0/28,\n  192.0.2.99 }\npolicy inbound reject; policy outbound drop\n\nip saddr $admins accept",
+    );
+    assert_eq!((config.inbound, config.outbound), (Action::Reject, Action::Deny));
+    assert_eq!((config.rules[0].line, config.rules[0].source.0.len()), (5, 2));
+}
+
+#[track_caller]
+fn check_error(text: &str, expected: &str) {
+    let error = rule_file::read(text, &mut Config::default()).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn lines_that_are_no_rules_are_refused_with_what_to_write() {
+    check_error(
+        "\naccept\ntcp dport 80",
+        "line 3: nothing is said about what becomes of the packet; end with accept, drop or reject",
+    );
+    check_error(
+        "ip saddr 10.0.0/8 drop",
+        "line 1: `10.0.0/8` is no address range; write 10.0.0.0/8, 2001:db8::/32, 10.0.0.1, 10.0.0.1-10.0.0.9, or { several, of, them }",
+    );
+    check_error(
+        "ip saddr 2001:db8::1 drop",
+        "line 1: 2001:db8::1 is of the other family; write ip for IPv4 and ip6 for IPv6",
+    );
+    check_error("ip saddr $lan drop", "line 1: `lan` is not defined; write define lan = { … } before");
+    check_error("tcp dport { 80, 90 accept", "line 1: a set without its end; write } behind it");
+    check_error(
+        "ct state established accept",
+        "line 1: `ct` is no condition here; leave it out: rules are for packets that would open a connection, the others follow it",
+    );
+    check_error("accept all", "line 1: `all` comes behind the end of the rule; remove it, or begin a new line");
+    check_error(
+        "ip saddr 10.0.0.1 ip6 daddr 2001:db8::1 drop",
+        "line 1: 10.0.0.1 and 2001:db8::1 are of two families, which no packet is; write two rules",
+    );
+    check_error("policy forward drop", "line 1: `forward` is no direction; write outbound or inbound");
+    check_error(
+        "icmp code 3 drop",
+        "line 1: only the type of icmp is looked at; write icmp type echo-request, or meta l4proto icmp",
+    );
+}
+
+#[test]
+fn the_deciding_rule_is_explained() {
+    let text = "ip saddr 10.0.0.66 drop\ntcp dport { 80, 443 } accept\nmeta l4proto tcp reject";
+    let page = |frame: Frame| explain(read(text), 2, 0, &frame.bytes()).unwrap();
+    assert_eq!(
+        page(Frame::tcp("10.0.0.1:1100", "192.0.2.9:443").flags("S")),
+        "The packet is outbound by port 0 and passes, and opens a connection.\n\n\
+         line 2 of the rule file decides: protocol tcp, destination ports 80, 443: accept\n  \
+         before it, line 1 of the rule file does not fit by its source\n  \
+         behind it, line 3 of the rule file would fit too: protocol tcp: reject\n"
+    );
+    assert!(page(Frame::udp("10.0.0.1:1100", "192.0.2.9:443")).contains("No rule fits: `outbound` decides.\n"));
+    assert!(page(Frame::tcp("10.0.0.66:7", "192.0.2.9:80")).contains("It is no SYN"));
+    assert!(explain(read(text), 2, 5, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()).is_err());
+}
+
+#[test]
+fn icmp_types_have_names_of_both_families() {
+    let eight: IcmpKind = NameOrNumber::Number(8).try_into().unwrap();
+    assert_eq!(IcmpKind::named("echo-request", false), Some(eight));
+    assert_eq!(IcmpKind::named("nd-redirect", true).map(|kind| kind.first >> 8), Some(137));
+    assert_eq!(IcmpKind::named("nd-redirect", false), None);
+}

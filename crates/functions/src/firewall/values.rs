@@ -1,0 +1,330 @@
+//! What the conditions of rules are made of: address ranges, protocols, port ranges, ICMP types, TCP flags; each as it is
+//! written in plans and rule files.
+
+use braid_nf::packet::IpAddress;
+use braid_nf::packet::headers::tcp_flags;
+use braid_nf::packet::parse::protocol;
+use serde::Deserialize;
+
+use crate::parts::Prefix;
+
+/// An address as a number: in its order, IPv4 in its mapped form.
+pub(super) fn number(address: IpAddress) -> u128 {
+    u128::from_be_bytes(address.octets())
+}
+
+fn address(number: u128) -> IpAddress {
+    IpAddress::from_v6(number.to_be_bytes())
+}
+
+/// Addresses of one family from one to another, both included: `10.0.0.0/8`, `10.0.0.1`, `10.0.0.1-10.0.0.9`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Addresses {
+    pub(super) first: u128,
+    pub(super) last: u128,
+}
+
+impl Addresses {
+    /// All addresses of a family.
+    pub(super) fn all(v4: bool) -> Addresses {
+        let base = if v4 { IpAddress::from_v4([0; 4]) } else { IpAddress::UNSPECIFIED };
+        Addresses::of(Prefix::new(base, 0))
+    }
+
+    fn of(prefix: Prefix) -> Addresses {
+        let first = number(prefix.first());
+        Addresses { first, last: first | u128::MAX.checked_shr(prefix.mapped_bits()).unwrap_or(0) }
+    }
+
+    pub(super) fn is_v4(&self) -> bool {
+        address(self.first).is_v4()
+    }
+
+    pub(super) fn contains(&self, number: u128) -> bool {
+        (self.first..=self.last).contains(&number) && address(number).is_v4() == self.is_v4()
+    }
+
+    /// All addresses of the family that stand in none of `taken`.
+    pub(super) fn except(v4: bool, mut taken: Vec<Addresses>) -> Vec<Addresses> {
+        let all = Addresses::all(v4);
+        if !v4 {
+            // Where IPv4 has its place.
+            taken.push(Addresses::all(true));
+        }
+        taken.sort_by_key(|range| range.first);
+        let mut left = Vec::new();
+        let mut from = Some(all.first);
+        for range in taken {
+            let Some(first) = from else { break };
+            if range.first > first {
+                left.push(Addresses { first, last: range.first - 1 });
+            }
+            if range.last >= first {
+                from = range.last.checked_add(1);
+            }
+        }
+        if let Some(first) = from
+            && first <= all.last
+        {
+            left.push(Addresses { first, last: all.last });
+        }
+        left
+    }
+}
+
+impl std::str::FromStr for Addresses {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Addresses, String> {
+        let wrong = || {
+            format!("`{text}` is no address range, expected 10.0.0.0/8, 2001:db8::/32, 10.0.0.1 or 10.0.0.1-10.0.0.9")
+        };
+        let Some((first, last)) = text.split_once('-') else {
+            return text.parse::<Prefix>().map(Addresses::of).map_err(|_| wrong());
+        };
+        let ends = (first.trim().parse::<IpAddress>(), last.trim().parse::<IpAddress>());
+        match ends {
+            (Ok(first), Ok(last)) if first <= last && first.is_v4() == last.is_v4() => {
+                Ok(Addresses { first: number(first), last: number(last) })
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl TryFrom<String> for Addresses {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Addresses, String> {
+        text.parse()
+    }
+}
+
+impl std::fmt::Display for Addresses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let size = self.last - self.first;
+        let family = if self.is_v4() { 32 } else { 128 };
+        match (size, size.wrapping_add(1).is_power_of_two() || size == u128::MAX, self.first & size) {
+            (0, ..) => write!(f, "{}", address(self.first)),
+            (_, true, 0) => write!(f, "{}/{}", address(self.first), family - size.count_ones()),
+            _ => write!(f, "{}-{}", address(self.first), address(self.last)),
+        }
+    }
+}
+
+/// A protocol, by its name or its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "NameOrNumber")]
+pub struct Protocol(pub u8);
+
+/// Ports from one to another, both included: `"80"`, `80` or `"6000-6063"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "NameOrNumber")]
+pub struct PortRange {
+    pub(super) first: u16,
+    pub(super) last: u16,
+}
+
+impl PortRange {
+    pub(super) fn contains(&self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+
+    /// All ports that stand in none of `taken`.
+    pub(super) fn except(taken: Vec<PortRange>) -> Vec<PortRange> {
+        let mut taken = taken;
+        taken.sort_by_key(|range| range.first);
+        let mut left = Vec::new();
+        let mut from = 0;
+        for range in taken {
+            if u32::from(range.first) > from {
+                left.push(PortRange { first: from as u16, last: range.first - 1 });
+            }
+            from = from.max(u32::from(range.last) + 1);
+        }
+        if from <= u32::from(u16::MAX) {
+            left.push(PortRange { first: from as u16, last: u16::MAX });
+        }
+        left
+    }
+}
+
+/// A type of ICMP or ICMPv6, and perhaps a code: `8`, `"3/4"`; in rule files also the names of nftables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "NameOrNumber")]
+pub struct IcmpKind {
+    pub(super) first: u16,
+    pub(super) last: u16,
+}
+
+impl IcmpKind {
+    pub(super) fn contains(&self, kind: u16) -> bool {
+        (self.first..=self.last).contains(&kind)
+    }
+
+    /// By a name of ICMP, or of ICMPv6.
+    pub(super) fn named(name: &str, v6: bool) -> Option<IcmpKind> {
+        let names = if v6 { ICMPV6_NAMES } else { ICMP_NAMES };
+        names.iter().find(|(known, _)| *known == name).map(|(_, kind)| IcmpKind::of(*kind, None))
+    }
+
+    fn of(kind: u8, code: Option<u8>) -> IcmpKind {
+        let [first, last] = code.map_or([0, 255], |code| [code, code]).map(|code| u16::from_be_bytes([kind, code]));
+        IcmpKind { first, last }
+    }
+}
+
+/// Names of nftables, RFC 792 and its successors.
+const ICMP_NAMES: &[(&str, u8)] = &[
+    ("echo-reply", 0),
+    ("destination-unreachable", 3),
+    ("source-quench", 4),
+    ("redirect", 5),
+    ("echo-request", 8),
+    ("router-advertisement", 9),
+    ("router-solicitation", 10),
+    ("time-exceeded", 11),
+    ("parameter-problem", 12),
+    ("timestamp-request", 13),
+    ("timestamp-reply", 14),
+    ("address-mask-request", 17),
+    ("address-mask-reply", 18),
+];
+
+/// Names of nftables, RFC 4443, 4861 and 2710.
+const ICMPV6_NAMES: &[(&str, u8)] = &[
+    ("destination-unreachable", 1),
+    ("packet-too-big", 2),
+    ("time-exceeded", 3),
+    ("parameter-problem", 4),
+    ("echo-request", 128),
+    ("echo-reply", 129),
+    ("mld-listener-query", 130),
+    ("mld-listener-report", 131),
+    ("mld-listener-done", 132),
+    ("nd-router-solicit", 133),
+    ("nd-router-advert", 134),
+    ("nd-neighbor-solicit", 135),
+    ("nd-neighbor-advert", 136),
+    ("nd-redirect", 137),
+    ("mld2-listener-report", 143),
+];
+
+/// Which control bits of TCP are looked at, and how they have to stand: `"syn / syn,ack"`; or `"syn,ack"`: one of them set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Bits {
+    pub(super) set: u8,
+    /// 0: one of `set` has to be set.
+    pub(super) of: u8,
+}
+
+impl Bits {
+    pub(super) fn fit(self, flags: u8) -> bool {
+        if self.of == 0 { flags & self.set != 0 } else { flags & self.of == self.set }
+    }
+}
+
+const FLAG_NAMES: [(&str, u8); 8] = [
+    ("fin", tcp_flags::FIN),
+    ("syn", tcp_flags::SYN),
+    ("rst", tcp_flags::RST),
+    ("psh", tcp_flags::PSH),
+    ("ack", tcp_flags::ACK),
+    ("urg", tcp_flags::URG),
+    ("ecn", tcp_flags::ECE),
+    ("cwr", tcp_flags::CWR),
+];
+
+impl std::str::FromStr for Bits {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bits, String> {
+        let named = |name: &str| FLAG_NAMES.iter().find(|(known, _)| *known == name.trim()).map(|(_, bit)| *bit);
+        let bits = |list: &str| match list.trim() {
+            "none" => Some(0),
+            list => list.split(',').try_fold(0, |bits, name| Some(bits | named(name)?)),
+        };
+        let (set, of) = text.split_once('/').map_or((text, None), |(set, of)| (set, Some(of)));
+        match (bits(set), of.map(bits)) {
+            (Some(set), None) if set != 0 => Ok(Bits { set, of: 0 }),
+            (Some(set), Some(Some(of))) if set & !of == 0 && of != 0 => Ok(Bits { set, of }),
+            _ => Err(format!("`{text}` are no TCP flags, expected such as syn,ack or syn / fin,syn,rst,ack")),
+        }
+    }
+}
+
+impl std::fmt::Display for Bits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = |bits: u8| {
+            let names: Vec<_> = FLAG_NAMES.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name).collect();
+            if names.is_empty() { "none".to_owned() } else { names.join(",") }
+        };
+        f.write_str(&names(self.set))?;
+        if self.of == 0 { Ok(()) } else { write!(f, " / {}", names(self.of)) }
+    }
+}
+
+impl TryFrom<String> for Bits {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Bits, String> {
+        text.parse()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum NameOrNumber {
+    Number(u16),
+    Name(String),
+}
+
+impl TryFrom<NameOrNumber> for Protocol {
+    type Error = String;
+
+    fn try_from(written: NameOrNumber) -> Result<Protocol, String> {
+        let text = match written {
+            NameOrNumber::Number(number) => number.to_string(),
+            NameOrNumber::Name(name) => name,
+        };
+        let number = text.parse().ok().or_else(|| (0..=255).find(|number| protocol::name(*number) == Some(&text)));
+        number
+            .map(Protocol)
+            .ok_or_else(|| format!("`{text}` is no protocol, expected a number up to 255 or a name such as tcp"))
+    }
+}
+
+impl TryFrom<NameOrNumber> for PortRange {
+    type Error = String;
+
+    fn try_from(written: NameOrNumber) -> Result<PortRange, String> {
+        let text = match written {
+            NameOrNumber::Number(port) => return Ok(PortRange { first: port, last: port }),
+            NameOrNumber::Name(text) => text,
+        };
+        let (first, last) = text.split_once('-').unwrap_or((&text, &text));
+        match (first.trim().parse(), last.trim().parse()) {
+            (Ok(first), Ok(last)) if first <= last => Ok(PortRange { first, last }),
+            _ => Err(format!("`{text}` is no range of ports, expected 80 or \"6000-6063\"")),
+        }
+    }
+}
+
+impl TryFrom<NameOrNumber> for IcmpKind {
+    type Error = String;
+
+    fn try_from(written: NameOrNumber) -> Result<IcmpKind, String> {
+        let text = match written {
+            NameOrNumber::Number(number) => number.to_string(),
+            NameOrNumber::Name(name) => name,
+        };
+        let (kind, code) = text.split_once('/').map_or((text.as_str(), None), |(kind, code)| (kind, Some(code)));
+        match (kind.trim().parse(), code.map(|code| code.trim().parse())) {
+            (Ok(kind), None) => Ok(IcmpKind::of(kind, None)),
+            (Ok(kind), Some(Ok(code))) => Ok(IcmpKind::of(kind, Some(code))),
+            _ => Err(format!("`{text}` is no ICMP type, expected 8 or \"3/4\"")),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! TCP windows: whether a segment can be of the connection that it claims (Guido van Rooij, "Real Stateful TCP Packet Filtering
+//! in IP Filter", 2001; with the additions of Linux' `tcp_in_window`).
+//!
+//! Of each end is known what it has sent at most, what it was allowed to send at most, and the widest window that it has
+//! offered. A segment fits if it begins within what the receiver allows, ends not before what the receiver may still be
+//! waiting for, acknowledges nothing that was not sent, and nothing that is older than a window.
+//!
+//! Not here: selective acknowledgements, which Linux lets widen what is allowed; keeping to the plain ones is stricter by no
+//! segment that a specified TCP sends.
+
+use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
+use braid_nf::packet::headers::{Header, Ipv4, Ipv6, Tcp, TcpOption};
+use braid_nf::prelude::*;
+
+/// What one end has sent and been allowed to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Sender {
+    /// The number after the last one that it has sent.
+    end: u32,
+    /// The number after the last one that its peer has room for.
+    end_max: u32,
+    /// The widest window that it has offered, at least 1; 0: it has sent nothing.
+    window_max: u32,
+}
+
+/// Both ends: the opener is number 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Windows {
+    senders: [Sender; 2],
+    /// By how much their windows are shifted (RFC 7323 section 2).
+    shifts: [u8; 2],
+    zero: [u8; 2],
+}
+
+/// The end has not offered to shift its window.
+const NO_SHIFT: u8 = 0x80;
+/// Its connection was met in its middle: nobody knows.
+const UNKNOWN: u8 = 0xff;
+/// Acknowledgements as old as this are still answers (Linux' `MAXACKWINCONST`).
+const OLD_MAX: u32 = 66_000;
+
+/// What is looked at of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) flags: u8,
+    sequence: u32,
+    acknowledgement: u32,
+    /// Bytes of data, and one each for SYN and FIN.
+    len: u32,
+    window: u32,
+}
+
+impl Segment {
+    /// Of a TCP packet that is no later fragment; none if its header is not whole.
+    #[inline(always)]
+    pub(super) fn of(packet: &Packet<'_>) -> Option<Segment> {
+        let (l3, l4) = (packet.record().l3 as usize, packet.l4_offset()?);
+        let ip: &[u8; Ipv4::LEN] = packet.bytes().get(l3..)?.first_chunk()?;
+        let tcp: &[u8; Tcp::LEN] = packet.bytes().get(l4..)?.first_chunk()?;
+        // The lengths that the headers promise: a capture may hold less.
+        let promised = if ip[0] >> 4 == 4 {
+            usize::from(u16::from_be_bytes([ip[2], ip[3]]))
+        } else {
+            usize::from(u16::from_be_bytes([ip[4], ip[5]])) + Ipv6::LEN
+        };
+        let data = promised.checked_sub(l4 - l3 + usize::from(tcp[12] >> 4) * 4)? as u32;
+        let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
+        let flags = tcp[13];
+        Some(Segment {
+            flags,
+            sequence: word(4),
+            acknowledgement: word(8),
+            len: data + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0),
+            window: u16::from_be_bytes([tcp[14], tcp[15]]).into(),
+        })
+    }
+
+    fn end(&self) -> u32 {
+        self.sequence.wrapping_add(self.len)
+    }
+}
+
+impl Windows {
+    /// Of a connection whose first segment was not seen: everything fits.
+    pub(super) const UNKNOWN: Windows =
+        Windows { senders: [Sender { end: 0, end_max: 0, window_max: 0 }; 2], shifts: [UNKNOWN; 2], zero: [0; 2] };
+
+    /// Of a connection that begins with this SYN.
+    pub(super) fn begin(packet: &Packet<'_>, segment: &Segment) -> Windows {
+        let mut windows = Windows::default();
+        windows.introduce(0, packet, segment);
+        windows
+    }
+
+    /// Whether a segment without SYN fits; if it does, what it says is taken in.
+    #[inline(always)]
+    pub(super) fn accept(&mut self, from: usize, segment: &Segment) -> bool {
+        let (from, to) = (from & 1, from & 1 ^ 1);
+        if self.shifts[from] == UNKNOWN {
+            return true;
+        }
+        let (sender, receiver) = (self.senders[from], self.senders[to]);
+        let acknowledged = if segment.flags & ACK != 0 { segment.acknowledgement } else { receiver.end };
+        if sender.window_max == 0 {
+            // Before its own SYN an end can only refuse the other one's.
+            return segment.flags & RST != 0 && acknowledged == receiver.end;
+        }
+        if receiver.window_max == 0 {
+            // Its answer goes another way, if there is one.
+            self.senders[from].end = later(sender.end, segment.end());
+            return true;
+        }
+        // Without data only the acknowledgement counts: keep-alives repeat old numbers.
+        let is_empty = segment.len == 0 && segment.flags & RST == 0;
+        let (begin, end) = if is_empty { (sender.end, sender.end) } else { (segment.sequence, segment.end()) };
+        let oldest = receiver.end.wrapping_sub(sender.window_max.max(OLD_MAX));
+        let fits = !is_after(begin, sender.end_max)
+            && !is_after(sender.end.wrapping_sub(receiver.window_max), end)
+            && !is_after(acknowledged, receiver.end)
+            && !is_after(oldest, acknowledged);
+        if !fits {
+            return false;
+        }
+        let window = segment.window << (self.shifts[from] & 15);
+        let sender = &mut self.senders[from];
+        sender.window_max = sender.window_max.max(window);
+        sender.end = later(sender.end, end);
+        let receiver = &mut self.senders[to];
+        receiver.end_max = later(receiver.end_max, acknowledged.wrapping_add(window.max(1)));
+        true
+    }
+
+    /// As [`accept`](Self::accept), for a segment with SYN while the connection opens.
+    #[cold]
+    pub(super) fn synchronise(&mut self, from: usize, packet: &Packet<'_>, segment: &Segment, is_asked: bool) -> bool {
+        let (from, to) = (from & 1, from & 1 ^ 1);
+        if self.shifts[from] == UNKNOWN {
+            return true;
+        }
+        let receiver = self.senders[to];
+        if segment.flags & ACK != 0 {
+            // Data in the SYN need not be acknowledged (RFC 7413).
+            let oldest = receiver.end.wrapping_sub(OLD_MAX);
+            if is_after(segment.acknowledgement, receiver.end) || is_after(oldest, segment.acknowledgement) {
+                return false;
+            }
+        }
+        let is_known = self.senders[from].window_max != 0 && self.senders[from].end == segment.end();
+        if !is_known && !is_asked && self.senders[from].window_max != 0 {
+            return false;
+        }
+        if !is_known {
+            self.introduce(from, packet, segment);
+        }
+        if segment.flags & ACK != 0 {
+            if self.shifts.contains(&NO_SHIFT) {
+                self.shifts = [0; 2];
+            }
+            // The window of a SYN is never shifted.
+            let allowed = segment.acknowledgement.wrapping_add(segment.window.max(1));
+            self.senders[to].end_max = later(self.senders[to].end_max, allowed);
+        }
+        true
+    }
+
+    fn introduce(&mut self, from: usize, packet: &Packet<'_>, segment: &Segment) {
+        let end = segment.end();
+        self.senders[from] = Sender { end, end_max: end, window_max: segment.window.max(1) };
+        let offered = packet.tcp().and_then(|tcp| {
+            tcp.options().find_map(|option| if let TcpOption::WindowScale(shift) = option { Some(shift) } else { None })
+        });
+        // RFC 7323 section 2.3: more than 14 means 14.
+        self.shifts[from] = offered.map_or(NO_SHIFT, |shift| shift.min(14));
+    }
+}
+
+/// Whether sequence number `a` is after `b` (RFC 9293 section 3.4).
+#[inline(always)]
+fn is_after(a: u32, b: u32) -> bool {
+    (b.wrapping_sub(a) as i32) < 0
+}
+
+#[inline(always)]
+fn later(a: u32, b: u32) -> u32 {
+    if is_after(b, a) { b } else { a }
+}

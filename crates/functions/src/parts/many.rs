@@ -1,0 +1,60 @@
+//! One value or a list of them, as a plan file may have it: `53` or `[53, "1024-2047"]`.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, IntoDeserializer, SeqAccess, Visitor};
+
+/// Values of which one has to fit; none: whatever is there fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Many<T>(pub Vec<T>);
+
+impl<T> Many<T> {
+    /// Whether `fits` holds for one of them, or there is none.
+    pub fn any(&self, fits: impl FnMut(&T) -> bool) -> bool {
+        self.0.is_empty() || self.0.iter().any(fits)
+    }
+}
+
+impl<T> Default for Many<T> {
+    fn default() -> Many<T> {
+        Many(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Many<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Many<T>, D::Error> {
+        deserializer.deserialize_any(OneOrList(PhantomData)).map(Many)
+    }
+}
+
+struct OneOrList<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrList<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("one value or a list of them")
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Vec<T>, E> {
+        Ok(vec![T::deserialize(value.into_deserializer())?])
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Vec<T>, E> {
+        Ok(vec![T::deserialize(value.into_deserializer())?])
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = list.next_element()? {
+            values.push(value);
+        }
+        if values.is_empty() {
+            return Err(serde::de::Error::custom(
+                "an empty list fits nothing, expected one value or more, or no such key",
+            ));
+        }
+        Ok(values)
+    }
+}
