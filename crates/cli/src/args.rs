@@ -212,6 +212,29 @@ pub enum NfCommand {
         /// Its name
         name: String,
     },
+    /// What a firewall would do, before a packet comes
+    #[command(subcommand)]
+    Firewall(FirewallCommand),
+}
+
+/// `braid nf firewall`.
+#[derive(Debug, Subcommand)]
+pub enum FirewallCommand {
+    /// Which rule decides about a packet that would open a connection, and why
+    Explain {
+        /// The packet, as in scenarios: "tcp 10.0.0.1:1100 > 192.0.2.9:443", "icmp echo 10.0.0.1 > 192.0.2.9"
+        #[arg(required = true)]
+        packet: Vec<String>,
+        /// Plan file with the firewall
+        #[arg(long, value_name = "FILE")]
+        plan: Option<PathBuf>,
+        /// Sets a key of its configuration: rules_file=edge.rules
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<String>,
+        /// Port by which the packet comes; even ports are inside
+        #[arg(long, default_value_t = 0, value_name = "N")]
+        port: u16,
+    },
 }
 
 /// `braid bench`.

@@ -41,3 +41,19 @@ fn nics_are_judged_one_by_one() {
     assert_eq!(rows.as_array().map(Vec::len), Some(1));
     braid.ok("check-rss --nf nat --nic mlx5");
 }
+
+#[test]
+fn the_rule_that_decides_about_a_packet_is_named() {
+    let braid = Braid::new();
+    braid.write("edge.rules", "ip saddr 192.0.2.66 drop\ninbound tcp dport { 22, 80-90 } accept\n");
+    let packet = "nf firewall explain tcp 192.0.2.9:7 > 10.0.0.5:85 --port 1 --set rules_file=edge.rules";
+    let page = braid.ok(packet);
+    assert!(page.starts_with("The packet is inbound by port 1 and passes"), "{page}");
+    assert!(page.contains("line 2 of the rule file decides: inbound, protocol tcp"), "{page}");
+    assert!(braid.ok("nf firewall explain udp 192.0.2.9:7 > 10.0.0.5:85 --port 1").contains("No rule fits"));
+    assert!(braid.fails(2, "nf firewall explain upd 192.0.2.9:7").contains("`upd` is no kind of packet"));
+    braid.write("edge.rules", "accept\ntcp port 80 drop\n");
+    assert!(braid.fails(2, packet).contains("edge.rules:2: `port` is nothing of tcp"));
+    braid.write("plan.toml", "[[nf]]\nfunction = \"firewall\"\n[nf.config]\nrules_file = \"none.rules\"\n");
+    assert!(braid.fails(2, "plan plan.toml").contains("none.rules"));
+}

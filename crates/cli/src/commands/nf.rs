@@ -1,13 +1,16 @@
-//! `braid nf`: which functions there are, and a function's page.
+//! `braid nf`: which functions there are, a function's page, and which rule of a firewall decides.
 
 use std::process::ExitCode;
 
 use braid_control::suggest::nearest;
 use braid_control::{Catalog, Entry};
+use braid_functions::firewall::{self, ExplainError};
+use braid_testkit::scenario::{self, Field, Value};
 use serde::Serialize;
 
 use super::{print, print_json};
-use crate::args::NfCommand;
+use crate::args::{ChainArgs, FirewallCommand, NfCommand};
+use crate::chain::Written;
 use crate::failure::Failure;
 
 /// One line of the list.
@@ -34,6 +37,11 @@ pub fn run(command: &NfCommand, catalog: &Catalog) -> Result<ExitCode, Failure> 
                 print(&lines.iter().map(|line| format!("{:<16} {}\n", line.name, line.summary)).collect::<String>())?;
             }
         }
+        NfCommand::Firewall(FirewallCommand::Explain { packet, plan, set, port }) => {
+            let nf = if plan.is_none() { vec!["firewall".to_owned()] } else { Vec::new() };
+            let chain = ChainArgs { plan: plan.clone(), nf, set: set.clone(), ..ChainArgs::default() };
+            print(&explain(&chain, &packet.join(" "), *port)?)?;
+        }
         NfCommand::Show { name } => {
             let Some(entry) = catalog.find(name) else {
                 let help = match nearest(name, catalog.names()) {
@@ -49,4 +57,26 @@ pub fn run(command: &NfCommand, catalog: &Catalog) -> Result<ExitCode, Failure> 
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the first firewall of a chain says about a packet.
+fn explain(chain: &ChainArgs, packet: &str, port: u16) -> Result<String, Failure> {
+    let written = Written::read(chain, None, &[])?;
+    let Some(nf) = written.file.nf.iter().find(|nf| nf.function.get_ref() == "firewall") else {
+        return Err(Failure::usage("there is no firewall in the plan", "name a plan file with one"));
+    };
+    let wrong = |wrong: scenario::Wrong| Failure::usage(format!("`{packet}`: {}", wrong.what), wrong.help);
+    let mut said = scenario::packet(packet).map_err(wrong)?;
+    if said.word(Field::Kind) == "tcp" && said.field(Field::Flags).is_none() {
+        said.set(Field::Flags, Value::word("S"));
+    }
+    let frame = scenario::frame(&said).map_err(wrong)?;
+    let ports = written.file.ports.as_ref().map_or(2, |ports| *ports.get_ref()).clamp(1, 64) as u16;
+    let config = braid_functions::parse(nf.config.table());
+    let explained = config.map_err(ExplainError::from).and_then(|it| firewall::explain(it, ports, port, &frame));
+    explained.map_err(|error| match error {
+        ExplainError::Config(error) => Failure::usage(format!("`{}`: {}", error.key, error.reason), error.instead),
+        ExplainError::Side(_) => Failure::usage(error.to_string(), "name a port of either side: --port 1"),
+        other => Failure::usage(other.to_string(), "write a packet such as tcp 10.0.0.1:1100 > 192.0.2.9:443"),
+    })
 }

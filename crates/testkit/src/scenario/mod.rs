@@ -15,6 +15,7 @@ mod read;
 mod run;
 mod words;
 
+pub use build::frame;
 pub use packet::{Field, Packet, Value};
 use parse::Words;
 pub use run::{Mismatch, run};
@@ -32,6 +33,11 @@ impl Wrong {
     fn new(what: impl Into<String>, help: impl Into<String>) -> Wrong {
         Wrong { what: what.into(), help: help.into() }
     }
+}
+
+/// A packet as a line of a scenario says it: `udp 10.0.0.1:1000 > 8.8.8.8:53 len 20`.
+pub fn packet(text: &str) -> Result<Packet, Wrong> {
+    parse::packet(&mut Words::of(text))
 }
 
 /// A file that is no scenario.

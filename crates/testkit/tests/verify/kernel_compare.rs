@@ -247,10 +247,11 @@ fn prefixes(inside: &[&str]) -> Vec<Prefix> {
     inside.iter().map(|prefix| prefix.parse().expect("a prefix")).collect()
 }
 
-fn compare_firewalls(path: &Path, name: &str, inside: &[&str], comparison: &mut Comparison) {
-    let mut kernel = KernelOracle::firewall(inside, Tracking::Liberal).expect("probed");
+fn compare_firewalls(path: &Path, name: &str, inside: &[&str], tracking: Tracking, comparison: &mut Comparison) {
+    let mut kernel = KernelOracle::firewall(inside, tracking).expect("probed");
     // As the kernel's tracking by default: connections may begin in their middle, and a router counts hops.
-    let mut ours = bench("firewall", "loose = true\nttl = 'decrement'", 2);
+    let windows = if tracking == Tracking::Strict { "strict" } else { "liberal" };
+    let mut ours = bench("firewall", &format!("loose = true\nttl = 'decrement'\nwindows = '{windows}'"), 2);
     let (mut screen, inside) = (Screen::default(), prefixes(inside));
     for (n, (_, frame)) in frames(path, PortSplit::Single).iter().enumerate() {
         let (None, Some(port)) = (screen.objection(frame), way(frame, &inside)) else { continue };
@@ -268,14 +269,16 @@ fn the_firewall_decides_as_the_kernel_does() {
     if skipped(test) {
         return;
     }
-    let mut comparison = Comparison::default();
-    for name in ["office.pcapng", "dns.pcap.gz", "scan.pcap"] {
-        compare_firewalls(&recorded(name), name, OFFICE, &mut comparison);
+    for tracking in [Tracking::Liberal, Tracking::Strict] {
+        let mut comparison = Comparison::default();
+        for name in ["office.pcapng", "dns.pcap.gz", "scan.pcap"] {
+            compare_firewalls(&recorded(name), name, OFFICE, tracking, &mut comparison);
+        }
+        for capture in shared(test) {
+            compare_firewalls(&capture.path, &capture.name, PRIVATE, tracking, &mut comparison);
+        }
+        comparison.check(4000);
     }
-    for capture in shared(test) {
-        compare_firewalls(&capture.path, &capture.name, PRIVATE, &mut comparison);
-    }
-    comparison.check(4000);
 }
 
 fn compare_nats(path: &Path, name: &str, inside: &[&str], comparison: &mut Comparison) {
