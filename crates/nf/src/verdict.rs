@@ -87,21 +87,16 @@ impl Verdicts {
         match verdict {
             Verdict::Onward => {}
             Verdict::Forward(port) => self.codes[i] = port.min(PORTS_MAX - 1),
-            other => self.set_rarely(i, other),
+            Verdict::Flood => self.codes[i] = FLOOD,
+            Verdict::Drop(reason) => self.drop(i, reason),
         }
     }
 
     #[inline(never)]
-    fn set_rarely(&mut self, i: usize, verdict: Verdict) {
-        match verdict {
-            Verdict::Flood => self.codes[i] = FLOOD,
-            Verdict::Drop(reason) => {
-                self.reasons[i] = reason;
-                self.codes[i] = DROP;
-                self.dropped = true;
-            }
-            Verdict::Onward | Verdict::Forward(_) => unreachable!("decided by the caller"),
-        }
+    fn drop(&mut self, i: usize, reason: Reason) {
+        self.reasons[i] = reason;
+        self.codes[i] = DROP;
+        self.dropped = true;
     }
 
     /// Whether some packet of the batch may have been dropped: false only if none was.

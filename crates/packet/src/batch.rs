@@ -319,8 +319,14 @@ impl Batch {
     pub fn wire_bytes(&self) -> u64 {
         match self.column(self.layout.wire_len) {
             Some(lens) => lens.map(u64::from).sum(),
-            None => self.records().iter().map(|record| u64::from(record.len)).sum(),
+            None => self.present_bytes(),
         }
+    }
+
+    /// Bytes present of all packets.
+    #[inline]
+    pub fn present_bytes(&self) -> u64 {
+        self.records().iter().map(|record| u64::from(record.len)).sum()
     }
 
     /// Bytes present of the packets that a list for sending names, each as often as it is named.

@@ -26,6 +26,9 @@ pub type Slot = u32;
 /// No record.
 pub const NO_SLOT: Slot = u32::MAX;
 
+/// Tags of so many bytes stay in the second-level cache: asking for them beforehand costs more than it gains.
+const NEAR_BYTES: usize = 256 << 10;
+
 /// Slots beyond the groups, for keys that find both their groups full.
 const STASH: usize = 256;
 
@@ -254,10 +257,12 @@ impl<const K: usize> FlowTable<K> {
         hashes: &[u64; 256],
         mut found: impl FnMut(usize, Slot, Option<&mut SetMeta>),
     ) {
-        for &i in wanted {
-            let (first, second) = self.home(hashes[i as usize & 255]);
-            self.tags.prefetch(first);
-            self.tags.prefetch(second);
+        if self.tags.bytes() > NEAR_BYTES {
+            for &i in wanted {
+                let (first, second) = self.home(hashes[i as usize & 255]);
+                self.tags.prefetch(first);
+                self.tags.prefetch(second);
+            }
         }
         let mut candidates = [NO_SLOT; 256];
         for (candidate, &i) in candidates.iter_mut().zip(wanted) {

@@ -76,26 +76,27 @@ impl NetworkFunction for FlowCounter {
         if !set.register(cx, count) {
             return self.orphan(cx, packet);
         }
-        self.add(cx, Totals { flows: 1, counted: count, ..Totals::default() })
+        self.add(cx, || Totals { flows: 1, counted: count, ..Totals::default() })
     }
 
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Count) -> Handled {
         let count = Count { packets: 1, bytes: packet.wire_len().into() };
         flow.add(&count);
-        self.add(cx, Totals { counted: count, ..Totals::default() })
+        self.add(cx, || Totals { counted: count, ..Totals::default() })
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let others = Count { packets: 1, bytes: packet.wire_len().into() };
-        self.add(cx, Totals { others, ..Totals::default() })
+        self.add(cx, || Totals { others, ..Totals::default() })
     }
 }
 
 impl FlowCounter {
     #[inline(always)]
-    fn add(&self, cx: &mut Cx<'_>, more: Totals) -> Handled {
+    fn add(&self, cx: &mut Cx<'_>, more: impl FnOnce() -> Totals) -> Handled {
         if let Some(totals) = &self.totals {
+            let more = more();
             totals.update(cx, |sum| sum.add(&more))?;
         }
         Ok(cx.pass())

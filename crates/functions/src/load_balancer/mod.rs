@@ -21,9 +21,9 @@ pub use config::{Backend, Config, Service, Transport, WhenDown};
 
 use std::time::Duration;
 
-use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::tcp_flags::{FIN, RST, SYN};
 use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpAddress, Translated};
 use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
@@ -120,24 +120,13 @@ impl NetworkFunction for LoadBalancer {
         vec![Duration::from_nanos(self.settings.heartbeat_ns / 4), SWEEP_EVERY]
     }
 
+    #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
-        let now = cx.now();
-        if flow.way == TO_BACKEND && now.saturating_sub(flow.checked_ns) >= self.settings.recheck_ns {
-            if !self.recheck(cx, packet, flow)? {
-                return Ok(Verdict::Drop(NO_BACKEND));
-            }
-            flow.checked_ns = now;
+        let stale = flow.way == TO_BACKEND && cx.now().saturating_sub(flow.checked_ns) >= self.settings.recheck_ns;
+        if stale || packet.is_fragment() {
+            return self.packet_with_care(cx, packet, flow, stale);
         }
-        if flow.phase != Phase::Udp as u8 {
-            flow.phase = match packet.tcp_flags().unwrap_or(0) {
-                flags if flags & (FIN | RST) != 0 => Phase::Closing as u8,
-                flags if flags & SYN != 0 => Phase::Tcp as u8,
-                _ => flow.phase,
-            };
-        }
-        if packet.is_fragment() {
-            return self.send_fragment(cx, packet, flow);
-        }
+        flow.note_flags(packet);
         self.send(cx, packet, flow)
     }
 
@@ -173,7 +162,34 @@ impl NetworkFunction for LoadBalancer {
     }
 }
 
+impl Flow {
+    /// Follows a connection's beginning and end.
+    #[inline(always)]
+    fn note_flags(&mut self, packet: &Packet<'_>) {
+        if self.phase != Phase::Udp as u8 {
+            self.phase = match packet.tcp_flags().unwrap_or(0) {
+                flags if flags & (FIN | RST) != 0 => Phase::Closing as u8,
+                flags if flags & SYN != 0 => Phase::Tcp as u8,
+                _ => self.phase,
+            };
+        }
+    }
+}
+
 impl LoadBalancer {
+    /// A packet of a known flow that is a fragment, or whose backend has not been asked about for a while.
+    #[inline(never)]
+    fn packet_with_care(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow, stale: bool) -> Handled {
+        if stale {
+            if !self.recheck(cx, packet, flow)? {
+                return Ok(Verdict::Drop(NO_BACKEND));
+            }
+            flow.checked_ns = cx.now();
+        }
+        flow.note_flags(packet);
+        if packet.is_fragment() { self.send_fragment(cx, packet, flow) } else { self.send(cx, packet, flow) }
+    }
+
     /// The flow of a packet to a service or from a backend; none if it is neither.
     fn flow_of(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Result<Flow, Reason>>, Conflict> {
         let number = packet.protocol();
@@ -205,19 +221,25 @@ impl LoadBalancer {
         }))
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Handled {
-        if !packet.decrement_ttl() {
-            answer::time_exceeded(cx, packet, self.settings.router);
-            return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
-        }
-        match (flow.way, flow.port) {
-            (TO_BACKEND, 0) => packet.set_dst_ip(flow.address),
-            (TO_BACKEND, port) => packet.set_dst(flow.address, port),
-            (_, 0) => packet.set_src_ip(flow.address),
-            (_, port) => packet.set_src(flow.address, port),
+        let port = if flow.port == 0 { None } else { Some(flow.port) };
+        let translated = match flow.way {
+            TO_BACKEND => packet.translate_dst(flow.address, port),
+            _ => packet.translate_src(flow.address, port),
         };
-        Ok(Verdict::Forward(self.settings.sides.across(cx, packet.port())))
+        match translated {
+            Translated::Done => Ok(Verdict::Forward(self.settings.sides.across(cx, packet.port()))),
+            Translated::Expired => self.expired_on_way(cx, packet),
+            Translated::Refused => Ok(Verdict::Drop(Reason::MALFORMED)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn expired_on_way(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        answer::time_exceeded(cx, packet, self.settings.router);
+        Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
     }
 
     #[cold]

@@ -36,9 +36,10 @@ fn is_plain_v4(record: &Record) -> bool {
 /// What the parser writes of Ethernet, IPv4 without options and TCP or UDP, whole: nearly all that there is.
 #[inline(always)]
 fn is_plainest(record: &Record) -> bool {
-    let Record { l3, l4, proto, flags, .. } = *record;
-    let ports = proto == protocol::TCP || proto == protocol::UDP;
-    u32::from_le_bytes([l3, l4, 0, flags.0]) == u32::from_le_bytes([14, 5, 0, Flags::IP]) && ports && record.len() >= 38
+    const TCP: u32 = u32::from_le_bytes([14, 5, protocol::TCP, Flags::IP]);
+    const UDP: u32 = u32::from_le_bytes([14, 5, protocol::UDP, Flags::IP]);
+    let parsed = u32::from_le_bytes([record.l3, record.l4, record.proto, record.flags.0]);
+    (parsed == TCP || parsed == UDP) && record.len() >= 38
 }
 
 /// Key of IPv4 by addresses, ports and protocol; none if there should be ports but are not.

@@ -129,7 +129,8 @@ impl<'a> Packet<'a> {
             self.saved = start..start + LINE;
         }
         if range.start < self.saved.start || range.end > self.saved.end {
-            self.save_more(range);
+            // Not a method of the packet: one that is never lent out of line lives in registers.
+            self.saved = save_more(undo, self.index, self.record, self.room, &self.saved, range);
         }
     }
 
@@ -140,16 +141,22 @@ impl<'a> Packet<'a> {
         self.save(&(start..start));
     }
 
-    #[cold]
-    #[inline(never)]
-    fn save_more(&mut self, range: &Range<usize>) {
-        let Some(undo) = &mut self.undo else { return };
-        undo.save(self.index, self.record, Place::Buffer, self.room, range.clone());
-        if self.saved.is_empty() {
-            self.saved = range.clone();
-        } else if range.start <= self.saved.end && range.end >= self.saved.start {
-            self.saved = self.saved.start.min(range.start)..self.saved.end.max(range.end);
-        }
+    /// Has a function out of line do something with it, on a copy of what it consists of: for the reason given in `save`.
+    #[inline(always)]
+    fn out_of_line<R>(&mut self, done: impl FnOnce(&mut Packet<'_>) -> R) -> R {
+        let mut packet = Packet {
+            record: self.record,
+            room: self.room,
+            metas: self.metas,
+            layout: self.layout,
+            undo: self.undo.as_deref_mut(),
+            saved: self.saved.clone(),
+            ..*self
+        };
+        let result = done(&mut packet);
+        let (saved, meta_saved) = (packet.saved.clone(), packet.meta_saved);
+        (self.saved, self.meta_saved) = (saved, meta_saved);
+        result
     }
 
     /// Looks for the headers again, after a change of what the parser looks at.
@@ -254,6 +261,27 @@ impl<'a> Packet<'a> {
             undo.save(self.index, self.record, Place::Meta, meta, 0..meta.len());
         }
         self.meta_saved = true;
+    }
+}
+
+/// Saves a range that is not saved yet; returns what is saved then.
+#[cold]
+#[inline(never)]
+fn save_more(
+    undo: &mut Undo,
+    packet: u16,
+    record: &Record,
+    room: &[u8],
+    saved: &Range<usize>,
+    range: &Range<usize>,
+) -> Range<usize> {
+    undo.save(packet, record, Place::Buffer, room, range.clone());
+    if saved.is_empty() {
+        range.clone()
+    } else if range.start <= saved.end && range.end >= saved.start {
+        saved.start.min(range.start)..saved.end.max(range.end)
+    } else {
+        saved.clone()
     }
 }
 

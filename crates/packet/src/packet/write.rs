@@ -152,7 +152,7 @@ impl Packet<'_> {
             edit::set_plain(ip, side, udp, new, port, 1);
             return Translated::Done;
         }
-        self.translate_slowly(side, address, port)
+        self.out_of_line(|packet| packet.translate_slowly(side, address, port))
     }
 
     #[cold]
@@ -191,7 +191,7 @@ impl Packet<'_> {
             edit::set_plain(ip, side, udp, new, Some(port), 0);
             return true;
         }
-        self.set_end_slowly(side, address, port)
+        self.out_of_line(|packet| packet.set_end_slowly(side, address, port))
     }
 
     #[cold]
@@ -208,7 +208,7 @@ impl Packet<'_> {
             edit::set_plain(ip, side, udp, new, None, 0);
             return true;
         }
-        self.set_address_slowly(side, address)
+        self.out_of_line(|packet| packet.set_address_slowly(side, address))
     }
 
     #[cold]

@@ -17,11 +17,12 @@ impl Worker {
             tracer.finish(&self.batch, &self.verdicts);
         }
         self.out.clear();
-        if !self.verdicts.ports_of(&self.todo, self.parts.ports, &mut self.out) {
+        let all_once = self.verdicts.ports_of(&self.todo, self.parts.ports, &mut self.out);
+        if !all_once {
             self.decide_each();
         }
-        let bytes = self.batch.total_len(&self.out);
-        self.counters.bytes_out += bytes;
+        let whole = all_once && self.out.len() == self.batch.len();
+        self.counters.bytes_out += if whole { self.batch.present_bytes() } else { self.batch.total_len(&self.out) };
         self.counters.packets_out += self.out.len() as u64;
         if !self.counters.ports.is_empty() {
             count_departures(&mut self.counters.ports, &self.batch, &self.out);
