@@ -223,6 +223,18 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(is_at(words, handle).then(|| plain::load(&words[Self::VALUE..])))
     }
 
+    /// The entry of that number, if one lives: for a structure that keeps numbers of [`Handle`]s, to save the generation.
+    #[inline]
+    #[track_caller]
+    pub fn entry_at(&self, tx: &mut Tx, index: u32) -> Result<Option<(Handle, K, V)>, Conflict> {
+        if index >= self.capacity() {
+            return Ok(None);
+        }
+        let words = tx.read_ref(&self.shared.entries, index, MapOp::ValueAt.op())?;
+        let handle = Handle { index, generation: (words[0] >> 1) as u32 };
+        Ok((words[0] & 1 == 1).then(|| (handle, plain::load(&words[1..]), plain::load(&words[Self::VALUE..]))))
+    }
+
     /// Changes the value at a handle in place and returns what `change` returns; none if its key has been removed since.
     #[inline]
     #[track_caller]

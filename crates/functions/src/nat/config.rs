@@ -1,20 +1,13 @@
-//! What can be configured, and what it means once it has been checked.
+//! What a plan file may say. The README explains each key.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 use braid_nf::Port;
-use braid_nf::packet::IpAddress;
-use braid_nf::state::{Map, MapConfig, StateBuilder};
 use serde::Deserialize;
 
-use super::rewrite::Peer;
-use super::session::Timeouts;
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
-use crate::parts::answer::Router;
-use crate::parts::{Prefix, Sides};
+use crate::parts::Prefix;
 
-/// As it stands in a plan file. The README explains each key.
+/// As it stands in a plan file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs)]
@@ -22,22 +15,82 @@ pub struct Config {
     pub inside: Vec<Prefix>,
     pub inside_ports: Vec<Port>,
     pub outside_ports: Vec<Port>,
-    pub external: Vec<Ipv4Addr>,
+    pub external: Vec<Prefix>,
     pub first_port: u16,
     pub last_port: u16,
+    pub allocation: AllocationKind,
+    pub block_size: u16,
+    pub blocks_per_host: u32,
+    pub ports_per_host: u32,
+    pub pooling: Pooling,
+    #[serde(rename = "static")]
+    pub fixed: Vec<Static>,
+    pub exempt: Vec<Prefix>,
     pub filtering: Filtering,
+    pub inbound_refresh: bool,
     pub tcp_transitory_s: u64,
     pub tcp_established_s: u64,
     pub udp_s: u64,
     pub icmp_s: u64,
     pub refresh_ms: u64,
+    pub rest_s: u64,
     pub mappings_max: u32,
     pub fragments_max: u32,
+    pub held_max: u32,
     pub fragment_s: u64,
     pub ipv6: Others,
     pub non_ip: Others,
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
+}
+
+/// A mapping that is always there: what comes to an external port goes to an inside one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Static {
+    pub protocol: StaticProtocol,
+    pub external: SocketAddrV4,
+    pub inside: SocketAddrV4,
+}
+
+/// Protocols with ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum StaticProtocol {
+    Tcp,
+    Udp,
+}
+
+/// How external ports are given to hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AllocationKind {
+    /// All hosts of an external address share its ports.
+    Shared,
+    /// A host gets blocks of ports as it needs them.
+    Blocks,
+    /// A host has one block, which follows from its address (RFC 7422).
+    Deterministic,
+}
+
+/// The same with its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Allocation {
+    Shared,
+    Blocks { size: u16, most: usize },
+    Deterministic { size: u16 },
+}
+
+/// What happens when the external address of a host has no free port (RFC 4787 section 4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// The packet is dropped: a host never has two external addresses.
+    Paired,
+    /// Others are tried.
+    Arbitrary,
 }
 
 /// Which outside hosts may send to a mapping (RFC 4787 section 5).
@@ -46,6 +99,8 @@ pub struct Config {
 pub enum Filtering {
     /// All.
     EndpointIndependent,
+    /// Those addresses to which the mapping's owner has sent.
+    AddressDependent,
     /// Those address and port pairs to which the mapping's owner has sent.
     AddressAndPortDependent,
 }
@@ -62,22 +117,32 @@ pub enum Others {
 
 impl Default for Config {
     fn default() -> Config {
-        let inside = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"];
+        let ranges = |texts: &[&str]| texts.iter().filter_map(|text| text.parse().ok()).collect();
         Config {
-            inside: inside.iter().filter_map(|range| range.parse().ok()).collect(),
+            inside: ranges(&["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"]),
             inside_ports: Vec::new(),
             outside_ports: Vec::new(),
-            external: vec![Ipv4Addr::new(198, 51, 100, 1)],
+            external: ranges(&["198.51.100.1"]),
             first_port: 1024,
             last_port: u16::MAX,
+            allocation: AllocationKind::Shared,
+            block_size: 512,
+            blocks_per_host: 4,
+            ports_per_host: 0,
+            pooling: Pooling::Paired,
+            fixed: Vec::new(),
+            exempt: Vec::new(),
             filtering: Filtering::EndpointIndependent,
+            inbound_refresh: false,
             tcp_transitory_s: 240,
             tcp_established_s: 7440,
             udp_s: 300,
             icmp_s: 60,
-            refresh_ms: 1000,
+            refresh_ms: 30_000,
+            rest_s: 120,
             mappings_max: 1 << 20,
             fragments_max: 4096,
+            held_max: 256,
             fragment_s: 30,
             ipv6: Others::Pass,
             non_ip: Others::Pass,
@@ -86,90 +151,4 @@ impl Default for Config {
             router_v6: None,
         }
     }
-}
-
-impl Config {
-    pub(super) fn peers(&self, builder: &mut StateBuilder) -> Result<Map<Peer, u64>, ConfigError> {
-        let config = MapConfig { name: "peers".into(), capacity: self.mappings_max, ..MapConfig::default() };
-        Map::new(builder, &config).map_err(|error| ConfigError::state("mappings_max", &error))
-    }
-}
-
-/// A checked configuration.
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) sides: Sides,
-    pub(super) inside: Box<[Prefix]>,
-    pub(super) external: Box<[[u8; 4]]>,
-    pub(super) timeouts: Timeouts,
-    pub(super) refresh_ns: u64,
-    pub(super) fragment_ns: u64,
-    pub(super) ipv6: Others,
-    pub(super) non_ip: Others,
-    pub(super) router: Router,
-}
-
-braid_nf::plain!(Settings);
-
-impl Settings {
-    pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
-        check_addresses(config)?;
-        if config.first_port == 0 || config.first_port > config.last_port {
-            let reason = format!("{} to {} is no range of ports", config.first_port, config.last_port);
-            return Err(ConfigError::new("first_port", reason, "write 1 or more, and at most `last_port`"));
-        }
-        let seconds = |key, value| span_ns(key, Duration::from_secs(value), Duration::from_secs(1), IDLE_MAX);
-        let refresh = Duration::from_millis(config.refresh_ms);
-        Ok(Settings {
-            sides: Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?,
-            inside: config.inside.clone().into(),
-            external: config.external.iter().map(Ipv4Addr::octets).collect(),
-            timeouts: Timeouts {
-                transitory_ns: seconds("tcp_transitory_s", config.tcp_transitory_s)?,
-                established_ns: seconds("tcp_established_s", config.tcp_established_s)?,
-                udp_ns: seconds("udp_s", config.udp_s)?,
-                icmp_ns: seconds("icmp_s", config.icmp_s)?,
-            },
-            refresh_ns: span_ns("refresh_ms", refresh, Duration::from_millis(1), Duration::from_secs(60))?,
-            fragment_ns: seconds("fragment_s", config.fragment_s)?,
-            ipv6: config.ipv6,
-            non_ip: config.non_ip,
-            router: Router { v4: config.router.into(), v6: config.router_v6.map(IpAddress::from) },
-        })
-    }
-
-    pub(super) fn is_inside(&self, address: IpAddress) -> bool {
-        self.inside.iter().any(|range| range.contains(address))
-    }
-
-    pub(super) fn is_external(&self, address: IpAddress) -> bool {
-        address.v4().is_some_and(|address| self.external.contains(&address))
-    }
-}
-
-fn check_addresses(config: &Config) -> Result<(), ConfigError> {
-    if config.inside.is_empty() {
-        return Err(ConfigError::new("inside", "names no range", "write for example inside = [\"10.0.0.0/8\"]"));
-    }
-    if let Some(range) = config.inside.iter().find(|range| !range.is_v4()) {
-        let instead = "name IPv4 ranges only; what becomes of IPv6 is said by `ipv6`";
-        return Err(ConfigError::new("inside", format!("{range} is not IPv4"), instead));
-    }
-    if config.external.is_empty() {
-        return Err(ConfigError::new(
-            "external",
-            "names no address",
-            "write for example external = [\"198.51.100.1\"]",
-        ));
-    }
-    for (i, address) in config.external.iter().enumerate() {
-        if config.external[..i].contains(address) {
-            return Err(ConfigError::new("external", format!("{address} stands there twice"), "write it once"));
-        }
-        if let Some(range) = config.inside.iter().find(|range| range.contains((*address).into())) {
-            let reason = format!("{address} lies in the inside range {range}");
-            return Err(ConfigError::new("external", reason, "write an outside address, or smaller `inside` ranges"));
-        }
-    }
-    Ok(())
 }

@@ -5,12 +5,14 @@ use braid_nf::packet::headers::{icmp_type, tcp_flags};
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
+use super::config::Others;
+use super::endpoint::{Endpoint, ends};
 use super::icmp::QuotedRewrite;
-use super::mappings::{Endpoint, Mapping};
-use super::rewrite::{Peer, Rewrite, ends};
+use super::mappings::{Mapping, Use};
+use super::rewrite::Rewrite;
 use super::session::{INWARD, OUTWARD, Phase, Session};
-use super::{Nat, Others, UNWANTED};
-use crate::parts::{Fate, Side, fragments, scope};
+use super::{Nat, UNWANTED};
+use crate::parts::{Fate, Side, scope};
 
 /// From outside to an external endpoint that is nobody's, or to a private address.
 pub const NO_MAPPING: Reason = Reason("no_mapping");
@@ -33,8 +35,12 @@ pub(super) enum Found {
     Error(QuotedRewrite),
     /// It goes on as it is, as if no router were here.
     Untouched(Port),
+    /// A later fragment whose first one has not come: it waits.
+    Waits,
     /// It ends here.
     No(Reason),
+    /// It ends here because no mapping can be made, and its sender is told.
+    Refused(Reason),
 }
 
 /// Which ends of a packet are translated: its source if it goes outward, its destination if it goes inward, both if it goes
@@ -65,6 +71,10 @@ impl Nat {
         }
         let outward = side == Side::Inside && self.settings.is_inside(source);
         let inward = self.settings.is_external(destination);
+        let remote = if side == Side::Inside { destination } else { source };
+        if !inward && self.settings.is_exempt(remote) {
+            return Ok(Found::Once(Rewrite::none(across)));
+        }
         if !inward && self.settings.is_inside(destination) {
             return Ok(match side {
                 Side::Inside => Found::Once(Rewrite::none(packet.port())),
@@ -79,13 +89,11 @@ impl Nat {
 
     fn find_translation(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, course: Course) -> Result<Found, Conflict> {
         if packet.is_later_fragment() {
-            return Ok(match self.fragments.follow(cx, packet)? {
-                Some(fate) => Found::Once(Rewrite::from(fate)),
-                None => Found::No(fragments::BEFORE_FIRST),
-            });
+            let fate = self.fragments.follow(cx, packet)?;
+            return Ok(fate.map_or(Found::Waits, |fate| Found::Once(Rewrite::from(fate))));
         }
         if packet.icmp().is_some_and(|icmp| icmp.is_error()) {
-            return Ok(self.find_error(cx, packet, course)?.map_or(Found::No(NO_MAPPING), Found::Error));
+            return Ok(self.find_error(cx, packet, course)?.unwrap_or_else(Found::No));
         }
         let Some((source, destination)) = ends(packet) else {
             let known = matches!(packet.protocol(), protocol::TCP | protocol::UDP | protocol::ICMP);
@@ -96,7 +104,7 @@ impl Nat {
         }
         let inward = match course.inward {
             false => None,
-            true => match self.find_inward(cx, source, destination, course)? {
+            true => match self.find_inward(cx, packet, (source, destination), course)? {
                 Ok(mapping) => Some(mapping),
                 Err(reason) => return Ok(Found::No(reason)),
             },
@@ -105,20 +113,21 @@ impl Nat {
             false => None,
             true => match self.find_outward(cx, packet, source)? {
                 Ok(mapping) => Some(mapping),
-                Err(reason) => return Ok(Found::No(reason)),
+                Err(NO_MAPPING) => return Ok(Found::No(NO_MAPPING)),
+                Err(reason) => return Ok(Found::Refused(reason)),
             },
         };
         Ok(match (outward, inward) {
             (Some(mapping), None) if source.protocol != protocol::ICMP => {
-                Found::Session(session(cx, packet, &mapping, mapping.external, OUTWARD, course.across))
+                Found::Session(self.session(cx, packet, &mapping, (mapping.external, OUTWARD, course.across)))
             }
             (None, Some(mapping)) if source.protocol != protocol::ICMP => {
-                Found::Session(session(cx, packet, &mapping, mapping.inside, INWARD, mapping.port))
+                Found::Session(self.session(cx, packet, &mapping, (mapping.inside, INWARD, mapping.home)))
             }
             _ => Found::Once(Rewrite {
                 source: outward.map(|mapping| mapping.external),
                 destination: inward.map(|mapping| mapping.inside),
-                to: inward.map_or(course.across, |mapping| mapping.port),
+                to: inward.map_or(course.across, |mapping| mapping.home),
             }),
         })
     }
@@ -127,18 +136,22 @@ impl Nat {
     fn find_inward(
         &self,
         cx: &mut Cx<'_>,
-        source: Endpoint,
-        destination: Endpoint,
+        packet: &Packet<'_>,
+        (source, destination): (Endpoint, Endpoint),
         course: Course,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
         let Some(mapping) = self.mappings.inward(cx, destination)? else { return Ok(Err(NO_MAPPING)) };
-        // Identifiers of queries are no ports: replies are not filtered. Neither is what comes from inside.
-        if let (Some(peers), false) = (&self.peers, course.outward || source.protocol == protocol::ICMP)
-            && !peers.contains(cx, &Peer::new(mapping.inside, source))?
-        {
+        // Identifiers of queries are no ports: replies are not filtered. Neither is what comes from inside, nor what is
+        // meant to be reached by everybody.
+        let is_free = course.outward || source.protocol == protocol::ICMP || mapping.is_static();
+        if !is_free && !self.filter.admits(cx, mapping.inside, source)? {
             return Ok(Err(FILTERED));
         }
-        Ok(if self.mappings.refresh(cx, destination.protocol, mapping.lease)? { Ok(mapping) } else { Err(NO_MAPPING) })
+        let phase = Phase::after(0, packet.tcp_flags().unwrap_or(0));
+        if let Use::Refresh(lives_ns) = self.use_of(source.protocol, INWARD, phase) {
+            self.mappings.renew(cx, mapping.handle, Use::Refresh(lives_ns))?;
+        }
+        Ok(Ok(mapping))
     }
 
     /// The mapping of an inside endpoint, made if there is none.
@@ -148,14 +161,41 @@ impl Nat {
         packet: &Packet<'_>,
         source: Endpoint,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
-        if let Some(mapping) = self.mappings.outward(cx, source, packet.port())? {
+        let flags = packet.tcp_flags().unwrap_or(0);
+        let lives_ns = self.settings.timeouts.after(source.protocol, Phase::after(0, flags));
+        if let Some(mapping) = self.mappings.outward(cx, source, packet.port(), lives_ns)? {
             return Ok(Ok(mapping));
         }
         // The end of a connection that nobody knows begins none.
-        if packet.tcp_flags().is_some_and(|flags| flags & (tcp_flags::RST | tcp_flags::FIN) != 0) {
+        if flags & (tcp_flags::RST | tcp_flags::FIN) != 0 {
             return Ok(Err(NO_MAPPING));
         }
-        self.mappings.create(cx, source, packet.port())
+        self.mappings.create(cx, source, packet.port(), lives_ns)
+    }
+
+    fn session(
+        &self,
+        cx: &Cx<'_>,
+        packet: &Packet<'_>,
+        mapping: &Mapping,
+        (end, way, to): (Endpoint, u8, Port),
+    ) -> Session {
+        let phase = Phase::after(0, packet.tcp_flags().unwrap_or(0));
+        let refreshes = way == OUTWARD || end.protocol == protocol::TCP || self.settings.inbound_refresh;
+        let lives_ns = if refreshes { self.settings.timeouts.after(end.protocol, phase) } else { 0 };
+        let due_ns = mapping.ends_ns.saturating_sub(lives_ns);
+        Session {
+            look_ns: due_ns.min(cx.now() + self.settings.refresh_ns),
+            handle: mapping.handle,
+            address: end.address,
+            port: end.port,
+            from: packet.port(),
+            to,
+            protocol: end.protocol,
+            phase: phase as u8,
+            way,
+            ..Session::default()
+        }
     }
 }
 
@@ -163,21 +203,6 @@ impl Nat {
 fn icmp_may_go(kind: u8, course: Course) -> bool {
     let is_query = matches!(kind, icmp_type::ECHO_REQUEST | icmp_type::TIMESTAMP_REQUEST | 15 | 17);
     course.outward != course.inward && course.outward == is_query
-}
-
-fn session(cx: &Cx<'_>, packet: &Packet<'_>, mapping: &Mapping, end: Endpoint, way: u8, to: Port) -> Session {
-    Session {
-        refreshed_ns: cx.now(),
-        lease: mapping.lease,
-        address: end.address,
-        port: end.port,
-        from: packet.port(),
-        to,
-        protocol: end.protocol,
-        phase: Phase::after(0, packet.tcp_flags().unwrap_or(0)) as u8,
-        way,
-        ..Session::default()
-    }
 }
 
 impl From<Fate> for Rewrite {

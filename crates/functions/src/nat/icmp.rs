@@ -5,12 +5,15 @@
 //! REQ-12, RFC 5508 REQ-6), and pass in both directions whatever the filtering: the quoted packet proves the flow.
 
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{Embedded, IpAddress};
+use braid_nf::packet::{Embedded, IpAddress, checksum};
 use braid_nf::prelude::*;
 
 use super::Nat;
-use super::find::Course;
-use super::mappings::Endpoint;
+use super::endpoint::Endpoint;
+use super::find::{Course, Found, NO_MAPPING};
+
+/// An ICMP error whose own checksum or whose quoted header checksum is wrong.
+pub const BAD_CHECKSUM: Reason = Reason("bad_checksum");
 
 /// How an ICMP error and its quoted packet are rewritten.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,34 +26,37 @@ pub(super) struct QuotedRewrite {
 }
 
 impl Nat {
-    /// How an ICMP error is translated; none if it quotes no packet of a mapping.
+    /// How an ICMP error is translated, or why it is dropped.
     pub(super) fn find_error(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         course: Course,
-    ) -> Result<Option<QuotedRewrite>, Conflict> {
+    ) -> Result<Result<Found, Reason>, Conflict> {
+        if !is_sound(packet) {
+            return Ok(Err(BAD_CHECKSUM));
+        }
         let Some((source, destination)) = packet.embedded().and_then(|quoted| quoted_ends(&quoted)) else {
-            return Ok(None);
+            return Ok(Err(NO_MAPPING));
         };
         let mut rewrite = QuotedRewrite { to: course.across, ..QuotedRewrite::default() };
         if course.inward {
             // The error must go to whom the quoted packet came from.
             if packet.dst_ip() != source.ip() {
-                return Ok(None);
+                return Ok(Err(NO_MAPPING));
             }
-            let Some(mapping) = self.mappings.inward(cx, source)? else { return Ok(None) };
+            let Some(mapping) = self.mappings.inward(cx, source)? else { return Ok(Err(NO_MAPPING)) };
             rewrite.destination = Some(mapping.inside.ip());
             rewrite.quoted_source = Some(mapping.inside);
-            rewrite.to = mapping.port;
+            rewrite.to = mapping.home;
         }
         if course.outward {
-            let Some(external) = self.mappings.external_of(cx, destination)? else { return Ok(None) };
+            let Some(external) = self.mappings.external_of(cx, destination)? else { return Ok(Err(NO_MAPPING)) };
             // An inside router has no mapping of its own; the quoted host's address stands for it (RFC 5508 REQ-5).
             rewrite.source = Some(external.ip());
             rewrite.quoted_destination = Some(external);
         }
-        Ok(Some(rewrite))
+        Ok(Ok(Found::Error(rewrite)))
     }
 
     /// Writes both headers and sends the error on.
@@ -80,6 +86,16 @@ impl Nat {
         }
         Ok(Verdict::Forward(rewrite.to))
     }
+}
+
+/// Whether the checksums of an error are right: of its message, and of the IP header that it quotes (RFC 5508 REQ-3). What a capture
+/// has cut short, and a piece of a message, cannot be told.
+fn is_sound(packet: &Packet<'_>) -> bool {
+    let message = packet.ip_payload();
+    let header = message.get(8..).unwrap_or_default();
+    let len = header.first().map_or(0, |byte| usize::from(byte & 15) * 4);
+    let unknown = packet.is_short() || packet.is_fragment();
+    unknown || (checksum::ipv4_header(message) == 0 && header.get(..len).is_none_or(checksum::ipv4_header_ok))
 }
 
 /// Both ends of a quoted packet, if so much of it is quoted.

@@ -1,68 +1,52 @@
 //! Mappings between inside endpoints and external ports: the state that both directions share.
 //!
-//! An external endpoint is a number: `(external address, port)` of each protocol has one, and an [`Allocator`] per protocol
-//! leases them. Three objects belong together and change in one transaction: the lease, the map from inside endpoint to
-//! lease, and the owner's record at the lease's number. When a lease ends, the other two go with it, so nothing dangles.
+//! A mapping is one entry of a map, found by its inside endpoint; `ports.rs` leads from an external port to the entry. Both
+//! change in one transaction, so nothing dangles.
 //!
-//! Leases outlive packet sets: one lives for the longest timeout of its protocol plus the time for which a set may leave it
-//! unrefreshed. Only TCP sets count themselves in the owner's record, since their timeouts differ by phase: when the last one
-//! is gone, the mapping ends without waiting for its lease.
+//! A mapping holds until a time, which packets move on; after that its port rests (RFC 6888 REQ-8), and only its owner may have it
+//! back; then a tick takes it out. Sets that cache a translation look at the mapping again before it can have ended. Of TCP
+//! mappings the live sets are counted as well: with the last one the mapping ends at once.
 
 use std::sync::Arc;
 
-use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
-use braid_nf::state::{
-    Allocator, AllocatorConfig, Inserted, Lease, Map, MapConfig, StateBuilder, StateObject, Tx, Vector, VectorConfig,
-};
-use braid_nf::{Conflict, Cx, Part, Port, Reason};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use braid_nf::prelude::*;
+use braid_nf::state::{Handle, Inserted, MapConfig, StateObject, Tx, Visit};
+use braid_nf::{Part, Reason};
 
-use super::config::{Config, Settings};
+use super::config::Config;
+use super::endpoint::{Endpoint, scaled, slot};
+use super::hosts::{Hosts, MAPPING_TABLE_FULL, NO_FREE_PORT, Place};
+use super::ports::Ports;
+use super::settings::Settings;
 use crate::config::ConfigError;
 use crate::parts::SECOND;
 
-/// Every external port that the packet's protocol may have is in use.
-pub const NO_FREE_PORT: Reason = Reason("no_free_port");
-/// There are as many mappings as there may be.
-pub const MAPPING_TABLE_FULL: Reason = Reason("mapping_table_full");
+/// How often mappings are swept.
+pub(super) const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
+/// All of them are looked at in so many sweeps, unless they are few.
+const SWEEPS: u32 = 1000;
+/// Fewest entries that a sweep looks at.
+const PIECE: u32 = 256;
+/// Ports that are looked at for one that is no longer needed when none is free.
+const SEARCH: u32 = 64;
+/// The end of a mapping that never ends.
+const NEVER: u64 = u64::MAX;
 
-/// Protocols that are translated; for ICMP the identifier of queries takes the place of a port.
-pub(super) const PROTOCOLS: [u8; 3] = [protocol::TCP, protocol::UDP, protocol::ICMP];
-/// Old leases that are looked for when no port is free.
-const SEARCH: u32 = 1024;
-
-/// Address, port and protocol.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(super) struct Endpoint {
-    pub(super) address: [u8; 4],
-    pub(super) port: u16,
-    pub(super) protocol: u8,
-    zero: u8,
-}
-
-impl Endpoint {
-    pub(super) fn new(address: [u8; 4], port: u16, protocol: u8) -> Endpoint {
-        Endpoint { address, port, protocol, zero: 0 }
-    }
-
-    pub(super) fn ip(&self) -> IpAddress {
-        IpAddress::from_v4(self.address)
-    }
-}
-
-/// Who holds an external endpoint. All zero if nobody does.
+/// The entry of an inside endpoint.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct Owner {
-    inside: Endpoint,
-    generation: u32,
-    /// Live TCP sets that use the mapping.
+struct Entry {
+    /// When it ends, in nanoseconds.
+    ends_ns: u64,
+    /// Number of the external address.
+    address: u32,
+    /// Live TCP sets that use it.
     sets: u32,
+    port: u16,
     /// Port of the plan by which the owner sent last.
-    port: Port,
-    zero: [u8; 6],
+    home: Port,
+    zero: u32,
 }
 
 /// A mapping that holds now.
@@ -70,20 +54,41 @@ struct Owner {
 pub(super) struct Mapping {
     pub(super) inside: Endpoint,
     pub(super) external: Endpoint,
-    pub(super) lease: Lease,
+    pub(super) handle: Handle,
     /// Port of the plan behind which the inside endpoint is.
-    pub(super) port: Port,
+    pub(super) home: Port,
+    pub(super) ends_ns: u64,
+}
+
+impl Mapping {
+    /// Whether it was configured.
+    pub(super) fn is_static(&self) -> bool {
+        self.ends_ns == NEVER
+    }
+}
+
+/// How a packet keeps a mapping alive.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Use {
+    /// It must live for this time from now on, in nanoseconds.
+    Refresh(u64),
+    /// It need not: an inbound packet where only outbound ones count (RFC 4787 REQ-6).
+    Look,
+    /// A TCP RST: it may end after this time, if no other connection uses it (RFC 7857 section 2.2).
+    Reset(u64),
 }
 
 /// All mappings.
 pub(super) struct Mappings {
-    outward: Map<Endpoint, Lease>,
-    owners: Vector<Owner>,
-    leases: [Allocator; 3],
+    entries: Map<Endpoint, Entry>,
+    ports: Ports,
+    hosts: Hosts,
+    /// In order, so that numbers are found by bisection.
     external: Box<[[u8; 4]]>,
     first_port: u16,
-    /// Ports of one address.
-    ports: u32,
+    last_port: u16,
+    refresh_ns: u64,
+    rest_ns: u64,
 }
 
 impl Mappings {
@@ -92,58 +97,57 @@ impl Mappings {
         config: &Config,
         settings: &Settings,
     ) -> Result<Mappings, ConfigError> {
-        let ports = u32::from(config.last_port - config.first_port) + 1;
-        let resources = ports.saturating_mul(settings.external.len() as u32);
-        let capacity = config.mappings_max.min(resources.saturating_mul(3));
-        let mut leases = |name: &str, number| {
-            let validity = settings.timeouts.longest(number).saturating_add(settings.refresh_ns + SECOND);
-            let config =
-                AllocatorConfig { name: name.into(), resources, validity_ns: Some(validity), ..Default::default() };
-            Allocator::new(builder, &config).map_err(|error| ConfigError::state("external", &error))
-        };
-        let leases = [
-            leases("tcp_ports", protocol::TCP)?,
-            leases("udp_ports", protocol::UDP)?,
-            leases("icmp_ids", protocol::ICMP)?,
-        ];
-        let mapped = MapConfig { name: "mappings".into(), capacity, ..MapConfig::default() };
-        let owners = VectorConfig { name: "owners".into(), len: resources.saturating_mul(3) };
+        let addresses = settings.external.len() as u32;
+        let capacity = config.mappings_max.min(settings.ports().saturating_mul(addresses).saturating_mul(3));
+        let map = MapConfig { name: "mappings".into(), capacity, ..MapConfig::default() };
         Ok(Mappings {
-            outward: Map::new(builder, &mapped).map_err(|error| ConfigError::state("mappings_max", &error))?,
-            owners: Vector::new(builder, &owners, Owner::default())
+            entries: Map::new(builder, &map).map_err(|error| ConfigError::state("mappings_max", &error))?,
+            ports: Ports::new(builder, addresses, config.first_port, config.last_port)
                 .map_err(|error| ConfigError::state("external", &error))?,
-            leases,
+            hosts: Hosts::new(builder, config, settings)?,
             external: settings.external.clone(),
             first_port: config.first_port,
-            ports,
+            last_port: config.last_port,
+            refresh_ns: settings.refresh_ns,
+            rest_ns: settings.rest_ns,
         })
     }
 
-    /// The mapping of an inside endpoint, used now by a packet that came by `port`.
-    pub(super) fn outward(&self, cx: &mut Cx<'_>, inside: Endpoint, port: Port) -> Result<Option<Mapping>, Conflict> {
-        let Some(lease) = self.outward.get(cx, &inside)? else { return Ok(None) };
-        if !self.refresh(cx, inside.protocol, lease)? {
-            return Ok(None);
+    /// The mapping of an inside endpoint that sends now, by `home`: it lives for `lives_ns` from now on.
+    pub(super) fn outward(
+        &self,
+        cx: &mut Cx<'_>,
+        inside: Endpoint,
+        home: Port,
+        lives_ns: u64,
+    ) -> Result<Option<Mapping>, Conflict> {
+        let Some(handle) = self.entries.find(cx, &inside)? else { return Ok(None) };
+        let Some(mut entry) = self.entries.value_at(cx, handle)? else { return Ok(None) };
+        let now = cx.now();
+        if entry.home != home || entry.ends_ns <= now + lives_ns {
+            entry.home = home;
+            entry.ends_ns = entry.ends_ns.max(now + lives_ns + self.refresh_ns);
+            self.entries.update_at(cx, handle, |at| *at = entry)?;
         }
-        let at = self.owner(inside.protocol, lease.index);
-        if self.owners.get(cx, at)?.is_some_and(|owner| owner.port != port) {
-            self.owners.update(cx, at, |owner| owner.port = port)?;
-        }
-        Ok(Some(Mapping { inside, external: self.external(inside.protocol, lease.index), lease, port }))
+        Ok(Some(self.mapping(inside, handle, &entry)))
     }
 
-    /// The mapping behind an external endpoint. Does not refresh it.
+    /// The mapping behind an external endpoint, if it holds. Nothing is refreshed.
     pub(super) fn inward(&self, cx: &mut Cx<'_>, external: Endpoint) -> Result<Option<Mapping>, Conflict> {
-        let Some(index) = self.number(external) else { return Ok(None) };
-        let owner = self.owners.get(cx, self.owner(external.protocol, index))?.unwrap_or_default();
-        let Owner { inside, generation, port, .. } = owner;
-        let lease = Lease { index, generation };
-        Ok((inside.protocol != 0).then_some(Mapping { inside, external, lease, port }))
+        let is_port = (self.first_port..=self.last_port).contains(&external.port);
+        let (Ok(address), true) = (self.external.binary_search(&external.address), is_port) else { return Ok(None) };
+        let owner = self.ports.owner(cx, slot(external.protocol), address as u32, external.port)?;
+        let Some(owner) = owner else { return Ok(None) };
+        let now = cx.now();
+        let entry = self.entries.entry_at(cx, owner)?.filter(|(_, _, entry)| now < entry.ends_ns);
+        Ok(entry.map(|(handle, inside, entry)| self.mapping(inside, handle, &entry)))
     }
 
-    /// The external endpoint of an inside one, if it has any. Does not refresh it.
+    /// The external endpoint of an inside one, if it has any. Nothing is refreshed.
     pub(super) fn external_of(&self, cx: &mut Cx<'_>, inside: Endpoint) -> Result<Option<Endpoint>, Conflict> {
-        Ok(self.outward.get(cx, &inside)?.map(|lease| self.external(inside.protocol, lease.index)))
+        let now = cx.now();
+        let entry = self.entries.get(cx, &inside)?.filter(|entry| now < entry.ends_ns);
+        Ok(entry.map(|entry| self.external(inside.protocol, &entry)))
     }
 
     /// A new mapping for an inside endpoint that has none.
@@ -151,134 +155,182 @@ impl Mappings {
         &self,
         cx: &mut Cx<'_>,
         inside: Endpoint,
-        port: Port,
+        home: Port,
+        lives_ns: u64,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
-        let Some(lease) = self.allocate(cx, inside)? else { return Ok(Err(NO_FREE_PORT)) };
-        if self.outward.insert(cx, &inside, &lease)? == Inserted::Full {
-            self.leases[slot(inside.protocol)].free(cx, lease)?;
+        self.reclaim_own_port(cx, inside)?;
+        let place = match self.hosts.choose(cx, &self.ports, inside)? {
+            Err(NO_FREE_PORT) if self.reclaim_some(cx, inside)? => self.hosts.choose(cx, &self.ports, inside)?,
+            chosen => chosen,
+        };
+        let (address, port) = match place {
+            Ok(place) => place,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let ends_ns = cx.now() + lives_ns + self.refresh_ns;
+        self.insert(cx, inside, Entry { ends_ns, address, port, home, ..Entry::default() })
+    }
+
+    /// Before the first packet: a mapping that never ends, to an external endpoint that is free.
+    pub(super) fn create_static(
+        &self,
+        cx: &mut Cx<'_>,
+        inside: Endpoint,
+        external: Endpoint,
+        home: Port,
+    ) -> Result<(), Conflict> {
+        if let Ok(address) = self.external.binary_search(&external.address) {
+            let (address, port) = (address as u32, external.port);
+            let entry = Entry { ends_ns: NEVER, address, port, home, ..Entry::default() };
+            // Room for them was checked with the configuration.
+            let _ = self.insert(cx, inside, entry)?;
+        }
+        Ok(())
+    }
+
+    fn insert(&self, cx: &mut Cx<'_>, inside: Endpoint, entry: Entry) -> Result<Result<Mapping, Reason>, Conflict> {
+        let place = (entry.address, entry.port);
+        if self.entries.insert(cx, &inside, &entry)? == Inserted::Full {
             return Ok(Err(MAPPING_TABLE_FULL));
         }
-        let owner = Owner { inside, generation: lease.generation, port, ..Owner::default() };
-        self.owners.set(cx, self.owner(inside.protocol, lease.index), owner)?;
-        Ok(Ok(Mapping { inside, external: self.external(inside.protocol, lease.index), lease, port }))
+        // What is configured counts for no quota and lies in no block.
+        if entry.ends_ns != NEVER && !self.hosts.enter(cx, inside.address, place)? {
+            self.entries.remove(cx, &inside)?;
+            return Ok(Err(MAPPING_TABLE_FULL));
+        }
+        let Some(handle) = self.entries.find(cx, &inside)? else { return Ok(Err(MAPPING_TABLE_FULL)) };
+        self.ports.set_owner(cx, slot(inside.protocol), entry.address, entry.port, Some(handle.index))?;
+        Ok(Ok(self.mapping(inside, handle, &entry)))
     }
 
-    /// The endpoint's own port number on its own external address if that is free, else any port of that address (pooling is
-    /// paired, RFC 4787 section 4.1), else any at all, else one whose lease turns out to be too old.
-    fn allocate(&self, cx: &mut Cx<'_>, inside: Endpoint) -> Result<Option<Lease>, Conflict> {
-        let leases = &self.leases[slot(inside.protocol)];
-        let pool = self.pool(inside.address) * self.ports;
-        let own = inside.port.checked_sub(self.first_port).map(|offset| pool + u32::from(offset));
-        let near = pool + scaled(u64::from(inside.port) << 32 | number(inside.address), self.ports);
-        if let Some(lease) = leases.allocate_near(cx, pool..pool + self.ports, own, near)? {
-            return Ok(Some(lease));
-        }
-        if let Some(lease) = leases.allocate(cx)? {
-            return Ok(Some(lease));
-        }
-        if self.expire(cx, slot(inside.protocol), SEARCH)? == 0 {
+    /// A cached translation looks at its mapping. When it has to look again; none if the mapping has ended.
+    pub(super) fn renew(&self, cx: &mut Cx<'_>, handle: Handle, how: Use) -> Result<Option<u64>, Conflict> {
+        let now = cx.now();
+        let Some(mut entry) = self.entries.value_at(cx, handle)?.filter(|entry| now < entry.ends_ns) else {
             return Ok(None);
-        }
-        leases.allocate(cx)
-    }
-
-    /// Which external address an inside address uses: always the same one.
-    fn pool(&self, address: [u8; 4]) -> u32 {
-        scaled(number(address), self.external.len() as u32)
-    }
-
-    /// Keeps a lease for its full time again. False if it has ended.
-    #[inline]
-    pub(super) fn refresh(&self, cx: &mut Cx<'_>, number: u8, lease: Lease) -> Result<bool, Conflict> {
-        self.leases[slot(number)].refresh(cx, lease)
+        };
+        let look_ns = match how {
+            Use::Look => entry.ends_ns,
+            Use::Refresh(lives_ns) => {
+                if entry.ends_ns <= now + lives_ns {
+                    entry.ends_ns = now + lives_ns + self.refresh_ns;
+                    self.entries.update_at(cx, handle, |at| *at = entry)?;
+                }
+                entry.ends_ns - lives_ns
+            }
+            Use::Reset(lives_ns) => {
+                if entry.sets <= 2 && entry.ends_ns != NEVER {
+                    entry.ends_ns = entry.ends_ns.min(now + lives_ns.max(self.refresh_ns + SECOND));
+                    self.entries.update_at(cx, handle, |at| *at = entry)?;
+                }
+                entry.ends_ns
+            }
+        };
+        Ok(Some(look_ns.min(now + self.refresh_ns)))
     }
 
     /// A TCP set uses the mapping from now on.
-    pub(super) fn attach(&self, cx: &mut Cx<'_>, number: u8, lease: Lease) -> Result<(), Conflict> {
+    pub(super) fn attach(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
         if number == protocol::TCP {
-            self.owners.update(cx, self.owner(number, lease.index), |owner| owner.sets += 1)?;
+            self.entries.update_at(cx, handle, |entry| entry.sets += 1)?;
         }
         Ok(())
     }
 
     /// A TCP set is gone; with the last one goes the mapping.
-    pub(super) fn detach(&self, cx: &mut Cx<'_>, number: u8, lease: Lease) -> Result<(), Conflict> {
-        let leases = &self.leases[slot(number)];
-        if number != protocol::TCP || !leases.is_live(cx, lease)? {
+    pub(super) fn detach(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
+        if number != protocol::TCP {
             return Ok(());
         }
-        let left = self.owners.update(cx, self.owner(number, lease.index), |owner| {
-            owner.sets = owner.sets.saturating_sub(1);
-            owner.sets
+        let left = self.entries.update_at(cx, handle, |entry| {
+            entry.sets = entry.sets.saturating_sub(1);
+            entry.sets
         })?;
-        if left == Some(0) && leases.free(cx, lease)? {
-            self.forget(cx, slot(number), lease)?;
+        if left == Some(0)
+            && let Some((_, inside, entry)) = self.entries.entry_at(cx, handle.index)?
+            && entry.ends_ns != NEVER
+        {
+            self.end(cx, inside, &entry)?;
         }
         Ok(())
     }
 
-    /// Ends mappings whose leases are too old, among the next `budget` external ports of a protocol. Returns how many.
-    pub(super) fn expire(&self, cx: &mut Cx<'_>, slot: usize, budget: u32) -> Result<u32, Conflict> {
-        let Some(leases) = self.leases.get(slot) else { return Ok(0) };
+    /// Takes out what has ended and rested, in the piece whose turn it is.
+    pub(super) fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         let now = cx.now();
-        leases.expire(cx, now, budget, |tx, lease| self.forget(tx, slot, lease))
-    }
-
-    /// External ports of one protocol that a tick looks at: all of them in a few seconds.
-    pub(super) fn sweep_budget(&self) -> u32 {
-        (self.leases[0].resources() / 1000).clamp(256, 4096)
-    }
-
-    /// The other two objects follow a lease that has ended.
-    fn forget(&self, tx: &mut Tx, slot: usize, lease: Lease) -> Result<(), Conflict> {
-        let at = self.owner(PROTOCOLS[slot], lease.index);
-        if let Some(owner) = self.owners.get(tx, at)? {
-            self.outward.remove(tx, &owner.inside)?;
-            self.owners.set(tx, at, Owner::default())?;
-        }
+        let piece = (self.entries.capacity() / SWEEPS).max(PIECE);
+        let pieces = u64::from(self.entries.capacity().div_ceil(piece));
+        let turn = now / SWEEP_EVERY.as_nanos() as u64 % pieces;
+        self.entries.for_each(cx, turn as u32 * piece, piece, |tx, inside, entry| {
+            if !self.is_free(now, entry) {
+                return Ok(Visit::Keep);
+            }
+            self.give_back(tx, *inside, entry)?;
+            Ok(Visit::Remove)
+        })?;
         Ok(())
     }
 
-    fn owner(&self, number: u8, index: u32) -> u32 {
-        slot(number) as u32 * self.leases[0].resources() + index
+    fn is_free(&self, now: u64, entry: &Entry) -> bool {
+        entry.ends_ns.saturating_add(self.rest_ns) <= now
     }
 
-    fn external(&self, number: u8, index: u32) -> Endpoint {
-        let address = self.external.get((index / self.ports) as usize).copied().unwrap_or_default();
-        Endpoint::new(address, self.first_port + (index % self.ports) as u16, number)
+    /// The port that an endpoint would like best may belong to a mapping that nobody needs any more.
+    fn reclaim_own_port(&self, cx: &mut Cx<'_>, inside: Endpoint) -> Result<(), Conflict> {
+        let home = self.hosts.home(inside.address);
+        self.reclaim(cx, slot(inside.protocol), (home, inside.port)).map(drop)
     }
 
-    fn number(&self, external: Endpoint) -> Option<u32> {
-        let address = self.external.iter().position(|address| *address == external.address)? as u32;
-        let offset = u32::from(external.port.checked_sub(self.first_port)?);
-        (offset < self.ports).then_some(address * self.ports + offset)
+    /// Looks for such ports when none is free. True if one was found.
+    fn reclaim_some(&self, cx: &mut Cx<'_>, inside: Endpoint) -> Result<bool, Conflict> {
+        let (home, mut found) = (self.hosts.home(inside.address), false);
+        let ports = u32::from(self.last_port - self.first_port) + 1;
+        let near = scaled(cx.now() ^ u64::from(u32::from_be_bytes(inside.address)), ports);
+        for n in 0..SEARCH.min(ports) {
+            let port = self.first_port + ((near + n) % ports) as u16;
+            found |= self.reclaim(cx, slot(inside.protocol), (home, port))?;
+        }
+        Ok(found)
     }
-}
 
-fn number(address: [u8; 4]) -> u64 {
-    u32::from_be_bytes(address).into()
-}
+    fn reclaim(&self, cx: &mut Cx<'_>, slot: u32, (address, port): Place) -> Result<bool, Conflict> {
+        if !(self.first_port..=self.last_port).contains(&port) {
+            return Ok(false);
+        }
+        let Some(owner) = self.ports.owner(cx, slot, address, port)? else { return Ok(false) };
+        let now = cx.now();
+        match self.entries.entry_at(cx, owner)?.filter(|(_, _, entry)| self.is_free(now, entry)) {
+            Some((_, inside, entry)) => self.end(cx, inside, &entry).map(|()| true),
+            None => Ok(false),
+        }
+    }
 
-/// A number below `end` that depends on all of `from`.
-fn scaled(from: u64, end: u32) -> u32 {
-    let mixed = (from ^ from >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    ((mixed * u64::from(end)) >> 32) as u32
-}
+    fn end(&self, tx: &mut Tx, inside: Endpoint, entry: &Entry) -> Result<(), Conflict> {
+        self.entries.remove(tx, &inside)?;
+        self.give_back(tx, inside, entry)
+    }
 
-/// The place of a protocol in [`PROTOCOLS`].
-#[inline(always)]
-fn slot(number: u8) -> usize {
-    match number {
-        protocol::TCP => 0,
-        protocol::UDP => 1,
-        _ => 2,
+    /// What belongs to an entry goes with it.
+    fn give_back(&self, tx: &mut Tx, inside: Endpoint, entry: &Entry) -> Result<(), Conflict> {
+        self.ports.set_owner(tx, slot(inside.protocol), entry.address, entry.port, None)?;
+        self.hosts.leave(tx, inside.address, (entry.address, entry.port))
+    }
+
+    fn mapping(&self, inside: Endpoint, handle: Handle, entry: &Entry) -> Mapping {
+        let external = self.external(inside.protocol, entry);
+        Mapping { inside, external, handle, home: entry.home, ends_ns: entry.ends_ns }
+    }
+
+    fn external(&self, number: u8, entry: &Entry) -> Endpoint {
+        let address = self.external.get(entry.address as usize).copied().unwrap_or_default();
+        Endpoint::new(address, entry.port, number)
     }
 }
 
 impl Part for Mappings {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
-        self.outward.objects(into);
-        self.owners.objects(into);
-        self.leases.objects(into);
+        self.entries.objects(into);
+        self.ports.objects(into);
+        self.hosts.objects(into);
     }
 }

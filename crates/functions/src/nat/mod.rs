@@ -1,42 +1,49 @@
 //! Network address and port translation for IPv4 (NAPT44): many inside hosts share a few external addresses.
 //!
 //! Mapping is endpoint-independent (RFC 4787 section 4.1): one inside endpoint has one external endpoint, whomever it talks
-//! to. `mappings.rs` holds that shared state; a packet set is one direction of one flow and caches its whole translation, so a
-//! packet in steady state reads and writes its own set only, and the mapping's lease once in `refresh_ms`. Sets are nothing
-//! but a cache: a packet whose set is gone, or found no room, is translated by way of the mapping (`find.rs`).
+//! to. `mappings.rs` holds that shared state, `ports.rs` which ports are taken, `hosts.rs` which ports a host may have, `filter.rs`
+//! who may send to it. A packet set is one direction of one flow and caches its whole translation, so a packet in steady state
+//! reads and writes its own set only; once in `refresh_ms` it looks at the mapping. Sets are nothing but a cache: a packet whose
+//! set is gone, or found no room, is translated by way of the mapping (`find.rs`).
 //!
-//! Not here: other protocols than TCP, UDP and ICMP, application-level gateways, static mappings, IPv6 translation.
+//! Not here: other protocols than TCP, UDP and ICMP, application-level gateways, IPv6 translation.
 
 mod config;
+mod endpoint;
+mod filter;
 mod find;
+mod hosts;
 mod icmp;
 mod mappings;
+mod ports;
 mod rewrite;
 mod session;
+mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, Filtering, Others};
+pub use config::{AllocationKind, Config, Filtering, Others, Pooling, Static, StaticProtocol};
 pub use find::{FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
-pub use mappings::{MAPPING_TABLE_FULL, NO_FREE_PORT};
+pub use hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
+pub use icmp::BAD_CHECKSUM;
 pub use session::Session;
 
 use std::time::Duration;
 
-use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpAddress, Translated};
 use braid_nf::prelude::*;
-use braid_nf::state::Inserted;
 
-use self::config::Settings;
+use self::endpoint::ends;
+use self::filter::Filter;
 use self::find::Found;
-use self::mappings::{Mappings, PROTOCOLS};
-use self::rewrite::{Peer, Rewrite};
+use self::mappings::{Mappings, SWEEP_EVERY, Use};
+use self::rewrite::Rewrite;
 use self::session::{OUTWARD, Phase};
+use self::settings::Settings;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
-use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::{Fragments, answer, fragments, scope};
+use crate::parts::{Fragments, aged, answer, fragments, scope};
 
 /// IPv6 or not IP, and configured to be dropped.
 pub const UNWANTED: Reason = Reason("unwanted");
@@ -46,8 +53,7 @@ network_function! {
     pub struct Nat {
         settings: Settings,
         mappings: Mappings,
-        /// To whom inside endpoints have sent: for address and port dependent filtering only.
-        peers: Option<Map<Peer, u64>>,
+        filter: Filter,
         fragments: Fragments,
     }
 }
@@ -57,14 +63,11 @@ impl FromConfig for Nat {
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Nat, ConfigError> {
         let settings = Settings::check(&config, ports)?;
-        let peers = match config.filtering {
-            Filtering::EndpointIndependent => None,
-            Filtering::AddressAndPortDependent => Some(config.peers(builder)?),
-        };
         let mappings = Mappings::new(builder, &config, &settings)?;
-        let fragments = Fragments::new(builder, config.fragments_max, settings.fragment_ns)
-            .map_err(|error| ConfigError::state("fragments_max", &error))?;
-        Ok(Nat { settings, mappings, peers, fragments })
+        let filter = Filter::new(builder, &config)?;
+        let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
+            .map_err(|(key, error)| ConfigError::state(key, &error))?;
+        Ok(Nat { settings, mappings, filter, fragments })
     }
 }
 
@@ -81,36 +84,26 @@ impl NetworkFunction for Nat {
         self.settings.timeouts.of(session)
     }
 
-    /// One period per protocol to sweep its leases, and one to sweep fragments.
+    /// One period to sweep mappings, and one to sweep fragments.
     fn ticks(&self) -> Vec<Duration> {
-        vec![Duration::from_millis(10), Duration::from_millis(10), Duration::from_millis(10), SWEEP_EVERY]
+        vec![SWEEP_EVERY, aged::SWEEP_EVERY]
+    }
+
+    fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        for (inside, external) in &self.settings.fixed {
+            self.mappings.create_static(cx, *inside, *external, self.settings.home)?;
+        }
+        Ok(())
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
-        if packet.port() != session.from || packet.is_fragment() {
-            return self.uncached(cx, packet);
+        let flags = if session.protocol == protocol::TCP { packet.tcp_flags().unwrap_or(0) } else { 0 };
+        let phase = Phase::after(session.phase, flags) as u8;
+        let steady = (cx.now() < session.look_ns) & (phase == session.phase) & (packet.port() == session.from);
+        if !steady || packet.is_fragment() {
+            return self.unsteady(cx, packet, session, phase);
         }
-        let now = cx.now();
-        if now.saturating_sub(session.refreshed_ns) >= self.settings.refresh_ns {
-            if !self.mappings.refresh(cx, session.protocol, session.lease)? {
-                // The mapping ended because another worker's clock is far ahead: uncached until the set ends too.
-                return self.uncached(cx, packet);
-            }
-            session.refreshed_ns = now;
-        }
-        if session.protocol == protocol::TCP {
-            session.phase = Phase::after(session.phase, packet.tcp_flags().unwrap_or(0)) as u8;
-        }
-        if !packet.decrement_ttl() {
-            return self.ttl_exceeded(cx, packet);
-        }
-        let address = IpAddress::from_v4(session.address);
-        if session.way == OUTWARD {
-            packet.set_src(address, session.port);
-        } else {
-            packet.set_dst(address, session.port);
-        }
-        Ok(Verdict::Forward(session.to))
+        self.translate(cx, packet, session)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Session>) -> Handled {
@@ -132,27 +125,80 @@ impl NetworkFunction for Nat {
     }
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, session: &Session) -> Result<(), Conflict> {
-        if let (Some(peers), OUTWARD, Some(peer)) = (&self.peers, session.way, Peer::of_key(key)) {
-            peers.remove(cx, &peer)?;
+        if session.way == OUTWARD {
+            self.filter.leave(cx, key)?;
         }
-        self.mappings.detach(cx, session.protocol, session.lease)
+        self.mappings.detach(cx, session.protocol, session.handle)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, Tick(tick): Tick) -> Result<(), Conflict> {
-        if tick == PROTOCOLS.len() {
-            return self.fragments.sweep(cx);
-        }
-        self.mappings.expire(cx, tick, self.mappings.sweep_budget())?;
-        Ok(())
+        if tick == 0 { self.mappings.sweep(cx) } else { self.fragments.sweep(cx) }
     }
 }
 
 impl Nat {
-    /// Translates by way of the mappings, as for a first packet, but keeps no set.
+    /// What every packet of a known flow comes to.
+    #[inline(always)]
+    fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &Session) -> Handled {
+        let (address, port) = (IpAddress::from_v4(session.address), Some(session.port));
+        let translated = match session.way {
+            OUTWARD => packet.translate_src(address, port),
+            _ => packet.translate_dst(address, port),
+        };
+        match translated {
+            Translated::Done => Ok(Verdict::Forward(session.to)),
+            Translated::Expired => self.ttl_exceeded(cx, packet),
+            Translated::Refused => Ok(Verdict::Drop(Reason::MALFORMED)),
+        }
+    }
+
+    /// A packet of a known flow that is a fragment, comes by another port, changes the phase of its connection, or is the one
+    /// that looks at the mapping.
     #[cold]
-    fn uncached(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+    #[inline(never)]
+    fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session, phase: u8) -> Handled {
+        let look_ns = match packet.port() == session.from && !packet.is_fragment() {
+            true => self.look(cx, &Session { phase, ..*session })?,
+            false => None,
+        };
+        if let Some(look_ns) = look_ns {
+            (session.look_ns, session.phase) = (look_ns, phase);
+            return self.translate(cx, packet, session);
+        }
         let found = self.find(cx, packet)?;
+        if let Found::Session(fresh) = &found
+            && fresh.way == session.way
+            && !packet.is_fragment()
+        {
+            if fresh.handle != session.handle {
+                self.mappings.detach(cx, session.protocol, session.handle)?;
+                self.mappings.attach(cx, fresh.protocol, fresh.handle)?;
+            }
+            *session = Session { phase, ..*fresh };
+        }
         self.conclude(cx, packet, found)
+    }
+
+    /// When the flow has to look at its mapping again; none if it must not go on as it is.
+    fn look(&self, cx: &mut Cx<'_>, session: &Session) -> Result<Option<u64>, Conflict> {
+        let inward = session.way != OUTWARD;
+        if inward && self.filter.is_strict() {
+            // Whether it is still let in is asked anew.
+            return Ok(None);
+        }
+        let how = self.use_of(session.protocol, session.way, Phase::from_bits(session.phase));
+        self.mappings.renew(cx, session.handle, how)
+    }
+
+    /// What a packet of a flow does to its mapping's life.
+    fn use_of(&self, number: u8, way: u8, phase: Phase) -> Use {
+        let lives_ns = self.settings.timeouts.after(number, phase);
+        match (number, phase) {
+            (protocol::TCP, Phase::Reset) => Use::Reset(lives_ns),
+            (protocol::TCP, _) => Use::Refresh(lives_ns),
+            _ if way == OUTWARD || self.settings.inbound_refresh => Use::Refresh(lives_ns),
+            _ => Use::Look,
+        }
     }
 
     /// Caches a translation. Without room for it the packet goes its way all the same and so will the next, unless filtering
@@ -164,18 +210,16 @@ impl Nat {
         set: &mut NewSet<'_, Session>,
         session: &Session,
     ) -> Result<Result<(), Reason>, Conflict> {
-        let peers = self.peers.as_ref().filter(|_| session.way == OUTWARD);
-        let peer = Peer::of(packet);
-        if let (Some(peers), Some(peer)) = (peers, &peer) {
-            let now = cx.now();
-            if peers.insert(cx, peer, &now)? == Inserted::Full {
-                return Ok(Err(MAPPING_TABLE_FULL));
-            }
+        let peer = ends(packet).filter(|_| session.way == OUTWARD);
+        if let Some((inside, remote)) = peer
+            && !self.filter.enter(cx, inside, remote)?
+        {
+            return Ok(Err(MAPPING_TABLE_FULL));
         }
         if set.register(cx, *session) {
-            self.mappings.attach(cx, session.protocol, session.lease)?;
-        } else if let (Some(peers), Some(peer)) = (peers, &peer) {
-            peers.remove(cx, peer)?;
+            self.mappings.attach(cx, session.protocol, session.handle)?;
+        } else if let Some((inside, remote)) = peer.filter(|_| self.filter.is_strict()) {
+            self.filter.take_back(cx, inside, remote)?;
             return Ok(Err(Reason::SET_TABLE_FULL));
         }
         Ok(Ok(()))
@@ -187,7 +231,12 @@ impl Nat {
             Found::Once(rewrite) => self.send(cx, packet, rewrite),
             Found::Error(error) => self.send_error(cx, packet, &error),
             Found::Untouched(port) => Ok(Verdict::Forward(port)),
+            Found::Waits => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
             Found::No(reason) => Ok(Verdict::Drop(reason)),
+            Found::Refused(reason) => {
+                answer::prohibited(cx, packet, self.settings.router);
+                Ok(Verdict::Drop(reason))
+            }
         }
     }
 
@@ -196,9 +245,13 @@ impl Nat {
         if is_first_fragment && !self.fragments.remember(cx, packet, rewrite.fate())? {
             return Ok(Verdict::Drop(fragments::TABLE_FULL));
         }
-        if !packet.decrement_ttl() {
+        if packet.ttl().is_some_and(|ttl| ttl <= 1) {
             return self.ttl_exceeded(cx, packet);
         }
+        if is_first_fragment {
+            self.fragments.release(cx, packet, &rewrite.fate(), 1)?;
+        }
+        packet.decrement_ttl();
         rewrite.apply(packet);
         Ok(Verdict::Forward(rewrite.to))
     }

@@ -1,9 +1,8 @@
-//! What is written into a packet, and which endpoints it names.
+//! What is written into a packet, and where it goes.
 
-use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
-use super::mappings::Endpoint;
+use super::endpoint::Endpoint;
 use super::session::{OUTWARD, Session};
 use crate::parts::Fate;
 
@@ -50,44 +49,5 @@ impl From<&Session> for Rewrite {
             OUTWARD => Rewrite { source: end, destination: None, to: session.to },
             _ => Rewrite { source: None, destination: end, to: session.to },
         }
-    }
-}
-
-/// Both ends of a packet that can be translated: of TCP and UDP, and of ICMP queries, whose identifier stands at both ends.
-pub(super) fn ends(packet: &Packet<'_>) -> Option<(Endpoint, Endpoint)> {
-    let number = packet.protocol();
-    let (source, destination) = match number {
-        protocol::TCP => packet.ports().filter(|_| packet.tcp_flags().is_some())?,
-        protocol::UDP => packet.ports()?,
-        protocol::ICMP => packet.icmp_id().map(|id| (id, id))?,
-        _ => return None,
-    };
-    let end = |address, port| Some(Endpoint::new(address, port, number));
-    Some((end(packet.src_ip().v4()?, source)?, end(packet.dst_ip().v4()?, destination)?))
-}
-
-/// An inside endpoint and an outside one to which it has sent.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(super) struct Peer {
-    inside: Endpoint,
-    remote: Endpoint,
-}
-
-impl Peer {
-    pub(super) fn new(inside: Endpoint, remote: Endpoint) -> Peer {
-        Peer { inside, remote }
-    }
-
-    /// Of a packet from inside, before it is translated.
-    pub(super) fn of(packet: &Packet<'_>) -> Option<Peer> {
-        ends(packet).map(|(inside, remote)| Peer { inside, remote })
-    }
-
-    /// Of the set of such packets.
-    pub(super) fn of_key(key: &SetKey) -> Option<Peer> {
-        let tuple = key.five_tuple()?;
-        let inside = Endpoint::new(tuple.src_ip.v4()?, tuple.src_port, tuple.protocol);
-        Some(Peer { inside, remote: Endpoint::new(tuple.dst_ip.v4()?, tuple.dst_port, tuple.protocol) })
     }
 }

@@ -3,17 +3,17 @@
 use braid_nf::Port;
 use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use braid_nf::packet::parse::protocol;
-use braid_nf::state::Lease;
+use braid_nf::state::Handle;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// One direction of a translated flow.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Session {
-    /// When the lease was refreshed last, in nanoseconds.
-    pub(super) refreshed_ns: u64,
-    /// The external port's lease.
-    pub(super) lease: Lease,
+    /// From when on a packet has to look at the mapping, in nanoseconds.
+    pub(super) look_ns: u64,
+    /// The mapping.
+    pub(super) handle: Handle,
     /// Written over the source (outward) or destination (inward) address.
     pub(super) address: [u8; 4],
     /// Written over the port beside it.
@@ -51,11 +51,13 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    fn from_bits(bits: u8) -> Phase {
+    #[inline(always)]
+    pub(super) fn from_bits(bits: u8) -> Phase {
         [Phase::Opening, Phase::Established, Phase::Finished, Phase::Reset][usize::from(bits & 3)]
     }
 
     /// The phase after a segment with these control bits.
+    #[inline(always)]
     pub(super) fn after(bits: u8, flags: u8) -> Phase {
         match Phase::from_bits(bits) {
             _ if flags & RST != 0 => Phase::Reset,
@@ -80,18 +82,15 @@ pub(super) struct Timeouts {
 impl Timeouts {
     #[inline]
     pub(super) fn of(&self, session: &Session) -> u64 {
-        match session.protocol {
-            protocol::TCP if Phase::from_bits(session.phase) == Phase::Established => self.established_ns,
-            protocol::TCP => self.transitory_ns,
-            protocol::UDP => self.udp_ns,
-            _ => self.icmp_ns,
-        }
+        self.after(session.protocol, Phase::from_bits(session.phase))
     }
 
-    /// The longest that any set of the protocol lives.
-    pub(super) fn longest(&self, number: u8) -> u64 {
+    /// Of a flow of a protocol in a phase.
+    #[inline]
+    pub(super) fn after(&self, number: u8, phase: Phase) -> u64 {
         match number {
-            protocol::TCP => self.established_ns.max(self.transitory_ns),
+            protocol::TCP if phase == Phase::Established => self.established_ns,
+            protocol::TCP => self.transitory_ns,
             protocol::UDP => self.udp_ns,
             _ => self.icmp_ns,
         }

@@ -39,6 +39,20 @@ pub fn time_exceeded(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
     }
 }
 
+/// Tells the sender that the packet was not let through: "administratively prohibited", whatever its protocol (RFC 5508 REQ-8).
+#[cold]
+pub fn prohibited(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
+    match packet.ip_version() {
+        Some(IpVersion::V4) => error(cx, packet, router.v4, icmp_type::UNREACHABLE, 13),
+        Some(IpVersion::V6) => {
+            if let Some(address) = router.v6 {
+                error(cx, packet, address, icmpv6_type::UNREACHABLE, 1);
+            }
+        }
+        None => {}
+    }
+}
+
 /// Refuses a packet: a reset for TCP (RFC 9293 section 3.5.2), "administratively prohibited" for everything else
 /// (RFC 1812 section 5.2.7.1, RFC 4443 section 3.1), in the name of its destination.
 #[cold]

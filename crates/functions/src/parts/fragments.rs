@@ -1,12 +1,13 @@
 //! Fragments that follow their first piece.
 //!
 //! Only the first piece of a datagram has ports, so only for it can a function decide. It remembers the decision here, and
-//! the later pieces follow it, in whatever order they come after it. A piece that comes before the first one is dropped by
-//! the functions (`fragment_before_first`): holding it back would need its bytes, which a flood would fill memory with.
+//! the later pieces follow it. A piece that comes before the first one waits, with its bytes, in a store of fixed size, if the
+//! function asks for one; without, or when it is full, it is dropped (`fragment_before_first`). A piece that waits counts as dropped
+//! (`fragment_held`), and as a packet that the function made when it goes on.
 
 use std::sync::Arc;
 
-use braid_nf::packet::IpAddress;
+use braid_nf::packet::{IpAddress, checksum};
 use braid_nf::state::{StateBuilder, StateError, StateObject};
 use braid_nf::{Conflict, Cx, Packet, Part, Port, Reason};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -15,6 +16,8 @@ use super::aged::{Aged, Stamp};
 
 /// A later fragment came before the first one, or the first one was dropped.
 pub const BEFORE_FIRST: Reason = Reason("fragment_before_first");
+/// A later fragment waits for the first one; it goes on as a packet of the function's own.
+pub const HELD: Reason = Reason("fragment_held");
 /// No room to remember a first fragment.
 pub const TABLE_FULL: Reason = Reason("fragment_table_full");
 
@@ -82,15 +85,88 @@ impl Stamp for Fate {
     }
 }
 
-/// First pieces and what became of them.
+/// Most bytes of a piece that waits, with its link header.
+const PIECE_MAX: usize = 1536;
+/// Most pieces of one datagram that wait: a whole datagram in pieces for Ethernet.
+const PIECES_MAX: u32 = 45;
+
+/// The key of a piece that waits.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct PieceKey {
+    datagram: Datagram,
+    /// Which of those of its datagram, in the order in which they came.
+    number: u32,
+}
+
+/// A piece that waits.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Piece {
+    seen_ns: u64,
+    len: u32,
+    /// Offset of the IP header.
+    ip: u32,
+    bytes: [u8; PIECE_MAX],
+}
+
+impl Stamp for Piece {
+    fn seen_ns(&self) -> u64 {
+        self.seen_ns
+    }
+}
+
+impl Piece {
+    /// Counts hops and writes addresses. False if the hops end here.
+    fn rewrite(&mut self, fate: &Fate, hops: u8) -> bool {
+        let Some(ip) = self.bytes.get_mut(self.ip as usize..self.len as usize) else { return false };
+        let is_v4 = ip.first().is_some_and(|byte| byte >> 4 == 4);
+        let (ttl, source, len) = if is_v4 { (8, 12, 4) } else { (7, 8, 16) };
+        if ip.len() < source + 2 * len || ip[ttl] <= hops {
+            return false;
+        }
+        ip[ttl] -= hops;
+        for (at, address) in [(source, fate.source), (source + len, fate.destination)] {
+            match address.v4() {
+                _ if address == IpAddress::UNSPECIFIED => {}
+                Some(v4) if is_v4 => ip[at..at + 4].copy_from_slice(&v4),
+                None if !is_v4 => ip[at..at + 16].copy_from_slice(&address.octets()),
+                _ => return false,
+            }
+        }
+        let header = usize::from(ip[0] & 15) * 4;
+        if is_v4 && ip.len() >= header {
+            ip[10..12].fill(0);
+            let sum = checksum::ipv4_header(&ip[..header]);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        true
+    }
+}
+
+/// First pieces and what became of them, and later ones that wait.
 pub struct Fragments {
     table: Aged<Datagram, Fate>,
+    waiting: Option<Aged<PieceKey, Piece>>,
 }
 
 impl Fragments {
     /// Remembers up to `capacity` datagrams for `lifetime_ns` each.
     pub fn new(builder: &mut StateBuilder, capacity: u32, lifetime_ns: u64) -> Result<Fragments, StateError> {
-        Ok(Fragments { table: Aged::new(builder, "fragments", capacity, lifetime_ns)? })
+        Ok(Fragments { table: Aged::new(builder, "fragments", capacity, lifetime_ns)?, waiting: None })
+    }
+
+    /// The same with room for `held` later pieces that come before their first one: 1.6 KB each; none if `held` is 0. An error
+    /// comes with the usual key of the number that is wrong.
+    pub fn holding(
+        builder: &mut StateBuilder,
+        capacity: u32,
+        lifetime_ns: u64,
+        held: u32,
+    ) -> Result<Fragments, (&'static str, StateError)> {
+        let fragments = Fragments::new(builder, capacity, lifetime_ns).map_err(|error| ("fragments_max", error))?;
+        let waiting = (held > 0).then(|| Aged::new(builder, "held", held, lifetime_ns)).transpose();
+        Ok(Fragments { waiting: waiting.map_err(|error| ("held_max", error))?, ..fragments })
     }
 
     /// Remembers the fate of a first piece, given as it came. False if there is no room.
@@ -108,14 +184,54 @@ impl Fragments {
         }
     }
 
+    /// Has a later piece, given as it came, wait for its first one. The reason for which the packet itself ends.
+    pub fn hold(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Reason, Conflict> {
+        let (Some(waiting), Some(datagram)) = (&self.waiting, Datagram::of(packet)) else { return Ok(BEFORE_FIRST) };
+        let frame = packet.bytes();
+        if frame.len() > PIECE_MAX {
+            return Ok(BEFORE_FIRST);
+        }
+        let (seen_ns, ip) = (cx.now(), u32::from(packet.record().l3));
+        let mut piece = Piece { seen_ns, len: frame.len() as u32, ip, bytes: [0; PIECE_MAX] };
+        piece.bytes[..frame.len()].copy_from_slice(frame);
+        for number in 0..PIECES_MAX {
+            let key = PieceKey { datagram, number };
+            if waiting.get(cx, &key)?.is_none() {
+                return Ok(if waiting.insert(cx, &key, &piece)? { HELD } else { BEFORE_FIRST });
+            }
+        }
+        Ok(BEFORE_FIRST)
+    }
+
+    /// Sends on the pieces that wait for a first one, given as it came: to its fate, `hops` hops further.
+    pub fn release(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: &Fate, hops: u8) -> Result<(), Conflict> {
+        let (Some(waiting), Some(datagram)) = (&self.waiting, Datagram::of(packet)) else { return Ok(()) };
+        for number in 0..PIECES_MAX {
+            let key = PieceKey { datagram, number };
+            let Some(mut piece) = waiting.get(cx, &key)? else { break };
+            if piece.rewrite(fate, hops) {
+                cx.emit(fate.port, &piece.bytes[..piece.len as usize]);
+            }
+            waiting.remove(cx, &key)?;
+        }
+        Ok(())
+    }
+
     /// Takes out what is too old; to be called every [`SWEEP_EVERY`](super::aged::SWEEP_EVERY).
     pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        self.table.sweep(cx)
+        self.table.sweep(cx)?;
+        match &self.waiting {
+            Some(waiting) => waiting.sweep(cx),
+            None => Ok(()),
+        }
     }
 }
 
 impl Part for Fragments {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.table.objects(into);
+        if let Some(waiting) = &self.waiting {
+            waiting.objects(into);
+        }
     }
 }

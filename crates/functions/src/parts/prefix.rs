@@ -41,6 +41,17 @@ impl Prefix {
         u32::from(self.bits) + if self.is_v4() { 96 } else { 0 }
     }
 
+    /// How many addresses an IPv4 range has; none if it is of the other family.
+    pub fn len_v4(&self) -> Option<u64> {
+        self.is_v4().then(|| 1 << (32 - u32::from(self.bits.min(32))))
+    }
+
+    /// The addresses of an IPv4 range, in order; nothing if it is of the other family.
+    pub fn addresses_v4(&self) -> impl Iterator<Item = [u8; 4]> {
+        let first = self.address.v4().map_or(0, u32::from_be_bytes);
+        (0..self.len_v4().unwrap_or(0)).map(move |n| first.wrapping_add(n as u32).to_be_bytes())
+    }
+
     /// The first address of the range.
     pub fn first(&self) -> IpAddress {
         self.address

@@ -54,6 +54,11 @@ fn every_configuration_that_shares_more_equals_one_worker() {
         ("nat", "last_port = 1100\nrefresh_ms = 1"),
         ("nat", "filtering = 'address_and_port_dependent'\nudp_s = 1\ntcp_transitory_s = 1\nicmp_s = 1"),
         ("nat", "inside = ['0.0.0.0/1']\nmappings_max = 300"),
+        (
+            "nat",
+            "allocation = 'blocks'\nblock_size = 8\nblocks_per_host = 2\nports_per_host = 12\nrest_s = 0\nudp_s = 1",
+        ),
+        ("nat", "filtering = 'address_dependent'\nrefresh_ms = 1\nheld_max = 2\ninbound_refresh = true"),
         ("firewall", "loose = true\ninbound = 'reject'\nudp_s = 1\ntcp_opening_s = 1"),
         ("firewall", "connections_max = 100\nqueries_max = 1\nttl = 'decrement'"),
         ("port_scan", "answer_ms = 1\naction = 'drop'\nforget_s = 1\nfalse_alarms = 0.2\nalerts_max = 3"),

@@ -67,7 +67,7 @@ fn exhaustion_of_ports_kills_the_nat_and_nothing_ever_expires() {
     }
     assert_eq!(sent(&mut nat, INSIDE, 0, &flow(5)).dropped, Some("no_free_port"));
     assert_eq!(sent(&mut nat, INSIDE, 1, &flow(4)).ports(), [OUTSIDE], "who has a port keeps it");
-    assert_eq!(sent(&mut nat, INSIDE, 400, &flow(5)).ports(), [OUTSIDE], "ports come back");
+    assert_eq!(sent(&mut nat, INSIDE, 500, &flow(5)).ports(), [OUTSIDE], "ports come back");
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! Filtering: who outside may send to a mapping (RFC 4787 section 5).
+//!
+//! For every live outward packet set a peer is noted, and counted: with address-dependent filtering several sets share one. An
+//! endpoint-independent filter notes nothing.
+
+use std::sync::Arc;
+
+use braid_nf::Part;
+use braid_nf::prelude::*;
+use braid_nf::state::{Inserted, MapConfig, StateObject};
+
+use super::config::{Config, Filtering};
+use super::endpoint::Endpoint;
+use crate::config::ConfigError;
+
+/// An inside endpoint and whom outside it has sent to; port 0 with address-dependent filtering.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Peer {
+    inside: Endpoint,
+    remote: Endpoint,
+}
+
+/// The filter.
+pub(super) struct Filter {
+    with_port: bool,
+    peers: Option<Map<Peer, u64>>,
+}
+
+impl Filter {
+    pub(super) fn new(builder: &mut StateBuilder, config: &Config) -> Result<Filter, ConfigError> {
+        let with_port = config.filtering == Filtering::AddressAndPortDependent;
+        let map = MapConfig { name: "peers".into(), capacity: config.mappings_max, ..MapConfig::default() };
+        let peers = match config.filtering {
+            Filtering::EndpointIndependent => None,
+            _ => Some(Map::new(builder, &map).map_err(|error| ConfigError::state("mappings_max", &error))?),
+        };
+        Ok(Filter { with_port, peers })
+    }
+
+    /// Whether it lets nobody in who was not asked.
+    pub(super) fn is_strict(&self) -> bool {
+        self.peers.is_some()
+    }
+
+    fn peer(&self, inside: Endpoint, remote: Endpoint) -> Peer {
+        let port = if self.with_port { remote.port } else { 0 };
+        Peer { inside, remote: Endpoint::new(remote.address, port, remote.protocol) }
+    }
+
+    /// Whether `remote` may send to `inside`.
+    pub(super) fn admits(&self, cx: &mut Cx<'_>, inside: Endpoint, remote: Endpoint) -> Result<bool, Conflict> {
+        match &self.peers {
+            Some(peers) => peers.contains(cx, &self.peer(inside, remote)),
+            None => Ok(true),
+        }
+    }
+
+    /// A set from `inside` to `remote` lives. False if nobody more can be noted.
+    pub(super) fn enter(&self, cx: &mut Cx<'_>, inside: Endpoint, remote: Endpoint) -> Result<bool, Conflict> {
+        let Some(peers) = &self.peers else { return Ok(true) };
+        let peer = self.peer(inside, remote);
+        if peers.update(cx, &peer, |sets| *sets += 1)?.is_some() {
+            return Ok(true);
+        }
+        Ok(peers.insert(cx, &peer, &1)? != Inserted::Full)
+    }
+
+    /// A set of packets with this key, which went outward, is gone.
+    pub(super) fn leave(&self, cx: &mut Cx<'_>, key: &SetKey) -> Result<(), Conflict> {
+        let (Some(peers), Some(tuple)) = (&self.peers, key.five_tuple()) else { return Ok(()) };
+        let (Some(source), Some(destination)) = (tuple.src_ip.v4(), tuple.dst_ip.v4()) else { return Ok(()) };
+        let inside = Endpoint::new(source, tuple.src_port, tuple.protocol);
+        self.forget(cx, peers, self.peer(inside, Endpoint::new(destination, tuple.dst_port, tuple.protocol)))
+    }
+
+    /// As if [`enter`](Self::enter) had not been called.
+    pub(super) fn take_back(&self, cx: &mut Cx<'_>, inside: Endpoint, remote: Endpoint) -> Result<(), Conflict> {
+        match &self.peers {
+            Some(peers) => self.forget(cx, peers, self.peer(inside, remote)),
+            None => Ok(()),
+        }
+    }
+
+    fn forget(&self, cx: &mut Cx<'_>, peers: &Map<Peer, u64>, peer: Peer) -> Result<(), Conflict> {
+        let left = peers.update(cx, &peer, |sets| {
+            *sets = sets.saturating_sub(1);
+            *sets
+        })?;
+        if left == Some(0) {
+            peers.remove(cx, &peer)?;
+        }
+        Ok(())
+    }
+}
+
+impl Part for Filter {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.peers.objects(into);
+    }
+}

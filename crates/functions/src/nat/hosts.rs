@@ -1,0 +1,267 @@
+//! Which external ports an inside host may have, and how many it has.
+//!
+//! By default all hosts that an external address falls to share its ports. With *blocks* a host gets whole blocks of ports, so
+//! that one line of a log tells who had them for hours; with *deterministic* blocks which ports are a host's follows from its
+//! address and nothing needs to be logged (RFC 7422). A host keeps one external address (pooling is paired).
+
+use std::sync::Arc;
+
+use braid_nf::packet::IpAddress;
+use braid_nf::prelude::*;
+use braid_nf::state::{Inserted, MapConfig, StateError, StateObject, Tx};
+use braid_nf::{Part, Reason};
+
+use super::config::{Allocation, Config, Pooling};
+use super::endpoint::{Endpoint, scaled, slot};
+use super::ports::{Bits, Ports};
+use super::settings::Settings;
+use crate::config::ConfigError;
+use crate::parts::Prefix;
+
+/// Every external port that the host may have for this protocol is in use.
+pub const NO_FREE_PORT: Reason = Reason("no_free_port");
+/// The host has as many external ports as it may have.
+pub const PORT_QUOTA: Reason = Reason("port_quota");
+/// There are as many mappings, or hosts with mappings, as there may be.
+pub const MAPPING_TABLE_FULL: Reason = Reason("mapping_table_full");
+
+/// Most blocks of a host.
+pub(super) const BLOCKS_MAX: usize = 4;
+/// Other addresses that are tried with arbitrary pooling.
+const OTHERS: u32 = 8;
+/// The first port that is not a system port (RFC 6335 section 6).
+const USER_PORTS: u16 = 1024;
+
+/// What is known of a host that has mappings.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Host {
+    mappings: u32,
+    /// Mappings in each of its blocks, of all protocols.
+    used: [u32; BLOCKS_MAX],
+    /// Its blocks: numbers on its external address, plus 1; 0 if there is none.
+    blocks: [u32; BLOCKS_MAX],
+}
+
+/// An external port that is free: number of its address, and port.
+pub(super) type Place = (u32, u16);
+
+/// All hosts.
+pub(super) struct Hosts {
+    allocation: Allocation,
+    pooling: Pooling,
+    quota: u32,
+    first: u16,
+    last: u16,
+    addresses: u32,
+    inside: Box<[Prefix]>,
+    /// Only if something has to be remembered of hosts.
+    table: Option<Map<[u8; 4], Host>>,
+    /// Which blocks are taken, a row for each address.
+    blocks: Option<Bits>,
+}
+
+impl Hosts {
+    pub(super) fn new(builder: &mut StateBuilder, config: &Config, settings: &Settings) -> Result<Hosts, ConfigError> {
+        let addresses = settings.external.len() as u32;
+        let state = |key: &'static str| move |error: StateError| ConfigError::state(key, &error);
+        let blocks = match settings.allocation {
+            Allocation::Blocks { size, .. } => {
+                let len = settings.ports() / u32::from(size);
+                Some(Bits::new(builder, "blocks", addresses, len).map_err(state("external"))?)
+            }
+            _ => None,
+        };
+        let map = MapConfig { name: "hosts".into(), capacity: config.mappings_max, ..MapConfig::default() };
+        let remembers = blocks.is_some() || config.ports_per_host > 0;
+        let table = remembers.then(|| Map::new(builder, &map)).transpose().map_err(state("mappings_max"))?;
+        Ok(Hosts {
+            allocation: settings.allocation,
+            pooling: config.pooling,
+            quota: config.ports_per_host,
+            first: config.first_port,
+            last: config.last_port,
+            addresses,
+            inside: settings.inside.clone(),
+            table,
+            blocks,
+        })
+    }
+
+    /// A free port for a new mapping of `inside`; with blocks, perhaps in a new block.
+    pub(super) fn choose(
+        &self,
+        tx: &mut Tx,
+        ports: &Ports,
+        inside: Endpoint,
+    ) -> Result<Result<Place, Reason>, Conflict> {
+        let host = match &self.table {
+            Some(table) => table.get(tx, &inside.address)?.unwrap_or_default(),
+            None => Host::default(),
+        };
+        if self.quota > 0 && host.mappings >= self.quota {
+            return Ok(Err(PORT_QUOTA));
+        }
+        let home = self.home(inside.address);
+        let place = match self.allocation {
+            Allocation::Shared => self.choose_shared(tx, ports, inside, home)?,
+            Allocation::Blocks { size, most } => {
+                self.choose_in_blocks(tx, ports, inside, (home, &host), (size, most))?
+            }
+            Allocation::Deterministic { size } => match self.deterministic(inside.address, size) {
+                Some((address, first)) => {
+                    let within = first..=first + (size - 1);
+                    self.find(tx, ports, inside, address, within)?.map(|port| (address, port))
+                }
+                None => None,
+            },
+        };
+        Ok(place.ok_or(NO_FREE_PORT))
+    }
+
+    /// The external address to which a host falls.
+    pub(super) fn home(&self, inside: [u8; 4]) -> u32 {
+        match self.allocation {
+            Allocation::Deterministic { size } => self.deterministic(inside, size).map_or(0, |(address, _)| address),
+            _ => scaled(u32::from_be_bytes(inside).into(), self.addresses),
+        }
+    }
+
+    fn choose_shared(
+        &self,
+        tx: &mut Tx,
+        ports: &Ports,
+        inside: Endpoint,
+        home: u32,
+    ) -> Result<Option<Place>, Conflict> {
+        let tries = match self.pooling {
+            Pooling::Paired => 1,
+            Pooling::Arbitrary => self.addresses.min(1 + OTHERS),
+        };
+        for n in 0..tries {
+            let address = (home + n) % self.addresses;
+            if let Some(port) = self.find(tx, ports, inside, address, self.first..=self.last)? {
+                return Ok(Some((address, port)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// System ports for system ports, others for others if that can be (RFC 4787 REQ-3 a and b).
+    fn find(
+        &self,
+        tx: &mut Tx,
+        ports: &Ports,
+        inside: Endpoint,
+        address: u32,
+        within: std::ops::RangeInclusive<u16>,
+    ) -> Result<Option<u16>, Conflict> {
+        let (first, last) = (*within.start(), *within.end());
+        let (low, high) = (first..=last.min(USER_PORTS - 1), first.max(USER_PORTS)..=last);
+        let order = if inside.port < USER_PORTS { [low, high] } else { [high, low] };
+        for within in order.into_iter().filter(|range| !range.is_empty()) {
+            // Ports that differ in the last bit only begin at neighbours: pairs stay pairs mostly.
+            let pair = u64::from(u32::from_be_bytes(inside.address)) << 16 | u64::from(inside.port >> 1);
+            let len = u32::from(within.end() - within.start()) + 1;
+            let from = *within.start() + scaled(pair, len) as u16;
+            let from = if from & 1 == inside.port & 1 { from } else { from ^ 1 };
+            let found = ports.find(tx, slot(inside.protocol), address, within, inside.port, from)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    fn choose_in_blocks(
+        &self,
+        tx: &mut Tx,
+        ports: &Ports,
+        inside: Endpoint,
+        (home, host): (u32, &Host),
+        (size, most): (u16, usize),
+    ) -> Result<Option<Place>, Conflict> {
+        for block in host.blocks[..most].iter().filter_map(|block| block.checked_sub(1)) {
+            if let Some(port) = self.find(tx, ports, inside, home, self.block(block, size))? {
+                return Ok(Some((home, port)));
+            }
+        }
+        let Some(blocks) = self.blocks.as_ref().filter(|_| host.blocks[..most].contains(&0)) else { return Ok(None) };
+        let count = (u32::from(self.last - self.first) + 1) / u32::from(size);
+        let near = scaled(u32::from_be_bytes(inside.address).into(), count);
+        match blocks.find_zero(tx, home, 0..count, near, u64::MAX)? {
+            Some(block) => Ok(self.find(tx, ports, inside, home, self.block(block, size))?.map(|port| (home, port))),
+            None => Ok(None),
+        }
+    }
+
+    fn block(&self, number: u32, size: u16) -> std::ops::RangeInclusive<u16> {
+        let first = self.first + number as u16 * size;
+        first..=first + (size - 1)
+    }
+
+    /// Number of the external address and first port of the block that a host always has.
+    fn deterministic(&self, address: [u8; 4], size: u16) -> Option<Place> {
+        let mut before = 0;
+        for range in &self.inside {
+            if range.contains(IpAddress::from_v4(address)) {
+                let offset = u32::from_be_bytes(address) - range.first().v4().map_or(0, u32::from_be_bytes);
+                let (host, per_address) = (before + u64::from(offset), self.per_address(size));
+                let first = self.first + (host % per_address) as u16 * size;
+                return Some(((host / per_address) as u32, first));
+            }
+            before += range.len_v4().unwrap_or(0);
+        }
+        None
+    }
+
+    fn per_address(&self, size: u16) -> u64 {
+        (u64::from(self.last - self.first) + 1) / u64::from(size)
+    }
+
+    /// A host got an external port. False if no more hosts can be remembered.
+    pub(super) fn enter(&self, tx: &mut Tx, inside: [u8; 4], (address, port): Place) -> Result<bool, Conflict> {
+        let Some(table) = &self.table else { return Ok(true) };
+        let mut host = table.get(tx, &inside)?.unwrap_or_default();
+        host.mappings += 1;
+        if let (Allocation::Blocks { size, .. }, Some(blocks)) = (self.allocation, &self.blocks) {
+            let block = u32::from((port - self.first) / size);
+            let known = host.blocks.iter().position(|known| *known == block + 1);
+            let at = known.or_else(|| host.blocks.iter().position(|known| *known == 0)).unwrap_or(0);
+            if known.is_none() {
+                host.blocks[at] = block + 1;
+                blocks.set(tx, address, block, true)?;
+            }
+            host.used[at] += 1;
+        }
+        Ok(table.insert(tx, &inside, &host)? != Inserted::Full)
+    }
+
+    /// A host no longer has an external port; an empty block is free again.
+    pub(super) fn leave(&self, tx: &mut Tx, inside: [u8; 4], (address, port): Place) -> Result<(), Conflict> {
+        let Some(table) = &self.table else { return Ok(()) };
+        let Some(mut host) = table.get(tx, &inside)? else { return Ok(()) };
+        host.mappings = host.mappings.saturating_sub(1);
+        if let (Allocation::Blocks { size, .. }, Some(blocks)) = (self.allocation, &self.blocks) {
+            let block = u32::from((port - self.first) / size);
+            if let Some(at) = host.blocks.iter().position(|known| *known == block + 1) {
+                host.used[at] = host.used[at].saturating_sub(1);
+                if host.used[at] == 0 {
+                    host.blocks[at] = 0;
+                    blocks.set(tx, address, block, false)?;
+                }
+            }
+        }
+        match host.mappings {
+            0 => table.remove(tx, &inside).map(drop),
+            _ => table.insert(tx, &inside, &host).map(drop),
+        }
+    }
+}
+
+impl Part for Hosts {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.table.objects(into);
+        self.blocks.objects(into);
+    }
+}
