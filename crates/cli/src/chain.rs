@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use braid_control::plan_file::{PlanFile, unplaced};
+use braid_control::plan_file::{PlanFile, PortFile, unplaced};
 use braid_control::{Carry, Catalog, Compiled, Plan, Problem};
 
 use crate::args::{ChainArgs, InputArgs};
@@ -38,6 +38,16 @@ impl Written {
         Ok(written)
     }
 
+    /// Lays interfaces over the ports of the file, and over its input and output.
+    pub fn lay_ports(&mut self, devices: &[String]) {
+        if devices.is_empty() {
+            return;
+        }
+        let port = |device: &String| PortFile { device: unplaced(device.clone()) };
+        self.file.port = devices.iter().map(port).collect();
+        (self.file.input.from, self.file.output.to) = (Vec::new(), Vec::new());
+    }
+
     /// Reads a plan file.
     pub fn of_file(path: &Path) -> Result<Written, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
@@ -48,7 +58,7 @@ impl Written {
     /// Checks it.
     pub fn plan(&self, catalog: &Catalog) -> Result<Plan, Failure> {
         let mut file = self.file.clone();
-        if file.ports.is_none() {
+        if file.ports.is_none() && file.port.is_empty() {
             // Files that are named for ports say how many ports there are.
             let named = |texts: &[toml::Spanned<String>]| {
                 let port =

@@ -109,6 +109,9 @@ impl Diagnostic for Failure {
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Failure {
+        if let OpenError::Device { mend, .. } = &error {
+            return Failure::new(Kind::Io, error.to_string(), mend);
+        }
         let kind = match error {
             OpenError::Config(_) | OpenError::Nothing { .. } => Kind::Usage,
             _ => Kind::Io,

@@ -4,13 +4,14 @@
 use std::path::PathBuf;
 
 use braid_runtime::io::capture::{PortSplit, Prefix};
+use braid_runtime::io::device::PortSpec;
 use braid_runtime::nf::packet::key::{FieldId, KeyExtractor, SetDef};
 use braid_runtime::steer::nic::{self, NICS, Nic};
 use braid_runtime::{Distribution, Time};
 use toml::Spanned;
 
 use crate::catalog::{Catalog, DefaultSplit, Entry};
-use crate::plan_file::{Config, InputFile, NfFile, PlanFile, Problem, SetFile};
+use crate::plan_file::{Config, InputFile, NfFile, PlanFile, PortFile, Problem, SetFile};
 use crate::suggest::nearest;
 use crate::{BATCH_DEFAULT, HugePages, SETS_DEFAULT};
 
@@ -64,6 +65,8 @@ pub struct Plan {
     pub from: Vec<String>,
     /// Outputs as written.
     pub to: Vec<PathBuf>,
+    /// Interfaces, one for each port; none if packets come from an input.
+    pub devices: Vec<PortSpec>,
 }
 
 impl Plan {
@@ -81,8 +84,12 @@ impl Plan {
                 return Err(Problem::new(what, help).at(link.at.clone()));
             }
         }
+        let devices = devices(&file.port)?;
         let least = chain.iter().map(|link| i64::from(link.entry.ports.max(1))).max().unwrap_or(1);
-        let ports = number("ports", &file.ports, least.max(2), 1..=PORTS_MAX)? as u16;
+        let usual = if devices.is_empty() { least.max(2) } else { devices.len() as i64 };
+        let ports = number("ports", &file.ports, usual, 1..=PORTS_MAX)? as u16;
+        let live = (!devices.is_empty()).then_some((least.max(1), ports));
+        check_live(file, live)?;
         let split = split(&file.input, &chain, ports)?;
         let needed = split.ports();
         if needed > usize::from(ports) {
@@ -90,16 +97,21 @@ impl Plan {
             let at = file.ports.as_ref().map_or(0..0, Spanned::span);
             return Err(Problem::new(what, format!("write ports = {needed}")).at(at));
         }
+        // Live, the kernel needs a processor as well, and one worker needs no dispatcher.
+        let usual_workers = if live.is_some() { (processors() - 1).max(1) } else { processors() };
+        let workers = number("workers", &file.workers, usual_workers, 1..=WORKERS_MAX)? as usize;
+        let (times, styles) = (
+            [("capture", Time::Capture), ("live", Time::Live)],
+            [("hardware", Distribution::Hardware), ("software", Distribution::Software)],
+        );
+        let time = word("time", &file.time, &times)?;
+        let distribution = word("distribution", &file.distribution, &styles)?;
         Ok(Plan {
-            workers: number("workers", &file.workers, processors(), 1..=WORKERS_MAX)? as usize,
+            workers,
             batch: number("batch", &file.batch, BATCH_DEFAULT, 1..=BATCH_MAX)? as usize,
             sets: number("sets", &file.sets, SETS_DEFAULT, 1..=SETS_MAX)? as usize,
-            time: word("time", &file.time, &[("capture", Time::Capture), ("live", Time::Live)])?,
-            distribution: word(
-                "distribution",
-                &file.distribution,
-                &[("hardware", Distribution::Hardware), ("software", Distribution::Software)],
-            )?,
+            time: if live.is_some() { Time::Live } else { time },
+            distribution: if live.is_some() && workers > 1 { Distribution::Software } else { distribution },
             pages: word(
                 "pages",
                 &file.pages,
@@ -108,6 +120,7 @@ impl Plan {
             nic: file.nic.as_ref().map(nic_named).transpose()?,
             from: file.input.from.iter().map(|input| input.get_ref().clone()).collect(),
             to: file.output.to.iter().map(|output| output.get_ref().into()).collect(),
+            devices,
             chain,
             ports,
             split,
@@ -117,6 +130,55 @@ impl Plan {
     /// The chain in words: `firewall → nat`.
     pub fn chain_name(&self) -> String {
         self.chain.iter().map(|link| link.name.as_str()).collect::<Vec<_>>().join(" → ")
+    }
+}
+
+/// Interfaces as they are written.
+fn devices(ports: &[PortFile]) -> Result<Vec<PortSpec>, Problem> {
+    let device = |port: &PortFile| {
+        port.device.get_ref().parse::<PortSpec>().map_err(|error| {
+            let what = format!("`{}` names no port", error.text);
+            Problem::new(what, error.what).at(port.device.span())
+        })
+    };
+    let devices = ports.iter().map(device).collect::<Result<Vec<_>, _>>()?;
+    for (i, port) in ports.iter().enumerate() {
+        if devices[..i].iter().any(|earlier| earlier.name == devices[i].name) {
+            let what = format!("two ports are the interface `{}`", devices[i].name);
+            return Err(Problem::new(what, "give each port an interface of its own").at(port.device.span()));
+        }
+    }
+    Ok(devices)
+}
+
+/// What contradicts ports that are interfaces: `live` is how many the functions need, and how many the plan has.
+fn check_live(file: &PlanFile, live: Option<(i64, u16)>) -> Result<(), Problem> {
+    let Some((needed, ports)) = live else { return Ok(()) };
+    let count = file.port.len();
+    let place = file.ports.as_ref().map_or(0..0, Spanned::span);
+    if usize::from(ports) != count {
+        let what = format!("{count} interfaces are named, but ports = {ports}");
+        return Err(Problem::new(what, "leave `ports` out: it is the number of interfaces").at(place));
+    }
+    if (count as i64) < needed {
+        let what = format!("the functions need {needed} ports, and {count} interfaces are named");
+        return Err(Problem::new(what, "name one more: --port veth1, or another [[port]]").at(place));
+    }
+    let given = file.input.from.first().or(file.output.to.first());
+    if let Some(given) = given {
+        let what = "packets come from interfaces and leave by them, so there is no input and no output";
+        return Err(Problem::new(what, "leave out `from` and `to` (--in, --out), or the ports").at(given.span()));
+    }
+    if let Some(time) = file.time.as_ref().filter(|time| time.get_ref() == "capture") {
+        let what = "with interfaces the time is the machine's";
+        return Err(Problem::new(what, "leave `time` out, or write time = \"live\"").at(time.span()));
+    }
+    match &file.distribution {
+        Some(style) if style.get_ref() == "hardware" && file.workers.as_ref().is_none_or(|n| *n.get_ref() > 1) => {
+            let what = "one thread receives from all interfaces, and splits their packets among several workers";
+            Err(Problem::new(what, "leave `distribution` out, or write workers = 1").at(style.span()))
+        }
+        _ => Ok(()),
     }
 }
 

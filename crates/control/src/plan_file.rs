@@ -64,12 +64,22 @@ pub struct PlanFile {
     pub pages: Option<Spanned<String>>,
     /// A NIC whose hashing is checked.
     pub nic: Option<Spanned<String>>,
+    /// Interfaces, in the order of the ports; with them the run is live.
+    pub port: Vec<PortFile>,
     /// Where packets come from.
     pub input: InputFile,
     /// Where packets go.
     pub output: OutputFile,
     /// The functions, in order.
     pub nf: Vec<NfFile>,
+}
+
+/// `[[port]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortFile {
+    /// An interface, as after `--port`.
+    pub device: Spanned<String>,
 }
 
 /// `[input]`.

@@ -1,7 +1,8 @@
 //! What a run did, as a table for people and as one JSON object for programs.
 //!
 //! Invariant: `packets_in + packets_copied = packets_out + Σ dropped`. Every frame of the input counts as in; a frame that
-//! the source could not deliver is dropped with its reason, under the function name `source`.
+//! the source could not deliver is dropped with its reason, under the function name `source`, and what a device did not take
+//! under `sink`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -121,8 +122,10 @@ impl RunReport {
         let mut dropped = BTreeMap::new();
         let mut dropped_by_nf: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
         let undelivered = report.undelivered.iter().map(|&(reason, count)| ("source", reason, count));
+        let unsent = report.unsent.iter().map(|&(reason, count)| ("sink", reason, count));
+        let unsent_total: u64 = report.unsent.iter().map(|(_, count)| count).sum();
         let mut undelivered_total = 0;
-        for (stage, reason, count) in total.drops.iter().chain(undelivered) {
+        for (stage, reason, count) in total.drops.iter().chain(undelivered).chain(unsent) {
             *dropped.entry(reason.to_owned()).or_default() += count;
             *dropped_by_nf.entry(stage.to_owned()).or_default().entry(reason.to_owned()).or_default() += count;
             undelivered_total += if stage == "source" { count } else { 0 };
@@ -131,7 +134,7 @@ impl RunReport {
             chain,
             packets_in: total.packets_in + undelivered_total,
             packets_copied: total.packets_copied,
-            packets_out: total.packets_out,
+            packets_out: total.packets_out.saturating_sub(unsent_total),
             dropped,
             dropped_by_nf,
             bytes_in: total.bytes_in,

@@ -12,9 +12,13 @@
 //! Invariants: frames of one queue keep the order of their source; a frame that is not delivered is counted with its reason;
 //! no bytes of a capture, however damaged, make this crate panic. It knows headers only as far as a split by port needs them,
 //! and nothing of state or transactions.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+mod af_packet;
 pub mod capture;
+#[cfg(target_os = "linux")]
+pub mod device;
 pub mod generate;
 pub mod memory;
 mod merge;
@@ -25,6 +29,8 @@ pub mod sink;
 pub mod source;
 mod spread;
 mod stream;
+#[cfg(target_os = "linux")]
+mod tap;
 pub mod wrap;
 
 pub use memory::{Collected, CollectedPacket, MemorySink, NullSink, Repeat, ReplaySource};

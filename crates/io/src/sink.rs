@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use braid_packet::{Batch, Port};
+use braid_packet::{Batch, Buffers, Port};
 
 use crate::source::OpenError;
 
@@ -27,6 +27,10 @@ pub struct TxCounters {
     /// Packets of the whole sink that were written behind a packet with a larger sequence number: because a worker was silent
     /// for too long, or because a function sent them later. Reported by the queue that finishes last.
     pub disordered: u64,
+    /// Packets that a device had no room for, and that were therefore not sent.
+    pub device_full: u64,
+    /// Packets longer than the device takes, and therefore not sent.
+    pub too_long: u64,
 }
 
 /// Why packets that were taken did not get where they should.
@@ -61,6 +65,11 @@ pub trait TxQueue: Send {
     /// Sends packets of the batch, in this order: which packet, and out of which port. The bytes are copied; a packet listed
     /// twice is sent twice.
     fn send(&mut self, batch: &Batch, out: &[(u16, Port)]);
+
+    /// The same, and may keep the buffers of packets that it sends: it puts others into the batch in their place.
+    fn send_owned(&mut self, batch: &mut Batch, _: &mut Buffers, out: &[(u16, Port)]) {
+        self.send(batch, out);
+    }
 
     /// Says that no packet sent later has a sequence number below `sequence`. Called after every batch and while idle.
     fn progress(&mut self, sequence: u64);

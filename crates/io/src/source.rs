@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use braid_packet::{Batch, Buffers, Link, Port};
+use braid_packet::{Batch, Buffers, Link, Pool, Port};
 
 use crate::capture::Damage;
 use crate::progress::Progress;
@@ -46,6 +46,8 @@ pub struct RxCounters {
     pub too_long: u64,
     /// Frames taken away on purpose by a wrapper.
     pub injected_loss: u64,
+    /// Frames that a device dropped before they reached us, because nobody took them in time.
+    pub missed: u64,
 }
 
 /// Why a source or sink could not be opened.
@@ -82,6 +84,16 @@ pub enum OpenError {
         /// What is missing.
         what: &'static str,
     },
+    /// A device that cannot be opened, and the command that mends it.
+    #[error("{device}: {what}")]
+    Device {
+        /// The port as it was written.
+        device: String,
+        /// What is wrong.
+        what: String,
+        /// What to do about it.
+        mend: String,
+    },
     /// A configuration that contradicts itself.
     #[error("{0}")]
     Config(String),
@@ -98,6 +110,16 @@ pub trait Source: Send {
     /// How far it is; shared, so that it can be asked for before opening and drawn while it runs.
     fn progress(&self) -> Arc<Progress>;
 
+    /// Buffers that it wants besides those of the workers' batches.
+    fn buffers(&self) -> usize {
+        0
+    }
+
+    /// Told before anything is opened which buffers the run has, and how many workers will send.
+    fn prepare(&mut self, _: &Arc<Pool>, _senders: usize) -> Result<(), OpenError> {
+        Ok(())
+    }
+
     /// Opens it for `queues` workers.
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError>;
 }
@@ -113,6 +135,12 @@ pub trait RxQueue: Send {
 
     /// What it has delivered so far.
     fn counters(&self) -> RxCounters;
+
+    /// The run is to end. True if packets that have arrived already are still delivered, and then [`Received::End`]; false if
+    /// whoever asks need not wait for anything.
+    fn close(&mut self) -> bool {
+        false
+    }
 
     /// Places at which the source turned out to be damaged; the first queue reports them for all.
     fn damages(&self) -> Vec<Damage> {

@@ -10,6 +10,7 @@ use braid_packet::{BATCH_MAX, Batch, Buffers, Layout, Pool};
 use braid_steer::Steering;
 use braid_steer::ring::{DispatchCounters, Dispatcher, Inlet, RING_FRAMES_DEFAULT, WhenFull, rings};
 
+use crate::idle::{Ending, Patience};
 use crate::launch::Control;
 use crate::plan::Plan;
 
@@ -76,21 +77,22 @@ impl Dispatching {
     /// Receives and hands on until the source ends or the run is to stop. Dropping the dispatcher lets the workers end when
     /// their rings are empty.
     pub(crate) fn run(mut self, deadline: Option<Instant>) -> Dispatched {
-        let mut rounds = 0u32;
+        let (mut rounds, mut patience, mut ending) = (0u32, Patience::default(), Ending::default());
         loop {
             match self.source.receive(&mut self.batch, &mut self.buffers, BATCH_MAX) {
                 Received::Packets => {
+                    patience = Patience::default();
                     self.batch.parse_all();
                     self.dispatcher.dispatch(&mut self.batch, &self.steering, &mut self.buffers);
                     // Release: whoever sees this horizon sees the frames before it in the rings. Partner: `horizon` below.
                     self.horizon.store(self.source.horizon(), Ordering::Release);
                 }
-                Received::Idle => std::thread::yield_now(),
+                Received::Idle => patience.wait(),
                 Received::End => break,
             }
             rounds = rounds.wrapping_add(1);
             let late = rounds.is_multiple_of(64) && deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if late || self.stop.load(Ordering::Relaxed) {
+            if (late || self.stop.load(Ordering::Relaxed)) && ending.is_over(|| self.source.close()) {
                 break;
             }
         }

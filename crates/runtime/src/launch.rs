@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use braid_io::capture::Damage;
-use braid_io::{OpenError, QueueSelect, RxQueue, Sink, SinkError, Source, TxQueue};
+use braid_io::{OpenError, QueueSelect, RxCounters, RxQueue, Sink, SinkError, Source, TxCounters, TxQueue};
 use braid_memory::Backing;
 use braid_nf::packet::key::SetDef;
 use braid_nf::state::{Domain, StateBuilder};
@@ -20,6 +20,7 @@ use crate::chain::{Chain, ChainError, Sharing};
 use crate::clock::{Clock, Timeline};
 use crate::counters::WorkerCounters;
 use crate::dispatch::{self, Dispatched};
+use crate::idle::{Ending, Patience};
 use crate::live::{Live, Running};
 use crate::plan::{BuildError, Distribution, Plan, Time};
 use crate::probe::{Probe, TimeSplit};
@@ -98,6 +99,8 @@ pub struct Report {
     pub transfers: u64,
     /// Frames that the source could not deliver, by reason.
     pub undelivered: Vec<(&'static str, u64)>,
+    /// Packets that the sink could not send, by reason; the workers count them as out.
+    pub unsent: Vec<(&'static str, u64)>,
     /// What the dispatcher did, if there was one.
     pub dispatched: Option<Dispatched>,
     /// Where the source is damaged.
@@ -160,14 +163,15 @@ impl QueueSelect for Select {
 /// Runs the plan until the source ends, the time is up or somebody asks to stop.
 pub fn launch(
     plan: &Plan,
-    source: Box<dyn Source>,
+    mut source: Box<dyn Source>,
     sink: Box<dyn Sink>,
     control: &Control,
 ) -> Result<Report, RunError> {
     let Foundation { domain, chain } = build(plan)?;
-    let default_buffers = plan.workers * 4 * plan.batch.max(64) + 8192;
+    let default_buffers = plan.workers * 4 * plan.batch.max(64) + 8192 + source.buffers();
     let buffers = if plan.buffers == 0 { default_buffers } else { plan.buffers };
     let pool = Pool::new(&PoolConfig { buffers: buffers as u32, pages: plan.pages, ..PoolConfig::default() })?;
+    source.prepare(&pool, plan.workers)?;
     let sent = sink.open(plan.workers)?;
     let layout = Arc::new(chain.layout().clone());
     let (received, dispatcher) = match plan.distribution {
@@ -332,31 +336,23 @@ fn work(
 ) {
     worker.begin();
     let live = control.live.as_deref();
-    let mut idle = 0u32;
-    let mut rounds = 0u32;
+    let (mut rounds, mut patience, mut ending) = (0u32, Patience::default(), Ending::default());
     loop {
         match worker.step() {
-            Step::Busy => idle = 0,
+            Step::Busy => patience = Patience::default(),
             Step::End => break,
-            Step::Idle => {
-                idle = idle.saturating_add(1);
-                match (&schedule, idle) {
-                    (Some((scheduler, id)), _) => scheduler.at(*id, true),
-                    (None, 0..64) => std::hint::spin_loop(),
-                    (None, 64..1024) => std::thread::yield_now(),
-                    (None, _) => std::thread::sleep(Duration::from_micros(50)),
-                }
-            }
+            Step::Idle => match &schedule {
+                Some((scheduler, id)) => scheduler.at(*id, true),
+                None => patience.wait(),
+            },
         }
         if let Some(live) = live.filter(|live| live.rings(id)) {
             live.serve(id, worker);
         }
-        // Relaxed: the flag carries no data; being late by a batch does not matter.
-        if control.stop.load(Ordering::Relaxed) {
-            break;
-        }
         rounds = rounds.wrapping_add(1);
-        if rounds.is_multiple_of(64) && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        let late = rounds.is_multiple_of(64) && deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        // Relaxed: the flag carries no data; being late by a batch does not matter.
+        if (late || control.stop.load(Ordering::Relaxed)) && ending.is_over(|| worker.close()) {
             break;
         }
     }
@@ -396,6 +392,7 @@ fn report(
         objects: domain.objects().into_iter().map(|(_, info)| info).collect(),
         transfers: 0,
         undelivered: Vec::new(),
+        unsent: Vec::new(),
         dispatched,
         damages: Vec::new(),
         lost: Vec::new(),
@@ -406,7 +403,9 @@ fn report(
     };
     let objects = chain.stages().iter().flat_map(|stage| stage.objects());
     report.memory_bytes += objects.map(|object| object.memory_bytes()).sum::<usize>();
-    let (mut too_long, mut injected) = (0, 0);
+    // The dispatcher has the source's queue, if there is one; otherwise the workers have them.
+    let mut received: Vec<RxCounters> = report.dispatched.iter().map(|dispatched| dispatched.received).collect();
+    let mut sent = TxCounters::default();
     let mut record = Record { logs: Vec::new(), objects: Vec::new(), sets: Vec::new(), twice: Vec::new() };
     record.sets.resize_with(chain.groups().len(), SetContent::new);
     let mut findings = vec![Findings::default(); chain.stages().len()];
@@ -414,10 +413,13 @@ fn report(
         findings_of_sets(chain, &mut worker.tables, &mut findings);
         report.total.merge(&worker.counters);
         report.damages.append(&mut worker.damages);
-        too_long += worker.received.too_long;
-        injected += worker.received.injected_loss;
-        if let Err(error) = worker.sent {
-            report.lost.push(error);
+        received.push(worker.received);
+        match worker.sent {
+            Ok(counters) => {
+                sent.device_full += counters.device_full;
+                sent.too_long += counters.too_long;
+            }
+            Err(error) => report.lost.push(error),
         }
         if let Probe::Split(mut split) = worker.probe {
             split.end();
@@ -438,8 +440,15 @@ fn report(
             }
         }
     }
-    let undelivered = [("frame_too_long", too_long), ("injected_loss", injected)];
+    let sum = |count: fn(&RxCounters) -> u64| received.iter().map(count).sum();
+    let undelivered = [
+        ("frame_too_long", sum(|queue| queue.too_long)),
+        ("injected_loss", sum(|queue| queue.injected_loss)),
+        ("missed", sum(|queue| queue.missed)),
+    ];
+    let unsent = [("device_full", sent.device_full), ("frame_too_long", sent.too_long)];
     report.undelivered.extend(undelivered.into_iter().filter(|&(_, count)| count > 0));
+    report.unsent.extend(unsent.into_iter().filter(|&(_, count)| count > 0));
     if control.record {
         record.objects = snapshots(chain);
         report.record = Some(record);

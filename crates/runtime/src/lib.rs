@@ -15,6 +15,7 @@ pub mod clock;
 pub mod counters;
 mod dispatch;
 mod expiry;
+mod idle;
 pub mod launch;
 pub mod live;
 pub mod plan;

@@ -187,6 +187,11 @@ impl Worker {
         self.probe.begin();
     }
 
+    /// The run is to end: whether there are still packets that have arrived, to be handled by further steps.
+    pub fn close(&mut self) -> bool {
+        self.parts.receive.close()
+    }
+
     /// One round: receive, handle, send, expire.
     pub fn step(&mut self) -> Step {
         match self.parts.receive.receive(&mut self.batch, &mut self.buffers, self.parts.batch) {

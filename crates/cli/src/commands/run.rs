@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use braid_control::runtime::io::device::Ports;
+use braid_control::runtime::io::{Sink, Source};
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
 use braid_control::runtime::{Control, launch};
 use braid_control::{Carry, Catalog, HugePages, Plan, RunReport};
@@ -16,11 +18,11 @@ use crate::watch;
 
 /// Runs it.
 pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
-    let written = Written::read(&args.chain, Some(&args.input), &args.to)?;
+    let mut written = Written::read(&args.chain, Some(&args.input), &args.to)?;
+    written.lay_ports(&args.devices);
     let plan = written.plan(catalog)?;
     let mut control = Control { duration: args.duration.as_deref().map(duration).transpose()?, ..Control::default() };
-    let input = Input::of(&plan, written.file.input.split.is_some())?;
-    let (source, sink) = (input.source()?, sink(&plan)?);
+    let (source, sink) = ends(&written, &plan)?;
     if source.ports() > usize::from(plan.ports) {
         let what = format!("the input comes in by {} ports, but the plan has {}", source.ports(), plan.ports);
         return Err(Failure::usage(what, format!("add --ports {}", source.ports())));
@@ -34,8 +36,11 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     }
     let _offered = args.operate.offer(&mut control, workers)?;
     watch::stop_on_signal(&control.stop)?;
-    let progress = source.progress();
-    let report = watch::with_progress(progress, || launch(&compiled.run, source, sink, &control))?;
+    let run = |source: Box<dyn Source>| launch(&compiled.run, source, sink, &control);
+    let report = match plan.devices.is_empty() {
+        true => watch::with_progress(source.progress(), || run(source))?,
+        false => run(source)?,
+    };
     let report = RunReport::new(names(&plan), &report);
     if args.json {
         print_json(&report)?
@@ -47,6 +52,17 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         Some(lost) => Err(Failure::new(Kind::Io, lost.clone(), "what was written before is readable")),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Where packets come from and where they go: interfaces, or an input and an output.
+fn ends(written: &Written, plan: &Plan) -> Result<(Box<dyn Source>, Box<dyn Sink>), Failure> {
+    if plan.devices.is_empty() {
+        let input = Input::of(plan, written.file.input.split.is_some())?;
+        return Ok((input.source()?, sink(plan)?));
+    }
+    let ports = Ports::new(plan.devices.clone(), |how| eprintln!("{how}"));
+    let (source, sink) = ports.ends();
+    Ok((Box::new(source), Box::new(sink)))
 }
 
 fn names(plan: &Plan) -> Vec<String> {

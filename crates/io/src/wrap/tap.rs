@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use braid_packet::{Batch, Buffers, Port};
+use braid_packet::{Batch, Buffers, Pool, Port};
 
 use crate::capture::{CaptureSink, Damage};
 use crate::progress::Progress;
@@ -54,6 +54,14 @@ impl Source for TapSource {
         self.inner.progress()
     }
 
+    fn buffers(&self) -> usize {
+        self.inner.buffers()
+    }
+
+    fn prepare(&mut self, pool: &Arc<Pool>, senders: usize) -> Result<(), OpenError> {
+        self.inner.prepare(pool, senders)
+    }
+
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
         let TapSource { inner, file, report } = *self;
         let inner = inner.open(queues, select)?;
@@ -92,6 +100,10 @@ impl RxQueue for TapRx {
 
     fn counters(&self) -> RxCounters {
         self.inner.counters()
+    }
+
+    fn close(&mut self) -> bool {
+        self.inner.close()
     }
 
     fn damages(&self) -> Vec<Damage> {
@@ -144,6 +156,11 @@ impl TxQueue for TapTx {
     fn send(&mut self, batch: &Batch, out: &[(u16, Port)]) {
         self.file.send(batch, out);
         self.inner.send(batch, out);
+    }
+
+    fn send_owned(&mut self, batch: &mut Batch, buffers: &mut Buffers, out: &[(u16, Port)]) {
+        self.file.send(batch, out);
+        self.inner.send_owned(batch, buffers, out);
     }
 
     fn progress(&mut self, sequence: u64) {

@@ -27,7 +27,7 @@ impl Worker {
         if !self.counters.ports.is_empty() {
             count_departures(&mut self.counters.ports, &self.batch, &self.out);
         }
-        self.parts.send.send(&self.batch, &self.out);
+        self.parts.send.send_owned(&mut self.batch, &mut self.buffers, &self.out);
         if !self.logs.emitted.is_empty() {
             self.send_own();
         }
@@ -98,7 +98,7 @@ impl Worker {
         if !self.counters.ports.is_empty() {
             count_departures(&mut self.counters.ports, &self.own, &self.out);
         }
-        self.parts.send.send(&self.own, &self.out);
+        self.parts.send.send_owned(&mut self.own, &mut self.buffers, &self.out);
         self.own.release(&mut self.buffers);
         self.logs.emitted.truncate(0);
     }

@@ -1,0 +1,152 @@
+//! AF_PACKET: every Linux machine and every interface. The kernel copies each frame into a ring; we copy it into a buffer.
+//!
+//! What the kernel leaves undone on its way to another process of the machine is done here: the VLAN tag that it took out is put
+//! back, checksums are completed, trains of segments (GSO, GRO) are cut. Frames that others send by the interface are not
+//! received. The kernel's own stack sees every packet as well: give the interface no address.
+
+mod sys;
+
+use std::io;
+
+use braid_packet::{Batch, Buffers};
+
+use self::sys::{Filled, Ring, SEND_MAX, Sender};
+use crate::device::Interface;
+use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
+use crate::device::offload::{Train, VnetHeader};
+
+/// Times that a device without room is asked again before packets are dropped.
+const RETRIES: usize = 16;
+
+/// Opens an interface to receive by one queue and to send by `senders`.
+pub(crate) fn open(interface: &Interface, senders: usize) -> io::Result<(Receiver, Vec<Transmitter>)> {
+    let ring = Ring::open(interface.index)?;
+    let receiver = Receiver { ring, train: Train::default(), segment: Vec::new(), senseless: 0 };
+    let sender = |_| Sender::open(interface.index).map(|socket| Transmitter { socket });
+    Ok((receiver, (0..senders).map(sender).collect::<io::Result<_>>()?))
+}
+
+/// The way in.
+pub(crate) struct Receiver {
+    ring: Ring,
+    /// A train of which not all segments have been taken yet.
+    train: Train,
+    /// The segment that is offered next, or a frame with its tag; empty if there is none.
+    segment: Vec<u8>,
+    /// Frames that the kernel delivered only in part.
+    senseless: u64,
+}
+
+impl Receiver {
+    /// Offers what is left of a train. False if not all of it is taken.
+    fn take_train(&mut self, into: &mut Arrivals<'_>) -> bool {
+        loop {
+            if self.segment.is_empty() {
+                if self.train.is_empty() {
+                    return true;
+                }
+                self.train.next(&mut self.segment);
+            }
+            if !into.put(&self.segment) {
+                return false;
+            }
+            self.segment.clear();
+        }
+    }
+}
+
+impl RxPort for Receiver {
+    fn receive(&mut self, into: &mut Arrivals<'_>) {
+        while self.take_train(into) && into.has_room() {
+            let Some(mut slot) = self.ring.slot() else { return };
+            let Some(Filled { offload, tag, frame }) = slot.frame() else {
+                self.senseless += 1;
+                continue;
+            };
+            let header = VnetHeader::read(&offload);
+            if header.is_train() {
+                self.segment.clear();
+                let whole = tagged(frame, tag, &mut self.segment);
+                self.senseless += u64::from(!self.train.load(whole, header.behind(tag.is_some())));
+                self.segment.clear();
+                continue;
+            }
+            header.complete(frame);
+            if tag.is_some() {
+                // Offered by `take_train`.
+                tagged(frame, tag, &mut self.segment);
+            } else if !into.put(frame) {
+                slot.keep();
+                return;
+            }
+        }
+    }
+
+    fn missed(&mut self) -> u64 {
+        self.ring.missed() + self.senseless
+    }
+}
+
+/// The frame with the tag that the kernel took out (IEEE 802.1Q section 9.6: behind the addresses), in `into` if there is one.
+fn tagged<'a>(frame: &'a [u8], tag: Option<(u16, u16)>, into: &'a mut Vec<u8>) -> &'a [u8] {
+    let (Some((tpid, tci)), Some((addresses, rest))) = (tag, frame.split_first_chunk::<12>()) else { return frame };
+    into.clear();
+    into.extend_from_slice(addresses);
+    into.extend_from_slice(&tpid.to_be_bytes());
+    into.extend_from_slice(&tci.to_be_bytes());
+    into.extend_from_slice(rest);
+    into
+}
+
+/// The way out of one worker.
+pub(crate) struct Transmitter {
+    socket: Sender,
+}
+
+impl TxPort for Transmitter {
+    fn send(&mut self, batch: &Batch, _: &mut Buffers, out: &[u16]) -> Sent {
+        let mut sent = Sent::default();
+        let (mut rest, mut retries) = (out, RETRIES);
+        while !rest.is_empty() {
+            let frames = rest.iter().take(SEND_MAX).map(|&i| batch.bytes(i.into()));
+            let done = match self.socket.send(frames) {
+                Ok(0) => 1,
+                Ok(count) => {
+                    sent.packets += count as u64;
+                    sent.bytes += rest[..count].iter().map(|&i| batch.bytes(i.into()).len() as u64).sum::<u64>();
+                    count
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                    sent.too_long += 1;
+                    1
+                }
+                Err(_) if retries > 0 => {
+                    retries -= 1;
+                    std::thread::yield_now();
+                    0
+                }
+                Err(_) => {
+                    sent.device_full += rest.len() as u64;
+                    return sent;
+                }
+            };
+            rest = &rest[done..];
+        }
+        sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tagged;
+
+    #[test]
+    fn a_tag_is_put_back_behind_the_addresses() {
+        let frame: Vec<u8> = (0..20).collect();
+        let mut place = Vec::new();
+        let whole = tagged(&frame, Some((0x8100, 0x2007)), &mut place);
+        assert_eq!(whole, [&frame[..12], &[0x81, 0, 0x20, 7], &frame[12..]].concat());
+        assert_eq!(tagged(&frame, None, &mut Vec::new()), frame);
+        assert_eq!(tagged(&frame[..5], Some((0x8100, 7)), &mut Vec::new()), &frame[..5]);
+    }
+}

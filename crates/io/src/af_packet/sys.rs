@@ -1,0 +1,264 @@
+//! AF_PACKET sockets: a receive ring that the kernel fills, and many frames sent by one call.
+//!
+//! The ring is memory shared with the kernel (Documentation/networking/packet_mmap.rst). A slot is ours while its status word
+//! has `TP_STATUS_USER`: the kernel writes to it again only after we have stored `TP_STATUS_KERNEL`. A [`Slot`] borrows the ring,
+//! so there is at most one, and releases its slot when dropped.
+//!
+//! Version 2 of the ring and not 3: version 3 hands whole blocks over, the last one only after a timer, so that an echo would
+//! wait for a millisecond at each port.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::device::offload::VNET_HEADER;
+use crate::device::sys::{self, Mapping, Plain};
+
+// include/uapi/linux/if_packet.h
+const SOL_PACKET: i32 = 263;
+const PACKET_ADD_MEMBERSHIP: i32 = 1;
+const PACKET_RX_RING: i32 = 5;
+const PACKET_STATISTICS: i32 = 6;
+const PACKET_COPY_THRESH: i32 = 7;
+const PACKET_VERSION: i32 = 10;
+const PACKET_VNET_HDR: i32 = 15;
+const PACKET_QDISC_BYPASS: i32 = 20;
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+const PACKET_MR_PROMISC: u16 = 1;
+const TPACKET_V2: i32 = 1;
+const TP_STATUS_KERNEL: u32 = 0;
+const TP_STATUS_USER: u32 = 1;
+const TP_STATUS_COPY: u32 = 1 << 1;
+const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
+const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
+/// include/uapi/linux/if_ether.h
+const ETH_P_ALL: u16 = 3;
+const ETH_P_8021Q: u16 = 0x8100;
+
+/// Bytes of a slot: its header, a frame of 1,500 bytes with tags, and room.
+const SLOT: usize = 2048;
+/// Bytes of a piece of contiguous memory in the kernel.
+const BLOCK: usize = 1 << 18;
+/// Slots of a ring.
+const SLOTS: usize = 4096;
+/// Bytes of frames that wait outside the ring because they are longer than a slot.
+const LONG_FRAMES_BYTES: i32 = 32 << 20;
+/// Longest frame that waits there: a train of segments with its headers.
+const LONG_FRAME_MAX: usize = VNET_HEADER + (256 << 10);
+
+/// `struct tpacket2_hdr`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct SlotHeader {
+    status: u32,
+    len: u32,
+    snap_len: u32,
+    mac: u16,
+    net: u16,
+    sec: u32,
+    nsec: u32,
+    vlan_tci: u16,
+    vlan_tpid: u16,
+    padding: [u8; 4],
+}
+
+/// `struct sockaddr_ll`.
+#[repr(C)]
+struct LinkAddress {
+    family: u16,
+    protocol: u16,
+    interface: i32,
+    hardware_type: u16,
+    packet_type: u8,
+    address_len: u8,
+    address: [u8; 8],
+}
+// SAFETY: integers that fill their place: 2 + 2 + 4 + 2 + 1 + 1 + 8 = 20 bytes.
+unsafe impl Plain for LinkAddress {}
+
+/// `struct packet_mreq`.
+#[repr(C)]
+struct Membership {
+    interface: i32,
+    kind: u16,
+    address_len: u16,
+    address: [u8; 8],
+}
+// SAFETY: integers that fill their place: 4 + 2 + 2 + 8 = 16 bytes.
+unsafe impl Plain for Membership {}
+
+fn bind(socket: &OwnedFd, interface: u32, protocol: u16) -> io::Result<()> {
+    sys::bind(
+        socket,
+        &LinkAddress {
+            family: libc::AF_PACKET as u16,
+            protocol: protocol.to_be(),
+            interface: interface as i32,
+            hardware_type: 0,
+            packet_type: 0,
+            address_len: 0,
+            address: [0; 8],
+        },
+    )
+}
+
+/// Everything that one interface receives.
+#[derive(Debug)]
+pub(super) struct Ring {
+    socket: OwnedFd,
+    memory: Mapping,
+    next: usize,
+    missed: u64,
+    long: Vec<u8>,
+}
+
+impl Ring {
+    /// Opens it in promiscuous mode, which ends with the socket.
+    pub(super) fn open(interface: u32) -> io::Result<Ring> {
+        // Protocol 0: nothing is received before the socket is bound to the interface.
+        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
+        let set = |name, value: i32| sys::set_option(&socket, SOL_PACKET, name, &value);
+        set(PACKET_VERSION, TPACKET_V2)?;
+        set(PACKET_VNET_HDR, 1)?;
+        set(PACKET_COPY_THRESH, 1)?;
+        set(PACKET_IGNORE_OUTGOING, 1)?;
+        // Without the privilege to go beyond the system's limit, up to it.
+        sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &LONG_FRAMES_BYTES)
+            .or_else(|_| sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &LONG_FRAMES_BYTES))?;
+        // struct tpacket_req: bytes of a block, blocks, bytes of a slot, slots
+        let ring = [BLOCK, SLOTS * SLOT / BLOCK, SLOT, SLOTS].map(|number| number as u32);
+        sys::set_option(&socket, SOL_PACKET, PACKET_RX_RING, &ring)?;
+        let memory = Mapping::new(socket.as_fd(), SLOTS * SLOT, 0)?;
+        let promiscuous =
+            Membership { interface: interface as i32, kind: PACKET_MR_PROMISC, address_len: 0, address: [0; 8] };
+        sys::set_option(&socket, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous)?;
+        bind(&socket, interface, ETH_P_ALL)?;
+        Ok(Ring { socket, memory, next: 0, missed: 0, long: vec![0; LONG_FRAME_MAX] })
+    }
+
+    /// The next slot, if the kernel has filled it.
+    #[inline]
+    pub(super) fn slot(&mut self) -> Option<Slot<'_>> {
+        let at = self.next * SLOT;
+        // SAFETY: the status word lies at the beginning of the slot, inside the mapping and aligned; the kernel writes to it
+        // at any time, so it is an atomic.
+        let status = unsafe { AtomicU32::from_ptr(self.memory.at(at)) };
+        // Acquire: what the kernel wrote to the slot before it set the status is there. Its partner is `smp_wmb` in
+        // `tpacket_rcv` (net/packet/af_packet.c).
+        let value = status.load(Ordering::Acquire);
+        (value & TP_STATUS_USER != 0).then(|| Slot { ring: self, at, status: value })
+    }
+
+    /// Frames that the kernel dropped because the ring was full, since it was opened.
+    pub(super) fn missed(&mut self) -> u64 {
+        // struct tpacket_stats: packets, drops; reading resets both
+        if let Ok([_, drops]) = sys::option(&self.socket, SOL_PACKET, PACKET_STATISTICS, [0u32; 2]) {
+            self.missed += u64::from(drops);
+        }
+        self.missed
+    }
+}
+
+/// A filled slot, ours until dropped.
+#[derive(Debug)]
+pub(super) struct Slot<'a> {
+    ring: &'a mut Ring,
+    at: usize,
+    status: u32,
+}
+
+/// A frame as the kernel delivered it.
+pub(super) struct Filled<'a> {
+    /// What it left undone.
+    pub(super) offload: [u8; VNET_HEADER],
+    /// Tag that it took out of the frame: protocol and control information.
+    pub(super) tag: Option<(u16, u16)>,
+    /// Bytes.
+    pub(super) frame: &'a mut [u8],
+}
+
+impl Slot<'_> {
+    /// Its frame; none if it did not fit into the slot and the kernel had no room for it elsewhere.
+    pub(super) fn frame(&mut self) -> Option<Filled<'_>> {
+        // SAFETY: the header lies in the slot, which is ours; all of its fields are integers.
+        let header = unsafe { self.ring.memory.at::<SlotHeader>(self.at).read() };
+        let tpid = if self.status & TP_STATUS_VLAN_TPID_VALID != 0 { header.vlan_tpid } else { ETH_P_8021Q };
+        let tag = (self.status & TP_STATUS_VLAN_VALID != 0).then_some((tpid, header.vlan_tci));
+        if self.status & TP_STATUS_COPY != 0 {
+            let len = receive(&self.ring.socket, &mut self.ring.long)?;
+            let (offload, frame) = self.ring.long[..len].split_first_chunk_mut()?;
+            return Some(Filled { offload: *offload, tag, frame });
+        }
+        let (begin, len) = (usize::from(header.mac), header.snap_len as usize);
+        if header.snap_len != header.len || begin < size_of::<SlotHeader>() + VNET_HEADER || begin + len > SLOT {
+            return None;
+        }
+        let first = self.ring.memory.at::<u8>(self.at + begin - VNET_HEADER);
+        // SAFETY: these bytes lie in the slot, as just compared; it is ours until `self`, which the result borrows, is dropped.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(first, VNET_HEADER + len) };
+        let (offload, frame) = bytes.split_first_chunk_mut()?;
+        Some(Filled { offload: *offload, tag, frame })
+    }
+
+    /// Leaves the slot as it is, to be asked for again.
+    pub(super) fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        // SAFETY: as in `Ring::slot`.
+        let status = unsafe { AtomicU32::from_ptr(self.ring.memory.at(self.at)) };
+        // Release: all we have read from the slot was read before the kernel may write to it again. Its partner is the read of
+        // the status in `packet_lookup_frame`.
+        status.store(TP_STATUS_KERNEL, Ordering::Release);
+        self.ring.next = (self.ring.next + 1) % SLOTS;
+    }
+}
+
+/// The next frame that waits outside the ring.
+fn receive(socket: &OwnedFd, into: &mut [u8]) -> Option<usize> {
+    // SAFETY: pointer and length describe `into`.
+    let len = unsafe { libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
+    usize::try_from(len).ok()
+}
+
+/// A socket that only sends, by one interface.
+#[derive(Debug)]
+pub(super) struct Sender {
+    socket: OwnedFd,
+}
+
+/// Most frames of one call.
+pub(super) const SEND_MAX: usize = 64;
+
+impl Sender {
+    pub(super) fn open(interface: u32) -> io::Result<Sender> {
+        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
+        // Past the queueing discipline; a kernel that cannot sends through it.
+        let _ = sys::set_option(&socket, SOL_PACKET, PACKET_QDISC_BYPASS, &1i32);
+        bind(&socket, interface, 0)?;
+        Ok(Sender { socket })
+    }
+
+    /// Sends up to [`SEND_MAX`] frames, in order; returns how many left. An error concerns the first frame.
+    pub(super) fn send<'a>(&self, frames: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
+        let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; SEND_MAX];
+        let mut count = 0;
+        for (piece, frame) in pieces.iter_mut().zip(frames) {
+            *piece = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+            count += 1;
+        }
+        // SAFETY: zeroed is the empty message: null pointers with lengths of zero.
+        let mut messages: [libc::mmsghdr; SEND_MAX] = unsafe { std::mem::zeroed() };
+        for (message, piece) in messages.iter_mut().zip(&mut pieces).take(count) {
+            (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (piece, 1);
+        }
+        let flags = libc::MSG_DONTWAIT;
+        // SAFETY: `count` messages of one piece each, pieces that describe borrowed frames; the kernel only reads them.
+        let sent = unsafe { libc::sendmmsg(self.socket.as_raw_fd(), messages.as_mut_ptr(), count as u32, flags as _) };
+        sys::check(sent).map(|sent| sent as usize)
+    }
+}

@@ -1,0 +1,143 @@
+//! What can be asked about a network interface of this network namespace, by `ioctl(2)`: `/sys` may show another namespace's.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::sys::{self, InterfaceRequest, Plain};
+use crate::source::OpenError;
+
+// include/uapi/linux/sockios.h
+const SIOCGIFFLAGS: libc::c_ulong = 0x8913;
+const SIOCSIFFLAGS: libc::c_ulong = 0x8914;
+const SIOCGIFADDR: libc::c_ulong = 0x8915;
+const SIOCGIFMTU: libc::c_ulong = 0x8921;
+const SIOCGIFINDEX: libc::c_ulong = 0x8933;
+/// include/uapi/linux/if.h
+const IFF_UP: u16 = 1;
+// include/uapi/linux/ethtool.h
+const ETHTOOL_GDRVINFO: u32 = 3;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
+/// `struct ethtool_drvinfo`: the command, then strings of 32 bytes, driver first; 196 bytes.
+type DriverInfo = [u32; 49];
+/// `struct ethtool_channels`: command, the four maxima, then the numbers of rx, tx, other and combined channels.
+type Channels = [u32; 9];
+
+/// An interface that exists.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: u32,
+    /// Largest packet without its Ethernet header, in bytes.
+    pub mtu: usize,
+    /// Whether it is up.
+    pub is_up: bool,
+    /// Whether it has an IPv4 address: then the kernel answers for it as well.
+    pub has_address: bool,
+    /// Its driver, if it says so.
+    pub driver: String,
+    /// Receive queues.
+    pub queues: usize,
+}
+
+impl Interface {
+    /// Asks for everything; an interface that is not there or not up is an error that says how to mend it.
+    pub fn find(name: &str) -> Result<Interface, OpenError> {
+        let interface = Interface::ask(name).map_err(|error| missing(name, &error))?;
+        if interface.is_up {
+            return Ok(interface);
+        }
+        Err(OpenError::Device {
+            device: name.to_owned(),
+            what: "is down".to_owned(),
+            mend: format!("sudo ip link set {name} up"),
+        })
+    }
+
+    /// Asks for everything, whether it is up or not.
+    pub fn ask(name: &str) -> io::Result<Interface> {
+        let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+        let number = |request| ask(&socket, name, request).map(u32::from_ne_bytes);
+        let (driver, queues) = (driver(&socket, name).unwrap_or_default(), channels(&socket, name));
+        Ok(Interface {
+            name: name.to_owned(),
+            index: number(SIOCGIFINDEX)?,
+            mtu: number(SIOCGIFMTU)? as usize,
+            is_up: number(SIOCGIFFLAGS)? as u16 & IFF_UP != 0,
+            has_address: number(SIOCGIFADDR).is_ok(),
+            driver,
+            queues,
+        })
+    }
+
+    /// Whether its packets come from this machine, so that the kernel may have left checksums and segments undone.
+    pub fn is_virtual(&self) -> bool {
+        matches!(self.driver.as_str(), "veth" | "bridge" | "tun" | "dummy" | "virtio_net" | "macvlan" | "vxlan")
+    }
+
+    /// Brings an interface up.
+    pub fn bring_up(name: &str) -> io::Result<()> {
+        let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+        let [a, b, ..] = ask(&socket, name, SIOCGIFFLAGS)?;
+        let [a, b] = (u16::from_ne_bytes([a, b]) | IFF_UP).to_ne_bytes();
+        InterfaceRequest::new(name, [a, b, 0, 0])?.send(socket.as_raw_fd(), SIOCSIFFLAGS).map(drop)
+    }
+}
+
+fn ask(socket: &OwnedFd, name: &str, request: libc::c_ulong) -> io::Result<[u8; 4]> {
+    InterfaceRequest::new(name, [0; 4])?.send(socket.as_raw_fd(), request)
+}
+
+fn ethtool<T: Plain>(socket: &OwnedFd, name: &str, mut structure: T) -> io::Result<T> {
+    InterfaceRequest::new(name, [0; 4])?.ethtool(socket.as_raw_fd(), &mut structure)?;
+    Ok(structure)
+}
+
+fn driver(socket: &OwnedFd, name: &str) -> io::Result<String> {
+    let mut request: DriverInfo = [0; 49];
+    request[0] = ETHTOOL_GDRVINFO;
+    let info = ethtool(socket, name, request)?;
+    let bytes: Vec<u8> = info[1..9].iter().flat_map(|word| word.to_ne_bytes()).chain([0]).collect();
+    Ok(CStr::from_bytes_until_nul(&bytes).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default())
+}
+
+/// Receive queues; an interface that cannot tell has one.
+fn channels(socket: &OwnedFd, name: &str) -> usize {
+    let request: Channels = [ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+    let channels = ethtool(socket, name, request).unwrap_or_default();
+    ((channels[5] + channels[8]) as usize).max(1)
+}
+
+fn missing(name: &str, error: &io::Error) -> OpenError {
+    let (what, mend) = match error.raw_os_error() {
+        Some(libc::ENODEV) => {
+            let mend = format!(
+                "`ip -brief link` lists those that are; for a trial: sudo ip link add {name} type veth peer name {name}-far"
+            );
+            ("there is no such interface here".to_owned(), mend)
+        }
+        _ => (error.to_string(), "`ip -brief link` lists the interfaces".to_owned()),
+    };
+    OpenError::Device { device: name.to_owned(), what, mend }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_known() {
+        let loopback = Interface::ask("lo").expect("every network namespace has one");
+        assert!(loopback.index > 0 && loopback.mtu > 0 && loopback.queues == 1);
+    }
+
+    #[test]
+    fn a_missing_interface_is_an_error_with_a_command() {
+        let error = Interface::find("no-such-if").unwrap_err();
+        let OpenError::Device { device, mend, .. } = &error else { panic!("{error}") };
+        assert!(device == "no-such-if" && mend.contains("ip -brief link"), "{error}");
+    }
+}

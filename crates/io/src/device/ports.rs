@@ -1,0 +1,320 @@
+//! Source and sink over all ports of a plan.
+//!
+//! Ports are opened when the run knows its buffers ([`Source::prepare`]), all or none. A queue takes from its ports in turn,
+//! beginning with another one each time, so that a port in a flood leaves room for the others.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use braid_packet::{Batch, Buffers, Pool, Port};
+
+use super::live::{Arrivals, RxPort, Sent, TxPort};
+use super::open::{Opened, open_all};
+use super::spec::PortSpec;
+use crate::progress::{Progress, Unit};
+use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
+use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
+
+/// Receives between two questions to the kernel what it had to drop.
+const MISSED_PERIOD: u32 = 4096;
+
+/// What has passed one port, of all queues. Written once per batch, read by anybody at any time.
+#[derive(Debug, Default)]
+pub struct PortCounters {
+    /// Packets received.
+    pub rx_packets: AtomicU64,
+    /// Bytes received.
+    pub rx_bytes: AtomicU64,
+    /// Frames that the kernel dropped before they reached us.
+    pub rx_missed: AtomicU64,
+    /// Packets sent.
+    pub tx_packets: AtomicU64,
+    /// Bytes sent.
+    pub tx_bytes: AtomicU64,
+    /// Packets that the device had no room for, or that are too long for it.
+    pub tx_dropped: AtomicU64,
+}
+
+/// Says how a port was opened.
+type Announce = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The ports of a run, not yet open: makes its source and its sink.
+#[derive(Clone)]
+pub struct Ports {
+    specs: Vec<PortSpec>,
+    announce: Announce,
+    counters: Arc<[PortCounters]>,
+    /// The sending ends, from [`Source::prepare`] to [`Sink::open`].
+    sending: Arc<Mutex<Vec<Vec<Box<dyn TxPort>>>>>,
+}
+
+impl std::fmt::Debug for Ports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ports").field("specs", &self.specs).finish_non_exhaustive()
+    }
+}
+
+impl Ports {
+    /// Ports in the order of their numbers; `announce` is told in a line how each was opened.
+    pub fn new(specs: Vec<PortSpec>, announce: impl Fn(&str) + Send + Sync + 'static) -> Ports {
+        let counters = specs.iter().map(|_| PortCounters::default()).collect();
+        Ports { specs, announce: Arc::new(announce), counters, sending: Arc::default() }
+    }
+
+    /// What passes each port.
+    pub fn counters(&self) -> Arc<[PortCounters]> {
+        Arc::clone(&self.counters)
+    }
+
+    /// What is written for each port.
+    pub fn specs(&self) -> &[PortSpec] {
+        &self.specs
+    }
+
+    /// Where packets come from, and where they go.
+    pub fn ends(&self) -> (LiveSource, LiveSink) {
+        (LiveSource { ports: self.clone(), receiving: Vec::new() }, LiveSink { ports: self.clone() })
+    }
+
+    fn name(&self) -> String {
+        self.specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    fn sending(&self) -> std::sync::MutexGuard<'_, Vec<Vec<Box<dyn TxPort>>>> {
+        // Only ever replaced as a whole.
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Receives from all ports.
+pub struct LiveSource {
+    ports: Ports,
+    /// By port, once they are open.
+    receiving: Vec<Box<dyn RxPort>>,
+}
+
+impl Source for LiveSource {
+    fn name(&self) -> String {
+        self.ports.name()
+    }
+
+    fn ports(&self) -> usize {
+        self.ports.specs.len()
+    }
+
+    fn progress(&self) -> Arc<Progress> {
+        Arc::new(Progress::new(Unit::Packets))
+    }
+
+    fn buffers(&self) -> usize {
+        super::open::buffers(&self.ports.specs)
+    }
+
+    fn prepare(&mut self, pool: &Arc<Pool>, senders: usize) -> Result<(), OpenError> {
+        let opened = open_all(&self.ports.specs, pool, senders)?;
+        let mut sending: Vec<Vec<_>> = (0..senders).map(|_| Vec::new()).collect();
+        for (spec, Opened { how, receive, send }) in self.ports.specs.iter().zip(opened) {
+            (self.ports.announce)(&format!("{}: {how}", spec.name));
+            self.receiving.push(receive);
+            sending.iter_mut().zip(send).for_each(|(queue, port)| queue.push(port));
+        }
+        *self.ports.sending() = sending;
+        Ok(())
+    }
+
+    fn open(self: Box<Self>, queues: usize, _: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
+        if queues != 1 {
+            let what =
+                "ports are received by one thread, which splits their packets: write distribution = \"software\"";
+            return Err(OpenError::Config(what.to_owned()));
+        }
+        Ok(vec![Box::new(LiveRx {
+            missed: vec![0; self.receiving.len()],
+            ports: self.receiving,
+            counters: self.ports.counters(),
+            first: 0,
+            sequence: 0,
+            rounds: 0,
+            total: RxCounters::default(),
+            closing: false,
+        })])
+    }
+}
+
+/// The way in by all ports.
+struct LiveRx {
+    ports: Vec<Box<dyn RxPort>>,
+    counters: Arc<[PortCounters]>,
+    /// What each port has missed, as far as it was counted.
+    missed: Vec<u64>,
+    /// Port that is asked first.
+    first: usize,
+    sequence: u64,
+    rounds: u32,
+    total: RxCounters,
+    closing: bool,
+}
+
+impl LiveRx {
+    fn count_missed(&mut self) {
+        for ((port, known), counters) in self.ports.iter_mut().zip(&mut self.missed).zip(self.counters.iter()) {
+            let more = port.missed().saturating_sub(*known);
+            *known += more;
+            self.total.missed += more;
+            counters.rx_missed.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+}
+
+impl RxQueue for LiveRx {
+    fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received {
+        let (mut wanted, mut now_ns, before) = (limit.min(batch.room()), None, batch.len());
+        let count = self.ports.len();
+        for step in 0..count {
+            let at = if self.first + step < count { self.first + step } else { self.first + step - count };
+            let mut into = Arrivals {
+                batch: &mut *batch,
+                buffers: &mut *buffers,
+                wanted,
+                port: at as Port,
+                sequence: &mut self.sequence,
+                now_ns: &mut now_ns,
+                tally: Default::default(),
+            };
+            self.ports[at].receive(&mut into);
+            let tally = into.tally;
+            wanted = into.wanted;
+            self.total.packets += tally.packets;
+            self.total.bytes += tally.bytes;
+            self.total.too_long += tally.too_long;
+            if tally.packets > 0 {
+                self.counters[at].rx_packets.fetch_add(tally.packets, Ordering::Relaxed);
+                self.counters[at].rx_bytes.fetch_add(tally.bytes, Ordering::Relaxed);
+            }
+        }
+        self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.closing || self.rounds.is_multiple_of(MISSED_PERIOD) {
+            self.count_missed();
+        }
+        match batch.len() > before {
+            true => Received::Packets,
+            false if self.closing => Received::End,
+            false => Received::Idle,
+        }
+    }
+
+    fn horizon(&self) -> u64 {
+        self.sequence
+    }
+
+    fn counters(&self) -> RxCounters {
+        self.total
+    }
+
+    fn close(&mut self) -> bool {
+        self.closing = true;
+        true
+    }
+}
+
+/// Sends by all ports.
+pub struct LiveSink {
+    ports: Ports,
+}
+
+impl Sink for LiveSink {
+    fn name(&self) -> String {
+        self.ports.name()
+    }
+
+    fn open(self: Box<Self>, queues: usize) -> Result<Vec<Box<dyn TxQueue>>, OpenError> {
+        let sending = std::mem::take(&mut *self.ports.sending());
+        if sending.len() != queues {
+            return Err(OpenError::Nothing { what: "ports are prepared before they are opened, for as many queues" });
+        }
+        let queue = |ports: Vec<Box<dyn TxPort>>| {
+            let lists = ports.iter().map(|_| Vec::new()).collect();
+            let counters = self.ports.counters();
+            Box::new(LiveTx { ports, lists, counters, total: TxCounters::default(), seen: [0; 4] }) as Box<dyn TxQueue>
+        };
+        Ok(sending.into_iter().map(queue).collect())
+    }
+}
+
+/// One worker's way out.
+struct LiveTx {
+    ports: Vec<Box<dyn TxPort>>,
+    /// Packets of the batch for each port.
+    lists: Vec<Vec<u16>>,
+    counters: Arc<[PortCounters]>,
+    total: TxCounters,
+    /// One bit for each packet of a batch.
+    seen: [u64; 4],
+}
+
+impl LiveTx {
+    /// Sorts packets by port. Whether one of them is to be sent more than once.
+    fn sort(&mut self, out: &[(u16, Port)]) -> bool {
+        self.lists.iter_mut().for_each(Vec::clear);
+        self.seen = [0; 4];
+        let mut any_twice = false;
+        for &(i, port) in out {
+            let Some(list) = self.lists.get_mut(usize::from(port)) else {
+                self.total.no_such_port += 1;
+                continue;
+            };
+            list.push(i);
+            let (word, bit) = (usize::from(i) / 64 & 3, 1u64 << (i % 64));
+            any_twice |= self.seen[word] & bit != 0;
+            self.seen[word] |= bit;
+        }
+        any_twice
+    }
+
+    fn note(&mut self, port: usize, sent: Sent) {
+        let counters = &self.counters[port];
+        self.total.packets += sent.packets;
+        self.total.bytes += sent.bytes;
+        self.total.device_full += sent.device_full;
+        self.total.too_long += sent.too_long;
+        counters.tx_packets.fetch_add(sent.packets, Ordering::Relaxed);
+        counters.tx_bytes.fetch_add(sent.bytes, Ordering::Relaxed);
+        counters.tx_dropped.fetch_add(sent.device_full + sent.too_long, Ordering::Relaxed);
+    }
+}
+
+impl TxQueue for LiveTx {
+    fn send(&mut self, _: &Batch, _: &[(u16, Port)]) {
+        unreachable!("workers send by send_owned");
+    }
+
+    fn send_owned(&mut self, batch: &mut Batch, buffers: &mut Buffers, out: &[(u16, Port)]) {
+        let any_twice = self.sort(out);
+        for port in 0..self.ports.len() {
+            let list = std::mem::take(&mut self.lists[port]);
+            // A packet that leaves by two ports belongs to neither; then all are copied, and their order stays.
+            let sent = match (list.is_empty(), any_twice) {
+                (true, _) => Sent::default(),
+                (false, true) => self.ports[port].send(batch, buffers, &list),
+                (false, false) => self.ports[port].send_owned(batch, buffers, &list),
+            };
+            self.lists[port] = list;
+            if sent != Sent::default() {
+                self.note(port, sent);
+            }
+        }
+    }
+
+    fn progress(&mut self, _: u64) {
+        self.ports.iter_mut().for_each(|port| port.push());
+    }
+
+    fn counters(&self) -> TxCounters {
+        self.total
+    }
+
+    fn finish(&mut self) -> Result<TxCounters, SinkError> {
+        Ok(self.total)
+    }
+}

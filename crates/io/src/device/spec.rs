@@ -1,0 +1,175 @@
+//! What somebody writes to name a port: `veth0`, `af_xdp:veth0?mode=generic`, `tap:br0`, `memif:/run/memif.sock?role=server`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Longest name of an interface (`IFNAMSIZ` of include/uapi/linux/if.h, less its zero).
+const NAME_MAX: usize = 15;
+
+/// How packets of a port reach us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackEnd {
+    /// The best that this machine and this interface allow: AF_XDP in the driver, else AF_PACKET.
+    Best,
+    /// AF_XDP sockets.
+    AfXdp,
+    /// AF_PACKET rings.
+    AfPacket,
+    /// A TAP interface of which we are the wire.
+    Tap,
+}
+
+impl BackEnd {
+    /// All that can be named, with their names.
+    pub const NAMED: [(&'static str, BackEnd); 3] =
+        [("af_xdp", BackEnd::AfXdp), ("af_packet", BackEnd::AfPacket), ("tap", BackEnd::Tap)];
+
+    /// Its name before a colon; none for the best.
+    pub fn name(self) -> Option<&'static str> {
+        Self::NAMED.iter().find(|(_, back_end)| *back_end == self).map(|(name, _)| *name)
+    }
+}
+
+/// Where the XDP program of AF_XDP runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver if it can, else in the kernel's network stack.
+    #[default]
+    Any,
+    /// In the driver, or not at all.
+    Native,
+    /// In the kernel's network stack.
+    Generic,
+}
+
+/// Whether AF_XDP copies frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XdpCopy {
+    /// Not if the driver can do without.
+    #[default]
+    Any,
+    /// The driver writes into our buffers, or the port is refused.
+    Zero,
+    /// The kernel copies.
+    Copy,
+}
+
+/// One port as it was written, checked in its shape only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortSpec {
+    /// How its packets reach us.
+    pub back_end: BackEnd,
+    /// Interface.
+    pub name: String,
+    /// AF_XDP: where its program runs.
+    pub mode: XdpMode,
+    /// AF_XDP: whether frames are copied.
+    pub copy: XdpCopy,
+    /// AF_XDP: microseconds for which the kernel polls the device in our system calls; 0: interrupts.
+    pub busy_poll_us: u32,
+}
+
+/// Text that names no port; the message says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` names no port: {what}")]
+pub struct SpecError {
+    /// What was written.
+    pub text: String,
+    /// What is wrong and what to write instead.
+    pub what: String,
+}
+
+impl FromStr for PortSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<PortSpec, SpecError> {
+        let wrong = |what: String| SpecError { text: text.to_owned(), what };
+        let (device, keys) = text.split_once('?').unwrap_or((text, ""));
+        let (back_end, name) = match device.split_once(':') {
+            None => (BackEnd::Best, device),
+            Some((prefix, name)) => match BackEnd::NAMED.iter().find(|(known, _)| *known == prefix) {
+                Some((_, back_end)) => (*back_end, name),
+                None => {
+                    let known: Vec<&str> = BackEnd::NAMED.iter().map(|(name, _)| *name).collect();
+                    return Err(wrong(format!("before the colon stands one of {}, or nothing", known.join(", "))));
+                }
+            },
+        };
+        if name.is_empty() || name.len() > NAME_MAX || name.contains(['/', ' ']) {
+            let what = format!("the name of an interface has 1 to {NAME_MAX} characters; `ip link` lists them");
+            return Err(wrong(what));
+        }
+        let mut spec =
+            PortSpec { back_end, name: name.to_owned(), mode: XdpMode::Any, copy: XdpCopy::Any, busy_poll_us: 0 };
+        for pair in keys.split('&').filter(|pair| !pair.is_empty()) {
+            spec.set(pair).map_err(wrong)?;
+        }
+        Ok(spec)
+    }
+}
+
+impl PortSpec {
+    fn set(&mut self, pair: &str) -> Result<(), String> {
+        if self.back_end != BackEnd::AfXdp {
+            return Err(format!("only af_xdp: has keys behind a question mark, so not `{pair}`"));
+        }
+        match pair.split_once('=') {
+            Some(("mode", "native")) => self.mode = XdpMode::Native,
+            Some(("mode", "generic")) => self.mode = XdpMode::Generic,
+            Some(("copy", "zero")) => self.copy = XdpCopy::Zero,
+            Some(("copy", "copy")) => self.copy = XdpCopy::Copy,
+            Some(("busy_poll", number)) => {
+                self.busy_poll_us = number.parse().map_err(|_| "busy_poll is a number of microseconds".to_owned())?;
+            }
+            _ => return Err("keys are mode=native|generic, copy=zero|copy, busy_poll=MICROSECONDS".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for PortSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.back_end.name() {
+            Some(back_end) => write!(f, "{back_end}:{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, back_end: BackEnd, name: &str) {
+        let spec: PortSpec = text.parse().expect(text);
+        assert_eq!((spec.back_end, spec.name.as_str()), (back_end, name));
+    }
+
+    #[test]
+    fn a_port_is_an_interface_and_perhaps_a_back_end() {
+        check("veth0", BackEnd::Best, "veth0");
+        check("af_xdp:veth0", BackEnd::AfXdp, "veth0");
+        check("af_packet:eth0.12", BackEnd::AfPacket, "eth0.12");
+        check("tap:br0", BackEnd::Tap, "br0");
+    }
+
+    #[test]
+    fn keys_are_those_of_af_xdp() {
+        let spec: PortSpec = "af_xdp:eth0?mode=generic&busy_poll=20&copy=zero".parse().unwrap();
+        assert_eq!((spec.mode, spec.copy, spec.busy_poll_us), (XdpMode::Generic, XdpCopy::Zero, 20));
+        assert_eq!(spec.to_string(), "af_xdp:eth0");
+    }
+
+    #[test]
+    fn what_names_no_port_is_refused_with_what_to_write() {
+        let check = |text: &str, what: &str| {
+            let error = text.parse::<PortSpec>().expect_err(text).to_string();
+            assert!(error.contains(what), "{error}");
+        };
+        check("", "1 to 15 characters");
+        check("a_name_that_is_too_long", "1 to 15 characters");
+        check("xdp:veth0", "one of af_xdp, af_packet");
+        check("af_xdp:veth0?mode=fast", "mode=native|generic");
+        check("tap:t0?mode=native", "only af_xdp:");
+    }
+}
