@@ -16,6 +16,8 @@
 
 #[cfg(target_os = "linux")]
 mod af_packet;
+#[cfg(target_os = "linux")]
+mod af_xdp;
 pub mod capture;
 #[cfg(target_os = "linux")]
 pub mod device;

@@ -206,6 +206,20 @@ impl Batch {
         self.note(self.len() - 1, &frame.info);
     }
 
+    /// Puts a record of the pool with that number in. Panics if the batch is full.
+    #[inline]
+    pub(crate) fn push_record(&mut self, record: Record, pool: u32, info: &FrameInfo) {
+        self.held.push(record, pool);
+        if self.layout.record_bytes != 0 {
+            self.note(self.len() - 1, info);
+        }
+    }
+
+    /// Record of packet `i`, to exchange its buffer for another one of the pool.
+    pub(crate) fn record_mut(&mut self, i: usize) -> &mut Record {
+        self.held.record_mut(i)
+    }
+
     /// Takes the last packet out.
     pub fn pop(&mut self) -> Option<Frame> {
         let i = self.len().checked_sub(1)?;

@@ -30,5 +30,6 @@ pub use key::{FieldId, KeyClass, KeyError, KeyExtractor, KeyHash, KeyShape, Keys
 pub use packet::{Embedded, EmbeddedMut, IpVersion, Packet, Translated};
 pub use parse::{Parsed, parse, protocol};
 pub use pool::{Buffers, Pool, PoolConfig};
+pub use raw::loan::{LendableRegion, Lent, Loans};
 pub use record::{Flags, Link, Port, Record};
 pub use undo::Undo;

@@ -271,9 +271,11 @@ mod tests {
         let sum = match net {
             etherparse::NetSlice::Ipv4(ip) => {
                 assert_eq!(ip.header().header_checksum(), ip.header().to_header().calc_header_checksum());
-                tcp.calc_checksum_ipv4(&ip.header()).unwrap()
+                tcp.calc_checksum_ipv4(ip.header().source(), ip.header().destination()).unwrap()
             }
-            etherparse::NetSlice::Ipv6(ip) => tcp.calc_checksum_ipv6(&ip.header()).unwrap(),
+            etherparse::NetSlice::Ipv6(ip) => {
+                tcp.calc_checksum_ipv6(ip.header().source(), ip.header().destination()).unwrap()
+            }
             _ => panic!("no IP"),
         };
         assert_eq!(tcp.checksum(), sum);

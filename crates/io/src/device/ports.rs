@@ -35,6 +35,9 @@ pub struct PortCounters {
     pub tx_dropped: AtomicU64,
 }
 
+/// By worker, then by port.
+type SendingEnds = Vec<Vec<Box<dyn TxPort>>>;
+
 /// Says how a port was opened.
 type Announce = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -45,7 +48,7 @@ pub struct Ports {
     announce: Announce,
     counters: Arc<[PortCounters]>,
     /// The sending ends, from [`Source::prepare`] to [`Sink::open`].
-    sending: Arc<Mutex<Vec<Vec<Box<dyn TxPort>>>>>,
+    sending: Arc<Mutex<SendingEnds>>,
 }
 
 impl std::fmt::Debug for Ports {
@@ -80,7 +83,7 @@ impl Ports {
         self.specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    fn sending(&self) -> std::sync::MutexGuard<'_, Vec<Vec<Box<dyn TxPort>>>> {
+    fn sending(&self) -> std::sync::MutexGuard<'_, SendingEnds> {
         // Only ever replaced as a whole.
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }

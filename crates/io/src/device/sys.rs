@@ -91,13 +91,12 @@ impl Mapping {
     /// If it does not lie inside, or is not aligned.
     #[inline]
     pub(crate) fn at<T>(&self, offset: usize) -> *mut T {
-        assert!(offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len) && offset % align_of::<T>() == 0);
+        assert!(
+            offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.len)
+                && offset.is_multiple_of(align_of::<T>())
+        );
         // SAFETY: inside the mapping, as just asserted.
         unsafe { self.base.as_ptr().add(offset).cast() }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
     }
 }
 

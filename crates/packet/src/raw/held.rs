@@ -49,6 +49,11 @@ impl Held {
         self.records.push(record);
     }
 
+    /// Record of packet `i`, to exchange its buffer for another one of the pool.
+    pub(crate) fn record_mut(&mut self, i: usize) -> &mut Record {
+        &mut self.records[i]
+    }
+
     pub(crate) fn pop(&mut self) -> Option<Record> {
         self.records.pop()
     }

@@ -1,4 +1,5 @@
-//! The unsafe part: buffers, and the records that own them.
+//! The unsafe part: buffers, the records that own them, and buffers in the hands of devices.
 
 pub(crate) mod held;
+pub(crate) mod loan;
 pub(crate) mod slab;

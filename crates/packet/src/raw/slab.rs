@@ -37,6 +37,13 @@ impl Buffer {
         self.0 & JUMBO != 0
     }
 
+    /// Its number among the ordinary buffers.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> usize {
+        debug_assert!(!self.is_jumbo());
+        self.0 as usize
+    }
+
     #[inline(always)]
     pub(crate) fn is(&self, other: &Buffer) -> bool {
         self.0 == other.0
@@ -148,6 +155,16 @@ impl Slab {
         let slab = Slab { ordinary, jumbo, buffers, jumbos };
         let jumbos = (0..jumbos).rev().map(|n| Buffer(n | JUMBO)).collect();
         Ok((slab, (0..buffers).rev().map(Buffer).collect(), jumbos))
+    }
+
+    /// Number of ordinary buffers.
+    pub(crate) fn buffers(&self) -> u32 {
+        self.buffers
+    }
+
+    /// Where the ordinary buffers lie: first byte and bytes.
+    pub(crate) fn ordinary(&self) -> (*mut u8, usize) {
+        (self.ordinary.base(), self.ordinary.len())
     }
 
     pub(crate) fn backing(&self) -> Backing {

@@ -1,0 +1,314 @@
+//! AF_XDP: frames are received into Braid's own buffers and sent from them, past the kernel's stack.
+//!
+//! All sockets of a run share one region, the pool's (unaligned chunks: its stride is 33 cache lines). A received frame becomes
+//! a packet where it lies; a packet that is sent stays where it lies, and the batch gets another buffer in its place. In copy
+//! mode the kernel copies into and out of the region; in zero-copy mode, asked for by `copy=zero`, the driver does not.
+//!
+//! One socket for each receive queue of the interface. The program in front of it can only choose the socket of the queue in
+//! which a packet already is, so who is to have which packet is decided behind it, by Braid's own distribution. Several workers
+//! that send by one queue take turns, once per batch.
+//!
+//! Interfaces whose other end is on this machine hand over TCP and UDP packets without their checksum, and nothing says so:
+//! it is recognised and completed ([`complete_if_partial`]).
+
+mod sys;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use braid_packet::{Batch, Buffers, Lent, Loans, Pool};
+
+use self::sys::{Attached, Descriptor, RING, Ring, Rings, Socket};
+use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
+use crate::device::offload::complete_if_partial;
+use crate::device::{Interface, PortSpec, XdpCopy, XdpMode};
+
+/// Buffers that one queue keeps: a full fill ring, a full send ring, and as many in the rings behind them.
+pub(crate) const BUFFERS_OF_A_QUEUE: usize = 4 * RING as usize;
+/// Buffers that one send queue keeps: those in its ring, and those whose packets somebody has not finished with.
+const LENT_MAX: usize = 2 * RING as usize;
+/// Bytes that the kernel leaves free before a frame (`XDP_PACKET_HEADROOM`).
+const KERNEL_HEADROOM: usize = 256;
+/// Ethernet header and two tags.
+const LINK_HEADERS: usize = 22;
+/// Times that the kernel is asked to send before packets are dropped.
+const RETRIES: usize = 64;
+
+/// The region of a run, registered with its first socket.
+#[derive(Clone, Default)]
+pub(crate) struct Umem(Option<Arc<Socket>>);
+
+/// Longest frame that a buffer takes.
+fn frame_max(buffer: usize) -> usize {
+    buffer - KERNEL_HEADROOM
+}
+
+/// Why AF_XDP is not to be had.
+pub(crate) enum Refused {
+    /// The kernel refused.
+    Kernel(io::Error),
+    /// Packets of the interface are longer than a buffer: its MTU, and the largest that would do.
+    Mtu(usize, usize),
+    /// Another program is attached to the interface.
+    Taken,
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Refused {
+        match error.raw_os_error() {
+            Some(libc::EBUSY | libc::EEXIST) => Refused::Taken,
+            _ => Refused::Kernel(error),
+        }
+    }
+}
+
+/// An open port: how it works, its way in, its ways out.
+pub(crate) type Open = (String, Receiver, Vec<Transmitter>);
+
+/// Opens all queues of an interface, to receive by one thread and to send by `senders`.
+pub(crate) fn open(
+    spec: &PortSpec,
+    interface: &Interface,
+    pool: &Arc<Pool>,
+    umem: &mut Umem,
+    senders: usize,
+) -> Result<Open, Refused> {
+    let most = frame_max(Loans::new(pool).region().buffer) - LINK_HEADERS;
+    if interface.mtu > most {
+        return Err(Refused::Mtu(interface.mtu, most));
+    }
+    let mut queues = Vec::new();
+    let mut outs = Vec::new();
+    let mut sockets = Vec::new();
+    for number in 0..interface.queues {
+        let (socket, rings) = open_queue(spec, interface, pool, umem, number as u32)?;
+        let Rings { fill, receive, send, completed } = rings;
+        queues.push(QueueIn { socket: Arc::clone(&socket), fill, receive, loans: Loans::new(pool) });
+        let loans = Loans::new(pool);
+        let longest = interface.mtu + LINK_HEADERS;
+        outs.push(Arc::new(Mutex::new(QueueOut { socket: Arc::clone(&socket), send, completed, loans, longest })));
+        sockets.push(socket);
+    }
+    let sockets: Vec<&Socket> = sockets.iter().map(|socket| &**socket).collect();
+    let (attached, where_it_runs) = attach(spec, interface, &sockets)?;
+    let copy = if sockets[0].is_zero_copy() { "zero-copy" } else { "the kernel copies" };
+    let polling = if spec.busy_poll_us > 0 { ", busy polling" } else { "" };
+    let how = format!("AF_XDP, program in the {where_it_runs}, {copy}, queues: {}{polling}", interface.queues);
+    let senders = (0..senders).map(|sender| Transmitter { queue: Arc::clone(&outs[sender % outs.len()]) }).collect();
+    let receiver = Receiver {
+        attached,
+        queues,
+        first: 0,
+        checksums_may_lack: interface.is_virtual(),
+        is_polling: spec.busy_poll_us > 0,
+        senseless: 0,
+    };
+    Ok((how, receiver, senders))
+}
+
+fn open_queue(
+    spec: &PortSpec,
+    interface: &Interface,
+    pool: &Arc<Pool>,
+    umem: &mut Umem,
+    queue: u32,
+) -> Result<(Arc<Socket>, Rings), Refused> {
+    let socket = Socket::new()?;
+    if umem.0.is_none() {
+        socket.register(&Loans::new(pool).region())?;
+    }
+    let rings = socket.rings()?;
+    socket.bind(interface.index, queue, umem.0.as_deref(), spec.copy == XdpCopy::Zero)?;
+    if spec.busy_poll_us > 0 {
+        socket.busy_poll(spec.busy_poll_us)?;
+    }
+    let socket = Arc::new(socket);
+    umem.0.get_or_insert_with(|| Arc::clone(&socket));
+    Ok((socket, rings))
+}
+
+/// Attaches the program where it may run; the second value says where.
+fn attach(spec: &PortSpec, interface: &Interface, sockets: &[&Socket]) -> Result<(Attached, &'static str), Refused> {
+    let native = || sys::attach(interface.index, true, sockets).map(|attached| (attached, "driver"));
+    let generic =
+        || sys::attach(interface.index, false, sockets).map(|attached| (attached, "kernel's stack (generic)"));
+    let attached = match spec.mode {
+        XdpMode::Native => native(),
+        XdpMode::Generic => generic(),
+        XdpMode::Any => native().or_else(|error| match error.raw_os_error() {
+            Some(libc::EBUSY | libc::EEXIST | libc::EPERM) => Err(error),
+            _ => generic(),
+        }),
+    };
+    Ok(attached?)
+}
+
+/// One receive queue.
+struct QueueIn {
+    socket: Arc<Socket>,
+    fill: Ring<u64>,
+    receive: Ring<Descriptor>,
+    loans: Loans,
+}
+
+/// The way in by all queues of an interface. Dropping it takes the program off first: nothing is written to buffers after that.
+pub(crate) struct Receiver {
+    #[allow(dead_code, reason = "held for its drop, before the queues")]
+    attached: Attached,
+    queues: Vec<QueueIn>,
+    /// Queue that is asked first.
+    first: usize,
+    checksums_may_lack: bool,
+    is_polling: bool,
+    /// Descriptors that made no sense.
+    senseless: u64,
+}
+
+impl QueueIn {
+    /// Gives the kernel as many buffers as it has room for.
+    fn refill(&mut self, buffers: &mut Buffers) {
+        let room = self.fill.room();
+        if room < RING / 8 {
+            return;
+        }
+        for _ in 0..room {
+            let Some(at) = self.loans.lend(buffers) else { break };
+            self.fill.put(at);
+        }
+        self.fill.publish();
+    }
+}
+
+impl RxPort for Receiver {
+    fn receive(&mut self, into: &mut Arrivals<'_>) {
+        let count = self.queues.len();
+        for step in 0..count {
+            let at = if self.first + step < count { self.first + step } else { self.first + step - count };
+            let queue = &mut self.queues[at];
+            queue.refill(into.buffers);
+            if self.is_polling || queue.fill.needs_wakeup() {
+                queue.socket.wake_receive();
+            }
+            while into.has_room() {
+                let Some(frame) = queue.receive.take() else { break };
+                let info = into.info(frame.len());
+                if !queue.loans.receive(into.batch, Lent { at: frame.at(), len: frame.len() }, &info) {
+                    self.senseless += 1;
+                    continue;
+                }
+                into.took(frame.len());
+                if self.checksums_may_lack {
+                    let last = into.batch.len() - 1;
+                    complete_if_partial(into.batch.packet(last, None).bytes_mut());
+                }
+            }
+            queue.receive.release();
+        }
+        self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
+    }
+
+    fn missed(&mut self) -> u64 {
+        self.queues.iter().map(|queue| queue.socket.missed()).sum::<u64>() + self.senseless
+    }
+}
+
+/// One send queue.
+struct QueueOut {
+    socket: Arc<Socket>,
+    send: Ring<Descriptor>,
+    completed: Ring<u64>,
+    loans: Loans,
+    /// Longest frame.
+    longest: usize,
+}
+
+impl QueueOut {
+    /// Takes back the buffers of packets that have left.
+    fn reclaim(&mut self, buffers: &mut Buffers) {
+        while let Some(at) = self.completed.take() {
+            self.loans.give_back(buffers, Descriptor::new(at, 0).at());
+        }
+        self.completed.release();
+    }
+
+    /// Sends what waits, as far as the device takes it.
+    fn push(&mut self) {
+        for _ in 0..RETRIES {
+            if self.send.waiting() == 0 || !self.send.needs_wakeup() {
+                return;
+            }
+            // EAGAIN: some are sent, ask again. Anything else means that the device has no room now.
+            match self.socket.wake_send() {
+                Err(error) if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Room for this many packets, made if need be; fewer if the device takes none.
+    fn make_room(&mut self, buffers: &mut Buffers, wanted: usize) -> usize {
+        self.reclaim(buffers);
+        if (self.send.room() as usize) < wanted || self.loans.count() + wanted > LENT_MAX {
+            self.push();
+            self.reclaim(buffers);
+        }
+        (self.send.room() as usize).min(LENT_MAX.saturating_sub(self.loans.count()))
+    }
+
+    /// Sends packets, each lent as `lend` does it.
+    fn send(
+        &mut self,
+        buffers: &mut Buffers,
+        out: &[u16],
+        mut lend: impl FnMut(&mut Loans, &mut Buffers, usize) -> Option<Lent>,
+    ) -> Sent {
+        let room = self.make_room(buffers, out.len()).min(out.len());
+        let mut sent = Sent { device_full: (out.len() - room) as u64, ..Sent::default() };
+        for &i in &out[..room] {
+            match lend(&mut self.loans, buffers, i.into()) {
+                Some(frame) if frame.len <= self.longest => {
+                    self.send.put(Descriptor::new(frame.at, frame.len));
+                    sent.packets += 1;
+                    sent.bytes += frame.len as u64;
+                }
+                Some(frame) => {
+                    self.loans.give_back(buffers, frame.at);
+                    sent.too_long += 1;
+                }
+                None => sent.device_full += 1,
+            }
+        }
+        self.send.publish();
+        self.push();
+        sent
+    }
+}
+
+/// The way out of one worker.
+pub(crate) struct Transmitter {
+    queue: Arc<Mutex<QueueOut>>,
+}
+
+impl Transmitter {
+    fn queue(&self) -> std::sync::MutexGuard<'_, QueueOut> {
+        // What a panic leaves behind are buffers that are lent and not sent: they are missing, and nothing else is wrong.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TxPort for Transmitter {
+    fn send(&mut self, batch: &Batch, buffers: &mut Buffers, out: &[u16]) -> Sent {
+        self.queue().send(buffers, out, |loans, buffers, i| loans.lend_copy(buffers, batch.bytes(i)))
+    }
+
+    fn send_owned(&mut self, batch: &mut Batch, buffers: &mut Buffers, out: &[u16]) -> Sent {
+        self.queue().send(buffers, out, |loans, buffers, i| {
+            let lent = loans.lend_packet(batch, buffers, i);
+            lent.or_else(|| loans.lend_copy(buffers, batch.bytes(i)))
+        })
+    }
+
+    fn push(&mut self) {
+        self.queue().push();
+    }
+}
