@@ -64,3 +64,19 @@ fn the_command_line_is_answered_likewise() {
     // A file stands where the folder would have to be.
     fails(3, "gen edge?packets=10 --out text.pcap/out.pcap", "text.pcap");
 }
+
+#[test]
+fn ports_that_are_interfaces_contradict_inputs_outputs_and_other_clocks() {
+    let braid = Braid::new();
+    let check = |text: &str, what: &str, help: &str| {
+        braid.write("live.toml", &format!("{text}\n[[port]]\ndevice = \"m0\"\n[[nf]]\nfunction = \"forward\"\n"));
+        let printed = braid.fails(2, "plan live.toml").replace('\n', " ");
+        assert!(printed.contains(what) && printed.contains(help), "{printed}");
+    };
+    check("ports = 3", "1 interfaces are named, but ports = 3", "leave `ports` out");
+    check("time = \"capture\"", "the time is the machine's", "time = \"live\"");
+    check("workers = 2\ndistribution = \"hardware\"", "one thread receives", "workers = 1");
+    check("[input]\nfrom = [\"a.pcap\"]", "no input and no output", "leave out `from`");
+    check("[[port]]\ndevice = \"m0\"", "two ports are the interface `m0`", "an interface of its own");
+    check("[[port]]\ndevice = \"xdp:m1\"", "names no port", "af_xdp, af_packet");
+}

@@ -88,8 +88,10 @@ impl Plan {
         let least = chain.iter().map(|link| i64::from(link.entry.ports.max(1))).max().unwrap_or(1);
         let usual = if devices.is_empty() { least.max(2) } else { devices.len() as i64 };
         let ports = number("ports", &file.ports, usual, 1..=PORTS_MAX)? as u16;
-        let live = (!devices.is_empty()).then_some((least.max(1), ports));
-        check_live(file, live)?;
+        let is_live = !devices.is_empty();
+        if is_live {
+            check_live(file, ports)?;
+        }
         let split = split(&file.input, &chain, ports)?;
         let needed = split.ports();
         if needed > usize::from(ports) {
@@ -98,7 +100,7 @@ impl Plan {
             return Err(Problem::new(what, format!("write ports = {needed}")).at(at));
         }
         // Live, the kernel needs a processor as well, and one worker needs no dispatcher.
-        let usual_workers = if live.is_some() { (processors() - 1).max(1) } else { processors() };
+        let usual_workers = if is_live { (processors() - 1).max(1) } else { processors() };
         let workers = number("workers", &file.workers, usual_workers, 1..=WORKERS_MAX)? as usize;
         let (times, styles) = (
             [("capture", Time::Capture), ("live", Time::Live)],
@@ -110,8 +112,8 @@ impl Plan {
             workers,
             batch: number("batch", &file.batch, BATCH_DEFAULT, 1..=BATCH_MAX)? as usize,
             sets: number("sets", &file.sets, SETS_DEFAULT, 1..=SETS_MAX)? as usize,
-            time: if live.is_some() { Time::Live } else { time },
-            distribution: if live.is_some() && workers > 1 { Distribution::Software } else { distribution },
+            time: if is_live { Time::Live } else { time },
+            distribution: if is_live && workers > 1 { Distribution::Software } else { distribution },
             pages: word(
                 "pages",
                 &file.pages,
@@ -151,18 +153,13 @@ fn devices(ports: &[PortFile]) -> Result<Vec<PortSpec>, Problem> {
     Ok(devices)
 }
 
-/// What contradicts ports that are interfaces: `live` is how many the functions need, and how many the plan has.
-fn check_live(file: &PlanFile, live: Option<(i64, u16)>) -> Result<(), Problem> {
-    let Some((needed, ports)) = live else { return Ok(()) };
+/// What contradicts ports that are interfaces, in a plan with so many ports.
+fn check_live(file: &PlanFile, ports: u16) -> Result<(), Problem> {
     let count = file.port.len();
-    let place = file.ports.as_ref().map_or(0..0, Spanned::span);
     if usize::from(ports) != count {
         let what = format!("{count} interfaces are named, but ports = {ports}");
+        let place = file.ports.as_ref().map_or(0..0, Spanned::span);
         return Err(Problem::new(what, "leave `ports` out: it is the number of interfaces").at(place));
-    }
-    if (count as i64) < needed {
-        let what = format!("the functions need {needed} ports, and {count} interfaces are named");
-        return Err(Problem::new(what, "name one more: --port veth1, or another [[port]]").at(place));
     }
     let given = file.input.from.first().or(file.output.to.first());
     if let Some(given) = given {

@@ -54,8 +54,10 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     }
 }
 
+type Ends = (Box<dyn Source>, Box<dyn Sink>);
+
 /// Where packets come from and where they go: interfaces, or an input and an output.
-fn ends(written: &Written, plan: &Plan) -> Result<(Box<dyn Source>, Box<dyn Sink>), Failure> {
+fn ends(written: &Written, plan: &Plan) -> Result<Ends, Failure> {
     if plan.devices.is_empty() {
         let input = Input::of(plan, written.file.input.split.is_some())?;
         return Ok((input.source()?, sink(plan)?));

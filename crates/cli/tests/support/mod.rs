@@ -77,7 +77,9 @@ pub fn conserved(report: &Value) {
     let dropped: u64 = report["dropped"].as_object().expect("reasons").values().filter_map(Value::as_u64).sum();
     assert_eq!(number("packets_in") + number("packets_copied"), number("packets_out") + dropped, "{report}");
     let shares: u64 = report["workers"].as_array().expect("workers").iter().filter_map(|w| w["packets"].as_u64()).sum();
-    assert_eq!(shares, number("packets_in"), "{report}");
+    let undelivered = report["dropped_by_nf"]["source"].as_object();
+    let undelivered: u64 = undelivered.into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum();
+    assert_eq!(shares + undelivered, number("packets_in"), "{report}");
     let sets = |key: &str| report["sets"][key].as_u64().expect("sets");
     assert_eq!(sets("created"), sets("expired") + sets("live"), "{report}");
 }

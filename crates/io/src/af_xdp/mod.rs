@@ -15,6 +15,7 @@ mod sys;
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use braid_packet::{Batch, Buffers, Lent, Loans, Pool};
 
@@ -31,6 +32,8 @@ const LENT_MAX: usize = 2 * RING as usize;
 const KERNEL_HEADROOM: usize = 256;
 /// Ethernet header and two tags.
 const LINK_HEADERS: usize = 22;
+/// How long something that is taken may be on its way back.
+const TAKEN_MAX: Duration = Duration::from_millis(500);
 /// Times that the kernel is asked to send before packets are dropped.
 const RETRIES: usize = 64;
 
@@ -55,10 +58,7 @@ pub(crate) enum Refused {
 
 impl From<io::Error> for Refused {
     fn from(error: io::Error) -> Refused {
-        match error.raw_os_error() {
-            Some(libc::EBUSY | libc::EEXIST) => Refused::Taken,
-            _ => Refused::Kernel(error),
-        }
+        if is_taken(&error) { Refused::Taken } else { Refused::Kernel(error) }
     }
 }
 
@@ -83,7 +83,10 @@ pub(crate) fn open(
     for number in 0..interface.queues {
         let (socket, rings) = open_queue(spec, interface, pool, umem, number as u32)?;
         let Rings { fill, receive, send, completed } = rings;
-        queues.push(QueueIn { socket: Arc::clone(&socket), fill, receive, loans: Loans::new(pool) });
+        let mut queue = QueueIn { socket: Arc::clone(&socket), fill, receive, loans: Loans::new(pool) };
+        // Before the program is attached, so that the first packet finds a buffer.
+        queue.refill(&mut Buffers::new(pool));
+        queues.push(queue);
         let loans = Loans::new(pool);
         let longest = interface.mtu + LINK_HEADERS;
         outs.push(Arc::new(Mutex::new(QueueOut { socket: Arc::clone(&socket), send, completed, loans, longest })));
@@ -118,13 +121,28 @@ fn open_queue(
         socket.register(&Loans::new(pool).region())?;
     }
     let rings = socket.rings()?;
-    socket.bind(interface.index, queue, umem.0.as_deref(), spec.copy == XdpCopy::Zero)?;
+    patiently(|| socket.bind(interface.index, queue, umem.0.as_deref(), spec.copy == XdpCopy::Zero))?;
     if spec.busy_poll_us > 0 {
         socket.busy_poll(spec.busy_poll_us)?;
     }
     let socket = Arc::new(socket);
     umem.0.get_or_insert_with(|| Arc::clone(&socket));
     Ok((socket, rings))
+}
+
+/// Tries again while something is taken: the kernel takes queues and program back some milliseconds after their owner has ended.
+fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let give_up = Instant::now() + TAKEN_MAX;
+    loop {
+        match attempt() {
+            Err(error) if is_taken(&error) && Instant::now() < give_up => std::thread::sleep(TAKEN_MAX / 50),
+            result => return result,
+        }
+    }
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
 
 /// Attaches the program where it may run; the second value says where.

@@ -268,7 +268,7 @@ impl LiveTx {
                 continue;
             };
             list.push(i);
-            let (word, bit) = (usize::from(i) / 64 & 3, 1u64 << (i % 64));
+            let (word, bit) = ((usize::from(i) / 64) & 3, 1u64 << (i % 64));
             any_twice |= self.seen[word] & bit != 0;
             self.seen[word] |= bit;
         }

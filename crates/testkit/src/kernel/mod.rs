@@ -31,7 +31,8 @@ use std::net::Ipv4Addr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use self::namespace::{Namespace, Tap};
+pub use self::namespace::Namespace;
+use self::namespace::Tap;
 pub use self::replies::Replies;
 pub use self::screen::{Reason, Screen, network_packet};
 

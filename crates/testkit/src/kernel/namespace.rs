@@ -1,11 +1,11 @@
-//! A network namespace of our own, and TAP devices in it.
+//! Network namespaces of our own: programs that run in them, veth cables between them, TAP devices.
 //!
 //! Nothing here touches an interface of the machine: a thread leaves its namespace, keeps a handle to the new one and ends.
 //! The kernel removes the namespace with its devices, rules and connections when the last handle is closed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -18,12 +18,16 @@ use super::sys;
 
 /// A network namespace that lives as long as this handle.
 #[derive(Debug)]
-pub(super) struct Namespace {
+pub struct Namespace {
     handle: File,
 }
 
 impl Namespace {
-    pub(super) fn new() -> Result<Namespace, Unavailable> {
+    /// A new one, with nothing in it but the loopback interface.
+    ///
+    /// # Errors
+    /// What this machine lacks.
+    pub fn new() -> Result<Namespace, Unavailable> {
         let made = on_a_thread(|| {
             sys::leave_network()?;
             File::open("/proc/thread-self/ns/net")
@@ -31,26 +35,30 @@ impl Namespace {
         made.map(|handle| Namespace { handle }).map_err(Unavailable::Namespace)
     }
 
-    /// Runs `work` on a thread inside the namespace.
-    fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    /// Runs `work` on a thread inside the namespace; sockets that it opens and programs that it starts stay inside.
+    ///
+    /// # Errors
+    /// Those of `work`, and of entering.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         on_a_thread(|| {
             move_into_link_name_space(self.handle.as_fd(), Some(LinkNameSpaceType::Network))?;
             work()
         })
     }
 
-    /// Runs a program inside; an error holds what it wrote to standard error.
-    pub(super) fn run(&self, program: &'static str, arguments: &str) -> Result<String, Unavailable> {
+    /// Runs a program inside, arguments separated by spaces; returns what it wrote to standard output.
+    ///
+    /// # Errors
+    /// If it fails: what it wrote to standard error.
+    pub fn run(&self, program: &'static str, arguments: &str) -> Result<String, Unavailable> {
         self.run_with_input(program, arguments, "")
     }
 
     /// As [`Namespace::run`], with `input` on standard input.
-    pub(super) fn run_with_input(
-        &self,
-        program: &'static str,
-        arguments: &str,
-        input: &str,
-    ) -> Result<String, Unavailable> {
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_with_input(&self, program: &'static str, arguments: &str, input: &str) -> Result<String, Unavailable> {
         let output = self.inside(|| {
             let mut child = Command::new(program)
                 .args(arguments.split_whitespace())
@@ -75,7 +83,10 @@ impl Namespace {
     }
 
     /// Sets a kernel parameter below `/proc/sys/net`.
-    pub(super) fn set(&self, parameter: &str, value: u64) -> Result<(), Unavailable> {
+    ///
+    /// # Errors
+    /// If there is no such parameter.
+    pub fn set(&self, parameter: &str, value: u64) -> Result<(), Unavailable> {
         let path = format!("/proc/sys/net/{parameter}");
         let written = self.inside(|| std::fs::write(&path, value.to_string()));
         written
@@ -87,6 +98,33 @@ impl Namespace {
         let path = format!("/proc/sys/net/{parameter}");
         let text = self.inside(|| std::fs::read_to_string(&path))?;
         text.trim().parse().map_err(|error| io::Error::new(ErrorKind::InvalidData, format!("{path}: {error}")))
+    }
+
+    /// A cable between an interface of this namespace and one of another; both are up and without addresses.
+    ///
+    /// # Errors
+    /// If the kernel has no veth.
+    pub fn cable(&self, name: &str, other: &Namespace, other_name: &str) -> Result<(), Unavailable> {
+        for (namespace, end) in [(self, name), (other, other_name)] {
+            namespace.set("ipv6/conf/default/disable_ipv6", 1)?;
+            // Left over from nothing: names are free in a namespace of our own.
+            debug_assert!(namespace.run("ip", &format!("link show {end}")).is_err());
+        }
+        // The other namespace has no name, but a descriptor of this process stands for it.
+        let far = format!("/proc/{}/fd/{}", std::process::id(), other.handle.as_raw_fd());
+        self.run("ip", &format!("link add {name} type veth peer name {other_name} netns {far}"))?;
+        self.run("ip", &format!("link set {name} up"))?;
+        other.run("ip", &format!("link set {other_name} up"))?;
+        Ok(())
+    }
+
+    /// Ethernet address of an interface.
+    ///
+    /// # Errors
+    /// If there is no such interface.
+    pub fn link_address(&self, name: &str) -> Result<String, Unavailable> {
+        let text = self.run("ip", &format!("-brief link show {name}"))?;
+        Ok(text.split_whitespace().nth(2).unwrap_or_default().to_owned())
     }
 
     /// A TAP device with this name and Ethernet address, up.

@@ -1,0 +1,262 @@
+//! `braid run` between real interfaces: veth cables between network namespaces, which each test makes and the kernel removes.
+//!
+//! Offloads of the interfaces stay as they are by default: segments of 64 KiB and checksums that were left undone arrive, and
+//! must leave right.
+
+mod scene;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use braid_testkit::kernel::Namespace;
+use braid_testkit::skip::skip;
+use scene::{CLIENT, EXTERNAL, Reach, SERVER, Scene, connect, datagrams, eventually, pings, reach, run_braid};
+
+const BACK_ENDS: [&str; 2] = ["af_packet", "af_xdp"];
+
+/// The scene; none, and said so, where this machine has no namespaces.
+fn scene(test: &str) -> Option<Scene> {
+    Scene::new().inspect_err(|reason| skip(test, reason)).ok()
+}
+
+/// Everything that must go through a chain of two ports.
+fn everything_comes_through(test: &str, back_end: &str, arguments: &str) {
+    let Some(scene) = scene(test) else { return };
+    let braid = scene.run_braid(&format!("{arguments} --port {back_end}:m0 --port {back_end}:m1"));
+    eventually("the first echo comes back", || pings(&scene.client, SERVER));
+    let (client, server) = (&scene.client, &scene.server);
+    let mut held = connect(client, server, SERVER, 7000, Duration::from_secs(10)).expect("a connection");
+    held.talk();
+    let mut bulk = connect(client, server, SERVER, 7001, Duration::from_secs(10)).expect("another one");
+    bulk.transfer(4 << 20);
+    datagrams(client, server, SERVER);
+    eventually("an ICMP error finds its way", || scene::hears_of_a_closed_port(client, SERVER));
+    held.talk();
+    let report = braid.stop();
+    assert!(report["bytes_in"].as_u64().is_some_and(|bytes| bytes > 4 << 20), "{report}");
+}
+
+#[test]
+fn a_firewall_lets_everything_through_that_begins_inside_by_af_packet() {
+    everything_comes_through("firewall by af_packet", "af_packet", "--nf firewall");
+}
+
+#[test]
+fn a_firewall_lets_everything_through_that_begins_inside_by_af_xdp() {
+    everything_comes_through("firewall by af_xdp", "af_xdp", "--nf firewall");
+}
+
+#[test]
+fn a_nat_translates_everything_by_af_packet_on_two_workers() {
+    everything_comes_through(
+        "nat by af_packet",
+        "af_packet",
+        &format!("--nf nat --set external=[\"{EXTERNAL}\"] -w 2"),
+    );
+}
+
+#[test]
+fn a_nat_translates_everything_by_af_xdp_on_two_workers() {
+    everything_comes_through("nat by af_xdp", "af_xdp", &format!("--nf nat --set external=[\"{EXTERNAL}\"] -w 2"));
+}
+
+/// Linux and Braid, each in a scene of its own, let the same through.
+fn as_linux_does(test: &str, inwards: Ipv4Addr, arguments: &str, rules: &str) {
+    let Some(linux) = scene(test) else { return };
+    if let Err(reason) = linux.forward_by_linux(rules) {
+        return skip(test, &reason);
+    }
+    let expected = reach(&linux, inwards);
+    assert_eq!((expected.tcp, expected.icmp_error), (true, true), "{expected:?}");
+    for back_end in BACK_ENDS {
+        let scene = Scene::new().expect("the first one was there");
+        let braid = scene.run_braid(&format!("{arguments} --port {back_end}:m0 --port {back_end}:m1"));
+        let found: Reach = reach(&scene, inwards);
+        assert_eq!(found, expected, "{back_end}");
+        braid.stop();
+    }
+}
+
+#[test]
+fn a_firewall_lets_through_what_nftables_lets_through() {
+    let rules = "table ip guard { chain forward {
+        type filter hook forward priority 0; policy drop;
+        ct state established,related accept
+        iifname m0 accept
+    }
+    }";
+    as_linux_does("firewall as nftables", CLIENT, "--nf firewall", rules);
+}
+
+#[test]
+fn a_nat_lets_through_what_nftables_lets_through() {
+    let rules = format!(
+        "table ip translate {{
+            chain postrouting {{ type nat hook postrouting priority srcnat; oifname m1 snat to {EXTERNAL}; }}
+            chain input {{ type filter hook input priority 0; policy drop; }}
+        }}"
+    );
+    let strict = "--set filtering=address_and_port_dependent";
+    as_linux_does("nat as nftables", EXTERNAL, &format!("--nf nat --set external=[\"{EXTERNAL}\"] {strict}"), &rules);
+}
+
+#[test]
+fn a_bridge_of_three_ports_joins_three_hosts() {
+    for back_end in BACK_ENDS {
+        let Ok(middle) = Namespace::new().inspect_err(|reason| skip("a bridge of three ports", reason)) else { return };
+        let hosts: Vec<Namespace> = (0..3).map(|_| Namespace::new().expect("the first one was there")).collect();
+        for (i, host) in hosts.iter().enumerate() {
+            host.cable("h0", &middle, &format!("p{i}")).expect("a cable");
+            host.run("ip", &format!("address add 10.8.0.{}/24 dev h0", i + 1)).expect("an address");
+        }
+        let ports: String = (0..3).map(|i| format!(" --port {back_end}:p{i}")).collect();
+        let braid = run_braid(&middle, &format!("--nf bridge{ports}"));
+        for (i, host) in hosts.iter().enumerate() {
+            for other in (1..=3).filter(|other| *other != i + 1) {
+                eventually("hosts of a bridge reach each other", || pings(host, Ipv4Addr::new(10, 8, 0, other as u8)));
+            }
+        }
+        let mut bulk =
+            connect(&hosts[0], &hosts[2], Ipv4Addr::new(10, 8, 0, 3), 7000, Duration::from_secs(10)).expect("TCP");
+        bulk.transfer(1 << 20);
+        let report = braid.stop();
+        assert!(report["packets_copied"].as_u64().is_some_and(|copies| copies > 0), "ARP is flooded: {report}");
+    }
+}
+
+#[test]
+fn a_load_balancer_brings_clients_to_its_backends() {
+    const SERVICE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
+    for back_end in BACK_ENDS {
+        let Some(scene) = scene("a load balancer") else { return };
+        let folder = tempfile::tempdir().expect("a folder");
+        let plan = folder.path().join("plan.toml");
+        let text = format!(
+            "[[port]]\ndevice = \"{back_end}:m1\"\n[[port]]\ndevice = \"{back_end}:m0\"\n[[nf]]\nfunction = \"load_balancer\"\n\
+             [[nf.config.service]]\naddress = \"{SERVICE}\"\nport = 80\nbackends = [{{ address = \"{SERVER}\", port = 8080 }}]\n"
+        );
+        std::fs::write(&plan, text).expect("the folder can be written to");
+        let braid = scene.run_braid(&format!("{} --port {back_end}:m1 --port {back_end}:m0", plan.display()));
+        let listener = scene.server.inside(|| std::net::TcpListener::bind((SERVER, 8080))).expect("a socket");
+        let stream = scene
+            .client
+            .inside(|| std::net::TcpStream::connect_timeout(&(SERVICE, 80).into(), Duration::from_secs(10)));
+        let near = stream.expect("the service answers");
+        let (_, client) = listener.accept().expect("the backend was asked");
+        assert_eq!((client.ip(), near.peer_addr().expect("connected").ip()), (CLIENT.into(), SERVICE.into()));
+        braid.stop();
+    }
+}
+
+#[test]
+fn checksums_that_leave_are_right_for_tshark() {
+    let test = "checksums that leave are right";
+    if Command::new("tshark").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return skip(test, &"tshark is not installed: apt-get install tshark");
+    }
+    for back_end in BACK_ENDS {
+        let Some(scene) = scene(test) else { return };
+        let braid = scene
+            .run_braid(&format!("--nf nat --set external=[\"{EXTERNAL}\"] --port {back_end}:m0 --port {back_end}:m1"));
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("received.pcap");
+        // Only what the server receives: what it sends has its checksums left undone on purpose.
+        let mut capture = Command::new("tcpdump");
+        capture.args(["-i", "s0", "-Q", "in", "-s", "0", "-U", "-Z", "root", "-w"]).arg(&file).stderr(Stdio::null());
+        let Ok(mut capture) = scene.server.inside(|| capture.spawn()) else {
+            return skip(test, &"tcpdump is not installed: apt-get install tcpdump");
+        };
+        eventually("tcpdump has begun", || {
+            pings(&scene.client, SERVER) && file.metadata().is_ok_and(|file| file.len() > 24)
+        });
+        let connection = connect(&scene.client, &scene.server, SERVER, 7000, Duration::from_secs(10));
+        connection.expect("TCP").transfer(256 << 10);
+        datagrams(&scene.client, &scene.server, SERVER);
+        let written = || file.metadata().map_or(0, |file| file.len());
+        eventually("tcpdump has written it", || written() > 256 << 10);
+        capture.kill().expect("it runs");
+        capture.wait().expect("it ends");
+        braid.stop();
+        let bad = "ip.checksum.status == 0 || tcp.checksum.status == 0 || udp.checksum.status == 0";
+        let checks = ["ip.check_checksum:TRUE", "tcp.check_checksum:TRUE", "udp.check_checksum:TRUE"];
+        let mut tshark = Command::new("tshark");
+        tshark.arg("-r").arg(&file).args(checks.iter().flat_map(|check| ["-o", check])).args(["-Y", bad]);
+        let found = tshark.output().expect("it was there before");
+        assert!(found.stdout.is_empty(), "{back_end}: {}", String::from_utf8_lossy(&found.stdout));
+    }
+}
+
+/// Nothing is left behind on the interface, once the kernel has cleaned up.
+fn is_free(scene: &Scene) {
+    let shown = || scene.middle.run("ip", "link show m0").expect("the interface is there");
+    eventually("the program is off the interface", || !shown().contains("xdp"));
+}
+
+#[test]
+fn after_kill_9_nothing_is_left_behind_and_the_next_one_starts() {
+    let Some(scene) = scene("kill -9") else { return };
+    let first = scene.run_braid("--nf forward --port af_xdp:m0 --port tap:t0");
+    assert!(scene.middle.run("ip", "link show m0").expect("m0").contains("xdp"), "{}", first.said);
+    first.kill();
+    is_free(&scene);
+    assert!(scene.middle.run("ip", "link show t0").is_err(), "the TAP interface has gone");
+    let second = scene.run_braid("--nf forward --port af_xdp:m0?mode=generic --port m1");
+    assert!(
+        second.said.contains("generic") && second.said.contains("m1: AF_XDP, program in the driver"),
+        "{}",
+        second.said
+    );
+    eventually("packets pass", || pings(&scene.client, SERVER));
+    second.stop();
+}
+
+#[test]
+fn the_best_back_end_falls_back_and_says_why() {
+    let Some(scene) = scene("falling back") else { return };
+    for (end, name) in [(&scene.client, "c0"), (&scene.middle, "m0")] {
+        end.run("ip", &format!("link set {name} mtu 4000")).expect("veth allows it");
+    }
+    let braid = scene.run_braid("--nf forward --port m0 --port m1");
+    assert!(braid.said.contains("m0: AF_PACKET") && braid.said.contains("do not fit"), "{}", braid.said);
+    eventually("packets pass from one to the other", || pings(&scene.client, SERVER));
+    braid.stop();
+}
+
+#[test]
+fn a_tap_port_is_the_wire_of_an_interface() {
+    let Some(scene) = scene("tap") else { return };
+    let braid = scene.run_braid("--nf forward --port tap:t0 --port m1");
+    scene.middle.run("ip", &format!("address add {EXTERNAL}/24 dev t0")).expect("the interface is there");
+    let address = scene.middle.link_address("t0").expect("the interface is there");
+    scene.server.run("ip", &format!("neighbour replace {EXTERNAL} lladdr {address} dev s0")).expect("a neighbour");
+    eventually("the machine reaches the server by its TAP interface", || pings(&scene.middle, SERVER));
+    braid.stop();
+}
+
+#[test]
+fn a_port_that_cannot_be_opened_ends_it_with_the_command_that_mends_it() {
+    let Some(scene) = scene("refusals") else { return };
+    scene.middle.run("ip", "link add idle type veth peer name far").expect("a cable that is not up");
+    let refused = |arguments: &str, what: &str, help: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+        command.arg("run").args(arguments.split_whitespace()).args(["--nf", "forward"]);
+        let output = scene.middle.inside(|| command.output()).expect("the binary runs");
+        let text = String::from_utf8_lossy(&output.stderr).replace("\n", " ");
+        assert_eq!(output.status.code(), Some(3), "{text}");
+        assert!(text.contains(what) && text.contains(help), "{text}");
+    };
+    let check = |arguments: &str, what: &str, help: &str| {
+        refused(arguments, what, help);
+        is_free(&scene);
+    };
+    check("--port m0 --port nowhere", "no such interface", "ip -brief link");
+    check("--port m0 --port idle", "is down", "ip link set idle up");
+    check("--port m0 --port tap:m1", "no TAP interface", "af_packet:m1");
+    // The last one, since nothing may be free now.
+    let other = scene.run_braid("--nf forward --port af_xdp:m0 --port m1");
+    refused("--port af_xdp:m0 --port tap:t0", "attached to it already", "xdp off");
+    other.stop();
+}
