@@ -43,6 +43,8 @@ pub enum Command {
     Gen(GenArgs),
     /// Check whether NICs can keep packet sets on one queue each
     CheckRss(CheckRssArgs),
+    /// What this machine lacks for ports that are interfaces, and the commands that mend it
+    Doctor(crate::commands::doctor::DoctorArgs),
     /// The network functions that can be named in a plan
     #[command(subcommand)]
     Nf(NfCommand),
@@ -115,7 +117,7 @@ pub struct RunArgs {
     /// Capture to write (.pcap, .pcapng, either with .gz), or PORT=FILE for each port; nothing is written without it
     #[arg(long = "out", value_name = "OUTPUT")]
     pub to: Vec<String>,
-    /// An interface for each port instead of captures: veth0, or af_xdp:, af_packet:, tap: before its name
+    /// An interface for each port instead of captures: veth0, or af_xdp:, af_packet:, tap: before its name (docs/ports.md)
     #[arg(long = "port", value_name = "DEVICE", conflicts_with_all = ["from", "to"])]
     pub devices: Vec<String>,
     /// Ends the run after this time: 30s, 5m, 500ms

@@ -50,6 +50,7 @@ fn act(command: args::Command, catalog: &Catalog) -> Result<ExitCode, failure::F
         args::Command::Study(args) => commands::study::run(&args, catalog),
         args::Command::Gen(args) => commands::generate::run(&args),
         args::Command::CheckRss(args) => commands::check_rss::run(&args, catalog),
+        args::Command::Doctor(args) => commands::doctor::run(&args),
         args::Command::Nf(args) => commands::nf::run(&args, catalog),
         args::Command::Bench(args) => commands::bench::run(&args, catalog),
         args::Command::New(args) => commands::new::run(&args),

@@ -22,6 +22,8 @@ pub mod capture;
 #[cfg(target_os = "linux")]
 pub mod device;
 pub mod generate;
+#[cfg(target_os = "linux")]
+mod memif;
 pub mod memory;
 mod merge;
 mod packed;

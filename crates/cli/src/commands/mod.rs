@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod certify;
 pub mod check_rss;
+pub mod doctor;
 pub mod generate;
 pub mod model;
 pub mod new;

@@ -62,6 +62,11 @@ impl From<io::Error> for Refused {
     }
 }
 
+/// Loads the program and lets it go.
+pub(crate) fn probe_program() -> io::Result<()> {
+    sys::probe()
+}
+
 /// An open port: how it works, its way in, its ways out.
 pub(crate) type Open = (String, Receiver, Vec<Transmitter>);
 

@@ -316,12 +316,22 @@ pub(super) struct Attached {
     _map: OwnedFd,
 }
 
+/// Makes the map from receive queues to sockets.
+fn make_map(queues: usize) -> io::Result<OwnedFd> {
+    // map_type, key_size, value_size, max_entries
+    let create = BpfAttribute::new(&[(0, BPF_MAP_TYPE_XSKMAP), (1, 4), (2, 4), (3, queues as u32)]);
+    // SAFETY: no pointers.
+    unsafe { create.make(BPF_MAP_CREATE) }
+}
+
+/// Makes a map, loads the program, and lets both go.
+pub(super) fn probe() -> io::Result<()> {
+    load(&make_map(1)?).map(drop)
+}
+
 /// Attaches the program, with a socket for each receive queue from 0 on.
 pub(super) fn attach(interface: u32, is_native: bool, sockets: &[&Socket]) -> io::Result<Attached> {
-    // map_type, key_size, value_size, max_entries
-    let create = BpfAttribute::new(&[(0, BPF_MAP_TYPE_XSKMAP), (1, 4), (2, 4), (3, sockets.len() as u32)]);
-    // SAFETY: no pointers.
-    let map = unsafe { create.make(BPF_MAP_CREATE) }?;
+    let map = make_map(sockets.len())?;
     for (queue, socket) in sockets.iter().enumerate() {
         let (key, value) = (queue as u32, socket.0.as_raw_fd() as u32);
         // map_fd, key, value, flags

@@ -1,8 +1,8 @@
 //! Ports that are interfaces: what is written for them, how they are opened, and the source and sink over all of them.
 //!
 //! ```text
-//!  af_packet, af_xdp, tap ──▶ RxPort ─┐                             ┌─▶ TxPort ──▶ af_packet, af_xdp, tap
-//!  af_packet, af_xdp, tap ──▶ RxPort ─┴─▶ RxQueue ─▶ … ─▶ TxQueue ──┴─▶ TxPort
+//!  af_packet, af_xdp, tap, memif ──▶ RxPort ─┐                             ┌─▶ TxPort ──▶ …
+//!  af_packet, af_xdp, tap, memif ──▶ RxPort ─┴─▶ RxQueue ─▶ … ─▶ TxQueue ──┴─▶ TxPort ──▶ …
 //! ```
 //!
 //! Every back end fills a batch with frames as a wire carries them, checksums and all ([`offload`]), and counts what it
@@ -13,9 +13,10 @@ pub(crate) mod live;
 pub(crate) mod offload;
 mod open;
 pub mod ports;
+pub mod probe;
 pub mod spec;
 pub(crate) mod sys;
 
 pub use interface::Interface;
 pub use ports::{LiveSink, LiveSource, PortCounters, Ports};
-pub use spec::{BackEnd, PortSpec, SpecError, XdpCopy, XdpMode};
+pub use spec::{BackEnd, MemifKeys, PortSpec, SpecError, XdpCopy, XdpMode};

@@ -10,7 +10,7 @@ use super::live::{RxPort, TxPort};
 use super::spec::{BackEnd, PortSpec, XdpCopy, XdpMode};
 use crate::af_xdp::{self, Umem};
 use crate::source::OpenError;
-use crate::{af_packet, tap};
+use crate::{af_packet, memif, tap};
 
 /// An open port.
 pub(crate) struct Opened {
@@ -32,14 +32,16 @@ pub(crate) fn open_all(specs: &[PortSpec], pool: &Arc<Pool>, senders: usize) -> 
 pub(crate) fn buffers(specs: &[PortSpec]) -> usize {
     let wanted = |spec: &PortSpec| match spec.back_end {
         BackEnd::Best | BackEnd::AfXdp => Interface::ask(&spec.name).map_or(0, |interface| interface.queues),
-        BackEnd::AfPacket | BackEnd::Tap => 0,
+        BackEnd::AfPacket | BackEnd::Tap | BackEnd::Memif => 0,
     };
     specs.iter().map(wanted).sum::<usize>() * af_xdp::BUFFERS_OF_A_QUEUE
 }
 
 fn open(spec: &PortSpec, pool: &Arc<Pool>, umem: &mut Umem, senders: usize) -> Result<Opened, OpenError> {
-    if spec.back_end == BackEnd::Tap {
-        return open_tap(spec, senders);
+    match spec.back_end {
+        BackEnd::Tap => return open_tap(spec, senders),
+        BackEnd::Memif => return open_memif(spec, senders),
+        _ => {}
     }
     let interface = Interface::find(&spec.name)?;
     match spec.back_end {
@@ -120,6 +122,22 @@ fn open_tap(spec: &PortSpec, senders: usize) -> Result<Opened, OpenError> {
         _ => refused(spec, &error, "cap_net_admin"),
     })?;
     Ok(opened("TAP, this program is its wire".to_owned(), receive, send))
+}
+
+fn open_memif(spec: &PortSpec, senders: usize) -> Result<Opened, OpenError> {
+    let (receive, send) = memif::open(&spec.name, &spec.memif, senders).map_err(|error| {
+        let mend = match error.kind() {
+            io::ErrorKind::AddrInUse => "another program serves this socket: end it, or name another path".to_owned(),
+            io::ErrorKind::NotFound => "sudo mkdir -p the folder of the socket".to_owned(),
+            _ => "name a path whose folder you may write to".to_owned(),
+        };
+        OpenError::Device { device: spec.to_string(), what: error.to_string(), mend }
+    })?;
+    let how = match spec.memif.is_server {
+        true => "memif, server: waits for a client",
+        false => "memif, client: connects when a server is there",
+    };
+    Ok(opened(format!("{how} (id {})", spec.memif.id), receive, send))
 }
 
 fn opened(how: String, receive: impl RxPort + 'static, send: Vec<impl TxPort + 'static>) -> Opened {

@@ -17,12 +17,18 @@ pub enum BackEnd {
     AfPacket,
     /// A TAP interface of which we are the wire.
     Tap,
+    /// Memory shared with another program.
+    Memif,
 }
 
 impl BackEnd {
     /// All that can be named, with their names.
-    pub const NAMED: [(&'static str, BackEnd); 3] =
-        [("af_xdp", BackEnd::AfXdp), ("af_packet", BackEnd::AfPacket), ("tap", BackEnd::Tap)];
+    pub const NAMED: [(&'static str, BackEnd); 4] = [
+        ("af_xdp", BackEnd::AfXdp),
+        ("af_packet", BackEnd::AfPacket),
+        ("tap", BackEnd::Tap),
+        ("memif", BackEnd::Memif),
+    ];
 
     /// Its name before a colon; none for the best.
     pub fn name(self) -> Option<&'static str> {
@@ -54,12 +60,23 @@ pub enum XdpCopy {
     Copy,
 }
 
+/// Which interface memif is, and to whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemifKeys {
+    /// We wait for the other side, which makes the memory; or the other way round.
+    pub is_server: bool,
+    /// Number of the interface at its socket.
+    pub id: u32,
+    /// What both sides know; at most 24 bytes.
+    pub secret: String,
+}
+
 /// One port as it was written, checked in its shape only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSpec {
     /// How its packets reach us.
     pub back_end: BackEnd,
-    /// Interface.
+    /// Interface, or the path of a socket.
     pub name: String,
     /// AF_XDP: where its program runs.
     pub mode: XdpMode,
@@ -67,6 +84,8 @@ pub struct PortSpec {
     pub copy: XdpCopy,
     /// AF_XDP: microseconds for which the kernel polls the device in our system calls; 0: interrupts.
     pub busy_poll_us: u32,
+    /// Those of memif.
+    pub memif: MemifKeys,
 }
 
 /// Text that names no port; the message says what to write instead.
@@ -95,12 +114,22 @@ impl FromStr for PortSpec {
                 }
             },
         };
-        if name.is_empty() || name.len() > NAME_MAX || name.contains(['/', ' ']) {
+        if back_end == BackEnd::Memif && name.is_empty() {
+            return Err(wrong("behind memif: stands the path of a socket".to_owned()));
+        }
+        let is_interface = !name.is_empty() && name.len() <= NAME_MAX && !name.contains(['/', ' ']);
+        if back_end != BackEnd::Memif && !is_interface {
             let what = format!("the name of an interface has 1 to {NAME_MAX} characters; `ip link` lists them");
             return Err(wrong(what));
         }
-        let mut spec =
-            PortSpec { back_end, name: name.to_owned(), mode: XdpMode::Any, copy: XdpCopy::Any, busy_poll_us: 0 };
+        let mut spec = PortSpec {
+            back_end,
+            name: name.to_owned(),
+            mode: XdpMode::Any,
+            copy: XdpCopy::Any,
+            busy_poll_us: 0,
+            memif: MemifKeys::default(),
+        };
         for pair in keys.split('&').filter(|pair| !pair.is_empty()) {
             spec.set(pair).map_err(wrong)?;
         }
@@ -110,18 +139,35 @@ impl FromStr for PortSpec {
 
 impl PortSpec {
     fn set(&mut self, pair: &str) -> Result<(), String> {
-        if self.back_end != BackEnd::AfXdp {
-            return Err(format!("only af_xdp: has keys behind a question mark, so not `{pair}`"));
+        let Some((key, value)) = pair.split_once('=') else { return Err(format!("`{pair}` has no `=`")) };
+        match self.back_end {
+            BackEnd::AfXdp => self.set_af_xdp(key, value),
+            BackEnd::Memif => self.set_memif(key, value),
+            _ => Err(format!("only af_xdp: and memif: have keys behind a question mark, so not `{pair}`")),
         }
-        match pair.split_once('=') {
-            Some(("mode", "native")) => self.mode = XdpMode::Native,
-            Some(("mode", "generic")) => self.mode = XdpMode::Generic,
-            Some(("copy", "zero")) => self.copy = XdpCopy::Zero,
-            Some(("copy", "copy")) => self.copy = XdpCopy::Copy,
-            Some(("busy_poll", number)) => {
+    }
+
+    fn set_af_xdp(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match (key, value) {
+            ("mode", "native") => self.mode = XdpMode::Native,
+            ("mode", "generic") => self.mode = XdpMode::Generic,
+            ("copy", "zero") => self.copy = XdpCopy::Zero,
+            ("copy", "copy") => self.copy = XdpCopy::Copy,
+            ("busy_poll", number) => {
                 self.busy_poll_us = number.parse().map_err(|_| "busy_poll is a number of microseconds".to_owned())?;
             }
             _ => return Err("keys are mode=native|generic, copy=zero|copy, busy_poll=MICROSECONDS".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn set_memif(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match (key, value) {
+            ("role", "server") => self.memif.is_server = true,
+            ("role", "client") => self.memif.is_server = false,
+            ("id", number) => self.memif.id = number.parse().map_err(|_| "id is a number".to_owned())?,
+            ("secret", text) if text.len() <= 24 => self.memif.secret = text.to_owned(),
+            _ => return Err("keys are role=client|server, id=NUMBER, secret=TEXT (at most 24 bytes)".to_owned()),
         }
         Ok(())
     }
@@ -151,6 +197,7 @@ mod tests {
         check("af_xdp:veth0", BackEnd::AfXdp, "veth0");
         check("af_packet:eth0.12", BackEnd::AfPacket, "eth0.12");
         check("tap:br0", BackEnd::Tap, "br0");
+        check("memif:/run/vpp/memif.sock?id=3&role=server", BackEnd::Memif, "/run/vpp/memif.sock");
     }
 
     #[test]
@@ -170,6 +217,8 @@ mod tests {
         check("a_name_that_is_too_long", "1 to 15 characters");
         check("xdp:veth0", "one of af_xdp, af_packet");
         check("af_xdp:veth0?mode=fast", "mode=native|generic");
-        check("tap:t0?mode=native", "only af_xdp:");
+        check("tap:t0?mode=native", "only af_xdp: and memif:");
+        check("memif:", "path of a socket");
+        check("memif:/run/m.sock?role=master", "role=client|server");
     }
 }

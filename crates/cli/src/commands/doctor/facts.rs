@@ -1,0 +1,71 @@
+//! What the machine says of itself: small files of `/proc` and `/sys`, and attempts that close again.
+
+use std::io;
+
+use braid_control::runtime::io::device::{Interface, probe};
+
+/// Everything that is looked at. A file that cannot be read is empty text.
+#[derive(Debug)]
+pub struct Facts {
+    /// `6.1.0-18-amd64`.
+    pub kernel: String,
+    pub processors: usize,
+    /// `/sys/devices/system/cpu/isolated`: a list of processors.
+    pub isolated: String,
+    /// Clock source in use, and those that there are.
+    pub clock: String,
+    pub clocks: String,
+    /// `/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor`.
+    pub governor: String,
+    /// `always [madvise] never`.
+    pub transparent_huge_pages: String,
+    /// `/proc/meminfo`.
+    pub memory: String,
+    /// `/proc/self/status`: privileges.
+    pub status: String,
+    /// `/proc/sys/net/core/bpf_jit_enable`.
+    pub jit: String,
+    /// Bytes of memory that may be locked; none: as many as there are.
+    pub lockable_bytes: Option<u64>,
+    pub af_packet: Attempt,
+    pub af_xdp: Attempt,
+    pub xdp_program: Attempt,
+    pub tap: Attempt,
+    pub interfaces: Vec<Interface>,
+}
+
+/// What came of trying: the error's number and words.
+pub type Attempt = Result<(), (i32, String)>;
+
+impl Facts {
+    /// Asks for everything.
+    pub fn gather() -> Facts {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
+        Facts {
+            kernel: read("/proc/sys/kernel/osrelease"),
+            processors: std::thread::available_parallelism().map_or(1, |count| count.get()),
+            isolated: read("/sys/devices/system/cpu/isolated"),
+            clock: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            clocks: read("/sys/devices/system/clocksource/clocksource0/available_clocksource"),
+            governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            transparent_huge_pages: read("/sys/kernel/mm/transparent_hugepage/enabled"),
+            memory: read("/proc/meminfo"),
+            status: read("/proc/self/status"),
+            jit: read("/proc/sys/net/core/bpf_jit_enable"),
+            lockable_bytes: limit.current,
+            af_packet: attempt(probe::af_packet()),
+            af_xdp: attempt(probe::af_xdp()),
+            xdp_program: attempt(probe::xdp_program()),
+            tap: attempt(probe::tap()),
+            interfaces: probe::interfaces().unwrap_or_default(),
+        }
+    }
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+fn attempt(result: io::Result<()>) -> Attempt {
+    result.map_err(|error| (error.raw_os_error().unwrap_or(0), error.to_string()))
+}

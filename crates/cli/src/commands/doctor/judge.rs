@@ -1,0 +1,311 @@
+//! What the facts mean for each back end. Functions of text, so that any machine can be put before them in a test.
+
+use braid_control::runtime::io::device::Interface;
+use rustix::io::Errno;
+
+use super::facts::{Attempt, Facts};
+use super::{Check, Section, State};
+
+/// include/uapi/linux/capability.h
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_NET_RAW: u32 = 13;
+const CAP_IPC_LOCK: u32 = 14;
+const CAP_BPF: u32 = 39;
+const CAP_SYS_ADMIN: u32 = 21;
+/// Memory that is locked for buffers with one port of one queue or two, and room.
+const LOCKED_BYTES: u64 = 64 << 20;
+/// The first kernel whose AF_XDP sockets of several interfaces share buffers.
+const KERNEL_OF_AF_XDP: (u32, u32) = (5, 10);
+/// The first kernel on which AF_PACKET can leave out what others send by the interface.
+const KERNEL_OF_AF_PACKET: (u32, u32) = (4, 20);
+
+/// All sections: the machine, each back end, each interface.
+pub fn all(facts: &Facts) -> Vec<Section> {
+    let mut sections = vec![section("machine", machine(facts))];
+    sections.push(section("af_xdp", af_xdp(facts)));
+    sections.push(section("af_packet", af_packet(facts)));
+    sections.push(section("tap", tap(facts)));
+    let real = facts.interfaces.iter().filter(|interface| interface.name != "lo");
+    sections.extend(real.map(|interface| section(&format!("interface {}", interface.name), of_interface(interface))));
+    sections
+}
+
+fn section(name: &str, checks: Vec<Check>) -> Section {
+    let usable = checks.iter().all(|check| check.state != State::Lacking);
+    Section { name: name.to_owned(), usable, checks }
+}
+
+fn good(name: &str, found: impl Into<String>) -> Check {
+    Check { name: name.to_owned(), state: State::Good, found: found.into(), mend: None }
+}
+
+fn advice(name: &str, found: impl Into<String>, mend: impl Into<String>) -> Check {
+    Check { name: name.to_owned(), state: State::Advice, found: found.into(), mend: Some(mend.into()) }
+}
+
+fn lacking(name: &str, found: impl Into<String>, mend: impl Into<String>) -> Check {
+    Check { name: name.to_owned(), state: State::Lacking, found: found.into(), mend: Some(mend.into()) }
+}
+
+fn machine(facts: &Facts) -> Vec<Check> {
+    let mut checks = vec![match facts.processors {
+        1 => advice("processors", "1: worker and kernel share it", "give the machine a second processor"),
+        count => good("processors", count.to_string()),
+    }];
+    checks.push(match facts.isolated.is_empty() && facts.processors > 2 {
+        true => {
+            let last = facts.processors - 1;
+            let mend = format!("add isolcpus=managed_irq,domain,1-{last} nohz_full=1-{last} to the kernel's command line (GRUB_CMDLINE_LINUX), sudo update-grub, restart");
+            advice("isolation", "no processor is kept free of other work", mend)
+        }
+        false if facts.isolated.is_empty() => good("isolation", "none; with so few processors the system needs all"),
+        false => good("isolation", format!("processors {}", facts.isolated)),
+    });
+    checks.push(clock(facts));
+    if !facts.governor.is_empty() && facts.governor != "performance" {
+        let mend = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
+        checks.push(advice("frequency", format!("governor {}", facts.governor), mend));
+    }
+    checks.push(huge_pages(facts));
+    checks
+}
+
+fn clock(facts: &Facts) -> Check {
+    match facts.clock.as_str() {
+        "tsc" | "kvm-clock" | "arch_sys_counter" | "hyperv_clocksource_tsc_page" => good("clock", &facts.clock),
+        "" => good("clock", "not known"),
+        slow if facts.clocks.split_whitespace().any(|clock| clock == "tsc") => {
+            let mend = "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource";
+            advice("clock", format!("{slow}: reading it is a system call"), mend)
+        }
+        slow => {
+            let mend = "add tsc=reliable to the kernel's command line, if the processor's counter is";
+            advice("clock", format!("{slow}: reading it may be a system call"), mend)
+        }
+    }
+}
+
+/// A number of `/proc/meminfo`.
+fn memory(facts: &Facts, key: &str) -> u64 {
+    let line = facts.memory.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+fn huge_pages(facts: &Facts) -> Check {
+    let reserved = memory(facts, "HugePages_Free");
+    if reserved > 0 {
+        return good("huge pages", format!("{reserved} reserved ones are free"));
+    }
+    match facts.transparent_huge_pages.contains("[never]") {
+        true => {
+            let mend = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; or reserve some: sudo sysctl vm.nr_hugepages=512";
+            advice("huge pages", "none", mend)
+        }
+        false => good("huge pages", "transparent ones; none reserved (sudo sysctl vm.nr_hugepages=512 reserves 1 GiB)"),
+    }
+}
+
+/// Major and minor number of the kernel.
+fn version(kernel: &str) -> Option<(u32, u32)> {
+    let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+fn kernel(facts: &Facts, least: (u32, u32)) -> Check {
+    match version(&facts.kernel) {
+        Some(version) if version < least => {
+            let mend = format!("install a kernel of version {}.{} or newer", least.0, least.1);
+            lacking("kernel", format!("Linux {}", facts.kernel), mend)
+        }
+        _ => good("kernel", format!("Linux {}", facts.kernel)),
+    }
+}
+
+fn has(facts: &Facts, capability: u32) -> bool {
+    let bits = facts.status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
+    bits >> capability & 1 == 1
+}
+
+/// Privileges: those that are missing, by name.
+fn privileges(facts: &Facts, needed: &[(u32, &str)]) -> Check {
+    let missing: Vec<&str> =
+        needed.iter().filter(|(capability, _)| !has(facts, *capability)).map(|(_, name)| *name).collect();
+    if missing.is_empty() {
+        return good("privileges", needed.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", "));
+    }
+    let all = needed.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(",");
+    let mend = format!("sudo setcap {all}+ep \"$(command -v braid)\", or run it with sudo");
+    lacking("privileges", format!("without {}", missing.join(", ")), mend)
+}
+
+/// Something that was tried; what its error means is left to the caller beyond missing privileges, which have a check of their own.
+fn tried(name: &str, attempt: &Attempt, mend: impl FnOnce(Errno) -> String) -> Option<Check> {
+    match attempt {
+        Ok(()) => Some(good(name, "works")),
+        Err((number, _)) if [Errno::PERM, Errno::ACCESS].contains(&Errno::from_raw_os_error(*number)) => None,
+        Err((number, words)) => Some(lacking(name, words, mend(Errno::from_raw_os_error(*number)))),
+    }
+}
+
+fn af_xdp(facts: &Facts) -> Vec<Check> {
+    let mut needed = vec![(CAP_NET_ADMIN, "cap_net_admin"), (CAP_NET_RAW, "cap_net_raw")];
+    if !has(facts, CAP_SYS_ADMIN) {
+        needed.push((CAP_BPF, "cap_bpf"));
+    }
+    let mut checks = vec![kernel(facts, KERNEL_OF_AF_XDP), privileges(facts, &needed)];
+    checks.extend(tried("sockets", &facts.af_xdp, |_| "use a kernel with CONFIG_XDP_SOCKETS=y".to_owned()));
+    checks.extend(tried("program", &facts.xdp_program, |_| "use a kernel with CONFIG_BPF_SYSCALL=y".to_owned()));
+    checks.push(match facts.lockable_bytes {
+        Some(bytes) if bytes < LOCKED_BYTES && !has(facts, CAP_IPC_LOCK) => {
+            let found = format!("{} MiB may be locked, buffers take up to {}", bytes >> 20, LOCKED_BYTES >> 20);
+            lacking("locked memory", found, "ulimit -l unlimited, or LimitMEMLOCK=infinity in a systemd unit")
+        }
+        _ => good("locked memory", "enough"),
+    });
+    if facts.jit == "0" {
+        checks.push(advice("compiler of BPF", "is off", "sudo sysctl net.core.bpf_jit_enable=1"));
+    }
+    checks
+}
+
+fn af_packet(facts: &Facts) -> Vec<Check> {
+    let mut checks = vec![kernel(facts, KERNEL_OF_AF_PACKET), privileges(facts, &[(CAP_NET_RAW, "cap_net_raw")])];
+    checks.extend(tried("sockets", &facts.af_packet, |_| "sudo modprobe af_packet".to_owned()));
+    checks
+}
+
+fn tap(facts: &Facts) -> Vec<Check> {
+    let mend = |errno| match errno {
+        Errno::NOENT | Errno::NODEV | Errno::NXIO => "sudo modprobe tun".to_owned(),
+        _ => "ls -l /dev/net/tun shows who may open it".to_owned(),
+    };
+    let mut checks = vec![privileges(facts, &[(CAP_NET_ADMIN, "cap_net_admin")])];
+    if let Some(check) = checks.first_mut().filter(|check| check.state == State::Lacking) {
+        check.mend = check.mend.take().map(|mend| {
+            format!("{mend}; or make the interface for this user: sudo ip tuntap add mode tap name tap0 user \"$USER\"")
+        });
+    }
+    checks.extend(tried("/dev/net/tun", &facts.tap, mend));
+    checks
+}
+
+fn of_interface(interface: &Interface) -> Vec<Check> {
+    let Interface { name, mtu, is_up, has_address, driver, queues, .. } = interface;
+    let driver = if driver.is_empty() { "driver not known" } else { driver };
+    let mut checks = vec![match is_up {
+        true => good("state", format!("up, {driver}, MTU {mtu}, receive queues: {queues}")),
+        false => lacking("state", format!("down, {driver}"), format!("sudo ip link set {name} up")),
+    }];
+    if *has_address {
+        let mend = format!(
+            "as a port of a live run: sudo ip address flush dev {name} (not the interface you are logged in by)"
+        );
+        checks.push(advice("address", "it has one: the machine answers its packets besides Braid", mend));
+    }
+    checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine to which nothing is lacking.
+    fn machine_of_dreams() -> Facts {
+        Facts {
+            kernel: "6.12.4-arm64".into(),
+            processors: 8,
+            isolated: "2-7".into(),
+            clock: "tsc".into(),
+            clocks: "tsc hpet acpi_pm".into(),
+            governor: "performance".into(),
+            transparent_huge_pages: "always [madvise] never".into(),
+            memory: "MemTotal: 16000000 kB\nHugePages_Free:      512\n".into(),
+            status: "Name:\tbraid\nCapEff:\t000001ffffffffff\n".into(),
+            jit: "1".into(),
+            lockable_bytes: None,
+            af_packet: Ok(()),
+            af_xdp: Ok(()),
+            xdp_program: Ok(()),
+            tap: Ok(()),
+            interfaces: Vec::new(),
+        }
+    }
+
+    /// The machine with one thing changed has this check in this section, and every lack comes with a command.
+    fn check(change: impl FnOnce(&mut Facts), in_section: &str, name: &str, state: State, mend: &str) {
+        let mut facts = machine_of_dreams();
+        change(&mut facts);
+        let sections = all(&facts);
+        let section = sections.iter().find(|section| section.name == in_section).expect("the section is there");
+        let check = section.checks.iter().find(|check| check.name == name).expect("the check is there");
+        assert_eq!(check.state, state, "{check:?}");
+        assert!(check.mend.as_ref().is_some_and(|text| text.contains(mend)), "{check:?}");
+        assert_eq!(section.usable, state != State::Lacking, "{section:?}");
+    }
+
+    #[test]
+    fn a_machine_to_which_nothing_is_lacking_is_told_nothing() {
+        let sections = all(&machine_of_dreams());
+        assert_eq!(sections.len(), 4);
+        assert!(sections.iter().flat_map(|section| &section.checks).all(|check| check.state == State::Good));
+    }
+
+    #[test]
+    fn what_is_slow_is_advised() {
+        check(|facts| facts.clock = "hpet".into(), "machine", "clock", State::Advice, "echo tsc");
+        check(|facts| facts.isolated.clear(), "machine", "isolation", State::Advice, "isolcpus=managed_irq,domain,1-7");
+        check(|facts| facts.governor = "powersave".into(), "machine", "frequency", State::Advice, "performance");
+        check(|facts| facts.jit = "0".into(), "af_xdp", "compiler of BPF", State::Advice, "bpf_jit_enable=1");
+        let no_pages = |facts: &mut Facts| {
+            facts.transparent_huge_pages = "always madvise [never]".into();
+            facts.memory.clear();
+        };
+        check(no_pages, "machine", "huge pages", State::Advice, "vm.nr_hugepages");
+    }
+
+    #[test]
+    fn what_does_not_work_is_lacking_with_the_command_that_mends_it() {
+        let unprivileged = |facts: &mut Facts| {
+            facts.status = "CapEff:\t0000000000000000".into();
+            facts.af_packet = Err((1, "Operation not permitted".into()));
+            facts.lockable_bytes = Some(8 << 20);
+        };
+        check(unprivileged, "af_packet", "privileges", State::Lacking, "sudo setcap cap_net_raw+ep");
+        check(unprivileged, "af_xdp", "privileges", State::Lacking, "cap_net_admin,cap_net_raw,cap_bpf+ep");
+        check(unprivileged, "af_xdp", "locked memory", State::Lacking, "ulimit -l unlimited");
+        check(unprivileged, "tap", "privileges", State::Lacking, "ip tuntap add");
+        check(|facts| facts.kernel = "5.4.0".into(), "af_xdp", "kernel", State::Lacking, "5.10 or newer");
+        let no_device = |facts: &mut Facts| facts.tap = Err((2, "No such file or directory".into()));
+        check(no_device, "tap", "/dev/net/tun", State::Lacking, "modprobe tun");
+        let no_family = |facts: &mut Facts| facts.af_xdp = Err((97, "Address family not supported".into()));
+        check(no_family, "af_xdp", "sockets", State::Lacking, "CONFIG_XDP_SOCKETS");
+    }
+
+    #[test]
+    fn interfaces_that_are_down_or_have_an_address_are_named() {
+        let interface = |is_up, has_address| Interface {
+            name: "eth0".into(),
+            index: 2,
+            mtu: 1500,
+            is_up,
+            has_address,
+            driver: "ixgbe".into(),
+            queues: 4,
+        };
+        check(
+            |facts| facts.interfaces.push(interface(false, false)),
+            "interface eth0",
+            "state",
+            State::Lacking,
+            "link set eth0 up",
+        );
+        check(
+            |facts| facts.interfaces.push(interface(true, true)),
+            "interface eth0",
+            "address",
+            State::Advice,
+            "address flush dev eth0",
+        );
+    }
+}

@@ -1,0 +1,350 @@
+//! How two programs come to share memory: the control channel from the first message to the last.
+//!
+//! ```text
+//!  server                           client
+//!  HELLO (what it can do)      ──▶
+//!                              ◀──  INIT (which interface)
+//!                              ◀──  ADD_REGION, ADD_RING … (memory, events)
+//!  ACK to each of these        ──▶
+//!                              ◀──  CONNECT
+//!  CONNECTED                   ──▶       packets go both ways until one of them closes
+//! ```
+//!
+//! A thread of its own does this for each port, again and again: either side may come and go while Braid runs.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::message::{Message, SECRET, VERSION};
+use super::sys::{self, Channel, Descriptor, Region, Ring};
+
+/// Descriptors of a ring that we make, as a power of two.
+const LOG2_RING: u8 = 10;
+/// The largest ring that is taken.
+const LOG2_RING_MAX: u8 = 15;
+/// Bytes of a buffer that we make.
+pub(super) const BUFFER: usize = 2048;
+/// Most regions and rings of a client.
+const REGIONS_MAX: u16 = 16;
+const RINGS_MAX: u16 = 16;
+/// How long one wait takes: so soon the thread sees that it is to end.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long the other side may take for its part of the conversation.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
+
+/// Who makes the memory: the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Server,
+    Client,
+}
+
+/// What a port wants.
+#[derive(Clone, Debug)]
+pub(super) struct Wish {
+    pub(super) path: PathBuf,
+    pub(super) side: Side,
+    pub(super) id: u32,
+    pub(super) secret: [u8; SECRET],
+}
+
+/// A ring, its region, and what its consumer sleeps on.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) ring: Ring,
+    pub(super) region: u16,
+    pub(super) events: OwnedFd,
+}
+
+/// Shared memory with its rings: the state of one connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) side: Side,
+    regions: Vec<Region>,
+    /// From which we receive.
+    pub(super) inward: Vec<Lane>,
+    /// By which we send.
+    pub(super) outward: Vec<Lane>,
+}
+
+impl Link {
+    pub(super) fn region(&self, index: u16) -> Option<&Region> {
+        self.regions.get(usize::from(index))
+    }
+}
+
+/// The connection of a port, which comes and goes.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    link: Mutex<Option<Arc<Link>>>,
+    /// Changes with the link.
+    generation: AtomicU32,
+    ended: AtomicBool,
+}
+
+impl Shared {
+    /// Which connection it is. Relaxed: who sees a change late goes on with memory that is still mapped.
+    pub(super) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn link(&self) -> Option<Arc<Link>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, link: Option<Arc<Link>>) {
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link;
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The thread ends soon.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+/// The socket of a server, with its path; it goes with it.
+#[derive(Debug)]
+pub(super) struct Listener(Channel, PathBuf);
+
+impl Listener {
+    /// A path at which nobody answers any more is taken over.
+    pub(super) fn open(path: &PathBuf) -> io::Result<Listener> {
+        let channel = match Channel::listen(path) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                if Channel::connect(path).is_ok() {
+                    return Err(error);
+                }
+                std::fs::remove_file(path)?;
+                Channel::listen(path)?
+            }
+            result => result?,
+        };
+        channel.patience(PATIENCE)?;
+        Ok(Listener(channel, path.clone()))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Somebody may have removed it already.
+        let _ = std::fs::remove_file(&self.1);
+    }
+}
+
+/// Connects and keeps connected until the port ends.
+pub(super) fn keep(wish: &Wish, listener: Option<&Listener>, shared: &Shared) {
+    while !shared.has_ended() {
+        let connection = match listener {
+            Some(listener) => listener.0.accept(),
+            None => Channel::connect(&wish.path),
+        };
+        match connection.and_then(|channel| establish(wish, channel)) {
+            Ok((channel, link)) => {
+                shared.set(Some(Arc::new(link)));
+                watch(&channel, shared);
+                shared.set(None);
+            }
+            // Nobody there, or somebody who does not get on with us: try again a little later.
+            Err(_) => std::thread::sleep(PATIENCE),
+        }
+    }
+}
+
+/// Waits until the connection ends or is to end.
+fn watch(channel: &Channel, shared: &Shared) {
+    while !shared.has_ended() {
+        match channel.receive() {
+            Ok((Message::Disconnect { .. }, _)) => return,
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return,
+            _ => {}
+        }
+    }
+    let _ = channel.send(&Message::Disconnect { reason: "braid ends".to_owned() }, None);
+}
+
+fn establish(wish: &Wish, channel: Channel) -> io::Result<(Channel, Link)> {
+    channel.patience(PATIENCE)?;
+    let conversation = Conversation { channel, give_up: Instant::now() + HANDSHAKE_MAX };
+    let link = match wish.side {
+        Side::Server => conversation.serve(wish),
+        Side::Client => conversation.ask(wish),
+    };
+    match link {
+        Ok(link) => Ok((conversation.channel, link)),
+        Err(error) => {
+            let reason = error.to_string();
+            // It may have gone already, which is as good.
+            let _ = conversation.channel.send(&Message::Disconnect { reason }, None);
+            Err(error)
+        }
+    }
+}
+
+fn refused(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what.to_owned())
+}
+
+struct Conversation {
+    channel: Channel,
+    give_up: Instant,
+}
+
+/// What a client has told so far.
+#[derive(Default)]
+struct Told {
+    regions: Vec<Region>,
+    to_server: Vec<Lane>,
+    to_client: Vec<Lane>,
+}
+
+impl Conversation {
+    fn receive(&self) -> io::Result<(Message, Option<OwnedFd>)> {
+        loop {
+            match self.channel.receive() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < self.give_up => {}
+                Ok((Message::Disconnect { reason }, _)) => return Err(refused(&reason)),
+                result => return result,
+            }
+        }
+    }
+
+    fn serve(&self, wish: &Wish) -> io::Result<Link> {
+        let hello = Message::Hello {
+            versions: (VERSION, VERSION),
+            regions: REGIONS_MAX - 1,
+            rings_to_client: RINGS_MAX - 1,
+            rings_to_server: RINGS_MAX - 1,
+            log2_ring: LOG2_RING_MAX,
+        };
+        self.channel.send(&hello, None)?;
+        match self.receive()?.0 {
+            Message::Init { version, .. } if version != VERSION => return Err(refused("incompatible version")),
+            Message::Init { mode, .. } if mode != 0 => return Err(refused("only Ethernet is spoken")),
+            Message::Init { id, .. } if id != wish.id => return Err(refused("no such interface")),
+            Message::Init { secret, .. } if !is_equal(&secret, &wish.secret) => return Err(refused("wrong secret")),
+            Message::Init { .. } => self.channel.send(&Message::Ack, None)?,
+            _ => return Err(refused("INIT was expected")),
+        }
+        let mut told = Told::default();
+        loop {
+            let (message, descriptor) = self.receive()?;
+            if message == Message::Connect {
+                break;
+            }
+            told.take(message, descriptor)?;
+            self.channel.send(&Message::Ack, None)?;
+        }
+        let Told { regions, to_server, to_client } = told;
+        if to_server.is_empty() || to_client.is_empty() {
+            return Err(refused("a ring each way is needed"));
+        }
+        self.channel.send(&Message::Connected, None)?;
+        Ok(Link { side: Side::Server, regions, inward: to_server, outward: to_client }.begin())
+    }
+
+    fn ask(&self, wish: &Wish) -> io::Result<Link> {
+        let log2 = match self.receive()?.0 {
+            Message::Hello { versions: (min, max), log2_ring, .. } if (min..=max).contains(&VERSION) => {
+                log2_ring.min(LOG2_RING)
+            }
+            Message::Hello { .. } => return Err(refused("incompatible version")),
+            _ => return Err(refused("HELLO was expected")),
+        };
+        self.tell(&Message::Init { version: VERSION, id: wish.id, mode: 0, secret: wish.secret }, None)?;
+        let (ring, buffers) = (Ring::bytes(log2).next_multiple_of(64), BUFFER << log2);
+        let size = 2 * (ring + buffers);
+        let memory = sys::memory(size)?;
+        let region = Region::map(&memory, size as u64)?;
+        self.tell(&Message::AddRegion { index: 0, size: size as u64 }, Some(&memory))?;
+        let mut lanes = Vec::new();
+        for (number, to_server) in [(0, true), (1, false)] {
+            let lane = lay_out(&region, number * ring, log2, 2 * ring + number * buffers, to_server)?;
+            let offset = (number * ring) as u32;
+            let message = Message::AddRing { to_server, index: 0, region: 0, offset, log2_ring: log2 };
+            self.tell(&message, Some(&lane.events))?;
+            lanes.push(lane);
+        }
+        self.channel.send(&Message::Connect, None)?;
+        if self.receive()?.0 != Message::Connected {
+            return Err(refused("CONNECTED was expected"));
+        }
+        let inward = lanes.pop().into_iter().collect();
+        Ok(Link { side: Side::Client, regions: vec![region], inward, outward: lanes }.begin())
+    }
+
+    /// Says something, to which the server agrees.
+    fn tell(&self, message: &Message, descriptor: Option<&OwnedFd>) -> io::Result<()> {
+        self.channel.send(message, descriptor)?;
+        match self.receive()?.0 {
+            Message::Ack => Ok(()),
+            _ => Err(refused("ACK was expected")),
+        }
+    }
+}
+
+impl Link {
+    /// Says on every ring from which we receive that we look by ourselves.
+    fn begin(self) -> Link {
+        for lane in &self.inward {
+            if let Some(region) = self.region(lane.region) {
+                lane.ring.want_no_events(region);
+            }
+        }
+        self
+    }
+}
+
+/// A new ring with a buffer for each descriptor. Those of the ring from the server are offered to it at once.
+fn lay_out(region: &Region, offset: usize, log2: u8, buffers: usize, to_server: bool) -> io::Result<Lane> {
+    let ring = Ring::at(region, offset, log2).ok_or_else(|| refused("a ring outside its region"))?;
+    ring.begin(region);
+    for slot in 0..ring.size() {
+        let offset = (buffers + usize::from(slot) * BUFFER) as u32;
+        let descriptor = Descriptor { len: BUFFER as u32, offset, ..Descriptor::default() };
+        ring.set_descriptor(region, slot, descriptor);
+    }
+    if !to_server {
+        ring.set_head(region, ring.size());
+    }
+    Ok(Lane { ring, region: 0, events: sys::events()? })
+}
+
+impl Told {
+    fn take(&mut self, message: Message, descriptor: Option<OwnedFd>) -> io::Result<()> {
+        match (message, descriptor) {
+            (Message::AddRegion { index, size }, Some(memory)) => {
+                if usize::from(index) != self.regions.len() || index >= REGIONS_MAX {
+                    return Err(refused("regions are numbered in order"));
+                }
+                self.regions.push(Region::map(&memory, size)?);
+            }
+            (Message::AddRing { to_server, index, region, offset, log2_ring }, Some(events)) => {
+                let lanes = if to_server { &mut self.to_server } else { &mut self.to_client };
+                if usize::from(index) != lanes.len() || index >= RINGS_MAX {
+                    return Err(refused("rings are numbered in order"));
+                }
+                let memory = self.regions.get(usize::from(region)).ok_or_else(|| refused("no such region"))?;
+                let ring = Ring::at(memory, offset as usize, log2_ring).filter(|ring| ring.has_begun(memory));
+                let ring = ring.ok_or_else(|| refused("no ring there"))?;
+                lanes.push(Lane { ring, region, events });
+            }
+            (_, None) => return Err(refused("a descriptor is missing")),
+            _ => return Err(refused("ADD_REGION, ADD_RING or CONNECT was expected")),
+        }
+        Ok(())
+    }
+}
+
+/// Compares secrets in a time that does not depend on where they differ.
+fn is_equal(one: &[u8; SECRET], other: &[u8; SECRET]) -> bool {
+    one.iter().zip(other).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
+}

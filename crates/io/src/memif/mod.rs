@@ -1,0 +1,273 @@
+//! memif: packets through memory shared with another program, VPP, DPDK or another Braid (version 2.0 of the protocol).
+//!
+//! No privilege and no kernel on the way of a packet: a copy into the shared buffer and a copy out of it, because the other side may
+//! change shared memory at any time. The client makes the memory; server and client may come and go, and meanwhile nothing is
+//! received and what is sent is counted as `device_full`. One ring is used to send, all that there are to receive. Frames longer
+//! than a buffer are received from chains, and not sent.
+
+mod link;
+mod message;
+mod sys;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use braid_packet::{Batch, Buffers};
+
+use self::link::{Lane, Link, Listener, Shared, Side, Wish, keep};
+use self::message::SECRET;
+use self::sys::Descriptor;
+use crate::device::MemifKeys;
+use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
+
+/// Descriptor: the frame goes on in the next one.
+const NEXT: u16 = 1;
+/// Most buffers of one frame.
+const CHAIN_MAX: usize = 64;
+
+/// Opens the port, to receive by one queue and to send by `senders`; the other side may come later.
+pub(crate) fn open(path: &str, keys: &MemifKeys, senders: usize) -> io::Result<(Receiver, Vec<Transmitter>)> {
+    let mut secret = [0; SECRET];
+    let given = keys.secret.as_bytes();
+    secret[..given.len().min(SECRET)].copy_from_slice(&given[..given.len().min(SECRET)]);
+    let side = if keys.is_server { Side::Server } else { Side::Client };
+    let wish = Wish { path: PathBuf::from(path), side, id: keys.id, secret };
+    let listener = if keys.is_server { Some(Listener::open(&wish.path)?) } else { None };
+    let shared = Arc::new(Shared::default());
+    let keeping = Arc::clone(&shared);
+    let thread = std::thread::Builder::new().name("braid-memif".to_owned());
+    let thread = thread.spawn(move || keep(&wish, listener.as_ref(), &keeping))?;
+    let out = Arc::new(Mutex::new(Out { connection: Connection::new(&shared), next: 0 }));
+    let senders = (0..senders).map(|_| Transmitter { out: Arc::clone(&out) }).collect();
+    let connection = Connection::new(&shared);
+    Ok((
+        Receiver {
+            connection,
+            positions: Vec::new(),
+            frame: Vec::new(),
+            held: false,
+            senseless: 0,
+            thread: Some(thread),
+            shared,
+        },
+        senders,
+    ))
+}
+
+/// The link of this moment, fetched anew when it has changed.
+struct Connection {
+    shared: Arc<Shared>,
+    generation: u32,
+    link: Option<Arc<Link>>,
+}
+
+impl Connection {
+    fn new(shared: &Arc<Shared>) -> Connection {
+        Connection { shared: Arc::clone(shared), generation: 0, link: None }
+    }
+
+    /// Whether it is another one than before.
+    fn refresh(&mut self) -> bool {
+        let generation = self.shared.generation();
+        let is_new = generation != self.generation;
+        if is_new {
+            self.generation = generation;
+            self.link = self.shared.link();
+        }
+        is_new
+    }
+}
+
+/// The way in.
+pub(crate) struct Receiver {
+    connection: Connection,
+    /// Next descriptor of each ring.
+    positions: Vec<u16>,
+    frame: Vec<u8>,
+    /// The frame was read and not taken yet.
+    held: bool,
+    /// Descriptors that made no sense.
+    senseless: u64,
+    shared: Arc<Shared>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Receiver {
+    /// Takes the frame that begins at `position`, with all of its pieces. None if it makes no sense; the second value says how
+    /// many descriptors it took.
+    fn read(frame: &mut Vec<u8>, link: &Link, lane: &Lane, position: u16, filled: u16) -> (bool, u16) {
+        frame.clear();
+        let Some(ring_region) = link.region(lane.region) else { return (false, filled) };
+        for piece in 0..filled.min(CHAIN_MAX as u16) {
+            let descriptor = lane.ring.descriptor(ring_region, position.wrapping_add(piece));
+            let region = link.region(descriptor.region);
+            let is_read = region
+                .is_some_and(|region| region.copy_out(descriptor.offset as usize, descriptor.len as usize, frame));
+            if !is_read || descriptor.flags & NEXT == 0 {
+                return (is_read, piece + 1);
+            }
+        }
+        (false, filled.min(CHAIN_MAX as u16))
+    }
+
+    /// Receives from one ring.
+    fn drain(&mut self, link: &Link, number: usize, into: &mut Arrivals<'_>) {
+        let lane = &link.inward[number];
+        let Some(region) = link.region(lane.region) else { return };
+        let ring = lane.ring;
+        while into.has_room() {
+            let position = self.positions[number];
+            let end = if link.side == Side::Server { ring.head(region) } else { ring.tail(region) };
+            // Counters of the other side: more than the ring holds makes no sense.
+            let filled = end.wrapping_sub(position).min(ring.size());
+            if filled == 0 {
+                return;
+            }
+            let (is_read, taken) = Receiver::read(&mut self.frame, link, lane, position, filled);
+            self.positions[number] = position.wrapping_add(taken);
+            give_back(link, lane, position, taken);
+            if !is_read {
+                self.senseless += 1;
+            } else if !into.put(&self.frame) {
+                self.held = true;
+                return;
+            }
+        }
+    }
+}
+
+/// Hands descriptors back to the other side: the server's as they are, the client's as empty buffers.
+fn give_back(link: &Link, lane: &Lane, position: u16, taken: u16) {
+    let Some(region) = link.region(lane.region) else { return };
+    if link.side == Side::Server {
+        lane.ring.set_tail(region, position.wrapping_add(taken));
+        return;
+    }
+    for piece in 0..taken {
+        let slot = position.wrapping_add(piece);
+        let offset = lane.ring.descriptor(region, slot).offset;
+        lane.ring.set_descriptor(
+            region,
+            slot,
+            Descriptor { len: link::BUFFER as u32, offset, ..Descriptor::default() },
+        );
+    }
+    let head = lane.ring.head(region).wrapping_add(taken);
+    lane.ring.set_head(region, head);
+}
+
+impl RxPort for Receiver {
+    fn receive(&mut self, into: &mut Arrivals<'_>) {
+        if self.held {
+            if !into.put(&self.frame) {
+                return;
+            }
+            self.held = false;
+        }
+        if self.connection.refresh() {
+            let rings = self.connection.link.as_ref().map_or(0, |link| link.inward.len());
+            self.positions = vec![0; rings];
+        }
+        let Some(link) = self.connection.link.clone() else { return };
+        for number in 0..link.inward.len() {
+            self.drain(&link, number, into);
+            if self.held {
+                return;
+            }
+        }
+    }
+
+    fn missed(&mut self) -> u64 {
+        self.senseless
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.shared.end();
+        if let Some(thread) = self.thread.take() {
+            // It says goodbye and removes its socket.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The sending side of all workers.
+struct Out {
+    connection: Connection,
+    /// Next descriptor.
+    next: u16,
+}
+
+impl Out {
+    fn send(&mut self, batch: &Batch, out: &[u16]) -> Sent {
+        let mut sent = Sent::default();
+        if self.connection.refresh() {
+            self.next = 0;
+        }
+        let lane = self.connection.link.as_ref().and_then(|link| Some((link, link.outward.first()?)));
+        let Some((link, lane)) = lane else { return Sent { device_full: out.len() as u64, ..sent } };
+        let Some(region) = link.region(lane.region) else { return Sent { device_full: out.len() as u64, ..sent } };
+        let ring = lane.ring;
+        let free = match link.side {
+            Side::Client => ring.size() - self.next.wrapping_sub(ring.tail(region)).min(ring.size()),
+            Side::Server => ring.head(region).wrapping_sub(self.next).min(ring.size()),
+        };
+        let mut taken = 0;
+        for &i in out {
+            let frame = batch.bytes(i.into());
+            if taken == free {
+                sent.device_full += 1;
+                continue;
+            }
+            let slot = self.next.wrapping_add(taken);
+            if put(link, lane, slot, frame) {
+                taken += 1;
+                sent.packets += 1;
+                sent.bytes += frame.len() as u64;
+            } else {
+                sent.too_long += 1;
+            }
+        }
+        self.next = self.next.wrapping_add(taken);
+        match link.side {
+            Side::Client => ring.set_head(region, self.next),
+            Side::Server => ring.set_tail(region, self.next),
+        }
+        if taken > 0 && ring.wants_events(region) {
+            sys::wake(&lane.events);
+        }
+        sent
+    }
+}
+
+/// Writes a frame to the buffer of a descriptor; false if it does not fit.
+fn put(link: &Link, lane: &Lane, slot: u16, frame: &[u8]) -> bool {
+    let Some(region) = link.region(lane.region) else { return false };
+    let descriptor = lane.ring.descriptor(region, slot);
+    // The client's buffers are its own; the server takes what the client offers.
+    let room = if link.side == Side::Client { link::BUFFER } else { descriptor.len as usize };
+    let fits = frame.len() <= room
+        && link.region(descriptor.region).is_some_and(|region| region.copy_in(descriptor.offset as usize, frame));
+    if fits {
+        let filled = Descriptor { flags: 0, len: frame.len() as u32, ..descriptor };
+        lane.ring.set_descriptor(region, slot, filled);
+    }
+    fits
+}
+
+/// The way out of one worker.
+pub(crate) struct Transmitter {
+    out: Arc<Mutex<Out>>,
+}
+
+impl TxPort for Transmitter {
+    fn send(&mut self, batch: &Batch, _: &mut Buffers, out: &[u16]) -> Sent {
+        // What a panic leaves behind are descriptors that were not published.
+        self.out.lock().unwrap_or_else(PoisonError::into_inner).send(batch, out)
+    }
+}
+
+#[cfg(test)]
+mod tests;
