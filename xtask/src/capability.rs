@@ -6,8 +6,15 @@ use std::process::{Command, Stdio};
 use crate::shell;
 
 /// Programs that tests compare with, each with the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 4] =
-    [("tshark", "tshark"), ("nft", "nftables"), ("ip", "iproute2"), ("conntrack", "conntrack")];
+const PROGRAMS: [(&str, &str); 7] = [
+    ("tshark", "tshark"),
+    ("nft", "nftables"),
+    ("ip", "iproute2"),
+    ("conntrack", "conntrack"),
+    ("tcpdump", "tcpdump"),
+    ("ping", "iputils-ping"),
+    ("dpdk-testpmd", "dpdk-dev"),
+];
 
 /// What is missing, in words: the reason why some tests will be skipped.
 pub fn missing() -> Vec<String> {

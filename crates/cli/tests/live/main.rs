@@ -7,13 +7,16 @@ mod scene;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::io::Write;
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use braid_testkit::kernel::Namespace;
 use braid_testkit::skip::skip;
-use scene::{CLIENT, EXTERNAL, Reach, SERVER, Scene, connect, datagrams, eventually, pings, reach, run_braid};
+use scene::{
+    CLIENT, EXTERNAL, Reach, SERVER, Scene, connect, datagrams, eventually, pings, reach, run_anywhere, run_braid,
+};
 
 const BACK_ENDS: [&str; 2] = ["af_packet", "af_xdp"];
 
@@ -259,4 +262,43 @@ fn a_port_that_cannot_be_opened_ends_it_with_the_command_that_mends_it() {
     let other = scene.run_braid("--nf forward --port af_xdp:m0 --port m1");
     refused("--port af_xdp:m0 --port tap:t0", "attached to it already", "xdp off");
     other.stop();
+}
+
+#[test]
+fn memif_speaks_with_dpdk_as_server_and_as_client() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut testpmd = Command::new("dpdk-testpmd");
+    testpmd.args(["--no-huge", "-m", "512", "--no-pci", "--file-prefix", &format!("braid{}", std::process::id())]);
+    for (number, role, name) in [(0, "client", "a"), (1, "server", "b")] {
+        testpmd.arg(format!("--vdev=net_memif{number},role={role},id=0,socket={},socket-abstract=no", path(name)));
+    }
+    testpmd.args(["--", "-i", "--total-num-mbufs=8192", "--forward-mode=flowgen"]);
+    let braid = run_anywhere(&format!(
+        "--nf forward --port memif:{}?role=server --port memif:{}?role=client",
+        path("a"),
+        path("b")
+    ));
+    let child = testpmd.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let Ok(mut child) = child else {
+        return skip("memif with DPDK", &"dpdk-testpmd is not installed: apt-get install dpdk-dev");
+    };
+    let mut orders = child.stdin.take().expect("piped");
+    let mut order = |text: &str| writeln!(orders, "{text}").expect("testpmd listens");
+    order("start");
+    // Reading until the port says so would need its prompt; connecting takes a moment.
+    std::thread::sleep(Duration::from_secs(4));
+    order("stop");
+    order("quit");
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let received: Vec<u64> = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("RX-packets:")?.split_whitespace().next()?.parse().ok())
+        .collect();
+    let report = braid.stop();
+    assert!(
+        received.len() >= 2 && received[..2].iter().all(|count| *count > 0),
+        "both ways: {received:?}\n{text}\n{report}"
+    );
 }

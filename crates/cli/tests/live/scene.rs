@@ -70,12 +70,21 @@ pub struct Running {
     pub said: String,
 }
 
-/// Starts it and waits until it says how each port was opened.
+/// Starts it in a namespace and waits until it says how each port was opened.
 pub fn run_braid(namespace: &Namespace, arguments: &str) -> Running {
+    run_by(|command| namespace.inside(|| command.spawn()), arguments)
+}
+
+/// The same where the test is.
+pub fn run_anywhere(arguments: &str) -> Running {
+    run_by(Command::spawn, arguments)
+}
+
+fn run_by(spawn: impl FnOnce(&mut Command) -> io::Result<Child>, arguments: &str) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
     command.arg("run").args(arguments.split_whitespace()).arg("--json");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = namespace.inside(|| command.spawn()).expect("the binary runs");
+    let mut child = spawn(&mut command).expect("the binary runs");
     let mut stderr = child.stderr.take().expect("piped");
     let ports = arguments.matches("--port").count();
     let mut said = String::new();

@@ -267,7 +267,7 @@ impl Conversation {
         self.tell(&Message::AddRegion { index: 0, size: size as u64 }, Some(&memory))?;
         let mut lanes = Vec::new();
         for (number, to_server) in [(0, true), (1, false)] {
-            let lane = lay_out(&region, number * ring, log2, 2 * ring + number * buffers, to_server)?;
+            let lane = lay_out(&region, number * ring, log2, 2 * ring + number * buffers)?;
             let offset = (number * ring) as u32;
             let message = Message::AddRing { to_server, index: 0, region: 0, offset, log2_ring: log2 };
             self.tell(&message, Some(&lane.events))?;
@@ -277,7 +277,9 @@ impl Conversation {
         if self.receive()?.0 != Message::Connected {
             return Err(refused("CONNECTED was expected"));
         }
-        let inward = lanes.pop().into_iter().collect();
+        let inward: Vec<Lane> = lanes.pop().into_iter().collect();
+        // Not before: DPDK's server sets all counters to zero when it connects.
+        inward.iter().for_each(|lane| lane.ring.set_head(&region, lane.ring.size()));
         Ok(Link { side: Side::Client, regions: vec![region], inward, outward: lanes }.begin())
     }
 
@@ -303,17 +305,14 @@ impl Link {
     }
 }
 
-/// A new ring with a buffer for each descriptor. Those of the ring from the server are offered to it at once.
-fn lay_out(region: &Region, offset: usize, log2: u8, buffers: usize, to_server: bool) -> io::Result<Lane> {
+/// A new ring with a buffer for each descriptor.
+fn lay_out(region: &Region, offset: usize, log2: u8, buffers: usize) -> io::Result<Lane> {
     let ring = Ring::at(region, offset, log2).ok_or_else(|| refused("a ring outside its region"))?;
     ring.begin(region);
     for slot in 0..ring.size() {
         let offset = (buffers + usize::from(slot) * BUFFER) as u32;
         let descriptor = Descriptor { len: BUFFER as u32, offset, ..Descriptor::default() };
         ring.set_descriptor(region, slot, descriptor);
-    }
-    if !to_server {
-        ring.set_head(region, ring.size());
     }
     Ok(Lane { ring, region: 0, events: sys::events()? })
 }

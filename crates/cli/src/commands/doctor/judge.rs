@@ -25,6 +25,7 @@ pub fn all(facts: &Facts) -> Vec<Section> {
     sections.push(section("af_xdp", af_xdp(facts)));
     sections.push(section("af_packet", af_packet(facts)));
     sections.push(section("tap", tap(facts)));
+    sections.push(section("memif", vec![good("privileges", "none needed: a folder for its socket is enough")]));
     let real = facts.interfaces.iter().filter(|interface| interface.name != "lo");
     sections.extend(real.map(|interface| section(&format!("interface {}", interface.name), of_interface(interface))));
     sections
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn a_machine_to_which_nothing_is_lacking_is_told_nothing() {
         let sections = all(&machine_of_dreams());
-        assert_eq!(sections.len(), 4);
+        assert_eq!(sections.len(), 5);
         assert!(sections.iter().flat_map(|section| &section.checks).all(|check| check.state == State::Good));
     }
 
