@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_packet::{Batch, Buffers, Frame, FrameInfo};
+use braid_packet::{Batch, Buffers, Frame, FrameInfo, Pool};
 
 use crate::capture::Damage;
 use crate::generate::ConfigError;
@@ -105,6 +105,14 @@ impl Source for FaultSource {
 
     fn progress(&self) -> Arc<Progress> {
         self.inner.progress()
+    }
+
+    fn buffers(&self) -> usize {
+        self.inner.buffers()
+    }
+
+    fn prepare(&mut self, pool: &Arc<Pool>, senders: usize) -> Result<(), OpenError> {
+        self.inner.prepare(pool, senders)
     }
 
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
@@ -229,7 +237,12 @@ impl RxQueue for FaultQueue {
     }
 
     fn counters(&self) -> RxCounters {
-        RxCounters { too_long: self.inner.counters().too_long, ..self.total }
+        let RxCounters { too_long, missed, .. } = self.inner.counters();
+        RxCounters { too_long, missed, ..self.total }
+    }
+
+    fn close(&mut self) -> bool {
+        self.inner.close()
     }
 
     fn damages(&self) -> Vec<Damage> {
