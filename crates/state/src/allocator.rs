@@ -7,6 +7,7 @@
 //!
 //! Conflicts left are the rows for `Allocator` in [`causes`](crate::causes).
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -15,8 +16,11 @@ use crossbeam_utils::CachePadded;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::causes::{AllocatorOp, LEASES, POOL_WATCH};
+use crate::image::ImageError;
 use crate::object::{StateBuilder, StateError, StateObject};
 use crate::pool::{GIVEN, Pool, PoolOps, RETAKEN, TAKEN, WATCH_WORDS};
+
+mod image;
 
 /// A lease was given back. Argument: the resource.
 const FREED: u32 = GIVEN;
@@ -93,6 +97,14 @@ impl Allocator {
     pub fn new(builder: &mut StateBuilder, config: &AllocatorConfig) -> Result<Allocator, StateError> {
         let name = &config.name;
         let resources = builder.check_capacity(name, config.resources.into(), u64::from(u32::MAX - 1))?;
+        let tick_shift = config.precision_ns.max(1).ilog2();
+        let is_like = |shared: &Shared| {
+            let times = (shared.validity_ns, shared.tick_shift) == (config.validity_ns, tick_shift);
+            times && shared.pool.numbers() == resources
+        };
+        if let Some(shared) = builder.inherited(name, is_like) {
+            return Ok(Allocator { shared });
+        }
         let id = builder.register(name, "Allocator");
         let watch = builder.arena(name, id, POOL_WATCH, 1, WATCH_WORDS)?;
         let leases = builder.arena(name, id, LEASES, resources.div_ceil(PER_LINE), PER_LINE as usize)?;
@@ -107,7 +119,7 @@ impl Allocator {
             cursor: AtomicU32::new(0),
             workers: (0..workers).map(|_| CachePadded::default()).collect(),
             validity_ns: config.validity_ns,
-            tick_shift: config.precision_ns.max(1).ilog2(),
+            tick_shift,
         });
         builder.attach(id, Arc::clone(&shared) as Arc<dyn Boosted>);
         builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
@@ -401,6 +413,18 @@ impl StateObject for Shared {
 
     fn memory_bytes(&self) -> usize {
         self.leases.bytes() + self.stamps.len() * size_of::<AtomicU64>() + self.pool.memory_bytes()
+    }
+
+    fn save(&self) -> Vec<u8> {
+        self.image()
+    }
+
+    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
+        self.restore_image(tx, image)
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 
     fn snapshot(&self) -> Vec<u8> {

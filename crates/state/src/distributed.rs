@@ -7,6 +7,7 @@
 //! A recorded run notes which version of each part a stale read saw; a replay checks that it was current at some moment
 //! between the filling of the copy and the read, and that the copy was not older than the staleness allows.
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,8 +15,11 @@ use braid_stm::{Arena, Boosted, Conflict, ObjectId, Part, Tx};
 use crossbeam_utils::CachePadded;
 
 use crate::causes::DistributedOp;
+use crate::image::ImageError;
 use crate::object::{StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
+
+mod image;
 
 /// Replaying: a part was changed. Argument: the worker.
 const CHANGED: u32 = 0;
@@ -72,6 +76,11 @@ impl<T: Plain> Distributed<T> {
         initial: T,
     ) -> Result<Distributed<T>, StateError> {
         let workers = builder.domain().workers();
+        let is_like =
+            |shared: &Shared| shared.value_bytes == size_of::<T>() && shared.staleness_ns == config.staleness_ns;
+        if let Some(shared) = builder.inherited(&config.name, is_like) {
+            return Ok(Distributed { shared, values: PhantomData });
+        }
         let id = builder.register(&config.name, "Distributed");
         let value_words = plain::words::<T>();
         let parts = builder.arena(&config.name, id, Part(0), workers as u32, 1 + value_words)?;
@@ -277,6 +286,18 @@ impl StateObject for Shared {
 
     fn memory_bytes(&self) -> usize {
         self.parts.bytes() + self.copies.len() * self.copies.len() * (1 + self.value_words) * 8
+    }
+
+    fn save(&self) -> Vec<u8> {
+        self.image()
+    }
+
+    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
+        self.restore_image(tx, image)
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 
     fn snapshot(&self) -> Vec<u8> {

@@ -7,6 +7,7 @@
 //!
 //! Conflicts are the rows for `Map` in [`causes`](crate::causes).
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -16,9 +17,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::buckets::{At, BUCKET_WORDS, Buckets, Home, PLACES};
 use crate::causes::{MAP_BUCKETS, MAP_ENTRIES, MapOp, POOL_WATCH};
 use crate::hash::{self, HashFn};
+use crate::image::ImageError;
 use crate::object::{StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
 use crate::pool::{GIVEN, Pool, PoolOps, RETAKEN, TAKEN, WATCH_WORDS};
+
+mod image;
 
 /// Most places of the main buckets that are filled when the map is, in per cent: two choices of eight rarely overflow below.
 const LOAD_PER_CENT: u64 = 75;
@@ -101,6 +105,13 @@ impl<K: Plain, V: Plain> Map<K, V> {
     pub fn new(builder: &mut StateBuilder, config: &MapConfig) -> Result<Map<K, V>, StateError> {
         let name = &config.name;
         let capacity = builder.check_capacity(name, config.capacity.into(), 1 << 31)?;
+        let is_like = |shared: &Shared| {
+            let sizes = (shared.key_bytes, shared.value_bytes) == (size_of::<K>(), size_of::<V>());
+            sizes && shared.free.numbers() == capacity && shared.seed == config.seed
+        };
+        if let Some(shared) = builder.inherited(name, is_like) {
+            return Ok(Map { shared, types: PhantomData });
+        }
         let id = builder.register(name, "Map");
         let spare_id = builder.register(&format!("{name}.overflow"), "Pool");
         let workers = builder.domain().workers();
@@ -433,6 +444,18 @@ impl StateObject for Shared {
     fn memory_bytes(&self) -> usize {
         let buckets = self.buckets.main.bytes() + self.buckets.overflow.bytes() + self.buckets.spare.memory_bytes();
         buckets + self.entries.bytes() + self.free.memory_bytes()
+    }
+
+    fn save(&self) -> Vec<u8> {
+        self.image()
+    }
+
+    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
+        self.restore_image(tx, image)
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 
     fn snapshot(&self) -> Vec<u8> {

@@ -1,8 +1,11 @@
 //! What all structures have in common: how they are made, named and looked at from outside.
 
+use std::any::Any;
 use std::sync::Arc;
 
-use braid_stm::{Arena, ArenaInit, Boosted, Domain, HugePages, MemoryError, ObjectId, ObjectInfo, Part};
+use braid_stm::{Arena, ArenaInit, Boosted, Domain, HugePages, MemoryError, ObjectId, ObjectInfo, Part, Tx};
+
+use crate::image::ImageError;
 
 /// A structure, seen from outside transactions: for reports and for comparing final states.
 pub trait StateObject: Send + Sync {
@@ -24,6 +27,15 @@ pub trait StateObject: Send + Sync {
     fn memory_bytes(&self) -> usize;
     /// The committed content as bytes that do not depend on where or in which order things lie.
     fn snapshot(&self) -> Vec<u8>;
+    /// Everything that is needed to put it back as it is, numbers and generations of elements included; while no
+    /// transaction runs.
+    fn save(&self) -> Vec<u8>;
+    /// Puts back what [`save`](Self::save) gave, perhaps in another process with other capacities or numbers of workers,
+    /// into an object that was just made. Whatever the bytes are, the structure stays sound; after an error its content is
+    /// a part of them. `tx` must be alone.
+    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError>;
+    /// For a function that is built anew and keeps its objects.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 /// A structure cannot be made.
@@ -55,12 +67,38 @@ pub struct StateBuilder {
     prefix: String,
     pages: HugePages,
     objects: Vec<Arc<dyn StateObject>>,
+    heritage: Vec<Arc<dyn StateObject>>,
 }
 
 impl StateBuilder {
     /// For the structures of a domain.
     pub fn new(domain: &Arc<Domain>, pages: HugePages) -> StateBuilder {
-        StateBuilder { domain: Arc::clone(domain), prefix: String::new(), pages, objects: Vec::new() }
+        StateBuilder {
+            domain: Arc::clone(domain),
+            prefix: String::new(),
+            pages,
+            objects: Vec::new(),
+            heritage: Vec::new(),
+        }
+    }
+
+    /// Structures of the same domain that are there already: one that is made under the name of one of them, alike in kind,
+    /// types and sizes, is that one.
+    pub fn inherit(&mut self, objects: Vec<Arc<dyn StateObject>>) {
+        self.heritage = objects;
+    }
+
+    /// The inherited structure of this name, if it is an `S` for which `is_like` holds; listed.
+    pub(crate) fn inherited<S: StateObject + 'static>(
+        &mut self,
+        name: &str,
+        is_like: impl FnOnce(&S) -> bool,
+    ) -> Option<Arc<S>> {
+        let name = self.name(name);
+        let found = self.heritage.iter().find(|object| object.name() == name)?;
+        let found = Arc::clone(found).into_any().downcast::<S>().ok().filter(|found| is_like(found))?;
+        self.list(Arc::clone(&found) as Arc<dyn StateObject>);
+        Some(found)
     }
 
     /// Structures made from now on are called `scope.name`.

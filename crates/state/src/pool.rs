@@ -259,6 +259,22 @@ impl Pool {
         self.push_all(worker, &[number]);
     }
 
+    /// Takes a number for good, outside any transaction; false if it is not free.
+    pub(crate) fn remove(&self, worker: usize, number: u32) -> bool {
+        let found = self.pick(worker, number);
+        if found {
+            self.settle(worker);
+        }
+        found
+    }
+
+    /// Takes any free number for good, outside any transaction.
+    pub(crate) fn remove_any(&self, worker: usize) -> Option<u32> {
+        let found = self.pop(worker)?;
+        self.settle(worker);
+        Some(found)
+    }
+
     pub(crate) fn is_free(&self, number: u32) -> bool {
         self.home[number as usize].load(Ordering::Acquire) != 0
     }

@@ -1,13 +1,17 @@
 //! A vector of plain values of fixed length, each on cache lines of its own.
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use braid_stm::{Arena, Conflict, ObjectId, Part, Tx};
 
 use crate::causes::VectorOp;
+use crate::image::ImageError;
 use crate::object::{StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
+
+mod image;
 
 /// What a vector shall be.
 #[derive(Clone, Debug)]
@@ -38,6 +42,10 @@ impl<T: Plain> Vector<T> {
     /// All elements equal to `initial`.
     pub fn new(builder: &mut StateBuilder, config: &VectorConfig, initial: T) -> Result<Vector<T>, StateError> {
         let len = builder.check_capacity(&config.name, config.len.into(), u32::MAX.into())?;
+        let is_like = |shared: &Shared| (shared.elements.objects(), shared.bytes) == (len, size_of::<T>());
+        if let Some(shared) = builder.inherited(&config.name, is_like) {
+            return Ok(Vector { shared, values: PhantomData });
+        }
         let id = builder.register(&config.name, "Vector");
         let elements = builder.arena(&config.name, id, Part(0), len, plain::words::<T>())?;
         if initial.as_bytes().iter().any(|byte| *byte != 0) {
@@ -148,6 +156,18 @@ impl StateObject for Shared {
 
     fn memory_bytes(&self) -> usize {
         self.elements.bytes()
+    }
+
+    fn save(&self) -> Vec<u8> {
+        self.image()
+    }
+
+    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
+        self.restore_image(tx, image)
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 
     fn snapshot(&self) -> Vec<u8> {

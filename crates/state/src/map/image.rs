@@ -1,0 +1,97 @@
+//! A map's image: of each entry that was ever used its number and generation, and key and value if it is.
+//!
+//! Entries keep their numbers where the map is large enough, so handles that functions remember stay right; generations of
+//! free entries are kept for the same reason.
+
+use std::collections::HashSet;
+
+use braid_stm::Tx;
+use zerocopy::IntoBytes;
+
+use super::Shared;
+use crate::buckets::Home;
+use crate::causes::MapOp;
+use crate::image::{ImageError, Reader, put};
+
+impl Shared {
+    fn value_at(&self) -> usize {
+        1 + self.key_bytes.div_ceil(8)
+    }
+
+    pub(super) fn image(&self) -> Vec<u8> {
+        let mut words = vec![0; self.entries.payload_words()];
+        let mut image = Vec::new();
+        put(&mut image, self.key_bytes as u64);
+        put(&mut image, self.value_bytes as u64);
+        for index in 0..self.entries.objects() {
+            self.entries.snapshot(index, &mut words);
+            if words[0] == 0 {
+                continue;
+            }
+            put(&mut image, u64::from(index));
+            put(&mut image, words[0]);
+            if words[0] & 1 == 1 {
+                image.extend_from_slice(&words[1..].as_bytes()[..self.key_bytes]);
+                image.extend_from_slice(&words[self.value_at()..].as_bytes()[..self.value_bytes]);
+            }
+        }
+        image
+    }
+
+    /// A smaller map must have room for all keys.
+    pub(super) fn restore_image(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
+        let mut reader = Reader::new(&self.name, image);
+        reader.same("keys", self.key_bytes)?;
+        reader.same("values", self.value_bytes)?;
+        let (mut keys, mut homeless) = (HashSet::new(), Vec::new());
+        while !reader.is_empty() {
+            let (index, word) = (reader.word()?, reader.word()?);
+            if word >> 33 != 0 {
+                return Err(reader.wrong(format!("entry {index} has no possible generation")));
+            }
+            let place = u32::try_from(index).ok().filter(|index| *index < self.free.numbers());
+            if word & 1 == 0 {
+                if let Some(index) = place {
+                    self.entries.initialise(index, &[word]);
+                }
+                continue;
+            }
+            let (key, value) = (reader.bytes(self.key_bytes)?, reader.bytes(self.value_bytes)?);
+            if !keys.insert(key) {
+                return Err(reader.wrong("a key stands in it twice"));
+            }
+            match place {
+                Some(index) if self.free.remove(tx.worker(), index) => self.occupy(tx, index, word, key, value)?,
+                Some(index) => return Err(reader.wrong(format!("entry {index} stands in it twice"))),
+                None => homeless.push((word, key, value)),
+            }
+        }
+        for (word, key, value) in homeless {
+            let Some(index) = self.free.remove_any(tx.worker()) else {
+                return Err(reader.wrong(format!(
+                    "{} keys were saved, there is room for {}",
+                    keys.len(),
+                    self.free.numbers()
+                )));
+            };
+            self.occupy(tx, index, word, key, value)?;
+        }
+        Ok(())
+    }
+
+    /// Fills a free entry and lets its buckets know.
+    fn occupy(&self, tx: &mut Tx, index: u32, word: u64, key: &[u8], value: &[u8]) -> Result<(), ImageError> {
+        let mut words = vec![0; self.entries.payload_words()];
+        words[0] = word;
+        words[1..].as_mut_bytes()[..key.len()].copy_from_slice(key);
+        words[self.value_at()..].as_mut_bytes()[..value.len()].copy_from_slice(value);
+        self.entries.initialise(index, &words);
+        let home = Home::new((self.hash)(key, self.seed), self.buckets.main.objects());
+        let inserted = self.buckets.insert(tx, home, index, MapOp::Insert.op()).is_ok() && tx.commit().is_ok();
+        if !inserted {
+            tx.abort();
+            return Err(ImageError { object: self.name.clone(), what: "another transaction runs".to_owned() });
+        }
+        Ok(())
+    }
+}

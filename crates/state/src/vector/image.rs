@@ -1,0 +1,47 @@
+//! A vector's image: length, then number and bytes of each element that is not all zero.
+
+use braid_stm::Tx;
+use zerocopy::IntoBytes;
+
+use super::Shared;
+use crate::image::{ImageError, Reader, put};
+
+impl Shared {
+    pub(super) fn image(&self) -> Vec<u8> {
+        let mut words = vec![0; self.elements.payload_words()];
+        let mut image = Vec::new();
+        put(&mut image, self.bytes as u64);
+        put(&mut image, u64::from(self.elements.objects()));
+        for index in 0..self.elements.objects() {
+            self.elements.snapshot(index, &mut words);
+            if words.iter().any(|word| *word != 0) {
+                put(&mut image, u64::from(index));
+                image.extend_from_slice(&words.as_bytes()[..self.bytes]);
+            }
+        }
+        image
+    }
+
+    /// A shorter vector takes what it has room for; elements beyond the saved ones stay as they were made.
+    pub(super) fn restore_image(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
+        let mut reader = Reader::new(&self.name, image);
+        reader.same("elements", self.bytes)?;
+        let saved = reader.word()?;
+        let mut words = vec![0; self.elements.payload_words()];
+        for index in 0..self.elements.objects().min(u32::try_from(saved).unwrap_or(u32::MAX)) {
+            self.elements.initialise(index, &words);
+        }
+        while !reader.is_empty() {
+            let (index, bytes) = (reader.word()?, reader.bytes(self.bytes)?);
+            if index >= saved {
+                return Err(reader.wrong(format!("element {index} of {saved}")));
+            }
+            if index < u64::from(self.elements.objects()) {
+                words.fill(0);
+                words.as_mut_bytes()[..self.bytes].copy_from_slice(bytes);
+                self.elements.initialise(index as u32, &words);
+            }
+        }
+        Ok(())
+    }
+}
