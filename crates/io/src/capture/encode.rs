@@ -106,6 +106,11 @@ impl CaptureWriter {
 
     /// Writes a frame. Errors are kept: what follows the first is counted as lost.
     pub fn write(&mut self, bytes: &[u8], info: &FrameInfo) {
+        self.write_commented(bytes, info, "");
+    }
+
+    /// The same with a comment, which readers of pcapng show beside the packet; pcap has no place for it.
+    pub fn write_commented(&mut self, bytes: &[u8], info: &FrameInfo, comment: &str) {
         if let Some(SinkError::Write { lost, .. }) = &mut self.failure {
             *lost += 1;
             return;
@@ -114,7 +119,7 @@ impl CaptureWriter {
         let fits = match self.format {
             Format::Pcap => self.pcap_record(bytes, info),
             Format::PcapNg => {
-                self.enhanced_packet(bytes, info);
+                self.enhanced_packet(bytes, info, comment);
                 true
             }
         };
@@ -212,7 +217,7 @@ impl CaptureWriter {
         self.interfaces.len() as u32 - 1
     }
 
-    fn enhanced_packet(&mut self, bytes: &[u8], info: &FrameInfo) {
+    fn enhanced_packet(&mut self, bytes: &[u8], info: &FrameInfo, comment: &str) {
         if !self.begun {
             self.begin_pcapng();
         }
@@ -223,7 +228,13 @@ impl CaptureWriter {
         };
         let len = bytes.len() as u32;
         let padding = bytes.len().next_multiple_of(4) - bytes.len();
-        let total = 32 + len + padding as u32;
+        let mut options = Vec::new();
+        if !comment.is_empty() {
+            let most = comment.floor_char_boundary(usize::from(u16::MAX) - 3);
+            option(&mut options, ng::OPTION_COMMENT, &comment.as_bytes()[..most]);
+            option(&mut options, 0, &[]);
+        }
+        let total = 32 + len + padding as u32 + options.len() as u32;
         let head =
             [ng::PACKET_ENHANCED, total, interface, (time >> 32) as u32, time as u32, len, info.wire_len.max(len)];
         for word in head {
@@ -231,6 +242,7 @@ impl CaptureWriter {
         }
         self.scratch.extend_from_slice(bytes);
         self.scratch.extend_from_slice(&[0; 3][..padding]);
+        self.scratch.extend(options);
         self.scratch.extend(total.to_le_bytes());
     }
 

@@ -15,6 +15,7 @@ const PACKET_SIMPLE: u32 = 3;
 pub(crate) const PACKET_ENHANCED: u32 = 6;
 /// Says that a section's words are little-endian if it reads so.
 pub(crate) const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+pub(crate) const OPTION_COMMENT: u16 = 1;
 pub(crate) const OPTION_NAME: u16 = 2;
 pub(crate) const OPTION_TSRESOL: u16 = 9;
 const OPTION_TSOFFSET: u16 = 14;
