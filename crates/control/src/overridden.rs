@@ -1,5 +1,6 @@
 //! A function under another packet set than its own.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +56,12 @@ impl Stage for Overridden {
     }
     fn has_objects(&self) -> bool {
         self.inner.has_objects()
+    }
+    fn inherits(&self, older: &dyn Stage) -> Result<(), String> {
+        self.inner.inherits(older)
+    }
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
     }
     fn fields(&self) -> Vec<FieldUse> {
         self.inner.fields()

@@ -26,7 +26,7 @@ pub use braid_packet as packet;
 pub use braid_state as state;
 
 pub use braid_packet::{Packet, Port};
-pub use braid_state::{Conflict, Plain};
+pub use braid_state::{Conflict, Plain, SetMeta};
 pub use cx::{Cx, Emitted, opposite};
 pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};

@@ -179,6 +179,28 @@ impl SetTables {
         }
     }
 
+    /// Makes a record for a key from outside: from another table or a file. None if the key is of another shape, is there
+    /// already, or there is no room.
+    pub fn put(&mut self, key: &SetKey, meta: SetMeta) -> Option<SetSlot> {
+        if key.shape() != self.shape || self.len() >= self.capacity || self.find_key(key) != SetSlot::MISS {
+            return None;
+        }
+        let hash = key.hash_with(KeyHash::new(DEFAULT_SEED));
+        let at = match key.class() {
+            KeyClass::Narrow => self.narrow.insert(&key.narrow_words(), hash).ok().map(SetSlot),
+            KeyClass::Wide => self.wide.insert(&key.wide_words(), hash).ok().map(SetSlot::wide),
+            KeyClass::None => None,
+        }?;
+        self.meta_mut(at).last_seen_ms = meta.last_seen_ms;
+        self.set_live(at, meta.live);
+        Some(at)
+    }
+
+    /// The states of all functions of the group, to change.
+    pub fn states_mut(&mut self, at: SetSlot, change: impl FnOnce(&mut [u8])) {
+        change(self.record_mut(at).states());
+    }
+
     /// Ends a record's life.
     pub fn remove(&mut self, at: SetSlot) {
         on_table!(self, at, table => table.remove(at.slot()));

@@ -1,5 +1,6 @@
 //! A network function with its types erased, as a chain holds it.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,10 @@ pub trait Stage: Send + Sync {
     fn objects(&self) -> Vec<Arc<dyn StateObject>>;
     /// Whether it has any: if not, its handlers cannot meet a conflict.
     fn has_objects(&self) -> bool;
+    /// Whether it goes on with the state of `older`; an error says why not.
+    fn inherits(&self, older: &dyn Stage) -> Result<(), String>;
+    /// The function itself, for [`inherits`](Self::inherits).
+    fn as_any(&self) -> &dyn Any;
     /// Metadata fields it reads or writes.
     fn fields(&self) -> Vec<FieldUse>;
     /// What may be relaxed.
@@ -171,6 +176,17 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn has_objects(&self) -> bool {
         self.has_objects || self.shared.is_some()
+    }
+
+    fn inherits(&self, older: &dyn Stage) -> Result<(), String> {
+        match older.as_any().downcast_ref::<N>() {
+            Some(older) => self.function.inherits(older),
+            None => Err(format!("it was a {} before", older.kind())),
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        &self.function
     }
 
     fn fields(&self) -> Vec<FieldUse> {

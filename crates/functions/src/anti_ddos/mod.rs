@@ -71,6 +71,11 @@ impl NetworkFunction for AntiDdos {
     type Set = Flow;
     const NAME: &'static str = "anti_ddos";
 
+    /// Counts stay counts whatever is done about them.
+    fn inherits(&self, _older: &Self) -> Result<(), String> {
+        Ok(())
+    }
+
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple().only(&[TCP]))
     }

@@ -101,6 +101,17 @@ impl NetworkFunction for Bridge {
     type Set = Known;
     const NAME: &'static str = "bridge";
 
+    /// Learned stations stay; those that were written down are part of the table.
+    fn inherits(&self, older: &Self) -> Result<(), String> {
+        if self.vlan_aware != older.vlan_aware {
+            return Err("stations are known by address, or by address and VLAN: `vlan_aware` stays".to_owned());
+        }
+        if self.stations != older.stations {
+            return Err("stations that are written down stand in the table: `stations` stays".to_owned());
+        }
+        Ok(())
+    }
+
     /// Frames between two stations keep their order.
     fn packet_set(&self) -> Option<SetDef> {
         let mut pair = SetDef::mac_pair();

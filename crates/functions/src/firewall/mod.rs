@@ -98,6 +98,16 @@ impl NetworkFunction for Firewall {
     type Set = Connection;
     const NAME: &'static str = "firewall";
 
+    /// Connections that were let in stay, whatever the rules say now: rules are for first packets.
+    fn inherits(&self, older: &Self) -> Result<(), String> {
+        if self.settings.sides != older.settings.sides {
+            return Err(
+                "connections remember which ports are inside: `inside_ports` and `outside_ports` stay".to_owned()
+            );
+        }
+        Ok(())
+    }
+
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple().symmetric())
     }

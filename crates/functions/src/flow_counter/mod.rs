@@ -59,6 +59,11 @@ impl NetworkFunction for FlowCounter {
     type Set = Count;
     const NAME: &'static str = "flow_counter";
 
+    /// Counts stay counts whatever the timeout.
+    fn inherits(&self, _older: &Self) -> Result<(), String> {
+        Ok(())
+    }
+
     fn packet_set(&self) -> Option<SetDef> {
         Some(self.flows.clone())
     }

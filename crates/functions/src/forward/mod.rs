@@ -29,6 +29,11 @@ impl NetworkFunction for Forward {
     type Set = ();
     const NAME: &'static str = "forward";
 
+    /// There is no state.
+    fn inherits(&self, _older: &Self) -> Result<(), String> {
+        Ok(())
+    }
+
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, _: &mut NewSet<'_, ()>) -> Handled {
         self.orphan(cx, packet)
     }

@@ -102,6 +102,24 @@ impl NetworkFunction for LoadBalancer {
     type Set = Flow;
     const NAME: &'static str = "load_balancer";
 
+    /// Flows remember numbers of backends: new ones may come behind the known ones. To take one away, give it weight 0.
+    fn inherits(&self, older: &Self) -> Result<(), String> {
+        let end = |server: &config::Server| (server.address, server.port, server.service_address, server.service_port);
+        let (now, before) = (&self.settings, &older.settings);
+        let known = now.servers.iter().zip(&before.servers).all(|(now, before)| end(now) == end(before));
+        if !known || now.servers.len() < before.servers.len() {
+            return Err(
+                "flows remember backends by their place: add new ones at the end of the last service, and give those \
+                        that shall go weight 0"
+                    .to_owned(),
+            );
+        }
+        if now.sides != before.sides {
+            return Err("flows remember ports: `backend_ports` and `client_ports` stay".to_owned());
+        }
+        Ok(())
+    }
+
     /// Each direction by itself: a reply's addresses are others than those of what it answers.
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple())

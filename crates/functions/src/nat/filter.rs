@@ -28,6 +28,11 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    /// Whether both ask the same of those who send in.
+    pub(super) fn is_like(&self, other: &Filter) -> bool {
+        (self.with_port, self.peers.is_some()) == (other.with_port, other.peers.is_some())
+    }
+
     pub(super) fn new(builder: &mut StateBuilder, config: &Config) -> Result<Filter, ConfigError> {
         let with_port = config.filtering == Filtering::AddressAndPortDependent;
         let map = MapConfig { name: "peers".into(), capacity: config.mappings_max, ..MapConfig::default() };

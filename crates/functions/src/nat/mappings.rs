@@ -113,6 +113,11 @@ impl Mappings {
         })
     }
 
+    /// Whether a number means the same port in both.
+    pub(super) fn has_ports_of(&self, other: &Mappings) -> bool {
+        (self.first_port, self.last_port) == (other.first_port, other.last_port)
+    }
+
     /// The mapping of an inside endpoint that sends now, by `home`: it lives for `lives_ns` from now on.
     pub(super) fn outward(
         &self,

@@ -75,6 +75,26 @@ impl NetworkFunction for Nat {
     type Set = Session;
     const NAME: &'static str = "nat";
 
+    /// Mappings stand for endpoints, so these stay; timeouts and room may change.
+    fn inherits(&self, older: &Self) -> Result<(), String> {
+        let (now, before) = (&self.settings, &older.settings);
+        let same = [
+            ("`external`", now.external == before.external),
+            ("`first_port` and `last_port`", self.mappings.has_ports_of(&older.mappings)),
+            ("how ports are allocated", now.allocation == before.allocation),
+            ("static mappings", now.fixed == before.fixed),
+            ("`inside`", now.inside == before.inside),
+            ("`inside_ports` and `outside_ports`", now.sides == before.sides),
+            ("`filtering`", self.filter.is_like(&older.filter)),
+        ];
+        match same.iter().find(|(_, same)| !same) {
+            Some((keys, _)) => {
+                Err(format!("mappings stand for endpoints under {keys}, which cannot change while they are kept"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Each direction by itself: a reply's addresses are others than those of what it answers.
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple())

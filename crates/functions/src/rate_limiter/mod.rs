@@ -37,6 +37,11 @@ impl NetworkFunction for RateLimiter {
     type Set = Bucket;
     const NAME: &'static str = "rate_limiter";
 
+    /// A bucket is worth its credit under any limit; more than the burst is cut.
+    fn inherits(&self, _older: &Self) -> Result<(), String> {
+        Ok(())
+    }
+
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple())
     }
