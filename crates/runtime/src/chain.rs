@@ -167,7 +167,7 @@ fn stage_use(stage: &dyn Stage) -> StageUse {
 }
 
 /// Whether two definitions put the same packets together, whatever they are called.
-fn same_packets(a: &SetDef, b: &SetDef) -> bool {
+pub fn same_packets(a: &SetDef, b: &SetDef) -> bool {
     let sorted = |set: &SetDef| {
         let (mut fields, mut protocols) = (set.fields.clone(), set.protocols.clone());
         fields.sort_unstable();

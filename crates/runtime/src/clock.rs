@@ -14,10 +14,12 @@ use crate::virtual_time::Cluster;
 pub enum Clock {
     /// Each packet's own time stamp, never going back.
     Capture,
-    /// One reading per batch, in nanoseconds since `epoch`.
+    /// One reading per batch, in nanoseconds since `epoch`, and `base_ns` more.
     Live {
-        /// Time 0.
+        /// When it began.
         epoch: Instant,
+        /// The time then: 0, or where a run that is continued had come to.
+        base_ns: u64,
     },
     /// Told by a test: one reading per batch, in nanoseconds.
     Told(Arc<AtomicU64>),
@@ -31,9 +33,9 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Live, from now on.
-    pub fn live() -> Clock {
-        Clock::Live { epoch: Instant::now() }
+    /// Live, from now on; `base_ns` is the time now.
+    pub fn live(base_ns: u64) -> Clock {
+        Clock::Live { epoch: Instant::now(), base_ns }
     }
 
     /// Fills in the time of each packet of the batch; `last` is the worker's latest time before it. Returns the latest.
@@ -60,7 +62,7 @@ impl Clock {
     pub fn idle(&self, last: u64) -> u64 {
         match self {
             Clock::Capture => last,
-            Clock::Live { epoch } => last.max(epoch.elapsed().as_nanos() as u64),
+            Clock::Live { epoch, base_ns } => last.max(base_ns + epoch.elapsed().as_nanos() as u64),
             // Relaxed: whoever tells the time also takes the steps.
             Clock::Told(now_ns) => last.max(now_ns.load(Ordering::Relaxed)),
             Clock::Virtual { cluster, worker } => last.max(cluster.now_ns(*worker)),

@@ -121,7 +121,8 @@ impl Scan {
     }
 }
 
-fn expire_one(
+/// Ends a set for one function: its handler runs, then it is not live any more.
+pub(crate) fn expire_one(
     stage: &dyn Stage,
     position: usize,
     at: SetSlot,

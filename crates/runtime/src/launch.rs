@@ -26,6 +26,7 @@ use crate::plan::{BuildError, Distribution, Plan, Time};
 use crate::probe::{Probe, TimeSplit};
 use crate::record::{Recorder, WorkerLog};
 use crate::replay::{SetContent, content};
+use crate::saved::{RestoreError, Saved};
 use crate::schedule::Scheduler;
 use crate::trace::{TraceOrder, Tracer};
 use crate::virtual_time::{self, Cluster, Costs, VirtualWorker};
@@ -46,6 +47,9 @@ pub enum RunError {
     /// Source or sink cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The state of an earlier run cannot be put back.
+    #[error("the saved state does not fit: {0}")]
+    Restore(#[from] RestoreError),
     /// Not enough memory.
     #[error(transparent)]
     Memory(#[from] braid_memory::Error),
@@ -71,6 +75,20 @@ pub struct Control {
     pub live: Option<Arc<Live>>,
     /// Follows packets from the first one on.
     pub trace: Option<TraceOrder>,
+    /// Done by each worker when its packets have come to an end, before it does.
+    pub at_end: Option<AtEnd>,
+    /// Begins with this state instead of none.
+    pub restore: Option<Arc<Saved>>,
+}
+
+/// What a worker does last.
+#[derive(Clone)]
+pub struct AtEnd(pub Arc<dyn Fn(&mut Worker) + Send + Sync>);
+
+impl std::fmt::Debug for AtEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AtEnd")
+    }
 }
 
 /// A model of a machine.
@@ -109,6 +127,8 @@ pub struct Report {
     pub lost: Vec<SinkError>,
     /// Pages under the buffers.
     pub backing: Backing,
+    /// Packet sets of an earlier run that found no place in this one.
+    pub sets_left_out: u64,
     /// Bytes of tables and objects.
     pub memory_bytes: usize,
     /// What each function has to tell, by its name, in order; functions without findings are left out.
@@ -183,9 +203,26 @@ pub fn launch(
         }
     };
     let mut transactions: Vec<Tx> = (0..plan.workers).map(|worker| Tx::new(&domain, worker)).collect();
-    run_once(&chain, &mut transactions[0], plan.ports, 0, |stage, event| stage.start(event));
+    let new = match &control.restore {
+        Some(saved) => saved.restore_objects(&chain, &mut transactions[0])?,
+        None => (0..chain.stages().len()).collect(),
+    };
+    let is_new = |stage: &dyn Stage| new.iter().any(|at| chain.stages()[*at].name() == stage.name());
+    run_once(
+        &chain,
+        &mut transactions[0],
+        plan.ports,
+        0,
+        |stage, event| {
+            if is_new(stage) { stage.start(event) } else { Ok(()) }
+        },
+    );
     let cluster = control.model.as_ref().map(|model| Cluster::new(plan.workers, &model.costs, model.seed));
-    let workers = assemble(plan, control, cluster.as_ref(), &chain, &pool, transactions, received, sent)?;
+    let mut workers = assemble(plan, control, cluster.as_ref(), &chain, &pool, transactions, received, sent)?;
+    let left_out = match &control.restore {
+        Some(saved) => saved.restore_sets(plan, &chain, &mut workers)?,
+        None => 0,
+    };
     if let Some(cluster) = cluster {
         let ended = virtual_time::run(workers, &cluster);
         let latest = (0..plan.workers).map(|worker| cluster.now_ns(worker)).max().unwrap_or(0);
@@ -199,7 +236,11 @@ pub fn launch(
     }
     let (ended, dispatched) = run_threads(workers, dispatcher, control);
     let elapsed = begun.elapsed();
-    Ok(report(plan, &domain, &chain, &pool, ended, dispatched, elapsed, control))
+    // It may have been exchanged.
+    let chain = control.live.as_ref().and_then(|live| live.running()).map_or(chain, |running| running.chain);
+    let mut report = report(plan, &domain, &chain, &pool, ended, dispatched, elapsed, control);
+    report.sets_left_out = left_out;
+    Ok(report)
 }
 
 /// The source splits its packets.
@@ -221,7 +262,7 @@ fn assemble(
     let timeline = Arc::new(Timeline::new(plan.workers));
     let clock = match plan.time {
         Time::Capture => Clock::Capture,
-        Time::Live => Clock::live(),
+        Time::Live => Clock::live(control.restore.as_ref().map_or(0, |saved| saved.now_ns)),
     };
     let mut workers = Vec::new();
     for (id, ((mut tx, receive), send)) in transactions.into_iter().zip(received).zip(sent).enumerate() {
@@ -287,7 +328,7 @@ fn run_threads(
     let deadline = control.duration.map(|duration| Instant::now() + duration);
     // With a dispatcher the workers empty their rings before they end; it is the dispatcher that is told to stop.
     let obeys = match &dispatcher {
-        Some(_) => Control { live: control.live.clone(), ..Control::default() },
+        Some(_) => Control { live: control.live.clone(), at_end: control.at_end.clone(), ..Control::default() },
         None => control.clone(),
     };
     let deadline_of_workers = if dispatcher.is_some() { None } else { deadline };
@@ -356,6 +397,9 @@ fn work(
             break;
         }
     }
+    if let Some(AtEnd(last)) = &control.at_end {
+        last(worker);
+    }
     if let Some(live) = live {
         live.close(id, worker);
     }
@@ -397,6 +441,7 @@ fn report(
         damages: Vec::new(),
         lost: Vec::new(),
         backing: pool.backing(),
+        sets_left_out: 0,
         memory_bytes: 0,
         findings: Vec::new(),
         record: None,

@@ -25,6 +25,9 @@ use crate::worker::Worker;
 /// has no processor.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Most orders that wait for a worker: one that hangs does not fill the memory.
+const ORDERS_MAX: usize = 1024;
+
 /// What a worker does between two batches.
 pub type Order = Box<dyn FnOnce(&mut Worker) + Send>;
 
@@ -166,6 +169,9 @@ impl Live {
         let mut state = desk.lock();
         if state.last.is_some() {
             return Err(Unanswered::Ended(worker));
+        }
+        if state.orders.len() >= ORDERS_MAX {
+            return Err(Unanswered::Late(worker));
         }
         state.orders.push(order);
         desk.rings.store(true, Ordering::Relaxed);

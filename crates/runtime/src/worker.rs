@@ -19,8 +19,13 @@ use crate::probe::{Probe, Span, TimeSplit};
 use crate::schedule::Scheduler;
 use crate::trace::Tracer;
 
+mod exchange;
+mod listing;
 mod send;
 mod traced;
+
+pub use exchange::Prepared;
+pub use listing::ListedSet;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,23 +108,8 @@ impl Worker {
     /// Maps the worker's tables.
     pub fn new(parts: Parts) -> Result<Worker, braid_memory::Error> {
         let layout = Arc::new(parts.chain.layout().clone());
-        let mut sets = Vec::new();
-        for group in parts.chain.groups() {
-            sets.push(Sets {
-                // Shared sets live in state objects; the table is there and stays empty.
-                tables: SetTables::new(
-                    if group.shared { 1 } else { parts.sets },
-                    group.state_bytes,
-                    group.extractor.shape(),
-                    parts.pages,
-                )?,
-                keys: Keys::boxed(),
-                slots: Box::new([SetSlot::MISS; 256]),
-                idle_ms: Box::new([0; 256]),
-                scan: Scan::default(),
-                ready: false,
-            });
-        }
+        let groups = parts.chain.groups().iter();
+        let sets = groups.map(|group| Sets::new(group, parts.sets, parts.pages)).collect::<Result<_, _>>()?;
         // Periods concern everybody's state: the first worker keeps them.
         let ticks = if parts.id == 0 { periodic_ticks(&parts.chain) } else { Vec::new() };
         Ok(Worker {
@@ -464,6 +454,19 @@ pub struct Ended {
 }
 
 impl Sets {
+    fn new(group: &Group, capacity: usize, pages: HugePages) -> Result<Sets, braid_memory::Error> {
+        // Shared sets live in state objects; the table is there and stays empty.
+        let capacity = if group.shared { 1 } else { capacity };
+        Ok(Sets {
+            tables: SetTables::new(capacity, group.state_bytes, group.extractor.shape(), pages)?,
+            keys: Keys::boxed(),
+            slots: Box::new([SetSlot::MISS; 256]),
+            idle_ms: Box::new([0; 256]),
+            scan: Scan::default(),
+            ready: false,
+        })
+    }
+
     #[inline]
     fn look_up(&mut self, group: &Group, batch: &Batch, todo: &[u16], now_ns: &[u64; 256]) {
         group.extractor.extract_batch(batch, &mut self.keys);

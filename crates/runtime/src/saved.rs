@@ -1,0 +1,229 @@
+//! The state of a run taken out and put back: packet sets and state objects, without what they lie in.
+//!
+//! A set goes to the worker to which its packets will be steered, so a run may go on with another number of workers. Which
+//! worker that is says the steering itself, asked with a frame made of the set's key; the key of that frame must be the same
+//! one, or the set is left out. Objects put their own content back (state/image).
+
+use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, ether_type};
+use braid_nf::packet::key::{FieldId, KeyExtractor, SetKey};
+use braid_nf::packet::{Link, MacAddress, Port, Record, parse, protocol};
+use braid_nf::state::{ImageError, Tx};
+use braid_nf::{SetMeta, Stage};
+
+use crate::chain::Chain;
+use crate::plan::Plan;
+use crate::worker::Worker;
+
+/// The state of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// The latest time of its functions, in nanoseconds.
+    pub now_ns: u64,
+    /// Its functions, in order.
+    pub functions: Vec<SavedFunction>,
+    /// Packet sets that workers kept.
+    pub sets: Vec<SavedSet>,
+    /// State objects: name, kind, image.
+    pub objects: Vec<(String, String, Vec<u8>)>,
+}
+
+/// A function of a saved run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SavedFunction {
+    /// Its name in the plan.
+    pub name: String,
+    /// Which function it is.
+    pub kind: String,
+    /// Bytes of its state per set.
+    pub set_bytes: usize,
+    /// Whether its sets were shared by workers, and so stand among the objects.
+    pub shared: bool,
+}
+
+/// A packet set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedSet {
+    /// Its key.
+    pub key: SetKey,
+    /// When a packet last came, in milliseconds.
+    pub last_seen_ms: u32,
+    /// Position of each function for which it is live, and its state.
+    pub states: Vec<(usize, Vec<u8>)>,
+}
+
+/// Why state cannot be put back.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// A function keeps its sets otherwise.
+    #[error("{function}: {reason}")]
+    Function {
+        /// Its name.
+        function: String,
+        /// What differs.
+        reason: String,
+    },
+    /// An object's image does not fit.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+}
+
+impl Saved {
+    /// Functions and objects of a chain at rest; sets are added by [`Worker::save_sets`].
+    pub fn of_chain(chain: &Chain, now_ns: u64) -> Saved {
+        let function = |stage: &Box<dyn Stage>| SavedFunction {
+            name: stage.name().to_owned(),
+            kind: stage.kind().to_owned(),
+            set_bytes: stage.set_bytes(),
+            shared: stage.is_shared(),
+        };
+        let objects = chain.stages().iter().flat_map(|stage| stage.objects());
+        Saved {
+            now_ns,
+            functions: chain.stages().iter().map(function).collect(),
+            sets: Vec::new(),
+            objects: objects.map(|o| (o.name().to_owned(), o.kind().to_owned(), o.save())).collect(),
+        }
+    }
+
+    /// Position in a chain of each saved function, none if it is not there; an error if it is there and keeps other state.
+    fn positions(&self, chain: &Chain) -> Result<Vec<Option<usize>>, RestoreError> {
+        let position = |saved: &SavedFunction| {
+            let Some(at) = chain.stages().iter().position(|stage| stage.name() == saved.name) else { return Ok(None) };
+            let stage = &chain.stages()[at];
+            let reason = if stage.kind() != saved.kind {
+                format!("it was a {}, not a {}", saved.kind, stage.kind())
+            } else if stage.set_bytes() != saved.set_bytes {
+                format!("it kept {} bytes per packet set, not {}", saved.set_bytes, stage.set_bytes())
+            } else if stage.is_shared() != saved.shared {
+                "its packet sets were kept by workers and would be shared, or the other way round: keep the number of workers"
+                    .to_owned()
+            } else {
+                return Ok(Some(at));
+            };
+            Err(RestoreError::Function { function: saved.name.clone(), reason })
+        };
+        self.functions.iter().map(position).collect()
+    }
+
+    /// Puts the objects of functions that a fresh chain has too back; returns the positions of the functions that are new.
+    pub(crate) fn restore_objects(&self, chain: &Chain, tx: &mut Tx) -> Result<Vec<usize>, RestoreError> {
+        let known: Vec<usize> = self.positions(chain)?.into_iter().flatten().collect();
+        for object in known.iter().flat_map(|at| chain.stages()[*at].objects()) {
+            let saved = self.objects.iter().find(|(name, kind, _)| name == object.name() && kind == object.kind());
+            if let Some((_, _, image)) = saved {
+                object.restore(tx, image)?;
+            }
+        }
+        Ok((0..chain.stages().len()).filter(|at| !known.contains(at)).collect())
+    }
+
+    /// Puts the sets into the tables of the workers to which their packets will come; returns how many found no place.
+    pub(crate) fn restore_sets(&self, plan: &Plan, chain: &Chain, workers: &mut [Worker]) -> Result<u64, RestoreError> {
+        let positions = self.positions(chain)?;
+        let mut left_out = 0;
+        for set in &self.sets {
+            let live =
+                set.states.iter().filter_map(|(saved, state)| Some(((*positions.get(*saved)?)?, state.as_slice())));
+            let live: Vec<(usize, &[u8])> = live.collect();
+            let Some(group) = live.first().and_then(|(at, _)| chain.group_of(*at)) else { continue };
+            let extractor = &chain.groups()[group].extractor;
+            let worker = worker_of(&set.key, extractor, plan);
+            let placed = worker.is_some_and(|worker| workers[worker].put_set(group, set, &live));
+            left_out += u64::from(!placed);
+        }
+        Ok(left_out)
+    }
+}
+
+/// The worker to which packets of a set come.
+fn worker_of(key: &SetKey, extractor: &KeyExtractor, plan: &Plan) -> Option<usize> {
+    if plan.workers == 1 {
+        return Some(0);
+    }
+    let (frame, port) = frame_of(key)?;
+    let found = parse(&frame, Link::Ethernet);
+    let mut record = Record::default();
+    (record.l3, record.l4, record.proto, record.flags, record.port) =
+        (found.l3, found.l4, found.proto, found.flags, port);
+    let own = extractor.extract(&record, &frame)?.key;
+    (own == *key).then(|| plan.steering.queue(&frame, Link::Ethernet, port).min(plan.workers - 1))
+}
+
+/// A frame with this key; none for keys with tags or tunnels.
+fn frame_of(key: &SetKey) -> Option<(Vec<u8>, Port)> {
+    let parts = key.parts();
+    if parts.rest.iter().any(|(field, _)| !PLAIN.contains(field)) {
+        return None;
+    }
+    let number = |field| parts.number(field);
+    let mut frame = vec![0; 14];
+    let mut ethernet = Ethernet::default();
+    ethernet.set_source(parts.macs[0].unwrap_or(MacAddress([2, 0, 0, 0, 0, 1])));
+    ethernet.set_destination(parts.macs[1].unwrap_or(MacAddress([2, 0, 0, 0, 0, 2])));
+    let mut kind = number(FieldId::EtherType).map_or(ether_type::IPV4, |kind| kind as u16);
+    let transport = transport(&parts, number(FieldId::IcmpId));
+    let default = if number(FieldId::IcmpId).is_some() { protocol::ICMP } else { protocol::UDP };
+    let proto = number(FieldId::IpProto).map_or(default, |proto| proto as u8);
+    let [source, destination] = parts.ips;
+    let is_v6 = [source, destination].iter().flatten().any(|ip| !ip.is_v4());
+    if is_v6 {
+        kind = ether_type::IPV6;
+        let mut ip = Ipv6::new(proto, transport.len() as u16);
+        ip.set_source(source.unwrap_or_default().octets());
+        ip.set_destination(destination.unwrap_or_default().octets());
+        frame.resize(14 + Ipv6::LEN, 0);
+        ip.emit(&mut frame[14..]);
+    } else if kind == ether_type::IPV4 {
+        let mut ip = Ipv4::new(proto, transport.len() as u16);
+        ip.set_source(source.and_then(|ip| ip.v4()).unwrap_or([10, 0, 0, 1]));
+        ip.set_destination(destination.and_then(|ip| ip.v4()).unwrap_or([10, 0, 0, 2]));
+        frame.resize(14 + Ipv4::LEN, 0);
+        ip.emit(&mut frame[14..]);
+    }
+    ethernet.set_ether_type(kind);
+    ethernet.emit(&mut frame);
+    frame.extend(transport);
+    frame.resize(frame.len().max(60), 0);
+    Some((frame, number(FieldId::InPort).map_or(0, |port| port as Port)))
+}
+
+/// Fields of which frames are made.
+const PLAIN: [FieldId; 4] = [FieldId::IpProto, FieldId::IcmpId, FieldId::EtherType, FieldId::InPort];
+
+/// The first bytes behind the IP header: ports, or an ICMP echo request with an identifier.
+fn transport(parts: &braid_nf::packet::key::KeyParts, icmp_id: Option<u32>) -> Vec<u8> {
+    let mut bytes = vec![0; 20];
+    match icmp_id {
+        Some(id) => {
+            bytes[0] = 8;
+            bytes[4..6].copy_from_slice(&(id as u16).to_be_bytes());
+        }
+        None => {
+            bytes[..2].copy_from_slice(&parts.ports[0].unwrap_or(0).to_be_bytes());
+            bytes[2..4].copy_from_slice(&parts.ports[1].unwrap_or(0).to_be_bytes());
+            // TCP's header length, so that it is a whole header.
+            bytes[12] = 5 << 4;
+        }
+    }
+    bytes
+}
+
+impl Worker {
+    /// Its packet sets.
+    pub fn save_sets(&mut self) -> Vec<SavedSet> {
+        let now_ms = (self.now_ns() / 1_000_000) as u32;
+        let groups = 0..self.chain().groups().len();
+        let listed = groups.flat_map(|group| self.list_sets(group, 0..self.set_slots(group), usize::MAX, |_| true));
+        let saved = |set: crate::ListedSet| SavedSet {
+            key: set.key,
+            last_seen_ms: now_ms.wrapping_sub(set.idle_ms),
+            states: set.states,
+        };
+        listed.map(saved).collect()
+    }
+}
+
+/// Meta of a set that is put back.
+pub(crate) fn meta(set: &SavedSet, live: u16) -> SetMeta {
+    SetMeta { last_seen_ms: set.last_seen_ms, live, generation: 0 }
+}
