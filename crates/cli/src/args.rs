@@ -23,6 +23,16 @@ pub enum Command {
     Run(RunArgs),
     /// Watch a run: rates, load, drops, aborts
     Top(crate::commands::top::TopArgs),
+    /// Change the chain of a run while packets go through
+    Apply(crate::commands::apply::ApplyArgs),
+    /// Save the state of a run to a file, for `braid run --restore`
+    Snapshot(crate::commands::snapshot::SnapshotArgs),
+    /// Continue a run in another program, with its state
+    Upgrade(crate::commands::upgrade::UpgradeArgs),
+    /// Follow packets step by step through a chain: of a capture, or of a run
+    Trace(crate::commands::trace::TraceArgs),
+    /// List, search and end live packet sets: of a run, or after a capture
+    Sets(crate::commands::sets::SetsArgs),
     /// The figures of a run as JSON
     Stats(crate::commands::stats::StatsArgs),
     /// Explain what a plan will do and why, without running it
@@ -111,6 +121,9 @@ pub struct RunArgs {
     /// The chain.
     #[command(flatten)]
     pub chain: ChainArgs,
+    /// Run as a service: this plan file, read again on SIGHUP, and a control socket at its usual place
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "nf"])]
+    pub config: Option<PathBuf>,
     /// The input.
     #[command(flatten)]
     pub input: InputArgs,
@@ -123,6 +136,12 @@ pub struct RunArgs {
     /// Ends the run after this time: 30s, 5m, 500ms
     #[arg(long, value_name = "TIME")]
     pub duration: Option<String>,
+    /// Begin with the state that a file holds
+    #[arg(long, value_name = "FILE")]
+    pub restore: Option<PathBuf>,
+    /// Save the state to a file when the run ends
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
     /// Who may watch and change it.
     #[command(flatten)]
     pub operate: crate::operate::OperateArgs,

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use braid_control::live::snapshot::SnapshotError;
 use braid_control::live::{Client, ClientError};
 
 use crate::failure::{Failure, Kind};
@@ -53,5 +54,15 @@ impl From<ClientError> for Failure {
                 Failure::new(Kind::Failed, error.to_string(), "is it another version of braid that runs there?")
             }
         }
+    }
+}
+
+impl From<SnapshotError> for Failure {
+    fn from(error: SnapshotError) -> Failure {
+        let help = match &error {
+            SnapshotError::Io { .. } => "check the path, and who may read and write it",
+            SnapshotError::Content { .. } => "name a file that `braid snapshot` or `--snapshot` has written",
+        };
+        Failure::new(Kind::Io, error.to_string(), help)
     }
 }

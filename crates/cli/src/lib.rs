@@ -14,6 +14,7 @@ pub mod connect;
 pub mod failure;
 pub mod input;
 pub mod operate;
+mod saving;
 pub mod watch;
 
 use std::process::ExitCode;
@@ -40,6 +41,11 @@ fn act(command: args::Command, catalog: &Catalog) -> Result<ExitCode, failure::F
     match command {
         args::Command::Run(args) => commands::run::run(&args, catalog),
         args::Command::Top(args) => commands::top::run(&args),
+        args::Command::Apply(args) => commands::apply::run(&args),
+        args::Command::Upgrade(args) => commands::upgrade::run(&args),
+        args::Command::Snapshot(args) => commands::snapshot::run(&args),
+        args::Command::Trace(args) => commands::trace::run(&args, catalog),
+        args::Command::Sets(args) => commands::sets::run(&args, catalog),
         args::Command::Stats(args) => commands::stats::run(&args),
         args::Command::Plan(args) => commands::plan::run(&args, catalog),
         args::Command::Certify(args) => commands::certify::run(&args, catalog),

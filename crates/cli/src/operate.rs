@@ -1,12 +1,22 @@
-//! What a run offers to those who operate it: a control socket.
+//! What a run offers to those who operate it: a control socket, metrics, a page.
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
-use braid_control::live::Service;
+use braid_control::Plan;
+use braid_control::live::http::{HttpServer, Offer};
 use braid_control::live::socket::{ControlSocket, SocketError};
+use braid_control::live::{Current, Service};
 use braid_control::runtime::{Control, Live};
 
+use signal_hook::consts::SIGHUP;
+
+use crate::connect::default_path;
 use crate::failure::{Failure, Kind};
 
 /// How a run may be watched and changed.
@@ -15,30 +25,169 @@ pub struct OperateArgs {
     /// Offer a control socket here, for `braid top`, `stats` and the other commands of an operator
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Offer metrics for Prometheus over HTTP at /metrics here; on a loopback address unless --metrics-remote is given
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<SocketAddr>,
+    /// Let metrics be read from other machines; anybody who reaches the address may
+    #[arg(long, requires = "metrics")]
+    pub metrics_remote: bool,
+    /// Offer a page with live figures here, on a loopback address only; the address printed has a token in it
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub web: Option<SocketAddr>,
 }
 
 /// What is offered; ends with it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Offered {
     _socket: Option<ControlSocket>,
+    _metrics: Option<HttpServer>,
+    _web: Option<HttpServer>,
+    _reload: Option<Reload>,
+    service: Option<Arc<Service>>,
 }
 
 impl OperateArgs {
+    /// Where the state waits while another program takes over: beside the control socket.
+    pub fn state_path(&self) -> PathBuf {
+        let mut path = self.control.clone().unwrap_or_else(default_path).into_os_string();
+        path.push(".state");
+        path.into()
+    }
+
     /// Whether the run may be looked at while it goes on.
     pub fn is_wanted(&self) -> bool {
-        self.control.is_some()
+        self.control.is_some() || self.metrics.is_some() || self.web.is_some()
     }
 
     /// Offers what is asked for; the run of `control` has to be started then.
-    pub fn offer(&self, control: &mut Control, workers: usize) -> Result<Offered, Failure> {
-        if !self.is_wanted() {
-            return Ok(Offered { _socket: None });
+    pub fn offer(&self, control: &mut Control, current: Current, config: Option<&Path>) -> Result<Offered, Failure> {
+        if !self.is_wanted() && config.is_none() {
+            return Ok(Offered::default());
         }
-        let live = Live::new(workers);
-        let service = Service::new(&live, &control.stop);
+        let live = Live::new(current.compiled.run.workers);
+        let service = Service::new(&live, &control.stop, current);
         control.live = Some(live);
-        let socket = self.control.as_deref().map(|path| ControlSocket::offer(path, &Arc::clone(&service)));
-        Ok(Offered { _socket: socket.transpose().map_err(failure)? })
+        let path = match (&self.control, config) {
+            (Some(path), _) => Some(path.clone()),
+            (None, Some(_)) => Some(usual_place()?),
+            (None, None) => None,
+        };
+        let socket = path.map(|path| ControlSocket::offer(&path, &service)).transpose().map_err(failure)?;
+        let metrics = self.metrics.map(|address| self.offer_metrics(address, &service)).transpose()?;
+        let web = self.web.map(|address| offer_page(address, &service)).transpose()?;
+        let reload = config.map(|config| Reload::on_hangup(config, &service)).transpose()?;
+        Ok(Offered { _socket: socket, _metrics: metrics, _web: web, _reload: reload, service: Some(service) })
+    }
+
+    fn offer_metrics(&self, address: SocketAddr, service: &Arc<Service>) -> Result<HttpServer, Failure> {
+        if !address.ip().is_loopback() && !self.metrics_remote {
+            let what = format!("--metrics {address} can be reached from other machines");
+            return Err(Failure::usage(what, "write 127.0.0.1, or add --metrics-remote if that is meant"));
+        }
+        let offered = HttpServer::offer(address, service, Offer::Metrics);
+        let offered = offered.map_err(|error| {
+            Failure::new(Kind::Io, format!("--metrics {address}: {error}"), "name a port that nobody uses")
+        })?;
+        eprintln!("metrics at http://{}/metrics", offered.address());
+        Ok(offered)
+    }
+}
+
+fn offer_page(address: SocketAddr, service: &Arc<Service>) -> Result<HttpServer, Failure> {
+    if !address.ip().is_loopback() {
+        let help = "write 127.0.0.1; from another machine, use ssh -L";
+        return Err(Failure::usage(format!("--web {address} can be reached from other machines"), help));
+    }
+    let failed = |error: std::io::Error| {
+        Failure::new(Kind::Io, format!("--web {address}: {error}"), "name a port that nobody uses")
+    };
+    let token = token().map_err(failed)?;
+    let offered = HttpServer::offer(address, service, Offer::Page { token: token.clone() }).map_err(failed)?;
+    eprintln!("page at http://{}/#{token}", offered.address());
+    Ok(offered)
+}
+
+/// 128 random bits in hexadecimal.
+fn token() -> std::io::Result<String> {
+    use std::io::Read;
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl Offered {
+    /// Asks for [`successor`](Self::successor) from other threads.
+    pub fn on_upgrade(&self) -> impl Fn() -> Option<PathBuf> + Send + Sync + use<> {
+        let service = self.service.clone();
+        move || service.as_ref().and_then(|service| service.successor())
+    }
+
+    /// The program in which the run is to be continued, if `braid upgrade` asked for it.
+    pub fn successor(&self) -> Option<PathBuf> {
+        self.on_upgrade()()
+    }
+
+    /// The plan that runs now: another one than in the beginning if one was applied.
+    pub fn plan(&self) -> Option<Plan> {
+        self.service.as_ref().map(|service| service.plan())
+    }
+}
+
+/// The usual place of a control socket; its folder is made, for its owner alone.
+fn usual_place() -> Result<PathBuf, Failure> {
+    let path = default_path();
+    if let Some(folder) = path.parent() {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| Failure::file(folder, &error))?;
+    }
+    Ok(path)
+}
+
+/// Reads the plan file again when the process is sent SIGHUP, and applies it.
+#[derive(Debug)]
+struct Reload {
+    ends: Arc<AtomicBool>,
+    waiting: Option<JoinHandle<()>>,
+}
+
+impl Reload {
+    fn on_hangup(config: &Path, service: &Arc<Service>) -> Result<Reload, Failure> {
+        let hangup = Arc::new(AtomicBool::new(false));
+        let failed =
+            |error: std::io::Error| Failure::new(Kind::Failed, format!("signals cannot be watched: {error}"), "");
+        signal_hook::flag::register(SIGHUP, Arc::clone(&hangup)).map_err(failed)?;
+        let ends = Arc::new(AtomicBool::new(false));
+        let (told, config, service) = (Arc::clone(&ends), config.to_owned(), Arc::clone(service));
+        let waiting = std::thread::Builder::new().name("reload".into()).spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                if hangup.swap(false, Ordering::Relaxed) {
+                    reload(&config, &service);
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        Ok(Reload { ends, waiting: Some(waiting.map_err(failed)?) })
+    }
+}
+
+impl Drop for Reload {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(waiting) = self.waiting.take() {
+            let _ = waiting.join();
+        }
+    }
+}
+
+/// Says on standard error what came of it: a service's log.
+fn reload(config: &Path, service: &Service) {
+    let name = config.display();
+    match std::fs::read_to_string(config) {
+        Err(error) => eprintln!("{name}: {error}; nothing has changed"),
+        Ok(text) => match service.apply(&text) {
+            Ok(applied) => eprint!("{name} applied\n{}", crate::commands::apply::text(&applied)),
+            Err(refused) => eprintln!("{name} refused: {}; {}", refused.what, refused.help),
+        },
     }
 }
 

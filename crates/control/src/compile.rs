@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use braid_runtime::exchange::goes_on;
 use braid_runtime::nf::Stage;
 use braid_runtime::nf::packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_runtime::nf::state::{Domain, StateBuilder};
@@ -19,7 +20,8 @@ use crate::plan_file::Problem;
 /// What the sink wants to know of each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
-    /// Time stamps, lengths and order, as a capture file holds them.
+    /// Time stamps, lengths and order, as a capture file holds them; also for a run whose chain may be exchanged for one
+    /// that reads them.
     Capture,
     /// Nothing: packets are counted and forgotten.
     Nothing,
@@ -75,6 +77,35 @@ impl Plan {
         let stages = stages.map_err(|(refusal, at)| self.build_problem(&refusal, at))?;
         let sharing = &mut Sharing { is_local: &|_| true, builder: &mut builder, capacity: self.sets };
         Chain::new(stages, &self.own_fields(carry), sharing).map_err(|error| self.chain_problem(&error))
+    }
+
+    /// Whether the functions of this plan go on with the state of functions that were configured so; a problem names the one
+    /// that does not.
+    pub fn check_heritage(&self, older: &[(String, String, toml::Table)]) -> Result<(), Problem> {
+        let domain = Domain::new(self.workers);
+        for (at, link) in self.chain.iter().enumerate() {
+            let Some((_, kind, config)) = older.iter().find(|(name, ..)| *name == link.name) else { continue };
+            if *kind == link.entry.name && *config == link.config.table() {
+                continue;
+            }
+            let build = |config: toml::Table| {
+                let mut builder = StateBuilder::new(&domain, HugePages::Never);
+                (link.entry.build)(&link.name, config, builder.scope(&link.name), self.ports)
+            };
+            let refused = |reason: String| {
+                let help = "leave its configuration as it was, or give it another name to begin without state";
+                Problem::new(format!("{}: {reason}", link.name), help).at(link.at.clone())
+            };
+            if *kind != link.entry.name {
+                return Err(refused(format!("it was a {kind} and cannot go on as a {}", link.entry.name)));
+            }
+            let after = build(link.config.table()).map_err(|refusal| self.build_problem(&refusal, at))?;
+            let before = build(config.clone()).map_err(|refusal| {
+                refused(format!("its saved configuration is refused: `{}`: {}", refusal.key, refusal.reason))
+            })?;
+            goes_on(&*before, &*after, true).map_err(refused)?;
+        }
+        Ok(())
     }
 
     fn build_problem(&self, refusal: &Refusal, at: usize) -> Problem {

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod apply;
 pub mod bench;
 pub mod certify;
 pub mod check_rss;
@@ -12,10 +13,14 @@ pub mod plan;
 pub mod profile;
 pub mod run;
 pub mod scenario;
+pub mod sets;
+pub mod snapshot;
 pub mod stats;
 pub mod study;
 pub mod top;
+pub mod trace;
 pub mod tune;
+pub(crate) mod upgrade;
 
 use std::io::Write;
 

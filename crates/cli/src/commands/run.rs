@@ -1,47 +1,81 @@
 //! `braid run`: packets through a chain.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
+use braid_control::live::{Current, Snapshot};
 use braid_control::runtime::io::device::Ports;
 use braid_control::runtime::io::{Sink, Source};
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
 use braid_control::runtime::{Control, launch};
 use braid_control::{Carry, Catalog, HugePages, Plan, RunReport};
 
+use super::upgrade::become_successor;
 use super::{print, print_json};
 use crate::args::RunArgs;
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 use crate::input::{Input, sink};
+use crate::saving::Saving;
 use crate::watch;
 
 /// Runs it.
 pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
-    let mut written = Written::read(&args.chain, Some(&args.input), &args.to)?;
+    let mut chain = args.chain.clone();
+    chain.plan = chain.plan.or_else(|| args.config.clone());
+    let mut written = Written::read(&chain, Some(&args.input), &args.to)?;
     written.lay_ports(&args.devices);
     let plan = written.plan(catalog)?;
     let mut control = Control { duration: args.duration.as_deref().map(duration).transpose()?, ..Control::default() };
     let (source, sink) = ends(&written, &plan)?;
-    if source.ports() > usize::from(plan.ports) {
-        let what = format!("the input comes in by {} ports, but the plan has {}", source.ports(), plan.ports);
-        return Err(Failure::usage(what, format!("add --ports {}", source.ports())));
-    }
-    let carry = if plan.to.is_empty() { Carry::Nothing } else { Carry::Capture };
-    let compiled = written.compile(&plan, carry)?;
+    check_ports(&*source, &plan)?;
+    // A chain that may be exchanged may come to want what the first one does not.
+    let lean = plan.to.is_empty() && !args.operate.is_wanted() && args.config.is_none();
+    let carry = if lean { Carry::Nothing } else { Carry::Capture };
+    let compiled = Arc::new(written.compile(&plan, carry)?);
     let (chain, workers) = (plan.chain_name(), compiled.run.workers);
     eprintln!("{chain}: workers: {workers}, {}, from {}", pages(plan.pages), source.name());
     if let Some(note) = &compiled.note {
         eprintln!("note: {note}");
     }
-    let _offered = args.operate.offer(&mut control, workers)?;
+    let current = Current {
+        catalog: catalog.clone(),
+        file: written.file.clone(),
+        plan: plan.clone(),
+        compiled: Arc::clone(&compiled),
+        carry,
+    };
+    let offered = args.operate.offer(&mut control, current, args.config.as_deref())?;
+    if let Some(path) = &args.restore {
+        let saved = Snapshot::read(path)?.for_plan(&plan).map_err(|problem| written.failure(problem))?;
+        eprintln!("restored from {}: {} packet sets", path.display(), saved.sets.len());
+        control.restore = Some(Arc::new(saved));
+    }
+    let (always, successor) = (args.snapshot.is_some(), offered.on_upgrade());
+    let saving = (always || control.live.is_some())
+        .then(|| Saving::begin(&mut control, workers, move || always || successor().is_some()));
     watch::stop_on_signal(&control.stop)?;
     let run = |source: Box<dyn Source>| launch(&compiled.run, source, sink, &control);
     let report = match plan.devices.is_empty() {
         true => watch::with_progress(source.progress(), || run(source))?,
         false => run(source)?,
     };
-    let report = RunReport::new(names(&plan), &report);
+    let last_plan = offered.plan().unwrap_or(plan.clone());
+    let successor = offered.successor().map(|program| (program, args.operate.state_path()));
+    let wanted = args.snapshot.as_ref().or(successor.as_ref().map(|(_, state)| state));
+    if let (Some(saving), Some(path)) = (saving, wanted) {
+        eprint!("{}", saving.end(&last_plan, path)?);
+    }
+    if report.sets_left_out > 0 {
+        eprintln!("note: {} packet sets of the earlier run found no place in this one", report.sets_left_out);
+    }
+    let report = RunReport::new(names(&last_plan), &report);
+    if let Some((program, state)) = successor {
+        eprint!("{report}continued by {}\n", program.display());
+        drop(offered);
+        return Err(become_successor(&program, args.snapshot.as_ref().unwrap_or(&state)));
+    }
     if args.json {
         print_json(&report)?
     } else {
@@ -65,6 +99,15 @@ fn ends(written: &Written, plan: &Plan) -> Result<Ends, Failure> {
     let ports = Ports::new(plan.devices.clone(), |how| eprintln!("{how}"));
     let (source, sink) = ports.ends();
     Ok((Box::new(source), Box::new(sink)))
+}
+
+/// Refuses an input with more ports than the plan has.
+pub(super) fn check_ports(source: &dyn Source, plan: &Plan) -> Result<(), Failure> {
+    if source.ports() > usize::from(plan.ports) {
+        let what = format!("the input comes in by {} ports, but the plan has {}", source.ports(), plan.ports);
+        return Err(Failure::usage(what, format!("add --ports {}", source.ports())));
+    }
+    Ok(())
 }
 
 fn names(plan: &Plan) -> Vec<String> {

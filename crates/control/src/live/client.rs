@@ -53,9 +53,25 @@ impl Client {
 
     /// Asks and waits for the answer.
     pub fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
+        self.ask_more(request, |_: Value| ())
+    }
+
+    /// The same with every part that comes before the answer given to `part`.
+    pub fn ask_more<P: DeserializeOwned, T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        mut part: impl FnMut(P),
+    ) -> Result<T, ClientError> {
         self.say(request)?;
-        let value = self.hear()?;
-        serde_json::from_value(value).map_err(|error| self.unreadable(&error))
+        loop {
+            match self.hear()? {
+                Answer::More(value) => {
+                    part(serde_json::from_value(value).map_err(|error| self.unreadable(&error))?);
+                }
+                Answer::Ok(value) => return serde_json::from_value(value).map_err(|error| self.unreadable(&error)),
+                Answer::Error(refused) => return Err(refused.into()),
+            }
+        }
     }
 
     fn say(&mut self, request: &Request) -> Result<(), ClientError> {
@@ -64,14 +80,11 @@ impl Client {
         self.stream.get_mut().write_all(&line).map_err(|source| ClientError::Io { path: self.path.clone(), source })
     }
 
-    fn hear(&mut self) -> Result<Value, ClientError> {
+    fn hear(&mut self) -> Result<Answer, ClientError> {
         let line = read_line(&mut self.stream, ANSWER_MAX);
         let io = |source| ClientError::Io { path: self.path.clone(), source };
         let line = line.map_err(io)?.ok_or_else(|| io(io::ErrorKind::UnexpectedEof.into()))?;
-        match serde_json::from_str(&line).map_err(|error| self.unreadable(&error))? {
-            Answer::Ok(value) => Ok(value),
-            Answer::Error(refused) => Err(refused.into()),
-        }
+        serde_json::from_str(&line).map_err(|error| self.unreadable(&error))
     }
 
     fn unreadable(&self, error: &serde_json::Error) -> ClientError {

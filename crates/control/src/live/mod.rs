@@ -9,13 +9,23 @@
 //! only its owner may open. Whatever comes in by either is untrusted: sizes are limited, and what is wrong is answered, never
 //! a crash.
 
+pub mod apply;
 pub mod client;
+pub mod http;
+pub mod metrics;
 pub mod protocol;
 pub mod service;
+pub mod sets;
+pub mod snapshot;
 pub mod socket;
 pub mod stats;
+pub mod trace;
 
+pub use apply::{Applied, Current};
 pub use client::{Client, ClientError};
 pub use protocol::{Refused, Request};
 pub use service::Service;
+pub use sets::Listing;
+pub use snapshot::Snapshot;
 pub use stats::Stats;
+pub use trace::TraceReport;

@@ -1,9 +1,10 @@
 //! What is said over the control socket: one JSON object per line, in both directions.
 //!
 //! A request is an object with a member `ask`; every other member is a parameter, and an unknown one is refused. An answer
-//! has exactly one member: `ok`, or `error` with `what` and `help`.
+//! has exactly one member: `ok`, or `error` with `what` and `help`; before it may stand lines with one member `more`.
 
 use std::io::{self, BufRead};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,7 +13,7 @@ use serde_json::Value;
 pub const REQUEST_MAX: usize = 1 << 20;
 
 /// A question or an order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
     /// All figures now.
@@ -21,8 +22,62 @@ pub enum Request {
         #[serde(default)]
         timing: bool,
     },
+    /// Live packet sets.
+    Sets {
+        /// Which; empty for all.
+        #[serde(default)]
+        filter: String,
+        /// Most sets in the answer.
+        #[serde(default = "sets_default")]
+        limit: usize,
+    },
+    /// Ends live packet sets as if they had expired.
+    EndSets {
+        /// Which; must not be empty.
+        filter: String,
+    },
+    /// Follows packets through the chain; each is a line `{"more": …}` before the answer.
+    Trace {
+        /// Which packets; empty for all.
+        #[serde(default)]
+        filter: String,
+        /// How many.
+        #[serde(default = "packets_default")]
+        count: u64,
+        /// How long they are waited for.
+        #[serde(default = "seconds_default")]
+        seconds: f64,
+    },
+    /// Applies the difference between what runs and another plan.
+    Apply {
+        /// The text of the plan file.
+        plan: String,
+    },
+    /// Saves the state to a file, which the run writes.
+    Snapshot {
+        /// The file, as an absolute path.
+        path: PathBuf,
+    },
+    /// Ends the run in order and continues it in another program, with its state.
+    Upgrade {
+        /// The program, as an absolute path; the one that runs if it is left out.
+        #[serde(default)]
+        program: Option<PathBuf>,
+    },
     /// Ends the run in order.
     Stop {},
+}
+
+fn sets_default() -> usize {
+    1000
+}
+
+fn packets_default() -> u64 {
+    10
+}
+
+fn seconds_default() -> f64 {
+    30.0
 }
 
 /// Why a request was not carried out; nothing has changed then.
@@ -47,6 +102,8 @@ impl Refused {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
+    /// A part of what was asked for; the answer follows.
+    More(Value),
     /// What was asked for.
     Ok(Value),
     /// It was not carried out.

@@ -1,18 +1,33 @@
 //! Answers requests about a run, whoever carries them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use braid_runtime::Live;
+use braid_runtime::trace::{TraceOrder, Traced, Tracer};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::apply::{Applied, Current};
 use super::protocol::{Refused, Request};
+use super::sets;
+use super::snapshot::{Snapshot, Taken};
 use super::stats::Stats;
+use super::trace::TraceReport;
+use crate::facts::Facts;
+use crate::filter::Filter;
+use crate::plan::Plan;
 
 /// How long times are taken after somebody has asked for them.
 pub const TIMING_LASTS: Duration = Duration::from_secs(10);
+
+/// Most packets that one order follows.
+pub const TRACED_MAX: u64 = 10_000;
 
 /// Who answers for a run.
 #[derive(Debug)]
@@ -21,21 +36,104 @@ pub struct Service {
     stop: Arc<AtomicBool>,
     /// When somebody last asked for times; none if they are not taken.
     timed: Mutex<Option<Instant>>,
+    /// Held while packets are traced: a worker follows one order at a time.
+    tracing: Mutex<()>,
+    /// What runs, and what another plan is compared with.
+    current: Mutex<Current>,
+    /// The program in which the run is to be continued.
+    successor: Mutex<Option<PathBuf>>,
 }
 
+/// Takes a part of an answer; an error ends what goes on.
+pub type More<'a> = dyn FnMut(Value) -> io::Result<()> + 'a;
+
 impl Service {
-    /// For a run: its workers' desks, and the flag that ends it.
-    pub fn new(live: &Arc<Live>, stop: &Arc<AtomicBool>) -> Arc<Service> {
-        Arc::new(Service { live: Arc::clone(live), stop: Arc::clone(stop), timed: Mutex::new(None) })
+    /// For a run: its workers' desks, the flag that ends it, its plan.
+    pub fn new(live: &Arc<Live>, stop: &Arc<AtomicBool>, current: Current) -> Arc<Service> {
+        Arc::new(Service {
+            live: Arc::clone(live),
+            stop: Arc::clone(stop),
+            timed: Mutex::new(None),
+            tracing: Mutex::new(()),
+            current: Mutex::new(current),
+            successor: Mutex::new(None),
+        })
     }
 
-    /// Carries a request out.
-    pub fn answer(&self, request: Request) -> Result<Value, Refused> {
+    /// Applies another plan; after a refusal nothing has changed.
+    pub fn apply(&self, text: &str) -> Result<Applied, Refused> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.apply(&self.live, text)
+    }
+
+    fn stop(&self) {
+        // Relaxed: the flag carries no data.
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the run; whoever began it continues it in another program.
+    fn upgrade(&self, program: Option<PathBuf>) -> Result<(), Refused> {
+        let own = std::env::current_exe().map_err(|error| Refused::new(error.to_string(), "name the program"))?;
+        // So Linux names a file that was replaced since it was started, which is what an upgrade does.
+        let replaced = own.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
+        let program = program.unwrap_or(replaced.unwrap_or(own));
+        let executable =
+            std::fs::metadata(&program).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+        if !program.is_absolute() || !executable {
+            let what = format!("{} is no program that can be run", program.display());
+            return Err(Refused::new(what, "name the absolute path of another braid; nothing has changed"));
+        }
+        *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = Some(program);
+        self.stop();
+        Ok(())
+    }
+
+    /// The program in which the run is to be continued, if somebody asked for it.
+    pub fn successor(&self) -> Option<PathBuf> {
+        self.successor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The plan that runs now.
+    pub fn plan(&self) -> Plan {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).plan.clone()
+    }
+
+    /// Saves the state to a file.
+    pub fn snapshot(&self, path: &Path) -> Result<Taken, Refused> {
+        if !path.is_absolute() {
+            return Err(Refused::new(format!("{} is no absolute path", path.display()), "begin it with /"));
+        }
+        // Nobody changes the chain meanwhile.
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let (snapshot, stood) = Snapshot::take(&self.live, &current.plan)?;
+        let bytes =
+            snapshot.write(path).map_err(|error| Refused::new(error.to_string(), "name a folder that is writable"))?;
+        Ok(snapshot.taken(bytes, stood))
+    }
+
+    /// Carries a request out; parts of the answer go to `more`.
+    pub fn answer(&self, request: Request, more: &mut More<'_>) -> Result<Value, Refused> {
         match request {
             Request::Stats { timing } => json(&self.stats(timing)),
+            Request::Sets { filter, limit } => json(&sets::list(&self.live, &parse(&filter)?, limit)?),
+            Request::EndSets { filter } if filter.trim().is_empty() => Err(Refused::new(
+                "no filter says which sets are to be ended",
+                "write one; `greater 0 or not greater 0` means all",
+            )),
+            Request::EndSets { filter } => json(&sets::end(&self.live, &parse(&filter)?)?),
+            Request::Trace { filter, count, seconds } => {
+                let seconds = Duration::try_from_secs_f64(seconds.min(86_400.0));
+                let seconds = seconds.map_err(|_| Refused::new("the time is none", "write a number of seconds"))?;
+                json(&self.trace(&parse(&filter)?, count, seconds, more)?)
+            }
+            Request::Apply { plan } => json(&self.apply(&plan)?),
+            Request::Snapshot { path } => json(&self.snapshot(&path)?),
+            Request::Upgrade { program } => {
+                self.upgrade(program)?;
+                Ok(Value::Null)
+            }
             Request::Stop {} => {
-                // Relaxed: the flag carries no data.
-                self.stop.store(true, Ordering::Relaxed);
+                self.stop();
                 Ok(Value::Null)
             }
         }
@@ -47,6 +145,26 @@ impl Service {
             self.begin_timing();
         }
         Stats::take(&self.live)
+    }
+
+    /// Follows packets; returns how many were.
+    fn trace(&self, filter: &Arc<Filter>, count: u64, wait: Duration, more: &mut More<'_>) -> Result<u64, Refused> {
+        let Ok(_tracing) = self.tracing.try_lock() else {
+            return Err(Refused::new("packets are being traced already", "wait until that has ended"));
+        };
+        let Some(running) = self.live.running() else { return Err(Refused::new("the run has not begun", "ask again")) };
+        let (order, traced) = order(filter, count);
+        let _ = self.live.ask_all(move |worker| worker.trace(Some(Box::new(Tracer::new(order.clone())))));
+        let (begun, mut found) = (Instant::now(), 0);
+        while found < count.min(TRACED_MAX) && begun.elapsed() < wait && !self.live.has_ended() {
+            let Ok(traced) = traced.recv_timeout(Duration::from_millis(100)) else { continue };
+            found += 1;
+            if more(json(&TraceReport::new(&traced, &running))?).is_err() {
+                break;
+            }
+        }
+        let _ = self.live.ask_all(|worker| worker.trace(None));
+        Ok(found)
     }
 
     fn begin_timing(&self) {
@@ -65,6 +183,19 @@ impl Service {
             let _ = self.live.ask_all(|worker| worker.end_timing());
         }
     }
+}
+
+/// An order to follow packets, and where they come out: there is room for all of them.
+pub fn order(filter: &Arc<Filter>, count: u64) -> (TraceOrder, Receiver<Traced>) {
+    let count = count.min(TRACED_MAX);
+    let (into, traced) = sync_channel(count as usize);
+    let filter = Arc::clone(filter);
+    let wanted = move |bytes: &[u8], link, _| filter.matches(&Facts::of_frame(bytes, link));
+    (TraceOrder { wanted: Arc::new(wanted), left: Arc::new(AtomicU64::new(count)), into }, traced)
+}
+
+fn parse(filter: &str) -> Result<Arc<Filter>, Refused> {
+    Filter::parse(filter).map(Arc::new).map_err(|error| Refused::new(error.what, error.help))
 }
 
 pub(crate) fn json(value: &impl Serialize) -> Result<Value, Refused> {

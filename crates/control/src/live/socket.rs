@@ -139,7 +139,8 @@ fn serve(stream: &UnixStream, service: &Service) -> io::Result<()> {
             }
             Err(error) => return Err(error),
         };
-        let answer = Request::parse(&line).and_then(|request| service.answer(request));
+        let mut more = |part| say(&mut to, &Answer::More(part));
+        let answer = Request::parse(&line).and_then(|request| service.answer(request, &mut more));
         say(&mut to, &answer.map_or_else(Answer::Error, Answer::Ok))?;
     }
 }

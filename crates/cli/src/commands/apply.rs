@@ -1,0 +1,48 @@
+//! `braid apply`: another plan for a run that goes on.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use braid_control::live::{Applied, Request};
+
+use super::{print, print_json};
+use crate::connect::{ControlArgs, connect};
+use crate::failure::Failure;
+
+/// `braid apply`.
+#[derive(Debug, clap::Args)]
+pub struct ApplyArgs {
+    /// The plan file; what it leaves open stays as it is
+    pub plan: PathBuf,
+    /// The run.
+    #[command(flatten)]
+    pub control: ControlArgs,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs it.
+pub fn run(args: &ApplyArgs) -> Result<ExitCode, Failure> {
+    let plan = std::fs::read_to_string(&args.plan).map_err(|error| Failure::file(&args.plan, &error))?;
+    let applied: Applied = connect(&args.control)?.ask(&Request::Apply { plan })?;
+    if args.json {
+        print_json(&applied)?
+    } else {
+        print(&text(&applied))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What was applied, in lines.
+pub fn text(applied: &Applied) -> String {
+    let Applied { changed, added, removed, kept, copied, held_us } = applied;
+    let lists = [("changed", changed), ("added", added), ("removed", removed), ("copied", copied), ("kept", kept)];
+    if lists[..3].iter().all(|(_, list)| list.is_empty()) && *held_us == 0 {
+        return "nothing differs\n".to_owned();
+    }
+    let line = |(what, list): &(&str, &Vec<String>)| format!("{what:<8} {}\n", list.join(", "));
+    let mut text: String = lists.iter().filter(|(_, list)| !list.is_empty()).map(line).collect();
+    text.push_str(&format!("workers stood still for {} µs\n", held_us));
+    text
+}

@@ -1,0 +1,104 @@
+//! `braid sets`: live packet sets, of a run that goes on or of a capture that has come to its end.
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use braid_control::filter::Filter;
+use braid_control::live::Request;
+use braid_control::live::sets::{self, Listing};
+use braid_control::runtime::io::NullSink;
+use braid_control::runtime::{AtEnd, Control, Worker, launch};
+use braid_control::{Carry, Catalog};
+
+use super::{print, print_json, run};
+use crate::args::{ChainArgs, InputArgs};
+use crate::chain::Written;
+use crate::connect::{ControlArgs, connect};
+use crate::failure::Failure;
+use crate::input::Input;
+
+/// `braid sets`.
+#[derive(Debug, clap::Args)]
+pub struct SetsArgs {
+    /// Which sets, as capture filters say it: 'host 10.0.0.1 and port 80'
+    #[arg(long, short, default_value = "", value_name = "FILTER")]
+    pub filter: String,
+    /// End the sets instead of listing them, as if they had expired; needs a filter and a run
+    #[arg(long, conflicts_with_all = ["plan", "nf"])]
+    pub end: bool,
+    /// Most sets that are listed
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    pub limit: usize,
+    /// The run.
+    #[command(flatten)]
+    pub control: ControlArgs,
+    /// The chain; without one, a run is asked by its control socket
+    #[command(flatten)]
+    pub chain: ChainArgs,
+    /// The input.
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs it.
+pub fn run(args: &SetsArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
+    let filter = Filter::parse(&args.filter).map_err(|error| Failure::usage(error.what, error.help))?;
+    if args.end {
+        let ended: u64 = connect(&args.control)?.ask(&Request::EndSets { filter: args.filter.clone() })?;
+        print(&format!("{ended} packet sets ended\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let listing = if args.chain.nf.is_empty() && args.chain.plan.is_none() {
+        connect(&args.control)?.ask(&Request::Sets { filter: args.filter.clone(), limit: args.limit })?
+    } else {
+        of_capture(args, filter, catalog)?
+    };
+    if args.json {
+        print_json(&listing)?
+    } else {
+        print(&text(&listing))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(listing: &Listing) -> String {
+    let mut text = String::new();
+    for set in &listing.sets {
+        text.push_str(&format!("{}  worker {}  idle {:.3} s\n", set.key, set.worker, set.idle_seconds));
+        for (function, state) in &set.functions {
+            text.push_str(&format!("    {function:<16} {state}\n"));
+        }
+    }
+    text.push_str(&format!("{} of {} packet sets\n", listing.sets.len(), listing.live));
+    if !listing.shared.is_empty() {
+        text.push_str(&format!("not listed, for workers share them: those of {}\n", listing.shared.join(", ")));
+    }
+    text
+}
+
+/// The sets that are live when a capture has gone through the chain.
+fn of_capture(args: &SetsArgs, filter: Filter, catalog: &Catalog) -> Result<Listing, Failure> {
+    let written = Written::read(&args.chain, Some(&args.input), &[])?;
+    let plan = written.plan(catalog)?;
+    let compiled = written.compile(&plan, Carry::Nothing)?;
+    let source = Input::of(&plan, written.file.input.split.is_some())?.source()?;
+    run::check_ports(&*source, &plan)?;
+    let (listing, filter, limit) = (Arc::new(Mutex::new(Listing::default())), Arc::new(filter), args.limit);
+    let into = Arc::clone(&listing);
+    let list = move |worker: &mut Worker| {
+        let found = sets::of_worker(worker, &filter, limit);
+        let mut listing = into.lock().unwrap_or_else(PoisonError::into_inner);
+        listing.live += worker.counters().sets_live;
+        listing.shared = sets::shared(worker.chain());
+        let room = limit.saturating_sub(listing.sets.len());
+        listing.sets.extend(found.into_iter().take(room));
+    };
+    let control = Control { at_end: Some(AtEnd(Arc::new(list))), ..Control::default() };
+    launch(&compiled.run, source, Box::new(NullSink), &control)?;
+    let mut listing = listing.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    listing.sets.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(listing)
+}

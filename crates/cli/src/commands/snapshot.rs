@@ -1,0 +1,46 @@
+//! `braid snapshot`: the state of a run, saved while packets go through.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use braid_control::live::Request;
+use braid_control::live::snapshot::Taken;
+use braid_control::report::grouped;
+
+use super::{print, print_json};
+use crate::connect::{ControlArgs, connect};
+use crate::failure::Failure;
+
+/// `braid snapshot`.
+#[derive(Debug, clap::Args)]
+pub struct SnapshotArgs {
+    /// File to write; the run writes it, readable for its owner alone
+    pub file: PathBuf,
+    /// The run.
+    #[command(flatten)]
+    pub control: ControlArgs,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs it.
+pub fn run(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
+    let path = std::path::absolute(&args.file).map_err(|error| Failure::file(&args.file, &error))?;
+    let taken: Taken = connect(&args.control)?.ask(&Request::Snapshot { path })?;
+    if args.json {
+        print_json(&taken)?
+    } else {
+        print(&text(&taken))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What was taken, in a line.
+pub fn text(taken: &Taken) -> String {
+    let Taken { sets, objects, bytes, held_us } = taken;
+    let (sets, bytes) = (grouped(*sets as u64), grouped(*bytes));
+    format!(
+        "{sets} packet sets and {objects} state objects saved, {bytes} bytes; workers stood still for {held_us} µs\n"
+    )
+}

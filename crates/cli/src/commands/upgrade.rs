@@ -1,0 +1,70 @@
+//! `braid upgrade`: a run continued by another program, with its packet sets and state objects.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use braid_control::live::Request;
+use serde_json::Value;
+
+use super::print;
+use crate::connect::{ControlArgs, connect};
+use crate::failure::{Failure, Kind};
+
+/// `braid upgrade`.
+#[derive(Debug, clap::Args)]
+pub struct UpgradeArgs {
+    /// The program that continues the run [default: the file of the one that runs, as it is now]
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    /// The run.
+    #[command(flatten)]
+    pub control: ControlArgs,
+}
+
+/// Runs it.
+pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
+    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| Failure::file(path, &error));
+    let program = args.program.as_ref().map(absolute).transpose()?;
+    let _: Value = connect(&args.control)?.ask(&Request::Upgrade { program })?;
+    print("the run ends and is continued\n")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Becomes the other program, with the arguments of this one and the state to begin with. Returns only if that fails.
+pub(super) fn become_successor(program: &Path, state: &Path) -> Failure {
+    let error = Command::new(program).args(with_state(std::env::args_os().skip(1), state)).exec();
+    let help = format!("the state is in {}: continue with `braid run --restore`", state.display());
+    Failure::new(Kind::Failed, format!("{}: {error}", program.display()), help)
+}
+
+/// The arguments with `--restore` of this state and no other.
+fn with_state(arguments: impl Iterator<Item = OsString>, state: &Path) -> Vec<OsString> {
+    let (mut kept, mut skip) = (Vec::new(), false);
+    for argument in arguments {
+        let is_restore = argument == "--restore";
+        let joined = argument.to_str().is_some_and(|text| text.starts_with("--restore="));
+        if !std::mem::replace(&mut skip, is_restore) && !is_restore && !joined {
+            kept.push(argument);
+        }
+    }
+    kept.extend([OsString::from("--restore"), state.into()]);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_earlier_state_gives_way() {
+        let check = |given: &[&str], wanted: &[&str]| {
+            let kept = with_state(given.iter().map(OsString::from), Path::new("new"));
+            assert_eq!(kept, wanted.iter().map(OsString::from).collect::<Vec<_>>());
+        };
+        check(&["run", "plan"], &["run", "plan", "--restore", "new"]);
+        check(&["run", "--restore", "old", "plan"], &["run", "plan", "--restore", "new"]);
+        check(&["run", "--restore=old", "plan"], &["run", "plan", "--restore", "new"]);
+    }
+}

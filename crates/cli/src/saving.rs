@@ -1,0 +1,47 @@
+//! The state of a run, saved when it ends.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use braid_control::Plan;
+use braid_control::live::Snapshot;
+use braid_control::runtime::saved::{Saved, SavedSet};
+use braid_control::runtime::{AtEnd, Control, Live, Worker};
+
+use crate::failure::Failure;
+
+/// The state of a run, collected when its workers end.
+pub struct Saving {
+    live: Arc<Live>,
+    sets: Arc<Mutex<(Vec<SavedSet>, u64)>>,
+}
+
+impl Saving {
+    /// Has the workers of a run leave their packet sets when they end, if they are `wanted` then.
+    pub fn begin(control: &mut Control, workers: usize, wanted: impl Fn() -> bool + Send + Sync + 'static) -> Saving {
+        let live = Arc::clone(control.live.get_or_insert_with(|| Live::new(workers)));
+        let sets = Arc::new(Mutex::new((Vec::new(), 0)));
+        let into = Arc::clone(&sets);
+        control.at_end = Some(AtEnd(Arc::new(move |worker: &mut Worker| {
+            if !wanted() {
+                return;
+            }
+            let own = worker.save_sets();
+            let mut all = into.lock().unwrap_or_else(PoisonError::into_inner);
+            all.0.extend(own);
+            all.1 = all.1.max(worker.now_ns());
+        })));
+        Saving { live, sets }
+    }
+
+    /// Writes the file; says what is in it.
+    pub fn end(self, plan: &Plan, path: &Path) -> Result<String, Failure> {
+        let Some(running) = self.live.running() else { return Ok(String::new()) };
+        let (sets, now_ns) = std::mem::take(&mut *self.sets.lock().unwrap_or_else(PoisonError::into_inner));
+        let saved = Saved { sets, ..Saved::of_chain(&running.chain, now_ns) };
+        let snapshot = Snapshot::new(plan, saved);
+        let bytes = snapshot.write(path)?;
+        Ok(crate::commands::snapshot::text(&snapshot.taken(bytes, Duration::ZERO)))
+    }
+}

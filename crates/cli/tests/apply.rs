@@ -1,0 +1,107 @@
+//! A chain changed while packets go through it: by `braid apply` and by SIGHUP.
+
+mod support;
+
+use serde_json::Value;
+use support::running::Running;
+use support::{Braid, conserved};
+
+const TRAFFIC: &str = "--in gen:campus?packets=4000000000&flows=300&seed=5 --workers 2 --time live";
+const FIREWALL: &str = "[[nf]]\nfunction = \"firewall\"\n";
+const COUNTER: &str = "[[nf]]\nfunction = \"flow_counter\"\nconfig = { symmetric = true }\n";
+const POLICED: &str = "[[nf]]\nfunction = \"policer\"\n[nf.config]\nbytes_per_s = 1\nburst_bytes = 1\n";
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().expect("a list").iter().filter_map(Value::as_str).collect()
+}
+
+#[test]
+fn a_functions_configuration_changes_and_its_state_stays() {
+    let braid = Braid::new();
+    braid.write("plan.toml", FIREWALL);
+    let mut run = Running::start(&braid, &format!("plan.toml {TRAFFIC}"));
+    let before = run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(50));
+    // Nothing new may come in or go out any more; what is there goes on.
+    braid.write("closed.toml", "[[nf]]\nfunction = \"firewall\"\nconfig = { outbound = \"deny\", inbound = \"deny\", connections_max = 2000 }\n");
+    let applied = braid.json("apply closed.toml --control control.sock");
+    assert_eq!((names(&applied["changed"]), names(&applied["kept"])), (vec!["firewall"], vec!["firewall"]));
+    assert_eq!(names(&applied["copied"]), ["firewall.connections"], "it has another size now");
+    let created = |stats: &Value| stats["sets"]["created"].as_u64().expect("a count");
+    let now = run.until("packets", |stats| stats["packets_in"].as_u64() > before["packets_in"].as_u64());
+    assert!(created(&now) >= created(&before));
+    let later =
+        run.until("more", |stats| stats["packets_in"].as_u64() > now["packets_in"].as_u64().map(|n| n + 10_000));
+    assert_eq!(created(&later), created(&now), "no new connection");
+    assert!(later["packets_out"].as_u64() > now["packets_out"].as_u64(), "the known ones go on");
+    assert_eq!(later["missing"], 0);
+    assert!(braid.ok("apply closed.toml --control control.sock").contains("nothing differs"));
+    conserved(&run.stop());
+}
+
+#[test]
+fn functions_come_and_go_and_the_others_keep_their_sets() {
+    let braid = Braid::new();
+    braid.write("plan.toml", COUNTER);
+    let mut run = Running::start(&braid, &format!("plan.toml {TRAFFIC}"));
+    run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(50));
+    let packets = |run: &mut Running<'_>| {
+        let stats = run.until("packets", |_| true);
+        assert_eq!(stats["missing"], 0);
+        stats["functions"][0]["packets"].as_u64().expect("a count")
+    };
+    let earlier = packets(&mut run);
+    braid.write("more.toml", &format!("{COUNTER}{FIREWALL}[[nf]]\nfunction = \"flow_counter\"\nname = \"second\"\nconfig = {{ symmetric = true }}\n"));
+    let applied = braid.json("apply more.toml --control control.sock");
+    assert_eq!(names(&applied["added"]), ["firewall", "second"]);
+    run.until("the new functions see packets", |stats| stats["functions"][2]["packets"].as_u64() > Some(1000));
+    assert!(packets(&mut run) > earlier, "what the first has counted is not forgotten");
+    let listing = braid.json("sets --control control.sock --limit 5");
+    assert_eq!(
+        listing["sets"][0]["functions"].as_array().map(Vec::len),
+        Some(3),
+        "one record for all three: {listing}"
+    );
+    let applied = braid.json("apply plan.toml --control control.sock");
+    assert_eq!(names(&applied["removed"]), ["firewall", "second"]);
+    assert_eq!(run.until("packets", |_| true)["missing"], 0);
+    conserved(&run.stop());
+}
+
+#[test]
+fn what_cannot_change_is_refused_with_its_reason_and_changes_nothing() {
+    let braid = Braid::new();
+    braid.write("plan.toml", "[[nf]]\nfunction = \"nat\"\n");
+    let mut run = Running::start(&braid, &format!("plan.toml {TRAFFIC}"));
+    run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(50));
+    let refused = |name: &str, text: &str, part: &str| {
+        braid.write(name, text);
+        let said = braid.fails(1, &format!("apply {name} --control control.sock"));
+        assert!(said.contains(part), "{text}: {said}");
+    };
+    refused("a.toml", "[[nf]]\nfunction = \"nat\"\nconfig = { external = [\"203.0.113.9\"] }\n", "`external`");
+    refused("b.toml", "workers = 3\n[[nf]]\nfunction = \"nat\"\n", "`workers` cannot change");
+    refused("c.toml", "[[nf]]\nfunction = \"firewall\"\nname = \"nat\"\n", "cannot become a firewall");
+    refused("d.toml", "[[nf]]\nfunction = \"fierwall\"\n", "line 2:12");
+    refused("e.toml", "nonsense", "line 1");
+    refused("f.toml", "[[nf]]\nfunction = \"nat\"\n[[nf]]\nfunction = \"policer\"\n", "steered");
+    let stats = run.until("packets", |_| true);
+    assert_eq!((stats["functions"].as_array().map(Vec::len), stats["missing"].as_i64()), (Some(1), Some(0)));
+    assert!(braid.ok("apply plan.toml --control control.sock").contains("nothing differs"));
+    conserved(&run.stop());
+}
+
+#[test]
+fn a_service_reads_its_plan_again_on_sighup() {
+    let braid = Braid::new();
+    braid.write("plan.toml", COUNTER);
+    let mut run = Running::start(&braid, &format!("--config plan.toml {TRAFFIC}"));
+    braid.write("plan.toml", &format!("{COUNTER}{FIREWALL}"));
+    run.signal("-HUP");
+    run.until("the firewall is there", |stats| stats["functions"].as_array().map(Vec::len) == Some(2));
+    braid.write("plan.toml", POLICED);
+    run.signal("-HUP");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let stats = run.until("packets", |_| true);
+    assert_eq!(stats["functions"].as_array().map(Vec::len), Some(2), "a refused plan changes nothing: {stats}");
+    conserved(&run.stop());
+}

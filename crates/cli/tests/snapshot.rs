@@ -1,0 +1,119 @@
+//! State saved and put back: a run in two halves does what one run does.
+
+mod support;
+
+use braid_cli::control::runtime::io::capture::{CaptureReader, CaptureWriter, Precision};
+use braid_cli::control::runtime::nf::packet::FrameInfo;
+use support::running::Running;
+use support::{Braid, conserved};
+
+/// Frames of a capture with what is known of them.
+fn frames(braid: &Braid, name: &str) -> Vec<(Vec<u8>, FrameInfo)> {
+    let mut reader = CaptureReader::open(&braid.path(name)).expect("a capture");
+    let mut frames = Vec::new();
+    while reader.advance().expect("whole") {
+        let captured = reader.captured();
+        let info = FrameInfo {
+            timestamp_ns: captured.timestamp_ns.unwrap_or(0),
+            wire_len: captured.wire_len,
+            sequence: frames.len() as u64,
+            ..FrameInfo::default()
+        };
+        frames.push((captured.bytes.to_vec(), info));
+    }
+    frames
+}
+
+fn write(braid: &Braid, name: &str, frames: &[(Vec<u8>, FrameInfo)]) {
+    let mut writer = CaptureWriter::create(&braid.path(name), Precision::Nanoseconds).expect("a capture");
+    frames.iter().for_each(|(bytes, info)| writer.write(bytes, info));
+    writer.finish().expect("written");
+}
+
+fn bytes(braid: &Braid, name: &str) -> Vec<Vec<u8>> {
+    frames(braid, name).into_iter().map(|(bytes, _)| bytes).collect()
+}
+
+#[test]
+fn a_run_in_two_halves_sends_what_one_run_sends_whatever_the_number_of_workers() {
+    let braid = Braid::new();
+    braid.ok("gen campus?packets=3000&flows=200&seed=11&reverse=0.4 --out whole.pcapng");
+    let whole = frames(&braid, "whole.pcapng");
+    write(&braid, "first.pcapng", &whole[..1500]);
+    write(&braid, "second.pcapng", &whole[1500..]);
+    for chain in ["firewall,nat", "bridge", "flow_counter,load_balancer", "policer"] {
+        braid.ok(&format!("run --nf {chain} --in whole.pcapng --workers 1 --out whole.out.pcapng"));
+        let wanted = bytes(&braid, "whole.out.pcapng");
+        // What a bridge floods depends on which worker learns first.
+        let workers = if chain == "bridge" { &[(1, 1)][..] } else { &[(1, 1), (1, 2), (2, 1), (2, 4)] };
+        for &(before, after) in workers {
+            let run = |line: &str, workers: usize| {
+                conserved(&braid.json(&format!("run --nf {chain} {line} --workers {workers}")));
+            };
+            run("--in first.pcapng --out first.out.pcapng --snapshot state", before);
+            run("--in second.pcapng --out second.out.pcapng --restore state", after);
+            let halves = [bytes(&braid, "first.out.pcapng"), bytes(&braid, "second.out.pcapng")].concat();
+            assert_eq!(halves.len(), wanted.len(), "{chain}, {before} workers, then {after}");
+            if (before, after) == (1, 1) {
+                assert!(halves == wanted, "{chain}: another packet came out");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_is_saved_while_it_goes_on_and_continued_by_another() {
+    let braid = Braid::new();
+    let traffic = "--nf firewall,nat --in gen:campus?packets=4000000000&flows=300&seed=5 --time live";
+    let mut run = Running::start(&braid, &format!("{traffic} --workers 2"));
+    run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(50));
+    let taken = braid.json("snapshot state --control control.sock");
+    let saved = taken["sets"].as_u64().expect("a count");
+    assert!(saved > 50, "{taken}");
+    assert_eq!(run.until("packets", |_| true)["missing"], 0);
+    run.stop();
+    let mut next = Running::start(&braid, &format!("{traffic} --workers 1 --restore state"));
+    let stats = next.until("packets", |_| true);
+    assert!(stats["sets"]["created"].as_u64() >= Some(saved), "{stats}");
+    conserved(&next.stop());
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_its_reason() {
+    let braid = Braid::new();
+    let line = "run --nf nat --in gen:campus?packets=500 --workers 1";
+    braid.ok(&format!("{line} --snapshot state"));
+    let refused = |code, line: &str, part: &str| {
+        let said = braid.fails(code, line);
+        assert!(said.contains(part), "{said}");
+    };
+    refused(2, &format!("{line} --restore state --set external=[\"203.0.113.9\"]"), "`external`");
+    refused(2, &format!("{line} --restore state --time live"), "time = \"capture\"");
+    refused(3, &format!("{line} --restore nothing"), "No such file");
+    braid.ok(&format!("{line} --restore state --set udp_s=10"));
+    let mut bytes = std::fs::read(braid.path("state")).expect("a file");
+    bytes[100] ^= 1;
+    std::fs::write(braid.path("state"), bytes).expect("a file");
+    refused(3, &format!("{line} --restore state"), "checksum");
+    braid.write("state", "nothing of that kind");
+    refused(3, &format!("{line} --restore state"), "no snapshot");
+}
+
+#[test]
+fn another_program_continues_a_run_with_its_state_and_its_socket() {
+    let braid = Braid::new();
+    let mut run =
+        Running::start(&braid, "--nf nat --in gen:campus?packets=4000000000&flows=300&seed=5 --time live --workers 2");
+    let before = run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(100));
+    assert!(braid.fails(1, "upgrade --program /etc/passwd --control control.sock").contains("no program"));
+    for _ in 0..2 {
+        braid.ok("upgrade --control control.sock");
+        let after = run.until("it has begun anew with the old sets", |stats| {
+            stats["seconds"].as_f64() < Some(1.0) && stats["packets_in"].as_u64() > Some(0)
+        });
+        assert!(after["sets"]["created"].as_u64() >= before["sets"]["live"].as_u64(), "{after}");
+        assert_eq!(after["missing"], 0);
+        run.until("a second has passed", |stats| stats["seconds"].as_f64() > Some(1.0));
+    }
+    conserved(&run.stop());
+}

@@ -1,0 +1,97 @@
+//! `braid trace` and `braid sets`, on captures and on a run that goes on.
+
+mod support;
+
+use braid_cli::control::runtime::io::capture::CaptureReader;
+use serde_json::Value;
+use support::Braid;
+use support::running::Running;
+
+/// One packet out and its answer back.
+fn dialogue(braid: &Braid) {
+    braid.ok("gen uniform?packets=6&flows=3&seed=1&size=60 --out in.pcapng");
+}
+
+const NAT: &str = "--nf firewall,nat --set nat.external=[\"192.0.2.1\"]";
+
+#[test]
+fn a_packet_is_followed_through_the_chain() {
+    let braid = Braid::new();
+    dialogue(&braid);
+    let traced: Value = braid.json(&format!("trace udp {NAT} --in in.pcapng -n 2 --workers 2 --out traced.pcapng"));
+    let packets = traced.as_array().expect("packets");
+    assert_eq!(packets.len(), 2);
+    let steps = packets[0]["steps"].as_array().expect("steps");
+    assert_eq!((steps[0]["function"].as_str(), steps[1]["function"].as_str()), (Some("firewall"), Some("nat")));
+    let nat = &steps[1];
+    assert_eq!((nat["state_before"].as_str(), nat["verdict"].as_str()), (None, Some("out by port 1")));
+    assert!(nat["state_after"].is_string(), "the set is live now: {nat}");
+    let edited: Vec<&str> =
+        nat["edits"].as_array().expect("edits").iter().filter_map(|e| e["field"].as_str()).collect();
+    assert!(edited.contains(&"ip.src") && edited.contains(&"ip.ttl"), "{edited:?}");
+    let source = nat["edits"].as_array().and_then(|e| e.iter().find(|e| e["field"] == "ip.src")).expect("an edit");
+    assert_eq!(source["after"], "192.0.2.1");
+    let written = |name: &str| {
+        let accesses = nat["accesses"].as_array().expect("accesses");
+        accesses.iter().any(|access| access["object"] == name && access["access"] == "write")
+    };
+    assert!(written("nat.mappings") && written("nat.udp_ports"), "{nat}");
+    let mut reader = CaptureReader::open(&braid.path("traced.pcapng")).expect("a capture");
+    let mut frames = 0;
+    while reader.advance().expect("whole") {
+        frames += 1;
+    }
+    assert_eq!(frames, 4, "each as it came and as it left");
+}
+
+#[test]
+fn tracing_changes_nothing_that_comes_out() {
+    let braid = Braid::new();
+    braid.ok("gen campus?packets=2000&seed=3&reverse=0.3 --out in.pcapng");
+    let report = braid.json(&format!("run {NAT} --in in.pcapng --workers 1"));
+    let traced = braid.json(&format!("trace ip {NAT} --in in.pcapng --workers 1 -n 3000"));
+    let left = traced.as_array().expect("packets").iter().filter(|packet| packet["output"] != "").count() as u64;
+    let others = 2000 - traced.as_array().map_or(0, Vec::len) as u64;
+    let out = report["packets_out"].as_u64().expect("a count");
+    assert!((left..=left + others).contains(&out), "{left} traced packets left, {out} in an ordinary run");
+}
+
+#[test]
+fn a_slip_in_a_filter_is_named() {
+    let braid = Braid::new();
+    let refused = braid.fails(2, "trace hots --nf forward --in gen:uniform?packets=10");
+    assert!(refused.contains("`hots` at character 1"), "{refused}");
+}
+
+#[test]
+fn a_run_that_goes_on_is_traced_and_its_sets_are_found_and_ended() {
+    let braid = Braid::new();
+    let line = format!("{NAT} --in gen:campus?packets=4000000000&flows=200&seed=5 --workers 2");
+    let mut run = Running::start(&braid, &line);
+    let traced = braid.json("trace tcp --control control.sock -n 3");
+    assert_eq!(traced.as_array().map(Vec::len), Some(3));
+    assert!(traced[0]["steps"][0]["set"].as_str().is_some_and(|set| set.ends_with("tcp")), "{traced}");
+    let stats = run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(20));
+    assert_eq!(stats["missing"], 0);
+    let listing = braid.json("sets --control control.sock --filter udp --limit 5");
+    assert!(listing["sets"].as_array().is_some_and(|sets| !sets.is_empty() && sets.len() <= 5), "{listing}");
+    assert!(listing["sets"][0]["key"].as_str().is_some_and(|key| key.ends_with("udp")), "{listing}");
+    let ended = braid.ok("sets --control control.sock --filter udp --end");
+    assert!(!ended.starts_with("0 "), "{ended}");
+    assert!(braid.fails(1, "sets --control control.sock --end").contains("no filter"));
+    let report = run.stop();
+    support::conserved(&report);
+}
+
+#[test]
+fn sets_are_listed_when_a_capture_has_come_to_its_end() {
+    let braid = Braid::new();
+    dialogue(&braid);
+    let all = braid.json("sets --nf flow_counter --in in.pcapng --workers 2");
+    assert_eq!((all["sets"].as_array().map(Vec::len), all["live"].as_u64()), (Some(3), Some(3)));
+    let key = all["sets"][0]["key"].as_str().expect("a key");
+    let source = key.split(':').next().expect("an address");
+    let found = braid.run(&format!("sets --filter {source} --nf flow_counter --in in.pcapng --json"));
+    let found: Value = serde_json::from_slice(&found.stdout).expect("JSON");
+    assert!(found["sets"].as_array().is_some_and(|sets| !sets.is_empty()), "{found}");
+}

@@ -1,0 +1,152 @@
+//! Another plan for a run that goes on: the difference is found, checked and applied, or refused with its reason.
+//!
+//! What the new plan leaves open stays as it is. Only the chain may change: functions' configuration (as far as each function
+//! says that its state survives it), functions added, removed, reordered. Everything else needs a restart.
+
+use std::sync::Arc;
+
+use braid_runtime::Live;
+use braid_runtime::exchange::{Exchanged, exchange};
+use serde::{Deserialize, Serialize};
+
+use super::protocol::Refused;
+use crate::catalog::Catalog;
+use crate::compile::{Carry, Compiled};
+use crate::plan::Plan;
+use crate::plan_file::{PlanFile, Problem, unplaced};
+
+/// What runs, as its plan says it.
+#[derive(Debug)]
+pub struct Current {
+    /// Functions that can be named.
+    pub catalog: Catalog,
+    /// The plan as it was written, options laid over it.
+    pub file: PlanFile,
+    /// The plan.
+    pub plan: Plan,
+    /// The same, runnable.
+    pub compiled: Arc<Compiled>,
+    /// What the sink wants to know.
+    pub carry: Carry,
+}
+
+/// What was applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// Functions whose configuration changed.
+    pub changed: Vec<String>,
+    /// Functions that are new.
+    pub added: Vec<String>,
+    /// Functions that are gone, with their state.
+    pub removed: Vec<String>,
+    /// Functions that went on with their state.
+    pub kept: Vec<String>,
+    /// State objects that were copied because their size changed.
+    pub copied: Vec<String>,
+    /// How long the workers stood still, in microseconds.
+    pub held_us: u64,
+}
+
+impl Current {
+    /// Applies the plan of a file to a run; after a refusal nothing has changed.
+    pub fn apply(&mut self, live: &Live, text: &str) -> Result<Applied, Refused> {
+        let refused = |problem: Problem| refused(&problem, text);
+        let file = self.completed(PlanFile::parse(text).map_err(refused)?);
+        let plan = Plan::new(&file, &self.catalog).map_err(refused)?;
+        self.check_frame(&plan)?;
+        let changed = self.changed(&plan);
+        if !changed.any {
+            return Ok(Applied {
+                kept: plan.chain.iter().map(|link| link.name.clone()).collect(),
+                ..Applied::default()
+            });
+        }
+        let compiled = plan.compile(self.carry).map_err(refused)?;
+        let exchanged = exchange(live, &self.compiled.run, &compiled.run, &changed.names);
+        let exchanged = exchanged.map_err(|error| Refused::new(error.to_string(), RESTART))?;
+        (self.file, self.plan, self.compiled) = (file, plan, Arc::new(compiled));
+        let Exchanged { kept, added, removed, copied, held } = exchanged;
+        Ok(Applied { changed: changed.names, added, removed, kept, copied, held_us: held.as_micros() as u64 })
+    }
+
+    /// What the file leaves open is as it was written for what runs.
+    fn completed(&self, mut file: PlanFile) -> PlanFile {
+        let own = &self.file;
+        let numbers = [(&mut file.workers, &own.workers), (&mut file.batch, &own.batch), (&mut file.sets, &own.sets)];
+        for (place, own) in numbers {
+            *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(own.get_ref().clone())));
+        }
+        file.ports.get_or_insert(unplaced(i64::from(self.plan.ports)));
+        let words = [
+            (&mut file.time, &own.time),
+            (&mut file.distribution, &own.distribution),
+            (&mut file.pages, &own.pages),
+            (&mut file.nic, &own.nic),
+        ];
+        for (place, own) in words {
+            *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(own.get_ref().clone())));
+        }
+        // Where packets come from and go to cannot change, so the file need not say it.
+        if file.input.from.is_empty() {
+            file.input = own.input.clone();
+        }
+        if file.output.to.is_empty() {
+            file.output = own.output.clone();
+        }
+        if file.port.is_empty() {
+            file.port = own.port.clone();
+        }
+        file
+    }
+
+    /// Refuses what cannot change while packets go through.
+    fn check_frame(&self, new: &Plan) -> Result<(), Refused> {
+        let old = &self.plan;
+        let differs = [
+            ("workers", old.workers != new.workers),
+            ("batch", old.batch != new.batch),
+            ("ports", old.ports != new.ports),
+            ("sets", old.sets != new.sets),
+            ("time", old.time != new.time),
+            ("distribution", old.distribution != new.distribution),
+            ("pages", old.pages != new.pages),
+            ("port", old.devices != new.devices),
+            ("input.from", old.from != new.from),
+            ("output.to", old.to != new.to),
+        ];
+        match differs.iter().find(|(_, differs)| *differs) {
+            Some((key, _)) => Err(Refused::new(format!("`{key}` cannot change while packets go through"), RESTART)),
+            None => Ok(()),
+        }
+    }
+
+    fn changed(&self, new: &Plan) -> Changed {
+        let old = &self.plan.chain;
+        let differs = |link: &&crate::Link| {
+            let before = old.iter().find(|old| old.name == link.name);
+            before.is_some_and(|before| before.config.table() != link.config.table())
+        };
+        let names: Vec<String> = new.chain.iter().filter(differs).map(|link| link.name.clone()).collect();
+        let same = |(old, new): (&crate::Link, &crate::Link)| {
+            (&old.name, &old.entry.name, &old.packet_set) == (&new.name, &new.entry.name, &new.packet_set)
+        };
+        let same_chain = old.len() == new.chain.len() && old.iter().zip(&new.chain).all(same);
+        Changed { any: !names.is_empty() || !same_chain, names }
+    }
+}
+
+const RESTART: &str =
+    "nothing has changed; to change it, save the state, and restart with it: `braid snapshot`, `braid run --restore`";
+
+/// What differs between two chains.
+struct Changed {
+    any: bool,
+    /// Functions of both whose configuration differs.
+    names: Vec<String>,
+}
+
+/// A problem with its place in the text.
+fn refused(problem: &Problem, text: &str) -> Refused {
+    let place = problem.line_and_column(text).map_or(String::new(), |(line, column)| format!("line {line}:{column}: "));
+    Refused::new(format!("{place}{}", problem.what), problem.help.clone())
+}

@@ -1,0 +1,199 @@
+//! A small HTTP/1.1 server for metrics and the page: GET only, one request per connection, everything bounded.
+//!
+//! Metrics are for everybody who reaches the address. The page itself says nothing; the figures that it fetches need the
+//! token, which is compared in constant time. A request's head has at most [`HEAD_MAX`] bytes
+//! and [`PATIENCE`] to arrive; at most [`CONNECTIONS_MAX`] are served at once. No request changes anything.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::metrics;
+use super::service::Service;
+
+/// Most bytes of a request's head.
+pub const HEAD_MAX: usize = 8192;
+/// Most connections at once.
+pub const CONNECTIONS_MAX: usize = 16;
+/// Longest time in which a request has to arrive and its answer to be taken.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the accepting thread looks whether it shall end.
+const ROUND: Duration = Duration::from_millis(20);
+
+/// An offered server. Dropping it ends it.
+#[derive(Debug)]
+pub struct HttpServer {
+    address: SocketAddr,
+    ends: Arc<AtomicBool>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+/// What a server offers.
+#[derive(Clone, Debug)]
+pub enum Offer {
+    /// Metrics, to everybody.
+    Metrics,
+    /// The page, and figures to those who know the token.
+    Page {
+        /// The token.
+        token: String,
+    },
+}
+
+impl HttpServer {
+    /// Offers something at `address`; port 0 is any that is free.
+    pub fn offer(address: SocketAddr, service: &Arc<Service>, offer: Offer) -> io::Result<HttpServer> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let ends = Arc::new(AtomicBool::new(false));
+        let (told, service) = (Arc::clone(&ends), Arc::clone(service));
+        let accepting =
+            std::thread::Builder::new().name("http".into()).spawn(move || accept(&listener, &service, &offer, &told));
+        Ok(HttpServer { address, ends, accepting: Some(accepting?) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(accepting) = self.accepting.take() {
+            let _ = accepting.join();
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, service: &Arc<Service>, offer: &Offer, ends: &AtomicBool) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    while !ends.load(Ordering::Relaxed) {
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(ROUND);
+            continue;
+        };
+        if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+            connections.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let (service, offer, here) = (Arc::clone(service), offer.clone(), Arc::clone(&connections));
+        let served = std::thread::Builder::new().name("http".into()).spawn(move || {
+            // A connection that breaks is over; whoever made it knows.
+            let _ = serve(stream, &service, &offer);
+            here.fetch_sub(1, Ordering::Relaxed);
+        });
+        if served.is_err() {
+            connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Nothing from elsewhere is loaded, nothing is embedded elsewhere, no type is guessed.
+const PROTECTION: &str = "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+connect-src 'self'; frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n";
+
+/// An answer: status line, content type, body.
+struct Response(&'static str, &'static str, String);
+
+fn serve(mut stream: TcpStream, service: &Service, offer: &Offer) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let Response(status, kind, body) = match read_head(&mut stream)? {
+        Some(head) => respond(&head, service, offer),
+        None => plain("400 Bad Request", "this is no request, or too long a one\n"),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n{PROTECTION}\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())
+}
+
+fn plain(status: &'static str, text: &str) -> Response {
+    Response(status, "text/plain; charset=utf-8", text.to_owned())
+}
+
+/// Method, target and token of a request.
+struct Head {
+    method: String,
+    target: String,
+    token: Vec<u8>,
+}
+
+fn read_head(stream: &mut TcpStream) -> io::Result<Option<Head>> {
+    let (begun, mut bytes) = (Instant::now(), Vec::with_capacity(1024));
+    let mut chunk = [0; 1024];
+    loop {
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&bytes) {
+            Ok(httparse::Status::Complete(_)) => {
+                let owned = |text: Option<&str>| text.unwrap_or("").to_owned();
+                let (method, target) = (owned(request.method), owned(request.path));
+                let authorization = request.headers.iter().find(|h| h.name.eq_ignore_ascii_case("authorization"));
+                let token = authorization.and_then(|header| header.value.strip_prefix(b"Bearer "));
+                return Ok(Some(Head { method, target, token: token.unwrap_or_default().to_vec() }));
+            }
+            Ok(httparse::Status::Partial) if bytes.len() < HEAD_MAX => {}
+            _ => return Ok(None),
+        }
+        let left = PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero());
+        stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+        match stream.read(&mut chunk)? {
+            0 => return Ok(None),
+            read => bytes.extend_from_slice(&chunk[..read]),
+        }
+    }
+}
+
+fn respond(head: &Head, service: &Service, offer: &Offer) -> Response {
+    let path = head.target.split('?').next().unwrap_or("");
+    match (head.method.as_str(), path, offer) {
+        ("GET", "/metrics", Offer::Metrics) => {
+            Response("200 OK", metrics::CONTENT_TYPE, metrics::text(&service.stats(false)))
+        }
+        ("GET", "/", Offer::Metrics) => plain("200 OK", "braid: metrics are at /metrics\n"),
+        ("GET", "/", Offer::Page { .. }) => Response("200 OK", "text/html; charset=utf-8", PAGE.to_owned()),
+        ("GET", "/stats", Offer::Page { token }) if is_same(token.as_bytes(), &head.token) => {
+            match serde_json::to_string(&service.stats(true)) {
+                Ok(text) => Response("200 OK", "application/json", text),
+                Err(_) => plain("500 Internal Server Error", "no JSON can be made\n"),
+            }
+        }
+        ("GET", "/stats", Offer::Page { .. }) => plain("401 Unauthorized", "the token is missing or wrong\n"),
+        ("GET", ..) => plain("404 Not Found", "nothing is here\n"),
+        _ => plain("405 Method Not Allowed", "only GET\n"),
+    }
+}
+
+/// Everything in one file.
+const PAGE: &str = include_str!("page.html");
+
+/// Whether two tokens are equal, in a time that says nothing of where they differ.
+fn is_same(wanted: &[u8], given: &[u8]) -> bool {
+    let differences = wanted.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
+    std::hint::black_box(differences) == 0 && wanted.len() == given.len() && !wanted.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_token_is_the_same() {
+        let check = |given: &str, same| assert_eq!(is_same(b"secret", given.as_bytes()), same, "{given}");
+        check("secret", true);
+        check("secreT", false);
+        check("secre", false);
+        check("secrets", false);
+        check("", false);
+        assert!(!is_same(b"", b""));
+    }
+}

@@ -1,0 +1,186 @@
+//! The figures of a run in the OpenMetrics text format (openmetrics.io, version 1.0), for Prometheus and its kin.
+//!
+//! Names begin with `braid_`, units stand last (`_seconds`, `_bytes`), counters end in `_total`; labels are few and their values
+//! come from the plan: functions, drop reasons, ports, workers, state objects. Nothing is labelled by packet set or address.
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::stats::{Function, Object, PortStats, Stats, WorkerStats};
+
+/// What the answer is called in HTTP.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The text of a sample.
+pub fn text(stats: &Stats) -> String {
+    let mut registry = Registry::with_prefix("braid");
+    registry.register_collector(Box::new(Sample(stats.clone())));
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+#[derive(Debug)]
+struct Sample(Stats);
+
+/// Label names and values of one value.
+type Labels<'a> = Vec<(&'a str, String)>;
+
+/// One family: name, help, unit, values with their labels.
+fn family<'a, M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help, unit): (&str, &str, Option<Unit>),
+    values: impl IntoIterator<Item = (Labels<'a>, M)>,
+) -> Result<(), std::fmt::Error> {
+    let mut values = values.into_iter().peekable();
+    let Some(kind) = values.peek().map(|(_, metric)| metric.metric_type()) else { return Ok(()) };
+    let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
+    for (labels, metric) in values {
+        if labels.is_empty() {
+            // The only one of its family.
+            return metric.encode(family);
+        }
+        metric.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn counter(value: u64) -> ConstCounter<u64> {
+    ConstCounter::new(value)
+}
+
+fn gauge(value: f64) -> ConstGauge<f64> {
+    ConstGauge::new(value)
+}
+
+impl Collector for Sample {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let (stats, encoder) = (&self.0, &mut encoder);
+        run(stats, encoder)?;
+        functions(stats, encoder)?;
+        ports(&stats.ports, encoder)?;
+        workers(&stats.workers, encoder)?;
+        objects(&stats.objects, encoder)
+    }
+}
+
+fn run(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    let one = |value: f64| [(Vec::new(), gauge(value))];
+    let total = |value: u64| [(Vec::new(), counter(value))];
+    let version = vec![("version", stats.version.clone())];
+    family(encoder, ("build", "The program that runs; always 1", None), [(version, gauge(1.0))])?;
+    family(encoder, ("uptime", "Time since the workers began", Some(Unit::Seconds)), one(stats.seconds))?;
+    family(
+        encoder,
+        ("packets_missing", "Packets neither sent nor dropped; anything but 0 is an error of braid", None),
+        one(stats.missing as f64),
+    )?;
+    family(
+        encoder,
+        ("packets_copied", "Copies by flooding, and packets that functions made", None),
+        total(stats.packets_copied),
+    )?;
+    family(encoder, ("sets_live", "Packet sets that are live", None), one(stats.sets.live as f64))?;
+    family(encoder, ("sets_created", "Packet sets that became live", None), total(stats.sets.created))?;
+    family(encoder, ("sets_expired", "Packet sets that ended", None), total(stats.sets.expired))?;
+    family(
+        encoder,
+        ("transactions", "Transactions committed on shared state", None),
+        total(stats.transactions.commits),
+    )?;
+    family(encoder, ("transactions_aborted", "Attempts taken back", None), total(stats.transactions.aborts))?;
+    family(
+        encoder,
+        ("transaction_turns", "Turns taken alone after repeated conflicts", None),
+        total(stats.transactions.turns),
+    )?;
+    family(encoder, ("handler_panics", "Handlers that panicked", None), total(stats.transactions.panics))
+}
+
+fn functions(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    let named = |function: &Function| vec![("function", function.name.clone())];
+    let reached = stats.functions.iter().map(|function| (named(function), counter(function.packets)));
+    family(encoder, ("function_packets", "Packets that reached a function", None), reached)?;
+    let of_functions = stats.functions.iter().map(|function| (&function.name, &function.dropped));
+    let drops = of_functions.chain(&stats.dropped_elsewhere).flat_map(|(place, reasons)| {
+        reasons.iter().map(move |(reason, count)| {
+            (vec![("function", place.clone()), ("reason", reason.clone())], counter(*count))
+        })
+    });
+    family(encoder, ("dropped_packets", "Packets dropped, by function (or source, runtime) and reason", None), drops)
+}
+
+fn ports(ports: &[PortStats], encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    let each = |of: fn(&PortStats) -> u64| {
+        ports.iter().map(move |port| (vec![("port", port.port.to_string())], counter(of(port))))
+    };
+    let bytes = || Some(Unit::Bytes);
+    family(encoder, ("port_received_packets", "Packets that came in by a port", None), each(|port| port.packets_in))?;
+    family(
+        encoder,
+        ("port_received", "Bytes that came in by a port, as on the wire", bytes()),
+        each(|port| port.bytes_in),
+    )?;
+    family(encoder, ("port_sent_packets", "Packets sent out by a port", None), each(|port| port.packets_out))?;
+    family(encoder, ("port_sent", "Bytes sent out by a port", bytes()), each(|port| port.bytes_out))
+}
+
+fn workers(workers: &[WorkerStats], encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    let labels = |worker: &WorkerStats| vec![("worker", worker.worker.to_string())];
+    let each = |of: fn(&WorkerStats) -> u64| workers.iter().map(move |worker| (labels(worker), counter(of(worker))));
+    let now = |of: fn(&WorkerStats) -> f64| workers.iter().map(move |worker| (labels(worker), gauge(of(worker))));
+    family(
+        encoder,
+        ("worker_running", "1 while a worker runs", None),
+        now(|w| f64::from(u8::from(w.state == "running"))),
+    )?;
+    family(encoder, ("worker_received_packets", "Packets that a worker received", None), each(|w| w.packets))?;
+    family(
+        encoder,
+        ("worker_undelivered_packets", "Frames that a worker's queue could not deliver", None),
+        each(|w| w.undelivered),
+    )?;
+    family(encoder, ("worker_batches", "Batches that a worker received", None), each(|w| w.batches))?;
+    family(encoder, ("worker_sets", "Packet sets in a worker's tables", None), now(|w| w.sets_live as f64))?;
+    family(
+        encoder,
+        ("worker_sets_room", "Packet sets that a worker's tables hold", None),
+        now(|w| w.sets_room as f64),
+    )?;
+    let cpu = workers.iter().map(|worker| (labels(worker), ConstCounter::new(worker.cpu_seconds)));
+    family(
+        encoder,
+        ("worker_cpu", "Processor time of a worker, waiting for packets included", Some(Unit::Seconds)),
+        cpu,
+    )
+}
+
+fn objects(objects: &[Object], encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    let each = |of: fn(&Object) -> usize| {
+        objects.iter().map(move |object| (vec![("object", object.name.clone())], gauge(of(object) as f64)))
+    };
+    family(encoder, ("object_elements", "Elements of a state object", None), each(|object| object.len))?;
+    family(encoder, ("object_capacity", "Most elements of a state object", None), each(|object| object.capacity))?;
+    family(encoder, ("object_memory", "Memory of a state object", Some(Unit::Bytes)), each(|object| object.bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_ends_as_the_format_wants_and_labels_are_escaped() {
+        let object = Object { name: "a \"b\"\n".into(), len: 3, ..Object::default() };
+        let stats = Stats { objects: vec![object], seconds: 1.5, ..Stats::default() };
+        let text = text(&stats);
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        assert!(text.contains("braid_uptime_seconds 1.5\n"), "{text}");
+        assert!(text.contains("braid_object_elements{object=\"a \\\"b\\\"\\n\"} 3.0"), "{text}");
+        assert!(text.contains("# TYPE braid_sets_created counter\n") && text.contains("braid_sets_created_total 0\n"));
+    }
+}

@@ -1,0 +1,374 @@
+//! The state of a run as a file: written by `braid snapshot`, read by `braid run --restore`.
+//!
+//! ```text
+//!  "BRAIDSNP" | version, 4 bytes | body | CRC-32C of all before, 4 bytes
+//! ```
+//! Numbers are little-endian, texts and images begin with their length in 8 bytes. A reader knows its own version and those
+//! before it; what a later version wrote is refused. Nothing in a file is trusted: the checksum, every length and every key
+//! are checked before anything is built, and a file of more than [`FILE_MAX`] bytes is not read.
+
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use braid_runtime::live::Unanswered;
+use braid_runtime::nf::packet::crc32c::crc32c;
+use braid_runtime::nf::packet::key::{KeyShape, SetKey};
+use braid_runtime::saved::{Saved, SavedFunction, SavedSet};
+use braid_runtime::{Live, Time};
+use serde::{Deserialize, Serialize};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::protocol::Refused;
+use crate::plan::Plan;
+use crate::plan_file::Problem;
+
+/// Most bytes of a file.
+pub const FILE_MAX: u64 = 16 << 30;
+/// The version that is written.
+pub const VERSION: u32 = 1;
+const MAGIC: &[u8; 8] = b"BRAIDSNP";
+const COUNT_MAX: u64 = 1 << 32;
+
+/// A run's state with what is needed to judge whether a plan may go on with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The program that wrote it.
+    pub program: String,
+    /// When, in nanoseconds since 1970.
+    pub taken_ns: u64,
+    /// Whether its functions saw the machine's clock.
+    pub live_time: bool,
+    /// Configuration of each function, as TOML, in the order of the functions.
+    pub configs: Vec<String>,
+    /// The state.
+    pub saved: Saved,
+}
+
+/// Why a file is no snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The file cannot be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something else, or of a later version.
+    #[error("{path}: {what}", path = path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// What a snapshot took.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// Packet sets in it.
+    pub sets: usize,
+    /// State objects in it; sets that workers share are among them.
+    pub objects: usize,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// How long the workers stood still, in microseconds.
+    pub held_us: u64,
+}
+
+impl Snapshot {
+    /// Of a state, under the plan that it was made by.
+    pub fn new(plan: &Plan, saved: Saved) -> Snapshot {
+        let config = |function: &SavedFunction| {
+            let link = plan.chain.iter().find(|link| link.name == function.name);
+            link.map_or(String::new(), |link| link.config.table().to_string())
+        };
+        Snapshot {
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            taken_ns: now_ns(),
+            live_time: plan.time == Time::Live,
+            configs: saved.functions.iter().map(config).collect(),
+            saved,
+        }
+    }
+
+    /// Of a run, between two batches of all its workers; says how long they stood still.
+    pub fn take(live: &Live, plan: &Plan) -> Result<(Snapshot, Duration), Refused> {
+        let unanswered = |error: Unanswered| Refused::new(error.to_string(), "ask again");
+        let running = live.running().ok_or_else(|| Refused::new("the run has not begun", "ask again"))?;
+        let held = live.hold().map_err(unanswered)?;
+        let begun = Instant::now();
+        let workers = held.tell_all(|worker| (worker.save_sets(), worker.now_ns())).map_err(unanswered)?;
+        if workers.len() < live.workers() {
+            return Err(Refused::new(
+                "workers have ended, and their packet sets with them",
+                "use `--snapshot` with the run",
+            ));
+        }
+        let latest = workers.iter().map(|(_, now_ns)| *now_ns).max().unwrap_or(0);
+        let mut saved = Saved::of_chain(&running.chain, latest);
+        drop(held);
+        let stood = begun.elapsed();
+        saved.sets = workers.into_iter().flat_map(|(sets, _)| sets).collect();
+        Ok((Snapshot::new(plan, saved), stood))
+    }
+
+    /// Whether a plan may go on with it, and the state with its clock moved on by the time that has passed since.
+    pub fn for_plan(self, plan: &Plan) -> Result<Saved, Problem> {
+        if self.live_time != (plan.time == Time::Live) {
+            let (was, is) = if self.live_time { ("live", "capture") } else { ("capture", "live") };
+            let what = format!("the state was saved with time = \"{was}\", and the plan has time = \"{is}\"");
+            return Err(Problem::new(what, format!("write time = \"{was}\": timeouts count in that time")));
+        }
+        let functions = self.saved.functions.iter().zip(&self.configs);
+        let older = functions.map(|(function, config)| {
+            let config = toml::from_str::<toml::Table>(config);
+            let problem = |_| Problem::new("a configuration in the snapshot is no TOML", "it is damaged");
+            Ok((function.name.clone(), function.kind.clone(), config.map_err(problem)?))
+        });
+        plan.check_heritage(&older.collect::<Result<Vec<_>, Problem>>()?)?;
+        let mut saved = self.saved;
+        if self.live_time {
+            saved.now_ns = saved.now_ns.saturating_add(now_ns().saturating_sub(self.taken_ns));
+        }
+        Ok(saved)
+    }
+
+    /// What is in it.
+    pub fn taken(&self, bytes: u64, stood: Duration) -> Taken {
+        let (sets, objects) = (self.saved.sets.len(), self.saved.objects.len());
+        Taken { sets, objects, bytes, held_us: stood.as_micros() as u64 }
+    }
+
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        let word = |out: &mut Vec<u8>, word: u64| out.extend_from_slice(&word.to_le_bytes());
+        let bytes = |out: &mut Vec<u8>, bytes: &[u8]| {
+            word(out, bytes.len() as u64);
+            out.extend_from_slice(bytes);
+        };
+        bytes(&mut out, self.program.as_bytes());
+        let Saved { now_ns, functions, sets, objects } = &self.saved;
+        for number in [self.taken_ns, u64::from(self.live_time), *now_ns, functions.len() as u64] {
+            word(&mut out, number);
+        }
+        for (function, config) in functions.iter().zip(&self.configs) {
+            bytes(&mut out, function.name.as_bytes());
+            bytes(&mut out, function.kind.as_bytes());
+            word(&mut out, function.set_bytes as u64);
+            word(&mut out, u64::from(function.shared));
+            bytes(&mut out, config.as_bytes());
+        }
+        word(&mut out, objects.len() as u64);
+        for (name, kind, image) in objects {
+            [name.as_bytes(), kind.as_bytes(), image].iter().for_each(|part| bytes(&mut out, part));
+        }
+        word(&mut out, sets.len() as u64);
+        for set in sets {
+            out.extend_from_slice(set.key.as_bytes());
+            word(&mut out, u64::from(set.last_seen_ms));
+            word(&mut out, set.states.len() as u64);
+            for (function, state) in &set.states {
+                word(&mut out, *function as u64);
+                bytes(&mut out, state);
+            }
+        }
+        let checksum = crc32c(&out);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        out
+    }
+
+    /// From bytes; an error says what is wrong with them.
+    pub fn decode(bytes: &[u8]) -> Result<Snapshot, String> {
+        let Some((body, checksum)) = bytes.split_last_chunk::<4>() else { return Err("it is too short".to_owned()) };
+        let mut reader = Reader(body);
+        if reader.take(8)? != MAGIC {
+            return Err("it is no snapshot of braid".to_owned());
+        }
+        let version = reader.take(4)?.iter().rev().fold(0, |version: u32, byte| version << 8 | u32::from(*byte));
+        if version > VERSION {
+            return Err(format!("it has version {version}; this program reads versions up to {VERSION}"));
+        }
+        if u32::from_le_bytes(*checksum) != crc32c(body) {
+            return Err("its checksum is wrong: it is damaged or cut off".to_owned());
+        }
+        reader.snapshot()
+    }
+
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Snapshot, SnapshotError> {
+        let io = |source| SnapshotError::Io { path: path.to_owned(), source };
+        let content = |what| SnapshotError::Content { path: path.to_owned(), what };
+        let len = std::fs::metadata(path).map_err(io)?.len();
+        if len > FILE_MAX {
+            return Err(content(format!("{len} bytes, {FILE_MAX} are the most")));
+        }
+        Snapshot::decode(&std::fs::read(path).map_err(io)?).map_err(content)
+    }
+
+    /// Writes a file that only its owner may read, whole or not at all.
+    pub fn write(&self, path: &Path) -> Result<u64, SnapshotError> {
+        let io = |source| SnapshotError::Io { path: path.to_owned(), source };
+        let bytes = self.encode();
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".partial");
+        // Nobody's link is followed: what an interrupted attempt left is removed, and the file is a new one.
+        let _ = std::fs::remove_file(&beside);
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&beside).map_err(io)?;
+        file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(io)?;
+        std::fs::rename(&beside, path).map_err(io)?;
+        Ok(bytes.len() as u64)
+    }
+}
+
+/// Nanoseconds since 1970.
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// A body from the front to the back.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], String> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or("it is cut off")?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn word(&mut self) -> Result<u64, String> {
+        Ok(self.take(8)?.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+    }
+
+    /// A number of things of which each has at least one byte.
+    fn count(&mut self) -> Result<usize, String> {
+        let count = self.word()?;
+        if count > COUNT_MAX || count > self.0.len() as u64 {
+            return Err(format!("{count} elements do not fit into what is left of it"));
+        }
+        Ok(count as usize)
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], String> {
+        let len = self.count()?;
+        self.take(len)
+    }
+
+    fn text(&mut self) -> Result<String, String> {
+        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| "a name in it is no text".to_owned())
+    }
+
+    fn snapshot(mut self) -> Result<Snapshot, String> {
+        let program = self.text()?;
+        let (taken_ns, live_time, now_ns) = (self.word()?, self.word()? != 0, self.word()?);
+        let (mut functions, mut configs) = (Vec::new(), Vec::new());
+        for _ in 0..self.count()? {
+            let (name, kind, set_bytes) = (self.text()?, self.text()?, self.word()? as usize);
+            functions.push(SavedFunction { name, kind, set_bytes, shared: self.word()? != 0 });
+            configs.push(self.text()?);
+        }
+        let mut objects = Vec::new();
+        for _ in 0..self.count()? {
+            objects.push((self.text()?, self.text()?, self.bytes()?.to_vec()));
+        }
+        let mut sets = Vec::new();
+        for _ in 0..self.count()? {
+            sets.push(self.set(&functions)?);
+        }
+        if !self.0.is_empty() {
+            return Err(format!("{} bytes stand behind its end", self.0.len()));
+        }
+        let saved = Saved { now_ns, functions, sets, objects };
+        Ok(Snapshot { program, taken_ns, live_time, configs, saved })
+    }
+
+    fn set(&mut self, functions: &[SavedFunction]) -> Result<SavedSet, String> {
+        let key = SetKey::read_from_bytes(self.take(size_of::<SetKey>())?).map_err(|_| "a key is cut off")?;
+        if key.shape() == KeyShape::default() {
+            return Err("a packet set has no key".to_owned());
+        }
+        let last_seen_ms = self.word()? as u32;
+        let mut states = Vec::new();
+        for _ in 0..self.count()? {
+            let (function, state) = (self.word()? as usize, self.bytes()?.to_vec());
+            if functions.get(function).is_none_or(|function| function.set_bytes != state.len()) {
+                return Err("the state of a packet set does not fit its function".to_owned());
+            }
+            states.push((function, state));
+        }
+        Ok(SavedSet { key, last_seen_ms, states })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        let function =
+            |name: &str| SavedFunction { name: name.into(), kind: "nat".into(), set_bytes: 3, shared: false };
+        let key =
+            SetKey::narrow(
+                braid_runtime::nf::packet::key::KeyExtractor::compile(
+                    &braid_runtime::nf::packet::key::SetDef::five_tuple(),
+                )
+                .expect("a key")
+                .shape(),
+                [7, 9],
+            );
+        let set = SavedSet { key, last_seen_ms: 12, states: vec![(0, vec![1, 2, 3]), (1, vec![4, 5, 6])] };
+        let saved = Saved {
+            now_ns: 99,
+            functions: vec![function("a"), function("b")],
+            sets: vec![set],
+            objects: vec![("a.x".into(), "Map".into(), vec![1; 40])],
+        };
+        let configs = vec![String::new(), "x = 1\n".to_owned()];
+        Snapshot { program: "0.1.0".into(), taken_ns: 5, live_time: true, configs, saved }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(Snapshot::decode(&snapshot().encode()), Ok(snapshot()));
+    }
+
+    #[test]
+    fn other_files_later_versions_and_damage_are_refused() {
+        let bytes = snapshot().encode();
+        let check = |bytes: &[u8], part: &str| {
+            let error = Snapshot::decode(bytes).expect_err(part);
+            assert!(error.contains(part), "{error}");
+        };
+        check(b"", "too short");
+        check(b"something else altogether", "no snapshot");
+        check(&bytes[..bytes.len() - 1], "checksum");
+        let mut later = bytes.clone();
+        later[8] = 2;
+        check(&later, "version 2");
+        let mut damaged = bytes;
+        damaged[40] ^= 1;
+        check(&damaged, "checksum");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_harm_the_reader(at in 0usize..1000, value: u8, cut in 0usize..50) {
+            let mut bytes = snapshot().encode();
+            let at = 12 + at % (bytes.len() - 16);
+            bytes[at] = value;
+            bytes.truncate(bytes.len() - 4 - cut.min(bytes.len() - 20));
+            // With a right checksum, so that what is behind it is reached.
+            let checksum = crc32c(&bytes);
+            bytes.extend_from_slice(&checksum.to_le_bytes());
+            let _ = Snapshot::decode(&bytes);
+        }
+    }
+}
