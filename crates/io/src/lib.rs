@@ -7,6 +7,7 @@
 //! ```text
 //!  files, generator ──▶ FrameStream ──▶ spread (by QueueSelect) ──▶ RxQueue 0..n
 //!  TxQueue 0..n ──▶ merge (by sequence number) ──▶ files
+//!  interfaces ──▶ RxPort of each ──▶ RxQueue;  TxQueue 0..n ──▶ TxPort of each ──▶ interfaces
 //! ```
 //!
 //! Invariants: frames of one queue keep the order of their source; a frame that is not delivered is counted with its reason;
@@ -14,15 +15,11 @@
 //! and nothing of state or transactions.
 #![deny(unsafe_code)]
 
-#[cfg(target_os = "linux")]
 mod af_packet;
-#[cfg(target_os = "linux")]
 mod af_xdp;
 pub mod capture;
-#[cfg(target_os = "linux")]
 pub mod device;
 pub mod generate;
-#[cfg(target_os = "linux")]
 mod memif;
 pub mod memory;
 mod merge;
@@ -33,7 +30,6 @@ pub mod sink;
 pub mod source;
 mod spread;
 mod stream;
-#[cfg(target_os = "linux")]
 mod tap;
 pub mod wrap;
 

@@ -13,6 +13,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use braid_packet::pool::JUMBO_FRAME_MAX;
 use braid_packet::{Batch, Buffers};
 
 use self::link::{Lane, Link, Listener, Shared, Side, Wish, keep};
@@ -101,9 +102,9 @@ impl Receiver {
         let Some(ring_region) = link.region(lane.region) else { return (false, filled) };
         for piece in 0..filled.min(CHAIN_MAX as u16) {
             let descriptor = lane.ring.descriptor(ring_region, position.wrapping_add(piece));
-            let region = link.region(descriptor.region);
-            let is_read = region
-                .is_some_and(|region| region.copy_out(descriptor.offset as usize, descriptor.len as usize, frame));
+            let (offset, len) = (descriptor.offset as usize, descriptor.len as usize);
+            let region = link.region(descriptor.region).filter(|_| frame.len() + len <= JUMBO_FRAME_MAX);
+            let is_read = region.is_some_and(|region| region.copy_out(offset, len, frame));
             if !is_read || descriptor.flags & NEXT == 0 {
                 return (is_read, piece + 1);
             }
@@ -116,7 +117,11 @@ impl Receiver {
         let lane = &link.inward[number];
         let Some(region) = link.region(lane.region) else { return };
         let ring = lane.ring;
-        while into.has_room() {
+        // A side that offers nothing but nonsense, as fast as it can, holds nobody up for longer than this.
+        for _ in 0..ring.size() {
+            if !into.has_room() {
+                return;
+            }
             let position = self.positions[number];
             let end = if link.side == Side::Server { ring.head(region) } else { ring.tail(region) };
             // Counters of the other side: more than the ring holds makes no sense.

@@ -102,12 +102,13 @@ fn a_full_ring_and_a_long_frame_are_counted() {
         place.send(&mut Transmitter { out: lonely() }, &frames(1, 0))
     );
     eventually(|| place.send(&mut client.1, &frames(1, 0)).packets == 1);
+    let long = place.send(&mut client.1, &[vec![0; link::BUFFER + 1]]);
+    assert_eq!(long, Sent { too_long: 1, ..Sent::default() });
     let mut full = 0;
     for _ in 0..11 {
         full += place.send(&mut client.1, &frames(100, 0)).device_full;
     }
     assert_eq!(full, 1 + 1100 - 1024);
-    drop(_server);
 }
 
 /// The sending side of a port that nobody is connected to.
@@ -181,4 +182,60 @@ fn a_client_that_lies_is_turned_away() {
     check(&[(init.clone(), false), (region(0, size), true), (ring(0, 64), true)]);
     check(&[(init.clone(), false), (region(0, size), true), (ring(0, 4), true)]);
     check(&[(init, false), (Message::Connect, false)]);
+}
+
+#[test]
+fn descriptors_that_make_no_sense_are_counted_and_the_next_frame_arrives() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memif.sock").display().to_string();
+    let keys = MemifKeys { is_server: true, ..MemifKeys::default() };
+    let (mut server, _senders) = open(&path, &keys, 1).unwrap();
+    let channel = Channel::connect(path.as_ref()).unwrap();
+    channel.patience(Duration::from_secs(5)).unwrap();
+    let (ring_bytes, size) = (Ring::bytes(4), 8192);
+    let memory = sys::memory(size).unwrap();
+    let region = sys::Region::map(&memory, size as u64).unwrap();
+    let ring = Ring::at(&region, 0, 4).unwrap();
+    ring.begin(&region);
+    Ring::at(&region, ring_bytes, 4).unwrap().begin(&region);
+    let add = |to_server, offset| Message::AddRing { to_server, index: 0, region: 0, offset, log2_ring: 4 };
+    let messages = [
+        (Message::Init { version: VERSION, id: 0, mode: 0, secret: [0; SECRET] }, None),
+        (Message::AddRegion { index: 0, size: size as u64 }, Some(&memory)),
+        (add(true, 0), Some(&memory)),
+        (add(false, ring_bytes as u32), Some(&memory)),
+        (Message::Connect, None),
+    ];
+    assert!(matches!(channel.receive().unwrap().0, Message::Hello { .. }));
+    for (message, descriptor) in &messages {
+        channel.send(message, *descriptor).unwrap();
+        let expected = if *message == Message::Connect { Message::Connected } else { Message::Ack };
+        assert_eq!(channel.receive().unwrap().0, expected);
+    }
+    assert!(region.copy_in(4096, &[7; 60]));
+    let frame = Descriptor { len: 60, offset: 4096, ..Descriptor::default() };
+    let nonsense = [
+        Descriptor { offset: 8192, ..frame },
+        Descriptor { offset: u32::MAX, ..frame },
+        Descriptor { len: u32::MAX, ..frame },
+        Descriptor { region: 7, ..frame },
+    ];
+    for (slot, descriptor) in nonsense.into_iter().chain([frame]).enumerate() {
+        ring.set_descriptor(&region, slot as u16, descriptor);
+    }
+    ring.set_head(&region, 5);
+    let mut place = Place::new();
+    let mut arrived = Vec::new();
+    eventually(|| {
+        arrived.extend(place.receive(&mut server));
+        !arrived.is_empty()
+    });
+    assert_eq!((arrived, server.missed()), (vec![vec![7; 60]], 4));
+    // A frame that never ends, and a counter that has run away.
+    for slot in 0..16 {
+        ring.set_descriptor(&region, slot, Descriptor { flags: NEXT, ..frame });
+    }
+    ring.set_head(&region, 40_000);
+    assert!(place.receive(&mut server).is_empty());
+    assert!(server.missed() > 4);
 }
