@@ -9,15 +9,15 @@
 
 use crate::record::{Flags, Link};
 
+mod link;
+
+use link::network_header;
+pub(crate) use link::{LinkFields, is_tag};
+
 pub(crate) const ETHER_IPV4: u16 = 0x0800;
 pub(crate) const ETHER_IPV6: u16 = 0x86dd;
-const ETHER_MPLS: u16 = 0x8847;
-const ETHER_MPLS_UPSTREAM: u16 = 0x8848;
-const ETHER_PPPOE_SESSION: u16 = 0x8864;
 /// Below it the two bytes are a length (IEEE 802.3), from it on a type.
 pub(crate) const ETHER_TYPE_MIN: u16 = 0x0600;
-/// What lies behind the tags is not IP.
-const NOT_IP: u16 = 0;
 
 /// IP protocol numbers that the parser and the header types know.
 pub mod protocol {
@@ -261,137 +261,6 @@ pub(crate) fn walk_extensions(packet: &[u8], first: u8) -> Option<Walk> {
         proto = next;
     }
     Some(Walk { end: at, words: u8::try_from(at / 4).unwrap_or(0), proto, bits })
-}
-
-/// Ethernet type and offset of what follows the link header and everything between it and IP. None if it is cut.
-fn network_header(frame: &[u8], link: Link) -> Option<(u16, usize)> {
-    let (kind, at) = link_header(frame, link)?;
-    let (kind, at) = snap(frame, kind, at);
-    let (kind, at) = tags(frame, kind, at)?;
-    let (kind, at) = snap(frame, kind, at);
-    let (kind, at) = mpls(frame, kind, at)?;
-    pppoe(frame, kind, at)
-}
-
-/// What stands between the link header and the network header, for keys.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LinkFields {
-    /// VLAN of the outermost tag, 0 if there is none.
-    pub(crate) vlan: u16,
-    /// Type behind the tags, 0 for 802.3 without SNAP.
-    pub(crate) ether_type: u16,
-    /// Offset of what has that type.
-    pub(crate) at: usize,
-}
-
-impl LinkFields {
-    /// None if the link has no Ethernet types, or they are cut.
-    pub(crate) fn of(frame: &[u8], link: Link) -> Option<LinkFields> {
-        if !matches!(link, Link::Ethernet | Link::Cooked1 | Link::Cooked2) {
-            return None;
-        }
-        let (kind, at) = link_header(frame, link)?;
-        let (kind, at) = snap(frame, kind, at);
-        let vlan = if is_tag(kind) { be16(frame, at)? & 0x0fff } else { 0 };
-        let (kind, at) = tags(frame, kind, at)?;
-        let (kind, at) = snap(frame, kind, at);
-        let ether_type = if kind < ETHER_TYPE_MIN { 0 } else { kind };
-        Some(LinkFields { vlan, ether_type, at })
-    }
-
-    /// The outermost label of an MPLS packet.
-    pub(crate) fn mpls_label(&self, frame: &[u8]) -> Option<u32> {
-        if !matches!(self.ether_type, ETHER_MPLS | ETHER_MPLS_UPSTREAM) {
-            return None;
-        }
-        let entry = frame.get(self.at..)?.first_chunk::<4>()?;
-        Some(u32::from_be_bytes(*entry) >> 12)
-    }
-}
-
-fn link_header(frame: &[u8], link: Link) -> Option<(u16, usize)> {
-    Some(match link {
-        Link::Ethernet => (be16(frame, 12)?, 14),
-        Link::RawIp => (if *frame.first()? >> 4 == 4 { ETHER_IPV4 } else { ETHER_IPV6 }, 0),
-        Link::Cooked1 => (be16(frame, 14)?, 16),
-        Link::Cooked2 => (be16(frame, 0)?, 20),
-        Link::Loopback => {
-            let family = frame.first_chunk::<4>()?;
-            // The family is a small number in either byte order; each BSD and Darwin has its own for IPv6.
-            let kind = match family[0].max(family[3]) {
-                2 => ETHER_IPV4,
-                10 | 24 | 28 | 30 => ETHER_IPV6,
-                _ => NOT_IP,
-            };
-            (kind, 4)
-        }
-        Link::Ppp => {
-            // Address and control bytes may be left out (RFC 1662 section 3.1).
-            let at = if frame.starts_with(&[0xff, 0x03]) { 2 } else { 0 };
-            (ppp_kind(be16(frame, at)?), at + 2)
-        }
-        Link::Hdlc => (be16(frame, 2)?, 4),
-        Link::Other => (NOT_IP, 0),
-    })
-}
-
-fn ppp_kind(number: u16) -> u16 {
-    match number {
-        0x0021 => ETHER_IPV4,
-        0x0057 => ETHER_IPV6,
-        _ => NOT_IP,
-    }
-}
-
-/// RFC 1042 encapsulation of an Ethernet type in an 802.3 frame.
-fn snap(frame: &[u8], kind: u16, at: usize) -> (u16, usize) {
-    match frame.get(at..at + 8) {
-        Some(&[0xaa, 0xaa, 0x03, 0, 0, 0, high, low]) if kind < ETHER_TYPE_MIN => {
-            (u16::from_be_bytes([high, low]), at + 8)
-        }
-        _ => (kind, at),
-    }
-}
-
-pub(crate) fn is_tag(kind: u16) -> bool {
-    matches!(kind, 0x8100 | 0x88a8 | 0x9100)
-}
-
-fn tags(frame: &[u8], mut kind: u16, mut at: usize) -> Option<(u16, usize)> {
-    // More tags than fit before offset 255 leave the packet unparsed anyway.
-    while is_tag(kind) && at <= 255 {
-        kind = be16(frame, at + 2)?;
-        at += 4;
-    }
-    Some((kind, at))
-}
-
-fn mpls(frame: &[u8], kind: u16, mut at: usize) -> Option<(u16, usize)> {
-    if !matches!(kind, ETHER_MPLS | ETHER_MPLS_UPSTREAM) {
-        return Some((kind, at));
-    }
-    loop {
-        let bottom = frame.get(at + 2)? & 1 != 0;
-        at += 4;
-        if bottom || at > 255 {
-            break;
-        }
-    }
-    let nibble = frame.get(at)? >> 4;
-    Some(match nibble {
-        4 => (ETHER_IPV4, at),
-        6 => (ETHER_IPV6, at),
-        // An Ethernet pseudowire with its control word (RFC 4448 section 4.6).
-        0 if frame.len() > at + 18 => (be16(frame, at + 16)?, at + 18),
-        _ => (NOT_IP, at),
-    })
-}
-
-fn pppoe(frame: &[u8], kind: u16, at: usize) -> Option<(u16, usize)> {
-    if kind != ETHER_PPPOE_SESSION {
-        return Some((kind, at));
-    }
-    Some((ppp_kind(be16(frame, at + 6)?), at + 8))
 }
 
 #[inline(always)]
