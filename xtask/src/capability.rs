@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use crate::shell;
 
-/// Programs that tests compare with, each with the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 7] = [
+/// Programs that tests compare with or that count instructions, each with the Debian package that brings it.
+const PROGRAMS: [(&str, &str); 8] = [
     ("tshark", "tshark"),
     ("nft", "nftables"),
     ("ip", "iproute2"),
@@ -14,6 +14,7 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("tcpdump", "tcpdump"),
     ("ping", "iputils-ping"),
     ("dpdk-testpmd", "dpdk-dev"),
+    ("valgrind", "valgrind"),
 ];
 
 /// What is missing, in words: the reason why some tests will be skipped.

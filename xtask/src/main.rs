@@ -6,6 +6,7 @@
 
 mod capability;
 mod fuzz;
+mod instructions;
 mod shell;
 mod test;
 mod tidy;
@@ -16,13 +17,14 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask <task>
 
-  ci                        lint, then test: all that continuous integration does
+  ci                        lint, test, instructions: all that continuous integration does
   lint                      formatting, clippy, documentation and tidy, warnings are errors
   tidy                      layers, unsafe code, vocabulary, links and file sizes
   test                      all tests; installs what the comparisons need if it may; names what was skipped
   certify [--seeds N]       every function on captures and mixes under N schedules (default 100) equals one worker
   verify [captures|generated|detectors]
                             every capture, or ten million generated packets, through every function (docs/testing.md)
+  instructions [--write]    instructions per packet and stage against benches/instructions.txt (needs valgrind), or a new table
   fuzz <target> [--minutes N]
                             searches for inputs that panic, guided by coverage, on stable Rust";
 
@@ -30,7 +32,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
-        ["ci"] => lint().and_then(|()| test::run()),
+        ["ci"] => lint().and_then(|()| test::run()).and_then(|()| instructions::run(false)),
         ["lint"] => lint(),
         ["tidy"] => tidy::run(),
         ["test"] => test::run(),
@@ -38,6 +40,8 @@ fn main() -> ExitCode {
         ["certify", "--seeds", seeds] => verify::certify(seeds),
         ["verify"] => verify::run(&["captures", "generated", "detectors"]),
         ["verify", what @ ("captures" | "generated" | "detectors")] => verify::run(&[what]),
+        ["instructions"] => instructions::run(false),
+        ["instructions", "--write"] => instructions::run(true),
         ["fuzz", target] => fuzz::run(target, fuzz::MINUTES),
         ["fuzz", target, "--minutes", minutes] => fuzz::minutes(minutes).and_then(|minutes| fuzz::run(target, minutes)),
         _ => Err(USAGE.to_owned()),

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::traffic::Trace;
+
 /// Write a network function as if one core ran it; Braid runs it on all of them, and proves that nobody could tell.
 #[derive(Debug, Parser)]
 #[command(name = "braid", version, arg_required_else_help = true, after_help = EXIT_CODES)]
@@ -284,6 +286,15 @@ pub struct BenchArgs {
     /// Most packets in a batch
     #[arg(long, value_name = "N")]
     pub batch: Option<i64>,
+    /// How flows follow one another
+    #[arg(long, value_enum, value_name = "ORDER[,ORDER…]", value_delimiter = ',', default_values_t = [Trace::Uniform])]
+    pub trace: Vec<Trace>,
+    /// Write the rows as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Draw the rows as an SVG picture, Mpps over flows
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// Fewer flows and packets: a look, not a measurement
     #[arg(long)]
     pub quick: bool,

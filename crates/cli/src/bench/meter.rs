@@ -30,29 +30,33 @@ pub type Readings = Arc<Mutex<Vec<Reading>>>;
 /// A replay that is measured after its first pass.
 pub struct Metered {
     inner: ReplaySource,
+    warm: u64,
     packets: u64,
     readings: Readings,
 }
 
 impl Metered {
-    /// Measures `packets` packets on each queue; `inner` has to repeat for ever.
-    pub fn new(inner: ReplaySource, packets: u64) -> (Metered, Readings) {
+    /// Measures `packets` packets on each queue behind the first `warm` frames; `inner` has to repeat for ever.
+    pub fn new(inner: ReplaySource, warm: u64, packets: u64) -> (Metered, Readings) {
         let readings = Readings::default();
-        (Metered { inner, packets, readings: Arc::clone(&readings) }, readings)
+        (Metered { inner, warm, packets, readings: Arc::clone(&readings) }, readings)
     }
 }
 
-/// Counts what falls to each queue.
+/// Counts what falls to each queue of the first frames.
 struct Counting {
     select: Arc<dyn QueueSelect>,
+    left: AtomicU64,
     frames: Vec<AtomicU64>,
 }
 
 impl QueueSelect for Counting {
     fn queue(&self, frame: &[u8], link: Link, port: Port) -> usize {
         let queue = self.select.queue(frame, link, port).min(self.frames.len() - 1);
-        // Relaxed: read when the source has been opened, on the same thread.
-        self.frames[queue].fetch_add(1, Ordering::Relaxed);
+        // Relaxed: changed and read while the source is opened, on one thread.
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        self.frames[queue].fetch_add(left.min(1), Ordering::Relaxed);
         queue
     }
 }
@@ -72,7 +76,7 @@ impl Source for Metered {
 
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
         let frames = (0..queues).map(|_| AtomicU64::new(0)).collect();
-        let counting = Arc::new(Counting { select, frames });
+        let counting = Arc::new(Counting { select, left: AtomicU64::new(self.warm), frames });
         let inner = Box::new(self.inner).open(queues, Arc::clone(&counting) as Arc<dyn QueueSelect>)?;
         let meter = |(inner, frames): (Box<dyn RxQueue>, &AtomicU64)| -> Box<dyn RxQueue> {
             let warm = frames.load(Ordering::Relaxed);

@@ -1,16 +1,57 @@
-//! The traffic of a measurement: every flow once in each pass, in an order without locality, in the shortest frames; and the
-//! configuration under which a function neither drops nor floods it.
+//! The traffic of a measurement, in the shortest frames, and the configuration under which a function neither drops nor floods
+//! it. First every flow comes once, unmeasured; then, by [`Trace`], each in turn without locality, or in another order.
 
 use braid_control::plan_file::PlanFile;
 use braid_control::runtime::io::generate::{Addresses, FrameSizes, GenConfig, Generator, Profile, Protocols};
 use braid_control::runtime::io::memory::{Repeat, ReplaySource};
 use braid_control::runtime::io::{FrameStream, Next};
 use braid_control::runtime::nf::packet::FrameInfo;
+use clap::ValueEnum;
+use serde::Serialize;
 
+use super::orders::{ByPopularity, Churn};
 use crate::failure::{Failure, Kind};
 
-/// What the profile is called in the rows.
-pub const TRACE: &str = "uniform";
+/// How flows follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trace {
+    /// Each in turn
+    Uniform,
+    /// Drawn by Zipf's law with exponent 1.1
+    Zipf,
+    /// One packet in a hundred begins a new flow
+    Churn1,
+    /// One packet in ten begins a new flow
+    Churn10,
+    /// Each in turn, over IPv6
+    Ipv6,
+}
+
+impl Trace {
+    /// Packets that begin a new flow.
+    fn churn(self) -> Option<f64> {
+        match self {
+            Trace::Churn1 => Some(0.01),
+            Trace::Churn10 => Some(0.1),
+            _ => None,
+        }
+    }
+
+    /// As it is called in rows and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Trace::Uniform => "uniform",
+            Trace::Zipf => "zipf",
+            Trace::Churn1 => "churn1",
+            Trace::Churn10 => "churn10",
+            Trace::Ipv6 => "ipv6",
+        }
+    }
+}
+
+/// Most packets that lie in memory for traces that are not the same in each pass.
+const DRAWN_MAX: u64 = 4 << 20;
 /// A frame of 64 bytes on the wire, without its check sequence.
 const FRAME_BYTES: u32 = 60;
 /// The only server of generated traffic that has but one (RFC 2544's range).
@@ -61,8 +102,18 @@ pub fn configure(file: &mut PlanFile, flows: u64) {
     }
 }
 
-/// One pass over `flows` flows for a chain, in memory.
-pub fn replay(chain: &str, flows: u64) -> Result<ReplaySource, Failure> {
+/// Traffic in memory, and how much of its beginning is not measured.
+pub struct Traffic {
+    /// Frames, given out for ever.
+    pub source: ReplaySource,
+    /// Frames until every flow has come.
+    pub warm: u64,
+    /// Flows that come in all.
+    pub flows: u64,
+}
+
+/// Traffic of `flows` flows for a chain, of which about `packets` packets will be measured.
+pub fn replay(chain: &str, flows: u64, trace: Trace, packets: u64) -> Result<Traffic, Failure> {
     let failed =
         |error: braid_control::runtime::io::generate::ConfigError| Failure::new(Kind::Failed, error.to_string(), "");
     let mut config = config(flows);
@@ -79,14 +130,27 @@ pub fn replay(chain: &str, flows: u64) -> Result<ReplaySource, Failure> {
         // Its sets are destinations: as many as the generator has.
         config.addresses = Addresses { client_bits: 8, client_port_bits: 10, server_bits: 17, ..config.addresses };
     }
-    if !chain.contains("bridge") {
-        let mut generator = Generator::new(config).map_err(failed)?;
-        return Ok(ReplaySource::load(TRACE, &mut generator, u64::MAX, Repeat::Forever));
-    }
-    let pairs = (flows / 2).max(1);
-    config = GenConfig { packets: pairs, flows: pairs, mac_pairs: pairs as u32, ..config };
-    let mut both = BothWays { inner: Generator::new(config).map_err(failed)?, reply: Vec::new(), is_reply: true };
-    Ok(ReplaySource::load("both ways", &mut both, u64::MAX, Repeat::Forever))
+    let drawn = packets.min(DRAWN_MAX);
+    let all = flows + trace.churn().map_or(0, |share| (drawn as f64 * share) as u64);
+    config = GenConfig { flows: all, packets: all, ipv6: f64::from(u8::from(trace == Trace::Ipv6)), ..config };
+    let mut stream: Box<dyn FrameStream> = if chain.contains("bridge") {
+        let pairs = (all / 2).max(1);
+        config = GenConfig { packets: pairs, flows: pairs, mac_pairs: pairs as u32, ..config };
+        Box::new(BothWays { inner: Generator::new(config).map_err(failed)?, reply: Vec::new(), is_reply: true })
+    } else {
+        Box::new(Generator::new(config).map_err(failed)?)
+    };
+    stream = match (trace, trace.churn()) {
+        (Trace::Zipf, _) => match ByPopularity::new(&mut *stream, drawn.max(flows)) {
+            Some(drawn) => Box::new(drawn),
+            None => stream,
+        },
+        (_, Some(share)) => Box::new(Churn::new(stream, flows, share)),
+        _ => stream,
+    };
+    let source = ReplaySource::load(trace.name(), &mut *stream, u64::MAX, Repeat::Forever);
+    let warm = if trace.churn().is_some() { flows } else { source.frames() as u64 };
+    Ok(Traffic { source, warm, flows: all })
 }
 
 fn config(flows: u64) -> GenConfig {

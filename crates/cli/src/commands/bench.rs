@@ -1,5 +1,6 @@
 //! `braid bench`: chains in memory, warmed up, with the machine, the commit and what was lost beside every figure.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::PoisonError;
 
@@ -14,7 +15,8 @@ use super::{print, print_json};
 use crate::args::BenchArgs;
 use crate::bench::machine::Machine;
 use crate::bench::meter::{Metered, Reading};
-use crate::bench::traffic::{CHAINS, TRACE, configure, replay};
+use crate::bench::output;
+use crate::bench::traffic::{CHAINS, Trace, configure, replay};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 
@@ -26,23 +28,28 @@ const FLOWS_QUICK: u64 = 100_000;
 
 /// One measurement.
 #[derive(Clone, Debug, Serialize)]
-struct Row {
-    chain: String,
-    trace: &'static str,
-    flows: u64,
-    workers: usize,
-    distribution: &'static str,
+pub(crate) struct Row {
+    pub(crate) chain: String,
+    pub(crate) trace: &'static str,
+    pub(crate) flows: u64,
+    pub(crate) workers: usize,
+    pub(crate) distribution: &'static str,
+    /// Each frame is copied from the ring into a buffer, as a card's transfer would; there is no other way yet.
+    pub(crate) receive_copy: bool,
     /// Million packets a second of all workers together: by processor time with hardware distribution, else by the wall.
-    mpps: f64,
+    pub(crate) mpps: f64,
     /// Time of one worker for one packet, on the same clock.
-    ns_per_packet: f64,
+    pub(crate) ns_per_packet: f64,
     /// The same rate by the wall, whatever else the machine did meanwhile.
-    mpps_wall: f64,
-    packets: u64,
+    pub(crate) mpps_wall: f64,
+    pub(crate) packets: u64,
     /// Packet sets that were live at the end, of all groups: what the tables held.
-    sets: u64,
-    lost: u64,
-    pages: String,
+    pub(crate) sets: u64,
+    /// Packet sets that became live, and that expired.
+    pub(crate) created: u64,
+    pub(crate) expired: u64,
+    pub(crate) lost: u64,
+    pub(crate) pages: String,
 }
 
 /// All of them.
@@ -64,15 +71,17 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     };
     let mut bench = Bench { machine: Machine::here(), loss_criterion: LOSS_CRITERION, rows: Vec::new() };
     if !args.json {
-        print(&format!("{}{TRACE} traffic in memory, 64-byte frames, flows known; {LOSS_CRITERION}\n", bench.machine))?;
+        let copied = "copied from a ring into buffers (receive copy)";
+        print(&format!("{}64-byte frames in memory, {copied}, flows known; {LOSS_CRITERION}\n", bench.machine))?;
         print(HEAD)?;
     }
     for (name, file) in chains(args, catalog)? {
         for &flows in &args.flows {
             let flows = if args.quick { flows.min(FLOWS_QUICK) } else { flows };
             for &workers in &args.workers {
-                for &distribution in distributions {
-                    let row = measure(args, catalog, &name, &file, flows, workers, distribution)?;
+                for (&distribution, &trace) in distributions.iter().flat_map(|d| args.trace.iter().map(move |t| (d, t)))
+                {
+                    let row = measure(args, catalog, (&name, &file), trace, flows, workers, distribution)?;
                     if !args.json {
                         print(&line(&row))?;
                     }
@@ -84,8 +93,18 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     if args.json {
         print_json(&bench)?;
     }
+    if let Some(path) = &args.csv {
+        std::fs::write(path, output::csv(&bench.rows)).map_err(|error| unwritten(path, &error))?;
+    }
+    if let Some(path) = &args.plot {
+        output::plot(&bench.rows, path).map_err(|error| unwritten(path, &*error))?;
+    }
     let lossless = bench.rows.iter().all(|row| row.lost == 0);
     Ok(if lossless { ExitCode::SUCCESS } else { ExitCode::from(Kind::Failed as u8) })
+}
+
+fn unwritten(path: &Path, error: &dyn std::error::Error) -> Failure {
+    Failure::new(Kind::Failed, format!("{}: {error}", path.display()), "name a file in a folder that exists")
 }
 
 /// Names and plan files of the chains to measure.
@@ -104,34 +123,35 @@ fn chains(args: &BenchArgs, catalog: &Catalog) -> Result<Vec<(String, PlanFile)>
 fn measure(
     args: &BenchArgs,
     catalog: &Catalog,
-    chain: &str,
-    file: &PlanFile,
+    (chain, file): (&str, &PlanFile),
+    trace: Trace,
     flows: u64,
     workers: i64,
     distribution: &'static str,
 ) -> Result<Row, Failure> {
+    let packets = args.packets.map_or(if args.quick { PACKETS_QUICK } else { PACKETS }, |millions| millions * 1e6);
+    let traffic = replay(chain, flows, trace, packets as u64 * workers.max(1) as u64)?;
     let mut file = file.clone();
     if args.plan.is_none() {
-        configure(&mut file, flows);
+        configure(&mut file, traffic.flows);
     }
     file.workers = Some(unplaced(workers));
     file.distribution = Some(unplaced(distribution.to_owned()));
     file.time = Some(unplaced("live".to_owned()));
     file.batch = args.batch.map(unplaced).or(file.batch);
-    file.sets.get_or_insert(unplaced(flows as i64 * 3 / 2));
+    file.sets.get_or_insert(unplaced(traffic.flows as i64 * 3 / 2));
     let failure = |problem| Failure::of_plan(problem, None);
     let plan = Plan::new(&file, catalog).map_err(failure)?;
     let compiled = plan.compile(Carry::Nothing).map_err(failure)?;
-    let packets = args.packets.map_or(if args.quick { PACKETS_QUICK } else { PACKETS }, |millions| millions * 1e6);
-    let (source, readings) = Metered::new(replay(chain, flows)?, packets as u64);
+    let (source, readings) = Metered::new(traffic.source, traffic.warm, packets as u64);
     let report = launch(&compiled.run, Box::new(source), Box::new(NullSink), &Control::default())?;
     let report = RunReport::new(Vec::new(), &report);
     let readings = readings.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    Ok(row(chain, flows, compiled.run.workers, distribution, &readings, &report))
+    Ok(row((chain, trace), flows, compiled.run.workers, distribution, &readings, &report))
 }
 
 fn row(
-    chain: &str,
+    (chain, trace): (&str, Trace),
     flows: u64,
     workers: usize,
     distribution: &'static str,
@@ -150,29 +170,33 @@ fn row(
     // Copies by flooding are no gain: what came in has to come out.
     let lost = report.packets_in.saturating_sub(report.packets_out - report.packets_copied.min(report.packets_out));
     let chain = chain.to_owned();
-    let (pages, sets) = (report.pages.clone(), report.sets.live);
+    let pages = report.pages.clone();
     Row {
         chain,
-        trace: TRACE,
+        trace: trace.name(),
         flows,
         workers,
         distribution,
+        receive_copy: true,
         mpps,
         ns_per_packet,
         mpps_wall,
         packets,
-        sets,
+        sets: report.sets.live,
+        created: report.sets.created,
+        expired: report.sets.expired,
         lost,
         pages,
     }
 }
 
-const HEAD: &str = "chain                                       flows  workers  distribution    Mpps  ns/packet  Mpps by the wall       sets  lost\n";
+const HEAD: &str = "chain                                    trace       flows  workers  distribution    Mpps  ns/packet  Mpps by the wall       sets   expired  lost\n";
 
 fn line(row: &Row) -> String {
-    let Row { chain, flows, workers, distribution, mpps, ns_per_packet, mpps_wall, sets, lost, .. } = row;
-    let (flows, sets) = (grouped(*flows), grouped(*sets));
+    let Row { chain, trace, flows, workers, distribution, mpps, ns_per_packet, mpps_wall, sets, expired, lost, .. } =
+        row;
+    let (flows, sets, expired) = (grouped(*flows), grouped(*sets), grouped(*expired));
     format!(
-        "{chain:<40} {flows:>9} {workers:>8}  {distribution:<12} {mpps:>7.2} {ns_per_packet:>10.1} {mpps_wall:>17.2} {sets:>10} {lost:>5}\n"
+        "{chain:<40} {trace:<7} {flows:>9} {workers:>8}  {distribution:<12} {mpps:>7.2} {ns_per_packet:>10.1} {mpps_wall:>17.2} {sets:>10} {expired:>9} {lost:>5}\n"
     )
 }

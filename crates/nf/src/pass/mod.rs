@@ -225,7 +225,7 @@ impl PassSets<'_> {
     }
 
     /// Looks up the packets in `todo` and notes their arrival: how long each set had waited, and that it was seen now.
-    #[inline]
+    #[inline(never)]
     pub fn look_up(&mut self, todo: &[u16], now_ns: &[u64; 256]) {
         if !self.keys.all_narrow {
             self.slots.fill(SetSlot::MISS);

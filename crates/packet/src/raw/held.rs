@@ -172,7 +172,7 @@ impl Held {
     }
 
     /// Finds the headers of every packet and writes them into the records.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn parse_all(&mut self) {
         let slab = &self.pool.slab;
         let bases = slab.bases();

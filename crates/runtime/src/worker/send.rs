@@ -11,6 +11,7 @@ const NO_BUFFER: Reason = Reason("no_buffer");
 
 impl Worker {
     /// Sends what is left, with the copies that flooding makes and the packets that functions made.
+    #[inline(never)]
     pub(super) fn send(&mut self) {
         self.witness.finished(&self.batch, &self.verdicts, &self.logs.emitted);
         if let Some(tracer) = &mut self.tracer {

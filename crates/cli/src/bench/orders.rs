@@ -1,0 +1,177 @@
+//! Orders in which the flows of a measurement come: by popularity, and with flows that end while others begin.
+//!
+//! Both are made from a stream that brings another flow with every frame; its frames are kept and given out again.
+
+use braid_control::runtime::io::{FrameStream, Next};
+use braid_control::runtime::nf::packet::FrameInfo;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rand_distr::{Distribution, Zipf};
+
+/// Exponent of the popularity of flows.
+const EXPONENT: f64 = 1.1;
+const SEED: u64 = 0x6272_6169_6421;
+
+/// A flow's frame.
+struct Kept {
+    bytes: Vec<u8>,
+    info: FrameInfo,
+}
+
+fn keep(stream: &mut dyn FrameStream) -> Option<Kept> {
+    if stream.advance() != Next::Frame {
+        return None;
+    }
+    let (bytes, info) = stream.frame();
+    Some(Kept { bytes: bytes.to_vec(), info })
+}
+
+/// Frames of kept flows, numbered anew in the order in which they are given out.
+struct Given {
+    flows: Vec<Kept>,
+    now: usize,
+    given: u64,
+}
+
+impl Given {
+    fn new(flows: Vec<Kept>) -> Given {
+        Given { flows, now: 0, given: 0 }
+    }
+
+    fn give(&mut self, flow: usize) -> Next {
+        (self.now, self.given) = (flow, self.given + 1);
+        Next::Frame
+    }
+
+    fn frame(&self) -> (&[u8], FrameInfo) {
+        let Kept { bytes, info } = &self.flows[self.now];
+        (bytes, FrameInfo { sequence: self.given - 1, ..*info })
+    }
+}
+
+/// Flows drawn by Zipf's law.
+pub struct ByPopularity {
+    given: Given,
+    law: Zipf<f64>,
+    random: SmallRng,
+    left: u64,
+}
+
+impl ByPopularity {
+    /// `packets` packets of the flows of `stream`; none if it brings none.
+    pub fn new(stream: &mut dyn FrameStream, packets: u64) -> Option<ByPopularity> {
+        let flows: Vec<Kept> = std::iter::from_fn(|| keep(stream)).collect();
+        let law = Zipf::new(flows.len() as f64, EXPONENT).ok()?;
+        Some(ByPopularity { given: Given::new(flows), law, random: SmallRng::seed_from_u64(SEED), left: packets })
+    }
+}
+
+impl FrameStream for ByPopularity {
+    fn advance(&mut self) -> Next {
+        let Some(left) = self.left.checked_sub(1) else { return Next::End };
+        self.left = left;
+        let rank = self.law.sample(&mut self.random) as usize;
+        let flow = rank.clamp(1, self.given.flows.len()) - 1;
+        self.given.give(flow)
+    }
+
+    fn frame(&self) -> (&[u8], FrameInfo) {
+        self.given.frame()
+    }
+}
+
+/// Each flow once; then any of them, except that a share of the packets begins a new flow, which takes the place of the oldest.
+pub struct Churn {
+    stream: Box<dyn FrameStream>,
+    given: Given,
+    flows: u64,
+    share: f64,
+    /// Of a packet that begins a new flow, as much as has come together.
+    due: f64,
+    oldest: usize,
+    random: SmallRng,
+}
+
+impl Churn {
+    /// `flows` flows at a time, of those of `stream`; it lasts as long as that brings new ones.
+    pub fn new(stream: Box<dyn FrameStream>, flows: u64, share: f64) -> Churn {
+        let random = SmallRng::seed_from_u64(SEED);
+        Churn { stream, given: Given::new(Vec::new()), flows, share, due: 0.0, oldest: 0, random }
+    }
+}
+
+impl FrameStream for Churn {
+    fn advance(&mut self) -> Next {
+        if (self.given.flows.len() as u64) < self.flows {
+            let Some(kept) = keep(&mut *self.stream) else { return Next::End };
+            self.given.flows.push(kept);
+            return self.given.give(self.given.flows.len() - 1);
+        }
+        self.due += self.share;
+        if self.due < 1.0 {
+            let flow = self.random.random_range(0..self.given.flows.len());
+            return self.given.give(flow);
+        }
+        self.due -= 1.0;
+        let Some(kept) = keep(&mut *self.stream) else { return Next::End };
+        let place = self.oldest;
+        self.given.flows[place] = kept;
+        self.oldest = (place + 1) % self.given.flows.len();
+        self.given.give(place)
+    }
+
+    fn frame(&self) -> (&[u8], FrameInfo) {
+        self.given.frame()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frame `n` is the number `n`.
+    struct Numbers(u64, u64, [u8; 8]);
+
+    impl FrameStream for Numbers {
+        fn advance(&mut self) -> Next {
+            if self.0 == self.1 {
+                return Next::End;
+            }
+            self.2 = self.0.to_le_bytes();
+            self.0 += 1;
+            Next::Frame
+        }
+
+        fn frame(&self) -> (&[u8], FrameInfo) {
+            (&self.2, FrameInfo::default())
+        }
+    }
+
+    fn numbers(stream: &mut dyn FrameStream) -> Vec<u64> {
+        let next = || keep(stream).map(|kept| u64::from_le_bytes(kept.bytes.try_into().unwrap()));
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn a_popular_flow_comes_more_often_than_all_rare_ones_together() {
+        let mut drawn = ByPopularity::new(&mut Numbers(0, 1000, [0; 8]), 10_000).unwrap();
+        let drawn = numbers(&mut drawn);
+        assert_eq!(drawn.len(), 10_000);
+        let of = |range: std::ops::Range<u64>| drawn.iter().filter(|flow| range.contains(flow)).count();
+        assert!(of(0..1) > of(500..1000) && of(0..1) > 1000 && of(500..1000) > 0);
+    }
+
+    #[test]
+    fn a_tenth_of_the_packets_begins_a_flow_and_the_oldest_flow_ends() {
+        let drawn = numbers(&mut Churn::new(Box::new(Numbers(0, 150, [0; 8])), 50, 0.1));
+        assert_eq!(drawn[..50], (0..50).collect::<Vec<_>>(), "each once");
+        let mut seen = 49;
+        for (i, &flow) in drawn.iter().enumerate().skip(50) {
+            assert!(flow <= seen + 1 && flow + 50 > seen, "packet {i}: flow {flow} after flow {seen}");
+            seen = seen.max(flow);
+        }
+        let begun =
+            drawn[50..1050].iter().collect::<std::collections::BTreeSet<_>>().iter().filter(|f| ***f >= 50).count();
+        assert!((90..=100).contains(&begun), "{begun} of 1000");
+    }
+}

@@ -1,0 +1,147 @@
+//! Instructions per packet and stage, counted by callgrind: a regression shows on the busiest machine.
+//!
+//! Each chain runs twice, for different numbers of packets; the difference is what packets cost, without start and end. The
+//! counts are compared with `benches/instructions.txt`. They belong to one compiler and one processor family: a new compiler
+//! may need a new table, written by `cargo xtask instructions --write`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::process::{Command, Stdio};
+
+use crate::shell;
+
+const TABLE: &str = "benches/instructions.txt";
+const CHAINS: [&str; 8] = [
+    "forward",
+    "flow_counter",
+    "nat",
+    "load_balancer",
+    "firewall",
+    "policer",
+    "bridge",
+    "flow_counter+rate_limiter+load_balancer",
+];
+/// Millions of packets of the two runs.
+const RUNS: [f64; 2] = [0.1, 0.3];
+/// What a stage may grow by before the check fails: a share, and a few instructions for rounding.
+const GROWTH: f64 = 1.03;
+const SLACK: f64 = 2.0;
+
+/// Stages in the order in which a packet meets them, each with what the names of its functions contain. The first that fits
+/// counts; what fits none is the rest of the program.
+const STAGES: [(&str, &[&str]); 7] = [
+    ("receive", &["RxQueue>::receive"]),
+    ("parse", &["Held::parse_all", "braid_packet::parse", "parse_less_plain"]),
+    ("keys", &["braid_packet::key"]),
+    ("look-up", &["PassSets::look_up", "flow_table"]),
+    ("send", &["Worker>::send", "Worker::send", "TxQueue>::send"]),
+    ("worker", &["braid_runtime"]),
+    ("handlers", &["Stage>::execute", "braid_functions", "braid_nf", "braid_packet", "braid_state", "braid_stm"]),
+];
+
+type Counts = BTreeMap<String, f64>;
+
+/// Counts and compares, or writes the table anew.
+pub fn run(write: bool) -> Result<(), String> {
+    if !shell::has("valgrind") {
+        let reason = "no instruction counts: program valgrind is missing";
+        if std::env::var("BRAID_NO_SKIP").as_deref() == Ok("1") {
+            return Err(reason.to_owned());
+        }
+        eprintln!("   skipped: {reason}");
+        return Ok(());
+    }
+    shell::cargo(&["build", "--release", "--package", "braid-cli", "--bin", "braid"], &[])?;
+    let mut lines = String::new();
+    let known = std::fs::read_to_string(shell::root().join(TABLE)).unwrap_or_default();
+    let mut grown = Vec::new();
+    for chain in CHAINS {
+        let counts = per_packet(chain)?;
+        for (stage, _) in STAGES {
+            let count = counts.get(stage).copied().unwrap_or(0.0);
+            let _ = writeln!(lines, "{chain} {stage} {count:.1}");
+            match expected(&known, chain, stage) {
+                Some(before) if count > before * GROWTH + SLACK => {
+                    grown.push(format!("{chain}: {stage} takes {count:.1} instructions a packet, before {before:.1}"));
+                }
+                None if !write => grown.push(format!("{chain}: no count of {stage} in {TABLE}")),
+                _ => {}
+            }
+        }
+        println!("{chain}: {:.0} instructions a packet", counts.values().sum::<f64>());
+    }
+    if write {
+        let path = shell::root().join(TABLE);
+        return std::fs::write(&path, lines).map_err(|error| format!("{}: {error}", path.display()));
+    }
+    if grown.is_empty() { Ok(()) } else { Err(grown.join("\n")) }
+}
+
+fn expected(table: &str, chain: &str, stage: &str) -> Option<f64> {
+    let mut rows = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    rows.find(|row| row.len() == 3 && row[0] == chain && row[1] == stage)?[2].parse().ok()
+}
+
+/// What one packet more costs, by stage.
+fn per_packet(chain: &str) -> Result<Counts, String> {
+    let [short, long] = RUNS;
+    let (before, mut after) = (count(chain, short)?, count(chain, long)?);
+    for (stage, count) in &mut after {
+        *count = (*count - before.get(stage).copied().unwrap_or(0.0)) / ((long - short) * 1e6);
+    }
+    Ok(after)
+}
+
+/// Instructions of a whole run, by stage; those of other parts of the program are left out.
+fn count(chain: &str, millions: f64) -> Result<Counts, String> {
+    let file = std::env::temp_dir().join(format!("braid-callgrind-{}", std::process::id()));
+    let program = shell::root().join("target/release/braid");
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"])
+        .arg(format!("--callgrind-out-file={}", file.display()))
+        .arg(program)
+        .args(["bench", "--chain", chain, "--flows", "10000", "--workers", "1", "--packets", &millions.to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let outcome = shell::run(&mut command, &format!("callgrind: {chain}, {millions} million packets"));
+    let profile = std::fs::read_to_string(&file);
+    let _ = std::fs::remove_file(&file);
+    outcome?;
+    Ok(by_stage(&profile.map_err(|error| format!("{}: {error}", file.display()))?))
+}
+
+/// Adds up a callgrind file: `fn=` names the function of the cost lines that follow (`line cost`); the line behind `calls=`
+/// is what a callee cost, which stands with the callee too.
+fn by_stage(profile: &str) -> Counts {
+    let (mut counts, mut stage, mut of_callee) = (Counts::new(), None, false);
+    for line in profile.lines() {
+        if let Some(function) = line.strip_prefix("fn=") {
+            let fits = |(_, parts): &&(&str, &[&str])| parts.iter().any(|part| function.contains(part));
+            stage = STAGES.iter().find(fits).map(|(stage, _)| *stage);
+        } else if line.starts_with("calls=") {
+            of_callee = true;
+        } else if line.starts_with(|first: char| first.is_ascii_digit()) && !std::mem::take(&mut of_callee) {
+            let cost: Option<f64> = line.split(' ').nth(1).and_then(|cost| cost.parse().ok());
+            if let (Some(stage), Some(cost)) = (stage, cost) {
+                *counts.entry(stage.to_owned()).or_default() += cost;
+            }
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_go_to_the_stage_of_their_function_and_callees_count_once() {
+        let profile = "fl=a\nfn=<X as braid_io::source::RxQueue>::receive\n10 5\n11 7\ncfn=other\ncalls=1 3\n11 100\n\
+                       fn=other\n3 100\nfn=braid_packet::key::extract::extract_batch\n1 2\n";
+        let counts = by_stage(profile);
+        assert_eq!(counts["receive"], 12.0);
+        assert_eq!(counts["keys"], 2.0);
+        assert_eq!(counts.len(), 2, "what belongs to no stage is left out");
+    }
+}
