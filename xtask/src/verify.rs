@@ -11,7 +11,11 @@ pub fn run(modules: &[&str]) -> Result<(), String> {
 /// Certificates for all functions, so many seeds for each input and number of workers.
 pub fn certify(seeds: &str) -> Result<(), String> {
     match seeds.parse::<u64>() {
-        Ok(1..) => ignored("certify", &[("BRAID_SEEDS", seeds)]),
+        Ok(1..) => {
+            ignored("certify", &[("BRAID_SEEDS", seeds)])?;
+            // A crate as `braid new` makes it: it builds, passes its test and is certified.
+            shell::cargo(&["test", "-p", "braid-cli", "--test", "scaffold", "--", "--ignored"], &[])
+        }
         _ => Err(format!("--seeds {seeds}: write a number from 1 on, for example 100")),
     }
 }

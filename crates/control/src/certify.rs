@@ -14,7 +14,7 @@ use braid_runtime::nf::Verdict;
 use braid_runtime::nf::state::Tx;
 use braid_runtime::record::{Deed, Entry, Output, WorkerLog};
 use braid_runtime::replay::{Difference, Replay, SetContent};
-use braid_runtime::{Control, Plan as RunPlan, RunError, launch};
+use braid_runtime::{Control, Plan as RunPlan, RunError, Watchdog, launch};
 
 use crate::compile::Carry;
 use crate::frames::Frames;
@@ -53,6 +53,8 @@ pub struct Request<'a> {
     pub runs: u64,
     /// The first of them.
     pub seed: u64,
+    /// Told of a handler that does not come back.
+    pub watchdog: Option<&'a Watchdog>,
 }
 
 /// Runs and compares; `done` is told of each run.
@@ -72,12 +74,12 @@ pub fn certify_run(
     request: Request<'_>,
     done: &mut dyn FnMut(&Run),
 ) -> Result<Certificate, CertifyError> {
-    let Request { frames, input, runs, seed } = request;
+    let Request { frames, input, runs, seed, watchdog } = request;
     let (workers, packets) = (plan.workers, frames.len());
     let mut certificate =
         Certificate { chain, input: input.to_owned(), packets, workers, runs: Vec::new(), violation: None };
     for seed in seed..seed.saturating_add(runs) {
-        let (run, violation) = compare(plan, frames, seed)?;
+        let (run, violation) = compare(plan, frames, seed, watchdog)?;
         done(&run);
         certificate.runs.push(run);
         if let Some(violation) = violation {
@@ -93,10 +95,19 @@ fn schedule_of(seed: u64) -> Schedule {
 }
 
 /// One run and its replay.
-fn compare(plan: &RunPlan, frames: &Frames, seed: u64) -> Result<(Run, Option<Violation>), CertifyError> {
+fn compare(
+    plan: &RunPlan,
+    frames: &Frames,
+    seed: u64,
+    watchdog: Option<&Watchdog>,
+) -> Result<(Run, Option<Violation>), CertifyError> {
     let schedule = schedule_of(seed);
-    let control =
-        Control { record: true, schedule: (schedule == Schedule::Seeded).then_some(seed), ..Control::default() };
+    let control = Control {
+        record: true,
+        schedule: (schedule == Schedule::Seeded).then_some(seed),
+        watchdog: watchdog.cloned(),
+        ..Control::default()
+    };
     let mut report = launch(plan, Box::new(frames.source("certify")), Box::new(NullSink), &control)?;
     let Some(record) = report.record.take() else { unreachable!("a recorded run has a record") };
     let run = Run {
@@ -299,5 +310,5 @@ fn shrink(plan: &RunPlan, frames: &Frames, violation: Violation) -> Violation {
 
 fn fails_again(plan: &RunPlan, frames: &Frames, seed: u64) -> Option<Violation> {
     let attempts = if schedule_of(seed) == Schedule::Seeded { 1 } else { ATTEMPTS_ON_THREADS };
-    (0..attempts).find_map(|_| compare(plan, frames, seed).ok().and_then(|(_, violation)| violation))
+    (0..attempts).find_map(|_| compare(plan, frames, seed, None).ok().and_then(|(_, violation)| violation))
 }

@@ -4,6 +4,7 @@ use braid_profile::{Balance, CauseAborts, HotElement, LineAborts, OverTime, Prof
 use braid_runtime::Report;
 use braid_runtime::aborts::AbortRow;
 use braid_runtime::nf::Relaxation;
+use braid_runtime::nf::packet::key::SetKey;
 use braid_runtime::nf::state::causes::{cause_of, operation};
 use braid_runtime::probe::TimeSplit;
 
@@ -87,7 +88,11 @@ fn explain(row: &AbortRow, report: &Report, relaxations: &[(String, Relaxation)]
     hot.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let part = if info.kind == "Distributed" { "part of worker " } else { "#" };
     let share = |count: u64| (count as f64 / row.count as f64).min(1.0);
-    let element = |(index, count)| HotElement { element: format!("{part}{index}"), share: share(count) };
+    let shown = |index| row.object.and_then(|object| report.elements.get(&(object, row.part, index)));
+    let element = |(index, count)| {
+        let element = shown(index).cloned().unwrap_or_else(|| format!("{part}{index}"));
+        HotElement { element, share: share(count) }
+    };
     found.hot = hot.into_iter().take(8).map(element).collect();
     found
 }
@@ -111,10 +116,10 @@ fn balance(report: &Report) -> Balance {
     let sampled = report.splits.iter().map(|split| split.sampled).sum::<u64>().max(1) as f64;
     let mut sets: Vec<_> = report.splits.iter().flat_map(|split| split.sets.iter().cloned()).collect();
     sets.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let heaviest = sets
-        .into_iter()
-        .take(8)
-        .map(|(key, count)| HotElement { element: key.to_string(), share: count as f64 / sampled });
+    let heaviest = sets.into_iter().take(8).map(|(key, count)| {
+        let name = if key == SetKey::NONE { "packets in no set".to_owned() } else { key.to_string() };
+        HotElement { element: name, share: count as f64 / sampled }
+    });
     Balance { packets, factor: if mean > 0.0 { most / mean } else { 1.0 }, heaviest: heaviest.collect() }
 }
 

@@ -4,7 +4,7 @@
 //! end. Packets of one set are then handled one after another on whatever worker they come to; nothing is lost or counted
 //! twice, but between workers no order is kept that the steering does not keep.
 
-use braid_packet::key::{KeyClass, KeyShape, SetKey};
+use braid_packet::key::SetKey;
 use braid_state::{Conflict, Inserted, Plain, SetMeta, StateBuilder, StateError, Tx};
 use braid_state::{Map, MapConfig, Visit};
 use zerocopy::IntoBytes;
@@ -20,16 +20,13 @@ pub const SHARED_STATE_MAX: usize = 56;
 
 const WORDS: usize = SHARED_STATE_MAX / 8;
 
-/// Words of the key and its class.
-type Key = [u64; 6];
 /// When a packet last came, in milliseconds, and the state.
 type Entry = [u64; 1 + WORDS];
 
 /// The sets of one function.
 #[derive(Debug)]
 pub struct SharedSets {
-    map: Map<Key, Entry>,
-    shape: KeyShape,
+    map: Map<SetKey, Entry>,
 }
 
 /// Where a shared set that is not live yet would go.
@@ -48,11 +45,6 @@ pub struct Lives {
     pub created: u64,
     /// Ended.
     pub ended: u64,
-}
-
-fn key_words(key: &SetKey) -> Key {
-    let words = key.wide_words();
-    [words[0], words[1], words[2], words[3], words[4], key.class() as u64]
 }
 
 fn entry<S: Plain>(now_ms: u32, state: &S) -> Entry {
@@ -77,28 +69,15 @@ fn idle_ns(now_ns: u64, entry: &Entry) -> u64 {
 
 impl SharedSets {
     /// Room for `capacity` sets of `function`.
-    pub(crate) fn new(
-        builder: &mut StateBuilder,
-        function: &str,
-        capacity: usize,
-        shape: KeyShape,
-    ) -> Result<SharedSets, StateError> {
+    pub(crate) fn new(builder: &mut StateBuilder, function: &str, capacity: usize) -> Result<SharedSets, StateError> {
         let capacity = u32::try_from(capacity).unwrap_or(u32::MAX);
         let config = MapConfig { name: "sets".to_owned(), capacity, ..MapConfig::default() };
-        Ok(SharedSets { map: Map::new(builder.scope(function), &config)?, shape })
+        Ok(SharedSets { map: Map::new(builder.scope(function), &config)? })
     }
 
     /// The object behind it, for plans and profiles.
     pub(crate) fn object(&self) -> std::sync::Arc<dyn braid_state::StateObject> {
         self.map.object()
-    }
-
-    fn set_key(&self, key: &Key) -> SetKey {
-        if key[5] == KeyClass::Wide as u64 {
-            SetKey::wide(self.shape, [key[0], key[1], key[2], key[3], key[4]])
-        } else {
-            SetKey::narrow(self.shape, [key[0], key[1]])
-        }
     }
 
     /// Keys of sets past their timeout among the next entries from `cursor`; returns where to go on.
@@ -112,7 +91,7 @@ impl SharedSets {
         let now_ns = tx.now();
         let next = self.map.for_each(tx, cursor, SCAN, |_, key, entry| {
             if idle_ns(now_ns, entry) > function.timeout_ns(&state::<N::Set>(entry)) {
-                into.push(self.set_key(key));
+                into.push(*key);
             }
             Ok(Visit::Keep)
         })?;
@@ -127,7 +106,7 @@ impl SharedSets {
         into: &mut Findings,
     ) -> Result<(), Conflict> {
         self.map.for_each(tx, 0, u32::MAX, |_, key, entry| {
-            function.report_set(&self.set_key(key), &state::<N::Set>(entry), into);
+            function.report_set(key, &state::<N::Set>(entry), into);
             Ok(Visit::Keep)
         })?;
         Ok(())
@@ -140,14 +119,13 @@ impl SharedSets {
         function: &N,
         key: &SetKey,
     ) -> Result<bool, Conflict> {
-        let words = key_words(key);
-        let Some(found) = self.map.get(event.tx, &words)? else { return Ok(false) };
+        let Some(found) = self.map.get(event.tx, key)? else { return Ok(false) };
         let set = state::<N::Set>(&found);
         if idle_ns(event.tx.now(), &found) <= function.timeout_ns(&set) {
             return Ok(false);
         }
         function.expired(&mut event.cx(), key, &set)?;
-        self.map.remove(event.tx, &words)?;
+        self.map.remove(event.tx, key)?;
         Ok(true)
     }
 }
@@ -158,7 +136,7 @@ const SCAN: u32 = 64;
 impl SharedPlace<'_> {
     pub(crate) fn register<S: Plain>(&mut self, tx: &mut Tx, state: &S) -> bool {
         // A conflict poisons the transaction: whatever the handler makes of `false` is taken back.
-        match self.sets.map.insert(tx, &key_words(&self.key), &entry(self.now_ms, state)) {
+        match self.sets.map.insert(tx, &self.key, &entry(self.now_ms, state)) {
             Ok(Inserted::Full) | Err(_) => false,
             Ok(_) => {
                 self.lives.created += 1;
@@ -178,19 +156,19 @@ impl Pass<'_> {
         reversed: bool,
         i: usize,
     ) -> Handled {
-        let (words, now_ms) = (key_words(&key), (self.now_ns[i] / MS) as u32);
-        let found = sets.map.get(self.tx, &words)?;
+        let now_ms = (self.now_ns[i] / MS) as u32;
+        let found = sets.map.get(self.tx, &key)?;
         let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, reversed);
         let mut packet = self.batch.packet(i, Some(&mut self.logs.packets));
         if let Some(found) = found {
             let mut set = state::<N::Set>(&found);
             if idle_ns(self.now_ns[i], &found) <= function.timeout_ns(&set) {
                 let handled = function.packet(&mut cx, &mut packet, &mut set)?;
-                sets.map.insert(self.tx, &words, &entry(now_ms, &set))?;
+                sets.map.insert(self.tx, &key, &entry(now_ms, &set))?;
                 return Ok(handled);
             }
             function.expired(&mut cx, &key, &set)?;
-            sets.map.remove(&mut cx, &words)?;
+            sets.map.remove(&mut cx, &key)?;
             self.logs.lives.ended += 1;
         }
         let place = SharedPlace { sets, key, now_ms, lives: &mut self.logs.lives };

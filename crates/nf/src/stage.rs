@@ -152,8 +152,8 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         if bytes > SHARED_STATE_MAX {
             return Err(ShareError::State { function: self.name.clone(), bytes });
         }
-        let shape = KeyExtractor::compile(set)?.shape();
-        self.shared = Some(SharedSets::new(builder, &self.name, capacity, shape)?);
+        KeyExtractor::compile(set)?;
+        self.shared = Some(SharedSets::new(builder, &self.name, capacity)?);
         Ok(())
     }
 

@@ -192,7 +192,7 @@ impl CauseAborts {
         let hot: Vec<String> =
             self.hot.iter().take(4).map(|h| format!("{} ({})", h.element, percent(h.share))).collect();
         if !hot.is_empty() {
-            writeln!(f, "     elements: {}", hot.join(", "))?;
+            writeln!(f, "     hottest: {}", hot.join("; "))?;
         }
         if !self.recipe.is_empty() {
             writeln!(f, "     → {}", self.recipe)?;

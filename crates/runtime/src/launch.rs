@@ -1,5 +1,6 @@
 //! From plan to threads and back: opens source and sink, starts the workers, waits, adds up.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,8 +14,9 @@ use braid_nf::{Emitted, Event, Findings, SetTables, Stage};
 use braid_packet::{Link, Pool, PoolConfig, Port};
 use braid_state::{Conflict, Tx};
 use braid_steer::Steering;
-use braid_stm::ObjectInfo;
+use braid_stm::{ObjectId, ObjectInfo, Part};
 
+use crate::aborts::Aborts;
 use crate::attempt::run_event;
 use crate::chain::{Chain, ChainError, Sharing};
 use crate::clock::{Clock, Timeline};
@@ -30,6 +32,7 @@ use crate::saved::{RestoreError, Saved};
 use crate::schedule::Scheduler;
 use crate::trace::{TraceOrder, Tracer};
 use crate::virtual_time::{self, Cluster, Costs, VirtualWorker};
+use crate::watchdog::{Watchdog, watch};
 use crate::worker::{Ended, Parts, Step, Worker};
 
 /// A run that could not start.
@@ -79,6 +82,8 @@ pub struct Control {
     pub at_end: Option<AtEnd>,
     /// Begins with this state instead of none.
     pub restore: Option<Arc<Saved>>,
+    /// Told of a handler that does not come back.
+    pub watchdog: Option<Watchdog>,
 }
 
 /// What a worker does last.
@@ -131,6 +136,8 @@ pub struct Report {
     pub sets_left_out: u64,
     /// Bytes of tables and objects.
     pub memory_bytes: usize,
+    /// What the elements stand for that workers fought over most, as far as their objects know.
+    pub elements: HashMap<(ObjectId, Part, u32), String>,
     /// What each function has to tell, by its name, in order; functions without findings are left out.
     pub findings: Vec<(String, Findings)>,
     /// Final objects and sets and, if recorded, everything that happened.
@@ -234,7 +241,7 @@ pub fn launch(
     if let Some(live) = &control.live {
         live.announce(Running { chain: Arc::clone(&chain), domain: Arc::clone(&domain), since: begun });
     }
-    let (ended, dispatched) = run_threads(workers, dispatcher, control);
+    let (ended, dispatched) = run_threads(&chain, workers, dispatcher, control);
     let elapsed = begun.elapsed();
     // It may have been exchanged.
     let chain = control.live.as_ref().and_then(|live| live.running()).map_or(chain, |running| running.chain);
@@ -320,7 +327,8 @@ pub fn run_once(
 }
 
 fn run_threads(
-    workers: Vec<Worker>,
+    chain: &Chain,
+    mut workers: Vec<Worker>,
     dispatcher: Option<dispatch::Dispatching>,
     control: &Control,
 ) -> (Vec<Ended>, Option<Dispatched>) {
@@ -333,7 +341,13 @@ fn run_threads(
     };
     let deadline_of_workers = if dispatcher.is_some() { None } else { deadline };
     let (obeys, pin) = (&obeys, workers.len() + usize::from(dispatcher.is_some()) <= processors());
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let watching = control.watchdog.as_ref().map(|watchdog| {
+            let pulses: Vec<_> = workers.iter_mut().map(Worker::pulse).collect();
+            let (scheduler, done) = (scheduler.clone(), &done);
+            scope.spawn(move || watch(watchdog, chain, &pulses, scheduler.as_deref(), done))
+        });
         let dispatcher = dispatcher.map(|dispatching| scope.spawn(move || dispatching.run(deadline)));
         let spawn = |(id, mut worker): (usize, Worker)| {
             let scheduler = scheduler.clone();
@@ -359,6 +373,10 @@ fn run_threads(
         };
         let handles: Vec<_> = workers.into_iter().enumerate().map(spawn).collect();
         let ended = handles.into_iter().map(join).collect();
+        if let Some(watching) = watching {
+            done.store(true, Ordering::Relaxed);
+            watching.thread().unpark();
+        }
         (ended, dispatcher.map(join))
     })
 }
@@ -443,6 +461,7 @@ fn report(
         backing: pool.backing(),
         sets_left_out: 0,
         memory_bytes: 0,
+        elements: HashMap::new(),
         findings: Vec::new(),
         record: None,
     };
@@ -498,10 +517,26 @@ fn report(
         record.objects = snapshots(chain);
         report.record = Some(record);
     }
+    report.elements = elements(chain, &report.total.aborted);
     let mut tx = Tx::new(domain, 0);
     run_once(chain, &mut tx, plan.ports, latest, |stage, event| stage.stop(event));
     report.findings = findings_of_objects(chain, &mut tx, plan.ports, latest, findings);
     report
+}
+
+/// The elements that aborts name, as their objects show them.
+fn elements(chain: &Chain, aborts: &Aborts) -> HashMap<(ObjectId, Part, u32), String> {
+    let objects: Vec<_> = chain.stages().iter().flat_map(|stage| stage.objects()).collect();
+    let mut shown = HashMap::new();
+    for row in &aborts.rows {
+        let Some(object) = objects.iter().find(|object| Some(object.id()) == row.object) else { continue };
+        for (index, _) in row.hot.iter() {
+            if let Some(text) = object.element(row.part, index) {
+                shown.insert((object.id(), row.part, index), text);
+            }
+        }
+    }
+    shown
 }
 
 /// What a worker's live sets tell; sets that workers share are told with the objects.

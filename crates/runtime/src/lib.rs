@@ -27,6 +27,7 @@ pub mod saved;
 pub mod schedule;
 pub mod trace;
 pub mod virtual_time;
+mod watchdog;
 mod worker;
 
 pub use chain::{Chain, ChainError, Sharing};
@@ -36,6 +37,7 @@ pub use dispatch::Dispatched;
 pub use launch::{AtEnd, Control, Report, RunError, launch};
 pub use live::{Live, Seen};
 pub use plan::{BuildError, Distribution, Plan, Time};
+pub use watchdog::Watchdog;
 pub use worker::{Ended, ListedSet, Parts, Step, Worker};
 
 pub use braid_io as io;

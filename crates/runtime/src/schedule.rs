@@ -23,6 +23,8 @@ struct State {
     random: u64,
     /// One in so many yield points is a switch.
     one_in: u64,
+    /// Yield points that were passed.
+    steps: u64,
 }
 
 impl State {
@@ -52,6 +54,7 @@ impl Scheduler {
             arrived: 0,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             one_in: 1,
+            steps: 0,
         };
         // Some schedules switch at nearly every point, some rarely: conflicts of both kinds are met.
         state.one_in = 1 << (state.next() % 6);
@@ -80,6 +83,7 @@ impl Scheduler {
     /// The running worker reaches a point where another may go on.
     pub fn at(&self, worker: usize, must: bool) {
         let mut state = self.lock();
+        state.steps += 1;
         if must || state.next().is_multiple_of(state.one_in) {
             state.switch();
             if state.current != worker {
@@ -87,6 +91,12 @@ impl Scheduler {
                 self.wait_for_turn(state, worker);
             }
         }
+    }
+
+    /// Who runs, and how many yield points have been passed by all.
+    pub fn progress(&self) -> (usize, u64) {
+        let state = self.lock();
+        (state.current, state.steps)
     }
 
     /// A worker has ended.

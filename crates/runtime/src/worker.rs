@@ -18,6 +18,7 @@ use crate::live::Seen;
 use crate::probe::{Probe, Span, TimeSplit};
 use crate::schedule::Scheduler;
 use crate::trace::Tracer;
+use crate::watchdog::Pulse;
 
 mod exchange;
 mod listing;
@@ -95,6 +96,7 @@ pub struct Worker {
     witness: Box<dyn Witness>,
     probe: Probe,
     tracer: Option<Box<Tracer>>,
+    pulse: Option<Arc<Pulse>>,
 }
 
 struct PeriodicTick {
@@ -129,6 +131,7 @@ impl Worker {
             witness: Box::new(NoWitness),
             probe: Probe::Off,
             tracer: None,
+            pulse: None,
             parts,
         })
     }
@@ -164,6 +167,11 @@ impl Worker {
         if self.probe.split().is_some() {
             self.probe = Probe::Off;
         }
+    }
+
+    /// Says from now on where it is.
+    pub(crate) fn pulse(&mut self) -> Arc<Pulse> {
+        Arc::clone(self.pulse.get_or_insert_default())
     }
 
     /// Has its transaction yield to a scheduler.
@@ -257,12 +265,18 @@ impl Worker {
         }
         self.counters.reached[position] += self.todo.len() as u64;
         self.probe.passed(Span::LookUp(position), self.todo.len());
+        if let Some(pulse) = &self.pulse {
+            pulse.enter(position);
+        }
         if self.tracer.is_some() {
             self.pass_traced(position);
         } else {
             let todo = std::mem::take(&mut self.todo);
             self.run_stretch(position, &todo);
             self.todo = todo;
+        }
+        if let Some(pulse) = &self.pulse {
+            pulse.leave();
         }
         if self.verdicts.any_dropped() {
             self.leave_out_drops(position);
@@ -358,8 +372,14 @@ impl Worker {
             periodic.due_ns = reached - reached % periodic.period_ns + periodic.period_ns;
             let stage = &*self.parts.chain.stages()[periodic.stage];
             let (tx, emitted, tick) = (&mut self.parts.tx, &mut self.logs.emitted, Tick(periodic.tick));
+            if let Some(pulse) = &self.pulse {
+                pulse.enter(periodic.stage);
+            }
             let sequence =
                 run_event(tx, emitted, self.parts.ports, reached, &mut self.counters, |event| stage.tick(event, tick));
+            if let Some(pulse) = &self.pulse {
+                pulse.leave();
+            }
             self.witness.ticked(&mut self.parts.tx, periodic.stage, periodic.tick, reached, sequence);
         }
         if !self.logs.emitted.is_empty() {

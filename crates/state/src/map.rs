@@ -8,13 +8,14 @@
 //! Conflicts are the rows for `Map` in [`causes`](crate::causes).
 
 use std::any::Any;
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use braid_stm::{Arena, Boosted, Conflict, ObjectId, Op, Part, Tx};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::buckets::{At, BUCKET_WORDS, Buckets, Home, PLACES};
+use crate::buckets::{At, BUCKET_WORDS, Bucket, Buckets, Home, PLACES};
 use crate::causes::{MAP_BUCKETS, MAP_ENTRIES, MapOp, POOL_WATCH};
 use crate::hash::{self, HashFn};
 use crate::image::ImageError;
@@ -95,13 +96,12 @@ struct Shared {
     seed: u64,
     key_bytes: usize,
     value_bytes: usize,
+    /// Shows the key in an entry's words.
+    show: fn(&[u64]) -> String,
 }
 
-impl<K: Plain, V: Plain> Map<K, V> {
-    const VALUE: usize = 1 + plain::words::<K>();
-    const ENTRY: usize = Self::VALUE + plain::words::<V>();
-
-    /// An empty map.
+impl<K: Plain + fmt::Debug, V: Plain> Map<K, V> {
+    /// An empty map. Keys can be shown, for a profile names those that workers fight over.
     pub fn new(builder: &mut StateBuilder, config: &MapConfig) -> Result<Map<K, V>, StateError> {
         let name = &config.name;
         let capacity = builder.check_capacity(name, config.capacity.into(), 1 << 31)?;
@@ -137,12 +137,18 @@ impl<K: Plain, V: Plain> Map<K, V> {
             seed: config.seed,
             key_bytes: size_of::<K>(),
             value_bytes: size_of::<V>(),
+            show: |words| format!("{:?}", plain::load::<K>(&words[1..])),
         });
         builder.attach(id, Arc::clone(&shared) as Arc<dyn Boosted>);
         builder.attach(spare_id, Arc::new(Spare(Arc::clone(&shared))));
         builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
         Ok(Map { shared, types: PhantomData })
     }
+}
+
+impl<K: Plain, V: Plain> Map<K, V> {
+    const VALUE: usize = 1 + plain::words::<K>();
+    const ENTRY: usize = Self::VALUE + plain::words::<V>();
 
     /// Most entries.
     pub fn capacity(&self) -> u32 {
@@ -439,6 +445,27 @@ impl StateObject for Shared {
 
     fn len(&self) -> usize {
         self.capacity() - self.free.free()
+    }
+
+    fn element(&self, part: Part, index: u32) -> Option<String> {
+        let key_of = |entry: u32| {
+            let mut words = vec![0; self.entries.payload_words()];
+            self.entries.snapshot(entry, &mut words);
+            // The key of an entry that has been freed since is still there; one that was never used has none.
+            (words[0] != 0).then(|| (self.show)(&words))
+        };
+        match part {
+            MAP_ENTRIES if index < self.entries.objects() => key_of(index),
+            MAP_BUCKETS if index < self.buckets.main.objects() => {
+                let mut words = [0; BUCKET_WORDS];
+                self.buckets.main.snapshot(index, &mut words);
+                let bucket = Bucket(words);
+                let keys: Vec<_> =
+                    (0..PLACES).filter_map(|place| bucket.entry(place)).filter_map(key_of).take(3).collect();
+                Some(format!("the bucket of {}", if keys.is_empty() { "no key".to_owned() } else { keys.join(", ") }))
+            }
+            _ => None,
+        }
     }
 
     fn memory_bytes(&self) -> usize {

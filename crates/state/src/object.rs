@@ -23,6 +23,11 @@ pub trait StateObject: Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// What an element of one of its arenas stands for, as people read it: the key of a map's entry, the keys of its bucket.
+    /// None if only the number is known. Exact while no transaction runs.
+    fn element(&self, _part: Part, _index: u32) -> Option<String> {
+        None
+    }
     /// Bytes of memory mapped or allocated.
     fn memory_bytes(&self) -> usize;
     /// The committed content as bytes that do not depend on where or in which order things lie.

@@ -217,3 +217,13 @@ fn every_row_names_operations_that_exist_and_none_twice() {
     }
     assert!(causes::table("Map").contains("| get | update | the same key |"));
 }
+
+#[test]
+fn the_page_shows_the_tables_as_they_are() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conflicts.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    for kind in ["Map", "Vector", "Allocator", "Distributed"] {
+        let table = format!("## {kind}\n\n{}", causes::table(kind));
+        assert!(page.contains(&table), "docs/conflicts.md should show:\n{table}");
+    }
+}

@@ -2,10 +2,13 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use braid_control::Catalog;
 use braid_control::certify::{Request, certify};
 use braid_control::plan_file::unplaced;
+use braid_control::runtime::Watchdog;
 use indicatif::ProgressBar;
 
 use super::{print, print_json};
@@ -34,7 +37,8 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     written.compile(&plan, braid_control::Carry::Capture)?;
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(args.runs) } else { ProgressBar::hidden() };
     let name = input.name();
-    let request = Request { frames: &frames, input: &name, runs: args.runs, seed: args.seed };
+    let request =
+        Request { frames: &frames, input: &name, runs: args.runs, seed: args.seed, watchdog: Some(&watchdog()) };
     let certificate = certify(&plan, request, &mut |_| bar.inc(1))?;
     bar.finish_and_clear();
     if args.json {
@@ -46,4 +50,18 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         eprintln!("look at it again: --seed {} --runs 1", violation.seed);
     }
     Ok(if certificate.holds() { ExitCode::SUCCESS } else { ExitCode::from(Kind::Failed as u8) })
+}
+
+/// A handler over one batch takes microseconds: after this long it will not come back.
+const HANDLER_MAX: Duration = Duration::from_secs(10);
+
+/// Names the function whose handler does not come back, and gives up: nothing can end its thread.
+fn watchdog() -> Watchdog {
+    let tell = |function: &str| {
+        let what = format!("a handler of `{function}` has not come back for {} s", HANDLER_MAX.as_secs());
+        let help = "a handler must end whatever it reads: look for a loop that waits for another packet or worker";
+        eprintln!("{}", Failure::new(Kind::Failed, what, help).render());
+        std::process::exit(Kind::Failed as i32);
+    };
+    Watchdog { limit: HANDLER_MAX, tell: Arc::new(tell) }
 }

@@ -3,6 +3,7 @@
 //! Age is checked at every access, so a dead entry is never seen; a tick takes the dead ones out piece by piece. Which piece
 //! follows from the time alone, so there is no cursor to share.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use braid_nf::state::{Inserted, Map, MapConfig, StateBuilder, StateError, StateObject, Visit};
@@ -31,7 +32,7 @@ const PIECE: u32 = 256;
 /// How often [`Aged::sweep`] is to be called.
 pub const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
 
-impl<K: Plain, V: Stamp> Aged<K, V> {
+impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
     /// An empty table. Entries live for `lifetime_ns` after their stamp.
     pub fn new(builder: &mut StateBuilder, name: &str, capacity: u32, lifetime_ns: u64) -> Result<Self, StateError> {
         let map = Map::new(builder, &MapConfig { name: name.into(), capacity, ..MapConfig::default() })?;
@@ -77,7 +78,7 @@ impl<K: Plain, V: Plain> Part for Aged<K, V> {
     }
 }
 
-impl<K, V> std::fmt::Debug for Aged<K, V> {
+impl<K, V> Debug for Aged<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Aged")
     }

@@ -3,6 +3,7 @@
 //! Functions raise an alert when something passes a threshold, which is rare; so the log is an ordinary map and costs a
 //! transaction only then. A full log counts what it could not take.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use braid_nf::state::{
@@ -16,7 +17,7 @@ pub struct Alerts<K, A> {
     lost: Distributed<u64>,
 }
 
-impl<K: Plain, A: Plain> Alerts<K, A> {
+impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
     /// An empty log for `capacity` subjects.
     pub fn new(builder: &mut StateBuilder, capacity: u32) -> Result<Alerts<K, A>, StateError> {
         let log = Map::new(builder, &MapConfig { name: "alerts".into(), capacity, ..MapConfig::default() })?;
@@ -61,7 +62,7 @@ impl<K: Plain, A: Plain> Part for Alerts<K, A> {
     }
 }
 
-impl<K, A> std::fmt::Debug for Alerts<K, A> {
+impl<K, A> Debug for Alerts<K, A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Alerts")
     }

@@ -230,9 +230,7 @@ pub struct KeyShape(u32);
 const SYMMETRIC: u32 = 1 << 31;
 
 /// A key that stands for itself: plain data that can be stored, compared, and printed without its definition.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SetKey {
     words: [u64; 5],

@@ -85,6 +85,12 @@ impl KeyParts {
     }
 }
 
+impl fmt::Debug for SetKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl fmt::Display for SetKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unpacked = self.parts();

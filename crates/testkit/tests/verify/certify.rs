@@ -131,7 +131,7 @@ fn inputs(entry: &Entry, test: &str, shared: usize, packets: usize) -> Vec<(Stri
 }
 
 fn certificate(case: &Case, chain: &str, name: &str, frames: &Frames, seeds: u64) -> Certificate {
-    let request = Request { frames, input: name, runs: seeds, seed: 1 };
+    let request = Request { frames, input: name, runs: seeds, seed: 1, watchdog: None };
     certify_run(&case.plan(), vec![chain.to_owned()], request, &mut |_| {}).expect("it runs")
 }
 
