@@ -15,6 +15,7 @@ pub mod failure;
 pub mod input;
 pub mod operate;
 mod saving;
+pub mod study;
 pub mod watch;
 
 use std::process::ExitCode;
@@ -53,7 +54,7 @@ fn act(command: args::Command, catalog: &Catalog) -> Result<ExitCode, failure::F
         args::Command::Profile(args) => commands::profile::run(&args, catalog),
         args::Command::Model(args) => commands::model::run(&args, catalog),
         args::Command::Tune(args) => commands::tune::run(&args, catalog),
-        args::Command::Study(args) => commands::study::run(&args, catalog),
+        args::Command::Study(args) => commands::study::run(&args),
         args::Command::Gen(args) => commands::generate::run(&args),
         args::Command::CheckRss(args) => commands::check_rss::run(&args, catalog),
         args::Command::Doctor(args) => commands::doctor::run(&args),

@@ -4,10 +4,11 @@ use braid_cli::catalog::catalog;
 use braid_cli::input::{generator, generator_of};
 use braid_control::frames::Frames;
 use braid_control::model::{Request, modelled};
+use braid_control::plan_text::plan_text;
 use braid_control::profile::{Profile, html};
 use braid_control::profile_run::profile;
 use braid_control::runtime::virtual_time::{Costs, StageCosts};
-use braid_control::tune::{plan_text, tune};
+use braid_control::tune::tune;
 use braid_control::{Plan, PlanFile};
 
 const WORKERS: usize = 8;
@@ -64,12 +65,20 @@ fn the_profile_names_the_staleness_and_with_it_the_aborts_vanish() {
 #[test]
 fn tuning_writes_a_plan_that_can_be_read_and_carries_its_evidence() {
     let frames = flood();
-    let (tuned_plan, tuned) = tune(&plan(AS_IT_COMES), WORKERS, request(&frames)).expect("it runs");
-    assert!(tuned[0].chosen.is_some(), "{tuned:?}");
-    let text = plan_text(&tuned_plan, &tuned, WORKERS);
-    assert!(text.contains("# ") && text.contains("modelled"), "{text}");
+    let before =
+        plan(&format!("{AS_IT_COMES}[nf.packet_set]\nfields = ['ip.src', 'ip.dst']\n[input]\nfrom = ['gen:scan']"));
+    let outcome = tune(&before, WORKERS, request(&frames)).expect("it runs");
+    assert!(outcome.tuned[0].chosen.is_some(), "{:?}", outcome.tuned);
+    let text = plan_text(&outcome);
+    assert!(text.contains("(modelled)") && text.contains("measured here") && text.contains("2 workers: "), "{text}");
     let again = plan(&text);
-    assert_eq!(again.chain[0].config.table(), tuned_plan.chain[0].config.table(), "{text}");
+    assert_eq!(again.chain[0].config.table(), outcome.plan.chain[0].config.table(), "{text}");
+    assert_eq!(again.chain[0].packet_set, outcome.plan.chain[0].packet_set, "{text}");
+    let whole = |plan: &Plan| (plan.workers, plan.batch, plan.ports, plan.sets, plan.from.clone(), plan.split.clone());
+    assert_eq!(whole(&again), whole(&before), "{text}");
+    for key in ["workers", "batch", "ports", "sets", "time", "distribution", "pages", "name"] {
+        assert!(text.contains(&format!("\n{key} = ")), "no {key}: {text}");
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ pub mod model;
 mod overridden;
 pub mod plan;
 pub mod plan_file;
+pub mod plan_text;
 pub mod profile_run;
 pub mod report;
 pub mod suggest;

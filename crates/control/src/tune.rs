@@ -1,12 +1,10 @@
 //! Recipes that try themselves: each value that a function allows for a relaxation is tried in the model, and the mildest one
 //! that gains nearly as much as the best is chosen.
 
-use std::fmt::Write;
-
 use braid_runtime::nf::Relaxation;
 use serde::Serialize;
 
-use crate::model::{Calibration, ModelError, Request, abort_share, calibrate, modelled};
+use crate::model::{Calibration, ModelError, Request, abort_share, calibrate, modelled, real, real_rate};
 use crate::plan::Plan;
 use crate::profile_run::relaxations;
 
@@ -41,11 +39,40 @@ pub struct Tuned {
     pub chosen: Option<i64>,
 }
 
-/// Tries every relaxation of the plan on so many virtual workers, each on top of those chosen before. Returns the plan with the
-/// values set.
-pub fn tune(plan: &Plan, workers: usize, request: Request<'_>) -> Result<(Plan, Vec<Tuned>), ModelError> {
-    let Calibration { costs, .. } = calibrate(plan, request)?;
-    let mut plan = plan.clone();
+/// What tuning found.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The plan with the values set.
+    pub plan: Plan,
+    /// Every relaxation that was tried.
+    pub tuned: Vec<Tuned>,
+    /// Virtual workers it was tuned for.
+    pub workers: usize,
+    /// Real ones beside them.
+    pub measured: Vec<Measured>,
+    /// The packets.
+    pub input: String,
+}
+
+/// The plan before and after on some real workers: packets per second of processor time, and the share of attempts taken back.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Measured {
+    /// Workers.
+    pub workers: usize,
+    /// As it was.
+    pub before: (f64, f64),
+    /// With the values set.
+    pub after: (f64, f64),
+}
+
+/// Real workers that a tuned plan is measured on.
+const REAL: [usize; 2] = [1, 2];
+
+/// Tries every relaxation of the plan on so many virtual workers, each on top of those chosen before, and measures the plan as it
+/// was and as it became on this machine.
+pub fn tune(before: &Plan, workers: usize, request: Request<'_>) -> Result<Outcome, ModelError> {
+    let Calibration { costs, .. } = calibrate(before, request)?;
+    let mut plan = before.clone();
     let mut all = Vec::new();
     for (function, relaxation) in relaxations(&plan) {
         let trial = |value: Option<i64>| -> Result<Trial, ModelError> {
@@ -66,7 +93,17 @@ pub fn tune(plan: &Plan, workers: usize, request: Request<'_>) -> Result<(Plan, 
         let Relaxation { key, meaning, .. } = relaxation;
         all.push(Tuned { function, key, meaning, trials, chosen });
     }
-    Ok((plan, all))
+    let changed = all.iter().any(|tuned| tuned.chosen.is_some());
+    let real_pair = |plan: &Plan, workers| -> Result<(f64, f64), ModelError> {
+        let report = real(plan, workers, request, false)?;
+        Ok((real_rate(&report), abort_share(&report)))
+    };
+    let measure = |workers| {
+        let first = real_pair(before, workers)?;
+        Ok(Measured { workers, before: first, after: if changed { real_pair(&plan, workers)? } else { first } })
+    };
+    let measured = REAL.into_iter().map(measure).collect::<Result<Vec<_>, ModelError>>()?;
+    Ok(Outcome { plan, tuned: all, workers, measured, input: request.input.to_owned() })
 }
 
 fn set(plan: &Plan, function: &str, relaxation: &Relaxation, value: i64) -> Plan {
@@ -75,32 +112,4 @@ fn set(plan: &Plan, function: &str, relaxation: &Relaxation, value: i64) -> Plan
         link.config.set(relaxation.key, toml::Value::Integer(value));
     }
     plan
-}
-
-/// The functions of a plan file with the values chosen, the evidence as comments.
-pub fn plan_text(plan: &Plan, tuned: &[Tuned], workers: usize) -> String {
-    let mut out = format!("# Tuned for {workers} workers; the figures are modelled.\n");
-    for link in &plan.chain {
-        let _ = writeln!(out, "\n[[nf]]\nfunction = \"{}\"", link.entry.name);
-        if link.name != link.entry.name {
-            let _ = writeln!(out, "name = \"{}\"", link.name);
-        }
-        for tuned in tuned.iter().filter(|tuned| tuned.function == link.name) {
-            let _ = writeln!(out, "# {}: {}", tuned.key, tuned.meaning);
-            for Trial { value, rate, abort_share } in &tuned.trials {
-                let value = value.map_or("as it was".to_owned(), |value| value.to_string());
-                let (rate, aborts) = (rate / 1e6, 100.0 * abort_share);
-                let _ = writeln!(
-                    out,
-                    "#   {value:>9}: {rate:>8.2} million packets a second, {aborts:>5.1} % of attempts taken back"
-                );
-            }
-        }
-        let table = link.config.table();
-        if !table.is_empty() {
-            let text = toml::to_string(&toml::Table::from_iter([("config".to_owned(), toml::Value::Table(table))]));
-            let _ = writeln!(out, "{}", text.unwrap_or_default().replace("[config", "[nf.config").trim_end());
-        }
-    }
-    out
 }

@@ -6,6 +6,7 @@
 pub mod certificate;
 pub mod html;
 pub mod model;
+pub mod plot;
 pub mod report;
 
 pub use certificate::{Certificate, Outcome, PacketDifference, Run, Schedule, Violation};

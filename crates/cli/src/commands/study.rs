@@ -1,13 +1,19 @@
 //! `braid study`: the case studies of the NFOS paper, modelled to 64 workers and measured on one and two.
 
+use std::fmt::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use braid_control::Catalog;
-use braid_control::model::{Request, model};
+use braid_control::model::{Request, model, real};
+use braid_control::profile::plot::{Plot, Series};
+use braid_control::profile::{ModelReport, Profile};
+use braid_control::profile_run::profile;
 
 use super::{loaded, print};
 use crate::args::{ChainArgs, InputArgs};
+use crate::catalog::{catalog, own};
 use crate::failure::Failure;
+use crate::study::{Study, Variant, dummy::Dummy};
 
 /// `braid study`.
 #[derive(Debug, clap::Args)]
@@ -15,82 +21,155 @@ pub struct StudyArgs {
     /// Which one
     #[arg(value_enum)]
     pub study: Study,
-}
-
-/// A case study.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Study {
-    /// Anti-DDoS: counters always the latest, or up to 0.1 ms old (figure 4)
-    AntiDdos,
-    /// Bridge: stations refreshed at each frame, or once a second (figure 8b)
-    Bridge,
-    /// One packet per batch against 32 and 128 (figure 6b)
-    Batching,
-}
-
-/// One variant: what it is called, its options.
-type Variant = (&'static str, &'static [&'static str], Option<i64>);
-
-impl Study {
-    fn paper(self) -> &'static str {
-        match self {
-            Study::AntiDdos => "NFOS: 97.5 % of transactions abort; 0.1 ms of staleness is 18 times faster on 23 cores",
-            Study::Bridge => {
-                "NFOS: 63.5 % of transactions abort; refreshing once a second is 91 times faster on 23 cores"
-            }
-            Study::Batching => "NFOS: batching is 34 % faster on average",
-        }
-    }
-
-    fn function(self) -> &'static str {
-        match self {
-            Study::AntiDdos | Study::Batching => "anti_ddos",
-            Study::Bridge => "bridge",
-        }
-    }
-
-    fn input(self) -> &'static str {
-        match self {
-            Study::AntiDdos => "gen:syn_flood?packets=800000&flows=800000&seed=1",
-            Study::Bridge => "gen:campus?packets=200000&flows=10000&mac_pairs=1000&seed=1",
-            Study::Batching => "gen:syn_flood?packets=800000&flows=800000&seed=1",
-        }
-    }
-
-    fn variants(self) -> &'static [Variant] {
-        match self {
-            Study::AntiDdos => {
-                &[("staleness 0", &["staleness_us=0"], None), ("staleness 0.1 ms", &["staleness_us=100"], None)]
-            }
-            Study::Bridge => &[
-                ("refreshed at each frame", &["refresh_interval_ms=0"], None),
-                ("refreshed once a second", &["refresh_interval_ms=1000"], None),
-            ],
-            Study::Batching => &[
-                ("one packet per transaction", &["staleness_us=100"], Some(1)),
-                ("up to 32", &["staleness_us=100"], Some(32)),
-                ("up to 128", &["staleness_us=100"], Some(128)),
-            ],
-        }
-    }
+    /// Draw the plot into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Numbers of virtual workers
+    #[arg(long = "virtual", value_name = "N[,N…]", value_delimiter = ',')]
+    pub virtual_workers: Option<Vec<usize>>,
+    /// Packets per virtual worker
+    #[arg(long, default_value_t = 2_000, value_name = "N")]
+    pub packets: u64,
+    /// Packets per real worker, for the calibration and the measurements
+    #[arg(long, default_value_t = 400_000, value_name = "N")]
+    pub real_packets: u64,
 }
 
 /// Runs it.
-pub fn run(args: &StudyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
+pub fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
     let study = args.study;
-    for (name, set, batch) in study.variants() {
-        let chain = ChainArgs {
-            nf: vec![study.function().to_owned()],
-            set: set.iter().map(|set| (*set).to_owned()).collect(),
-            batch: *batch,
-            ..ChainArgs::default()
-        };
-        let input = InputArgs { from: vec![study.input().to_owned()], ..InputArgs::default() };
-        let (plan, frames, input) = loaded(&chain, &input, catalog)?;
-        let request = Request { frames: &frames, input: &input, packets: 2_000, real_packets: 400_000, seed: 0 };
-        let report = model(&plan, &[1, 2, 4, 8, 16, 23, 32, 64], &[1, 2], request)?;
-        print(&format!("== {name}\n{report}\n"))?;
-    }
-    print(&format!("{}\n", study.paper()))?;
+    let text = match study {
+        Study::Overhead => overhead(args)?,
+        _ => scaling(args)?,
+    };
+    print(&format!("{text}\n{}\n", study.paper()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A plan for a variant, its packets, and their name.
+fn chain(variant: &Variant) -> (ChainArgs, InputArgs) {
+    let chain = ChainArgs {
+        nf: vec![variant.function.to_owned()],
+        set: variant.set.clone(),
+        batch: variant.batch,
+        ..ChainArgs::default()
+    };
+    (chain, InputArgs { from: vec![variant.input.to_owned()], ..InputArgs::default() })
+}
+
+/// Every variant over numbers of workers, modelled; beside it one and two real ones.
+fn scaling(args: &StudyArgs) -> Result<String, Failure> {
+    let catalog = catalog(vec![own::<Dummy>("touches one element for each packet", 2)]);
+    let usual: &[usize] =
+        if args.study == Study::Memory { &[1, 2, 4, 8, 16, 23] } else { &[1, 2, 4, 8, 16, 23, 32, 64] };
+    let workers = args.virtual_workers.as_deref().unwrap_or(usual);
+    let mut found = Vec::new();
+    for variant in args.study.variants() {
+        eprintln!("{}…", variant.name);
+        let (chain, input) = chain(&variant);
+        let (plan, frames, input) = loaded(&chain, &input, &catalog)?;
+        let (packets, real_packets) = (args.packets, args.real_packets);
+        let request = Request { frames: &frames, input: &input, packets, real_packets, seed: 0 };
+        found.push((variant.name, model(&plan, workers, &[1, 2], request)?));
+    }
+    draw(args, &found)?;
+    Ok(table(args.study, &found))
+}
+
+fn table(study: Study, found: &[(String, ModelReport)]) -> String {
+    let memory = study == Study::Memory;
+    let mut out = match memory {
+        true => "workers: MiB of tables and objects\n".to_owned(),
+        false => "workers: million packets a second, modelled (attempts taken back); ‖ measured here\n".to_owned(),
+    };
+    for (name, _) in found {
+        let _ = write!(out, "  {name:>28}");
+    }
+    out.push('\n');
+    for at in 0..found.first().map_or(0, |(_, report)| report.rows.len()) {
+        let _ = write!(out, "{:>3}", found[0].1.rows[at].workers);
+        for (_, report) in found {
+            let row = &report.rows[at];
+            let cell = match (memory, row.measured_rate) {
+                (true, _) => format!("{:.1}", row.memory_bytes as f64 / 1048576.0),
+                (_, None) => format!("{:.2} ({:.1} %)", row.rate / 1e6, 100.0 * row.abort_share),
+                (_, Some(real)) => {
+                    format!("{:.2} ({:.1} %) ‖ {:.2}", row.rate / 1e6, 100.0 * row.abort_share, real / 1e6)
+                }
+            };
+            let _ = write!(out, "  {cell:>28}");
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn draw(args: &StudyArgs, found: &[(String, ModelReport)]) -> Result<(), Failure> {
+    let Some(path) = &args.svg else { return Ok(()) };
+    let memory = args.study == Study::Memory;
+    let series = |(name, report): &(String, ModelReport)| {
+        let value = |rate: f64, bytes: usize| if memory { bytes as f64 / 1048576.0 } else { rate / 1e6 };
+        let points = report.rows.iter().map(|row| (row.workers as f64, value(row.rate, row.memory_bytes)));
+        let real = |row: &braid_control::profile::ModelRow| Some((row.workers as f64, row.measured_rate? / 1e6));
+        let measured = if memory { Vec::new() } else { report.rows.iter().filter_map(real).collect() };
+        Series { name: name.clone(), points: points.collect(), measured }
+    };
+    let title = format!(
+        "braid study {}",
+        clap::ValueEnum::to_possible_value(&args.study).map_or_else(String::new, |v| v.get_name().to_owned())
+    );
+    let y = if memory { "MiB" } else { "million packets a second: lines modelled, rings measured" };
+    let plot = Plot { title, x: "workers".into(), y: y.into(), series: found.iter().map(series).collect() };
+    super::profile::write(path, &plot.svg())
+}
+
+/// Time per packet by part, measured on one worker and two.
+fn overhead(args: &StudyArgs) -> Result<String, Failure> {
+    let catalog = catalog(Vec::new());
+    let mut out = "measured: share of busy time\n".to_owned();
+    let _ = writeln!(
+        out,
+        "  {:<14} {:>7} {:>10} {:>10} {:>14} {:>8} {:>8}",
+        "function", "workers", "ns/packet", "handlers", "begin, access", "commit", "retry"
+    );
+    let mut plot = Plot {
+        title: "braid study overhead".into(),
+        x: "workers".into(),
+        y: "% of busy time in transactions, measured".into(),
+        ..Plot::default()
+    };
+    for variant in args.study.variants() {
+        let (chain, input) = chain(&variant);
+        let (plan, frames, input) = loaded(&chain, &input, &catalog)?;
+        let packets = args.packets;
+        let request = Request { frames: &frames, input: &input, packets, real_packets: args.real_packets, seed: 0 };
+        let mut series = Series { name: variant.name.clone(), ..Series::default() };
+        for workers in [1, 2] {
+            let profile = profile(&plan, &input, &real(&plan, workers, request, true)?, false);
+            let share = |what: &str| of(&profile, what, |part| part.share);
+            let all = of(&profile, "", |part| part.ns_per_packet);
+            let (access, commit, retry) = (share("access"), share("commit"), share("retry"));
+            let _ = writeln!(
+                out,
+                "  {:<14} {workers:>7} {all:>10.1} {:>8.1} % {:>12.1} % {:>6.1} % {:>6.1} %",
+                variant.name,
+                100.0 * share("handlers"),
+                100.0 * access,
+                100.0 * commit,
+                100.0 * retry
+            );
+            series.points.push((workers as f64, 100.0 * (access + commit + retry)));
+        }
+        plot.series.push(series);
+    }
+    if let Some(path) = &args.svg {
+        super::profile::write(path, &plot.svg())?;
+    }
+    Ok(out)
+}
+
+/// The sum over the parts of a profile whose names contain `what`.
+fn of(profile: &Profile, what: &str, value: impl Fn(&braid_control::profile::TimePart) -> f64) -> f64 {
+    // An empty sum of floats is -0.
+    profile.time.iter().filter(|part| part.part.contains(what)).map(value).sum::<f64>() + 0.0
 }

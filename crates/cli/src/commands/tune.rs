@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use braid_control::Catalog;
 use braid_control::model::Request;
-use braid_control::tune::{plan_text, tune};
+use braid_control::plan_text::plan_text;
+use braid_control::tune::tune;
 
 use super::{loaded, print};
 use crate::args::{ChainArgs, InputArgs};
@@ -32,11 +33,11 @@ pub struct TuneArgs {
 pub fn run(args: &TuneArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (plan, frames, input) = loaded(&args.chain, &args.input, catalog)?;
     let request = Request { frames: &frames, input: &input, packets: 2_000, real_packets: 500_000, seed: 0 };
-    let (plan, tuned) = tune(&plan, args.virtual_workers, request)?;
-    if tuned.is_empty() {
+    let outcome = tune(&plan, args.virtual_workers, request)?;
+    if outcome.tuned.is_empty() {
         eprintln!("{}: the chain allows nothing to be relaxed", plan.chain_name());
     }
-    let text = plan_text(&plan, &tuned, args.virtual_workers);
+    let text = plan_text(&outcome);
     match &args.to {
         Some(path) => super::profile::write(path, &text)?,
         None => print(&text)?,

@@ -85,6 +85,12 @@ impl Prefix {
     }
 }
 
+impl std::fmt::Display for Prefix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.address, self.len)
+    }
+}
+
 impl FromStr for Prefix {
     type Err = PrefixError;
 

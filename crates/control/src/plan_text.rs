@@ -1,0 +1,109 @@
+//! A plan as a plan file: every key, so that the file says all and nothing depends on a default of tomorrow. Reading it gives the
+//! same plan.
+
+use std::fmt::Write;
+
+use braid_runtime::io::capture::PortSplit;
+use braid_runtime::nf::packet::key::SetDef;
+use braid_runtime::{Distribution, HugePages, Time};
+
+use crate::plan::{Link, Plan};
+use crate::tune::{Measured, Outcome, Trial, Tuned};
+
+/// A tuned plan, complete, with the evidence as comments.
+pub fn plan_text(outcome: &Outcome) -> String {
+    let Outcome { plan, tuned, workers, measured, input } = outcome;
+    let mut out =
+        format!("# Tuned for {workers} workers on {input}.\n# Lines with a value are modelled; measured here, ");
+    let _ = writeln!(out, "in packets a second of processor time:");
+    for Measured { workers, before, after } in measured {
+        let words =
+            |(rate, aborts): &(f64, f64)| format!("{:.2} million ({:.2} % taken back)", rate / 1e6, 100.0 * aborts);
+        let noun = if *workers == 1 { "worker" } else { "workers" };
+        let _ = writeln!(out, "#   {workers} {noun}: {} as it was, {} as it is here", words(before), words(after));
+    }
+    out.push('\n');
+    general(&mut out, plan);
+    for link in &plan.chain {
+        function(&mut out, link, tuned);
+    }
+    out
+}
+
+fn general(out: &mut String, plan: &Plan) {
+    let time = match plan.time {
+        Time::Capture => "capture",
+        Time::Live => "live",
+    };
+    let distribution = match plan.distribution {
+        Distribution::Hardware => "hardware",
+        Distribution::Software => "software",
+    };
+    let pages = match plan.pages {
+        HugePages::Prefer => "prefer",
+        HugePages::Transparent => "transparent",
+        HugePages::Never => "never",
+    };
+    let Plan { workers, batch, ports, sets, .. } = plan;
+    let _ = writeln!(out, "workers = {workers}\nbatch = {batch}\nports = {ports}\nsets = {sets}");
+    let _ = writeln!(out, "time = \"{time}\"\ndistribution = \"{distribution}\"\npages = \"{pages}\"");
+    if let Some(nic) = plan.nic {
+        let _ = writeln!(out, "nic = {}", quoted(nic.name));
+    }
+    if !plan.from.is_empty() {
+        let _ = writeln!(out, "\n[input]\nfrom = {}", list(plan.from.iter().map(String::as_str)));
+        match &plan.split {
+            PortSplit::Single => out.push_str("split = \"single\"\n"),
+            PortSplit::MacHash(_) => out.push_str("split = \"mac_hash\"\n"),
+            PortSplit::InsidePrefixes(prefixes) => {
+                let prefixes: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
+                let _ = writeln!(out, "inside = {}", list(prefixes.iter().map(String::as_str)));
+            }
+        }
+    }
+    if !plan.to.is_empty() {
+        let to: Vec<_> = plan.to.iter().map(|path| path.to_string_lossy()).collect();
+        let _ = writeln!(out, "\n[output]\nto = {}", list(to.iter().map(|path| &**path)));
+    }
+}
+
+fn function(out: &mut String, link: &Link, tuned: &[Tuned]) {
+    let _ = writeln!(out, "\n[[nf]]\nfunction = \"{}\"\nname = \"{}\"", link.entry.name, link.name);
+    if let Some(set) = &link.packet_set {
+        packet_set(out, set);
+    }
+    for Tuned { key, meaning, trials, chosen, .. } in tuned.iter().filter(|tuned| tuned.function == link.name) {
+        let end = if chosen.is_some() { "" } else { "; nothing gained, left as it was" };
+        let _ = writeln!(out, "# {key}: {meaning}{end}");
+        for Trial { value, rate, abort_share } in trials {
+            let value = value.map_or("as it was".to_owned(), |value| value.to_string());
+            let (rate, aborts) = (rate / 1e6, 100.0 * abort_share);
+            let _ = writeln!(
+                out,
+                "#   {value:>9}: {rate:>8.2} million a second, {aborts:>5.1} % of attempts taken back (modelled)"
+            );
+        }
+    }
+    let table = link.config.table();
+    if !table.is_empty() {
+        let text = toml::to_string(&toml::Table::from_iter([("config".to_owned(), toml::Value::Table(table))]));
+        // Nested tables are headed `[config.x]`, tables of tables `[[config.x]]`.
+        let _ = writeln!(out, "{}", text.unwrap_or_default().replace("[config", "[nf.config").trim_end());
+    }
+}
+
+fn packet_set(out: &mut String, set: &SetDef) {
+    let _ = writeln!(out, "[nf.packet_set]\nfields = {}", list(set.fields.iter().map(|field| field.name())));
+    let _ = writeln!(out, "symmetric = {}", set.symmetric);
+    if let Some(protocols) = &set.protocols {
+        let _ = writeln!(out, "protocols = {protocols:?}");
+    }
+}
+
+fn list<'a>(items: impl Iterator<Item = &'a str>) -> String {
+    format!("[{}]", items.map(quoted).collect::<Vec<_>>().join(", "))
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
