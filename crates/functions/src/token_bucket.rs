@@ -38,6 +38,24 @@ pub struct Bucket {
     filled_ns: u64,
 }
 
+impl Bucket {
+    /// Whether it holds so many units, as of when it was filled.
+    #[inline(always)]
+    pub fn holds(&self, cost: u32) -> bool {
+        self.credit >= u64::from(cost) * BILLION
+    }
+
+    /// Takes so many units, if it holds them, as of when it was filled.
+    #[inline(always)]
+    pub fn spend(&mut self, cost: u32) -> bool {
+        let enough = self.holds(cost);
+        if enough {
+            self.credit -= u64::from(cost) * BILLION;
+        }
+        enough
+    }
+}
+
 impl Limit {
     /// `per_second` units a second, at most `burst` at once; `rate_key` and `burst_key` are what errors call them.
     pub fn new(rate_key: &str, per_second: u64, burst_key: &str, burst: u64) -> Result<Limit, ConfigError> {
@@ -74,15 +92,30 @@ impl Limit {
     pub fn take(&self, bucket: &mut Bucket, now_ns: u64, cost: u32) -> bool {
         let elapsed = now_ns.saturating_sub(bucket.filled_ns);
         // Below `fill_ns` what flows in is less than `full`, so neither the product nor the sum overflows.
-        let credit = match elapsed < self.fill_ns {
+        bucket.credit = match elapsed < self.fill_ns {
             true => self.full.min(bucket.credit + self.per_second * elapsed),
             false => self.full,
         };
-        let cost = u64::from(cost) * BILLION;
-        let enough = credit >= cost;
-        *bucket =
-            Bucket { credit: if enough { credit - cost } else { credit }, filled_ns: bucket.filled_ns.max(now_ns) };
-        enough
+        bucket.filled_ns = bucket.filled_ns.max(now_ns);
+        bucket.spend(cost)
+    }
+
+    /// Brings the bucket up to now and returns what did not fit into it, in billionths.
+    #[inline]
+    pub fn fill(&self, bucket: &mut Bucket, now_ns: u64) -> u64 {
+        let elapsed = now_ns.saturating_sub(bucket.filled_ns);
+        bucket.filled_ns = bucket.filled_ns.max(now_ns);
+        let inflow = u128::from(self.per_second) * u128::from(elapsed);
+        self.pour(bucket, inflow.min(u128::from(u64::MAX / 2)) as u64)
+    }
+
+    /// Pours billionths into the bucket, whatever the time, and returns what did not fit.
+    #[inline]
+    pub fn pour(&self, bucket: &mut Bucket, inflow: u64) -> u64 {
+        // A full bucket is below 2^62, an inflow below 2^63.
+        let sum = bucket.credit + inflow;
+        bucket.credit = sum.min(self.full);
+        sum - bucket.credit
     }
 
     /// After this time without a packet a bucket is full whatever it held, and may be forgotten; at least a second. One

@@ -1,10 +1,11 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with,
-//! tables whose entries die of age, fragments that follow their first piece, logs of alerts, and application protocols told by
-//! their first bytes.
+//! tables whose entries die of age, code points, fragments that follow their first piece, logs of alerts, and application protocols
+//! told by their first bytes.
 
 pub(crate) mod aged;
 pub(crate) mod alerts;
 pub(crate) mod answer;
+pub(crate) mod dscp;
 pub(crate) mod fragments;
 pub mod many;
 pub mod prefix;

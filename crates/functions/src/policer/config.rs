@@ -3,6 +3,7 @@
 use braid_nf::Port;
 use serde::Deserialize;
 
+use super::meter::Meter;
 use crate::config::{ConfigError, check_port};
 use crate::token_bucket::Limit;
 
@@ -10,26 +11,222 @@ use crate::token_bucket::Limit;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Bytes a second to one address.
-    pub bytes_per_s: u64,
-    /// Bytes at once to one address.
-    pub burst_bytes: u64,
+    /// How packets are coloured.
+    pub meter: Kind,
+    /// Bytes a second to one address; 12,500,000 if no rate is given.
+    pub bytes_per_s: Option<u64>,
+    /// Bytes at once to one address; a tenth of a second's worth if not given.
+    pub burst_bytes: Option<u64>,
+    /// Packets a second, instead of bytes.
+    pub packets_per_s: Option<u64>,
+    /// Packets at once; a tenth of a second's worth, at least 10, if not given.
+    pub burst_packets: Option<u64>,
+    /// Of `srtcm` and `rfc4115`: the excess burst, in units of the rate.
+    pub excess_burst: Option<u64>,
+    /// Of `rfc4115`: the excess rate, in units of the rate.
+    pub excess_per_s: Option<u64>,
+    /// Of `trtcm`: the peak rate, in units of the rate.
+    pub peak_per_s: Option<u64>,
+    /// Of `trtcm`: the peak burst, in units of the rate.
+    pub peak_burst: Option<u64>,
+    /// Whether packets that come marked yellow or red stay so.
+    pub colour_aware: bool,
+    /// What is written to packets by their colour.
+    pub dscp: Marks,
+    /// Which address is policed.
+    pub by: By,
+    /// Police address ranges of these lengths instead of addresses.
+    pub prefix: Option<Lengths>,
     /// Police only packets that come in by this port; none: all.
     pub from_port: Option<Port>,
+    /// What all sets together may have.
+    pub link: Option<Link>,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { bytes_per_s: 12_500_000, burst_bytes: 1_250_000, from_port: None }
+        Config {
+            meter: Kind::Single,
+            bytes_per_s: None,
+            burst_bytes: None,
+            packets_per_s: None,
+            burst_packets: None,
+            excess_burst: None,
+            excess_per_s: None,
+            peak_per_s: None,
+            peak_burst: None,
+            colour_aware: false,
+            dscp: Marks::default(),
+            by: By::Destination,
+            prefix: None,
+            from_port: None,
+            link: None,
+        }
     }
 }
 
+/// The meters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// One bucket.
+    Single,
+    /// RFC 2697.
+    Srtcm,
+    /// RFC 2698.
+    Trtcm,
+    /// RFC 4115.
+    Rfc4115,
+}
+
+/// Which address a packet counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// That to which it goes.
+    Destination,
+    /// That from which it comes.
+    Source,
+}
+
+braid_nf::plain!(By, Marks, Lengths);
+
+/// Code points by colour; none: as it came. A red packet is dropped unless it has one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Marks {
+    /// Of green packets.
+    pub green: Option<u8>,
+    /// Of yellow ones.
+    pub yellow: Option<u8>,
+    /// Of red ones.
+    pub red: Option<u8>,
+}
+
+/// Lengths of address ranges, and how many there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Lengths {
+    /// For IPv4.
+    pub v4: u8,
+    /// For IPv6.
+    pub v6: u8,
+    /// Most ranges at a time.
+    pub capacity: u32,
+}
+
+impl Default for Lengths {
+    fn default() -> Lengths {
+        Lengths { v4: 24, v6: 64, capacity: 65_536 }
+    }
+}
+
+/// A rate for all sets together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// In the unit of the sets' rate, per second.
+    pub per_s: u64,
+    /// In that unit.
+    pub burst: u64,
+}
+
+const BYTES_PER_S_DEFAULT: u64 = 12_500_000;
+
 impl Config {
-    pub(super) fn limit(&self) -> Result<Limit, ConfigError> {
-        Limit::new("bytes_per_s", self.bytes_per_s, "burst_bytes", self.burst_bytes)
+    /// Whether packets are counted rather than bytes.
+    pub(super) fn in_packets(&self) -> Result<bool, ConfigError> {
+        let bytes = self.bytes_per_s.is_some() || self.burst_bytes.is_some();
+        let packets = self.packets_per_s.is_some() || self.burst_packets.is_some();
+        if bytes && packets {
+            let instead = "keep either the keys with bytes or those with packets; two functions in a row do both";
+            return Err(ConfigError::new("packets_per_s", "packets and bytes are limited at once", instead));
+        }
+        Ok(packets)
+    }
+
+    fn committed(&self) -> Result<Limit, ConfigError> {
+        if self.in_packets()? {
+            let Some(rate) = self.packets_per_s else {
+                return Err(ConfigError::new("burst_packets", "there is no `packets_per_s`", "add it"));
+            };
+            return Limit::new(
+                "packets_per_s",
+                rate,
+                "burst_packets",
+                self.burst_packets.unwrap_or((rate / 10).max(10)),
+            );
+        }
+        let rate = self.bytes_per_s.unwrap_or(BYTES_PER_S_DEFAULT);
+        Limit::new("bytes_per_s", rate, "burst_bytes", self.burst_bytes.unwrap_or((rate / 10).max(2000)))
+    }
+
+    pub(super) fn meter(&self) -> Result<Meter, ConfigError> {
+        let committed = self.committed()?;
+        let rate = self.packets_per_s.or(self.bytes_per_s).unwrap_or(BYTES_PER_S_DEFAULT);
+        self.refuse_strangers()?;
+        let needed = |key: &str, value: Option<u64>| {
+            value.ok_or_else(|| ConfigError::new(key, format!("missing for `{}`", self.meter.name()), "add it"))
+        };
+        Ok(match self.meter {
+            Kind::Single => Meter::Single(committed),
+            Kind::Srtcm => {
+                let burst = needed("excess_burst", self.excess_burst)?;
+                Meter::SingleRate { committed, excess: Limit::new("bytes_per_s", rate, "excess_burst", burst)? }
+            }
+            Kind::Trtcm => {
+                let (peak, burst) = (needed("peak_per_s", self.peak_per_s)?, needed("peak_burst", self.peak_burst)?);
+                if peak < rate {
+                    let reason = format!("{peak} is below the committed rate of {rate}");
+                    return Err(ConfigError::new("peak_per_s", reason, "write at least that (RFC 2698 section 2)"));
+                }
+                Meter::TwoRate { committed, peak: Limit::new("peak_per_s", peak, "peak_burst", burst)? }
+            }
+            Kind::Rfc4115 => {
+                let excess = needed("excess_per_s", self.excess_per_s)?;
+                let burst = needed("excess_burst", self.excess_burst)?;
+                Meter::TwoRateApart { committed, excess: Limit::new("excess_per_s", excess, "excess_burst", burst)? }
+            }
+        })
+    }
+
+    /// Keys of other meters than the chosen one.
+    fn refuse_strangers(&self) -> Result<(), ConfigError> {
+        let excess = matches!(self.meter, Kind::Srtcm | Kind::Rfc4115);
+        for (key, value, belongs) in [
+            ("excess_burst", self.excess_burst, excess),
+            ("excess_per_s", self.excess_per_s, self.meter == Kind::Rfc4115),
+            ("peak_per_s", self.peak_per_s, self.meter == Kind::Trtcm),
+            ("peak_burst", self.peak_burst, self.meter == Kind::Trtcm),
+        ] {
+            if value.is_some() && !belongs {
+                let reason = format!("the meter `{}` has none", self.meter.name());
+                return Err(ConfigError::new(key, reason, "leave it out, or choose another `meter`"));
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn checked_port(&self, ports: u16) -> Result<Option<Port>, ConfigError> {
         self.from_port.map(|port| check_port("from_port", port, ports)).transpose()
+    }
+
+    pub(super) fn marks(&self) -> Result<Marks, ConfigError> {
+        let Marks { green, yellow, red } = self.dscp;
+        match [green, yellow, red].into_iter().flatten().find(|mark| *mark > 63) {
+            Some(mark) => Err(ConfigError::new("dscp", format!("{mark} is no code point"), "write 0 to 63")),
+            None => Ok(self.dscp),
+        }
+    }
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Single => "single",
+            Kind::Srtcm => "srtcm",
+            Kind::Trtcm => "trtcm",
+            Kind::Rfc4115 => "rfc4115",
+        }
     }
 }

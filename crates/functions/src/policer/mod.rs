@@ -1,13 +1,24 @@
-//! Holds the traffic to every destination address to a rate: a token bucket for each.
+//! Holds the traffic to every address to a rate: a meter for each, and perhaps one for all of them together.
+//!
+//! The meter of an address is packet-set state. Meters of address ranges and that of the link are shared and changed by
+//! transactions: no worker has a share of its own that it could overdraw.
 
 mod config;
+mod groups;
+mod meter;
 
-pub use config::Config;
+pub use config::{By, Config, Kind, Lengths, Link, Marks};
+pub use groups::Groups;
+pub use meter::{Colour, Meter, Metered};
+
+use std::time::Duration;
 
 use braid_nf::FieldUse;
 use braid_nf::prelude::*;
+use braid_nf::state::VectorConfig;
 
 use crate::config::READS_WIRE_LEN;
+use crate::parts::dscp;
 use crate::token_bucket::{Bucket, Limit};
 use crate::{ConfigError, FromConfig};
 
@@ -15,26 +26,61 @@ use crate::{ConfigError, FromConfig};
 const RATE_EXCEEDED: Reason = Reason("rate_exceeded");
 /// A packet that even a full bucket does not cover.
 const LARGER_THAN_BURST: Reason = Reason("larger_than_burst");
+/// The address had credit, but all together had none left.
+const LINK_EXCEEDED: Reason = Reason("link_exceeded");
+/// No room for another address range.
+const TABLE_FULL: Reason = Reason("table_full");
 
 network_function! {
-    /// Polices destinations; see the README beside this file.
-    #[derive(Debug)]
+    /// Polices addresses; see the README beside this file.
     pub struct Policer {
-        limit: Limit,
+        meter: Meter,
+        in_packets: bool,
+        colour_aware: bool,
+        marks: Marks,
+        by: By,
         from_port: Option<Port>,
+        groups: Option<Groups>,
+        link: Option<(Shared, Vector<Bucket>)>,
     }
 }
+
+/// The rate of the link.
+#[derive(Clone, Copy, Debug)]
+struct Shared(Limit);
+
+braid_nf::plain!(Shared);
 
 impl FromConfig for Policer {
     type Config = Config;
 
-    fn from_config(config: Config, _: &mut StateBuilder, ports: u16) -> Result<Policer, ConfigError> {
-        Ok(Policer { limit: config.limit()?, from_port: config.checked_port(ports)? })
+    fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Policer, ConfigError> {
+        let meter = config.meter()?;
+        let groups = config.prefix.map(|lengths| Groups::new(builder, lengths, meter.timeout_ns())).transpose()?;
+        let link = match config.link {
+            None => None,
+            Some(Link { per_s, burst }) => {
+                let limit = Limit::new("link.per_s", per_s, "link.burst", burst)?;
+                let init = VectorConfig { name: "link".into(), len: 1 };
+                let bucket = Vector::new(builder, &init, limit.full(0));
+                Some((Shared(limit), bucket.map_err(|error| ConfigError::state("link", &error))?))
+            }
+        };
+        Ok(Policer {
+            meter,
+            in_packets: config.in_packets()?,
+            colour_aware: config.colour_aware,
+            marks: config.marks()?,
+            by: config.by,
+            from_port: config.checked_port(ports)?,
+            groups,
+            link,
+        })
     }
 }
 
 impl NetworkFunction for Policer {
-    type Set = Bucket;
+    type Set = Metered;
     const NAME: &'static str = "policer";
 
     /// A bucket is worth its credit under any limit; more than the burst is cut.
@@ -43,44 +89,54 @@ impl NetworkFunction for Policer {
     }
 
     fn packet_set(&self) -> Option<SetDef> {
-        Some(SetDef::dst_ip())
+        Some(if self.by == By::Source { SetDef::src_ip() } else { SetDef::dst_ip() })
     }
 
-    /// A bucket that has had the time to fill is as good as none.
-    fn timeout_ns(&self, _: &Bucket) -> u64 {
-        self.limit.timeout_ns()
+    /// Buckets that have had the time to fill are as good as none.
+    fn timeout_ns(&self, _: &Metered) -> u64 {
+        self.meter.timeout_ns()
     }
 
     fn fields(&self) -> Vec<FieldUse> {
-        vec![READS_WIRE_LEN]
+        if self.in_packets { Vec::new() } else { vec![READS_WIRE_LEN] }
     }
 
-    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Bucket>) -> Handled {
-        if !self.polices(packet) {
-            return Ok(cx.pass());
+    fn ticks(&self) -> Vec<Duration> {
+        self.groups.iter().map(|_| groups::SWEEP_EVERY).collect()
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Metered>) -> Handled {
+        let mut metered = self.meter.full(cx.now());
+        if !self.polices(packet) || self.groups.is_some() {
+            return self.packet(cx, packet, &mut metered);
         }
-        if u64::from(packet.wire_len()) > self.limit.burst() {
+        if self.is_hopeless(packet) && self.marks.red.is_none() {
             return Ok(Verdict::Drop(LARGER_THAN_BURST));
         }
-        let mut bucket = self.limit.full(cx.now());
-        let verdict = self.packet(cx, packet, &mut bucket)?;
-        if !set.register(cx, bucket) {
+        let verdict = self.packet(cx, packet, &mut metered)?;
+        if !set.register(cx, metered) {
             return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
         }
         Ok(verdict)
     }
 
     #[inline(always)]
-    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, bucket: &mut Bucket) -> Handled {
-        if !self.polices(packet) || self.limit.take(bucket, cx.now(), packet.wire_len()) {
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, metered: &mut Metered) -> Handled {
+        if !self.polices(packet) {
             return Ok(cx.pass());
         }
-        let hopeless = u64::from(packet.wire_len()) > self.limit.burst();
-        Ok(Verdict::Drop(if hopeless { LARGER_THAN_BURST } else { RATE_EXCEEDED }))
+        match &self.groups {
+            None => self.police(cx, packet, metered),
+            Some(groups) => self.police_group(cx, packet, groups),
+        }
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
         Ok(cx.pass())
+    }
+
+    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
+        self.groups.iter().try_for_each(|groups| groups.sweep(cx))
     }
 }
 
@@ -89,7 +145,65 @@ impl Policer {
     fn polices(&self, packet: &Packet<'_>) -> bool {
         self.from_port.is_none_or(|port| port == packet.port())
     }
+
+    #[inline(always)]
+    fn cost(&self, packet: &Packet<'_>) -> u32 {
+        if self.in_packets { 1 } else { packet.wire_len() }
+    }
+
+    fn is_hopeless(&self, packet: &Packet<'_>) -> bool {
+        u64::from(self.cost(packet)) > self.meter.burst()
+    }
+
+    /// Meters a packet, at the link too if there is one; neither meter is charged unless both agree.
+    #[inline(always)]
+    fn police(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, metered: &mut Metered) -> Handled {
+        let came =
+            if self.colour_aware { dscp::of(packet).map_or(Colour::Green, Colour::of_dscp) } else { Colour::Green };
+        let (now, cost) = (cx.now(), self.cost(packet));
+        let before = *metered;
+        let colour = self.meter.colour(metered, now, cost, came);
+        if let Some((Shared(limit), bucket)) = &self.link
+            && colour != Colour::Red
+            && bucket.update(cx, 0, |bucket| limit.take(bucket, now, cost))? != Some(true)
+        {
+            *metered = before;
+            return Ok(Verdict::Drop(LINK_EXCEEDED));
+        }
+        Ok(self.mark(cx, packet, colour))
+    }
+
+    /// The same for the range of the packet's address.
+    fn police_group(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, groups: &Groups) -> Handled {
+        let address = if self.by == By::Source { packet.src_ip() } else { packet.dst_ip() };
+        let known = groups.get(cx, address)?;
+        let mut metered = known.unwrap_or_else(|| self.meter.full(cx.now()));
+        let verdict = self.police(cx, packet, &mut metered)?;
+        if !groups.set(cx, address, metered)? {
+            return Ok(Verdict::Drop(TABLE_FULL));
+        }
+        Ok(verdict)
+    }
+
+    /// What becomes of a packet of that colour.
+    #[inline(always)]
+    fn mark(&self, cx: &Cx<'_>, packet: &mut Packet<'_>, colour: Colour) -> Verdict {
+        let mark = match colour {
+            Colour::Green => self.marks.green,
+            Colour::Yellow => self.marks.yellow,
+            Colour::Red if self.marks.red.is_none() => {
+                return Verdict::Drop(if self.is_hopeless(packet) { LARGER_THAN_BURST } else { RATE_EXCEEDED });
+            }
+            Colour::Red => self.marks.red,
+        };
+        if let Some(mark) = mark {
+            dscp::set(packet, mark);
+        }
+        cx.pass()
+    }
 }
 
+#[cfg(test)]
+mod meter_tests;
 #[cfg(test)]
 mod tests;

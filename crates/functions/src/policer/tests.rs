@@ -79,6 +79,115 @@ fn what_is_not_ip_passes_and_tags_change_nothing() {
     assert_eq!(bench.send(1, 0, &tagged[..30]).ports(), [0]);
 }
 
+/// Type of service of an IPv4 frame without tags.
+fn tos(frame: &[u8]) -> u8 {
+    frame[15]
+}
+
+#[test]
+fn two_rates_three_colours_are_marked_and_the_checksum_stays_right() {
+    let config = "meter = 'trtcm'\nbytes_per_s = 1000\nburst_bytes = 1000\npeak_per_s = 2000\npeak_burst = 2000
+        [dscp]\ngreen = 10\nyellow = 12";
+    let mut bench = bench(10, config);
+    let mut mark = || {
+        let outcome = bench.send(1, 0, &to("10.0.0.1", 1000));
+        outcome.sent.first().map(|(_, frame)| {
+            braid_testkit::assert_checksums(frame);
+            tos(frame) >> 2
+        })
+    };
+    assert_eq!([mark(), mark(), mark()], [Some(10), Some(12), None]);
+    let v6 = bench.send(1, 0, &to("2001:db8::1", 1000)).sent;
+    assert_eq!(u16::from_be_bytes([v6[0].1[14], v6[0].1[15]]) >> 6 & 63, 10);
+}
+
+#[test]
+fn red_packets_pass_marked_if_they_have_a_mark_and_ecn_stays() {
+    let mut bench = bench(10, "bytes_per_s = 1000\nburst_bytes = 500\n[dscp]\nred = 14");
+    let mut frame = to("10.0.0.1", 501);
+    frame[15] = 0b11;
+    frame[24..26].fill(0);
+    let sum = braid_nf::packet::checksum::ipv4_header(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    for _ in 0..2 {
+        let outcome = bench.send(1, 0, &frame);
+        let (_, sent) = outcome.only();
+        braid_testkit::assert_checksums(sent);
+        assert_eq!(tos(sent), 14 << 2 | 0b11);
+    }
+}
+
+#[test]
+fn an_aware_meter_keeps_what_was_marked_upstream() {
+    let config = "meter = 'srtcm'\nbytes_per_s = 1000\nburst_bytes = 1000\nexcess_burst = 1000\ncolour_aware = true";
+    let mut bench = bench(10, config);
+    let marked = |dscp: u8| {
+        let mut frame = to("10.0.0.1", 1000);
+        frame[15] = dscp << 2;
+        frame
+    };
+    assert_eq!(bench.send(1, 0, &marked(14)).dropped, Some("rate_exceeded"), "red stays red");
+    assert_eq!(bench.send(1, 0, &marked(12)).ports(), [0], "yellow takes from the excess burst");
+    assert_eq!(bench.send(1, 0, &marked(12)).dropped, Some("rate_exceeded"));
+    assert_eq!(bench.send(1, 0, &marked(0)).ports(), [0], "the committed burst is untouched");
+}
+
+#[test]
+fn sources_are_policed_if_asked_and_packets_counted() {
+    let mut bench = bench(10, "by = 'source'\npackets_per_s = 10\nburst_packets = 2");
+    let from = |host: u8| Frame::udp(&format!("10.0.0.{host}:1"), "192.0.2.1:2").len(1400).bytes();
+    let passed = |bench: &mut Bench, ms| (0..5).filter(|_| bench.send(0, ms, &from(1)).dropped.is_none()).count();
+    assert_eq!([passed(&mut bench, 0), passed(&mut bench, 99), passed(&mut bench, 100)], [2, 0, 1]);
+    assert_eq!(bench.send(0, 100, &from(2)).ports(), [1]);
+}
+
+#[test]
+fn addresses_of_a_range_share_its_rate() {
+    let config = format!("{KILOBYTE}[prefix]\nv4 = 24\nv6 = 64\ncapacity = 2");
+    let mut bench = bench(10, &config);
+    assert_eq!(bench.send(1, 0, &to("10.0.0.1", 600)).ports(), [0]);
+    assert_eq!(bench.send(1, 0, &to("10.0.0.2", 600)).dropped, Some("rate_exceeded"));
+    assert_eq!(bench.send(1, 0, &to("10.0.0.2", 400)).ports(), [0]);
+    assert_eq!(bench.send(1, 0, &to("2001:db8::1", 600)).ports(), [0]);
+    assert_eq!(bench.send(1, 0, &to("2001:db8::2", 600)).dropped, Some("rate_exceeded"));
+    assert_eq!(bench.send(1, 0, &to("10.0.1.1", 600)).dropped, Some("table_full"));
+    assert_eq!(bench.send(1, 600, &to("10.0.0.9", 600)).ports(), [0]);
+    bench.send(1, 3000, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+    assert_eq!(bench.send(1, 3000, &to("10.0.1.1", 600)).ports(), [0], "full buckets are forgotten");
+}
+
+#[test]
+fn a_link_holds_all_addresses_together_and_charges_nobody_for_what_it_refuses() {
+    let config = format!("{KILOBYTE}link = {{ per_s = 1500, burst = 1500 }}");
+    let mut bench = bench(10, &config);
+    assert_eq!(bench.send(1, 0, &to("10.0.0.1", 1000)).ports(), [0]);
+    assert_eq!(bench.send(1, 0, &to("10.0.0.2", 1000)).dropped, Some("link_exceeded"));
+    assert_eq!(bench.send(1, 0, &to("10.0.0.2", 500)).ports(), [0]);
+    assert_eq!(bench.send(1, 500, &to("10.0.0.2", 750)).ports(), [0], "it still has what the link refused");
+    assert_eq!(bench.send(1, 1000, &to("10.0.0.1", 1001)).dropped, Some("larger_than_burst"));
+}
+
+#[track_caller]
+fn refuse(config: &str, expected: &str) {
+    let made = crate::parse::<Config>(config.parse().unwrap()).and_then(|config| {
+        config.marks()?;
+        config.meter()
+    });
+    assert_eq!(made.unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn impossible_meters_are_refused() {
+    refuse("meter = 'srtcm'", "`excess_burst`: missing for `srtcm`; add it");
+    refuse("peak_per_s = 5", "`peak_per_s`: the meter `single` has none; leave it out, or choose another `meter`");
+    refuse(
+        "meter = 'trtcm'\nbytes_per_s = 5\nburst_bytes = 5\npeak_per_s = 4\npeak_burst = 9",
+        "`peak_per_s`: 4 is below the committed rate of 5; write at least that (RFC 2698 section 2)",
+    );
+    refuse("[dscp]\nred = 64", "`dscp`: 64 is no code point; write 0 to 63");
+    refuse("burst_packets = 5", "`burst_packets`: there is no `packets_per_s`; add it");
+}
+
 #[test]
 fn a_port_that_the_plan_has_not_is_refused() {
     let config = Config { from_port: Some(2), ..Config::default() };

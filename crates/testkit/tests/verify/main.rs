@@ -13,4 +13,5 @@ mod generated;
 mod kernel_compare;
 mod nfos_functions;
 mod nfos_transactions;
+mod policed;
 mod run;

@@ -1,0 +1,73 @@
+//! Meters of address ranges: one for all addresses that share their first bits, on whatever workers their packets are.
+
+use std::sync::Arc;
+
+use braid_nf::packet::IpAddress;
+use braid_nf::prelude::*;
+use braid_nf::state::{StateBuilder, StateObject};
+use braid_nf::{Cx, Part};
+
+use super::config::Lengths;
+use super::meter::Metered;
+use crate::ConfigError;
+use crate::parts::Aged;
+pub use crate::parts::aged::SWEEP_EVERY;
+use crate::parts::aged::Stamp;
+
+/// A meter and when it was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Used {
+    metered: Metered,
+    seen_ns: u64,
+}
+
+impl Stamp for Used {
+    fn seen_ns(&self) -> u64 {
+        self.seen_ns
+    }
+}
+
+/// The meters, forgotten when they are full again.
+pub struct Groups {
+    lengths: Lengths,
+    table: Aged<IpAddress, Used>,
+}
+
+impl Groups {
+    /// No range yet. `lifetime_ns` is the time in which a meter fills.
+    pub fn new(builder: &mut StateBuilder, lengths: Lengths, lifetime_ns: u64) -> Result<Groups, ConfigError> {
+        if lengths.v4 > 32 || lengths.v6 > 128 {
+            let reason = format!("no address has {} bits", lengths.v4.max(lengths.v6));
+            return Err(ConfigError::new("prefix", reason, "write at most 32 for `v4`, at most 128 for `v6`"));
+        }
+        let table = Aged::new(builder, "ranges", lengths.capacity, lifetime_ns);
+        Ok(Groups { lengths, table: table.map_err(|error| ConfigError::state("prefix.capacity", &error))? })
+    }
+
+    fn range(&self, address: IpAddress) -> IpAddress {
+        address.prefix(if address.is_v4() { self.lengths.v4 } else { self.lengths.v6 })
+    }
+
+    /// The meter of an address's range, if it is remembered.
+    pub fn get(&self, cx: &mut Cx<'_>, address: IpAddress) -> Result<Option<Metered>, Conflict> {
+        Ok(self.table.get(cx, &self.range(address))?.map(|used| used.metered))
+    }
+
+    /// Remembers it; false if there is no room.
+    pub fn set(&self, cx: &mut Cx<'_>, address: IpAddress, metered: Metered) -> Result<bool, Conflict> {
+        let seen_ns = cx.now();
+        self.table.insert(cx, &self.range(address), &Used { metered, seen_ns })
+    }
+
+    /// Forgets meters that are full again, a few at a time.
+    pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        self.table.sweep(cx)
+    }
+}
+
+impl Part for Groups {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.table.objects(into);
+    }
+}

@@ -1,0 +1,159 @@
+//! Meters that colour packets: one bucket, or two of them in the three ways that RFCs describe. All are exact: see
+//! [`token_bucket`](crate::token_bucket).
+//!
+//! | meter | committed bucket fills at | second bucket fills at | a green packet takes from |
+//! |---|---|---|---|
+//! | single | rate | – | committed |
+//! | srTCM, RFC 2697 | rate | what overflows the first | committed |
+//! | trTCM, RFC 2698 | rate | peak rate | both |
+//! | RFC 4115 | rate | excess rate | committed |
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::token_bucket::{Bucket, Limit};
+
+/// What a meter says of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Colour {
+    /// Within the committed rate.
+    Green = 0,
+    /// Above it, within the second bucket.
+    Yellow = 1,
+    /// Neither.
+    Red = 2,
+}
+
+impl Colour {
+    /// The colour that an upstream meter has marked: the drop precedence of an assured forwarding class (RFC 2597 section 6);
+    /// green for all others.
+    pub fn of_dscp(dscp: u8) -> Colour {
+        let (class, precedence) = (dscp >> 3, dscp & 7);
+        match (class, precedence) {
+            (1..=4, 4) => Colour::Yellow,
+            (1..=4, 6) => Colour::Red,
+            _ => Colour::Green,
+        }
+    }
+}
+
+/// How packets are metered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meter {
+    /// Green or red.
+    Single(Limit),
+    /// Single rate, three colours (RFC 2697).
+    SingleRate {
+        /// Rate and committed burst.
+        committed: Limit,
+        /// Excess burst.
+        excess: Limit,
+    },
+    /// Two rates, three colours (RFC 2698): the peak includes the committed rate.
+    TwoRate {
+        /// Committed rate and burst.
+        committed: Limit,
+        /// Peak rate and burst.
+        peak: Limit,
+    },
+    /// Two rates, three colours (RFC 4115): the excess is on top of the committed rate.
+    TwoRateApart {
+        /// Committed rate and burst.
+        committed: Limit,
+        /// Excess rate and burst.
+        excess: Limit,
+    },
+}
+
+braid_nf::plain!(Meter);
+
+/// What a meter remembers of one set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Metered {
+    committed: Bucket,
+    second: Bucket,
+}
+
+impl Meter {
+    /// Full buckets.
+    pub fn full(&self, now_ns: u64) -> Metered {
+        let (committed, second) = self.limits();
+        Metered { committed: committed.full(now_ns), second: second.unwrap_or(committed).full(now_ns) }
+    }
+
+    /// Colours a packet of `cost` units that came with the colour `came` (green for a colour-blind meter): it never gets a
+    /// better one. A red packet takes nothing.
+    #[inline(always)]
+    pub fn colour(&self, metered: &mut Metered, now_ns: u64, cost: u32, came: Colour) -> Colour {
+        match self {
+            Meter::Single(limit) => match came < Colour::Red && limit.take(&mut metered.committed, now_ns, cost) {
+                true => came,
+                false => Colour::Red,
+            },
+            other => other.three_colours(metered, now_ns, cost, came),
+        }
+    }
+
+    #[inline(never)]
+    fn three_colours(&self, metered: &mut Metered, now_ns: u64, cost: u32, came: Colour) -> Colour {
+        let Metered { committed, second } = metered;
+        match self {
+            Meter::Single(limit) => {
+                limit.fill(committed, now_ns);
+            }
+            Meter::SingleRate { committed: limit, excess } => {
+                let overflow = limit.fill(committed, now_ns);
+                excess.pour(second, overflow);
+            }
+            Meter::TwoRate { committed: limit, peak: other }
+            | Meter::TwoRateApart { committed: limit, excess: other } => {
+                limit.fill(committed, now_ns);
+                other.fill(second, now_ns);
+            }
+        }
+        if came == Colour::Red {
+            return Colour::Red;
+        }
+        if let Meter::TwoRate { .. } = self {
+            // RFC 2698 section 3: first the peak, then the committed bucket; green takes from both.
+            return match second.spend(cost) {
+                false => Colour::Red,
+                true if came == Colour::Green && committed.spend(cost) => Colour::Green,
+                true => Colour::Yellow,
+            };
+        }
+        // RFC 2697 section 3, RFC 4115 section 2: one bucket or the other.
+        if came == Colour::Green && committed.spend(cost) {
+            Colour::Green
+        } else if second.spend(cost) {
+            Colour::Yellow
+        } else {
+            Colour::Red
+        }
+    }
+
+    /// The largest packet that can ever be other than red, in units.
+    pub fn burst(&self) -> u64 {
+        let (committed, second) = self.limits();
+        match self {
+            Meter::TwoRate { peak, .. } => peak.burst(),
+            _ => committed.burst().max(second.map_or(0, |second| second.burst())),
+        }
+    }
+
+    /// After this time without a packet all buckets are full, whatever they held.
+    pub fn timeout_ns(&self) -> u64 {
+        let (committed, second) = self.limits();
+        committed.timeout_ns() + second.map_or(0, |second| second.timeout_ns())
+    }
+
+    fn limits(&self) -> (Limit, Option<Limit>) {
+        match *self {
+            Meter::Single(limit) => (limit, None),
+            Meter::SingleRate { committed, excess } | Meter::TwoRateApart { committed, excess } => {
+                (committed, Some(excess))
+            }
+            Meter::TwoRate { committed, peak } => (committed, Some(peak)),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! A policer's rate is one for all workers: what they admit together stays within burst + rate × time, and comes near it.
+
+use braid_functions::find;
+use braid_io::generate::{GenConfig, Generator, Profile};
+use braid_io::{FrameStream, Next, NullSink};
+
+use crate::generated::traffic;
+use crate::run::Case;
+
+const PACKETS: u64 = 60_000;
+const SEED: u64 = 3;
+const CONFIG: &str = "packets_per_s = 1000000000\nburst_packets = 1000000\nlink = { per_s = 50000, burst = 100 }";
+
+/// Nanoseconds from the first packet to the last.
+fn span_ns(mut stream: impl FrameStream) -> u64 {
+    let (mut first, mut last) = (None, 0);
+    while stream.advance() == Next::Frame {
+        last = stream.frame().1.timestamp_ns;
+        first.get_or_insert(last);
+    }
+    last - first.unwrap_or(0)
+}
+
+#[test]
+fn workers_together_admit_what_one_would() {
+    let entry = find("policer").expect("a function of the catalogue");
+    let source = || traffic(Profile::Backbone, PACKETS, SEED);
+    let same = GenConfig { seed: SEED, ..Profile::Backbone.config(PACKETS) };
+    let span = u128::from(span_ns(Generator::new(same).expect("a mix of the tests")));
+    let most = 100 + (50_000 * span / 1_000_000_000) as u64;
+    assert!(most * 3 < PACKETS, "more is offered than the rate allows: {most}");
+    for workers in [1, 2, 4] {
+        let report = Case::of(entry, CONFIG, workers).run(source(), NullSink).expect("it runs");
+        let passed = report.total.packets_out;
+        assert!(passed <= most + 1, "{workers} workers admit {passed} of at most {most}");
+        assert!(passed * 1000 >= most * 999, "{workers} workers admit {passed} of {most}");
+    }
+}
