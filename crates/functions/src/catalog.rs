@@ -8,7 +8,7 @@ use crate::config::{ConfigError, parse};
 use crate::{
     abacus, anti_ddos, asset_monitor, bridge, dns_tunnel, firewall, flow_counter, forward, load_balancer, nat,
 };
-use crate::{policer, port_scan, protocol_classifier, rate_limiter, sidejacking};
+use crate::{policer, port_scan, protocol_classifier, rate_limiter, router, sidejacking};
 
 /// A function that is made from a configuration.
 pub trait FromConfig: NetworkFunction {
@@ -79,6 +79,7 @@ static CATALOG: &[Entry] = &[
     Entry::new::<bridge::Bridge>("joins Ethernet segments and learns where stations are", 4, Split::MacHash),
     Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside),
     Entry::new::<firewall::Firewall>("lets in what inside hosts have asked for, and what rules allow", 2, Split::Inside),
+    Entry::new::<router::Router>("routes IPv4 and IPv6 between its interfaces", 2, Split::Inside),
     Entry::new::<load_balancer::LoadBalancer>("spreads the connections to a service over its backends", 2, Split::Inside),
     Entry::new::<port_scan::PortScan>("tells hosts that scan ports by how few of those they ask answer", 2, Split::Single),
     Entry::new::<dns_tunnel::DnsTunnel>("tells DNS tunnels by answers that lead nowhere", 2, Split::Single),

@@ -22,6 +22,7 @@ pub mod policer;
 pub mod port_scan;
 pub mod protocol_classifier;
 pub mod rate_limiter;
+pub mod router;
 pub mod sidejacking;
 pub mod skeletons;
 pub mod token_bucket;

@@ -14,7 +14,7 @@ mod vlans;
 pub use config::{Config, PortConfig, StaticStation};
 pub use quota::{Quota, VlanConfig};
 use station::FLOOD;
-pub use station::{Entry, Known, Station};
+pub use station::{Entry, Known, Station, WrittenMac};
 pub use storm::{Cause, Storm, StormConfig};
 pub use vlans::Vlans;
 

@@ -29,10 +29,10 @@ pub struct Router {
 #[cold]
 pub fn time_exceeded(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
     match packet.ip_version() {
-        Some(IpVersion::V4) => error(cx, packet, router.v4, icmp_type::TIME_EXCEEDED, 0),
+        Some(IpVersion::V4) => error(cx, packet, router.v4, (icmp_type::TIME_EXCEEDED, 0), 0),
         Some(IpVersion::V6) => {
             if let Some(address) = router.v6 {
-                error(cx, packet, address, icmpv6_type::TIME_EXCEEDED, 0);
+                error(cx, packet, address, (icmpv6_type::TIME_EXCEEDED, 0), 0);
             }
         }
         None => {}
@@ -60,13 +60,15 @@ pub fn refuse(cx: &mut Cx<'_>, packet: &Packet<'_>) {
     let destination = packet.dst_ip();
     match (packet.protocol(), packet.ip_version()) {
         (protocol::TCP, _) => reset(cx, packet),
-        (_, Some(IpVersion::V4)) => error(cx, packet, destination, icmp_type::UNREACHABLE, 13),
-        (_, Some(IpVersion::V6)) => error(cx, packet, destination, icmpv6_type::UNREACHABLE, 1),
+        (_, Some(IpVersion::V4)) => error(cx, packet, destination, (icmp_type::UNREACHABLE, 13), 0),
+        (_, Some(IpVersion::V6)) => error(cx, packet, destination, (icmpv6_type::UNREACHABLE, 1), 0),
         (_, None) => {}
     }
 }
 
-fn error(cx: &mut Cx<'_>, packet: &Packet<'_>, from: IpAddress, kind: u8, code: u8) {
+/// Sends an ICMP error of this type and code back, in the name of `from`; `word` stands behind the checksum: an MTU, a pointer.
+#[cold]
+pub fn error(cx: &mut Cx<'_>, packet: &Packet<'_>, from: IpAddress, (kind, code): (u8, u8), word: u32) {
     let is_v6 = packet.ip_version() == Some(IpVersion::V6);
     let Some(quoted) = datagram(packet) else { return };
     let mut body = [0; MOST[1]];
@@ -74,6 +76,7 @@ fn error(cx: &mut Cx<'_>, packet: &Packet<'_>, from: IpAddress, kind: u8, code: 
     let len = most.min(Icmp::LEN + quoted.len());
     body[Icmp::LEN..len].copy_from_slice(&quoted[..len - Icmp::LEN]);
     body[..2].copy_from_slice(&[kind, code]);
+    body[4..8].copy_from_slice(&word.to_be_bytes());
     let number = if is_v6 { protocol::ICMPV6 } else { protocol::ICMP };
     answer(cx, packet, from, number, &mut body[..len]);
 }
@@ -155,7 +158,8 @@ fn datagram<'p>(packet: &'p Packet<'_>) -> Option<&'p [u8]> {
     bytes.get(..promised.min(bytes.len()))
 }
 
-fn may_be_answered(packet: &Packet<'_>) -> bool {
+/// Whether a packet is one to which errors may be sent.
+pub fn may_be_answered(packet: &Packet<'_>) -> bool {
     let plain_link = match packet.link() {
         Link::Ethernet => {
             let group = packet.ethernet().is_none_or(|ethernet| ethernet.destination().is_group());

@@ -52,6 +52,11 @@ impl Prefix {
         (0..self.len_v4().unwrap_or(0)).map(move |n| first.wrapping_add(n as u32).to_be_bytes())
     }
 
+    /// How many first bits its addresses share.
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
     /// The first address of the range.
     pub fn first(&self) -> IpAddress {
         self.address

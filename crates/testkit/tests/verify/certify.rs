@@ -36,6 +36,7 @@ fn busy(function: &str) -> &'static str {
         "flow_counter" => "totals = true",
         "anti_ddos" => "flows_min = 5",
         "load_balancer" => BALANCED,
+        "router" => "promiscuous = true\nneighbours_max = 16\nwaiting_max = 4\nneighbour_lifetime_s = 1",
         "port_scan" => "answer_ms = 1\naction = 'drop'\nforget_s = 1\nfalse_alarms = 0.2\nalerts_max = 3",
         "dns_tunnel" => "orphans = 1\nbytes = 0\nwindow_s = 1\nanswers_max = 40\nalerts_max = 3",
         "sidejacking" => "session_s = 1\nrefresh_ms = 0\nsessions_max = 5",
@@ -55,9 +56,18 @@ fn others(function: &str) -> &'static [&'static str] {
                 colour_aware = true\ndscp = { green = 10, yellow = 12 }\nlink = { per_s = 500, burst = 50 }",
             "meter = 'srtcm'\nby = 'source'\nexcess_burst = 9000\nprefix = { capacity = 8 }",
         ],
+        "router" => &[ROUTED],
         _ => &[],
     }
 }
+
+/// Neighbours that are there, links of different length.
+const ROUTED: &str = "promiscuous = true\nicmp_errors_per_s = 20
+    [[interface]]\nport = 0\naddresses = ['10.0.0.1/8', 'fd00::1/8']\n[[interface]]\nport = 1\naddresses = ['192.0.2.1/24']\nmtu = 576
+    [[route]]\nto = '0.0.0.0/0'\nvia = '192.0.2.254'\n[[route]]\nto = '198.18.0.0/15'\nvia = '10.0.0.9'
+    [[route]]\nto = '::/0'\nport = 0
+    [[neighbour]]\naddress = '192.0.2.254'\nmac = '02:00:00:00:00:fe'\nport = 1
+    [[neighbour]]\naddress = '10.0.0.9'\nmac = '02:00:00:00:00:09'\nport = 0\n";
 
 /// Filters VLANs, cuts storms, and lets few stations in.
 const FILTERED: &str = "capacity = 64\nrefresh_interval_ms = 1\nstorm = { broadcast_per_s = 20, unknown_per_s = 100 }

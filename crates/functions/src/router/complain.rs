@@ -1,0 +1,105 @@
+//! The ICMP errors of a router, so many a second at each port (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f)).
+
+use std::sync::Arc;
+
+use braid_nf::packet::headers::{icmp_type, icmpv6_type};
+use braid_nf::prelude::*;
+use braid_nf::state::{StateBuilder, StateObject, VectorConfig};
+use braid_nf::{Cx, Handled, Part};
+
+use super::config::Interface;
+use crate::ConfigError;
+use crate::parts::answer;
+use crate::token_bucket::{Bucket, Limit};
+
+/// What a router has to say about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Complaint {
+    /// Its hops are used up.
+    TimeExceeded,
+    /// No route leads there.
+    NoRoute,
+    /// The host, or the next router, does not answer.
+    HostAbsent,
+    /// Longer than the next link takes, which is so many bytes.
+    TooLong(u16),
+    /// This router has nothing at that port.
+    NoPort,
+    /// This router does not speak that protocol.
+    NoProtocol,
+}
+
+impl Complaint {
+    /// Type, code and the word behind the checksum: for IPv4 (RFC 792, RFC 1191), for IPv6 (RFC 4443).
+    fn message(self, is_v4: bool) -> ((u8, u8), u32) {
+        use icmp_type as v4;
+        use icmpv6_type as v6;
+        match (self, is_v4) {
+            (Complaint::TimeExceeded, true) => ((v4::TIME_EXCEEDED, 0), 0),
+            (Complaint::TimeExceeded, false) => ((v6::TIME_EXCEEDED, 0), 0),
+            (Complaint::NoRoute, true) => ((v4::UNREACHABLE, 0), 0),
+            (Complaint::NoRoute, false) => ((v6::UNREACHABLE, 0), 0),
+            (Complaint::HostAbsent, true) => ((v4::UNREACHABLE, 1), 0),
+            (Complaint::HostAbsent, false) => ((v6::UNREACHABLE, 3), 0),
+            (Complaint::TooLong(mtu), true) => ((v4::UNREACHABLE, 4), mtu.into()),
+            (Complaint::TooLong(mtu), false) => ((v6::PACKET_TOO_BIG, 0), mtu.into()),
+            (Complaint::NoPort, true) => ((v4::UNREACHABLE, 3), 0),
+            (Complaint::NoPort, false) => ((v6::UNREACHABLE, 4), 0),
+            (Complaint::NoProtocol, true) => ((v4::UNREACHABLE, 2), 0),
+            // The pointer is that of the header's own next-header field.
+            (Complaint::NoProtocol, false) => ((v6::PARAMETER_PROBLEM, 1), 6),
+        }
+    }
+}
+
+/// How many errors may be sent, and have been.
+pub struct Errors {
+    limit: Limit,
+    buckets: Vector<Bucket>,
+}
+
+impl Errors {
+    /// So many a second by each port, a tenth of a second's worth (at least 10) at once.
+    pub fn new(builder: &mut StateBuilder, per_second: u64, ports: u16) -> Result<Errors, ConfigError> {
+        let limit = Limit::new("icmp_errors_per_s", per_second, "icmp_errors_per_s", (per_second / 10).max(10))?;
+        let init = VectorConfig { name: "icmp_errors".into(), len: ports.max(1).into() };
+        let buckets = Vector::new(builder, &init, limit.full(0));
+        Ok(Errors { limit, buckets: buckets.map_err(|error| ConfigError::state("icmp_errors_per_s", &error))? })
+    }
+
+    /// Drops a packet for `reason`, and tells its sender if that is allowed, and not too often.
+    #[cold]
+    pub fn send(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        interface: &Interface,
+        complaint: Complaint,
+        reason: Reason,
+    ) -> Handled {
+        let from = packet.src_ip();
+        if let Some(own) = interface.address_towards(from)
+            && self.admits(cx, packet)?
+        {
+            let (head, word) = complaint.message(own.is_v4());
+            answer::error(cx, packet, own, head, word);
+        }
+        Ok(Verdict::Drop(reason))
+    }
+
+    /// Whether the packet may be answered by one more error.
+    pub fn admits(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<bool, Conflict> {
+        if !answer::may_be_answered(packet) {
+            return Ok(false);
+        }
+        let now = cx.now();
+        let taken = self.buckets.update(cx, packet.port().into(), |bucket| self.limit.take(bucket, now, 1))?;
+        Ok(taken.unwrap_or(false))
+    }
+}
+
+impl Part for Errors {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.buckets.objects(into);
+    }
+}

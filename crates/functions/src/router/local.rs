@@ -1,0 +1,110 @@
+//! What is for the router itself: its neighbours' questions and answers, and echo requests. Anything else finds nobody.
+
+use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, icmp_type, icmpv6_type};
+use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpAddress, MacAddress};
+use braid_nf::prelude::*;
+use braid_nf::{Cx, Handled, Port};
+
+use super::config::Interface;
+use super::messages::{self, Message};
+use super::objections::BAD_CHECKSUM;
+use super::{Complaint, Hop, Router};
+use crate::parts::answer;
+
+/// An ARP packet; it has been heard.
+const ARP: Reason = Reason("arp");
+/// A message of neighbour discovery; it has been heard.
+const DISCOVERY: Reason = Reason("neighbour_discovery");
+/// For this router, which does not speak that.
+const FOR_ROUTER: Reason = Reason("for_this_router");
+
+/// Whether a packet is a neighbour's question or answer.
+pub fn is_discovery(packet: &Packet<'_>) -> bool {
+    let kinds = [icmpv6_type::NEIGHBOUR_SOLICITATION, icmpv6_type::NEIGHBOUR_ADVERTISEMENT];
+    packet.icmpv6().is_some_and(|icmp| kinds.contains(&icmp.kind()))
+}
+
+impl Router {
+    /// Answers questions for own addresses, and learns who asked and who answers (RFC 826).
+    pub(super) fn arp(&self, cx: &mut Cx<'_>, port: Port, interface: &Interface, arp: &Arp) -> Handled {
+        let (sender, target) = (arp.sender_ip(), arp.target_ip());
+        let is_neighbour = interface.reaches(sender) && !interface.owns(sender);
+        let asks = interface.owns(target);
+        if is_neighbour {
+            self.neighbours.learn(cx, Hop::new(sender, port), arp.sender_mac(), asks)?;
+        }
+        if asks
+            && arp.operation() == ArpOperation::Request
+            && let (Some(own), Some(asker)) = (target.v4(), sender.v4())
+        {
+            cx.emit(port, Message::arp_reply(arp, interface.mac, own, asker).bytes());
+        }
+        Ok(Verdict::Drop(ARP))
+    }
+
+    /// The same for IPv6 (RFC 4861 sections 7.1 and 7.2).
+    pub(super) fn discovery(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, interface: &Interface) -> Handled {
+        if packet.ttl() != Some(255) || !packet.checksums_ok() {
+            return Ok(Verdict::Drop(DISCOVERY));
+        }
+        let (port, body, source) = (packet.port(), packet.ip_payload(), packet.src_ip());
+        let asks = packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::NEIGHBOUR_SOLICITATION);
+        let option = if asks { 1 } else { 2 };
+        let Some((target, mac)) = messages::heard(body, option) else { return Ok(Verdict::Drop(DISCOVERY)) };
+        let (teller, for_us) = if asks { (source, interface.owns(target)) } else { (target, false) };
+        if let Some(mac) = mac
+            && interface.reaches(teller)
+            && !interface.owns(teller)
+        {
+            self.neighbours.learn(cx, Hop::new(teller, port), mac, for_us)?;
+        }
+        if asks && for_us {
+            let asker = mac.or(packet.ethernet().map(Ethernet::source)).unwrap_or_default();
+            cx.emit(port, Message::advertisement(interface.mac, target, (asker, source)).bytes());
+        }
+        Ok(Verdict::Drop(DISCOVERY))
+    }
+
+    /// A packet for one of the router's own addresses.
+    pub(super) fn receive(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, interface: &Interface) -> Handled {
+        if packet.is_fragment() {
+            return Ok(Verdict::Drop(FOR_ROUTER));
+        }
+        if !packet.checksums_ok() {
+            return Ok(Verdict::Drop(BAD_CHECKSUM));
+        }
+        let echo = packet.icmp().is_some_and(|icmp| icmp.kind() == icmp_type::ECHO_REQUEST)
+            || packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::ECHO_REQUEST);
+        match packet.protocol() {
+            _ if echo => Ok(echo_back(packet, interface.mac)),
+            protocol::TCP => {
+                if self.errors.admits(cx, packet)? {
+                    answer::refuse(cx, packet);
+                }
+                Ok(Verdict::Drop(FOR_ROUTER))
+            }
+            protocol::UDP => self.errors.send(cx, packet, interface, Complaint::NoPort, FOR_ROUTER),
+            protocol::ICMP | protocol::ICMPV6 => Ok(Verdict::Drop(FOR_ROUTER)),
+            _ => self.errors.send(cx, packet, interface, Complaint::NoProtocol, FOR_ROUTER),
+        }
+    }
+}
+
+/// Turns an echo request into its reply, and sends it where it came from (RFC 1812 section 4.3.3.6, RFC 4443 section 4.2).
+fn echo_back(packet: &mut Packet<'_>, own: MacAddress) -> Verdict {
+    let (source, destination) = (packet.src_ip(), packet.dst_ip());
+    let asker = packet.ethernet().map(Ethernet::source).unwrap_or_default();
+    packet.set_src_ip(destination);
+    packet.set_dst_ip(source);
+    let is_v4 = IpAddress::is_v4(&source);
+    let l3 = usize::from(packet.record().l3);
+    packet.change(if is_v4 { l3 + 8..l3 + 9 } else { l3 + 7..l3 + 8 }).fill(64);
+    if let Some(at) = packet.l4_offset() {
+        packet.change(at..at + 1).fill(if is_v4 { icmp_type::ECHO_REPLY } else { icmpv6_type::ECHO_REPLY });
+    }
+    packet.fill_checksums();
+    packet.set_eth_src(own);
+    packet.set_eth_dst(asker);
+    Verdict::Forward(packet.port())
+}

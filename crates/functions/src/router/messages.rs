@@ -1,0 +1,124 @@
+//! What a router says to its neighbours: ARP (RFC 826) and neighbour discovery (RFC 4861), as whole frames.
+
+use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, Header, Ipv6, ether_type, icmpv6_type};
+use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpAddress, MacAddress, checksum};
+
+/// A frame in an array: the shortest ARP may be, or a neighbour discovery message with its option.
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    bytes: [u8; 86],
+    len: usize,
+}
+
+const ARP_FRAME: usize = 60;
+const DISCOVERY_FRAME: usize = 86;
+/// Hop limit of neighbour discovery: no router has forwarded it (RFC 4861 section 7.1).
+const UNTOUCHED: u8 = 255;
+const ALL_NODES: IpAddress = IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+
+impl Message {
+    fn new(len: usize, to: MacAddress, from: MacAddress, kind: u16) -> Message {
+        let mut bytes = [0; DISCOVERY_FRAME];
+        bytes[..6].copy_from_slice(&to.0);
+        bytes[6..12].copy_from_slice(&from.0);
+        bytes[12..14].copy_from_slice(&kind.to_be_bytes());
+        Message { bytes, len }
+    }
+
+    /// The frame.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Asks who has `target`, in the words of its family; none if the two are of different families.
+    pub fn ask(mac: MacAddress, own: IpAddress, target: IpAddress) -> Option<Message> {
+        match (own.v4(), target.v4()) {
+            (Some(own), Some(target)) => {
+                let mut arp = Arp::new(ArpOperation::Request);
+                arp.set_sender(mac, own);
+                arp.set_target(MacAddress::default(), target);
+                Some(Message::arp(MacAddress::BROADCAST, mac, &arp))
+            }
+            (None, None) => {
+                let [.., a, b, c] = target.octets();
+                let group = IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]);
+                let to = MacAddress([0x33, 0x33, 0xff, a, b, c]);
+                let head = [icmpv6_type::NEIGHBOUR_SOLICITATION, 0];
+                Some(Message::discovery((to, group), (mac, own), head, 0, target))
+            }
+            _ => None,
+        }
+    }
+
+    /// Answers an ARP request.
+    pub fn arp_reply(request: &Arp, mac: MacAddress, own: [u8; 4], asker: [u8; 4]) -> Message {
+        let mut arp = Arp::new(ArpOperation::Reply);
+        arp.set_sender(mac, own);
+        arp.set_target(request.sender_mac(), asker);
+        Message::arp(request.sender_mac(), mac, &arp)
+    }
+
+    /// Answers a neighbour solicitation that came from `asker`; all nodes are told if that has no address yet.
+    pub fn advertisement(mac: MacAddress, own: IpAddress, asker: (MacAddress, IpAddress)) -> Message {
+        const ROUTER: u32 = 1 << 31;
+        const SOLICITED: u32 = 1 << 30;
+        const OVERRIDE: u32 = 1 << 29;
+        let head = [icmpv6_type::NEIGHBOUR_ADVERTISEMENT, 0];
+        if asker.1 == IpAddress::UNSPECIFIED {
+            let all = (MacAddress([0x33, 0x33, 0, 0, 0, 1]), ALL_NODES);
+            return Message::discovery(all, (mac, own), head, ROUTER | OVERRIDE, own);
+        }
+        Message::discovery(asker, (mac, own), head, ROUTER | SOLICITED | OVERRIDE, own)
+    }
+
+    fn arp(to: MacAddress, from: MacAddress, arp: &Arp) -> Message {
+        let mut message = Message::new(ARP_FRAME, to, from, ether_type::ARP);
+        arp.emit(&mut message.bytes[Ethernet::LEN..]);
+        message
+    }
+
+    fn discovery(
+        to: (MacAddress, IpAddress),
+        from: (MacAddress, IpAddress),
+        head: [u8; 2],
+        flags: u32,
+        target: IpAddress,
+    ) -> Message {
+        const BODY: usize = Ethernet::LEN + Ipv6::LEN;
+        let mut message = Message::new(DISCOVERY_FRAME, to.0, from.0, ether_type::IPV6);
+        let mut ip = Ipv6::new(protocol::ICMPV6, (DISCOVERY_FRAME - BODY) as u16);
+        ip.set_hop_limit(UNTOUCHED);
+        ip.set_source(from.1.octets());
+        ip.set_destination(to.1.octets());
+        ip.emit(&mut message.bytes[Ethernet::LEN..]);
+        let body = &mut message.bytes[BODY..];
+        body[..2].copy_from_slice(&head);
+        body[4..8].copy_from_slice(&flags.to_be_bytes());
+        body[8..24].copy_from_slice(&target.octets());
+        // Option 1, source, in a solicitation; 2, target, in an advertisement; one unit of eight bytes.
+        let option = if head[0] == icmpv6_type::NEIGHBOUR_SOLICITATION { 1 } else { 2 };
+        body[24..26].copy_from_slice(&[option, 1]);
+        body[26..32].copy_from_slice(&from.0.0);
+        let sum = checksum::transport(from.1, to.1, protocol::ICMPV6, body);
+        body[2..4].copy_from_slice(&sum.to_be_bytes());
+        message
+    }
+}
+
+/// What a neighbour discovery message tells: its target, and the link-layer address in its option of this kind.
+pub fn heard(body: &[u8], option: u8) -> Option<(IpAddress, Option<MacAddress>)> {
+    let target = IpAddress::from_v6(*body.get(8..)?.first_chunk()?);
+    let mut options = body.get(24..)?;
+    let mut mac = None;
+    while let [kind, units, ..] = options {
+        // Options of no length are malformed (RFC 4861 section 4.6).
+        let len = usize::from(*units) * 8;
+        let whole = options.get(..len).filter(|whole| !whole.is_empty())?;
+        if *kind == option {
+            mac = whole.get(2..8).and_then(|bytes| bytes.first_chunk()).map(|bytes| MacAddress(*bytes));
+        }
+        options = &options[len..];
+    }
+    Some((target, mac.filter(|mac| !mac.is_group())))
+}

@@ -1,0 +1,279 @@
+//! A router for IPv4 and IPv6 (RFC 1812, RFC 4443, RFC 4861): finds the way of each packet, counts its hop, and hands it to the
+//! neighbour that lies on it.
+//!
+//! A packet set, a pair of addresses, remembers the way and the neighbour, and how many *changes* of neighbours there had been.
+//! While that number stays, a packet reads that one shared word, and neither routes nor neighbours.
+
+mod complain;
+mod config;
+mod fragment;
+mod local;
+mod lpm;
+mod messages;
+mod neighbours;
+mod objections;
+
+pub use config::{Config, Interface, InterfaceConfig, NeighbourConfig, RouteConfig, Way};
+pub use lpm::{Lpm, Prefixed};
+pub use neighbours::{Hop, Neighbours};
+
+use std::time::Duration;
+
+use braid_nf::packet::MacAddress;
+use braid_nf::packet::headers::Ethernet;
+use braid_nf::prelude::*;
+
+use crate::parts::scope::is_damaged_ip;
+use crate::{ConfigError, FromConfig};
+use complain::{Complaint, Errors};
+use messages::Message;
+use neighbours::Resolved;
+
+/// The port has no interface.
+const NO_INTERFACE: Reason = Reason("no_interface");
+/// No route leads to the destination.
+const NO_ROUTE: Reason = Reason("no_route");
+/// Longer than the next link takes, and not to be cut; or too damaged to be.
+const TOO_LONG: Reason = Reason("too_long");
+/// The packet is kept until its neighbour answers; it leaves later, as a copy.
+const WAITS: Reason = Reason("waits_for_neighbour");
+/// No room for one more packet that waits.
+const WAITING_FULL: Reason = Reason("waiting_full");
+/// The neighbour does not answer.
+const ABSENT: Reason = Reason("neighbour_absent");
+/// No room for one more neighbour.
+const NEIGHBOURS_FULL: Reason = Reason("neighbours_full");
+
+network_function! {
+    /// Routes between its interfaces; see the README beside this file.
+    pub struct Router {
+        interfaces: Vec<Option<Interface>>,
+        ways: Vec<Way>,
+        /// For IPv4 and for IPv6.
+        tables: [Lpm; 2],
+        neighbours: Neighbours,
+        fixed: Vec<Fixed>,
+        errors: Errors,
+        promiscuous: bool,
+    }
+}
+
+/// A neighbour from the configuration.
+#[derive(Clone, Copy, Debug)]
+struct Fixed(Hop, MacAddress);
+
+braid_nf::plain!(Fixed);
+
+/// What a packet set remembers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Known {
+    /// Changes of neighbours there had been.
+    changes: u64,
+    /// When to look again in any case.
+    due_ns: u64,
+    neighbour: [u8; 6],
+    from: Port,
+    to: Port,
+    mtu: u16,
+    unused: [u8; 4],
+}
+
+impl FromConfig for Router {
+    type Config = Config;
+
+    fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Router, ConfigError> {
+        let config = config.completed();
+        let interfaces = config.interfaces(ports)?;
+        let (ways, tables) = config.routes(&interfaces)?;
+        let neighbours = Neighbours::new(builder, config.neighbours_max, config.waiting_max, config.lifetime_ns()?);
+        let fixed = config.neighbours.iter().map(|neighbour| {
+            crate::config::check_port("neighbour.port", neighbour.port, ports)?;
+            Ok(Fixed(Hop::new(neighbour.address.into(), neighbour.port), neighbour.mac.0))
+        });
+        Ok(Router {
+            interfaces,
+            ways,
+            tables,
+            neighbours: neighbours.map_err(|error| ConfigError::state("neighbours_max", &error))?,
+            fixed: fixed.collect::<Result<_, ConfigError>>()?,
+            errors: Errors::new(builder, config.icmp_errors_per_s, ports)?,
+            promiscuous: config.promiscuous,
+        })
+    }
+}
+
+impl NetworkFunction for Router {
+    type Set = Known;
+    const NAME: &'static str = "router";
+
+    /// Packets between two hosts keep their order, fragments included.
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::new("address pair", &[FieldId::IpSrc, FieldId::IpDst]))
+    }
+
+    fn timeout_ns(&self, _: &Known) -> u64 {
+        60 * crate::parts::SECOND
+    }
+
+    fn ticks(&self) -> Vec<Duration> {
+        vec![neighbours::SWEEP_EVERY]
+    }
+
+    fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        self.fixed.iter().try_for_each(|Fixed(hop, mac)| self.neighbours.fix(cx, *hop, *mac))
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Known>) -> Handled {
+        let mut known = Known::default();
+        let verdict = self.route(cx, packet, &mut known)?;
+        if known.due_ns > cx.now() {
+            // With no room for the set its packets look the way up again: slower, not wrong.
+            let _ = set.register(cx, known);
+        }
+        Ok(verdict)
+    }
+
+    #[inline(always)]
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
+        let same = (packet.port() == known.from) & (cx.now() < known.due_ns);
+        if !same || !self.is_ordinary(packet, known.mtu) || self.neighbours.changes(cx)? != known.changes {
+            return self.route(cx, packet, known);
+        }
+        Ok(self.forward(packet, known.to, MacAddress(known.neighbour)))
+    }
+
+    /// ARP, and what no router forwards.
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        match self.interface(packet.port()) {
+            None => Ok(Verdict::Drop(NO_INTERFACE)),
+            Some(interface) => match packet.arp().copied() {
+                Some(arp) => self.arp(cx, packet.port(), interface, &arp),
+                None if is_damaged_ip(packet) => Ok(Verdict::Drop(Reason::MALFORMED)),
+                None => Ok(Verdict::Drop(objections::NOT_IP)),
+            },
+        }
+    }
+
+    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
+        self.neighbours.sweep(cx)
+    }
+}
+
+impl Router {
+    #[inline(always)]
+    fn interface(&self, port: Port) -> Option<&Interface> {
+        self.interfaces.get(usize::from(port))?.as_ref()
+    }
+
+    /// Whether a packet of a known set needs nothing but to be handed on.
+    #[inline(always)]
+    fn is_ordinary(&self, packet: &Packet<'_>, mtu: u16) -> bool {
+        let for_us = |ethernet: &Ethernet| match self.interface(packet.port()) {
+            Some(interface) => self.takes(interface, ethernet.destination()),
+            None => false,
+        };
+        packet.ethernet().is_some_and(for_us)
+            && packet.ttl().is_some_and(|ttl| ttl > 1)
+            && objections::ip_len(packet) <= usize::from(mtu)
+            && objections::header_is_right(packet)
+    }
+
+    /// Whether a frame for this Ethernet address is for this router.
+    #[inline(always)]
+    fn takes(&self, interface: &Interface, to: MacAddress) -> bool {
+        to == interface.mac || self.promiscuous && !to.is_group()
+    }
+
+    /// Everything that may become of a packet, and what its set is to remember.
+    fn route(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
+        known.due_ns = 0;
+        let Some(interface) = self.interface(packet.port()) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
+        if let Some(objection) = objections::to_any(packet) {
+            return Ok(Verdict::Drop(objection));
+        }
+        if local::is_discovery(packet) {
+            return self.discovery(cx, packet, interface);
+        }
+        let link_destination = packet.ethernet().map(Ethernet::destination).unwrap_or_default();
+        if !self.takes(interface, link_destination) {
+            return Ok(Verdict::Drop(objections::OTHER_STATION));
+        }
+        let to = packet.dst_ip();
+        if self.interfaces.iter().flatten().any(|own| own.owns(to)) {
+            return self.receive(cx, packet, interface);
+        }
+        if let Some(objection) = objections::to_forwarding(packet) {
+            return Ok(Verdict::Drop(objection));
+        }
+        if packet.ttl().is_none_or(|ttl| ttl <= 1) {
+            return self.errors.send(cx, packet, interface, Complaint::TimeExceeded, Reason::TTL_EXCEEDED);
+        }
+        let found = self.tables[usize::from(!to.is_v4())].get(config::key(to));
+        let Some(way) = found.and_then(|way| self.ways.get(way as usize)) else {
+            return self.errors.send(cx, packet, interface, Complaint::NoRoute, NO_ROUTE);
+        };
+        let Some(out) = self.interface(way.port) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
+        if out.is_broadcast(to) {
+            return Ok(Verdict::Drop(objections::NOT_UNICAST));
+        }
+        if objections::ip_len(packet) > usize::from(out.mtu) && objections::is_whole(packet) {
+            return self.errors.send(cx, packet, interface, Complaint::TooLong(out.mtu), TOO_LONG);
+        }
+        self.hand_over(cx, packet, known, Hop::new(way.via.unwrap_or(to), way.port))
+    }
+
+    /// Finds the neighbour and gives it the packet, or lets the packet wait.
+    fn hand_over(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known, hop: Hop) -> Handled {
+        let (Some(out), Some(came)) = (self.interface(hop.port), self.interface(packet.port())) else {
+            return Ok(Verdict::Drop(NO_INTERFACE));
+        };
+        let resolved = self.neighbours.resolve(cx, hop)?;
+        if matches!(resolved, Resolved::Waits { ask: true } | Resolved::Doubtful(..)) {
+            let question = out.address_towards(hop.address).and_then(|own| Message::ask(out.mac, own, hop.address));
+            if let Some(question) = question {
+                cx.emit(hop.port, question.bytes());
+            }
+        }
+        match resolved {
+            Resolved::At(mac, until) | Resolved::Doubtful(mac, until) => {
+                let (changes, from) = (self.neighbours.changes(cx)?, packet.port());
+                *known = Known {
+                    changes,
+                    due_ns: until,
+                    neighbour: mac.0,
+                    from,
+                    to: hop.port,
+                    mtu: out.mtu,
+                    unused: [0; 4],
+                };
+                let verdict = self.forward(packet, hop.port, mac);
+                let fits = objections::ip_len(packet) <= usize::from(out.mtu);
+                Ok(if fits || fragment::cut(cx, packet, hop.port, out.mtu) { verdict } else { Verdict::Drop(TOO_LONG) })
+            }
+            Resolved::Waits { .. } => {
+                self.forward(packet, hop.port, MacAddress::default());
+                let fits = objections::ip_len(packet) <= usize::from(out.mtu);
+                let held = fits && self.neighbours.hold(cx, hop, packet.bytes())?;
+                Ok(Verdict::Drop(if held { WAITS } else { WAITING_FULL }))
+            }
+            Resolved::Absent => self.errors.send(cx, packet, came, Complaint::HostAbsent, ABSENT),
+            Resolved::Full => Ok(Verdict::Drop(NEIGHBOURS_FULL)),
+        }
+    }
+
+    /// Counts the hop and writes the Ethernet addresses of the next link.
+    #[inline(always)]
+    fn forward(&self, packet: &mut Packet<'_>, to: Port, neighbour: MacAddress) -> Verdict {
+        let Some(out) = self.interface(to) else { return Verdict::Drop(NO_INTERFACE) };
+        packet.decrement_ttl();
+        if let Some(ethernet) = packet.ethernet_mut() {
+            ethernet.set_source(out.mac);
+            ethernet.set_destination(neighbour);
+        }
+        Verdict::Forward(to)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! What a router looks at in a packet, and what keeps it from forwarding one.
+
+use braid_nf::Packet;
+use braid_nf::packet::headers::{Header, Ipv6};
+use braid_nf::packet::{IpAddress, IpVersion, checksum};
+use braid_nf::prelude::Reason;
+
+use crate::parts::scope::{is_link_scope_v6, is_unicast_v4};
+
+/// Neither IP nor ARP.
+pub const NOT_IP: Reason = Reason("not_ip");
+/// A frame for another station on the link.
+pub const OTHER_STATION: Reason = Reason("other_station");
+/// The checksum of the IPv4 header, or of a message for this router, is wrong.
+pub const BAD_CHECKSUM: Reason = Reason("bad_checksum");
+/// No host has this source address: a group, loopback, or none.
+pub const BAD_SOURCE: Reason = Reason("bad_source");
+/// For a group, for all hosts of a network, or an address that is never on a link.
+pub const NOT_UNICAST: Reason = Reason("not_unicast");
+/// For this link only.
+pub const LINK_SCOPE: Reason = Reason("link_scope");
+
+/// Bytes of the IP packet, as its header says.
+#[inline(always)]
+pub fn ip_len(packet: &Packet<'_>) -> usize {
+    match packet.ipv4() {
+        Some(ip) => usize::from(ip.total_len()),
+        None => packet.ipv6().map_or(0, |ip| Ipv6::LEN + usize::from(ip.payload_len())),
+    }
+}
+
+/// Whether the checksum of an IPv4 header is right (RFC 1812 section 5.2.2).
+#[inline(always)]
+pub fn header_is_right(packet: &Packet<'_>) -> bool {
+    let Some(len) = packet.ipv4().map(|ip| ip.header_len()) else { return true };
+    let at = usize::from(packet.record().l3);
+    packet.bytes().get(at..at + len).is_some_and(checksum::ipv4_header_ok)
+}
+
+/// Whether it must not be cut: IPv6, or IPv4 with that bit.
+pub fn is_whole(packet: &Packet<'_>) -> bool {
+    packet.ipv4().is_none_or(|ip| ip.dont_fragment())
+}
+
+/// What is wrong with a packet, wherever it goes.
+pub fn to_any(packet: &Packet<'_>) -> Option<Reason> {
+    if packet.ethernet().is_none() || !packet.is_ip() {
+        return Some(NOT_IP);
+    }
+    if !header_is_right(packet) {
+        return Some(BAD_CHECKSUM);
+    }
+    let (source, group) = (packet.src_ip(), packet.src_ip().octets()[0] == 0xff);
+    let is_bad = match source.v4() {
+        Some(v4) => !is_unicast_v4(v4, v4) || v4 == [0; 4],
+        None => group || source == LOOPBACK_V6,
+    };
+    is_bad.then_some(BAD_SOURCE)
+}
+
+const LOOPBACK_V6: IpAddress = IpAddress::from_v6([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+
+/// Why a packet that is not for this router goes no further (RFC 1812 section 5.3.7, RFC 4291 section 2).
+pub fn to_forwarding(packet: &Packet<'_>) -> Option<Reason> {
+    let (source, destination) = (packet.src_ip(), packet.dst_ip());
+    match packet.ip_version()? {
+        IpVersion::V4 => {
+            let (source, destination) = (source.v4()?, destination.v4()?);
+            let link_local = |address: [u8; 4]| address[..2] == [169, 254];
+            if !is_unicast_v4(source, destination) {
+                return Some(NOT_UNICAST);
+            }
+            (link_local(source) || link_local(destination)).then_some(LINK_SCOPE)
+        }
+        IpVersion::V6 => {
+            let is_unicast =
+                destination.octets()[0] != 0xff && destination != LOOPBACK_V6 && destination != IpAddress::UNSPECIFIED;
+            if !is_unicast {
+                return Some(NOT_UNICAST);
+            }
+            is_link_scope_v6(source, destination).then_some(LINK_SCOPE)
+        }
+    }
+}

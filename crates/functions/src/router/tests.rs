@@ -1,0 +1,203 @@
+//! Neighbour discovery, pieces, damage and other stations, through packets; what scenarios say in text is not said again.
+
+use braid_testkit::{Bench, Frame, assert_checksums};
+use proptest::prelude::*;
+
+use braid_nf::packet::IpAddress;
+
+use crate::find;
+
+const CONFIG: &str =
+    "[[interface]]\nport = 0\nmac = '02:00:00:00:0f:00'\naddresses = ['10.0.0.1/24', '2001:db8:1::1/64']
+    [[interface]]\nport = 1\nmac = '02:00:00:00:0f:01'\naddresses = ['192.0.2.1/24', '2001:db8:2::1/64']\nmtu = 1300
+    [[route]]\nto = '0.0.0.0/0'\nvia = '192.0.2.254'
+    [[neighbour]]\naddress = '192.0.2.254'\nmac = '02:00:00:00:00:fe'\nport = 1\n";
+const OURS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0x0f, 0], [2, 0, 0, 0, 0x0f, 1]];
+const HOST: [u8; 6] = [2, 0, 0, 0, 0, 7];
+
+fn bench(sets: usize, config: &str) -> Bench {
+    let build = find("router").unwrap().build;
+    Bench::with_sets(2, sets, |builder| build("r", config.parse().unwrap(), builder, 2).unwrap())
+}
+
+fn to_far() -> Frame {
+    Frame::udp("10.0.0.7:1", "198.51.100.9:2").mac(HOST, OURS[0])
+}
+
+#[test]
+fn only_what_is_for_its_ethernet_address_is_taken() {
+    let mut bench = bench(10, CONFIG);
+    assert_eq!(bench.send(0, 0, &to_far().bytes()).ports(), [1]);
+    assert_eq!(bench.send(0, 0, &to_far().mac(HOST, HOST).bytes()).dropped, Some("other_station"));
+    assert_eq!(bench.send(0, 0, &to_far().mac(HOST, [0xff; 6]).bytes()).dropped, Some("other_station"));
+    assert_eq!(bench.send(0, 0, &to_far().bytes()).ports(), [1], "a set that was known");
+}
+
+#[test]
+fn damage_is_dropped_in_known_sets_too() {
+    let mut bench = bench(10, CONFIG);
+    let mut wrong = to_far().bytes();
+    assert_eq!(bench.send(0, 0, &wrong).ports(), [1]);
+    wrong[24] ^= 1;
+    assert_eq!(bench.send(0, 0, &wrong).dropped, Some("bad_checksum"));
+    for cut in 15..34 {
+        assert_eq!(bench.send(0, 0, &to_far().bytes()[..cut]).dropped, Some("malformed"), "{cut} bytes");
+    }
+    assert_eq!(bench.send(0, 0, &Frame::ethernet(0x88b5).bytes()).dropped, Some("not_ip"));
+}
+
+#[test]
+fn hops_are_counted_in_known_sets_too() {
+    let mut bench = bench(10, CONFIG);
+    for (ttl, sent) in [(64, vec![1]), (2, vec![1]), (1, vec![0]), (0, vec![0]), (64, vec![1])] {
+        let outcome = bench.send(0, 0, &to_far().ttl(ttl).bytes());
+        assert_eq!(outcome.ports(), sent, "ttl {ttl}");
+        outcome.sent.iter().for_each(|(_, frame)| assert_checksums(frame));
+    }
+}
+
+/// A neighbour solicitation or advertisement as its RFC draws it.
+fn discovery(kind: u8, from: &str, to: &str, target: &str, option: Option<[u8; 6]>) -> Vec<u8> {
+    let mut body = vec![kind, 0, 0, 0, 0, 0, 0, 0];
+    body.extend(target.parse::<std::net::Ipv6Addr>().unwrap().octets());
+    body.extend(option.iter().flat_map(|mac| [&[if kind == 135 { 1 } else { 2 }, 1][..], &mac[..]].concat()));
+    let ends = [from, to].map(|text| text.parse::<IpAddress>().unwrap());
+    let sum = braid_nf::packet::checksum::transport(ends[0], ends[1], 58, &body);
+    body[2..4].copy_from_slice(&sum.to_be_bytes());
+    Frame::ip(from, to, 58).mac(HOST, [0x33, 0x33, 0xff, 0, 0, 1]).ttl(255).payload(&body).bytes()
+}
+
+#[test]
+fn solicitations_for_own_addresses_are_answered_and_teach() {
+    let mut bench = bench(10, CONFIG);
+    let ask = discovery(135, "2001:db8:1::7", "ff02::1:ff00:1", "2001:db8:1::1", Some(HOST));
+    let outcome = bench.send(0, 0, &ask);
+    let (port, answer) = outcome.only();
+    assert_checksums(answer);
+    assert_eq!((port, &answer[..6], &answer[6..12]), (0, &HOST[..], &OURS[0][..]));
+    assert_eq!((answer[54], answer[58] >> 5, answer[21]), (136, 0b111, 255), "router, solicited, override; hop limit");
+    assert_eq!((&answer[78..80], &answer[80..86]), (&[2, 1][..], &OURS[0][..]));
+    // Who asked is known: no question is needed.
+    let back = Frame::udp("[2001:db8:2::9]:1", "[2001:db8:1::7]:2").mac(HOST, OURS[1]).bytes();
+    let outcome = bench.send(1, 0, &back);
+    assert_eq!(outcome.only().1[..6], HOST);
+    // For others nobody answers, nor is what a router has forwarded believed.
+    let other = discovery(135, "2001:db8:1::7", "ff02::1:ff00:2", "2001:db8:1::2", Some(HOST));
+    assert_eq!(bench.send(0, 0, &other).sent, []);
+    let mut forwarded = ask.clone();
+    forwarded[21] = 254;
+    assert_eq!(bench.send(0, 0, &forwarded).sent, []);
+}
+
+#[test]
+fn duplicate_address_detection_is_answered_to_all_nodes() {
+    let outcome = bench(10, CONFIG).send(0, 0, &discovery(135, "::", "ff02::1:ff00:1", "2001:db8:1::1", None));
+    let (_, answer) = outcome.only();
+    assert_checksums(answer);
+    assert_eq!(answer[..6], [0x33, 0x33, 0, 0, 0, 1]);
+    assert_eq!(answer[58] >> 5, 0b101, "not solicited");
+}
+
+#[test]
+fn a_packet_waits_for_the_advertisement_of_its_neighbour() {
+    let mut bench = bench(10, CONFIG);
+    let packet = Frame::udp("[2001:db8:1::7]:1", "[2001:db8:2::44]:2").mac(HOST, OURS[0]).bytes();
+    let asked = bench.send(0, 0, &packet);
+    assert_eq!(asked.dropped, Some("waits_for_neighbour"));
+    let (port, question) = asked.only();
+    assert_checksums(question);
+    assert_eq!((port, &question[..6], question[54]), (1, &[0x33, 0x33, 0xff, 0, 0, 0x44][..], 135));
+    let answer = discovery(136, "2001:db8:2::44", "2001:db8:2::1", "2001:db8:2::44", Some([2, 0, 0, 0, 0, 0x44]));
+    let outcome = bench.send(1, 1, &answer);
+    let (port, sent) = outcome.only();
+    assert_checksums(sent);
+    assert_eq!((port, &sent[..6], sent[21]), (1, &[2, 0, 0, 0, 0, 0x44][..], 63));
+    assert_eq!(sent[22..], packet[22..]);
+}
+
+#[test]
+fn an_answer_that_was_not_asked_for_fills_no_table() {
+    let mut bench = bench(10, CONFIG);
+    let before = bench.object("r.neighbours");
+    bench.send(0, 0, &discovery(136, "2001:db8:1::9", "2001:db8:1::1", "2001:db8:1::9", Some(HOST)));
+    bench.send(0, 0, &Frame::arp("10.0.0.9", "10.0.0.8").bytes());
+    assert_eq!(bench.object("r.neighbours"), before);
+}
+
+#[test]
+fn a_neighbour_is_used_while_it_is_asked_again_and_forgotten_when_it_is_silent() {
+    let mut bench = bench(10, &format!("neighbour_lifetime_s = 10\n{CONFIG}"));
+    bench.send(0, 0, &Frame::arp("10.0.0.9", "10.0.0.1").mac(HOST, [0xff; 6]).bytes());
+    let back = Frame::udp("198.51.100.9:1", "10.0.0.9:2").mac(HOST, OURS[1]).bytes();
+    let mut kinds = Vec::new();
+    for second in [1, 9, 11, 12, 13, 14, 15, 17] {
+        let outcome = bench.send(1, second * 1000 + second, &back);
+        let arps = outcome.sent.iter().filter(|(_, frame)| frame[12..14] == [8, 6]).count();
+        kinds.push((arps, outcome.sent.len() - arps, outcome.dropped));
+    }
+    let absent = Some("neighbour_absent");
+    let waits = Some("waits_for_neighbour");
+    assert_eq!(
+        kinds[..5],
+        [(0, 1, None), (0, 1, None), (1, 1, None), (1, 1, None), (1, 1, None)],
+        "used, and asked for"
+    );
+    assert_eq!(kinds[5..], [(0, 1, absent), (0, 1, absent), (1, 0, waits)], "an ICMP error, then asked for again");
+}
+
+#[test]
+fn contradictions_are_refused() {
+    let refuse = |config: &str, expected: &str| {
+        let build = find("router").unwrap().build;
+        let mut builder =
+            braid_nf::state::StateBuilder::new(&braid_nf::state::Domain::new(1), braid_nf::state::HugePages::Never);
+        let error = build("r", config.parse().unwrap(), &mut builder, 2).err().expect("it is refused");
+        assert_eq!(error.to_string(), expected);
+    };
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['10.0.0.1']",
+        "`interface.addresses`: `10.0.0.1` is none; write `192.0.2.1/24`",
+    );
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '0.0.0.0/0'\nvia = '192.0.2.1'",
+        "`route.via`: no interface leads to 0.0.0.0/0; name a neighbour in a network of an interface, or a `port`",
+    );
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['2001:db8::1/64']\nmtu = 1279",
+        "`interface.mtu`: 1279 is not possible; write 1280 to 9216",
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Whatever the length and wherever the piece was cut before: together the pieces are what came, and each fits.
+    #[test]
+    fn pieces_make_up_the_packet_again(len in 100usize..4000, before in prop::option::of(1u16..100), more: bool) {
+        let frame = to_far().payload(&(0..len).map(|n| n as u8).collect::<Vec<_>>());
+        let (start, more) = before.map_or((0, false), |units| (usize::from(units) * 8, more));
+        let frame = before.map_or(frame.clone(), |units| frame.fragment(9, units, more));
+        let mut bytes = frame.bytes();
+        bytes[20] &= !0x40;
+        bytes[24..26].fill(0);
+        let sum = braid_nf::packet::checksum::ipv4_header(&bytes[14..34]);
+        bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+        let content = bytes[34..].to_vec();
+        let sent = bench(10, CONFIG).send(0, 0, &bytes).sent;
+        let mut whole = vec![None; content.len()];
+        let mut lasts = 0;
+        for (_, piece) in &sent {
+            assert_checksums(piece);
+            let word = u16::from_be_bytes([piece[20], piece[21]]);
+            let total = usize::from(u16::from_be_bytes([piece[16], piece[17]]));
+            prop_assert!(total <= 1300 && total == piece.len() - 14);
+            lasts += usize::from(word & 0x2000 == 0);
+            let at = usize::from(word & 0x1fff) * 8 - start;
+            for (n, byte) in piece[34..].iter().enumerate() {
+                prop_assert_eq!(whole[at + n].replace(*byte), None, "no byte comes twice");
+            }
+        }
+        prop_assert_eq!(whole, content.into_iter().map(Some).collect::<Vec<_>>());
+        prop_assert_eq!(lasts, usize::from(!more));
+    }
+}
