@@ -43,10 +43,10 @@ pub fn time_exceeded(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
 #[cold]
 pub fn prohibited(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
     match packet.ip_version() {
-        Some(IpVersion::V4) => error(cx, packet, router.v4, icmp_type::UNREACHABLE, 13),
+        Some(IpVersion::V4) => error(cx, packet, router.v4, (icmp_type::UNREACHABLE, 13), 0),
         Some(IpVersion::V6) => {
             if let Some(address) = router.v6 {
-                error(cx, packet, address, icmpv6_type::UNREACHABLE, 1);
+                error(cx, packet, address, (icmpv6_type::UNREACHABLE, 1), 0);
             }
         }
         None => {}
