@@ -116,6 +116,20 @@ fn a_packet_waits_for_the_advertisement_of_its_neighbour() {
 }
 
 #[test]
+fn a_neighbour_that_moves_is_followed_by_the_next_packet_of_every_set() {
+    let mut bench = bench(10, CONFIG);
+    for mac in [[2, 0, 0, 0, 0, 0x55], [2, 0, 0, 0, 0, 0x66], [2, 0, 0, 0, 0, 0x55]] {
+        let mut request = Frame::arp("192.0.2.55", "192.0.2.1").bytes();
+        request[22..28].copy_from_slice(&mac);
+        assert_eq!(bench.send(1, 0, &request).ports(), [1], "it is answered");
+        for host in ["10.0.0.7:1", "10.0.0.8:1"] {
+            let outcome = bench.send(0, 0, &Frame::udp(host, "192.0.2.55:2").mac(HOST, OURS[0]).bytes());
+            assert_eq!(outcome.only().1[..6], mac);
+        }
+    }
+}
+
+#[test]
 fn an_answer_that_was_not_asked_for_fills_no_table() {
     let mut bench = bench(10, CONFIG);
     let before = bench.object("r.neighbours");
