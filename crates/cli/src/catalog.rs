@@ -70,6 +70,7 @@ fn page(name: &str) -> &'static str {
         "anti_ddos",
         "bridge",
         "nat",
+        "nptv6",
         "firewall",
         "load_balancer",
         "port_scan",

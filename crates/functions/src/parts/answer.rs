@@ -53,6 +53,14 @@ pub fn prohibited(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
     }
 }
 
+/// Tells an IPv6 sender that there is no way for its packet (RFC 4443 section 3.1, code 0).
+#[cold]
+pub fn no_route(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
+    if let Some(address) = router.v6 {
+        error(cx, packet, address, (icmpv6_type::UNREACHABLE, 0), 0);
+    }
+}
+
 /// Refuses a packet: a reset for TCP (RFC 9293 section 3.5.2), "administratively prohibited" for everything else
 /// (RFC 1812 section 5.2.7.1, RFC 4443 section 3.1), in the name of its destination.
 #[cold]

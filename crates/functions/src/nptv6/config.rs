@@ -1,0 +1,93 @@
+//! What a plan file may say about `nptv6`, and what it means.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use braid_nf::Port;
+use braid_nf::packet::IpAddress;
+use serde::Deserialize;
+
+use super::prefix::Mapping;
+use crate::config::ConfigError;
+use crate::parts::answer::Router;
+use crate::parts::{Prefix, Sides};
+
+/// Longest prefixes that are exchanged.
+const BITS_MAX: u32 = 64;
+
+/// As it stands in a plan file. The README explains each key.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs)]
+pub struct Config {
+    pub inside: Option<Prefix>,
+    pub outside: Option<Prefix>,
+    pub inside_ports: Vec<Port>,
+    pub outside_ports: Vec<Port>,
+    pub router: Option<Ipv6Addr>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            inside: "fd00::/48".parse().ok(),
+            outside: "2001:db8:1::/48".parse().ok(),
+            inside_ports: Vec::new(),
+            outside_ports: Vec::new(),
+            router: None,
+        }
+    }
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) sides: Sides,
+    pub(super) inside: Prefix,
+    pub(super) outside: Prefix,
+    outward: Mapping,
+    inward: Mapping,
+    pub(super) router: Router,
+}
+
+braid_nf::plain!(Settings);
+
+impl Settings {
+    pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
+        let (inside, outside) = (v6("inside", config.inside)?, v6("outside", config.outside)?);
+        if inside.mapped_bits() != outside.mapped_bits() {
+            let reason = format!("{outside} is not as long as {inside}");
+            return Err(ConfigError::new("outside", reason, "write two prefixes of one length"));
+        }
+        if inside.contains(outside.first()) {
+            let reason = format!("{outside} is the inside prefix");
+            return Err(ConfigError::new("outside", reason, "write two different prefixes"));
+        }
+        let first = |prefix: Prefix| u128::from_be_bytes(prefix.first().octets());
+        let bits = inside.mapped_bits();
+        Ok(Settings {
+            sides: Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?,
+            inside,
+            outside,
+            outward: Mapping::new(first(inside), first(outside), bits),
+            inward: Mapping::new(first(outside), first(inside), bits),
+            router: Router { v4: Ipv4Addr::UNSPECIFIED.into(), v6: config.router.map(IpAddress::from) },
+        })
+    }
+
+    pub(super) fn outward(&self, address: IpAddress) -> Option<IpAddress> {
+        self.outward.map(address)
+    }
+
+    pub(super) fn inward(&self, address: IpAddress) -> Option<IpAddress> {
+        self.inward.map(address)
+    }
+}
+
+fn v6(key: &str, prefix: Option<Prefix>) -> Result<Prefix, ConfigError> {
+    let prefix = prefix.ok_or_else(|| ConfigError::new(key, "missing", "write a prefix as fd00::/48"))?;
+    if prefix.is_v4() || !(1..=BITS_MAX).contains(&prefix.mapped_bits()) {
+        let instead = format!("write an IPv6 prefix of 1 to {BITS_MAX} bits, as fd00::/48");
+        return Err(ConfigError::new(key, format!("{prefix} cannot be exchanged"), instead));
+    }
+    Ok(prefix)
+}

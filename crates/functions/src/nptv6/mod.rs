@@ -1,0 +1,119 @@
+//! Network prefix translation for IPv6 (NPTv6, RFC 6296): inside and outside prefix are exchanged, one to one and without state.
+//!
+//! The translation is checksum-neutral: one word of the address takes up what the change of the prefix adds, so that TCP, UDP and
+//! ICMPv6 checksums stay right, encrypted ones too. It needs no packet sets and no state objects: any worker handles any packet.
+//!
+//! Not here: ports, prefixes of different lengths or longer than 64 bits, IPv4 (which passes as it is).
+
+mod config;
+mod prefix;
+#[cfg(test)]
+mod tests;
+
+pub use config::Config;
+
+use braid_nf::packet::{IpAddress, IpVersion};
+use braid_nf::prelude::*;
+
+use self::config::Settings;
+use crate::catalog::FromConfig;
+use crate::config::ConfigError;
+use crate::parts::{Side, answer, scope};
+
+/// An address whose words leave no room for the adjustment.
+pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");
+/// By a port that is neither inside nor outside.
+pub const NO_SIDE: Reason = Reason("no_side");
+
+network_function! {
+    /// The translator.
+    #[derive(Debug)]
+    pub struct Nptv6 {
+        settings: Settings,
+    }
+}
+
+impl FromConfig for Nptv6 {
+    type Config = Config;
+
+    fn from_config(config: Config, _: &mut StateBuilder, ports: u16) -> Result<Nptv6, ConfigError> {
+        Ok(Nptv6 { settings: Settings::check(&config, ports)? })
+    }
+}
+
+/// What becomes of a packet's addresses.
+struct Change {
+    source: IpAddress,
+    destination: IpAddress,
+    to: Port,
+}
+
+impl NetworkFunction for Nptv6 {
+    type Set = ();
+    const NAME: &'static str = "nptv6";
+
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Verdict::Drop(NO_SIDE)) };
+        let across = self.settings.sides.across(cx, packet.port());
+        if packet.ip_version() != Some(IpVersion::V6) {
+            return Ok(match scope::is_damaged_ip(packet) {
+                true => Verdict::Drop(Reason::MALFORMED),
+                false => Verdict::Forward(across),
+            });
+        }
+        if scope::is_link_scope_v6(packet.src_ip(), packet.dst_ip()) {
+            return Ok(Verdict::Forward(across));
+        }
+        let Some(change) = self.change(packet, side, across) else {
+            answer::no_route(cx, packet, self.settings.router);
+            return Ok(Verdict::Drop(NOT_TRANSLATABLE));
+        };
+        if packet.ttl().is_some_and(|hops| hops <= 1) {
+            answer::time_exceeded(cx, packet, self.settings.router);
+            return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+        }
+        self.translate_quoted(packet, side);
+        packet.decrement_ttl();
+        packet.set_src_ip(change.source);
+        packet.set_dst_ip(change.destination);
+        Ok(Verdict::Forward(change.to))
+    }
+}
+
+impl Nptv6 {
+    /// Outward the source, inward the destination, both of a packet from inside to the outside prefix: a hairpin. None if an
+    /// address cannot be translated.
+    fn change(&self, packet: &Packet<'_>, side: Side, across: Port) -> Option<Change> {
+        let (source, destination) = (packet.src_ip(), packet.dst_ip());
+        let mut change = Change { source, destination, to: across };
+        if side == Side::Inside && self.settings.inside.contains(source) {
+            change.source = self.settings.outward(source)?;
+        }
+        if self.settings.outside.contains(destination) {
+            change.destination = self.settings.inward(destination)?;
+            if side == Side::Inside {
+                change.to = packet.port();
+            }
+        }
+        Some(change)
+    }
+
+    /// The packet that an ICMPv6 error quotes went the other way: outward errors quote inside destinations, inward ones outside
+    /// sources. Its checksums are neutral too.
+    fn translate_quoted(&self, packet: &mut Packet<'_>, side: Side) {
+        let Some(quoted) = packet.embedded() else { return };
+        let (source, destination) = (quoted.src_ip, quoted.dst_ip);
+        let Some(mut quoted) = packet.embedded_mut() else { return };
+        if self.settings.outside.contains(source)
+            && let Some(inside) = self.settings.inward(source)
+        {
+            quoted.set_src_ip(inside);
+        }
+        if side == Side::Inside
+            && self.settings.inside.contains(destination)
+            && let Some(outside) = self.settings.outward(destination)
+        {
+            quoted.set_dst_ip(outside);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The mapping of RFC 6296: prefix for prefix, and one word that keeps the sum of all words as it was.
+
+use braid_nf::packet::IpAddress;
+
+/// Words of 16 bits in an address.
+const WORDS: usize = 8;
+
+/// Maps addresses of one prefix to another of the same length, of at most 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mapping {
+    to: u128,
+    mask: u128,
+    /// The first word that may be adjusted; the only one of prefixes of up to 48 bits (section 3.4), else the first of several that
+    /// is not all ones (section 3.5).
+    word: usize,
+    adjustment: u16,
+}
+
+impl Mapping {
+    pub(super) fn new(from: u128, to: u128, bits: u32) -> Mapping {
+        let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+        let adjustment = add(sum(from & mask), !sum(to & mask));
+        Mapping { to: to & mask, mask, word: if bits <= 48 { 3 } else { 4 }, adjustment }
+    }
+
+    /// The other address; none if no word can take up the difference.
+    pub(super) fn map(&self, address: IpAddress) -> Option<IpAddress> {
+        let address = u128::from_be_bytes(address.octets());
+        let last = if self.word == 3 { 3 } else { WORDS - 1 };
+        let at = (self.word..=last).find(|at| word(address, *at) != 0xffff)?;
+        // Zero and all ones are the same number here: zero is written (section 3.2).
+        let adjusted = match add(word(address, at), self.adjustment) {
+            0xffff => 0,
+            sum => sum,
+        };
+        let shift = 16 * (WORDS - 1 - at);
+        let mapped = (address & !self.mask | self.to) & !(0xffff << shift) | u128::from(adjusted) << shift;
+        Some(IpAddress::from_v6(mapped.to_be_bytes()))
+    }
+}
+
+fn word(address: u128, at: usize) -> u16 {
+    (address >> (16 * (WORDS - 1 - at))) as u16
+}
+
+/// Adds in one's complement.
+fn add(a: u16, b: u16) -> u16 {
+    let (sum, carry) = a.overflowing_add(b);
+    sum + u16::from(carry)
+}
+
+/// Sum of all words in one's complement.
+fn sum(address: u128) -> u16 {
+    (0..WORDS).fold(0, |total, at| add(total, word(address, at)))
+}
