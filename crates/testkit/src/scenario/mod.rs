@@ -194,11 +194,6 @@ impl Scenario {
             None => Ok(()),
         }
     }
-
-    /// How many packets it sends.
-    pub fn packets(&self) -> usize {
-        self.steps.iter().filter(|step| matches!(step, Step::Send { .. })).count()
-    }
 }
 
 fn end(words: &mut Words<'_>) -> Result<(), Wrong> {
