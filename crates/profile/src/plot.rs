@@ -11,6 +11,9 @@ const BOTTOM: f64 = 46.0;
 /// Told apart by people who see no red or no green, on white and on black.
 const COLOURS: [&str; 6] = ["#2563eb", "#ea580c", "#0d9488", "#a855f7", "#64748b", "#ca8a04"];
 
+/// From a point to where it stands in the picture.
+type Place<'a> = dyn Fn(&(f64, f64)) -> (f64, f64) + 'a;
+
 /// One line.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
@@ -60,7 +63,7 @@ impl Plot {
         out
     }
 
-    fn axes(&self, out: &mut String, (right, top): (f64, f64), step: f64, place: &dyn Fn(&(f64, f64)) -> (f64, f64)) {
+    fn axes(&self, out: &mut String, (right, top): (f64, f64), step: f64, place: &Place<'_>) {
         for mark in 0..=(top / step).round() as u32 {
             let value = f64::from(mark) * step;
             let (x, y) = place(&(0.0, value));
@@ -90,7 +93,7 @@ impl Plot {
 }
 
 impl Series {
-    fn draw(&self, out: &mut String, colour: &str, at: usize, place: &dyn Fn(&(f64, f64)) -> (f64, f64)) {
+    fn draw(&self, out: &mut String, colour: &str, at: usize, place: &Place<'_>) {
         let mut path = String::new();
         for point in &self.points {
             let (x, y) = place(point);
