@@ -109,6 +109,12 @@ impl NetworkFunction for Bridge {
         if self.stations != older.stations {
             return Err("stations that are written down stand in the table: `stations` stays".to_owned());
         }
+        if self.vlans != older.vlans {
+            return Err("packet sets remember with which tags frames leave: `port` stays".to_owned());
+        }
+        if self.quota.is_some() != older.quota.is_some() {
+            return Err("the stations of VLANs with a limit are counted from the start: `vlan` stays".to_owned());
+        }
         Ok(())
     }
 

@@ -11,6 +11,7 @@ pub use config::{By, Config, Kind, Lengths, Link, Marks};
 pub use groups::Groups;
 pub use meter::{Colour, Meter, Metered};
 
+use std::mem::discriminant;
 use std::time::Duration;
 
 use braid_nf::FieldUse;
@@ -84,7 +85,11 @@ impl NetworkFunction for Policer {
     const NAME: &'static str = "policer";
 
     /// A bucket is worth its credit under any limit; more than the burst is cut.
-    fn inherits(&self, _older: &Self) -> Result<(), String> {
+    fn inherits(&self, older: &Self) -> Result<(), String> {
+        let same_unit = self.in_packets == older.in_packets && discriminant(&self.meter) == discriminant(&older.meter);
+        if !same_unit || self.by != older.by || self.groups.is_some() != older.groups.is_some() {
+            return Err("buckets hold what they were filled with: unit, `meter`, `by` and `prefix` stay".to_owned());
+        }
         Ok(())
     }
 
