@@ -1,13 +1,14 @@
-//! Which backend a connection goes to, and which backends are up.
+//! Which backend a connection goes to: the one that it names, the one that its client has, else the one at its place of the table.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::hash;
 
-use super::config::{Virtual, WhenDown};
-use super::{Flow, HEARTBEAT, LoadBalancer, TO_BACKEND};
-use crate::parts::Side;
+use super::config::{Persistence, WhenDown};
+use super::settings::Virtual;
+use super::{Flow, LoadBalancer, TO_BACKEND};
+use crate::parts::aged::Stamp;
 
 /// No backend of the service is up.
 pub const NO_BACKEND: Reason = Reason("no_backend");
@@ -17,10 +18,90 @@ pub const NO_BACKEND: Reason = Reason("no_backend");
 const TRIES: usize = 8;
 const SEED: u64 = 0x6261_6c61_6e63_6572;
 
+/// A client of a service that stays with its backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Client {
+    address: IpAddress,
+    service: u32,
+    zero: u32,
+}
+
+/// The backend of such a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Kept {
+    seen_ns: u64,
+    backend: u64,
+}
+
+impl Stamp for Kept {
+    fn seen_ns(&self) -> u64 {
+        self.seen_ns
+    }
+}
+
 impl LoadBalancer {
+    /// The backend for a new flow of a client.
+    pub(super) fn choose_for(
+        &self,
+        cx: &mut Cx<'_>,
+        service: &Virtual,
+        packet: &Packet<'_>,
+        port: u16,
+    ) -> Result<Option<u32>, Conflict> {
+        if packet.protocol() == protocol::UDP
+            && let Some(named) = service.server_ids.named_by(packet.payload())
+            && self.is_up(cx, named)?
+        {
+            return Ok(Some(named));
+        }
+        let address = packet.src_ip();
+        let chosen = self.choose(cx, service, address, port)?;
+        if let (Persistence::Source, Some(backend)) = (service.persistence, chosen) {
+            self.keep(cx, service, address, backend)?;
+        }
+        Ok(chosen)
+    }
+
+    /// The backend of a client, if it has one that still takes its connections; else the one that its hash chooses.
+    pub(super) fn choose(
+        &self,
+        cx: &mut Cx<'_>,
+        service: &Virtual,
+        client: IpAddress,
+        port: u16,
+    ) -> Result<Option<u32>, Conflict> {
+        if service.persistence == Persistence::Connection {
+            return self.choose_by_hash(cx, service, client, port);
+        }
+        if let Some(kept) = self.kept.get(cx, &Client { address: client, service: service.number, zero: 0 })? {
+            let backend = kept.backend as u32;
+            let has_weight = self.settings.servers.get(backend as usize).is_some_and(|server| server.weight > 0);
+            if has_weight && self.is_up(cx, backend)? {
+                return Ok(Some(backend));
+            }
+        }
+        self.choose_by_hash(cx, service, client, 0)
+    }
+
+    /// Notes a client's backend. While nothing changes that is written four times in its lifetime at most.
+    fn keep(&self, cx: &mut Cx<'_>, service: &Virtual, client: IpAddress, backend: u32) -> Result<(), Conflict> {
+        let key = Client { address: client, service: service.number, zero: 0 };
+        let now = cx.now();
+        let is_fresh = |kept: &Kept| {
+            kept.backend == backend.into() && now.saturating_sub(kept.seen_ns) < self.settings.persistence_ns / 4
+        };
+        if !self.kept.get(cx, &key)?.as_ref().is_some_and(is_fresh) {
+            // Without room its hash decides, which is the same as long as no backend changes.
+            let _has_room = self.kept.insert(cx, &key, &Kept { seen_ns: now, backend: backend.into() })?;
+        }
+        Ok(())
+    }
+
     /// The backend for connections of a client's endpoint: the one at its place of the table; if that is down, the one at the
     /// place of another hash; and so on.
-    pub(super) fn choose(
+    fn choose_by_hash(
         &self,
         cx: &mut Cx<'_>,
         service: &Virtual,
@@ -49,21 +130,19 @@ impl LoadBalancer {
         Ok(None)
     }
 
-    fn is_up(&self, cx: &mut Cx<'_>, backend: u32) -> Result<bool, Conflict> {
-        Ok(self.settings.heartbeat_port.is_none() || self.up.get(cx, backend)? == Some(1))
-    }
-
-    /// A flow to a backend.
-    pub(super) fn flow_to(&self, cx: &Cx<'_>, backend: u32, phase: u8) -> Flow {
+    /// A flow to a backend, from a packet that asked for a port of the service.
+    pub(super) fn flow_to(&self, cx: &Cx<'_>, backend: u32, phase: u8, port: u16) -> Flow {
         let server = self.settings.servers.get(backend as usize);
-        let (address, port) = server.map(|server| (server.address, server.port)).unwrap_or_default();
-        Flow { address, port, backend, way: TO_BACKEND, phase, checked_ns: cx.now() }
+        let (address, own, mode) = server.map(|it| (it.address, it.port, it.mode)).unwrap_or_default();
+        let port = if own == 0 { port } else { own };
+        Flow { address, port, backend, way: TO_BACKEND + mode as u8, phase, checked_ns: cx.now() }
     }
 
     /// Asks again whether the flow's backend is up, and moves the flow if it is not. False if there is nowhere to go.
     #[cold]
     pub(super) fn recheck(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &mut Flow) -> Result<bool, Conflict> {
         if self.settings.when_down == WhenDown::Keep || self.is_up(cx, flow.backend)? {
+            flow.checked_ns = cx.now();
             return Ok(true);
         }
         let (source, destination) = packet.ports().unwrap_or_default();
@@ -71,51 +150,7 @@ impl LoadBalancer {
             return Ok(false);
         };
         let Some(backend) = self.choose(cx, service, packet.src_ip(), source)? else { return Ok(false) };
-        *flow = self.flow_to(cx, backend, flow.phase);
+        *flow = self.flow_to(cx, backend, flow.phase, destination);
         Ok(true)
-    }
-
-    /// Whether a packet is a backend's announcement.
-    pub(super) fn is_heartbeat(&self, packet: &Packet<'_>) -> bool {
-        self.settings.heartbeat_port.is_some()
-            && packet.protocol() == protocol::UDP
-            && packet.ports().map(|(_, to)| to) == self.settings.heartbeat_port
-            && self.settings.sides.of(packet.port()) == Some(Side::Inside)
-            && self.settings.knows(packet.src_ip())
-    }
-
-    /// Backends at this address are up.
-    pub(super) fn hear(&self, cx: &mut Cx<'_>, from: IpAddress) -> Handled {
-        let now = cx.now().max(1);
-        for backend in self.settings.servers_at(from) {
-            self.heard.set(cx, backend, now)?;
-            if self.up.get(cx, backend)? != Some(1) {
-                self.up.set(cx, backend, 1)?;
-            }
-        }
-        Ok(Verdict::Drop(HEARTBEAT))
-    }
-
-    /// Backends that have been silent for too long are down. One that was never heard has that long from the first look on.
-    pub(super) fn notice_silence(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        if self.settings.heartbeat_port.is_none() {
-            return Ok(());
-        }
-        let now = cx.now();
-        for backend in 0..self.heard.len() {
-            match self.heard.get(cx, backend)? {
-                Some(0) => {
-                    self.heard.set(cx, backend, now.max(1))?;
-                }
-                Some(heard)
-                    if now.saturating_sub(heard) > self.settings.heartbeat_ns
-                        && self.up.get(cx, backend)? == Some(1) =>
-                {
-                    self.up.set(cx, backend, 0)?;
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 }

@@ -6,8 +6,9 @@
 use braid_nf::packet::Embedded;
 use braid_nf::prelude::*;
 
+use super::config::Mode;
 use super::{LoadBalancer, UNRELATED};
-use crate::parts::{Side, answer};
+use crate::parts::Side;
 
 impl LoadBalancer {
     pub(super) fn error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -25,15 +26,18 @@ impl LoadBalancer {
         let Some(backend) = self.choose(cx, service, quoted.dst_ip, destination)? else {
             return Ok(Verdict::Drop(UNRELATED));
         };
-        let to = self.flow_to(cx, backend, 0);
-        if !self.hop(cx, packet) {
-            return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+        let to = self.flow_to(cx, backend, 0, source);
+        if !packet.decrement_ttl() {
+            return self.expired_on_way(cx, packet);
+        }
+        if service.mode != Mode::Nat {
+            return self.send_whole(cx, packet, &to, service.mode);
         }
         if let Some(mut inner) = packet.embedded_mut() {
-            inner.set_src(to.address, if to.port == 0 { source } else { to.port });
+            inner.set_src(to.address, to.port);
         }
         packet.set_dst_ip(to.address);
-        Ok(Verdict::Forward(self.settings.sides.across(cx, packet.port())))
+        Ok(Verdict::Forward(self.settings.across(packet.port())))
     }
 
     /// From a backend, or a router before it, about a client's packet.
@@ -41,26 +45,18 @@ impl LoadBalancer {
         let Some(server) = self.settings.server((quoted.dst_ip, port, quoted.protocol)).copied() else {
             return Ok(self.unrelated(cx, packet));
         };
-        if !self.hop(cx, packet) {
-            return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+        if !packet.decrement_ttl() {
+            return self.expired_on_way(cx, packet);
         }
         if let Some(mut inner) = packet.embedded_mut() {
             inner.set_dst(server.service_address, if server.service_port == 0 { port } else { server.service_port });
         }
         packet.set_src_ip(server.service_address);
-        Ok(Verdict::Forward(self.settings.sides.across(cx, packet.port())))
+        Ok(Verdict::Forward(self.settings.across(packet.port())))
     }
 
     /// Errors about others pass; one that is sent to a service ends here, for nobody there could understand it.
     fn unrelated(&self, cx: &Cx<'_>, packet: &Packet<'_>) -> Verdict {
         if self.settings.knows(packet.dst_ip()) { Verdict::Drop(UNRELATED) } else { cx.pass() }
-    }
-
-    fn hop(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> bool {
-        let goes_on = packet.decrement_ttl();
-        if !goes_on {
-            answer::time_exceeded(cx, packet, self.settings.router);
-        }
-        goes_on
     }
 }

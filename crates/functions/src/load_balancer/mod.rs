@@ -7,17 +7,23 @@
 //! Backends that announce themselves are up; one that falls silent is down and gets no new connections. The only shared
 //! state is one word per backend: a packet in steady state reads it once in `recheck_ms`.
 //!
-//! Not here: health checks of its own, encapsulation to backends, source-address persistence, limits.
+//! Not here: probes of its own (a monitor's word is heard), limits.
 
 mod choose;
 mod config;
+mod health;
 mod icmp;
 mod maglev;
+mod quic;
+mod settings;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 pub use choose::NO_BACKEND;
-pub use config::{Backend, Config, Service, Transport, WhenDown};
+pub use config::{Backend, Config, Mode, Persistence, Service, Transport, WhenDown};
+pub use health::HEARTBEAT;
+pub use tunnel::{NO_TUNNEL, TOO_BIG};
 
 use std::time::Duration;
 
@@ -27,14 +33,13 @@ use braid_nf::packet::{IpAddress, Translated};
 use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
-use self::config::Settings;
+use self::choose::{Client, Kept};
+use self::settings::{Server, Settings};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::{Fate, Fragments, Side, answer, fragments, scope};
+use crate::parts::{Aged, Fate, Fragments, Side, answer, fragments, scope};
 
-/// A backend's announcement, which ends here.
-pub const HEARTBEAT: Reason = Reason("heartbeat");
 /// An ICMP error about no service, sent to one.
 pub const UNRELATED: Reason = Reason("unrelated");
 
@@ -46,6 +51,8 @@ network_function! {
         up: Vector<u64>,
         /// Per backend, when it was heard last, in nanoseconds; 0: never.
         heard: Vector<u64>,
+        /// Clients that stay with their backend.
+        kept: Aged<Client, Kept>,
         fragments: Fragments,
     }
 }
@@ -54,22 +61,22 @@ network_function! {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Flow {
-    /// Written over the destination address (to a backend) or the source address (from it).
+    /// Written over the destination address (to a backend) or the source address (from it), or that of the outer header.
     address: IpAddress,
-    /// When the backend was last known to be up, in nanoseconds.
+    /// When the backend was last known to be up, in nanoseconds; `u64::MAX` from it.
     checked_ns: u64,
     /// Number of the backend.
     backend: u32,
-    /// Written over the port beside the address; 0: it stays.
+    /// Written over the port beside the address.
     port: u16,
-    /// [`TO_BACKEND`] or [`FROM_BACKEND`].
+    /// [`FROM_BACKEND`], or [`TO_BACKEND`] and the [`Mode`] of its service.
     way: u8,
     /// A [`Phase`].
     phase: u8,
 }
 
-const TO_BACKEND: u8 = 0;
-const FROM_BACKEND: u8 = 1;
+const FROM_BACKEND: u8 = 0;
+const TO_BACKEND: u8 = 1;
 
 /// What a flow is, for its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +101,11 @@ impl FromConfig for LoadBalancer {
         let (up, heard) = (vector("up", 1)?, vector("heard", 0)?);
         let fragments = Fragments::new(builder, config.fragments_max, settings.fragment_ns)
             .map_err(|error| ConfigError::state("fragments_max", &error))?;
-        Ok(LoadBalancer { settings, up, heard, fragments })
+        let has_persistence = config.services.iter().any(|service| service.persistence == Persistence::Source);
+        let clients = if has_persistence { config.persistence_max } else { 1 };
+        let kept = Aged::new(builder, "clients", clients, settings.persistence_ns)
+            .map_err(|error| ConfigError::state("persistence_max", &error))?;
+        Ok(LoadBalancer { settings, up, heard, kept, fragments })
     }
 }
 
@@ -104,7 +115,7 @@ impl NetworkFunction for LoadBalancer {
 
     /// Flows remember numbers of backends: new ones may come behind the known ones. To take one away, give it weight 0.
     fn inherits(&self, older: &Self) -> Result<(), String> {
-        let end = |server: &config::Server| (server.address, server.port, server.service_address, server.service_port);
+        let end = |it: &Server| (it.address, it.port, it.service_address, it.service_port, it.mode);
         let (now, before) = (&self.settings, &older.settings);
         let known = now.servers.iter().zip(&before.servers).all(|(now, before)| end(now) == end(before));
         if !known || now.servers.len() < before.servers.len() {
@@ -138,14 +149,18 @@ impl NetworkFunction for LoadBalancer {
         vec![Duration::from_nanos(self.settings.heartbeat_ns / 4), SWEEP_EVERY]
     }
 
+    fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        self.begin(cx)
+    }
+
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
-        let stale = flow.way == TO_BACKEND && cx.now().saturating_sub(flow.checked_ns) >= self.settings.recheck_ns;
-        if stale || packet.is_fragment() {
+        let stale = cx.now().saturating_sub(flow.checked_ns) >= self.settings.recheck_ns;
+        if stale || packet.is_fragment() || flow.way > TO_BACKEND {
             return self.packet_with_care(cx, packet, flow, stale);
         }
         flow.note_flags(packet);
-        self.send(cx, packet, flow)
+        self.translate(cx, packet, flow)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
@@ -153,19 +168,19 @@ impl NetworkFunction for LoadBalancer {
             return self.follow_first(cx, packet);
         }
         if self.is_heartbeat(packet) {
-            return self.hear(cx, packet.src_ip());
+            return self.hear(cx, packet);
         }
         if packet.embedded().is_some() {
             return self.error(cx, packet);
         }
-        let mut flow = match self.flow_of(cx, packet)? {
+        let flow = match self.flow_of(cx, packet)? {
             None => return Ok(cx.pass()),
             Some(Err(reason)) => return Ok(Verdict::Drop(reason)),
             Some(Ok(flow)) => flow,
         };
         // Without room the packet goes its way all the same: the next one is hashed to the same backend.
         let _remembered = set.register(cx, flow);
-        if packet.is_fragment() { self.send_fragment(cx, packet, &mut flow) } else { self.send(cx, packet, &flow) }
+        self.send(cx, packet, &flow)
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -174,6 +189,7 @@ impl NetworkFunction for LoadBalancer {
 
     fn tick(&self, cx: &mut Cx<'_>, Tick(tick): Tick) -> Result<(), Conflict> {
         if tick == 1 {
+            self.kept.sweep(cx)?;
             return self.fragments.sweep(cx);
         }
         self.notice_silence(cx)
@@ -195,17 +211,14 @@ impl Flow {
 }
 
 impl LoadBalancer {
-    /// A packet of a known flow that is a fragment, or whose backend has not been asked about for a while.
+    /// A packet of a known flow that is a fragment, goes in a tunnel, or whose backend has not been asked about for a while.
     #[inline(never)]
     fn packet_with_care(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow, stale: bool) -> Handled {
-        if stale {
-            if !self.recheck(cx, packet, flow)? {
-                return Ok(Verdict::Drop(NO_BACKEND));
-            }
-            flow.checked_ns = cx.now();
+        if stale && !self.recheck(cx, packet, flow)? {
+            return Ok(Verdict::Drop(NO_BACKEND));
         }
         flow.note_flags(packet);
-        if packet.is_fragment() { self.send_fragment(cx, packet, flow) } else { self.send(cx, packet, flow) }
+        self.send(cx, packet, flow)
     }
 
     /// The flow of a packet to a service or from a backend; none if it is neither.
@@ -221,33 +234,57 @@ impl LoadBalancer {
         };
         let phase = if number == protocol::TCP { Phase::Tcp } else { Phase::Udp } as u8;
         if let Some(service) = self.settings.service((destination, destination_port, number)) {
-            let Some(backend) = self.choose(cx, service, source, source_port)? else {
+            let Some(backend) = self.choose_for(cx, service, packet, source_port)? else {
                 return Ok(Some(Err(NO_BACKEND)));
             };
-            return Ok(Some(Ok(self.flow_to(cx, backend, phase))));
+            return Ok(Some(Ok(self.flow_to(cx, backend, phase, destination_port))));
         }
         let from_backend = self.settings.sides.of(packet.port()) == Some(Side::Inside);
         let server = self.settings.server((source, source_port, number)).filter(|_| from_backend);
         Ok(server.map(|server| {
             Ok(Flow {
                 address: server.service_address,
-                port: server.service_port,
+                port: if server.service_port == 0 { source_port } else { server.service_port },
                 way: FROM_BACKEND,
                 phase,
-                ..Flow::default()
+                checked_ns: u64::MAX,
+                backend: 0,
             })
         }))
     }
 
-    #[inline(always)]
+    /// Sends a packet the way of its flow.
     fn send(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Handled {
-        let port = if flow.port == 0 { None } else { Some(flow.port) };
+        if packet.is_later_fragment() {
+            return self.follow_first(cx, packet);
+        }
+        if packet.is_fragment() {
+            let (source, destination) = match flow.way {
+                FROM_BACKEND => (Some(flow.address), None),
+                _ => (None, Some(flow.address)),
+            };
+            let across = self.settings.across(packet.port());
+            if !self.fragments.remember(cx, packet, Fate::new(across, source, destination))? {
+                return Ok(Verdict::Drop(fragments::TABLE_FULL));
+            }
+        }
+        if flow.way <= TO_BACKEND {
+            return self.translate(cx, packet, flow);
+        }
+        if !packet.decrement_ttl() {
+            return self.expired_on_way(cx, packet);
+        }
+        self.send_whole(cx, packet, flow, Mode::of(flow.way - TO_BACKEND))
+    }
+
+    #[inline(always)]
+    fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Handled {
         let translated = match flow.way {
-            TO_BACKEND => packet.translate_dst(flow.address, port),
-            _ => packet.translate_src(flow.address, port),
+            FROM_BACKEND => packet.translate_src(flow.address, Some(flow.port)),
+            _ => packet.translate_dst(flow.address, Some(flow.port)),
         };
         match translated {
-            Translated::Done => Ok(Verdict::Forward(self.settings.sides.across(cx, packet.port()))),
+            Translated::Done => Ok(Verdict::Forward(self.settings.across(packet.port()))),
             Translated::Expired => self.expired_on_way(cx, packet),
             Translated::Refused => Ok(Verdict::Drop(Reason::MALFORMED)),
         }
@@ -260,22 +297,6 @@ impl LoadBalancer {
         Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
     }
 
-    #[cold]
-    fn send_fragment(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
-        if packet.is_later_fragment() {
-            return self.follow_first(cx, packet);
-        }
-        let (source, destination) = match flow.way {
-            TO_BACKEND => (None, Some(flow.address)),
-            _ => (Some(flow.address), None),
-        };
-        let across = self.settings.sides.across(cx, packet.port());
-        if !self.fragments.remember(cx, packet, Fate::new(across, source, destination))? {
-            return Ok(Verdict::Drop(fragments::TABLE_FULL));
-        }
-        self.send(cx, packet, flow)
-    }
-
     /// A later fragment goes where its first one went. Fragments of others pass.
     #[cold]
     fn follow_first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -285,6 +306,11 @@ impl LoadBalancer {
         };
         if !packet.decrement_ttl() {
             return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+        }
+        let backend = self.settings.servers_at(fate.destination).next().map(|(_, server)| server.mode);
+        if let Some(mode @ (Mode::Ipip | Mode::Gre | Mode::Gue)) = backend {
+            let flow = Flow { address: fate.destination, ..Flow::default() };
+            return self.send_whole(cx, packet, &flow, mode);
         }
         fate.apply(packet);
         Ok(Verdict::Forward(fate.port))

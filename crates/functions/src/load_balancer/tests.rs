@@ -6,6 +6,8 @@ use braid_nf::Instance;
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 
+mod modes;
+
 use super::maglev::{Candidate, Maglev, SIZE_DEFAULT, is_prime};
 use super::{Config, LoadBalancer};
 use crate::catalog::FromConfig;

@@ -61,6 +61,21 @@ pub fn no_route(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router) {
     }
 }
 
+/// Tells the sender that a packet is longer than `mtu`, the most that goes on from here (RFC 1191 section 4, RFC 4443
+/// section 3.2). Who allowed fragments is not told.
+#[cold]
+pub fn too_big(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router, mtu: u16) {
+    let mtu = u32::from(mtu);
+    match (packet.ipv4(), router.v6) {
+        (Some(ip), _) if ip.dont_fragment() => {
+            error(cx, packet, router.v4, (icmp_type::UNREACHABLE, 4), mtu);
+        }
+        // Nobody sends less over IPv6 (RFC 8200 section 5).
+        (None, Some(address)) => error(cx, packet, address, (icmpv6_type::PACKET_TOO_BIG, 0), mtu.max(1280)),
+        _ => {}
+    }
+}
+
 /// Refuses a packet: a reset for TCP (RFC 9293 section 3.5.2), "administratively prohibited" for everything else
 /// (RFC 1812 section 5.2.7.1, RFC 4443 section 3.1), in the name of its destination.
 #[cold]

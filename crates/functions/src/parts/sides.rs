@@ -99,6 +99,11 @@ impl Sides {
         self.across_of(port, cx.ports())
     }
 
+    /// The same for all ports that can be on a side, looked up beforehand.
+    pub fn across_all(&self, ports: u16) -> [Port; 64] {
+        std::array::from_fn(|port| self.across_of(port as Port, ports))
+    }
+
     #[inline(always)]
     fn across_of(&self, port: Port, ports: u16) -> Port {
         let other = match self.of(port) {

@@ -30,7 +30,10 @@ fn busy(function: &str) -> &'static str {
     match function {
         "bridge" => "capacity = 64\nrefresh_interval_ms = 1",
         "nat" => "mappings_max = 256\nfragments_max = 8\nfirst_port = 1024\nlast_port = 1407",
-        "firewall" => "connections_max = 256\nqueries_max = 16\nfragments_max = 8\ninbound = 'reject'",
+        "firewall" => {
+            "connections_max = 256\nqueries_max = 16\nfragments_max = 8\ninbound = 'reject'\n\
+             half_open_max = 40\nhost_connections_max = 20\nhost_half_open_max = 5\nhosts_max = 64"
+        }
         "policer" => "bytes_per_s = 20000\nburst_bytes = 3000",
         "rate_limiter" => "bytes_per_s = 20000\nburst_bytes = 3000",
         "flow_counter" => "totals = true",
@@ -75,11 +78,11 @@ const FILTERED: &str = "capacity = 64\nrefresh_interval_ms = 1\nstorm = { broadc
     [[vlan]]\nid = 1\nstations_max = 8\n";
 
 /// Balances servers of the mixes and of the recorded captures. Clients are those who ask there, so they come by port 0.
-const BALANCED: &str = "client_ports = [0]\nbackend_ports = [1]\ntable_size = 251\nfragments_max = 8
+const BALANCED: &str = "persistence_max = 16\nclient_ports = [0]\nbackend_ports = [1]\ntable_size = 251\nfragments_max = 8
     [[service]]\naddress = '203.0.113.10'\nbackends = [{ address = '192.0.2.1' }, { address = '192.0.2.2' }]
-    [[service]]\naddress = '203.0.113.53'\nbackends = [{ address = '192.0.2.3' }]
+    [[service]]\naddress = '203.0.113.53'\nmode = 'gue'\nbackends = [{ address = '192.0.2.3' }]
     [[service]]\naddress = '2001:db8:2::10'\nbackends = [{ address = '2001:db8:3::1' }, { address = '2001:db8:3::2' }]
-    [[service]]\naddress = '198.18.0.0'\nbackends = [{ address = '192.0.2.10' }, { address = '192.0.2.11' }]
+    [[service]]\naddress = '198.18.0.0'\npersistence = 'source'\nbackends = [{ address = '192.0.2.10' }, { address = '192.0.2.11' }]
     [[service]]\naddress = '198.18.0.1'\nbackends = [{ address = '192.0.2.12' }]\n";
 
 /// Frames that are played from memory.

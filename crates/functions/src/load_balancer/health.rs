@@ -1,0 +1,128 @@
+//! Which backends are up: what they announce, what monitors say, and who has been silent for too long. All of it comes in packets,
+//! so a certificate covers it and a capture replays it.
+
+use braid_nf::packet::IpAddress;
+use braid_nf::packet::parse::protocol;
+use braid_nf::prelude::*;
+
+use super::LoadBalancer;
+use crate::parts::Side;
+
+/// A backend's announcement or a monitor's word, which ends here.
+pub const HEARTBEAT: Reason = Reason("heartbeat");
+
+/// In the place of a time: a monitor has spoken, so silence says nothing.
+const WATCHED: u64 = u64::MAX;
+
+/// What a monitor says of a backend: `up 10.0.0.1`, `down 10.0.0.1:8080`.
+struct Word {
+    is_up: bool,
+    address: IpAddress,
+    /// None: all its ports.
+    port: Option<u16>,
+}
+
+impl LoadBalancer {
+    pub(super) fn is_up(&self, cx: &mut Cx<'_>, backend: u32) -> Result<bool, Conflict> {
+        if self.settings.heartbeat_port.is_none() {
+            return Ok(self.settings.servers.get(backend as usize).is_some_and(|server| server.up));
+        }
+        Ok(self.up.get(cx, backend)? == Some(1))
+    }
+
+    /// Whether a packet is about health: a backend's announcement, or a monitor's word.
+    pub(super) fn is_heartbeat(&self, packet: &Packet<'_>) -> bool {
+        self.settings.heartbeat_port.is_some()
+            && packet.protocol() == protocol::UDP
+            && packet.ports().map(|(_, to)| to) == self.settings.heartbeat_port
+            && self.settings.sides.of(packet.port()) == Some(Side::Inside)
+            && (self.settings.knows(packet.src_ip()) || self.settings.monitors.contains(&packet.src_ip()))
+    }
+
+    /// Takes a heartbeat in.
+    pub(super) fn hear(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
+        if self.settings.monitors.contains(&packet.src_ip()) {
+            for line in packet.payload().split(|byte| *byte == b'\n') {
+                if let Some(word) = Word::read(line) {
+                    self.believe(cx, &word)?;
+                }
+            }
+            return Ok(Verdict::Drop(HEARTBEAT));
+        }
+        let now = cx.now().max(1);
+        for (backend, _) in self.settings.servers_at(packet.src_ip()) {
+            if self.heard.get(cx, backend)? != Some(WATCHED) {
+                self.heard.set(cx, backend, now)?;
+                self.note(cx, backend, true)?;
+            }
+        }
+        Ok(Verdict::Drop(HEARTBEAT))
+    }
+
+    fn believe(&self, cx: &mut Cx<'_>, word: &Word) -> Result<(), Conflict> {
+        for (backend, server) in self.settings.servers_at(word.address) {
+            if word.port.is_none_or(|port| port == server.port) {
+                if self.heard.get(cx, backend)? != Some(WATCHED) {
+                    self.heard.set(cx, backend, WATCHED)?;
+                }
+                self.note(cx, backend, word.is_up)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes only what changes: every flow reads it.
+    fn note(&self, cx: &mut Cx<'_>, backend: u32, is_up: bool) -> Result<(), Conflict> {
+        if self.is_up(cx, backend)? != is_up {
+            self.up.set(cx, backend, is_up.into())?;
+        }
+        Ok(())
+    }
+
+    /// Those that the configuration says are down begin so.
+    pub(super) fn begin(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        for (backend, server) in (0u32..).zip(&self.settings.servers) {
+            if !server.up {
+                self.up.set(cx, backend, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Backends that have been silent for too long are down. One that was never heard has that long from the first look on.
+    pub(super) fn notice_silence(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        if self.settings.heartbeat_port.is_none() {
+            return Ok(());
+        }
+        let now = cx.now();
+        for backend in 0..self.heard.len() {
+            match self.heard.get(cx, backend)? {
+                Some(0) => {
+                    self.heard.set(cx, backend, now.max(1))?;
+                }
+                Some(heard) if heard != WATCHED && now.saturating_sub(heard) > self.settings.heartbeat_ns => {
+                    self.note(cx, backend, false)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Word {
+    fn read(line: &[u8]) -> Option<Word> {
+        let line = std::str::from_utf8(line).ok()?;
+        let (state, backend) = line.trim().split_once(' ')?;
+        let is_up = match state {
+            "up" => true,
+            "down" => false,
+            _ => return None,
+        };
+        match (backend.parse::<std::net::SocketAddr>(), backend.parse()) {
+            (Ok(end), _) => Some(Word { is_up, address: end.ip().into(), port: Some(end.port()) }),
+            (_, Ok(address)) => Some(Word { is_up, address, port: None }),
+            _ => None,
+        }
+    }
+}

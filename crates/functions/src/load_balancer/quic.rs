@@ -1,0 +1,77 @@
+//! QUIC connection identifiers that name their backend, as QUIC-LB makes them in the clear (draft-ietf-quic-load-balancers,
+//! section 4.1): one byte, whose upper three bits say how the rest is made (7: it names nobody), then the server's identifier,
+//! then whatever else. A client that moves to another address or port keeps its backend by them.
+//!
+//! Only a packet of an unknown flow is looked at. What a client makes up for its first packets (Initial, 0-RTT) names nobody.
+//!
+//! Not here: encrypted identifiers, versions with other invariants than RFC 8999's.
+
+use super::settings::Wrong;
+
+/// Upper bits of an identifier that names nobody.
+const NOBODY: u8 = 7;
+const LONG: u8 = 0x80;
+/// Of a long header: Initial and 0-RTT, by RFC 9000 section 17.2.
+const TYPE: u8 = 0x30;
+const ZERO_RTT: u8 = 0x10;
+const MOST: usize = 15;
+
+/// What a backend puts into its identifiers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServerId(Vec<u8>);
+
+impl std::str::FromStr for ServerId {
+    type Err = Wrong;
+
+    fn from_str(text: &str) -> Result<ServerId, Wrong> {
+        let digits: Option<Vec<u8>> = text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
+        match digits {
+            Some(digits) if digits.len() % 2 == 0 && (1..=MOST).contains(&(digits.len() / 2)) => {
+                Ok(ServerId(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
+            }
+            _ => Err((
+                format!("server_id `{text}` is not 1 to {MOST} bytes"),
+                "write two hexadecimal digits for each byte",
+            )),
+        }
+    }
+}
+
+/// The backends of a service by their identifiers, all of one length.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServerIds(Vec<(ServerId, u32)>);
+
+impl ServerIds {
+    pub(super) fn add(&mut self, id: ServerId, backend: u32) -> Result<(), Wrong> {
+        if self.0.iter().any(|(other, _)| *other == id) {
+            return Err(("two backends have one server_id".into(), "give each its own"));
+        }
+        if self.0.first().is_some_and(|(other, _)| other.0.len() != id.0.len()) {
+            return Err(("server_ids are of two lengths".into(), "write all with as many digits"));
+        }
+        self.0.push((id, backend));
+        Ok(())
+    }
+
+    /// The backend that a packet names, given what UDP carries.
+    pub(super) fn named_by(&self, payload: &[u8]) -> Option<u32> {
+        let (first, _) = self.0.first()?;
+        let id = destination(payload)?;
+        let (kind, rest) = id.split_first()?;
+        let server = rest.get(..first.0.len()).filter(|_| kind >> 5 != NOBODY)?;
+        self.0.iter().find(|(known, _)| known.0 == server).map(|(_, backend)| *backend)
+    }
+}
+
+/// The destination's identifier (RFC 8999 section 5), as far as it is there; none if a client made it up.
+fn destination(payload: &[u8]) -> Option<&[u8]> {
+    let (first, rest) = payload.split_first()?;
+    if first & LONG == 0 {
+        return Some(rest);
+    }
+    if first & TYPE <= ZERO_RTT {
+        return None;
+    }
+    let (len, rest) = rest.get(4..)?.split_first()?;
+    rest.get(..usize::from(*len))
+}

@@ -1,0 +1,267 @@
+//! What the configuration means once it has been checked: services and backends by their ends, tables made.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use braid_nf::Port;
+use braid_nf::packet::IpAddress;
+use braid_nf::packet::parse::protocol;
+
+use super::config::{Backend, Config, Mode, Persistence, Service, Transport, WhenDown};
+use super::maglev::{Candidate, Maglev, is_prime};
+use super::quic::{ServerId, ServerIds};
+use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::parts::Sides;
+use crate::parts::answer::Router;
+
+/// Address, port and protocol; port 0 stands for all.
+pub(super) type End = (IpAddress, u16, u8);
+
+/// IPv6's least, and the longest outer header.
+const MTU_MIN: u16 = 1280 + 48;
+
+/// A service, ready to choose.
+#[derive(Clone, Debug)]
+pub(super) struct Virtual {
+    pub(super) number: u32,
+    pub(super) mode: Mode,
+    pub(super) persistence: Persistence,
+    pub(super) table: Maglev,
+    /// Numbers of its backends, in the order of the table's candidates.
+    pub(super) backends: Box<[u32]>,
+    /// Backends by what QUIC connection identifiers contain.
+    pub(super) server_ids: ServerIds,
+}
+
+/// One of all backends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Server {
+    pub(super) address: IpAddress,
+    /// 0: as the client asked.
+    pub(super) port: u16,
+    pub(super) weight: u32,
+    pub(super) mode: Mode,
+    /// Whether it is up at the start.
+    pub(super) up: bool,
+    /// What clients see of it.
+    pub(super) service_address: IpAddress,
+    pub(super) service_port: u16,
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) sides: Sides,
+    /// For each port the one on the other side.
+    across: [Port; 64],
+    pub(super) services: Vec<Virtual>,
+    pub(super) servers: Vec<Server>,
+    by_service: HashMap<End, usize>,
+    by_server: HashMap<End, usize>,
+    addresses: HashSet<IpAddress>,
+    pub(super) heartbeat_port: Option<u16>,
+    pub(super) monitors: Vec<IpAddress>,
+    pub(super) heartbeat_ns: u64,
+    pub(super) when_down: WhenDown,
+    /// `u64::MAX` if backends never change.
+    pub(super) recheck_ns: u64,
+    pub(super) tcp_ns: u64,
+    pub(super) closing_ns: u64,
+    pub(super) udp_ns: u64,
+    pub(super) persistence_ns: u64,
+    pub(super) mtu: u16,
+    pub(super) fragment_ns: u64,
+    pub(super) router: Router,
+}
+
+braid_nf::plain!(Settings);
+
+impl Settings {
+    pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
+        let seconds = |key, value| span_ns(key, Duration::from_secs(value), Duration::from_secs(1), IDLE_MAX);
+        let millis = |key, value| {
+            span_ns(key, Duration::from_millis(value), Duration::from_millis(1), Duration::from_secs(3600))
+        };
+        if !is_prime(config.table_size) || !(101..=1 << 24).contains(&config.table_size) {
+            let reason = format!("{} is no prime number from 101 to 16777216", config.table_size);
+            return Err(ConfigError::new("table_size", reason, "write 65537, or 655373 for many backends"));
+        }
+        if config.mtu < MTU_MIN {
+            let reason = format!("{} leaves IPv6 less than the 1280 bytes that it needs within a tunnel", config.mtu);
+            return Err(ConfigError::new("mtu", reason, format!("write {MTU_MIN} to 65535")));
+        }
+        let lists = (("backend_ports", &config.backend_ports[..]), ("client_ports", &config.client_ports[..]));
+        let sides = Sides::from_lists_named(lists.0, lists.1, ports)?;
+        let mut settings = Settings {
+            sides,
+            across: sides.across_all(ports),
+            services: Vec::new(),
+            servers: Vec::new(),
+            by_service: HashMap::new(),
+            by_server: HashMap::new(),
+            addresses: HashSet::new(),
+            heartbeat_port: config.heartbeat_port,
+            monitors: config.monitors.iter().map(|address| (*address).into()).collect(),
+            heartbeat_ns: millis("heartbeat_timeout_ms", config.heartbeat_timeout_ms)?,
+            when_down: config.when_down,
+            recheck_ns: millis("recheck_ms", config.recheck_ms)?,
+            tcp_ns: seconds("tcp_s", config.tcp_s)?,
+            closing_ns: seconds("tcp_closing_s", config.tcp_closing_s)?,
+            udp_ns: seconds("udp_s", config.udp_s)?,
+            persistence_ns: seconds("persistence_s", config.persistence_s)?,
+            mtu: config.mtu,
+            fragment_ns: seconds("fragment_s", config.fragment_s)?,
+            router: Router { v4: config.router.into(), v6: config.router_v6.map(Into::into) },
+        };
+        if config.services.is_empty() {
+            return Err(ConfigError::new("service", "there is none", "write at least one [[service]]"));
+        }
+        if !config.monitors.is_empty() && config.heartbeat_port.is_none() {
+            return Err(ConfigError::new("monitors", "they need a port to speak to", "add heartbeat_port"));
+        }
+        for (number, service) in config.services.iter().enumerate() {
+            settings.add(config, number, service)?;
+        }
+        if config.heartbeat_port.is_none() {
+            settings.recheck_ns = u64::MAX;
+        }
+        Ok(settings)
+    }
+
+    fn add(&mut self, config: &Config, number: usize, service: &Service) -> Result<(), ConfigError> {
+        let wrong = |key: &str, (reason, instead): (String, &str)| {
+            ConfigError::new(&format!("service[{number}].{key}"), reason, instead)
+        };
+        check_service(service, config).map_err(|error| wrong("backends", error))?;
+        let protocols: &[u8] = match service.protocol {
+            Some(Transport::Tcp) => &[protocol::TCP],
+            Some(Transport::Udp) => &[protocol::UDP],
+            None => &[protocol::TCP, protocol::UDP],
+        };
+        let address = IpAddress::from(service.address);
+        for transport in protocols {
+            let end = (address, service.port.unwrap_or(0), *transport);
+            if self.by_service.insert(end, number).is_some() {
+                return Err(wrong("address", (format!("{address} has this service already"), "name it once")));
+            }
+        }
+        let (mut numbers, mut candidates, mut server_ids) = (Vec::new(), Vec::new(), ServerIds::default());
+        for backend in &service.backends {
+            let at = self.servers.len();
+            let server = self.add_server(service, backend, protocols).map_err(|error| wrong("backends", error))?;
+            if let Some(id) = &backend.server_id {
+                let id = id.parse::<ServerId>().map_err(|error| wrong("backends", error))?;
+                server_ids.add(id, at as u32).map_err(|error| wrong("backends", error))?;
+            }
+            candidates.push(Candidate { name: format!("{} {}", server.address, server.port), weight: backend.weight });
+            numbers.push(at as u32);
+        }
+        self.services.push(Virtual {
+            number: number as u32,
+            mode: service.mode,
+            persistence: service.persistence,
+            table: Maglev::new(config.table_size, &candidates),
+            backends: numbers.into(),
+            server_ids,
+        });
+        Ok(())
+    }
+
+    fn add_server(&mut self, service: &Service, backend: &Backend, protocols: &[u8]) -> Result<Server, Wrong> {
+        let (address, service_address) = (IpAddress::from(backend.address), IpAddress::from(service.address));
+        check_backend(service, backend)?;
+        if let Some((_, other)) = self.servers_at(address).find(|(_, other)| other.mode != service.mode) {
+            let reason = format!("{address} is reached in two modes, {:?} and {:?}", other.mode, service.mode);
+            return Err((reason.to_lowercase(), "give each mode an address of its own"));
+        }
+        let port = backend.port.or(service.port).unwrap_or(0);
+        // Answers of other modes do not come this way.
+        for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {
+            let is_ambiguous = self.by_server.keys().any(|(other, known, number)| {
+                (*other, *number) == (address, *transport) && (*known == port || *known == 0 || port == 0)
+            });
+            if is_ambiguous {
+                let reason = format!("{address} port {port} is a backend twice, so its replies are ambiguous");
+                return Err((reason, "give each service ports or addresses of its own on it"));
+            }
+            self.by_server.insert((address, port, *transport), self.servers.len());
+        }
+        self.addresses.extend([address, service_address]);
+        let server = Server {
+            address,
+            port,
+            weight: backend.weight,
+            mode: service.mode,
+            up: backend.up,
+            service_address,
+            service_port: service.port.unwrap_or(0),
+        };
+        self.servers.push(server);
+        Ok(server)
+    }
+
+    /// The service at an end, if there is one.
+    pub(super) fn service(&self, end: End) -> Option<&Virtual> {
+        self.services.get(*either(&self.by_service, end)?)
+    }
+
+    /// The backend at an end, if there is one.
+    pub(super) fn server(&self, end: End) -> Option<&Server> {
+        self.servers.get(*either(&self.by_server, end)?)
+    }
+
+    /// The backends at an address, with their numbers.
+    pub(super) fn servers_at(&self, address: IpAddress) -> impl Iterator<Item = (u32, &Server)> {
+        (0u32..).zip(&self.servers).filter(move |(_, server)| server.address == address)
+    }
+
+    /// Whether an address is that of a service or a backend.
+    pub(super) fn knows(&self, address: IpAddress) -> bool {
+        self.addresses.contains(&address)
+    }
+
+    /// By which port a packet leaves for the other side.
+    #[inline(always)]
+    pub(super) fn across(&self, port: Port) -> Port {
+        self.across.get(usize::from(port)).copied().unwrap_or(port)
+    }
+}
+
+/// What is wrong, and what to write instead.
+pub(super) type Wrong = (String, &'static str);
+
+fn check_service(service: &Service, config: &Config) -> Result<(), Wrong> {
+    if service.backends.iter().all(|backend| backend.weight == 0) {
+        return Err(("none has a weight".into(), "name one or more with a weight of 1 or more"));
+    }
+    if service.backends.len() * 10 > config.table_size as usize {
+        return Err(("too many for `table_size`".into(), "write a prime `table_size` of 100 for each"));
+    }
+    Ok(())
+}
+
+fn check_backend(service: &Service, backend: &Backend) -> Result<(), Wrong> {
+    if backend.address.is_ipv4() != service.address.is_ipv4() {
+        let reason = format!("{} is of another family than {}", backend.address, service.address);
+        return Err((reason, "use one family"));
+    }
+    if backend.weight > 1000 {
+        return Err((format!("weight {} is too great", backend.weight), "write 0 to 1000"));
+    }
+    if backend.port.is_some() && service.port.is_none() {
+        return Err((format!("{} has a port but the service has none", backend.address), "add `port`, or remove it"));
+    }
+    if backend.port.is_some() && service.mode != Mode::Nat {
+        let reason = format!("{} has a port, but only mode = \"nat\" changes ports", backend.address);
+        return Err((reason, "remove `port`: it listens where the service does"));
+    }
+    if backend.server_id.is_some() && service.protocol == Some(Transport::Tcp) {
+        return Err((format!("{} has a `server_id`, but TCP has none", backend.address), "write protocol = \"udp\""));
+    }
+    Ok(())
+}
+
+/// What stands at a port, else at all ports.
+fn either<V>(map: &HashMap<End, V>, (address, port, number): End) -> Option<&V> {
+    map.get(&(address, port, number)).or_else(|| map.get(&(address, 0, number)))
+}
