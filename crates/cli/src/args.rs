@@ -261,6 +261,15 @@ pub enum FirewallCommand {
         #[arg(long, default_value_t = 0, value_name = "N")]
         port: u16,
     },
+    /// What it costs to find the rule that decides: with 1 to 100,000 generated rules, or with those of a plan or rule file
+    Cost {
+        /// Plan file with the firewall
+        #[arg(long, value_name = "FILE")]
+        plan: Option<PathBuf>,
+        /// Sets a key of its configuration: rules_file=edge.rules
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<String>,
+    },
 }
 
 /// `braid bench`.

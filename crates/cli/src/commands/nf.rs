@@ -1,9 +1,11 @@
 //! `braid nf`: which functions there are, a function's page, and which rule of a firewall decides.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use braid_control::suggest::nearest;
 use braid_control::{Catalog, Entry};
+use braid_functions::ConfigError;
 use braid_functions::firewall::{self, ExplainError};
 use braid_testkit::scenario::{self, Field, Value};
 use serde::Serialize;
@@ -38,9 +40,11 @@ pub fn run(command: &NfCommand, catalog: &Catalog) -> Result<ExitCode, Failure> 
             }
         }
         NfCommand::Firewall(FirewallCommand::Explain { packet, plan, set, port }) => {
-            let nf = if plan.is_none() { vec!["firewall".to_owned()] } else { Vec::new() };
-            let chain = ChainArgs { plan: plan.clone(), nf, set: set.clone(), ..ChainArgs::default() };
-            print(&explain(&chain, &packet.join(" "), *port)?)?;
+            print(&explain(&chain(plan.as_ref(), set), &packet.join(" "), *port)?)?;
+        }
+        NfCommand::Firewall(FirewallCommand::Cost { plan, set }) => {
+            let is_given = plan.is_some() || !set.is_empty();
+            print(&cost(is_given.then(|| chain(plan.as_ref(), set)))?)?;
         }
         NfCommand::Show { name } => {
             let Some(entry) = catalog.find(name) else {
@@ -59,24 +63,60 @@ pub fn run(command: &NfCommand, catalog: &Catalog) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the first firewall of a chain says about a packet.
-fn explain(chain: &ChainArgs, packet: &str, port: u16) -> Result<String, Failure> {
+/// A plan's chain, or a firewall alone.
+fn chain(plan: Option<&PathBuf>, set: &[String]) -> ChainArgs {
+    let nf = if plan.is_none() { vec!["firewall".to_owned()] } else { Vec::new() };
+    ChainArgs { plan: plan.cloned(), nf, set: set.to_vec(), ..ChainArgs::default() }
+}
+
+/// The first firewall of a chain: its configuration, and how many ports there are.
+fn configured(chain: &ChainArgs) -> Result<(firewall::Config, u16), Failure> {
     let written = Written::read(chain, None, &[])?;
     let Some(nf) = written.file.nf.iter().find(|nf| nf.function.get_ref() == "firewall") else {
         return Err(Failure::usage("there is no firewall in the plan", "name a plan file with one"));
     };
+    let ports = written.file.ports.as_ref().map_or(2, |ports| *ports.get_ref()).clamp(1, 64) as u16;
+    Ok((braid_functions::parse(nf.config.table()).map_err(refused)?, ports))
+}
+
+fn refused(error: ConfigError) -> Failure {
+    Failure::usage(format!("`{}`: {}", error.key, error.reason), error.instead)
+}
+
+/// What it says about a packet.
+fn explain(chain: &ChainArgs, packet: &str, port: u16) -> Result<String, Failure> {
+    let (config, ports) = configured(chain)?;
     let wrong = |wrong: scenario::Wrong| Failure::usage(format!("`{packet}`: {}", wrong.what), wrong.help);
     let mut said = scenario::packet(packet).map_err(wrong)?;
     if said.word(Field::Kind) == "tcp" && said.field(Field::Flags).is_none() {
         said.set(Field::Flags, Value::word("S"));
     }
     let frame = scenario::frame(&said).map_err(wrong)?;
-    let ports = written.file.ports.as_ref().map_or(2, |ports| *ports.get_ref()).clamp(1, 64) as u16;
-    let config = braid_functions::parse(nf.config.table());
-    let explained = config.map_err(ExplainError::from).and_then(|it| firewall::explain(it, ports, port, &frame));
-    explained.map_err(|error| match error {
-        ExplainError::Config(error) => Failure::usage(format!("`{}`: {}", error.key, error.reason), error.instead),
+    firewall::explain(config, ports, port, &frame).map_err(|error| match error {
+        ExplainError::Config(error) => refused(error),
         ExplainError::Side(_) => Failure::usage(error.to_string(), "name a port of either side: --port 1"),
         other => Failure::usage(other.to_string(), "write a packet such as tcp 10.0.0.1:1100 > 192.0.2.9:443"),
     })
+}
+
+/// A table of what rules cost on this machine.
+fn cost(chain: Option<ChainArgs>) -> Result<String, Failure> {
+    let costs = match chain {
+        Some(chain) => vec![firewall::cost::of(configured(&chain)?.0).map_err(refused)?],
+        None => firewall::cost::curve().collect(),
+    };
+    let mut table =
+        format!("{:>7} {:>8} {:>8} {:>9} {:>10} {:>10}\n", "rules", "boxes", "KiB", "build ms", "search ns", "walk ns");
+    for it in costs {
+        table += &format!(
+            "{:>7} {:>8} {:>8} {:>9.1} {:>10.0} {:>10.0}\n",
+            it.rules,
+            it.boxes,
+            it.bytes / 1024,
+            it.build_ms,
+            it.search_ns,
+            it.walk_ns
+        );
+    }
+    Ok(table)
 }

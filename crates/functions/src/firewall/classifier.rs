@@ -35,6 +35,13 @@ pub(super) struct Classifier {
     roots: [u32; 2],
 }
 
+impl Default for Classifier {
+    /// Without rules.
+    fn default() -> Classifier {
+        Classifier { nodes: vec![Node::Leaf { from: 0, to: 0 }], boxes: Vec::new(), roots: [0; 2] }
+    }
+}
+
 /// One value or range for each field.
 #[derive(Clone, Debug)]
 struct Box6 {
@@ -87,6 +94,11 @@ impl Classifier {
         ];
         let found = self.search(self.roots[facts.side as usize], &values, facts.flags, NONE);
         (found != NONE).then_some(found as usize)
+    }
+
+    /// Boxes, each counted for every side that it is for, and bytes.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.boxes.len(), size_of_val(&self.boxes[..]) + size_of_val(&self.nodes[..]))
     }
 
     /// The first rule below a node that fits, if it is before `best`; else `best`.

@@ -11,6 +11,7 @@
 mod classifier;
 mod config;
 mod connection;
+pub mod cost;
 mod explain;
 mod limits;
 mod policy;

@@ -1,0 +1,126 @@
+//! What it costs to find the rule that decides, by the number of rules: for whoever asks how many there may be.
+//!
+//! Measured on generated rules: half for one host and port, a quarter for networks and ports of a range, the rest for networks
+//! alone. Half of the packets are made to fit one of the rules, half are anything.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use super::classifier::Classifier;
+use super::config::Config;
+use super::policy::Policy;
+use super::rules::{Action, Facts, Rule};
+use super::values::{Addresses, PortRange, Protocol};
+use crate::config::ConfigError;
+use crate::parts::{Many, Side};
+
+/// What it costs with so many rules.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Rules.
+    pub rules: usize,
+    /// Boxes that they make.
+    pub boxes: usize,
+    /// Bytes of the tree.
+    pub bytes: usize,
+    /// Milliseconds to make it.
+    pub build_ms: f64,
+    /// Nanoseconds to find the rule that decides.
+    pub search_ns: f64,
+    /// Nanoseconds to try one rule after the other.
+    pub walk_ns: f64,
+}
+
+const PACKETS: usize = 10_000;
+const ROUNDS: usize = 20;
+/// Rules that are tried in all when they are walked through.
+const WALKED: usize = 20_000_000;
+
+/// With 1, 10, … 100,000 generated rules.
+pub fn curve() -> impl Iterator<Item = Cost> {
+    (0..6).map(|exponent| {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let rules: Vec<Rule> = (0..10usize.pow(exponent)).map(|_| generated(&mut random)).collect();
+        measure(&rules)
+    })
+}
+
+/// With the rules of a configuration.
+pub fn of(mut config: Config) -> Result<Cost, ConfigError> {
+    Ok(measure(&Policy::check(&mut config)?.rules))
+}
+
+fn measure(rules: &[Rule]) -> Cost {
+    let begun = Instant::now();
+    // A policy has been made of them, or they have few lists.
+    let classifier = Classifier::new(rules).unwrap_or_default();
+    let build_ms = begun.elapsed().as_secs_f64() * 1e3;
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let packets: Vec<Facts> = (0..PACKETS).map(|_| packet(rules, &mut random)).collect();
+    let begun = Instant::now();
+    for facts in packets.iter().cycle().take(PACKETS * ROUNDS) {
+        black_box(classifier.find(black_box(facts)));
+    }
+    let search_ns = begun.elapsed().as_secs_f64() * 1e9 / (PACKETS * ROUNDS) as f64;
+    let walked = (WALKED / rules.len().max(1)).clamp(100, PACKETS);
+    let begun = Instant::now();
+    for facts in packets.iter().take(walked) {
+        black_box(rules.iter().position(|rule| rule.mismatch(black_box(facts)).is_none()));
+    }
+    let walk_ns = begun.elapsed().as_secs_f64() * 1e9 / walked as f64;
+    let (boxes, bytes) = classifier.size();
+    Cost { rules: rules.len(), boxes, bytes, build_ms, search_ns, walk_ns }
+}
+
+fn generated(random: &mut Random) -> Rule {
+    let network = |random: &mut Random, bits: u32| {
+        let address = 0x0a00_0000 | random.below(1 << 24) as u32;
+        let range = std::net::Ipv4Addr::from(address);
+        format!("{range}/{bits}").parse::<Addresses>().map(|range| Many(vec![range])).unwrap_or_default()
+    };
+    let port = random.below(1 << 16) as u16;
+    let kind = random.below(4);
+    let (source, destination) = match kind {
+        0 | 1 => (Many::default(), network(random, 32)),
+        2 => (network(random, 16), network(random, 24)),
+        _ => (network(random, 20), Many::default()),
+    };
+    let ports = match kind {
+        0 | 1 => Many(vec![PortRange { first: port, last: port }]),
+        2 => Many(vec![PortRange { first: port & 0xff00, last: port | 0x00ff }]),
+        _ => Many::default(),
+    };
+    let protocol = Many(vec![Protocol([6, 17][random.below(2) as usize])]);
+    let action = if random.below(2) == 0 { Action::Allow } else { Action::Deny };
+    Rule { protocol, source, destination, destination_ports: ports, ..Rule::new(action) }
+}
+
+fn packet(rules: &[Rule], random: &mut Random) -> Facts {
+    let any = Addresses::all(true).first | (0x0a00_0000 | u128::from(random.below(1 << 24)));
+    let fits = random.below(2) == 0;
+    let chosen = if fits { rules.get(random.below(rules.len().max(1) as u64) as usize) } else { None };
+    let first = |list: Option<&Many<Addresses>>| list.and_then(|list| list.0.first()).map_or(any, |range| range.first);
+    let ports = chosen.and_then(|rule| rule.destination_ports.0.first());
+    Facts {
+        source: first(chosen.map(|rule| &rule.source)),
+        destination: first(chosen.map(|rule| &rule.destination)),
+        source_port: random.below(1 << 16) as u16,
+        destination_port: ports.map_or(random.below(1 << 16) as u16, |range| range.first),
+        protocol: chosen.and_then(|rule| rule.protocol.0.first()).map_or(6, |protocol| protocol.0),
+        flags: 2,
+        port: 0,
+        side: Side::Inside,
+    }
+}
+
+/// Marsaglia's xorshift: the same numbers on every machine.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end.max(1)
+    }
+}
