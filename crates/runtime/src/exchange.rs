@@ -83,8 +83,8 @@ pub fn exchange(live: &Live, now: &Plan, plan: &Plan, changed: &[String]) -> Res
     let new = chain.stages().iter().flat_map(|stage| stage.objects());
     let copies: Vec<_> = new.filter_map(|new| Some((older(&heritage, &new)?, new))).collect();
     exchanged.copied = copies.iter().map(|(_, new)| new.name().to_owned()).collect();
-    let added = |stage: &Box<dyn Stage>| exchanged.added.iter().any(|name| name == stage.name());
-    let positions: Vec<usize> = (0..chain.stages().len()).filter(|at| added(&chain.stages()[*at])).collect();
+    let is_added = |at: &usize| exchanged.added.iter().any(|name| name == chain.stages()[*at].name());
+    let positions: Vec<usize> = (0..chain.stages().len()).filter(is_added).collect();
 
     let held = live.hold()?;
     let begun = Instant::now();
@@ -152,8 +152,9 @@ fn compare(old: &Chain, new: &Chain, changed: &[String]) -> Result<Exchanged, Ex
             .map_err(|reason| ExchangeError::Function { function: stage.name().to_owned(), reason })?;
         exchanged.kept.push(stage.name().to_owned());
     }
-    let is_gone = |old: &&Box<dyn Stage>| new.stages().iter().all(|new| new.name() != old.name());
-    exchanged.removed = old.stages().iter().filter(is_gone).map(|stage| stage.name().to_owned()).collect();
+    let is_gone = |old: &&str| new.stages().iter().all(|new| new.name() != *old);
+    let names = old.stages().iter().map(|stage| stage.name());
+    exchanged.removed = names.filter(is_gone).map(str::to_owned).collect();
     Ok(exchanged)
 }
 

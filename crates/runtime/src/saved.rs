@@ -70,7 +70,7 @@ pub enum RestoreError {
 impl Saved {
     /// Functions and objects of a chain at rest; sets are added by [`Worker::save_sets`].
     pub fn of_chain(chain: &Chain, now_ns: u64) -> Saved {
-        let function = |stage: &Box<dyn Stage>| SavedFunction {
+        let function = |stage: &dyn Stage| SavedFunction {
             name: stage.name().to_owned(),
             kind: stage.kind().to_owned(),
             set_bytes: stage.set_bytes(),
@@ -79,7 +79,7 @@ impl Saved {
         let objects = chain.stages().iter().flat_map(|stage| stage.objects());
         Saved {
             now_ns,
-            functions: chain.stages().iter().map(function).collect(),
+            functions: chain.stages().iter().map(|stage| function(&**stage)).collect(),
             sets: Vec::new(),
             objects: objects.map(|o| (o.name().to_owned(), o.kind().to_owned(), o.save())).collect(),
         }

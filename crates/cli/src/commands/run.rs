@@ -72,7 +72,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     }
     let report = RunReport::new(names(&last_plan), &report);
     if let Some((program, state)) = successor {
-        eprint!("{report}continued by {}\n", program.display());
+        eprintln!("{report}continued by {}", program.display());
         drop(offered);
         return Err(become_successor(&program, args.snapshot.as_ref().unwrap_or(&state)));
     }

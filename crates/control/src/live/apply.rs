@@ -74,7 +74,7 @@ impl Current {
         let own = &self.file;
         let numbers = [(&mut file.workers, &own.workers), (&mut file.batch, &own.batch), (&mut file.sets, &own.sets)];
         for (place, own) in numbers {
-            *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(own.get_ref().clone())));
+            *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(*own.get_ref())));
         }
         file.ports.get_or_insert(unplaced(i64::from(self.plan.ports)));
         let words = [

@@ -74,6 +74,7 @@ impl Drop for HttpServer {
 fn accept(listener: &TcpListener, service: &Arc<Service>, offer: &Offer, ends: &AtomicBool) {
     let connections = Arc::new(AtomicUsize::new(0));
     while !ends.load(Ordering::Relaxed) {
+        service.rest();
         let Ok((stream, _)) = listener.accept() else {
             std::thread::sleep(ROUND);
             continue;

@@ -63,7 +63,10 @@ impl Service {
     /// Applies another plan; after a refusal nothing has changed.
     pub fn apply(&self, text: &str) -> Result<Applied, Refused> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.apply(&self.live, text)
+        let applied = current.apply(&self.live, text)?;
+        // Times of another chain begin anew.
+        *self.timed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(applied)
     }
 
     fn stop(&self) {

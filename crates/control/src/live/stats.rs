@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use braid_runtime::aborts::AbortRow;
 use braid_runtime::live::{Live, Running, Seen, Unanswered};
+use braid_runtime::nf::Stage;
 use braid_runtime::nf::state::causes::{cause_of, operation};
 use braid_runtime::probe::{Lap, TimeSplit};
 use braid_runtime::{PortCounters, WorkerCounters};
@@ -268,7 +269,7 @@ fn worker((number, seen): (usize, &Result<Seen, Unanswered>)) -> WorkerStats {
 }
 
 fn functions(running: &Running, total: &WorkerCounters, splits: &[&TimeSplit]) -> Vec<Function> {
-    let function = |(at, stage): (usize, &Box<dyn braid_runtime::nf::Stage>)| {
+    let function = |at: usize, stage: &dyn Stage| {
         let drops = total.drops.iter().filter(|(function, ..)| *function == stage.name());
         let times = splits.iter().filter_map(|split| Some((split.stages.get(at)?, split.cycles_per_ns.max(1e-9))));
         let (mut ns, mut packets) = (0.0, 0);
@@ -285,7 +286,7 @@ fn functions(running: &Running, total: &WorkerCounters, splits: &[&TimeSplit]) -
             ns_per_packet: (packets > 0).then(|| ns / packets as f64),
         }
     };
-    running.chain.stages().iter().enumerate().map(function).collect()
+    running.chain.stages().iter().enumerate().map(|(at, stage)| function(at, &**stage)).collect()
 }
 
 fn objects(running: &Running) -> Vec<Object> {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use braid_nf::{SetMeta, SetSlot};
+use braid_nf::{SetMeta, SetSlot, Stage};
 use braid_state::Tx;
 
 use super::{Sets, Worker, periodic_ticks};
@@ -68,11 +68,11 @@ impl Worker {
             self.sets.push(sets);
         }
         old.iter().flatten().for_each(|sets| self.count_ended(sets, 0));
-        let reached = |stage: &Box<dyn braid_nf::Stage>| {
+        let reached = |stage: &dyn Stage| {
             let before = old_chain.stages().iter().position(|old| old.name() == stage.name());
             before.map_or(0, |before| self.counters.reached[before])
         };
-        self.counters.reached = chain.stages().iter().map(reached).collect();
+        self.counters.reached = chain.stages().iter().map(|stage| reached(&**stage)).collect();
         self.ticks = if self.parts.id == 0 { periodic_ticks(&chain) } else { Vec::new() };
         if self.probe.split().is_some() {
             self.probe = Probe::Off;
