@@ -27,6 +27,7 @@ pub fn own<F: FromConfig>(summary: &str, ports: u16) -> Entry {
         summary: summary.to_owned(),
         ports,
         split: DefaultSplit::Single,
+        mirrors: false,
         page: String::new(),
         build: Arc::new(build),
     }
@@ -47,6 +48,7 @@ fn entry(entry: &braid_functions::Entry) -> Entry {
             Split::Inside => DefaultSplit::Inside,
             Split::MacHash => DefaultSplit::MacHash,
         },
+        mirrors: entry.mirrors,
         page: page(entry.name).to_owned(),
         build,
     }

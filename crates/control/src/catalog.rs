@@ -42,6 +42,8 @@ pub struct Entry {
     pub ports: u16,
     /// How a single capture is split for it.
     pub split: DefaultSplit,
+    /// Whether a chain with it has its functions in reverse order for packets from outside, if nothing is said.
+    pub mirrors: bool,
     /// Its page, in Markdown; empty if it has none.
     pub page: String,
     /// Builds it.

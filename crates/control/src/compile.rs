@@ -43,7 +43,7 @@ impl Plan {
     pub fn compile(&self, carry: Carry) -> Result<Compiled, Problem> {
         let chain = self.probe(carry)?;
         let members = members(&chain);
-        let hash = planner::plan(&members);
+        let hash = planner::plan_with(&members, self.course.outside());
         let (workers, note) = (self.workers, if self.workers > 1 { shared_sets(&hash) } else { None });
         let steering = self.steering(&hash, workers)?;
         let (links, ports): (Arc<[Link]>, u16) = (self.chain.clone().into(), self.ports);
@@ -64,6 +64,7 @@ impl Plan {
             time: self.time,
             distribution: self.distribution,
             steering: Arc::new(steering),
+            course: self.course.clone(),
             own_fields: self.own_fields(carry),
         };
         Ok(Compiled { run, hash, note })
@@ -75,8 +76,8 @@ impl Plan {
         let mut builder = StateBuilder::new(&domain, HugePages::Never);
         let stages = build_all(&self.chain, self.ports, &mut builder);
         let stages = stages.map_err(|(refusal, at)| self.build_problem(&refusal, at))?;
-        let sharing = &mut Sharing { is_local: &|_| true, builder: &mut builder, capacity: self.sets };
-        Chain::new(stages, &self.own_fields(carry), sharing).map_err(|error| self.chain_problem(&error))
+        let sharing = &mut Sharing { is_local: &|_, _| true, builder: &mut builder, capacity: self.sets };
+        Chain::new(stages, &self.own_fields(carry), &self.course, sharing).map_err(|error| self.chain_problem(&error))
     }
 
     /// Whether the functions of this plan go on with the state of functions that were configured so; a problem names the one
@@ -158,11 +159,12 @@ fn build_all(links: &[Link], ports: u16, builder: &mut StateBuilder) -> Result<V
 
 /// The packet sets of a chain, as steering sees them.
 pub fn members(chain: &Chain) -> Vec<Member> {
-    let member = |stage: &dyn Stage| Member {
+    let member = |(position, stage): (usize, &Box<dyn Stage>)| Member {
         name: stage.name().to_owned(),
         pattern: stage.packet_set().as_ref().map_or(Pattern::NONE, Pattern::from),
+        changed: chain.changed_before(position),
     };
-    chain.stages().iter().map(|stage| member(&**stage)).collect()
+    chain.stages().iter().enumerate().map(member).collect()
 }
 
 /// Which functions' packet sets live in state that workers share, because no steering keeps them on one worker.

@@ -136,7 +136,7 @@ pub struct FieldPart {
 /// Explains a plan.
 pub fn explain(plan: &Plan) -> Result<Explanation, Problem> {
     let chain = plan.probe(Carry::Capture)?;
-    let hash = planner::plan(&members(&chain));
+    let hash = planner::plan_with(&members(&chain), plan.course.outside());
     let functions = chain.stages().iter().zip(&hash.chosen.outcomes);
     Ok(Explanation {
         workers: plan.workers,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
 use braid_runtime::nf::{
-    Event, FieldUse, Findings, Interrupted, Pass, Place, Relaxation, SetSlot, SetTables, ShareError, Stage, Tick,
+    Event, FieldUse, Findings, Interrupted, Pass, Place, Relaxation, Rewrites, SetSlot, SetTables, ShareError, Stage, Tick,
 };
 
 /// Passes everything on but the packet set.
@@ -68,6 +68,9 @@ impl Stage for Overridden {
     }
     fn relaxations(&self) -> Vec<Relaxation> {
         self.inner.relaxations()
+    }
+    fn rewrites(&self) -> Rewrites {
+        self.inner.rewrites()
     }
     fn ticks(&self) -> Vec<Duration> {
         self.inner.ticks()

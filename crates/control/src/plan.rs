@@ -7,10 +7,11 @@ use braid_runtime::io::capture::{PortSplit, Prefix};
 use braid_runtime::io::device::PortSpec;
 use braid_runtime::nf::packet::key::{FieldId, KeyExtractor, SetDef};
 use braid_runtime::steer::nic::{self, NICS, Nic};
-use braid_runtime::{Distribution, Time};
+use braid_runtime::{Course, Distribution, Time};
 use toml::Spanned;
 
 use crate::catalog::{Catalog, DefaultSplit, Entry};
+use crate::course::course;
 use crate::plan_file::{Config, InputFile, NfFile, PlanFile, PortFile, Problem, SetFile};
 use crate::suggest::nearest;
 use crate::{BATCH_DEFAULT, HugePages, SETS_DEFAULT};
@@ -43,6 +44,8 @@ pub struct Link {
 pub struct Plan {
     /// The functions, in order.
     pub chain: Vec<Link>,
+    /// Which packets meet which of them, and in which order.
+    pub course: Course,
     /// Worker threads.
     pub workers: usize,
     /// Most packets in a batch.
@@ -109,6 +112,7 @@ impl Plan {
         let time = word("time", &file.time, &times)?;
         let distribution = word("distribution", &file.distribution, &styles)?;
         Ok(Plan {
+            course: course(file, &chain, ports)?,
             workers,
             batch: number("batch", &file.batch, BATCH_DEFAULT, 1..=BATCH_MAX)? as usize,
             sets: number("sets", &file.sets, SETS_DEFAULT, 1..=SETS_MAX)? as usize,
@@ -198,7 +202,7 @@ fn number(
 }
 
 /// One of some words; the first is the default.
-fn word<T: Copy>(key: &str, value: &Option<Spanned<String>>, words: &[(&str, T)]) -> Result<T, Problem> {
+pub(crate) fn word<T: Copy>(key: &str, value: &Option<Spanned<String>>, words: &[(&str, T)]) -> Result<T, Problem> {
     let Some(value) = value else { return Ok(words[0].1) };
     if let Some((_, meaning)) = words.iter().find(|(word, _)| word == value.get_ref()) {
         return Ok(*meaning);

@@ -70,6 +70,8 @@ pub struct PlanFile {
     pub input: InputFile,
     /// Where packets go.
     pub output: OutputFile,
+    /// The course of packets through the functions.
+    pub chain: ChainFile,
     /// The functions, in order.
     pub nf: Vec<NfFile>,
 }
@@ -80,6 +82,16 @@ pub struct PlanFile {
 pub struct PortFile {
     /// An interface, as after `--port`.
     pub device: Spanned<String>,
+}
+
+/// `[chain]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChainFile {
+    /// `same` or `mirrored`.
+    pub order: Option<Spanned<String>>,
+    /// Ports on the outside.
+    pub outside: Option<Vec<Spanned<i64>>>,
 }
 
 /// `[input]`.
@@ -117,6 +129,22 @@ pub struct NfFile {
     /// Another packet set than its own.
     #[serde(default)]
     pub packet_set: Option<SetFile>,
+    /// Which packets meet it.
+    #[serde(default)]
+    pub when: Option<WhenFile>,
+}
+
+/// `when = { … }`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WhenFile {
+    /// Ports by which packets came.
+    #[serde(rename = "in")]
+    pub came_by: Option<Vec<Spanned<i64>>>,
+    /// Ports by which they leave, as far as is known.
+    pub out: Option<Vec<Spanned<i64>>>,
+    /// Whether they are flooded.
+    pub flooded: Option<bool>,
 }
 
 /// `[nf.packet_set]`.
@@ -199,6 +227,7 @@ impl PlanFile {
                 name,
                 config: Config::default(),
                 packet_set: None,
+                when: None,
             });
         }
         PlanFile { nf, ..PlanFile::default() }

@@ -121,6 +121,7 @@ fn certified(build: Build, hashed: Fields) -> Certificate {
         time: Time::Capture,
         distribution: Distribution::Hardware,
         steering: Arc::new(Steering::new(hashed, Symmetry::OneWay, &Key::microsoft(), reta).expect("fits")),
+        course: braid_control::runtime::Course::default(),
         own_fields: Vec::new(),
     };
     let mut config = Profile::Uniform.config(1000);

@@ -40,6 +40,8 @@ pub struct Entry {
     pub ports: u16,
     /// How a single capture is split to its ports.
     pub split: Split,
+    /// Whether functions written before it stand between it and the inside: packets from outside have to meet it first.
+    pub mirrors: bool,
     /// Makes it: its name in the plan, its configuration, where its state objects go, the ports of the plan.
     pub build: Build,
 }
@@ -55,7 +57,11 @@ impl std::fmt::Debug for Entry {
 
 impl Entry {
     const fn new<F: FromConfig>(summary: &'static str, ports: u16, split: Split) -> Entry {
-        Entry { name: F::NAME, summary, ports, split, build: build::<F> }
+        Entry { name: F::NAME, summary, ports, split, mirrors: false, build: build::<F> }
+    }
+
+    const fn mirrors(self) -> Entry {
+        Entry { mirrors: true, ..self }
     }
 }
 
@@ -77,7 +83,7 @@ static CATALOG: &[Entry] = &[
     Entry::new::<policer::Policer>("holds the traffic to every destination address to a rate", 2, Split::Inside),
     Entry::new::<anti_ddos::AntiDdos>("tells an attack by its share of flows with a single packet", 2, Split::Single),
     Entry::new::<bridge::Bridge>("joins Ethernet segments and learns where stations are", 4, Split::MacHash),
-    Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside),
+    Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside).mirrors(),
     Entry::new::<nptv6::Nptv6>("exchanges IPv6 prefixes, one to one and without state", 2, Split::Inside),
     Entry::new::<firewall::Firewall>("lets in what inside hosts have asked for, and what rules allow", 2, Split::Inside),
     Entry::new::<router::Router>("routes IPv4 and IPv6 between its interfaces", 2, Split::Inside),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use braid_packet::key::{SetDef, SetKey};
+use braid_packet::key::{FieldId, SetDef, SetKey};
 use braid_state::{Conflict, Plain};
 
 use crate::{Cx, Declare, Findings, NewSet, Packet, Reason, Verdict};
@@ -36,6 +36,23 @@ pub struct Relaxation {
     pub candidates: &'static [i64],
     /// What users of the function will notice.
     pub meaning: &'static str,
+}
+
+/// Header fields that a function changes. Functions after it meet the packet under other keys: they share no record with those
+/// before it, and steering does not hash, for their sake, what is changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rewrites {
+    /// Of packets that come from inside.
+    pub from_inside: &'static [FieldId],
+    /// Of packets that come from outside.
+    pub from_outside: &'static [FieldId],
+}
+
+impl Rewrites {
+    /// The same fields whatever the side.
+    pub const fn of(fields: &'static [FieldId]) -> Rewrites {
+        Rewrites { from_inside: fields, from_outside: fields }
+    }
 }
 
 /// Which of the periods that [`NetworkFunction::ticks`] returned has come round.
@@ -80,6 +97,12 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// Metadata fields that it reads or writes.
     fn fields(&self) -> Vec<FieldUse> {
         Vec::new()
+    }
+
+    /// Header fields of packet-set keys that it changes. One that is changed and not named here tears the sets of functions
+    /// after it apart; `braid certify` finds that out.
+    fn rewrites(&self) -> Rewrites {
+        Rewrites::default()
     }
 
     /// What may be relaxed where workers conflict, and how far.

@@ -11,7 +11,7 @@ use crate::cx::{Cx, Emitted};
 use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSets};
-use crate::{FieldUse, Findings, NetworkFunction, Relaxation, Tick};
+use crate::{FieldUse, Findings, NetworkFunction, Relaxation, Rewrites, Tick};
 
 /// One function of a chain. Called once per batch; the loop over packets is inside, compiled for the function.
 pub trait Stage: Send + Sync {
@@ -47,6 +47,8 @@ pub trait Stage: Send + Sync {
     fn relaxations(&self) -> Vec<Relaxation> {
         Vec::new()
     }
+    /// Header fields that it changes.
+    fn rewrites(&self) -> Rewrites;
     /// Its periods.
     fn ticks(&self) -> Vec<Duration>;
     /// Runs handlers over positions `from..to` of the pass.
@@ -195,6 +197,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn relaxations(&self) -> Vec<Relaxation> {
         self.function.relaxations()
+    }
+
+    fn rewrites(&self) -> Rewrites {
+        self.function.rewrites()
     }
 
     fn ticks(&self) -> Vec<Duration> {

@@ -17,6 +17,7 @@ pub mod key;
 pub mod packet;
 pub mod parse;
 pub mod pool;
+mod port_set;
 mod raw;
 pub mod record;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub use key::{FieldId, KeyClass, KeyError, KeyExtractor, KeyHash, KeyShape, Keys
 pub use packet::{Embedded, EmbeddedMut, IpVersion, Packet, Translated};
 pub use parse::{Parsed, parse, protocol};
 pub use pool::{Buffers, Pool, PoolConfig};
+pub use port_set::PortSet;
 pub use raw::loan::{LendableRegion, Lent, Loans};
 pub use record::{Flags, Link, Port, Record};
 pub use undo::Undo;

@@ -1,12 +1,20 @@
 //! Functions in order, and which of them share a flow-table entry.
 //!
 //! Functions with equal packet-set definitions form a *group*: one look-up finds one record that holds the state of them all.
+//! They have to meet the same packets under the same keys: no function between them changes a field of the key, and a
+//! condition lets the same ones through. Where packets from outside go the other way, "between" counts in both.
 
-use braid_nf::packet::key::{KeyError, KeyExtractor, SetDef};
+use std::sync::Arc;
+
+use braid_nf::packet::key::{FieldId, KeyError, KeyExtractor, SetDef};
 use braid_nf::state::StateBuilder;
 use braid_nf::{Place, ShareError, Stage};
 use braid_packet::fields::{FieldError, StageUse};
-use braid_packet::{Layout, Port};
+use braid_packet::{Batch, Layout, Port};
+use braid_steer::planner::Changed;
+use braid_steer::{Fields, Steering};
+
+use crate::course::{Course, Direction, Order, When};
 
 /// Most functions that share one record: the bits of its live mask.
 const GROUP_MAX: usize = 16;
@@ -51,8 +59,8 @@ pub struct Group {
 
 /// What is needed to share sets that steering does not keep together.
 pub struct Sharing<'a> {
-    /// Whether steering keeps the packets of a set on one worker.
-    pub is_local: &'a dyn Fn(&SetDef) -> bool,
+    /// Whether steering keeps the packets of a set on one worker, if some fields have been changed before.
+    pub is_local: &'a dyn Fn(&SetDef, Changed) -> bool,
     /// Makes the shared tables.
     pub builder: &'a mut StateBuilder,
     /// Sets that each of them holds.
@@ -64,6 +72,8 @@ pub struct Chain {
     stages: Vec<Box<dyn Stage>>,
     groups: Vec<Group>,
     group_of: Vec<Option<usize>>,
+    course: Course,
+    steering: Option<Arc<Steering>>,
     layout: Layout,
 }
 
@@ -78,6 +88,7 @@ impl Chain {
     pub fn new(
         mut stages: Vec<Box<dyn Stage>>,
         own_fields: &[StageUse],
+        course: &Course,
         sharing: &mut Sharing<'_>,
     ) -> Result<Chain, ChainError> {
         if stages.is_empty() {
@@ -90,43 +101,60 @@ impl Chain {
         }
         let mut groups: Vec<Group> = Vec::new();
         let mut group_of = Vec::with_capacity(stages.len());
+        let rewrites: Vec<Changed> = stages.iter().map(|stage| rewritten(&**stage)).collect();
         for (position, stage) in stages.iter_mut().enumerate() {
             let Some(set) = stage.packet_set() else {
                 group_of.push(None);
                 continue;
             };
-            let known = groups.iter().position(|group| same_packets(&group.set, &set));
-            let number = match known {
+            let together = |group: &Group| {
+                let Some(&last) = group.stages.last() else { return false };
+                same_packets(&group.set, &set)
+                    && meet_the_same(course.when(last), course.when(position))
+                    && see_the_same(&set, &rewrites[last..=position], course.order)
+            };
+            let number = match groups.iter().rposition(together) {
                 Some(number) => number,
                 None => {
-                    let extractor = KeyExtractor::compile(&set)?;
-                    let shared = !(sharing.is_local)(&set);
-                    groups.push(Group { set, extractor, state_bytes: 0, stages: Vec::new(), shared });
+                    groups.push(Group::new(set, changed_before(&rewrites, position, course.order), course, sharing)?);
                     groups.len() - 1
                 }
             };
-            let group = &mut groups[number];
-            if group.stages.len() == GROUP_MAX {
-                return Err(ChainError::GroupTooLarge(group.set.name.clone()));
-            }
-            if group.shared {
-                stage.share(sharing.builder, &group.set, sharing.capacity)?;
-            } else {
-                stage.settle(Place { bit: 1 << group.stages.len(), offset: group.state_bytes });
-                group.state_bytes += stage.set_bytes().next_multiple_of(8);
-            }
-            group.stages.push(position);
+            groups[number].take_in(position, &mut **stage, sharing)?;
             group_of.push(Some(number));
         }
-        let uses = Self::uses(&stages, own_fields);
-        let layout = Layout::compose(&uses)?;
-        Ok(Chain { stages, groups, group_of, layout })
+        let layout = Self::compose(&stages, own_fields, course.order)?;
+        Ok(Chain { stages, groups, group_of, course: course.clone(), steering: None, layout })
     }
 
-    fn uses(stages: &[Box<dyn Stage>], own_fields: &[StageUse]) -> Vec<StageUse> {
+    /// Has packets whose hash under `steering` differs change places within a batch where the directions of a mirrored chain
+    /// take turns. Without it no packet changes places, and directions take turns as they come.
+    pub fn mark_by(mut self, steering: &Arc<Steering>) -> Chain {
+        let kept = |group: &Group| {
+            let first = group.stages.first().copied().unwrap_or_default();
+            !group.set.symmetric || steering.keeps(&group.set, self.changed_before(first))
+        };
+        self.steering = self.groups.iter().all(kept).then(|| Arc::clone(steering));
+        self
+    }
+
+    /// What only packets of one connection share.
+    #[inline]
+    pub(crate) fn mark(&self, batch: &Batch, i: usize) -> u32 {
+        self.steering.as_ref().map_or(0, |steering| steering.hash(batch, i))
+    }
+
+    fn compose(stages: &[Box<dyn Stage>], own_fields: &[StageUse], order: Order) -> Result<Layout, FieldError> {
         let (before, after): (Vec<_>, Vec<_>) = own_fields.iter().cloned().partition(|own| own.stage != "sink");
-        let functions = stages.iter().map(|stage| stage_use(&**stage));
-        before.into_iter().chain(functions).chain(after).collect()
+        let functions: Vec<StageUse> = stages.iter().map(|stage| stage_use(&**stage)).collect();
+        let back = functions.iter().rev().cloned();
+        let course = |functions: Vec<StageUse>| [before.clone(), functions, after.clone()].concat();
+        if order == Order::Same {
+            return Layout::compose(&course(functions));
+        }
+        // Nothing may be read unwritten on the way back either; and no two fields share bytes, for all are alive on both ways.
+        Layout::compose(&course(back.clone().collect()))?;
+        Layout::compose(&course(functions.iter().cloned().chain(back).collect()))
     }
 
     /// The functions.
@@ -145,6 +173,26 @@ impl Chain {
         self.group_of[position]
     }
 
+    /// The course of packets.
+    pub fn course(&self) -> &Course {
+        &self.course
+    }
+
+    /// The functions in the order in which packets of a direction meet them.
+    pub fn positions(&self, direction: Direction) -> impl Iterator<Item = usize> + use<> {
+        let count = self.stages.len();
+        (0..count).map(move |step| match direction {
+            Direction::Forward => step,
+            Direction::Reverse => count - 1 - step,
+        })
+    }
+
+    /// What functions before the one at a position change in packets of either side.
+    pub fn changed_before(&self, position: usize) -> Changed {
+        let rewrites: Vec<Changed> = self.stages.iter().map(|stage| rewritten(&**stage)).collect();
+        changed_before(&rewrites, position, self.course.order)
+    }
+
     /// Where metadata lies.
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -154,6 +202,69 @@ impl Chain {
     pub fn default_port(port: Port, ports: u16) -> Port {
         braid_nf::opposite(port, ports)
     }
+}
+
+impl Group {
+    fn new(set: SetDef, changed: Changed, course: &Course, sharing: &Sharing<'_>) -> Result<Group, ChainError> {
+        let extractor = KeyExtractor::compile(&set)?;
+        let extractor = match course.outside() {
+            Some(outside) => extractor.by_sides(outside)?,
+            None => extractor,
+        };
+        let shared = !(sharing.is_local)(&set, changed);
+        Ok(Group { set, extractor, state_bytes: 0, stages: Vec::new(), shared })
+    }
+
+    /// Gives one more function its place.
+    fn take_in(&mut self, position: usize, stage: &mut dyn Stage, sharing: &mut Sharing<'_>) -> Result<(), ChainError> {
+        if self.stages.len() == GROUP_MAX {
+            return Err(ChainError::GroupTooLarge(self.set.name.clone()));
+        }
+        if self.shared {
+            stage.share(sharing.builder, &self.set, sharing.capacity)?;
+        } else {
+            stage.settle(Place { bit: 1 << self.stages.len(), offset: self.state_bytes });
+            self.state_bytes += stage.set_bytes().next_multiple_of(8);
+        }
+        self.stages.push(position);
+        Ok(())
+    }
+}
+
+fn rewritten(stage: &dyn Stage) -> Changed {
+    let fields = |fields: &[FieldId]| fields.iter().copied().collect();
+    let rewrites = stage.rewrites();
+    Changed { from_inside: fields(rewrites.from_inside), from_outside: fields(rewrites.from_outside) }
+}
+
+/// What is changed before a packet comes to the function at a position. A chain with one order does not know where packets come
+/// from, so a change in those of one side counts for all.
+fn changed_before(rewrites: &[Changed], position: usize, order: Order) -> Changed {
+    let all = |some: &[Changed], of: fn(&Changed) -> Fields| some.iter().map(of).fold(Fields::NONE, Fields::and);
+    let (before, behind) = (&rewrites[..position], &rewrites[position + 1..]);
+    match order {
+        Order::Same => {
+            let any = all(before, |changed| changed.any());
+            Changed { from_inside: any, from_outside: any }
+        }
+        Order::Mirrored { .. } => Changed {
+            from_inside: all(before, |changed| changed.from_inside),
+            from_outside: all(behind, |changed| changed.from_outside),
+        },
+    }
+}
+
+/// Whether the first and the last of some functions in a row see the same values in the fields of a set.
+fn see_the_same(set: &SetDef, rewrites: &[Changed], order: Order) -> bool {
+    let own: Fields = set.fields.iter().copied().collect();
+    let Changed { from_inside, .. } = changed_before(rewrites, rewrites.len() - 1, order);
+    let Changed { from_outside, .. } = changed_before(rewrites, 0, order);
+    from_inside.and(from_outside).common(own).is_empty()
+}
+
+/// Whether two conditions let the same packets through, whatever happens between the functions.
+fn meet_the_same(a: When, b: When) -> bool {
+    a == b && !a.looks_at_verdicts()
 }
 
 fn stage_use(stage: &dyn Stage) -> StageUse {

@@ -14,6 +14,7 @@ use braid_nf::{Emitted, Event, Findings, SetTables, Stage};
 use braid_packet::{Link, Pool, PoolConfig, Port};
 use braid_state::{Conflict, Tx};
 use braid_steer::Steering;
+use braid_steer::planner::Changed;
 use braid_stm::{ObjectId, ObjectInfo, Part};
 
 use crate::aborts::Aborts;
@@ -173,9 +174,10 @@ pub fn build(plan: &Plan) -> Result<Foundation, RunError> {
     let domain = Domain::new(plan.workers);
     let mut builder = StateBuilder::new(&domain, plan.pages);
     let stages = (plan.build)(&mut builder)?;
-    let is_local = |set: &SetDef| plan.workers == 1 || plan.steering.keeps(set);
+    let is_local = |set: &SetDef, changed: Changed| plan.workers == 1 || plan.steering.keeps(set, changed);
     let sharing = &mut Sharing { is_local: &is_local, builder: &mut builder, capacity: plan.sets };
-    Ok(Foundation { domain, chain: Arc::new(Chain::new(stages, &plan.own_fields, sharing)?) })
+    let chain = Chain::new(stages, &plan.own_fields, &plan.course, sharing)?.mark_by(&plan.steering);
+    Ok(Foundation { domain, chain: Arc::new(chain) })
 }
 
 /// Steering as the source asks for it.

@@ -8,6 +8,8 @@ use braid_nf::state::StateBuilder;
 use braid_packet::fields::StageUse;
 use braid_steer::Steering;
 
+use crate::course::Course;
+
 /// Why a function cannot be built; the text says what to write instead.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{function}: {reason}")]
@@ -64,6 +66,8 @@ pub struct Plan {
     pub distribution: Distribution,
     /// Which packet comes to which worker.
     pub steering: Arc<Steering>,
+    /// Which packets meet which functions, and in which order.
+    pub course: Course,
     /// Metadata that source and sink write and read.
     pub own_fields: Vec<StageUse>,
 }

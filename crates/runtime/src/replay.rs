@@ -94,7 +94,7 @@ struct OpenGroup {
     keys: Box<Keys>,
     slots: Box<[SetSlot; 256]>,
     idle_ms: Box<[u32; 256]>,
-    ready: bool,
+    keyed: Box<[bool; 256]>,
 }
 
 /// One worker that does what many did.
@@ -195,7 +195,7 @@ impl Replay {
             keys: Keys::boxed(),
             slots: Box::new([SetSlot::MISS; 256]),
             idle_ms: Box::new([0; 256]),
-            ready: false,
+            keyed: Box::new([false; 256]),
         };
         let groups = self.tables.iter().map(group).collect();
         OpenBatch { batch, verdicts, now_ns: Box::new([0; 256]), groups, logs: Logs::default(), left, last: (0, 0) }
@@ -222,10 +222,12 @@ impl Replay {
         let chain = Arc::clone(&self.chain);
         let group = chain.group_of(stage);
         if let Some(group) = group {
-            // Once per batch: from the packets as the first function of the group to run finds them, as in the run.
-            let state = &mut open.groups[group];
-            if !std::mem::replace(&mut state.ready, true) {
-                chain.groups()[group].extractor.extract_batch(&open.batch, &mut state.keys);
+            // Once per packet: as the first function of the group that it meets finds it, as in the run.
+            let (state, extractor) = (&mut open.groups[group], &chain.groups()[group].extractor);
+            for &i in packets {
+                if !std::mem::replace(&mut state.keyed[i as usize], true) {
+                    extractor.extract_at(&open.batch, i as usize, &mut state.keys);
+                }
             }
         }
         let mut pass = Pass {

@@ -13,13 +13,16 @@ use crate::attempt::{NoWitness, Witness, run_event, run_pass};
 use crate::chain::{Chain, Group};
 use crate::clock::{Clock, Timeline};
 use crate::counters::{PortCounters, WorkerCounters};
+use crate::course::Direction;
 use crate::expiry::{Expiring, Scan};
 use crate::live::Seen;
 use crate::probe::{Probe, Span, TimeSplit};
 use crate::schedule::Scheduler;
 use crate::trace::Tracer;
+use crate::turns::Turns;
 use crate::watchdog::Pulse;
 
+mod course;
 mod exchange;
 mod listing;
 mod send;
@@ -89,6 +92,8 @@ pub struct Worker {
     now_ns: Box<[u64; 256]>,
     last_ns: u64,
     todo: Vec<u16>,
+    aside: Vec<u16>,
+    turns: Turns,
     out: Vec<(u16, Port)>,
     ticks: Vec<PeriodicTick>,
     counters: WorkerCounters,
@@ -124,6 +129,8 @@ impl Worker {
             now_ns: Box::new([0; 256]),
             last_ns: 0,
             todo: Vec::with_capacity(BATCH_MAX),
+            aside: Vec::with_capacity(BATCH_MAX),
+            turns: Turns::default(),
             out: Vec::with_capacity(BATCH_MAX),
             ticks,
             counters: WorkerCounters { reached: vec![0; parts.chain.stages().len()], ..WorkerCounters::default() },
@@ -205,11 +212,9 @@ impl Worker {
             }
             Received::End => return Step::End,
         }
-        for position in 0..self.parts.chain.stages().len() {
-            if self.todo.is_empty() {
-                break;
-            }
-            self.pass(position);
+        match self.parts.chain.course().outside() {
+            None => self.along(Direction::Forward),
+            Some(outside) => self.by_turns(outside),
         }
         if self.probe.is_on() {
             self.sample();
@@ -251,6 +256,20 @@ impl Worker {
         }
         if self.tracer.is_some() {
             self.select_traced();
+        }
+    }
+
+    /// Takes the packets that are there through the functions, as they are met from one side.
+    fn along(&mut self, direction: Direction) {
+        for position in self.parts.chain.positions(direction) {
+            if self.todo.is_empty() {
+                break;
+            }
+            if self.parts.chain.course().when(position).is_always() {
+                self.pass(position);
+            } else {
+                self.pass_some(position);
+            }
         }
     }
 

@@ -191,6 +191,7 @@ fn plan(workers: usize, distribution: Distribution) -> Plan {
         time: Time::Capture,
         distribution,
         steering: Arc::new(Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &key, reta).expect("fits")),
+        course: braid_runtime::Course::default(),
         own_fields: vec![
             StageUse::new("source").writes("timestamp_ns", 8).writes("sequence", 8),
             StageUse::new("sink").reads("timestamp_ns", 8).reads("sequence", 8),

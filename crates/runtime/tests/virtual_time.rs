@@ -91,6 +91,7 @@ fn plan(workers: usize, staleness_ns: u64) -> Plan {
         time: Time::Live,
         distribution: Distribution::Hardware,
         steering: Arc::new(Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &key, reta).expect("fits")),
+        course: braid_runtime::Course::default(),
         own_fields: Vec::new(),
     }
 }

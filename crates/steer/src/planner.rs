@@ -15,6 +15,12 @@
 //!
 //! What is not local has to be placed otherwise (indexed, transactional); that is the plan's reader's business.
 //!
+//! **Rewriting.** A packet is steered as it arrives, but a function may meet it after an earlier one has changed it. Fields
+//! that were changed on the way say nothing of where a packet went, so they count as missing from the function's sets. A
+//! chain that has its functions in reverse order for packets from outside has one more way to be steered: *by sides*, by the
+//! fields that the packet would have if it went from inside to outside. The end that a translator leaves alone is then the
+//! same in both directions, and keeps a connection on one worker on both sides of the translator.
+//!
 //! **Fragments.** Only the first fragment of a datagram carries ports. Steering takes exactly the fields that the
 //! packet-set key has, so the promise holds for every packet of every set, but a datagram's later fragments belong to
 //! another set (that of ports 0) than its first one. Functions that need whole datagrams define their sets without
@@ -22,6 +28,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+
+use braid_packet::PortSet;
 
 use crate::fields::{Fields, spread_bits};
 use crate::pattern::Pattern;
@@ -36,7 +44,47 @@ pub struct Member {
     pub name: String,
     /// What its sets are.
     pub pattern: Pattern,
+    /// Fields that functions before it change.
+    pub changed: Changed,
 }
+
+/// Fields that a function does not see as they arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// In packets from inside.
+    pub from_inside: Fields,
+    /// In packets from outside.
+    pub from_outside: Fields,
+}
+
+impl Changed {
+    /// Fields that are changed in packets of either side.
+    pub fn any(self) -> Fields {
+        self.from_inside.and(self.from_outside)
+    }
+}
+
+impl Member {
+    /// A function that sees packets as they arrive.
+    pub fn new(name: impl Into<String>, pattern: Pattern) -> Member {
+        Member { name: name.into(), pattern, changed: Changed::default() }
+    }
+
+    /// The fields of its sets that it sees as they arrived.
+    fn seen(&self) -> Fields {
+        self.pattern.fields.without(self.changed.any())
+    }
+
+    /// The same by sides: as fields of packets from inside to outside.
+    fn seen_by_sides(&self) -> Fields {
+        let Changed { from_inside, from_outside } = self.changed;
+        let own = self.pattern.fields;
+        own.without(from_inside).common(own.without(from_outside).swapped()).common(BY_SIDES)
+    }
+}
+
+/// What can be hashed by sides.
+const BY_SIDES: Fields = Fields::FOUR_TUPLE.and(Fields::PROTOCOL);
 
 /// Whether a function's packet-set state stays on one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +107,8 @@ pub enum Conflict {
     HashedButNotInSet(Fields),
     /// Its sets join both directions, and these hashed fields have no counterpart among the hashed ones.
     OneDirectionOnly(Fields),
+    /// These hashed fields are others when the packet comes to it.
+    Changed(Fields),
     /// Nothing that keeps sets together is hashed.
     NothingHashed,
 }
@@ -81,6 +131,8 @@ pub struct Candidate {
     pub fields: Fields,
     /// Whether both directions of a connection hash alike.
     pub symmetric: bool,
+    /// Set if the fields are those that the packet would have if it went from inside to outside; then the ports outside.
+    pub sides: Option<PortSet>,
     /// What happens to each function, in the order of the chain.
     pub outcomes: Vec<Outcome>,
 }
@@ -96,12 +148,22 @@ pub struct HashPlan {
 
 /// Finds the fields that keep most of the chain's packet-set state local.
 pub fn plan(members: &[Member]) -> HashPlan {
+    plan_with(members, None)
+}
+
+/// The same for a chain that packets from `outside` go through in reverse order.
+pub fn plan_with(members: &[Member], outside: Option<PortSet>) -> HashPlan {
     let mut candidates: Vec<Candidate> =
-        candidates(members).into_iter().map(|fields| Candidate::new(fields, members)).collect();
+        candidates(members).into_iter().map(|fields| Candidate::new(fields, members, None)).collect();
+    if outside.is_some() {
+        let seen = members.iter().map(Member::seen_by_sides);
+        let by_sides = intersections(seen).into_iter();
+        candidates.extend(by_sides.map(|fields| Candidate::new(fields, members, outside)));
+    }
     // A stable sort of an ordered set: the same chain gives the same plan everywhere.
     candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.rank()));
     let mut candidates = candidates.into_iter();
-    let chosen = candidates.next().unwrap_or_else(|| Candidate::new(Fields::FOUR_TUPLE, members));
+    let chosen = candidates.next().unwrap_or_else(|| Candidate::new(Fields::FOUR_TUPLE, members, None));
     HashPlan { chosen, alternatives: candidates.collect() }
 }
 
@@ -109,9 +171,10 @@ pub fn plan(members: &[Member]) -> HashPlan {
 /// keeps the same functions local as the smallest intersection around it, and spreads less.
 fn candidates(members: &[Member]) -> BTreeSet<Fields> {
     let mut found = BTreeSet::new();
-    for pattern in members.iter().map(|member| &member.pattern) {
-        let own = if pattern.symmetric { pattern.fields.both_ways() } else { pattern.fields };
-        let both = pattern.fields.both_ways();
+    for member in members {
+        let seen = member.seen();
+        let both = seen.both_ways();
+        let own = if member.pattern.symmetric { both } else { seen };
         let mut new: Vec<Fields> = found.iter().flat_map(|&set: &Fields| [set.common(own), set.common(both)]).collect();
         // A one-direction set may have to be hashed symmetrically for the sake of another function.
         new.extend([own, both]);
@@ -121,13 +184,25 @@ fn candidates(members: &[Member]) -> BTreeSet<Fields> {
     found
 }
 
+/// All intersections of some sets, but the empty one.
+fn intersections(sets: impl Iterator<Item = Fields>) -> BTreeSet<Fields> {
+    let mut found = BTreeSet::new();
+    for set in sets {
+        let mut new: Vec<Fields> = found.iter().map(|&other: &Fields| set.common(other)).collect();
+        new.push(set);
+        found.extend(new.into_iter().filter(|set| !set.is_empty()));
+    }
+    found
+}
+
 impl Candidate {
-    fn new(fields: Fields, members: &[Member]) -> Candidate {
+    fn new(fields: Fields, members: &[Member], sides: Option<PortSet>) -> Candidate {
         // Symmetric only if somebody gains: it makes the two ends of an address pair indistinguishable.
-        let gains = |pattern: &Pattern| pattern.symmetric && fields.is_within(pattern.fields);
-        let symmetric = fields == fields.swapped() && members.iter().any(|member| gains(&member.pattern));
-        let outcomes = members.iter().map(|member| Outcome::new(member, fields)).collect();
-        Candidate { fields, symmetric, outcomes }
+        let gains = |member: &Member| member.pattern.symmetric && fields.is_within(member.seen());
+        let by_value = fields == fields.swapped() && members.iter().any(gains);
+        let symmetric = sides.is_some() || by_value;
+        let outcomes = members.iter().map(|member| Outcome::new(member, fields, sides.is_some())).collect();
+        Candidate { fields, symmetric, sides, outcomes }
     }
 
     /// Number of functions whose state is local.
@@ -140,17 +215,22 @@ impl Candidate {
         self.fields.iter().map(spread_bits).sum()
     }
 
-    fn rank(&self) -> (bool, usize, u32) {
-        (self.spread_bits() >= SPREAD_BITS_MIN, self.local(), self.spread_bits())
+    /// What no network card can do by itself, hashing by sides, is taken only if it gains something.
+    fn rank(&self) -> (bool, usize, u32, bool) {
+        (self.spread_bits() >= SPREAD_BITS_MIN, self.local(), self.spread_bits(), self.sides.is_none())
     }
 }
 
 impl Outcome {
-    fn new(member: &Member, hashed: Fields) -> Outcome {
-        let locality = locality(&member.pattern, hashed);
+    fn new(member: &Member, hashed: Fields, by_sides: bool) -> Outcome {
+        let locality = locality(member, hashed, by_sides);
         let (name, own) = (&member.name, member.pattern.fields);
         let explanation = match &locality {
             Locality::NoSets => format!("{name}: has no packet sets, any worker may process any packet"),
+            Locality::Local if by_sides => format!(
+                "{name}: its sets ({own}) contain {hashed} of packets from inside and the opposite of those from outside, \
+                 which no function before it changes: each stays on one worker"
+            ),
             Locality::Local if member.pattern.symmetric => format!(
                 "{name}: its sets ({own}, both directions) contain {hashed}, which both directions share: \
                  each stays on one worker"
@@ -159,12 +239,16 @@ impl Outcome {
             Locality::NotLocal { why: Conflict::HashedButNotInSet(extra) } => {
                 format!(
                     "{name}: packets of one of its sets ({own}) differ in {extra}, which is hashed: \
-                 they reach several workers"
+                     they reach several workers"
                 )
             }
             Locality::NotLocal { why: Conflict::OneDirectionOnly(lone) } => format!(
                 "{name}: its sets join both directions, but {lone} is hashed without its counterpart: \
                  replies reach another worker"
+            ),
+            Locality::NotLocal { why: Conflict::Changed(changed) } => format!(
+                "{name}: {changed} of its sets ({own}) is changed by a function before it, and hashed as it arrived: \
+                 packets of one set reach several workers"
             ),
             Locality::NotLocal { why: Conflict::NothingHashed } => {
                 format!("{name}: none of its fields ({own}) is hashed")
@@ -174,15 +258,22 @@ impl Outcome {
     }
 }
 
-/// Whether sets of this pattern stay on one worker when `hashed` is hashed, symmetrically where that is possible.
-pub fn locality(pattern: &Pattern, hashed: Fields) -> Locality {
-    let extra = hashed.without(pattern.fields);
+/// Whether a function's sets stay on one worker when `hashed` is hashed: by sides, or as it stands, symmetrically where that is
+/// possible.
+pub fn locality(member: &Member, hashed: Fields, by_sides: bool) -> Locality {
+    let pattern = &member.pattern;
+    let (own, seen) = match by_sides {
+        true => (pattern.fields.common(pattern.fields.swapped()), member.seen_by_sides()),
+        false => (pattern.fields, member.seen()),
+    };
+    let (extra, changed) = (hashed.without(own), hashed.without(seen));
     let lone = hashed.without(hashed.swapped());
     let why = match () {
         () if pattern.fields.is_empty() => return Locality::NoSets,
         () if hashed.is_empty() => Conflict::NothingHashed,
         () if !extra.is_empty() => Conflict::HashedButNotInSet(extra),
-        () if pattern.symmetric && !lone.is_empty() => Conflict::OneDirectionOnly(lone),
+        () if !changed.is_empty() => Conflict::Changed(changed),
+        () if !by_sides && pattern.symmetric && !lone.is_empty() => Conflict::OneDirectionOnly(lone),
         () => return Locality::Local,
     };
     Locality::NotLocal { why }
@@ -190,7 +281,11 @@ pub fn locality(pattern: &Pattern, hashed: Fields) -> Locality {
 
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = if self.symmetric { ", both directions alike" } else { "" };
+        let way = match (self.sides, self.symmetric) {
+            (Some(_), _) => " of packets from inside, the opposite of those from outside",
+            (None, true) => ", both directions alike",
+            (None, false) => "",
+        };
         write!(f, "hash {}{way}: {} of {} local", self.fields, self.local(), self.outcomes.len())
     }
 }

@@ -17,12 +17,12 @@
 //! Packets that lack a hashed field belong to no set whose state is local. They are spread evenly by their first bytes.
 
 use braid_packet::{
-    BATCH_MAX, Batch, FieldId, Flags, KeyError, KeyExtractor, Link, Port, Record, SetDef, parse, protocol,
+    BATCH_MAX, Batch, FieldId, Flags, KeyError, KeyExtractor, Link, Port, PortSet, Record, SetDef, parse, protocol,
 };
 
 use crate::fields::Fields;
 use crate::pattern::Pattern;
-use crate::planner::{Candidate, Locality, locality};
+use crate::planner::{Candidate, Changed, Locality, Member, locality};
 use crate::reta::Reta;
 use crate::toeplitz::{Key, Toeplitz};
 
@@ -34,6 +34,9 @@ pub enum Symmetry {
     OneWay,
     /// The two ends are put in order before they are hashed.
     BothWays,
+    /// The ends of packets that come by these ports are exchanged before they are hashed: fields are those that a packet would
+    /// have on its way from inside to outside.
+    BySides(PortSet),
 }
 
 /// Why a steering cannot be made.
@@ -42,6 +45,9 @@ pub enum SteeringError {
     /// Replies carry the value in a field that is not hashed.
     #[error("both directions cannot be steered alike by {0} without the opposite field")]
     OneSided(Fields),
+    /// Only addresses and ports are exchanged.
+    #[error("{0} cannot be steered by sides")]
+    NotBySides(Fields),
     /// The fields make no key.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -86,6 +92,10 @@ impl Steering {
             return Err(SteeringError::OneSided(lone));
         }
         let tuple = fields.common(Fields::FOUR_TUPLE);
+        let others = fields.without(tuple).without(Fields::PROTOCOL);
+        if matches!(symmetry, Symmetry::BySides(_)) && !others.is_empty() {
+            return Err(SteeringError::NotBySides(others));
+        }
         let fields = if tuple.is_empty() { fields } else { fields.without(Fields::PROTOCOL) };
         let extractor = if fields == tuple { None } else { Some(extractor(fields, symmetry)?) };
         Ok(Steering { hash: Toeplitz::new(key), reta, fields, symmetry, masks: Masks::new(tuple), extractor })
@@ -93,7 +103,11 @@ impl Steering {
 
     /// Steers as the planner chose.
     pub fn of_plan(plan: &Candidate, key: &Key, reta: Reta) -> Result<Steering, SteeringError> {
-        let symmetry = if plan.symmetric { Symmetry::BothWays } else { Symmetry::OneWay };
+        let symmetry = match (plan.sides, plan.symmetric) {
+            (Some(outside), _) => Symmetry::BySides(outside),
+            (None, true) => Symmetry::BothWays,
+            (None, false) => Symmetry::OneWay,
+        };
         Steering::new(plan.fields, symmetry, key, reta)
     }
 
@@ -112,11 +126,12 @@ impl Steering {
         self.symmetry
     }
 
-    /// Whether all packets of any one set of this definition come to one worker.
-    pub fn keeps(&self, set: &SetDef) -> bool {
-        let pattern = Pattern::from(set);
-        let alike = !pattern.symmetric || self.symmetry == Symmetry::BothWays || self.fields.both_ways().is_empty();
-        alike && matches!(locality(&pattern, self.fields), Locality::Local | Locality::NoSets)
+    /// Whether all packets of any one set of this definition come to one worker, if functions before have changed some fields.
+    pub fn keeps(&self, set: &SetDef, changed: Changed) -> bool {
+        let member = Member { changed, ..Member::new(&*set.name, Pattern::from(set)) };
+        let by_sides = matches!(self.symmetry, Symmetry::BySides(_));
+        let alike = !set.symmetric || self.symmetry != Symmetry::OneWay || self.fields.both_ways().is_empty();
+        alike && matches!(locality(&member, self.fields, by_sides), Locality::Local | Locality::NoSets)
     }
 
     /// The indirection table.
@@ -165,19 +180,23 @@ impl Steering {
             return hash_key(extractor, frame, heads, port);
         }
         if heads.flags.has(Flags::IP) && !self.fields.is_empty() {
-            return self.hash_ip(frame, heads);
+            return self.hash_ip(frame, heads, port);
         }
         hash_head(frame)
     }
 
     #[inline(always)]
-    fn hash_ip(&self, frame: &[u8], heads: Heads) -> u32 {
+    fn hash_ip(&self, frame: &[u8], heads: Heads, port: Port) -> u32 {
         let ports = heads.ports(frame);
+        let turned = matches!(self.symmetry, Symmetry::BySides(outside) if outside.has(port));
         if heads.flags.has(Flags::V6) {
-            return self.hash_v6(frame, heads, ports);
+            return self.hash_v6(frame, heads, ports, turned);
         }
-        let addresses = array::<8>(frame, heads.l3 + 12);
-        self.hash_v4(u64::from_be_bytes(addresses), ports)
+        let addresses = u64::from_be_bytes(array::<8>(frame, heads.l3 + 12));
+        if turned {
+            return self.hash_v4(addresses.rotate_left(32), ports.rotate_left(16));
+        }
+        self.hash_v4(addresses, ports)
     }
 
     /// `addresses`: source in the upper half, destination in the lower; `ports` likewise.
@@ -197,13 +216,15 @@ impl Steering {
         self.hash.hash_fixed(&input)
     }
 
-    fn hash_v6(&self, frame: &[u8], heads: Heads, ports: u32) -> u32 {
+    fn hash_v6(&self, frame: &[u8], heads: Heads, ports: u32, turned: bool) -> u32 {
+        let ports = if turned { ports.rotate_left(16) } else { ports };
         // A set without addresses has packets of both IP versions.
         if self.masks.v4 == 0 {
             return self.hash_v4(0, ports);
         }
-        let mut source = u128::from_be_bytes(array(frame, heads.l3 + 8)) & self.masks.src;
-        let mut destination = u128::from_be_bytes(array(frame, heads.l3 + 24)) & self.masks.dst;
+        let (first, second) = if turned { (24, 8) } else { (8, 24) };
+        let mut source = u128::from_be_bytes(array(frame, heads.l3 + first)) & self.masks.src;
+        let mut destination = u128::from_be_bytes(array(frame, heads.l3 + second)) & self.masks.dst;
         let mut ports = ports & self.masks.ports;
         if self.symmetry == Symmetry::BothWays && (source, ports >> 16) > (destination, ports & 0xffff) {
             (source, destination, ports) = (destination, source, ports.rotate_left(16));

@@ -4,7 +4,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use braid_packet::{Batch, Buffers, FieldId, FrameInfo, KeyExtractor, Layout, Link, Pool, PoolConfig, SetDef, SetKey};
+use braid_packet::{
+    Batch, Buffers, FieldId, FrameInfo, KeyExtractor, Layout, Link, Pool, PoolConfig, PortSet, SetDef, SetKey,
+};
+use braid_steer::planner::{Changed, plan_with};
 use braid_steer::{Key, Locality, Member, Pattern, Reta, Steering, plan};
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
@@ -123,7 +126,7 @@ proptest! {
         packets in prop::collection::vec(drawn(), 1..200),
         seed: u64,
     ) {
-        let member = |def: &SetDef| Member { name: def.name.clone(), pattern: Pattern::from(def) };
+        let member = |def: &SetDef| Member::new(&*def.name, Pattern::from(def));
         let plan = plan(&chain.iter().map(member).collect::<Vec<_>>());
         let reta = Reta::new(128, WORKERS).unwrap();
         let steering = Steering::of_plan(&plan.chosen, &Key::random(40, seed), reta).unwrap();
@@ -144,8 +147,37 @@ proptest! {
     }
 
     #[test]
+    fn every_packet_of_a_set_that_is_local_by_sides_reaches_one_worker(
+        chain in prop::collection::vec(definition(), 1..4),
+        packets in prop::collection::vec(drawn(), 1..200),
+        seed: u64,
+    ) {
+        let outside = PortSet::ODD;
+        let members: Vec<Member> = chain.iter().map(|def| Member::new(&*def.name, Pattern::from(def))).collect();
+        let plan = plan_with(&members, Some(outside));
+        let batch = filled(&packets);
+        for candidate in std::iter::once(&plan.chosen).chain(&plan.alternatives) {
+            let reta = Reta::new(128, WORKERS).unwrap();
+            let steering = Steering::of_plan(candidate, &Key::random(40, seed), reta).unwrap();
+            for (def, outcome) in chain.iter().zip(&candidate.outcomes) {
+                let extractor = KeyExtractor::compile(def).and_then(|extractor| extractor.by_sides(outside));
+                let (Ok(extractor), true) = (extractor, steering.keeps(def, Changed::default())) else { continue };
+                prop_assert!(outcome.locality == Locality::Local, "{} under {}", outcome.explanation, candidate);
+                let mut homes: HashMap<SetKey, usize> = HashMap::new();
+                for i in 0..batch.len() {
+                    let Some(found) = extractor.extract(&batch.records()[i], batch.bytes(i)) else { continue };
+                    let worker = steering.worker_of(&batch, i);
+                    let home = *homes.entry(found.key).or_insert(worker);
+                    prop_assert_eq!(home, worker, "packet {} of {:?} under {}", i, def, candidate);
+                    prop_assert_eq!(worker, steering.queue(batch.bytes(i), Link::Ethernet, batch.records()[i].port));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn queues_and_rings_distribute_alike(def in definition(), packets in prop::collection::vec(drawn(), 1..100)) {
-        let plan = plan(&[Member { name: def.name.clone(), pattern: Pattern::from(&def) }]);
+        let plan = plan(&[Member::new(&*def.name, Pattern::from(&def))]);
         let steering = Steering::of_plan(&plan.chosen, &Key::microsoft(), Reta::new(128, WORKERS).unwrap()).unwrap();
         let batch = filled(&packets);
         for i in 0..batch.len() {
@@ -160,7 +192,7 @@ proptest! {
         let link = [Ethernet, RawIp, Cooked1, Cooked2, Loopback, Other, Ppp, Hdlc][link];
         let tunnels = SetDef::new("tunnels", &[FieldId::GtpTeid, FieldId::VlanId]);
         for def in [SetDef::five_tuple().symmetric(), SetDef::mac_pair(), tunnels] {
-            let plan = plan(&[Member { name: def.name.clone(), pattern: Pattern::from(&def) }]);
+            let plan = plan(&[Member::new(&*def.name, Pattern::from(&def))]);
             let reta = Reta::new(128, WORKERS).unwrap();
             let steering = Steering::of_plan(&plan.chosen, &Key::microsoft(), reta).unwrap();
             prop_assert!(steering.queue(&frame, link, 0) < WORKERS);

@@ -19,7 +19,7 @@ use braid_nf::{Emitted, Event, Findings, Stage};
 use braid_packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_packet::{Batch, Buffers, FrameInfo, Pool, PoolConfig, Port};
 use braid_runtime::launch::{Foundation, build, findings_of_objects, findings_of_sets};
-use braid_runtime::{Chain, Clock, Parts, Plan, RunError, Sharing, Timeline, Worker, WorkerCounters};
+use braid_runtime::{Chain, Clock, Course, Parts, Plan, RunError, Sharing, Timeline, Worker, WorkerCounters};
 use braid_steer::Steering;
 
 /// Packet sets that a bench keeps if nothing is said about it.
@@ -96,6 +96,17 @@ impl Bench {
     /// A bench with several functions.
     #[track_caller]
     pub fn chain(ports: u16, sets: usize, build: impl FnOnce(&mut StateBuilder) -> Vec<Box<dyn Stage>>) -> Bench {
+        Bench::on_course(ports, sets, &Course::default(), build)
+    }
+
+    /// A bench with several functions that packets meet on some course.
+    #[track_caller]
+    pub fn on_course(
+        ports: u16,
+        sets: usize,
+        course: &Course,
+        build: impl FnOnce(&mut StateBuilder) -> Vec<Box<dyn Stage>>,
+    ) -> Bench {
         let pages = HugePages::Never;
         let domain = Domain::new(1);
         let mut builder = StateBuilder::new(&domain, pages);
@@ -103,8 +114,8 @@ impl Bench {
 
         let source = StageUse::new("source").writes(TIMESTAMP_NS, 8).writes(WIRE_LEN, 4).writes(SEQUENCE, 8);
         let sink = StageUse::new("sink").reads(TIMESTAMP_NS, 8).reads(WIRE_LEN, 4).reads(SEQUENCE, 8);
-        let sharing = &mut Sharing { is_local: &|_| true, builder: &mut builder, capacity: sets };
-        let chain = Arc::new(Chain::new(stages, &[source, sink], sharing).expect("a chain that can be built"));
+        let sharing = &mut Sharing { is_local: &|_, _| true, builder: &mut builder, capacity: sets };
+        let chain = Arc::new(Chain::new(stages, &[source, sink], course, sharing).expect("a chain that can be built"));
         let objects = builder.finish();
         let ground = Ground { domain, chain, clock: Clock::Capture, told_ns: Arc::default(), ports, sets };
         let bench = Bench::assemble(ground, 1, None).expect("memory for buffers and packet sets");

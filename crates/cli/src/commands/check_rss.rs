@@ -89,7 +89,7 @@ fn of_fields(args: &CheckRssArgs) -> Result<Member, Failure> {
     let fields = fields.map_err(|problem| Failure::of_plan(problem, None))?;
     let mut set = SetDef::new("fields", &fields);
     set.symmetric = args.symmetric;
-    Ok(Member { name: args.fields.join(", "), pattern: Pattern::from(&set) })
+    Ok(Member::new(args.fields.join(", "), Pattern::from(&set)))
 }
 
 fn of_chain(args: &CheckRssArgs, catalog: &Catalog) -> Result<Vec<Member>, Failure> {

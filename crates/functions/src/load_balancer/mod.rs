@@ -149,6 +149,12 @@ impl NetworkFunction for LoadBalancer {
         vec![Duration::from_nanos(self.settings.heartbeat_ns / 4), SWEEP_EVERY]
     }
 
+    /// The server's end: the destination of what clients send, from whichever side, and the source of replies.
+    fn rewrites(&self) -> Rewrites {
+        use FieldId::*;
+        Rewrites { from_inside: &[IpSrc, IpDst, SrcPort, DstPort], from_outside: &[IpDst, DstPort] }
+    }
+
     fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         self.begin(cx)
     }

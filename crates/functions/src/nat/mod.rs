@@ -116,6 +116,15 @@ impl NetworkFunction for Nat {
         Ok(())
     }
 
+    /// Of inside hosts what stands for them; hairpinning changes the other end too.
+    fn rewrites(&self) -> Rewrites {
+        use FieldId::*;
+        Rewrites {
+            from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IcmpId],
+            from_outside: &[IpDst, DstPort, IcmpId],
+        }
+    }
+
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
         let flags = if session.protocol == protocol::TCP { packet.tcp_flags().unwrap_or(0) } else { 0 };
         let phase = Phase::after(session.phase, flags) as u8;

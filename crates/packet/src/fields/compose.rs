@@ -180,12 +180,14 @@ impl Layout {
                 if draft.first_write.is_none() {
                     return Err(FieldError::NeverWritten { stage: stage.stage.clone(), field: field.name.clone() });
                 }
-                draft.row.read_by.push(stage.stage.clone());
+                if !draft.row.read_by.contains(&stage.stage) {
+                    draft.row.read_by.push(stage.stage.clone());
+                }
                 draft.last_use = position;
             }
             for field in &stage.writes {
                 let draft = declare(&mut drafts, stage, field)?;
-                if draft.row.written_by.last() != Some(&stage.stage) {
+                if !draft.row.written_by.contains(&stage.stage) {
                     draft.row.written_by.push(stage.stage.clone());
                 }
                 draft.first_write.get_or_insert(position);

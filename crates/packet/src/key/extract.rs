@@ -1,12 +1,13 @@
 //! From packets to keys, a batch at a time.
 
-use super::fast::{self, Narrow};
+use super::fast::{self, Narrow, OUTSIDE};
 use super::hash::{DEFAULT_SEED, KeyHash};
 use super::packing::{Packing, arp_target, gtp_teid, icmp_id, vxlan_vni};
 use super::{FieldId, KeyClass, KeyError, KeyShape, SYMMETRIC, SetDef, SetKey, protocol};
 use crate::batch::{BATCH_MAX, Batch};
 use crate::edit::{Headers, Side};
 use crate::parse::LinkFields;
+use crate::port_set::PortSet;
 use crate::raw::held::Head;
 use crate::record::{Flags, Link, Record};
 
@@ -81,6 +82,8 @@ pub struct KeyExtractor {
     /// Keys of IPv4 fit 16 bytes with addresses of four.
     narrow_v4: bool,
     hash: KeyHash,
+    /// The ports outside, if sides are told apart.
+    outside: Option<PortSet>,
 }
 
 const ADDRESSES: u32 = FieldId::IpSrc.bit() | FieldId::IpDst.bit();
@@ -180,7 +183,25 @@ impl KeyExtractor {
             protocols,
             narrow_v4,
             hash: KeyHash::new(seed),
+            outside: None,
         })
+    }
+
+    /// Tells two sides apart: both directions of a symmetric set are what goes from inside to outside and what comes back (not
+    /// the smaller end and the greater one), and a one-way set has packets of one side only. So no set has two packets of
+    /// different sides that look alike.
+    pub fn by_sides(mut self, outside: PortSet) -> Result<KeyExtractor, KeyError> {
+        let bytes = |address| -> usize { select(self.fields).map(|field| field.bytes(address)).sum() };
+        let version = usize::from(self.fields & ADDRESSES != 0);
+        if !self.symmetric {
+            // The mark of the side takes the last bit.
+            self.narrow_v4 &= bytes(4) < Keys::NARROW_BYTES;
+            if bytes(16) + version.max(1) > Keys::WIDE_BYTES {
+                return Err(KeyError::TooWide { name: "with its side".to_owned(), bytes: bytes(16) + 1 });
+            }
+        }
+        self.outside = Some(outside);
+        Ok(self)
     }
 
     /// The hash it uses.
@@ -197,6 +218,9 @@ impl KeyExtractor {
     pub fn extract_batch(&self, batch: &Batch, keys: &mut Keys) {
         keys.shape = self.shape;
         let no_wide = |_: &Record, _: &Head| None;
+        if let Some(outside) = self.outside {
+            return self.extract_by_sides(outside, batch, keys);
+        }
         match (self.form, self.symmetric) {
             (Form::FiveTuple, true) => self.each(batch, keys, fast::five_tuple::<true>, fast::five_tuple_v6::<true>),
             (Form::FiveTuple, false) => self.each(batch, keys, fast::five_tuple::<false>, fast::five_tuple_v6::<false>),
@@ -210,6 +234,29 @@ impl KeyExtractor {
             (Form::MacPairVlan, false) => self.each(batch, keys, fast::mac_pair::<false, true>, no_wide),
             (Form::Any, _) => self.each(batch, keys, |_, _| None, no_wide),
         }
+    }
+
+    fn extract_by_sides(&self, outside: PortSet, batch: &Batch, keys: &mut Keys) {
+        let symmetric = self.symmetric;
+        if let Form::FiveTuple = self.form {
+            let narrow = |record: &Record, head: &Head| {
+                fast::five_tuple::<false>(record, head).map(|key| key.by_side(symmetric, outside.has(record.port)))
+            };
+            let wide = |record: &Record, head: &Head| {
+                fast::five_tuple_v6::<false>(record, head).map(|key| key.by_side(symmetric, outside.has(record.port)))
+            };
+            self.each(batch, keys, narrow, wide);
+        } else {
+            self.each(batch, keys, |_, _| None, |_, _| None);
+        }
+    }
+
+    /// Writes key and hash of packet `i` of a parsed batch alone.
+    pub fn extract_at(&self, batch: &Batch, i: usize, keys: &mut Keys) {
+        keys.shape = self.shape;
+        let record = &batch.records()[i];
+        let belongs = self.protocols.is_none_or(|protocols| admits(&protocols, record));
+        self.elsewhere(belongs, record, batch.bytes(i), keys, i);
     }
 
     /// The loop over a batch: first the narrow way, then the wide one, then the general one, which decides on orphans.
@@ -306,7 +353,8 @@ impl KeyExtractor {
             return None;
         }
         let (mut source, mut destination) = self.ends(record, ip, frame)?;
-        let swapped = self.symmetric && source > destination;
+        let outside = self.outside.is_some_and(|outside| outside.has(record.port));
+        let swapped = self.symmetric && if self.outside.is_some() { outside } else { source > destination };
         if swapped {
             std::mem::swap(&mut source, &mut destination);
         }
@@ -339,7 +387,11 @@ impl KeyExtractor {
             packed.bytes[VERSION_AT] = if v6 { 6 } else { 4 };
         }
         let class = if wide { KeyClass::Wide } else { KeyClass::Narrow };
-        Some(Packed { words: packed.words(), class, swapped })
+        let mut words = packed.words();
+        if outside && !self.symmetric {
+            words[if wide { 4 } else { 1 }] |= OUTSIDE;
+        }
+        Some(Packed { words, class, swapped })
     }
 
     /// Both ends, with zeroes in what the set does not name. None if what it names is missing.

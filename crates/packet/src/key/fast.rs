@@ -15,6 +15,43 @@ use crate::record::{Flags, Link, Record};
 /// A key of 16 bytes, and whether the ends were exchanged.
 pub(super) struct Narrow(pub(super) [u64; 2], pub(super) bool);
 
+/// Set in the last word of a one-way key if sides are told apart and the packet came from outside.
+pub(super) const OUTSIDE: u64 = 1 << 63;
+
+impl Narrow {
+    /// This one-way five-tuple as the key of a chain that tells its sides apart: inside end first, or marked with its side.
+    #[inline(always)]
+    pub(super) fn by_side(self, symmetric: bool, outside: bool) -> Narrow {
+        let Narrow([addresses, rest], _) = self;
+        match (outside, symmetric) {
+            (false, _) => self,
+            (true, false) => Narrow([addresses, rest | OUTSIDE], false),
+            (true, true) => {
+                let ports = u64::from((rest as u32).rotate_left(16));
+                Narrow([addresses.rotate_left(32), rest >> 32 << 32 | ports], true)
+            }
+        }
+    }
+}
+
+impl Packed {
+    /// The same for a wide one.
+    #[inline(always)]
+    pub(super) fn by_side(mut self, symmetric: bool, outside: bool) -> Packed {
+        let [a, b, c, d, rest] = self.words;
+        match (outside, symmetric) {
+            (false, _) => {}
+            (true, false) => self.words[4] |= OUTSIDE,
+            (true, true) => {
+                let ports = u64::from((rest as u32).rotate_left(16));
+                self.words = [c, d, a, b, rest >> 32 << 32 | ports];
+                self.swapped = true;
+            }
+        }
+        self
+    }
+}
+
 /// Eight bytes of the frame, the first one lowest.
 #[inline(always)]
 fn load(head: &Head, at: usize) -> Option<u64> {

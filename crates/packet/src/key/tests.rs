@@ -8,6 +8,7 @@ use super::*;
 use crate::address::IpAddress;
 use crate::batch::Batch;
 use crate::fields::Layout;
+use crate::port_set::PortSet;
 use crate::record::Link;
 use crate::testing::{self, Spec, Transport, Wrap, noise, specs};
 
@@ -201,6 +202,35 @@ proptest! {
         prop_assert_eq!(keys.key(0), keys.key(1));
         prop_assert_eq!(keys.hash[0], keys.hash[1]);
         prop_assert!(keys.swapped[0] != keys.swapped[1] || (spec.src == spec.dst));
+    }
+
+    #[test]
+    fn by_sides_a_reply_shares_the_key_of_what_it_answers_and_nothing_else_does(spec in specs(), symmetric: bool) {
+        prop_assume!(!matches!(spec.transport, Transport::Error(..)));
+        let back = Spec { src: spec.dst, dst: spec.src, ports: (spec.ports.1, spec.ports.0), ..spec.clone() };
+        let batch = testing::batch(&[spec.frame(), back.frame()], Layout::bare());
+        for def in [SetDef::five_tuple(), SetDef::new("ends", &[FieldId::IpSrc, FieldId::IpDst])] {
+            let by_sides = |outside| {
+                let def = SetDef { symmetric, ..def.clone() };
+                let extractor = KeyExtractor::compile(&def).unwrap().by_sides(outside).unwrap();
+                let mut keys = Keys::boxed();
+                extractor.extract_batch(&batch, &mut keys);
+                for i in 0..2 {
+                    let (batched, mut alone) = (keys.key(i), Keys::boxed());
+                    extractor.extract_at(&batch, i, &mut alone);
+                    assert_eq!((batched, keys.hash[i], keys.swapped[i]), (alone.key(i), alone.hash[i], alone.swapped[i]));
+                }
+                [(keys.key(0), keys.swapped[0]), (keys.key(1), keys.swapped[1])]
+            };
+            let (inside, outside) = (by_sides(PortSet::default()), by_sides(PortSet::of([0])));
+            prop_assert_eq!(inside[0].0 == outside[1].0, symmetric);
+            prop_assert!((outside[1].1, inside[0].1) == (symmetric, false));
+            if !symmetric {
+                let tuple = |key: SetKey| key.five_tuple();
+                prop_assert_eq!(tuple(inside[0].0), tuple(outside[0].0), "the mark is no part of the tuple");
+                prop_assert!(inside[0].0 != outside[0].0 || inside[0].0 == SetKey::NONE);
+            }
+        }
     }
 
     #[test]

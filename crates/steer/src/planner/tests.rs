@@ -9,7 +9,7 @@ const FIVE_TUPLE: &[FieldId] = &[IpSrc, IpDst, IpProto, SrcPort, DstPort];
 
 fn one_way(name: &str, fields: &[FieldId]) -> Member {
     let pattern = Pattern { fields: Fields::of(fields), symmetric: false, kinds: Kinds::ALL };
-    Member { name: name.into(), pattern }
+    Member::new(name, pattern)
 }
 
 fn both_ways(name: &str, fields: &[FieldId]) -> Member {
@@ -100,6 +100,40 @@ fn a_symmetric_set_of_one_address_cannot_be_hashed() {
     // Sources of one direction are destinations of the other: nothing is the same in both.
     let plan = plan(&[both_ways("odd", &[IpSrc])]);
     assert_eq!(plan.chosen.local(), 0);
+}
+
+/// A chain in which packets from outside meet the translator first: what the firewall sees of them has another inside end.
+fn gateway() -> [Member; 2] {
+    let mut firewall = both_ways("firewall", FIVE_TUPLE);
+    firewall.changed.from_outside = Fields::of(&[IpDst, DstPort]);
+    [firewall, one_way("nat", FIVE_TUPLE)]
+}
+
+#[test]
+fn a_translated_connection_is_kept_by_the_end_that_is_not_translated() {
+    let plan = plan_with(&gateway(), Some(PortSet::of([1])));
+    assert_eq!(plan.chosen.fields, Fields::of(&[IpDst, DstPort, IpProto]), "{plan}");
+    assert_eq!((plan.chosen.local(), plan.chosen.sides), (2, Some(PortSet::of([1]))), "{plan}");
+}
+
+#[test]
+fn without_sides_a_translated_connection_is_torn() {
+    check(&gateway(), FIVE_TUPLE, false, &["firewall"]);
+    let plan = plan(&gateway());
+    assert!(plan.to_string().contains("firewall: ip.dst, port.dst of its sets"), "{plan}");
+}
+
+#[test]
+fn sides_are_told_apart_only_where_that_keeps_more() {
+    let chain = [both_ways("firewall", FIVE_TUPLE), one_way("flow_counter", FIVE_TUPLE)];
+    assert_eq!(plan_with(&chain, Some(PortSet::of([1]))).chosen.sides, None);
+}
+
+#[test]
+fn what_is_changed_on_the_way_does_not_steer() {
+    let mut policer = one_way("policer", &[IpDst]);
+    policer.changed.from_inside = Fields::of(&[IpDst]);
+    check(&[one_way("balancer", FIVE_TUPLE), policer], FIVE_TUPLE, false, &["policer"]);
 }
 
 #[test]

@@ -89,15 +89,31 @@ impl KernelOracle {
     /// What this machine lacks.
     pub fn nat(inside: &[&str], outside: Ipv4Addr, tracking: Tracking) -> Result<KernelOracle, Unavailable> {
         let mut oracle = KernelOracle::router(inside, tracking)?;
-        oracle.namespace.run("ip", &format!("address add {outside}/32 dev outside"))?;
-        oracle.rules(&format!(
+        oracle.translate(outside)?;
+        oracle.settle()?;
+        Ok(oracle)
+    }
+
+    /// A home gateway: [`firewall`](Self::firewall) and [`nat`](Self::nat) together.
+    ///
+    /// # Errors
+    /// What this machine lacks.
+    pub fn gateway(inside: &[&str], outside: Ipv4Addr, tracking: Tracking) -> Result<KernelOracle, Unavailable> {
+        let mut oracle = KernelOracle::router(inside, tracking)?;
+        oracle.translate(outside)?;
+        oracle.rules(GUARD)?;
+        oracle.settle()?;
+        Ok(oracle)
+    }
+
+    fn translate(&self, outside: Ipv4Addr) -> Result<(), Unavailable> {
+        self.namespace.run("ip", &format!("address add {outside}/32 dev outside"))?;
+        self.rules(&format!(
             "table ip translate {{
                 chain postrouting {{ type nat hook postrouting priority srcnat; oifname outside snat to {outside}; }}
                 chain input {{ type filter hook input priority 0; policy drop; }}
             }}"
-        ))?;
-        oracle.settle()?;
-        Ok(oracle)
+        ))
     }
 
     /// A stateful firewall: connections begin inside, answers and related errors come back. IPv4 and IPv6; `inside` are prefixes
@@ -107,17 +123,7 @@ impl KernelOracle {
     /// What this machine lacks.
     pub fn firewall(inside: &[&str], tracking: Tracking) -> Result<KernelOracle, Unavailable> {
         let mut oracle = KernelOracle::router(inside, tracking)?;
-        oracle.rules(
-            "table inet guard {
-                chain forward {
-                    type filter hook forward priority 0; policy drop;
-                    ct state invalid drop
-                    ct state established,related accept
-                    iifname inside accept
-                }
-                chain input { type filter hook input priority 0; policy drop; }
-            }",
-        )?;
+        oracle.rules(GUARD)?;
         oracle.settle()?;
         Ok(oracle)
     }
@@ -291,6 +297,17 @@ impl KernelOracle {
         Ok(())
     }
 }
+
+/// Lets out what begins inside, and in what belongs to it.
+const GUARD: &str = "table inet guard {
+    chain forward {
+        type filter hook forward priority 0; policy drop;
+        ct state invalid drop
+        ct state established,related accept
+        iifname inside accept
+    }
+    chain input { type filter hook input priority 0; policy drop; }
+}";
 
 /// Forwards everything, answers nothing by itself, and is not slowed down by limits on ICMP errors.
 const QUIET_ROUTER: [(&str, u64); 12] = [

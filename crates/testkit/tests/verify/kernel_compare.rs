@@ -1,4 +1,4 @@
-//! `bridge`, `firewall` and `nat` against the Linux kernel, packet by packet: the same decision, the same ports, the same bytes.
+//! `bridge`, `firewall`, `nat` and both as a gateway against the Linux kernel, packet by packet: the same decision, the same ports, the same bytes.
 //!
 //! Compared are captures of the project and, where they are, shared ones. What is left out, each with its reason:
 //!
@@ -22,7 +22,8 @@ use std::path::Path;
 use braid_functions::find;
 use braid_io::capture::{CaptureSource, PortSplit, Prefix};
 use braid_io::{FrameStream, Next};
-use braid_packet::Link;
+use braid_packet::{Link, PortSet};
+use braid_runtime::{Course, Order};
 use braid_testkit::Bench;
 use braid_testkit::kernel::{INSIDE, KernelOracle, OUTSIDE, Replies, Screen, Tracking, network_packet};
 use braid_testkit::skip::skip;
@@ -281,11 +282,43 @@ fn the_firewall_decides_as_the_kernel_does() {
     }
 }
 
-fn compare_nats(path: &Path, name: &str, inside: &[&str], comparison: &mut Comparison) {
+/// A translator alone, or behind a firewall.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Translator {
+    Alone,
+    BehindFirewall,
+}
+
+impl Translator {
+    fn of_kernel(self, inside: &[&str]) -> KernelOracle {
+        let oracle = match self {
+            Translator::Alone => KernelOracle::nat(inside, NAT_ADDRESS, Tracking::Liberal),
+            Translator::BehindFirewall => KernelOracle::gateway(inside, NAT_ADDRESS, Tracking::Liberal),
+        };
+        oracle.expect("probed")
+    }
+
+    fn of_ours(self, inside: &[&str]) -> Bench {
+        let config = format!("external = ['{NAT_ADDRESS}']\ninside = {inside:?}\nfirst_port = 1");
+        if self == Translator::Alone {
+            return bench("nat", &config, 2);
+        }
+        let order = Order::Mirrored { outside: PortSet::of([OUTSIDE as u16]) };
+        let course = Course { order, ..Course::default() };
+        Bench::on_course(2, 1 << 16, &course, |builder| {
+            let functions = [("firewall", "loose = true".to_owned()), ("nat", config)];
+            let build = |(name, config): (&str, String)| {
+                let entry = find(name).expect("a function of the catalogue");
+                (entry.build)(name, config.parse().expect("TOML"), builder, 2).expect("a configuration of the tests")
+            };
+            functions.into_iter().map(build).collect()
+        })
+    }
+}
+
+fn compare_nats(path: &Path, name: &str, inside: &[&str], translator: Translator, comparison: &mut Comparison) {
     let inside: Vec<&str> = inside.iter().copied().filter(|prefix| !prefix.contains(':')).collect();
-    let mut kernel = KernelOracle::nat(&inside, NAT_ADDRESS, Tracking::Liberal).expect("probed");
-    let config = format!("external = ['{NAT_ADDRESS}']\ninside = {inside:?}\nfirst_port = 1");
-    let mut ours = bench("nat", &config, 2);
+    let (mut kernel, mut ours) = (translator.of_kernel(&inside), translator.of_ours(&inside));
     let (mut screen, inside) = (Screen::default(), prefixes(&inside));
     let (mut of_kernel, mut of_ours) = (Replies::default(), Replies::default());
     for (n, (_, frame)) in frames(path, PortSplit::Single).iter().enumerate() {
@@ -327,10 +360,26 @@ fn the_nat_translates_as_the_kernel_does() {
     }
     let mut comparison = Comparison::default();
     for name in ["office.pcapng", "dns.pcap.gz", "scan.pcap"] {
-        compare_nats(&recorded(name), name, OFFICE, &mut comparison);
+        compare_nats(&recorded(name), name, OFFICE, Translator::Alone, &mut comparison);
     }
     for capture in shared(test) {
-        compare_nats(&capture.path, &capture.name, PRIVATE, &mut comparison);
+        compare_nats(&capture.path, &capture.name, PRIVATE, Translator::Alone, &mut comparison);
+    }
+    comparison.check(3000);
+}
+
+#[test]
+fn a_firewall_before_a_nat_decides_as_the_kernels_gateway_does() {
+    let test = "a_firewall_before_a_nat_decides_as_the_kernels_gateway_does";
+    if skipped(test) {
+        return;
+    }
+    let mut comparison = Comparison::default();
+    for name in ["office.pcapng", "dns.pcap.gz", "scan.pcap"] {
+        compare_nats(&recorded(name), name, OFFICE, Translator::BehindFirewall, &mut comparison);
+    }
+    for capture in shared(test) {
+        compare_nats(&capture.path, &capture.name, PRIVATE, Translator::BehindFirewall, &mut comparison);
     }
     comparison.check(3000);
 }

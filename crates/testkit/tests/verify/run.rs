@@ -65,6 +65,7 @@ impl Case {
             pages: HugePages::Never,
             time: Time::Capture,
             distribution: self.distribution,
+            course: braid_runtime::Course::default(),
             own_fields: vec![StageUse::new("clock").reads(TIMESTAMP_NS, 8), own.reads(WIRE_LEN, 4)],
         }
     }
@@ -127,10 +128,8 @@ fn steering(build: &BuildChain, workers: usize) -> Steering {
     let domain = Domain::new(workers);
     let mut builder = StateBuilder::new(&domain, HugePages::Never);
     let stages = build(&mut builder).expect("a function that can be built");
-    let member = |stage: &dyn Stage| Member {
-        name: stage.name().to_owned(),
-        pattern: stage.packet_set().as_ref().map_or(Pattern::NONE, Pattern::from),
-    };
+    let pattern = |stage: &dyn Stage| stage.packet_set().as_ref().map_or(Pattern::NONE, Pattern::from);
+    let member = |stage: &dyn Stage| Member::new(stage.name(), pattern(stage));
     let members: Vec<Member> = stages.iter().map(|stage| member(&**stage)).collect();
     let reta = Reta::new(128, workers).expect("a power of two");
     Steering::of_plan(&planner::plan(&members).chosen, &Key::microsoft(), reta).expect("the planner's choice works")

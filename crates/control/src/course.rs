@@ -1,0 +1,91 @@
+//! From what a plan file says of the course of packets to a checked [`Course`].
+
+use braid_runtime::nf::packet::PortSet;
+use braid_runtime::{Course, Order, When};
+use toml::Spanned;
+
+use crate::plan::{Link, word};
+use crate::plan_file::{NfFile, PlanFile, Problem};
+
+/// Checks it and fills in what is left open.
+pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Course, Problem> {
+    let words = [("same", false), ("mirrored", true)];
+    let wished = chain.len() > 1 && chain.iter().any(|link| link.entry.mirrors);
+    let mirrored = match &file.chain.order {
+        None => wished || file.chain.outside.is_some(),
+        written => word("order", written, &words)?,
+    };
+    let order = match (mirrored, &file.chain.outside) {
+        (true, _) => Order::Mirrored { outside: outside(file, chain, ports)? },
+        (false, None) => Order::Same,
+        (false, Some(list)) => {
+            let what = "`outside` says which packets meet the functions in reverse order, but the order is the same for all";
+            let at = list.first().map_or(0..0, Spanned::span);
+            return Err(Problem::new(what, "leave `outside` out, or write order = \"mirrored\"").at(at));
+        }
+    };
+    let when = file.nf.iter().map(|nf| when(nf, ports)).collect::<Result<Vec<_>, _>>()?;
+    Ok(Course { order, when: if when.iter().all(When::is_always) { Vec::new() } else { when } })
+}
+
+/// What is written under `[chain]`, else what a function calls its `outside_ports`, else the odd ports. All have to agree.
+fn outside(file: &PlanFile, chain: &[Link], ports: u16) -> Result<PortSet, Problem> {
+    let of_function = chain.iter().find_map(|link| Some((link, configured(link)?)));
+    let outside = match (&file.chain.outside, &of_function) {
+        (Some(list), _) => port_set("outside", list, ports)?,
+        (None, Some((_, outside))) => *outside,
+        (None, None) => PortSet::ODD,
+    };
+    let list = |set: PortSet| set.iter(ports).map(|port| port.to_string()).collect::<Vec<_>>().join(", ");
+    for link in chain {
+        let differs = |set: &PortSet| list(*set) != list(outside);
+        if let Some(set) = configured(link).filter(differs) {
+            let what = format!(
+                "for `{}` the ports outside are {}, for the chain {}",
+                link.name,
+                list(set),
+                list(outside)
+            );
+            let help = format!("write the same ports: outside = [{}] under [chain]", list(set));
+            return Err(Problem::new(what, help).at(link.config.place("outside_ports").unwrap_or(link.at.clone())));
+        }
+    }
+    let count = outside.iter(ports).count();
+    if count == 0 || count == usize::from(ports) {
+        let what = format!("a mirrored chain has an inside and an outside, but {count} of {ports} ports are outside");
+        let help = "write for example outside = [1] under [chain], or order = \"same\"";
+        let at = file.chain.outside.as_ref().and_then(|list| list.first()).map_or(0..0, Spanned::span);
+        return Err(Problem::new(what, help).at(at));
+    }
+    Ok(outside)
+}
+
+/// What a function's configuration calls the ports outside.
+fn configured(link: &Link) -> Option<PortSet> {
+    let table = link.config.table();
+    let list = table.get("outside_ports")?.as_array()?;
+    let ports: Vec<u16> = list.iter().filter_map(|port| u16::try_from(port.as_integer()?).ok()).collect();
+    (!ports.is_empty()).then(|| PortSet::of(ports))
+}
+
+fn when(nf: &NfFile, ports: u16) -> Result<When, Problem> {
+    let Some(when) = &nf.when else { return Ok(When::default()) };
+    let set = |key, list: &Option<Vec<_>>| list.as_ref().map(|list| port_set(key, list, ports)).transpose();
+    let checked =
+        When { came_by: set("in", &when.came_by)?, leaves_by: set("out", &when.out)?, flooded: when.flooded };
+    if checked.leaves_by.is_some() && checked.flooded == Some(true) {
+        let what = "a packet that is flooded leaves by no single port: this function would meet none";
+        return Err(Problem::new(what, "write `out` or `flooded`, not both").at(nf.function.span()));
+    }
+    Ok(checked)
+}
+
+fn port_set(key: &str, list: &[Spanned<i64>], ports: u16) -> Result<PortSet, Problem> {
+    let port = |port: &Spanned<i64>| {
+        u16::try_from(*port.get_ref()).ok().filter(|&port| port < ports).ok_or_else(|| {
+            let what = format!("{key}: there is no port {} in a plan with {ports} ports", port.get_ref());
+            Problem::new(what, format!("write a port from 0 to {}, or a larger `ports`", ports - 1)).at(port.span())
+        })
+    };
+    Ok(PortSet::of(list.iter().map(port).collect::<Result<Vec<_>, _>>()?))
+}

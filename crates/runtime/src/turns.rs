@@ -1,0 +1,134 @@
+//! The turns in which a batch goes through a chain that has an order for each direction.
+//!
+//! Within a turn all packets go one way. Packets that may belong to one connection (they have one *mark*) keep their order: a
+//! packet has a later turn than those of its mark that came before it the other way. Packets of different marks may change
+//! places within a batch: no set has packets of both. So a batch of one direction takes one turn, and one of questions and
+//! answers about as many as the longest exchange in it.
+
+use braid_packet::BATCH_MAX;
+
+use crate::course::Direction;
+
+/// Places to remember marks in; two marks in one place wait for each other without need.
+const MARKS: usize = 512;
+
+/// A batch put in order.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    /// By mark: one more than the last turn; 0: none yet.
+    last: Box<[u16; MARKS]>,
+    /// By packet.
+    turn: Box<[u16; BATCH_MAX]>,
+    /// Where each turn ends in `order`.
+    ends: Vec<u16>,
+    order: Vec<u16>,
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns {
+            last: Box::new([0; MARKS]),
+            turn: Box::new([0; BATCH_MAX]),
+            ends: Vec::with_capacity(BATCH_MAX + 1),
+            order: Vec::with_capacity(BATCH_MAX),
+        }
+    }
+}
+
+impl Turns {
+    /// Puts the packets in `todo` in order, given the direction and the mark of each; says how many turns there are. Turns with
+    /// even numbers go forward; a turn may be empty.
+    pub(crate) fn arrange(&mut self, todo: &[u16], of: impl Fn(usize) -> (Direction, u32)) -> usize {
+        self.last.fill(0);
+        let mut turns = 0;
+        for &i in todo {
+            let (direction, mark) = of(i as usize);
+            let last = &mut self.last[mark as usize % MARKS];
+            let turn = match *last {
+                0 => direction as u16,
+                last => last - 1 + u16::from((last - 1) % 2 != direction as u16),
+            };
+            *last = turn + 1;
+            self.turn[i as usize & (BATCH_MAX - 1)] = turn;
+            turns = turns.max(usize::from(turn) + 1);
+        }
+        self.sort(todo, turns);
+        turns
+    }
+
+    /// Counts, adds up, and lays out: packets of one turn in the order in which they came.
+    fn sort(&mut self, todo: &[u16], turns: usize) {
+        self.ends.clear();
+        self.ends.resize(turns + 1, 0);
+        for &i in todo {
+            self.ends[usize::from(self.turn[i as usize & (BATCH_MAX - 1)]) + 1] += 1;
+        }
+        for turn in 0..turns {
+            self.ends[turn + 1] += self.ends[turn];
+        }
+        // Each turn's end moves from its beginning to its end while it is filled.
+        self.order.clear();
+        self.order.resize(todo.len(), 0);
+        for &i in todo {
+            let place = &mut self.ends[usize::from(self.turn[i as usize & (BATCH_MAX - 1)])];
+            self.order[usize::from(*place)] = i;
+            *place += 1;
+        }
+    }
+
+    /// The packets of a turn.
+    pub(crate) fn packets(&self, turn: usize) -> (Direction, &[u16]) {
+        let from = if turn == 0 { 0 } else { usize::from(self.ends[turn - 1]) };
+        let direction = if turn.is_multiple_of(2) { Direction::Forward } else { Direction::Reverse };
+        (direction, &self.order[from..usize::from(self.ends[turn])])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn arranged(packets: &[(Direction, u32)]) -> Vec<(Direction, Vec<u16>)> {
+        let todo: Vec<u16> = (0..packets.len() as u16).collect();
+        let mut turns = Turns::default();
+        let count = turns.arrange(&todo, |i| packets[i]);
+        (0..count).map(|turn| turns.packets(turn)).map(|(direction, packets)| (direction, packets.to_vec())).collect()
+    }
+
+    #[test]
+    fn one_direction_is_one_turn() {
+        let turns = arranged(&[(Direction::Forward, 1), (Direction::Forward, 2), (Direction::Forward, 1)]);
+        assert_eq!(turns, [(Direction::Forward, vec![0, 1, 2])]);
+    }
+
+    #[test]
+    fn a_handshake_takes_three_turns_however_many_there_are() {
+        use Direction::{Forward, Reverse};
+        let turns = arranged(&[(Forward, 1), (Reverse, 1), (Forward, 2), (Forward, 1), (Reverse, 2), (Forward, 2)]);
+        assert_eq!(turns, [(Forward, vec![0, 2]), (Reverse, vec![1, 4]), (Forward, vec![3, 5])]);
+    }
+
+    proptest! {
+        #[test]
+        fn packets_of_a_mark_keep_their_order_and_none_is_lost(
+            packets in prop::collection::vec((any::<bool>(), 0u32..12), 0..BATCH_MAX),
+        ) {
+            let way = |reverse: bool| if reverse { Direction::Reverse } else { Direction::Forward };
+            let packets: Vec<_> = packets.into_iter().map(|(reverse, mark)| (way(reverse), mark)).collect();
+            let turns = arranged(&packets);
+            let order: Vec<u16> = turns.iter().flat_map(|(_, packets)| packets.clone()).collect();
+            for (direction, members) in &turns {
+                prop_assert!(members.iter().all(|&i| packets[i as usize].0 == *direction));
+            }
+            for mark in 0..12 {
+                let of_mark = |i: &u16| packets[*i as usize].1 == mark;
+                prop_assert!(order.iter().copied().filter(of_mark).is_sorted());
+            }
+            let mut all = order;
+            all.sort_unstable();
+            prop_assert!(all.into_iter().eq(0..packets.len() as u16));
+        }
+    }
+}
