@@ -30,8 +30,27 @@ fn a_home_gateway() {
 }
 
 #[test]
+fn a_gateway_lets_answers_in_and_does_not_depend_on_the_batch() {
+    let braid = Braid::at(root());
+    let plan = std::fs::read_to_string(root().join("examples/01-home-gateway.toml")).expect("the example");
+    let run = |batch: usize| {
+        let path = std::env::temp_dir().join(format!("braid-gateway-{}-{batch}.toml", std::process::id()));
+        std::fs::write(&path, plan.replace("workers = 2", &format!("workers = 1\nbatch = {batch}"))).expect("a plan");
+        let report = braid.json(&format!("run {}", path.display()));
+        std::fs::remove_file(path).expect("the plan");
+        report
+    };
+    let (one, many) = (run(1), run(256));
+    for key in ["packets_out", "bytes_out", "dropped_by_nf", "sets"] {
+        assert_eq!(one[key], many[key], "{key}");
+    }
+    let dropped = one["dropped_by_nf"]["firewall"].as_object().map_or(0, serde_json::Map::len);
+    assert_eq!(dropped, 0, "all answers were asked for: {one}");
+}
+
+#[test]
 fn the_edge_of_a_data_centre() {
-    check("02-edge", &["anti_ddos", "load_balancer", "policer", "flow_counter"]);
+    check("02-edge", &["anti_ddos", "flow_counter", "load_balancer", "policer"]);
 }
 
 #[test]

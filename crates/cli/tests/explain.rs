@@ -18,6 +18,45 @@ fn a_plan_is_explained_before_it_runs() {
 }
 
 #[test]
+fn a_gateway_has_two_orders_and_keeps_connections_on_one_worker() {
+    let braid = Braid::new();
+    let json = braid.json("plan --nf firewall,nat --workers 2");
+    assert_eq!(json["order"]["from_inside"], serde_json::json!(["firewall", "nat"]));
+    assert_eq!(json["order"]["from_outside"], serde_json::json!(["nat", "firewall"]));
+    assert_eq!(json["order"]["outside"], serde_json::json!([1]));
+    assert_eq!(json["steering"]["by_sides"], true);
+    assert!(json["groups"].as_array().unwrap().iter().all(|group| group["local"] == true), "{json}");
+    let text = braid.ok("plan --nf firewall,nat --workers 2");
+    assert!(text.contains("order from outside: nat → firewall (port 1)"), "{text}");
+    let text = braid.ok("plan --nf flow_counter,policer --workers 2");
+    assert!(text.contains("order: flow_counter → policer, for packets of all ports"), "{text}");
+}
+
+#[test]
+fn records_and_their_cost_are_explained() {
+    let braid = Braid::new();
+    braid.write(
+        "plan.toml",
+        "[chain]\norder = \"same\"\n[[nf]]\nfunction = \"flow_counter\"\n[[nf]]\nfunction = \"nat\"\n\
+         [[nf]]\nfunction = \"flow_counter\"\nname = \"behind\"\nwhen = { in = [0], flooded = false }\n",
+    );
+    let json = braid.json("plan plan.toml --workers 2");
+    let groups = json["groups"].as_array().unwrap();
+    assert_eq!(groups[0]["functions"], serde_json::json!(["flow_counter", "nat"]));
+    assert_eq!(
+        (&groups[0]["record_bytes"], &groups[0]["lines"]),
+        (&serde_json::json!([128, 128]), &serde_json::json!([4, 4]))
+    );
+    assert!(groups[1]["apart"].as_str().unwrap().contains("meets other packets"), "{json}");
+    assert_eq!((&groups[0]["local"], &groups[1]["local"]), (&serde_json::json!(true), &serde_json::json!(false)));
+    assert_eq!(json["functions"][2]["when"], "only packets that came by port 0 and are not flooded");
+    assert!(
+        json["accesses"]["packet"].as_f64().unwrap() > 1.0
+            && json["metadata"]["batch_that_fits"].as_u64().unwrap() > 32
+    );
+}
+
+#[test]
 fn every_function_is_explained_and_has_a_page() {
     let braid = Braid::new();
     let list = braid.json("nf list");

@@ -19,7 +19,8 @@ pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Cour
         (true, _) => Order::Mirrored { outside: outside(file, chain, ports)? },
         (false, None) => Order::Same,
         (false, Some(list)) => {
-            let what = "`outside` says which packets meet the functions in reverse order, but the order is the same for all";
+            let what =
+                "`outside` says which packets meet the functions in reverse order, but the order is the same for all";
             let at = list.first().map_or(0..0, Spanned::span);
             return Err(Problem::new(what, "leave `outside` out, or write order = \"mirrored\"").at(at));
         }
@@ -40,12 +41,8 @@ fn outside(file: &PlanFile, chain: &[Link], ports: u16) -> Result<PortSet, Probl
     for link in chain {
         let differs = |set: &PortSet| list(*set) != list(outside);
         if let Some(set) = configured(link).filter(differs) {
-            let what = format!(
-                "for `{}` the ports outside are {}, for the chain {}",
-                link.name,
-                list(set),
-                list(outside)
-            );
+            let what =
+                format!("for `{}` the ports outside are {}, for the chain {}", link.name, list(set), list(outside));
             let help = format!("write the same ports: outside = [{}] under [chain]", list(set));
             return Err(Problem::new(what, help).at(link.config.place("outside_ports").unwrap_or(link.at.clone())));
         }
@@ -71,8 +68,11 @@ fn configured(link: &Link) -> Option<PortSet> {
 fn when(nf: &NfFile, ports: u16) -> Result<When, Problem> {
     let Some(when) = &nf.when else { return Ok(When::default()) };
     let set = |key, list: &Option<Vec<_>>| list.as_ref().map(|list| port_set(key, list, ports)).transpose();
-    let checked =
-        When { came_by: set("in", &when.came_by)?, leaves_by: set("out", &when.out)?, flooded: when.flooded };
+    if [&when.came_by, &when.out].into_iter().flatten().any(Vec::is_empty) {
+        let what = "a condition without ports lets no packet through";
+        return Err(Problem::new(what, "name at least one port, or leave the condition out").at(nf.function.span()));
+    }
+    let checked = When { came_by: set("in", &when.came_by)?, leaves_by: set("out", &when.out)?, flooded: when.flooded };
     if checked.leaves_by.is_some() && checked.flooded == Some(true) {
         let what = "a packet that is flooded leaves by no single port: this function would meet none";
         return Err(Problem::new(what, "write `out` or `flooded`, not both").at(nf.function.span()));

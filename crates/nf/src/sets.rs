@@ -72,6 +72,11 @@ impl SetTables {
         Ok(SetTables { narrow, wide, capacity, shape, created: 0, ended: 0 })
     }
 
+    /// Bytes of the record of a set with a short key (IPv4) and with a long one (IPv6), in whole cache lines.
+    pub const fn record_bytes(state_bytes: usize) -> [usize; 2] {
+        [FlowTable::<2>::record_bytes_of(state_bytes), FlowTable::<5>::record_bytes_of(state_bytes)]
+    }
+
     /// Packet sets that became live, and those that ended.
     pub fn lives(&self) -> (u64, u64) {
         (self.created, self.ended)

@@ -10,7 +10,7 @@ use braid_nf::packet::key::{FieldId, KeyError, KeyExtractor, SetDef};
 use braid_nf::state::StateBuilder;
 use braid_nf::{Place, ShareError, Stage};
 use braid_packet::fields::{FieldError, StageUse};
-use braid_packet::{Batch, Layout, Port};
+use braid_packet::{Batch, Flags, Layout, Port, protocol};
 use braid_steer::planner::Changed;
 use braid_steer::{Fields, Steering};
 
@@ -138,10 +138,14 @@ impl Chain {
         self
     }
 
-    /// What only packets of one connection share.
+    /// What only packets of one connection share; none if the packet follows one that may be of another.
     #[inline]
-    pub(crate) fn mark(&self, batch: &Batch, i: usize) -> u32 {
-        self.steering.as_ref().map_or(0, |steering| steering.hash(batch, i))
+    pub(crate) fn mark(&self, batch: &Batch, i: usize) -> Option<u32> {
+        match &self.steering {
+            Some(_) if follows_another(batch, i) => None,
+            Some(steering) => Some(steering.hash(batch, i)),
+            None => Some(0),
+        }
     }
 
     fn compose(stages: &[Box<dyn Stage>], own_fields: &[StageUse], order: Order) -> Result<Layout, FieldError> {
@@ -275,6 +279,21 @@ fn stage_use(stage: &dyn Stage) -> StageUse {
         wanted.map(|f| FieldDecl::new(f.name, f.bytes)).collect::<Vec<_>>()
     };
     StageUse { stage: stage.name().to_owned(), reads: pick(true), writes: pick(false) }
+}
+
+/// Whether what becomes of a packet hangs on one that need not look like it: a later fragment on the first, an ICMP error on what
+/// it reports (RFC 792: types 3 to 5, 11 and 12; RFC 4443: types below 128).
+fn follows_another(batch: &Batch, i: usize) -> bool {
+    let record = &batch.records()[i];
+    if record.flags.has(Flags::LATER_FRAGMENT) {
+        return true;
+    }
+    let kind = || batch.bytes(i).get(usize::from(record.l3) + usize::from(record.l4) * 4).copied();
+    match record.proto {
+        protocol::ICMP => kind().is_some_and(|kind| matches!(kind, 3..=5 | 11 | 12)),
+        protocol::ICMPV6 => kind().is_some_and(|kind| kind < 128),
+        _ => false,
+    }
 }
 
 /// Whether two definitions put the same packets together, whatever they are called.

@@ -2,12 +2,22 @@
 //!
 //! Within a turn all packets go one way. Packets that may belong to one connection (they have one *mark*) keep their order: a
 //! packet has a later turn than those of its mark that came before it the other way. Packets of different marks may change
-//! places within a batch: no set has packets of both. So a batch of one direction takes one turn, and one of questions and
-//! answers about as many as the longest exchange in it.
+//! places within a batch: no set has packets of both. A packet without a mark (an ICMP error, a later fragment: they follow packets
+//! that look otherwise) comes after all that came before it. So a batch of one direction takes one turn, and one of questions and answers
+//! about as many as the longest exchange in it.
 
 use braid_packet::BATCH_MAX;
 
 use crate::course::Direction;
+
+/// The first turn of a direction that is not before the one that `last` is one more than.
+#[inline]
+fn after(last: u16, direction: Direction) -> u16 {
+    match last {
+        0 => direction as u16,
+        last => last - 1 + u16::from((last - 1) % 2 != direction as u16),
+    }
+}
 
 /// Places to remember marks in; two marks in one place wait for each other without need.
 const MARKS: usize = 512;
@@ -38,17 +48,20 @@ impl Default for Turns {
 impl Turns {
     /// Puts the packets in `todo` in order, given the direction and the mark of each; says how many turns there are. Turns with
     /// even numbers go forward; a turn may be empty.
-    pub(crate) fn arrange(&mut self, todo: &[u16], of: impl Fn(usize) -> (Direction, u32)) -> usize {
+    pub(crate) fn arrange(&mut self, todo: &[u16], of: impl Fn(usize) -> (Direction, Option<u32>)) -> usize {
         self.last.fill(0);
         let mut turns = 0;
         for &i in todo {
             let (direction, mark) = of(i as usize);
-            let last = &mut self.last[mark as usize % MARKS];
-            let turn = match *last {
-                0 => direction as u16,
-                last => last - 1 + u16::from((last - 1) % 2 != direction as u16),
+            let latest = turns as u16;
+            let turn = match mark.map(|mark| &mut self.last[mark as usize % MARKS]) {
+                Some(last) => {
+                    let turn = after(*last, direction);
+                    *last = turn + 1;
+                    turn
+                }
+                None => after(latest, direction),
             };
-            *last = turn + 1;
             self.turn[i as usize & (BATCH_MAX - 1)] = turn;
             turns = turns.max(usize::from(turn) + 1);
         }
@@ -90,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    fn arranged(packets: &[(Direction, u32)]) -> Vec<(Direction, Vec<u16>)> {
+    fn arranged(packets: &[(Direction, Option<u32>)]) -> Vec<(Direction, Vec<u16>)> {
         let todo: Vec<u16> = (0..packets.len() as u16).collect();
         let mut turns = Turns::default();
         let count = turns.arrange(&todo, |i| packets[i]);
@@ -99,21 +112,29 @@ mod tests {
 
     #[test]
     fn one_direction_is_one_turn() {
-        let turns = arranged(&[(Direction::Forward, 1), (Direction::Forward, 2), (Direction::Forward, 1)]);
+        let turns = arranged(&[1, 2, 1].map(|mark| (Direction::Forward, Some(mark))));
         assert_eq!(turns, [(Direction::Forward, vec![0, 1, 2])]);
     }
 
     #[test]
     fn a_handshake_takes_three_turns_however_many_there_are() {
         use Direction::{Forward, Reverse};
-        let turns = arranged(&[(Forward, 1), (Reverse, 1), (Forward, 2), (Forward, 1), (Reverse, 2), (Forward, 2)]);
+        let packets = [(Forward, 1), (Reverse, 1), (Forward, 2), (Forward, 1), (Reverse, 2), (Forward, 2)];
+        let turns = arranged(&packets.map(|(direction, mark)| (direction, Some(mark))));
         assert_eq!(turns, [(Forward, vec![0, 2]), (Reverse, vec![1, 4]), (Forward, vec![3, 5])]);
+    }
+
+    #[test]
+    fn an_error_comes_after_all_that_came_before_it() {
+        use Direction::{Forward, Reverse};
+        let turns = arranged(&[(Reverse, Some(1)), (Forward, Some(1)), (Reverse, None), (Forward, Some(2))]);
+        assert_eq!(turns, [(Forward, vec![3]), (Reverse, vec![0]), (Forward, vec![1]), (Reverse, vec![2])]);
     }
 
     proptest! {
         #[test]
         fn packets_of_a_mark_keep_their_order_and_none_is_lost(
-            packets in prop::collection::vec((any::<bool>(), 0u32..12), 0..BATCH_MAX),
+            packets in prop::collection::vec((any::<bool>(), prop::option::weighted(0.9, 0u32..12)), 0..BATCH_MAX),
         ) {
             let way = |reverse: bool| if reverse { Direction::Reverse } else { Direction::Forward };
             let packets: Vec<_> = packets.into_iter().map(|(reverse, mark)| (way(reverse), mark)).collect();
@@ -123,8 +144,11 @@ mod tests {
                 prop_assert!(members.iter().all(|&i| packets[i as usize].0 == *direction));
             }
             for mark in 0..12 {
-                let of_mark = |i: &u16| packets[*i as usize].1 == mark;
+                let of_mark = |i: &u16| packets[*i as usize].1 == Some(mark);
                 prop_assert!(order.iter().copied().filter(of_mark).is_sorted());
+            }
+            for (place, &i) in order.iter().enumerate().filter(|&(_, &i)| packets[i as usize].1.is_none()) {
+                prop_assert!(order[place..].iter().all(|&later| later >= i || packets[later as usize].0 == packets[i as usize].0));
             }
             let mut all = order;
             all.sort_unstable();

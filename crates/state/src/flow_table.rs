@@ -115,6 +115,11 @@ impl<const K: usize> FlowTable<K> {
         self.records.stride()
     }
 
+    /// Bytes that a record with so many bytes of state would have.
+    pub const fn record_bytes_of(state_bytes: usize) -> usize {
+        Records::<K>::stride_of(state_bytes)
+    }
+
     #[inline(always)]
     fn home(&self, hash: u64) -> (usize, usize) {
         // The upper and the lower half: both are uniform, and neither tells the other.

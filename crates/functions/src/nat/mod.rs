@@ -119,10 +119,7 @@ impl NetworkFunction for Nat {
     /// Of inside hosts what stands for them; hairpinning changes the other end too.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
-        Rewrites {
-            from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IcmpId],
-            from_outside: &[IpDst, DstPort, IcmpId],
-        }
+        Rewrites { from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IcmpId], from_outside: &[IpDst, DstPort, IcmpId] }
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {

@@ -60,8 +60,12 @@ impl<const K: usize> Records<K> {
     const STATES: usize = K * 8 + size_of::<SetMeta>();
 
     pub(crate) fn new(count: usize, state_bytes: usize, pages: HugePages) -> Result<Records<K>, Error> {
-        let stride = (Self::STATES + state_bytes).next_multiple_of(LINE);
+        let stride = Self::stride_of(state_bytes);
         Ok(Records { region: Region::new(count * stride, pages)?, stride, count })
+    }
+
+    pub(crate) const fn stride_of(state_bytes: usize) -> usize {
+        (Self::STATES + state_bytes).next_multiple_of(LINE)
     }
 
     pub(crate) fn bytes(&self) -> usize {

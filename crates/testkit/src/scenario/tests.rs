@@ -114,6 +114,7 @@ fn plan() -> Plan {
         time: Time::Capture,
         distribution: Distribution::Hardware,
         steering: Arc::new(steering),
+        course: braid_runtime::Course::default(),
         own_fields: vec![StageUse::new("clock").reads(TIMESTAMP_NS, 8)],
     }
 }

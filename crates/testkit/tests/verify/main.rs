@@ -6,6 +6,7 @@
 
 mod captures;
 mod certify;
+mod course;
 mod detectors;
 mod equivalence;
 mod flow_counts;

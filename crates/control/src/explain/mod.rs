@@ -1,12 +1,19 @@
 //! What a plan will do and why, before it does it: like a database's EXPLAIN.
+//!
+//! Figures of memory are those of the framework: lines of packets, metadata and packet sets. What handlers ask of state objects
+//! is theirs to know; `braid profile` measures it.
 
-use std::fmt;
+mod words;
 
-use braid_runtime::Chain;
-use braid_runtime::nf::Stage;
+pub use words::human_bytes;
+
+use braid_runtime::chain::{Group, same_packets};
+use braid_runtime::nf::packet::PortSet;
 use braid_runtime::nf::packet::key::SetDef;
+use braid_runtime::nf::{SetTables, Stage};
 use braid_runtime::steer::planner::{self, HashPlan, Locality, Outcome};
 use braid_runtime::steer::{Key, Pattern, checker};
+use braid_runtime::{Chain, Direction, When};
 use serde::Serialize;
 
 use crate::compile::{Carry, members};
@@ -22,6 +29,8 @@ pub struct Explanation {
     pub ports: u16,
     /// Most packets in a batch.
     pub batch: usize,
+    /// In which order packets meet the functions.
+    pub order: OrderPart,
     /// The functions, in order.
     pub functions: Vec<FunctionPart>,
     /// Records of packet sets.
@@ -32,6 +41,28 @@ pub struct Explanation {
     pub nic: Vec<NicPart>,
     /// Metadata beside the packets.
     pub metadata: MetadataPart,
+    /// Cache lines that a packet touches.
+    pub accesses: AccessPart,
+}
+
+/// In which order packets meet the functions.
+#[derive(Clone, Debug, Serialize)]
+pub struct OrderPart {
+    /// Packets from inside, or all.
+    pub from_inside: Vec<String>,
+    /// Packets from outside, if they go another way.
+    pub from_outside: Option<Vec<String>>,
+    /// The ports outside, if that matters.
+    pub outside: Vec<u16>,
+}
+
+/// Cache lines that the framework touches for a packet, on average over a full batch.
+#[derive(Clone, Debug, Serialize)]
+pub struct AccessPart {
+    /// Of headers, records and extensions.
+    pub packet: f64,
+    /// Of the tables of packet sets, of IPv4 packets and of IPv6 packets, if every packet meets every function.
+    pub sets: [usize; 2],
 }
 
 /// One function.
@@ -41,6 +72,8 @@ pub struct FunctionPart {
     pub name: String,
     /// Which function it is.
     pub function: String,
+    /// Which packets meet it, in words; none if all do.
+    pub when: Option<String>,
     /// Its packet set in words; none if every packet is an orphan.
     pub packet_set: Option<String>,
     /// Packet-set state and state objects.
@@ -75,6 +108,14 @@ pub struct GroupPart {
     pub functions: Vec<String>,
     /// Bytes of their state in one record.
     pub state_bytes: usize,
+    /// Whether steering keeps each set on one worker; if not, sets are shared in transactional maps, one for each function.
+    pub local: bool,
+    /// Bytes of a record with a short key (IPv4) and with a long one (IPv6).
+    pub record_bytes: [usize; 2],
+    /// Cache lines that a look-up touches, likewise.
+    pub lines: [usize; 2],
+    /// Why it shares no record with an earlier group of the same packet set.
+    pub apart: Option<String>,
 }
 
 /// Which packet goes to which worker.
@@ -84,6 +125,8 @@ pub struct SteeringPart {
     pub fields: Vec<String>,
     /// Whether both directions hash alike.
     pub symmetric: bool,
+    /// Whether the fields are those of packets from inside, and of packets from outside their opposites.
+    pub by_sides: bool,
     /// `hardware` or `software`.
     pub distribution: &'static str,
     /// Key of the Toeplitz hash.
@@ -116,6 +159,8 @@ pub struct MetadataPart {
     pub fields: Vec<FieldPart>,
     /// First-level cache lines that a full batch touches: headers, records, extensions.
     pub cache_lines_per_batch: [usize; 3],
+    /// Largest batch of which these fill at most half of a first-level cache of 32 KiB.
+    pub batch_that_fits: usize,
 }
 
 /// One metadata field.
@@ -137,17 +182,41 @@ pub struct FieldPart {
 pub fn explain(plan: &Plan) -> Result<Explanation, Problem> {
     let chain = plan.probe(Carry::Capture)?;
     let hash = planner::plan_with(&members(&chain), plan.course.outside());
-    let functions = chain.stages().iter().zip(&hash.chosen.outcomes);
+    let functions = chain.stages().iter().zip(&hash.chosen.outcomes).enumerate();
+    let groups = groups(plan, &chain, &hash);
+    let metadata = metadata(plan, &chain);
     Ok(Explanation {
         workers: plan.workers,
         ports: plan.ports,
         batch: plan.batch,
-        functions: functions.map(|(stage, outcome)| function(plan, &**stage, outcome)).collect(),
-        groups: groups(&chain),
+        order: order(plan, &chain),
+        functions: functions.map(|(at, (stage, outcome))| function(plan, at, &**stage, outcome)).collect(),
+        accesses: accesses(plan, &groups, &metadata),
+        groups,
         steering: steering(plan, &hash),
         nic: nic(plan, &chain),
-        metadata: metadata(plan, &chain),
+        metadata,
     })
+}
+
+fn order(plan: &Plan, chain: &Chain) -> OrderPart {
+    let name = |at: usize| chain.stages()[at].name().to_owned();
+    let outside = plan.course.outside();
+    OrderPart {
+        from_inside: chain.positions(Direction::Forward).map(name).collect(),
+        from_outside: outside.map(|_| chain.positions(Direction::Reverse).map(name).collect()),
+        outside: outside.iter().flat_map(|outside| outside.iter(plan.ports)).collect(),
+    }
+}
+
+/// A condition in words; none if it lets all packets through.
+fn when_in_words(when: When, ports: u16) -> Option<String> {
+    let list = |set: PortSet| set.iter(ports).map(|port| port.to_string()).collect::<Vec<_>>().join(", ");
+    let came = when.came_by.map(|set| format!("came by port {}", list(set)));
+    let leaves = when.leaves_by.map(|set| format!("are to leave by port {}", list(set)));
+    let flooded = when.flooded.map(|flooded| if flooded { "are flooded" } else { "are not flooded" }.to_owned());
+    let all: Vec<String> = [came, leaves, flooded].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| format!("only packets that {}", all.join(" and ")))
 }
 
 /// A packet set in words.
@@ -158,7 +227,7 @@ pub fn set_in_words(set: &SetDef) -> String {
     format!("{} ({}{way}{only})", set.name, fields.join(", "))
 }
 
-fn function(plan: &Plan, stage: &dyn Stage, outcome: &Outcome) -> FunctionPart {
+fn function(plan: &Plan, at: usize, stage: &dyn Stage, outcome: &Outcome) -> FunctionPart {
     let mut state = Vec::new();
     if stage.packet_set().is_some() && stage.set_bytes() > 0 {
         let local = outcome.locality == Locality::Local || plan.workers == 1;
@@ -194,26 +263,66 @@ fn function(plan: &Plan, stage: &dyn Stage, outcome: &Outcome) -> FunctionPart {
     FunctionPart {
         name: stage.name().to_owned(),
         function: stage.kind().to_owned(),
+        when: when_in_words(plan.course.when(at), plan.ports),
         packet_set: stage.packet_set().as_ref().map(set_in_words),
         state,
         ticks_ms: stage.ticks().iter().map(|period| period.as_millis() as u64).collect(),
     }
 }
 
-fn groups(chain: &Chain) -> Vec<GroupPart> {
+/// Lines of two groups of tags.
+const TAG_LINES: usize = 2;
+/// Lines of a set in a transactional map: its bucket, and its entry of two lines.
+const SHARED_LINES: usize = 3;
+const LINE: usize = 64;
+
+fn groups(plan: &Plan, chain: &Chain, hash: &HashPlan) -> Vec<GroupPart> {
     let name = |&position: &usize| chain.stages()[position].name().to_owned();
-    let group = |group: &braid_runtime::chain::Group| GroupPart {
-        packet_set: set_in_words(&group.set),
-        functions: group.stages.iter().map(name).collect(),
-        state_bytes: group.state_bytes,
+    let group = |(number, group): (usize, &Group)| {
+        let first = group.stages[0];
+        let local = plan.workers == 1 || hash.chosen.outcomes[first].locality == Locality::Local;
+        let record_bytes = SetTables::record_bytes(group.state_bytes);
+        let shared = SHARED_LINES * group.stages.len();
+        GroupPart {
+            packet_set: set_in_words(&group.set),
+            functions: group.stages.iter().map(name).collect(),
+            state_bytes: group.state_bytes,
+            local,
+            record_bytes,
+            lines: record_bytes.map(|bytes| if local { TAG_LINES + bytes / LINE } else { shared }),
+            apart: apart(chain, &chain.groups()[..number], group),
+        }
     };
-    chain.groups().iter().map(group).collect()
+    chain.groups().iter().enumerate().map(group).collect()
+}
+
+/// Why functions with one definition stand in two groups.
+fn apart(chain: &Chain, earlier: &[Group], group: &Group) -> Option<String> {
+    let same = earlier.iter().rev().find(|other| same_packets(&other.set, &group.set))?;
+    let (last, first) = (*same.stages.last()?, group.stages[0]);
+    let (there, here) = (chain.stages()[last].name(), chain.stages()[first].name());
+    if chain.course().when(last) != chain.course().when(first) || chain.course().when(first).looks_at_verdicts() {
+        return Some(format!("`{here}` meets other packets than `{there}`"));
+    }
+    let changes = |at: &usize| {
+        let rewrites = chain.stages()[*at].rewrites();
+        rewrites.from_inside.iter().chain(rewrites.from_outside).any(|field| group.set.fields.contains(field))
+    };
+    let who = (last..=first).find(changes).map_or("a function between them", |at| chain.stages()[at].name());
+    Some(format!("`{here}` sees other keys than `{there}`: `{who}` changes them on the way"))
+}
+
+fn accesses(plan: &Plan, groups: &[GroupPart], metadata: &MetadataPart) -> AccessPart {
+    let lines: usize = metadata.cache_lines_per_batch.iter().sum();
+    let sets = |version: usize| groups.iter().map(|group| group.lines[version]).sum();
+    AccessPart { packet: (lines as f64 / plan.batch as f64 * 100.0).round() / 100.0, sets: [sets(0), sets(1)] }
 }
 
 fn steering(plan: &Plan, hash: &HashPlan) -> SteeringPart {
     SteeringPart {
         fields: hash.chosen.fields.iter().map(|field| field.name().to_owned()).collect(),
         symmetric: hash.chosen.symmetric,
+        by_sides: hash.chosen.sides.is_some(),
         distribution: match plan.distribution {
             braid_runtime::Distribution::Hardware => "hardware",
             braid_runtime::Distribution::Software => "software",
@@ -226,12 +335,15 @@ fn steering(plan: &Plan, hash: &HashPlan) -> SteeringPart {
 
 fn nic(plan: &Plan, chain: &Chain) -> Vec<NicPart> {
     let Some(nic) = plan.nic else { return Vec::new() };
-    let judge = |group: &braid_runtime::chain::Group| {
+    let judge = |group: &Group| {
         let verdict = checker::check(&Pattern::from(&group.set), nic);
         NicPart { packet_set: group.set.name.clone(), fits: verdict.fits(), words: verdict.to_string() }
     };
     chain.groups().iter().map(judge).collect()
 }
+
+/// Half of a first-level cache of 32 KiB: the other half is for state.
+const BUDGET_LINES: usize = 256;
 
 fn metadata(plan: &Plan, chain: &Chain) -> MetadataPart {
     let layout = chain.layout();
@@ -248,92 +360,6 @@ fn metadata(plan: &Plan, chain: &Chain) -> MetadataPart {
         extension_bytes: layout.record_bytes,
         fields: layout.describe().iter().map(field).collect(),
         cache_lines_per_batch: [lines.headers, lines.records, lines.extension],
+        batch_that_fits: (1..=256).rev().find(|&batch| layout.cache_lines(batch).total() <= BUDGET_LINES).unwrap_or(1),
     }
-}
-
-impl fmt::Display for Explanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} workers, {} ports, batches of at most {}", self.workers, self.ports, self.batch)?;
-        self.functions.iter().try_for_each(|function| write!(f, "\n{function}"))?;
-        writeln!(f, "\nrecords of packet sets (one look-up each)")?;
-        for group in &self.groups {
-            let who = group.functions.join(", ");
-            writeln!(f, "  {}: {} bytes of state for {who}", group.packet_set, group.state_bytes)?;
-        }
-        if self.groups.is_empty() {
-            writeln!(f, "  none: no function keeps state per packet set")?;
-        }
-        write!(f, "\n{}", self.steering)?;
-        for nic in &self.nic {
-            writeln!(f, "\nNIC, for {}\n{}", nic.packet_set, nic.words.trim_end())?;
-        }
-        write!(f, "\n{}", self.metadata)
-    }
-}
-
-impl fmt::Display for FunctionPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.name)?;
-        if self.name != self.function {
-            write!(f, " ({})", self.function)?;
-        }
-        match &self.packet_set {
-            Some(set) => writeln!(f, ": packet set {set}")?,
-            None => writeln!(f, ": no packet sets, every packet is an orphan")?,
-        }
-        for state in &self.state {
-            let StatePart { name, kind, placement, why, capacity, bytes } = state;
-            let size = if kind == "packet-set state" { format!("{bytes} bytes a set") } else { human_bytes(*bytes) };
-            writeln!(f, "  {placement:<13} {name} ({kind}, at most {capacity}, {size})\n{:16}{why}", "")?;
-        }
-        if self.state.is_empty() {
-            writeln!(f, "  no state")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for SteeringPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = if self.symmetric { ", both directions alike" } else { "" };
-        writeln!(f, "steering ({}): hash {}{way}", self.distribution, self.fields.join(", "))?;
-        writeln!(f, "  Toeplitz key {}", self.key)?;
-        self.outcomes.iter().try_for_each(|outcome| writeln!(f, "  {outcome}"))?;
-        self.alternatives.iter().try_for_each(|other| writeln!(f, "  instead: {other}"))
-    }
-}
-
-impl fmt::Display for MetadataPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [headers, records, extensions] = self.cache_lines_per_batch;
-        writeln!(f, "metadata: {} + {} bytes a packet", self.record_bytes, self.extension_bytes)?;
-        for field in &self.fields {
-            let place = field.offset.map_or("not carried".to_owned(), |offset| format!("at byte {offset}"));
-            let read = if field.read_by.is_empty() { "nobody".to_owned() } else { field.read_by.join(", ") };
-            writeln!(
-                f,
-                "  {:<14} {} bytes, {place}; written by {}; read by {read}",
-                field.name,
-                field.bytes,
-                field.written_by.join(", ")
-            )?;
-        }
-        let total = headers + records + extensions;
-        writeln!(
-            f,
-            "  a full batch touches {total} first-level cache lines: {headers} of headers, {records} of records, {extensions} of extensions"
-        )
-    }
-}
-
-/// Bytes as people read them.
-pub fn human_bytes(bytes: usize) -> String {
-    const UNITS: [&str; 4] = ["bytes", "KiB", "MiB", "GiB"];
-    let mut unit = 0;
-    let mut value = bytes as f64;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
 }

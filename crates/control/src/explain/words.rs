@@ -1,0 +1,127 @@
+//! The explanation as people read it.
+
+use std::fmt;
+
+use super::{AccessPart, Explanation, FunctionPart, GroupPart, MetadataPart, OrderPart, StatePart, SteeringPart};
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} workers, {} ports, batches of at most {}", self.workers, self.ports, self.batch)?;
+        write!(f, "{}", self.order)?;
+        self.functions.iter().try_for_each(|function| write!(f, "\n{function}"))?;
+        writeln!(f, "\nrecords of packet sets (one look-up each)")?;
+        self.groups.iter().try_for_each(|group| write!(f, "{group}"))?;
+        if self.groups.is_empty() {
+            writeln!(f, "  none: no function keeps state per packet set")?;
+        }
+        write!(f, "\n{}", self.steering)?;
+        for nic in &self.nic {
+            writeln!(f, "\nNIC, for {}\n{}", nic.packet_set, nic.words.trim_end())?;
+        }
+        write!(f, "\n{}", self.metadata)?;
+        let AccessPart { packet, sets: [v4, v6] } = self.accesses;
+        writeln!(
+            f,
+            "\nmemory: {packet:.2} cache lines a packet for headers and metadata, {v4} for its packet sets ({v6} if IPv6)"
+        )
+    }
+}
+
+impl fmt::Display for OrderPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(from_outside) = &self.from_outside else {
+            return writeln!(f, "order: {}, for packets of all ports", self.from_inside.join(" → "));
+        };
+        let ports: Vec<String> = self.outside.iter().map(ToString::to_string).collect();
+        writeln!(f, "order from inside:  {}", self.from_inside.join(" → "))?;
+        writeln!(f, "order from outside: {} (port {})", from_outside.join(" → "), ports.join(", "))
+    }
+}
+
+impl fmt::Display for GroupPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ([v4, v6], [lines_v4, lines_v6]) = (self.record_bytes, self.lines);
+        writeln!(f, "  {}: {} bytes of state for {}", self.packet_set, self.state_bytes, self.functions.join(", "))?;
+        if self.local {
+            writeln!(f, "    a record of {v4} bytes ({v6} if IPv6), {lines_v4} cache lines a look-up ({lines_v6})")?;
+        } else {
+            writeln!(f, "    shared by the workers: an entry for each function, {lines_v4} cache lines in all")?;
+        }
+        self.apart.as_ref().map_or(Ok(()), |why| writeln!(f, "    apart: {why}"))
+    }
+}
+
+impl fmt::Display for FunctionPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.name)?;
+        if self.name != self.function {
+            write!(f, " ({})", self.function)?;
+        }
+        match &self.packet_set {
+            Some(set) => writeln!(f, ": packet set {set}")?,
+            None => writeln!(f, ": no packet sets, every packet is an orphan")?,
+        }
+        if let Some(when) = &self.when {
+            writeln!(f, "  {when}")?;
+        }
+        for state in &self.state {
+            let StatePart { name, kind, placement, why, capacity, bytes } = state;
+            let size = if kind == "packet-set state" { format!("{bytes} bytes a set") } else { human_bytes(*bytes) };
+            writeln!(f, "  {placement:<13} {name} ({kind}, at most {capacity}, {size})\n{:16}{why}", "")?;
+        }
+        if self.state.is_empty() {
+            writeln!(f, "  no state")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for SteeringPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = match (self.by_sides, self.symmetric) {
+            (true, _) => " of packets from inside, the opposite of those from outside",
+            (false, true) => ", both directions alike",
+            (false, false) => "",
+        };
+        writeln!(f, "steering ({}): hash {}{way}", self.distribution, self.fields.join(", "))?;
+        writeln!(f, "  Toeplitz key {}", self.key)?;
+        self.outcomes.iter().try_for_each(|outcome| writeln!(f, "  {outcome}"))?;
+        self.alternatives.iter().try_for_each(|other| writeln!(f, "  instead: {other}"))
+    }
+}
+
+impl fmt::Display for MetadataPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [headers, records, extensions] = self.cache_lines_per_batch;
+        writeln!(f, "metadata: {} + {} bytes a packet", self.record_bytes, self.extension_bytes)?;
+        for field in &self.fields {
+            let place = field.offset.map_or("not carried".to_owned(), |offset| format!("at byte {offset}"));
+            let read = if field.read_by.is_empty() { "nobody".to_owned() } else { field.read_by.join(", ") };
+            writeln!(
+                f,
+                "  {:<14} {} bytes, {place}; written by {}; read by {read}",
+                field.name,
+                field.bytes,
+                field.written_by.join(", ")
+            )?;
+        }
+        let total = headers + records + extensions;
+        writeln!(
+            f,
+            "  a full batch touches {total} first-level cache lines: {headers} of headers, {records} of records, {extensions} of extensions"
+        )?;
+        writeln!(f, "  half of a first-level cache of 32 KiB holds those of a batch of {}", self.batch_that_fits)
+    }
+}
+
+/// Bytes as people read them.
+pub fn human_bytes(bytes: usize) -> String {
+    const UNITS: [&str; 4] = ["bytes", "KiB", "MiB", "GiB"];
+    let mut unit = 0;
+    let mut value = bytes as f64;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
+}

@@ -1,0 +1,181 @@
+//! Chains whose packets take different courses: reverse order from outside, conditions, and keys after another function's edits.
+
+use braid_functions::find;
+use braid_nf::prelude::*;
+use braid_nf::state::StateBuilder;
+use braid_nf::{Instance, Stage};
+use braid_packet::{FrameInfo, PortSet};
+use braid_runtime::{Course, Order, When};
+use braid_testkit::{Bench, Frame};
+
+const HOST: &str = "10.0.0.1:1100";
+const SERVER: &str = "192.0.2.9:80";
+/// What a translator whose only port is 2000 makes of the host.
+const TRANSLATED: &str = "198.51.100.1:2000";
+const NAT: &str = "first_port = 2000\nlast_port = 2000";
+
+network_function! {
+    /// Writes a port of its set's key into the last two bytes of each packet: what it takes the packet for.
+    struct Label {}
+}
+
+impl NetworkFunction for Label {
+    type Set = [u8; 2];
+    const NAME: &'static str = "label";
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple())
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, [u8; 2]>) -> Handled {
+        let mut state = set.key().five_tuple().map_or([0; 2], |tuple| tuple.src_port.to_be_bytes());
+        assert!(set.register(cx, state), "there is room");
+        self.packet(cx, packet, &mut state)
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, state: &mut [u8; 2]) -> Handled {
+        if let Some(end) = packet.bytes_mut().last_chunk_mut() {
+            *end = *state;
+        }
+        Ok(cx.pass())
+    }
+}
+
+fn label(name: &str) -> Box<dyn Stage> {
+    Box::new(Instance::new(name, Label {}))
+}
+
+fn function(name: &str, called: &str, config: &str, ports: u16, builder: &mut StateBuilder) -> Box<dyn Stage> {
+    let config = config.parse().expect("TOML");
+    let stage = (find(name).expect("in the catalogue").build)(called, config, builder.scope(called), ports);
+    stage.expect("a configuration of the tests")
+}
+
+fn mirrored() -> Course {
+    Course { order: Order::Mirrored { outside: PortSet::ODD }, ..Course::default() }
+}
+
+fn gateway() -> Bench {
+    Bench::on_course(2, 256, &mirrored(), |builder| {
+        vec![function("firewall", "firewall", "", 2, builder), function("nat", "nat", NAT, 2, builder)]
+    })
+}
+
+fn info(port: Port) -> FrameInfo {
+    FrameInfo { port, wire_len: 60, ..FrameInfo::default() }
+}
+
+fn end(frame: &[u8]) -> u16 {
+    frame.last_chunk().map_or(0, |bytes| u16::from_be_bytes(*bytes))
+}
+
+/// The label that the last of three functions has written.
+fn last_label(order: [&str; 3], frames: &[Frame]) -> Vec<u16> {
+    let mut bench = Bench::chain(2, 256, |builder| {
+        let build = |name: &str| if name == "nat" { function("nat", "nat", NAT, 2, builder) } else { label(name) };
+        order.map(build).into()
+    });
+    let labels = frames.iter().map(|frame| end(bench.send(0, 0, &frame.clone().payload(&[0; 8]).bytes()).only().1));
+    labels.collect()
+}
+
+#[test]
+fn a_function_behind_a_translator_has_sets_of_what_was_translated() {
+    let frames = [Frame::udp(HOST, SERVER), Frame::udp(HOST, SERVER)];
+    assert_eq!(last_label(["before", "nat", "behind"], &frames), [2000, 2000]);
+    assert_eq!(last_label(["a", "b", "nat"], &frames), [1100, 1100]);
+}
+
+#[test]
+fn from_outside_the_last_function_is_met_first() {
+    let mut bench = Bench::on_course(2, 256, &mirrored(), |builder| {
+        vec![label("inner"), function("nat", "nat", NAT, 2, builder), label("outer")]
+    });
+    let sent = bench.send(0, 0, &Frame::udp(HOST, SERVER).payload(&[0; 8]).bytes());
+    assert_eq!(end(sent.only().1), 2000, "the outer one has the last word");
+    let answer = bench.send(1, 0, &Frame::udp(SERVER, TRANSLATED).payload(&[0; 8]).bytes());
+    assert_eq!(end(answer.only().1), 80);
+    assert_eq!(answer.only().0, 0);
+}
+
+#[test]
+fn a_whole_exchange_in_one_batch_keeps_its_order() {
+    let mut gateway = gateway();
+    let frames = [
+        (0, Frame::tcp(HOST, SERVER).flags("S")),
+        (1, Frame::tcp(SERVER, TRANSLATED).flags("SA")),
+        (0, Frame::tcp(HOST, SERVER).flags("A")),
+        (0, Frame::tcp(HOST, SERVER).flags("PA").payload(b"GET /")),
+        (1, Frame::tcp(SERVER, TRANSLATED).flags("PA").payload(b"200 OK")),
+        (1, Frame::tcp(SERVER, "198.51.100.1:9").flags("S")),
+    ];
+    let sent = gateway.send_batch(frames.map(|(port, frame)| (info(port), frame.bytes())));
+    let ports: Vec<Port> = sent.iter().map(|(port, _)| *port).collect();
+    assert_eq!(ports, [1, 0, 1, 1, 0], "in the order in which they came, but for the stranger");
+    let drops: Vec<_> =
+        gateway.counters().drops.iter().map(|(function, reason, n)| (function.to_owned(), reason, n)).collect();
+    assert_eq!(drops, [("nat".to_owned(), "no_mapping", 1)], "a drop is counted where it happened");
+}
+
+#[test]
+fn what_nobody_asked_for_ends_at_the_firewall_behind_an_open_translator() {
+    let mut gateway = gateway();
+    gateway.send(0, 0, &Frame::udp(HOST, SERVER).bytes());
+    // Endpoint-independent filtering: the translator lets everybody in, the firewall does not.
+    let stranger = gateway.send(1, 0, &Frame::udp("203.0.113.7:53", TRANSLATED).bytes());
+    assert_eq!(stranger.dropped, Some("denied"));
+    let answer = gateway.send(1, 0, &Frame::udp(SERVER, TRANSLATED).bytes());
+    assert_eq!(answer.ports(), [0]);
+}
+
+/// Three ports, a condition for the second of two labels; who has labelled a packet from `port`.
+#[track_caller]
+fn check_when(when: When, port: Port, expected: u16) {
+    let course = Course { when: vec![When::default(), when], ..Course::default() };
+    let mut bench =
+        Bench::on_course(3, 256, &course, |builder| vec![function("bridge", "bridge", "", 3, builder), label("label")]);
+    let station = |n: u8| [2, 0, 0, 0, 0, n];
+    bench.send(0, 0, &Frame::udp(SERVER, HOST).mac(station(1), station(9)).bytes());
+    let known = Frame::udp(HOST, SERVER).mac(station(2), station(1)).payload(&[0; 8]);
+    let sent = bench.send(port, 0, &known.bytes());
+    assert_eq!(end(sent.only().1), expected, "{when:?} {port}");
+    let unknown = Frame::udp(HOST, SERVER).mac(station(2), station(7)).payload(&[0; 8]);
+    let flooded = bench.send(port, 0, &unknown.bytes());
+    let labelled = flooded.sent.iter().all(|(_, frame)| end(frame) == 1100);
+    assert_eq!(labelled, when.admits(port, Verdict::Flood), "{when:?} {port}");
+}
+
+#[test]
+fn conditions_let_some_packets_pass_a_function_by() {
+    let ports = |port: Port| Some(PortSet::of([port]));
+    check_when(When::default(), 1, 1100);
+    check_when(When { came_by: ports(1), ..When::default() }, 1, 1100);
+    check_when(When { came_by: ports(1), ..When::default() }, 2, 0);
+    check_when(When { leaves_by: ports(0), ..When::default() }, 2, 1100);
+    check_when(When { leaves_by: ports(1), ..When::default() }, 2, 0);
+    check_when(When { flooded: Some(true), ..When::default() }, 2, 0);
+    check_when(When { flooded: Some(false), ..When::default() }, 2, 1100);
+}
+
+#[test]
+fn the_same_function_twice_has_two_states() {
+    let rates = ["bytes_per_s = 1000000\nburst_bytes = 1500", "bytes_per_s = 1000\nburst_bytes = 200"];
+    let mut bench = Bench::chain(2, 256, |builder| {
+        vec![function("policer", "wide", rates[0], 2, builder), function("policer", "narrow", rates[1], 2, builder)]
+    });
+    let frame = || Frame::udp(HOST, SERVER).len(100).bytes();
+    let sent: Vec<bool> = (0..3).map(|_| !bench.send(0, 0, &frame()).sent.is_empty()).collect();
+    assert_eq!(sent, [true, true, false], "two packets fill the burst of the narrow one");
+    let drops: Vec<_> = bench.counters().drops.iter().map(|(function, _, n)| (function.to_owned(), n)).collect();
+    assert_eq!(drops, [("narrow".to_owned(), 1)]);
+}
+
+#[test]
+fn functions_that_meet_other_packets_share_no_record() {
+    let only_0 = When { came_by: Some(PortSet::of([0])), ..When::default() };
+    let course = Course { when: vec![When::default(), only_0], ..Course::default() };
+    let mut bench = Bench::on_course(2, 256, &course, |_| vec![label("all"), label("some")]);
+    bench.send(0, 0, &Frame::udp(HOST, SERVER).bytes());
+    bench.send(1, 0, &Frame::udp(SERVER, HOST).bytes());
+    assert_eq!(bench.counters().sets_created, 3, "two sets of the one, one of the other");
+}
