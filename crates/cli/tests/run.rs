@@ -165,3 +165,24 @@ fn findings_stand_under_the_table_and_in_the_json() {
     );
     assert!(told["sums"]["hosts that open connections"].as_u64() > Some(0));
 }
+
+/// Far more flows than the table holds: what a full table does, counted, conserved and certified.
+#[test]
+fn full_tables_evict_under_churn_and_are_certified() {
+    let braid = Braid::new();
+    for functions in [["flow_counter", "rate_limiter"], ["firewall", "nat"]] {
+        let nf = functions.map(|name| format!("[[nf]]\nfunction = \"{name}\"\nfull = \"evict_oldest\"\n")).concat();
+        braid.write("full.toml", &format!("workers = 2\nsets = 128\n{nf}"));
+        let input = "--in gen:uniform?packets=3000&flows=2000&reverse=0.3";
+        let report = braid.json(&format!("run full.toml {input}"));
+        conserved(&report);
+        let sets = |key: &str| report["sets"][key].as_u64().unwrap();
+        // 80 of 128 for each of two workers, in at most two tables.
+        assert!(sets("evicted") > 500 && sets("refused") == 0 && sets("live") <= 320, "{report}");
+        let certificate = braid.json(&format!("certify full.toml --runs 4 --workers 3 --packets 2000 {input}"));
+        assert_eq!(certificate["violation"], serde_json::Value::Null, "{certificate}");
+    }
+    braid.write("shared.toml", "workers = 2\n[[nf]]\nfunction = \"flow_counter\"\npacket_set = { fields = [\"ip.src\"] }\n[[nf]]\nfunction = \"policer\"\nfull = \"evict_oldest\"\n");
+    let text = braid.fails(2, "run shared.toml --in gen:uniform?packets=10");
+    assert!(text.contains("shared by the workers"), "{text}");
+}

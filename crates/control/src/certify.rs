@@ -11,6 +11,7 @@ use braid_profile::certificate::{Certificate, Outcome, PacketDifference, Run, Sc
 use braid_runtime::io::NullSink;
 use braid_runtime::launch::{Foundation, Record, build, run_once, snapshots};
 use braid_runtime::nf::Verdict;
+use braid_runtime::nf::packet::BATCH_MAX;
 use braid_runtime::nf::state::Tx;
 use braid_runtime::record::{Deed, Entry, Output, WorkerLog};
 use braid_runtime::replay::{Difference, Replay, SetContent};
@@ -142,7 +143,8 @@ fn replay(plan: &RunPlan, record: &Record) -> Result<Vec<Found>, CertifyError> {
     run_once(&chain, &mut tx, plan.ports, 0, |stage, event| stage.start(event));
     tx.replay(0, Vec::new());
     let buffers: usize = record.logs.iter().flat_map(|log| &log.batches).map(|batch| batch.inputs.len()).sum();
-    let sets = plan.sets_per_worker() * plan.workers;
+    // Tables that evict hold a batch more until it is over.
+    let sets = (plan.sets_per_worker() + BATCH_MAX) * plan.workers;
     let replay = Replay::new(Arc::clone(&chain), tx, sets, plan.ports, buffers as u32 + 512)
         .map_err(|error| CertifyError::Replay(error.to_string()))?;
     let (differences, content) = replay.run(&record.logs);

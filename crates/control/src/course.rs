@@ -1,7 +1,7 @@
 //! From what a plan file says of the course of packets to a checked [`Course`].
 
 use braid_runtime::nf::packet::PortSet;
-use braid_runtime::{Course, Order, When};
+use braid_runtime::{Course, Full, Order, When};
 use toml::Spanned;
 
 use crate::plan::{Link, word};
@@ -26,7 +26,10 @@ pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Cour
         }
     };
     let when = file.nf.iter().map(|nf| when(nf, ports)).collect::<Result<Vec<_>, _>>()?;
-    Ok(Course { order, when: if when.iter().all(When::is_always) { Vec::new() } else { when } })
+    let words = [("refuse", Full::Refuse), ("evict_oldest", Full::EvictOldest)];
+    let full = file.nf.iter().map(|nf| word("full", &nf.full, &words)).collect::<Result<Vec<_>, _>>()?;
+    let full = if full.iter().all(|full| *full == Full::Refuse) { Vec::new() } else { full };
+    Ok(Course { order, full, when: if when.iter().all(When::is_always) { Vec::new() } else { when } })
 }
 
 /// What is written under `[chain]`, else what a function calls its `outside_ports`, else the odd ports. All have to agree.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
 use braid_runtime::nf::{
-    Event, FieldUse, Findings, Interrupted, Pass, Place, Relaxation, Rewrites, SetSlot, SetTables, ShareError, Stage, Tick,
+    Event, FieldUse, Findings, Interrupted, Pass, Place, Relaxation, Rewrites, SetSlot, SetTables, ShareError, Stage,
+    Tick,
 };
 
 /// Passes everything on but the packet set.

@@ -132,6 +132,9 @@ pub struct NfFile {
     /// Which packets meet it.
     #[serde(default)]
     pub when: Option<WhenFile>,
+    /// `refuse` or `evict_oldest`.
+    #[serde(default)]
+    pub full: Option<Spanned<String>>,
 }
 
 /// `when = { … }`.
@@ -228,6 +231,7 @@ impl PlanFile {
                 config: Config::default(),
                 packet_set: None,
                 when: None,
+                full: None,
             });
         }
         PlanFile { nf, ..PlanFile::default() }

@@ -85,6 +85,25 @@ pub struct Sets {
     pub expired: u64,
     /// Live at the end.
     pub live: u64,
+    /// Ended to make room in a full table; they count as expired too.
+    #[serde(default)]
+    pub evicted: u64,
+    /// Refused because a table was full.
+    #[serde(default)]
+    pub refused: u64,
+}
+
+impl Sets {
+    /// From what the runtime counted.
+    pub fn of(total: &WorkerCounters) -> Sets {
+        Sets {
+            created: total.sets_created,
+            expired: total.sets_expired,
+            evicted: total.sets_evicted,
+            refused: total.sets_refused,
+            live: total.sets_live,
+        }
+    }
 }
 
 /// What one worker did.
@@ -139,7 +158,7 @@ impl RunReport {
             dropped_by_nf,
             bytes_in: total.bytes_in,
             bytes_out: total.bytes_out,
-            sets: Sets { created: total.sets_created, expired: total.sets_expired, live: total.sets_live },
+            sets: Sets::of(total),
             workers: report.workers.iter().map(share).collect(),
             seconds: report.elapsed.as_secs_f64(),
             transactions: Transactions {
@@ -202,8 +221,11 @@ impl fmt::Display for RunReport {
                 row(f, &format!("  {reason}"), count, function)?;
             }
         }
-        let Sets { created, expired, live } = &self.sets;
+        let Sets { created, expired, live, evicted, refused } = &self.sets;
         row(f, "packet sets live", *live, &format!("{} created, {} expired", grouped(*created), grouped(*expired)))?;
+        if evicted + refused > 0 {
+            row(f, "packet sets evicted", *evicted, &format!("{} refused: the table was full", grouped(*refused)))?;
+        }
         let rate = self.packets_in as f64 / self.seconds.max(1e-9);
         writeln!(f, "  {:<28} {:>16}  {}", "time", format!("{:.3} s", self.seconds), rate_in_words(rate))?;
         let Transactions { commits, aborts, turns, panics } = &self.transactions;

@@ -43,6 +43,7 @@ pub struct SetTables {
     shape: KeyShape,
     created: u64,
     ended: u64,
+    refused: u64,
 }
 
 /// Runs `$body` with `$table` bound to the table of `$at`.
@@ -69,7 +70,7 @@ impl SetTables {
     ) -> Result<SetTables, MemoryError> {
         let narrow = FlowTable::new(capacity, state_bytes, pages)?;
         let wide = FlowTable::new(capacity, state_bytes, pages)?;
-        Ok(SetTables { narrow, wide, capacity, shape, created: 0, ended: 0 })
+        Ok(SetTables { narrow, wide, capacity, shape, created: 0, ended: 0, refused: 0 })
     }
 
     /// Bytes of the record of a set with a short key (IPv4) and with a long one (IPv6), in whole cache lines.
@@ -80,6 +81,11 @@ impl SetTables {
     /// Packet sets that became live, and those that ended.
     pub fn lives(&self) -> (u64, u64) {
         (self.created, self.ended)
+    }
+
+    /// How often a set did not become live because the table was full.
+    pub fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// Changes for which functions a set is live.
@@ -396,7 +402,10 @@ impl NewPlace<'_> {
             // A full table is this worker's affair; a certificate replays the answer.
             let room = tx.choice(|| u64::from(self.tables.len() < self.tables.capacity)) != 0;
             let inserted = if room { self.tables.insert(self.keys, self.index) } else { None };
-            let Some(slot) = inserted else { return false };
+            let Some(slot) = inserted else {
+                self.tables.refused += 1;
+                return false;
+            };
             *self.slot = slot;
             self.undo.changes.push((slot, Change::Inserted));
             self.tables.meta_mut(slot).last_seen_ms = self.now_ms;

@@ -10,11 +10,11 @@ use braid_nf::packet::key::{FieldId, KeyError, KeyExtractor, SetDef};
 use braid_nf::state::StateBuilder;
 use braid_nf::{Place, ShareError, Stage};
 use braid_packet::fields::{FieldError, StageUse};
-use braid_packet::{Batch, Flags, Layout, Port, protocol};
+use braid_packet::{BATCH_MAX, Batch, Flags, Layout, Port, protocol};
 use braid_steer::planner::Changed;
 use braid_steer::{Fields, Steering};
 
-use crate::course::{Course, Direction, Order, When};
+use crate::course::{Course, Direction, Full, Order, When};
 
 /// Most functions that share one record: the bits of its live mask.
 const GROUP_MAX: usize = 16;
@@ -55,6 +55,8 @@ pub struct Group {
     pub stages: Vec<usize>,
     /// Steering does not keep these sets on one worker: they live in shared state instead of the workers' tables.
     pub shared: bool,
+    /// What its table does when it is full.
+    pub full: Full,
 }
 
 /// What is needed to share sets that steering does not keep together.
@@ -111,12 +113,15 @@ impl Chain {
                 let Some(&last) = group.stages.last() else { return false };
                 same_packets(&group.set, &set)
                     && meet_the_same(course.when(last), course.when(position))
+                    && course.full(last) == course.full(position)
                     && see_the_same(&set, &rewrites[last..=position], course.order)
             };
             let number = match groups.iter().rposition(together) {
                 Some(number) => number,
                 None => {
-                    groups.push(Group::new(set, changed_before(&rewrites, position, course.order), course, sharing)?);
+                    let changed = changed_before(&rewrites, position, course.order);
+                    let group = Group::new(set, changed, course, sharing)?;
+                    groups.push(Group { full: course.full(position), ..group });
                     groups.len() - 1
                 }
             };
@@ -216,7 +221,17 @@ impl Group {
             None => extractor,
         };
         let shared = !(sharing.is_local)(&set, changed);
-        Ok(Group { set, extractor, state_bytes: 0, stages: Vec::new(), shared })
+        Ok(Group { set, extractor, state_bytes: 0, stages: Vec::new(), shared, full: Full::Refuse })
+    }
+
+    /// Records that a worker's table has room for, if it may keep `sets` from one batch to the next. Shared sets live in state
+    /// objects: their table is there and stays empty.
+    pub fn capacity(&self, sets: usize) -> usize {
+        match (self.shared, self.full) {
+            (true, _) => 1,
+            (false, Full::Refuse) => sets,
+            (false, Full::EvictOldest) => sets + BATCH_MAX,
+        }
     }
 
     /// Gives one more function its place.

@@ -76,8 +76,12 @@ pub struct WorkerCounters {
     pub drops: Drops,
     /// Packet sets that became live.
     pub sets_created: u64,
-    /// Packet sets that ended by their timeout.
+    /// Packet sets that ended: by their timeout, or evicted.
     pub sets_expired: u64,
+    /// Packet sets of full tables that ended to make room.
+    pub sets_evicted: u64,
+    /// Packet sets that did not become live because the table was full; attempts that were taken back count.
+    pub sets_refused: u64,
     /// Packet sets live now; wraps below zero on a worker that ended more shared sets than it made.
     pub sets_live: u64,
     /// Processor time of the worker's thread in nanoseconds: on a machine with other work, the honest base of a rate.
@@ -111,6 +115,8 @@ impl WorkerCounters {
         self.drops.merge(&other.drops);
         self.sets_created += other.sets_created;
         self.sets_expired += other.sets_expired;
+        self.sets_evicted += other.sets_evicted;
+        self.sets_refused += other.sets_refused;
         self.sets_live = self.sets_live.wrapping_add(other.sets_live);
         self.cpu_ns += other.cpu_ns;
         self.batches += other.batches;

@@ -36,6 +36,16 @@ pub struct When {
     pub flooded: Option<bool>,
 }
 
+/// What becomes of a new packet set when the table is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Full {
+    /// It does not become live; the function decides about its packets.
+    #[default]
+    Refuse,
+    /// It becomes live. After the batch, sets that have waited longest for a packet end until the table holds as many as it may.
+    EvictOldest,
+}
+
 /// The course through a whole chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Course {
@@ -43,9 +53,16 @@ pub struct Course {
     pub order: Order,
     /// One condition for each function; none at all if all meet every packet.
     pub when: Vec<When>,
+    /// What full tables do, for each function; none at all if all refuse.
+    pub full: Vec<Full>,
 }
 
 impl Course {
+    /// What the table of the function at a position does when it is full.
+    pub fn full(&self, position: usize) -> Full {
+        self.full.get(position).copied().unwrap_or_default()
+    }
+
     /// The condition of the function at a position.
     pub fn when(&self, position: usize) -> When {
         self.when.get(position).copied().unwrap_or_default()

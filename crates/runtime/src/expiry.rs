@@ -17,6 +17,8 @@ const ROUND_NS: u64 = 1_000_000_000;
 const SLOTS_MAX: usize = 4096;
 /// Fewest slots worth a go.
 const SLOTS_MIN: usize = 64;
+/// Sets among which the one to evict is chosen.
+const EVICT_SAMPLE: usize = 16;
 /// Time between two looks at shared sets.
 const SHARED_PAUSE_NS: u64 = 1_000_000;
 const MS: u64 = 1_000_000;
@@ -28,6 +30,7 @@ pub(crate) struct Scan {
     last_ns: u64,
     found: Vec<(SetSlot, u32)>,
     expired: Vec<SetSlot>,
+    evict_cursor: usize,
     shared_cursors: Vec<u32>,
     shared_expired: Vec<SetKey>,
 }
@@ -55,6 +58,40 @@ impl Scan {
         }
         self.last_ns = now_ns;
         self.visit(now_ns, due.min(SLOTS_MAX), on, witness);
+    }
+
+    /// Ends sets until no more than `keep` are left: of each [`EVICT_SAMPLE`] that it comes upon, the one that has waited longest.
+    pub(crate) fn evict(&mut self, now_ns: u64, keep: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
+        let surplus = on.tables.len().saturating_sub(keep);
+        if surplus == 0 {
+            return;
+        }
+        let now_ms = (now_ns / MS) as u32;
+        self.found.clear();
+        let mut visited = 0;
+        while self.found.len() < surplus * EVICT_SAMPLE && visited < on.tables.slots() {
+            let found = &mut self.found;
+            on.tables
+                .scan(self.evict_cursor, SLOTS_MIN, |at, meta| found.push((at, meta.idle_ms(now_ms))));
+            self.evict_cursor =
+                if self.evict_cursor + SLOTS_MIN < on.tables.slots() { self.evict_cursor + SLOTS_MIN } else { 0 };
+            visited += SLOTS_MIN;
+        }
+        if surplus < self.found.len() {
+            self.found.select_nth_unstable_by_key(surplus, |&(_, idle_ms)| std::cmp::Reverse(idle_ms));
+            self.found.truncate(surplus);
+        }
+        for at in 0..self.found.len() {
+            let (at, _) = self.found[at];
+            for &position in &on.chain.groups()[on.group].stages {
+                let stage = &*on.chain.stages()[position];
+                if on.tables.meta_mut(at).live & stage.place().bit != 0 {
+                    expire_one(stage, position, at, now_ns, on, witness);
+                }
+            }
+            on.tables.remove(at);
+            on.counters.sets_evicted += 1;
+        }
     }
 
     /// The same for sets in shared state, a few entries at a time: looks first, then ends each expired set in a transaction

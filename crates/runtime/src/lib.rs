@@ -35,7 +35,7 @@ mod worker;
 pub use chain::{Chain, ChainError, Sharing};
 pub use clock::{Clock, Timeline};
 pub use counters::{Drops, PortCounters, WorkerCounters};
-pub use course::{Course, Direction, Order, When};
+pub use course::{Course, Direction, Full, Order, When};
 pub use dispatch::Dispatched;
 pub use launch::{AtEnd, Control, Report, RunError, launch};
 pub use live::{Live, Seen};

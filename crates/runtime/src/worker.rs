@@ -13,7 +13,7 @@ use crate::attempt::{NoWitness, Witness, run_event, run_pass};
 use crate::chain::{Chain, Group};
 use crate::clock::{Clock, Timeline};
 use crate::counters::{PortCounters, WorkerCounters};
-use crate::course::Direction;
+use crate::course::{Direction, Full};
 use crate::expiry::{Expiring, Scan};
 use crate::live::Seen;
 use crate::probe::{Probe, Span, TimeSplit};
@@ -374,6 +374,9 @@ impl Worker {
                 sets.scan.run_shared(reached, &mut on, lives, &mut *self.witness);
             } else {
                 sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
+                if self.parts.chain.groups()[group].full == Full::EvictOldest {
+                    sets.scan.evict(self.last_ns, self.parts.sets, &mut on, &mut *self.witness);
+                }
             }
         }
     }
@@ -455,6 +458,7 @@ impl Worker {
 
     fn count_sets(&mut self) {
         let lives = self.sets.iter().map(|sets| sets.tables.lives());
+        self.counters.sets_refused = self.sets.iter().map(|sets| sets.tables.refused()).sum();
         let shared = (self.logs.lives.created, self.logs.lives.ended);
         let (created, ended) = lives.fold(shared, |(c, e), (created, ended)| (c + created, e + ended));
         self.counters.sets_created = created;
@@ -493,11 +497,9 @@ pub struct Ended {
 }
 
 impl Sets {
-    fn new(group: &Group, capacity: usize, pages: HugePages) -> Result<Sets, braid_memory::Error> {
-        // Shared sets live in state objects; the table is there and stays empty.
-        let capacity = if group.shared { 1 } else { capacity };
+    fn new(group: &Group, sets: usize, pages: HugePages) -> Result<Sets, braid_memory::Error> {
         Ok(Sets {
-            tables: SetTables::new(capacity, group.state_bytes, group.extractor.shape(), pages)?,
+            tables: SetTables::new(group.capacity(sets), group.state_bytes, group.extractor.shape(), pages)?,
             keys: Keys::boxed(),
             slots: Box::new([SetSlot::MISS; 256]),
             idle_ms: Box::new([0; 256]),

@@ -161,8 +161,10 @@ proptest! {
             let steering = Steering::of_plan(candidate, &Key::random(40, seed), reta).unwrap();
             for (def, outcome) in chain.iter().zip(&candidate.outcomes) {
                 let extractor = KeyExtractor::compile(def).and_then(|extractor| extractor.by_sides(outside));
-                let (Ok(extractor), true) = (extractor, steering.keeps(def, Changed::default())) else { continue };
-                prop_assert!(outcome.locality == Locality::Local, "{} under {}", outcome.explanation, candidate);
+                let kept = steering.keeps(def, Changed::default());
+                // Steering leaves the protocol out beside addresses, so it may keep more than the plan says.
+                prop_assert!(kept || outcome.locality != Locality::Local, "{} under {}", outcome.explanation, candidate);
+                let (Ok(extractor), true) = (extractor, kept) else { continue };
                 let mut homes: HashMap<SetKey, usize> = HashMap::new();
                 for i in 0..batch.len() {
                     let Some(found) = extractor.extract(&batch.records()[i], batch.bytes(i)) else { continue };

@@ -13,7 +13,7 @@ use braid_runtime::nf::packet::key::SetDef;
 use braid_runtime::nf::{SetTables, Stage};
 use braid_runtime::steer::planner::{self, HashPlan, Locality, Outcome};
 use braid_runtime::steer::{Key, Pattern, checker};
-use braid_runtime::{Chain, Direction, When};
+use braid_runtime::{Chain, Direction, Full, When};
 use serde::Serialize;
 
 use crate::compile::{Carry, members};
@@ -114,6 +114,8 @@ pub struct GroupPart {
     pub record_bytes: [usize; 2],
     /// Cache lines that a look-up touches, likewise.
     pub lines: [usize; 2],
+    /// What becomes of a new set when the table is full: `refuse` or `evict_oldest`.
+    pub full: &'static str,
     /// Why it shares no record with an earlier group of the same packet set.
     pub apart: Option<String>,
 }
@@ -290,6 +292,7 @@ fn groups(plan: &Plan, chain: &Chain, hash: &HashPlan) -> Vec<GroupPart> {
             local,
             record_bytes,
             lines: record_bytes.map(|bytes| if local { TAG_LINES + bytes / LINE } else { shared }),
+            full: if group.full == Full::EvictOldest { "evict_oldest" } else { "refuse" },
             apart: apart(chain, &chain.groups()[..number], group),
         }
     };
@@ -303,6 +306,9 @@ fn apart(chain: &Chain, earlier: &[Group], group: &Group) -> Option<String> {
     let (there, here) = (chain.stages()[last].name(), chain.stages()[first].name());
     if chain.course().when(last) != chain.course().when(first) || chain.course().when(first).looks_at_verdicts() {
         return Some(format!("`{here}` meets other packets than `{there}`"));
+    }
+    if same.full != group.full {
+        return Some(format!("`{here}` does otherwise than `{there}` when its table is full"));
     }
     let changes = |at: &usize| {
         let rewrites = chain.stages()[*at].rewrites();

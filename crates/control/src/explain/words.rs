@@ -47,6 +47,9 @@ impl fmt::Display for GroupPart {
         } else {
             writeln!(f, "    shared by the workers: an entry for each function, {lines_v4} cache lines in all")?;
         }
+        if self.full == "evict_oldest" {
+            writeln!(f, "    full: the sets that have waited longest for a packet make room")?;
+        }
         self.apart.as_ref().map_or(Ok(()), |why| writeln!(f, "    apart: {why}"))
     }
 }

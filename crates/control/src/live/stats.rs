@@ -222,7 +222,7 @@ impl Stats {
         if !undelivered.is_empty() {
             self.dropped_elsewhere.insert("source".to_owned(), undelivered);
         }
-        self.sets = Sets { created: total.sets_created, expired: total.sets_expired, live: total.sets_live };
+        self.sets = Sets::of(total);
         self.ports = total.ports.iter().enumerate().map(port).collect();
         let &WorkerCounters { commits, aborts, turns, panics, .. } = total;
         self.transactions = Transactions { commits, aborts, turns, panics };

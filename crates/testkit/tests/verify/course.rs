@@ -5,7 +5,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::StateBuilder;
 use braid_nf::{Instance, Stage};
 use braid_packet::{FrameInfo, PortSet};
-use braid_runtime::{Course, Order, When};
+use braid_runtime::{Course, Full, Order, When};
 use braid_testkit::{Bench, Frame};
 
 const HOST: &str = "10.0.0.1:1100";
@@ -178,4 +178,28 @@ fn functions_that_meet_other_packets_share_no_record() {
     bench.send(0, 0, &Frame::udp(HOST, SERVER).bytes());
     bench.send(1, 0, &Frame::udp(SERVER, HOST).bytes());
     assert_eq!(bench.counters().sets_created, 3, "two sets of the one, one of the other");
+}
+
+#[test]
+fn a_full_table_refuses_or_lets_the_oldest_set_go() {
+    for (full, created, evicted) in [(Full::Refuse, 4, 0), (Full::EvictOldest, 7, 3)] {
+        let course = Course { full: vec![full], ..Course::default() };
+        let config = "totals = false";
+        let mut bench =
+            Bench::on_course(2, 4, &course, |builder| vec![function("flow_counter", "flows", config, 2, builder)]);
+        let mut send = |port: u16, ms: u64| {
+            bench.send(0, ms, &Frame::udp(&format!("10.0.0.1:{port}"), SERVER).bytes());
+        };
+        (1..=4).for_each(|port| send(port, u64::from(port)));
+        send(1, 5); // the first one is the youngest now
+        (5..=7).for_each(|port| send(port, 5 + u64::from(port)));
+        send(1, 20); // and is still there
+        let counters = bench.counters();
+        assert_eq!(
+            (counters.sets_created, counters.sets_evicted, counters.sets_live),
+            (created, evicted, 4),
+            "{full:?}"
+        );
+        assert_eq!(counters.sets_refused == 0, full == Full::EvictOldest, "{full:?}");
+    }
 }
