@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use braid_nf::Stage;
 use braid_nf::packet::key::SetDef;
 use braid_nf::state::{ImageError, StateBuilder, StateObject};
+use braid_steer::planner::Changed;
 
 use crate::chain::{Chain, ChainError, Sharing, same_packets};
 use crate::live::{Live, Running, Unanswered};
@@ -44,6 +45,9 @@ pub enum ExchangeError {
         /// Fields that would.
         wanted: String,
     },
+    /// Packets from outside would meet the functions in another order.
+    #[error("packets from outside would meet the functions in another order, and packet sets are kept by side")]
+    Order,
     /// What lies beside each packet would change.
     #[error("the chain wants other metadata beside each packet than the source delivers")]
     Metadata,
@@ -110,9 +114,9 @@ fn build(plan: &Plan, running: &Running, heritage: Vec<Arc<dyn StateObject>>) ->
     let mut builder = StateBuilder::new(&running.domain, plan.pages);
     builder.inherit(heritage);
     let stages = (plan.build)(&mut builder)?;
-    let is_local = |set: &SetDef| plan.workers == 1 || plan.steering.keeps(set);
+    let is_local = |set: &SetDef, changed: Changed| plan.workers == 1 || plan.steering.keeps(set, changed);
     let sharing = &mut Sharing { is_local: &is_local, builder: &mut builder, capacity: plan.sets };
-    Ok(Arc::new(Chain::new(stages, &plan.own_fields, sharing)?))
+    Ok(Arc::new(Chain::new(stages, &plan.own_fields, &plan.course, sharing)?.mark_by(&plan.steering)))
 }
 
 /// The object that one of the same name and another size replaces.
@@ -134,6 +138,9 @@ fn check_steering(now: &Plan, plan: &Plan) -> Result<(), ExchangeError> {
 /// What becomes of each function; an error if one of both chains cannot go on.
 fn compare(old: &Chain, new: &Chain, changed: &[String]) -> Result<Exchanged, ExchangeError> {
     let mut exchanged = Exchanged::default();
+    if old.course().order != new.course().order {
+        return Err(ExchangeError::Order);
+    }
     let record = |chain: &Chain| -> Vec<_> {
         let carried =
             chain.layout().describe().iter().filter_map(|row| Some((row.name.clone(), row.bytes, row.offset?)));
@@ -149,6 +156,7 @@ fn compare(old: &Chain, new: &Chain, changed: &[String]) -> Result<Exchanged, Ex
         };
         let differs = changed.iter().any(|name| name == stage.name());
         goes_on(&**before, &**stage, differs)
+            .and_then(|()| sees_the_same(old, new, stage.name()))
             .map_err(|reason| ExchangeError::Function { function: stage.name().to_owned(), reason })?;
         exchanged.kept.push(stage.name().to_owned());
     }
@@ -156,6 +164,21 @@ fn compare(old: &Chain, new: &Chain, changed: &[String]) -> Result<Exchanged, Ex
     let names = old.stages().iter().map(|stage| stage.name());
     exchanged.removed = names.filter(is_gone).map(str::to_owned).collect();
     Ok(exchanged)
+}
+
+/// Whether functions before it change the same fields of its packet set as they did.
+fn sees_the_same(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
+    let changed = |chain: &Chain| {
+        let at = chain.stages().iter().position(|stage| stage.name() == name)?;
+        let own = chain.stages()[at].packet_set()?.fields.into_iter().collect();
+        let Changed { from_inside, from_outside } = chain.changed_before(at);
+        Some((from_inside.common(own), from_outside.common(own)))
+    };
+    if changed(old) == changed(new) {
+        return Ok(());
+    }
+    Err("functions before it would change other fields of its packet set; put it where it was, or give it another name"
+        .to_owned())
 }
 
 /// Whether a function goes on as another one under the same name; `changed`: its configuration differs.

@@ -71,8 +71,7 @@ impl Scan {
         let mut visited = 0;
         while self.found.len() < surplus * EVICT_SAMPLE && visited < on.tables.slots() {
             let found = &mut self.found;
-            on.tables
-                .scan(self.evict_cursor, SLOTS_MIN, |at, meta| found.push((at, meta.idle_ms(now_ms))));
+            on.tables.scan(self.evict_cursor, SLOTS_MIN, |at, meta| found.push((at, meta.idle_ms(now_ms))));
             self.evict_cursor =
                 if self.evict_cursor + SLOTS_MIN < on.tables.slots() { self.evict_cursor + SLOTS_MIN } else { 0 };
             visited += SLOTS_MIN;

@@ -55,7 +55,11 @@ impl Worker {
             let sets = match tables {
                 Tables::Kept(at) => old[at].take().unwrap_or_else(|| unreachable!("a set has one group")),
                 Tables::New(mut sets) => {
-                    let from = old_chain.groups().iter().position(|old| same_packets(&old.set, &group.set));
+                    let named =
+                        |old: &Group, name: &str| old.stages.iter().any(|at| old_chain.stages()[*at].name() == name);
+                    let has_some = |old: &Group| group.stages.iter().any(|at| named(old, chain.stages()[*at].name()));
+                    let is_from = |old: &Group| same_packets(&old.set, &group.set) && has_some(old);
+                    let from = old_chain.groups().iter().position(is_from);
                     if let Some(from) = from.filter(|_| !group.shared)
                         && let Some(mut from_sets) = old[from].take()
                     {
@@ -104,7 +108,8 @@ fn is_alike(old_chain: &Chain, old: &Group, new_chain: &Chain, new: &Group) -> b
         let stages = group.stages.iter().map(|position| &chain.stages()[*position]);
         stages.map(|stage| (stage.name().to_owned(), stage.kind(), stage.place(), stage.set_bytes())).collect()
     };
-    old.set == new.set && old.shared == new.shared && layout(old_chain, old) == layout(new_chain, new)
+    (&old.set, old.shared, old.full) == (&new.set, new.shared, new.full)
+        && layout(old_chain, old) == layout(new_chain, new)
 }
 
 /// Copies records from one group's tables to another's, the state of each function that both have.
