@@ -84,7 +84,7 @@ static CATALOG: &[Entry] = &[
     Entry::new::<anti_ddos::AntiDdos>("tells an attack by its share of flows with a single packet", 2, Split::Single),
     Entry::new::<bridge::Bridge>("joins Ethernet segments and learns where stations are", 4, Split::MacHash),
     Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside).mirrors(),
-    Entry::new::<nptv6::Nptv6>("exchanges IPv6 prefixes, one to one and without state", 2, Split::Inside),
+    Entry::new::<nptv6::Nptv6>("exchanges IPv6 prefixes, one to one and without state", 2, Split::Inside).mirrors(),
     Entry::new::<firewall::Firewall>("lets in what inside hosts have asked for, and what rules allow", 2, Split::Inside),
     Entry::new::<router::Router>("routes IPv4 and IPv6 between its interfaces", 2, Split::Inside),
     Entry::new::<load_balancer::LoadBalancer>("spreads the connections to a service over its backends", 2, Split::Inside),

@@ -48,6 +48,7 @@ fn plan() -> Plan {
         pages: HugePages::Never,
         time: Time::Capture,
         distribution: Distribution::Hardware,
+        course: braid_runtime::Course::default(),
         own_fields: vec![
             StageUse::new("source").writes("timestamp_ns", 8).writes("sequence", 8),
             StageUse::new("sink").reads("timestamp_ns", 8).reads("sequence", 8),

@@ -52,6 +52,11 @@ impl NetworkFunction for Nptv6 {
     type Set = ();
     const NAME: &'static str = "nptv6";
 
+    /// Of inside hosts the prefix; hairpinning changes the other end too.
+    fn rewrites(&self) -> Rewrites {
+        Rewrites { from_inside: &[FieldId::IpSrc, FieldId::IpDst], from_outside: &[FieldId::IpDst] }
+    }
+
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Verdict::Drop(NO_SIDE)) };
         let across = self.settings.sides.across(cx, packet.port());

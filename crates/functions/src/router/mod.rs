@@ -112,6 +112,10 @@ impl NetworkFunction for Router {
         Some(SetDef::new("address pair", &[FieldId::IpSrc, FieldId::IpDst]))
     }
 
+    fn rewrites(&self) -> Rewrites {
+        Rewrites::of(&[FieldId::EthSrc, FieldId::EthDst])
+    }
+
     fn timeout_ns(&self, _: &Known) -> u64 {
         60 * crate::parts::SECOND
     }
