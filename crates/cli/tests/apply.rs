@@ -83,7 +83,9 @@ fn what_cannot_change_is_refused_with_its_reason_and_changes_nothing() {
     refused("c.toml", "[[nf]]\nfunction = \"firewall\"\nname = \"nat\"\n", "cannot become a firewall");
     refused("d.toml", "[[nf]]\nfunction = \"fierwall\"\n", "line 2:12");
     refused("e.toml", "nonsense", "line 1");
-    refused("f.toml", "[[nf]]\nfunction = \"nat\"\n[[nf]]\nfunction = \"policer\"\n", "steered");
+    let before = "[[nf]]\nfunction = \"policer\"\n[[nf]]\nfunction = \"nat\"\n";
+    refused("f.toml", &format!("[chain]\norder = \"same\"\n{before}"), "steered");
+    refused("g.toml", before, "another order");
     let stats = run.until("packets", |_| true);
     assert_eq!((stats["functions"].as_array().map(Vec::len), stats["missing"].as_i64()), (Some(1), Some(0)));
     assert!(braid.ok("apply plan.toml --control control.sock").contains("nothing differs"));

@@ -140,13 +140,16 @@ fn worker_of(key: &SetKey, extractor: &KeyExtractor, plan: &Plan) -> Option<usiz
     if plan.workers == 1 {
         return Some(0);
     }
-    let (frame, port) = frame_of(key)?;
+    let (frame, named) = frame_of(key)?;
     let found = parse(&frame, Link::Ethernet);
     let mut record = Record::default();
-    (record.l3, record.l4, record.proto, record.flags, record.port) =
-        (found.l3, found.l4, found.proto, found.flags, port);
-    let own = extractor.extract(&record, &frame)?.key;
-    (own == *key).then(|| plan.steering.queue(&frame, Link::Ethernet, port).min(plan.workers - 1))
+    (record.l3, record.l4, record.proto, record.flags) = (found.l3, found.l4, found.proto, found.flags);
+    // The keys of a mirrored chain tell sides apart: one of the ports lies on the right one.
+    let port = std::iter::once(named).chain(0..plan.ports).find(|&port| {
+        record.port = port;
+        extractor.extract(&record, &frame).is_some_and(|found| found.key == *key)
+    })?;
+    Some(plan.steering.queue(&frame, Link::Ethernet, port).min(plan.workers - 1))
 }
 
 /// A frame with this key; none for keys with tags or tunnels.

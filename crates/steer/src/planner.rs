@@ -83,8 +83,9 @@ impl Member {
     }
 }
 
-/// What can be hashed by sides.
-const BY_SIDES: Fields = Fields::FOUR_TUPLE.and(Fields::PROTOCOL);
+/// What is hashed by sides: addresses alone. The end that is left is mostly a server's, whose port spreads hardly anything, and
+/// without ports a datagram's later fragments come to the worker of its first one.
+const BY_SIDES: Fields = Fields::ADDRESSES;
 
 /// Whether a function's packet-set state stays on one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
