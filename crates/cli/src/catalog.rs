@@ -73,6 +73,7 @@ fn page(name: &str) -> &'static str {
         "bridge",
         "nat",
         "nptv6",
+        "router",
         "firewall",
         "load_balancer",
         "port_scan",

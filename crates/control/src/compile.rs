@@ -174,12 +174,12 @@ fn build_all(links: &[Link], ports: u16, builder: &mut StateBuilder) -> Result<V
 
 /// The packet sets of a chain, as steering sees them.
 pub fn members(chain: &Chain) -> Vec<Member> {
-    let member = |(position, stage): (usize, &Box<dyn Stage>)| Member {
+    let member = |position: usize, stage: &dyn Stage| Member {
         name: stage.name().to_owned(),
         pattern: stage.packet_set().as_ref().map_or(Pattern::NONE, Pattern::from),
         changed: chain.changed_before(position),
     };
-    chain.stages().iter().enumerate().map(member).collect()
+    chain.stages().iter().enumerate().map(|(position, stage)| member(position, &**stage)).collect()
 }
 
 /// Which functions' packet sets live in state that workers share, because no steering keeps them on one worker.

@@ -157,3 +157,6 @@ impl Meter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

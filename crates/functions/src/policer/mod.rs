@@ -209,6 +209,4 @@ impl Policer {
 }
 
 #[cfg(test)]
-mod meter_tests;
-#[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::meter::{Colour, Meter};
+use super::{Colour, Meter};
 use crate::token_bucket::Limit;
 
 fn limit(rate: u64, burst: u64) -> Limit {
