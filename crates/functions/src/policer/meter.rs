@@ -74,6 +74,14 @@ pub struct Metered {
     second: Bucket,
 }
 
+impl Metered {
+    /// Takes from the first bucket alone, if it holds enough.
+    #[inline(always)]
+    pub fn take(&mut self, limit: &Limit, now_ns: u64, cost: u32) -> bool {
+        limit.take(&mut self.committed, now_ns, cost)
+    }
+}
+
 impl Meter {
     /// Full buckets.
     pub fn full(&self, now_ns: u64) -> Metered {

@@ -36,6 +36,9 @@ network_function! {
     /// Polices addresses; see the README beside this file.
     pub struct Policer {
         meter: Meter,
+        /// The limit of a policer that does nothing but hold addresses to a rate: no colours, no marks, nothing shared.
+        plain: Option<Plain>,
+        timeout_ns: u64,
         in_packets: bool,
         colour_aware: bool,
         marks: Marks,
@@ -52,6 +55,12 @@ struct Shared(Limit);
 
 braid_nf::plain!(Shared);
 
+/// The only rate there is.
+#[derive(Clone, Copy, Debug)]
+struct Plain(Limit);
+
+braid_nf::plain!(Plain);
+
 impl FromConfig for Policer {
     type Config = Config;
 
@@ -67,11 +76,18 @@ impl FromConfig for Policer {
                 Some((Shared(limit), bucket.map_err(|error| ConfigError::state("link", &error))?))
             }
         };
+        let marks = config.marks()?;
+        let plain = match meter {
+            Meter::Single(limit) if !config.colour_aware && marks == Marks::default() => Some(Plain(limit)),
+            _ => None,
+        };
         Ok(Policer {
             meter,
+            plain: plain.filter(|_| groups.is_none() && link.is_none()),
+            timeout_ns: meter.timeout_ns(),
             in_packets: config.in_packets()?,
             colour_aware: config.colour_aware,
-            marks: config.marks()?,
+            marks,
             by: config.by,
             from_port: config.checked_port(ports)?,
             groups,
@@ -99,7 +115,7 @@ impl NetworkFunction for Policer {
 
     /// Buckets that have had the time to fill are as good as none.
     fn timeout_ns(&self, _: &Metered) -> u64 {
-        self.meter.timeout_ns()
+        self.timeout_ns
     }
 
     fn fields(&self) -> Vec<FieldUse> {
@@ -128,6 +144,11 @@ impl NetworkFunction for Policer {
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, metered: &mut Metered) -> Handled {
         if !self.polices(packet) {
+            return Ok(cx.pass());
+        }
+        if let Some(Plain(limit)) = &self.plain
+            && metered.take(limit, cx.now(), self.cost(packet))
+        {
             return Ok(cx.pass());
         }
         match &self.groups {
