@@ -398,9 +398,11 @@ impl<'a, S: Plain> NewSet<'a, S> {
 
 impl NewPlace<'_> {
     fn register<S: Plain>(&mut self, tx: &mut Tx, state: S) -> bool {
-        if *self.slot == SetSlot::MISS {
-            // A full table is this worker's affair; a certificate replays the answer.
-            let room = tx.choice(|| u64::from(self.tables.len() < self.tables.capacity)) != 0;
+        // A full table is this worker's affair, and so is when the record of a set that ended makes room: a certificate
+        // replays the answer, and that is why it is asked for whether or not there is a record.
+        let place = *self.slot;
+        let room = tx.choice(|| u64::from(place != SetSlot::MISS || self.tables.len() < self.tables.capacity)) != 0;
+        if !room || place == SetSlot::MISS {
             let inserted = if room { self.tables.insert(self.keys, self.index) } else { None };
             let Some(slot) = inserted else {
                 self.tables.refused += 1;
