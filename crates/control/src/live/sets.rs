@@ -1,6 +1,6 @@
 //! Live packet sets of a run: found by a filter, listed, ended.
 //!
-//! A worker walks [`SLOTS`] slots of its tables between two batches, so a listing of millions of sets delays no packet by
+//! A worker walks a bounded number of slots of its tables between two batches, so a listing of millions of sets delays no packet by
 //! more than some tens of microseconds. Sets that workers share ([`crate::compile`] says which) lie in state objects and are
 //! not listed.
 

@@ -1,6 +1,6 @@
 //! `braid doctor`: what this machine lacks for each back end, with the command that mends it.
 //!
-//! [`facts`] asks the machine, by reading and by opening things that close again; [`judge`] decides what it means. Nothing is
+//! `facts` asks the machine, by reading and by opening things that close again; `judge` decides what it means. Nothing is
 //! changed, and the exit code is 0 whatever is lacking: it is a question.
 
 mod facts;
