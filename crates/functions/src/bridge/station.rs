@@ -114,7 +114,7 @@ impl Known {
         self.verdict()
     }
 
-    /// Remembers besides in which [form](super::vlans::form) frames came, and with the tag of which VLAN they leave.
+    /// Remembers besides in which form (`vlans`) frames came, and with the tag of which VLAN they leave.
     pub fn decide_tag(&mut self, form: u16, vlan: u16) {
         (self.form, self.vlan) = (form, vlan);
     }

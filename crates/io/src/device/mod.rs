@@ -5,7 +5,7 @@
 //!  af_packet, af_xdp, tap, memif ──▶ RxPort ─┴─▶ RxQueue ─▶ … ─▶ TxQueue ──┴─▶ TxPort ──▶ …
 //! ```
 //!
-//! Every back end fills a batch with frames as a wire carries them, checksums and all ([`offload`]), and counts what it
+//! Every back end fills a batch with frames as a wire carries them, checksums and all (`offload`), and counts what it
 //! could not deliver or send. What it opens closes with it, also after `kill -9`: nothing stays behind in the kernel.
 
 pub mod interface;

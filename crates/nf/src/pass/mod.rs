@@ -132,7 +132,7 @@ pub struct Interrupted {
 /// Where a function's state lies among its group's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Its bit in [`SetMeta::live`].
+    /// Its bit in [`braid_state::SetMeta::live`].
     pub bit: u16,
     /// Byte offset of its state in the record.
     pub offset: usize,
