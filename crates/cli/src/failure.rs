@@ -49,6 +49,7 @@ impl Failure {
         let help = match error.kind() {
             std::io::ErrorKind::NotFound => "check the path: nothing is there",
             std::io::ErrorKind::PermissionDenied => "check who may read and write it",
+            std::io::ErrorKind::IsADirectory => "name a file in it",
             _ => "",
         };
         Failure::new(Kind::Io, format!("{}: {error}", path.display()), help)
@@ -109,8 +110,14 @@ impl Diagnostic for Failure {
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Failure {
-        if let OpenError::Device { mend, .. } = &error {
-            return Failure::new(Kind::Io, error.to_string(), mend);
+        match &error {
+            OpenError::Device { mend, .. } => return Failure::new(Kind::Io, error.to_string(), mend),
+            OpenError::Io { path, source } => return Failure::file(path, source),
+            OpenError::Compression { .. } => {
+                let help = "or decompress it on the way: zstdcat file.pcap.zst | braid run --in - …";
+                return Failure::new(Kind::Io, error.to_string(), help);
+            }
+            _ => {}
         }
         let kind = match error {
             OpenError::Config(_) | OpenError::Nothing { .. } => Kind::Usage,

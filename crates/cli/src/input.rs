@@ -1,6 +1,7 @@
 //! What `--in` and `--out` mean: captures, one for each port, generated traffic.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use braid_control::Plan;
 use braid_control::frames::Frames;
@@ -83,6 +84,22 @@ impl Input {
             }
             Input::Generated(name, _) => format!("gen:{name}"),
         }
+    }
+
+    /// Refuses to write into a file that is read, or twice into one.
+    pub fn spared_by(&self, outputs: &[PathBuf]) -> Result<(), Failure> {
+        let inputs = if let Input::Captures(paths, _) = self { paths.as_slice() } else { &[] };
+        for (at, output) in outputs.iter().enumerate() {
+            let name = output.display();
+            if inputs.iter().any(|input| is_same_file(input, output)) {
+                let help = "name another file to write: nothing was changed";
+                return Err(Failure::usage(format!("{name} is to be read and written"), help));
+            }
+            if outputs[..at].iter().any(|other| other == output || is_same_file(other, output)) {
+                return Err(Failure::usage(format!("{name} is to be written twice"), "name a file for each port"));
+            }
+        }
+        Ok(())
     }
 
     /// As a source.
@@ -171,10 +188,19 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
     plain.parse().map_err(|_| Failure::usage(format!("`{text}` is no number that fits here"), GENERATOR_HELP))
 }
 
-/// Where a plan's packets go, and what it is called.
-pub fn sink(plan: &Plan) -> Result<Box<dyn Sink>, Failure> {
+/// Whether two paths lead to one regular file. Pipes and devices may well be read and written.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (one.metadata(), other.metadata()) {
+        (Ok(one), Ok(other)) => one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => false,
+    }
+}
+
+/// Where a plan's packets go, none of it what they come from.
+pub fn sink(plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
     let texts: Vec<String> = plan.to.iter().map(|path| path.display().to_string()).collect();
     let mut paths = by_port(&texts, "--out")?;
+    input.spared_by(&paths)?;
     let ports = usize::from(plan.ports);
     let per_port = paths.len() > 1 || texts.iter().any(|text| port_of(text).is_some());
     if per_port && paths.len() != ports {

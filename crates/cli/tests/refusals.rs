@@ -79,8 +79,32 @@ fn the_command_line_is_answered_likewise() {
     fails(3, "run missing.toml --in gen:edge", "missing.toml");
     braid.write("text.pcap", "no capture at all");
     fails(3, "run --nf forward --in text.pcap", "not a capture");
+    braid.write("empty.pcap", "");
+    fails(3, "run --nf forward --in empty.pcap", "nothing is in it");
+    fails(3, "run --nf forward --in .", "name a file in it");
     // A file stands where the folder would have to be.
     fails(3, "gen edge?packets=10 --out text.pcap/out.pcap", "text.pcap");
+}
+
+#[test]
+fn files_that_are_there_are_not_lost() {
+    let braid = Braid::new();
+    braid.ok("gen uniform?packets=100&flows=10 --out in.pcap");
+    std::fs::hard_link(braid.path("in.pcap"), braid.path("other.pcap")).expect("another name");
+    let before = std::fs::read(braid.path("in.pcap")).expect("readable");
+    let refused = |line: &str, word: &str| {
+        let text = braid.fails(2, line);
+        assert!(text.contains(word), "`{word}` is missing in\n{text}");
+        assert!(std::fs::read(braid.path("in.pcap")).expect("readable") == before, "{line} changed the input");
+    };
+    refused("run --nf forward --in in.pcap --out in.pcap", "read and written");
+    refused("run --nf forward --in in.pcap --out ./other.pcap", "read and written");
+    refused("run --nf forward --in 0=gone.pcap --in 1=in.pcap --out 0=a.pcap --out 1=in.pcap", "read and written");
+    refused("run --nf forward --in in.pcap --out 0=a.pcap --out 1=a.pcap", "written twice");
+    refused("trace tcp --nf forward --in in.pcap --out in.pcap", "read and written");
+    // What would be written is created only when there is something to read.
+    braid.fails(3, "run --nf forward --in missing.pcap --out in.pcap");
+    assert!(std::fs::read(braid.path("in.pcap")).expect("readable") == before);
 }
 
 #[test]

@@ -50,6 +50,14 @@ pub struct RxCounters {
     pub missed: u64,
 }
 
+/// What a file that is no capture begins with.
+fn beginning(start: &[u8]) -> String {
+    match start {
+        [] => "nothing is in it".to_owned(),
+        start => format!("it begins with {start:02x?}, not as pcap or pcapng does"),
+    }
+}
+
 /// Why a source or sink could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -63,7 +71,7 @@ pub enum OpenError {
         source: std::io::Error,
     },
     /// Neither pcap nor pcapng.
-    #[error("{path}: not a capture: it begins with {start:02x?}, not as pcap or pcapng does", path = path.display())]
+    #[error("{path}: not a capture: {}", beginning(start), path = path.display())]
     NotACapture {
         /// The file.
         path: PathBuf,

@@ -201,7 +201,6 @@ pub fn launch(
     let buffers = if plan.buffers == 0 { default_buffers } else { plan.buffers };
     let pool = Pool::new(&PoolConfig { buffers: buffers as u32, pages: plan.pages, ..PoolConfig::default() })?;
     source.prepare(&pool, plan.workers)?;
-    let sent = sink.open(plan.workers)?;
     let layout = Arc::new(chain.layout().clone());
     let (received, dispatcher) = match plan.distribution {
         _ if control.model.is_some() => (hardware(plan, source)?, None),
@@ -211,6 +210,8 @@ pub fn launch(
             (queues, Some(dispatcher))
         }
     };
+    // Last: what is written is created only when all else is there.
+    let sent = sink.open(plan.workers)?;
     let mut transactions: Vec<Tx> = (0..plan.workers).map(|worker| Tx::new(&domain, worker)).collect();
     let new = match &control.restore {
         Some(saved) => saved.restore_objects(&chain, &mut transactions[0])?,

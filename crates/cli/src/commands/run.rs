@@ -94,7 +94,8 @@ type Ends = (Box<dyn Source>, Box<dyn Sink>);
 fn ends(written: &Written, plan: &Plan) -> Result<Ends, Failure> {
     if plan.devices.is_empty() {
         let input = Input::of(plan, written.file.input.split.is_some())?;
-        return Ok((input.source()?, sink(plan)?));
+        let sink = sink(plan, &input)?;
+        return Ok((input.source()?, sink));
     }
     let ports = Ports::new(plan.devices.clone(), |how| eprintln!("{how}"));
     let (source, sink) = ports.ends();

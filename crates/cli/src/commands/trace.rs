@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 
 use braid_control::filter::Filter;
 use braid_control::live::{Request, TraceReport, service};
-use braid_control::runtime::io::NullSink;
 use braid_control::runtime::io::capture::{CaptureWriter, Precision};
+use braid_control::runtime::io::{NullSink, Source};
 use braid_control::runtime::{Control, Live, launch};
-use braid_control::{Carry, Catalog};
+use braid_control::{Carry, Catalog, Compiled};
 
 use super::{print, print_json, run};
 use crate::args::{ChainArgs, InputArgs};
@@ -50,6 +50,8 @@ pub struct TraceArgs {
 /// Runs it.
 pub fn run(args: &TraceArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let filter = Filter::parse(&args.filter).map_err(|error| Failure::usage(error.what, error.help))?;
+    let is_of_run = args.chain.nf.is_empty() && args.chain.plan.is_none();
+    let replay = if is_of_run { None } else { Some(Prepared::new(args, catalog)?) };
     let mut writer = args.to.as_deref().map(|path| CaptureWriter::create(path, Precision::Nanoseconds)).transpose()?;
     let mut reports = Vec::new();
     let mut take = |report: TraceReport| {
@@ -62,12 +64,13 @@ pub fn run(args: &TraceArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         }
         reports.push(report);
     };
-    if args.chain.nf.is_empty() && args.chain.plan.is_none() {
-        let seconds = run::duration(&args.wait)?.as_secs_f64();
-        let request = Request::Trace { filter: args.filter.clone(), count: args.count, seconds };
-        let _: u64 = connect(&args.control)?.ask_more(&request, &mut take)?;
-    } else {
-        of_capture(args, filter, catalog, &mut take)?;
+    match replay {
+        Some(replay) => of_capture(replay, filter, args.count, &mut take)?,
+        None => {
+            let seconds = run::duration(&args.wait)?.as_secs_f64();
+            let request = Request::Trace { filter: args.filter.clone(), count: args.count, seconds };
+            let _: u64 = connect(&args.control)?.ask_more(&request, &mut take)?;
+        }
     }
     if args.json {
         print_json(&reports)?;
@@ -81,19 +84,33 @@ pub fn run(args: &TraceArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A capture and the chain that it is to go through.
+struct Prepared {
+    compiled: Compiled,
+    source: Box<dyn Source>,
+}
+
+impl Prepared {
+    fn new(args: &TraceArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
+        let written = Written::read(&args.chain, Some(&args.input), &[])?;
+        let plan = written.plan(catalog)?;
+        let compiled = written.compile(&plan, Carry::Capture)?;
+        let input = Input::of(&plan, written.file.input.split.is_some())?;
+        input.spared_by(args.to.as_slice())?;
+        let source = input.source()?;
+        run::check_ports(&*source, &plan)?;
+        Ok(Prepared { compiled, source })
+    }
+}
+
 /// Runs the capture through the chain until enough packets were followed.
 fn of_capture(
-    args: &TraceArgs,
+    Prepared { compiled, source }: Prepared,
     filter: Filter,
-    catalog: &Catalog,
+    count: u64,
     take: &mut dyn FnMut(TraceReport),
 ) -> Result<(), Failure> {
-    let written = Written::read(&args.chain, Some(&args.input), &[])?;
-    let plan = written.plan(catalog)?;
-    let compiled = written.compile(&plan, Carry::Capture)?;
-    let source = Input::of(&plan, written.file.input.split.is_some())?.source()?;
-    run::check_ports(&*source, &plan)?;
-    let (order, traced) = service::order(&Arc::new(filter), args.count);
+    let (order, traced) = service::order(&Arc::new(filter), count);
     let (live, left) = (Live::new(compiled.run.workers), Arc::clone(&order.left));
     let control = Control { live: Some(Arc::clone(&live)), trace: Some(order), ..Control::default() };
     let stop = Arc::clone(&control.stop);
