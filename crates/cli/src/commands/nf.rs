@@ -36,7 +36,9 @@ pub fn run(command: &NfCommand, catalog: &Catalog) -> Result<ExitCode, Failure> 
             if *json {
                 print_json(&lines)?;
             } else {
-                print(&lines.iter().map(|line| format!("{:<16} {}\n", line.name, line.summary)).collect::<String>())?;
+                let width = lines.iter().map(|line| line.name.len()).max().unwrap_or(0);
+                let text = |line: &Line| format!("{:<width$}  {}\n", line.name, line.summary);
+                print(&lines.iter().map(text).collect::<String>())?;
             }
         }
         NfCommand::Firewall(FirewallCommand::Explain { packet, plan, set, port }) => {
