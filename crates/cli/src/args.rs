@@ -106,7 +106,8 @@ pub struct ChainArgs {
 /// Where packets come from.
 #[derive(Clone, Debug, Default, Args)]
 pub struct InputArgs {
-    /// Capture (pcap, pcapng, gzip), PORT=FILE, or gen:PROFILE?flows=N&packets=N&seed=N; several files come in by a port each
+    /// Capture (pcap, pcapng, gzip; - is standard input), PORT=FILE, or gen:PROFILE?flows=N&packets=N&seed=N; several files come
+    /// in by a port each
     #[arg(long = "in", value_name = "INPUT")]
     pub from: Vec<String>,
     /// How one capture is split by port: single, inside or mac_hash [default: as the functions wish]
@@ -129,7 +130,8 @@ pub struct RunArgs {
     /// The input.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Capture to write (.pcap, .pcapng, either with .gz), or PORT=FILE for each port; nothing is written without it
+    /// Capture to write (.pcap, .pcapng, either with .gz; - is standard output), or PORT=FILE for each port; nothing is written
+    /// without it
     #[arg(long = "out", value_name = "OUTPUT")]
     pub to: Vec<String>,
     /// An interface for each port instead of captures: veth0, or af_xdp:, af_packet:, tap:, memif: before its name (docs/ports.md)

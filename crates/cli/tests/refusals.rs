@@ -82,6 +82,7 @@ fn the_command_line_is_answered_likewise() {
     braid.write("empty.pcap", "");
     fails(3, "run --nf forward --in empty.pcap", "nothing is in it");
     fails(3, "run --nf forward --in .", "name a file in it");
+    fails(2, "run --nf forward --in - --out - --json", "standard output");
     // A file stands where the folder would have to be.
     fails(3, "gen edge?packets=10 --out text.pcap/out.pcap", "text.pcap");
 }

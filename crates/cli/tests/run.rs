@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use braid_cli::control::runtime::io::capture::CaptureReader;
@@ -55,6 +57,45 @@ fn two_workers_send_what_one_sends_in_the_same_order() {
         }
         assert!(packets(&braid, "out1.pcapng") == packets(&braid, "out2.pcapng"), "{distribution}: outputs differ");
     }
+}
+
+#[test]
+fn other_tools_may_stand_before_and_behind() {
+    let braid = Braid::new();
+    braid.ok("gen campus?packets=3000&flows=300 --out in.pcap.gz");
+    braid.ok("run --nf flow_counter --in in.pcap.gz --out whole.pcapng");
+    for workers in [1, 2] {
+        let output = braid
+            .command(&format!("run --nf flow_counter --in - --out - --workers {workers}"))
+            .stdin(std::fs::File::open(braid.path("in.pcap.gz")).expect("readable"))
+            .output()
+            .expect("the binary runs");
+        assert!(output.status.success());
+        assert!(String::from_utf8_lossy(&output.stderr).contains("packets in"), "the table goes to standard error");
+        std::fs::write(braid.path("piped.pcapng"), output.stdout).expect("written");
+        assert!(packets(&braid, "piped.pcapng") == packets(&braid, "whole.pcapng"), "{workers} workers");
+    }
+}
+
+#[test]
+fn a_packet_goes_through_before_the_next_one_is_sent() {
+    let braid = Braid::new();
+    braid.ok("gen uniform?packets=1&flows=1 --out one.pcap");
+    let capture = std::fs::read(braid.path("one.pcap")).expect("readable");
+    let mut run = braid
+        .command("run --nf forward --in - --out - --workers 2")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let (mut to, mut from) = (run.stdin.take().expect("piped"), run.stdout.take().expect("piped"));
+    to.write_all(&capture).expect("written");
+    // Waits for ever if the packet waits for another.
+    let mut head = [0; 28 + 32 + 60];
+    from.read_exact(&mut head).expect("the packet comes out while the input is still open");
+    drop(to);
+    assert!(run.wait().expect("it ends").success());
 }
 
 #[test]

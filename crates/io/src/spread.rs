@@ -1,6 +1,6 @@
 //! Spreads one stream over the queues of the workers.
 //!
-//! One queue reads the stream itself. For several queues a thread reads it and hands frames over in [`Packed`] loads through
+//! One queue reads the stream itself, unless the stream may block. For several queues a thread reads it and hands frames over in [`Packed`] loads through
 //! bounded channels, so a stream longer than memory is no problem. The thread ends when the stream does or when all queues are
 //! dropped.
 //!
@@ -34,7 +34,7 @@ pub(crate) fn spread<S: FrameStream + 'static>(
 ) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
     match queues {
         0 => Err(OpenError::Nothing { what: "a source needs at least one queue" }),
-        1 => Ok(vec![Box::new(Inline::new(stream))]),
+        1 if !stream.may_block() => Ok(vec![Box::new(Inline::new(stream))]),
         _ => spread_by_thread(stream, queues, select),
     }
 }

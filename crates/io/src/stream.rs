@@ -25,6 +25,12 @@ pub trait FrameStream: Send {
     /// The frame that the last [`advance`](FrameStream::advance) came to; empty if it came to none.
     fn frame(&self) -> (&[u8], FrameInfo);
 
+    /// Whether [`advance`](FrameStream::advance) may wait for frames that nobody has sent yet. Before it does, it says so once
+    /// with a [`Next::Wait`] of no time.
+    fn may_block(&self) -> bool {
+        false
+    }
+
     /// Where the input turned out to be damaged so far.
     fn damages(&self) -> &[Damage] {
         &[]

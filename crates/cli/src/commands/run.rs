@@ -28,6 +28,13 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     written.lay_ports(&args.devices);
     let plan = written.plan(catalog)?;
     let mut control = Control { duration: args.duration.as_deref().map(duration).transpose()?, ..Control::default() };
+    if args.json && writes_to_standard_output(&plan) {
+        let what = "--json and --out - both write to standard output";
+        return Err(Failure::usage(
+            what,
+            "name a file to write, or leave out --json: the table goes to standard error",
+        ));
+    }
     let (source, sink) = ends(&written, &plan)?;
     check_ports(&*source, &plan)?;
     // A chain that may be exchanged may come to want what the first one does not.
@@ -76,16 +83,21 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         drop(offered);
         return Err(become_successor(&program, args.snapshot.as_ref().unwrap_or(&state)));
     }
-    if args.json {
-        print_json(&report)?
-    } else {
-        print(&report.to_string())?
+    match (args.json, writes_to_standard_output(&plan)) {
+        (true, _) => print_json(&report)?,
+        (false, true) => eprint!("{report}"),
+        (false, false) => print(&report.to_string())?,
     }
     debug_assert!(report.adds_up(), "a packet is neither out nor dropped: {report:?}");
     match report.lost.first() {
         Some(lost) => Err(Failure::new(Kind::Io, lost.clone(), "what was written before is readable")),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Whether packets go where the report would.
+fn writes_to_standard_output(plan: &Plan) -> bool {
+    plan.to.iter().any(|path| path.as_os_str() == "-")
 }
 
 type Ends = (Box<dyn Source>, Box<dyn Sink>);

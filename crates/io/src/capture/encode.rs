@@ -2,6 +2,7 @@
 
 use std::fs::{File, create_dir_all};
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use braid_packet::{FrameInfo, Link, Port};
@@ -10,6 +11,7 @@ use flate2::write::GzEncoder;
 
 use super::link;
 use super::ng;
+use super::piped::is_dash;
 use crate::sink::SinkError;
 use crate::source::OpenError;
 use crate::stream::{FrameStream, Next};
@@ -33,8 +35,11 @@ enum Format {
     PcapNg,
 }
 
-/// Reads format and compression from a file name: `.pcap` or `.pcapng`, each perhaps followed by `.gz`.
+/// Reads format and compression from a file name: `.pcap` or `.pcapng`, each perhaps followed by `.gz`; `-` is pcapng.
 fn from_name(path: &Path) -> Result<(Format, bool), OpenError> {
+    if is_dash(path) {
+        return Ok((Format::PcapNg, false));
+    }
     let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
     let (stem, gzip) = name.strip_suffix(".gz").map_or((name.as_str(), false), |stem| (stem, true));
     match stem.rsplit_once('.') {
@@ -60,12 +65,31 @@ impl Output {
         }
     }
 
+    /// Gives readers of a pipe what there is; what is compressed stays until it is complete.
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Output::Plain(file) => file.flush(),
+            Output::Gzip(_) => Ok(()),
+        }
+    }
+
     fn finish(self) -> io::Result<()> {
         match self {
             Output::Plain(mut file) => file.flush(),
             Output::Gzip(encoder) => encoder.finish()?.flush(),
         }
     }
+}
+
+/// Creates a file and its folder, or takes standard output.
+fn create(path: &Path) -> io::Result<File> {
+    if is_dash(path) {
+        return Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?));
+    }
+    if let Some(folder) = path.parent() {
+        create_dir_all(folder)?;
+    }
+    File::create(path)
 }
 
 /// A capture file that is being written. It is complete after [`CaptureWriter::finish`] or when it is dropped.
@@ -82,14 +106,11 @@ pub struct CaptureWriter {
 }
 
 impl CaptureWriter {
-    /// Creates the file, and its folder if there is none; its name says format and compression.
+    /// Creates the file, and its folder if there is none; its name says format and compression. `-` is standard output.
     pub fn create(path: &Path, precision: Precision) -> Result<CaptureWriter, OpenError> {
         let (format, gzip) = from_name(path)?;
         let failed = |source| OpenError::Io { path: path.to_owned(), source };
-        if let Some(folder) = path.parent() {
-            create_dir_all(folder).map_err(failed)?;
-        }
-        let file = File::create(path).map_err(failed)?;
+        let file = create(path).map_err(failed)?;
         let file = BufWriter::with_capacity(256 << 10, file);
         let output = if gzip { Output::Gzip(GzEncoder::new(file, Compression::fast())) } else { Output::Plain(file) };
         Ok(CaptureWriter {
@@ -153,6 +174,13 @@ impl CaptureWriter {
         let Some(output) = &mut self.output else { return };
         if let Err(error) = output.write_all(&self.scratch) {
             self.failed(&error, 1);
+        }
+    }
+
+    /// Hands on what was written so far, for those who read along.
+    pub fn flush(&mut self) {
+        if let Some(Err(error)) = self.output.as_mut().map(Output::flush) {
+            self.failed(&error, 0);
         }
     }
 

@@ -13,6 +13,7 @@ mod damage;
 mod encode;
 mod link;
 mod ng;
+mod piped;
 mod reader;
 mod sink;
 mod source;

@@ -14,6 +14,7 @@ use super::classic::{Classic, FILE_HEADER};
 use super::damage::{Damage, Flaw};
 use super::link;
 use super::ng::Ng;
+use super::piped::{Arrived, Piped, is_dash};
 use crate::progress::Progress;
 use crate::source::OpenError;
 
@@ -65,18 +66,31 @@ pub struct CaptureReader {
     format: Format,
     head: Option<Head>,
     ended: bool,
+    /// Of a pipe: what has arrived of it.
+    arrived: Option<Arrived>,
 }
 
 impl CaptureReader {
-    /// Opens a file.
+    /// Opens a file; `-` is standard input.
     pub fn open(path: &Path) -> Result<CaptureReader, OpenError> {
         CaptureReader::open_counted(path, None)
     }
 
     /// Opens a file; the bytes read from disk are added to `progress`.
     pub(crate) fn open_counted(path: &Path, progress: Option<Arc<Progress>>) -> Result<CaptureReader, OpenError> {
+        if is_dash(path) {
+            let (piped, arrived) = Piped::begin(io::stdin())?;
+            let mut reader = CaptureReader::new(Path::new("standard input"), Counted { inner: piped, progress })?;
+            reader.arrived = Some(arrived);
+            return Ok(reader);
+        }
         let file = File::open(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         CaptureReader::new(path, Counted { inner: file, progress })
+    }
+
+    /// Whether it is a pipe from which nothing has arrived that was not read: to [`advance`](Self::advance) may mean to wait.
+    pub(crate) fn is_dry(&self) -> bool {
+        self.arrived.as_ref().is_some_and(Arrived::is_dry)
     }
 
     /// Reads from anything; `path` names it in reports.
@@ -114,7 +128,7 @@ impl CaptureReader {
                 None => return Err(OpenError::NotACapture { path: path.to_owned(), start }),
             },
         };
-        Ok(CaptureReader { path: path.to_owned(), stream, format, head: None, ended: false })
+        Ok(CaptureReader { path: path.to_owned(), stream, format, head: None, ended: false, arrived: None })
     }
 
     /// Goes to the next packet; false at the end, and again and again after it. An error says where the file is damaged and is

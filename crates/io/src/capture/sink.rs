@@ -40,7 +40,7 @@ pub struct CaptureSink {
 }
 
 impl CaptureSink {
-    /// All ports into one file; in pcapng each port is an interface.
+    /// All ports into one file; in pcapng each port is an interface. `-` is standard output, in pcapng.
     pub fn new(path: PathBuf) -> CaptureSink {
         CaptureSink { paths: vec![path], precision: Precision::default() }
     }
@@ -231,7 +231,7 @@ impl Writer {
         loop {
             match self.loads.recv_timeout(TICK) {
                 Ok((lane, load)) => self.merge.push(lane, load),
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.files.iter_mut().for_each(CaptureWriter::flush),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             self.take_marks();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::piped::is_dash;
 use super::split::PortSplit;
 use super::stream::{CaptureStream, Replay};
 use crate::progress::{Progress, Unit};
@@ -19,7 +20,7 @@ pub struct CaptureSource {
 }
 
 impl CaptureSource {
-    /// One file per port, merged by time stamp.
+    /// One file per port, merged by time stamp; `-` is standard input.
     pub fn new(paths: Vec<PathBuf>) -> CaptureSource {
         let progress = Arc::new(Progress::new(Unit::Bytes));
         CaptureSource { paths, split: PortSplit::Single, replay: Replay::default(), progress }
@@ -45,8 +46,9 @@ impl CaptureSource {
 
 impl Source for CaptureSource {
     fn name(&self) -> String {
-        let names: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
-        names.join(", ")
+        let name =
+            |path: &PathBuf| if is_dash(path) { "standard input".to_owned() } else { path.display().to_string() };
+        self.paths.iter().map(name).collect::<Vec<_>>().join(", ")
     }
 
     fn ports(&self) -> usize {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use braid_packet::{FrameInfo, Port};
 
 use super::damage::{Damage, Flaw};
+use super::piped::is_dash;
 use super::reader::CaptureReader;
 use super::split::PortSplit;
 use crate::progress::Progress;
@@ -52,6 +53,8 @@ pub struct CaptureStream {
     current: Option<usize>,
     /// The current packet was announced as not yet due.
     waiting: bool,
+    /// It was announced that the next packet may take time to arrive.
+    announced: bool,
     pass: u64,
     sequence: u64,
     /// Added to the time stamps of this pass.
@@ -75,6 +78,10 @@ impl CaptureStream {
         if replay.speed.is_some_and(|speed| !(speed.is_finite() && speed > 0.0)) {
             return Err(OpenError::Config(format!("a replay speed of {:?} is not above zero", replay.speed)));
         }
+        let pipes = paths.iter().filter(|path| is_dash(path)).count();
+        if pipes > 1 || pipes == 1 && replay.passes > 1 {
+            return Err(OpenError::Config("standard input (-) can be read once only".to_owned()));
+        }
         let bytes: u64 = paths.iter().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum();
         progress.set_total(bytes.saturating_mul(replay.passes.max(1)));
         let mut stream = CaptureStream {
@@ -85,6 +92,7 @@ impl CaptureStream {
             feeds: Vec::new(),
             current: None,
             waiting: false,
+            announced: false,
             pass: 0,
             sequence: 0,
             shift_ns: 0,
@@ -145,6 +153,11 @@ impl CaptureStream {
 impl FrameStream for CaptureStream {
     fn advance(&mut self) -> Next {
         if !self.waiting {
+            if !self.announced && self.current.is_some_and(|number| self.feeds[number].reader.is_dry()) {
+                self.announced = true;
+                return Next::Wait(Duration::ZERO);
+            }
+            self.announced = false;
             if let Some(number) = self.current.take() {
                 self.sequence += 1;
                 self.advance_feed(number);
@@ -187,6 +200,10 @@ impl FrameStream for CaptureStream {
 
     fn damages(&self) -> &[Damage] {
         &self.damages
+    }
+
+    fn may_block(&self) -> bool {
+        self.paths.iter().any(|path| is_dash(path))
     }
 }
 
