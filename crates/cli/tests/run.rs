@@ -99,6 +99,19 @@ fn a_packet_goes_through_before_the_next_one_is_sent() {
 }
 
 #[test]
+fn a_capture_without_inside_addresses_is_pointed_out() {
+    let braid = Braid::new();
+    braid.ok("gen uniform?packets=50&flows=5 --out in.pcap");
+    let said = |line: &str| String::from_utf8_lossy(&braid.run(line).stderr).into_owned();
+    let note = said("run --nf nat --in in.pcap --inside 203.0.113.0/24");
+    let words: Vec<&str> = note.split_whitespace().collect();
+    let (at, _) = words.iter().enumerate().find(|(_, word)| **word == "--inside").expect("an example");
+    let follows = said(&format!("run --nf nat --in in.pcap --inside {}", words[at + 1]));
+    assert!(!follows.contains("no packet comes from inside"), "{follows}");
+    assert!(!said("run --nf forward --in in.pcap").contains("inside"), "forward does not ask for sides");
+}
+
+#[test]
 fn packet_sets_that_no_steering_keeps_together_are_shared_and_certified() {
     let braid = Braid::new();
     let chain = "--nf flow_counter,policer,bridge --workers 2 --in gen:campus?packets=600";

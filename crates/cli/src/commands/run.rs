@@ -107,6 +107,9 @@ fn ends(written: &Written, plan: &Plan) -> Result<Ends, Failure> {
     if plan.devices.is_empty() {
         let input = Input::of(plan, written.file.input.split.is_some())?;
         let sink = sink(plan, &input)?;
+        if let Some(note) = input.note() {
+            eprintln!("note: {note}");
+        }
         return Ok((input.source()?, sink));
     }
     let ports = Ports::new(plan.devices.clone(), |how| eprintln!("{how}"));

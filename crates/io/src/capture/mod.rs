@@ -25,5 +25,5 @@ pub use encode::{CaptureWriter, Precision};
 pub use reader::{CaptureReader, Captured};
 pub use sink::CaptureSink;
 pub use source::CaptureSource;
-pub use split::{PortSplit, Prefix};
+pub use split::{PortSplit, Prefix, source_address};
 pub use stream::{CaptureStream, Replay};

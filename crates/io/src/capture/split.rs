@@ -104,7 +104,7 @@ impl FromStr for Prefix {
 }
 
 /// The IP source address of a frame, if it carries IP directly or behind VLAN tags.
-fn source_address(frame: &[u8], link: Link) -> Option<IpAddr> {
+pub fn source_address(frame: &[u8], link: Link) -> Option<IpAddr> {
     let half = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?));
     let ip = match link {
         Link::RawIp => 0,
