@@ -35,8 +35,18 @@ pub fn missing() -> Vec<String> {
 
 /// Installs missing programs where that can be done without asking: on Debian, as root.
 pub fn install() {
-    let packages: Vec<&str> =
-        PROGRAMS.iter().filter(|(program, _)| !shell::has(program)).map(|(_, package)| *package).collect();
+    install_packages(
+        PROGRAMS.iter().filter(|(program, _)| !shell::has(program)).map(|(_, package)| *package).collect(),
+    );
+}
+
+/// The same for the library that the feature `dpdk` is built with.
+pub fn install_dpdk() {
+    let is_there = quiet(Command::new("pkg-config").args(["--atleast-version=22.11", "libdpdk"]));
+    install_packages(if is_there { Vec::new() } else { vec!["libdpdk-dev", "pkg-config", "gcc", "dpdk-dev"] });
+}
+
+fn install_packages(packages: Vec<&str>) {
     if packages.is_empty() || !shell::has("apt-get") || !is_root() {
         return;
     }

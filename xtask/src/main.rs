@@ -24,6 +24,7 @@ cargo xtask <task>
   certify [--seeds N]       every function on captures and mixes under N schedules (default 100) equals one worker
   verify [captures|generated|detectors]
                             every capture, or ten million generated packets, through every function (docs/testing.md)
+  dpdk                      builds with DPDK's drivers as ports and tests them (needs libdpdk-dev; installs it if it may)
   instructions [--write]    instructions per packet and stage against benches/instructions.txt (needs valgrind), or a new table
   fuzz <target> [--minutes N]
                             searches for inputs that panic, guided by coverage, on stable Rust";
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         ["certify", "--seeds", seeds] => verify::certify(seeds),
         ["verify"] => verify::run(&["captures", "generated", "detectors"]),
         ["verify", what @ ("captures" | "generated" | "detectors")] => verify::run(&[what]),
+        ["dpdk"] => test::dpdk(),
         ["instructions"] => instructions::run(false),
         ["instructions", "--write"] => instructions::run(true),
         ["fuzz", target] => fuzz::run(target, fuzz::MINUTES),

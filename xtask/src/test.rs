@@ -24,6 +24,19 @@ pub fn run() -> Result<(), String> {
     outcome
 }
 
+/// Builds and tests the ports by DPDK, which nothing else builds.
+pub fn dpdk() -> Result<(), String> {
+    capability::install_dpdk();
+    shell::cargo(
+        &["clippy", "-p", "braid-io", "-p", "braid-cli", "--features", "braid-cli/dpdk", "--", "-D", "warnings"],
+        &[],
+    )?;
+    shell::cargo(
+        &["test", "-p", "braid-cli", "--features", "dpdk", "--test", "live", "dpdk", "--", "--test-threads", "1"],
+        &[],
+    )
+}
+
 /// The skips as a short table: every reason once, with the tests behind it.
 fn report(skips: &str) -> String {
     let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

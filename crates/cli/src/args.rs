@@ -134,7 +134,7 @@ pub struct RunArgs {
     /// without it
     #[arg(long = "out", value_name = "OUTPUT")]
     pub to: Vec<String>,
-    /// An interface for each port instead of captures: veth0, or af_xdp:, af_packet:, tap:, memif: before its name (docs/ports.md)
+    /// An interface for each port instead of captures: veth0, or af_xdp:, af_packet:, tap:, memif:, dpdk: before its name (docs/ports.md)
     #[arg(long = "port", value_name = "DEVICE", conflicts_with_all = ["from", "to"])]
     pub devices: Vec<String>,
     /// Ends the run after this time: 30s, 5m, 500ms

@@ -118,7 +118,6 @@ fn ports_that_are_interfaces_contradict_inputs_outputs_and_other_clocks() {
     };
     check("ports = 3", "1 interfaces are named, but ports = 3", "leave `ports` out");
     check("time = \"capture\"", "the time is the machine's", "time = \"live\"");
-    check("workers = 2\ndistribution = \"hardware\"", "one thread receives", "workers = 1");
     check("[input]\nfrom = [\"a.pcap\"]", "no input and no output", "leave out `from`");
     check("[[port]]\ndevice = \"m0\"", "two ports are the interface `m0`", "an interface of its own");
     check("[[port]]\ndevice = \"xdp:m1\"", "names no port", "af_xdp, af_packet");

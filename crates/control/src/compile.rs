@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use braid_runtime::exchange::goes_on;
+use braid_runtime::io::device::CardHash;
 use braid_runtime::nf::Stage;
 use braid_runtime::nf::packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_runtime::nf::state::{Domain, StateBuilder};
@@ -152,9 +153,21 @@ impl Plan {
         let entries = entries.max(128).max((4 * workers).next_power_of_two());
         let reta =
             Reta::new(entries, workers).map_err(|error| Problem::new(error.to_string(), "ask for fewer workers"))?;
-        Steering::of_plan(&hash.chosen, &Key::microsoft(), reta).map_err(|error| {
+        Steering::of_plan(&hash.chosen, &hash_key(), reta).map_err(|error| {
             Problem::new(error.to_string(), "give the packet sets of the chain both directions, or none")
         })
+    }
+}
+
+/// The key of all steering: most drivers install it too.
+fn hash_key() -> Key {
+    Key::microsoft()
+}
+
+impl Compiled {
+    /// How a network card would have to choose among its queues to agree with the steering.
+    pub fn card_hash(&self) -> CardHash {
+        CardHash { key: hash_key().bytes().to_vec(), table: self.run.steering.reta().entries().to_vec() }
     }
 }
 

@@ -117,7 +117,7 @@ impl Plan {
             batch: number("batch", &file.batch, BATCH_DEFAULT, 1..=BATCH_MAX)? as usize,
             sets: number("sets", &file.sets, SETS_DEFAULT, 1..=SETS_MAX)? as usize,
             time: if is_live { Time::Live } else { time },
-            distribution: if is_live && workers > 1 { Distribution::Software } else { distribution },
+            distribution,
             pages: word(
                 "pages",
                 &file.pages,
@@ -174,13 +174,7 @@ fn check_live(file: &PlanFile, ports: u16) -> Result<(), Problem> {
         let what = "with interfaces the time is the machine's";
         return Err(Problem::new(what, "leave `time` out, or write time = \"live\"").at(time.span()));
     }
-    match &file.distribution {
-        Some(style) if style.get_ref() == "hardware" && file.workers.as_ref().is_none_or(|n| *n.get_ref() > 1) => {
-            let what = "one thread receives from all interfaces, and splits their packets among several workers";
-            Err(Problem::new(what, "leave `distribution` out, or write workers = 1").at(style.span()))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 fn processors() -> i64 {

@@ -19,6 +19,8 @@ mod af_packet;
 mod af_xdp;
 pub mod capture;
 pub mod device;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 pub mod generate;
 mod memif;
 pub mod memory;

@@ -8,8 +8,8 @@ use braid_control::live::{Current, Snapshot};
 use braid_control::runtime::io::device::Ports;
 use braid_control::runtime::io::{Sink, Source};
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
-use braid_control::runtime::{Control, launch};
-use braid_control::{Carry, Catalog, HugePages, Plan, RunReport};
+use braid_control::runtime::{Control, Distribution, launch};
+use braid_control::{Carry, Catalog, Compiled, HugePages, Plan, RunReport};
 
 use super::upgrade::become_successor;
 use super::{print, print_json};
@@ -35,12 +35,12 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
             "name a file to write, or leave out --json: the table goes to standard error",
         ));
     }
-    let (source, sink) = ends(&written, &plan)?;
-    check_ports(&*source, &plan)?;
     // A chain that may be exchanged may come to want what the first one does not.
     let lean = plan.to.is_empty() && !args.operate.is_wanted() && args.config.is_none();
     let carry = if lean { Carry::Nothing } else { Carry::Capture };
     let compiled = Arc::new(written.compile(&plan, carry)?);
+    let (source, sink) = ends(&written, &plan, &compiled)?;
+    check_ports(&*source, &plan)?;
     let (chain, workers) = (plan.chain_name(), compiled.run.workers);
     eprintln!("{chain}: workers: {workers}, {}, from {}", pages(plan.pages), source.name());
     if let Some(note) = &compiled.note {
@@ -103,7 +103,7 @@ fn writes_to_standard_output(plan: &Plan) -> bool {
 type Ends = (Box<dyn Source>, Box<dyn Sink>);
 
 /// Where packets come from and where they go: interfaces, or an input and an output.
-fn ends(written: &Written, plan: &Plan) -> Result<Ends, Failure> {
+fn ends(written: &Written, plan: &Plan, compiled: &Compiled) -> Result<Ends, Failure> {
     if plan.devices.is_empty() {
         let input = Input::of(plan, written.file.input.split.is_some())?;
         let sink = sink(plan, &input)?;
@@ -112,7 +112,9 @@ fn ends(written: &Written, plan: &Plan) -> Result<Ends, Failure> {
         }
         return Ok((input.source()?, sink));
     }
+    let receivers = if plan.distribution == Distribution::Hardware { plan.workers } else { 1 };
     let ports = Ports::new(plan.devices.clone(), |how| eprintln!("{how}"));
+    let ports = ports.received_by(receivers, compiled.card_hash());
     let (source, sink) = ports.ends();
     Ok((Box::new(source), Box::new(sink)))
 }

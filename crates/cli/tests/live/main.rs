@@ -3,6 +3,8 @@
 //! Offloads of the interfaces stay as they are by default: segments of 64 KiB and checksums that were left undone arrive, and
 //! must leave right.
 
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod scene;
 #[path = "../support/mod.rs"]
 mod support;
@@ -28,7 +30,12 @@ fn scene(test: &str) -> Option<Scene> {
 /// Everything that must go through a chain of two ports.
 fn everything_comes_through(test: &str, back_end: &str, arguments: &str) {
     let Some(scene) = scene(test) else { return };
-    let braid = scene.run_braid(&format!("{arguments} --port {back_end}:m0 --port {back_end}:m1"));
+    comes_through(&scene, &format!("{arguments} --port {back_end}:m0 --port {back_end}:m1"));
+}
+
+/// The same for a scene and all arguments.
+fn comes_through(scene: &Scene, arguments: &str) {
+    let braid = scene.run_braid(arguments);
     eventually("the first echo comes back", || pings(&scene.client, SERVER));
     let (client, server) = (&scene.client, &scene.server);
     let mut held = connect(client, server, SERVER, 7000, Duration::from_secs(10)).expect("a connection");

@@ -48,6 +48,17 @@ impl Scene {
         Ok(())
     }
 
+    /// The hosts leave no segments to be cut: for drivers that cannot.
+    #[cfg(feature = "dpdk")]
+    pub fn without_offloads(self) -> Result<Scene, Unavailable> {
+        for (host, interface) in
+            [(&self.client, "c0"), (&self.server, "s0"), (&self.middle, "m0"), (&self.middle, "m1")]
+        {
+            host.run("ethtool", &format!("-K {interface} tso off gso off gro off"))?;
+        }
+        Ok(self)
+    }
+
     /// Linux forwards between the two, with these rules.
     pub fn forward_by_linux(&self, rules: &str) -> Result<(), Unavailable> {
         self.middle.run("ip", "address add 10.7.0.254/24 dev m0")?;
@@ -80,6 +91,9 @@ pub fn run_anywhere(arguments: &str) -> Running {
     run_by(Command::spawn, arguments)
 }
 
+/// What the line about an open port has in it.
+const HOW: [&str; 4] = [": AF_", ": TAP,", ": memif,", ": DPDK "];
+
 fn run_by(spawn: impl FnOnce(&mut Command) -> io::Result<Child>, arguments: &str) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
     command.arg("run").args(arguments.split_whitespace()).arg("--json");
@@ -88,7 +102,9 @@ fn run_by(spawn: impl FnOnce(&mut Command) -> io::Result<Child>, arguments: &str
     let mut stderr = child.stderr.take().expect("piped");
     let ports = arguments.matches("--port").count();
     let mut said = String::new();
-    while said.lines().count() < ports + 1 || !said.ends_with('\n') {
+    // A driver of DPDK may have something to say in between.
+    let open = |said: &str| said.lines().filter(|line| HOW.iter().any(|how| line.contains(how))).count();
+    while open(&said) < ports || !said.ends_with('\n') {
         let mut some = [0; 512];
         let count = stderr.read(&mut some).expect("a pipe");
         assert!(count > 0, "braid run {arguments}: {said}");

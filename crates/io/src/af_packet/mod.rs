@@ -18,12 +18,16 @@ use crate::device::offload::{Train, VnetHeader};
 /// Times that a device without room is asked again before packets are dropped.
 const RETRIES: usize = 16;
 
-/// Opens an interface to receive by one queue and to send by `senders`.
-pub(crate) fn open(interface: &Interface, senders: usize) -> io::Result<(Receiver, Vec<Transmitter>)> {
-    let ring = Ring::open(interface.index)?;
-    let receiver = Receiver { ring, train: Train::default(), segment: Vec::new(), senseless: 0 };
+/// Opens an interface to receive by `receivers` and to send by `senders`.
+pub(crate) fn open(
+    interface: &Interface,
+    receivers: usize,
+    senders: usize,
+) -> io::Result<(Vec<Receiver>, Vec<Transmitter>)> {
+    let receiver = |ring| Receiver { ring, train: Train::default(), segment: Vec::new(), senseless: 0 };
+    let receivers = Ring::open_all(interface.index, receivers)?.into_iter().map(receiver).collect();
     let sender = |_| Sender::open(interface.index).map(|socket| Transmitter { socket });
-    Ok((receiver, (0..senders).map(sender).collect::<io::Result<_>>()?))
+    Ok((receivers, (0..senders).map(sender).collect::<io::Result<_>>()?))
 }
 
 /// The way in.

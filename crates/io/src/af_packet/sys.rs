@@ -23,9 +23,13 @@ const PACKET_STATISTICS: i32 = 6;
 const PACKET_COPY_THRESH: i32 = 7;
 const PACKET_VERSION: i32 = 10;
 const PACKET_VNET_HDR: i32 = 15;
+const PACKET_FANOUT: i32 = 18;
 const PACKET_QDISC_BYPASS: i32 = 20;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 const PACKET_MR_PROMISC: u16 = 1;
+/// Above the group's number: by the hash of both ends, and a number that no other group has.
+const FANOUT_HASH: u32 = 0;
+const FANOUT_UNIQUE: u32 = 0x2000 << 16;
 const TPACKET_V2: i32 = 1;
 const TP_STATUS_KERNEL: u32 = 0;
 const TP_STATUS_USER: u32 = 1;
@@ -103,7 +107,20 @@ fn bind(socket: &OwnedFd, interface: u32, protocol: u16) -> io::Result<()> {
     )
 }
 
-/// Everything that one interface receives.
+/// `struct sock_fprog`: a filter of one instruction, which lets nothing through (`BPF_RET`, 0 bytes).
+#[repr(C)]
+struct ClosedFilter {
+    count: u16,
+    padding: [u16; 3],
+    instructions: &'static [u16; 4],
+}
+// SAFETY: integers and a pointer that fill their place, 2 + 6 + 8 bytes; the pointer points to one `struct sock_filter`, eight bytes,
+// and nothing writes to either.
+unsafe impl Plain for ClosedFilter {}
+
+const CLOSED: ClosedFilter = ClosedFilter { count: 1, padding: [0; 3], instructions: &[6, 0, 0, 0] };
+
+/// What one interface receives: everything, or a share of it.
 #[derive(Debug)]
 pub(super) struct Ring {
     socket: OwnedFd,
@@ -114,8 +131,33 @@ pub(super) struct Ring {
 }
 
 impl Ring {
+    /// Opens so many rings. The kernel chooses by the hash of a packet's ends, so that those of a connection go into one.
+    pub(super) fn open_all(interface: u32, count: usize) -> io::Result<Vec<Ring>> {
+        let first = Ring::open(interface)?;
+        if count > 1 {
+            sys::set_option(&first.socket, SOL_PACKET, PACKET_FANOUT, &(FANOUT_UNIQUE | FANOUT_HASH << 16))?;
+        }
+        let mut rings = vec![first];
+        while rings.len() < count {
+            let group = sys::option(&rings[0].socket, SOL_PACKET, PACKET_FANOUT, 0u32)? & 0xffff;
+            let ring = Ring::open_with(interface, |socket| {
+                // What came before it joins is in the first ring already.
+                sys::set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &CLOSED)
+            })?;
+            sys::set_option(&ring.socket, SOL_PACKET, PACKET_FANOUT, &(group | FANOUT_HASH << 16))?;
+            sys::set_option(&ring.socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32)?;
+            rings.push(ring);
+        }
+        Ok(rings)
+    }
+
     /// Opens it in promiscuous mode, which ends with the socket.
-    pub(super) fn open(interface: u32) -> io::Result<Ring> {
+    fn open(interface: u32) -> io::Result<Ring> {
+        Ring::open_with(interface, |_| Ok(()))
+    }
+
+    /// The same; `prepare` is the last before it receives.
+    fn open_with(interface: u32, prepare: impl FnOnce(&OwnedFd) -> io::Result<()>) -> io::Result<Ring> {
         // Protocol 0: nothing is received before the socket is bound to the interface.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
         let set = |name, value: i32| sys::set_option(&socket, SOL_PACKET, name, &value);
@@ -133,6 +175,7 @@ impl Ring {
         let promiscuous =
             Membership { interface: interface as i32, kind: PACKET_MR_PROMISC, address_len: 0, address: [0; 8] };
         sys::set_option(&socket, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous)?;
+        prepare(&socket)?;
         bind(&socket, interface, ETH_P_ALL)?;
         Ok(Ring { socket, memory, next: 0, missed: 0, long: vec![0; LONG_FRAME_MAX] })
     }

@@ -22,6 +22,7 @@ use braid_packet::{Batch, Buffers, Lent, Loans, Pool};
 use self::sys::{Attached, Descriptor, RING, Ring, Rings, Socket};
 use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
 use crate::device::offload::complete_if_partial;
+use crate::device::open::Lanes;
 use crate::device::{Interface, PortSpec, XdpCopy, XdpMode};
 
 /// Buffers that one queue keeps: a full fill ring, a full send ring, and as many in the rings behind them.
@@ -67,16 +68,16 @@ pub(crate) fn probe_program() -> io::Result<()> {
     sys::probe()
 }
 
-/// An open port: how it works, its way in, its ways out.
-pub(crate) type Open = (String, Receiver, Vec<Transmitter>);
+/// An open port: how it works, its ways in, its ways out.
+pub(crate) type Open = (String, Vec<Receiver>, Vec<Transmitter>);
 
-/// Opens all queues of an interface, to receive by one thread and to send by `senders`.
+/// Opens all queues of an interface.
 pub(crate) fn open(
     spec: &PortSpec,
     interface: &Interface,
     pool: &Arc<Pool>,
     umem: &mut Umem,
-    senders: usize,
+    lanes: &Lanes<'_>,
 ) -> Result<Open, Refused> {
     let most = frame_max(Loans::new(pool).region().buffer) - LINK_HEADERS;
     if interface.mtu > most {
@@ -102,16 +103,17 @@ pub(crate) fn open(
     let copy = if sockets[0].is_zero_copy() { "zero-copy" } else { "the kernel copies" };
     let polling = if spec.busy_poll_us > 0 { ", busy polling" } else { "" };
     let how = format!("AF_XDP, program in the {where_it_runs}, {copy}, queues: {}{polling}", interface.queues);
-    let senders = (0..senders).map(|sender| Transmitter { queue: Arc::clone(&outs[sender % outs.len()]) }).collect();
-    let receiver = Receiver {
-        attached,
+    let sender = |sender| Transmitter { queue: Arc::clone(&outs[sender % outs.len()]) };
+    let attached = Arc::new(Mutex::new(Some(attached)));
+    let receiver = |queues| Receiver {
+        attached: Arc::clone(&attached),
         queues,
         first: 0,
         checksums_may_lack: interface.is_virtual(),
         is_polling: spec.busy_poll_us > 0,
         senseless: 0,
     };
-    Ok((how, receiver, senders))
+    Ok((how, lanes.share(queues).into_iter().map(receiver).collect(), (0..lanes.senders).map(sender).collect()))
 }
 
 fn open_queue(
@@ -174,10 +176,10 @@ struct QueueIn {
     loans: Loans,
 }
 
-/// The way in by all queues of an interface. Dropping it takes the program off first: nothing is written to buffers after that.
+/// One receiver's way in, by some queues of an interface. The first of them to go takes the program off, before its queues give
+/// buffers back: nothing is written to buffers after that.
 pub(crate) struct Receiver {
-    #[allow(dead_code, reason = "held for its drop, before the queues")]
-    attached: Attached,
+    attached: Arc<Mutex<Option<Attached>>>,
     queues: Vec<QueueIn>,
     /// Queue that is asked first.
     first: usize,
@@ -232,6 +234,12 @@ impl RxPort for Receiver {
 
     fn missed(&mut self) -> u64 {
         self.queues.iter().map(|queue| queue.socket.missed()).sum::<u64>() + self.senseless
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 

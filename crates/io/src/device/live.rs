@@ -5,6 +5,16 @@ use std::time::{Duration, SystemTime};
 use braid_packet::pool::JUMBO_FRAME_MAX;
 use braid_packet::{Batch, Buffers, FrameInfo, Link, Port};
 
+/// How a network card is to choose a receive queue, so that its packets come to the workers to which the plan steers them.
+/// A card that cannot, or hashes other fields, is used as it is: workers hand packets on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CardHash {
+    /// Key of the Toeplitz hash.
+    pub key: Vec<u8>,
+    /// Queue of each entry of the indirection table.
+    pub table: Vec<u16>,
+}
+
 /// Where a port puts what it receives: the rest of a batch.
 pub(crate) struct Arrivals<'a> {
     pub(crate) batch: &'a mut Batch,

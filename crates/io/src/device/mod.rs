@@ -1,22 +1,24 @@
 //! Ports that are interfaces: what is written for them, how they are opened, and the source and sink over all of them.
 //!
 //! ```text
-//!  af_packet, af_xdp, tap, memif ──▶ RxPort ─┐                             ┌─▶ TxPort ──▶ …
-//!  af_packet, af_xdp, tap, memif ──▶ RxPort ─┴─▶ RxQueue ─▶ … ─▶ TxQueue ──┴─▶ TxPort ──▶ …
+//!  af_packet, af_xdp, dpdk, tap, memif ──▶ RxPort ─┐                             ┌─▶ TxPort ──▶ …
+//!  af_packet, af_xdp, dpdk, tap, memif ──▶ RxPort ─┴─▶ RxQueue ─▶ … ─▶ TxQueue ──┴─▶ TxPort ──▶ …
 //! ```
 //!
 //! Every back end fills a batch with frames as a wire carries them, checksums and all (`offload`), and counts what it
 //! could not deliver or send. What it opens closes with it, also after `kill -9`: nothing stays behind in the kernel.
 
+mod handover;
 pub mod interface;
 pub(crate) mod live;
 pub(crate) mod offload;
-mod open;
+pub(crate) mod open;
 pub mod ports;
 pub mod probe;
 pub mod spec;
 pub(crate) mod sys;
 
 pub use interface::Interface;
+pub use live::CardHash;
 pub use ports::{LiveSink, LiveSource, PortCounters, Ports};
-pub use spec::{BackEnd, MemifKeys, PortSpec, SpecError, XdpCopy, XdpMode};
+pub use spec::{BackEnd, DpdkKeys, MemifKeys, PortSpec, SpecError, XdpCopy, XdpMode};

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use braid_packet::Pool;
 
 use super::interface::Interface;
-use super::live::{RxPort, TxPort};
+use super::live::{CardHash, RxPort, TxPort};
 use super::spec::{BackEnd, PortSpec, XdpCopy, XdpMode};
 use crate::af_xdp::{self, Umem};
+#[cfg(feature = "dpdk")]
+use crate::dpdk;
 use crate::source::OpenError;
 use crate::{af_packet, memif, tap};
 
@@ -16,54 +18,155 @@ use crate::{af_packet, memif, tap};
 pub(crate) struct Opened {
     /// Back end and how it works here, for people.
     pub(crate) how: String,
-    /// The way in.
-    pub(crate) receive: Box<dyn RxPort>,
+    /// The ways in, at most one for each receiver; those without get none of its packets from the device.
+    pub(crate) receive: Vec<Box<dyn RxPort>>,
     /// The ways out, one for each worker.
     pub(crate) send: Vec<Box<dyn TxPort>>,
 }
 
+/// Who will use a port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lanes<'a> {
+    /// Threads that receive.
+    pub(crate) receivers: usize,
+    /// Workers that send.
+    pub(crate) senders: usize,
+    /// How a card is to choose among its queues.
+    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "no other back end programs a card"))]
+    pub(crate) hash: Option<&'a CardHash>,
+}
+
+impl Lanes<'_> {
+    /// The queues of each receiver that has any: in turn, so that as many queues as receivers go one by one.
+    pub(crate) fn share<T>(&self, queues: Vec<T>) -> Vec<Vec<T>> {
+        let mut shares: Vec<Vec<T>> = (0..self.receivers.min(queues.len())).map(|_| Vec::new()).collect();
+        let count = shares.len();
+        queues.into_iter().enumerate().for_each(|(i, queue)| shares[i % count].push(queue));
+        shares
+    }
+}
+
+/// What ports of one run have in common.
+#[derive(Default)]
+struct Common {
+    umem: Umem,
+    #[cfg(feature = "dpdk")]
+    mbufs: dpdk::Memory,
+}
+
 /// Opens all ports, or none: what was opened before an error closes again.
-pub(crate) fn open_all(specs: &[PortSpec], pool: &Arc<Pool>, senders: usize) -> Result<Vec<Opened>, OpenError> {
-    let mut umem = Umem::default();
-    specs.iter().map(|spec| open(spec, pool, &mut umem, senders)).collect()
+pub(crate) fn open_all(specs: &[PortSpec], pool: &Arc<Pool>, lanes: &Lanes<'_>) -> Result<Vec<Opened>, OpenError> {
+    let mut common = Common::default();
+    specs.iter().map(|spec| open(spec, specs, pool, &mut common, lanes)).collect()
 }
 
 /// Buffers that devices keep for themselves.
-pub(crate) fn buffers(specs: &[PortSpec]) -> usize {
+pub(crate) fn buffers(specs: &[PortSpec], receivers: usize) -> usize {
     let wanted = |spec: &PortSpec| match spec.back_end {
-        BackEnd::Best | BackEnd::AfXdp => Interface::ask(&spec.name).map_or(0, |interface| interface.queues),
+        BackEnd::Best | BackEnd::AfXdp => {
+            Interface::ask(&spec.name).map_or(0, |interface| interface.queues) * af_xdp::BUFFERS_OF_A_QUEUE
+        }
         BackEnd::AfPacket | BackEnd::Tap | BackEnd::Memif => 0,
+        BackEnd::Dpdk => buffers_of_dpdk(spec.dpdk.queues.map_or(receivers, usize::from).max(receivers)),
     };
-    specs.iter().map(wanted).sum::<usize>() * af_xdp::BUFFERS_OF_A_QUEUE
+    specs.iter().map(wanted).sum()
 }
 
-fn open(spec: &PortSpec, pool: &Arc<Pool>, umem: &mut Umem, senders: usize) -> Result<Opened, OpenError> {
+#[cfg(feature = "dpdk")]
+fn buffers_of_dpdk(queues: usize) -> usize {
+    dpdk::buffers_of_a_port(queues)
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn buffers_of_dpdk(_: usize) -> usize {
+    0
+}
+
+fn open(
+    spec: &PortSpec,
+    all: &[PortSpec],
+    pool: &Arc<Pool>,
+    common: &mut Common,
+    lanes: &Lanes<'_>,
+) -> Result<Opened, OpenError> {
     match spec.back_end {
-        BackEnd::Tap => return open_tap(spec, senders),
-        BackEnd::Memif => return open_memif(spec, senders),
+        BackEnd::Tap => return open_tap(spec, lanes.senders),
+        BackEnd::Memif => return open_memif(spec, lanes.senders),
+        BackEnd::Dpdk => return open_dpdk(spec, all, pool, common, lanes),
         _ => {}
     }
     let interface = Interface::find(&spec.name)?;
+    let umem = &mut common.umem;
     match spec.back_end {
-        BackEnd::AfPacket => open_af_packet(spec, &interface, senders, ""),
-        BackEnd::AfXdp => match af_xdp::open(spec, &interface, pool, umem, senders) {
+        BackEnd::AfPacket => open_af_packet(spec, &interface, lanes, ""),
+        BackEnd::AfXdp => match af_xdp::open(spec, &interface, pool, umem, lanes) {
             Ok((how, receive, send)) => Ok(opened(how, receive, send)),
             Err(refused) => Err(refused_xdp(spec, &refused)),
         },
         // In the driver or not at all: in the kernel's stack it is no faster than AF_PACKET, and cannot cut trains of segments.
-        _ => match af_xdp::open(&PortSpec { mode: XdpMode::Native, ..spec.clone() }, &interface, pool, umem, senders) {
+        _ => match af_xdp::open(&PortSpec { mode: XdpMode::Native, ..spec.clone() }, &interface, pool, umem, lanes) {
             Ok((how, receive, send)) => Ok(opened(how, receive, send)),
             Err(refused) => {
                 let why = refused_xdp(spec, &refused);
-                open_af_packet(spec, &interface, senders, &format!("; no AF_XDP: {why}"))
+                open_af_packet(spec, &interface, lanes, &format!("; no AF_XDP: {why}"))
             }
         },
     }
 }
 
-fn open_af_packet(spec: &PortSpec, interface: &Interface, senders: usize, why: &str) -> Result<Opened, OpenError> {
-    let (receive, send) = af_packet::open(interface, senders).map_err(|error| refused(spec, &error, "cap_net_raw"))?;
-    Ok(opened(format!("AF_PACKET, a ring ({}){why}", described(interface)), receive, send))
+fn open_af_packet(spec: &PortSpec, interface: &Interface, lanes: &Lanes<'_>, why: &str) -> Result<Opened, OpenError> {
+    let (receive, send) = af_packet::open(interface, lanes.receivers, lanes.senders)
+        .map_err(|error| refused(spec, &error, "cap_net_raw"))?;
+    let rings = if receive.len() == 1 { "a ring".to_owned() } else { format!("{} rings", receive.len()) };
+    Ok(opened(format!("AF_PACKET, {rings} ({}){why}", described(interface)), receive, send))
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn open_dpdk(
+    spec: &PortSpec,
+    _: &[PortSpec],
+    _: &Arc<Pool>,
+    _: &mut Common,
+    _: &Lanes<'_>,
+) -> Result<Opened, OpenError> {
+    Err(OpenError::Device {
+        device: spec.to_string(),
+        what: "this program was built without DPDK".to_owned(),
+        mend: "sudo apt-get install libdpdk-dev; cargo build --release -p braid-cli --features dpdk".to_owned(),
+    })
+}
+
+#[cfg(feature = "dpdk")]
+fn open_dpdk(
+    spec: &PortSpec,
+    all: &[PortSpec],
+    pool: &Arc<Pool>,
+    common: &mut Common,
+    lanes: &Lanes<'_>,
+) -> Result<Opened, OpenError> {
+    use dpdk::Refused;
+    let (how, receive, send) = dpdk::open(spec, all, pool, &mut common.mbufs, lanes).map_err(|why| {
+        let (what, mend) = match why {
+            Refused::Environment(error) => (
+                format!("DPDK's environment does not start ({error})"),
+                "`braid doctor`; ?eal=--no-huge gives its arguments yourself, and it says more then".to_owned(),
+            ),
+            Refused::Device(error) => (
+                format!("DPDK cannot open it ({error})"),
+                "a card: sudo dpdk-devbind.py --bind=vfio-pci ADDRESS; others: NAME,KEY=VALUE as its driver's guide says"
+                    .to_owned(),
+            ),
+            Refused::Unfit(driver, instead) => {
+                (format!("{driver} takes the memory of packets for its own"), format!("write {instead}"))
+            }
+            Refused::Mtu(mtu, most) => (
+                format!("packets of up to {mtu} bytes do not fit into buffers, which take {most}"),
+                "give the device an MTU of 1500".to_owned(),
+            ),
+        };
+        OpenError::Device { device: spec.to_string(), what, mend }
+    })?;
+    Ok(opened(how, receive, send))
 }
 
 /// What stands in the way of AF_XDP, and what to do.
@@ -121,7 +224,7 @@ fn open_tap(spec: &PortSpec, senders: usize) -> Result<Opened, OpenError> {
         },
         _ => refused(spec, &error, "cap_net_admin"),
     })?;
-    Ok(opened("TAP, this program is its wire".to_owned(), receive, send))
+    Ok(opened("TAP, this program is its wire".to_owned(), vec![receive], send))
 }
 
 fn open_memif(spec: &PortSpec, senders: usize) -> Result<Opened, OpenError> {
@@ -137,12 +240,13 @@ fn open_memif(spec: &PortSpec, senders: usize) -> Result<Opened, OpenError> {
         true => "memif, server: waits for a client",
         false => "memif, client: connects when a server is there",
     };
-    Ok(opened(format!("{how} (id {})", spec.memif.id), receive, send))
+    Ok(opened(format!("{how} (id {})", spec.memif.id), vec![receive], send))
 }
 
-fn opened(how: String, receive: impl RxPort + 'static, send: Vec<impl TxPort + 'static>) -> Opened {
-    let boxed = |port| -> Box<dyn TxPort> { Box::new(port) };
-    Opened { how, receive: Box::new(receive), send: send.into_iter().map(boxed).collect() }
+fn opened(how: String, receive: Vec<impl RxPort + 'static>, send: Vec<impl TxPort + 'static>) -> Opened {
+    let (inward, outward) =
+        (|port| -> Box<dyn RxPort> { Box::new(port) }, |port| -> Box<dyn TxPort> { Box::new(port) });
+    Opened { how, receive: receive.into_iter().map(inward).collect(), send: send.into_iter().map(outward).collect() }
 }
 
 fn described(interface: &Interface) -> String {

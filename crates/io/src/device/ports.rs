@@ -1,15 +1,17 @@
 //! Source and sink over all ports of a plan.
 //!
-//! Ports are opened when the run knows its buffers ([`Source::prepare`]), all or none. A queue takes from its ports in turn,
-//! beginning with another one each time, so that a port in a flood leaves room for the others.
+//! Ports are opened when the run knows its buffers ([`Source::prepare`]), all or none. One receiver takes from all ports, or several
+//! share the ports' queues and hand packets on to those to whom they are steered ([`handover`](super::handover)). A receiver takes
+//! from its ports in turn, beginning with another one each time, so that a port in a flood leaves room for the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_packet::{Batch, Buffers, Pool, Port};
 
-use super::live::{Arrivals, RxPort, Sent, TxPort};
-use super::open::{Opened, open_all};
+use super::handover::Handover;
+use super::live::{Arrivals, CardHash, RxPort, Sent, Tally, TxPort};
+use super::open::{Lanes, Opened, open_all};
 use super::spec::PortSpec;
 use crate::progress::{Progress, Unit};
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
@@ -38,6 +40,9 @@ pub struct PortCounters {
 /// By worker, then by port.
 type SendingEnds = Vec<Vec<Box<dyn TxPort>>>;
 
+/// One receiver's ports, each with its number.
+type ReceivingEnds = Vec<(Port, Box<dyn RxPort>)>;
+
 /// Says how a port was opened.
 type Announce = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -47,6 +52,8 @@ pub struct Ports {
     specs: Vec<PortSpec>,
     announce: Announce,
     counters: Arc<[PortCounters]>,
+    receivers: usize,
+    hash: Option<CardHash>,
     /// The sending ends, from [`Source::prepare`] to [`Sink::open`].
     sending: Arc<Mutex<SendingEnds>>,
 }
@@ -61,7 +68,12 @@ impl Ports {
     /// Ports in the order of their numbers; `announce` is told in a line how each was opened.
     pub fn new(specs: Vec<PortSpec>, announce: impl Fn(&str) + Send + Sync + 'static) -> Ports {
         let counters = specs.iter().map(|_| PortCounters::default()).collect();
-        Ports { specs, announce: Arc::new(announce), counters, sending: Arc::default() }
+        Ports { specs, announce: Arc::new(announce), counters, receivers: 1, hash: None, sending: Arc::default() }
+    }
+
+    /// So many threads receive, instead of one; cards that can are told how to choose among their queues.
+    pub fn received_by(self, receivers: usize, hash: CardHash) -> Ports {
+        Ports { receivers: receivers.max(1), hash: Some(hash), ..self }
     }
 
     /// What passes each port.
@@ -92,8 +104,8 @@ impl Ports {
 /// Receives from all ports.
 pub struct LiveSource {
     ports: Ports,
-    /// By port, once they are open.
-    receiving: Vec<Box<dyn RxPort>>,
+    /// By receiver, once they are open.
+    receiving: Vec<ReceivingEnds>,
 }
 
 impl Source for LiveSource {
@@ -110,43 +122,44 @@ impl Source for LiveSource {
     }
 
     fn buffers(&self) -> usize {
-        super::open::buffers(&self.ports.specs)
+        super::open::buffers(&self.ports.specs, self.ports.receivers)
     }
 
     fn prepare(&mut self, pool: &Arc<Pool>, senders: usize) -> Result<(), OpenError> {
-        let opened = open_all(&self.ports.specs, pool, senders)?;
+        let Ports { specs, receivers, hash, .. } = &self.ports;
+        let opened = open_all(specs, pool, &Lanes { receivers: *receivers, senders, hash: hash.as_ref() })?;
+        self.receiving = (0..*receivers).map(|_| Vec::new()).collect();
         let mut sending: Vec<Vec<_>> = (0..senders).map(|_| Vec::new()).collect();
-        for (spec, Opened { how, receive, send }) in self.ports.specs.iter().zip(opened) {
+        for (number, (spec, Opened { how, receive, send })) in specs.iter().zip(opened).enumerate() {
             (self.ports.announce)(&format!("{}: {how}", spec.name));
-            self.receiving.push(receive);
+            // A port with fewer queues than there are receivers begins with another one of them than the port before.
+            let ends = receive.into_iter().enumerate();
+            ends.for_each(|(i, end)| self.receiving[(number + i) % receivers].push((number as Port, end)));
             sending.iter_mut().zip(send).for_each(|(queue, port)| queue.push(port));
         }
         *self.ports.sending() = sending;
         Ok(())
     }
 
-    fn open(self: Box<Self>, queues: usize, _: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
-        if queues != 1 {
-            let what =
-                "ports are received by one thread, which splits their packets: write distribution = \"software\"";
-            return Err(OpenError::Config(what.to_owned()));
+    fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
+        if queues != self.receiving.len() {
+            let what = format!("ports were opened for {} receivers, not for {queues}", self.receiving.len());
+            return Err(OpenError::Config(what));
         }
-        Ok(vec![Box::new(LiveRx {
-            missed: vec![0; self.receiving.len()],
-            ports: self.receiving,
-            counters: self.ports.counters(),
-            first: 0,
-            sequence: 0,
-            rounds: 0,
-            total: RxCounters::default(),
-            closing: false,
-        })])
+        let ends = match queues {
+            1 => vec![None],
+            _ => Handover::between(queues, &select).into_iter().map(Some).collect(),
+        };
+        let receiving = self.receiving.into_iter().zip(ends);
+        Ok(receiving
+            .map(|(ports, others)| Box::new(LiveRx::new(&self.ports, ports, others)) as Box<dyn RxQueue>)
+            .collect())
     }
 }
 
-/// The way in by all ports.
+/// One receiver's way in by its ports.
 struct LiveRx {
-    ports: Vec<Box<dyn RxPort>>,
+    ports: ReceivingEnds,
     counters: Arc<[PortCounters]>,
     /// What each port has missed, as far as it was counted.
     missed: Vec<u64>,
@@ -155,44 +168,59 @@ struct LiveRx {
     sequence: u64,
     rounds: u32,
     total: RxCounters,
+    /// The other receivers, if there are any.
+    others: Option<Handover>,
     closing: bool,
 }
 
 impl LiveRx {
+    fn new(of: &Ports, ports: ReceivingEnds, others: Option<Handover>) -> LiveRx {
+        LiveRx {
+            missed: vec![0; ports.len()],
+            ports,
+            counters: of.counters(),
+            first: 0,
+            sequence: 0,
+            rounds: 0,
+            total: RxCounters::default(),
+            others,
+            closing: false,
+        }
+    }
+
     fn count_missed(&mut self) {
-        for ((port, known), counters) in self.ports.iter_mut().zip(&mut self.missed).zip(self.counters.iter()) {
+        for ((number, port), known) in self.ports.iter_mut().zip(&mut self.missed) {
             let more = port.missed().saturating_sub(*known);
             *known += more;
             self.total.missed += more;
-            counters.rx_missed.fetch_add(more, Ordering::Relaxed);
+            self.counters[usize::from(*number)].rx_missed.fetch_add(more, Ordering::Relaxed);
         }
     }
-}
 
-impl RxQueue for LiveRx {
-    fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received {
-        let (mut wanted, mut now_ns, before) = (limit.min(batch.room()), None, batch.len());
-        let count = self.ports.len();
+    /// Takes from all ports what they have.
+    fn take(&mut self, batch: &mut Batch, buffers: &mut Buffers, mut wanted: usize) -> Tally {
+        let (mut now_ns, count, mut all) = (None, self.ports.len(), Tally::default());
         for step in 0..count {
             let at = if self.first + step < count { self.first + step } else { self.first + step - count };
+            let (number, port) = &mut self.ports[at];
             let mut into = Arrivals {
                 batch: &mut *batch,
                 buffers: &mut *buffers,
                 wanted,
-                port: at as Port,
+                port: *number,
                 sequence: &mut self.sequence,
                 now_ns: &mut now_ns,
                 tally: Default::default(),
             };
-            self.ports[at].receive(&mut into);
+            port.receive(&mut into);
             let tally = into.tally;
             wanted = into.wanted;
-            self.total.packets += tally.packets;
-            self.total.bytes += tally.bytes;
             self.total.too_long += tally.too_long;
+            (all.packets, all.bytes) = (all.packets + tally.packets, all.bytes + tally.bytes);
             if tally.packets > 0 {
-                self.counters[at].rx_packets.fetch_add(tally.packets, Ordering::Relaxed);
-                self.counters[at].rx_bytes.fetch_add(tally.bytes, Ordering::Relaxed);
+                let counters = &self.counters[usize::from(*number)];
+                counters.rx_packets.fetch_add(tally.packets, Ordering::Relaxed);
+                counters.rx_bytes.fetch_add(tally.bytes, Ordering::Relaxed);
             }
         }
         self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
@@ -200,11 +228,41 @@ impl RxQueue for LiveRx {
         if self.closing || self.rounds.is_multiple_of(MISSED_PERIOD) {
             self.count_missed();
         }
-        match batch.len() > before {
+        all
+    }
+
+    /// Counts what has been delivered.
+    fn received(&mut self, tally: Tally, is_over: bool) -> Received {
+        self.total.packets += tally.packets;
+        self.total.bytes += tally.bytes;
+        match tally.packets > 0 {
             true => Received::Packets,
-            false if self.closing => Received::End,
+            false if is_over => Received::End,
             false => Received::Idle,
         }
+    }
+}
+
+impl RxQueue for LiveRx {
+    fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received {
+        let (before, limit) = (batch.len(), limit.min(batch.room()));
+        let Some(mut others) = self.others.take() else {
+            let tally = self.take(batch, buffers, limit);
+            return self.received(tally, self.closing);
+        };
+        // Half of the room at most, so that neither those who hand on nor the devices wait for ever.
+        others.collect(batch, limit.div_ceil(2));
+        let own = batch.len();
+        if others.asks_devices() {
+            self.take(batch, buffers, limit - (own - before));
+        }
+        let is_quiet = batch.len() == before;
+        self.total.missed += others.hand_on(batch, buffers, own);
+        let is_over = is_quiet && self.closing && others.is_over();
+        self.others = Some(others);
+        let len = |i| batch.bytes(i).len() as u64;
+        let (packets, bytes) = ((batch.len() - before) as u64, (before..batch.len()).map(len).sum());
+        self.received(Tally { packets, bytes, too_long: 0 }, is_over)
     }
 
     fn horizon(&self) -> u64 {

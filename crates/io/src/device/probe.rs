@@ -34,3 +34,11 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     let names = table.lines().skip(2).filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
     Ok(names.filter_map(|name| Interface::ask(name).ok()).collect())
 }
+
+/// Name and version of the DPDK that this program was built with; none if it was built without.
+pub fn dpdk() -> Option<String> {
+    #[cfg(feature = "dpdk")]
+    return Some(crate::dpdk::version());
+    #[cfg(not(feature = "dpdk"))]
+    None
+}

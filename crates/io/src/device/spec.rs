@@ -1,10 +1,13 @@
-//! What somebody writes to name a port: `veth0`, `af_xdp:veth0?mode=generic`, `tap:br0`, `memif:/run/memif.sock?role=server`.
+//! What somebody writes to name a port: `veth0`, `af_xdp:veth0?mode=generic`, `tap:br0`, `memif:/run/memif.sock?role=server`,
+//! `dpdk:0000:03:00.0?queues=4`.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// Longest name of an interface (`IFNAMSIZ` of include/uapi/linux/if.h, less its zero).
 const NAME_MAX: usize = 15;
+/// Most receive queues of a device of DPDK.
+const QUEUES_MAX: u16 = 64;
 
 /// How packets of a port reach us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,15 +22,18 @@ pub enum BackEnd {
     Tap,
     /// Memory shared with another program.
     Memif,
+    /// A driver of DPDK.
+    Dpdk,
 }
 
 impl BackEnd {
     /// All that can be named, with their names.
-    pub const NAMED: [(&'static str, BackEnd); 4] = [
+    pub const NAMED: [(&'static str, BackEnd); 5] = [
         ("af_xdp", BackEnd::AfXdp),
         ("af_packet", BackEnd::AfPacket),
         ("tap", BackEnd::Tap),
         ("memif", BackEnd::Memif),
+        ("dpdk", BackEnd::Dpdk),
     ];
 
     /// Its name before a colon; none for the best.
@@ -71,12 +77,21 @@ pub struct MemifKeys {
     pub secret: String,
 }
 
+/// How DPDK opens a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DpdkKeys {
+    /// Receive queues; none: one for each worker that receives.
+    pub queues: Option<u16>,
+    /// Arguments of EAL instead of Braid's own, words between spaces; those of all ports together count.
+    pub eal: String,
+}
+
 /// One port as it was written, checked in its shape only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSpec {
     /// How its packets reach us.
     pub back_end: BackEnd,
-    /// Interface, or the path of a socket.
+    /// Interface, the path of a socket, or DPDK's name of a device with its arguments.
     pub name: String,
     /// AF_XDP: where its program runs.
     pub mode: XdpMode,
@@ -86,6 +101,8 @@ pub struct PortSpec {
     pub busy_poll_us: u32,
     /// Those of memif.
     pub memif: MemifKeys,
+    /// Those of DPDK.
+    pub dpdk: DpdkKeys,
 }
 
 /// Text that names no port; the message says what to write instead.
@@ -114,13 +131,21 @@ impl FromStr for PortSpec {
                 }
             },
         };
-        if back_end == BackEnd::Memif && name.is_empty() {
-            return Err(wrong("behind memif: stands the path of a socket".to_owned()));
-        }
         let is_interface = !name.is_empty() && name.len() <= NAME_MAX && !name.contains(['/', ' ']);
-        if back_end != BackEnd::Memif && !is_interface {
-            let what = format!("the name of an interface has 1 to {NAME_MAX} characters; `ip link` lists them");
-            return Err(wrong(what));
+        match back_end {
+            BackEnd::Memif if name.is_empty() => {
+                return Err(wrong("behind memif: stands the path of a socket".to_owned()));
+            }
+            BackEnd::Dpdk if name.is_empty() || name.contains([' ', '\0']) => {
+                let what = "behind dpdk: stands a device, as 0000:03:00.0 or net_af_packet0,iface=eth0";
+                return Err(wrong(what.to_owned()));
+            }
+            BackEnd::Memif | BackEnd::Dpdk => {}
+            _ if !is_interface => {
+                let what = format!("the name of an interface has 1 to {NAME_MAX} characters; `ip link` lists them");
+                return Err(wrong(what));
+            }
+            _ => {}
         }
         let mut spec = PortSpec {
             back_end,
@@ -129,6 +154,7 @@ impl FromStr for PortSpec {
             copy: XdpCopy::Any,
             busy_poll_us: 0,
             memif: MemifKeys::default(),
+            dpdk: DpdkKeys::default(),
         };
         for pair in keys.split('&').filter(|pair| !pair.is_empty()) {
             spec.set(pair).map_err(wrong)?;
@@ -143,7 +169,8 @@ impl PortSpec {
         match self.back_end {
             BackEnd::AfXdp => self.set_af_xdp(key, value),
             BackEnd::Memif => self.set_memif(key, value),
-            _ => Err(format!("only af_xdp: and memif: have keys behind a question mark, so not `{pair}`")),
+            BackEnd::Dpdk => self.set_dpdk(key, value),
+            _ => Err(format!("only af_xdp:, memif: and dpdk: have keys behind a question mark, so not `{pair}`")),
         }
     }
 
@@ -168,6 +195,16 @@ impl PortSpec {
             ("id", number) => self.memif.id = number.parse().map_err(|_| "id is a number".to_owned())?,
             ("secret", text) if text.len() <= 24 => self.memif.secret = text.to_owned(),
             _ => return Err("keys are role=client|server, id=NUMBER, secret=TEXT (at most 24 bytes)".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn set_dpdk(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match (key, value.parse::<u16>()) {
+            ("queues", Ok(count @ 1..=QUEUES_MAX)) => self.dpdk.queues = Some(count),
+            ("queues", _) => return Err(format!("queues is a number from 1 to {QUEUES_MAX}")),
+            ("eal", _) => self.dpdk.eal = value.to_owned(),
+            _ => return Err("keys are queues=NUMBER, eal=ARGUMENTS (of DPDK's environment)".to_owned()),
         }
         Ok(())
     }
@@ -198,6 +235,8 @@ mod tests {
         check("af_packet:eth0.12", BackEnd::AfPacket, "eth0.12");
         check("tap:br0", BackEnd::Tap, "br0");
         check("memif:/run/vpp/memif.sock?id=3&role=server", BackEnd::Memif, "/run/vpp/memif.sock");
+        check("dpdk:0000:03:00.0?queues=4", BackEnd::Dpdk, "0000:03:00.0");
+        check("dpdk:net_tap0,iface=t0", BackEnd::Dpdk, "net_tap0,iface=t0");
     }
 
     #[test]
@@ -205,6 +244,8 @@ mod tests {
         let spec: PortSpec = "af_xdp:eth0?mode=generic&busy_poll=20&copy=zero".parse().unwrap();
         assert_eq!((spec.mode, spec.copy, spec.busy_poll_us), (XdpMode::Generic, XdpCopy::Zero, 20));
         assert_eq!(spec.to_string(), "af_xdp:eth0");
+        let spec: PortSpec = "dpdk:net_ring0?queues=2&eal=-l 2 --no-huge".parse().unwrap();
+        assert_eq!((spec.dpdk.queues, spec.dpdk.eal.as_str()), (Some(2), "-l 2 --no-huge"));
     }
 
     #[test]
@@ -217,7 +258,9 @@ mod tests {
         check("a_name_that_is_too_long", "1 to 15 characters");
         check("xdp:veth0", "one of af_xdp, af_packet");
         check("af_xdp:veth0?mode=fast", "mode=native|generic");
-        check("tap:t0?mode=native", "only af_xdp: and memif:");
+        check("tap:t0?mode=native", "only af_xdp:, memif: and dpdk:");
+        check("dpdk:", "0000:03:00.0");
+        check("dpdk:net_ring0?queues=0", "from 1 to 64");
         check("memif:", "path of a socket");
         check("memif:/run/m.sock?role=master", "role=client|server");
     }

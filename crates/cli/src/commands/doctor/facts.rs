@@ -31,6 +31,10 @@ pub struct Facts {
     pub af_xdp: Attempt,
     pub xdp_program: Attempt,
     pub tap: Attempt,
+    /// DPDK's version, if it is built in.
+    pub dpdk: Option<String>,
+    /// Whether cards reach the memory of processes through an IOMMU (`/sys/kernel/iommu_groups`).
+    pub has_iommu: bool,
     pub interfaces: Vec<Interface>,
 }
 
@@ -57,6 +61,8 @@ impl Facts {
             af_xdp: attempt(probe::af_xdp()),
             xdp_program: attempt(probe::xdp_program()),
             tap: attempt(probe::tap()),
+            dpdk: probe::dpdk(),
+            has_iommu: std::fs::read_dir("/sys/kernel/iommu_groups").is_ok_and(|mut groups| groups.next().is_some()),
             interfaces: probe::interfaces().unwrap_or_default(),
         }
     }

@@ -26,6 +26,7 @@ pub fn all(facts: &Facts) -> Vec<Section> {
     sections.push(section("af_packet", af_packet(facts)));
     sections.push(section("tap", tap(facts)));
     sections.push(section("memif", vec![good("privileges", "none needed: a folder for its socket is enough")]));
+    sections.push(section("dpdk", dpdk(facts)));
     let real = facts.interfaces.iter().filter(|interface| interface.name != "lo");
     sections.extend(real.map(|interface| section(&format!("interface {}", interface.name), of_interface(interface))));
     sections
@@ -191,6 +192,28 @@ fn tap(facts: &Facts) -> Vec<Check> {
     checks
 }
 
+/// Virtual devices need nothing more than the library; cards need huge pages for speed and an IOMMU for safety.
+fn dpdk(facts: &Facts) -> Vec<Check> {
+    let Some(version) = &facts.dpdk else {
+        let mend =
+            "sudo apt-get install libdpdk-dev pkg-config gcc; cargo build --release -p braid-cli --features dpdk";
+        return vec![lacking("library", "this program was built without it", mend)];
+    };
+    let mut checks = vec![good("library", version)];
+    checks.push(match memory(facts, "HugePages_Free") {
+        0 => advice("huge pages", "none reserved: rings of cards lie on small ones", "sudo sysctl vm.nr_hugepages=512"),
+        free => good("huge pages", format!("{free} reserved ones are free")),
+    });
+    checks.push(match facts.has_iommu {
+        true => good("IOMMU", "is on"),
+        false => {
+            let mend = "for cards (virtual devices need none): add intel_iommu=on iommu=pt or amd_iommu=on iommu=pt to the kernel's command line, restart, sudo modprobe vfio-pci";
+            advice("IOMMU", "none, so cards cannot reach buffers", mend)
+        }
+    });
+    checks
+}
+
 fn of_interface(interface: &Interface) -> Vec<Check> {
     let Interface { name, mtu, is_up, has_address, driver, queues, .. } = interface;
     let driver = if driver.is_empty() { "driver not known" } else { driver };
@@ -229,6 +252,8 @@ mod tests {
             af_xdp: Ok(()),
             xdp_program: Ok(()),
             tap: Ok(()),
+            dpdk: Some("DPDK 22.11.4".into()),
+            has_iommu: true,
             interfaces: Vec::new(),
         }
     }
@@ -248,7 +273,7 @@ mod tests {
     #[test]
     fn a_machine_to_which_nothing_is_lacking_is_told_nothing() {
         let sections = all(&machine_of_dreams());
-        assert_eq!(sections.len(), 5);
+        assert_eq!(sections.len(), 6);
         assert!(sections.iter().flat_map(|section| &section.checks).all(|check| check.state == State::Good));
     }
 
@@ -258,6 +283,7 @@ mod tests {
         check(|facts| facts.isolated.clear(), "machine", "isolation", State::Advice, "isolcpus=managed_irq,domain,1-7");
         check(|facts| facts.governor = "powersave".into(), "machine", "frequency", State::Advice, "performance");
         check(|facts| facts.jit = "0".into(), "af_xdp", "compiler of BPF", State::Advice, "bpf_jit_enable=1");
+        check(|facts| facts.has_iommu = false, "dpdk", "IOMMU", State::Advice, "intel_iommu=on");
         let no_pages = |facts: &mut Facts| {
             facts.transparent_huge_pages = "always madvise [never]".into();
             facts.memory.clear();
@@ -279,6 +305,7 @@ mod tests {
         check(|facts| facts.kernel = "5.4.0".into(), "af_xdp", "kernel", State::Lacking, "5.10 or newer");
         let no_device = |facts: &mut Facts| facts.tap = Err((2, "No such file or directory".into()));
         check(no_device, "tap", "/dev/net/tun", State::Lacking, "modprobe tun");
+        check(|facts| facts.dpdk = None, "dpdk", "library", State::Lacking, "apt-get install libdpdk-dev");
         let no_family = |facts: &mut Facts| facts.af_xdp = Err((97, "Address family not supported".into()));
         check(no_family, "af_xdp", "sockets", State::Lacking, "CONFIG_XDP_SOCKETS");
     }
