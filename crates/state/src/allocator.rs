@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::causes::{AllocatorOp, LEASES, POOL_WATCH};
 use crate::image::ImageError;
 use crate::object::{StateBuilder, StateError, StateObject};
-use crate::pool::{GIVEN, Pool, PoolOps, RETAKEN, TAKEN, WATCH_WORDS};
+use crate::pool::{GIVEN, Giving, Pool, RETAKEN, TAKEN, WATCH_WORDS};
 
 mod image;
 
@@ -108,12 +108,12 @@ impl Allocator {
         let id = builder.register(name, "Allocator");
         let watch = builder.arena(name, id, POOL_WATCH, 1, WATCH_WORDS)?;
         let leases = builder.arena(name, id, LEASES, resources.div_ceil(PER_LINE), PER_LINE as usize)?;
-        let ops = PoolOps { take: AllocatorOp::Allocate.op(), give: AllocatorOp::Free.op() };
+        let take = AllocatorOp::Allocate.op();
         let workers = builder.domain().workers();
         let shared = Arc::new(Shared {
             id,
             name: builder.name(name),
-            pool: Pool::new(id, ops, workers, resources, watch),
+            pool: Pool::new(id, take, workers, resources, watch),
             leases,
             stamps: (0..resources).map(|_| AtomicU64::new(0)).collect(),
             cursor: AtomicU32::new(0),
@@ -219,7 +219,8 @@ impl Allocator {
             return Ok(false);
         }
         self.shared.end(tx, lease.index, AllocatorOp::Free)?;
-        self.shared.pool.give(tx, lease.index, FREED, u64::from(lease.index))?;
+        let giving = Giving { op: AllocatorOp::Free.op(), action: FREED, argument: u64::from(lease.index) };
+        self.shared.pool.give(tx, lease.index, giving)?;
         Ok(true)
     }
 
@@ -292,7 +293,7 @@ impl Allocator {
         }
         self.shared.end(tx, index, AllocatorOp::Expire)?;
         let argument = u64::from(index) | stamp << 32;
-        self.shared.pool.give(tx, index, EXPIRED, argument)?;
+        self.shared.pool.give(tx, index, Giving { op: AllocatorOp::Expire.op(), action: EXPIRED, argument })?;
         Ok(Some(Lease { index, generation: (word >> 1) as u32 }))
     }
 

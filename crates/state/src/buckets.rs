@@ -8,7 +8,7 @@
 use braid_stm::{Arena, Conflict, Op, Tx};
 
 use crate::hash::{second, spread};
-use crate::pool::Pool;
+use crate::pool::{GIVEN, Giving, Pool};
 
 /// Words of a bucket.
 pub(crate) const BUCKET_WORDS: usize = 7;
@@ -240,7 +240,7 @@ impl Buckets {
             let mut head = self.read(tx, At::Main(main), op)?;
             head.set_next(giver.next());
             self.write(tx, At::Main(main), &head, op)?;
-            self.spare.give(tx, index, crate::pool::GIVEN, u64::from(index))?;
+            self.spare.give(tx, index, Giving { op, action: GIVEN, argument: u64::from(index) })?;
         }
         Ok(())
     }

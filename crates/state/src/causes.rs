@@ -158,7 +158,8 @@ causes! {
         "insert" / "insert", "insert" / "remove", "remove" / "insert", "remove" / "remove", "get" / "scan",
         "update" / "scan", "insert" / "scan", "remove" / "scan", "scan" / "insert", "scan" / "remove", "scan" / "scan"
         => SAME_BUCKET, BIGGER_MAP;
-    "Map" POOL_WATCH: "insert" / "remove", "insert" / "insert", "remove" / "insert", "remove" / "remove"
+    "Map" POOL_WATCH: "insert" / "remove", "insert" / "insert", "insert" / "scan", "remove" / "insert",
+        "remove" / "remove", "remove" / "scan", "scan" / "insert", "scan" / "remove", "scan" / "scan"
         => "the map is full", "a bigger capacity, or a shorter timeout of its entries";
     "Vector" ELEMENTS: "get" / "set", "get" / "update", "set" / "set", "set" / "update", "update" / "set",
         "update" / "update" => "the same element", HOT_ELEMENT;

@@ -21,7 +21,7 @@ use crate::hash::{self, HashFn};
 use crate::image::ImageError;
 use crate::object::{StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
-use crate::pool::{GIVEN, Pool, PoolOps, RETAKEN, TAKEN, WATCH_WORDS};
+use crate::pool::{GIVEN, Giving, Pool, RETAKEN, TAKEN, WATCH_WORDS};
 
 mod image;
 
@@ -117,10 +117,10 @@ impl<K: Plain + fmt::Debug, V: Plain> Map<K, V> {
         let workers = builder.domain().workers();
         let main = (u64::from(capacity) * 100).div_ceil(LOAD_PER_CENT * PLACES as u64) as u32;
         let overflow = capacity / PLACES as u32 + 1;
-        let ops = PoolOps { take: MapOp::Insert.op(), give: MapOp::Remove.op() };
+        let take = MapOp::Insert.op();
         let pool = |builder: &mut StateBuilder, object, numbers| {
             let watch = builder.arena(name, object, POOL_WATCH, 1, WATCH_WORDS)?;
-            Ok(Pool::new(object, ops, workers, numbers, watch))
+            Ok(Pool::new(object, take, workers, numbers, watch))
         };
         let buckets = Buckets {
             main: builder.arena(name, id, MAP_BUCKETS, main, BUCKET_WORDS)?,
@@ -338,7 +338,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         let value = plain::load(&words[Self::VALUE..]);
         let generation = (words[0] >> 1) as u32;
         words[0] = u64::from(generation.wrapping_add(1)) << 1;
-        self.shared.free.give(tx, index, GIVEN, u64::from(index))?;
+        self.shared.free.give(tx, index, Giving { op, action: GIVEN, argument: u64::from(index) })?;
         Ok(value)
     }
 

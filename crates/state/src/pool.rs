@@ -39,16 +39,21 @@ struct Shelf {
     limbo: AtomicU32,
 }
 
-/// Which operations the watch object is read and written by; a structure names them.
+/// How a number is given back.
 #[derive(Clone, Copy)]
-pub(crate) struct PoolOps {
-    pub(crate) take: Op,
-    pub(crate) give: Op,
+pub(crate) struct Giving {
+    /// The operation of the structure: the watch object is read and written by it.
+    pub(crate) op: Op,
+    /// What the structure's own `apply` passes on as [`GIVEN`].
+    pub(crate) action: u32,
+    /// With this argument.
+    pub(crate) argument: u64,
 }
 
 pub(crate) struct Pool {
     object: ObjectId,
-    ops: PoolOps,
+    /// The operation of the structure that takes.
+    take: Op,
     shelves: Box<[CachePadded<Shelf>]>,
     /// Per number: 0 if it is on no shelf, else (shelf + 1) << 32 | position. Written under that shelf's lock.
     home: Box<[AtomicU64]>,
@@ -57,7 +62,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// All of `0..numbers` free and dealt evenly to the workers. `watch` is an arena of one object of [`WATCH_WORDS`].
-    pub(crate) fn new(object: ObjectId, ops: PoolOps, workers: usize, numbers: u32, watch: Arena) -> Pool {
+    pub(crate) fn new(object: ObjectId, take: Op, workers: usize, numbers: u32, watch: Arena) -> Pool {
         let home: Box<[AtomicU64]> = (0..numbers).map(|_| AtomicU64::new(0)).collect();
         let bound = |worker: usize| (u64::from(numbers) * worker as u64 / workers as u64) as u32;
         let shelf = |worker: usize| {
@@ -70,7 +75,7 @@ impl Pool {
             CachePadded::new(Shelf { free: Mutex::new(free), available, limbo: AtomicU32::new(0) })
         };
         let shelves = (0..workers).map(shelf).collect();
-        Pool { object, ops, shelves, home, watch }
+        Pool { object, take, shelves, home, watch }
     }
 
     pub(crate) fn numbers(&self) -> u32 {
@@ -138,7 +143,7 @@ impl Pool {
         if tx.is_replaying() {
             return Ok(self.take_recorded(tx, range, find));
         }
-        let watched: [u64; WATCH_WORDS] = tx.read(&self.watch, 0, self.ops.take)?;
+        let watched: [u64; WATCH_WORDS] = tx.read(&self.watch, 0, self.take)?;
         if ranges(&watched).any(|empty| empty.start <= range.start && range.end <= empty.end) {
             tx.choice(|| NONE);
             return Ok(None);
@@ -177,7 +182,7 @@ impl Pool {
         find: impl Fn(&Pool, usize) -> Option<u32>,
     ) -> Result<Option<u32>, Conflict> {
         if !tx.has_turn() {
-            return Err(tx.need_turn(self.object, self.ops.take));
+            return Err(tx.need_turn(self.object, self.take));
         }
         let worker = tx.worker();
         // Acquire: whoever sees no limbo also sees what came back from it.
@@ -188,7 +193,7 @@ impl Pool {
         if let Some(number) = find(self, worker) {
             return Ok(self.note(tx, number));
         }
-        let watch = tx.update_ref(&self.watch, 0, self.ops.take)?;
+        let watch = tx.update_ref(&self.watch, 0, self.take)?;
         let next = (watch[0] % RANGES as u64) as usize;
         watch[0] += 1;
         watch[1 + next] = u64::from(range.start) << 32 | u64::from(range.end);
@@ -223,14 +228,14 @@ impl Pool {
         Some(number)
     }
 
-    /// Gives a number back when the transaction commits. `action` is what the structure's own `apply` passes on as
-    /// [`GIVEN`].
+    /// Gives a number back when the transaction commits.
     #[track_caller]
-    pub(crate) fn give(&self, tx: &mut Tx, number: u32, action: u32, argument: u64) -> Result<(), Conflict> {
+    pub(crate) fn give(&self, tx: &mut Tx, number: u32, giving: Giving) -> Result<(), Conflict> {
+        let Giving { op, action, argument } = giving;
         if !tx.is_replaying() {
-            let watched: [u64; WATCH_WORDS] = tx.read(&self.watch, 0, self.ops.give)?;
+            let watched: [u64; WATCH_WORDS] = tx.read(&self.watch, 0, op)?;
             if ranges(&watched).any(|empty| empty.contains(&number)) {
-                let watch = tx.update_ref(&self.watch, 0, self.ops.give)?;
+                let watch = tx.update_ref(&self.watch, 0, op)?;
                 for word in &mut watch[1..] {
                     if range_of(*word).contains(&number) {
                         *word = 0;

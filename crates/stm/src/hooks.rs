@@ -20,6 +20,8 @@ pub enum YieldPoint {
     Validate,
     /// With all locks held, before the new values appear.
     Publish,
+    /// An attempt that only read ends without a commit. Nothing shared happens here: for models of time.
+    Settle,
     /// Nothing to do until another worker moves: always switch.
     Wait,
     /// Between two packets of an attempt, at a savepoint. Nothing shared happens here: for models of time, not for schedules.
@@ -36,7 +38,7 @@ pub enum YieldPoint {
 impl YieldPoint {
     /// Whether another order of the workers from here on can make a difference.
     pub fn is_switch(self) -> bool {
-        !matches!(self, YieldPoint::Packet | YieldPoint::Touch { .. })
+        !matches!(self, YieldPoint::Packet | YieldPoint::Settle | YieldPoint::Touch { .. })
     }
 }
 

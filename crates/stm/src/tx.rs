@@ -8,7 +8,7 @@ use crate::boosted::Boosted;
 use crate::conflict::{Conflict, ConflictKind, ConflictReport, ObjectId, Op, Position};
 use crate::domain::Domain;
 use crate::header::Header;
-use crate::hooks::{Hooks, YieldPoint};
+use crate::hooks::{Hooks, Mode, YieldPoint};
 use crate::log::{ReadEntry, Savepoint, WriteLog};
 use crate::raw::object::ObjectRef;
 use crate::sync::{Ordering, model_fence, pause};
@@ -56,6 +56,7 @@ pub(crate) struct Deferred {
     pub(crate) object: ObjectId,
     pub(crate) action: u32,
     pub(crate) argument: u64,
+    pub(crate) source: &'static Location<'static>,
     /// Taken back by a later action of the same attempt.
     pub(crate) retracted: bool,
     /// The action that this one took back.
@@ -169,8 +170,18 @@ impl Tx {
     /// [Untouched](Tx::is_untouched), with nobody watching and no turn wanted: the way back is to the beginning, which is
     /// where `Savepoint::default()` goes.
     #[inline(always)]
-    pub fn is_fresh(&self) -> bool {
-        self.slow == slow::IDLE
+    pub fn is_fresh(&mut self) -> bool {
+        self.slow == slow::IDLE || self.is_fresh_in_a_model()
+    }
+
+    /// A model of time changes nothing about transactions: they begin and settle where those of a run do.
+    #[cold]
+    fn is_fresh_in_a_model(&mut self) -> bool {
+        let is_fresh = self.slow == slow::IDLE | slow::HOOKED && self.mode() == Mode::Free;
+        if is_fresh {
+            self.yield_at(YieldPoint::Packet);
+        }
+        is_fresh
     }
 
     /// Reads logged and writes buffered by the attempt so far.
@@ -327,9 +338,11 @@ impl Tx {
     }
 
     /// Notes an action of a boosted structure: done at commit, undone if this attempt does not commit.
+    #[track_caller]
     pub fn defer(&mut self, object: ObjectId, action: u32, argument: u64) {
         self.slow_begin_if_idle();
-        self.deferred.push(Deferred { object, action, argument, retracted: false, retracts: None });
+        let source = Location::caller();
+        self.deferred.push(Deferred { object, action, argument, source, retracted: false, retracts: None });
     }
 
     /// Whether this attempt has noted an action for which `which(action, argument)` holds.
@@ -343,8 +356,9 @@ impl Tx {
         let is_it = |note: &Deferred| note.object == object && !note.retracted && which(note.action, note.argument);
         let position = self.deferred.iter().rposition(is_it)?;
         self.deferred[position].retracted = true;
-        let argument = self.deferred[position].argument;
-        self.deferred.push(Deferred { object, action: instead, argument, retracted: false, retracts: Some(position) });
+        let Deferred { argument, source, .. } = self.deferred[position];
+        let retracts = Some(position);
+        self.deferred.push(Deferred { object, action: instead, argument, source, retracted: false, retracts });
         Some(argument)
     }
 

@@ -23,6 +23,16 @@ impl Tx {
         self.raise(kind, Some(object), header, payload.op, payload.source, Position::Write(position))
     }
 
+    /// A structure does not allow a deferred action any more.
+    #[cold]
+    pub(crate) fn raise_refused(&mut self, object: ObjectId, source: &'static Location<'static>) -> Conflict {
+        let conflict = self.raise(ConflictKind::Refused, None, Header(0), Op::new(0), source, Position::All);
+        if let Some(report) = &mut self.report {
+            report.object = Some(object);
+        }
+        conflict
+    }
+
     #[cold]
     #[inline(never)]
     pub(crate) fn raise(
