@@ -118,7 +118,7 @@ fn compare(
         aborts: report.total.aborts,
         packets: report.workers.iter().map(|worker| worker.packets_in).collect(),
     };
-    let differences = replay(plan, &record)?;
+    let differences = replay(plan, &record, watchdog)?;
     let count = differences.len();
     let violation = differences.into_iter().next().map(|first| Violation {
         seed,
@@ -137,7 +137,7 @@ enum Found {
     Twice(String),
 }
 
-fn replay(plan: &RunPlan, record: &Record) -> Result<Vec<Found>, CertifyError> {
+fn replay(plan: &RunPlan, record: &Record, watchdog: Option<&Watchdog>) -> Result<Vec<Found>, CertifyError> {
     let Foundation { domain, chain } = build(plan)?;
     let mut tx = Tx::new(&domain, 0);
     run_once(&chain, &mut tx, plan.ports, 0, |stage, event| stage.start(event));
@@ -147,7 +147,10 @@ fn replay(plan: &RunPlan, record: &Record) -> Result<Vec<Found>, CertifyError> {
     let sets = (plan.sets_per_worker() + BATCH_MAX) * plan.workers;
     let replay = Replay::new(Arc::clone(&chain), tx, sets, plan.ports, buffers as u32 + 512)
         .map_err(|error| CertifyError::Replay(error.to_string()))?;
-    let (differences, content) = replay.run(&record.logs);
+    let (differences, content) = match watchdog {
+        Some(watchdog) => replay.run_watched(&record.logs, watchdog),
+        None => replay.run(&record.logs),
+    };
     let twice = record.twice.iter().cloned().map(Found::Twice);
     let replayed = differences.into_iter().map(Found::Replayed);
     let mine = snapshots(&chain);

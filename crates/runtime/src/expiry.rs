@@ -5,11 +5,12 @@
 
 use braid_nf::packet::key::SetKey;
 use braid_nf::{Emitted, Event, Lives, SetSlot, SetTables, Stage};
-use braid_state::Tx;
+use braid_state::{Conflict, Tx};
 
 use crate::attempt::{Witness, run_event};
 use crate::chain::Chain;
 use crate::counters::WorkerCounters;
+use crate::watchdog::Pulse;
 
 /// Time in which the scan comes round once.
 const ROUND_NS: u64 = 1_000_000_000;
@@ -44,6 +45,29 @@ pub(crate) struct Expiring<'a> {
     pub(crate) emitted: &'a mut Emitted,
     pub(crate) ports: u16,
     pub(crate) counters: &'a mut WorkerCounters,
+    /// Told where the worker is, if somebody watches.
+    pub(crate) pulse: Option<&'a Pulse>,
+}
+
+impl Expiring<'_> {
+    /// Runs the handler of the function at a position for a set that ends.
+    fn run_event(
+        &mut self,
+        position: usize,
+        now_ns: u64,
+        end: impl FnMut(&mut Event<'_>, &mut SetTables) -> Result<(), Conflict>,
+    ) -> u64 {
+        let (tables, mut end) = (&mut *self.tables, end);
+        if let Some(pulse) = self.pulse {
+            pulse.enter(position);
+        }
+        let event = |event: &mut Event<'_>| end(event, tables);
+        let sequence = run_event(self.tx, self.emitted, self.ports, now_ns, self.counters, event);
+        if let Some(pulse) = self.pulse {
+            pulse.leave();
+        }
+        sequence
+    }
 }
 
 impl Scan {
@@ -118,7 +142,7 @@ impl Scan {
             *cursor = next;
             for key in &self.shared_expired {
                 let mut ended = false;
-                let sequence = run_event(on.tx, on.emitted, on.ports, now_ns, on.counters, |event| {
+                let sequence = on.run_event(position, now_ns, |event, _| {
                     ended = stage.expire_shared(event, key)?;
                     Ok(())
                 });
@@ -167,10 +191,7 @@ pub(crate) fn expire_one(
     witness: &mut dyn Witness,
 ) {
     let key = on.tables.key(at);
-    let (tables, ports) = (&mut *on.tables, on.ports);
-    let sequence = run_event(on.tx, on.emitted, ports, now_ns, on.counters, |event: &mut Event<'_>| {
-        stage.expire(event, tables, at)
-    });
+    let sequence = on.run_event(position, now_ns, |event, tables| stage.expire(event, tables, at));
     witness.expired(on.tx, position, key, now_ns, sequence);
     let live = on.tables.meta_mut(at).live;
     on.tables.set_live(at, live & !stage.place().bit);

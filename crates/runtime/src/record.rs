@@ -63,6 +63,14 @@ pub enum Deed {
     },
 }
 
+impl Deed {
+    /// Position of the function.
+    pub fn stage(&self) -> usize {
+        let (Deed::Handled { stage, .. } | Deed::Expired { stage, .. } | Deed::Ticked { stage, .. }) = self;
+        *stage
+    }
+}
+
 /// One committed transaction.
 #[derive(Clone, Debug)]
 pub struct Entry {

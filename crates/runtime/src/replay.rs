@@ -4,7 +4,9 @@
 //! recorded run is a violation of sequential equivalence (or an error of the recorder).
 
 use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_nf::packet::key::{Keys, SetKey};
 use braid_nf::{Logs, Pass, PassSets, SetSlot, SetTables, Tick, Verdict, Verdicts};
@@ -15,6 +17,7 @@ use crate::attempt::run_event;
 use crate::chain::Chain;
 use crate::counters::WorkerCounters;
 use crate::record::{Deed, Entry, Output, RecordedBatch, WorkerLog, outputs};
+use crate::watchdog::{Pulse, Watchdog, watch};
 
 /// Content of one function group's tables: key → (live mask, states).
 pub type SetContent = BTreeMap<SetKey, (u16, Vec<u8>)>;
@@ -108,6 +111,7 @@ pub struct Replay {
     open: HashMap<(usize, usize), OpenBatch>,
     differences: Vec<Difference>,
     violations: usize,
+    pulse: Arc<Pulse>,
 }
 
 impl Replay {
@@ -133,6 +137,19 @@ impl Replay {
             open: HashMap::new(),
             differences: Vec::new(),
             violations: 0,
+            pulse: Arc::default(),
+        })
+    }
+
+    /// As [`run`](Self::run), while somebody looks whether handlers come back.
+    pub fn run_watched(self, logs: &[WorkerLog], watchdog: &Watchdog) -> (Vec<Difference>, Vec<SetContent>) {
+        let (chain, pulses, done) = (Arc::clone(&self.chain), [Arc::clone(&self.pulse)], AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let watching = scope.spawn(|| watch(watchdog, &chain, &pulses, None, &done));
+            let found = catch_unwind(AssertUnwindSafe(|| self.run(logs)));
+            done.store(true, Ordering::Relaxed);
+            watching.thread().unpark();
+            found.unwrap_or_else(|panic| resume_unwind(panic))
         })
     }
 
@@ -149,6 +166,7 @@ impl Replay {
         for entry in entries {
             self.tx.set_worker(entry.worker);
             self.tx.replay(entry.sequence, entry.choices.clone());
+            self.pulse.enter(entry.deed.stage());
             match &entry.deed {
                 Deed::Handled { batch, stage, packets, now_ns } => {
                     let id = (entry.worker, *batch);
@@ -158,6 +176,7 @@ impl Replay {
                 Deed::Expired { stage, key, now_ns } => self.expire(entry, *stage, key, *now_ns),
                 Deed::Ticked { stage, tick, now_ns } => self.tick(entry, *stage, *tick, *now_ns),
             }
+            self.pulse.leave();
             self.check_choices(entry);
         }
         let tables = self.tables.iter_mut().enumerate();
@@ -170,10 +189,7 @@ impl Replay {
     }
 
     fn check_choices(&mut self, entry: &Entry) {
-        let stage = match &entry.deed {
-            Deed::Handled { stage, .. } | Deed::Expired { stage, .. } | Deed::Ticked { stage, .. } => *stage,
-        };
-        let function = self.function(stage);
+        let function = self.function(entry.deed.stage());
         for violation in &self.tx.violations()[self.violations..] {
             let (sequence, violation) = (entry.sequence, violation.to_string());
             self.differences.push(Difference::Choice { sequence, function: function.clone(), violation });

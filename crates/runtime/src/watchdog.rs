@@ -14,7 +14,8 @@ use crate::schedule::Scheduler;
 /// Who is told, and after how long.
 #[derive(Clone)]
 pub struct Watchdog {
-    /// A stretch of handlers of one function over one batch, or one period, may take so long.
+    /// A stretch of handlers of one function over one batch, one period, or the end of one packet set may take so long; in a replay
+    /// each transaction.
     pub limit: Duration,
     /// Told the function's name, once.
     pub tell: Arc<dyn Fn(&str) + Send + Sync>,

@@ -367,6 +367,7 @@ impl Worker {
                 emitted: &mut self.logs.emitted,
                 ports: self.parts.ports,
                 counters: &mut self.counters,
+                pulse: self.pulse.as_deref(),
             };
             if shared {
                 let reached = self.parts.timeline.reached(self.last_ns);

@@ -1,4 +1,5 @@
-//! A handler that spins without touching its transaction is named, under a seeded schedule and on real threads.
+//! A handler that spins without touching its transaction is named: of a packet, of a set that ends, in a replay; under a seeded
+//! schedule and on real threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,38 +9,72 @@ use braid_io::memory::Repeat;
 use braid_io::{FrameStream, Next, NullSink, ReplaySource};
 use braid_memory::HugePages;
 use braid_nf::Stage;
+use braid_nf::packet::key::{SetDef, SetKey};
 use braid_nf::prelude::*;
 use braid_packet::FrameInfo;
 use braid_packet::fields::StageUse;
-use braid_runtime::{Control, Distribution, Plan, Time, Watchdog, launch};
+use braid_runtime::launch::build;
+use braid_runtime::replay::Replay;
+use braid_runtime::{Control, Distribution, Plan, Report, Time, Watchdog, launch};
+use braid_state::Tx;
 use braid_steer::{Fields, Reta, Steering, Symmetry, toeplitz};
 
 /// Ends the spinning: no thread can be ended from outside.
 static RELEASED: AtomicBool = AtomicBool::new(false);
 
+/// The tests release one another's handlers: one at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 network_function! {
-    struct Stuck {}
+    struct Stuck { at_the_end_of_sets: bool }
+}
+
+fn spin() {
+    while !RELEASED.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
 }
 
 impl NetworkFunction for Stuck {
     type Set = ();
     const NAME: &'static str = "stuck";
 
+    fn packet_set(&self) -> Option<SetDef> {
+        self.at_the_end_of_sets.then(SetDef::five_tuple)
+    }
+
+    fn timeout_ns(&self, _: &()) -> u64 {
+        1_000_000
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, set: &mut NewSet<'_, ()>) -> Handled {
+        assert!(set.register(cx, ()), "there is room");
+        Ok(cx.pass())
+    }
+
+    fn expired(&self, _: &mut Cx<'_>, _: &SetKey, _: &()) -> Result<(), Conflict> {
+        spin();
+        Ok(())
+    }
+
     fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
-        while !RELEASED.load(Ordering::Relaxed) {
-            std::hint::spin_loop();
+        if !self.at_the_end_of_sets {
+            spin();
         }
         Ok(cx.pass())
     }
 }
 
-fn plan() -> Plan {
+fn plan(at_the_end_of_sets: bool) -> Plan {
     let reta = Reta::new(128, 2).expect("a power of two");
     Plan {
         steering: Arc::new(
             Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &toeplitz::Key::microsoft(), reta).expect("fits"),
         ),
-        build: Arc::new(|_| Ok(vec![Box::new(braid_nf::Instance::new("guard", Stuck {})) as Box<dyn Stage>])),
+        build: Arc::new(move |_| {
+            let stuck = Stuck { at_the_end_of_sets };
+            Ok(vec![Box::new(braid_nf::Instance::new("guard", stuck)) as Box<dyn Stage>])
+        }),
         ports: 2,
         workers: 2,
         batch: 32,
@@ -56,44 +91,87 @@ fn plan() -> Plan {
     }
 }
 
-/// A frame, and then nothing.
-struct OneFrame(u8);
+/// UDP packets of as many flows, so that each worker has some: the first half at the beginning, the others five seconds later.
+const PACKETS: u64 = 32;
 
-impl FrameStream for OneFrame {
-    fn advance(&mut self) -> Next {
-        self.0 -= 1;
-        if self.0 > 0 { Next::Frame } else { Next::End }
-    }
+struct Traffic {
+    frame: [u8; 60],
+    sent: u64,
+}
 
-    fn frame(&self) -> (&[u8], FrameInfo) {
-        (&[0; 60], FrameInfo { wire_len: 60, ..FrameInfo::default() })
+impl Traffic {
+    fn source() -> ReplaySource {
+        let mut frame = [0; 60];
+        frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+        frame[26..40].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 53, 0, 26]);
+        ReplaySource::load("flows", &mut Traffic { frame, sent: 0 }, PACKETS, Repeat::Passes(1))
     }
 }
 
-/// Who is told about.
-fn told(schedule: Option<u64>) -> Vec<String> {
-    RELEASED.store(false, Ordering::Relaxed);
+impl FrameStream for Traffic {
+    fn advance(&mut self) -> Next {
+        self.sent += 1;
+        self.frame[35] = self.sent as u8;
+        if self.sent <= PACKETS { Next::Frame } else { Next::End }
+    }
+
+    fn frame(&self) -> (&[u8], FrameInfo) {
+        let timestamp_ns = (self.sent - 1) / (PACKETS / 2) * 5_000_000_000;
+        (&self.frame, FrameInfo { timestamp_ns, sequence: self.sent - 1, wire_len: 60, ..FrameInfo::default() })
+    }
+}
+
+/// Somebody who lets the handler go on when it is told about it, and the names that were told.
+fn watchdog() -> (Watchdog, Arc<Mutex<Vec<String>>>) {
     let names = Arc::new(Mutex::new(Vec::new()));
-    let watchdog = Watchdog {
-        limit: Duration::from_millis(80),
-        tell: Arc::new({
-            let names = Arc::clone(&names);
-            move |name: &str| {
-                names.lock().expect("no panic").push(name.to_owned());
-                RELEASED.store(true, Ordering::Relaxed);
-            }
-        }),
+    let told = Arc::clone(&names);
+    let tell = move |name: &str| {
+        told.lock().expect("no panic").push(name.to_owned());
+        RELEASED.store(true, Ordering::Relaxed);
     };
-    let control = Control { schedule, watchdog: Some(watchdog), ..Control::default() };
-    let source = ReplaySource::load("one frame", &mut OneFrame(2), 1, Repeat::Passes(1));
-    let report = launch(&plan(), Box::new(source), Box::new(NullSink), &control).expect("it ends");
-    assert_eq!(report.total.packets_out, 1);
+    (Watchdog { limit: Duration::from_millis(80), tell: Arc::new(tell) }, names)
+}
+
+fn run(at_the_end_of_sets: bool, control: &Control) -> Report {
+    let plan = plan(at_the_end_of_sets);
+    let report = launch(&plan, Box::new(Traffic::source()), Box::new(NullSink), control).expect("it ends");
+    assert_eq!(report.total.packets_out, PACKETS);
+    report
+}
+
+/// Who is told about in a run.
+fn told(at_the_end_of_sets: bool, schedule: Option<u64>) -> Vec<String> {
+    RELEASED.store(false, Ordering::Relaxed);
+    let (watchdog, names) = watchdog();
+    run(at_the_end_of_sets, &Control { schedule, watchdog: Some(watchdog), ..Control::default() });
     let names = names.lock().expect("no panic");
     names.clone()
 }
 
 #[test]
 fn a_handler_that_does_not_come_back_is_named() {
-    assert_eq!(told(None), ["guard"]);
-    assert_eq!(told(Some(4)), ["guard"]);
+    let _alone = ONE_AT_A_TIME.lock();
+    for at_the_end_of_sets in [false, true] {
+        assert_eq!(told(at_the_end_of_sets, None), ["guard"]);
+        assert_eq!(told(at_the_end_of_sets, Some(4)), ["guard"]);
+    }
+}
+
+#[test]
+fn a_handler_that_does_not_come_back_in_a_replay_is_named() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for at_the_end_of_sets in [false, true] {
+        RELEASED.store(true, Ordering::Relaxed);
+        let report = run(at_the_end_of_sets, &Control { record: true, ..Control::default() });
+        let record = report.record.expect("it was recorded");
+        let fresh = build(&plan(at_the_end_of_sets)).expect("builds again");
+        let mut tx = Tx::new(&fresh.domain, 0);
+        tx.replay(0, Vec::new());
+        let replay = Replay::new(Arc::clone(&fresh.chain), tx, 128, 2, 512).expect("memory");
+        RELEASED.store(false, Ordering::Relaxed);
+        let (watchdog, names) = watchdog();
+        let (differences, _) = replay.run_watched(&record.logs, &watchdog);
+        assert!(differences.is_empty(), "{differences:#?}");
+        assert_eq!(*names.lock().expect("no panic"), ["guard"]);
+    }
 }

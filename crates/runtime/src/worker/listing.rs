@@ -100,6 +100,7 @@ impl Worker {
                 emitted: &mut self.logs.emitted,
                 ports: self.parts.ports,
                 counters: &mut self.counters,
+                pulse: self.pulse.as_deref(),
             };
             for (position, _) in &set.states {
                 let stage = &*chain.stages()[*position];
