@@ -32,7 +32,7 @@ pub struct Relaxation {
     pub object: &'static str,
     /// Operations of the object that it makes rarer.
     pub against: &'static [&'static str],
-    /// Values worth trying, from the mildest to the furthest that may be chosen.
+    /// Values worth trying, from the mildest to the furthest that may be chosen; none if the key is no number.
     pub candidates: &'static [i64],
     /// What users of the function will notice.
     pub meaning: &'static str,

@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 const SAME_PORT: Reason = Reason("same_port");
 
 /// An Ethernet address in a VLAN; VLAN 0 is that of untagged frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Station {
     mac: [u8; 6],
@@ -29,6 +29,13 @@ impl Station {
     /// Its VLAN.
     pub fn vlan(&self) -> u16 {
         self.vlan
+    }
+}
+
+impl std::fmt::Debug for Station {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mac = MacAddress(self.mac);
+        if self.vlan == 0 { write!(f, "{mac}") } else { write!(f, "{mac} vlan {}", self.vlan) }
     }
 }
 

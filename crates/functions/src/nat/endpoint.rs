@@ -15,7 +15,7 @@ pub(super) fn slot(number: u8) -> u32 {
 }
 
 /// Address, port and protocol.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Endpoint {
     pub(super) address: [u8; 4],
@@ -31,6 +31,17 @@ impl Endpoint {
 
     pub(super) fn ip(&self) -> IpAddress {
         IpAddress::from_v4(self.address)
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (address, port) = (self.ip(), self.port);
+        match self.protocol {
+            protocol::TCP => write!(f, "tcp {address}:{port}"),
+            protocol::UDP => write!(f, "udp {address}:{port}"),
+            _ => write!(f, "icmp {address} id {port}"),
+        }
     }
 }
 

@@ -14,11 +14,17 @@ use super::endpoint::Endpoint;
 use crate::config::ConfigError;
 
 /// An inside endpoint and whom outside it has sent to; port 0 with address-dependent filtering.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Peer {
     inside: Endpoint,
     remote: Endpoint,
+}
+
+impl std::fmt::Debug for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} with {}", self.inside, self.remote.ip())
+    }
 }
 
 /// The filter.

@@ -32,6 +32,17 @@ const OTHERS: u32 = 8;
 /// The first port that is not a system port (RFC 6335 section 6).
 const USER_PORTS: u16 = 1024;
 
+/// The address of a host inside.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+struct Inside([u8; 4]);
+
+impl std::fmt::Debug for Inside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", IpAddress::from_v4(self.0))
+    }
+}
+
 /// What is known of a host that has mappings.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -56,7 +67,7 @@ pub(super) struct Hosts {
     addresses: u32,
     inside: Box<[Prefix]>,
     /// Only if something has to be remembered of hosts.
-    table: Option<Map<[u8; 4], Host>>,
+    table: Option<Map<Inside, Host>>,
     /// Which blocks are taken, a row for each address.
     blocks: Option<Bits>,
 }
@@ -96,7 +107,7 @@ impl Hosts {
         inside: Endpoint,
     ) -> Result<Result<Place, Reason>, Conflict> {
         let host = match &self.table {
-            Some(table) => table.get(tx, &inside.address)?.unwrap_or_default(),
+            Some(table) => table.get(tx, &Inside(inside.address))?.unwrap_or_default(),
             None => Host::default(),
         };
         if self.quota > 0 && host.mappings >= self.quota {
@@ -222,7 +233,7 @@ impl Hosts {
     /// A host got an external port. False if no more hosts can be remembered.
     pub(super) fn enter(&self, tx: &mut Tx, inside: [u8; 4], (address, port): Place) -> Result<bool, Conflict> {
         let Some(table) = &self.table else { return Ok(true) };
-        let mut host = table.get(tx, &inside)?.unwrap_or_default();
+        let mut host = table.get(tx, &Inside(inside))?.unwrap_or_default();
         host.mappings += 1;
         if let (Allocation::Blocks { size, .. }, Some(blocks)) = (self.allocation, &self.blocks) {
             let block = u32::from((port - self.first) / size);
@@ -234,13 +245,13 @@ impl Hosts {
             }
             host.used[at] += 1;
         }
-        Ok(table.insert(tx, &inside, &host)? != Inserted::Full)
+        Ok(table.insert(tx, &Inside(inside), &host)? != Inserted::Full)
     }
 
     /// A host no longer has an external port; an empty block is free again.
     pub(super) fn leave(&self, tx: &mut Tx, inside: [u8; 4], (address, port): Place) -> Result<(), Conflict> {
         let Some(table) = &self.table else { return Ok(()) };
-        let Some(mut host) = table.get(tx, &inside)? else { return Ok(()) };
+        let Some(mut host) = table.get(tx, &Inside(inside))? else { return Ok(()) };
         host.mappings = host.mappings.saturating_sub(1);
         if let (Allocation::Blocks { size, .. }, Some(blocks)) = (self.allocation, &self.blocks) {
             let block = u32::from((port - self.first) / size);
@@ -253,8 +264,8 @@ impl Hosts {
             }
         }
         match host.mappings {
-            0 => table.remove(tx, &inside).map(drop),
-            _ => table.insert(tx, &inside, &host).map(drop),
+            0 => table.remove(tx, &Inside(inside)).map(drop),
+            _ => table.insert(tx, &Inside(inside), &host).map(drop),
         }
     }
 }

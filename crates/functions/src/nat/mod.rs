@@ -100,6 +100,11 @@ impl NetworkFunction for Nat {
         Some(SetDef::five_tuple())
     }
 
+    fn relaxations(&self) -> Vec<Relaxation> {
+        let meaning = "more addresses, or a wider range of ports: where most ports are free, workers seldom look for one in the same place";
+        vec![Relaxation { key: "external", object: "ports", against: &["get", "update"], candidates: &[], meaning }]
+    }
+
     fn timeout_ns(&self, session: &Session) -> u64 {
         self.settings.timeouts.of(session)
     }
