@@ -95,7 +95,7 @@ pub struct ChainArgs {
     /// How packets come to workers: hardware (the source splits) or software (a dispatcher thread)
     #[arg(long, value_name = "STYLE")]
     pub distribution: Option<String>,
-    /// Pages under buffers and tables: prefer, transparent or never (huge ones)
+    /// Pages under buffers and tables: prefer, transparent or never (huge ones), or touched: prefer, and all of it at start
     #[arg(long, value_name = "PAGES")]
     pub pages: Option<String>,
     /// A NIC whose hashing is checked

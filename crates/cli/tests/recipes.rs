@@ -24,18 +24,18 @@ fn flood() -> Frames {
 }
 
 fn request(frames: &Frames) -> Request<'_> {
-    Request { frames, input: "a SYN flood", packets: 1500, real_packets: 20_000, seed: 1 }
+    Request { frames, input: "a SYN flood", packets: 12_000, repeats: 1, seed: 1 }
 }
 
 /// A profile of virtual workers: the same on every machine.
 fn profiled(plan: &Plan, frames: &Frames) -> Profile {
-    let stage = StageCosts { look_up: 10.0, packet: 40.0, commit: 30.0, commit_access: 1.0, has_objects: true };
+    let stage =
+        StageCosts { look_up: 10.0, packet: 40.0, access: 2.0, commit: 30.0, commit_access: 1.0, has_objects: true };
     let costs = Costs {
         receive: 10.0,
         parse: 5.0,
         send: 5.0,
         stages: vec![stage],
-        access: 2.0,
         transfer: 50.0,
         wait: 20.0,
         ..Costs::default()
@@ -57,6 +57,8 @@ fn the_profile_names_the_staleness_and_with_it_the_aborts_vanish() {
     assert!(top.line.contains("anti_ddos/mod.rs:"), "{}", top.line);
     let change = top.change.as_deref().expect("something to write");
     let setting = change.lines().next().and_then(|line| line.split_once(": ")).expect("a setting").1;
+    let set = top.setting.as_ref().map(|set| format!("{} = {}", set.key, set.value));
+    assert_eq!(set.as_deref(), Some(setting));
     let fast = profiled(&plan(&format!("{AS_IT_COMES}[nf.config]\n{setting}\n")), &frames);
     assert!(fast.abort_share() < 0.02, "{fast}");
     assert!(fast.rate() > 2.0 * slow.rate(), "{} {}", slow.rate(), fast.rate());
@@ -79,6 +81,28 @@ fn tuning_writes_a_plan_that_can_be_read_and_carries_its_evidence() {
     for key in ["workers", "batch", "ports", "sets", "time", "distribution", "pages", "name"] {
         assert!(text.contains(&format!("\n{key} = ")), "no {key}: {text}");
     }
+}
+
+#[test]
+fn a_tuned_plan_keeps_interfaces_order_and_conditions() {
+    let frames = flood();
+    let text = "workers = 2\nsets = 100000\nports = 3\n\
+        [[port]]\ndevice = 'af_xdp:veth0?mode=generic&copy=copy&busy_poll=20'\n[[port]]\ndevice = 'eth1'\n\
+        [[port]]\ndevice = 'memif:/run/a.sock?id=3&role=server&secret=x'\n\
+        [chain]\norder = 'mirrored'\noutside = [1, 2]\n\
+        [[nf]]\nfunction = 'flow_counter'\nname = 'counter'\nfull = 'evict_oldest'\nwhen = { in = [0, 1], flooded = false }\n\
+        [[nf]]\nfunction = 'anti_ddos'\nwhen = { out = [2] }\n";
+    let before = plan(text);
+    let written = plan_text(&tune(&before, 2, request(&frames)).expect("it runs"));
+    let again = plan(&written);
+    assert_eq!(again.devices, before.devices, "{written}");
+    assert_eq!(again.course, before.course, "{written}");
+    assert_eq!(
+        (again.ports, again.time, again.distribution),
+        (before.ports, before.time, before.distribution),
+        "{written}"
+    );
+    assert!(again.from.is_empty(), "{written}");
 }
 
 #[test]

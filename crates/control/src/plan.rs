@@ -121,7 +121,12 @@ impl Plan {
             pages: word(
                 "pages",
                 &file.pages,
-                &[("prefer", HugePages::Prefer), ("transparent", HugePages::Transparent), ("never", HugePages::Never)],
+                &[
+                    ("prefer", HugePages::Prefer),
+                    ("transparent", HugePages::Transparent),
+                    ("never", HugePages::Never),
+                    ("touched", HugePages::Touched),
+                ],
             )?,
             nic: file.nic.as_ref().map(nic_named).transpose()?,
             from: file.input.from.iter().map(|input| input.get_ref().clone()).collect(),

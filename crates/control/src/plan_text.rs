@@ -4,8 +4,10 @@
 use std::fmt::Write;
 
 use braid_runtime::io::capture::PortSplit;
+use braid_runtime::io::device::{BackEnd, PortSpec, XdpCopy, XdpMode};
+use braid_runtime::nf::packet::PortSet;
 use braid_runtime::nf::packet::key::SetDef;
-use braid_runtime::{Distribution, HugePages, Time};
+use braid_runtime::{Course, Distribution, Full, HugePages, Order, Time, When};
 
 use crate::plan::{Link, Plan};
 use crate::tune::{Measured, Outcome, Trial, Tuned};
@@ -24,7 +26,15 @@ pub fn plan_text(outcome: &Outcome) -> String {
     }
     out.push('\n');
     general(&mut out, plan);
-    for link in &plan.chain {
+    if plan.devices.is_empty() {
+        files(&mut out, plan)
+    } else {
+        ports(&mut out, plan)
+    }
+    order(&mut out, plan);
+    for (position, link) in plan.chain.iter().enumerate() {
+        let _ = writeln!(out, "\n[[nf]]\nfunction = \"{}\"\nname = \"{}\"", link.entry.name, link.name);
+        met(&mut out, &plan.course, position, plan.ports);
         function(&mut out, link, tuned);
     }
     out
@@ -43,6 +53,7 @@ fn general(out: &mut String, plan: &Plan) {
         HugePages::Prefer => "prefer",
         HugePages::Transparent => "transparent",
         HugePages::Never => "never",
+        HugePages::Touched => "touched",
     };
     let Plan { workers, batch, ports, sets, .. } = plan;
     let _ = writeln!(out, "workers = {workers}\nbatch = {batch}\nports = {ports}\nsets = {sets}");
@@ -50,6 +61,10 @@ fn general(out: &mut String, plan: &Plan) {
     if let Some(nic) = plan.nic {
         let _ = writeln!(out, "nic = {}", quoted(nic.name));
     }
+}
+
+/// Where packets come from and go to, if not by interfaces.
+fn files(out: &mut String, plan: &Plan) {
     if !plan.from.is_empty() {
         let _ = writeln!(out, "\n[input]\nfrom = {}", list(plan.from.iter().map(String::as_str)));
         match &plan.split {
@@ -67,8 +82,65 @@ fn general(out: &mut String, plan: &Plan) {
     }
 }
 
+fn ports(out: &mut String, plan: &Plan) {
+    for device in &plan.devices {
+        let _ = writeln!(out, "\n[[port]]\ndevice = {}", quoted(&device_text(device)));
+    }
+}
+
+/// As a port is written.
+fn device_text(spec: &PortSpec) -> String {
+    let mut keys = Vec::new();
+    let PortSpec { mode, copy, busy_poll_us, memif, .. } = spec;
+    keys.extend(match mode {
+        XdpMode::Any => None,
+        XdpMode::Native => Some("mode=native".to_owned()),
+        XdpMode::Generic => Some("mode=generic".to_owned()),
+    });
+    keys.extend(match copy {
+        XdpCopy::Any => None,
+        XdpCopy::Zero => Some("copy=zero".to_owned()),
+        XdpCopy::Copy => Some("copy=copy".to_owned()),
+    });
+    keys.extend((*busy_poll_us > 0).then(|| format!("busy_poll={busy_poll_us}")));
+    if spec.back_end == BackEnd::Memif {
+        keys.push(format!("role={}", if memif.is_server { "server" } else { "client" }));
+        keys.push(format!("id={}", memif.id));
+        keys.extend((!memif.secret.is_empty()).then(|| format!("secret={}", memif.secret)));
+    }
+    if keys.is_empty() { spec.to_string() } else { format!("{spec}?{}", keys.join("&")) }
+}
+
+fn order(out: &mut String, plan: &Plan) {
+    out.push_str("\n[chain]\n");
+    let _ = match plan.course.order {
+        Order::Same => writeln!(out, "order = \"same\""),
+        Order::Mirrored { outside } => {
+            writeln!(out, "order = \"mirrored\"\noutside = {}", port_list(outside, plan.ports))
+        }
+    };
+}
+
+fn port_list(set: PortSet, ports: u16) -> String {
+    format!("[{}]", set.iter(ports).map(|port| port.to_string()).collect::<Vec<_>>().join(", "))
+}
+
+/// Which packets meet a function, and what it does when its table is full.
+fn met(out: &mut String, course: &Course, position: usize, ports: u16) {
+    let When { came_by, leaves_by, flooded } = course.when(position);
+    let mut conditions = Vec::new();
+    conditions.extend(came_by.map(|set| format!("in = {}", port_list(set, ports))));
+    conditions.extend(leaves_by.map(|set| format!("out = {}", port_list(set, ports))));
+    conditions.extend(flooded.map(|flooded| format!("flooded = {flooded}")));
+    if !conditions.is_empty() {
+        let _ = writeln!(out, "when = {{ {} }}", conditions.join(", "));
+    }
+    if course.full(position) == Full::EvictOldest {
+        out.push_str("full = \"evict_oldest\"\n");
+    }
+}
+
 fn function(out: &mut String, link: &Link, tuned: &[Tuned]) {
-    let _ = writeln!(out, "\n[[nf]]\nfunction = \"{}\"\nname = \"{}\"", link.entry.name, link.name);
     if let Some(set) = &link.packet_set {
         packet_set(out, set);
     }

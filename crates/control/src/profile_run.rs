@@ -1,6 +1,6 @@
 //! From a run's counters to a profile that names causes and what to write.
 
-use braid_profile::{Balance, CauseAborts, HotElement, LineAborts, OverTime, Profile, TimePart};
+use braid_profile::{Balance, CauseAborts, HotElement, LineAborts, OverTime, Profile, Setting, TimePart, Tried};
 use braid_runtime::Report;
 use braid_runtime::aborts::AbortRow;
 use braid_runtime::nf::Relaxation;
@@ -9,10 +9,14 @@ use braid_runtime::nf::state::causes::{cause_of, operation};
 use braid_runtime::probe::TimeSplit;
 
 use crate::compile::Carry;
+use crate::model::{ModelError, Request, abort_share, real};
 use crate::plan::Plan;
 
 /// What reading or writing an object in this core's cache costs, in nanoseconds, where no calibration has measured it.
 pub const ACCESS_NS: f64 = 2.0;
+
+/// Changes that are tried, at most.
+const TRIED_MAX: usize = 3;
 
 /// The profile of a finished run.
 pub fn profile(plan: &Plan, input: &str, report: &Report, modelled: bool) -> Profile {
@@ -44,11 +48,30 @@ pub fn profile(plan: &Plan, input: &str, report: &Report, modelled: bool) -> Pro
         turns: total.turns,
         with_itself: total.aborted.with_itself,
         lines,
-        causes: rows.iter().map(|row| explain(row, report, &relaxations, all)).collect(),
+        causes: causes(rows.iter().map(|row| explain(plan, row, report, &relaxations, all))),
         balance: balance(report),
         time: time(plan, report),
         over_time: OverTime { step_s: over_time.width_ns() as f64 / 1e9, aborts: over_time.counts().to_vec() },
     }
+}
+
+/// A lock that was met and a change that was met are one cause to whoever reads of it.
+fn causes(rows: impl Iterator<Item = CauseAborts>) -> Vec<CauseAborts> {
+    let mut causes: Vec<CauseAborts> = Vec::new();
+    for row in rows {
+        let is_it = |c: &&mut CauseAborts| {
+            (&c.object, &c.mine, &c.theirs, &c.why, &c.line)
+                == (&row.object, &row.mine, &row.theirs, &row.why, &row.line)
+        };
+        match causes.iter_mut().find(is_it) {
+            Some(known) => {
+                known.aborts += row.aborts;
+                known.share += row.share;
+            }
+            None => causes.push(row),
+        }
+    }
+    causes
 }
 
 /// Each function's name with what it allows to be relaxed.
@@ -68,7 +91,13 @@ fn line_of(row: &AbortRow) -> String {
     }
 }
 
-fn explain(row: &AbortRow, report: &Report, relaxations: &[(String, Relaxation)], all: f64) -> CauseAborts {
+fn explain(
+    plan: &Plan,
+    row: &AbortRow,
+    report: &Report,
+    relaxations: &[(String, Relaxation)],
+    all: f64,
+) -> CauseAborts {
     let mut found = CauseAborts {
         line: line_of(row),
         aborts: row.count,
@@ -83,7 +112,13 @@ fn explain(row: &AbortRow, report: &Report, relaxations: &[(String, Relaxation)]
     (found.mine, found.theirs) = (named(row.mine), named(row.theirs));
     found.why = cause.map_or("the same element", |cause| cause.why).to_owned();
     found.recipe = cause.map_or("", |cause| cause.recipe).to_owned();
-    found.change = change(&found, relaxations);
+    if let Some((name, relaxation)) = relaxation_for(&found, relaxations) {
+        found.change = Some(change(plan, name, relaxation));
+        let value = relaxation.candidates.get(relaxation.candidates.len() / 2);
+        let setting =
+            |value: &i64| Setting { function: name.to_owned(), key: relaxation.key.to_owned(), value: *value };
+        found.setting = value.map(setting);
+    }
     let mut hot: Vec<_> = row.hot.iter().collect();
     hot.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let part = if info.kind == "Distributed" { "part of worker " } else { "#" };
@@ -97,16 +132,56 @@ fn explain(row: &AbortRow, report: &Report, relaxations: &[(String, Relaxation)]
     found
 }
 
-/// What to write into the plan file, if the function allows it.
-fn change(cause: &CauseAborts, relaxations: &[(String, Relaxation)]) -> Option<String> {
+/// What a function allows to be relaxed against a cause.
+fn relaxation_for<'a>(cause: &CauseAborts, all: &'a [(String, Relaxation)]) -> Option<(&'a str, &'a Relaxation)> {
     let helps = |(name, r): &&(String, Relaxation)| {
         let operations = [cause.mine.as_str(), cause.theirs.as_str()];
         cause.object == format!("{name}.{}", r.object) && operations.iter().any(|op| r.against.contains(op))
     };
-    let (name, relaxation) = relaxations.iter().find(helps)?;
-    let value = relaxation.candidates.get(relaxation.candidates.len() / 2)?;
-    let (key, meaning) = (relaxation.key, relaxation.meaning);
-    Some(format!("[nf.config] of `{name}`: {key} = {value}\n({meaning}; or on the command line: --set {key}={value})"))
+    all.iter().find(helps).map(|(name, relaxation)| (name.as_str(), relaxation))
+}
+
+/// What to write into the plan file or on the command line.
+fn change(plan: &Plan, name: &str, relaxation: &Relaxation) -> String {
+    let Relaxation { key, meaning, candidates, .. } = relaxation;
+    let Some(value) = candidates.get(candidates.len() / 2) else {
+        return format!("[nf.config] of `{name}`: {key} = …\n({meaning})");
+    };
+    let prefix = if plan.chain.len() > 1 { format!("{name}.") } else { String::new() };
+    let before = plan.chain.iter().find(|link| link.name == name).and_then(|link| link.config.table().remove(*key));
+    let instead = before.map_or_else(String::new, |before| format!(" instead of {before}"));
+    format!(
+        "[nf.config] of `{name}`: {key} = {value}{instead}\n({meaning}; or on the command line: --set {prefix}{key}={value})"
+    )
+}
+
+/// Tries the changes that a profile proposes, each by itself, on the same packets and as many workers.
+pub fn try_changes(plan: &Plan, request: Request<'_>, profile: &mut Profile) -> Result<(), ModelError> {
+    let mut tried: Vec<(Setting, Tried)> = Vec::new();
+    for cause in &mut profile.causes {
+        let Some(setting) = &cause.setting else { continue };
+        let known = tried.iter().find(|(known, _)| known == setting).map(|(_, tried)| *tried);
+        cause.tried = match known {
+            None if tried.len() >= TRIED_MAX => None,
+            None => {
+                let report = real(&with_setting(plan, setting), plan.workers, request, false)?;
+                let result = Tried { aborts: report.total.aborts, share: abort_share(&report) };
+                tried.push((setting.clone(), result));
+                Some(result)
+            }
+            known => known,
+        };
+    }
+    Ok(())
+}
+
+/// The plan with a key set.
+pub fn with_setting(plan: &Plan, setting: &Setting) -> Plan {
+    let mut plan = plan.clone();
+    for link in plan.chain.iter_mut().filter(|link| link.name == setting.function) {
+        link.config.set(&setting.key, toml::Value::Integer(setting.value));
+    }
+    plan
 }
 
 fn balance(report: &Report) -> Balance {
@@ -114,7 +189,7 @@ fn balance(report: &Report) -> Balance {
     let mean = packets.iter().sum::<u64>() as f64 / packets.len().max(1) as f64;
     let most = packets.iter().copied().max().unwrap_or(0) as f64;
     let sampled = report.splits.iter().map(|split| split.sampled).sum::<u64>().max(1) as f64;
-    let mut sets: Vec<_> = report.splits.iter().flat_map(|split| split.sets.iter().cloned()).collect();
+    let mut sets: Vec<_> = report.splits.iter().flat_map(TimeSplit::certain_sets).collect();
     sets.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let heaviest = sets.into_iter().take(8).map(|(key, count)| {
         let name = if key == SetKey::NONE { "packets in no set".to_owned() } else { key.to_string() };

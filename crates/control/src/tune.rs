@@ -1,12 +1,13 @@
 //! Recipes that try themselves: each value that a function allows for a relaxation is tried in the model, and the mildest one
 //! that gains nearly as much as the best is chosen.
 
+use braid_profile::Setting;
 use braid_runtime::nf::Relaxation;
 use serde::Serialize;
 
-use crate::model::{Calibration, ModelError, Request, abort_share, calibrate, modelled, real, real_rate};
+use crate::model::{Calibration, ModelError, Request, abort_share, calibrate, measured, modelled, rate};
 use crate::plan::Plan;
-use crate::profile_run::relaxations;
+use crate::profile_run::{relaxations, with_setting};
 
 /// A milder value that reaches this share of the best rate is preferred to it.
 const ENOUGH: f64 = 0.9;
@@ -74,12 +75,13 @@ pub fn tune(before: &Plan, workers: usize, request: Request<'_>) -> Result<Outco
     let Calibration { costs, .. } = calibrate(before, request)?;
     let mut plan = before.clone();
     let mut all = Vec::new();
-    for (function, relaxation) in relaxations(&plan) {
+    let can_be_tried = |(_, relaxation): &(String, Relaxation)| !relaxation.candidates.is_empty();
+    for (function, relaxation) in relaxations(&plan).into_iter().filter(can_be_tried) {
+        let setting = |value| Setting { function: function.clone(), key: relaxation.key.to_owned(), value };
         let trial = |value: Option<i64>| -> Result<Trial, ModelError> {
-            let candidate = value.map_or_else(|| plan.clone(), |value| set(&plan, &function, &relaxation, value));
+            let candidate = value.map_or_else(|| plan.clone(), |value| with_setting(&plan, &setting(value)));
             let report = modelled(&candidate, workers, &costs, request)?;
-            let rate = report.total.packets_in as f64 / report.elapsed.as_secs_f64().max(1e-9);
-            Ok(Trial { value, rate, abort_share: abort_share(&report) })
+            Ok(Trial { value, rate: rate(&report), abort_share: abort_share(&report) })
         };
         let values = std::iter::once(None).chain(relaxation.candidates.iter().copied().map(Some));
         let trials = values.map(trial).collect::<Result<Vec<_>, _>>()?;
@@ -88,15 +90,15 @@ pub fn tune(before: &Plan, workers: usize, request: Request<'_>) -> Result<Outco
         let chosen = trials.iter().find(good).filter(|trial| trial.rate >= GAIN * trials[0].rate);
         let chosen = chosen.and_then(|trial| trial.value);
         if let Some(value) = chosen {
-            plan = set(&plan, &function, &relaxation, value);
+            plan = with_setting(&plan, &setting(value));
         }
         let Relaxation { key, meaning, .. } = relaxation;
         all.push(Tuned { function, key, meaning, trials, chosen });
     }
     let changed = all.iter().any(|tuned| tuned.chosen.is_some());
     let real_pair = |plan: &Plan, workers| -> Result<(f64, f64), ModelError> {
-        let report = real(plan, workers, request, false)?;
-        Ok((real_rate(&report), abort_share(&report)))
+        let measured = measured(plan, workers, request)?;
+        Ok((measured.rate, measured.abort_share))
     };
     let measure = |workers| {
         let first = real_pair(before, workers)?;
@@ -104,12 +106,4 @@ pub fn tune(before: &Plan, workers: usize, request: Request<'_>) -> Result<Outco
     };
     let measured = REAL.into_iter().map(measure).collect::<Result<Vec<_>, ModelError>>()?;
     Ok(Outcome { plan, tuned: all, workers, measured, input: request.input.to_owned() })
-}
-
-fn set(plan: &Plan, function: &str, relaxation: &Relaxation, value: i64) -> Plan {
-    let mut plan = plan.clone();
-    for link in plan.chain.iter_mut().filter(|link| link.name == function) {
-        link.config.set(relaxation.key, toml::Value::Integer(value));
-    }
-    plan
 }

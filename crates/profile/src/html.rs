@@ -82,8 +82,20 @@ fn causes(out: &mut String, profile: &Profile) {
             "<p><b>{share:.1} %</b> {what}<br><span class=soft>{line}</span><br>{}</p>",
             escape(&cause.recipe)
         );
+        let hot: Vec<String> = cause
+            .hot
+            .iter()
+            .take(8)
+            .map(|hot| format!("<code>{}</code> {:.1} %", escape(&hot.element), 100.0 * hot.share))
+            .collect();
+        if !hot.is_empty() {
+            let _ = write!(out, "<p class=soft>hottest: {}</p>", hot.join(" · "));
+        }
         if let Some(change) = &cause.change {
             let _ = write!(out, "<pre>{}</pre>", escape(change));
+        }
+        if let Some(tried) = &cause.tried {
+            let _ = write!(out, "<p>Tried: {} attempts taken back ({:.1} %).</p>", tried.aborts, 100.0 * tried.share);
         }
     }
 }
@@ -149,8 +161,8 @@ fn curve(out: &mut String, model: &ModelReport) {
         let (x, y) = place(row.workers, row.rate);
         let _ = write!(path, "{}{x:.1} {y:.1}", if path.is_empty() { 'M' } else { 'L' });
         let _ = write!(out, "<circle cx={x:.1} cy={y:.1} r=3 fill=\"var(--cool)\"/>");
-        if let Some(measured) = row.measured_rate {
-            let (x, y) = place(row.workers, measured);
+        if let Some(measured) = row.measured {
+            let (x, y) = place(row.workers, measured.rate);
             let _ = write!(out, "<circle cx={x:.1} cy={y:.1} r=6 fill=none stroke=\"var(--hot)\" stroke-width=2 />");
         }
     }

@@ -10,5 +10,5 @@ pub mod plot;
 pub mod report;
 
 pub use certificate::{Certificate, Outcome, PacketDifference, Run, Schedule, Violation};
-pub use model::{ModelReport, ModelRow};
-pub use report::{Balance, CauseAborts, HotElement, LineAborts, OverTime, Profile, TimePart};
+pub use model::{Measured, ModelReport, ModelRow};
+pub use report::{Balance, CauseAborts, HotElement, LineAborts, OverTime, Profile, Setting, TimePart, Tried};

@@ -67,6 +67,10 @@ pub struct CauseAborts {
     pub recipe: String,
     /// What to write, where.
     pub change: Option<String>,
+    /// The key and the value of that change, if it is one of a function's configuration.
+    pub setting: Option<Setting>,
+    /// What became of the aborts when the change was tried on the same packets.
+    pub tried: Option<Tried>,
     /// Where it happened.
     pub line: String,
     /// How many.
@@ -75,6 +79,26 @@ pub struct CauseAborts {
     pub share: f64,
     /// Elements that were fought over most.
     pub hot: Vec<HotElement>,
+}
+
+/// A key of a function's configuration, and what to set it to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    /// The function.
+    pub function: String,
+    /// The key.
+    pub key: String,
+    /// The value.
+    pub value: i64,
+}
+
+/// A change that was tried, on as many workers.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Tried {
+    /// Attempts taken back, of all causes.
+    pub aborts: u64,
+    /// As a share of all attempts.
+    pub share: f64,
 }
 
 /// An element of an object.
@@ -166,6 +190,9 @@ impl fmt::Display for Profile {
         for set in self.balance.heaviest.iter().take(5) {
             writeln!(f, "  {:>8}  {}", percent(set.share), set.element)?;
         }
+        if self.balance.heaviest.is_empty() {
+            writeln!(f, "  no packet set stands out")?;
+        }
         if let Some(recipe) = self.balance_recipe() {
             writeln!(f, "  → {recipe}")?;
         }
@@ -188,7 +215,10 @@ impl CauseAborts {
             let (object, kind, mine, theirs) = (&self.object, &self.kind, &self.mine, &self.theirs);
             writeln!(f, "{object} ({kind}): {mine} met {theirs} over {}", self.why)?;
         }
-        writeln!(f, "     at {}", self.line)?;
+        match self.object.is_empty() {
+            true => writeln!(f, "     {}", self.line)?,
+            false => writeln!(f, "     at {}", self.line)?,
+        }
         let hot: Vec<String> =
             self.hot.iter().take(4).map(|h| format!("{} ({})", h.element, percent(h.share))).collect();
         if !hot.is_empty() {
@@ -197,8 +227,13 @@ impl CauseAborts {
         if !self.recipe.is_empty() {
             writeln!(f, "     → {}", self.recipe)?;
         }
-        match &self.change {
-            Some(change) => writeln!(f, "     write: {}", change.replace('\n', "\n            ")),
+        if let Some(change) = &self.change {
+            writeln!(f, "     write: {}", change.replace('\n', "\n            "))?;
+        }
+        match &self.tried {
+            Some(Tried { aborts, share }) => {
+                writeln!(f, "     tried: with it {aborts} attempts taken back ({}), of all causes", percent(*share))
+            }
             None => Ok(()),
         }
     }

@@ -238,6 +238,9 @@ pub fn launch(
         let latest = (0..plan.workers).map(|worker| cluster.now_ns(worker)).max().unwrap_or(0);
         let mut report = report(plan, &domain, &chain, &pool, ended, None, Duration::from_nanos(latest), control);
         report.transfers = cluster.transfers();
+        for (worker, counters) in report.workers.iter_mut().enumerate() {
+            counters.cpu_ns = cluster.now_ns(worker);
+        }
         return Ok(report);
     }
     let begun = Instant::now();

@@ -10,6 +10,10 @@ use braid_stm::{Access, Tx};
 use crate::aborts::Series;
 use crate::virtual_time::VirtualWorker;
 
+mod fit;
+
+pub use fit::Fit;
+
 /// A part of a batch's way through a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
@@ -91,6 +95,7 @@ impl Probe {
                 let (reads, writes) = tx.footprint();
                 split.stages[stage].reads += reads as u64;
                 split.stages[stage].writes += writes as u64;
+                split.touched = (reads + writes) as u64;
             }
             if let Probe::Accesses(accesses) = self
                 && packets > 0
@@ -156,6 +161,10 @@ pub struct StageTime {
     pub reads: u64,
     /// Writes buffered.
     pub writes: u64,
+    /// Handlers by packets and by what they left in the logs.
+    pub handlers_fit: Fit,
+    /// Commits by attempts and by what they left in the logs.
+    pub commit_fit: Fit,
 }
 
 /// Longest lap that counts, in cycles: a batch takes tens of microseconds; beyond, the thread did not have its processor.
@@ -169,6 +178,8 @@ pub struct TimeSplit {
     begun: Option<(Instant, u64)>,
     last: u64,
     last_handlers: (u64, usize),
+    /// Reads and writes in the logs of the latest attempt.
+    touched: u64,
     turn: usize,
     /// From the source.
     pub receive: Lap,
@@ -211,9 +222,15 @@ impl TimeSplit {
             Span::LookUp(stage) => &mut self.stages[stage].look_up,
             Span::Handlers(stage) => {
                 self.last_handlers = (lap, packets);
+                self.stages[stage].handlers_fit.add(lap, packets as u64, self.touched);
                 &mut self.stages[stage].handlers
             }
-            Span::Commit(stage) => &mut self.stages[stage].commit,
+            Span::Commit(stage) => {
+                if self.touched > 0 {
+                    self.stages[stage].commit_fit.add(lap, 1, self.touched);
+                }
+                &mut self.stages[stage].commit
+            }
             Span::Send => &mut self.send,
             Span::Expire => &mut self.expire,
             Span::Idle => &mut self.idle,
@@ -245,6 +262,15 @@ impl TimeSplit {
         } else if let Some(least) = self.sets.iter_mut().min_by_key(|known| known.1) {
             *least = (key, least.1 + 1);
         }
+    }
+
+    /// Packet sets that were certainly met, and how often at least: a set that took the place of another inherited its count.
+    pub fn certain_sets(&self) -> Vec<(SetKey, u64)> {
+        let is_full = self.sets.len() == SETS_MAX;
+        let inherited = if is_full { self.sets.iter().map(|set| set.1).min().unwrap_or(0) } else { 0 };
+        let sets = self.sets.iter().map(|(key, count)| (*key, count - inherited));
+        // One more than another is chance.
+        sets.filter(|(_, count)| *count > u64::from(is_full)).collect()
     }
 
     /// A copy that knows how long a cycle is.

@@ -35,10 +35,10 @@ pub struct Costs {
     pub expire: f64,
     /// Whatever a batch costs however many packets it has.
     pub batch: f64,
+    /// What no stage accounts for, per packet: memory that is touched for the first time.
+    pub memory: f64,
     /// By function.
     pub stages: Vec<StageCosts>,
-    /// A read or a buffered write of an object that lies in this core's cache.
-    pub access: f64,
     /// A line that another core has changed, or that others have copies of when it is written.
     pub transfer: f64,
     /// The first look at a lock or a turn that is taken.
@@ -50,8 +50,10 @@ pub struct Costs {
 pub struct StageCosts {
     /// Key and packet set of a packet.
     pub look_up: f64,
-    /// Handling it, without accesses to objects.
+    /// Handling it, without what it adds to the logs of an attempt that has to be committed.
     pub packet: f64,
+    /// A read or a buffered write in such an attempt, with the work that it stands for.
+    pub access: f64,
     /// A commit.
     pub commit: f64,
     /// What each read or write adds to a commit.
@@ -79,8 +81,8 @@ struct State {
 struct Clocked {
     clock_ps: u64,
     stage: usize,
-    /// Accesses of the attempt.
-    accesses: u32,
+    /// Entries in the logs of the attempt that have been paid for.
+    logged: usize,
     /// Waits in a row.
     waits: u32,
 }
@@ -141,22 +143,31 @@ impl State {
         line.copies[worker / 64] |= 1 << (worker % 64);
     }
 
+    /// The handlers since the last point have made the logs longer, or a conflict has made them shorter.
+    fn pay_for_logs(&mut self, worker: usize, logged: usize, access: f64) {
+        let added = logged.saturating_sub(self.workers[worker].logged);
+        self.workers[worker].logged = logged;
+        self.spend(worker, access * added as f64);
+    }
+
     /// What a point of a transaction costs.
     fn charge(&mut self, worker: usize, point: YieldPoint) {
         let stage = self.costs.stages.get(self.workers[worker].stage).copied().unwrap_or_default();
         match point {
-            YieldPoint::Packet => {
+            YieldPoint::Packet { logged } => {
+                self.pay_for_logs(worker, logged, stage.access);
                 let jitter = self.jitter();
                 self.spend(worker, stage.packet * jitter);
             }
-            YieldPoint::Begin => self.workers[worker].accesses = 0,
-            YieldPoint::Read => {
-                self.workers[worker].accesses += 1;
-                self.spend(worker, self.costs.access);
+            // What an attempt that settles has read is part of what its packets cost.
+            YieldPoint::Begin | YieldPoint::Settle => self.workers[worker].logged = 0,
+            YieldPoint::Read => {}
+            YieldPoint::Lock { logged } => {
+                self.pay_for_logs(worker, logged, stage.access);
+                self.spend(worker, stage.commit);
             }
-            YieldPoint::Lock => self.spend(worker, stage.commit),
             YieldPoint::Validate => {
-                self.spend(worker, stage.commit_access * f64::from(self.workers[worker].accesses));
+                self.spend(worker, stage.commit_access * self.workers[worker].logged as f64);
             }
             YieldPoint::Publish => {}
             YieldPoint::Wait => {
@@ -240,7 +251,7 @@ impl VirtualWorker {
         let packets = packets as f64;
         let stage = |at: usize| state.costs.stages.get(at).copied().unwrap_or_default();
         let ns = match span {
-            Span::Receive => state.costs.batch + state.costs.receive * packets,
+            Span::Receive => state.costs.batch + (state.costs.receive + state.costs.memory) * packets,
             Span::Parse => state.costs.parse * packets,
             Span::LookUp(at) => stage(at).look_up * packets,
             Span::Handlers(at) if !stage(at).has_objects => stage(at).packet * packets,

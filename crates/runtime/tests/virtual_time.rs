@@ -97,7 +97,8 @@ fn plan(workers: usize, staleness_ns: u64) -> Plan {
 }
 
 fn costs() -> Costs {
-    let stage = StageCosts { look_up: 2.0, packet: 20.0, commit: 15.0, commit_access: 1.0, has_objects: true };
+    let stage =
+        StageCosts { look_up: 2.0, packet: 20.0, access: 2.0, commit: 15.0, commit_access: 1.0, has_objects: true };
     Costs {
         receive: 5.0,
         parse: 3.0,
@@ -105,9 +106,9 @@ fn costs() -> Costs {
         expire: 0.5,
         batch: 30.0,
         stages: vec![stage],
-        access: 2.0,
         transfer: 50.0,
         wait: 20.0,
+        ..Costs::default()
     }
 }
 

@@ -123,7 +123,8 @@ impl Tx {
 
     #[cold]
     fn yield_before_locks(&mut self) {
-        self.yield_at(YieldPoint::Lock);
+        let logged = self.reads.len() + self.writes.len();
+        self.yield_at(YieldPoint::Lock { logged });
         for position in 0..self.writes.len() {
             let line = self.writes.entry(position).object.address();
             self.yield_at(YieldPoint::Touch { line, write: true });

@@ -15,7 +15,10 @@ pub enum YieldPoint {
     /// Before an access.
     Read,
     /// Before the locks of a commit.
-    Lock,
+    Lock {
+        /// Reads and writes in the logs of the attempt.
+        logged: usize,
+    },
     /// With all locks held, before the read log is validated.
     Validate,
     /// With all locks held, before the new values appear.
@@ -25,7 +28,10 @@ pub enum YieldPoint {
     /// Nothing to do until another worker moves: always switch.
     Wait,
     /// Between two packets of an attempt, at a savepoint. Nothing shared happens here: for models of time, not for schedules.
-    Packet,
+    Packet {
+        /// Reads and writes in the logs of the attempt so far.
+        logged: usize,
+    },
     /// A line is about to be read or, with its commit, written. For models of what moving lines between caches costs.
     Touch {
         /// Address of the object.
@@ -38,7 +44,7 @@ pub enum YieldPoint {
 impl YieldPoint {
     /// Whether another order of the workers from here on can make a difference.
     pub fn is_switch(self) -> bool {
-        !matches!(self, YieldPoint::Packet | YieldPoint::Settle | YieldPoint::Touch { .. })
+        !matches!(self, YieldPoint::Packet { .. } | YieldPoint::Settle | YieldPoint::Touch { .. })
     }
 }
 

@@ -179,7 +179,7 @@ impl Tx {
     fn is_fresh_in_a_model(&mut self) -> bool {
         let is_fresh = self.slow == slow::IDLE | slow::HOOKED && self.mode() == Mode::Free;
         if is_fresh {
-            self.yield_at(YieldPoint::Packet);
+            self.yield_at(YieldPoint::Packet { logged: 0 });
         }
         is_fresh
     }
@@ -364,7 +364,8 @@ impl Tx {
 
     /// The place to go back to, between two packets of a batch.
     pub fn savepoint(&mut self) -> Savepoint {
-        self.yield_at(YieldPoint::Packet);
+        let logged = self.reads.len() + self.writes.len();
+        self.yield_at(YieldPoint::Packet { logged });
         let (writes, values, replaced) = self.writes.mark();
         Savepoint {
             active: !self.is_untouched(),

@@ -25,6 +25,7 @@ pub(crate) mod upgrade;
 use std::io::Write;
 
 use braid_control::frames::Frames;
+use braid_control::plan_file::unplaced;
 use braid_control::{Catalog, Plan};
 use serde::Serialize;
 
@@ -36,13 +37,21 @@ use crate::input::Input;
 /// Most packets of an input that are held in memory to be played again and again.
 const FRAMES_MAX: usize = 1_000_000;
 
-/// A plan, its input in memory, and the input's name.
+/// A plan, its input in memory, and the input's name. A plan with interfaces is tried on an input in their place, and keeps them.
 pub(crate) fn loaded(
     chain: &ChainArgs,
     input: &InputArgs,
     catalog: &Catalog,
 ) -> Result<(Plan, Frames, String), Failure> {
-    let written = Written::read(chain, Some(input), &[])?;
+    let live = match input.from.is_empty() {
+        true => None,
+        false => Some(Written::read(chain, None, &[])?).filter(|written| !written.file.port.is_empty()),
+    };
+    let mut written = Written::read(chain, Some(input), &[])?;
+    if let Some(live) = &live {
+        written.file.ports = Some(unplaced(live.file.port.len() as i64));
+        written.file.port.clear();
+    }
     let plan = written.plan(catalog)?;
     let input = Input::of(&plan, written.file.input.split.is_some())?;
     let frames = input.frames(FRAMES_MAX)?;
@@ -54,6 +63,7 @@ pub(crate) fn loaded(
         return Err(Failure::usage(what, format!("add --ports {}", frames.ports())));
     }
     written.compile(&plan, braid_control::Carry::Nothing)?;
+    let plan = live.map_or(Ok(plan), |live| live.plan(catalog))?;
     Ok((plan, frames, input.name()))
 }
 

@@ -24,12 +24,12 @@ pub struct ModelArgs {
     /// Numbers of real workers to measure beside them
     #[arg(long, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [1, 2])]
     pub measured: Vec<usize>,
-    /// Packets per virtual worker
-    #[arg(long, default_value_t = 4_000, value_name = "N")]
+    /// Packets of each run, modelled or real, shared among its workers
+    #[arg(long, default_value_t = 400_000, value_name = "N")]
     pub packets: u64,
-    /// Packets per real worker, for the calibration and the measurements
-    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
-    pub real_packets: u64,
+    /// Calibrations, and real runs of each number of workers, of which the medians count
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub repeats: usize,
     /// Moves the virtual workers a little apart; the same seed and costs give the same figures
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub seed: u64,
@@ -45,8 +45,8 @@ pub fn run(args: &ModelArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(format!("{wrong} workers cannot be modelled"), "name numbers from 1 to 256"));
     }
     let (plan, frames, input) = loaded(&args.chain, &args.input, catalog)?;
-    let (packets, real_packets, seed) = (args.packets, args.real_packets, args.seed);
-    let request = Request { frames: &frames, input: &input, packets, real_packets, seed };
+    let (packets, repeats, seed) = (args.packets, args.repeats, args.seed);
+    let request = Request { frames: &frames, input: &input, packets, repeats, seed };
     let report = model(&plan, &args.virtual_workers, &args.measured, request)?;
     if args.json {
         print_json(&report)?

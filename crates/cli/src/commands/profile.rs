@@ -3,14 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use braid_control::Catalog;
 use braid_control::model::{Request, model, real};
+use braid_control::profile::Profile;
 use braid_control::profile::html;
-use braid_control::profile_run::profile;
+use braid_control::profile_run::{profile, try_changes};
+use braid_control::{Catalog, Plan};
 
 use super::{loaded, print, print_json};
 use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
+
+const NEXT: &str = "\nNext: `braid tune` with the same arguments tries every value that the functions allow, modelled on 23 workers, and \
+writes a plan file.\n";
+
+/// Packets of each run of the scaling curve, at most.
+const CURVE_PACKETS: u64 = 200_000;
 
 /// `braid profile`.
 #[derive(Debug, clap::Args)]
@@ -21,7 +28,7 @@ pub struct ProfileArgs {
     /// The input.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Packets per worker, played from memory again and again
+    /// Packets, shared among the workers, played from memory again and again
     #[arg(long, default_value_t = 2_000_000, value_name = "N")]
     pub packets: u64,
     /// Write a page to look at, with the scaling curve from the model
@@ -35,19 +42,43 @@ pub struct ProfileArgs {
 /// Runs it.
 pub fn run(args: &ProfileArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (plan, frames, input) = loaded(&args.chain, &args.input, catalog)?;
-    let request = Request { frames: &frames, input: &input, packets: 4000, real_packets: args.packets, seed: 0 };
+    let request = Request { frames: &frames, input: &input, packets: args.packets, repeats: 3, seed: 0 };
     let report = real(&plan, plan.workers, request, true)?;
-    let profile = profile(&plan, &input, &report, false);
+    let mut profile = profile(&plan, &input, &report, false);
+    try_changes(&plan, request, &mut profile)?;
+    if let Some(path) = &args.chain.plan {
+        name_lines(path, &plan, &mut profile)?;
+    }
     if let Some(path) = &args.html {
+        let request = Request { packets: args.packets.min(CURVE_PACKETS), ..request };
         let curve = model(&plan, &[1, 2, 4, 8, 16, 32], &[1, 2], request)?;
         write(path, &html::page(&profile, Some(&curve)))?;
     }
     if args.json {
         print_json(&profile)?
     } else {
-        print(&profile.to_string())?
+        print(&profile.to_string())?;
+        if profile.causes.iter().any(|cause| cause.setting.is_some()) {
+            print(NEXT)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says of each change in which line of the plan file it stands, or belongs.
+fn name_lines(path: &Path, plan: &Plan, profile: &mut Profile) -> Result<(), Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+    let line = |at: usize| text.get(..at).map_or(0, |before| before.matches('\n').count() + 1);
+    for cause in &mut profile.causes {
+        let (Some(change), Some(setting)) = (&mut cause.change, &cause.setting) else { continue };
+        let Some(link) = plan.chain.iter().find(|link| link.name == setting.function) else { continue };
+        let place = match link.config.place(&setting.key) {
+            Some(place) => format!("{}:{}", path.display(), line(place.start)),
+            None => format!("{}, for the function of line {}", path.display(), line(link.at.start)),
+        };
+        *change = format!("{place}\n{change}");
+    }
+    Ok(())
 }
 
 /// Writes a text file.

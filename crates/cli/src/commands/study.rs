@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use braid_control::model::{Request, model, real};
+use braid_control::model::{Request, model, rate, real};
 use braid_control::profile::plot::{Plot, Series};
 use braid_control::profile::{ModelReport, Profile};
 use braid_control::profile_run::profile;
@@ -27,12 +27,12 @@ pub struct StudyArgs {
     /// Numbers of virtual workers
     #[arg(long = "virtual", value_name = "N[,N…]", value_delimiter = ',')]
     pub virtual_workers: Option<Vec<usize>>,
-    /// Packets per virtual worker
-    #[arg(long, default_value_t = 2_000, value_name = "N")]
-    pub packets: u64,
-    /// Packets per real worker, for the calibration and the measurements
+    /// Packets of each run, modelled or real, shared among its workers
     #[arg(long, default_value_t = 400_000, value_name = "N")]
-    pub real_packets: u64,
+    pub packets: u64,
+    /// Calibrations, and real runs of each number of workers, of which the medians count
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub repeats: usize,
 }
 
 /// Runs it.
@@ -40,6 +40,7 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
     let study = args.study;
     let text = match study {
         Study::Overhead => overhead(args)?,
+        Study::Profiling => profiling(args)?,
         _ => scaling(args)?,
     };
     print(&format!("{text}\n{}\n", study.paper()))?;
@@ -60,20 +61,53 @@ fn chain(variant: &Variant) -> (ChainArgs, InputArgs) {
 /// Every variant over numbers of workers, modelled; beside it one and two real ones.
 fn scaling(args: &StudyArgs) -> Result<String, Failure> {
     let catalog = catalog(vec![own::<Dummy>("touches one element for each packet", 2)]);
-    let usual: &[usize] =
-        if args.study == Study::Memory { &[1, 2, 4, 8, 16, 23] } else { &[1, 2, 4, 8, 16, 23, 32, 64] };
+    let usual: &[usize] = match args.study {
+        Study::Validation => &[1, 2],
+        Study::Memory => &[1, 2, 4, 8, 16, 23],
+        _ => &[1, 2, 4, 8, 16, 23, 32, 64],
+    };
     let workers = args.virtual_workers.as_deref().unwrap_or(usual);
     let mut found = Vec::new();
     for variant in args.study.variants() {
         eprintln!("{}…", variant.name);
         let (chain, input) = chain(&variant);
         let (plan, frames, input) = loaded(&chain, &input, &catalog)?;
-        let (packets, real_packets) = (args.packets, args.real_packets);
-        let request = Request { frames: &frames, input: &input, packets, real_packets, seed: 0 };
+        let (packets, repeats) = (args.packets, args.repeats);
+        let request = Request { frames: &frames, input: &input, packets, repeats, seed: 0 };
         found.push((variant.name, model(&plan, workers, &[1, 2], request)?));
     }
     draw(args, &found)?;
-    Ok(table(args.study, &found))
+    let mut text = if args.study == Study::Validation { validation(&found) } else { table(args.study, &found) };
+    if let Some(advice) = found.iter().find_map(|(_, report)| report.advice()) {
+        let _ = write!(text, "\n{advice}\n");
+    }
+    Ok(text)
+}
+
+/// Modelled beside measured, a line for each workload and number of workers.
+fn validation(found: &[(String, ModelReport)]) -> String {
+    let mut out = format!(
+        "{:<28} workers  {:>34}   {:>36}   present\n",
+        "workload", "Mpps modelled, measured (error)", "taken back modelled, measured (error)"
+    );
+    let off = |error: Option<f64>| error.map_or_else(String::new, |error| format!("({:+.1} %)", 100.0 * error));
+    for (name, report) in found {
+        for row in &report.rows {
+            let Some(measured) = row.measured else { continue };
+            let (rate, aborts) = (row.rate / 1e6, 100.0 * row.abort_share);
+            let _ = writeln!(
+                out,
+                "{name:<28} {:>7}  {rate:>12.2} {:>9.2} {:>11}   {aborts:>12.2} % {:>8.2} % {:>10}   {:>5.0} %",
+                row.workers,
+                measured.rate / 1e6,
+                off(row.error()),
+                100.0 * measured.abort_share,
+                off(row.abort_error()),
+                100.0 * measured.presence
+            );
+        }
+    }
+    out
 }
 
 fn table(study: Study, found: &[(String, ModelReport)]) -> String {
@@ -90,11 +124,12 @@ fn table(study: Study, found: &[(String, ModelReport)]) -> String {
         let _ = write!(out, "{:>3}", found[0].1.rows[at].workers);
         for (_, report) in found {
             let row = &report.rows[at];
-            let cell = match (memory, row.measured_rate) {
+            let cell = match (memory, row.measured) {
                 (true, _) => format!("{:.1}", row.memory_bytes as f64 / 1048576.0),
                 (_, None) => format!("{:.2} ({:.1} %)", row.rate / 1e6, 100.0 * row.abort_share),
                 (_, Some(real)) => {
-                    format!("{:.2} ({:.1} %) ‖ {:.2}", row.rate / 1e6, 100.0 * row.abort_share, real / 1e6)
+                    let (rate, aborts) = (real.rate / 1e6, 100.0 * real.abort_share);
+                    format!("{:.2} ({:.1} %) ‖ {rate:.2} ({aborts:.1} %)", row.rate / 1e6, 100.0 * row.abort_share)
                 }
             };
             let _ = write!(out, "  {cell:>28}");
@@ -110,7 +145,7 @@ fn draw(args: &StudyArgs, found: &[(String, ModelReport)]) -> Result<(), Failure
     let series = |(name, report): &(String, ModelReport)| {
         let value = |rate: f64, bytes: usize| if memory { bytes as f64 / 1048576.0 } else { rate / 1e6 };
         let points = report.rows.iter().map(|row| (row.workers as f64, value(row.rate, row.memory_bytes)));
-        let real = |row: &braid_control::profile::ModelRow| Some((row.workers as f64, row.measured_rate? / 1e6));
+        let real = |row: &braid_control::profile::ModelRow| Some((row.workers as f64, row.measured?.rate / 1e6));
         let measured = if memory { Vec::new() } else { report.rows.iter().filter_map(real).collect() };
         Series { name: name.clone(), points: points.collect(), measured }
     };
@@ -141,8 +176,8 @@ fn overhead(args: &StudyArgs) -> Result<String, Failure> {
     for variant in args.study.variants() {
         let (chain, input) = chain(&variant);
         let (plan, frames, input) = loaded(&chain, &input, &catalog)?;
-        let packets = args.packets;
-        let request = Request { frames: &frames, input: &input, packets, real_packets: args.real_packets, seed: 0 };
+        let (packets, repeats) = (args.packets, 1);
+        let request = Request { frames: &frames, input: &input, packets, repeats, seed: 0 };
         let mut series = Series { name: variant.name.clone(), ..Series::default() };
         for workers in [1, 2] {
             let profile = profile(&plan, &input, &real(&plan, workers, request, true)?, false);
@@ -164,6 +199,32 @@ fn overhead(args: &StudyArgs) -> Result<String, Failure> {
     }
     if let Some(path) = &args.svg {
         super::profile::write(path, &plot.svg())?;
+    }
+    Ok(out)
+}
+
+/// Processor time of a packet without a profile and with one, by turns on one worker: medians.
+fn profiling(args: &StudyArgs) -> Result<String, Failure> {
+    let catalog = catalog(Vec::new());
+    let mut out = format!(
+        "measured on one worker, medians of {} runs each, by turns\n  {:<14} {:>16} {:>16} {:>9}\n",
+        args.repeats, "function", "ns/packet", "with a profile", "ratio"
+    );
+    for variant in args.study.variants() {
+        let (chain, input) = chain(&variant);
+        let (plan, frames, input) = loaded(&chain, &input, &catalog)?;
+        let request = Request { frames: &frames, input: &input, packets: args.packets, repeats: 1, seed: 0 };
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..args.repeats.max(1) {
+            for (profiled, times) in [false, true].into_iter().zip(&mut times) {
+                times.push(1e9 / rate(&real(&plan, 1, request, profiled)?));
+            }
+        }
+        let [without, with] = times.map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        });
+        let _ = writeln!(out, "  {:<14} {without:>16.1} {with:>16.1} {:>9.3}", variant.name, with / without);
     }
     Ok(out)
 }

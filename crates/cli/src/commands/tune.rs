@@ -32,7 +32,7 @@ pub struct TuneArgs {
 /// Runs it.
 pub fn run(args: &TuneArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (plan, frames, input) = loaded(&args.chain, &args.input, catalog)?;
-    let request = Request { frames: &frames, input: &input, packets: 2_000, real_packets: 500_000, seed: 0 };
+    let request = Request { frames: &frames, input: &input, packets: 200_000, repeats: 3, seed: 0 };
     let outcome = tune(&plan, args.virtual_workers, request)?;
     if outcome.tuned.is_empty() {
         eprintln!("{}: the chain allows nothing to be relaxed", plan.chain_name());

@@ -19,6 +19,10 @@ pub enum Study {
     Overhead,
     /// Memory of tables and objects from 1 to 23 workers (section 5.3)
     Memory,
+    /// The model itself: what it says of one and two workers beside what they do, on six workloads and on three that conflict
+    Validation,
+    /// What a full profile costs: processor time of a packet with one and without, by turns
+    Profiling,
 }
 
 /// One line of a plot.
@@ -90,7 +94,17 @@ impl Study {
             Study::Batching => {
                 vec![batches("one packet per transaction", 1), batches("up to 32", 32), batches("up to 128", 128)]
             }
-            Study::Overhead | Study::Memory => functions(),
+            Study::Overhead | Study::Memory | Study::Profiling => functions(),
+            Study::Validation => {
+                let mut all = vec![variant("flow_counter", "flow_counter", &[], CAMPUS)];
+                all.extend(functions());
+                all.extend([
+                    variant("anti_ddos, staleness 0", "anti_ddos", &["staleness_us=0"], FLOOD),
+                    nat(53),
+                    dummy(true, "0.99"),
+                ]);
+                all
+            }
         }
     }
 
@@ -111,6 +125,8 @@ impl Study {
             Study::Overhead => {
                 "NFOS: bridge, load balancer and NAT spend up to half of their time in transactions, firewall and policer none"
             }
+            Study::Validation => "NFOS has no model",
+            Study::Profiling => "NFOS does not say what its profiler costs",
             Study::Memory => "NFOS: at most 19 % more memory on 23 cores than on 1 (bridge 39.5 to 47.1 MB)",
         }
     }

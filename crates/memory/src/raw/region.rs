@@ -17,6 +17,9 @@ pub enum HugePages {
     Transparent,
     /// Ordinary pages, for measurements.
     Never,
+    /// As [`Prefer`](Self::Prefer), and all of them touched when they are mapped (`MADV_POPULATE_WRITE`, Linux 5.14): no page fault
+    /// while packets pass, and memory in use from the beginning. On older kernels the same as `Prefer`.
+    Touched,
 }
 
 /// What the kernel gave.
@@ -68,13 +71,16 @@ impl Region {
     /// Maps at least `bytes` zeroed bytes. Untouched pages cost no memory unless they are reserved huge pages.
     pub fn new(bytes: usize, pages: HugePages) -> Result<Region, Error> {
         let large = bytes >= HUGE_PAGE;
-        if pages == HugePages::Prefer
-            && large
-            && let Ok(region) = Self::reserved(bytes)
-        {
-            return Ok(region);
+        let reserved = match pages {
+            HugePages::Prefer | HugePages::Touched if large => Self::reserved(bytes).ok(),
+            _ => None,
+        };
+        let region = reserved.map_or_else(|| Self::ordinary(bytes, pages != HugePages::Never && large), Ok)?;
+        if pages == HugePages::Touched {
+            // SAFETY: populating our own mapping changes no contents.
+            let _ = unsafe { madvise(region.base().cast(), region.mapped, Advice::LinuxPopulateWrite) };
         }
-        Self::ordinary(bytes, pages != HugePages::Never && large)
+        Ok(region)
     }
 
     fn reserved(bytes: usize) -> rustix::io::Result<Region> {
@@ -227,6 +233,7 @@ mod tests {
         check(4097, HugePages::Prefer);
         check((3 << 20) + 5, HugePages::Prefer);
         check((3 << 20) + 5, HugePages::Transparent);
+        check((3 << 20) + 5, HugePages::Touched);
     }
 
     #[test]

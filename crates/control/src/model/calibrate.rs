@@ -1,0 +1,165 @@
+//! What things cost on this machine: a profile of the chain on one worker, and two figures of the processor.
+//!
+//! The profile gives each stage's time. Where handlers differ in what they leave in the logs, it also says what an access costs with
+//! the work around it (making a mapping is not reading one): [`Fit`](braid_runtime::probe::Fit). What no stage accounts for (memory that
+//! is touched for the first time) is the rest of the worker's processor time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use braid_runtime::HugePages;
+use braid_runtime::Report;
+use braid_runtime::nf::state::{Domain, StateBuilder, Tx, Vector, VectorConfig};
+use braid_runtime::probe::{Lap, StageTime};
+use braid_runtime::virtual_time::{Costs, StageCosts};
+
+use super::{ModelError, Request, real};
+use crate::compile::Carry;
+use crate::plan::{Link, Plan};
+
+/// What a line transfer costs, in nanoseconds, where it cannot be measured: one processor, or two that are never free at once.
+const TRANSFER_NS: f64 = 50.0;
+/// A longer transfer was interrupted: no machine's is.
+const TRANSFER_MAX_NS: f64 = 2000.0;
+/// What validating a read or publishing a write adds to a commit, in nanoseconds, where attempts are all alike.
+const COMMIT_ACCESS_NS: f64 = 1.0;
+/// First look at a lock that is taken, in nanoseconds.
+const WAIT_NS: f64 = 20.0;
+
+/// What calibration found.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    /// What things cost here.
+    pub costs: Costs,
+    /// A read of an object in the first-level cache, in nanoseconds.
+    pub access_ns: f64,
+    /// Processor time of a packet, in nanoseconds.
+    pub ns_per_packet: f64,
+}
+
+/// Measures what things cost: the run in the middle of several, by time per packet.
+pub fn calibrate(plan: &Plan, request: Request<'_>) -> Result<Calibration, ModelError> {
+    let all = (0..request.repeats.max(1)).map(|_| once(plan, request));
+    Ok(middle(all.collect::<Result<Vec<_>, _>>()?))
+}
+
+/// The one in the middle by time per packet, with the median cost of a line that moves.
+pub(super) fn middle(mut all: Vec<Calibration>) -> Calibration {
+    all.sort_by(|a, b| a.costs.transfer.total_cmp(&b.costs.transfer));
+    let transfer = all[all.len() / 2].costs.transfer;
+    all.sort_by(|a, b| a.ns_per_packet.total_cmp(&b.ns_per_packet));
+    let mut middle = all.swap_remove(all.len() / 2);
+    middle.costs.transfer = transfer;
+    middle
+}
+
+/// One calibration.
+pub(super) fn once(plan: &Plan, request: Request<'_>) -> Result<Calibration, ModelError> {
+    let report = real(plan, 1, request, true)?;
+    let split = &report.splits[0];
+    let ns = |cycles: f64| cycles / split.cycles_per_ns.max(1e-9);
+    let per_packet = |lap: &Lap| ns(lap.cycles as f64) / (lap.packets as f64).max(1.0);
+    let (access, transfer) = (access_ns(), transfer_ns());
+    let chain = plan.probe(Carry::Nothing)?;
+    let stage = |(at, time): (usize, &StageTime)| {
+        let prices = |(unit, entry): (f64, f64)| (ns(unit), ns(entry));
+        let (packet, access) = prices(time.handlers_fit.prices(access * split.cycles_per_ns));
+        let (commit, commit_access) = prices(time.commit_fit.prices(COMMIT_ACCESS_NS * split.cycles_per_ns));
+        let has_objects = chain.stages()[at].has_objects();
+        StageCosts { look_up: per_packet(&time.look_up), packet, access, commit, commit_access, has_objects }
+    };
+    let (packets, cpu_ns) = packets_and_time(&report);
+    let costs = Costs {
+        receive: per_packet(&split.receive),
+        parse: per_packet(&split.parse),
+        send: per_packet(&split.send),
+        expire: per_packet(&split.expire),
+        batch: 0.0,
+        memory: (cpu_ns - ns(split.busy_cycles() as f64 + split.idle.cycles as f64)).max(0.0) / packets,
+        stages: split.stages.iter().enumerate().map(stage).collect(),
+        transfer,
+        wait: WAIT_NS,
+    };
+    Ok(Calibration { costs, access_ns: access, ns_per_packet: cpu_ns / packets })
+}
+
+fn packets_and_time(report: &Report) -> (f64, f64) {
+    ((report.total.packets_in as f64).max(1.0), report.workers.iter().map(|worker| worker.cpu_ns as f64).sum())
+}
+
+impl Calibration {
+    /// The costs in words.
+    pub fn words(&self, plan: &Plan) -> Vec<String> {
+        let Costs { receive, parse, send, expire, memory, transfer, .. } = self.costs;
+        let stage = |(link, s): (&Link, &StageCosts)| {
+            let StageCosts { look_up, packet, access, commit, commit_access, has_objects } = s;
+            let of_updates = format!(
+                ", {access:.1} ns more for each object of an update; a commit {commit:.0} ns, {commit_access:.1} ns more for each"
+            );
+            let of_updates = if *has_objects { of_updates } else { String::new() };
+            format!("{}: look-up {look_up:.1} ns, handlers {packet:.1} ns{of_updates}", link.name)
+        };
+        let around = format!(
+            "one worker here, per packet: receive {receive:.1} ns, parse {parse:.1} ns, send {send:.1} ns, expiry {expire:.1} ns, \
+             memory touched for the first time {memory:.1} ns"
+        );
+        let access = self.access_ns;
+        let caches = format!("an access in the cache {access:.1} ns, a line from another core {transfer:.0} ns");
+        std::iter::once(around).chain(plan.chain.iter().zip(&self.costs.stages).map(stage)).chain([caches]).collect()
+    }
+}
+
+/// What reading an object in the first-level cache costs within a transaction.
+fn access_ns() -> f64 {
+    let domain = Domain::new(1);
+    let mut builder = StateBuilder::new(&domain, HugePages::Never);
+    let config = VectorConfig { name: "calibration".into(), len: 64 };
+    let Ok(vector) = Vector::new(&mut builder, &config, 0u64) else { return crate::profile_run::ACCESS_NS };
+    let mut tx = Tx::new(&domain, 0);
+    let mut round = || {
+        let begun = Instant::now();
+        for _ in 0..200 {
+            for index in 0..64 {
+                let _ = std::hint::black_box(vector.get(&mut tx, index));
+            }
+            let _ = tx.commit();
+        }
+        begun.elapsed().as_nanos() as f64 / (200.0 * 64.0)
+    };
+    (0..8).map(|_| round()).fold(f64::INFINITY, f64::min)
+}
+
+/// Half a round trip of a line between two threads: the best of many short rallies, for the machine may have other work and
+/// both threads must have a processor at once.
+fn transfer_ns() -> f64 {
+    const RALLIES: u64 = 500;
+    const TRIPS: u64 = 32;
+    if std::thread::available_parallelism().map_or(1, |n| n.get()) < 2 {
+        return TRANSFER_NS;
+    }
+    let ball = AtomicU64::new(0);
+    let best = std::thread::scope(|scope| {
+        scope.spawn(|| (0..RALLIES * TRIPS).for_each(|trip| answer(&ball, 2 * trip + 1)));
+        let rally = |rally: u64| {
+            let begun = Instant::now();
+            for trip in rally * TRIPS..(rally + 1) * TRIPS {
+                answer(&ball, 2 * trip);
+            }
+            begun.elapsed().as_nanos() as f64 / (2 * TRIPS) as f64
+        };
+        (0..RALLIES).map(rally).fold(f64::INFINITY, f64::min)
+    });
+    if best < TRANSFER_MAX_NS { best } else { TRANSFER_NS }
+}
+
+/// Waits until the ball is here, and sends it back.
+fn answer(ball: &AtomicU64, here: u64) {
+    let mut spins = 0u32;
+    // Acquire and release: each side sees the other's latest.
+    while ball.load(Ordering::Acquire) != here {
+        spins += 1;
+        // The other thread may not have a processor just now.
+        if spins > 10_000 { std::thread::yield_now() } else { std::hint::spin_loop() }
+    }
+    ball.store(here + 1, Ordering::Release);
+}
