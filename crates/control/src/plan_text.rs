@@ -108,6 +108,8 @@ fn device_text(spec: &PortSpec) -> String {
         keys.push(format!("id={}", memif.id));
         keys.extend((!memif.secret.is_empty()).then(|| format!("secret={}", memif.secret)));
     }
+    keys.extend(spec.dpdk.queues.map(|queues| format!("queues={queues}")));
+    keys.extend((!spec.dpdk.eal.is_empty()).then(|| format!("eal={}", spec.dpdk.eal)));
     if keys.is_empty() { spec.to_string() } else { format!("{spec}?{}", keys.join("&")) }
 }
 

@@ -30,6 +30,7 @@ pub use session::Session;
 
 use std::time::Duration;
 
+use braid_nf::Relaxation;
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, Translated};
 use braid_nf::prelude::*;
