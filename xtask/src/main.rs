@@ -7,6 +7,7 @@
 mod capability;
 mod fuzz;
 mod instructions;
+mod sanitize;
 mod shell;
 mod test;
 mod tidy;
@@ -26,6 +27,7 @@ cargo xtask <task>
                             every capture, or ten million generated packets, through every function (docs/testing.md)
   dpdk                      builds with DPDK's drivers as ports and tests them (needs libdpdk-dev; installs it if it may)
   instructions [--write]    instructions per packet and stage against benches/instructions.txt (needs valgrind), or a new table
+  sanitize                  the crates with unsafe code under AddressSanitizer (docs/testing.md)
   fuzz <target> [--minutes N]
                             searches for inputs that panic, guided by coverage, on stable Rust";
 
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         ["verify"] => verify::run(&["captures", "generated", "detectors"]),
         ["verify", what @ ("captures" | "generated" | "detectors")] => verify::run(&[what]),
         ["dpdk"] => test::dpdk(),
+        ["sanitize"] => sanitize::run(),
         ["instructions"] => instructions::run(false),
         ["instructions", "--write"] => instructions::run(true),
         ["fuzz", target] => fuzz::run(target, fuzz::MINUTES),
