@@ -8,7 +8,7 @@ use crate::boosted::Boosted;
 use crate::conflict::{Conflict, ConflictKind, ConflictReport, ObjectId, Op, Position};
 use crate::domain::Domain;
 use crate::header::Header;
-use crate::hooks::{Hooks, Mode, YieldPoint};
+use crate::hooks::{Hooks, YieldPoint};
 use crate::log::{ReadEntry, Savepoint, WriteLog};
 use crate::raw::object::ObjectRef;
 use crate::sync::{Ordering, model_fence, pause};
@@ -172,16 +172,6 @@ impl Tx {
     #[inline(always)]
     pub fn is_fresh(&mut self) -> bool {
         self.slow == slow::IDLE || self.is_fresh_in_a_model()
-    }
-
-    /// A model of time changes nothing about transactions: they begin and settle where those of a run do.
-    #[cold]
-    fn is_fresh_in_a_model(&mut self) -> bool {
-        let is_fresh = self.slow == slow::IDLE | slow::HOOKED && self.mode() == Mode::Free;
-        if is_fresh {
-            self.yield_at(YieldPoint::Packet { logged: 0 });
-        }
-        is_fresh
     }
 
     /// Reads logged and writes buffered by the attempt so far.
