@@ -7,8 +7,9 @@
 //! | key, 8·K bytes | last seen, 4 | live mask, 2 | generation, 2 | states of the chain's functions … |
 //! ```
 //!
-//! and never moves while it lives. At a load of at most 0.72 the second choice leaves about one key in a million without a
-//! place; those few go to a stash, so the declared capacity is always reached.
+//! and never moves while it lives. At a load of at most 0.6 the second choice leaves about one key in a hundred thousand
+//! without a place, also when sets have come and gone for long (at 0.72 it would then be one in three hundred, and the stash
+//! full); those few go to a stash, so the declared capacity is always reached.
 //!
 //! [`FlowTable::lookup_batch`] overlaps the misses of a batch in three stages: tags, records, keys.
 
@@ -77,8 +78,8 @@ pub struct FlowTable<const K: usize> {
 impl<const K: usize> FlowTable<K> {
     /// A table for `capacity` sets with `state_bytes` bytes of state each.
     pub fn new(capacity: usize, state_bytes: usize, pages: HugePages) -> Result<FlowTable<K>, Error> {
-        // 0.72: the load up to which two choices leave no more keys than the stash holds.
-        let groups = (capacity * 100).div_ceil(72 * GROUP).max(2);
+        // 0.6: the load up to which two choices leave no more keys than the stash holds.
+        let groups = (capacity * 10).div_ceil(6 * GROUP).max(2);
         let tags = Tags::new(groups + STASH / GROUP, pages)?;
         let records = Records::new(groups * GROUP + STASH, state_bytes, pages)?;
         Ok(FlowTable { tags, records, groups: groups as u64, capacity, len: 0, stashed: 0 })

@@ -27,6 +27,21 @@ fn the_declared_capacity_is_reached_and_then_the_table_is_full() {
 }
 
 #[test]
+fn a_table_in_which_sets_come_and_go_stays_as_large_as_it_was_declared() {
+    const CAPACITY: u64 = 100_000;
+    let mut table = table(CAPACITY as usize);
+    for i in 0..6 * CAPACITY {
+        if let Some(oldest) = i.checked_sub(CAPACITY) {
+            let key = [oldest, 3];
+            let slot = table.find(&key, hash(&key)).expect("it was put in");
+            table.remove(slot);
+        }
+        let key = [i, 3];
+        table.insert(&key, hash(&key)).unwrap_or_else(|e| panic!("{e} at the {i}th of {} live ones", table.len()));
+    }
+}
+
+#[test]
 fn random_inserts_finds_and_removes_agree_with_a_hash_map() {
     let (mut table, mut oracle) = (table(1000), HashMap::new());
     let mut random = 88_172_645_463_325_252u64;
