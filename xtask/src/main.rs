@@ -7,6 +7,7 @@
 mod capability;
 mod fuzz;
 mod instructions;
+mod metadata;
 mod sanitize;
 mod shell;
 mod test;
@@ -28,6 +29,7 @@ cargo xtask <task>
   dpdk                      builds with DPDK's drivers as ports and tests them (needs libdpdk-dev; installs it if it may)
   instructions [--write]    instructions per packet and stage against benches/instructions.txt (needs valgrind), or a new table
   sanitize                  the crates with unsafe code under AddressSanitizer (docs/testing.md)
+  metadata                  what a packet's metadata costs, by size, place and batch: ns and first-level misses (docs/metadata.md)
   fuzz <target> [--minutes N]
                             searches for inputs that panic, guided by coverage, on stable Rust";
 
@@ -47,6 +49,8 @@ fn main() -> ExitCode {
         ["sanitize"] => sanitize::run(),
         ["instructions"] => instructions::run(false),
         ["instructions", "--write"] => instructions::run(true),
+        ["metadata"] => metadata::run(),
+        ["metadata-probe", place, bytes, batch, packets] => metadata::probe(place, [bytes, batch, packets]),
         ["fuzz", target] => fuzz::run(target, fuzz::MINUTES),
         ["fuzz", target, "--minutes", minutes] => fuzz::minutes(minutes).and_then(|minutes| fuzz::run(target, minutes)),
         _ => Err(USAGE.to_owned()),
