@@ -18,6 +18,8 @@ pub struct Machine {
     pub kernel: String,
     /// Processes that wanted a processor in the last minute, on average, as measured before the first row.
     pub load: String,
+    /// Whether this program asks for cache lines before it needs them: not if it was built with `--cfg braid_no_prefetch`.
+    pub prefetch: bool,
     /// Commit of Braid, with `+` if files were changed since; `unknown` outside its repository.
     pub commit: String,
 }
@@ -35,6 +37,7 @@ impl Machine {
             caches: (0..8).filter_map(cache).collect(),
             kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
             load: file("/proc/loadavg").split(' ').next().unwrap_or("unknown").to_owned(),
+            prefetch: cfg!(not(braid_no_prefetch)),
             commit: commit().unwrap_or_else(|| "unknown".to_owned()),
         }
     }
@@ -60,8 +63,13 @@ fn commit() -> Option<String> {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { processor, processors, caches, kernel, load, commit } = self;
+        let Machine { processor, processors, caches, kernel, load, prefetch, commit } = self;
         writeln!(f, "{processor}, {processors} processors, {}", caches.join(", "))?;
-        writeln!(f, "Linux {kernel}, load {load}, commit {commit}")
+        let without = if *prefetch { "" } else { ", without prefetching" };
+        writeln!(f, "Linux {kernel}, load {load}, commit {commit}{without}")?;
+        if load.parse::<f64>().is_ok_and(|load| load > *processors as f64 / 2.0) {
+            writeln!(f, "other programs use the processors: latencies and rates by the wall mean little")?;
+        }
+        Ok(())
     }
 }

@@ -44,10 +44,23 @@ impl Metered {
 }
 
 /// Counts what falls to each queue of the first frames.
-struct Counting {
+pub(super) struct Counting {
     select: Arc<dyn QueueSelect>,
     left: AtomicU64,
     frames: Vec<AtomicU64>,
+}
+
+impl Counting {
+    /// Counts what `select` chooses for the first `frames` frames.
+    pub(super) fn new(select: Arc<dyn QueueSelect>, queues: usize, frames: u64) -> Arc<Counting> {
+        let counts = (0..queues).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Counting { select, left: AtomicU64::new(frames), frames: counts })
+    }
+
+    /// What fell to a queue.
+    pub(super) fn frames(&self, queue: usize) -> u64 {
+        self.frames[queue].load(Ordering::Relaxed)
+    }
 }
 
 impl QueueSelect for Counting {
@@ -75,15 +88,14 @@ impl Source for Metered {
     }
 
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
-        let frames = (0..queues).map(|_| AtomicU64::new(0)).collect();
-        let counting = Arc::new(Counting { select, left: AtomicU64::new(self.warm), frames });
+        let counting = Counting::new(select, queues, self.warm);
         let inner = Box::new(self.inner).open(queues, Arc::clone(&counting) as Arc<dyn QueueSelect>)?;
-        let meter = |(inner, frames): (Box<dyn RxQueue>, &AtomicU64)| -> Box<dyn RxQueue> {
-            let warm = frames.load(Ordering::Relaxed);
+        let meter = |(queue, inner): (usize, Box<dyn RxQueue>)| -> Box<dyn RxQueue> {
+            let warm = counting.frames(queue);
             let (packets, readings) = (self.packets, Arc::clone(&self.readings));
             Box::new(MeteredQueue { inner, delivered: 0, warm, end: warm + packets, begun: None, readings })
         };
-        Ok(inner.into_iter().zip(&counting.frames).map(meter).collect())
+        Ok(inner.into_iter().enumerate().map(meter).collect())
     }
 }
 

@@ -1,8 +1,13 @@
 //! Measuring chains in memory: which traffic ([`traffic`]) in which order ([`orders`]), what is read off the clocks and when
-//! ([`meter`]), on which machine ([`machine`]), and how the rows are written for others ([`output`]).
+//! ([`meter`]), one row after another ([`rows`]), latency under load ([`latency`], with packets that come at a steady rate:
+//! [`paced`]), a long run ([`soak`]), on which machine ([`machine`]), and how the rows are written for others ([`output`]).
 
+pub mod latency;
 pub mod machine;
 pub mod meter;
 pub mod orders;
 pub mod output;
+pub mod paced;
+pub mod rows;
+pub mod soak;
 pub mod traffic;

@@ -5,20 +5,20 @@ use std::path::Path;
 
 use plotters::prelude::*;
 
-use crate::commands::bench::Row;
+use super::rows::Row;
 
 /// Columns of the table: those of the rows.
-const COLUMNS: &str =
-    "chain,trace,flows,workers,distribution,copy,mpps,ns_per_packet,mpps_wall,packets,sets,created,expired,lost,pages";
+const COLUMNS: &str = "chain,variant,trace,flows,workers,distribution,batch,copy,mpps,ns_per_packet,mpps_wall,packets,sets,created,expired,evicted,refused,dropped,lost,pages";
 
 /// The rows as comma-separated values, with a line of names.
 pub(crate) fn csv(rows: &[Row]) -> String {
     let mut text = format!("{COLUMNS}\n");
     for row in rows {
-        let Row { chain, trace, flows, workers, distribution, mpps, ns_per_packet, .. } = row;
-        let Row { receive_copy, mpps_wall, packets, sets, created, expired, lost, pages, .. } = row;
+        let Row { chain, variant, trace, flows, workers, distribution, batch, mpps, ns_per_packet, .. } = row;
+        let Row { receive_copy, mpps_wall, packets, sets, created, expired, evicted, refused, .. } = row;
+        let Row { dropped, lost, pages, .. } = row;
         text += &format!(
-            "{chain},{trace},{flows},{workers},{distribution},{receive_copy},{mpps:.3},{ns_per_packet:.3},{mpps_wall:.3},{packets},{sets},{created},{expired},{lost},{pages}\n"
+            "{chain},\"{variant}\",{trace},{flows},{workers},{distribution},{batch},{receive_copy},{mpps:.3},{ns_per_packet:.3},{mpps_wall:.3},{packets},{sets},{created},{expired},{evicted},{refused},{dropped},{lost},{pages}\n"
         );
     }
     text
@@ -60,7 +60,7 @@ type Line = (String, Vec<(f64, f64)>);
 /// The rows of one chain, trace and number of workers together, in the order in which each first comes.
 fn lines(rows: &[Row]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
-    for row in rows {
+    for row in rows.iter().filter(|row| row.variant.is_empty()) {
         let name = format!("{} {} × {}", row.chain, row.trace, row.workers);
         let point = (row.flows as f64, row.mpps);
         match lines.iter_mut().find(|line| line.0 == name) {

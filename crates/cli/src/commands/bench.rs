@@ -1,22 +1,23 @@
 //! `braid bench`: chains in memory, warmed up, with the machine, the commit and what was lost beside every figure.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::PoisonError;
+use std::time::Duration;
 
+use braid_control::Catalog;
 use braid_control::plan_file::{PlanFile, unplaced};
-use braid_control::report::grouped;
 use braid_control::runtime::io::NullSink;
-use braid_control::runtime::{Control, launch};
-use braid_control::{Carry, Catalog, Plan, RunReport};
+use braid_control::runtime::{Control, Live, launch};
 use serde::Serialize;
 
+use super::run::duration;
 use super::{print, print_json};
 use crate::args::BenchArgs;
 use crate::bench::machine::Machine;
-use crate::bench::meter::{Metered, Reading};
-use crate::bench::output;
-use crate::bench::traffic::{CHAINS, Trace, configure, replay};
+use crate::bench::rows::{Row, Trial, ablation};
+use crate::bench::soak::{self, Renewed, Sample};
+use crate::bench::traffic::{CHAINS, Trace};
+use crate::bench::{latency, output};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 
@@ -25,31 +26,29 @@ const PACKETS: f64 = 20e6;
 const PACKETS_QUICK: f64 = 1e6;
 /// Most flows with `--quick`.
 const FLOWS_QUICK: u64 = 100_000;
+/// Time of a load of the latency measurement, and of a soak.
+const LOAD: Duration = Duration::from_secs(2);
+const LOAD_QUICK: Duration = Duration::from_millis(200);
+const SOAK: Duration = Duration::from_secs(30 * 60);
+const SOAK_QUICK: Duration = Duration::from_secs(5);
+/// Lines of a soak's table.
+const SOAK_LOOKS: u32 = 20;
+/// Memory may grow by this share in the second half of a soak: lists of counters, not packets.
+const GROWTH_MAX: f64 = 0.01;
+/// What an ablation, latencies and a soak are measured on: the chain of FAJITA's paper.
+const STATEFUL: &str = "flow_counter+rate_limiter+load_balancer";
 
-/// One measurement.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
-    pub(crate) chain: String,
-    pub(crate) trace: &'static str,
-    pub(crate) flows: u64,
-    pub(crate) workers: usize,
-    pub(crate) distribution: &'static str,
-    /// Each frame is copied from the ring into a buffer, as a card's transfer would; there is no other way yet.
-    pub(crate) receive_copy: bool,
-    /// Million packets a second of all workers together: by processor time with hardware distribution, else by the wall.
-    pub(crate) mpps: f64,
-    /// Time of one worker for one packet, on the same clock.
-    pub(crate) ns_per_packet: f64,
-    /// The same rate by the wall, whatever else the machine did meanwhile.
-    pub(crate) mpps_wall: f64,
-    pub(crate) packets: u64,
-    /// Packet sets that were live at the end, of all groups: what the tables held.
-    pub(crate) sets: u64,
-    /// Packet sets that became live, and that expired.
-    pub(crate) created: u64,
-    pub(crate) expired: u64,
-    pub(crate) lost: u64,
-    pub(crate) pages: String,
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum What {
+    /// Packets a second, by chain, trace, flows and workers
+    Rates,
+    /// Latency at 10, 50, 80 and 95 % of what the chain can do
+    Latency,
+    /// What batches, shared records and huge pages are worth, one after another
+    Ablation,
+    /// A long run with flows that come and go: memory, packet sets, losses
+    Soak,
 }
 
 /// All of them.
@@ -58,145 +57,232 @@ struct Bench {
     machine: Machine,
     loss_criterion: &'static str,
     rows: Vec<Row>,
+    latency: Vec<latency::Row>,
+    soak: Vec<Sample>,
 }
 
 const LOSS_CRITERION: &str = "no packet lost: whatever came in went out";
 
+impl Bench {
+    fn is_lossless(&self) -> bool {
+        self.rows.iter().all(|row| row.lost == 0)
+            && self.latency.iter().all(|row| row.lost() == 0)
+            && self.soak.iter().all(|sample| sample.lost + sample.dropped == 0)
+    }
+}
+
 /// Runs it.
 pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
-    let distributions: &[&str] = match args.distribution.as_str() {
-        "both" => &["hardware", "software"],
-        "software" => &["software"],
-        _ => &["hardware"],
-    };
-    let mut bench = Bench { machine: Machine::here(), loss_criterion: LOSS_CRITERION, rows: Vec::new() };
-    if !args.json {
-        let copied = "copied from a ring into buffers (receive copy)";
-        print(&format!("{}64-byte frames in memory, {copied}, flows known; {LOSS_CRITERION}\n", bench.machine))?;
-        print(HEAD)?;
+    if args.list {
+        print(&CHAINS.map(|chain| format!("{chain}\n")).concat())?;
+        return Ok(ExitCode::SUCCESS);
     }
-    for (name, file) in chains(args, catalog)? {
-        for &flows in &args.flows {
-            let flows = if args.quick { flows.min(FLOWS_QUICK) } else { flows };
-            for &workers in &args.workers {
-                for (&distribution, &trace) in distributions.iter().flat_map(|d| args.trace.iter().map(move |t| (d, t)))
-                {
-                    let row = measure(args, catalog, (&name, &file), trace, flows, workers, distribution)?;
-                    if !args.json {
-                        print(&line(&row))?;
-                    }
-                    bench.rows.push(row);
-                }
-            }
+    let mut bench = Bench {
+        machine: Machine::here(),
+        loss_criterion: LOSS_CRITERION,
+        rows: Vec::new(),
+        latency: Vec::new(),
+        soak: Vec::new(),
+    };
+    let copied = "copied from a ring into buffers (receive copy)";
+    say(args, &format!("{}64-byte frames in memory, {copied}, flows known; {LOSS_CRITERION}\n", bench.machine))?;
+    for what in &args.what {
+        match what {
+            What::Rates => rates(args, catalog, &mut bench.rows)?,
+            What::Ablation => ablate(args, catalog, &mut bench.rows)?,
+            What::Latency => latencies(args, catalog, &mut bench.latency)?,
+            What::Soak => bench.soak = soak(args, catalog)?,
         }
     }
     if args.json {
         print_json(&bench)?;
     }
-    if let Some(path) = &args.csv {
-        std::fs::write(path, output::csv(&bench.rows)).map_err(|error| unwritten(path, &error))?;
+    write(args, &bench)?;
+    let growth = soak::growth(&bench.soak);
+    if growth > GROWTH_MAX {
+        say(args, &format!("memory grew by {:.1} % in the second half\n", 100.0 * growth))?;
     }
-    if let Some(path) = &args.plot {
+    let is_well = bench.is_lossless() && growth <= GROWTH_MAX;
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(Kind::Failed as u8) })
+}
+
+/// To people; programs get one object at the end.
+fn say(args: &BenchArgs, text: &str) -> Result<(), Failure> {
+    if args.json { Ok(()) } else { print(text) }
+}
+
+/// Tables and pictures in files; latencies stand in files of their own.
+fn write(args: &BenchArgs, bench: &Bench) -> Result<(), Failure> {
+    let to = |path: &Path, text: String| std::fs::write(path, text).map_err(|error| unwritten(path, &error));
+    if let Some(path) = args.csv.as_ref().filter(|_| !bench.rows.is_empty()) {
+        to(path, output::csv(&bench.rows))?;
+    }
+    if let Some(path) = args.csv.as_ref().filter(|_| !bench.latency.is_empty()) {
+        to(&beside(path, "latency"), latency::csv(&bench.latency))?;
+    }
+    if let Some(path) = args.plot.as_ref().filter(|_| bench.rows.iter().any(|row| row.variant.is_empty())) {
         output::plot(&bench.rows, path).map_err(|error| unwritten(path, &*error))?;
     }
-    let lossless = bench.rows.iter().all(|row| row.lost == 0);
-    Ok(if lossless { ExitCode::SUCCESS } else { ExitCode::from(Kind::Failed as u8) })
+    if let Some(path) = args.plot.as_ref().filter(|_| !bench.latency.is_empty()) {
+        to(&beside(path, "latency"), latency::plot(&bench.latency))?;
+    }
+    Ok(())
+}
+
+/// `bench.csv` → `bench-latency.csv`.
+fn beside(path: &Path, what: &str) -> PathBuf {
+    let name = path.file_stem().map_or_else(Default::default, |stem| stem.to_string_lossy());
+    let end = path.extension().map_or_else(String::new, |end| format!(".{}", end.to_string_lossy()));
+    path.with_file_name(format!("{name}-{what}{end}"))
 }
 
 fn unwritten(path: &Path, error: &dyn std::error::Error) -> Failure {
     Failure::new(Kind::Failed, format!("{}: {error}", path.display()), "name a file in a folder that exists")
 }
 
-/// Names and plan files of the chains to measure.
-fn chains(args: &BenchArgs, catalog: &Catalog) -> Result<Vec<(String, PlanFile)>, Failure> {
-    if let Some(path) = &args.plan {
-        return Ok(vec![(path.display().to_string(), Written::of_file(path)?.file)]);
-    }
-    let of = |name: &str| (name.to_owned(), PlanFile::of_functions(name.split('+')));
-    if !args.chain.is_empty() {
-        return Ok(args.chain.iter().map(|name| of(name)).collect());
-    }
-    let known = |name: &&&str| name.split('+').all(|function| catalog.find(function).is_some());
-    Ok(CHAINS.iter().filter(known).map(|name| of(name)).collect())
-}
-
-fn measure(
-    args: &BenchArgs,
-    catalog: &Catalog,
-    (chain, file): (&str, &PlanFile),
-    trace: Trace,
-    flows: u64,
-    workers: i64,
-    distribution: &'static str,
-) -> Result<Row, Failure> {
-    let packets = args.packets.map_or(if args.quick { PACKETS_QUICK } else { PACKETS }, |millions| millions * 1e6);
-    let traffic = replay(chain, flows, trace, packets as u64 * workers.max(1) as u64)?;
-    let mut file = file.clone();
-    if args.plan.is_none() {
-        configure(&mut file, traffic.flows);
-    }
-    file.workers = Some(unplaced(workers));
-    file.distribution = Some(unplaced(distribution.to_owned()));
-    file.time = Some(unplaced("live".to_owned()));
-    file.batch = args.batch.map(unplaced).or(file.batch);
-    file.sets.get_or_insert(unplaced(traffic.flows as i64 * 3 / 2));
-    let failure = |problem| Failure::of_plan(problem, None);
-    let plan = Plan::new(&file, catalog).map_err(failure)?;
-    let compiled = plan.compile(Carry::Nothing).map_err(failure)?;
-    let (source, readings) = Metered::new(traffic.source, traffic.warm, packets as u64);
-    let report = launch(&compiled.run, Box::new(source), Box::new(NullSink), &Control::default())?;
-    let report = RunReport::new(Vec::new(), &report);
-    let readings = readings.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    Ok(row((chain, trace), flows, compiled.run.workers, distribution, &readings, &report))
-}
-
-fn row(
-    (chain, trace): (&str, Trace),
-    flows: u64,
-    workers: usize,
-    distribution: &'static str,
-    readings: &[Reading],
-    report: &RunReport,
-) -> Row {
-    let packets: u64 = readings.iter().map(|reading| reading.packets).sum();
-    let rate = |packets: u64, time: std::time::Duration| packets as f64 / time.as_secs_f64().max(1e-9) / 1e6;
-    let mpps_wall = readings.iter().map(|reading| rate(reading.packets, reading.wall)).sum();
-    let by_cpu: f64 = readings.iter().map(|reading| rate(reading.packets, reading.cpu)).sum();
-    let cpu: f64 = readings.iter().map(|reading| reading.cpu.as_secs_f64()).sum();
-    let (mpps, ns_per_packet) = match distribution {
-        "hardware" => (by_cpu, cpu * 1e9 / packets.max(1) as f64),
-        _ => (mpps_wall, 1e3 / mpps_wall),
+/// Names and plan files of the chains to measure: those that are named, else `usual`.
+fn chains(args: &BenchArgs, catalog: &Catalog, usual: &[&str]) -> Result<Vec<(String, PlanFile)>, Failure> {
+    let named: Vec<&str> = if args.chain.is_empty() {
+        let known = |name: &&str| name.split('+').all(|function| catalog.find(function).is_some());
+        usual.iter().copied().filter(known).collect()
+    } else {
+        args.chain.iter().map(String::as_str).collect()
     };
-    // Copies by flooding are no gain: what came in has to come out.
-    let lost = report.packets_in.saturating_sub(report.packets_out - report.packets_copied.min(report.packets_out));
-    let chain = chain.to_owned();
-    let pages = report.pages.clone();
-    Row {
-        chain,
-        trace: trace.name(),
-        flows,
-        workers,
-        distribution,
-        receive_copy: true,
-        mpps,
-        ns_per_packet,
-        mpps_wall,
-        packets,
-        sets: report.sets.live,
-        created: report.sets.created,
-        expired: report.sets.expired,
-        lost,
-        pages,
+    let mut chains = match &args.plan {
+        Some(path) => vec![(path.display().to_string(), Written::of_file(path)?.file)],
+        None => named.iter().map(|name| ((*name).to_owned(), PlanFile::of_functions(name.split('+')))).collect(),
+    };
+    for (_, file) in &mut chains {
+        file.batch = args.batch.map(unplaced).or(file.batch.take());
+        file.sets = args.sets.map(unplaced).or(file.sets.take());
+        file.gather_us = args.gather_us.map(unplaced).or(file.gather_us.take());
+        file.pages = args.pages.clone().map(unplaced).or(file.pages.take());
+        for nf in &mut file.nf {
+            nf.full = args.full.clone().map(unplaced).or(nf.full.take());
+        }
+    }
+    Ok(chains)
+}
+
+fn distributions(args: &BenchArgs) -> &'static [&'static str] {
+    match args.distribution.as_str() {
+        "both" => &["hardware", "software"],
+        "software" => &["software"],
+        _ => &["hardware"],
     }
 }
 
-const HEAD: &str = "chain                                    trace       flows  workers  distribution    Mpps  ns/packet  Mpps by the wall       sets   expired  lost\n";
+fn packets(args: &BenchArgs) -> u64 {
+    args.packets.map_or(if args.quick { PACKETS_QUICK } else { PACKETS }, |millions| millions * 1e6) as u64
+}
 
-fn line(row: &Row) -> String {
-    let Row { chain, trace, flows, workers, distribution, mpps, ns_per_packet, mpps_wall, sets, expired, lost, .. } =
-        row;
-    let (flows, sets, expired) = (grouped(*flows), grouped(*sets), grouped(*expired));
-    format!(
-        "{chain:<40} {trace:<7} {flows:>9} {workers:>8}  {distribution:<12} {mpps:>7.2} {ns_per_packet:>10.1} {mpps_wall:>17.2} {sets:>10} {expired:>9} {lost:>5}\n"
-    )
+/// Every combination of a chain with flows and workers.
+fn each(
+    args: &BenchArgs,
+    (chain, file): (&str, &PlanFile),
+    mut trial: impl FnMut(Trial<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    for &flows in &args.flows {
+        let flows = if args.quick { flows.min(FLOWS_QUICK) } else { flows };
+        for &workers in &args.workers {
+            let is_own = args.plan.is_some();
+            let (trace, distribution, variant) = (Trace::Uniform, "hardware", "");
+            trial(Trial { chain, file, is_own, trace, flows, workers, distribution, variant })?;
+        }
+    }
+    Ok(())
+}
+
+fn rates(args: &BenchArgs, catalog: &Catalog, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    say(args, Row::HEAD)?;
+    for (name, file) in chains(args, catalog, &CHAINS)? {
+        each(args, (&name, &file), |trial| {
+            let orders = distributions(args).iter().flat_map(|d| args.trace.iter().map(move |trace| (*d, *trace)));
+            for (distribution, trace) in orders {
+                let row = Trial { distribution, trace, ..trial }.measure(catalog, packets(args))?;
+                say(args, &row.line())?;
+                rows.push(row);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn ablate(args: &BenchArgs, catalog: &Catalog, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    say(args, Row::HEAD)?;
+    for (name, file) in chains(args, catalog, &[STATEFUL])? {
+        for (variant, file) in ablation(&file, catalog)? {
+            each(args, (&name, &file), |trial| {
+                let row = Trial { variant, ..trial }.measure(catalog, packets(args))?;
+                say(args, &row.line())?;
+                rows.push(row);
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn latencies(args: &BenchArgs, catalog: &Catalog, rows: &mut Vec<latency::Row>) -> Result<(), Failure> {
+    let time = time(args, LOAD, LOAD_QUICK)?;
+    say(args, latency::Row::HEAD)?;
+    for (name, file) in chains(args, catalog, &["forward", STATEFUL])? {
+        each(args, (&name, &file), |trial| {
+            rows.extend(latency::measure(&trial, catalog, time, &mut |row| say(args, &row.line()))?);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// What `--duration` says.
+fn time(args: &BenchArgs, usual: Duration, quick: Duration) -> Result<Duration, Failure> {
+    let default = if args.quick { quick } else { usual };
+    args.duration.as_deref().map_or(Ok(default), duration)
+}
+
+/// One run with the most flows and workers that are named.
+fn soak(args: &BenchArgs, catalog: &Catalog) -> Result<Vec<Sample>, Failure> {
+    let time = time(args, SOAK, SOAK_QUICK)?;
+    let Some((name, mut file)) = chains(args, catalog, &[STATEFUL])?.into_iter().next() else { return Ok(Vec::new()) };
+    let flows = args.flows.iter().copied().max().unwrap_or(FLOWS_QUICK);
+    let flows = if args.quick { flows.min(FLOWS_QUICK) } else { flows };
+    file.sets.get_or_insert(unplaced(flows as i64 * 2));
+    for nf in &mut file.nf {
+        nf.full.get_or_insert(unplaced("evict_oldest".to_owned()));
+        let short = toml::Value::Integer(2);
+        match nf.function.get_ref().as_str() {
+            "flow_counter" | "rate_limiter" => nf.config.set("idle_timeout_s", short),
+            "load_balancer" => nf.config.set("udp_s", short),
+            _ => {}
+        }
+    }
+    let trial = Trial {
+        chain: &name,
+        file: &file,
+        is_own: args.plan.is_some(),
+        trace: Trace::Uniform,
+        flows,
+        workers: args.workers.iter().copied().max().unwrap_or(1),
+        distribution: "hardware",
+        variant: "",
+    };
+    let (traffic, compiled) = trial.prepare(catalog, flows)?;
+    say(args, &format!("{name}, {flows} flows, a tenth of the packets begins a flow, for {time:?}\n{}", Sample::HEAD))?;
+    let live = Live::new(compiled.run.workers);
+    let control = Control { live: Some(live.clone()), duration: Some(time), ..Control::default() };
+    let source = Box::new(Renewed(traffic.source));
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| launch(&compiled.run, source, Box::new(NullSink), &control));
+        let mut samples = soak::watch(&live, time, SOAK_LOOKS, |sample| {
+            // A terminal that is gone ends the run at its end.
+            let _ = say(args, &sample.to_string());
+        });
+        let report = running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let last = soak::sample(&report.total, report.elapsed.as_secs_f64(), samples.last());
+        say(args, &last.to_string())?;
+        samples.push(last);
+        Ok(samples)
+    })
 }

@@ -187,25 +187,25 @@ impl std::ops::DerefMut for Bytes {
 /// Asks the processor to bring the line at `address` near, for reading. Any address is allowed; none is dereferenced.
 #[inline(always)]
 pub fn prefetch_read<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(braid_no_prefetch)))]
     // SAFETY: a prefetch never faults and has no architectural effect.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(all(target_arch = "x86_64", not(braid_no_prefetch))))]
     let _ = address;
 }
 
 /// As [`prefetch_read`], but asks for the line in a state in which it can be written (`prefetchw`).
 #[inline(always)]
 pub fn prefetch_write<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(braid_no_prefetch)))]
     // SAFETY: a prefetch never faults and has no architectural effect; every x86-64 processor since 2014 has `prefetchw`,
     // and older ones take it for a no-op.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(all(target_arch = "x86_64", not(braid_no_prefetch))))]
     let _ = address;
 }
 

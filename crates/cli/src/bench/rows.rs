@@ -1,0 +1,203 @@
+//! One measurement of a chain: what is varied, how it is run, what is read off.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use braid_control::plan_file::{PlanFile, SetFile, unplaced};
+use braid_control::report::grouped;
+use braid_control::runtime::io::NullSink;
+use braid_control::runtime::{Control, launch};
+use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
+use serde::Serialize;
+
+use super::meter::{Metered, Reading};
+use super::traffic::{Trace, Traffic, configure, replay};
+use crate::failure::Failure;
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Trial<'a> {
+    /// Its name.
+    pub chain: &'a str,
+    /// Its plan.
+    pub file: &'a PlanFile,
+    /// Whether the plan is a user's own, to be left as it is.
+    pub is_own: bool,
+    /// How flows follow one another.
+    pub trace: Trace,
+    /// Flows at a time.
+    pub flows: u64,
+    /// Workers.
+    pub workers: i64,
+    /// `hardware` or `software`.
+    pub distribution: &'static str,
+    /// What is left out or changed, in words; nothing usually.
+    pub variant: &'static str,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) chain: String,
+    pub(crate) variant: &'static str,
+    pub(crate) trace: &'static str,
+    pub(crate) flows: u64,
+    pub(crate) workers: usize,
+    pub(crate) distribution: &'static str,
+    pub(crate) batch: usize,
+    /// Each frame is copied from the ring into a buffer, as a card's transfer would; there is no other way yet.
+    pub(crate) receive_copy: bool,
+    /// Million packets a second of all workers together: by processor time with hardware distribution, else by the wall.
+    pub(crate) mpps: f64,
+    /// Time of one worker for one packet, on the same clock.
+    pub(crate) ns_per_packet: f64,
+    /// The same rate by the wall, whatever else the machine did meanwhile.
+    pub(crate) mpps_wall: f64,
+    pub(crate) packets: u64,
+    /// Packet sets that were live at the end, of all groups: what the tables held.
+    pub(crate) sets: u64,
+    /// Packet sets that became live, and that expired; evicted ones expired too. Refused found a full table.
+    pub(crate) created: u64,
+    pub(crate) expired: u64,
+    pub(crate) evicted: u64,
+    pub(crate) refused: u64,
+    /// Packets that functions dropped, and all that did not go out.
+    pub(crate) dropped: u64,
+    pub(crate) lost: u64,
+    pub(crate) pages: String,
+}
+
+impl Trial<'_> {
+    /// Its traffic, of which `packets` for each worker will be measured, and its plan, ready to run.
+    pub fn prepare(&self, catalog: &Catalog, packets: u64) -> Result<(Traffic, Compiled), Failure> {
+        let traffic = replay(self.chain, self.flows, self.trace, packets * self.workers.max(1) as u64)?;
+        let mut file = self.file.clone();
+        if !self.is_own {
+            configure(&mut file, traffic.flows);
+        }
+        file.workers = Some(unplaced(self.workers));
+        file.distribution = Some(unplaced(self.distribution.to_owned()));
+        file.time = Some(unplaced("live".to_owned()));
+        file.sets.get_or_insert(unplaced(traffic.flows as i64 * 3 / 2));
+        let failure = |problem| Failure::of_plan(problem, None);
+        let plan = Plan::new(&file, catalog).map_err(failure)?;
+        Ok((traffic, plan.compile(Carry::Nothing).map_err(failure)?))
+    }
+
+    /// Measures `packets` packets on each worker.
+    pub(crate) fn measure(&self, catalog: &Catalog, packets: u64) -> Result<Row, Failure> {
+        let (traffic, compiled) = self.prepare(catalog, packets)?;
+        let (source, readings) = Metered::new(traffic.source, traffic.warm, packets);
+        let report = launch(&compiled.run, Box::new(source), Box::new(NullSink), &Control::default())?;
+        let report = RunReport::new(Vec::new(), &report);
+        let readings = readings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(self.row(&compiled, &readings, &report))
+    }
+
+    fn row(&self, compiled: &Compiled, readings: &[Reading], report: &RunReport) -> Row {
+        let packets: u64 = readings.iter().map(|reading| reading.packets).sum();
+        let rate = |packets: u64, time: Duration| packets as f64 / time.as_secs_f64().max(1e-9) / 1e6;
+        let mpps_wall = readings.iter().map(|reading| rate(reading.packets, reading.wall)).sum();
+        let by_cpu: f64 = readings.iter().map(|reading| rate(reading.packets, reading.cpu)).sum();
+        let cpu: f64 = readings.iter().map(|reading| reading.cpu.as_secs_f64()).sum();
+        let (mpps, ns_per_packet) = match self.distribution {
+            "hardware" => (by_cpu, cpu * 1e9 / packets.max(1) as f64),
+            _ => (mpps_wall, 1e3 / mpps_wall),
+        };
+        // Copies by flooding are no gain: what came in has to come out.
+        let lost = report.packets_in.saturating_sub(report.packets_out - report.packets_copied.min(report.packets_out));
+        Row {
+            chain: self.chain.to_owned(),
+            variant: self.variant,
+            trace: self.trace.name(),
+            flows: self.flows,
+            workers: compiled.run.workers,
+            distribution: self.distribution,
+            batch: compiled.run.batch,
+            receive_copy: true,
+            mpps,
+            ns_per_packet,
+            mpps_wall,
+            packets,
+            sets: report.sets.live,
+            created: report.sets.created,
+            expired: report.sets.expired,
+            evicted: report.sets.evicted,
+            refused: report.sets.refused,
+            dropped: report.dropped_total(),
+            lost,
+            pages: report.pages.clone(),
+        }
+    }
+}
+
+impl Row {
+    /// Head of the table.
+    pub(crate) const HEAD: &str = "chain                                    trace       flows  workers  distribution    Mpps  ns/packet  Mpps by the wall       sets   expired   evicted   refused  lost\n";
+
+    /// Its line of the table.
+    pub(crate) fn line(&self) -> String {
+        let Row { chain, trace, workers, distribution, mpps, ns_per_packet, mpps_wall, .. } = self;
+        let Row { flows, sets, expired, evicted, refused, lost, .. } = self;
+        let [flows, sets, expired, evicted, refused] =
+            [flows, sets, expired, evicted, refused].map(|number| grouped(*number));
+        let variant = if self.variant.is_empty() { String::new() } else { format!("  {}\n", self.variant) };
+        format!(
+            "{variant}{chain:<40} {trace:<7} {flows:>9} {workers:>8}  {distribution:<12} {mpps:>7.2} {ns_per_packet:>10.1} {mpps_wall:>17.2} {sets:>10} {expired:>9} {evicted:>9} {refused:>9} {lost:>5}\n"
+        )
+    }
+}
+
+/// A step of the ablation.
+struct Step {
+    name: &'static str,
+    batch: i64,
+    /// Whether functions with the same packet set share a record.
+    is_shared: bool,
+    pages: &'static str,
+}
+
+/// What FAJITA adds one after another, and what pages add.
+const STEPS: [Step; 7] = [
+    Step { name: "packet by packet, a look-up for each function", batch: 1, is_shared: false, pages: "prefer" },
+    Step { name: "batches of 32, a look-up for each function", batch: 32, is_shared: false, pages: "prefer" },
+    Step { name: "batches of 128, a look-up for each function", batch: 128, is_shared: false, pages: "prefer" },
+    Step { name: "packet by packet, one record for all functions", batch: 1, is_shared: true, pages: "prefer" },
+    Step { name: "batches of 32, one record for all functions", batch: 32, is_shared: true, pages: "prefer" },
+    Step { name: "batches of 128, one record for all functions", batch: 128, is_shared: true, pages: "prefer" },
+    Step { name: "the same on small pages", batch: 128, is_shared: true, pages: "never" },
+];
+
+/// The plans of the ablation of a chain, each with what it leaves out.
+pub fn ablation(file: &PlanFile, catalog: &Catalog) -> Result<Vec<(&'static str, PlanFile)>, Failure> {
+    let step = |step: &Step| {
+        let mut file = if step.is_shared { file.clone() } else { apart(file, catalog)? };
+        file.batch = Some(unplaced(step.batch));
+        file.pages = Some(unplaced(step.pages.to_owned()));
+        Ok((step.name, file))
+    };
+    STEPS.iter().map(step).collect()
+}
+
+/// An IP protocol number for each function that no packet has (IANA: unassigned), so that equal packet sets have different
+/// definitions.
+const NOBODYS_PROTOCOL: i64 = 150;
+const UDP: i64 = 17;
+
+/// The same chain, but no two functions share a record.
+fn apart(file: &PlanFile, catalog: &Catalog) -> Result<PlanFile, Failure> {
+    let mut file = file.clone();
+    let mut usable = file.clone();
+    configure(&mut usable, 1_000);
+    let failure = |problem| Failure::of_plan(problem, None);
+    let chain = Plan::new(&usable, catalog).and_then(|plan| plan.probe(Carry::Nothing)).map_err(failure)?;
+    for (at, (nf, stage)) in file.nf.iter_mut().zip(chain.stages()).enumerate() {
+        let Some(set) = stage.packet_set() else { continue };
+        nf.packet_set = Some(SetFile {
+            fields: set.fields.iter().map(|field| unplaced(field.name().to_owned())).collect(),
+            symmetric: set.symmetric,
+            protocols: Some([UDP, NOBODYS_PROTOCOL + at as i64].map(unplaced).into()),
+        });
+    }
+    Ok(file)
+}
