@@ -1,4 +1,4 @@
-//! `braid study`: the case studies of the NFOS paper, modelled to 64 workers and measured on one and two.
+//! `braid study`: the case studies of the papers, modelled to 64 workers and measured on one and two.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::{loaded, print};
 use crate::args::{ChainArgs, InputArgs};
 use crate::catalog::{catalog, own};
 use crate::failure::Failure;
-use crate::study::{Study, Variant, dummy::Dummy};
+use crate::study::{Study, Variant, dummy::Dummy, imbalance};
 
 /// `braid study`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +41,7 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
     let text = match study {
         Study::Overhead => overhead(args)?,
         Study::Profiling => profiling(args)?,
+        Study::Imbalance => balance(args)?,
         _ => scaling(args)?,
     };
     print(&format!("{text}\n{}\n", study.paper()))?;
@@ -227,6 +228,19 @@ fn profiling(args: &StudyArgs) -> Result<String, Failure> {
         let _ = writeln!(out, "  {:<14} {without:>16.1} {with:>16.1} {:>9.3}", variant.name, with / without);
     }
     Ok(out)
+}
+
+/// How evenly flows fall to modelled workers.
+fn balance(args: &StudyArgs) -> Result<String, Failure> {
+    let workers = args.virtual_workers.as_deref().and_then(|list| list.first().copied()).unwrap_or(8);
+    let failed = |error: braid_control::runtime::steer::reta::RetaError| {
+        Failure::usage(error.to_string(), "ask for fewer workers: --virtual 8")
+    };
+    let rows = imbalance::study(workers).map_err(failed)?;
+    if let Some(path) = &args.svg {
+        super::profile::write(path, &imbalance::plot(&rows, workers).svg())?;
+    }
+    Ok(imbalance::table(&rows, workers))
 }
 
 /// The sum over the parts of a profile whose names contain `what`.

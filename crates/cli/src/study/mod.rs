@@ -1,6 +1,7 @@
-//! The case studies of the NFOS paper: what is varied, on what traffic, and what the paper found.
+//! The case studies of the papers that Braid follows: what is varied, on what traffic, and what the paper found.
 
 pub mod dummy;
+pub mod imbalance;
 
 /// A case study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -23,6 +24,8 @@ pub enum Study {
     Validation,
     /// What a full profile costs: processor time of a packet with one and without, by turns
     Profiling,
+    /// How evenly a hash spreads flows over 8 workers, and what moving load between them gains (FAJITA)
+    Imbalance,
 }
 
 /// One line of a plot.
@@ -105,6 +108,7 @@ impl Study {
                 ]);
                 all
             }
+            Study::Imbalance => Vec::new(),
         }
     }
 
@@ -127,6 +131,9 @@ impl Study {
             }
             Study::Validation => "NFOS has no model",
             Study::Profiling => "NFOS does not say what its profiler costs",
+            Study::Imbalance => {
+                "FAJITA: the busiest of 8 cores had 558 % of the idlest one's load with 32 flows, 271 % with 128, 145 % with 512, 115 % with 2,048"
+            }
             Study::Memory => "NFOS: at most 19 % more memory on 23 cores than on 1 (bridge 39.5 to 47.1 MB)",
         }
     }
