@@ -64,6 +64,11 @@ fn a_chain_with_three_packet_sets() {
 }
 
 #[test]
+fn a_line_that_both_directions_share() {
+    check("06-shared-line", &["up", "down"]);
+}
+
+#[test]
 fn a_switch_with_rates() {
     check("05-bridge-policer", &["bridge", "policer"]);
 }

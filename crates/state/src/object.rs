@@ -73,6 +73,9 @@ pub struct StateBuilder {
     pages: HugePages,
     objects: Vec<Arc<dyn StateObject>>,
     heritage: Vec<Arc<dyn StateObject>>,
+    /// Names that structures would have, and the name of the one that stands for them.
+    shares: Vec<(String, String)>,
+    unlike: Option<String>,
 }
 
 impl StateBuilder {
@@ -84,6 +87,8 @@ impl StateBuilder {
             pages,
             objects: Vec::new(),
             heritage: Vec::new(),
+            shares: Vec::new(),
+            unlike: None,
         }
     }
 
@@ -93,6 +98,23 @@ impl StateBuilder {
         self.heritage = objects;
     }
 
+    /// The structure that would be called `name` in the present scope is called `shared` instead. So functions of a chain have one
+    /// structure together: the first of them makes it, and for the others it is there already.
+    pub fn share(&mut self, name: &str, shared: &str) {
+        self.shares.push((format!("{}{name}", self.prefix), shared.to_owned()));
+    }
+
+    /// A name under which one function wanted another structure than the function before: of another kind, type or size.
+    pub fn unlike(&self) -> Option<&str> {
+        self.unlike.as_deref()
+    }
+
+    /// The structure of a shared name that an earlier function of the chain has made.
+    fn shared(&self, name: &str) -> Option<&Arc<dyn StateObject>> {
+        self.shares.iter().find(|(_, shared)| shared == name)?;
+        self.objects.iter().find(|object| object.name() == name)
+    }
+
     /// The inherited structure of this name, if it is an `S` for which `is_like` holds; listed.
     pub(crate) fn inherited<S: StateObject + 'static>(
         &mut self,
@@ -100,6 +122,13 @@ impl StateBuilder {
         is_like: impl FnOnce(&S) -> bool,
     ) -> Option<Arc<S>> {
         let name = self.name(name);
+        if let Some(shared) = self.shared(&name) {
+            let found = Arc::clone(shared).into_any().downcast::<S>().ok().filter(|found| is_like(found));
+            if found.is_none() {
+                self.unlike.get_or_insert(name);
+            }
+            return found;
+        }
         let found = self.heritage.iter().find(|object| object.name() == name)?;
         let found = Arc::clone(found).into_any().downcast::<S>().ok().filter(|found| is_like(found))?;
         self.list(Arc::clone(&found) as Arc<dyn StateObject>);
@@ -133,7 +162,8 @@ impl StateBuilder {
     }
 
     pub(crate) fn name(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
+        let own = format!("{}{name}", self.prefix);
+        self.shares.iter().find(|(name, _)| *name == own).map_or(own, |(_, shared)| shared.clone())
     }
 
     pub(crate) fn register(&self, name: &str, kind: &'static str) -> ObjectId {
