@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::traffic::Trace;
+use crate::commands::bench::What;
 
 /// Write a network function as if one core ran it; Braid runs it on all of them, and proves that nobody could tell.
 #[derive(Debug, Parser)]
@@ -95,6 +96,15 @@ pub struct ChainArgs {
     /// How packets come to workers: hardware (the source splits) or software (a dispatcher thread)
     #[arg(long, value_name = "STYLE")]
     pub distribution: Option<String>,
+    /// Longest time for which a batch that is not full is gathered up, in microseconds
+    #[arg(long, value_name = "N")]
+    pub gather_us: Option<i64>,
+    /// Move load between workers; with software distribution
+    #[arg(long)]
+    pub balance: bool,
+    /// Packets between two looks at the load
+    #[arg(long, value_name = "N", requires = "balance")]
+    pub balance_every: Option<i64>,
     /// Pages under buffers and tables: prefer, transparent or never (huge ones), or touched: prefer, and all of it at start
     #[arg(long, value_name = "PAGES")]
     pub pages: Option<String>,
@@ -288,15 +298,33 @@ pub struct BenchArgs {
     /// Numbers of workers
     #[arg(long, short, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [1, 2])]
     pub workers: Vec<i64>,
+    /// What to measure
+    #[arg(long, value_enum, value_name = "WHAT[,WHAT…]", value_delimiter = ',', default_values_t = [What::Rates])]
+    pub what: Vec<What>,
     /// Packets per worker and measurement, in millions [default: 20, and 1 with --quick]
     #[arg(long, value_name = "MILLIONS")]
     pub packets: Option<f64>,
     /// hardware, software or both
     #[arg(long, default_value = "hardware", value_name = "STYLE")]
     pub distribution: String,
+    /// Time of each load of --what latency, and of --what soak: 30s, 30m [default: 2s and 30m]
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<String>,
     /// Most packets in a batch
     #[arg(long, value_name = "N")]
     pub batch: Option<i64>,
+    /// Longest time for which a batch that is not full is gathered up, in microseconds
+    #[arg(long, value_name = "N")]
+    pub gather_us: Option<i64>,
+    /// Packet sets per group of functions, over all workers [default: half as many again as there are flows]
+    #[arg(long, value_name = "N")]
+    pub sets: Option<i64>,
+    /// What full tables do: refuse or evict_oldest
+    #[arg(long, value_name = "WORD")]
+    pub full: Option<String>,
+    /// Pages under buffers and tables: prefer, transparent or never (huge ones)
+    #[arg(long, value_name = "PAGES")]
+    pub pages: Option<String>,
     /// How flows follow one another
     #[arg(long, value_enum, value_name = "ORDER[,ORDER…]", value_delimiter = ',', default_values_t = [Trace::Uniform])]
     pub trace: Vec<Trace>,
@@ -306,6 +334,9 @@ pub struct BenchArgs {
     /// Draw the rows as an SVG picture, Mpps over flows
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
+    /// Print the names of the usual chains, and end
+    #[arg(long)]
+    pub list: bool,
     /// Fewer flows and packets: a look, not a measurement
     #[arg(long)]
     pub quick: bool,

@@ -88,11 +88,16 @@ fn lay_over(file: &mut PlanFile, chain: &ChainArgs) {
         (&mut file.ports, chain.ports),
         (&mut file.batch, chain.batch),
         (&mut file.sets, chain.sets),
+        (&mut file.gather_us, chain.gather_us),
+        (&mut file.balance_every, chain.balance_every),
     ];
     for (place, value) in numbers {
         if let Some(value) = value {
             *place = Some(unplaced(value));
         }
+    }
+    if chain.balance {
+        file.balance = Some(unplaced(true));
     }
     let words = [
         (&mut file.time, &chain.time),

@@ -42,6 +42,28 @@ fn packet_sets_are_checked() {
 }
 
 #[test]
+fn load_moves_only_where_a_dispatcher_owns_the_table_and_sets_are_found_by_keys() {
+    let plan = |head: &str, function: &str| format!("workers = 2\n{head}\n[[nf]]\nfunction = \"{function}\"\n");
+    check(&plan("balance = true", "forward"), 2, &["cannot be moved", "distribution = \"software\""]);
+    let software = "distribution = \"software\"\nbalance = true";
+    check(&plan(&format!("{software}\nbalance_every = 0"), "forward"), 4, &["balance_every = 0"]);
+    let tunnels = format!("{}[nf.packet_set]\nfields = [\"gtp.teid\"]\n", plan(software, "flow_counter"));
+    check(&tunnels, 5, &["cannot be moved between workers by their keys", "leave `balance` out"]);
+    check(&plan("gather_us = 5000", "forward"), 2, &["gather_us = 5000", "from 0 to 1000"]);
+}
+
+#[test]
+fn objects_are_shared_by_functions_that_have_them_alike() {
+    let plan =
+        |share: &str| format!("[[nf]]\nfunction = \"flow_counter\"\nshare = {share}\n[nf.config]\ntotals = true\n");
+    check(&plan("{ sums = \"all\" }"), 3, &["no state object `sums`", "it has: totals"]);
+    check(&plan("{ totals = \"a.b\" }"), 3, &["`a.b` is no name for a shared object"]);
+    let other = "[[nf]]\nfunction = \"policer\"\nshare = { link = \"all\" }\n[nf.config]\nbytes_per_s = 1000\nlink = { per_s = 1000, burst = 2000 }\n";
+    check(&format!("{}{other}", plan("{ totals = \"all\" }")), 8, &["differs from what the function before shares"]);
+    check("[[nf]]\nfunction = \"forward\"\nname = \"shared\"\n", 3, &["cannot be called `shared`"]);
+}
+
+#[test]
 fn courses_that_lead_nowhere_are_refused() {
     let chain =
         |chain: &str| format!("[chain]\n{chain}\n[[nf]]\nfunction = \"firewall\"\n[[nf]]\nfunction = \"nat\"\n");

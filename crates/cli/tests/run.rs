@@ -220,6 +220,23 @@ fn findings_stand_under_the_table_and_in_the_json() {
     assert!(told["sums"]["hosts that open connections"].as_u64() > Some(0));
 }
 
+#[test]
+fn load_moves_between_workers_and_nobody_can_tell() {
+    let braid = Braid::new();
+    let few = "--in gen:skewed?packets=6000&flows=60&seed=3 --distribution software --balance --balance-every 200";
+    for chain in ["--nf nat", "--nf flow_counter,firewall --set firewall.inbound=allow"] {
+        let report = braid.json(&format!("run {chain} {few} --workers 3"));
+        conserved(&report);
+        assert!(report["balanced"]["looks"].as_u64() > Some(20), "{report}");
+        let certificate = braid.json(&format!("certify {chain} {few} --workers 3 --runs 4 --packets 3000"));
+        assert_eq!(certificate["violation"], serde_json::Value::Null, "{certificate}");
+    }
+    let flows = braid.json(&format!("run --nf flow_counter {few} --workers 3"));
+    assert!(flows["balanced"]["sets"].as_u64() > Some(0), "{flows}");
+    let text = braid.ok(&format!("run --nf flow_counter {few} --workers 3"));
+    assert!(text.contains("entries moved"), "{text}");
+}
+
 /// Far more flows than the table holds: what a full table does, counted, conserved and certified.
 #[test]
 fn full_tables_evict_under_churn_and_are_certified() {

@@ -48,6 +48,7 @@ impl Plan {
         self.check_full(&hash)?;
         let (workers, note) = (self.workers, if self.workers > 1 { shared_sets(&hash) } else { None });
         let steering = self.steering(&hash, workers)?;
+        self.check_balance(&chain, &hash, &steering)?;
         let (links, ports): (Arc<[Link]>, u16) = (self.chain.clone().into(), self.ports);
         let build = move |builder: &mut StateBuilder| {
             build_all(&links, ports, builder).map_err(|(refusal, at)| {
@@ -68,6 +69,8 @@ impl Plan {
             steering: Arc::new(steering),
             course: self.course.clone(),
             own_fields: self.own_fields(carry),
+            gather: self.gather,
+            balance: self.balance,
         };
         Ok(Compiled { run, hash, note })
     }
@@ -125,11 +128,28 @@ impl Plan {
         Ok(())
     }
 
+    /// Sets that move with their entry of the indirection table are found by their keys.
+    fn check_balance(&self, chain: &Chain, hash: &HashPlan, steering: &Steering) -> Result<(), Problem> {
+        if self.balance.is_none() || self.workers == 1 {
+            return Ok(());
+        }
+        for (at, (link, outcome)) in self.chain.iter().zip(&hash.chosen.outcomes).enumerate() {
+            let Some(set) = chain.stages()[at].packet_set() else { continue };
+            if outcome.locality == Locality::Local && !steering.finds(&set) {
+                let what = format!("the packet sets of `{}` cannot be moved between workers by their keys", link.name);
+                let help = "leave `balance` out: it needs packets that are steered by addresses and ports";
+                return Err(Problem::new(what, help).at(link.at.clone()));
+            }
+        }
+        Ok(())
+    }
+
     fn build_problem(&self, refusal: &Refusal, at: usize) -> Problem {
         let (link, Refusal { key, reason, instead }) = (&self.chain[at], refusal);
         let what = format!("{}: `{key}`: {reason}", link.name);
         let help = format!("{instead}; `braid nf show {}` lists its keys", link.entry.name);
-        Problem::new(what, help).at(link.config.place(key).unwrap_or(link.at.clone()))
+        let shared = link.share.first().filter(|_| key == "share").map(|share| share.at.clone());
+        Problem::new(what, help).at(link.config.place(key).or(shared).unwrap_or(link.at.clone()))
     }
 
     fn chain_problem(&self, error: &ChainError) -> Problem {
@@ -175,7 +195,9 @@ impl Compiled {
 fn build_all(links: &[Link], ports: u16, builder: &mut StateBuilder) -> Result<Vec<Box<dyn Stage>>, (Refusal, usize)> {
     let build = |(at, link): (usize, &Link)| -> Result<Box<dyn Stage>, (Refusal, usize)> {
         builder.scope(&link.name);
+        link.share.iter().for_each(|share| builder.share(&share.own, &share.name));
         let stage = (link.entry.build)(&link.name, link.config.table(), builder, ports);
+        let stage = stage.and_then(|stage| check_shares(link, &*stage, builder).map(|()| stage));
         let stage = stage.map_err(|refusal| (refusal, at))?;
         Ok(match &link.packet_set {
             Some(set) => Box::new(Overridden::new(stage, set.clone())),
@@ -183,6 +205,28 @@ fn build_all(links: &[Link], ports: u16, builder: &mut StateBuilder) -> Result<V
         })
     };
     links.iter().enumerate().map(build).collect()
+}
+
+/// Whether a function has the objects that it is to share, and they are like those of the functions before.
+fn check_shares(link: &Link, stage: &dyn Stage, builder: &StateBuilder) -> Result<(), Refusal> {
+    let refuse =
+        |reason: String, instead: &str| Err(Refusal { key: "share".to_owned(), reason, instead: instead.to_owned() });
+    let objects = stage.objects();
+    for share in &link.share {
+        if objects.iter().all(|object| object.name() != share.name) {
+            let own = objects.iter().filter_map(|object| object.name().strip_prefix(&format!("{}.", link.name)));
+            let own: Vec<String> = own.map(str::to_owned).collect();
+            let has = if own.is_empty() { "none".to_owned() } else { own.join(", ") };
+            let reason = format!("under this configuration it has no state object `{}` (it has: {has})", share.own);
+            return refuse(reason, "name one that it has, or configure what makes it");
+        }
+        if builder.unlike() == Some(&share.name) {
+            let reason =
+                format!("its `{}` differs from what the function before shares: kind, type or size", share.own);
+            return refuse(reason, "share objects of functions of one kind that are configured alike");
+        }
+    }
+    Ok(())
 }
 
 /// The packet sets of a chain, as steering sees them.

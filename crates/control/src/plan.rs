@@ -2,12 +2,13 @@
 //! [`Plan::compile`](crate::compile) makes a runnable one of it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use braid_runtime::io::capture::{PortSplit, Prefix};
 use braid_runtime::io::device::PortSpec;
 use braid_runtime::nf::packet::key::{FieldId, KeyExtractor, SetDef};
 use braid_runtime::steer::nic::{self, NICS, Nic};
-use braid_runtime::{Course, Distribution, Time};
+use braid_runtime::{Balance, Course, Distribution, Time};
 use toml::Spanned;
 
 use crate::catalog::{Catalog, DefaultSplit, Entry};
@@ -21,6 +22,8 @@ const WORKERS_MAX: i64 = 256;
 const BATCH_MAX: i64 = 256;
 const PORTS_MAX: i64 = 256;
 const SETS_MAX: i64 = 1 << 30;
+/// Longest wait for a batch, in microseconds: more would be seen as delay.
+const GATHER_US_MAX: i64 = 1_000;
 /// What [`DefaultSplit::Inside`] takes for inside: private addresses (RFC 1918, RFC 4193).
 const INSIDE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
 
@@ -35,7 +38,20 @@ pub struct Link {
     pub config: Config,
     /// Another packet set than its own.
     pub packet_set: Option<SetDef>,
+    /// State objects that it has together with other functions: its own name for each, the common one, and where that stands.
+    pub share: Vec<Share>,
     /// Where it stands in the plan file.
+    pub at: std::ops::Range<usize>,
+}
+
+/// A state object that functions have together.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// What the function calls it.
+    pub own: String,
+    /// What it is called in the plan.
+    pub name: String,
+    /// Where that stands in the plan file.
     pub at: std::ops::Range<usize>,
 }
 
@@ -58,6 +74,10 @@ pub struct Plan {
     pub time: Time,
     /// How packets come to workers.
     pub distribution: Distribution,
+    /// Longest time for which a batch is gathered up.
+    pub gather: Duration,
+    /// Whether and when load is moved between workers.
+    pub balance: Option<Balance>,
     /// Which pages.
     pub pages: HugePages,
     /// The NIC to check.
@@ -111,8 +131,12 @@ impl Plan {
         );
         let time = word("time", &file.time, &times)?;
         let distribution = word("distribution", &file.distribution, &styles)?;
+        let distribution = if is_live && workers > 1 { Distribution::Software } else { distribution };
+        let gather_us = number("gather_us", &file.gather_us, 0, 0..=GATHER_US_MAX)? as u64;
         Ok(Plan {
             course: course(file, &chain, ports)?,
+            gather: Duration::from_micros(gather_us),
+            balance: balance(file, distribution)?,
             workers,
             batch: number("batch", &file.batch, BATCH_DEFAULT, 1..=BATCH_MAX)? as usize,
             sets: number("sets", &file.sets, SETS_DEFAULT, 1..=SETS_MAX)? as usize,
@@ -182,6 +206,19 @@ fn check_live(file: &PlanFile, ports: u16) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Whoever moves load has to own the indirection table.
+fn balance(file: &PlanFile, distribution: Distribution) -> Result<Option<Balance>, Problem> {
+    let usual = Balance::default();
+    let every_packets = number("balance_every", &file.balance_every, usual.every_packets as i64, 1..=i64::MAX)? as u64;
+    let Some(wish) = file.balance.as_ref().filter(|wish| *wish.get_ref()) else { return Ok(None) };
+    if distribution == Distribution::Hardware {
+        let what = "load cannot be moved between workers where the source splits its packets";
+        let help = "write distribution = \"software\", or leave `balance` out";
+        return Err(Problem::new(what, help).at(wish.span()));
+    }
+    Ok(Some(Balance { every_packets, ..usual }))
+}
+
 fn processors() -> i64 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as i64).min(WORKERS_MAX)
 }
@@ -235,6 +272,10 @@ fn link(nf: &NfFile, catalog: &Catalog) -> Result<Link, Problem> {
         return Err(Problem::new(format!("there is no function `{function}`"), help).at(nf.function.span()));
     };
     let name = nf.name.as_ref().unwrap_or(&nf.function);
+    if name.get_ref() == SHARED {
+        let help = "give it another one: objects that functions share stand under this name";
+        return Err(Problem::new(format!("a function cannot be called `{SHARED}`"), help).at(name.span()));
+    }
     if name.get_ref().is_empty() || name.get_ref().contains(['.', ' ', '=']) {
         let help = "use letters, digits, `_` and `-`: it stands in reports and before the keys of --set";
         return Err(Problem::new(format!("`{}` is no name for a function", name.get_ref()), help).at(name.span()));
@@ -245,8 +286,21 @@ fn link(nf: &NfFile, catalog: &Catalog) -> Result<Link, Problem> {
         name: name.get_ref().clone(),
         config: nf.config.clone(),
         packet_set,
+        share: nf.share.iter().map(share).collect::<Result<_, _>>()?,
         at: nf.function.span(),
     })
+}
+
+/// Scope of the names of shared objects.
+const SHARED: &str = "shared";
+
+fn share((own, name): (&Spanned<String>, &Spanned<String>)) -> Result<Share, Problem> {
+    let common = name.get_ref();
+    if common.is_empty() || common.contains(['.', ' ', '=']) {
+        let help = "use letters, digits, `_` and `-`; functions that write the same name have one object together";
+        return Err(Problem::new(format!("`{common}` is no name for a shared object"), help).at(name.span()));
+    }
+    Ok(Share { own: own.get_ref().clone(), name: format!("{SHARED}.{common}"), at: name.span() })
 }
 
 /// The field of that name: as reports print it (`ip.src`) or as programs write it (`ip_src`).

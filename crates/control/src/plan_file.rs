@@ -60,6 +60,12 @@ pub struct PlanFile {
     pub time: Option<Spanned<String>>,
     /// `hardware` or `software`.
     pub distribution: Option<Spanned<String>>,
+    /// Longest time in microseconds for which a batch is gathered up.
+    pub gather_us: Option<Spanned<i64>>,
+    /// Whether load is moved between workers.
+    pub balance: Option<Spanned<bool>>,
+    /// Packets between two looks at the load.
+    pub balance_every: Option<Spanned<i64>>,
     /// `prefer`, `transparent` or `never`.
     pub pages: Option<Spanned<String>>,
     /// A NIC whose hashing is checked.
@@ -129,6 +135,9 @@ pub struct NfFile {
     /// Another packet set than its own.
     #[serde(default)]
     pub packet_set: Option<SetFile>,
+    /// State objects that it has together with other functions: its own name for each, and the common one.
+    #[serde(default)]
+    pub share: BTreeMap<Spanned<String>, Spanned<String>>,
     /// Which packets meet it.
     #[serde(default)]
     pub when: Option<WhenFile>,
@@ -230,6 +239,7 @@ impl PlanFile {
                 name,
                 config: Config::default(),
                 packet_set: None,
+                share: BTreeMap::new(),
                 when: None,
                 full: None,
             });

@@ -9,7 +9,7 @@ use braid_runtime::nf::packet::PortSet;
 use braid_runtime::nf::packet::key::SetDef;
 use braid_runtime::{Course, Distribution, Full, HugePages, Order, Time, When};
 
-use crate::plan::{Link, Plan};
+use crate::plan::{Link, Plan, Share};
 use crate::tune::{Measured, Outcome, Trial, Tuned};
 
 /// A tuned plan, complete, with the evidence as comments.
@@ -58,6 +58,12 @@ fn general(out: &mut String, plan: &Plan) {
     let Plan { workers, batch, ports, sets, .. } = plan;
     let _ = writeln!(out, "workers = {workers}\nbatch = {batch}\nports = {ports}\nsets = {sets}");
     let _ = writeln!(out, "time = \"{time}\"\ndistribution = \"{distribution}\"\npages = \"{pages}\"");
+    if !plan.gather.is_zero() {
+        let _ = writeln!(out, "gather_us = {}", plan.gather.as_micros());
+    }
+    if let Some(balance) = plan.balance {
+        let _ = writeln!(out, "balance = true\nbalance_every = {}", balance.every_packets);
+    }
     if let Some(nic) = plan.nic {
         let _ = writeln!(out, "nic = {}", quoted(nic.name));
     }
@@ -143,6 +149,12 @@ fn met(out: &mut String, course: &Course, position: usize, ports: u16) {
 }
 
 fn function(out: &mut String, link: &Link, tuned: &[Tuned]) {
+    if !link.share.is_empty() {
+        let share = |share: &Share| {
+            format!("{} = {}", quoted(&share.own), quoted(share.name.split_once('.').map_or("", |(_, name)| name)))
+        };
+        let _ = writeln!(out, "share = {{ {} }}", link.share.iter().map(share).collect::<Vec<_>>().join(", "));
+    }
     if let Some(set) = &link.packet_set {
         packet_set(out, set);
     }

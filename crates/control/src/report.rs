@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use braid_runtime::Report;
 use braid_runtime::counters::WorkerCounters;
 use braid_runtime::nf::{Finding, Findings};
+use braid_runtime::{Balanced, Report};
 use serde::{Deserialize, Serialize};
 
 use crate::explain::human_bytes;
@@ -37,6 +37,9 @@ pub struct RunReport {
     pub sets: Sets,
     /// Each worker's share.
     pub workers: Vec<Share>,
+    /// What was moved between them, if load was balanced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub balanced: Option<Moved>,
     /// From the first worker's start to the last one's end.
     pub seconds: f64,
     /// Transactions.
@@ -121,6 +124,30 @@ pub struct Share {
     pub aborts: u64,
 }
 
+/// What load balance did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Moved {
+    /// Times that somebody looked at the load.
+    pub looks: u64,
+    /// Entries of the indirection table that went to another worker.
+    pub entries: u64,
+    /// Packet sets that went with them.
+    pub sets: u64,
+    /// Entries that stayed because their packet sets found no room.
+    pub refused: u64,
+    /// How long in microseconds nobody got packets because of it: in all, and at the longest.
+    pub held_us: u64,
+    /// The longest of these pauses.
+    pub held_longest_us: u64,
+}
+
+impl Moved {
+    fn of(balanced: Balanced) -> Moved {
+        let Balanced { looks, entries, sets, refused, held_ns, held_longest_ns } = balanced;
+        Moved { looks, entries, sets, refused, held_us: held_ns / 1_000, held_longest_us: held_longest_ns / 1_000 }
+    }
+}
+
 /// Transactions of all workers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Transactions {
@@ -160,6 +187,7 @@ impl RunReport {
             bytes_out: total.bytes_out,
             sets: Sets::of(total),
             workers: report.workers.iter().map(share).collect(),
+            balanced: report.dispatched.as_ref().and_then(|dispatched| dispatched.balanced).map(Moved::of),
             seconds: report.elapsed.as_secs_f64(),
             transactions: Transactions {
                 commits: total.commits,
@@ -239,6 +267,13 @@ impl fmt::Display for RunReport {
         for (number, worker) in self.workers.iter().enumerate() {
             let percent = 100.0 * worker.packets as f64 / self.packets_in.max(1) as f64;
             row(f, &format!("worker {number}"), worker.packets, &format!("{percent:.1} %"))?;
+        }
+        if let Some(Moved { looks, entries, sets, refused, held_longest_us, .. }) = &self.balanced {
+            let note = format!(
+                "to idler workers, with {} packet sets; {looks} looks, {refused} refused, {held_longest_us} µs at the longest",
+                grouped(*sets)
+            );
+            row(f, "entries moved", *entries, &note)?;
         }
         writeln!(f, "  {:<28} {:>16}  buffers on {}", "state in memory", human_bytes(self.memory_bytes), self.pages)?;
         self.findings.iter().try_for_each(|(function, told)| told.show(f, function))?;

@@ -123,6 +123,8 @@ fn certified(build: Build, hashed: Fields) -> Certificate {
         steering: Arc::new(Steering::new(hashed, Symmetry::OneWay, &Key::microsoft(), reta).expect("fits")),
         course: braid_control::runtime::Course::default(),
         own_fields: Vec::new(),
+        gather: Default::default(),
+        balance: None,
     };
     let mut config = Profile::Uniform.config(1000);
     config.flows = 500;

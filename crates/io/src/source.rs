@@ -144,6 +144,11 @@ pub trait RxQueue: Send {
     /// What it has delivered so far.
     fn counters(&self) -> RxCounters;
 
+    /// Whether the records of its packets name their headers already: somebody had to parse them to bring them here.
+    fn has_parsed(&self) -> bool {
+        false
+    }
+
     /// The run is to end. True if packets that have arrived already are still delivered, and then [`Received::End`]; false if
     /// whoever asks need not wait for anything.
     fn close(&mut self) -> bool {

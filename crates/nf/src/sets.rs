@@ -212,6 +212,12 @@ impl SetTables {
         change(self.record_mut(at).states());
     }
 
+    /// Removes a record whose set goes on in another worker's table: it counts there.
+    pub fn give_away(&mut self, at: SetSlot) {
+        self.created -= u64::from(self.meta_mut(at).live != 0);
+        self.remove(at);
+    }
+
     /// Ends a record's life.
     pub fn remove(&mut self, at: SetSlot) {
         on_table!(self, at, table => table.remove(at.slot()));

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use braid_nf::packet::key::{FieldId, KeyError, KeyExtractor, SetDef};
-use braid_nf::state::StateBuilder;
+use braid_nf::state::{StateBuilder, StateObject};
 use braid_nf::{Place, ShareError, Stage};
 use braid_packet::fields::{FieldError, StageUse};
 use braid_packet::{BATCH_MAX, Batch, Flags, Layout, Port, protocol};
@@ -169,6 +169,17 @@ impl Chain {
     /// The functions.
     pub fn stages(&self) -> &[Box<dyn Stage>] {
         &self.stages
+    }
+
+    /// The state objects of all functions, each once: functions may share some.
+    pub fn objects(&self) -> Vec<Arc<dyn StateObject>> {
+        let mut objects: Vec<Arc<dyn StateObject>> = Vec::new();
+        for object in self.stages.iter().flat_map(|stage| stage.objects()) {
+            if objects.iter().all(|known| known.id() != object.id()) {
+                objects.push(object);
+            }
+        }
+        objects
     }
 
     /// The groups.

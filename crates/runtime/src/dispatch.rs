@@ -10,8 +10,10 @@ use braid_packet::{BATCH_MAX, Batch, Buffers, Layout, Pool};
 use braid_steer::Steering;
 use braid_steer::ring::{DispatchCounters, Dispatcher, Inlet, RING_FRAMES_DEFAULT, WhenFull, rings};
 
+use crate::balance::{Balance, Balanced, Balancer};
 use crate::idle::{Ending, Patience};
 use crate::launch::Control;
+use crate::live::Live;
 use crate::plan::Plan;
 
 /// What the dispatcher did.
@@ -23,6 +25,8 @@ pub struct Dispatched {
     pub counters: DispatchCounters,
     /// Damage found in the source.
     pub damages: Vec<Damage>,
+    /// What was moved from worker to worker, if load is balanced.
+    pub balanced: Option<Balanced>,
 }
 
 /// The dispatcher, not yet running.
@@ -30,6 +34,7 @@ pub(crate) struct Dispatching {
     source: Box<dyn RxQueue>,
     dispatcher: Dispatcher,
     steering: Arc<Steering>,
+    balancer: Option<Balancer>,
     batch: Batch,
     buffers: Buffers,
     horizon: Arc<AtomicU64>,
@@ -51,6 +56,7 @@ pub(crate) fn open(
     pool: &Arc<Pool>,
     layout: &Arc<Layout>,
     control: &Control,
+    live: Option<Arc<Live>>,
 ) -> Result<(Dispatching, Vec<Box<dyn RxQueue>>), OpenError> {
     let mut queues = source.open(1, Arc::new(FirstQueue))?;
     let Some(source) = queues.pop() else { return Err(OpenError::Nothing { what: "the source has no queue" }) };
@@ -61,10 +67,17 @@ pub(crate) fn open(
         Box::new(RingQueue { inlet, horizon: Arc::clone(&horizon), next: 0, counters }) as Box<dyn RxQueue>
     };
     let queues = inlets.into_iter().map(queue).collect();
+    let balance = plan.balance.filter(|_| plan.workers > 1).zip(live);
+    let balancer = balance.map(|(balance, live)| {
+        // A run on record is there to show what moves can do: as many as there are.
+        let held_share = if control.record { 1.0 } else { balance.held_share };
+        Balancer::new(Balance { held_share, ..balance }, live, Steering::clone(&plan.steering))
+    });
     let dispatching = Dispatching {
         source,
         dispatcher,
         steering: Arc::clone(&plan.steering),
+        balancer,
         batch: Batch::new(pool, layout),
         buffers: Buffers::new(pool),
         horizon,
@@ -83,7 +96,7 @@ impl Dispatching {
                 Received::Packets => {
                     patience = Patience::default();
                     self.batch.parse_all();
-                    self.dispatcher.dispatch(&mut self.batch, &self.steering, &mut self.buffers);
+                    self.hand_out();
                     // Release: whoever sees this horizon sees the frames before it in the rings. Partner: `horizon` below.
                     self.horizon.store(self.source.horizon(), Ordering::Release);
                 }
@@ -101,6 +114,15 @@ impl Dispatching {
             received: self.source.counters(),
             counters: self.dispatcher.counters().clone(),
             damages: self.source.damages(),
+            balanced: self.balancer.as_ref().map(Balancer::balanced),
+        }
+    }
+
+    fn hand_out(&mut self) {
+        let (dispatcher, batch, buffers) = (&mut self.dispatcher, &mut self.batch, &mut self.buffers);
+        match &mut self.balancer {
+            None => dispatcher.dispatch(batch, &self.steering, buffers),
+            Some(balancer) => balancer.dispatch(dispatcher, batch, buffers),
         }
     }
 }
@@ -129,5 +151,9 @@ impl RxQueue for RingQueue {
 
     fn counters(&self) -> RxCounters {
         self.counters
+    }
+
+    fn has_parsed(&self) -> bool {
+        true
     }
 }

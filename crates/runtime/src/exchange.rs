@@ -80,11 +80,11 @@ pub struct Exchanged {
 /// Exchanges the chain of a run for that of `plan`; `changed` names functions whose configuration differs.
 pub fn exchange(live: &Live, now: &Plan, plan: &Plan, changed: &[String]) -> Result<Exchanged, ExchangeError> {
     let running = live.running().ok_or(ExchangeError::NotRunning)?;
-    let heritage: Vec<_> = running.chain.stages().iter().flat_map(|stage| stage.objects()).collect();
+    let heritage = running.chain.objects();
     let chain = build(plan, &running, heritage.clone())?;
     let mut exchanged = compare(&running.chain, &chain, changed)?;
     check_steering(now, plan)?;
-    let new = chain.stages().iter().flat_map(|stage| stage.objects());
+    let new = chain.objects().into_iter();
     let copies: Vec<_> = new.filter_map(|new| Some((older(&heritage, &new)?, new))).collect();
     exchanged.copied = copies.iter().map(|(_, new)| new.name().to_owned()).collect();
     let is_added = |at: &usize| exchanged.added.iter().any(|name| name == chain.stages()[*at].name());

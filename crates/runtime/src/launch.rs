@@ -1,40 +1,40 @@
 //! From plan to threads and back: opens source and sink, starts the workers, waits, adds up.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use braid_io::capture::Damage;
-use braid_io::{OpenError, QueueSelect, RxCounters, RxQueue, Sink, SinkError, Source, TxCounters, TxQueue};
-use braid_memory::Backing;
+use braid_io::{OpenError, QueueSelect, RxQueue, Sink, Source, TxQueue};
 use braid_nf::packet::key::SetDef;
 use braid_nf::state::{Domain, StateBuilder};
-use braid_nf::{Emitted, Event, Findings, SetTables, Stage};
-use braid_packet::{Link, Pool, PoolConfig, Port};
+use braid_nf::{Emitted, Event, Stage};
+use braid_packet::{Layout, Link, Pool, PoolConfig, Port};
 use braid_state::{Conflict, Tx};
 use braid_steer::Steering;
 use braid_steer::planner::Changed;
-use braid_stm::{ObjectId, ObjectInfo, Part};
 
-use crate::aborts::Aborts;
 use crate::attempt::run_event;
 use crate::chain::{Chain, ChainError, Sharing};
 use crate::clock::{Clock, Timeline};
 use crate::counters::WorkerCounters;
-use crate::dispatch::{self, Dispatched};
-use crate::idle::{Ending, Patience};
+use crate::dispatch::{self, Dispatching};
+use crate::gather::Gather;
 use crate::live::{Live, Running};
 use crate::plan::{BuildError, Distribution, Plan, Time};
 use crate::probe::{Probe, TimeSplit};
-use crate::record::{Recorder, WorkerLog};
-use crate::replay::{SetContent, content};
+use crate::record::Recorder;
 use crate::saved::{RestoreError, Saved};
-use crate::schedule::Scheduler;
 use crate::trace::{TraceOrder, Tracer};
 use crate::virtual_time::{self, Cluster, Costs, VirtualWorker};
-use crate::watchdog::{Watchdog, watch};
-use crate::worker::{Ended, Parts, Step, Worker};
+use crate::watchdog::Watchdog;
+use crate::worker::{Parts, Worker};
+
+mod report;
+mod threads;
+
+use report::Remains;
+pub use report::{Record, Report, findings_of_objects, findings_of_sets, snapshots};
+use threads::run_threads;
 
 /// A run that could not start.
 #[derive(Debug, thiserror::Error)]
@@ -106,58 +106,6 @@ pub struct Model {
     pub seed: u64,
 }
 
-/// What a run did.
-#[derive(Debug)]
-pub struct Report {
-    /// By worker.
-    pub workers: Vec<WorkerCounters>,
-    /// All together.
-    pub total: WorkerCounters,
-    /// From the first worker's start to the last one's end; in a model, of virtual time.
-    pub elapsed: Duration,
-    /// Where each worker's time went, if it was profiled.
-    pub splits: Vec<TimeSplit>,
-    /// Name and kind of each state object, by number.
-    pub objects: Vec<ObjectInfo>,
-    /// Lines that moved between the workers of a model.
-    pub transfers: u64,
-    /// Frames that the source could not deliver, by reason.
-    pub undelivered: Vec<(&'static str, u64)>,
-    /// Packets that the sink could not send, by reason; the workers count them as out.
-    pub unsent: Vec<(&'static str, u64)>,
-    /// What the dispatcher did, if there was one.
-    pub dispatched: Option<Dispatched>,
-    /// Where the source is damaged.
-    pub damages: Vec<Damage>,
-    /// What the sink could not write.
-    pub lost: Vec<SinkError>,
-    /// Pages under the buffers.
-    pub backing: Backing,
-    /// Packet sets of an earlier run that found no place in this one.
-    pub sets_left_out: u64,
-    /// Bytes of tables and objects.
-    pub memory_bytes: usize,
-    /// What the elements stand for that workers fought over most, as far as their objects know.
-    pub elements: HashMap<(ObjectId, Part, u32), String>,
-    /// What each function has to tell, by its name, in order; functions without findings are left out.
-    pub findings: Vec<(String, Findings)>,
-    /// Final objects and sets and, if recorded, everything that happened.
-    pub record: Option<Record>,
-}
-
-/// The end of a recorded run.
-#[derive(Debug)]
-pub struct Record {
-    /// What each worker did.
-    pub logs: Vec<WorkerLog>,
-    /// Name and content of each state object.
-    pub objects: Vec<(String, Vec<u8>)>,
-    /// Packet sets by group, of all workers; a key that two workers hold stands in `twice`.
-    pub sets: Vec<SetContent>,
-    /// Keys that more than one worker held: steering broke its promise.
-    pub twice: Vec<String>,
-}
-
 /// Everything fresh that a run or a replay stands on.
 pub struct Foundation {
     /// Transactions.
@@ -197,38 +145,19 @@ pub fn launch(
     control: &Control,
 ) -> Result<Report, RunError> {
     let Foundation { domain, chain } = build(plan)?;
-    let default_buffers = plan.workers * 4 * plan.batch.max(64) + 8192 + source.buffers();
-    let buffers = if plan.buffers == 0 { default_buffers } else { plan.buffers };
-    let pool = Pool::new(&PoolConfig { buffers: buffers as u32, pages: plan.pages, ..PoolConfig::default() })?;
+    let pool = pool(plan, source.buffers())?;
     source.prepare(&pool, plan.workers)?;
-    let layout = Arc::new(chain.layout().clone());
-    let (received, dispatcher) = match plan.distribution {
-        _ if control.model.is_some() => (hardware(plan, source)?, None),
-        Distribution::Hardware => (hardware(plan, source)?, None),
-        Distribution::Software => {
-            let (dispatcher, queues) = dispatch::open(plan, source, &pool, &layout, control)?;
-            (queues, Some(dispatcher))
-        }
-    };
+    // Who moves load orders the workers as somebody outside would.
+    let balanced = plan.balance.filter(|_| plan.distribution == Distribution::Software && control.model.is_none());
+    let live = control.live.clone().or_else(|| balanced.map(|_| Live::new(plan.workers)));
+    let (received, dispatcher) = receive(plan, source, &pool, chain.layout(), control, live.clone())?;
     // Last: what is written is created only when all else is there.
     let sent = sink.open(plan.workers)?;
     let mut transactions: Vec<Tx> = (0..plan.workers).map(|worker| Tx::new(&domain, worker)).collect();
-    let new = match &control.restore {
-        Some(saved) => saved.restore_objects(&chain, &mut transactions[0])?,
-        None => (0..chain.stages().len()).collect(),
-    };
-    let is_new = |stage: &dyn Stage| new.iter().any(|at| chain.stages()[*at].name() == stage.name());
-    run_once(
-        &chain,
-        &mut transactions[0],
-        plan.ports,
-        0,
-        |stage, event| {
-            if is_new(stage) { stage.start(event) } else { Ok(()) }
-        },
-    );
+    start(plan, control, &chain, &mut transactions[0])?;
     let cluster = control.model.as_ref().map(|model| Cluster::new(plan.workers, &model.costs, model.seed));
-    let mut workers = assemble(plan, control, cluster.as_ref(), &chain, &pool, transactions, received, sent)?;
+    let ground = Ground { plan, control, cluster: cluster.as_ref(), chain: &chain, pool: &pool };
+    let mut workers = ground.assemble(transactions, received, sent)?;
     let left_out = match &control.restore {
         Some(saved) => saved.restore_sets(plan, &chain, &mut workers)?,
         None => 0,
@@ -236,64 +165,119 @@ pub fn launch(
     if let Some(cluster) = cluster {
         let ended = virtual_time::run(workers, &cluster);
         let latest = (0..plan.workers).map(|worker| cluster.now_ns(worker)).max().unwrap_or(0);
-        let mut report = report(plan, &domain, &chain, &pool, ended, None, Duration::from_nanos(latest), control);
-        report.transfers = cluster.transfers();
+        let (elapsed, domain, is_recorded) = (Duration::from_nanos(latest), &domain, control.record);
+        let remains =
+            Remains { plan, domain, chain: &chain, pool: &pool, ended, dispatched: None, elapsed, is_recorded };
+        let mut report = Report { transfers: cluster.transfers(), ..remains.report() };
         for (worker, counters) in report.workers.iter_mut().enumerate() {
             counters.cpu_ns = cluster.now_ns(worker);
         }
         return Ok(report);
     }
     let begun = Instant::now();
-    if let Some(live) = &control.live {
+    if let Some(live) = &live {
         live.announce(Running { chain: Arc::clone(&chain), domain: Arc::clone(&domain), since: begun });
     }
-    let (ended, dispatched) = run_threads(&chain, workers, dispatcher, control);
+    let (ended, dispatched) =
+        run_threads(&chain, workers, dispatcher, &Control { live: live.clone(), ..control.clone() });
     let elapsed = begun.elapsed();
     // It may have been exchanged.
-    let chain = control.live.as_ref().and_then(|live| live.running()).map_or(chain, |running| running.chain);
-    let mut report = report(plan, &domain, &chain, &pool, ended, dispatched, elapsed, control);
-    report.sets_left_out = left_out;
-    Ok(report)
+    let chain = live.and_then(|live| live.running()).map_or(chain, |running| running.chain);
+    let (domain, is_recorded) = (&domain, control.record);
+    let remains = Remains { plan, domain, chain: &chain, pool: &pool, ended, dispatched, elapsed, is_recorded };
+    Ok(Report { sets_left_out: left_out, ..remains.report() })
 }
 
-/// The source splits its packets.
-fn hardware(plan: &Plan, source: Box<dyn Source>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
-    source.open(plan.workers, Arc::new(Select(Arc::clone(&plan.steering))))
+/// Buffers of a run; the source wants some too.
+fn pool(plan: &Plan, of_source: usize) -> Result<Arc<Pool>, braid_memory::Error> {
+    let default = plan.workers * 4 * plan.batch.max(64) + 8192 + of_source;
+    let buffers = if plan.buffers == 0 { default } else { plan.buffers };
+    Pool::new(&PoolConfig { buffers: buffers as u32, pages: plan.pages, ..PoolConfig::default() })
 }
 
-#[allow(clippy::too_many_arguments)]
-fn assemble(
+/// The workers' queues: the source splits its packets, or a dispatcher does.
+fn receive(
     plan: &Plan,
-    control: &Control,
-    cluster: Option<&Arc<Cluster>>,
-    chain: &Arc<Chain>,
+    source: Box<dyn Source>,
     pool: &Arc<Pool>,
-    transactions: Vec<Tx>,
-    received: Vec<Box<dyn RxQueue>>,
-    sent: Vec<Box<dyn TxQueue>>,
-) -> Result<Vec<Worker>, RunError> {
-    let timeline = Arc::new(Timeline::new(plan.workers));
-    let clock = match plan.time {
-        Time::Capture => Clock::Capture,
-        Time::Live => Clock::live(control.restore.as_ref().map_or(0, |saved| saved.now_ns)),
+    layout: &Layout,
+    control: &Control,
+    live: Option<Arc<Live>>,
+) -> Result<(Vec<Box<dyn RxQueue>>, Option<Dispatching>), OpenError> {
+    if control.model.is_some() || plan.distribution == Distribution::Hardware {
+        let queues = source.open(plan.workers, Arc::new(Select(Arc::clone(&plan.steering))))?;
+        return Ok((queues, None));
+    }
+    let (dispatcher, queues) = dispatch::open(plan, source, pool, &Arc::new(layout.clone()), control, live)?;
+    Ok((queues, Some(dispatcher)))
+}
+
+/// Puts state of an earlier run back and runs the start handlers of functions that have none.
+fn start(plan: &Plan, control: &Control, chain: &Chain, tx: &mut Tx) -> Result<(), RunError> {
+    let new = match &control.restore {
+        Some(saved) => saved.restore_objects(chain, tx)?,
+        None => (0..chain.stages().len()).collect(),
     };
-    let mut workers = Vec::new();
-    for (id, ((mut tx, receive), send)) in transactions.into_iter().zip(received).zip(sent).enumerate() {
+    let is_new = |stage: &dyn Stage| new.iter().any(|at| chain.stages()[*at].name() == stage.name());
+    run_once(chain, tx, plan.ports, 0, |stage, event| if is_new(stage) { stage.start(event) } else { Ok(()) });
+    Ok(())
+}
+
+/// What all workers stand on.
+struct Ground<'a> {
+    plan: &'a Plan,
+    control: &'a Control,
+    cluster: Option<&'a Arc<Cluster>>,
+    chain: &'a Arc<Chain>,
+    pool: &'a Arc<Pool>,
+}
+
+impl Ground<'_> {
+    fn assemble(
+        &self,
+        transactions: Vec<Tx>,
+        received: Vec<Box<dyn RxQueue>>,
+        sent: Vec<Box<dyn TxQueue>>,
+    ) -> Result<Vec<Worker>, RunError> {
+        let timeline = Arc::new(Timeline::new(self.plan.workers));
+        let clock = match self.plan.time {
+            Time::Capture => Clock::Capture,
+            Time::Live => Clock::live(self.control.restore.as_ref().map_or(0, |saved| saved.now_ns)),
+        };
+        let ends = transactions.into_iter().zip(received).zip(sent).enumerate();
+        let worker = |(id, ((tx, receive), send)): (usize, ((Tx, Box<dyn RxQueue>), Box<dyn TxQueue>))| {
+            let clock = match (self.cluster, self.plan.time) {
+                (Some(cluster), Time::Live) => Clock::Virtual { cluster: Arc::clone(cluster), worker: id },
+                _ => clock.clone(),
+            };
+            self.worker(id, tx, (receive, send), clock, &timeline)
+        };
+        ends.map(worker).collect()
+    }
+
+    fn worker(
+        &self,
+        id: usize,
+        mut tx: Tx,
+        (receive, send): (Box<dyn RxQueue>, Box<dyn TxQueue>),
+        clock: Clock,
+        timeline: &Arc<Timeline>,
+    ) -> Result<Worker, RunError> {
+        let Ground { plan, control, chain, .. } = self;
+        // Where one worker runs at a time, waiting would keep the others from delivering.
+        let gathers = !plan.gather.is_zero() && control.schedule.is_none() && self.cluster.is_none();
         if control.record {
             tx.record();
         }
         let mut worker = Worker::new(Parts {
             id,
             chain: Arc::clone(chain),
-            pool: Arc::clone(pool),
-            receive,
+            pool: Arc::clone(self.pool),
+            receive: if gathers { Box::new(Gather::new(receive, plan.gather)) } else { receive },
             send,
             tx,
-            clock: match (cluster, plan.time) {
-                (Some(cluster), Time::Live) => Clock::Virtual { cluster: Arc::clone(cluster), worker: id },
-                _ => clock.clone(),
-            },
-            timeline: Arc::clone(&timeline),
+            clock,
+            timeline: Arc::clone(timeline),
             ports: plan.ports,
             batch: plan.batch,
             sets: plan.sets_per_worker(),
@@ -308,14 +292,13 @@ fn assemble(
         if control.record {
             worker.watch(Box::new(Recorder::new(id)));
         }
-        match cluster {
+        match self.cluster {
             Some(cluster) => worker.probe(Probe::Virtual(VirtualWorker::new(cluster, id))),
             None if control.profile => worker.probe(Probe::Split(Box::new(TimeSplit::new(chain.stages().len())))),
             None => {}
         }
-        workers.push(worker);
+        Ok(worker)
     }
-    Ok(workers)
 }
 
 /// Start and stop handlers: each function once, before and after everything else.
@@ -330,254 +313,4 @@ pub fn run_once(
     for stage in chain.stages() {
         run_event(tx, &mut emitted, ports, now_ns, &mut counters, |event| handler(&**stage, event));
     }
-}
-
-fn run_threads(
-    chain: &Chain,
-    mut workers: Vec<Worker>,
-    dispatcher: Option<dispatch::Dispatching>,
-    control: &Control,
-) -> (Vec<Ended>, Option<Dispatched>) {
-    let scheduler = control.schedule.map(|seed| Scheduler::new(workers.len(), seed));
-    let deadline = control.duration.map(|duration| Instant::now() + duration);
-    // With a dispatcher the workers empty their rings before they end; it is the dispatcher that is told to stop.
-    let obeys = match &dispatcher {
-        Some(_) => Control { live: control.live.clone(), at_end: control.at_end.clone(), ..Control::default() },
-        None => control.clone(),
-    };
-    let deadline_of_workers = if dispatcher.is_some() { None } else { deadline };
-    let (obeys, pin) = (&obeys, workers.len() + usize::from(dispatcher.is_some()) <= processors());
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let watching = control.watchdog.as_ref().map(|watchdog| {
-            let pulses: Vec<_> = workers.iter_mut().map(Worker::pulse).collect();
-            let (scheduler, done) = (scheduler.clone(), &done);
-            scope.spawn(move || watch(watchdog, chain, &pulses, scheduler.as_deref(), done))
-        });
-        let dispatcher = dispatcher.map(|dispatching| scope.spawn(move || dispatching.run(deadline)));
-        let spawn = |(id, mut worker): (usize, Worker)| {
-            let scheduler = scheduler.clone();
-            scope.spawn(move || {
-                if pin && scheduler.is_none() {
-                    pin_to(id);
-                }
-                match scheduler {
-                    Some(scheduler) => {
-                        worker.govern(&scheduler, id);
-                        scheduler.enter(id);
-                        work(id, &mut worker, obeys, deadline_of_workers, Some((&scheduler, id)));
-                        let ended = worker.end();
-                        scheduler.leave(id);
-                        ended
-                    }
-                    None => {
-                        work(id, &mut worker, obeys, deadline_of_workers, None);
-                        worker.end()
-                    }
-                }
-            })
-        };
-        let handles: Vec<_> = workers.into_iter().enumerate().map(spawn).collect();
-        let ended = handles.into_iter().map(join).collect();
-        if let Some(watching) = watching {
-            done.store(true, Ordering::Relaxed);
-            watching.thread().unpark();
-        }
-        (ended, dispatcher.map(join))
-    })
-}
-
-fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
-    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-/// A worker's life.
-fn work(
-    id: usize,
-    worker: &mut Worker,
-    control: &Control,
-    deadline: Option<Instant>,
-    schedule: Option<(&Arc<Scheduler>, usize)>,
-) {
-    worker.begin();
-    let live = control.live.as_deref();
-    let (mut rounds, mut patience, mut ending) = (0u32, Patience::default(), Ending::default());
-    loop {
-        match worker.step() {
-            Step::Busy => patience = Patience::default(),
-            Step::End => break,
-            Step::Idle => match &schedule {
-                Some((scheduler, id)) => scheduler.at(*id, true),
-                None => patience.wait(),
-            },
-        }
-        if let Some(live) = live.filter(|live| live.rings(id)) {
-            live.serve(id, worker);
-        }
-        rounds = rounds.wrapping_add(1);
-        let late = rounds.is_multiple_of(64) && deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        // Relaxed: the flag carries no data; being late by a batch does not matter.
-        if (late || control.stop.load(Ordering::Relaxed)) && ending.is_over(|| worker.close()) {
-            break;
-        }
-    }
-    if let Some(AtEnd(last)) = &control.at_end {
-        last(worker);
-    }
-    if let Some(live) = live {
-        live.close(id, worker);
-    }
-}
-
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get())
-}
-
-fn pin_to(cpu: usize) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    // Without permission the worker runs wherever the kernel puts it: slower, not wrong.
-    let _ = rustix::thread::sched_setaffinity(None, &set);
-}
-
-#[allow(clippy::too_many_arguments)]
-fn report(
-    plan: &Plan,
-    domain: &Arc<Domain>,
-    chain: &Arc<Chain>,
-    pool: &Arc<Pool>,
-    ended: Vec<Ended>,
-    dispatched: Option<Dispatched>,
-    elapsed: Duration,
-    control: &Control,
-) -> Report {
-    let latest = ended.iter().map(|worker| worker.last_ns).max().unwrap_or(0);
-    let mut report = Report {
-        workers: ended.iter().map(|worker| worker.counters.clone()).collect(),
-        total: WorkerCounters::default(),
-        elapsed,
-        splits: Vec::new(),
-        objects: domain.objects().into_iter().map(|(_, info)| info).collect(),
-        transfers: 0,
-        undelivered: Vec::new(),
-        unsent: Vec::new(),
-        dispatched,
-        damages: Vec::new(),
-        lost: Vec::new(),
-        backing: pool.backing(),
-        sets_left_out: 0,
-        memory_bytes: 0,
-        elements: HashMap::new(),
-        findings: Vec::new(),
-        record: None,
-    };
-    let objects = chain.stages().iter().flat_map(|stage| stage.objects());
-    report.memory_bytes += objects.map(|object| object.memory_bytes()).sum::<usize>();
-    // The dispatcher has the source's queue, if there is one; otherwise the workers have them.
-    let mut received: Vec<RxCounters> = report.dispatched.iter().map(|dispatched| dispatched.received).collect();
-    let mut sent = TxCounters::default();
-    let mut record = Record { logs: Vec::new(), objects: Vec::new(), sets: Vec::new(), twice: Vec::new() };
-    record.sets.resize_with(chain.groups().len(), SetContent::new);
-    let mut findings = vec![Findings::default(); chain.stages().len()];
-    for mut worker in ended {
-        findings_of_sets(chain, &mut worker.tables, &mut findings);
-        report.total.merge(&worker.counters);
-        report.damages.append(&mut worker.damages);
-        received.push(worker.received);
-        match worker.sent {
-            Ok(counters) => {
-                sent.device_full += counters.device_full;
-                sent.too_long += counters.too_long;
-            }
-            Err(error) => report.lost.push(error),
-        }
-        if let Probe::Split(mut split) = worker.probe {
-            split.end();
-            report.splits.push(*split);
-        }
-        report.memory_bytes += worker.tables.iter().map(|tables| tables.memory_bytes()).sum::<usize>();
-        if control.record {
-            let local = |(group, _): &(usize, _)| !chain.groups()[*group].shared;
-            for (group, tables) in worker.tables.iter_mut().enumerate().filter(local) {
-                for (key, entry) in content(chain, group, tables) {
-                    if record.sets[group].insert(key, entry).is_some() {
-                        record.twice.push(key.to_string());
-                    }
-                }
-            }
-            if let Ok(recorder) = worker.witness.into_any().downcast::<Recorder>() {
-                record.logs.push(recorder.into_log());
-            }
-        }
-    }
-    let sum = |count: fn(&RxCounters) -> u64| received.iter().map(count).sum();
-    let undelivered = [
-        ("frame_too_long", sum(|queue| queue.too_long)),
-        ("injected_loss", sum(|queue| queue.injected_loss)),
-        ("missed", sum(|queue| queue.missed)),
-    ];
-    let unsent = [("device_full", sent.device_full), ("frame_too_long", sent.too_long)];
-    report.undelivered.extend(undelivered.into_iter().filter(|&(_, count)| count > 0));
-    report.unsent.extend(unsent.into_iter().filter(|&(_, count)| count > 0));
-    if control.record {
-        record.objects = snapshots(chain);
-        report.record = Some(record);
-    }
-    report.elements = elements(chain, &report.total.aborted);
-    let mut tx = Tx::new(domain, 0);
-    run_once(chain, &mut tx, plan.ports, latest, |stage, event| stage.stop(event));
-    report.findings = findings_of_objects(chain, &mut tx, plan.ports, latest, findings);
-    report
-}
-
-/// The elements that aborts name, as their objects show them.
-fn elements(chain: &Chain, aborts: &Aborts) -> HashMap<(ObjectId, Part, u32), String> {
-    let objects: Vec<_> = chain.stages().iter().flat_map(|stage| stage.objects()).collect();
-    let mut shown = HashMap::new();
-    for row in &aborts.rows {
-        let Some(object) = objects.iter().find(|object| Some(object.id()) == row.object) else { continue };
-        for (index, _) in row.hot.iter() {
-            if let Some(text) = object.element(row.part, index) {
-                shown.insert((object.id(), row.part, index), text);
-            }
-        }
-    }
-    shown
-}
-
-/// What a worker's live sets tell; sets that workers share are told with the objects.
-pub fn findings_of_sets(chain: &Chain, tables: &mut [SetTables], findings: &mut [Findings]) {
-    for (position, (stage, into)) in chain.stages().iter().zip(findings).enumerate() {
-        if let Some(tables) = chain.group_of(position).and_then(|group| tables.get_mut(group)) {
-            stage.report_sets(tables, into);
-        }
-    }
-}
-
-/// Adds what state objects tell, and names the functions that have something to tell.
-pub fn findings_of_objects(
-    chain: &Chain,
-    tx: &mut Tx,
-    ports: u16,
-    now_ns: u64,
-    mut findings: Vec<Findings>,
-) -> Vec<(String, Findings)> {
-    run_once(chain, tx, ports, now_ns, |stage, event| {
-        let position = chain.stages().iter().position(|other| other.name() == stage.name());
-        let Some(known) = position.and_then(|position| findings.get_mut(position)) else { return Ok(()) };
-        let mut more = known.clone();
-        stage.report(event, &mut more)?;
-        *known = more;
-        Ok(())
-    });
-    let names = chain.stages().iter().map(|stage| stage.name().to_owned());
-    let mut told: Vec<_> = names.zip(findings).filter(|(_, findings)| !findings.is_empty()).collect();
-    told.iter_mut().for_each(|(_, findings)| findings.sort());
-    told
-}
-
-/// Name and content of every state object.
-pub fn snapshots(chain: &Chain) -> Vec<(String, Vec<u8>)> {
-    let objects = chain.stages().iter().flat_map(|stage| stage.objects());
-    objects.map(|object| (object.name().to_owned(), object.snapshot())).collect()
 }

@@ -10,6 +10,7 @@
 
 pub mod aborts;
 pub mod attempt;
+pub mod balance;
 pub mod chain;
 pub mod clock;
 pub mod counters;
@@ -17,6 +18,7 @@ pub mod course;
 mod dispatch;
 pub mod exchange;
 mod expiry;
+mod gather;
 mod idle;
 pub mod launch;
 pub mod live;
@@ -32,6 +34,7 @@ pub mod virtual_time;
 mod watchdog;
 mod worker;
 
+pub use balance::{Balance, Balanced};
 pub use chain::{Chain, ChainError, Sharing};
 pub use clock::{Clock, Timeline};
 pub use counters::{Drops, PortCounters, WorkerCounters};

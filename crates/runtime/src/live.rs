@@ -99,6 +99,8 @@ impl Desk {
 pub struct Live {
     desks: Box<[CachePadded<Desk>]>,
     running: Mutex<Option<Running>>,
+    /// Held while workers stand still or packet sets move from one to another.
+    changing: Mutex<()>,
 }
 
 impl std::fmt::Debug for Live {
@@ -111,7 +113,7 @@ impl Live {
     /// For a run of so many workers.
     pub fn new(workers: usize) -> Arc<Live> {
         let desks = (0..workers).map(|_| CachePadded::default()).collect();
-        Arc::new(Live { desks, running: Mutex::default() })
+        Arc::new(Live { desks, running: Mutex::default(), changing: Mutex::default() })
     }
 
     /// Number of workers.
@@ -205,6 +207,23 @@ impl Live {
         asked.into_iter().enumerate().map(answer).collect()
     }
 
+    /// The same, however long it takes: what the worker gives away is not lost because it was late.
+    pub(crate) fn await_answer_of<T: Send + 'static>(
+        &self,
+        worker: usize,
+        question: impl FnOnce(&mut Worker) -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let (answer, answered) = channel();
+        self.order(worker, Box::new(move |worker| drop(answer.send(question(worker)))))?;
+        answered.recv().map_err(|_| Unanswered::Ended(worker))
+    }
+
+    /// Keeps others from stopping the workers, or from moving packet sets, until the result is dropped.
+    pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
+        // Nothing is behind it that could be half changed.
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What each worker has done; of one that has ended, its last word.
     pub fn see(&self) -> Vec<Result<Seen, Unanswered>> {
         let answers = self.ask_all(Worker::seen).into_iter().enumerate();
@@ -217,8 +236,8 @@ impl Live {
 
     /// Stops all workers that still run between two batches until the result is dropped. If one does not come, the others go
     /// on.
-    pub fn hold(&self) -> Result<Held, Unanswered> {
-        let mut held = Held { workers: Vec::new() };
+    pub fn hold(&self) -> Result<Held<'_>, Unanswered> {
+        let mut held = Held { workers: Vec::new(), _alone: self.alone() };
         let mut arrivals = Vec::new();
         for id in 0..self.desks.len() {
             let ((arrive, arrived), (orders, waiting)) = (channel(), channel::<Order>());
@@ -251,11 +270,12 @@ fn await_answer<T>(worker: usize, answered: &Receiver<T>) -> Result<T, Unanswere
 
 /// Workers that stand still between two batches. Dropping it lets them go on.
 #[derive(Debug)]
-pub struct Held {
+pub struct Held<'a> {
     workers: Vec<(usize, Sender<Order>)>,
+    _alone: MutexGuard<'a, ()>,
 }
 
-impl Held {
+impl Held<'_> {
     /// The numbers of those that stand still: all that had not ended.
     pub fn workers(&self) -> impl Iterator<Item = usize> {
         self.workers.iter().map(|(id, _)| *id)

@@ -1,6 +1,7 @@
 //! The passive description of a run: what [`launch`](crate::launch()) makes live.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_memory::HugePages;
 use braid_nf::Stage;
@@ -8,6 +9,7 @@ use braid_nf::state::StateBuilder;
 use braid_packet::fields::StageUse;
 use braid_steer::Steering;
 
+use crate::balance::Balance;
 use crate::course::Course;
 
 /// Why a function cannot be built; the text says what to write instead.
@@ -70,6 +72,11 @@ pub struct Plan {
     pub course: Course,
     /// Metadata that source and sink write and read.
     pub own_fields: Vec<StageUse>,
+    /// Longest time for which a worker gathers packets into a batch that is not full. It does so only while as many come that it
+    /// is worth it (`gather.rs` says when). Zero: it takes what is there.
+    pub gather: Duration,
+    /// Load is moved between workers; with software distribution only.
+    pub balance: Option<Balance>,
 }
 
 impl std::fmt::Debug for Plan {

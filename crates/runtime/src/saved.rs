@@ -76,12 +76,12 @@ impl Saved {
             set_bytes: stage.set_bytes(),
             shared: stage.is_shared(),
         };
-        let objects = chain.stages().iter().flat_map(|stage| stage.objects());
+        let objects = chain.objects();
         Saved {
             now_ns,
             functions: chain.stages().iter().map(|stage| function(&**stage)).collect(),
             sets: Vec::new(),
-            objects: objects.map(|o| (o.name().to_owned(), o.kind().to_owned(), o.save())).collect(),
+            objects: objects.iter().map(|o| (o.name().to_owned(), o.kind().to_owned(), o.save())).collect(),
         }
     }
 

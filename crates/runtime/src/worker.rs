@@ -24,11 +24,13 @@ use crate::watchdog::Pulse;
 
 mod course;
 mod exchange;
+mod handover;
 mod listing;
 mod send;
 mod traced;
 
 pub use exchange::Prepared;
+pub(crate) use handover::Moving;
 pub use listing::ListedSet;
 
 /// What a step did.
@@ -238,7 +240,9 @@ impl Worker {
     /// A batch has come: parse it, note its time, expect every packet to go straight through.
     fn arrive(&mut self) {
         self.counters.batches += 1;
-        self.batch.parse_all();
+        if !self.parts.receive.has_parsed() {
+            self.batch.parse_all();
+        }
         self.witness.received(&self.batch);
         self.last_ns = self.parts.clock.stamp(&self.batch, self.last_ns, &mut self.now_ns);
         self.parts.timeline.publish(self.parts.id, self.now_ns[0]);

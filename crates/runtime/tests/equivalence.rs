@@ -12,7 +12,7 @@ use braid_packet::FrameInfo;
 use braid_packet::fields::StageUse;
 use braid_runtime::launch::{build, snapshots};
 use braid_runtime::replay::Replay;
-use braid_runtime::{Control, Distribution, Plan, Report, Time, launch};
+use braid_runtime::{Balance, Balanced, Control, Distribution, Plan, Report, Time, launch};
 use braid_state::{DistributedConfig, MapConfig, Tx, VectorConfig};
 use braid_steer::{Fields, Reta, Steering, Symmetry, toeplitz};
 
@@ -192,6 +192,8 @@ fn plan(workers: usize, distribution: Distribution) -> Plan {
         distribution,
         steering: Arc::new(Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &key, reta).expect("fits")),
         course: braid_runtime::Course::default(),
+        gather: Default::default(),
+        balance: None,
         own_fields: vec![
             StageUse::new("source").writes("timestamp_ns", 8).writes("sequence", 8),
             StageUse::new("sink").reads("timestamp_ns", 8).reads("sequence", 8),
@@ -211,13 +213,16 @@ fn conserved(report: &Report) {
 }
 
 fn check(workers: usize, distribution: Distribution, schedule: Option<u64>) -> Report {
-    let plan = plan(workers, distribution);
+    check_plan(&plan(workers, distribution), schedule)
+}
+
+fn check_plan(plan: &Plan, schedule: Option<u64>) -> Report {
     let control = Control { record: true, schedule, ..Control::default() };
-    let mut report = run(&plan, &control, 2000);
+    let mut report = run(plan, &control, 2000);
     conserved(&report);
     let record = report.record.take().expect("it was recorded");
     assert!(record.twice.is_empty(), "sets on two workers: {:?}", record.twice);
-    let fresh = build(&plan).expect("builds again");
+    let fresh = build(plan).expect("builds again");
     let mut tx = Tx::new(&fresh.domain, 0);
     tx.replay(0, Vec::new());
     let replay = Replay::new(Arc::clone(&fresh.chain), tx, 4096, plan.ports, 4096).expect("memory");
@@ -246,6 +251,37 @@ fn two_workers_on_real_threads_equal_one() {
 fn four_workers_under_forty_schedules_equal_one() {
     let aborts: u64 = (0..40).map(|seed| check(4, Distribution::Hardware, Some(seed)).total.aborts).sum();
     assert!(aborts > 400, "the schedules provoke conflicts: {aborts}");
+}
+
+/// Forty flows on few entries, looked at every hundred packets: load moves all the time.
+fn balanced(workers: usize) -> Plan {
+    let balance = Some(Balance { every_packets: 100, goal: 1.0, held_share: 1.0 });
+    Plan { balance, batch: 8, ..plan(workers, Distribution::Software) }
+}
+
+fn moved(report: &Report) -> Balanced {
+    report.dispatched.as_ref().and_then(|dispatched| dispatched.balanced).expect("load is balanced")
+}
+
+#[test]
+fn sets_that_move_between_workers_are_handled_as_by_one() {
+    for workers in [2, 3, 5] {
+        let Balanced { entries, sets, refused, .. } = moved(&check_plan(&balanced(workers), None));
+        assert!(entries > 5 && sets > 5 && refused == 0, "{entries} entries, {sets} sets, {refused} refused");
+    }
+    let sets: u64 = (0..12).map(|seed| moved(&check_plan(&balanced(3), Some(seed))).sets).sum();
+    assert!(sets > 60, "{sets} sets moved under the schedules");
+}
+
+#[test]
+fn an_entry_stays_where_it_is_if_its_sets_find_no_room() {
+    // Sixty-four sets fit on each worker, and thousands want to.
+    let plan = Plan { sets: 100, ..balanced(2) };
+    let control = Control::default();
+    let (sink, _) = MemorySink::new();
+    let report = launch(&plan, Box::new(traffic(20_000, 4_000)), Box::new(sink), &control).expect("the plan runs");
+    conserved(&report);
+    assert!(moved(&report).refused > 0, "{:?}", moved(&report));
 }
 
 #[test]

@@ -93,6 +93,8 @@ fn plan(workers: usize, staleness_ns: u64) -> Plan {
         steering: Arc::new(Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &key, reta).expect("fits")),
         course: braid_runtime::Course::default(),
         own_fields: Vec::new(),
+        gather: Default::default(),
+        balance: None,
     }
 }
 

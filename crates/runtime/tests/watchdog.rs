@@ -84,6 +84,8 @@ fn plan(at_the_end_of_sets: bool) -> Plan {
         time: Time::Capture,
         distribution: Distribution::Hardware,
         course: braid_runtime::Course::default(),
+        gather: Default::default(),
+        balance: None,
         own_fields: vec![
             StageUse::new("source").writes("timestamp_ns", 8).writes("sequence", 8),
             StageUse::new("sink").reads("timestamp_ns", 8).reads("sequence", 8),

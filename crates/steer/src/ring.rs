@@ -85,6 +85,28 @@ impl Dispatcher {
     pub fn dispatch(&mut self, batch: &mut Batch, steering: &Steering, buffers: &mut Buffers) {
         debug_assert_eq!(steering.workers(), self.rings.len());
         steering.workers_of(batch, &mut self.workers);
+        self.distribute(batch, buffers);
+    }
+
+    /// The same, and counts the packets of each entry of the indirection table.
+    pub fn dispatch_counting(
+        &mut self,
+        batch: &mut Batch,
+        steering: &Steering,
+        buffers: &mut Buffers,
+        per_entry: &mut [u64],
+    ) {
+        debug_assert_eq!(steering.workers(), self.rings.len());
+        let reta = steering.reta();
+        for (i, worker) in self.workers.iter_mut().enumerate().take(batch.len()) {
+            let hash = steering.hash(batch, i);
+            per_entry[reta.entry(hash)] += 1;
+            *worker = reta.worker(hash) as u16;
+        }
+        self.distribute(batch, buffers);
+    }
+
+    fn distribute(&mut self, batch: &mut Batch, buffers: &mut Buffers) {
         // A batch gives its packets from the end, so each worker's stage holds the newest first.
         while let Some(frame) = batch.pop() {
             let worker = usize::from(self.workers[batch.len()]);
@@ -113,6 +135,11 @@ impl Dispatcher {
         let lost = if ring.is_abandoned() { &mut self.counters.worker_gone } else { &mut self.counters.ring_full };
         *lost += staged.len() as u64;
         staged.drain(..).for_each(|frame| dropped.push(frame));
+    }
+
+    /// Whether workers have taken all that was handed to them, or are gone. What they took may be in their hands still.
+    pub fn is_drained(&self) -> bool {
+        self.rings.iter().all(|ring| ring.is_abandoned() || ring.slots() == ring.buffer().capacity())
     }
 
     /// What it counted so far.

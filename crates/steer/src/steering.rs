@@ -17,7 +17,8 @@
 //! Packets that lack a hashed field belong to no set whose state is local. They are spread evenly by their first bytes.
 
 use braid_packet::{
-    BATCH_MAX, Batch, FieldId, Flags, KeyError, KeyExtractor, Link, Port, PortSet, Record, SetDef, parse, protocol,
+    BATCH_MAX, Batch, FieldId, Flags, KeyError, KeyExtractor, Link, Port, PortSet, Record, SetDef, SetKey, parse,
+    protocol,
 };
 
 use crate::fields::Fields;
@@ -134,6 +135,28 @@ impl Steering {
         alike && matches!(locality(&member, self.fields, by_sides), Locality::Local | Locality::NoSets)
     }
 
+    /// Whether [`hash_of_key`](Self::hash_of_key) knows the hash of every set of this definition that it keeps on one worker.
+    pub fn finds(&self, set: &SetDef) -> bool {
+        let sided = matches!(self.symmetry, Symmetry::BySides(_));
+        self.extractor.is_none() && !self.fields.is_empty() && (set.symmetric || !sided)
+    }
+
+    /// The hash that packets of a set have, from the set's key; of sets that [`finds`](Self::finds) names. Their fields are those
+    /// of their packets, or those that a packet has on its way from inside to outside.
+    pub fn hash_of_key(&self, key: &SetKey) -> u32 {
+        let parts = key.parts();
+        let [source, destination] = parts.ips.map(|address| address.unwrap_or_default());
+        let [from, to] = parts.ports.map(|port| u32::from(port.unwrap_or(0)));
+        let ports = from << 16 | to;
+        match (source.v4(), destination.v4(), parts.ips) {
+            // One address alone says which version it is; the other is not hashed.
+            (Some(source), Some(destination), _) => self.hash_v4(both(source, destination), ports),
+            (Some(source), None, [_, None]) => self.hash_v4(both(source, [0; 4]), ports),
+            (None, Some(destination), [None, _]) => self.hash_v4(both([0; 4], destination), ports),
+            _ => self.hash_wide(source.octets(), destination.octets(), ports),
+        }
+    }
+
     /// The indirection table.
     pub fn reta(&self) -> &Reta {
         &self.reta
@@ -218,13 +241,18 @@ impl Steering {
 
     fn hash_v6(&self, frame: &[u8], heads: Heads, ports: u32, turned: bool) -> u32 {
         let ports = if turned { ports.rotate_left(16) } else { ports };
+        let (first, second) = if turned { (24, 8) } else { (8, 24) };
+        self.hash_wide(array(frame, heads.l3 + first), array(frame, heads.l3 + second), ports)
+    }
+
+    #[inline(always)]
+    fn hash_wide(&self, source: [u8; 16], destination: [u8; 16], ports: u32) -> u32 {
         // A set without addresses has packets of both IP versions.
         if self.masks.v4 == 0 {
             return self.hash_v4(0, ports);
         }
-        let (first, second) = if turned { (24, 8) } else { (8, 24) };
-        let mut source = u128::from_be_bytes(array(frame, heads.l3 + first)) & self.masks.src;
-        let mut destination = u128::from_be_bytes(array(frame, heads.l3 + second)) & self.masks.dst;
+        let mut source = u128::from_be_bytes(source) & self.masks.src;
+        let mut destination = u128::from_be_bytes(destination) & self.masks.dst;
         let mut ports = ports & self.masks.ports;
         if self.symmetry == Symmetry::BothWays && (source, ports >> 16) > (destination, ports & 0xffff) {
             (source, destination, ports) = (destination, source, ports.rotate_left(16));
@@ -264,6 +292,11 @@ impl Heads {
         }
         u32::from_be_bytes(array(frame, self.l3 + self.l4 * 4))
     }
+}
+
+/// Two IPv4 addresses as they stand in a header.
+fn both(source: [u8; 4], destination: [u8; 4]) -> u64 {
+    u64::from(u32::from_be_bytes(source)) << 32 | u64::from(u32::from_be_bytes(destination))
 }
 
 /// Bytes of a frame from `at` on, zeroes if they are not there.

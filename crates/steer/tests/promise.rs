@@ -142,6 +142,9 @@ proptest! {
                 let worker = steering.worker_of(&batch, i);
                 let home = *homes.entry(found.key).or_insert(worker);
                 prop_assert_eq!(home, worker, "packet {} of {:?} under {}", i, def, plan);
+                if steering.finds(def) {
+                    prop_assert_eq!(steering.hash_of_key(&found.key), steering.hash(&batch, i), "{:?} of {:?}", found.key, def);
+                }
             }
         }
     }
@@ -172,6 +175,9 @@ proptest! {
                     let home = *homes.entry(found.key).or_insert(worker);
                     prop_assert_eq!(home, worker, "packet {} of {:?} under {}", i, def, candidate);
                     prop_assert_eq!(worker, steering.queue(batch.bytes(i), Link::Ethernet, batch.records()[i].port));
+                    if steering.finds(def) {
+                        prop_assert_eq!(steering.hash_of_key(&found.key), steering.hash(&batch, i), "{:?} of {:?}", found.key, def);
+                    }
                 }
             }
         }

@@ -131,6 +131,10 @@ pub struct SteeringPart {
     pub by_sides: bool,
     /// `hardware` or `software`.
     pub distribution: &'static str,
+    /// Whether entries of the indirection table move between workers, with their packet sets.
+    pub balanced: bool,
+    /// Longest time in microseconds for which a worker gathers packets into a batch.
+    pub gather_us: u64,
     /// Key of the Toeplitz hash.
     pub key: String,
     /// What it means for each function.
@@ -333,6 +337,8 @@ fn steering(plan: &Plan, hash: &HashPlan) -> SteeringPart {
             braid_runtime::Distribution::Hardware => "hardware",
             braid_runtime::Distribution::Software => "software",
         },
+        balanced: plan.balance.is_some() && plan.workers > 1,
+        gather_us: plan.gather.as_micros() as u64,
         key: Key::microsoft().to_string(),
         outcomes: hash.chosen.outcomes.iter().map(|outcome| outcome.explanation.clone()).collect(),
         alternatives: hash.alternatives.iter().map(ToString::to_string).collect(),

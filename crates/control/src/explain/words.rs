@@ -88,6 +88,16 @@ impl fmt::Display for SteeringPart {
         };
         writeln!(f, "steering ({}): hash {}{way}", self.distribution, self.fields.join(", "))?;
         writeln!(f, "  Toeplitz key {}", self.key)?;
+        if self.balanced {
+            writeln!(f, "  balanced: entries of the indirection table move to idler workers, with their packet sets")?;
+        }
+        if self.gather_us > 0 {
+            writeln!(
+                f,
+                "  batches that are not full are gathered up for {} µs at most, if that is worth it",
+                self.gather_us
+            )?;
+        }
         self.outcomes.iter().try_for_each(|outcome| writeln!(f, "  {outcome}"))?;
         self.alternatives.iter().try_for_each(|other| writeln!(f, "  instead: {other}"))
     }

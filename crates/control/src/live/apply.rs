@@ -72,7 +72,13 @@ impl Current {
     /// What the file leaves open is as it was written for what runs.
     fn completed(&self, mut file: PlanFile) -> PlanFile {
         let own = &self.file;
-        let numbers = [(&mut file.workers, &own.workers), (&mut file.batch, &own.batch), (&mut file.sets, &own.sets)];
+        let numbers = [
+            (&mut file.workers, &own.workers),
+            (&mut file.batch, &own.batch),
+            (&mut file.sets, &own.sets),
+            (&mut file.gather_us, &own.gather_us),
+            (&mut file.balance_every, &own.balance_every),
+        ];
         for (place, own) in numbers {
             *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(*own.get_ref())));
         }
@@ -86,6 +92,8 @@ impl Current {
         for (place, own) in words {
             *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(own.get_ref().clone())));
         }
+        let balance = own.balance.as_ref().map(|own| unplaced(*own.get_ref()));
+        file.balance = file.balance.take().or(balance);
         // Where packets come from and go to cannot change, so the file need not say it.
         if file.input.from.is_empty() {
             file.input = own.input.clone();
@@ -109,7 +117,10 @@ impl Current {
             ("sets", old.sets != new.sets),
             ("time", old.time != new.time),
             ("distribution", old.distribution != new.distribution),
+            ("gather_us", old.gather != new.gather),
+            ("balance", old.balance != new.balance),
             ("pages", old.pages != new.pages),
+            ("share", shares(old) != shares(new)),
             ("port", old.devices != new.devices),
             ("input.from", old.from != new.from),
             ("output.to", old.to != new.to),
@@ -133,6 +144,12 @@ impl Current {
         let same_chain = old.len() == new.chain.len() && old.iter().zip(&new.chain).all(same);
         Changed { any: !names.is_empty() || !same_chain, names }
     }
+}
+
+/// What functions that are there before and after share.
+fn shares(plan: &Plan) -> Vec<(&str, &str, &str)> {
+    let all = plan.chain.iter().flat_map(|link| link.share.iter().map(move |share| (link, share)));
+    all.map(|(link, share)| (&*link.name, &*share.own, &*share.name)).collect()
 }
 
 const RESTART: &str =

@@ -290,7 +290,7 @@ fn functions(running: &Running, total: &WorkerCounters, splits: &[&TimeSplit]) -
 }
 
 fn objects(running: &Running) -> Vec<Object> {
-    let objects = running.chain.stages().iter().flat_map(|stage| stage.objects());
+    let objects = running.chain.objects().into_iter();
     let object = |object: std::sync::Arc<dyn braid_runtime::nf::state::StateObject>| Object {
         name: object.name().to_owned(),
         kind: object.kind().to_owned(),

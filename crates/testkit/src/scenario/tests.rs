@@ -115,6 +115,8 @@ fn plan() -> Plan {
         distribution: Distribution::Hardware,
         steering: Arc::new(steering),
         course: braid_runtime::Course::default(),
+        gather: Default::default(),
+        balance: None,
         own_fields: vec![StageUse::new("clock").reads(TIMESTAMP_NS, 8)],
     }
 }

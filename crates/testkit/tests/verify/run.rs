@@ -66,6 +66,8 @@ impl Case {
             time: Time::Capture,
             distribution: self.distribution,
             course: braid_runtime::Course::default(),
+            gather: Default::default(),
+            balance: None,
             own_fields: vec![StageUse::new("clock").reads(TIMESTAMP_NS, 8), own.reads(WIRE_LEN, 4)],
         }
     }

@@ -1,0 +1,154 @@
+//! Load moved between workers by changing the indirection table, after RSS++ (Barbette et al., CoNEXT 2019) and Dyssect (Carvalho
+//! et al., INFOCOM 2022), for software distribution: the dispatcher owns the table.
+//!
+//! Every so many packets the dispatcher looks at how many packets each entry had. If the busiest worker has too many, entries move,
+//! and with each entry all its packet sets: the dispatcher hands out nothing, waits until the rings are empty, has the old worker
+//! take the sets out between two batches and the new one put them in, and only then goes on under the new table. So packets of a
+//! set keep their order, and a certificate of such a run holds. An entry whose sets find no room stays where it was.
+//!
+//! While sets move nobody gets packets. So that this stays a small part of the time, the longer a move took the later is the next.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use braid_packet::{Batch, Buffers};
+use braid_steer::ring::Dispatcher;
+use braid_steer::{Reta, Steering};
+
+use crate::live::{Live, Unanswered};
+use crate::worker::{Moving, Worker};
+
+/// When load is moved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Balance {
+    /// Packets between two looks.
+    pub every_packets: u64,
+    /// Load of the busiest worker over the mean up to which nothing moves; at least 1.
+    pub goal: f64,
+    /// Largest part of the time in which nobody gets packets because sets move: more than 0, at most 1.
+    pub held_share: f64,
+}
+
+impl Default for Balance {
+    fn default() -> Balance {
+        Balance { every_packets: 1 << 17, goal: 1.1, held_share: 0.01 }
+    }
+}
+
+/// What was moved in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Balanced {
+    /// Looks at the load.
+    pub looks: u64,
+    /// Entries of the indirection table that went to another worker.
+    pub entries: u64,
+    /// Packet sets that went with them.
+    pub sets: u64,
+    /// Entries that stayed because their sets found no room.
+    pub refused: u64,
+    /// How long nobody got packets, in nanoseconds: in all, and at the longest.
+    pub held_ns: u64,
+    /// The longest of these pauses.
+    pub held_longest_ns: u64,
+}
+
+/// The dispatcher's part.
+pub(crate) struct Balancer {
+    balance: Balance,
+    live: Arc<Live>,
+    steering: Steering,
+    per_entry: Vec<u64>,
+    /// Packets until the next look.
+    left: u64,
+    not_before: Option<Instant>,
+    balanced: Balanced,
+}
+
+impl Balancer {
+    pub(crate) fn new(balance: Balance, live: Arc<Live>, steering: Steering) -> Balancer {
+        let per_entry = vec![0; steering.reta().entries().len()];
+        let left = balance.every_packets;
+        Balancer { balance, live, steering, per_entry, left, not_before: None, balanced: Balanced::default() }
+    }
+
+    /// What it has done so far.
+    pub(crate) fn balanced(&self) -> Balanced {
+        self.balanced
+    }
+
+    /// Hands a parsed batch to the workers, and moves load if it is time.
+    pub(crate) fn dispatch(&mut self, dispatcher: &mut Dispatcher, batch: &mut Batch, buffers: &mut Buffers) {
+        let packets = batch.len() as u64;
+        dispatcher.dispatch_counting(batch, &self.steering, buffers, &mut self.per_entry);
+        self.left = self.left.saturating_sub(packets);
+        if self.left == 0 {
+            self.left = self.balance.every_packets;
+            self.look(dispatcher);
+        }
+    }
+
+    #[cold]
+    fn look(&mut self, dispatcher: &Dispatcher) {
+        let begun = Instant::now();
+        let mut after = self.steering.reta().clone();
+        let per_entry: Vec<u64> = self.per_entry.iter_mut().map(std::mem::take).collect();
+        self.balanced.looks += 1;
+        if self.not_before.is_some_and(|earliest| begun < earliest)
+            || after.rebalance(&per_entry, self.balance.goal).is_empty()
+        {
+            return;
+        }
+        // Between a set's leaving and its arrival nobody may look at the state of the run.
+        let live = Arc::clone(&self.live);
+        let _alone = live.alone();
+        while !dispatcher.is_drained() {
+            std::thread::yield_now();
+        }
+        for from in 0..after.workers() {
+            // A worker that does not answer has ended or its desk is full: its sets stay where they are.
+            let _ = self.empty(from, &after);
+        }
+        let held = begun.elapsed();
+        self.not_before = Some(Instant::now() + held.mul_f64(1.0 / self.balance.held_share - 1.0));
+        self.balanced.held_ns += held.as_nanos() as u64;
+        self.balanced.held_longest_ns = self.balanced.held_longest_ns.max(held.as_nanos() as u64);
+    }
+
+    /// Moves the entries that leave a worker, with their sets.
+    fn empty(&mut self, from: usize, after: &Reta) -> Result<(), Unanswered> {
+        let now = self.steering.reta().entries();
+        let leaves: Vec<bool> = now.iter().zip(after.entries()).map(|(a, b)| *a as usize == from && a != b).collect();
+        if !leaves.contains(&true) {
+            return Ok(());
+        }
+        let (steering, leaving) = (self.steering.clone(), leaves.clone());
+        let taken = self.live.await_answer_of(from, move |worker| worker.take_sets(&steering, &leaving))?;
+        let mut stay = vec![false; leaves.len()];
+        for moving in taken {
+            let (entry, sets) = (moving.entry, moving.len() as u64);
+            let to = usize::from(after.entries()[entry]);
+            match self.hand_over(to, moving) {
+                Ok(()) => self.balanced.sets += sets,
+                Err(refused) => {
+                    stay[entry] = true;
+                    self.balanced.refused += 1;
+                    // There was room for them a moment ago, and nothing has come since.
+                    if let Some(refused) = refused {
+                        let _ = self.hand_over(from, refused);
+                    }
+                }
+            }
+        }
+        for entry in (0..leaves.len()).filter(|&entry| leaves[entry] && !stay[entry]) {
+            let to = usize::from(after.entries()[entry]);
+            self.balanced.entries += u64::from(self.steering.reta_mut().assign(entry, to).is_ok());
+        }
+        Ok(())
+    }
+
+    /// Gives sets to a worker; they come back if it has no room for all, and are gone if its thread is.
+    fn hand_over(&self, to: usize, moving: Moving) -> Result<(), Option<Moving>> {
+        let put = |worker: &mut Worker| worker.put_sets(moving);
+        self.live.await_answer_of(to, put).map_err(|_| None)?.map_err(Some)
+    }
+}

@@ -1,0 +1,251 @@
+//! The end of a run: what workers counted, found and left behind, added up.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_io::capture::Damage;
+use braid_io::{RxCounters, SinkError, TxCounters};
+use braid_memory::Backing;
+use braid_nf::state::Domain;
+use braid_nf::{Findings, SetTables};
+use braid_packet::Pool;
+use braid_state::Tx;
+use braid_stm::{ObjectId, ObjectInfo, Part};
+
+use super::run_once;
+use crate::aborts::Aborts;
+use crate::attempt::Witness;
+use crate::chain::Chain;
+use crate::counters::WorkerCounters;
+use crate::dispatch::Dispatched;
+use crate::plan::Plan;
+use crate::probe::{Probe, TimeSplit};
+use crate::record::{Recorder, WorkerLog};
+use crate::replay::{SetContent, content};
+use crate::worker::Ended;
+
+/// What a run did.
+#[derive(Debug)]
+pub struct Report {
+    /// By worker.
+    pub workers: Vec<WorkerCounters>,
+    /// All together.
+    pub total: WorkerCounters,
+    /// From the first worker's start to the last one's end; in a model, of virtual time.
+    pub elapsed: Duration,
+    /// Where each worker's time went, if it was profiled.
+    pub splits: Vec<TimeSplit>,
+    /// Name and kind of each state object, by number.
+    pub objects: Vec<ObjectInfo>,
+    /// Lines that moved between the workers of a model.
+    pub transfers: u64,
+    /// Frames that the source could not deliver, by reason.
+    pub undelivered: Vec<(&'static str, u64)>,
+    /// Packets that the sink could not send, by reason; the workers count them as out.
+    pub unsent: Vec<(&'static str, u64)>,
+    /// What the dispatcher did, if there was one.
+    pub dispatched: Option<Dispatched>,
+    /// Where the source is damaged.
+    pub damages: Vec<Damage>,
+    /// What the sink could not write.
+    pub lost: Vec<SinkError>,
+    /// Pages under the buffers.
+    pub backing: Backing,
+    /// Packet sets of an earlier run that found no place in this one.
+    pub sets_left_out: u64,
+    /// Bytes of tables and objects.
+    pub memory_bytes: usize,
+    /// What the elements stand for that workers fought over most, as far as their objects know.
+    pub elements: HashMap<(ObjectId, Part, u32), String>,
+    /// What each function has to tell, by its name, in order; functions without findings are left out.
+    pub findings: Vec<(String, Findings)>,
+    /// Final objects and sets and, if recorded, everything that happened.
+    pub record: Option<Record>,
+}
+
+/// The end of a recorded run.
+#[derive(Debug)]
+pub struct Record {
+    /// What each worker did.
+    pub logs: Vec<WorkerLog>,
+    /// Name and content of each state object.
+    pub objects: Vec<(String, Vec<u8>)>,
+    /// Packet sets by group, of all workers; a key that two workers hold stands in `twice`.
+    pub sets: Vec<SetContent>,
+    /// Keys that more than one worker held: steering broke its promise.
+    pub twice: Vec<String>,
+}
+
+/// What is there when the last worker has ended.
+pub(super) struct Remains<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) domain: &'a Arc<Domain>,
+    pub(super) chain: &'a Chain,
+    pub(super) pool: &'a Arc<Pool>,
+    pub(super) ended: Vec<Ended>,
+    pub(super) dispatched: Option<Dispatched>,
+    pub(super) elapsed: Duration,
+    pub(super) is_recorded: bool,
+}
+
+impl Remains<'_> {
+    /// Adds everything up, and runs the stop handlers.
+    pub(super) fn report(self) -> Report {
+        let Remains { plan, domain, chain, pool, ended, dispatched, elapsed, is_recorded } = self;
+        let latest = ended.iter().map(|worker| worker.last_ns).max().unwrap_or(0);
+        let mut report = Report {
+            workers: ended.iter().map(|worker| worker.counters.clone()).collect(),
+            total: WorkerCounters::default(),
+            elapsed,
+            splits: Vec::new(),
+            objects: domain.objects().into_iter().map(|(_, info)| info).collect(),
+            transfers: 0,
+            undelivered: Vec::new(),
+            unsent: Vec::new(),
+            dispatched,
+            damages: Vec::new(),
+            lost: Vec::new(),
+            backing: pool.backing(),
+            sets_left_out: 0,
+            memory_bytes: chain.objects().iter().map(|object| object.memory_bytes()).sum(),
+            elements: HashMap::new(),
+            findings: Vec::new(),
+            record: is_recorded.then(|| Record::of_objects(chain)),
+        };
+        // The dispatcher has the source's queue, if there is one; otherwise the workers have them.
+        let received = report.dispatched.iter().map(|dispatched| dispatched.received);
+        let mut wires = Wires { received: received.collect(), sent: TxCounters::default() };
+        let mut findings = vec![Findings::default(); chain.stages().len()];
+        for mut worker in ended {
+            findings_of_sets(chain, &mut worker.tables, &mut findings);
+            report.take_in(chain, worker, &mut wires);
+        }
+        (report.undelivered, report.unsent) = wires.losses();
+        report.elements = elements(chain, &report.total.aborted);
+        let mut tx = Tx::new(domain, 0);
+        run_once(chain, &mut tx, plan.ports, latest, |stage, event| stage.stop(event));
+        report.findings = findings_of_objects(chain, &mut tx, plan.ports, latest, findings);
+        report
+    }
+}
+
+/// What queues delivered and took.
+struct Wires {
+    received: Vec<RxCounters>,
+    sent: TxCounters,
+}
+
+/// Packets by reason.
+type Losses = Vec<(&'static str, u64)>;
+
+impl Wires {
+    /// What could not be delivered, and what could not be sent.
+    fn losses(&self) -> (Losses, Losses) {
+        let sum = |count: fn(&RxCounters) -> u64| self.received.iter().map(count).sum();
+        let undelivered = [
+            ("frame_too_long", sum(|queue| queue.too_long)),
+            ("injected_loss", sum(|queue| queue.injected_loss)),
+            ("missed", sum(|queue| queue.missed)),
+        ];
+        let unsent = [("device_full", self.sent.device_full), ("frame_too_long", self.sent.too_long)];
+        let some = |losses: &[(&'static str, u64)]| losses.iter().copied().filter(|&(_, count)| count > 0).collect();
+        (some(&undelivered), some(&unsent))
+    }
+}
+
+impl Report {
+    fn take_in(&mut self, chain: &Chain, mut worker: Ended, wires: &mut Wires) {
+        self.total.merge(&worker.counters);
+        self.damages.append(&mut worker.damages);
+        wires.received.push(worker.received);
+        match worker.sent {
+            Ok(counters) => {
+                wires.sent.device_full += counters.device_full;
+                wires.sent.too_long += counters.too_long;
+            }
+            Err(error) => self.lost.push(error),
+        }
+        if let Probe::Split(mut split) = worker.probe {
+            split.end();
+            self.splits.push(*split);
+        }
+        self.memory_bytes += worker.tables.iter().map(|tables| tables.memory_bytes()).sum::<usize>();
+        if let Some(record) = &mut self.record {
+            record.take_in(chain, &mut worker.tables, worker.witness);
+        }
+    }
+}
+
+impl Record {
+    fn of_objects(chain: &Chain) -> Record {
+        let mut sets = Vec::new();
+        sets.resize_with(chain.groups().len(), SetContent::new);
+        Record { logs: Vec::new(), objects: snapshots(chain), sets, twice: Vec::new() }
+    }
+
+    fn take_in(&mut self, chain: &Chain, tables: &mut [SetTables], witness: Box<dyn Witness>) {
+        let local = |(group, _): &(usize, _)| !chain.groups()[*group].shared;
+        for (group, tables) in tables.iter_mut().enumerate().filter(local) {
+            for (key, entry) in content(chain, group, tables) {
+                if self.sets[group].insert(key, entry).is_some() {
+                    self.twice.push(key.to_string());
+                }
+            }
+        }
+        if let Ok(recorder) = witness.into_any().downcast::<Recorder>() {
+            self.logs.push(recorder.into_log());
+        }
+    }
+}
+
+/// The elements that aborts name, as their objects show them.
+fn elements(chain: &Chain, aborts: &Aborts) -> HashMap<(ObjectId, Part, u32), String> {
+    let objects = chain.objects();
+    let mut shown = HashMap::new();
+    for row in &aborts.rows {
+        let Some(object) = objects.iter().find(|object| Some(object.id()) == row.object) else { continue };
+        for (index, _) in row.hot.iter() {
+            if let Some(text) = object.element(row.part, index) {
+                shown.insert((object.id(), row.part, index), text);
+            }
+        }
+    }
+    shown
+}
+
+/// What a worker's live sets tell; sets that workers share are told with the objects.
+pub fn findings_of_sets(chain: &Chain, tables: &mut [SetTables], findings: &mut [Findings]) {
+    for (position, (stage, into)) in chain.stages().iter().zip(findings).enumerate() {
+        if let Some(tables) = chain.group_of(position).and_then(|group| tables.get_mut(group)) {
+            stage.report_sets(tables, into);
+        }
+    }
+}
+
+/// Adds what state objects tell, and names the functions that have something to tell.
+pub fn findings_of_objects(
+    chain: &Chain,
+    tx: &mut Tx,
+    ports: u16,
+    now_ns: u64,
+    mut findings: Vec<Findings>,
+) -> Vec<(String, Findings)> {
+    run_once(chain, tx, ports, now_ns, |stage, event| {
+        let position = chain.stages().iter().position(|other| other.name() == stage.name());
+        let Some(known) = position.and_then(|position| findings.get_mut(position)) else { return Ok(()) };
+        let mut more = known.clone();
+        stage.report(event, &mut more)?;
+        *known = more;
+        Ok(())
+    });
+    let names = chain.stages().iter().map(|stage| stage.name().to_owned());
+    let mut told: Vec<_> = names.zip(findings).filter(|(_, findings)| !findings.is_empty()).collect();
+    told.iter_mut().for_each(|(_, findings)| findings.sort());
+    told
+}
+
+/// Name and content of every state object.
+pub fn snapshots(chain: &Chain) -> Vec<(String, Vec<u8>)> {
+    chain.objects().iter().map(|object| (object.name().to_owned(), object.snapshot())).collect()
+}

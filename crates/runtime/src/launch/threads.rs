@@ -1,0 +1,122 @@
+//! The threads of a run: one for each worker, one for the dispatcher, one that watches for handlers that hang.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::{AtEnd, Control};
+use crate::chain::Chain;
+use crate::dispatch::{Dispatched, Dispatching};
+use crate::idle::{Ending, Patience};
+use crate::schedule::Scheduler;
+use crate::watchdog::watch;
+use crate::worker::{Ended, Step, Worker};
+
+/// Runs the workers, and the dispatcher if there is one, until all have ended.
+pub(super) fn run_threads(
+    chain: &Chain,
+    mut workers: Vec<Worker>,
+    dispatcher: Option<Dispatching>,
+    control: &Control,
+) -> (Vec<Ended>, Option<Dispatched>) {
+    let scheduler = control.schedule.map(|seed| Scheduler::new(workers.len(), seed));
+    let deadline = control.duration.map(|duration| Instant::now() + duration);
+    // With a dispatcher the workers empty their rings before they end; it is the dispatcher that is told to stop.
+    let obeys = match &dispatcher {
+        Some(_) => Control { live: control.live.clone(), at_end: control.at_end.clone(), ..Control::default() },
+        None => control.clone(),
+    };
+    let deadline_of_workers = if dispatcher.is_some() { None } else { deadline };
+    let (obeys, pin) = (&obeys, workers.len() + usize::from(dispatcher.is_some()) <= processors());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watching = control.watchdog.as_ref().map(|watchdog| {
+            let pulses: Vec<_> = workers.iter_mut().map(Worker::pulse).collect();
+            let (scheduler, done) = (scheduler.clone(), &done);
+            scope.spawn(move || watch(watchdog, chain, &pulses, scheduler.as_deref(), done))
+        });
+        let dispatcher = dispatcher.map(|dispatching| scope.spawn(move || dispatching.run(deadline)));
+        let spawn = |(id, mut worker): (usize, Worker)| {
+            let scheduler = scheduler.clone();
+            scope.spawn(move || {
+                if pin && scheduler.is_none() {
+                    pin_to(id);
+                }
+                match scheduler {
+                    Some(scheduler) => {
+                        worker.govern(&scheduler, id);
+                        scheduler.enter(id);
+                        work(id, &mut worker, obeys, deadline_of_workers, Some((&scheduler, id)));
+                        let ended = worker.end();
+                        scheduler.leave(id);
+                        ended
+                    }
+                    None => {
+                        work(id, &mut worker, obeys, deadline_of_workers, None);
+                        worker.end()
+                    }
+                }
+            })
+        };
+        let handles: Vec<_> = workers.into_iter().enumerate().map(spawn).collect();
+        let ended = handles.into_iter().map(join).collect();
+        if let Some(watching) = watching {
+            done.store(true, Ordering::Relaxed);
+            watching.thread().unpark();
+        }
+        (ended, dispatcher.map(join))
+    })
+}
+
+fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// A worker's life.
+fn work(
+    id: usize,
+    worker: &mut Worker,
+    control: &Control,
+    deadline: Option<Instant>,
+    schedule: Option<(&Arc<Scheduler>, usize)>,
+) {
+    worker.begin();
+    let live = control.live.as_deref();
+    let (mut rounds, mut patience, mut ending) = (0u32, Patience::default(), Ending::default());
+    loop {
+        match worker.step() {
+            Step::Busy => patience = Patience::default(),
+            Step::End => break,
+            Step::Idle => match &schedule {
+                Some((scheduler, id)) => scheduler.at(*id, true),
+                None => patience.wait(),
+            },
+        }
+        if let Some(live) = live.filter(|live| live.rings(id)) {
+            live.serve(id, worker);
+        }
+        rounds = rounds.wrapping_add(1);
+        let late = rounds.is_multiple_of(64) && deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        // Relaxed: the flag carries no data; being late by a batch does not matter.
+        if (late || control.stop.load(Ordering::Relaxed)) && ending.is_over(|| worker.close()) {
+            break;
+        }
+    }
+    if let Some(AtEnd(last)) = &control.at_end {
+        last(worker);
+    }
+    if let Some(live) = live {
+        live.close(id, worker);
+    }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+fn pin_to(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    // Without permission the worker runs wherever the kernel puts it: slower, not wrong.
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
