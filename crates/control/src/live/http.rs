@@ -7,10 +7,9 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::listener::{Listening, Serve};
 use super::metrics;
 use super::service::Service;
 
@@ -20,15 +19,12 @@ pub const HEAD_MAX: usize = 8192;
 pub const CONNECTIONS_MAX: usize = 16;
 /// Longest time in which a request has to arrive and its answer to be taken.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// How often the accepting thread looks whether it shall end.
-const ROUND: Duration = Duration::from_millis(20);
 
 /// An offered server. Dropping it ends it.
 #[derive(Debug)]
 pub struct HttpServer {
     address: SocketAddr,
-    ends: Arc<AtomicBool>,
-    accepting: Option<JoinHandle<()>>,
+    _listening: Listening,
 }
 
 /// What a server offers.
@@ -47,13 +43,8 @@ impl HttpServer {
     /// Offers something at `address`; port 0 is any that is free.
     pub fn offer(address: SocketAddr, service: &Arc<Service>, offer: Offer) -> io::Result<HttpServer> {
         let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let ends = Arc::new(AtomicBool::new(false));
-        let (told, service) = (Arc::clone(&ends), Arc::clone(service));
-        let accepting =
-            std::thread::Builder::new().name("http".into()).spawn(move || accept(&listener, &service, &offer, &told));
-        Ok(HttpServer { address, ends, accepting: Some(accepting?) })
+        Ok(HttpServer { address, _listening: Listening::begin("http", listener, service, offer)? })
     }
 
     /// Where it listens.
@@ -62,36 +53,11 @@ impl HttpServer {
     }
 }
 
-impl Drop for HttpServer {
-    fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-        if let Some(accepting) = self.accepting.take() {
-            let _ = accepting.join();
-        }
-    }
-}
+impl Serve<TcpStream> for Offer {
+    const MOST: usize = CONNECTIONS_MAX;
 
-fn accept(listener: &TcpListener, service: &Arc<Service>, offer: &Offer, ends: &AtomicBool) {
-    let connections = Arc::new(AtomicUsize::new(0));
-    while !ends.load(Ordering::Relaxed) {
-        service.rest();
-        let Ok((stream, _)) = listener.accept() else {
-            std::thread::sleep(ROUND);
-            continue;
-        };
-        if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-            connections.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        let (service, offer, here) = (Arc::clone(service), offer.clone(), Arc::clone(&connections));
-        let served = std::thread::Builder::new().name("http".into()).spawn(move || {
-            // A connection that breaks is over; whoever made it knows.
-            let _ = serve(stream, &service, &offer);
-            here.fetch_sub(1, Ordering::Relaxed);
-        });
-        if served.is_err() {
-            connections.fetch_sub(1, Ordering::Relaxed);
-        }
+    fn serve(&self, stream: TcpStream, service: &Service) -> io::Result<()> {
+        serve(stream, service, self)
     }
 }
 
@@ -103,7 +69,6 @@ connect-src 'self'; frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\
 struct Response(&'static str, &'static str, String);
 
 fn serve(mut stream: TcpStream, service: &Service, offer: &Offer) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let Response(status, kind, body) = match read_head(&mut stream)? {
         Some(head) => respond(&head, service, offer),

@@ -12,6 +12,7 @@
 pub mod apply;
 pub mod client;
 pub mod http;
+mod listener;
 pub mod metrics;
 pub mod protocol;
 pub mod service;
@@ -21,7 +22,7 @@ pub mod socket;
 pub mod stats;
 pub mod trace;
 
-pub use apply::{Applied, Current};
+pub use apply::{Applied, Current, completed};
 pub use client::{Client, ClientError};
 pub use protocol::{Refused, Request};
 pub use service::Service;

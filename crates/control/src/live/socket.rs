@@ -10,12 +10,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::fs::Mode;
 
+use super::listener::{Listening, Serve};
 use super::protocol::{Answer, REQUEST_MAX, Refused, Request, read_line};
 use super::service::Service;
 
@@ -23,8 +22,6 @@ use super::service::Service;
 pub const CONNECTIONS_MAX: usize = 32;
 /// A connection that says nothing for so long is closed.
 pub const SILENCE: Duration = Duration::from_secs(300);
-/// How often the accepting thread looks whether it shall end.
-const ROUND: Duration = Duration::from_millis(50);
 
 /// Why a control socket cannot be offered.
 #[derive(Debug, thiserror::Error)]
@@ -49,8 +46,8 @@ pub enum SocketError {
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
-    ends: Arc<AtomicBool>,
-    accepting: Option<JoinHandle<()>>,
+    /// None when it is being removed.
+    listening: Option<Listening>,
 }
 
 impl ControlSocket {
@@ -63,21 +60,15 @@ impl ControlSocket {
         let listener = UnixListener::bind(path);
         rustix::process::umask(before);
         let listener = listener.map_err(io)?;
-        listener.set_nonblocking(true).map_err(io)?;
-        let ends = Arc::new(AtomicBool::new(false));
-        let (told, service) = (Arc::clone(&ends), Arc::clone(service));
-        let accepting =
-            std::thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &service, &told));
-        Ok(ControlSocket { path: path.to_owned(), ends, accepting: Some(accepting.map_err(io)?) })
+        let listening = Listening::begin("control", listener, service, Lines).map_err(io)?;
+        Ok(ControlSocket { path: path.to_owned(), listening: Some(listening) })
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-        if let Some(accepting) = self.accepting.take() {
-            let _ = accepting.join();
-        }
+        // Who connects is answered, or finds no file.
+        self.listening = None;
         // Somebody may have removed it; nothing is lost then.
         let _ = fs::remove_file(&self.path);
     }
@@ -95,38 +86,23 @@ fn make_room(path: &Path) -> Result<(), SocketError> {
     }
 }
 
-fn accept(listener: &UnixListener, service: &Arc<Service>, ends: &AtomicBool) {
-    let connections = Arc::new(AtomicUsize::new(0));
-    while !ends.load(Ordering::Relaxed) {
-        service.rest();
-        let Ok((stream, _)) = listener.accept() else {
-            std::thread::sleep(ROUND);
-            continue;
-        };
-        if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-            connections.fetch_sub(1, Ordering::Relaxed);
-            refuse(stream);
-            continue;
-        }
-        let (service, here) = (Arc::clone(service), Arc::clone(&connections));
-        let served = std::thread::Builder::new().name("control".into()).spawn(move || {
-            // A connection that breaks is over; whoever made it knows.
-            let _ = serve(&stream, &service);
-            here.fetch_sub(1, Ordering::Relaxed);
-        });
-        if served.is_err() {
-            connections.fetch_sub(1, Ordering::Relaxed);
-        }
+/// A request and its answers a line each.
+struct Lines;
+
+impl Serve<UnixStream> for Lines {
+    const MOST: usize = CONNECTIONS_MAX;
+
+    fn serve(&self, stream: UnixStream, service: &Service) -> io::Result<()> {
+        serve(&stream, service)
+    }
+
+    fn refuse(&self, mut stream: UnixStream) {
+        let refused = Refused::new(format!("{CONNECTIONS_MAX} connections are open already"), "close one");
+        let _ = say(&mut stream, &Answer::Error(refused));
     }
 }
 
-fn refuse(mut stream: UnixStream) {
-    let refused = Refused::new(format!("{CONNECTIONS_MAX} connections are open already"), "close one");
-    let _ = say(&mut stream, &Answer::Error(refused));
-}
-
 fn serve(stream: &UnixStream, service: &Service) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(SILENCE))?;
     stream.set_write_timeout(Some(SILENCE))?;
     let (mut from, mut to) = (BufReader::new(stream), stream);

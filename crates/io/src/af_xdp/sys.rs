@@ -253,7 +253,7 @@ impl Socket {
     pub(super) fn wake_send(&self) -> io::Result<()> {
         // SAFETY: no bytes are sent by this call itself.
         let sent = unsafe { libc::sendto(self.0.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        sys::check(sent as i32).map(drop)
     }
 }
 

@@ -1,0 +1,130 @@
+//! Accepts connections, a thread for all and one more for each, until dropped.
+//!
+//! Dropping it waits for the accepting thread, so nobody connects after that; connections that are open end by themselves.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::service::Service;
+
+/// How often the accepting thread looks whether it shall end.
+const ROUND: Duration = Duration::from_millis(20);
+
+/// Where connections come from; it does not wait for them.
+pub(super) trait Listen: Send + 'static {
+    /// A connection.
+    type Stream: Send + 'static;
+
+    /// The next connection, if there is one.
+    fn next(&self) -> io::Result<Self::Stream>;
+
+    /// Makes `next` return at once, and the connection wait.
+    fn prepare(&self) -> io::Result<()>;
+}
+
+impl Listen for TcpListener {
+    type Stream = TcpStream;
+
+    fn next(&self) -> io::Result<TcpStream> {
+        let (stream, _) = self.accept()?;
+        stream.set_nonblocking(false).map(|()| stream)
+    }
+
+    fn prepare(&self) -> io::Result<()> {
+        self.set_nonblocking(true)
+    }
+}
+
+impl Listen for UnixListener {
+    type Stream = UnixStream;
+
+    fn next(&self) -> io::Result<UnixStream> {
+        let (stream, _) = self.accept()?;
+        stream.set_nonblocking(false).map(|()| stream)
+    }
+
+    fn prepare(&self) -> io::Result<()> {
+        self.set_nonblocking(true)
+    }
+}
+
+/// How connections are served.
+pub(super) trait Serve<S>: Send + Sync + 'static {
+    /// Most connections at once.
+    const MOST: usize;
+
+    /// Serves one until it ends. A connection that breaks is over; whoever made it knows.
+    fn serve(&self, stream: S, service: &Service) -> io::Result<()>;
+
+    /// Says that there are too many.
+    fn refuse(&self, _: S) {}
+}
+
+/// A listener at work. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Listening {
+    ends: Arc<AtomicBool>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Listening {
+    /// Begins; `name` is that of its threads.
+    pub(super) fn begin<L: Listen>(
+        name: &'static str,
+        listener: L,
+        service: &Arc<Service>,
+        how: impl Serve<L::Stream>,
+    ) -> io::Result<Listening> {
+        listener.prepare()?;
+        let ends = Arc::new(AtomicBool::new(false));
+        let (told, service) = (Arc::clone(&ends), Arc::clone(service));
+        let accepting = std::thread::Builder::new().name(name.into());
+        let accepting = accepting.spawn(move || accept(name, &listener, &service, &Arc::new(how), &told))?;
+        Ok(Listening { ends, accepting: Some(accepting) })
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // Relaxed: the flag carries no data.
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(accepting) = self.accepting.take() {
+            let _ = accepting.join();
+        }
+    }
+}
+
+fn accept<L: Listen, H: Serve<L::Stream>>(
+    name: &str,
+    listener: &L,
+    service: &Arc<Service>,
+    how: &Arc<H>,
+    ends: &AtomicBool,
+) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    while !ends.load(Ordering::Relaxed) {
+        service.rest();
+        let Ok(stream) = listener.next() else {
+            std::thread::sleep(ROUND);
+            continue;
+        };
+        if connections.fetch_add(1, Ordering::Relaxed) >= H::MOST {
+            connections.fetch_sub(1, Ordering::Relaxed);
+            how.refuse(stream);
+            continue;
+        }
+        let (service, how, here) = (Arc::clone(service), Arc::clone(how), Arc::clone(&connections));
+        let served = std::thread::Builder::new().name(name.into()).spawn(move || {
+            let _ = how.serve(stream, &service);
+            here.fetch_sub(1, Ordering::Relaxed);
+        });
+        if served.is_err() {
+            connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
