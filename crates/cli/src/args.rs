@@ -147,6 +147,12 @@ pub struct RunArgs {
     /// An interface for each port instead of captures: veth0, or af_xdp:, af_packet:, tap:, memif:, dpdk: before its name (docs/ports.md)
     #[arg(long = "port", value_name = "DEVICE", conflicts_with_all = ["from", "to"])]
     pub devices: Vec<String>,
+    /// Become this user (NAME or UID:GID) once the ports are open, for good; `braid upgrade` is refused then
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// A plan file that was applied to the run which this one continues
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub applied: Option<PathBuf>,
     /// Ends the run after this time: 30s, 5m, 500ms
     #[arg(long, value_name = "TIME")]
     pub duration: Option<String>,

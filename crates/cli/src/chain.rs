@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use braid_control::live::completed;
 use braid_control::plan_file::{PlanFile, PortFile, unplaced};
 use braid_control::{Carry, Catalog, Compiled, Plan, Problem};
 
@@ -46,6 +47,14 @@ impl Written {
         let port = |device: &String| PortFile { device: unplaced(device.clone()) };
         self.file.port = devices.iter().map(port).collect();
         (self.file.input.from, self.file.output.to) = (Vec::new(), Vec::new());
+    }
+
+    /// Lays a plan file over it that was applied to the run before: what that leaves open stays as it was.
+    pub fn lay_applied(&mut self, path: &Path, catalog: &Catalog) -> Result<(), Failure> {
+        let Written { file, from } = Written::of_file(path)?;
+        self.file = completed(file, &self.file, self.plan(catalog)?.ports);
+        self.from = from;
+        Ok(())
     }
 
     /// Reads a plan file.

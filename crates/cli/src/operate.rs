@@ -11,7 +11,8 @@ use std::time::Duration;
 use braid_control::Plan;
 use braid_control::live::http::{HttpServer, Offer};
 use braid_control::live::socket::{ControlSocket, SocketError};
-use braid_control::live::{Current, Service};
+use braid_control::live::{Current, Refused, Service};
+use braid_control::runtime::io::device::User;
 use braid_control::runtime::{Control, Live};
 
 use signal_hook::consts::SIGHUP;
@@ -60,7 +61,15 @@ impl OperateArgs {
     }
 
     /// Offers what is asked for; the run of `control` has to be started then.
-    pub fn offer(&self, control: &mut Control, current: Current, config: Option<&Path>) -> Result<Offered, Failure> {
+    /// `user` is who the run becomes: the socket is that user's, and the run cannot be continued by a program that would need
+    /// privileges again.
+    pub fn offer(
+        &self,
+        control: &mut Control,
+        current: Current,
+        config: Option<&Path>,
+        user: Option<User>,
+    ) -> Result<Offered, Failure> {
         if !self.is_wanted() && config.is_none() {
             return Ok(Offered::default());
         }
@@ -72,7 +81,15 @@ impl OperateArgs {
             (None, Some(_)) => Some(usual_place()?),
             (None, None) => None,
         };
-        let socket = path.map(|path| ControlSocket::offer(&path, &service)).transpose().map_err(failure)?;
+        let socket = path.as_ref().map(|path| ControlSocket::offer(path, &service)).transpose().map_err(failure)?;
+        if let Some(user) = user {
+            let why = Refused::new(
+                "the run has given up its privileges (--user), and ports cannot be opened again",
+                NO_UPGRADE,
+            );
+            service.forbid_upgrade(why);
+            path.as_deref().map(|path| hand_over(path, user)).transpose()?;
+        }
         let metrics = self.metrics.map(|address| self.offer_metrics(address, &service)).transpose()?;
         let web = self.web.map(|address| offer_page(address, &service)).transpose()?;
         let reload = config.map(|config| Reload::on_hangup(config, &service)).transpose()?;
@@ -127,10 +144,25 @@ impl Offered {
         self.on_upgrade()()
     }
 
+    /// Text of the plan file that was applied last, if any was.
+    pub fn applied(&self) -> Option<String> {
+        self.service.as_ref().and_then(|service| service.applied())
+    }
+
     /// The plan that runs now: another one than in the beginning if one was applied.
     pub fn plan(&self) -> Option<Plan> {
         self.service.as_ref().map(|service| service.plan())
     }
+}
+
+const NO_UPGRADE: &str = "save the state with `braid snapshot`, and start the other program with --restore";
+
+/// Makes a control socket another user's, and its folder if that is the usual one, so that it can be removed in the end.
+fn hand_over(path: &Path, user: User) -> Result<(), Failure> {
+    let own = path.parent().filter(|_| path == default_path());
+    let paths = std::iter::once(path).chain(own);
+    let change = |path: &Path| std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid));
+    paths.into_iter().try_for_each(|path| change(path).map_err(|error| Failure::file(path, &error)))
 }
 
 /// The usual place of a control socket; its folder is made, for its owner alone.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_control::live::{Current, Snapshot};
-use braid_control::runtime::io::device::Ports;
+use braid_control::runtime::io::device::{Ports, User, UserError};
 use braid_control::runtime::io::{Sink, Source};
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
 use braid_control::runtime::{Control, Distribution, launch};
 use braid_control::{Carry, Catalog, Compiled, HugePages, Plan, RunReport};
 
-use super::upgrade::become_successor;
+use super::upgrade::{become_successor, keep_applied};
 use super::{print, print_json};
 use crate::args::RunArgs;
 use crate::chain::Written;
@@ -26,7 +26,11 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     chain.plan = chain.plan.or_else(|| args.config.clone());
     let mut written = Written::read(&chain, Some(&args.input), &args.to)?;
     written.lay_ports(&args.devices);
+    if let Some(path) = &args.applied {
+        written.lay_applied(path, catalog)?;
+    }
     let plan = written.plan(catalog)?;
+    let user = user(args, &plan)?;
     let mut control = Control { duration: args.duration.as_deref().map(duration).transpose()?, ..Control::default() };
     if args.json && writes_to_standard_output(&plan) {
         let what = "--json and --out - both write to standard output";
@@ -39,7 +43,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let lean = plan.to.is_empty() && !args.operate.is_wanted() && args.config.is_none();
     let carry = if lean { Carry::Nothing } else { Carry::Capture };
     let compiled = Arc::new(written.compile(&plan, carry)?);
-    let (source, sink) = ends(&written, &plan, &compiled)?;
+    let (source, sink) = ends(&written, &plan, &compiled, user)?;
     check_ports(&*source, &plan)?;
     let (chain, workers) = (plan.chain_name(), compiled.run.workers);
     eprintln!("{chain}: workers: {workers}, {}, from {}", pages(plan.pages), source.name());
@@ -52,8 +56,9 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         plan: plan.clone(),
         compiled: Arc::clone(&compiled),
         carry,
+        applied: None,
     };
-    let offered = args.operate.offer(&mut control, current, args.config.as_deref())?;
+    let offered = args.operate.offer(&mut control, current, args.config.as_deref(), user)?;
     if let Some(path) = &args.restore {
         let saved = Snapshot::read(path)?.for_plan(&plan).map_err(|problem| written.failure(problem))?;
         eprintln!("restored from {}: {} packet sets", path.display(), saved.sets.len());
@@ -80,8 +85,9 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let report = RunReport::new(names(&last_plan), &report);
     if let Some((program, state)) = successor {
         eprintln!("{report}continued by {}", program.display());
+        let applied = offered.applied().map(|text| keep_applied(&state, &text)).transpose()?.or(args.applied.clone());
         drop(offered);
-        return Err(become_successor(&program, args.snapshot.as_ref().unwrap_or(&state)));
+        return Err(become_successor(&program, args.snapshot.as_ref().unwrap_or(&state), applied.as_deref()));
     }
     match (args.json, writes_to_standard_output(&plan)) {
         (true, _) => print_json(&report)?,
@@ -103,7 +109,7 @@ fn writes_to_standard_output(plan: &Plan) -> bool {
 type Ends = (Box<dyn Source>, Box<dyn Sink>);
 
 /// Where packets come from and where they go: interfaces, or an input and an output.
-fn ends(written: &Written, plan: &Plan, compiled: &Compiled) -> Result<Ends, Failure> {
+fn ends(written: &Written, plan: &Plan, compiled: &Compiled, user: Option<User>) -> Result<Ends, Failure> {
     if plan.devices.is_empty() {
         let input = Input::of(plan, written.file.input.split.is_some())?;
         let sink = sink(plan, &input)?;
@@ -114,9 +120,30 @@ fn ends(written: &Written, plan: &Plan, compiled: &Compiled) -> Result<Ends, Fai
     }
     let receivers = if plan.distribution == Distribution::Hardware { plan.workers } else { 1 };
     let ports = Ports::new(plan.devices.clone(), |how| eprintln!("{how}"));
-    let ports = ports.received_by(receivers, compiled.card_hash());
+    let ports = ports.received_by(receivers, compiled.card_hash()).then_as(user);
     let (source, sink) = ports.ends();
     Ok((Box::new(source), Box::new(sink)))
+}
+
+/// Who the run becomes once its ports are open.
+fn user(args: &RunArgs, plan: &Plan) -> Result<Option<User>, Failure> {
+    let Some(text) = &args.user else { return Ok(None) };
+    if plan.devices.is_empty() {
+        let what = "--user is for runs that open interfaces";
+        return Err(Failure::usage(what, "leave it out: captures are read as whoever you are"));
+    }
+    let user = text.parse::<User>().map_err(|error| {
+        let help = match &error {
+            UserError::Unknown(_) => {
+                "sudo useradd --system braid, and write --user braid; or two numbers, as 65534:65534"
+            }
+            UserError::Root(_) => "name a user with fewer rights",
+        };
+        Failure::usage(error.to_string(), help)
+    })?;
+    // Before there are other threads: no program that this one might execute gets privileges back.
+    rustix::thread::set_no_new_privs(true).map_err(|error| Failure::new(Kind::Failed, error.to_string(), ""))?;
+    Ok(Some(user))
 }
 
 /// Refuses an input with more ports than the plan has.

@@ -32,24 +32,37 @@ pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Becomes the other program, with the arguments of this one and the state to begin with. Returns only if that fails.
-pub(super) fn become_successor(program: &Path, state: &Path) -> Failure {
-    let error = Command::new(program).args(with_state(std::env::args_os().skip(1), state)).exec();
+/// Leaves the plan that was applied last beside the state.
+pub(super) fn keep_applied(state: &Path, text: &str) -> Result<PathBuf, Failure> {
+    let path = state.with_extension("plan.toml");
+    std::fs::write(&path, text).map_err(|error| Failure::file(&path, &error))?;
+    Ok(path)
+}
+
+/// Becomes the other program, with the arguments of this one, the state to begin with, and the plan that was applied if one
+/// was. Returns only if that fails.
+pub(super) fn become_successor(program: &Path, state: &Path, applied: Option<&Path>) -> Failure {
+    let mut arguments = with(std::env::args_os().skip(1), "--restore", state);
+    if let Some(applied) = applied {
+        arguments = with(arguments.into_iter(), "--applied", applied);
+    }
+    let error = Command::new(program).args(arguments).exec();
     let help = format!("the state is in {}: continue with `braid run --restore`", state.display());
     Failure::new(Kind::Failed, format!("{}: {error}", program.display()), help)
 }
 
-/// The arguments with `--restore` of this state and no other.
-fn with_state(arguments: impl Iterator<Item = OsString>, state: &Path) -> Vec<OsString> {
+/// The arguments with this option for this file, and no other.
+fn with(arguments: impl Iterator<Item = OsString>, option: &str, file: &Path) -> Vec<OsString> {
     let (mut kept, mut skip) = (Vec::new(), false);
     for argument in arguments {
-        let is_restore = argument == "--restore";
-        let joined = argument.to_str().is_some_and(|text| text.starts_with("--restore="));
-        if !std::mem::replace(&mut skip, is_restore) && !is_restore && !joined {
+        let is_option = argument == option;
+        let joined =
+            argument.to_str().and_then(|text| text.strip_prefix(option)).is_some_and(|end| end.starts_with('='));
+        if !std::mem::replace(&mut skip, is_option) && !is_option && !joined {
             kept.push(argument);
         }
     }
-    kept.extend([OsString::from("--restore"), state.into()]);
+    kept.extend([OsString::from(option), file.into()]);
     kept
 }
 
@@ -60,7 +73,7 @@ mod tests {
     #[test]
     fn an_earlier_state_gives_way() {
         let check = |given: &[&str], wanted: &[&str]| {
-            let kept = with_state(given.iter().map(OsString::from), Path::new("new"));
+            let kept = with(given.iter().map(OsString::from), "--restore", Path::new("new"));
             assert_eq!(kept, wanted.iter().map(OsString::from).collect::<Vec<_>>());
         };
         check(&["run", "plan"], &["run", "plan", "--restore", "new"]);

@@ -28,6 +28,8 @@ pub struct Current {
     pub compiled: Arc<Compiled>,
     /// What the sink wants to know.
     pub carry: Carry,
+    /// Text of the plan file that was applied last.
+    pub applied: Option<String>,
 }
 
 /// What was applied.
@@ -51,7 +53,7 @@ impl Current {
     /// Applies the plan of a file to a run; after a refusal nothing has changed.
     pub fn apply(&mut self, live: &Live, text: &str) -> Result<Applied, Refused> {
         let refused = |problem: Problem| refused(&problem, text);
-        let file = self.completed(PlanFile::parse(text).map_err(refused)?);
+        let file = completed(PlanFile::parse(text).map_err(refused)?, &self.file, self.plan.ports);
         let plan = Plan::new(&file, &self.catalog).map_err(refused)?;
         self.check_frame(&plan)?;
         let changed = self.changed(&plan);
@@ -65,46 +67,9 @@ impl Current {
         let exchanged = exchange(live, &self.compiled.run, &compiled.run, &changed.names);
         let exchanged = exchanged.map_err(|error| Refused::new(error.to_string(), RESTART))?;
         (self.file, self.plan, self.compiled) = (file, plan, Arc::new(compiled));
+        self.applied = Some(text.to_owned());
         let Exchanged { kept, added, removed, copied, held } = exchanged;
         Ok(Applied { changed: changed.names, added, removed, kept, copied, held_us: held.as_micros() as u64 })
-    }
-
-    /// What the file leaves open is as it was written for what runs.
-    fn completed(&self, mut file: PlanFile) -> PlanFile {
-        let own = &self.file;
-        let numbers = [
-            (&mut file.workers, &own.workers),
-            (&mut file.batch, &own.batch),
-            (&mut file.sets, &own.sets),
-            (&mut file.gather_us, &own.gather_us),
-            (&mut file.balance_every, &own.balance_every),
-        ];
-        for (place, own) in numbers {
-            *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(*own.get_ref())));
-        }
-        file.ports.get_or_insert(unplaced(i64::from(self.plan.ports)));
-        let words = [
-            (&mut file.time, &own.time),
-            (&mut file.distribution, &own.distribution),
-            (&mut file.pages, &own.pages),
-            (&mut file.nic, &own.nic),
-        ];
-        for (place, own) in words {
-            *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(own.get_ref().clone())));
-        }
-        let balance = own.balance.as_ref().map(|own| unplaced(*own.get_ref()));
-        file.balance = file.balance.take().or(balance);
-        // Where packets come from and go to cannot change, so the file need not say it.
-        if file.input.from.is_empty() {
-            file.input = own.input.clone();
-        }
-        if file.output.to.is_empty() {
-            file.output = own.output.clone();
-        }
-        if file.port.is_empty() {
-            file.port = own.port.clone();
-        }
-        file
     }
 
     /// Refuses what cannot change while packets go through.
@@ -150,6 +115,43 @@ impl Current {
 fn shares(plan: &Plan) -> Vec<(&str, &str, &str)> {
     let all = plan.chain.iter().flat_map(|link| link.share.iter().map(move |share| (link, share)));
     all.map(|(link, share)| (&*link.name, &*share.own, &*share.name)).collect()
+}
+
+/// A plan file for a run that was started with `own` and has so many ports: what it leaves open is as it was.
+pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
+    let numbers = [
+        (&mut file.workers, &own.workers),
+        (&mut file.batch, &own.batch),
+        (&mut file.sets, &own.sets),
+        (&mut file.gather_us, &own.gather_us),
+        (&mut file.balance_every, &own.balance_every),
+    ];
+    for (place, own) in numbers {
+        *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(*own.get_ref())));
+    }
+    file.ports.get_or_insert(unplaced(i64::from(ports)));
+    let words = [
+        (&mut file.time, &own.time),
+        (&mut file.distribution, &own.distribution),
+        (&mut file.pages, &own.pages),
+        (&mut file.nic, &own.nic),
+    ];
+    for (place, own) in words {
+        *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(own.get_ref().clone())));
+    }
+    let balance = own.balance.as_ref().map(|own| unplaced(*own.get_ref()));
+    file.balance = file.balance.take().or(balance);
+    // Where packets come from and go to cannot change, so the file need not say it.
+    if file.input.from.is_empty() {
+        file.input = own.input.clone();
+    }
+    if file.output.to.is_empty() {
+        file.output = own.output.clone();
+    }
+    if file.port.is_empty() {
+        file.port = own.port.clone();
+    }
+    file
 }
 
 const RESTART: &str =

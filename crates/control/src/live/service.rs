@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use braid_runtime::Live;
@@ -42,6 +42,8 @@ pub struct Service {
     current: Mutex<Current>,
     /// The program in which the run is to be continued.
     successor: Mutex<Option<PathBuf>>,
+    /// Why it cannot be continued in another program.
+    bound: OnceLock<Refused>,
 }
 
 /// Takes a part of an answer; an error ends what goes on.
@@ -57,15 +59,16 @@ impl Service {
             tracing: Mutex::new(()),
             current: Mutex::new(current),
             successor: Mutex::new(None),
+            bound: OnceLock::new(),
         })
     }
 
     /// Applies another plan; after a refusal nothing has changed.
     pub fn apply(&self, text: &str) -> Result<Applied, Refused> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.current);
         let applied = current.apply(&self.live, text)?;
         // Times of another chain begin anew.
-        *self.timed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.timed) = None;
         Ok(applied)
     }
 
@@ -74,8 +77,17 @@ impl Service {
         self.stop.store(true, Ordering::Relaxed);
     }
 
+    /// Refuses upgrades from now on, for this reason.
+    pub fn forbid_upgrade(&self, why: Refused) {
+        // Whoever forbids it twice has said so already.
+        let _ = self.bound.set(why);
+    }
+
     /// Ends the run; whoever began it continues it in another program.
     fn upgrade(&self, program: Option<PathBuf>) -> Result<(), Refused> {
+        if let Some(why) = self.bound.get() {
+            return Err(why.clone());
+        }
         let own = std::env::current_exe().map_err(|error| Refused::new(error.to_string(), "name the program"))?;
         // So Linux names a file that was replaced since it was started, which is what an upgrade does.
         let replaced = own.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
@@ -86,19 +98,24 @@ impl Service {
             let what = format!("{} is no program that can be run", program.display());
             return Err(Refused::new(what, "name the absolute path of another braid; nothing has changed"));
         }
-        *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = Some(program);
+        *lock(&self.successor) = Some(program);
         self.stop();
         Ok(())
     }
 
     /// The program in which the run is to be continued, if somebody asked for it.
     pub fn successor(&self) -> Option<PathBuf> {
-        self.successor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.successor).clone()
     }
 
     /// The plan that runs now.
     pub fn plan(&self) -> Plan {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).plan.clone()
+        lock(&self.current).plan.clone()
+    }
+
+    /// Text of the plan file that was applied last, if any was.
+    pub fn applied(&self) -> Option<String> {
+        lock(&self.current).applied.clone()
     }
 
     /// Saves the state to a file.
@@ -107,7 +124,7 @@ impl Service {
             return Err(Refused::new(format!("{} is no absolute path", path.display()), "begin it with /"));
         }
         // Nobody changes the chain meanwhile.
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = lock(&self.current);
         let (snapshot, stood) = Snapshot::take(&self.live, &current.plan)?;
         let bytes =
             snapshot.write(path).map_err(|error| Refused::new(error.to_string(), "name a folder that is writable"))?;
@@ -171,7 +188,7 @@ impl Service {
     }
 
     fn begin_timing(&self) {
-        let mut timed = self.timed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut timed = lock(&self.timed);
         if timed.replace(Instant::now()).is_none() {
             // A worker that does not answer will not be timed.
             let _ = self.live.ask_all(|worker| worker.begin_timing());
@@ -180,7 +197,7 @@ impl Service {
 
     /// Called now and then: ends what nobody asks for any more.
     pub fn rest(&self) {
-        let mut timed = self.timed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut timed = lock(&self.timed);
         if timed.is_some_and(|asked| asked.elapsed() > TIMING_LASTS) {
             *timed = None;
             let _ = self.live.ask_all(|worker| worker.end_timing());
@@ -195,6 +212,11 @@ pub fn order(filter: &Arc<Filter>, count: u64) -> (TraceOrder, Receiver<Traced>)
     let filter = Arc::clone(filter);
     let wanted = move |bytes: &[u8], link, _| filter.matches(&Facts::of_frame(bytes, link));
     (TraceOrder { wanted: Arc::new(wanted), left: Arc::new(AtomicU64::new(count)), into }, traced)
+}
+
+/// What a panic leaves behind is whole: each of these is replaced as a whole, and a plan only after it was applied.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn parse(filter: &str) -> Result<Arc<Filter>, Refused> {

@@ -17,8 +17,10 @@ pub mod ports;
 pub mod probe;
 pub mod spec;
 pub(crate) mod sys;
+pub mod user;
 
 pub use interface::Interface;
 pub use live::CardHash;
 pub use ports::{LiveSink, LiveSource, PortCounters, Ports};
 pub use spec::{BackEnd, DpdkKeys, MemifKeys, PortSpec, SpecError, XdpCopy, XdpMode};
+pub use user::{User, UserError};

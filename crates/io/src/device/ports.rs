@@ -13,6 +13,7 @@ use super::handover::Handover;
 use super::live::{Arrivals, CardHash, RxPort, Sent, Tally, TxPort};
 use super::open::{Lanes, Opened, open_all};
 use super::spec::PortSpec;
+use super::user::User;
 use crate::progress::{Progress, Unit};
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
 use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
@@ -54,6 +55,7 @@ pub struct Ports {
     counters: Arc<[PortCounters]>,
     receivers: usize,
     hash: Option<CardHash>,
+    user: Option<User>,
     /// The sending ends, from [`Source::prepare`] to [`Sink::open`].
     sending: Arc<Mutex<SendingEnds>>,
 }
@@ -68,12 +70,25 @@ impl Ports {
     /// Ports in the order of their numbers; `announce` is told in a line how each was opened.
     pub fn new(specs: Vec<PortSpec>, announce: impl Fn(&str) + Send + Sync + 'static) -> Ports {
         let counters = specs.iter().map(|_| PortCounters::default()).collect();
-        Ports { specs, announce: Arc::new(announce), counters, receivers: 1, hash: None, sending: Arc::default() }
+        Ports {
+            specs,
+            announce: Arc::new(announce),
+            counters,
+            receivers: 1,
+            hash: None,
+            user: None,
+            sending: Arc::default(),
+        }
     }
 
     /// So many threads receive, instead of one; cards that can are told how to choose among their queues.
     pub fn received_by(self, receivers: usize, hash: CardHash) -> Ports {
         Ports { receivers: receivers.max(1), hash: Some(hash), ..self }
+    }
+
+    /// The process becomes this user when they are open.
+    pub fn then_as(self, user: Option<User>) -> Ports {
+        Ports { user, ..self }
     }
 
     /// What passes each port.
@@ -138,7 +153,12 @@ impl Source for LiveSource {
             sending.iter_mut().zip(send).for_each(|(queue, port)| queue.push(port));
         }
         *self.ports.sending() = sending;
-        Ok(())
+        let Some(user) = self.ports.user else { return Ok(()) };
+        user.take_over().map_err(|error| OpenError::Device {
+            device: format!("user {}:{}", user.uid, user.gid),
+            what: format!("not allowed to become this user ({error})"),
+            mend: "begin as root; without --user the run stays who began it".to_owned(),
+        })
     }
 
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {

@@ -13,6 +13,16 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// Leaves all groups and becomes another user, in every thread (the C library sees to that, setuid(2)), with no way back.
+pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: numbers only; no groups are read from the null pointer.
+    check(unsafe { libc::setgroups(0, ptr::null()) })?;
+    // SAFETY: numbers only.
+    check(unsafe { libc::setresgid(gid, gid, gid) })?;
+    // SAFETY: numbers only.
+    check(unsafe { libc::setresuid(uid, uid, uid) }).map(drop)
+}
+
 /// Plain bytes that the kernel may read or write as a whole: integers and `repr(C)` structures of them.
 ///
 /// # Safety

@@ -1,0 +1,74 @@
+//! Giving up privileges once ports are open: what runs on is an ordinary user.
+//!
+//! Sockets, rings and mappings that are open stay open; nothing else of root remains, in no thread of the process. What needs
+//! privileges again (another port, a program that continues the run) is not to be had after that.
+
+use std::io;
+use std::str::FromStr;
+
+use super::sys;
+
+/// A user of this machine who is not root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Number of the user.
+    pub uid: u32,
+    /// Number of the user's own group.
+    pub gid: u32,
+}
+
+/// Why there is no such user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UserError {
+    /// Neither a name in `/etc/passwd` nor two numbers.
+    #[error("there is no user `{0}` in /etc/passwd")]
+    Unknown(String),
+    /// Nothing would be given up.
+    #[error("`{0}` is root")]
+    Root(String),
+}
+
+impl FromStr for User {
+    type Err = UserError;
+
+    /// A name of `/etc/passwd` (passwd(5)), or `UID:GID`.
+    fn from_str(text: &str) -> Result<User, UserError> {
+        let numbers = |uid: &str, gid: &str| Some(User { uid: uid.parse().ok()?, gid: gid.parse().ok()? });
+        let given = text.split_once(':').and_then(|(uid, gid)| numbers(uid, gid));
+        let user = given.or_else(|| {
+            let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+            known.lines().find_map(|line| {
+                let mut fields = line.split(':');
+                (fields.next()? == text).then_some(())?;
+                numbers(fields.nth(1)?, fields.next()?)
+            })
+        });
+        match user {
+            None => Err(UserError::Unknown(text.to_owned())),
+            Some(User { uid: 0, .. }) => Err(UserError::Root(text.to_owned())),
+            Some(user) => Ok(user),
+        }
+    }
+}
+
+impl User {
+    /// Becomes this user, for good and in all threads.
+    pub(super) fn take_over(self) -> io::Result<()> {
+        sys::become_user(self.uid, self.gid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_named_or_numbered_and_not_root() {
+        assert_eq!("65534:65533".parse(), Ok(User { uid: 65534, gid: 65533 }));
+        assert_eq!("root".parse::<User>(), Err(UserError::Root("root".into())));
+        assert_eq!("0:5".parse::<User>(), Err(UserError::Root("0:5".into())));
+        let nobody: User = "nobody".parse().expect("every machine has it");
+        assert!(nobody.uid > 0 && nobody.gid > 0);
+        assert_eq!("no such user".parse::<User>(), Err(UserError::Unknown("no such user".into())));
+    }
+}
