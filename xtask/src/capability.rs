@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::shell;
 
 /// Programs that tests compare with or that count instructions, each with the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 12] = [
     ("tshark", "tshark"),
     ("nft", "nftables"),
     ("ip", "iproute2"),
@@ -15,6 +15,10 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("ping", "iputils-ping"),
     ("dpdk-testpmd", "dpdk-dev"),
     ("valgrind", "valgrind"),
+    ("iperf3", "iperf3"),
+    ("curl", "curl"),
+    ("dig", "bind9-dnsutils"),
+    ("traceroute", "traceroute"),
 ];
 
 /// What is missing, in words: the reason why some tests will be skipped.

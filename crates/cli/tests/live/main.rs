@@ -5,6 +5,8 @@
 
 #[cfg(feature = "dpdk")]
 mod dpdk;
+mod everyday;
+mod operations;
 mod scene;
 #[path = "../support/mod.rs"]
 mod support;

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use braid_testkit::kernel::{Namespace, Unavailable};
@@ -49,7 +49,6 @@ impl Scene {
     }
 
     /// The hosts leave no segments to be cut: for drivers that cannot.
-    #[cfg(feature = "dpdk")]
     pub fn without_offloads(self) -> Result<Scene, Unavailable> {
         for (host, interface) in
             [(&self.client, "c0"), (&self.server, "s0"), (&self.middle, "m0"), (&self.middle, "m1")]
@@ -79,6 +78,8 @@ pub struct Running {
     child: Option<Child>,
     /// What it said at the start.
     pub said: String,
+    /// Kept open, for it may say more.
+    _stderr: ChildStderr,
 }
 
 /// Starts it in a namespace and waits until it says how each port was opened.
@@ -110,7 +111,7 @@ fn run_by(spawn: impl FnOnce(&mut Command) -> io::Result<Child>, arguments: &str
         assert!(count > 0, "braid run {arguments}: {said}");
         said.push_str(&String::from_utf8_lossy(&some[..count]));
     }
-    Running { child: Some(child), said }
+    Running { child: Some(child), said, _stderr: stderr }
 }
 
 impl Running {
@@ -123,6 +124,11 @@ impl Running {
         let report = serde_json::from_slice(&output.stdout).expect("one JSON value");
         crate::support::conserved(&report);
         report
+    }
+
+    /// Number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
     }
 
     /// Ends it as nothing should.
@@ -172,15 +178,19 @@ pub fn connect(
 ) -> io::Result<Connection> {
     let listener = to.inside(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))?;
     let near = from.inside(|| TcpStream::connect_timeout(&SocketAddr::from((address, port)), wait))?;
-    let (far, _) = listener.accept()?;
-    for end in [&near, &far] {
-        end.set_read_timeout(Some(PATIENCE))?;
-        end.set_nodelay(true)?;
-    }
-    Ok(Connection { near, far })
+    Connection::of(near, listener.accept()?.0)
 }
 
 impl Connection {
+    /// Of two ends that belong together.
+    pub fn of(near: TcpStream, far: TcpStream) -> io::Result<Connection> {
+        for end in [&near, &far] {
+            end.set_read_timeout(Some(PATIENCE))?;
+            end.set_nodelay(true)?;
+        }
+        Ok(Connection { near, far })
+    }
+
     /// A few bytes there and back again.
     #[track_caller]
     pub fn talk(&mut self) {

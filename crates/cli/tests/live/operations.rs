@@ -1,0 +1,121 @@
+//! What outlives a change of the plan, an upgrade and `kill -9` while packets go through.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::scene::{EXTERNAL, Running, SERVER, Scene, connect, eventually, pings};
+
+const PORTS: &str = "--port af_xdp:m0 --port af_xdp:m1 -w 2";
+
+const STRICT: &str = "strict";
+
+/// A gateway with a rule about one port, in a folder with its control socket.
+struct Gateway {
+    folder: tempfile::TempDir,
+}
+
+impl Gateway {
+    fn new() -> Gateway {
+        let gateway = Gateway { folder: tempfile::tempdir().expect("a folder") };
+        gateway.write(9999, STRICT);
+        gateway
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A plan that refuses connections to this port, and looks at TCP windows so.
+    fn write(&self, refused: u16, windows: &str) -> PathBuf {
+        let path = self.path("plan.toml");
+        let text = format!(
+            "[[nf]]\nfunction = \"firewall\"\n[nf.config]\nwindows = \"{windows}\"\nrules = [{{ action = \"deny\", direction = \"outbound\", \
+             protocol = \"tcp\", destination_ports = \"{refused}\" }}]\n[[nf]]\nfunction = \"nat\"\n[nf.config]\n\
+             external = [\"{EXTERNAL}\"]\n"
+        );
+        std::fs::write(&path, text).expect("the folder can be written to");
+        path
+    }
+
+    fn run(&self, scene: &Scene, more: &str) -> Running {
+        let (plan, socket) = (self.path("plan.toml"), self.path("socket"));
+        scene.run_braid(&format!("{} --control {} {PORTS} {more}", plan.display(), socket.display()))
+    }
+
+    /// A command to the run; what it says, or why not.
+    fn tell(&self, words: &[&str], file: Option<&Path>) -> Result<String, String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+        let output = command.args(words).args(file).arg("--control").arg(self.path("socket")).output();
+        let output = output.expect("the binary runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    fn is_refused(&self, scene: &Scene, port: u16) -> bool {
+        connect(&scene.client, &scene.server, SERVER, port, Duration::from_millis(700)).is_err()
+    }
+}
+
+#[test]
+fn connections_outlive_another_plan_an_upgrade_and_a_kill() {
+    let Some(scene) = crate::scene("what outlives a change") else { return };
+    let gateway = Gateway::new();
+    let braid = gateway.run(&scene, "");
+    eventually("the first echo comes back", || pings(&scene.client, SERVER));
+    let open =
+        |port| connect(&scene.client, &scene.server, SERVER, port, Duration::from_secs(10)).expect("a connection");
+    let (mut held, mut bulk) = (open(7000), open(7001));
+    held.talk();
+    std::thread::scope(|scope| {
+        let transfer = scope.spawn(|| bulk.transfer(48 << 20));
+        assert!(
+            gateway
+                .tell(&["apply"], Some(&gateway.write(2525, STRICT)))
+                .expect("applied")
+                .contains("changed  firewall")
+        );
+        // The file at the start is another one again: what was applied is what goes on.
+        gateway.write(9999, STRICT);
+        gateway.tell(&["upgrade"], None).expect("it is continued");
+        transfer.join().expect("all bytes arrive");
+    });
+    held.talk();
+    eventually("the new program answers", || gateway.tell(&["stats"], None).is_ok());
+    assert!(gateway.is_refused(&scene, 2525) && !gateway.is_refused(&scene, 9999), "the applied plan goes on");
+    // A connection goes on after the snapshot, so what comes after the kill lies outside of the windows that were saved.
+    gateway.tell(&["apply"], Some(&gateway.write(9999, "liberal"))).expect("applied");
+    gateway.tell(&["snapshot"], Some(&gateway.path("state"))).expect("saved");
+    std::thread::scope(|scope| {
+        let transfer = scope.spawn(|| bulk.transfer(24 << 20));
+        std::thread::sleep(Duration::from_millis(50));
+        braid.kill();
+        let after = gateway.run(&scene, &format!("--restore {}", gateway.path("state").display()));
+        transfer.join().expect("all bytes arrive");
+        held.talk();
+        after.stop();
+    });
+}
+
+#[test]
+fn a_run_gives_up_its_privileges_when_its_ports_are_open() {
+    let Some(scene) = crate::scene("giving up privileges") else { return };
+    let gateway = Gateway::new();
+    let braid = gateway.run(&scene, "--user 65534:65534");
+    eventually("the first echo comes back", || pings(&scene.client, SERVER));
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", braid.id())).expect("it runs");
+    let statuses: Vec<String> =
+        tasks.flatten().map(|task| std::fs::read_to_string(task.path().join("status")).unwrap_or_default()).collect();
+    assert!(statuses.len() > 2, "{statuses:?}");
+    for status in statuses {
+        let line = |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+        assert_eq!(line("Uid:"), "Uid:\t65534\t65534\t65534\t65534");
+        assert!(line("CapPrm:").ends_with("0000000000000000") && line("CapEff:").ends_with("0000000000000000"));
+        assert_eq!(line("NoNewPrivs:"), "NoNewPrivs:\t1");
+    }
+    let refused = gateway.tell(&["upgrade"], None).expect_err("it could not open its ports");
+    assert!(refused.contains("given up its privileges"), "{refused}");
+    let mut held = connect(&scene.client, &scene.server, SERVER, 7000, Duration::from_secs(10)).expect("TCP");
+    held.transfer(1 << 20);
+    braid.stop();
+}
