@@ -46,6 +46,7 @@ pub struct Config {
     pub connections_max: u32,
     pub queries_max: u32,
     pub fragments_max: u32,
+    pub held_max: u32,
     pub fragment_s: u64,
     pub ttl: Ttl,
     pub router: Ipv4Addr,
@@ -103,6 +104,7 @@ impl Default for Config {
             connections_max: 1 << 20,
             queries_max: 65_536,
             fragments_max: 4096,
+            held_max: 0,
             fragment_s: 30,
             ttl: Ttl::Keep,
             // The dummy address of RFC 7600 section 4.8, for routers that have none of their own.

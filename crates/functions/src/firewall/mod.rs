@@ -27,7 +27,7 @@ pub use config::{Config, Ttl, WindowCheck};
 pub use connection::Connection;
 pub use explain::{ExplainError, explain};
 pub use limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
-pub use related::{NO_QUERY, UNRELATED};
+pub use related::{NO_QUERY, TINY_FRAGMENT, UNRELATED};
 pub use rules::{Action, Direction, Rule};
 pub use values::{Addresses, Bits, IcmpKind, PortRange, Protocol};
 
@@ -81,14 +81,14 @@ impl FromConfig for Firewall {
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Firewall, ConfigError> {
         let (connections_max, queries_max) = (config.connections_max, config.queries_max);
-        let (hosts_max, fragments_max) = (config.hosts_max, config.fragments_max);
+        let (hosts_max, fragments_max, held_max) = (config.hosts_max, config.fragments_max, config.held_max);
         let settings = Settings::check(config, ports)?;
         let map = MapConfig { name: "connections".into(), capacity: connections_max, ..MapConfig::default() };
         let connections = Map::new(builder, &map).map_err(|error| ConfigError::state("connections_max", &error))?;
         let queries = Aged::new(builder, "queries", queries_max, settings.query_ns)
             .map_err(|error| ConfigError::state("queries_max", &error))?;
-        let fragments = Fragments::new(builder, fragments_max, settings.fragment_ns)
-            .map_err(|error| ConfigError::state("fragments_max", &error))?;
+        let fragments = Fragments::holding(builder, fragments_max, settings.fragment_ns, held_max)
+            .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let limits =
             Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;
         Ok(Firewall { settings, connections, queries, limits, fragments })

@@ -1,17 +1,20 @@
 //! Packets that belong to a connection without being in its set: ICMP errors and queries, and fragments.
 
-use braid_nf::packet::headers::{icmp_type, icmpv6_type};
+use braid_nf::packet::headers::{Header, Ipv6, Tcp, View, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::connection::Ends;
-use super::{CONNECTION_TABLE_FULL, Firewall};
+use super::{CONNECTION_TABLE_FULL, Firewall, Ttl};
 use crate::parts::{Fate, Side, fragments};
 
 /// An ICMP error that quotes no packet of a live connection.
 pub const UNRELATED: Reason = Reason("unrelated");
 /// A reply that nobody has asked for.
 pub const NO_QUERY: Reason = Reason("no_query");
+
+/// A later fragment that begins within the TCP header.
+pub const TINY_FRAGMENT: Reason = Reason("tiny_fragment");
 
 /// What an ICMP message is.
 enum Message {
@@ -101,20 +104,39 @@ impl Firewall {
     /// A first fragment goes on, and those behind it may follow.
     #[cold]
     pub(super) fn pass_fragment(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-        if !self.fragments.remember(cx, packet, Fate::new(packet.port(), None, None))? {
+        // Those that have waited go out by the other side.
+        let fate = Fate::new(self.settings.sides.across(cx, packet.port()), None, None);
+        if !self.fragments.remember(cx, packet, fate)? {
             return Ok(Verdict::Drop(fragments::TABLE_FULL));
+        }
+        let hops = u8::from(self.settings.ttl == Ttl::Decrement);
+        if packet.ttl().is_none_or(|ttl| ttl > hops) {
+            self.fragments.release(cx, packet, &fate, hops)?;
         }
         self.hop(cx, packet)
     }
 
-    /// A later fragment goes where its first one went.
+    /// A later fragment goes where its first one went, or waits for it.
     #[cold]
     pub(super) fn follow_first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        if is_within_header(packet) {
+            return Ok(Verdict::Drop(TINY_FRAGMENT));
+        }
         match self.fragments.follow(cx, packet)? {
             Some(_) => self.hop(cx, packet),
-            None => Ok(Verdict::Drop(fragments::BEFORE_FIRST)),
+            None => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
         }
     }
+}
+
+/// Whether a piece begins within a TCP header: it could write over the flags that were judged (RFC 1858 section 3, RFC 3128).
+fn is_within_header(packet: &Packet<'_>) -> bool {
+    let fragment = |ip: View<'_, Ipv6>| ip.extensions().find_map(|extension| extension.fragment());
+    let offset = match packet.ipv4() {
+        Some(ip) => ip.fragment_offset(),
+        None => packet.ipv6().and_then(fragment).map_or(u16::MAX, |(offset, ..)| offset),
+    };
+    packet.protocol() == protocol::TCP && usize::from(offset) < Tcp::LEN
 }
 
 fn query_ends(packet: &Packet<'_>, side: Side, id: u16) -> Ends {

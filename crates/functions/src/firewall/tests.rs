@@ -231,6 +231,24 @@ fn later_fragments_follow_the_first() {
     check(&mut fw, 0, 1, later.clone(), "pass");
     check(&mut fw, 1, 1, later.clone(), "fragment_before_first");
     check(&mut fw, 0, 31, later, "fragment_before_first");
+    let mut fw = bench("held_max = 1");
+    check(
+        &mut fw,
+        0,
+        0,
+        Frame::ip("10.0.0.1", "192.0.2.9", 17).fragment(9, 2, false).payload(&[7; 24]),
+        "fragment_held",
+    );
+    check(
+        &mut fw,
+        0,
+        0,
+        Frame::ip("10.0.0.1", "192.0.2.9", 17).fragment(8, 2, false).payload(&[7; 24]),
+        "fragment_before_first",
+    );
+    assert_eq!(fw.send(0, 0, &first.clone().bytes()).ports(), [1, 1], "the one that waited goes on");
+    let overwrites = Frame::ip("10.0.0.1", "192.0.2.9", 6).fragment(9, 1, false).payload(&[7; 24]);
+    check(&mut fw, 0, 0, overwrites, "tiny_fragment");
     let mut fw = bench("fragments_max = 1");
     check(&mut fw, 0, 0, first, "pass");
     check(&mut fw, 0, 0, Frame::udp(HOST, SERVER).payload(&[7; 8]).fragment(10, 0, true), "fragment_table_full");
