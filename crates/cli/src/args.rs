@@ -28,6 +28,8 @@ pub enum Command {
     Top(crate::commands::top::TopArgs),
     /// Change the chain of a run while packets go through
     Apply(crate::commands::apply::ApplyArgs),
+    /// Ask the backends of a load balancer whether they are up, and tell the run
+    Health(crate::commands::health::HealthArgs),
     /// Save the state of a run to a file, for `braid run --restore`
     Snapshot(crate::commands::snapshot::SnapshotArgs),
     /// Continue a run in another program, with its state

@@ -44,6 +44,7 @@ fn act(command: args::Command, catalog: &Catalog) -> Result<ExitCode, failure::F
         args::Command::Top(args) => commands::top::run(&args),
         args::Command::Apply(args) => commands::apply::run(&args),
         args::Command::Upgrade(args) => commands::upgrade::run(&args),
+        args::Command::Health(args) => commands::health::run(&args),
         args::Command::Snapshot(args) => commands::snapshot::run(&args),
         args::Command::Trace(args) => commands::trace::run(&args, catalog),
         args::Command::Sets(args) => commands::sets::run(&args, catalog),

@@ -6,6 +6,7 @@ pub mod certify;
 pub mod check_rss;
 pub mod doctor;
 pub mod generate;
+pub mod health;
 pub mod model;
 pub mod new;
 pub mod nf;

@@ -52,8 +52,58 @@ pub struct Service {
     /// What stays with one backend.
     #[serde(default)]
     pub persistence: Persistence,
+    /// How `braid health` asks whether its backends are up; the function itself asks nobody.
+    #[serde(default)]
+    pub check: Option<Check>,
     /// Who does the work.
     pub backends: Vec<Backend>,
+}
+
+/// How a backend is asked whether it is up.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Check {
+    /// What is asked.
+    pub kind: CheckKind,
+    /// At which port; none: the backend's, else the service's.
+    pub port: Option<u16>,
+    /// Which page, for HTTP.
+    pub path: String,
+    /// Of which host, for HTTP; none: the backend's address.
+    pub host: Option<String>,
+    /// How often, in milliseconds.
+    pub every_ms: u64,
+    /// How long an answer may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// Good answers in a row after which a backend that was down is up.
+    pub rise: u32,
+    /// Bad ones after which it is down.
+    pub fall: u32,
+}
+
+/// What a backend is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckKind {
+    /// Whether it accepts a connection.
+    Tcp,
+    /// Whether it has a page: status 200 to 399.
+    Http,
+}
+
+impl Default for Check {
+    fn default() -> Check {
+        Check {
+            kind: CheckKind::Tcp,
+            port: None,
+            path: "/".to_owned(),
+            host: None,
+            every_ms: 2000,
+            timeout_ms: 1000,
+            rise: 2,
+            fall: 3,
+        }
+    }
 }
 
 /// A server.
@@ -157,6 +207,7 @@ impl Default for Config {
             protocol: None,
             mode: Mode::Nat,
             persistence: Persistence::Connection,
+            check: None,
             backends: (1..=4).map(backend).collect(),
         };
         Config {

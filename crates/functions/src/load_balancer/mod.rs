@@ -7,7 +7,7 @@
 //! Backends that announce themselves are up; one that falls silent is down and gets no new connections. The only shared
 //! state is one word per backend: a packet in steady state reads it once in `recheck_ms`.
 //!
-//! Not here: probes of its own (a monitor's word is heard), limits.
+//! Not here: questions of its own (`braid health` asks, a monitor's word is heard), limits.
 
 mod choose;
 mod config;
@@ -21,7 +21,7 @@ mod tests;
 mod tunnel;
 
 pub use choose::NO_BACKEND;
-pub use config::{Backend, Config, Mode, Persistence, Service, Transport, WhenDown};
+pub use config::{Backend, Check, CheckKind, Config, Mode, Persistence, Service, Transport, WhenDown};
 pub use health::HEARTBEAT;
 pub use tunnel::{NO_TUNNEL, TOO_BIG};
 

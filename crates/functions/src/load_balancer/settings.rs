@@ -7,7 +7,7 @@ use braid_nf::Port;
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 
-use super::config::{Backend, Config, Mode, Persistence, Service, Transport, WhenDown};
+use super::config::{Backend, Check, Config, Mode, Persistence, Service, Transport, WhenDown};
 use super::maglev::{Candidate, Maglev, is_prime};
 use super::quic::{ServerId, ServerIds};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
@@ -122,7 +122,7 @@ impl Settings {
         for (number, service) in config.services.iter().enumerate() {
             settings.add(config, number, service)?;
         }
-        if config.heartbeat_port.is_none() {
+        if config.heartbeat_port.is_none() && config.services.iter().all(|service| service.check.is_none()) {
             settings.recheck_ns = u64::MAX;
         }
         Ok(settings)
@@ -133,6 +133,9 @@ impl Settings {
             ConfigError::new(&format!("service[{number}].{key}"), reason, instead)
         };
         check_service(service, config).map_err(|error| wrong("backends", error))?;
+        if let Some(check) = &service.check {
+            check_check(check, config).map_err(|error| wrong("check", error))?;
+        }
         let protocols: &[u8] = match service.protocol {
             Some(Transport::Tcp) => &[protocol::TCP],
             Some(Transport::Udp) => &[protocol::UDP],
@@ -236,6 +239,27 @@ fn check_service(service: &Service, config: &Config) -> Result<(), Wrong> {
     }
     if service.backends.len() * 10 > config.table_size as usize {
         return Err(("too many for `table_size`".into(), "write a prime `table_size` of 100 for each"));
+    }
+    Ok(())
+}
+
+/// Answers are to be had before the next question, and one source says who is up.
+fn check_check(check: &Check, config: &Config) -> Result<(), Wrong> {
+    if config.heartbeat_port.is_some() {
+        return Err(("`heartbeat_port` says already who is up".into(), "keep one of both"));
+    }
+    if !(10..=3_600_000).contains(&check.every_ms) || !(1..=check.every_ms).contains(&check.timeout_ms) {
+        let reason = format!("{} ms every {} ms cannot be", check.timeout_ms, check.every_ms);
+        return Err((reason, "write every_ms = 10 to 3600000, and timeout_ms = 1 to every_ms"));
+    }
+    if check.rise == 0 || check.fall == 0 {
+        return Err(("no answer at all decides nothing".into(), "write a `rise` and a `fall` of 1 or more"));
+    }
+    if !check.path.starts_with('/') || check.path.contains(char::is_whitespace) {
+        return Err((format!("`{}` is no path of a page", check.path), "write path = \"/health\""));
+    }
+    if check.host.as_ref().is_some_and(|host| host.is_empty() || host.contains(char::is_whitespace)) {
+        return Err(("`host` is no name of a host".into(), "write host = \"www.example.com\", or leave it out"));
     }
     Ok(())
 }

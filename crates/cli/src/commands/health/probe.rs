@@ -1,0 +1,113 @@
+//! One question to one backend: whether it accepts a connection, or has a page (RFC 9110, in the words of HTTP/1.1).
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use braid_functions::load_balancer::{Check, CheckKind};
+
+/// Most bytes of an answer that are looked at: its first line.
+const LINE_MAX: usize = 512;
+
+/// Why an answer is bad.
+#[derive(Debug, thiserror::Error)]
+pub enum Bad {
+    /// There is none, or none in time.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It has a page, but not a good one.
+    #[error("status {0}")]
+    Status(u16),
+    /// It does not speak HTTP.
+    #[error("no HTTP answer")]
+    NotHttp,
+}
+
+/// Asks; the answer has to come within `timeout` altogether.
+pub fn ask(end: SocketAddr, check: &Check, timeout: Duration) -> Result<(), Bad> {
+    let begun = Instant::now();
+    let mut stream = TcpStream::connect_timeout(&end, timeout)?;
+    if check.kind == CheckKind::Tcp {
+        return Ok(());
+    }
+    let left = || match timeout.saturating_sub(begun.elapsed()) {
+        Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        left => Ok(left),
+    };
+    let host = check.host.clone().unwrap_or_else(|| end.to_string());
+    let request = format!(
+        "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: braid-health\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+        check.path
+    );
+    stream.set_write_timeout(Some(left()?))?;
+    stream.write_all(request.as_bytes())?;
+    let (mut line, mut len) = ([0; LINE_MAX], 0);
+    while !line[..len].contains(&b'\n') && len < LINE_MAX {
+        stream.set_read_timeout(Some(left()?))?;
+        match stream.read(&mut line[len..])? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    match status(&line[..len]) {
+        Some(200..=399) => Ok(()),
+        Some(other) => Err(Bad::Status(other)),
+        None => Err(Bad::NotHttp),
+    }
+}
+
+/// The status of a first line (RFC 9112 section 4).
+fn status(line: &[u8]) -> Option<u16> {
+    let line = std::str::from_utf8(line.split(|byte| *byte == b'\n').next()?).ok()?;
+    let (version, rest) = line.split_once(' ')?;
+    version.starts_with("HTTP/1.").then(|| rest.get(..3)?.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Asks a server that answers so.
+    #[track_caller]
+    fn check(answer: &'static str, expected: &str) {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let end = server.local_addr().unwrap();
+        let serving = std::thread::spawn(move || {
+            let (mut stream, _) = server.accept().unwrap();
+            let mut request = [0; 1024];
+            let len = stream.read(&mut request).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            String::from_utf8_lossy(&request[..len]).into_owned()
+        });
+        let check = Check { kind: CheckKind::Http, path: "/health".to_owned(), ..Check::default() };
+        let said = ask(end, &check, Duration::from_secs(20)).map_or_else(|bad| bad.to_string(), |()| "good".to_owned());
+        assert_eq!(said, expected, "{answer}");
+        let request = serving.join().unwrap();
+        assert!(request.starts_with(&format!("GET /health HTTP/1.1\r\nHost: {end}\r\n")), "{request}");
+    }
+
+    #[test]
+    fn a_page_is_good_by_its_status() {
+        check("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "good");
+        check("HTTP/1.0 204 No Content\r\n\r\n", "good");
+        check("HTTP/1.1 302 Found\r\n\r\n", "good");
+        check("HTTP/1.1 503 Service Unavailable\r\n\r\n", "status 503");
+        check("HTTP/1.1 404 Not Found\r\n\r\n", "status 404");
+        check("SSH-2.0-OpenSSH\r\n", "no HTTP answer");
+        check("", "no HTTP answer");
+    }
+
+    #[test]
+    fn nobody_there_is_bad_and_a_connection_is_good() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let end = server.local_addr().unwrap();
+        let second = Duration::from_secs(1);
+        assert!(ask(end, &Check::default(), second).is_ok());
+        let silent = Check { kind: CheckKind::Http, ..Check::default() };
+        assert!(matches!(ask(end, &silent, Duration::from_millis(30)), Err(Bad::Io(_))), "it accepts and says nothing");
+        drop(server);
+        assert!(matches!(ask(end, &Check::default(), second), Err(Bad::Io(_))));
+    }
+}
