@@ -69,7 +69,11 @@ impl fmt::Display for FunctionPart {
         }
         for state in &self.state {
             let StatePart { name, kind, placement, why, capacity, bytes } = state;
-            let size = if kind == "packet-set state" { format!("{bytes} bytes a set") } else { human_bytes(*bytes) };
+            let size = match kind.as_str() {
+                "packet-set state" => format!("{bytes} bytes a set"),
+                "Map" => format!("{}, {} bytes each", human_bytes(*bytes), bytes / (*capacity).max(1)),
+                _ => human_bytes(*bytes),
+            };
             writeln!(f, "  {placement:<13} {name} ({kind}, at most {capacity}, {size})\n{:16}{why}", "")?;
         }
         if self.state.is_empty() {
