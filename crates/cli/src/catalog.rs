@@ -72,6 +72,7 @@ fn page(name: &str) -> &'static str {
         "anti_ddos",
         "bridge",
         "nat",
+        "nat64",
         "nptv6",
         "router",
         "firewall",

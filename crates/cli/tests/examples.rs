@@ -69,6 +69,13 @@ fn a_line_that_both_directions_share() {
 }
 
 #[test]
+fn hosts_with_ipv6_only() {
+    check("07-ipv6-only", &["firewall", "nat64"]);
+    let report = Braid::at(root()).json("run examples/07-ipv6-only.toml");
+    assert_eq!(report["dropped_by_nf"], serde_json::json!({}), "all of it was asked for, and nothing got lost");
+}
+
+#[test]
 fn a_switch_with_rates() {
     check("05-bridge-policer", &["bridge", "policer"]);
 }

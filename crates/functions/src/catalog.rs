@@ -6,9 +6,9 @@ use serde::de::DeserializeOwned;
 
 use crate::config::{ConfigError, parse};
 use crate::{
-    abacus, anti_ddos, asset_monitor, bridge, dns_tunnel, firewall, flow_counter, forward, load_balancer, nat, nptv6,
+    abacus, anti_ddos, asset_monitor, bridge, dns_tunnel, firewall, flow_counter, forward, load_balancer, nat, nat64,
 };
-use crate::{policer, port_scan, protocol_classifier, rate_limiter, router, sidejacking};
+use crate::{nptv6, policer, port_scan, protocol_classifier, rate_limiter, router, sidejacking};
 
 /// A function that is made from a configuration.
 pub trait FromConfig: NetworkFunction {
@@ -84,6 +84,7 @@ static CATALOG: &[Entry] = &[
     Entry::new::<anti_ddos::AntiDdos>("tells an attack by its share of flows with a single packet", 2, Split::Single),
     Entry::new::<bridge::Bridge>("joins Ethernet segments and learns where stations are", 4, Split::MacHash),
     Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside).mirrors(),
+    Entry::new::<nat64::Nat64>("lets hosts with IPv6 reach servers with IPv4", 2, Split::Inside).mirrors(),
     Entry::new::<nptv6::Nptv6>("exchanges IPv6 prefixes, one to one and without state", 2, Split::Inside).mirrors(),
     Entry::new::<firewall::Firewall>("lets in what inside hosts have asked for, and what rules allow", 2, Split::Inside),
     Entry::new::<router::Router>("routes IPv4 and IPv6 between its interfaces", 2, Split::Inside),

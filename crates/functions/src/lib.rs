@@ -17,6 +17,7 @@ pub mod flow_counter;
 pub mod forward;
 pub mod load_balancer;
 pub mod nat;
+pub mod nat64;
 pub mod nptv6;
 pub mod parts;
 pub mod policer;

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 use braid_nf::Port;
+use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
 use crate::parts::Prefix;
@@ -15,12 +16,14 @@ pub struct Config {
     pub inside: Vec<Prefix>,
     pub inside_ports: Vec<Port>,
     pub outside_ports: Vec<Port>,
+    pub networks: Networks,
     pub external: Vec<Prefix>,
     pub first_port: u16,
     pub last_port: u16,
     pub allocation: AllocationKind,
     pub block_size: u16,
     pub blocks_per_host: u32,
+    pub block_log_max: u32,
     pub ports_per_host: u32,
     pub pooling: Pooling,
     #[serde(rename = "static")]
@@ -52,6 +55,19 @@ pub struct Static {
     pub protocol: StaticProtocol,
     pub external: SocketAddrV4,
     pub inside: SocketAddrV4,
+    /// The port of the plan behind which its network is, if there are several.
+    #[serde(default)]
+    pub network: Option<Port>,
+}
+
+/// Which inside hosts may have one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Networks {
+    /// None: all inside ports lead to one network.
+    One,
+    /// Those behind different ports: each leads to a network of its own.
+    ByPort,
 }
 
 /// Protocols with ports.
@@ -61,6 +77,16 @@ pub struct Static {
 pub enum StaticProtocol {
     Tcp,
     Udp,
+}
+
+impl StaticProtocol {
+    /// Its number in IP headers.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            StaticProtocol::Tcp => protocol::TCP,
+            StaticProtocol::Udp => protocol::UDP,
+        }
+    }
 }
 
 /// How external ports are given to hosts.
@@ -77,7 +103,7 @@ pub enum AllocationKind {
 
 /// The same with its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Allocation {
+pub(crate) enum Allocation {
     Shared,
     Blocks { size: u16, most: usize },
     Deterministic { size: u16 },
@@ -122,12 +148,14 @@ impl Default for Config {
             inside: ranges(&["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"]),
             inside_ports: Vec::new(),
             outside_ports: Vec::new(),
+            networks: Networks::One,
             external: ranges(&["198.51.100.1"]),
             first_port: 1024,
             last_port: u16::MAX,
             allocation: AllocationKind::Shared,
             block_size: 512,
             blocks_per_host: 4,
+            block_log_max: 65_536,
             ports_per_host: 0,
             pooling: Pooling::Paired,
             fixed: Vec::new(),

@@ -1,4 +1,5 @@
-//! Endpoints: address, port and protocol; for ICMP the identifier of queries takes the place of a port.
+//! Endpoints: address, port and protocol; for ICMP the identifier of queries takes the place of a port. Inside ones are of either
+//! family, and belong to one of several inside networks, which may have the same addresses.
 
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
@@ -6,7 +7,7 @@ use braid_nf::prelude::*;
 
 /// Number of a protocol among those that are translated.
 #[inline(always)]
-pub(super) fn slot(number: u8) -> u32 {
+pub(crate) fn slot(number: u8) -> u32 {
     match number {
         protocol::TCP => 0,
         protocol::UDP => 1,
@@ -14,34 +15,68 @@ pub(super) fn slot(number: u8) -> u32 {
     }
 }
 
-/// Address, port and protocol.
+/// Address, port and protocol, outside or external.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(super) struct Endpoint {
-    pub(super) address: [u8; 4],
-    pub(super) port: u16,
-    pub(super) protocol: u8,
+pub(crate) struct Endpoint {
+    pub(crate) address: [u8; 4],
+    pub(crate) port: u16,
+    pub(crate) protocol: u8,
     zero: u8,
 }
 
 impl Endpoint {
-    pub(super) fn new(address: [u8; 4], port: u16, protocol: u8) -> Endpoint {
+    pub(crate) fn new(address: [u8; 4], port: u16, protocol: u8) -> Endpoint {
         Endpoint { address, port, protocol, zero: 0 }
     }
 
-    pub(super) fn ip(&self) -> IpAddress {
+    pub(crate) fn ip(&self) -> IpAddress {
         IpAddress::from_v4(self.address)
+    }
+}
+
+/// An inside endpoint.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Inside {
+    pub(crate) address: IpAddress,
+    pub(crate) port: u16,
+    pub(crate) protocol: u8,
+    zero: u8,
+    /// Number of its network; 0 if there is but one.
+    pub(crate) network: u16,
+}
+
+impl Inside {
+    pub(crate) fn new(network: u16, address: IpAddress, port: u16, protocol: u8) -> Inside {
+        Inside { address, port, protocol, zero: 0, network }
+    }
+
+    /// The endpoint by itself; unspecified if it is of IPv6.
+    pub(super) fn end(&self) -> Endpoint {
+        Endpoint::new(self.address.v4().unwrap_or_default(), self.port, self.protocol)
     }
 }
 
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (address, port) = (self.ip(), self.port);
-        match self.protocol {
-            protocol::TCP => write!(f, "tcp {address}:{port}"),
-            protocol::UDP => write!(f, "udp {address}:{port}"),
-            _ => write!(f, "icmp {address} id {port}"),
-        }
+        show(f, self.protocol, self.ip(), self.port)
+    }
+}
+
+impl std::fmt::Debug for Inside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        show(f, self.protocol, self.address, self.port)?;
+        if self.network == 0 { Ok(()) } else { write!(f, " of network {}", self.network) }
+    }
+}
+
+fn show(f: &mut std::fmt::Formatter<'_>, number: u8, address: IpAddress, port: u16) -> std::fmt::Result {
+    let end = std::net::SocketAddr::new(address.into(), port);
+    match number {
+        protocol::TCP => write!(f, "tcp {end}"),
+        protocol::UDP => write!(f, "udp {end}"),
+        _ => write!(f, "icmp {address} id {port}"),
     }
 }
 
@@ -59,7 +94,7 @@ pub(super) fn ends(packet: &Packet<'_>) -> Option<(Endpoint, Endpoint)> {
 }
 
 /// A number below `end` (at least 1) that depends on all of `from`.
-pub(super) fn scaled(from: u64, end: u32) -> u32 {
+pub(crate) fn scaled(from: u64, end: u32) -> u32 {
     let mixed = (from ^ from >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     ((mixed * u64::from(end)) >> 32) as u32
 }

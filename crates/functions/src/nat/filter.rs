@@ -9,15 +9,15 @@ use braid_nf::Part;
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateObject};
 
-use super::config::{Config, Filtering};
-use super::endpoint::Endpoint;
+use super::config::Filtering;
+use super::endpoint::{Endpoint, Inside};
 use crate::config::ConfigError;
 
 /// An inside endpoint and whom outside it has sent to; port 0 with address-dependent filtering.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Peer {
-    inside: Endpoint,
+    inside: Inside,
     remote: Endpoint,
 }
 
@@ -28,21 +28,26 @@ impl std::fmt::Debug for Peer {
 }
 
 /// The filter.
-pub(super) struct Filter {
+pub(crate) struct Filter {
     with_port: bool,
     peers: Option<Map<Peer, u64>>,
 }
 
 impl Filter {
     /// Whether both ask the same of those who send in.
-    pub(super) fn is_like(&self, other: &Filter) -> bool {
+    pub(crate) fn is_like(&self, other: &Filter) -> bool {
         (self.with_port, self.peers.is_some()) == (other.with_port, other.peers.is_some())
     }
 
-    pub(super) fn new(builder: &mut StateBuilder, config: &Config) -> Result<Filter, ConfigError> {
-        let with_port = config.filtering == Filtering::AddressAndPortDependent;
-        let map = MapConfig { name: "peers".into(), capacity: config.mappings_max, ..MapConfig::default() };
-        let peers = match config.filtering {
+    /// A filter for as many peers as there may be mappings.
+    pub(crate) fn new(
+        builder: &mut StateBuilder,
+        filtering: Filtering,
+        mappings_max: u32,
+    ) -> Result<Filter, ConfigError> {
+        let with_port = filtering == Filtering::AddressAndPortDependent;
+        let map = MapConfig { name: "peers".into(), capacity: mappings_max, ..MapConfig::default() };
+        let peers = match filtering {
             Filtering::EndpointIndependent => None,
             _ => Some(Map::new(builder, &map).map_err(|error| ConfigError::state("mappings_max", &error))?),
         };
@@ -50,17 +55,17 @@ impl Filter {
     }
 
     /// Whether it lets nobody in who was not asked.
-    pub(super) fn is_strict(&self) -> bool {
+    pub(crate) fn is_strict(&self) -> bool {
         self.peers.is_some()
     }
 
-    fn peer(&self, inside: Endpoint, remote: Endpoint) -> Peer {
+    fn peer(&self, inside: Inside, remote: Endpoint) -> Peer {
         let port = if self.with_port { remote.port } else { 0 };
         Peer { inside, remote: Endpoint::new(remote.address, port, remote.protocol) }
     }
 
     /// Whether `remote` may send to `inside`.
-    pub(super) fn admits(&self, cx: &mut Cx<'_>, inside: Endpoint, remote: Endpoint) -> Result<bool, Conflict> {
+    pub(crate) fn admits(&self, cx: &mut Cx<'_>, inside: Inside, remote: Endpoint) -> Result<bool, Conflict> {
         match &self.peers {
             Some(peers) => peers.contains(cx, &self.peer(inside, remote)),
             None => Ok(true),
@@ -68,7 +73,7 @@ impl Filter {
     }
 
     /// A set from `inside` to `remote` lives. False if nobody more can be noted.
-    pub(super) fn enter(&self, cx: &mut Cx<'_>, inside: Endpoint, remote: Endpoint) -> Result<bool, Conflict> {
+    pub(crate) fn enter(&self, cx: &mut Cx<'_>, inside: Inside, remote: Endpoint) -> Result<bool, Conflict> {
         let Some(peers) = &self.peers else { return Ok(true) };
         let peer = self.peer(inside, remote);
         if peers.update(cx, &peer, |sets| *sets += 1)?.is_some() {
@@ -77,16 +82,8 @@ impl Filter {
         Ok(peers.insert(cx, &peer, &1)? != Inserted::Full)
     }
 
-    /// A set of packets with this key, which went outward, is gone.
-    pub(super) fn leave(&self, cx: &mut Cx<'_>, key: &SetKey) -> Result<(), Conflict> {
-        let (Some(peers), Some(tuple)) = (&self.peers, key.five_tuple()) else { return Ok(()) };
-        let (Some(source), Some(destination)) = (tuple.src_ip.v4(), tuple.dst_ip.v4()) else { return Ok(()) };
-        let inside = Endpoint::new(source, tuple.src_port, tuple.protocol);
-        self.forget(cx, peers, self.peer(inside, Endpoint::new(destination, tuple.dst_port, tuple.protocol)))
-    }
-
-    /// As if [`enter`](Self::enter) had not been called.
-    pub(super) fn take_back(&self, cx: &mut Cx<'_>, inside: Endpoint, remote: Endpoint) -> Result<(), Conflict> {
+    /// A set from `inside` to `remote` is gone.
+    pub(crate) fn leave(&self, cx: &mut Cx<'_>, inside: Inside, remote: Endpoint) -> Result<(), Conflict> {
         match &self.peers {
             Some(peers) => self.forget(cx, peers, self.peer(inside, remote)),
             None => Ok(()),

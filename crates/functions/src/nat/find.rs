@@ -1,14 +1,14 @@
 //! How a packet is to be translated, asked of the mappings: for first packets, and for those that no set is kept for.
 
 use braid_nf::packet::IpVersion;
-use braid_nf::packet::headers::{icmp_type, tcp_flags};
+use braid_nf::packet::headers::icmp_type;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::config::Others;
 use super::endpoint::{Endpoint, ends};
 use super::icmp::QuotedRewrite;
-use super::mappings::{Mapping, Use};
+use super::mappings::Mapping;
 use super::rewrite::Rewrite;
 use super::session::{INWARD, OUTWARD, Phase, Session};
 use super::{Nat, UNWANTED};
@@ -102,16 +102,17 @@ impl Nat {
         if packet.icmp().is_some_and(|icmp| !icmp_may_go(icmp.kind(), course)) {
             return Ok(Found::No(NO_MAPPING));
         }
+        let flags = packet.tcp_flags().unwrap_or(0);
         let inward = match course.inward {
             false => None,
-            true => match self.find_inward(cx, packet, (source, destination), course)? {
+            true => match self.flows.inward(cx, (source, destination), flags, course.outward)? {
                 Ok(mapping) => Some(mapping),
                 Err(reason) => return Ok(Found::No(reason)),
             },
         };
         let outward = match course.outward {
             false => None,
-            true => match self.find_outward(cx, packet, source)? {
+            true => match self.flows.outward(cx, self.settings.inside(packet.port(), source), packet.port(), flags)? {
                 Ok(mapping) => Some(mapping),
                 Err(NO_MAPPING) => return Ok(Found::No(NO_MAPPING)),
                 Err(reason) => return Ok(Found::Refused(reason)),
@@ -122,55 +123,14 @@ impl Nat {
                 Found::Session(self.session(cx, packet, &mapping, (mapping.external, OUTWARD, course.across)))
             }
             (None, Some(mapping)) if source.protocol != protocol::ICMP => {
-                Found::Session(self.session(cx, packet, &mapping, (mapping.inside, INWARD, mapping.home)))
+                Found::Session(self.session(cx, packet, &mapping, (mapping.inside.end(), INWARD, mapping.home)))
             }
             _ => Found::Once(Rewrite {
                 source: outward.map(|mapping| mapping.external),
-                destination: inward.map(|mapping| mapping.inside),
+                destination: inward.map(|mapping| mapping.inside.end()),
                 to: inward.map_or(course.across, |mapping| mapping.home),
             }),
         })
-    }
-
-    /// The mapping to which a packet for an external endpoint goes.
-    fn find_inward(
-        &self,
-        cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        (source, destination): (Endpoint, Endpoint),
-        course: Course,
-    ) -> Result<Result<Mapping, Reason>, Conflict> {
-        let Some(mapping) = self.mappings.inward(cx, destination)? else { return Ok(Err(NO_MAPPING)) };
-        // Identifiers of queries are no ports: replies are not filtered. Neither is what comes from inside, nor what is
-        // meant to be reached by everybody.
-        let is_free = course.outward || source.protocol == protocol::ICMP || mapping.is_static();
-        if !is_free && !self.filter.admits(cx, mapping.inside, source)? {
-            return Ok(Err(FILTERED));
-        }
-        let phase = Phase::after(0, packet.tcp_flags().unwrap_or(0));
-        if let Use::Refresh(lives_ns) = self.use_of(source.protocol, INWARD, phase) {
-            self.mappings.renew(cx, mapping.handle, Use::Refresh(lives_ns))?;
-        }
-        Ok(Ok(mapping))
-    }
-
-    /// The mapping of an inside endpoint, made if there is none.
-    fn find_outward(
-        &self,
-        cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        source: Endpoint,
-    ) -> Result<Result<Mapping, Reason>, Conflict> {
-        let flags = packet.tcp_flags().unwrap_or(0);
-        let lives_ns = self.settings.timeouts.after(source.protocol, Phase::after(0, flags));
-        if let Some(mapping) = self.mappings.outward(cx, source, packet.port(), lives_ns)? {
-            return Ok(Ok(mapping));
-        }
-        // The end of a connection that nobody knows begins none.
-        if flags & (tcp_flags::RST | tcp_flags::FIN) != 0 {
-            return Ok(Err(NO_MAPPING));
-        }
-        self.mappings.create(cx, source, packet.port(), lives_ns)
     }
 
     fn session(
@@ -181,11 +141,8 @@ impl Nat {
         (end, way, to): (Endpoint, u8, Port),
     ) -> Session {
         let phase = Phase::after(0, packet.tcp_flags().unwrap_or(0));
-        let refreshes = way == OUTWARD || end.protocol == protocol::TCP || self.settings.inbound_refresh;
-        let lives_ns = if refreshes { self.settings.timeouts.after(end.protocol, phase) } else { 0 };
-        let due_ns = mapping.ends_ns.saturating_sub(lives_ns);
         Session {
-            look_ns: due_ns.min(cx.now() + self.settings.refresh_ns),
+            look_ns: self.flows.look_first_ns(cx.now(), mapping, end.protocol, way, phase),
             handle: mapping.handle,
             address: end.address,
             port: end.port,

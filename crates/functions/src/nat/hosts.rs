@@ -9,12 +9,13 @@ use std::sync::Arc;
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateError, StateObject, Tx};
-use braid_nf::{Part, Reason};
+use braid_nf::{Findings, Part, Reason};
 
-use super::config::{Allocation, Config, Pooling};
-use super::endpoint::{Endpoint, scaled, slot};
+use super::block_log::BlockLog;
+use super::config::{Allocation, Pooling};
+use super::endpoint::{Inside, scaled, slot};
+use super::pool::Pool;
 use super::ports::{Bits, Ports};
-use super::settings::Settings;
 use crate::config::ConfigError;
 use crate::parts::Prefix;
 
@@ -32,17 +33,6 @@ const OTHERS: u32 = 8;
 /// The first port that is not a system port (RFC 6335 section 6).
 const USER_PORTS: u16 = 1024;
 
-/// The address of a host inside.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(transparent)]
-struct Inside([u8; 4]);
-
-impl std::fmt::Debug for Inside {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", IpAddress::from_v4(self.0))
-    }
-}
-
 /// What is known of a host that has mappings.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -52,6 +42,42 @@ struct Host {
     used: [u32; BLOCKS_MAX],
     /// Its blocks: numbers on its external address, plus 1; 0 if there is none.
     blocks: [u32; BLOCKS_MAX],
+}
+
+/// A host, or subscriber: an IPv4 address, or the prefix that an IPv6 subscriber has, in its network.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Name {
+    address: IpAddress,
+    network: u16,
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.network {
+            0 => write!(f, "{}", self.address),
+            network => write!(f, "{} of network {network}", self.address),
+        }
+    }
+}
+
+impl std::fmt::Debug for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+impl Name {
+    /// A number in which all of it counts; of an IPv4 address in the only network, the address.
+    fn number(&self) -> u64 {
+        let octets = self.address.octets();
+        let [high, low] =
+            [&octets[..8], &octets[8..]].map(|half| half.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)));
+        match self.address.v4() {
+            Some(v4) => u64::from(u32::from_be_bytes(v4)) ^ u64::from(self.network) << 32,
+            None => high ^ low.rotate_left(17) ^ u64::from(self.network) << 32,
+        }
+    }
 }
 
 /// An external port that is free: number of its address, and port.
@@ -66,54 +92,64 @@ pub(super) struct Hosts {
     last: u16,
     addresses: u32,
     inside: Box<[Prefix]>,
+    subscriber_bits: u8,
     /// Only if something has to be remembered of hosts.
-    table: Option<Map<Inside, Host>>,
+    table: Option<Map<Name, Host>>,
     /// Which blocks are taken, a row for each address.
     blocks: Option<Bits>,
+    /// Who had them.
+    log: Option<BlockLog>,
 }
 
 impl Hosts {
-    pub(super) fn new(builder: &mut StateBuilder, config: &Config, settings: &Settings) -> Result<Hosts, ConfigError> {
-        let addresses = settings.external.len() as u32;
+    pub(super) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Hosts, ConfigError> {
+        let addresses = pool.external.len() as u32;
         let state = |key: &'static str| move |error: StateError| ConfigError::state(key, &error);
-        let blocks = match settings.allocation {
+        let blocks = match pool.allocation {
             Allocation::Blocks { size, .. } => {
-                let len = settings.ports() / u32::from(size);
+                let len = pool.ports() / u32::from(size);
                 Some(Bits::new(builder, "blocks", addresses, len).map_err(state("external"))?)
             }
             _ => None,
         };
-        let map = MapConfig { name: "hosts".into(), capacity: config.mappings_max, ..MapConfig::default() };
-        let remembers = blocks.is_some() || config.ports_per_host > 0;
+        let map = MapConfig { name: "hosts".into(), capacity: pool.mappings_max, ..MapConfig::default() };
+        let remembers = blocks.is_some() || pool.quota > 0;
         let table = remembers.then(|| Map::new(builder, &map)).transpose().map_err(state("mappings_max"))?;
+        let logged = if blocks.is_some() { pool.block_log_max } else { 0 };
+        let log = (logged > 0).then(|| BlockLog::new(builder, logged)).transpose();
+        let log = log.map_err(state("block_log_max"))?;
         Ok(Hosts {
-            allocation: settings.allocation,
-            pooling: config.pooling,
-            quota: config.ports_per_host,
-            first: config.first_port,
-            last: config.last_port,
+            allocation: pool.allocation,
+            pooling: pool.pooling,
+            quota: pool.quota,
+            first: pool.first_port,
+            last: pool.last_port,
             addresses,
-            inside: settings.inside.clone(),
+            inside: pool.inside.clone(),
+            subscriber_bits: pool.subscriber_bits,
             table,
             blocks,
+            log,
         })
     }
 
+    /// To whom an inside endpoint belongs.
+    fn name(&self, inside: Inside) -> Name {
+        let whole = inside.address.is_v4();
+        let address = if whole { inside.address } else { inside.address.prefix(self.subscriber_bits) };
+        Name { address, network: inside.network }
+    }
+
     /// A free port for a new mapping of `inside`; with blocks, perhaps in a new block.
-    pub(super) fn choose(
-        &self,
-        tx: &mut Tx,
-        ports: &Ports,
-        inside: Endpoint,
-    ) -> Result<Result<Place, Reason>, Conflict> {
+    pub(super) fn choose(&self, tx: &mut Tx, ports: &Ports, inside: Inside) -> Result<Result<Place, Reason>, Conflict> {
         let host = match &self.table {
-            Some(table) => table.get(tx, &Inside(inside.address))?.unwrap_or_default(),
+            Some(table) => table.get(tx, &self.name(inside))?.unwrap_or_default(),
             None => Host::default(),
         };
         if self.quota > 0 && host.mappings >= self.quota {
             return Ok(Err(PORT_QUOTA));
         }
-        let home = self.home(inside.address);
+        let home = self.home(inside);
         let place = match self.allocation {
             Allocation::Shared => self.choose_shared(tx, ports, inside, home)?,
             Allocation::Blocks { size, most } => {
@@ -131,20 +167,16 @@ impl Hosts {
     }
 
     /// The external address to which a host falls.
-    pub(super) fn home(&self, inside: [u8; 4]) -> u32 {
+    pub(super) fn home(&self, inside: Inside) -> u32 {
         match self.allocation {
-            Allocation::Deterministic { size } => self.deterministic(inside, size).map_or(0, |(address, _)| address),
-            _ => scaled(u32::from_be_bytes(inside).into(), self.addresses),
+            Allocation::Deterministic { size } => {
+                self.deterministic(inside.address, size).map_or(0, |(address, _)| address)
+            }
+            _ => scaled(self.name(inside).number(), self.addresses),
         }
     }
 
-    fn choose_shared(
-        &self,
-        tx: &mut Tx,
-        ports: &Ports,
-        inside: Endpoint,
-        home: u32,
-    ) -> Result<Option<Place>, Conflict> {
+    fn choose_shared(&self, tx: &mut Tx, ports: &Ports, inside: Inside, home: u32) -> Result<Option<Place>, Conflict> {
         let tries = match self.pooling {
             Pooling::Paired => 1,
             Pooling::Arbitrary => self.addresses.min(1 + OTHERS),
@@ -163,7 +195,7 @@ impl Hosts {
         &self,
         tx: &mut Tx,
         ports: &Ports,
-        inside: Endpoint,
+        inside: Inside,
         address: u32,
         within: std::ops::RangeInclusive<u16>,
     ) -> Result<Option<u16>, Conflict> {
@@ -172,7 +204,7 @@ impl Hosts {
         let order = if inside.port < USER_PORTS { [low, high] } else { [high, low] };
         for within in order.into_iter().filter(|range| !range.is_empty()) {
             // Ports that differ in the last bit only begin at neighbours: pairs stay pairs mostly.
-            let pair = u64::from(u32::from_be_bytes(inside.address)) << 16 | u64::from(inside.port >> 1);
+            let pair = self.name(inside).number() << 16 ^ u64::from(inside.port >> 1);
             let len = u32::from(within.end() - within.start()) + 1;
             let from = *within.start() + scaled(pair, len) as u16;
             let from = if from & 1 == inside.port & 1 { from } else { from ^ 1 };
@@ -188,7 +220,7 @@ impl Hosts {
         &self,
         tx: &mut Tx,
         ports: &Ports,
-        inside: Endpoint,
+        inside: Inside,
         (home, host): (u32, &Host),
         (size, most): (u16, usize),
     ) -> Result<Option<Place>, Conflict> {
@@ -199,7 +231,7 @@ impl Hosts {
         }
         let Some(blocks) = self.blocks.as_ref().filter(|_| host.blocks[..most].contains(&0)) else { return Ok(None) };
         let count = (u32::from(self.last - self.first) + 1) / u32::from(size);
-        let near = scaled(u32::from_be_bytes(inside.address).into(), count);
+        let near = scaled(self.name(inside).number(), count);
         match blocks.find_zero(tx, home, 0..count, near, u64::MAX)? {
             Some(block) => Ok(self.find(tx, ports, inside, home, self.block(block, size))?.map(|port| (home, port))),
             None => Ok(None),
@@ -212,11 +244,11 @@ impl Hosts {
     }
 
     /// Number of the external address and first port of the block that a host always has.
-    fn deterministic(&self, address: [u8; 4], size: u16) -> Option<Place> {
+    fn deterministic(&self, address: IpAddress, size: u16) -> Option<Place> {
         let mut before = 0;
         for range in &self.inside {
-            if range.contains(IpAddress::from_v4(address)) {
-                let offset = u32::from_be_bytes(address) - range.first().v4().map_or(0, u32::from_be_bytes);
+            if let Some(v4) = address.v4().filter(|_| range.contains(address)) {
+                let offset = u32::from_be_bytes(v4) - range.first().v4().map_or(0, u32::from_be_bytes);
                 let (host, per_address) = (before + u64::from(offset), self.per_address(size));
                 let first = self.first + (host % per_address) as u16 * size;
                 return Some(((host / per_address) as u32, first));
@@ -231,9 +263,10 @@ impl Hosts {
     }
 
     /// A host got an external port. False if no more hosts can be remembered.
-    pub(super) fn enter(&self, tx: &mut Tx, inside: [u8; 4], (address, port): Place) -> Result<bool, Conflict> {
+    pub(super) fn enter(&self, tx: &mut Tx, inside: Inside, (address, port): Place) -> Result<bool, Conflict> {
         let Some(table) = &self.table else { return Ok(true) };
-        let mut host = table.get(tx, &Inside(inside))?.unwrap_or_default();
+        let name = self.name(inside);
+        let mut host = table.get(tx, &name)?.unwrap_or_default();
         host.mappings += 1;
         if let (Allocation::Blocks { size, .. }, Some(blocks)) = (self.allocation, &self.blocks) {
             let block = u32::from((port - self.first) / size);
@@ -242,16 +275,18 @@ impl Hosts {
             if known.is_none() {
                 host.blocks[at] = block + 1;
                 blocks.set(tx, address, block, true)?;
+                self.note(tx, name, (address, self.first + block as u16 * size), true)?;
             }
             host.used[at] += 1;
         }
-        Ok(table.insert(tx, &Inside(inside), &host)? != Inserted::Full)
+        Ok(table.insert(tx, &name, &host)? != Inserted::Full)
     }
 
     /// A host no longer has an external port; an empty block is free again.
-    pub(super) fn leave(&self, tx: &mut Tx, inside: [u8; 4], (address, port): Place) -> Result<(), Conflict> {
+    pub(super) fn leave(&self, tx: &mut Tx, inside: Inside, (address, port): Place) -> Result<(), Conflict> {
         let Some(table) = &self.table else { return Ok(()) };
-        let Some(mut host) = table.get(tx, &Inside(inside))? else { return Ok(()) };
+        let name = self.name(inside);
+        let Some(mut host) = table.get(tx, &name)? else { return Ok(()) };
         host.mappings = host.mappings.saturating_sub(1);
         if let (Allocation::Blocks { size, .. }, Some(blocks)) = (self.allocation, &self.blocks) {
             let block = u32::from((port - self.first) / size);
@@ -260,12 +295,30 @@ impl Hosts {
                 if host.used[at] == 0 {
                     host.blocks[at] = 0;
                     blocks.set(tx, address, block, false)?;
+                    self.note(tx, name, (address, self.first + block as u16 * size), false)?;
                 }
             }
         }
         match host.mappings {
-            0 => table.remove(tx, &Inside(inside)).map(drop),
-            _ => table.insert(tx, &Inside(inside), &host).map(drop),
+            0 => table.remove(tx, &name).map(drop),
+            _ => table.insert(tx, &name, &host).map(drop),
+        }
+    }
+}
+
+impl Hosts {
+    /// Who had which block.
+    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings, external: &[[u8; 4]]) -> Result<(), Conflict> {
+        match (self.allocation, &self.log) {
+            (Allocation::Blocks { size, .. }, Some(log)) => log.report(cx, into, external, size),
+            _ => Ok(()),
+        }
+    }
+
+    fn note(&self, tx: &mut Tx, host: Name, block: Place, assigned: bool) -> Result<(), Conflict> {
+        match &self.log {
+            Some(log) => log.note(tx, host, block, assigned),
+            None => Ok(()),
         }
     }
 }
@@ -274,5 +327,6 @@ impl Part for Hosts {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.table.objects(into);
         self.blocks.objects(into);
+        self.log.objects(into);
     }
 }

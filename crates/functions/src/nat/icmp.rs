@@ -45,13 +45,14 @@ impl Nat {
             if packet.dst_ip() != source.ip() {
                 return Ok(Err(NO_MAPPING));
             }
-            let Some(mapping) = self.mappings.inward(cx, source)? else { return Ok(Err(NO_MAPPING)) };
-            rewrite.destination = Some(mapping.inside.ip());
-            rewrite.quoted_source = Some(mapping.inside);
+            let Some(mapping) = self.flows.mappings.inward(cx, source)? else { return Ok(Err(NO_MAPPING)) };
+            rewrite.destination = Some(mapping.inside.address);
+            rewrite.quoted_source = Some(mapping.inside.end());
             rewrite.to = mapping.home;
         }
         if course.outward {
-            let Some(external) = self.mappings.external_of(cx, destination)? else { return Ok(Err(NO_MAPPING)) };
+            let inside = self.settings.inside(packet.port(), destination);
+            let Some(external) = self.flows.mappings.external_of(cx, inside)? else { return Ok(Err(NO_MAPPING)) };
             // An inside router has no mapping of its own; the quoted host's address stands for it (RFC 5508 REQ-5).
             rewrite.source = Some(external.ip());
             rewrite.quoted_destination = Some(external);

@@ -12,18 +12,17 @@ use std::sync::Arc;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::{Handle, Inserted, MapConfig, StateObject, Tx, Visit};
-use braid_nf::{Part, Reason};
+use braid_nf::{Findings, Part, Reason};
 
-use super::config::Config;
-use super::endpoint::{Endpoint, scaled, slot};
+use super::endpoint::{Endpoint, Inside, scaled, slot};
 use super::hosts::{Hosts, MAPPING_TABLE_FULL, NO_FREE_PORT, Place};
+use super::pool::Pool;
 use super::ports::Ports;
-use super::settings::Settings;
 use crate::config::ConfigError;
 use crate::parts::SECOND;
 
 /// How often mappings are swept.
-pub(super) const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
+pub(crate) const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
 /// All of them are looked at in so many sweeps, unless they are few.
 const SWEEPS: u32 = 1000;
 /// Fewest entries that a sweep looks at.
@@ -51,25 +50,25 @@ struct Entry {
 
 /// A mapping that holds now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mapping {
-    pub(super) inside: Endpoint,
-    pub(super) external: Endpoint,
-    pub(super) handle: Handle,
+pub(crate) struct Mapping {
+    pub(crate) inside: Inside,
+    pub(crate) external: Endpoint,
+    pub(crate) handle: Handle,
     /// Port of the plan behind which the inside endpoint is.
-    pub(super) home: Port,
-    pub(super) ends_ns: u64,
+    pub(crate) home: Port,
+    pub(crate) ends_ns: u64,
 }
 
 impl Mapping {
     /// Whether it was configured.
-    pub(super) fn is_static(&self) -> bool {
+    pub(crate) fn is_static(&self) -> bool {
         self.ends_ns == NEVER
     }
 }
 
 /// How a packet keeps a mapping alive.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Use {
+pub(crate) enum Use {
     /// It must live for this time from now on, in nanoseconds.
     Refresh(u64),
     /// It need not: an inbound packet where only outbound ones count (RFC 4787 REQ-6).
@@ -79,8 +78,8 @@ pub(super) enum Use {
 }
 
 /// All mappings.
-pub(super) struct Mappings {
-    entries: Map<Endpoint, Entry>,
+pub(crate) struct Mappings {
+    entries: Map<Inside, Entry>,
     ports: Ports,
     hosts: Hosts,
     /// In order, so that numbers are found by bisection.
@@ -92,37 +91,33 @@ pub(super) struct Mappings {
 }
 
 impl Mappings {
-    pub(super) fn new(
-        builder: &mut StateBuilder,
-        config: &Config,
-        settings: &Settings,
-    ) -> Result<Mappings, ConfigError> {
-        let addresses = settings.external.len() as u32;
-        let capacity = config.mappings_max.min(settings.ports().saturating_mul(addresses).saturating_mul(3));
+    pub(crate) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Mappings, ConfigError> {
+        let addresses = pool.external.len() as u32;
+        let capacity = pool.mappings_max.min(pool.ports().saturating_mul(addresses).saturating_mul(3));
         let map = MapConfig { name: "mappings".into(), capacity, ..MapConfig::default() };
         Ok(Mappings {
             entries: Map::new(builder, &map).map_err(|error| ConfigError::state("mappings_max", &error))?,
-            ports: Ports::new(builder, addresses, config.first_port, config.last_port)
+            ports: Ports::new(builder, addresses, pool.first_port, pool.last_port)
                 .map_err(|error| ConfigError::state("external", &error))?,
-            hosts: Hosts::new(builder, config, settings)?,
-            external: settings.external.clone(),
-            first_port: config.first_port,
-            last_port: config.last_port,
-            refresh_ns: settings.refresh_ns,
-            rest_ns: settings.rest_ns,
+            hosts: Hosts::new(builder, pool)?,
+            external: pool.external.clone(),
+            first_port: pool.first_port,
+            last_port: pool.last_port,
+            refresh_ns: pool.refresh_ns,
+            rest_ns: pool.rest_ns,
         })
     }
 
     /// Whether a number means the same port in both.
-    pub(super) fn has_ports_of(&self, other: &Mappings) -> bool {
+    pub(crate) fn has_ports_of(&self, other: &Mappings) -> bool {
         (self.first_port, self.last_port) == (other.first_port, other.last_port)
     }
 
     /// The mapping of an inside endpoint that sends now, by `home`: it lives for `lives_ns` from now on.
-    pub(super) fn outward(
+    pub(crate) fn outward(
         &self,
         cx: &mut Cx<'_>,
-        inside: Endpoint,
+        inside: Inside,
         home: Port,
         lives_ns: u64,
     ) -> Result<Option<Mapping>, Conflict> {
@@ -138,7 +133,7 @@ impl Mappings {
     }
 
     /// The mapping behind an external endpoint, if it holds. Nothing is refreshed.
-    pub(super) fn inward(&self, cx: &mut Cx<'_>, external: Endpoint) -> Result<Option<Mapping>, Conflict> {
+    pub(crate) fn inward(&self, cx: &mut Cx<'_>, external: Endpoint) -> Result<Option<Mapping>, Conflict> {
         let is_port = (self.first_port..=self.last_port).contains(&external.port);
         let (Ok(address), true) = (self.external.binary_search(&external.address), is_port) else { return Ok(None) };
         let owner = self.ports.owner(cx, slot(external.protocol), address as u32, external.port)?;
@@ -149,17 +144,17 @@ impl Mappings {
     }
 
     /// The external endpoint of an inside one, if it has any. Nothing is refreshed.
-    pub(super) fn external_of(&self, cx: &mut Cx<'_>, inside: Endpoint) -> Result<Option<Endpoint>, Conflict> {
+    pub(crate) fn external_of(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<Option<Endpoint>, Conflict> {
         let now = cx.now();
         let entry = self.entries.get(cx, &inside)?.filter(|entry| now < entry.ends_ns);
         Ok(entry.map(|entry| self.external(inside.protocol, &entry)))
     }
 
     /// A new mapping for an inside endpoint that has none.
-    pub(super) fn create(
+    pub(crate) fn create(
         &self,
         cx: &mut Cx<'_>,
-        inside: Endpoint,
+        inside: Inside,
         home: Port,
         lives_ns: u64,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
@@ -177,10 +172,10 @@ impl Mappings {
     }
 
     /// Before the first packet: a mapping that never ends, to an external endpoint that is free.
-    pub(super) fn create_static(
+    pub(crate) fn create_static(
         &self,
         cx: &mut Cx<'_>,
-        inside: Endpoint,
+        inside: Inside,
         external: Endpoint,
         home: Port,
     ) -> Result<(), Conflict> {
@@ -193,13 +188,13 @@ impl Mappings {
         Ok(())
     }
 
-    fn insert(&self, cx: &mut Cx<'_>, inside: Endpoint, entry: Entry) -> Result<Result<Mapping, Reason>, Conflict> {
+    fn insert(&self, cx: &mut Cx<'_>, inside: Inside, entry: Entry) -> Result<Result<Mapping, Reason>, Conflict> {
         let place = (entry.address, entry.port);
         if self.entries.insert(cx, &inside, &entry)? == Inserted::Full {
             return Ok(Err(MAPPING_TABLE_FULL));
         }
         // What is configured counts for no quota and lies in no block.
-        if entry.ends_ns != NEVER && !self.hosts.enter(cx, inside.address, place)? {
+        if entry.ends_ns != NEVER && !self.hosts.enter(cx, inside, place)? {
             self.entries.remove(cx, &inside)?;
             return Ok(Err(MAPPING_TABLE_FULL));
         }
@@ -209,7 +204,7 @@ impl Mappings {
     }
 
     /// A cached translation looks at its mapping. When it has to look again; none if the mapping has ended.
-    pub(super) fn renew(&self, cx: &mut Cx<'_>, handle: Handle, how: Use) -> Result<Option<u64>, Conflict> {
+    pub(crate) fn renew(&self, cx: &mut Cx<'_>, handle: Handle, how: Use) -> Result<Option<u64>, Conflict> {
         let now = cx.now();
         let Some(mut entry) = self.entries.value_at(cx, handle)?.filter(|entry| now < entry.ends_ns) else {
             return Ok(None);
@@ -235,7 +230,7 @@ impl Mappings {
     }
 
     /// A TCP set uses the mapping from now on.
-    pub(super) fn attach(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
+    pub(crate) fn attach(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
         if number == protocol::TCP {
             self.entries.update_at(cx, handle, |entry| entry.sets += 1)?;
         }
@@ -243,7 +238,7 @@ impl Mappings {
     }
 
     /// A TCP set is gone; with the last one goes the mapping.
-    pub(super) fn detach(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
+    pub(crate) fn detach(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
         if number != protocol::TCP {
             return Ok(());
         }
@@ -261,7 +256,7 @@ impl Mappings {
     }
 
     /// Takes out what has ended and rested, in the piece whose turn it is.
-    pub(super) fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+    pub(crate) fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         let now = cx.now();
         let piece = (self.entries.capacity() / SWEEPS).max(PIECE);
         let pieces = u64::from(self.entries.capacity().div_ceil(piece));
@@ -276,21 +271,26 @@ impl Mappings {
         Ok(())
     }
 
+    /// What is logged of hosts.
+    pub(crate) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.hosts.report(cx, into, &self.external)
+    }
+
     fn is_free(&self, now: u64, entry: &Entry) -> bool {
         entry.ends_ns.saturating_add(self.rest_ns) <= now
     }
 
     /// The port that an endpoint would like best may belong to a mapping that nobody needs any more.
-    fn reclaim_own_port(&self, cx: &mut Cx<'_>, inside: Endpoint) -> Result<(), Conflict> {
-        let home = self.hosts.home(inside.address);
+    fn reclaim_own_port(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<(), Conflict> {
+        let home = self.hosts.home(inside);
         self.reclaim(cx, slot(inside.protocol), (home, inside.port)).map(drop)
     }
 
     /// Looks for such ports when none is free. True if one was found.
-    fn reclaim_some(&self, cx: &mut Cx<'_>, inside: Endpoint) -> Result<bool, Conflict> {
-        let (home, mut found) = (self.hosts.home(inside.address), false);
+    fn reclaim_some(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<bool, Conflict> {
+        let (home, mut found) = (self.hosts.home(inside), false);
         let ports = u32::from(self.last_port - self.first_port) + 1;
-        let near = scaled(cx.now() ^ u64::from(u32::from_be_bytes(inside.address)), ports);
+        let near = scaled(cx.now() ^ u64::from(inside.port), ports);
         for n in 0..SEARCH.min(ports) {
             let port = self.first_port + ((near + n) % ports) as u16;
             found |= self.reclaim(cx, slot(inside.protocol), (home, port))?;
@@ -310,18 +310,18 @@ impl Mappings {
         }
     }
 
-    fn end(&self, tx: &mut Tx, inside: Endpoint, entry: &Entry) -> Result<(), Conflict> {
+    fn end(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<(), Conflict> {
         self.entries.remove(tx, &inside)?;
         self.give_back(tx, inside, entry)
     }
 
     /// What belongs to an entry goes with it.
-    fn give_back(&self, tx: &mut Tx, inside: Endpoint, entry: &Entry) -> Result<(), Conflict> {
+    fn give_back(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<(), Conflict> {
         self.ports.set_owner(tx, slot(inside.protocol), entry.address, entry.port, None)?;
-        self.hosts.leave(tx, inside.address, (entry.address, entry.port))
+        self.hosts.leave(tx, inside, (entry.address, entry.port))
     }
 
-    fn mapping(&self, inside: Endpoint, handle: Handle, entry: &Entry) -> Mapping {
+    fn mapping(&self, inside: Inside, handle: Handle, entry: &Entry) -> Mapping {
         let external = self.external(inside.protocol, entry);
         Mapping { inside, external, handle, home: entry.home, ends_ns: entry.ends_ns }
     }

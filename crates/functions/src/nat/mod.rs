@@ -8,21 +8,24 @@
 //!
 //! Not here: other protocols than TCP, UDP and ICMP, application-level gateways, IPv6 translation.
 
+mod block_log;
 mod config;
-mod endpoint;
-mod filter;
+pub(crate) mod endpoint;
+pub(crate) mod filter;
 mod find;
+pub(crate) mod flows;
 mod hosts;
 mod icmp;
-mod mappings;
+pub(crate) mod mappings;
+pub(crate) mod pool;
 mod ports;
 mod rewrite;
-mod session;
+pub(crate) mod session;
 mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use config::{AllocationKind, Config, Filtering, Others, Pooling, Static, StaticProtocol};
+pub use config::{AllocationKind, Config, Filtering, Networks, Others, Pooling, Static, StaticProtocol};
 pub use find::{FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
 pub use hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
 pub use icmp::BAD_CHECKSUM;
@@ -35,10 +38,11 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, Translated};
 use braid_nf::prelude::*;
 
-use self::endpoint::ends;
+use self::endpoint::{Endpoint, Inside, ends};
 use self::filter::Filter;
 use self::find::Found;
-use self::mappings::{Mappings, SWEEP_EVERY, Use};
+use self::flows::Flows;
+use self::mappings::{Mappings, SWEEP_EVERY};
 use self::rewrite::Rewrite;
 use self::session::{OUTWARD, Phase};
 use self::settings::Settings;
@@ -53,8 +57,7 @@ network_function! {
     /// The translator.
     pub struct Nat {
         settings: Settings,
-        mappings: Mappings,
-        filter: Filter,
+        flows: Flows,
         fragments: Fragments,
     }
 }
@@ -64,11 +67,16 @@ impl FromConfig for Nat {
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Nat, ConfigError> {
         let settings = Settings::check(&config, ports)?;
-        let mappings = Mappings::new(builder, &config, &settings)?;
-        let filter = Filter::new(builder, &config)?;
+        let flows = Flows {
+            mappings: Mappings::new(builder, &settings.pool)?,
+            filter: Filter::new(builder, config.filtering, config.mappings_max)?,
+            timeouts: settings.timeouts,
+            inbound_refresh: config.inbound_refresh,
+            refresh_ns: settings.pool.refresh_ns,
+        };
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
-        Ok(Nat { settings, mappings, filter, fragments })
+        Ok(Nat { settings, flows, fragments })
     }
 }
 
@@ -80,13 +88,14 @@ impl NetworkFunction for Nat {
     fn inherits(&self, older: &Self) -> Result<(), String> {
         let (now, before) = (&self.settings, &older.settings);
         let same = [
-            ("`external`", now.external == before.external),
-            ("`first_port` and `last_port`", self.mappings.has_ports_of(&older.mappings)),
-            ("how ports are allocated", now.allocation == before.allocation),
+            ("`external`", now.pool.external == before.pool.external),
+            ("`first_port` and `last_port`", self.flows.mappings.has_ports_of(&older.flows.mappings)),
+            ("how ports are allocated", now.pool.allocation == before.pool.allocation),
             ("static mappings", now.fixed == before.fixed),
             ("`inside`", now.inside == before.inside),
+            ("`networks`", now.networks == before.networks),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),
-            ("`filtering`", self.filter.is_like(&older.filter)),
+            ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),
         ];
         match same.iter().find(|(_, same)| !same) {
             Some((keys, _)) => {
@@ -98,7 +107,11 @@ impl NetworkFunction for Nat {
 
     /// Each direction by itself: a reply's addresses are others than those of what it answers.
     fn packet_set(&self) -> Option<SetDef> {
-        Some(SetDef::five_tuple())
+        let mut set = SetDef::five_tuple();
+        if self.settings.networks == Networks::ByPort {
+            set.fields.push(FieldId::InPort);
+        }
+        Some(set)
     }
 
     fn relaxations(&self) -> Vec<Relaxation> {
@@ -117,7 +130,8 @@ impl NetworkFunction for Nat {
 
     fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         for (inside, external) in &self.settings.fixed {
-            self.mappings.create_static(cx, *inside, *external, self.settings.home)?;
+            let home = if self.settings.networks == Networks::ByPort { inside.network } else { self.settings.home };
+            self.flows.mappings.create_static(cx, *inside, *external, home)?;
         }
         Ok(())
     }
@@ -157,14 +171,16 @@ impl NetworkFunction for Nat {
     }
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, session: &Session) -> Result<(), Conflict> {
-        if session.way == OUTWARD {
-            self.filter.leave(cx, key)?;
-        }
-        self.mappings.detach(cx, session.protocol, session.handle)
+        let peer = if session.way == OUTWARD { self.ends_of(key, session.from) } else { None };
+        self.flows.forget(cx, peer, (session.protocol, session.handle))
+    }
+
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.flows.mappings.report(cx, into)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, Tick(tick): Tick) -> Result<(), Conflict> {
-        if tick == 0 { self.mappings.sweep(cx) } else { self.fragments.sweep(cx) }
+        if tick == 0 { self.flows.mappings.sweep(cx) } else { self.fragments.sweep(cx) }
     }
 }
 
@@ -190,7 +206,7 @@ impl Nat {
     #[inline(never)]
     fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session, phase: u8) -> Handled {
         let look_ns = match packet.port() == session.from && !packet.is_fragment() {
-            true => self.look(cx, &Session { phase, ..*session })?,
+            true => self.flows.look(cx, session.handle, session.protocol, session.way, phase)?,
             false => None,
         };
         if let Some(look_ns) = look_ns {
@@ -202,39 +218,13 @@ impl Nat {
             && fresh.way == session.way
             && !packet.is_fragment()
         {
-            if fresh.handle != session.handle {
-                self.mappings.detach(cx, session.protocol, session.handle)?;
-                self.mappings.attach(cx, fresh.protocol, fresh.handle)?;
-            }
+            self.flows.exchange(cx, session.protocol, (session.handle, fresh.handle))?;
             *session = Session { phase, ..*fresh };
         }
         self.conclude(cx, packet, found)
     }
 
-    /// When the flow has to look at its mapping again; none if it must not go on as it is.
-    fn look(&self, cx: &mut Cx<'_>, session: &Session) -> Result<Option<u64>, Conflict> {
-        let inward = session.way != OUTWARD;
-        if inward && self.filter.is_strict() {
-            // Whether it is still let in is asked anew.
-            return Ok(None);
-        }
-        let how = self.use_of(session.protocol, session.way, Phase::from_bits(session.phase));
-        self.mappings.renew(cx, session.handle, how)
-    }
-
-    /// What a packet of a flow does to its mapping's life.
-    fn use_of(&self, number: u8, way: u8, phase: Phase) -> Use {
-        let lives_ns = self.settings.timeouts.after(number, phase);
-        match (number, phase) {
-            (protocol::TCP, Phase::Reset) => Use::Reset(lives_ns),
-            (protocol::TCP, _) => Use::Refresh(lives_ns),
-            _ if way == OUTWARD || self.settings.inbound_refresh => Use::Refresh(lives_ns),
-            _ => Use::Look,
-        }
-    }
-
-    /// Caches a translation. Without room for it the packet goes its way all the same and so will the next, unless filtering
-    /// needs to know when the flow ends.
+    /// Caches a translation, if there is room.
     fn keep(
         &self,
         cx: &mut Cx<'_>,
@@ -242,19 +232,21 @@ impl Nat {
         set: &mut NewSet<'_, Session>,
         session: &Session,
     ) -> Result<Result<(), Reason>, Conflict> {
-        let peer = ends(packet).filter(|_| session.way == OUTWARD);
-        if let Some((inside, remote)) = peer
-            && !self.filter.enter(cx, inside, remote)?
-        {
-            return Ok(Err(MAPPING_TABLE_FULL));
-        }
-        if set.register(cx, *session) {
-            self.mappings.attach(cx, session.protocol, session.handle)?;
-        } else if let Some((inside, remote)) = peer.filter(|_| self.filter.is_strict()) {
-            self.filter.take_back(cx, inside, remote)?;
-            return Ok(Err(Reason::SET_TABLE_FULL));
-        }
-        Ok(Ok(()))
+        let peer = ends(packet)
+            .filter(|_| session.way == OUTWARD)
+            .map(|(inside, remote)| (self.settings.inside(packet.port(), inside), remote));
+        self.flows.keep(cx, peer, (session.protocol, session.handle), |cx| set.register(cx, *session))
+    }
+
+    /// Both ends of a flow that came by a port, by its key.
+    fn ends_of(&self, key: &SetKey, from: Port) -> Option<(Inside, Endpoint)> {
+        let parts = key.parts();
+        let ([Some(source), Some(destination)], [Some(ours), Some(theirs)]) = (parts.ips, parts.ports) else {
+            return None;
+        };
+        let number = parts.number(FieldId::IpProto)? as u8;
+        let end = |address: IpAddress, port| Some(Endpoint::new(address.v4()?, port, number));
+        Some((self.settings.inside(from, end(source, ours)?), end(destination, theirs)?))
     }
 
     fn conclude(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, found: Found) -> Handled {

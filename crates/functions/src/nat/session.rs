@@ -11,35 +11,35 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 #[repr(C)]
 pub struct Session {
     /// From when on a packet has to look at the mapping, in nanoseconds.
-    pub(super) look_ns: u64,
+    pub(crate) look_ns: u64,
     /// The mapping.
-    pub(super) handle: Handle,
+    pub(crate) handle: Handle,
     /// Written over the source (outward) or destination (inward) address.
-    pub(super) address: [u8; 4],
+    pub(crate) address: [u8; 4],
     /// Written over the port beside it.
-    pub(super) port: u16,
+    pub(crate) port: u16,
     /// Where its packets come in.
-    pub(super) from: Port,
+    pub(crate) from: Port,
     /// Where they leave.
-    pub(super) to: Port,
-    pub(super) protocol: u8,
+    pub(crate) to: Port,
+    pub(crate) protocol: u8,
     /// A [`Phase`].
-    pub(super) phase: u8,
+    pub(crate) phase: u8,
     /// [`OUTWARD`] or [`INWARD`].
-    pub(super) way: u8,
-    pub(super) zero: [u8; 3],
+    pub(crate) way: u8,
+    pub(crate) zero: [u8; 3],
 }
 
 /// From inside: the source is rewritten.
-pub(super) const OUTWARD: u8 = 0;
+pub(crate) const OUTWARD: u8 = 0;
 /// From outside: the destination is rewritten.
-pub(super) const INWARD: u8 = 1;
+pub(crate) const INWARD: u8 = 1;
 
 /// How far one direction of a TCP connection has come, as far as timeouts need to know (RFC 5382 section 5, RFC 7857
 /// section 2). Other protocols stay in the first phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Nothing but SYNs so far.
     Opening = 0,
     /// A segment without SYN has passed.
@@ -52,13 +52,13 @@ pub(super) enum Phase {
 
 impl Phase {
     #[inline(always)]
-    pub(super) fn from_bits(bits: u8) -> Phase {
+    pub(crate) fn from_bits(bits: u8) -> Phase {
         [Phase::Opening, Phase::Established, Phase::Finished, Phase::Reset][usize::from(bits & 3)]
     }
 
     /// The phase after a segment with these control bits.
     #[inline(always)]
-    pub(super) fn after(bits: u8, flags: u8) -> Phase {
+    pub(crate) fn after(bits: u8, flags: u8) -> Phase {
         match Phase::from_bits(bits) {
             _ if flags & RST != 0 => Phase::Reset,
             _ if flags & SYN != 0 => Phase::Opening,
@@ -72,22 +72,22 @@ impl Phase {
 
 /// How long sets live without a packet, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timeouts {
-    pub(super) transitory_ns: u64,
-    pub(super) established_ns: u64,
-    pub(super) udp_ns: u64,
-    pub(super) icmp_ns: u64,
+pub(crate) struct Timeouts {
+    pub(crate) transitory_ns: u64,
+    pub(crate) established_ns: u64,
+    pub(crate) udp_ns: u64,
+    pub(crate) icmp_ns: u64,
 }
 
 impl Timeouts {
     #[inline]
-    pub(super) fn of(&self, session: &Session) -> u64 {
+    pub(crate) fn of(&self, session: &Session) -> u64 {
         self.after(session.protocol, Phase::from_bits(session.phase))
     }
 
     /// Of a flow of a protocol in a phase.
     #[inline]
-    pub(super) fn after(&self, number: u8, phase: Phase) -> u64 {
+    pub(crate) fn after(&self, number: u8, phase: Phase) -> u64 {
         match number {
             protocol::TCP if phase == Phase::Established => self.established_ns,
             protocol::TCP => self.transitory_ns,

@@ -377,6 +377,32 @@ fn a_host_uses_one_external_address() {
     assert_eq!(used.values().flatten().collect::<HashSet<_>>().len(), 3);
 }
 
+#[test]
+fn blocks_are_logged_when_they_are_assigned_and_released() {
+    let log = |log_max: u32| {
+        let text = format!(
+            "allocation = 'blocks'\nblock_size = 2\nblocks_per_host = 2\nfirst_port = 1024\nlast_port = 1031\nblock_log_max = {log_max}"
+        );
+        let mut nat = bench(parse(text.parse().unwrap()).unwrap());
+        for port in [1024, 1025, 5000] {
+            nat.send(0, 0, &Frame::udp(&format!("10.0.0.1:{port}"), SERVER).bytes());
+        }
+        nat.send(0, 1000, &Frame::udp("10.0.0.2:9", SERVER).bytes());
+        for second in [600, 601, 602] {
+            nat.send(0, second * 1000, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+        }
+        nat.findings()
+    };
+    let findings = log(100);
+    let lines: Vec<_> = findings.list().iter().map(|found| format!("{} {}", found.subject, found.detail)).collect();
+    let count = |what: &str| lines.iter().filter(|line| line.contains(what)).count();
+    assert_eq!((count("assigned"), count("released")), (3, 3), "{lines:?}");
+    assert_eq!((count("10.0.0.1 198.51.100.1 ports"), count("10.0.0.2 198.51.100.1 ports")), (4, 2), "{lines:?}");
+    assert_eq!((count("assigned at 0.000 s"), count("assigned at 1.000 s")), (2, 1), "{lines:?}");
+    assert_eq!(log(1).sums().get("blocks for which the log had no room"), Some(&5));
+    assert_eq!(log(0), braid_nf::Findings::default());
+}
+
 #[track_caller]
 fn check_error(text: &str, expected: &str) {
     let mut bench = Err(String::new());
@@ -413,6 +439,12 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error(&fixed("198.51.100.1", "10.0.0.1:80"), "`static.external`: ");
     check_error("udp_s = 0", "`udp_s`: 0ns is out of range");
     check_error("mapings_max = 5", "`mapings_max`: no such key; did you mean `mappings_max`?");
+    check_error(
+        "inside = ['10.0.0.0/28']\nnetworks = 'by_port'\nallocation = 'deterministic'",
+        "`networks`: hosts of several networks",
+    );
+    let by_port = format!("networks = 'by_port'\n{}", fixed("198.51.100.1:8080", "10.0.0.1:80"));
+    check_error(&by_port, "`static`: 10.0.0.1:80 is in no network; name an inside port");
     check_error("outside_ports = [1]", "`inside_ports`: missing");
 }
 

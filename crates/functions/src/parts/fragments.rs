@@ -86,7 +86,7 @@ impl Stamp for Fate {
 }
 
 /// Most bytes of a piece that waits, with its link header.
-const PIECE_MAX: usize = 1536;
+pub const PIECE_MAX: usize = 1536;
 /// Most pieces of one datagram that wait: a whole datagram in pieces for Ethernet.
 const PIECES_MAX: u32 = 45;
 
@@ -205,13 +205,34 @@ impl Fragments {
 
     /// Sends on the pieces that wait for a first one, given as it came: to its fate, `hops` hops further.
     pub fn release(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: &Fate, hops: u8) -> Result<(), Conflict> {
+        self.take_waiting(cx, packet, |cx, piece| {
+            if piece.rewrite(fate, hops) {
+                cx.emit(fate.port, &piece.bytes[..piece.len as usize]);
+            }
+        })
+    }
+
+    /// Gives the pieces that wait for a first one, given as it came, to `send`: a frame and the offset of its IP header.
+    pub fn release_by(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        mut send: impl FnMut(&mut Cx<'_>, &[u8], usize),
+    ) -> Result<(), Conflict> {
+        self.take_waiting(cx, packet, |cx, piece| send(cx, &piece.bytes[..piece.len as usize], piece.ip as usize))
+    }
+
+    fn take_waiting(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        mut each: impl FnMut(&mut Cx<'_>, &mut Piece),
+    ) -> Result<(), Conflict> {
         let (Some(waiting), Some(datagram)) = (&self.waiting, Datagram::of(packet)) else { return Ok(()) };
         for number in 0..PIECES_MAX {
             let key = PieceKey { datagram, number };
             let Some(mut piece) = waiting.get(cx, &key)? else { break };
-            if piece.rewrite(fate, hops) {
-                cx.emit(fate.port, &piece.bytes[..piece.len as usize]);
-            }
+            each(cx, &mut piece);
             waiting.remove(cx, &key)?;
         }
         Ok(())

@@ -6,7 +6,7 @@
 
 mod complain;
 mod config;
-mod fragment;
+pub(crate) mod fragment;
 mod local;
 mod lpm;
 mod messages;

@@ -13,9 +13,9 @@ use braid_io::generate::{Addresses, GenConfig, Generator};
 use braid_io::{FrameStream, Next};
 use braid_nf::Instance;
 use braid_nf::prelude::*;
-use braid_packet::FrameInfo;
-use braid_testkit::Bench;
+use braid_packet::{FrameInfo, Link};
 use braid_testkit::kernel::Replies;
+use braid_testkit::{Bench, Frame};
 
 use crate::generated::MIXES;
 use crate::run::{Case, split};
@@ -30,6 +30,10 @@ fn busy(function: &str) -> &'static str {
     match function {
         "bridge" => "capacity = 64\nrefresh_interval_ms = 1",
         "nat" => "mappings_max = 256\nfragments_max = 8\nfirst_port = 1024\nlast_port = 1407",
+        "nat64" => {
+            "mappings_max = 128\nfragments_max = 8\nheld_max = 4\nfirst_port = 1024\nlast_port = 1151\n\
+             ports_per_host = 20\nrouter_v6 = '2001:db8::1'\nfiltering = 'address_dependent'"
+        }
         "firewall" => {
             "connections_max = 256\nqueries_max = 16\nfragments_max = 8\ninbound = 'reject'\n\
              half_open_max = 40\nhost_connections_max = 20\nhost_half_open_max = 5\nhosts_max = 64"
@@ -135,6 +139,67 @@ fn readdress(frames: &mut [(FrameInfo, Vec<u8>)]) {
     }
 }
 
+/// Requests of hosts with IPv6 to servers with IPv4, and answers to what one worker made of them.
+fn translated(packets: usize) -> Frames {
+    let nat = find("nat64").expect("it is in the catalogue");
+    let config = busy("nat64").parse().expect("TOML");
+    let mut bench = Bench::new(2, |builder| (nat.build)("nat64", config, builder, 2).expect("it can be built"));
+    let (mut frames, mut chance) = (Vec::new(), 1u64);
+    for n in 0.. {
+        chance = chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(n);
+        let [host, port, server, kind, ..] = (chance >> 24).to_be_bytes()[3..].try_into().unwrap_or([0; 5]);
+        let (host, server) = (format!("2001:db8:1:{}::{host:x}", host % 8), server % 4);
+        let to = (format!("64:ff9b::c000:20{server}"), format!("192.0.2.{server}"));
+        let inside = format!("[{host}]:{}", 1030 + u16::from(port % 8));
+        let ends = (inside.as_str(), format!("[{}]:80", to.0));
+        let request = match kind % 5 {
+            0 => Frame::tcp(ends.0, &ends.1).flags(["S", "A", "FA", "R"][usize::from(kind / 5 % 4)]),
+            1 => Frame::echo_request(&host, &to.0, u16::from(port), 1),
+            2 => Frame::udp(ends.0, &ends.1).payload(&[1; 8]).fragment(u16::from(kind), 0, true),
+            3 => Frame::ip(&host, &to.0, 17).payload(&[2; 16]).fragment(u16::from(kind - 1), 2, false),
+            _ => Frame::udp(ends.0, &ends.1).payload(&[kind; 30]),
+        };
+        for (port, frame) in answers(&mut bench, n, (0, request.bytes())) {
+            let info = FrameInfo {
+                port,
+                link: Link::Ethernet,
+                timestamp_ns: n * 1_000_000,
+                wire_len: frame.len() as u32,
+                sequence: frames.len() as u64,
+            };
+            frames.push((info, frame));
+        }
+        if frames.len() >= packets {
+            break;
+        }
+    }
+    Frames::read(&mut Played { frames, next: 0 }, packets)
+}
+
+/// A request, and what a server answers to its translation: an echo, a datagram back, or that nobody is there.
+fn answers(bench: &mut Bench, ms: u64, request: (u16, Vec<u8>)) -> Vec<(u16, Vec<u8>)> {
+    let mut frames = vec![request];
+    let outcome = bench.send(0, ms, &frames[0].1);
+    if let [(1, sent)] = &outcome.sent[..] {
+        let mut back = sent.clone();
+        for at in 0..4 {
+            back.swap(26 + at, 30 + at);
+        }
+        if sent[23] == 1 && sent.len() > 36 {
+            // The type changes from 8 to 0, so the checksum rises by as much.
+            back[34] = 0;
+            let sum = u32::from(u16::from_be_bytes([sent[36], sent[37]])) + 0x0800;
+            back[36..38].copy_from_slice(&((sum + (sum >> 16)) as u16).to_be_bytes());
+        } else if sent.len() > 37 {
+            back.swap(34, 36);
+            back.swap(35, 37);
+        }
+        let source = |at: usize| format!("{}.{}.{}.{}", sent[at], sent[at + 1], sent[at + 2], sent[at + 3]);
+        frames.push((1, if ms % 4 == 3 { Frame::unreachable(&source(30), &source(26), sent).bytes() } else { back }));
+    }
+    frames
+}
+
 fn of_capture(entry: &Entry, path: &Path, packets: usize) -> Frames {
     let source = CaptureSource::new(vec![path.to_owned()]).split(split(entry));
     input(entry, &mut source.into_stream().expect("a capture"), packets)
@@ -157,6 +222,9 @@ fn inputs(entry: &Entry, test: &str, shared: usize, packets: usize) -> Vec<(Stri
         let config = GenConfig { reverse: 0.4, addresses, mac_pairs: 16, ..profile.config(packets as u64) };
         let mut generator = Generator::new(config).expect("a mix of the tests");
         inputs.push((profile.name().to_owned(), input(entry, &mut generator, packets)));
+    }
+    if entry.name == "nat64" {
+        inputs.push(("hosts with IPv6".to_owned(), translated(packets)));
     }
     inputs
 }

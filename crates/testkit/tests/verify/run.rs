@@ -120,7 +120,7 @@ pub fn split(entry: &Entry) -> PortSplit {
 fn small_tables(function: &str) -> &'static str {
     match function {
         "bridge" => "capacity = 1024",
-        "nat" => "mappings_max = 4096\nfragments_max = 256\nfirst_port = 10000\nlast_port = 13999",
+        "nat" | "nat64" => "mappings_max = 4096\nfragments_max = 256\nfirst_port = 10000\nlast_port = 13999",
         _ => "",
     }
 }

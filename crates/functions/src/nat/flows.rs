@@ -1,0 +1,159 @@
+//! What every translator with mappings does with them: makes them for packets that go out, finds them for those that come in, keeps
+//! them while flows live, and says when a flow that caches its translation has to look at its mapping again.
+
+use std::sync::Arc;
+
+use braid_nf::packet::headers::tcp_flags;
+use braid_nf::packet::parse::protocol;
+use braid_nf::prelude::*;
+use braid_nf::state::{Handle, StateObject};
+use braid_nf::{Part, Reason};
+
+use super::endpoint::{Endpoint, Inside};
+use super::filter::Filter;
+use super::find::{FILTERED, NO_MAPPING};
+use super::hosts::MAPPING_TABLE_FULL;
+use super::mappings::{Mapping, Mappings, Use};
+use super::session::{INWARD, OUTWARD, Phase, Timeouts};
+
+/// Mappings, who may send to them, and how long they live.
+pub(crate) struct Flows {
+    pub(crate) mappings: Mappings,
+    pub(crate) filter: Filter,
+    pub(crate) timeouts: Timeouts,
+    /// Whether inbound packets of UDP and ICMP keep mappings alive as well.
+    pub(crate) inbound_refresh: bool,
+    pub(crate) refresh_ns: u64,
+}
+
+impl Flows {
+    /// The mapping of an inside endpoint that sends by `home`, made if there is none.
+    pub(crate) fn outward(
+        &self,
+        cx: &mut Cx<'_>,
+        source: Inside,
+        home: Port,
+        flags: u8,
+    ) -> Result<Result<Mapping, Reason>, Conflict> {
+        let lives_ns = self.timeouts.after(source.protocol, Phase::after(0, flags));
+        if let Some(mapping) = self.mappings.outward(cx, source, home, lives_ns)? {
+            return Ok(Ok(mapping));
+        }
+        // The end of a connection that nobody knows begins none.
+        if flags & (tcp_flags::RST | tcp_flags::FIN) != 0 {
+            return Ok(Err(NO_MAPPING));
+        }
+        self.mappings.create(cx, source, home, lives_ns)
+    }
+
+    /// The mapping to which a packet for an external endpoint goes. What comes from inside `is_free` from filters.
+    pub(crate) fn inward(
+        &self,
+        cx: &mut Cx<'_>,
+        (source, destination): (Endpoint, Endpoint),
+        flags: u8,
+        is_free: bool,
+    ) -> Result<Result<Mapping, Reason>, Conflict> {
+        let Some(mapping) = self.mappings.inward(cx, destination)? else { return Ok(Err(NO_MAPPING)) };
+        // Identifiers of queries are no ports: replies are not filtered. Neither is what is meant to be reached by everybody.
+        let is_free = is_free || source.protocol == protocol::ICMP || mapping.is_static();
+        if !is_free && !self.filter.admits(cx, mapping.inside, source)? {
+            return Ok(Err(FILTERED));
+        }
+        if let Use::Refresh(lives_ns) = self.use_of(source.protocol, INWARD, Phase::after(0, flags)) {
+            self.mappings.renew(cx, mapping.handle, Use::Refresh(lives_ns))?;
+        }
+        Ok(Ok(mapping))
+    }
+
+    /// When a new flow over a mapping has to look at it first.
+    pub(crate) fn look_first_ns(&self, now: u64, mapping: &Mapping, number: u8, way: u8, phase: Phase) -> u64 {
+        let refreshes = way == OUTWARD || number == protocol::TCP || self.inbound_refresh;
+        let lives_ns = if refreshes { self.timeouts.after(number, phase) } else { 0 };
+        mapping.ends_ns.saturating_sub(lives_ns).min(now + self.refresh_ns)
+    }
+
+    /// A known flow looks at its mapping: when it has to do so again; none if it must not go on as it is.
+    pub(crate) fn look(
+        &self,
+        cx: &mut Cx<'_>,
+        handle: Handle,
+        number: u8,
+        way: u8,
+        phase: u8,
+    ) -> Result<Option<u64>, Conflict> {
+        if way != OUTWARD && self.filter.is_strict() {
+            // Whether it is still let in is asked anew.
+            return Ok(None);
+        }
+        self.mappings.renew(cx, handle, self.use_of(number, way, Phase::from_bits(phase)))
+    }
+
+    /// Caches a translation by `register`, of a flow from `peer.0` to `peer.1` if it goes out. Without room for it the packet goes
+    /// its way all the same and so will the next, unless filtering needs to know when the flow ends.
+    pub(crate) fn keep(
+        &self,
+        cx: &mut Cx<'_>,
+        peer: Option<(Inside, Endpoint)>,
+        (number, handle): (u8, Handle),
+        register: impl FnOnce(&mut Cx<'_>) -> bool,
+    ) -> Result<Result<(), Reason>, Conflict> {
+        if let Some((inside, remote)) = peer
+            && !self.filter.enter(cx, inside, remote)?
+        {
+            return Ok(Err(MAPPING_TABLE_FULL));
+        }
+        if register(cx) {
+            self.mappings.attach(cx, number, handle)?;
+        } else if let Some((inside, remote)) = peer.filter(|_| self.filter.is_strict()) {
+            self.filter.leave(cx, inside, remote)?;
+            return Ok(Err(Reason::SET_TABLE_FULL));
+        }
+        Ok(Ok(()))
+    }
+
+    /// A flow that was kept is gone; `peer` is as [`keep`](Self::keep) got it.
+    pub(crate) fn forget(
+        &self,
+        cx: &mut Cx<'_>,
+        peer: Option<(Inside, Endpoint)>,
+        (number, handle): (u8, Handle),
+    ) -> Result<(), Conflict> {
+        if let Some((inside, remote)) = peer.filter(|_| self.filter.is_strict()) {
+            self.filter.leave(cx, inside, remote)?;
+        }
+        self.mappings.detach(cx, number, handle)
+    }
+
+    /// A flow goes on over another mapping.
+    pub(crate) fn exchange(
+        &self,
+        cx: &mut Cx<'_>,
+        number: u8,
+        (before, now): (Handle, Handle),
+    ) -> Result<(), Conflict> {
+        if before != now {
+            self.mappings.detach(cx, number, before)?;
+            self.mappings.attach(cx, number, now)?;
+        }
+        Ok(())
+    }
+
+    /// What a packet of a flow does to its mapping's life.
+    fn use_of(&self, number: u8, way: u8, phase: Phase) -> Use {
+        let lives_ns = self.timeouts.after(number, phase);
+        match (number, phase) {
+            (protocol::TCP, Phase::Reset) => Use::Reset(lives_ns),
+            (protocol::TCP, _) => Use::Refresh(lives_ns),
+            _ if way == OUTWARD || self.inbound_refresh => Use::Refresh(lives_ns),
+            _ => Use::Look,
+        }
+    }
+}
+
+impl Part for Flows {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.mappings.objects(into);
+        self.filter.objects(into);
+    }
+}

@@ -1,0 +1,136 @@
+//! External addresses and their ports: what inside endpoints are translated to, and who may have how many of them. Every
+//! translator that shares external addresses has one.
+
+use std::time::Duration;
+
+use braid_nf::packet::IpAddress;
+
+use super::config::{Allocation, AllocationKind, Config, Pooling};
+use super::hosts::BLOCKS_MAX;
+use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::parts::Prefix;
+
+/// Most external addresses.
+const EXTERNAL_MAX: u64 = 4096;
+
+/// The checked part of a configuration that is about external addresses.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    /// In order.
+    pub(crate) external: Box<[[u8; 4]]>,
+    pub(crate) first_port: u16,
+    pub(crate) last_port: u16,
+    pub(crate) allocation: Allocation,
+    pub(crate) pooling: Pooling,
+    /// Most mappings of a subscriber; 0: no limit.
+    pub(crate) quota: u32,
+    pub(crate) mappings_max: u32,
+    /// Most events of blocks that are logged.
+    pub(crate) block_log_max: u32,
+    /// Whose addresses deterministic allocation counts.
+    pub(crate) inside: Box<[Prefix]>,
+    /// How many bits of an IPv6 address a subscriber has to itself.
+    pub(crate) subscriber_bits: u8,
+    pub(crate) refresh_ns: u64,
+    pub(crate) rest_ns: u64,
+}
+
+impl Pool {
+    pub(crate) fn check(config: &Config) -> Result<Pool, ConfigError> {
+        if config.first_port == 0 || config.first_port > config.last_port {
+            let reason = format!("{} to {} is no range of ports", config.first_port, config.last_port);
+            return Err(ConfigError::new("first_port", reason, "write 1 or more, and at most `last_port`"));
+        }
+        let external = external(config)?;
+        let (refresh, rest) = (Duration::from_millis(config.refresh_ms), Duration::from_secs(config.rest_s));
+        Ok(Pool {
+            allocation: allocation(config, external.len() as u64)?,
+            external,
+            first_port: config.first_port,
+            last_port: config.last_port,
+            pooling: config.pooling,
+            quota: config.ports_per_host,
+            mappings_max: config.mappings_max,
+            block_log_max: config.block_log_max,
+            inside: config.inside.clone().into(),
+            subscriber_bits: 128,
+            refresh_ns: span_ns("refresh_ms", refresh, Duration::from_millis(1), Duration::from_secs(60))?,
+            rest_ns: span_ns("rest_s", rest, Duration::ZERO, IDLE_MAX)?,
+        })
+    }
+
+    /// External ports of an address.
+    pub(crate) fn ports(&self) -> u32 {
+        u32::from(self.last_port - self.first_port) + 1
+    }
+
+    /// Whether an address is one of the external ones.
+    pub(crate) fn is_external(&self, address: IpAddress) -> bool {
+        address.v4().is_some_and(|address| self.external.binary_search(&address).is_ok())
+    }
+
+    /// An external endpoint of a static mapping has to be one of the pool.
+    pub(crate) fn check_static(&self, external: std::net::SocketAddrV4) -> Result<(), ConfigError> {
+        let wrong = |reason: String, instead: &str| Err(ConfigError::new("static", reason, instead));
+        if self.external.binary_search(&external.ip().octets()).is_err() {
+            return wrong(format!("{} is no external address", external.ip()), "write one of `external`");
+        }
+        if !(self.first_port..=self.last_port).contains(&external.port()) {
+            let instead = "write a port from `first_port` to `last_port`, or a lower `first_port`";
+            return wrong(format!("{} is no external port", external.port()), instead);
+        }
+        Ok(())
+    }
+}
+
+/// All external addresses, in order.
+fn external(config: &Config) -> Result<Box<[[u8; 4]]>, ConfigError> {
+    let wrong = |reason: String, instead: &str| Err(ConfigError::new("external", reason, instead));
+    let mut external: Vec<[u8; 4]> = Vec::new();
+    for range in &config.external {
+        match range.len_v4() {
+            None => return wrong(format!("{range} is not IPv4"), "name IPv4 addresses or ranges"),
+            Some(len) if external.len() as u64 + len > EXTERNAL_MAX => {
+                return wrong(
+                    format!("{range} makes more than {EXTERNAL_MAX} addresses"),
+                    "name fewer or smaller ranges",
+                );
+            }
+            Some(_) => external.extend(range.addresses_v4()),
+        }
+    }
+    external.sort_unstable();
+    if external.is_empty() {
+        return wrong("names no address".into(), "write for example external = [\"198.51.100.1\"]");
+    }
+    if let Some(pair) = external.windows(2).find(|pair| pair[0] == pair[1]) {
+        return wrong(format!("{} stands there twice", IpAddress::from_v4(pair[0])), "write it once");
+    }
+    Ok(external.into())
+}
+
+fn allocation(config: &Config, addresses: u64) -> Result<Allocation, ConfigError> {
+    let ports = u64::from(config.last_port - config.first_port) + 1;
+    let (size, blocks) = (config.block_size, ports / u64::from(config.block_size.max(1)));
+    if config.allocation != AllocationKind::Shared && (size == 0 || blocks == 0) {
+        let instead = format!("write 1 to {ports}, the ports of an external address");
+        return Err(ConfigError::new("block_size", format!("{size} makes no block"), instead));
+    }
+    match config.allocation {
+        AllocationKind::Shared => Ok(Allocation::Shared),
+        AllocationKind::Blocks if !(1..=BLOCKS_MAX as u32).contains(&config.blocks_per_host) => {
+            let reason = format!("{} is out of range", config.blocks_per_host);
+            Err(ConfigError::new("blocks_per_host", reason, format!("write 1 to {BLOCKS_MAX}, and larger blocks")))
+        }
+        AllocationKind::Blocks => Ok(Allocation::Blocks { size, most: config.blocks_per_host as usize }),
+        AllocationKind::Deterministic => {
+            let hosts: u64 = config.inside.iter().filter_map(Prefix::len_v4).sum();
+            if hosts > blocks * addresses {
+                let reason = format!("{hosts} inside addresses, but {} blocks of {size} ports", blocks * addresses);
+                let instead = "write smaller blocks, smaller `inside` ranges or more `external` addresses";
+                return Err(ConfigError::new("block_size", reason, instead));
+            }
+            Ok(Allocation::Deterministic { size })
+        }
+    }
+}

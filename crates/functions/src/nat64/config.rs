@@ -1,0 +1,231 @@
+//! What a plan file may say, and what it means once it has been checked. The README explains each key.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+use std::time::Duration;
+
+use braid_nf::Port;
+use braid_nf::packet::IpAddress;
+use serde::Deserialize;
+
+use super::icmp::Mtus;
+use super::prefix::Prefix64;
+use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::nat::endpoint::{Endpoint, Inside};
+use crate::nat::pool::Pool;
+use crate::nat::session::Timeouts;
+use crate::nat::{self, AllocationKind, Filtering, Others, Pooling, StaticProtocol};
+use crate::parts::answer::Router;
+use crate::parts::{Prefix, Side, Sides};
+
+/// The smallest MTU of an IPv6 link (RFC 8200 section 5), and the largest that is handled.
+const MTUS: std::ops::RangeInclusive<u16> = 1280..=9216;
+
+/// As it stands in a plan file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs)]
+pub struct Config {
+    pub prefix: Option<Prefix>,
+    pub inside: Vec<Prefix>,
+    pub inside_ports: Vec<Port>,
+    pub outside_ports: Vec<Port>,
+    pub external: Vec<Prefix>,
+    pub first_port: u16,
+    pub last_port: u16,
+    pub allocation: AllocationKind,
+    pub block_size: u16,
+    pub blocks_per_host: u32,
+    pub block_log_max: u32,
+    pub ports_per_host: u32,
+    pub subscriber_bits: u8,
+    pub pooling: Pooling,
+    #[serde(rename = "static")]
+    pub fixed: Vec<Static>,
+    pub private: Others,
+    pub filtering: Filtering,
+    pub inbound_refresh: bool,
+    pub tcp_transitory_s: u64,
+    pub tcp_established_s: u64,
+    pub udp_s: u64,
+    pub icmp_s: u64,
+    pub refresh_ms: u64,
+    pub rest_s: u64,
+    pub mappings_max: u32,
+    pub fragments_max: u32,
+    pub held_max: u32,
+    pub fragment_s: u64,
+    pub mtu_v4: u16,
+    pub mtu_v6: u16,
+    pub lowest_mtu_v6: u16,
+    pub others: Others,
+    pub router: Ipv4Addr,
+    pub router_v6: Option<Ipv6Addr>,
+}
+
+/// A mapping that is always there: what comes to an external port goes to an inside one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Static {
+    pub protocol: StaticProtocol,
+    pub external: SocketAddrV4,
+    pub inside: SocketAddrV6,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        let outward = nat::Config::default();
+        Config {
+            prefix: "64:ff9b::/96".parse().ok(),
+            inside: "::/0".parse().into_iter().collect(),
+            inside_ports: Vec::new(),
+            outside_ports: Vec::new(),
+            external: outward.external,
+            first_port: outward.first_port,
+            last_port: outward.last_port,
+            allocation: outward.allocation,
+            block_size: outward.block_size,
+            blocks_per_host: outward.blocks_per_host,
+            block_log_max: outward.block_log_max,
+            ports_per_host: outward.ports_per_host,
+            subscriber_bits: 64,
+            pooling: outward.pooling,
+            fixed: Vec::new(),
+            private: Others::Drop,
+            filtering: outward.filtering,
+            // RFC 6146 section 3.5.1: packets of both directions prolong a session.
+            inbound_refresh: true,
+            tcp_transitory_s: outward.tcp_transitory_s,
+            tcp_established_s: outward.tcp_established_s,
+            udp_s: outward.udp_s,
+            icmp_s: outward.icmp_s,
+            refresh_ms: outward.refresh_ms,
+            rest_s: outward.rest_s,
+            mappings_max: outward.mappings_max,
+            fragments_max: outward.fragments_max,
+            held_max: outward.held_max,
+            fragment_s: outward.fragment_s,
+            mtu_v4: 1500,
+            mtu_v6: 1500,
+            lowest_mtu_v6: 1280,
+            others: Others::Pass,
+            router: outward.router,
+            router_v6: None,
+        }
+    }
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) sides: Sides,
+    pub(super) prefix: Prefix64,
+    pub(super) inside: Box<[Prefix]>,
+    pub(super) pool: Pool,
+    /// Inside and external endpoints that belong together always.
+    pub(super) fixed: Box<[(Inside, Endpoint)]>,
+    /// Port of the plan behind which hosts of static mappings are until they send.
+    pub(super) home: Port,
+    /// Whether private IPv4 addresses may be reached.
+    pub(super) private: bool,
+    pub(super) timeouts: Timeouts,
+    pub(super) fragment_ns: u64,
+    pub(super) mtus: Mtus,
+    /// IPv4 packets that may be cut are, if they would be longer over IPv6.
+    pub(super) lowest_mtu: u16,
+    pub(super) others: Others,
+    pub(super) router: Router,
+}
+
+braid_nf::plain!(Settings);
+
+impl Settings {
+    pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
+        let prefix = config.prefix.ok_or_else(|| ConfigError::new("prefix", "missing", "write 64:ff9b::/96"))?;
+        let prefix = Prefix64::check(prefix)?;
+        if let Some(range) = config.inside.iter().find(|range| range.is_v4()) {
+            return Err(ConfigError::new("inside", format!("{range} is not IPv6"), "name IPv6 ranges only"));
+        }
+        if !(1..=128).contains(&config.subscriber_bits) {
+            let reason = format!("{} is no length of a prefix", config.subscriber_bits);
+            return Err(ConfigError::new("subscriber_bits", reason, "write 1 to 128, mostly 56 or 64"));
+        }
+        if config.allocation == AllocationKind::Deterministic {
+            let reason = "IPv6 hosts are too many to have ports that follow from their addresses";
+            return Err(ConfigError::new("allocation", reason, "write `shared` or `blocks`"));
+        }
+        for (key, mtu) in
+            [("mtu_v4", config.mtu_v4), ("mtu_v6", config.mtu_v6), ("lowest_mtu_v6", config.lowest_mtu_v6)]
+        {
+            if !MTUS.contains(&mtu) {
+                let instead = format!("write {} to {}", MTUS.start(), MTUS.end());
+                return Err(ConfigError::new(key, format!("{mtu} is out of range"), instead));
+            }
+        }
+        let pool = Pool { subscriber_bits: config.subscriber_bits, ..Pool::check(&outward(config))? };
+        let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
+        let span = |key, s| span_ns(key, Duration::from_secs(s), Duration::from_secs(1), IDLE_MAX);
+        Ok(Settings {
+            sides,
+            prefix,
+            inside: config.inside.clone().into(),
+            fixed: fixed(config, &pool, prefix)?,
+            pool,
+            home: (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0),
+            private: config.private == Others::Pass || !prefix.is_well_known(),
+            timeouts: Timeouts {
+                transitory_ns: span("tcp_transitory_s", config.tcp_transitory_s)?,
+                established_ns: span("tcp_established_s", config.tcp_established_s)?,
+                udp_ns: span("udp_s", config.udp_s)?,
+                icmp_ns: span("icmp_s", config.icmp_s)?,
+            },
+            fragment_ns: span("fragment_s", config.fragment_s)?,
+            mtus: Mtus { v4: config.mtu_v4, v6: config.mtu_v6 },
+            lowest_mtu: config.lowest_mtu_v6.min(config.mtu_v6),
+            others: config.others,
+            router: Router { v4: config.router.into(), v6: config.router_v6.map(IpAddress::from) },
+        })
+    }
+}
+
+/// The half of a configuration that `nat` has as well.
+fn outward(config: &Config) -> nat::Config {
+    nat::Config {
+        external: config.external.clone(),
+        first_port: config.first_port,
+        last_port: config.last_port,
+        allocation: config.allocation,
+        block_size: config.block_size,
+        blocks_per_host: config.blocks_per_host,
+        block_log_max: config.block_log_max,
+        ports_per_host: config.ports_per_host,
+        pooling: config.pooling,
+        mappings_max: config.mappings_max,
+        refresh_ms: config.refresh_ms,
+        rest_s: config.rest_s,
+        ..nat::Config::default()
+    }
+}
+
+fn fixed(config: &Config, pool: &Pool, prefix: Prefix64) -> Result<Box<[(Inside, Endpoint)]>, ConfigError> {
+    let mut fixed: Vec<(Inside, Endpoint)> = Vec::new();
+    for entry in &config.fixed {
+        let wrong = |reason: String, instead: &str| Err(ConfigError::new("static", reason, instead));
+        pool.check_static(entry.external)?;
+        let (address, number) = (IpAddress::from(*entry.inside.ip()), entry.protocol.number());
+        if prefix.contains(address) || !config.inside.iter().any(|range| range.contains(address)) {
+            return wrong(format!("{address} is not inside"), "write an address of an `inside` range");
+        }
+        let inside = Inside::new(0, address, entry.inside.port(), number);
+        let outside = Endpoint::new(entry.external.ip().octets(), entry.external.port(), number);
+        if fixed.iter().any(|(known, other)| *known == inside || *other == outside) {
+            return wrong(format!("{} or {} stands there twice", entry.inside, entry.external), "write it once");
+        }
+        fixed.push((inside, outside));
+    }
+    if fixed.len() > config.mappings_max as usize {
+        let instead = format!("write at most {}, or a larger `mappings_max`", config.mappings_max);
+        return Err(ConfigError::new("static", format!("{} are too many", fixed.len()), instead));
+    }
+    Ok(fixed.into())
+}

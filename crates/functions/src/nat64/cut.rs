@@ -1,0 +1,63 @@
+//! Cuts an IPv6 packet that has a fragment header into pieces (RFC 7915 section 4: what may be cut over IPv4 reaches IPv6 links that
+//! take no more than 1280 bytes).
+
+use braid_nf::packet::headers::{Header, Ipv6};
+use braid_nf::prelude::*;
+
+use super::header::{FRAGMENT_LEN, fragment_header};
+
+/// A piece with its link header.
+const ROOM: usize = 9216 + 256;
+/// Bytes before what is cut.
+const HEADERS: usize = Ipv6::LEN + FRAGMENT_LEN;
+
+/// Sends all pieces but the first out by `port`, none longer than `most` bytes, and leaves the first in `packet`. False, and nothing
+/// happened, if the packet is not whole.
+pub(super) fn cut(cx: &mut Cx<'_>, packet: &mut Packet<'_>, port: Port, most: u16) -> bool {
+    let l3 = packet.record().l3 as usize;
+    let Some(ip) = packet.ipv6() else { return false };
+    if packet.len() != l3 + Ipv6::LEN + usize::from(ip.payload_len()) {
+        return false;
+    }
+    emit_pieces(cx, port, packet.bytes(), l3, most.into(), 1);
+    let step = step(most.into());
+    packet.set_len(l3 + HEADERS + step);
+    let headers = packet.change(l3..l3 + HEADERS);
+    write(headers, 0, step, true);
+    packet.reparse();
+    true
+}
+
+/// Sends the pieces of a whole frame from number `first` on; the frame itself if it is no longer than `most` bytes of IP.
+pub(super) fn emit_pieces(cx: &mut Cx<'_>, port: Port, frame: &[u8], l3: usize, most: usize, first: usize) {
+    if frame.len() <= l3.saturating_add(most) {
+        cx.emit(port, frame);
+        return;
+    }
+    let (begin, step) = (l3 + HEADERS, step(most));
+    let mut piece = [0; ROOM];
+    for from in (0..frame.len() - begin).step_by(step).skip(first) {
+        let to = (frame.len() - begin).min(from + step);
+        piece[..begin].copy_from_slice(&frame[..begin]);
+        piece[begin..begin + to - from].copy_from_slice(&frame[begin + from..begin + to]);
+        write(&mut piece[l3..begin], from, to - from, begin + to < frame.len());
+        cx.emit(port, &piece[..begin + to - from]);
+    }
+}
+
+/// Pieces but the last carry whole units of eight bytes.
+fn step(most: usize) -> usize {
+    (most - HEADERS) / 8 * 8
+}
+
+/// Lengths and fragment fields of a piece that begins `from` bytes behind the beginning of what was cut.
+fn write(headers: &mut [u8], from: usize, len: usize, more_behind: bool) {
+    let [number, _, high, low, _, _, id_high, id_low] =
+        *headers[Ipv6::LEN..].first_chunk().unwrap_or(&[0; FRAGMENT_LEN]);
+    let fields = u16::from_be_bytes([high, low]);
+    let more = more_behind || fields & 1 != 0;
+    let offset = (fields & 0xfff8).wrapping_add(from as u16);
+    headers[4..6].copy_from_slice(&((FRAGMENT_LEN + len) as u16).to_be_bytes());
+    let fragment = fragment_header(number, offset, more, u16::from_be_bytes([id_high, id_low]));
+    headers[Ipv6::LEN..HEADERS].copy_from_slice(&fragment);
+}

@@ -1,0 +1,195 @@
+//! ICMP errors get the other version's type, and so does the packet that they quote (RFC 7915 sections 4.2, 4.3, 5.2, 5.3).
+//!
+//! They are written anew, so what comes with wrong checksums is dropped (RFC 5508 REQ-3). Extensions behind the quoted packet
+//! (RFC 4884) do not go along.
+
+use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
+use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpVersion, checksum};
+use braid_nf::prelude::*;
+use braid_nf::state::hash;
+
+use super::Nat64;
+use super::header::{self, NewHeader};
+use super::icmp::{self, Message};
+use super::rewrite::{NO_ROOM, write_version};
+use super::transport::{self, Addresses, NewPorts};
+use crate::nat::{BAD_CHECKSUM, NO_MAPPING};
+
+/// The other version has no such error.
+pub const NO_COUNTERPART: Reason = Reason("no_counterpart");
+
+/// Most bytes of an error with its IP header (RFC 4443 section 2.4 (c)).
+const MOST: usize = 1280;
+/// Bytes of an ICMP header.
+const ICMP_LEN: usize = 8;
+
+/// What an error and the packet that it quotes shall say, and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ErrorRewrite {
+    pub(super) ends: Addresses,
+    pub(super) quoted: Addresses,
+    /// Of the quoted packet.
+    pub(super) ports: NewPorts,
+    pub(super) to: Port,
+}
+
+impl Nat64 {
+    pub(super) fn send_error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: &ErrorRewrite) -> Handled {
+        if packet.ttl().is_some_and(|ttl| ttl <= 1) {
+            return self.ttl_exceeded(cx, packet);
+        }
+        let to_v4 = rewrite.ends.0.is_v4();
+        if packet.is_short() {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        }
+        if !is_sound(packet) {
+            return Ok(Verdict::Drop(BAD_CHECKSUM));
+        }
+        if !to_v4 && packet.ip_version() == Some(IpVersion::V6) {
+            return Ok(self.send_error_back_inside(packet, rewrite));
+        }
+        let mut body = [0; MOST];
+        let Some(message) = self.message(packet, to_v4) else { return Ok(Verdict::Drop(NO_COUNTERPART)) };
+        let Some(len) = self.compose(packet, rewrite, message, &mut body, cx.now()) else {
+            return Ok(Verdict::Drop(NO_MAPPING));
+        };
+        let body = &mut body[..len];
+        let number = if to_v4 { protocol::ICMP } else { protocol::ICMPV6 };
+        let sum = match to_v4 {
+            true => checksum::ipv4_header(body),
+            false => checksum::transport(rewrite.ends.0, rewrite.ends.1, number, body),
+        };
+        body[2..4].copy_from_slice(&sum.to_be_bytes());
+        let done = write_packet(packet, rewrite.ends, number, body, cx.now());
+        Ok(if done { Verdict::Forward(rewrite.to) } else { Verdict::Drop(NO_ROOM) })
+    }
+
+    /// Type, code and the word behind the checksum in the other version.
+    fn message(&self, packet: &Packet<'_>, to_v4: bool) -> Option<Message> {
+        let message = packet.ip_payload();
+        let [kind, code, _, _, rest @ ..] = *message.first_chunk::<ICMP_LEN>()?;
+        let said = (kind, code, u32::from_be_bytes(rest));
+        match to_v4 {
+            true => icmp::to_v4(said, self.settings.mtus),
+            false => {
+                let quoted_len = Ipv4::parse(&message[ICMP_LEN..])?.total_len();
+                icmp::to_v6(said, quoted_len, self.settings.mtus)
+            }
+        }
+    }
+
+    /// Writes the message with the quoted packet translated; its length. None if what is quoted cannot be translated.
+    fn compose(
+        &self,
+        packet: &Packet<'_>,
+        rewrite: &ErrorRewrite,
+        (kind, code, rest): Message,
+        body: &mut [u8; MOST],
+        now: u64,
+    ) -> Option<usize> {
+        let (embedded, to_v4) = (packet.embedded()?, rewrite.ends.0.is_v4());
+        let quoted = without_extensions(packet.ip_payload(), to_v4)?;
+        let header = quoted_header(quoted, rewrite, now)?;
+        let (begin, carried) = (ICMP_LEN + header.bytes().len(), quoted.get(header.replaces..)?);
+        let most = MOST - if to_v4 { Ipv4::LEN } else { Ipv6::LEN };
+        let len = most.min(begin + carried.len().min(header.carried));
+        body[..2].copy_from_slice(&[kind, code]);
+        body[4..ICMP_LEN].copy_from_slice(&rest.to_be_bytes());
+        body[ICMP_LEN..begin].copy_from_slice(header.bytes());
+        body[begin..len].copy_from_slice(&carried[..len - begin]);
+        let old = (embedded.src_ip, embedded.dst_ip);
+        let segment = &mut body[begin..len];
+        let done = match embedded.protocol {
+            number @ (protocol::TCP | protocol::UDP) => {
+                transport::rewrite_ports(segment, number, old, rewrite.quoted, rewrite.ports)
+            }
+            _ => {
+                let v6 = if to_v4 { old } else { rewrite.quoted };
+                let id = rewrite.ports.source.or(rewrite.ports.destination)?;
+                transport::rewrite_echo(segment, v6, !to_v4, header.carried, id)
+            }
+        };
+        done.then_some(len)
+    }
+
+    /// An error from one inside host to another about a hairpin stays ICMPv6.
+    fn send_error_back_inside(&self, packet: &mut Packet<'_>, rewrite: &ErrorRewrite) -> Verdict {
+        packet.decrement_ttl();
+        if let (Some(mut quoted), Some(source), Some(destination)) =
+            (packet.embedded_mut(), rewrite.ports.source, rewrite.ports.destination)
+        {
+            quoted.set_src(rewrite.quoted.0, source);
+            quoted.set_dst(rewrite.quoted.1, destination);
+        }
+        packet.set_src_ip(rewrite.ends.0);
+        packet.set_dst_ip(rewrite.ends.1);
+        Verdict::Forward(rewrite.to)
+    }
+}
+
+/// The quoted packet's header; its hops stay as they are (RFC 7915 section 4.3).
+fn quoted_header(quoted: &[u8], rewrite: &ErrorRewrite, now: u64) -> Option<NewHeader> {
+    match (rewrite.quoted.0.v4(), rewrite.quoted.1.v4()) {
+        (Some(source), Some(destination)) => header::to_v4(quoted, (source, destination), 0, now).ok(),
+        _ => header::to_v6(quoted, rewrite.quoted, 0, usize::MAX).ok(),
+    }
+}
+
+/// The quoted packet without extensions: a length, in words of four or eight bytes, says where they begin (RFC 4884 section 4).
+fn without_extensions(message: &[u8], to_v4: bool) -> Option<&[u8]> {
+    let quoted = message.get(ICMP_LEN..)?;
+    let len = if to_v4 { usize::from(message[4]) * 8 } else { usize::from(message[5]) * 4 };
+    // In a Packet Too Big the word is the MTU, and in a Parameter Problem of version 6 a pointer.
+    let has_len = if to_v4 { matches!(message[0], 1 | 3) } else { matches!(message[0], 3 | 11 | 12) };
+    Some(if has_len && len > 0 { quoted.get(..len).unwrap_or(quoted) } else { quoted })
+}
+
+/// Whether the checksums of an error are right: of its message, and of the IPv4 header that it quotes.
+fn is_sound(packet: &Packet<'_>) -> bool {
+    let message = packet.ip_payload();
+    if packet.ip_version() == Some(IpVersion::V6) {
+        return checksum::transport_ok(packet.src_ip(), packet.dst_ip(), protocol::ICMPV6, message);
+    }
+    let header = message.get(ICMP_LEN..).unwrap_or_default();
+    let len = header.first().map_or(0, |byte| usize::from(byte & 15) * 4);
+    checksum::ipv4_header_ok(message) && header.get(..len).is_none_or(checksum::ipv4_header_ok)
+}
+
+/// Writes a packet anew behind its link header: one hop less, and the same traffic class. False if there is no room.
+fn write_packet(packet: &mut Packet<'_>, ends: Addresses, number: u8, body: &[u8], now: u64) -> bool {
+    let (l3, ttl, link) = (packet.record().l3 as usize, packet.ttl().unwrap_or(1) - 1, packet.link());
+    let class = match packet.ipv4() {
+        Some(ip) => ip.dscp() << 2 | ip.ecn(),
+        None => packet.ipv6().map_or(0, |ip| ip.traffic_class()),
+    };
+    let len = if ends.0.is_v4() { Ipv4::LEN } else { Ipv6::LEN };
+    if !packet.set_len(l3 + len + body.len()) || !write_version(packet.change(0..l3), ends.0.is_v4(), Some(link)) {
+        return false;
+    }
+    let rest = packet.change(l3..usize::MAX);
+    match (ends.0.v4(), ends.1.v4()) {
+        (Some(source), Some(destination)) => {
+            let mut ip = Ipv4::new(number, body.len() as u16);
+            ip.set_source(source);
+            ip.set_destination(destination);
+            ip.set_tos(class);
+            ip.set_ttl(ttl);
+            ip.set_identification(hash::mixed(&body[..body.len().min(40)], now) as u16);
+            ip.emit(rest);
+            ip.set_checksum(checksum::ipv4_header(&rest[..Ipv4::LEN]));
+            ip.emit(rest);
+        }
+        _ => {
+            let mut ip = Ipv6::new(number, body.len() as u16);
+            ip.set_source(ends.0.octets());
+            ip.set_destination(ends.1.octets());
+            ip.set_traffic_class(class);
+            ip.set_hop_limit(ttl);
+            ip.emit(rest);
+        }
+    }
+    rest[len..].copy_from_slice(body);
+    packet.reparse();
+    true
+}

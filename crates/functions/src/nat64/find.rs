@@ -1,0 +1,309 @@
+//! How a packet is to be translated, asked of the mappings: for first packets, and for those that no set is kept for.
+//!
+//! What comes over IPv6 for an address behind the prefix goes out over IPv4, from the mapping of its source (RFC 6146 section 3.5.1);
+//! what comes over IPv4 for an external endpoint goes in to the mapping's owner. What comes from inside for an external endpoint
+//! is a hairpin (section 3.8): both ends are translated and it stays IPv6. Everything else is routed as it is.
+
+use braid_nf::packet::headers::{icmp_type, icmpv6_type};
+use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{Embedded, IpAddress, IpVersion};
+use braid_nf::prelude::*;
+
+use super::errors::ErrorRewrite;
+use super::rewrite::Rewrite;
+use super::transport::NewPorts;
+use super::{Nat64, Session};
+use crate::nat::endpoint::{Endpoint, Inside};
+use crate::nat::mappings::Mapping;
+use crate::nat::session::{INWARD, OUTWARD, Phase};
+use crate::nat::{NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others, UNWANTED};
+use crate::parts::{Side, scope};
+
+/// Over IPv6 to the prefix, but not from an inside address, or from the prefix itself.
+pub const NOT_INSIDE: Reason = Reason("not_inside");
+/// To a private IPv4 address behind the well-known prefix (RFC 6052 section 3.1).
+pub const NOT_GLOBAL: Reason = Reason("not_global");
+/// A piece of an ICMP message: its checksum cannot be told from a piece.
+pub const FRAGMENTED_ICMP: Reason = Reason("fragmented_icmp");
+
+/// What the mappings say about a packet.
+pub(super) enum Found {
+    /// A flow that may be cached.
+    Session(Session),
+    /// It is translated, uncached.
+    Once(Rewrite),
+    /// An ICMP error, to be translated with what it quotes.
+    Error(ErrorRewrite),
+    /// It is routed as it is.
+    Routed(Port),
+    /// It goes on as if no router were here.
+    Untouched(Port),
+    /// A later fragment whose first one has not come: it waits.
+    Waits,
+    /// It ends here.
+    No(Reason),
+    /// It ends here because no mapping can be made, and its sender is told.
+    Refused(Reason),
+}
+
+/// Both ends of a packet as the mappings know them, and its control bits.
+struct Ends {
+    number: u8,
+    source: u16,
+    destination: u16,
+    flags: u8,
+}
+
+impl Nat64 {
+    pub(super) fn find(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
+        let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Found::No(NO_SIDE)) };
+        let across = self.settings.sides.across(cx, packet.port());
+        let (source, destination) = (packet.src_ip(), packet.dst_ip());
+        if packet.ip_version() == Some(IpVersion::V4) {
+            return match self.settings.pool.is_external(destination) {
+                true => self.find_inward(cx, packet),
+                false => Ok(self.routed(across)),
+            };
+        }
+        if scope::is_link_scope_v6(source, destination) {
+            return Ok(Found::Untouched(across));
+        }
+        let Some(server) = self.settings.prefix.extract(destination) else {
+            return Ok(self.routed(across));
+        };
+        // A source behind the prefix would be an IPv4 host: such packets go round in circles (RFC 6146 section 3.5).
+        let is_ours = self.settings.inside.iter().any(|range| range.contains(source));
+        if side != Side::Inside || !is_ours || self.settings.prefix.contains(source) {
+            return Ok(Found::No(NOT_INSIDE));
+        }
+        if !scope::is_unicast_v4(server, server) {
+            return Ok(Found::No(NOT_UNICAST));
+        }
+        let is_external = self.settings.pool.is_external(IpAddress::from_v4(server));
+        if !self.settings.private && !is_external && is_private(server) {
+            return Ok(Found::No(NOT_GLOBAL));
+        }
+        self.find_outward(cx, packet, (server, is_external), across)
+    }
+
+    fn routed(&self, across: Port) -> Found {
+        match self.settings.others {
+            Others::Pass => Found::Routed(across),
+            Others::Drop => Found::No(UNWANTED),
+        }
+    }
+
+    /// From an inside host to an IPv4 address, perhaps an external one.
+    fn find_outward(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (server, is_hairpin): ([u8; 4], bool),
+        across: Port,
+    ) -> Result<Found, Conflict> {
+        if let Some(found) =
+            self.find_special(cx, packet, |nat, cx| nat.error_outward(cx, packet, is_hairpin, across))?
+        {
+            return Ok(found);
+        }
+        let ends = match ends(packet, icmpv6_type::ECHO_REQUEST) {
+            Ok(ends) => ends,
+            Err(reason) => return Ok(Found::No(reason)),
+        };
+        if is_hairpin && ends.number == protocol::ICMP {
+            // An echo request has one identifier, which cannot be of two mappings.
+            return Ok(Found::No(NO_MAPPING));
+        }
+        let source = Inside::new(0, packet.src_ip(), ends.source, ends.number);
+        let destination = Endpoint::new(server, ends.destination, ends.number);
+        let ours = match self.flows.outward(cx, source, packet.port(), ends.flags)? {
+            Ok(mapping) => mapping,
+            Err(NO_MAPPING) => return Ok(Found::No(NO_MAPPING)),
+            Err(reason) => return Ok(Found::Refused(reason)),
+        };
+        if is_hairpin {
+            return Ok(match self.flows.inward(cx, (ours.external, destination), ends.flags, true)? {
+                Ok(theirs) => Found::Once(self.hairpin(&ours, &theirs)),
+                Err(reason) => Found::No(reason),
+            });
+        }
+        let session = self.session(cx, packet, &ours, ends.flags, OUTWARD, across);
+        Ok(self.cached(packet, session))
+    }
+
+    /// From an IPv4 host to an external address.
+    fn find_inward(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
+        let (Some(from), Some(to)) = (packet.src_ip().v4(), packet.dst_ip().v4()) else {
+            return Ok(Found::No(Reason::MALFORMED));
+        };
+        if !scope::is_unicast_v4(from, to) {
+            return Ok(Found::No(NOT_UNICAST));
+        }
+        if let Some(found) = self.find_special(cx, packet, |nat, cx| nat.error_inward(cx, packet))? {
+            return Ok(found);
+        }
+        let ends = match ends(packet, icmp_type::ECHO_REPLY) {
+            Ok(ends) => ends,
+            Err(reason) => return Ok(Found::No(reason)),
+        };
+        let remote = Endpoint::new(from, ends.source, ends.number);
+        let external = Endpoint::new(to, ends.destination, ends.number);
+        Ok(match self.flows.inward(cx, (remote, external), ends.flags, false)? {
+            Ok(mapping) => {
+                let session = self.session(cx, packet, &mapping, ends.flags, INWARD, mapping.home);
+                self.cached(packet, session)
+            }
+            Err(reason) => Found::No(reason),
+        })
+    }
+
+    /// Fragments but the first, and ICMP errors.
+    fn find_special(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        error: impl FnOnce(&Nat64, &mut Cx<'_>) -> Result<Result<ErrorRewrite, Reason>, Conflict>,
+    ) -> Result<Option<Found>, Conflict> {
+        let is_icmp = matches!(packet.protocol(), protocol::ICMP | protocol::ICMPV6);
+        if is_icmp && packet.is_fragment() {
+            return Ok(Some(Found::No(FRAGMENTED_ICMP)));
+        }
+        if packet.is_later_fragment() {
+            let fate = self.fragments.follow(cx, packet)?;
+            return Ok(Some(fate.map_or(Found::Waits, |fate| Found::Once(Rewrite::from(fate)))));
+        }
+        if packet.embedded().is_some() {
+            return Ok(Some(error(self, cx)?.map_or_else(Found::No, Found::Error)));
+        }
+        Ok(None)
+    }
+
+    /// Identifiers are not among the fields of a packet set, so ICMP is asked for each time.
+    fn cached(&self, packet: &Packet<'_>, session: Session) -> Found {
+        match session.protocol {
+            protocol::ICMP => self.rewrite_of(packet, &session).map_or(Found::No(Reason::MALFORMED), Found::Once),
+            _ => Found::Session(session),
+        }
+    }
+
+    fn session(&self, cx: &Cx<'_>, packet: &Packet<'_>, mapping: &Mapping, flags: u8, way: u8, to: Port) -> Session {
+        let (number, phase) = (mapping.inside.protocol, Phase::after(0, flags));
+        let (address, port) = match way {
+            OUTWARD => (mapping.external.ip(), mapping.external.port),
+            _ => (mapping.inside.address, mapping.inside.port),
+        };
+        Session {
+            look_ns: self.flows.look_first_ns(cx.now(), mapping, number, way, phase),
+            handle: mapping.handle,
+            address,
+            port,
+            from: packet.port(),
+            to,
+            protocol: number,
+            phase: phase as u8,
+            way,
+            ..Session::default()
+        }
+    }
+
+    fn hairpin(&self, ours: &Mapping, theirs: &Mapping) -> Rewrite {
+        Rewrite {
+            ends: (self.settings.prefix.embed(ours.external.address), theirs.inside.address),
+            ports: NewPorts { source: Some(ours.external.port), destination: Some(theirs.inside.port) },
+            to: theirs.home,
+        }
+    }
+
+    /// An error from inside, about a packet that came in (RFC 6146 section 3.5, RFC 7915 section 5.2).
+    fn error_outward(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        is_hairpin: bool,
+        across: Port,
+    ) -> Result<Result<ErrorRewrite, Reason>, Conflict> {
+        let quoted = packet.embedded().and_then(|quoted| Some((quoted, quoted_ports(&quoted)?)));
+        let Some((quoted, (number, source, destination))) = quoted else { return Ok(Err(NO_MAPPING)) };
+        // It must go to whom the quoted packet came from.
+        let server = self.settings.prefix.extract(quoted.src_ip).filter(|_| quoted.src_ip == packet.dst_ip());
+        let inside = Inside::new(0, quoted.dst_ip, destination, number);
+        let (Some(server), Some(external)) = (server, self.flows.mappings.external_of(cx, inside)?) else {
+            return Ok(Err(NO_MAPPING));
+        };
+        if is_hairpin {
+            let Some(theirs) = self.flows.mappings.inward(cx, Endpoint::new(server, source, number))? else {
+                return Ok(Err(NO_MAPPING));
+            };
+            let ours = self.settings.prefix.embed(external.address);
+            return Ok(Ok(ErrorRewrite {
+                ends: (ours, theirs.inside.address),
+                quoted: (theirs.inside.address, ours),
+                ports: NewPorts { source: Some(theirs.inside.port), destination: Some(external.port) },
+                to: theirs.home,
+            }));
+        }
+        // A router inside has no mapping of its own: the quoted host's address stands for it (RFC 5508 REQ-5).
+        let (server, ours) = (IpAddress::from_v4(server), external.ip());
+        let ports = NewPorts { source: None, destination: Some(external.port) };
+        Ok(Ok(ErrorRewrite { ends: (ours, server), quoted: (server, ours), ports, to: across }))
+    }
+
+    /// An error from outside, about a packet that went out.
+    fn error_inward(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Result<ErrorRewrite, Reason>, Conflict> {
+        let quoted = packet.embedded().filter(|quoted| quoted.src_ip == packet.dst_ip());
+        let quoted = quoted.and_then(|quoted| Some((quoted, quoted_ports(&quoted)?)));
+        let Some((quoted, (number, source, _))) = quoted else { return Ok(Err(NO_MAPPING)) };
+        let (Some(external), Some(server), Some(router)) =
+            (quoted.src_ip.v4(), quoted.dst_ip.v4(), packet.src_ip().v4())
+        else {
+            return Ok(Err(NO_MAPPING));
+        };
+        let Some(mapping) = self.flows.mappings.inward(cx, Endpoint::new(external, source, number))? else {
+            return Ok(Err(NO_MAPPING));
+        };
+        let host = mapping.inside.address;
+        Ok(Ok(ErrorRewrite {
+            ends: (self.settings.prefix.embed(router), host),
+            quoted: (host, self.settings.prefix.embed(server)),
+            ports: NewPorts { source: Some(mapping.inside.port), destination: None },
+            to: mapping.home,
+        }))
+    }
+}
+
+/// Ports of TCP and UDP, the identifier of an echo message of the type that may go this way.
+fn ends(packet: &Packet<'_>, echo: u8) -> Result<Ends, Reason> {
+    let number = packet.protocol();
+    let (number, ports, flags) = match number {
+        protocol::TCP => (number, packet.ports(), packet.tcp_flags()),
+        protocol::UDP => (number, packet.ports(), Some(0)),
+        protocol::ICMP | protocol::ICMPV6 => {
+            let kind = packet.icmp().map(|icmp| icmp.kind()).or_else(|| packet.icmpv6().map(|icmp| icmp.kind()));
+            if kind.is_some_and(|kind| kind != echo) {
+                return Err(NO_MAPPING);
+            }
+            (protocol::ICMP, packet.icmp_id().map(|id| (id, id)), Some(0))
+        }
+        _ => return Err(NOT_TRANSLATABLE),
+    };
+    match (ports, flags) {
+        (Some((source, destination)), Some(flags)) => Ok(Ends { number, source, destination, flags }),
+        _ => Err(Reason::MALFORMED),
+    }
+}
+
+/// Protocol, as mappings know it, and ports of a quoted packet.
+fn quoted_ports(quoted: &Embedded) -> Option<(u8, u16, u16)> {
+    match quoted.protocol {
+        number @ (protocol::TCP | protocol::UDP) => {
+            quoted.ports.map(|(source, destination)| (number, source, destination))
+        }
+        protocol::ICMP | protocol::ICMPV6 => quoted.icmp_id.map(|id| (protocol::ICMP, id, id)),
+        _ => None,
+    }
+}
+
+/// Addresses that mean nothing to the whole Internet (RFC 1918, RFC 6598, RFC 3927).
+fn is_private(address: [u8; 4]) -> bool {
+    matches!(address, [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] | [169, 254, ..])
+}

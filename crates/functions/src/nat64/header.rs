@@ -1,0 +1,153 @@
+//! IP headers of one version made from those of the other (RFC 7915 sections 4.1 and 5.1).
+//!
+//! They are made from bytes, not from packets: of packets, of fragments that have waited, and of what an ICMP error quotes.
+
+use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
+use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpAddress, checksum};
+use braid_nf::state::hash;
+
+/// Bytes of an IPv4 header without options.
+pub(super) const IPV4_LEN: usize = Ipv4::LEN;
+/// Bytes of the fragment header.
+pub(super) const FRAGMENT_LEN: usize = 8;
+/// Bytes that an IPv6 packet has more than the IPv4 packet that it was, or will be.
+pub(super) const GROWTH: usize = Ipv6::LEN - Ipv4::LEN;
+/// The longest IPv4 packet that routers after this one may still cut: the smallest IPv6 packet that all links take, translated.
+const CUT_MAX: usize = 1280 - GROWTH;
+
+/// Why a header has no counterpart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Untranslatable {
+    /// It contradicts itself, or is cut.
+    Malformed,
+    /// It names routers by which the packet still has to go; for IPv6, where it says how many.
+    SourceRoute(u32),
+    /// An authentication header, or extension headers behind a fragment header.
+    Extension,
+}
+
+/// An IP header, its fragment header with it, to stand in the place of another one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewHeader {
+    bytes: [u8; Ipv6::LEN + FRAGMENT_LEN],
+    len: usize,
+    /// Bytes of the old header, extension headers and options with it.
+    pub(super) replaces: usize,
+    /// Bytes that follow it, as it promises.
+    pub(super) carried: usize,
+    /// Whether the packet may not be cut on its way: the sender is told instead.
+    pub(super) whole: bool,
+}
+
+impl NewHeader {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Bytes of the packet that it begins.
+    pub(super) fn packet_len(&self) -> usize {
+        self.len + self.carried
+    }
+}
+
+/// From IPv6 to IPv4, `hops` hops further.
+pub(super) fn to_v4(ip: &[u8], ends: ([u8; 4], [u8; 4]), hops: u8, now: u64) -> Result<NewHeader, Untranslatable> {
+    let old = Ipv6::parse(ip).ok_or(Untranslatable::Malformed)?;
+    let (mut replaces, mut fragment) = (Ipv6::LEN, None);
+    let mut extensions = old.extensions();
+    for extension in &mut extensions {
+        match extension.number {
+            protocol::HOP_BY_HOP | protocol::DESTINATION_OPTIONS if fragment.is_none() => {}
+            protocol::ROUTING if fragment.is_none() => {
+                // Segments left.
+                if extension.bytes.get(3).is_none_or(|left| *left != 0) {
+                    return Err(Untranslatable::SourceRoute(replaces as u32 + 3));
+                }
+            }
+            protocol::FRAGMENT if fragment.is_none() => fragment = extension.fragment(),
+            _ => return Err(Untranslatable::Extension),
+        }
+        replaces += extension.bytes.len();
+    }
+    let number = match extensions.upper().0 {
+        protocol::ICMPV6 => protocol::ICMP,
+        number if protocol::is_extension(number) => return Err(Untranslatable::Extension),
+        number => number,
+    };
+    let carried = (Ipv6::LEN + usize::from(old.payload_len())).checked_sub(replaces);
+    let carried = carried.filter(|carried| *carried <= usize::from(u16::MAX) - Ipv4::LEN);
+    let carried = carried.ok_or(Untranslatable::Malformed)?;
+
+    let mut new = Ipv4::new(number, carried as u16);
+    new.set_tos(old.traffic_class());
+    new.set_ttl(old.hop_limit().saturating_sub(hops));
+    new.set_source(ends.0);
+    new.set_destination(ends.1);
+    let whole = fragment.is_none() && Ipv4::LEN + carried > CUT_MAX;
+    match fragment {
+        Some((offset, more, identification)) => {
+            new.set_identification(identification as u16);
+            new.set_fragment(false, more, offset);
+        }
+        None if whole => new.set_fragment(true, false, 0),
+        // Routers may cut it, so it needs a number that its neighbours do not have (RFC 6864 section 4).
+        None => {
+            let begin = ip.get(..ip.len().min(replaces + 20)).unwrap_or_default();
+            new.set_identification(hash::mixed(begin, now) as u16);
+        }
+    }
+    let mut bytes = [0; Ipv6::LEN + FRAGMENT_LEN];
+    new.emit(&mut bytes);
+    new.set_checksum(checksum::ipv4_header(&bytes[..Ipv4::LEN]));
+    new.emit(&mut bytes);
+    Ok(NewHeader { bytes, len: Ipv4::LEN, replaces, carried, whole })
+}
+
+/// From IPv4 to IPv6, `hops` hops further. A packet that may be cut and would be longer than `cut_above` gets a fragment header,
+/// ready to be cut.
+pub(super) fn to_v6(
+    ip: &[u8],
+    ends: (IpAddress, IpAddress),
+    hops: u8,
+    cut_above: usize,
+) -> Result<NewHeader, Untranslatable> {
+    let old = Ipv4::parse(ip).ok_or(Untranslatable::Malformed)?;
+    if old.options().any(|option| is_unfinished_route(option.kind, option.data)) {
+        return Err(Untranslatable::SourceRoute(0));
+    }
+    let replaces = old.header_len();
+    let carried = usize::from(old.total_len()).checked_sub(replaces).ok_or(Untranslatable::Malformed)?;
+    let number = if old.protocol() == protocol::ICMP { protocol::ICMPV6 } else { old.protocol() };
+    let is_cut = !old.dont_fragment() && Ipv6::LEN + carried > cut_above;
+    let has_fragment = old.is_fragment() || is_cut;
+    let extra = if has_fragment { FRAGMENT_LEN } else { 0 };
+    if carried + extra > usize::from(u16::MAX) {
+        return Err(Untranslatable::Malformed);
+    }
+
+    let next = if has_fragment { protocol::FRAGMENT } else { number };
+    let mut new = Ipv6::new(next, (carried + extra) as u16);
+    new.set_traffic_class(old.dscp() << 2 | old.ecn());
+    new.set_hop_limit(old.ttl().saturating_sub(hops));
+    new.set_source(ends.0.octets());
+    new.set_destination(ends.1.octets());
+    let mut bytes = [0; Ipv6::LEN + FRAGMENT_LEN];
+    new.emit(&mut bytes);
+    let fragment = fragment_header(number, old.fragment_offset(), old.more_fragments(), old.identification());
+    bytes[Ipv6::LEN..].copy_from_slice(&fragment);
+    Ok(NewHeader { bytes, len: Ipv6::LEN + extra, replaces, carried, whole: old.dont_fragment() })
+}
+
+/// An IPv6 fragment header (RFC 8200 section 4.5); the offset is in bytes.
+pub(super) fn fragment_header(number: u8, offset: u16, more: bool, identification: u16) -> [u8; FRAGMENT_LEN] {
+    let [a, b] = (offset & 0xfff8 | u16::from(more)).to_be_bytes();
+    let [c, d] = identification.to_be_bytes();
+    [number, 0, a, b, 0, 0, c, d]
+}
+
+/// Whether an IPv4 option is a loose or strict source route that has not come to its end (RFC 791 section 3.1): its pointer, which
+/// counts from the option's first byte, is not behind it.
+fn is_unfinished_route(kind: u8, data: &[u8]) -> bool {
+    matches!(kind, 131 | 137) && data.first().is_none_or(|pointer| usize::from(*pointer) <= data.len() + 2)
+}

@@ -1,0 +1,271 @@
+//! Stateful translation between IPv6 and IPv4 (NAT64, RFC 6146): hosts that have IPv6 only reach servers that have IPv4 only.
+//!
+//! An IPv4 address stands within an IPv6 address behind a prefix (`prefix.rs`, RFC 6052). Mappings, external ports, blocks, quotas and
+//! filters are those of `nat`: what differs is that inside endpoints are of IPv6, and what is written into packets: IP headers of the
+//! other version (`header.rs`, RFC 7915), ports and checksums (`transport.rs`), ICMP errors with what they quote (`icmp.rs`,
+//! `errors.rs`). A packet set is one direction of one flow and caches its translation. IPv4 packets that may be cut are, where they
+//! get too long for IPv6 links (`cut.rs`).
+//!
+//! Not here: other protocols than TCP, UDP and ICMP, application-level gateways, the DNS64 that gives hosts such addresses.
+
+mod config;
+mod cut;
+mod errors;
+mod find;
+mod header;
+mod icmp;
+mod prefix;
+mod rewrite;
+#[cfg(test)]
+mod tests;
+mod transport;
+
+pub use config::{Config, Static};
+pub use errors::NO_COUNTERPART;
+pub use find::{FRAGMENTED_ICMP, NOT_GLOBAL, NOT_INSIDE};
+pub use rewrite::{NO_CHECKSUM, NO_ROOM, SOURCE_ROUTE, TOO_BIG};
+
+use std::time::Duration;
+
+use braid_nf::packet::headers::icmpv6_type;
+use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpAddress, IpVersion};
+use braid_nf::prelude::*;
+use braid_nf::state::Handle;
+
+use self::config::Settings;
+use self::find::Found;
+use crate::catalog::FromConfig;
+use crate::config::ConfigError;
+use crate::nat::endpoint::{Endpoint, Inside};
+use crate::nat::filter::Filter;
+use crate::nat::flows::Flows;
+use crate::nat::mappings::{Mappings, SWEEP_EVERY};
+use crate::nat::session::{OUTWARD, Phase};
+use crate::nat::{Others, UNWANTED};
+use crate::parts::{Fragments, aged, answer, scope};
+
+network_function! {
+    /// The translator.
+    pub struct Nat64 {
+        settings: Settings,
+        flows: Flows,
+        fragments: Fragments,
+    }
+}
+
+/// One direction of a translated flow.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Session {
+    /// From when on a packet has to look at the mapping, in nanoseconds.
+    look_ns: u64,
+    /// The mapping.
+    handle: Handle,
+    /// Outward the external address, inward that of the inside host.
+    address: IpAddress,
+    /// The port beside it.
+    port: u16,
+    /// Where its packets come in.
+    from: Port,
+    /// Where they leave.
+    to: Port,
+    protocol: u8,
+    /// A [`Phase`].
+    phase: u8,
+    /// [`OUTWARD`] or inward.
+    way: u8,
+    zero: [u8; 7],
+}
+
+impl FromConfig for Nat64 {
+    type Config = Config;
+
+    fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Nat64, ConfigError> {
+        let settings = Settings::check(&config, ports)?;
+        let flows = Flows {
+            mappings: Mappings::new(builder, &settings.pool)?,
+            filter: Filter::new(builder, config.filtering, config.mappings_max)?,
+            timeouts: settings.timeouts,
+            inbound_refresh: config.inbound_refresh,
+            refresh_ns: settings.pool.refresh_ns,
+        };
+        let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
+            .map_err(|(key, error)| ConfigError::state(key, &error))?;
+        Ok(Nat64 { settings, flows, fragments })
+    }
+}
+
+impl NetworkFunction for Nat64 {
+    type Set = Session;
+    const NAME: &'static str = "nat64";
+
+    /// Mappings stand for endpoints, so these stay; timeouts and room may change.
+    fn inherits(&self, older: &Self) -> Result<(), String> {
+        let (now, before) = (&self.settings, &older.settings);
+        let same = [
+            ("`prefix`", now.prefix == before.prefix),
+            ("`external`", now.pool.external == before.pool.external),
+            ("`first_port` and `last_port`", self.flows.mappings.has_ports_of(&older.flows.mappings)),
+            ("how ports are allocated", now.pool.allocation == before.pool.allocation),
+            ("`subscriber_bits`", now.pool.subscriber_bits == before.pool.subscriber_bits),
+            ("static mappings", now.fixed == before.fixed),
+            ("`inside`", now.inside == before.inside),
+            ("`inside_ports` and `outside_ports`", now.sides == before.sides),
+            ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),
+        ];
+        match same.iter().find(|(_, same)| !same) {
+            Some((keys, _)) => {
+                Err(format!("mappings stand for endpoints under {keys}, which cannot change while they are kept"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Each direction by itself: they are not even of one version.
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple())
+    }
+
+    fn timeout_ns(&self, session: &Session) -> u64 {
+        self.flows.timeouts.after(session.protocol, Phase::from_bits(session.phase))
+    }
+
+    /// One period to sweep mappings, and one to sweep fragments.
+    fn ticks(&self) -> Vec<Duration> {
+        vec![SWEEP_EVERY, aged::SWEEP_EVERY]
+    }
+
+    fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        for (inside, external) in &self.settings.fixed {
+            self.flows.mappings.create_static(cx, *inside, *external, self.settings.home)?;
+        }
+        Ok(())
+    }
+
+    fn rewrites(&self) -> Rewrites {
+        use FieldId::*;
+        Rewrites::of(&[IpSrc, IpDst, SrcPort, DstPort, IpProto, IcmpId, EtherType])
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
+        let flags = if session.protocol == protocol::TCP { packet.tcp_flags().unwrap_or(0) } else { 0 };
+        let phase = Phase::after(session.phase, flags) as u8;
+        let steady = (cx.now() < session.look_ns) & (phase == session.phase) & (packet.port() == session.from);
+        if !steady || packet.is_fragment() {
+            return self.unsteady(cx, packet, session, phase);
+        }
+        self.translate_flow(cx, packet, session)
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Session>) -> Handled {
+        let found = self.find(cx, packet)?;
+        if let Found::Session(session) = &found {
+            let of = (session.protocol, session.handle);
+            let peer = packet.ports().and_then(|ports| self.peer(session, packet.src_ip(), packet.dst_ip(), ports));
+            if let Err(reason) = self.flows.keep(cx, peer, of, |cx| set.register(cx, *session))? {
+                return Ok(Verdict::Drop(reason));
+            }
+        }
+        self.conclude(cx, packet, &found)
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        Ok(match self.settings.others {
+            _ if scope::is_damaged_ip(packet) => Verdict::Drop(Reason::MALFORMED),
+            Others::Pass => cx.pass(),
+            Others::Drop => Verdict::Drop(UNWANTED),
+        })
+    }
+
+    fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, session: &Session) -> Result<(), Conflict> {
+        let peer = key
+            .five_tuple()
+            .and_then(|tuple| self.peer(session, tuple.src_ip, tuple.dst_ip, (tuple.src_port, tuple.dst_port)));
+        self.flows.forget(cx, peer, (session.protocol, session.handle))
+    }
+
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.flows.mappings.report(cx, into)
+    }
+
+    fn tick(&self, cx: &mut Cx<'_>, Tick(tick): Tick) -> Result<(), Conflict> {
+        if tick == 0 { self.flows.mappings.sweep(cx) } else { self.fragments.sweep(cx) }
+    }
+}
+
+impl Nat64 {
+    /// A packet of a known flow that is a fragment, comes by another port, changes the phase of its connection, or is the one
+    /// that looks at the mapping.
+    #[cold]
+    #[inline(never)]
+    fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session, phase: u8) -> Handled {
+        let look_ns = match packet.port() == session.from && !packet.is_fragment() {
+            true => self.flows.look(cx, session.handle, session.protocol, session.way, phase)?,
+            false => None,
+        };
+        if let Some(look_ns) = look_ns {
+            (session.look_ns, session.phase) = (look_ns, phase);
+            return self.translate_flow(cx, packet, session);
+        }
+        let found = self.find(cx, packet)?;
+        if let Found::Session(fresh) = &found
+            && fresh.way == session.way
+            && !packet.is_fragment()
+        {
+            self.flows.exchange(cx, session.protocol, (session.handle, fresh.handle))?;
+            *session = Session { phase, ..*fresh };
+        }
+        self.conclude(cx, packet, &found)
+    }
+
+    fn translate_flow(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &Session) -> Handled {
+        match self.rewrite_of(packet, session) {
+            Some(rewrite) => self.send(cx, packet, &rewrite),
+            None => Ok(Verdict::Drop(Reason::MALFORMED)),
+        }
+    }
+
+    /// Of an outward flow, who sends to whom.
+    fn peer(
+        &self,
+        session: &Session,
+        source: IpAddress,
+        destination: IpAddress,
+        (ours, theirs): (u16, u16),
+    ) -> Option<(Inside, Endpoint)> {
+        let server = self.settings.prefix.extract(destination).filter(|_| session.way == OUTWARD)?;
+        Some((Inside::new(0, source, ours, session.protocol), Endpoint::new(server, theirs, session.protocol)))
+    }
+
+    fn conclude(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, found: &Found) -> Handled {
+        match found {
+            Found::Session(session) => self.translate_flow(cx, packet, session),
+            Found::Once(rewrite) => self.send(cx, packet, rewrite),
+            Found::Error(error) => self.send_error(cx, packet, error),
+            Found::Untouched(port) => Ok(Verdict::Forward(*port)),
+            Found::Routed(_) if !packet.decrement_ttl() => self.ttl_exceeded(cx, packet),
+            Found::Routed(port) => Ok(Verdict::Forward(*port)),
+            Found::Waits => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
+            Found::No(reason) => Ok(Verdict::Drop(*reason)),
+            Found::Refused(reason) => {
+                self.refuse(cx, packet);
+                Ok(Verdict::Drop(*reason))
+            }
+        }
+    }
+
+    /// No mapping can be made: address unreachable (RFC 6146 section 3.5.1.1).
+    #[cold]
+    fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) {
+        if let (Some(IpVersion::V6), Some(router)) = (packet.ip_version(), self.settings.router.v6) {
+            answer::error(cx, packet, router, (icmpv6_type::UNREACHABLE, 3), 0);
+        }
+    }
+
+    #[cold]
+    fn ttl_exceeded(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
+        answer::time_exceeded(cx, packet, self.settings.router);
+        Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
+    }
+}

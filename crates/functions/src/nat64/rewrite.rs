@@ -1,0 +1,284 @@
+//! A packet gets the headers of the other version. Between versions it grows or shrinks at its front: its link header moves.
+
+use braid_nf::packet::headers::ether_type;
+use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpAddress, IpVersion, Link};
+use braid_nf::prelude::*;
+
+use super::cut;
+use super::header::{self, NewHeader, Untranslatable};
+use super::transport::{self, Addresses, NewPorts};
+use super::{Nat64, Session};
+use crate::nat::NOT_TRANSLATABLE;
+use crate::nat::session::OUTWARD;
+use crate::parts::{Fate, answer, fragments};
+use crate::router;
+
+/// Longer than the next link takes, and not to be cut; its sender is told.
+pub const TOO_BIG: Reason = Reason("too_big");
+/// A fragmented UDP datagram without a checksum, which IPv6 does not allow (RFC 7915 section 4.5).
+pub const NO_CHECKSUM: Reason = Reason("udp_without_checksum");
+/// It names routers by which it has to go; its sender is told.
+pub const SOURCE_ROUTE: Reason = Reason("source_route");
+/// The buffer has no room for a longer header, or the link has no place for the other version.
+pub const NO_ROOM: Reason = Reason("no_room");
+
+/// What a packet's headers shall say, and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rewrite {
+    pub(super) ends: Addresses,
+    pub(super) ports: NewPorts,
+    pub(super) to: Port,
+}
+
+impl From<Fate> for Rewrite {
+    /// For a later fragment: addresses only.
+    fn from(fate: Fate) -> Rewrite {
+        Rewrite { ends: (fate.source, fate.destination), ports: NewPorts::default(), to: fate.port }
+    }
+}
+
+impl Nat64 {
+    /// What a known flow does to its packets.
+    #[inline(always)]
+    pub(super) fn rewrite_of(&self, packet: &Packet<'_>, session: &Session) -> Option<Rewrite> {
+        let (prefix, port) = (&self.settings.prefix, Some(session.port));
+        Some(match session.way {
+            OUTWARD => Rewrite {
+                ends: (session.address, IpAddress::from_v4(prefix.extract(packet.dst_ip())?)),
+                ports: NewPorts { source: port, destination: None },
+                to: session.to,
+            },
+            _ => Rewrite {
+                ends: (prefix.embed(packet.src_ip().v4()?), session.address),
+                ports: NewPorts { source: None, destination: port },
+                to: session.to,
+            },
+        })
+    }
+
+    /// Translates a packet and sends it on.
+    pub(super) fn send(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: &Rewrite) -> Handled {
+        if packet.ttl().is_some_and(|ttl| ttl <= 1) {
+            return self.ttl_exceeded(cx, packet);
+        }
+        let header = match self.header(packet, rewrite, cx.now()) {
+            None => return self.send_hairpin(cx, packet, rewrite),
+            Some(Ok(header)) => header,
+            Some(Err(reason)) => return self.complain(cx, packet, reason),
+        };
+        let (to_v4, growth) = (rewrite.ends.0.is_v4(), header.bytes().len());
+        let mtu = if to_v4 { self.settings.mtus.v4 } else { self.settings.mtus.v6 };
+        if header.whole && header.packet_len() > mtu.into() {
+            // What the other side has more: its header, and a fragment header if the packet is a piece.
+            let told = if to_v4 { mtu + header::GROWTH as u16 } else { mtu - (growth - header::IPV4_LEN) as u16 };
+            answer::too_big(cx, packet, self.settings.router, told);
+            return Ok(Verdict::Drop(TOO_BIG));
+        }
+        if packet.is_fragment() && !packet.is_later_fragment() {
+            if !to_v4 && lacks_checksum(packet) {
+                return Ok(Verdict::Drop(NO_CHECKSUM));
+            }
+            if let Err(reason) = self.let_pieces_follow(cx, packet, rewrite)? {
+                return Ok(Verdict::Drop(reason));
+            }
+        }
+        if let Err(reason) = self.translate(packet, &header, rewrite) {
+            return Ok(Verdict::Drop(reason));
+        }
+        self.cut_if_long(cx, packet, &header, rewrite.to, mtu)
+    }
+
+    /// The header to be written; none if the packet stays of its version.
+    fn header(&self, packet: &Packet<'_>, rewrite: &Rewrite, now: u64) -> Option<Result<NewHeader, Untranslatable>> {
+        let ip = packet.bytes().get(packet.record().l3 as usize..).unwrap_or_default();
+        match (packet.ip_version()?, rewrite.ends.0.v4(), rewrite.ends.1.v4()) {
+            (IpVersion::V6, Some(source), Some(destination)) => Some(header::to_v4(ip, (source, destination), 1, now)),
+            (IpVersion::V4, None, None) => Some(header::to_v6(ip, rewrite.ends, 1, self.settings.lowest_mtu.into())),
+            _ => None,
+        }
+    }
+
+    /// Writes what stands behind the IP header, then that.
+    fn translate(&self, packet: &mut Packet<'_>, header: &NewHeader, rewrite: &Rewrite) -> Result<(), Reason> {
+        let old = (packet.src_ip(), packet.dst_ip());
+        let (l3, number, later) = (packet.record().l3 as usize, packet.protocol(), packet.is_later_fragment());
+        let to_v6 = !rewrite.ends.0.is_v4();
+        let lacks_checksum = to_v6 && !later && lacks_checksum(packet);
+        if lacks_checksum && packet.is_short() {
+            return Err(NO_CHECKSUM);
+        }
+        if !later {
+            let from = l3 + header.replaces;
+            // No option of TCP is changed: the first bytes are enough.
+            let segment = packet.change(from..from + 20);
+            let done = match number {
+                protocol::TCP | protocol::UDP => {
+                    transport::rewrite_ports(segment, number, old, rewrite.ends, rewrite.ports)
+                }
+                _ => {
+                    let v6 = if to_v6 { rewrite.ends } else { old };
+                    let id = rewrite.ports.source.or(rewrite.ports.destination).unwrap_or(0);
+                    transport::rewrite_echo(segment, v6, to_v6, header.carried, id)
+                }
+            };
+            if !done {
+                return Err(Reason::MALFORMED);
+            }
+        }
+        if !replace_header(packet, header) {
+            return Err(NO_ROOM);
+        }
+        if lacks_checksum {
+            packet.fill_checksums();
+        }
+        Ok(())
+    }
+
+    /// Both ends of a packet from one inside host to another one's external endpoint.
+    fn send_hairpin(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: &Rewrite) -> Handled {
+        if packet.is_fragment()
+            && !packet.is_later_fragment()
+            && let Err(reason) = self.let_pieces_follow(cx, packet, rewrite)?
+        {
+            return Ok(Verdict::Drop(reason));
+        }
+        packet.decrement_ttl();
+        match (rewrite.ports.source, rewrite.ports.destination) {
+            (Some(source), Some(destination)) => {
+                packet.set_src(rewrite.ends.0, source);
+                packet.set_dst(rewrite.ends.1, destination);
+            }
+            _ => {
+                packet.set_src_ip(rewrite.ends.0);
+                packet.set_dst_ip(rewrite.ends.1);
+            }
+        }
+        Ok(Verdict::Forward(rewrite.to))
+    }
+
+    /// Remembers what becomes of a first fragment, and sends on those that have waited for it.
+    fn let_pieces_follow(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        rewrite: &Rewrite,
+    ) -> Result<Result<(), Reason>, Conflict> {
+        let fate = Fate::new(rewrite.to, Some(rewrite.ends.0), Some(rewrite.ends.1));
+        if !self.fragments.remember(cx, packet, fate)? {
+            return Ok(Err(fragments::TABLE_FULL));
+        }
+        let is_v4 = packet.ip_version() == Some(IpVersion::V4);
+        if is_v4 != rewrite.ends.0.is_v4() {
+            self.fragments.release_by(cx, packet, |cx, frame, ip| self.emit_piece(cx, frame, ip, rewrite))?;
+        } else {
+            self.fragments.release(cx, packet, &fate, 1)?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// A later fragment that has waited, as a packet of the function's own.
+    fn emit_piece(&self, cx: &mut Cx<'_>, frame: &[u8], l3: usize, rewrite: &Rewrite) {
+        let ip = frame.get(l3..).unwrap_or_default();
+        let header = match (rewrite.ends.0.v4(), rewrite.ends.1.v4()) {
+            (Some(source), Some(destination)) => header::to_v4(ip, (source, destination), 1, cx.now()),
+            _ => header::to_v6(ip, rewrite.ends, 1, self.settings.lowest_mtu.into()),
+        };
+        let Ok(header) = header else { return };
+        let Some(carried) = ip.get(header.replaces..header.replaces + header.carried) else { return };
+        let (begin, len) = (l3 + header.bytes().len(), header.bytes().len() + l3 + carried.len());
+        let mut piece = [0; fragments::PIECE_MAX + header::GROWTH + header::FRAGMENT_LEN];
+        let Some(room) = piece.get_mut(..len) else { return };
+        room[..l3].copy_from_slice(&frame[..l3]);
+        room[l3..begin].copy_from_slice(header.bytes());
+        room[begin..].copy_from_slice(carried);
+        if !write_version(&mut room[..l3], rewrite.ends.0.is_v4(), None) {
+            return;
+        }
+        let most = if rewrite.ends.0.is_v4() { usize::MAX } else { self.settings.lowest_mtu.into() };
+        cut::emit_pieces(cx, rewrite.to, room, l3, most, 0);
+    }
+
+    /// Sends a translated packet, in pieces if it is longer than may be and may be cut.
+    fn cut_if_long(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, header: &NewHeader, to: Port, mtu: u16) -> Handled {
+        let is_v4 = packet.ip_version() == Some(IpVersion::V4);
+        let most = if is_v4 { mtu } else { self.settings.lowest_mtu };
+        if header.whole || header.packet_len() <= most.into() {
+            return Ok(Verdict::Forward(to));
+        }
+        let done = match is_v4 {
+            true => router::fragment::cut(cx, packet, to, most),
+            false => cut::cut(cx, packet, to, most),
+        };
+        Ok(if done { Verdict::Forward(to) } else { Verdict::Drop(Reason::MALFORMED) })
+    }
+
+    /// Tells the sender why a packet cannot be translated, if there is a way to say it.
+    #[cold]
+    fn complain(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, reason: Untranslatable) -> Handled {
+        let router = self.settings.router;
+        Ok(Verdict::Drop(match reason {
+            Untranslatable::Malformed => Reason::MALFORMED,
+            Untranslatable::Extension => NOT_TRANSLATABLE,
+            Untranslatable::SourceRoute(at) => {
+                match (packet.ip_version(), router.v6) {
+                    // Source route failed (RFC 7915 section 4.1); the field that says so is wrong (section 5.1).
+                    (Some(IpVersion::V4), _) => answer::error(cx, packet, router.v4, (3, 5), 0),
+                    (_, Some(router)) => answer::error(cx, packet, router, (4, 0), at),
+                    _ => {}
+                }
+                SOURCE_ROUTE
+            }
+        }))
+    }
+}
+
+/// Whether it is a first piece or a whole datagram of UDP without a checksum.
+fn lacks_checksum(packet: &Packet<'_>) -> bool {
+    packet.protocol() == protocol::UDP && !transport::has_checksum(packet.ip_payload())
+}
+
+/// Puts another IP header in the place of the old one. False if there is no room for it.
+pub(super) fn replace_header(packet: &mut Packet<'_>, header: &NewHeader) -> bool {
+    let (l3, new, old) = (packet.record().l3 as usize, header.bytes().len(), header.replaces);
+    let (to_v4, link) = (new == header::IPV4_LEN, packet.link());
+    if packet.len() > l3 + old + header.carried {
+        // What pads the link goes.
+        packet.set_len(l3 + old + header.carried);
+    }
+    if packet.len() < l3 + old {
+        return false;
+    }
+    if new >= old {
+        if !packet.push_front(new - old) {
+            return false;
+        }
+        packet.change(0..new - old + l3).copy_within(new - old.., 0);
+    } else {
+        packet.change(0..old - new + l3).copy_within(..l3, old - new);
+        packet.pop_front(old - new);
+    }
+    packet.change(l3..l3 + new).copy_from_slice(header.bytes());
+    if !write_version(packet.change(0..l3), to_v4, Some(link)) {
+        return false;
+    }
+    packet.reparse();
+    true
+}
+
+/// Says in a link header which version follows. False if it has no place for that which is known here.
+pub(super) fn write_version(link: &mut [u8], to_v4: bool, kind: Option<Link>) -> bool {
+    let (old, new) = match to_v4 {
+        true => (ether_type::IPV6, ether_type::IPV4),
+        false => (ether_type::IPV4, ether_type::IPV6),
+    };
+    let at = if kind == Some(Link::Cooked2) && link.len() == 20 { 0 } else { link.len().saturating_sub(2) };
+    match link.get_mut(at..at + 2) {
+        Some(field) if *field == old.to_be_bytes() => {
+            field.copy_from_slice(&new.to_be_bytes());
+            true
+        }
+        Some(_) => false,
+        None => true,
+    }
+}

@@ -1,0 +1,77 @@
+//! What stands behind the IP header: ports, identifiers and checksums.
+//!
+//! Checksums of TCP and UDP are updated by what changes in pseudo header and ports, so a right one stays right and a wrong one wrong.
+//! An echo message changes its type and gets or loses the pseudo header, which ICMP has only over IPv6 (RFC 7915 sections 4.2, 5.2).
+
+use braid_nf::packet::headers::{icmp_type, icmpv6_type};
+use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpAddress, checksum};
+
+use checksum::{Change, Sum};
+
+/// Source and destination address.
+pub(super) type Addresses = (IpAddress, IpAddress);
+
+/// Ports to be written; of an echo message only the identifier, from either.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NewPorts {
+    pub(super) source: Option<u16>,
+    pub(super) destination: Option<u16>,
+}
+
+/// Whether a datagram of UDP over IPv4 has a checksum: without one it cannot go on over IPv6.
+pub(super) fn has_checksum(segment: &[u8]) -> bool {
+    segment.get(6..8).is_some_and(|sum| sum != [0, 0])
+}
+
+/// Rewrites a TCP or UDP header, perhaps cut behind its ports. False if it is cut before their end.
+pub(super) fn rewrite_ports(segment: &mut [u8], number: u8, old: Addresses, new: Addresses, ports: NewPorts) -> bool {
+    let Some(words) = segment.first_chunk_mut::<4>() else { return false };
+    let before = sum(old).add_bytes(words);
+    for (at, port) in [(0, ports.source), (2, ports.destination)] {
+        if let Some(port) = port {
+            words[at..at + 2].copy_from_slice(&port.to_be_bytes());
+        }
+    }
+    let change = Change::NONE.u16(before.fold(), sum(new).add_bytes(words).fold());
+    let at = if number == protocol::TCP { 16 } else { 6 };
+    if let Some([high, low]) = segment.get_mut(at..at + 2) {
+        let old = u16::from_be_bytes([*high, *low]);
+        let new = if number == protocol::TCP { change.apply(old) } else { change.apply_udp(old) };
+        [*high, *low] = new.to_be_bytes();
+    }
+    true
+}
+
+/// Rewrites an echo request or reply of `len` bytes, given its addresses over IPv6; to IPv6 or from it. False if it is none.
+pub(super) fn rewrite_echo(message: &mut [u8], v6: Addresses, to_v6: bool, len: usize, id: u16) -> bool {
+    let Some([kind, code, high, low, id_high, id_low]) = message.first_chunk_mut::<6>() else { return false };
+    let Some(new_kind) = echo_kind(*kind, to_v6) else { return false };
+    let pseudo = checksum::pseudo_header(v6.0, v6.1, protocol::ICMPV6, len as u32).fold();
+    let (before, after) = if to_v6 { (0, pseudo) } else { (pseudo, 0) };
+    let change = Change::NONE
+        .u16(before, after)
+        .u16(u16::from_be_bytes([*kind, *code]), u16::from_be_bytes([new_kind, *code]))
+        .u16(u16::from_be_bytes([*id_high, *id_low]), id);
+    [*high, *low] = change.apply(u16::from_be_bytes([*high, *low])).to_be_bytes();
+    *kind = new_kind;
+    [*id_high, *id_low] = id.to_be_bytes();
+    true
+}
+
+fn echo_kind(kind: u8, to_v6: bool) -> Option<u8> {
+    const PAIRS: [(u8, u8); 2] =
+        [(icmp_type::ECHO_REQUEST, icmpv6_type::ECHO_REQUEST), (icmp_type::ECHO_REPLY, icmpv6_type::ECHO_REPLY)];
+    PAIRS.iter().find_map(|(v4, v6)| match to_v6 {
+        true => (*v4 == kind).then_some(*v6),
+        false => (*v6 == kind).then_some(*v4),
+    })
+}
+
+fn sum((source, destination): Addresses) -> Sum {
+    let add = |sum: Sum, address: IpAddress| match address.v4() {
+        Some(v4) => sum.add_bytes(&v4),
+        None => sum.add_bytes(&address.octets()),
+    };
+    add(add(Sum::default(), source), destination)
+}
