@@ -1,9 +1,11 @@
-//! Packets a second of 64-byte frames over veth cables, for each back end: `cargo run --release -p braid-cli --example wire_rates`.
+//! Packets a second of 64-byte frames over veth cables, for each back end: `cargo run --release -p braid-cli --example wire_rates`, with
+//! `--features dpdk` also by DPDK.
 //!
-//! DPDK's testpmd sends as fast as it can by a veth cable (net_af_packet) into a network namespace in which `braid run --nf forward` takes the
-//! frames to another cable; a second testpmd is forwarded by DPDK's own net_af_packet for comparison, in the same run. Needs root,
-//! iproute2, dpdk-testpmd, and the binary beside this one (`cargo build --release -p braid-cli`). Loss is printed, not hidden: the
-//! sender does not wait. On a machine with other work the figures say little; processors and load stand above them.
+//! DPDK's testpmd sends as fast as it can by a veth cable (net_af_packet) into a network namespace in which `braid run` takes the
+//! frames to another cable, once untouched and once through firewall and NAT; a second testpmd is forwarded by DPDK's own net_af_packet in the
+//! same run, and each rate is printed beside its. Needs root, iproute2, dpdk-testpmd, and the binary beside this one, built with the
+//! same features (`cargo build --release -p braid-cli`). Loss is printed, not hidden: the sender does not wait. On a machine with other work
+//! the figures say little; processors and load stand above them.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -20,16 +22,30 @@ fn main() -> Result<(), Failure> {
     let processors = std::thread::available_parallelism()?;
     let load = std::fs::read_to_string("/proc/loadavg")?;
     println!("64-byte frames, one flow, one worker, {processors} processors, load before {}", load.trim());
-    println!("{:<22} {:>12} {:>12} {:>12}", "back end", "offered/s", "forwarded/s", "lost");
-    for back_end in ["af_packet", "af_xdp", "af_xdp (generic)"] {
-        let (kind, keys) = back_end.split_once(' ').map_or((back_end, ""), |(kind, _)| (kind, "?mode=generic"));
-        let arguments = format!("--port {kind}:m0{keys} --port {kind}:m1{keys} --workers 1");
-        let figures = measure(|middle| braid(middle, &arguments))?;
-        print_row(back_end, &figures);
+    println!("{:<34} {:>12} {:>12} {:>12} {:>10}", "back end", "offered/s", "forwarded/s", "lost", "testpmd = 1");
+    let testpmd = measure(|middle| testpmd(middle, &["m0", "m1"], "io"))?;
+    print_row("testpmd (af_packet)", &testpmd, &testpmd);
+    for (back_end, ports) in BACK_ENDS {
+        for (name, chain) in CHAINS {
+            let arguments = format!("{chain} {ports} --workers 1");
+            let figures = measure(|middle| braid(middle, &arguments))?;
+            print_row(&format!("{back_end}, {name}"), &figures, &testpmd);
+        }
     }
-    print_row("testpmd (af_packet)", &measure(|middle| testpmd(middle, &["m0", "m1"], "io"))?);
     Ok(())
 }
+
+/// What is done with the frames; those of testpmd begin inside.
+const CHAINS: [(&str, &str); 2] =
+    [("no-op", "--nf forward"), ("firewall + nat", "--nf firewall,nat --set nat.external=[\"198.51.100.1\"]")];
+
+const BACK_ENDS: &[(&str, &str)] = &[
+    ("af_packet", "--port af_packet:m0 --port af_packet:m1"),
+    ("af_xdp", "--port af_xdp:m0 --port af_xdp:m1"),
+    ("af_xdp (generic)", "--port af_xdp:m0?mode=generic --port af_xdp:m1?mode=generic"),
+    #[cfg(feature = "dpdk")]
+    ("dpdk (af_packet)", "--port dpdk:net_af_packet0,iface=m0 --port dpdk:net_af_packet1,iface=m1"),
+];
 
 /// Packets that were offered to the machine between, and that it brought to its far end.
 struct Figures {
@@ -37,11 +53,13 @@ struct Figures {
     forwarded: u64,
 }
 
-fn print_row(name: &str, Figures { offered, forwarded }: &Figures) {
+fn print_row(name: &str, figures: &Figures, testpmd: &Figures) {
+    let Figures { offered, forwarded } = figures;
     let rate = |count: u64| count as f64 / SENDING.as_secs_f64();
     // The two counters are read one after the other, so a little more may have come out than went in.
     let lost = 100.0 * (1.0 - *forwarded as f64 / (*offered).max(1) as f64).max(0.0);
-    println!("{name:<22} {:>12.0} {:>12.0} {lost:>10.1} %", rate(*offered), rate(*forwarded));
+    let ratio = *forwarded as f64 / testpmd.forwarded.max(1) as f64;
+    println!("{name:<34} {:>12.0} {:>12.0} {lost:>10.1} % {ratio:>10.2}", rate(*offered), rate(*forwarded));
 }
 
 /// Whatever went wrong.
@@ -91,7 +109,7 @@ fn received(namespace: &Namespace, name: &str) -> Result<u64, Unavailable> {
 fn braid(middle: &Namespace, arguments: &str) -> Result<Running, Failure> {
     let folder: PathBuf = std::env::current_exe()?.ancestors().nth(2).ok_or("no folder")?.to_owned();
     let mut command = Command::new(folder.join("braid"));
-    command.args(["run", "--nf", "forward"]).args(arguments.split_whitespace());
+    command.arg("run").args(arguments.split_whitespace());
     command.stdout(Stdio::null()).stderr(Stdio::null());
     Ok(Running(middle.inside(|| command.spawn())?))
 }
