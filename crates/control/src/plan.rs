@@ -131,7 +131,9 @@ impl Plan {
         );
         let time = word("time", &file.time, &times)?;
         let distribution = word("distribution", &file.distribution, &styles)?;
-        let distribution = if is_live && workers > 1 { Distribution::Software } else { distribution };
+        // Between interfaces load is moved by the one thread that receives.
+        let is_balanced = file.balance.as_ref().is_some_and(|wish| *wish.get_ref()) && file.distribution.is_none();
+        let distribution = if is_live && is_balanced { Distribution::Software } else { distribution };
         let gather_us = number("gather_us", &file.gather_us, 0, 0..=GATHER_US_MAX)? as u64;
         Ok(Plan {
             course: course(file, &chain, ports)?,

@@ -32,6 +32,7 @@ fn dpdk_receives_by_several_queues_and_every_packet_comes_to_its_worker() {
     let Some(scene) = scene("queues of DPDK") else { return };
     let cables = CABLES.replace("iface", "qpairs=2,iface");
     crate::comes_through(&scene, &format!("--nf firewall -w 2 {cables}"));
+    crate::comes_through(&scene, &format!("--nf firewall -w 2 --distribution software {cables}"));
 }
 
 #[test]

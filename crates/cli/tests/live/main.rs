@@ -226,6 +226,20 @@ fn af_xdp_receives_from_every_queue_of_an_interface() {
     braid.stop();
 }
 
+#[test]
+fn each_worker_receives_its_share_unless_one_thread_is_to_receive_for_all() {
+    let Some(scene) = scene("shares of workers") else { return };
+    let check = |arguments: &str, rings: &str| {
+        let braid = scene.run_braid(&format!("--nf firewall --port af_packet:m0 --port af_packet:m1 {arguments}"));
+        assert!(braid.said.contains(rings), "{}", braid.said);
+        eventually("packets pass", || pings(&scene.client, SERVER));
+        braid.stop();
+    };
+    check("-w 2", "m0: AF_PACKET, 2 rings");
+    check("-w 2 --distribution software", "m0: AF_PACKET, a ring");
+    check("-w 2 --balance", "m0: AF_PACKET, a ring");
+}
+
 /// Nothing is left behind on the interface, once the kernel has cleaned up.
 fn is_free(scene: &Scene) {
     let shown = || scene.middle.run("ip", "link show m0").expect("the interface is there");

@@ -27,6 +27,8 @@ const UNFIT: [(&str, &str); 2] =
     [("net_af_xdp", "af_xdp:INTERFACE, which is Braid's own"), ("net_virtio_user", "memif: or tap:")];
 /// Drivers behind which another process of this machine may leave checksums undone.
 const VIRTUAL: [&str; 3] = ["net_af_packet", "net_tap", "net_pcap"];
+/// Drivers that spread packets over as many queues as their arguments say, whoever asks for how many: all are received.
+const SPREADING: [&str; 3] = ["net_af_packet", "net_pcap", "net_ring"];
 /// Ethernet header and two tags.
 const LINK_HEADERS: usize = 22;
 /// Times that a device is asked again before packets are dropped.
@@ -58,15 +60,15 @@ pub(crate) enum Refused {
 /// An open port: how it works, a way in for each receiver, a way out for each sender.
 pub(crate) type Open = (String, Vec<Receiver>, Vec<Transmitter>);
 
-/// Opens a device; `all` are the ports of the run, for the environment.
+/// Opens a device; `ports` are those of the run, for the environment.
 pub(crate) fn open(
     spec: &PortSpec,
-    all: &[PortSpec],
+    ports: &[PortSpec],
     pool: &Arc<Pool>,
     memory: &mut Memory,
     lanes: &Lanes<'_>,
 ) -> Result<Open, Refused> {
-    sys::start(&arguments(all)).map_err(Refused::Environment)?;
+    sys::start(&arguments(ports)).map_err(Refused::Environment)?;
     let mut found = sys::find(&complete(&spec.name)).map_err(Refused::Device)?;
     let driver = found.driver();
     if let Some((_, instead)) = UNFIT.iter().find(|(name, _)| *name == driver) {
@@ -77,7 +79,8 @@ pub(crate) fn open(
         None => Arc::clone(memory.0.insert(Mbufs::new(pool).map_err(Refused::Environment)?)),
     };
     let queues = spec.dpdk.queues.unwrap_or(lanes.receivers as u16);
-    (found.receive_queues, found.send_queues) = (queues, lanes.senders as u16);
+    let is_spread = SPREADING.contains(&&*driver);
+    (found.receive_queues, found.send_queues) = (if is_spread { u16::MAX } else { queues }, lanes.senders as u16);
     let taken = usize::from(DESCRIPTORS) * usize::from(queues.max(lanes.senders as u16));
     mbufs.balance(&mut mbufs.loans(), &mut Buffers::new(pool), taken + FREE);
     let device = Device::open(found, &mbufs, lanes.hash).map_err(Refused::Device)?;
