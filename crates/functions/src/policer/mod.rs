@@ -37,29 +37,16 @@ network_function! {
     pub struct Policer {
         meter: Meter,
         /// The limit of a policer that does nothing but hold addresses to a rate: no colours, no marks, nothing shared.
-        plain: Option<Plain>,
-        timeout_ns: u64,
+        plain: Option<Limit>,
         in_packets: bool,
         colour_aware: bool,
         marks: Marks,
         by: By,
         from_port: Option<Port>,
         groups: Option<Groups>,
-        link: Option<(Shared, Vector<Bucket>)>,
+        link: Option<(Limit, Vector<Bucket>)>,
     }
 }
-
-/// The rate of the link.
-#[derive(Clone, Copy, Debug)]
-struct Shared(Limit);
-
-braid_nf::plain!(Shared);
-
-/// The only rate there is.
-#[derive(Clone, Copy, Debug)]
-struct Plain(Limit);
-
-braid_nf::plain!(Plain);
 
 impl FromConfig for Policer {
     type Config = Config;
@@ -73,18 +60,17 @@ impl FromConfig for Policer {
                 let limit = Limit::new("link.per_s", per_s, "link.burst", burst)?;
                 let init = VectorConfig { name: "link".into(), len: 1 };
                 let bucket = Vector::new(builder, &init, limit.full(0));
-                Some((Shared(limit), bucket.map_err(|error| ConfigError::state("link", &error))?))
+                Some((limit, bucket.map_err(|error| ConfigError::state("link", &error))?))
             }
         };
         let marks = config.marks()?;
         let plain = match meter {
-            Meter::Single(limit) if !config.colour_aware && marks == Marks::default() => Some(Plain(limit)),
+            Meter::Single(limit) if !config.colour_aware && marks == Marks::default() => Some(limit),
             _ => None,
         };
         Ok(Policer {
             meter,
             plain: plain.filter(|_| groups.is_none() && link.is_none()),
-            timeout_ns: meter.timeout_ns(),
             in_packets: config.in_packets()?,
             colour_aware: config.colour_aware,
             marks,
@@ -115,7 +101,7 @@ impl NetworkFunction for Policer {
 
     /// Buckets that have had the time to fill are as good as none.
     fn timeout_ns(&self, _: &Metered) -> u64 {
-        self.timeout_ns
+        self.meter.timeout_ns()
     }
 
     fn fields(&self) -> Vec<FieldUse> {
@@ -146,7 +132,7 @@ impl NetworkFunction for Policer {
         if !self.polices(packet) {
             return Ok(cx.pass());
         }
-        if let Some(Plain(limit)) = &self.plain
+        if let Some(limit) = &self.plain
             && metered.take(limit, cx.now(), self.cost(packet))
         {
             return Ok(cx.pass());
@@ -189,7 +175,7 @@ impl Policer {
         let (now, cost) = (cx.now(), self.cost(packet));
         let before = *metered;
         let colour = self.meter.colour(metered, now, cost, came);
-        if let Some((Shared(limit), bucket)) = &self.link
+        if let Some((limit, bucket)) = &self.link
             && colour != Colour::Red
             && bucket.update(cx, 0, |bucket| limit.take(bucket, now, cost))? != Some(true)
         {
