@@ -152,7 +152,7 @@ fn worker_of(key: &SetKey, extractor: &KeyExtractor, plan: &Plan) -> Option<usiz
     Some(plan.steering.queue(&frame, Link::Ethernet, port).min(plan.workers - 1))
 }
 
-/// A frame with this key; none for keys with tags or tunnels.
+/// A frame with this key; none for keys with labels or tunnels.
 fn frame_of(key: &SetKey) -> Option<(Vec<u8>, Port)> {
     let parts = key.parts();
     if parts.rest.iter().any(|(field, _)| !PLAIN.contains(field)) {
@@ -186,12 +186,16 @@ fn frame_of(key: &SetKey) -> Option<(Vec<u8>, Port)> {
     ethernet.set_ether_type(kind);
     ethernet.emit(&mut frame);
     frame.extend(transport);
+    if let Some(vlan) = number(FieldId::VlanId).filter(|vlan| *vlan != 0) {
+        let [high, low] = (vlan as u16).to_be_bytes();
+        frame.splice(12..12, [0x81, 0, high, low]);
+    }
     frame.resize(frame.len().max(60), 0);
     Some((frame, number(FieldId::InPort).map_or(0, |port| port as Port)))
 }
 
 /// Fields of which frames are made.
-const PLAIN: [FieldId; 4] = [FieldId::IpProto, FieldId::IcmpId, FieldId::EtherType, FieldId::InPort];
+const PLAIN: [FieldId; 5] = [FieldId::IpProto, FieldId::IcmpId, FieldId::EtherType, FieldId::InPort, FieldId::VlanId];
 
 /// The first bytes behind the IP header: ports, or an ICMP echo request with an identifier.
 fn transport(parts: &braid_nf::packet::key::KeyParts, icmp_id: Option<u32>) -> Vec<u8> {
