@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_state::{Allocator, Distributed, Map, Plain, StateObject, Vector};
+use braid_state::{Allocator, Distributed, DistributedVector, Map, Plain, StateObject, Vector};
 
 /// A type that may stand in a network function.
 #[diagnostic::on_unimplemented(
@@ -98,6 +98,12 @@ impl Part for Allocator {
 }
 
 impl<T: Plain> Part for Distributed<T> {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        into.push(self.object());
+    }
+}
+
+impl<T: Plain> Part for DistributedVector<T> {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         into.push(self.object());
     }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`FlowTable`] | local: one worker's own | what belongs to one packet set |
 //! | [`Map`], [`Vector`], [`Allocator`] | transactional | what packet sets share |
-//! | [`Distributed`] | per worker, merged | sums that many workers change and few read |
+//! | [`Distributed`], [`DistributedVector`] | per worker, merged | sums that many workers change and few read |
 //!
 //! Every transactional operation returns `Result<_, Conflict>`, to be handed on with `?`. Operations that commute do not
 //! conflict: allocating, freeing and refreshing leases; updating different entries of a map; updating one's own part of a
@@ -16,6 +16,7 @@ mod allocator;
 mod buckets;
 pub mod causes;
 mod distributed;
+mod distributed_vector;
 mod flow_table;
 pub mod hash;
 mod image;
@@ -29,6 +30,7 @@ mod vector;
 pub use allocator::{Allocator, AllocatorConfig, Lease};
 pub use braid_stm::{Conflict, Domain, HugePages, MemoryError, ObjectId, Savepoint, Tx};
 pub use distributed::{Distributed, DistributedConfig};
+pub use distributed_vector::{DistributedVector, DistributedVectorConfig};
 pub use flow_table::{FlowTable, NO_SLOT, RecordMut, SetMeta, Slot, States, TableFull};
 pub use image::ImageError;
 pub use map::{Handle, Inserted, Map, MapConfig, Visit};

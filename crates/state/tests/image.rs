@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use braid_state::{
-    Allocator, AllocatorConfig, Distributed, DistributedConfig, Domain, HugePages, Map, MapConfig, StateBuilder,
-    StateObject, Tx, Vector, VectorConfig,
+    Allocator, AllocatorConfig, Distributed, DistributedConfig, DistributedVector, DistributedVectorConfig, Domain,
+    HugePages, Map, MapConfig, StateBuilder, StateObject, Tx, Vector, VectorConfig,
 };
 use proptest::prelude::*;
 
@@ -134,6 +134,35 @@ fn parts_of_workers_that_are_no_more_are_added_to_the_others() {
         let sum = after.total(|sum, part| (sum[0], sum[1]) = (sum[0] + part[0], sum[1] + part[1]));
         assert_eq!(sum, [6, 30], "{workers} workers");
     }
+}
+
+#[test]
+fn elements_of_workers_that_are_no_more_are_merged_into_those_of_the_others() {
+    let made = |workers: usize, len: u32| {
+        let domain = Domain::new(workers);
+        let mut builder = StateBuilder::new(&domain, HugePages::Never);
+        let config = DistributedVectorConfig { name: "v".into(), len };
+        let object = DistributedVector::<u32>::new(&mut builder, &config, |sum, part| *sum = (*sum).max(*part));
+        (domain, object.expect("an object"))
+    };
+    let (domain, before) = made(3, 4);
+    for worker in 0..3 {
+        let mut tx = Tx::new(&domain, worker);
+        assert_eq!(before.update(&mut tx, 2, |value| *value = 10 - worker as u32), Ok(Some(())));
+        assert_eq!(before.update(&mut tx, 4, |_| ()), Ok(None), "there are four");
+        tx.commit().expect("alone");
+    }
+    for (workers, wanted) in [(1, vec![10]), (2, vec![10, 9]), (3, vec![10, 9, 8]), (5, vec![10, 9, 8, 0, 0])] {
+        let (domain, after) = made(workers, 4);
+        let mut tx = Tx::new(&domain, 0);
+        assert_eq!(restore(after.object(), &mut tx, &before.object().save()), Ok(()));
+        let mut parts = Vec::new();
+        after.visit(&mut tx, 2, |part| parts.push(*part)).expect("alone");
+        assert_eq!(parts, wanted, "{workers} workers");
+    }
+    let (domain, other) = made(3, 5);
+    let error = restore(other.object(), &mut Tx::new(&domain, 0), &before.object().save());
+    assert_eq!(error, Err("v: 4 elements were saved, 5 are wanted".to_owned()));
 }
 
 #[test]

@@ -1,0 +1,220 @@
+//! A vector of which every worker has a part of its own: for sketches and other tables of sums that all workers change with
+//! every packet and few read.
+//!
+//! An update changes the worker's own element and never conflicts with other workers' updates. A visit reads the element in all
+//! parts, the latest of each, and so conflicts with updates of just that element. Both are rows for `Distributed` in
+//! [`causes`](crate::causes).
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use braid_stm::{Arena, Conflict, ObjectId, Part, Tx};
+
+use crate::causes::DistributedOp;
+use crate::image::{ImageError, Reader, put};
+use crate::object::{StateBuilder, StateError, StateObject};
+use crate::plain::{self, Plain};
+
+/// What a distributed vector shall be.
+#[derive(Clone, Debug)]
+pub struct DistributedVectorConfig {
+    /// Its name within the function.
+    pub name: String,
+    /// Number of elements.
+    pub len: u32,
+}
+
+/// A distributed vector of values of type `T`. Cloning gives the same vector.
+pub struct DistributedVector<T> {
+    shared: Arc<Shared>,
+    values: PhantomData<fn() -> T>,
+}
+
+struct Shared {
+    id: ObjectId,
+    name: String,
+    /// The parts one after another, `len` elements each.
+    elements: Arena,
+    len: u32,
+    bytes: usize,
+    /// Adds the element in the second words to that in the first.
+    merge: Box<Merge>,
+}
+
+type Merge = dyn Fn(&mut [u64], &[u64]) + Send + Sync;
+
+impl<T: Plain> DistributedVector<T> {
+    /// All elements zero, which has to be the neutral element of `merge`. Parts are merged when they are put back on fewer
+    /// workers than they came from.
+    pub fn new(
+        builder: &mut StateBuilder,
+        config: &DistributedVectorConfig,
+        merge: fn(&mut T, &T),
+    ) -> Result<DistributedVector<T>, StateError> {
+        let (name, workers) = (&config.name, builder.domain().workers() as u32);
+        let len = builder.check_capacity(name, config.len.into(), u64::from(u32::MAX / workers))?;
+        let is_like = |shared: &Shared| (shared.len, shared.bytes) == (len, size_of::<T>());
+        if let Some(shared) = builder.inherited(name, is_like) {
+            return Ok(DistributedVector { shared, values: PhantomData });
+        }
+        let id = builder.register(name, "Distributed");
+        let shared = Arc::new(Shared {
+            id,
+            name: builder.name(name),
+            elements: builder.arena(name, id, Part(0), len * workers, plain::words::<T>())?,
+            len,
+            bytes: size_of::<T>(),
+            merge: Box::new(move |sum, part| {
+                let mut value = plain::load::<T>(sum);
+                merge(&mut value, &plain::load(part));
+                plain::store(sum, &value);
+            }),
+        });
+        builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
+        Ok(DistributedVector { shared, values: PhantomData })
+    }
+
+    /// Number of elements.
+    #[inline(always)]
+    pub fn len(&self) -> u32 {
+        self.shared.len
+    }
+
+    /// Never true: a vector has at least one element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Changes the worker's own element `index` and returns what `change` returns; none beyond the end.
+    #[inline]
+    #[track_caller]
+    pub fn update<R>(&self, tx: &mut Tx, index: u32, change: impl FnOnce(&mut T) -> R) -> Result<Option<R>, Conflict> {
+        if index >= self.shared.len {
+            return Ok(None);
+        }
+        let own = tx.worker() as u32 * self.shared.len + index;
+        let words = tx.update_ref(&self.shared.elements, own, DistributedOp::Update.op())?;
+        let mut value = plain::load(words);
+        let result = change(&mut value);
+        plain::store(words, &value);
+        Ok(Some(result))
+    }
+
+    /// Hands element `index` of every part to `see`, in the order of workers; nothing beyond the end.
+    #[inline]
+    #[track_caller]
+    pub fn visit(&self, tx: &mut Tx, index: u32, mut see: impl FnMut(&T)) -> Result<(), Conflict> {
+        if index >= self.shared.len {
+            return Ok(());
+        }
+        for at in (index..self.shared.elements.objects()).step_by(self.shared.len as usize) {
+            see(&plain::load(tx.read_ref(&self.shared.elements, at, DistributedOp::Read.op())?));
+        }
+        Ok(())
+    }
+
+    /// The structure, seen from outside.
+    pub fn object(&self) -> Arc<dyn StateObject> {
+        Arc::clone(&self.shared) as Arc<dyn StateObject>
+    }
+}
+
+impl<T> Clone for DistributedVector<T> {
+    fn clone(&self) -> Self {
+        DistributedVector { shared: Arc::clone(&self.shared), values: PhantomData }
+    }
+}
+
+impl<T> std::fmt::Debug for DistributedVector<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DistributedVector({}, {})", self.shared.name, self.shared.len)
+    }
+}
+
+impl Shared {
+    fn value(&self, at: u32) -> Vec<u64> {
+        let mut words = vec![0; self.elements.payload_words()];
+        self.elements.snapshot(at, &mut words);
+        words
+    }
+
+    fn workers(&self) -> u32 {
+        self.elements.objects() / self.len
+    }
+}
+
+impl StateObject for Shared {
+    fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn kind(&self) -> &'static str {
+        "Distributed"
+    }
+
+    fn capacity(&self) -> usize {
+        self.elements.objects() as usize
+    }
+
+    fn len(&self) -> usize {
+        self.capacity()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.elements.bytes()
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        let value = |at| zerocopy::IntoBytes::as_bytes(&self.value(at)[..])[..self.bytes].to_vec();
+        (0..self.elements.objects()).flat_map(value).collect()
+    }
+
+    /// Size and number of elements, then worker, element and bytes of each that is not all zero.
+    fn save(&self) -> Vec<u8> {
+        let mut image = Vec::new();
+        put(&mut image, self.bytes as u64);
+        put(&mut image, u64::from(self.len));
+        for at in 0..self.elements.objects() {
+            let words = self.value(at);
+            if words.iter().any(|word| *word != 0) {
+                put(&mut image, u64::from(at / self.len));
+                put(&mut image, u64::from(at % self.len));
+                image.extend_from_slice(&zerocopy::IntoBytes::as_bytes(&words[..])[..self.bytes]);
+            }
+        }
+        image
+    }
+
+    /// Parts of workers that are no more are merged into those of the first ones. Another number of elements is refused: what
+    /// stands where would mean something else.
+    fn restore(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
+        let mut reader = Reader::new(&self.name, image);
+        reader.same("an element", self.bytes)?;
+        let saved = reader.word()?;
+        if saved != u64::from(self.len) {
+            return Err(reader.wrong(format!("{saved} elements were saved, {} are wanted", self.len)));
+        }
+        while !reader.is_empty() {
+            let (worker, index) = (reader.word()?, reader.word()?);
+            let mut words = vec![0u64; self.elements.payload_words()];
+            zerocopy::IntoBytes::as_mut_bytes(&mut words[..])[..self.bytes].copy_from_slice(reader.bytes(self.bytes)?);
+            if index >= saved {
+                return Err(reader.wrong(format!("element {index} of {saved}")));
+            }
+            let at = (worker % u64::from(self.workers())) as u32 * self.len + index as u32;
+            let mut sum = self.value(at);
+            (self.merge)(&mut sum, &words);
+            self.elements.initialise(at, &sum);
+        }
+        Ok(())
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
