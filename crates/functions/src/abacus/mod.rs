@@ -84,6 +84,14 @@ impl NetworkFunction for Abacus {
     type Set = Session;
     const NAME: &'static str = "abacus";
 
+    /// Sessions remember which end is the subscriber.
+    fn inherits(&self, older: &Self) -> Result<(), String> {
+        if self.subscribers != older.subscribers {
+            return Err("sessions remember whose they are: `subscribers` stays".to_owned());
+        }
+        Ok(())
+    }
+
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple().only(&[TCP]).symmetric())
     }

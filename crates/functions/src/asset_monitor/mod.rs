@@ -106,6 +106,11 @@ impl NetworkFunction for AssetMonitor {
     type Set = Context;
     const NAME: &'static str = "asset_monitor";
 
+    /// What has been seen stays seen.
+    fn inherits(&self, _older: &Self) -> Result<(), String> {
+        Ok(())
+    }
+
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple().only(&[TCP, UDP]).symmetric())
     }

@@ -56,6 +56,16 @@ impl NetworkFunction for PortScan {
     type Set = Walk;
     const NAME: &'static str = "port_scan";
 
+    /// How high a walk stands was reckoned with the shares.
+    fn inherits(&self, older: &Self) -> Result<(), String> {
+        let Thresholds { answer_ms, .. } = self.thresholds;
+        if self.thresholds != (Thresholds { answer_ms, ..older.thresholds }) {
+            let shares = "`honest_success`, `scanner_success`, `false_alarms` and `misses`";
+            return Err(format!("walks have come where they are by the shares: {shares} stay"));
+        }
+        Ok(())
+    }
+
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::src_ip().only(&[TCP]))
     }

@@ -68,6 +68,11 @@ impl NetworkFunction for ProtocolClassifier {
     type Set = Session;
     const NAME: &'static str = "protocol_classifier";
 
+    /// What a session speaks does not depend on how long one looks.
+    fn inherits(&self, _older: &Self) -> Result<(), String> {
+        Ok(())
+    }
+
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple().only(&[TCP, UDP]).symmetric())
     }

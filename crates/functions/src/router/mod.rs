@@ -1,7 +1,7 @@
 //! A router for IPv4 and IPv6 (RFC 1812, RFC 4443, RFC 4861): finds the way of each packet, counts its hop, and hands it to the
 //! neighbour that lies on it.
 //!
-//! A packet set, a pair of addresses, remembers the way and the neighbour, and how many *changes* of neighbours there had been.
+//! A packet set, a pair of addresses, remembers the way and the neighbour, and in which *era*: a number that changes with neighbours and configuration.
 //! While that number stays, a packet reads that one shared word, and neither routes nor neighbours.
 
 mod complain;
@@ -22,6 +22,7 @@ use std::time::Duration;
 use braid_nf::packet::MacAddress;
 use braid_nf::packet::headers::Ethernet;
 use braid_nf::prelude::*;
+use braid_nf::state::hash::mixed;
 
 use crate::parts::scope::is_damaged_ip;
 use crate::{ConfigError, FromConfig};
@@ -55,11 +56,13 @@ network_function! {
         fixed: Vec<Fixed>,
         errors: Errors,
         promiscuous: bool,
+        /// A hash of interfaces and routes.
+        fingerprint: u64,
     }
 }
 
 /// A neighbour from the configuration.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fixed(Hop, MacAddress);
 
 braid_nf::plain!(Fixed);
@@ -68,8 +71,8 @@ braid_nf::plain!(Fixed);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Known {
-    /// Changes of neighbours there had been.
-    changes: u64,
+    /// The [era](Router::era) in which it was found out.
+    era: u64,
     /// When to look again in any case.
     due_ns: u64,
     neighbour: [u8; 6],
@@ -99,6 +102,7 @@ impl FromConfig for Router {
             fixed: fixed.collect::<Result<_, ConfigError>>()?,
             errors: Errors::new(builder, config.icmp_errors_per_s, ports)?,
             promiscuous: config.promiscuous,
+            fingerprint: mixed(format!("{:?} {:?}", config.interfaces, config.routes).as_bytes(), 0),
         })
     }
 }
@@ -106,6 +110,14 @@ impl FromConfig for Router {
 impl NetworkFunction for Router {
     type Set = Known;
     const NAME: &'static str = "router";
+
+    /// Neighbours stay; sets look their way up again if interfaces or routes have changed.
+    fn inherits(&self, older: &Self) -> Result<(), String> {
+        if self.fixed != older.fixed {
+            return Err("neighbours that are written down stand in the table: `neighbour` stays".to_owned());
+        }
+        Ok(())
+    }
 
     /// Packets between two hosts keep their order, fragments included.
     fn packet_set(&self) -> Option<SetDef> {
@@ -141,7 +153,7 @@ impl NetworkFunction for Router {
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
         let same = (packet.port() == known.from) & (cx.now() < known.due_ns);
-        if !same || !self.is_ordinary(packet, known.mtu) || self.neighbours.changes(cx)? != known.changes {
+        if !same || !self.is_ordinary(packet, known.mtu) || self.era(cx)? != known.era {
             return self.route(cx, packet, known);
         }
         Ok(self.forward(packet, known.to, MacAddress(known.neighbour)))
@@ -165,6 +177,12 @@ impl NetworkFunction for Router {
 }
 
 impl Router {
+    /// A number that changes whenever a neighbour moves or is forgotten, and with interfaces and routes.
+    #[inline(always)]
+    fn era(&self, cx: &mut Cx<'_>) -> Result<u64, Conflict> {
+        Ok(self.neighbours.changes(cx)? ^ self.fingerprint)
+    }
+
     #[inline(always)]
     fn interface(&self, port: Port) -> Option<&Interface> {
         self.interfaces.get(usize::from(port))?.as_ref()
@@ -241,16 +259,9 @@ impl Router {
         }
         match resolved {
             Resolved::At(mac, until) | Resolved::Doubtful(mac, until) => {
-                let (changes, from) = (self.neighbours.changes(cx)?, packet.port());
-                *known = Known {
-                    changes,
-                    due_ns: until,
-                    neighbour: mac.0,
-                    from,
-                    to: hop.port,
-                    mtu: out.mtu,
-                    unused: [0; 4],
-                };
+                let (era, from) = (self.era(cx)?, packet.port());
+                *known =
+                    Known { era, due_ns: until, neighbour: mac.0, from, to: hop.port, mtu: out.mtu, unused: [0; 4] };
                 let verdict = self.forward(packet, hop.port, mac);
                 let fits = objections::ip_len(packet) <= usize::from(out.mtu);
                 Ok(if fits || fragment::cut(cx, packet, hop.port, out.mtu) { verdict } else { Verdict::Drop(TOO_LONG) })

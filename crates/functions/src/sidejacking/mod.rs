@@ -92,6 +92,11 @@ impl NetworkFunction for Sidejacking {
     type Set = Reading;
     const NAME: &'static str = "sidejacking";
 
+    /// Whose a session is does not depend on the configuration.
+    fn inherits(&self, _older: &Self) -> Result<(), String> {
+        Ok(())
+    }
+
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple().only(&[TCP]).symmetric())
     }
