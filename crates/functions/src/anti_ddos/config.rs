@@ -6,8 +6,13 @@ use braid_nf::prelude::*;
 use braid_nf::state::DistributedConfig;
 use serde::Deserialize;
 
-use super::Counters;
+use super::{Counters, Sources};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::token_bucket::Limit;
+
+/// What each source may begin in a second if nothing is said.
+const FLOWS_PER_S: u64 = 1;
+const SOURCES_MAX: u32 = 65_536;
 
 /// What becomes of a flow that begins under attack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -18,6 +23,10 @@ pub enum Action {
     Drop,
     /// It passes, and the attack is only counted.
     Pass,
+    /// So many of each source pass, the others are dropped.
+    Limit,
+    /// It passes with another code point, for whoever is behind to take last.
+    Mark,
 }
 
 braid_nf::plain!(Action);
@@ -32,6 +41,14 @@ pub struct Config {
     pub flows_min: u32,
     /// What becomes of a flow that begins under attack.
     pub action: Action,
+    /// Of `limit`: flows that each source may begin in a second under attack.
+    pub flows_per_s: Option<u64>,
+    /// Of `limit`: how many at once; a second's worth if not given.
+    pub flows_burst: Option<u64>,
+    /// Of `limit`: sources that there is room for; others may begin none.
+    pub sources_max: Option<u32>,
+    /// Of `mark`: the code point.
+    pub dscp: Option<u8>,
     /// How old other workers' counters may be, in microseconds; 0: the latest.
     pub staleness_us: u64,
     /// Seconds without a packet after which a flow ends.
@@ -40,7 +57,17 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { threshold: 0.8, flows_min: 100, action: Action::Drop, staleness_us: 0, idle_timeout_s: 60 }
+        Config {
+            threshold: 0.8,
+            flows_min: 100,
+            action: Action::Drop,
+            flows_per_s: None,
+            flows_burst: None,
+            sources_max: None,
+            dscp: None,
+            staleness_us: 0,
+            idle_timeout_s: 60,
+        }
     }
 }
 
@@ -51,6 +78,39 @@ impl Config {
         }
         let reason = format!("{} is no share of flows", self.threshold);
         Err(ConfigError::new("threshold", reason, "write a number between 0 and 1, such as 0.8"))
+    }
+
+    /// The sources' limits, if there are any.
+    pub(super) fn sources(&self, builder: &mut StateBuilder) -> Result<Option<Sources>, ConfigError> {
+        if self.action != Action::Limit {
+            let given = [
+                ("flows_per_s", self.flows_per_s.is_some()),
+                ("flows_burst", self.flows_burst.is_some()),
+                ("sources_max", self.sources_max.is_some()),
+            ];
+            return match given.iter().find(|(_, given)| *given) {
+                Some((key, _)) => Err(ConfigError::new(key, "no source is limited", "write `action = \"limit\"`")),
+                None => Ok(None),
+            };
+        }
+        let rate = self.flows_per_s.unwrap_or(FLOWS_PER_S);
+        let limit = Limit::new("flows_per_s", rate, "flows_burst", self.flows_burst.unwrap_or(rate))?;
+        let sources = Sources::new(builder, limit, self.sources_max.unwrap_or(SOURCES_MAX));
+        sources.map(Some).map_err(|error| ConfigError::state("sources_max", &error))
+    }
+
+    pub(super) fn dscp(&self) -> Result<u8, ConfigError> {
+        match (self.action, self.dscp) {
+            (Action::Mark, Some(dscp @ 0..=63)) => Ok(dscp),
+            (Action::Mark, Some(dscp)) => {
+                Err(ConfigError::new("dscp", format!("{dscp} is no code point"), "write 0 to 63"))
+            }
+            (Action::Mark, None) => {
+                Err(ConfigError::new("dscp", "missing for `mark`", "write a code point, such as 8"))
+            }
+            (_, Some(_)) => Err(ConfigError::new("dscp", "nothing is marked", "write `action = \"mark\"`")),
+            (_, None) => Ok(0),
+        }
     }
 
     pub(super) fn counters(&self, builder: &mut StateBuilder) -> Result<Distributed<Counters>, ConfigError> {

@@ -1,12 +1,17 @@
 //! Tells an attack by its share of flows with a single packet: NFOS section 4.8, listing 2.
 
 mod config;
+mod sources;
 
 pub use config::{Action, Config};
+pub use sources::Sources;
+
+use std::time::Duration;
 
 use braid_nf::Relaxation;
 use braid_nf::prelude::*;
 
+use crate::parts::dscp;
 use crate::{ConfigError, FromConfig};
 
 /// A new flow came while too many flows had a single packet.
@@ -49,6 +54,8 @@ network_function! {
         threshold: f64,
         flows_min: i64,
         action: Action,
+        dscp: u8,
+        sources: Option<Sources>,
         idle_timeout_ns: u64,
     }
 }
@@ -62,6 +69,8 @@ impl FromConfig for AntiDdos {
             threshold: config.threshold()?,
             flows_min: config.flows_min.into(),
             action: config.action,
+            dscp: config.dscp()?,
+            sources: config.sources(builder)?,
             idle_timeout_ns: config.idle_timeout_ns()?,
         })
     }
@@ -84,6 +93,22 @@ impl NetworkFunction for AntiDdos {
         self.idle_timeout_ns
     }
 
+    fn ticks(&self) -> Vec<Duration> {
+        self.sources.iter().map(|_| sources::SWEEP_EVERY).collect()
+    }
+
+    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
+        self.sources.iter().try_for_each(|sources| sources.sweep(cx))
+    }
+
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        let all = self.counters.read(cx, Counters::add)?;
+        if all.refused > 0 {
+            into.add("flows that began under attack", all.refused as u64);
+        }
+        Ok(())
+    }
+
     fn relaxations(&self) -> Vec<Relaxation> {
         let meaning = "an attack is noticed by so many microseconds later";
         let (object, against) = ("counters", &["read"] as &[_]);
@@ -91,14 +116,14 @@ impl NetworkFunction for AntiDdos {
     }
 
     // listing: begin
-    fn first(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
         if !set.register(cx, Flow { one_packet: 1 }) {
-            return self.refuse(cx, Reason::SET_TABLE_FULL);
+            return self.refuse(cx, packet, Reason::SET_TABLE_FULL);
         }
         self.counters.update(cx, |own| (own.flows, own.one_packet) = (own.flows + 1, own.one_packet + 1))?;
         let all = self.counters.read(cx, Counters::add)?;
         let attack = all.flows >= self.flows_min && all.one_packet as f64 > self.threshold * all.flows as f64;
-        if attack { self.refuse(cx, ATTACK) } else { Ok(cx.pass()) }
+        if attack { self.refuse(cx, packet, ATTACK) } else { Ok(cx.pass()) }
     }
 
     fn packet(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, flow: &mut Flow) -> Handled {
@@ -123,12 +148,17 @@ impl NetworkFunction for AntiDdos {
 }
 
 impl AntiDdos {
-    fn refuse(&self, cx: &mut Cx<'_>, reason: Reason) -> Handled {
+    /// What becomes of the first packet of a flow that begins under attack, or finds no room.
+    fn refuse(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, reason: Reason) -> Handled {
         self.counters.update(cx, |own| own.refused += 1)?;
-        Ok(match self.action {
-            Action::Drop => Verdict::Drop(reason),
-            Action::Pass => cx.pass(),
-        })
+        let passes = match (self.action, &self.sources) {
+            (Action::Limit, Some(sources)) => sources.admit(cx, packet.src_ip())?,
+            (action, _) => matches!(action, Action::Pass | Action::Mark),
+        };
+        if self.action == Action::Mark {
+            dscp::set(packet, self.dscp);
+        }
+        Ok(if passes { cx.pass() } else { Verdict::Drop(reason) })
     }
 }
 

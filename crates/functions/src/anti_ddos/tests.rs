@@ -82,6 +82,48 @@ fn with_pass_an_attack_is_counted_only() {
 }
 
 #[test]
+fn with_limit_each_source_may_begin_so_many() {
+    let mut bench = bench(100, "flows_min = 0\naction = 'limit'\nflows_per_s = 10\nflows_burst = 2\nsources_max = 2");
+    let from = |host: u8, port: u16| Frame::tcp(&format!("10.0.0.{host}:{port}"), "192.0.2.1:80").flags("S").bytes();
+    let mut begun = |ms: u64, host: u8| {
+        let ports = 1000 + ms as u16 * 10..1004 + ms as u16 * 10;
+        ports.filter(|port| bench.send(0, ms, &from(host, *port)).dropped.is_none()).count()
+    };
+    assert_eq!([begun(0, 1), begun(0, 2), begun(0, 3)], [2, 2, 0], "there is room for two");
+    assert_eq!([begun(99, 1), begun(100, 1)], [0, 1]);
+    bench.send(0, 5000, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+    assert_eq!(bench.send(0, 5001, &from(3, 9)).ports(), [1], "rested sources are forgotten");
+}
+
+#[test]
+fn with_mark_flows_pass_with_another_code_point() {
+    let mut bench = bench(100, "flows_min = 0\naction = 'mark'\ndscp = 8");
+    let outcome = bench.send(0, 0, &syn(1));
+    let (_, sent) = outcome.only();
+    braid_testkit::assert_checksums(sent);
+    assert_eq!(sent[15], 8 << 2);
+    assert_eq!(bench.send(0, 1, &syn(1)).only(), (1, &syn(1)[..]), "who sends again is not marked");
+    assert_eq!(bench.findings().sums()["flows that began under attack"], 1);
+}
+
+#[track_caller]
+fn refuse(config: &str, expected: &str) {
+    let build = find("anti_ddos").unwrap().build;
+    let domain = braid_nf::state::Domain::new(1);
+    let mut builder = StateBuilder::new(&domain, braid_nf::state::HugePages::Never);
+    let error = build("guard", config.parse().unwrap(), &mut builder, 2).err().unwrap();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn keys_of_other_actions_are_refused() {
+    refuse("flows_per_s = 1", "`flows_per_s`: no source is limited; write `action = \"limit\"`");
+    refuse("dscp = 1", "`dscp`: nothing is marked; write `action = \"mark\"`");
+    refuse("action = 'mark'", "`dscp`: missing for `mark`; write a code point, such as 8");
+    refuse("action = 'mark'\ndscp = 64", "`dscp`: 64 is no code point; write 0 to 63");
+}
+
+#[test]
 fn a_full_table_drops_new_flows() {
     let mut bench = bench(2, "");
     assert_eq!(bench.send(0, 0, &syn(1)).ports(), [1]);

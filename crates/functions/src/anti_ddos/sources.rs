@@ -1,0 +1,60 @@
+//! How many flows each source may begin while there is an attack: a token bucket for each, shared by all workers, forgotten when it
+//! is full again.
+
+use std::sync::Arc;
+
+use braid_nf::Part;
+use braid_nf::packet::IpAddress;
+use braid_nf::prelude::*;
+use braid_nf::state::{StateBuilder, StateError, StateObject};
+
+use crate::parts::Aged;
+pub use crate::parts::aged::SWEEP_EVERY;
+use crate::parts::aged::Stamp;
+use crate::token_bucket::{Bucket, Limit};
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Used {
+    bucket: Bucket,
+    seen_ns: u64,
+}
+
+impl Stamp for Used {
+    fn seen_ns(&self) -> u64 {
+        self.seen_ns
+    }
+}
+
+/// Sources that have begun flows under attack.
+#[derive(Debug)]
+pub struct Sources {
+    limit: Limit,
+    table: Aged<IpAddress, Used>,
+}
+
+impl Sources {
+    /// Nobody yet.
+    pub fn new(builder: &mut StateBuilder, limit: Limit, most: u32) -> Result<Sources, StateError> {
+        Ok(Sources { limit, table: Aged::new(builder, "sources", most, limit.timeout_ns())? })
+    }
+
+    /// Whether a source may begin one more flow; not if there is no room for it.
+    pub fn admit(&self, cx: &mut Cx<'_>, source: IpAddress) -> Result<bool, Conflict> {
+        let now = cx.now();
+        let known = self.table.get(cx, &source)?;
+        let mut bucket = known.map_or_else(|| self.limit.full(now), |used| used.bucket);
+        Ok(self.limit.take(&mut bucket, now, 1) && self.table.insert(cx, &source, &Used { bucket, seen_ns: now })?)
+    }
+
+    /// Forgets sources that may begin as many as anybody, a few at a time.
+    pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        self.table.sweep(cx)
+    }
+}
+
+impl Part for Sources {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.table.objects(into);
+    }
+}
