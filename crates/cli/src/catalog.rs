@@ -78,6 +78,8 @@ fn page(name: &str) -> &'static str {
         "firewall",
         "load_balancer",
         "port_scan",
+        "heavy_hitters",
+        "connection_limiter",
         "dns_tunnel",
         "sidejacking",
         "protocol_classifier",

@@ -6,7 +6,8 @@ use serde::de::DeserializeOwned;
 
 use crate::config::{ConfigError, parse};
 use crate::{
-    abacus, anti_ddos, asset_monitor, bridge, dns_tunnel, firewall, flow_counter, forward, load_balancer, nat, nat64,
+    abacus, anti_ddos, asset_monitor, bridge, connection_limiter, dns_tunnel, firewall, flow_counter, forward,
+    heavy_hitters, load_balancer, nat, nat64,
 };
 use crate::{nptv6, policer, port_scan, protocol_classifier, rate_limiter, router, sidejacking};
 
@@ -90,6 +91,8 @@ static CATALOG: &[Entry] = &[
     Entry::new::<router::Router>("routes IPv4 and IPv6 between its interfaces", 2, Split::Inside),
     Entry::new::<load_balancer::LoadBalancer>("spreads the connections to a service over its backends", 2, Split::Inside),
     Entry::new::<port_scan::PortScan>("tells hosts that scan ports by how few of those they ask answer", 2, Split::Single),
+    Entry::new::<heavy_hitters::HeavyHitters>("tells who sends or receives more than a threshold", 2, Split::Single),
+    Entry::new::<connection_limiter::ConnectionLimiter>("limits the connections of every host", 2, Split::Inside),
     Entry::new::<dns_tunnel::DnsTunnel>("tells DNS tunnels by answers that lead nowhere", 2, Split::Single),
     Entry::new::<sidejacking::Sidejacking>("tells stolen HTTP sessions by cookies that change hosts", 2, Split::Single),
     Entry::new::<protocol_classifier::ProtocolClassifier>("says what protocol every session speaks", 2, Split::Single),

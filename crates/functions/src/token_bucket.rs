@@ -118,6 +118,13 @@ impl Limit {
         sum - bucket.credit
     }
 
+    /// Whether the bucket would be full by now.
+    pub fn is_full(&self, bucket: &Bucket, now_ns: u64) -> bool {
+        let mut now = *bucket;
+        self.fill(&mut now, now_ns);
+        now.credit == self.full
+    }
+
     /// After this time without a packet a bucket is full whatever it held, and may be forgotten; at least a second. One
     /// millisecond more than it takes to fill, for that is how exactly the age of a packet set is known.
     pub fn timeout_ns(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! A bounded log of alerts: one for each subject, raised once, kept until the run ends.
+//! A bounded log of alerts: one for each subject, raised once and perhaps amended, kept until the run ends.
 //!
 //! Functions raise an alert when something passes a threshold, which is rare; so the log is an ordinary map and costs a
 //! transaction only then. A full log counts what it could not take.
@@ -30,10 +30,21 @@ impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
         if self.log.contains(cx, subject)? {
             return Ok(false);
         }
+        self.write(cx, subject, alert)?;
+        Ok(true)
+    }
+
+    /// Writes down what `change` makes of the alert about the subject, or of none.
+    pub fn amend(&self, cx: &mut Cx<'_>, subject: &K, change: impl FnOnce(Option<A>) -> A) -> Result<(), Conflict> {
+        let alert = change(self.log.get(cx, subject)?);
+        self.write(cx, subject, &alert)
+    }
+
+    fn write(&self, cx: &mut Cx<'_>, subject: &K, alert: &A) -> Result<(), Conflict> {
         if self.log.insert(cx, subject, alert)? == Inserted::Full {
             self.lost.update(cx, |lost| *lost += 1)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Hands all alerts to `show`.

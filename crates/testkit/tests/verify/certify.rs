@@ -42,6 +42,13 @@ fn busy(function: &str) -> &'static str {
         "rate_limiter" => "bytes_per_s = 20000\nburst_bytes = 3000",
         "flow_counter" => "totals = true",
         "anti_ddos" => "flows_min = 5",
+        "heavy_hitters" => {
+            "count = 'packets'\nthreshold = 3\nrows = 2\ncolumns = 30\ninterval_ms = 100\nhitters_max = 6"
+        }
+        "connection_limiter" => {
+            "connections_max = 3\nconnections_per_s = 20\nburst = 5\naction = 'reject'\nopening_s = 1\nclosing_s = 1
+                udp_s = 1\nowners_max = 12\nalerts_max = 4"
+        }
         "load_balancer" => BALANCED,
         "router" => "promiscuous = true\nneighbours_max = 16\nwaiting_max = 4\nneighbour_lifetime_s = 1",
         "port_scan" => "answer_ms = 1\naction = 'drop'\nforget_s = 1\nfalse_alarms = 0.2\nalerts_max = 3",
@@ -64,6 +71,11 @@ fn others(function: &str) -> &'static [&'static str] {
             "meter = 'srtcm'\nby = 'source'\nexcess_burst = 9000\nprefix = { capacity = 8 }",
         ],
         "router" => &[ROUTED],
+        "anti_ddos" => {
+            &["flows_min = 5\naction = 'limit'\nsources_max = 6", "flows_min = 5\naction = 'mark'\ndscp = 8"]
+        }
+        "heavy_hitters" => &["by = 'flow'\nthreshold = 500\nrows = 1\ncolumns = 6"],
+        "connection_limiter" => &["by = 'subscriber'\nconnections_max = 2\nprefix = { v4 = 16, v6 = 0 }"],
         _ => &[],
     }
 }

@@ -15,7 +15,7 @@ use braid_testkit::captures::{captures, recorded};
 use crate::run::{Case, split};
 
 /// What a function with its defaults has to tell of a capture; none if the capture cannot be read.
-fn findings(function: &str, path: &Path, workers: usize) -> Option<Findings> {
+pub fn findings(function: &str, path: &Path, workers: usize) -> Option<Findings> {
     let entry = find(function).expect("a function");
     let source = CaptureSource::new(vec![path.to_owned()]).split(split(entry));
     let report = Case { sets: 1 << 16, ..Case::of(entry, "", workers) }.run(source, NullSink).ok()?;
@@ -47,10 +47,18 @@ fn the_hosts_that_scan_are_found_and_the_office_is_not() {
 
 #[test]
 fn honest_traffic_raises_no_alert() {
-    for function in ["dns_tunnel", "sidejacking", "abacus"] {
+    for function in ["dns_tunnel", "sidejacking", "abacus", "heavy_hitters"] {
         for capture in ["office.pcapng", "gateway.pcapng", "lan.pcapng", "lan-vlan.pcap", "dns.pcap.gz", "scan.pcap"] {
             check(function, capture, &[]);
         }
+    }
+}
+
+#[test]
+fn who_scans_has_too_many_connections_and_nobody_else() {
+    check("connection_limiter", "scan.pcap", &["10.1.0.14"]);
+    for capture in ["office.pcapng", "gateway.pcapng", "lan.pcapng", "lan-vlan.pcap", "dns.pcap.gz"] {
+        check("connection_limiter", capture, &[]);
     }
 }
 
@@ -68,7 +76,7 @@ fn the_offices_hosts_and_protocols_are_those_that_its_page_names() {
 }
 
 /// Scanners of the shared captures, as their labels name them.
-const SCANNERS: &[(&str, &str)] = &[
+pub const SCANNERS: &[(&str, &str)] = &[
     ("attacks__scanners__masscan__tcp_0_1000_20190821.pcap", "172.31.15.102"),
     ("testing__pcaps__445_scan.pcap", "176.192.150.3"),
     ("testing__pcaps__multiport_scan.pcap", "125.27.226.209"),

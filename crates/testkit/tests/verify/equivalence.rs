@@ -47,6 +47,8 @@ fn every_configuration_that_shares_more_equals_one_worker() {
         ("rate_limiter", "packets_per_s = 20\nburst_packets = 2"),
         ("policer", "bytes_per_s = 2000\nburst_bytes = 3000"),
         ("anti_ddos", "flows_min = 0"),
+        ("heavy_hitters", "by = 'pair'\nthreshold = 500\nrows = 2\ncolumns = 12\ninterval_ms = 50"),
+        ("connection_limiter", "prefix = { v4 = 0, v6 = 0 }\nconnections_max = 20\nudp_s = 1\nopening_s = 1"),
         ("anti_ddos", "flows_min = 0\nstaleness_us = 100\nidle_timeout_s = 1"),
         ("bridge", "refresh_interval_ms = 0"),
         ("bridge", "capacity = 7"),

@@ -9,6 +9,7 @@ mod certify;
 mod course;
 mod detectors;
 mod equivalence;
+mod figures;
 mod flow_counts;
 mod generated;
 mod kernel_compare;

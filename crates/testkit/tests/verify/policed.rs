@@ -1,4 +1,5 @@
-//! A policer's rate is one for all workers: what they admit together stays within burst + rate × time, and comes near it.
+//! Limits are one for all workers: what a policer's admit together stays within burst + rate × time, and comes near it; a
+//! connection limiter's admit as many connections as one would.
 
 use braid_functions::find;
 use braid_io::generate::{GenConfig, Generator, Profile};
@@ -34,5 +35,21 @@ fn workers_together_admit_what_one_would() {
         let passed = report.total.packets_out;
         assert!(passed <= most + 1, "{workers} workers admit {passed} of at most {most}");
         assert!(passed * 1000 >= most * 999, "{workers} workers admit {passed} of {most}");
+    }
+}
+
+/// All hosts of a family are one owner, and no connection ends.
+const ONE_OWNER: &str = "connections_max = 100\nprefix = { v4 = 0, v6 = 0 }
+    opening_s = 86400\nclosing_s = 86400\nudp_s = 86400\ntcp_s = 86400";
+
+#[test]
+fn workers_together_admit_no_more_connections() {
+    let entry = find("connection_limiter").expect("a function of the catalogue");
+    for workers in [1, 2, 4] {
+        let report =
+            Case::of(entry, ONE_OWNER, workers).run(traffic(Profile::Edge, 20_000, SEED), NullSink).expect("it runs");
+        let refused = report.total.drops.iter().filter(|(_, reason, _)| *reason == "too_many_connections");
+        assert!(refused.map(|(.., count)| count).sum::<u64>() > 1000, "many more are opened");
+        assert!([100, 200].contains(&report.total.sets_created), "{workers}: {}", report.total.sets_created);
     }
 }

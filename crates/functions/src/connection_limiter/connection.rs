@@ -1,0 +1,114 @@
+//! One connection: whose it is, how far it has come, and how long it counts without a packet.
+
+use braid_nf::packet::IpAddress;
+use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
+use braid_nf::prelude::*;
+
+/// How long connections count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until both ends have confirmed it.
+    pub opening_ns: u64,
+    /// While it is open.
+    pub tcp_ns: u64,
+    /// After it was closed or reset.
+    pub closing_ns: u64,
+    /// For UDP.
+    pub udp_ns: u64,
+}
+
+braid_nf::plain!(Timeouts);
+
+/// What happened, in bits.
+mod seen {
+    pub const TCP: u8 = 1;
+    /// The other end has answered.
+    pub const ANSWER: u8 = 2;
+    /// The end that opens has gone on.
+    pub const CONFIRMED: u8 = 4;
+    pub const FIN: u8 = 8;
+    pub const OTHER_FIN: u8 = 16;
+    pub const RESET: u8 = 32;
+}
+
+/// The state of a connection's packet set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Connection {
+    /// For whom it is counted.
+    pub(super) owner: IpAddress,
+    /// 1 if it is counted: not, if it was opened again and refused.
+    pub(super) counted: u8,
+    seen: u8,
+    /// Whether the end that opened it sends against the direction of the set's key.
+    opener_reversed: u8,
+    unused: [u8; 5],
+}
+
+/// What a packet without a connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// Opens one for its sender.
+    BySender,
+    /// Goes on with one that its receiver has opened: an answer to a SYN.
+    ByReceiver,
+    /// Ends one, if there was one.
+    Not,
+}
+
+impl Opening {
+    /// A connection that is older than this function begins with the next packet of it, as one of that packet's sender.
+    pub fn of(packet: &Packet<'_>) -> Opening {
+        match packet.tcp_flags() {
+            Some(flags) if flags & (RST | FIN) != 0 => Opening::Not,
+            Some(flags) if flags & (SYN | ACK) == SYN | ACK => Opening::ByReceiver,
+            _ => Opening::BySender,
+        }
+    }
+}
+
+impl Connection {
+    /// One that begins with a packet.
+    pub fn begin(owner: IpAddress, packet: &Packet<'_>, opening: Opening, reversed: bool) -> Connection {
+        let by_sender = opening != Opening::ByReceiver;
+        let seen = if packet.tcp_flags().is_some() { seen::TCP } else { 0 } | if by_sender { 0 } else { seen::ANSWER };
+        let opener_reversed = u8::from(reversed == by_sender);
+        Connection { owner, counted: 1, seen, opener_reversed, unused: [0; 5] }
+    }
+
+    /// Notes a further packet.
+    #[inline]
+    pub fn note(&mut self, packet: &Packet<'_>, reversed: bool) {
+        let by_opener = u8::from(reversed) == self.opener_reversed;
+        let Some(flags) = packet.tcp_flags() else { return };
+        if flags & RST != 0 {
+            self.seen |= seen::RESET;
+        } else if flags & FIN != 0 {
+            self.seen |= if by_opener { seen::FIN } else { seen::OTHER_FIN };
+        }
+        if !by_opener {
+            self.seen |= seen::ANSWER;
+        } else if flags & SYN == 0 && self.seen & seen::ANSWER != 0 {
+            self.seen |= seen::CONFIRMED;
+        }
+    }
+
+    /// Whether both ends have closed it, or one has reset it.
+    pub fn is_over(&self) -> bool {
+        let closed = seen::FIN | seen::OTHER_FIN;
+        self.seen & seen::RESET != 0 || self.seen & closed == closed
+    }
+
+    /// How long it counts without a packet.
+    pub fn timeout_ns(&self, timeouts: &Timeouts) -> u64 {
+        if self.seen & seen::TCP == 0 {
+            timeouts.udp_ns
+        } else if self.is_over() {
+            timeouts.closing_ns
+        } else if self.seen & seen::CONFIRMED == 0 {
+            timeouts.opening_ns
+        } else {
+            timeouts.tcp_ns
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Limits how many TCP and UDP connections a host, an address range, a server or a subscriber has at once, and how many it opens
+//! a second.
+//!
+//! A connection is a packet set and stays on one worker; how many an owner has is shared by all workers and exact.
+
+mod config;
+mod connection;
+mod owners;
+
+pub use config::{Action, By, Config, Lengths};
+pub use connection::{Connection, Opening, Timeouts};
+pub use owners::{Most, Owners};
+
+use std::time::Duration;
+
+use braid_nf::packet::IpAddress;
+use braid_nf::packet::parse::protocol;
+use braid_nf::prelude::*;
+
+use crate::parts::{Alerts, Side, Sides, answer, seconds};
+use crate::{ConfigError, FromConfig};
+
+/// What is known of an owner that has been refused a connection.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Refused {
+    at_ns: u64,
+    /// Of the connection: protocol, and the port that it was for.
+    protocol: u32,
+    port: u32,
+}
+
+network_function! {
+    /// Limits connections; see the README beside this file.
+    #[derive(Debug)]
+    pub struct ConnectionLimiter {
+        by: By,
+        lengths: Lengths,
+        sides: Sides,
+        action: Action,
+        timeouts: Timeouts,
+        owners: Owners,
+        alerts: Alerts<IpAddress, Refused>,
+    }
+}
+
+impl FromConfig for ConnectionLimiter {
+    type Config = Config;
+
+    fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<ConnectionLimiter, ConfigError> {
+        let owners = Owners::new(builder, config.most()?, config.owners_max);
+        Ok(ConnectionLimiter {
+            by: config.by,
+            lengths: config.lengths()?,
+            sides: config.sides(ports)?,
+            action: config.action,
+            timeouts: config.timeouts()?,
+            owners: owners.map_err(|error| ConfigError::state("owners_max", &error))?,
+            alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
+        })
+    }
+}
+
+impl NetworkFunction for ConnectionLimiter {
+    type Set = Connection;
+    const NAME: &'static str = "connection_limiter";
+
+    /// Connections stay counted whatever the limits are; those above a lower limit may end in peace.
+    fn inherits(&self, older: &Self) -> Result<(), String> {
+        if (self.by, self.lengths, self.sides) != (older.by, older.lengths, older.sides) {
+            return Err(
+                "connections are counted for whom they were opened: `by`, `prefix` and the lists of ports stay"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple().only(&[protocol::TCP, protocol::UDP]).symmetric())
+    }
+
+    fn timeout_ns(&self, connection: &Connection) -> u64 {
+        connection.timeout_ns(&self.timeouts)
+    }
+
+    fn ticks(&self) -> Vec<Duration> {
+        vec![owners::SWEEP_EVERY]
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {
+        let opening = Opening::of(packet);
+        let Some(owner) = self.owner(packet, opening) else { return Ok(cx.pass()) };
+        if let Err(reason) = self.owners.admit(cx, &owner)? {
+            return self.refuse(cx, packet, &owner, reason);
+        }
+        let connection = Connection::begin(owner, packet, opening, cx.reversed());
+        if !set.register(cx, connection) {
+            self.owners.release(cx, &owner)?;
+            return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
+        }
+        Ok(cx.pass())
+    }
+
+    #[inline(always)]
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Handled {
+        if connection.is_over() && packet.tcp_flags().is_some_and(is_syn) {
+            return self.open_again(cx, packet, connection);
+        }
+        connection.note(packet, cx.reversed());
+        Ok(cx.pass())
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
+        Ok(cx.pass())
+    }
+
+    fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, connection: &Connection) -> Result<(), Conflict> {
+        if connection.counted != 0 { self.owners.release(cx, &connection.owner) } else { Ok(()) }
+    }
+
+    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
+        self.owners.sweep(cx)
+    }
+
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.alerts.report(cx, into, |owner, refused, into| {
+            let Refused { at_ns, protocol, port } = *refused;
+            let kind = if protocol == u32::from(protocol::TCP) { "tcp" } else { "udp" };
+            let detail = format!("refused a connection first at {}, to {kind} port {port}", seconds(at_ns));
+            into.find("connection_limit", owner, detail);
+        })
+    }
+}
+
+fn is_syn(flags: u8) -> bool {
+    flags & (headers::tcp_flags::SYN | headers::tcp_flags::ACK) == headers::tcp_flags::SYN
+}
+
+impl ConnectionLimiter {
+    /// For whom the connection of a packet counts; none if the packet opens none, or is of no subscriber.
+    fn owner(&self, packet: &Packet<'_>, opening: Opening) -> Option<IpAddress> {
+        let (opener, other) = match opening {
+            Opening::BySender => (packet.src_ip(), packet.dst_ip()),
+            Opening::ByReceiver => (packet.dst_ip(), packet.src_ip()),
+            Opening::Not => return None,
+        };
+        let owner = match self.by {
+            By::Source => opener,
+            By::Destination => other,
+            By::Subscriber => match self.sides.of(packet.port())? {
+                Side::Inside => packet.src_ip(),
+                Side::Outside => packet.dst_ip(),
+            },
+        };
+        Some(owner.prefix(if owner.is_v4() { self.lengths.v4 } else { self.lengths.v6 }))
+    }
+
+    #[cold]
+    fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, owner: &IpAddress, reason: Reason) -> Handled {
+        let port = packet.ports().map_or(0, |(_, port)| port.into());
+        self.alerts.raise(cx, owner, &Refused { at_ns: cx.now(), protocol: packet.protocol().into(), port })?;
+        if self.action == Action::Reject {
+            answer::refuse(cx, packet);
+        }
+        Ok(Verdict::Drop(reason))
+    }
+
+    /// A connection with the addresses and ports of one that is over: the old one counts no more, the new one as any.
+    #[cold]
+    fn open_again(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, connection: &mut Connection) -> Handled {
+        if connection.counted != 0 {
+            self.owners.release(cx, &connection.owner)?;
+            connection.counted = 0;
+        }
+        let Some(owner) = self.owner(packet, Opening::BySender) else { return Ok(cx.pass()) };
+        if let Err(reason) = self.owners.admit(cx, &owner)? {
+            return self.refuse(cx, packet, &owner, reason);
+        }
+        *connection = Connection::begin(owner, packet, Opening::BySender, cx.reversed());
+        Ok(cx.pass())
+    }
+}
+
+#[cfg(test)]
+mod tests;
