@@ -69,6 +69,7 @@ fn page(name: &str) -> &'static str {
         "flow_counter",
         "rate_limiter",
         "policer",
+        "shaper",
         "anti_ddos",
         "bridge",
         "nat",

@@ -27,6 +27,7 @@ impl Saving {
             if !wanted() {
                 return;
             }
+            worker.keep_held();
             let own = worker.save_sets();
             let mut all = into.lock().unwrap_or_else(PoisonError::into_inner);
             all.0.extend(own);

@@ -76,6 +76,9 @@ impl Stage for Overridden {
     fn ticks(&self) -> Vec<Duration> {
         self.inner.ticks()
     }
+    fn holds(&self, event: &mut Event<'_>) -> Result<bool, Conflict> {
+        self.inner.holds(event)
+    }
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<(), Interrupted> {
         self.inner.execute(pass, from, to)
     }

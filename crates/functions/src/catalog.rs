@@ -9,7 +9,7 @@ use crate::{
     abacus, anti_ddos, asset_monitor, bridge, connection_limiter, dns_tunnel, firewall, flow_counter, forward,
     heavy_hitters, load_balancer, nat, nat64,
 };
-use crate::{nptv6, policer, port_scan, protocol_classifier, rate_limiter, router, sidejacking};
+use crate::{nptv6, policer, port_scan, protocol_classifier, rate_limiter, router, shaper, sidejacking};
 
 /// A function that is made from a configuration.
 pub trait FromConfig: NetworkFunction {
@@ -82,6 +82,7 @@ static CATALOG: &[Entry] = &[
     Entry::new::<flow_counter::FlowCounter>("counts packets and bytes of every flow", 2, Split::Single),
     Entry::new::<rate_limiter::RateLimiter>("holds every flow to a rate", 2, Split::Single),
     Entry::new::<policer::Policer>("holds the traffic to every destination address to a rate", 2, Split::Inside),
+    Entry::new::<shaper::Shaper>("holds the traffic to every address to a rate by letting packets wait", 2, Split::Inside),
     Entry::new::<anti_ddos::AntiDdos>("tells an attack by its share of flows with a single packet", 2, Split::Single),
     Entry::new::<bridge::Bridge>("joins Ethernet segments and learns where stations are", 4, Split::MacHash),
     Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside).mirrors(),

@@ -27,6 +27,7 @@ pub mod port_scan;
 pub mod protocol_classifier;
 pub mod rate_limiter;
 pub mod router;
+pub mod shaper;
 pub mod sidejacking;
 pub mod skeletons;
 pub mod token_bucket;

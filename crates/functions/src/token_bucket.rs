@@ -118,6 +118,25 @@ impl Limit {
         sum - bucket.credit
     }
 
+    /// Takes `cost` units, at most a full bucket, as soon as the bucket holds them but not before `from_ns`; when that is.
+    pub fn take_after(&self, bucket: &mut Bucket, from_ns: u64, cost: u32) -> u64 {
+        self.fill(bucket, from_ns);
+        let missing = (u64::from(cost) * BILLION).saturating_sub(bucket.credit);
+        let due_ns = bucket.filled_ns + missing.div_ceil(self.per_second);
+        self.take(bucket, due_ns, cost);
+        due_ns
+    }
+
+    /// The same if that is not after `by_ns`; else nothing is taken.
+    pub fn take_by(&self, bucket: &mut Bucket, from_ns: u64, by_ns: u64, cost: u32) -> bool {
+        let mut after = *bucket;
+        let in_time = self.take_after(&mut after, from_ns, cost) <= by_ns;
+        if in_time {
+            *bucket = after;
+        }
+        in_time
+    }
+
     /// Whether the bucket would be full by now.
     pub fn is_full(&self, bucket: &Bucket, now_ns: u64) -> bool {
         let mut now = *bucket;

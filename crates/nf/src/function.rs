@@ -149,6 +149,12 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether it holds packets back that a [`tick`](Self::tick) is to send. When a run ends ticks go on until it does not, as
+    /// if time passed; so they have to get there. Changes nothing.
+    fn holds(&self, _cx: &mut Cx<'_>) -> Result<bool, Conflict> {
+        Ok(false)
+    }
+
     /// After the last packet.
     fn stop(&self, _cx: &mut Cx<'_>) -> Result<(), Conflict> {
         Ok(())

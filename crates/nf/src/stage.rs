@@ -62,6 +62,8 @@ pub trait Stage: Send + Sync {
     fn place(&self) -> Place;
     /// Runs the handler of a period.
     fn tick(&self, event: &mut Event<'_>, tick: Tick) -> Result<(), Conflict>;
+    /// [`NetworkFunction::holds`].
+    fn holds(&self, event: &mut Event<'_>) -> Result<bool, Conflict>;
     /// Before the first packet.
     fn start(&self, event: &mut Event<'_>) -> Result<(), Conflict>;
     /// After the last packet.
@@ -239,6 +241,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn tick(&self, event: &mut Event<'_>, tick: Tick) -> Result<(), Conflict> {
         self.function.tick(&mut event.cx(), tick)
+    }
+
+    fn holds(&self, event: &mut Event<'_>) -> Result<bool, Conflict> {
+        self.function.holds(&mut event.cx())
     }
 
     fn start(&self, event: &mut Event<'_>) -> Result<(), Conflict> {

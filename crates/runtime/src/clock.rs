@@ -1,7 +1,7 @@
 //! Time: of the capture when replaying, so that a run is the same each time; of the machine when live.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use braid_packet::Batch;
@@ -74,12 +74,16 @@ impl Clock {
 #[derive(Debug)]
 pub struct Timeline {
     workers: Box<[CachePadded<AtomicU64>]>,
+    ended: AtomicUsize,
 }
 
 impl Timeline {
     /// All workers at time 0.
     pub fn new(workers: usize) -> Timeline {
-        Timeline { workers: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
+        Timeline {
+            workers: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            ended: AtomicUsize::new(0),
+        }
     }
 
     /// A worker has handled everything before `now_ns`; `u64::MAX` when it has ended. Relaxed: a late value only delays
@@ -87,6 +91,12 @@ impl Timeline {
     #[inline]
     pub fn publish(&self, worker: usize, now_ns: u64) {
         self.workers[worker].store(now_ns, Ordering::Relaxed);
+    }
+
+    /// A worker has ended; whether it was the last. Acquire and release: the last one sees what the others have done.
+    pub fn leave(&self, worker: usize) -> bool {
+        self.publish(worker, u64::MAX);
+        self.ended.fetch_add(1, Ordering::AcqRel) + 1 == self.workers.len()
     }
 
     /// The time that every worker has reached; one that waits holds nobody back. `own_ns` if all of them wait.

@@ -33,6 +33,9 @@ pub use exchange::Prepared;
 pub(crate) use handover::Moving;
 pub use listing::ListedSet;
 
+/// How much time passes at the end of a run, at most, for packets that functions hold back: an hour.
+const DRAIN_MAX_NS: u64 = 3600 * 1_000_000_000;
+
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -104,6 +107,8 @@ pub struct Worker {
     probe: Probe,
     tracer: Option<Box<Tracer>>,
     pulse: Option<Arc<Pulse>>,
+    /// Whether packets that functions hold back are sent when all workers end.
+    drains: bool,
 }
 
 struct PeriodicTick {
@@ -141,6 +146,7 @@ impl Worker {
             probe: Probe::Off,
             tracer: None,
             pulse: None,
+            drains: true,
             parts,
         })
     }
@@ -186,6 +192,11 @@ impl Worker {
     /// Has its transaction yield to a scheduler.
     pub fn govern(&mut self, scheduler: &Arc<Scheduler>, id: usize) {
         scheduler.govern(id, &mut self.parts.tx);
+    }
+
+    /// What functions hold back when it ends stays where it is: the state has been saved, and goes on elsewhere.
+    pub fn keep_held(&mut self) {
+        self.drains = false;
     }
 
     /// Called on the worker's own thread before the first step.
@@ -414,9 +425,34 @@ impl Worker {
         }
     }
 
+    /// Lets time pass, tick by tick, until no function holds packets back. The last worker to end does it: nobody else is left.
+    fn drain(&mut self) {
+        self.ticks = periodic_ticks(&self.parts.chain);
+        let Some(period_ns) = self.ticks.iter().map(|periodic| periodic.period_ns).min() else { return };
+        let end_ns = self.last_ns.saturating_add(DRAIN_MAX_NS);
+        while self.last_ns < end_ns && self.holds() {
+            self.last_ns += period_ns;
+            self.tick();
+        }
+    }
+
+    fn holds(&mut self) -> bool {
+        let (chain, mut holds) = (Arc::clone(&self.parts.chain), false);
+        for stage in chain.stages() {
+            let (tx, emitted) = (&mut self.parts.tx, &mut self.logs.emitted);
+            run_event(tx, emitted, self.parts.ports, self.last_ns, &mut self.counters, |event| {
+                holds |= stage.holds(event)?;
+                Ok(())
+            });
+        }
+        holds
+    }
+
     /// Ends the worker: nothing will come any more. What its transmit queue took is in [`Ended::sent`].
     pub fn end(mut self) -> Ended {
-        self.parts.timeline.publish(self.parts.id, u64::MAX);
+        if self.parts.timeline.leave(self.parts.id) && self.drains {
+            self.drain();
+        }
         self.parts.send.progress(u64::MAX);
         self.count_sets();
         self.count_time();

@@ -75,7 +75,8 @@ impl Worker {
 
     #[cold]
     pub(super) fn send_own(&mut self) {
-        for (cause, port, bytes) in self.logs.emitted.iter() {
+        let emitted = std::mem::take(&mut self.logs.emitted);
+        for (cause, port, bytes) in emitted.iter() {
             let i = if (cause as usize) < self.batch.len() { cause as usize } else { 0 };
             let info = FrameInfo {
                 port,
@@ -85,6 +86,9 @@ impl Worker {
                 sequence: if self.batch.is_empty() { 0 } else { self.batch.sequence(i) },
             };
             self.counters.packets_copied += 1;
+            if self.own.room() == 0 {
+                self.send_batch_of_own();
+            }
             if port >= self.parts.ports {
                 self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1);
             } else if self.own.copy_in(&mut self.buffers, bytes, &info) {
@@ -94,6 +98,12 @@ impl Worker {
                 self.counters.drops.add("runtime", NO_BUFFER, 1);
             }
         }
+        self.send_batch_of_own();
+        self.logs.emitted = emitted;
+        self.logs.emitted.truncate(0);
+    }
+
+    fn send_batch_of_own(&mut self) {
         self.out.clear();
         self.out.extend(self.own.records().iter().enumerate().map(|(i, record)| (i as u16, record.port)));
         if !self.counters.ports.is_empty() {
@@ -101,7 +111,6 @@ impl Worker {
         }
         self.parts.send.send_owned(&mut self.own, &mut self.buffers, &self.out);
         self.own.release(&mut self.buffers);
-        self.logs.emitted.truncate(0);
     }
 }
 

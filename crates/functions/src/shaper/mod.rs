@@ -1,0 +1,208 @@
+//! Holds the traffic to every address to a rate by letting packets wait: a policer that delays instead of dropping.
+//!
+//! When a packet comes it is known when its address has the credit for it, after all packets that wait for the same address. What may go at
+//! once goes; anything else waits in a [`Wheel`] and is sent by a tick when it is due, and when the link has credit for it too.
+
+mod config;
+mod wheel;
+
+pub use config::{Config, Link};
+pub use wheel::{Waiting, Wheel};
+
+use std::time::Duration;
+
+use braid_nf::FieldUse;
+use braid_nf::prelude::*;
+use braid_nf::state::VectorConfig;
+
+use crate::config::READS_WIRE_LEN;
+use crate::parts::SECOND;
+use crate::policer::By;
+use crate::token_bucket::{Bucket, Limit};
+use crate::{ConfigError, FromConfig};
+
+/// The packet waits; it leaves later, as a copy.
+const WAITS: Reason = Reason("waits_for_credit");
+/// As much waits for the address as may.
+const QUEUE_FULL: Reason = Reason("queue_full");
+/// No room for another packet that waits.
+const NO_ROOM: Reason = Reason("no_room_to_wait");
+/// A packet that even a full bucket does not cover.
+const LARGER_THAN_BURST: Reason = Reason("larger_than_burst");
+/// A packet that is longer than any that can wait.
+const TOO_LONG: Reason = Reason("too_long_to_wait");
+
+/// How often packets that are due are sent.
+const TICK: Duration = Duration::from_millis(1);
+/// A set that waits is not forgotten.
+const TIMEOUT_MIN_NS: u64 = 10 * SECOND;
+
+/// What is known of an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Shaped {
+    /// As of the departure of its last packet.
+    bucket: Bucket,
+    /// When that is, or was.
+    last_ns: u64,
+    /// The turn of the wheel until which its packets wait; 0: none ever has.
+    last_turn: u64,
+}
+
+network_function! {
+    /// Shapes; see the README beside this file.
+    pub struct Shaper {
+        limit: Limit,
+        wait_max_ns: u64,
+        by: By,
+        from_port: Option<Port>,
+        link: Option<Limit>,
+        /// What the link has, as of its last packet.
+        credit: Vector<Bucket>,
+        wheel: Wheel,
+    }
+}
+
+impl FromConfig for Shaper {
+    type Config = Config;
+
+    fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Shaper, ConfigError> {
+        let link = config.link_limit()?;
+        let full = link.map_or(Bucket::default(), |limit| limit.full(0));
+        let credit = Vector::new(builder, &VectorConfig { name: "link".into(), len: 1 }, full);
+        let wheel = Wheel::new(builder, config.queue_packets);
+        Ok(Shaper {
+            limit: config.limit()?,
+            wait_max_ns: config.wait_max_ns()?,
+            by: config.by,
+            from_port: config.checked_port(ports)?,
+            link,
+            credit: credit.map_err(|error| ConfigError::state("link", &error))?,
+            wheel: wheel.map_err(|error| ConfigError::state("queue_packets", &error))?,
+        })
+    }
+}
+
+impl NetworkFunction for Shaper {
+    type Set = Shaped;
+    const NAME: &'static str = "shaper";
+
+    /// A bucket is worth its credit under any limit, and what waits has its time.
+    fn inherits(&self, older: &Self) -> Result<(), String> {
+        if self.by != older.by || self.wheel.room() != older.wheel.room() {
+            return Err("packets wait where they lie: `by` and `queue_packets` stay".to_owned());
+        }
+        Ok(())
+    }
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(if self.by == By::Source { SetDef::src_ip() } else { SetDef::dst_ip() })
+    }
+
+    fn timeout_ns(&self, _: &Shaped) -> u64 {
+        self.limit.timeout_ns().max(TIMEOUT_MIN_NS)
+    }
+
+    fn fields(&self) -> Vec<FieldUse> {
+        vec![READS_WIRE_LEN]
+    }
+
+    fn ticks(&self) -> Vec<Duration> {
+        vec![TICK]
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Shaped>) -> Handled {
+        if !self.shapes(packet) {
+            return Ok(cx.pass());
+        }
+        let mut shaped = Shaped { bucket: self.limit.full(cx.now()), ..Shaped::default() };
+        // With the set first: a packet that waits without one could be overtaken.
+        if !set.register(cx, shaped) {
+            return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
+        }
+        let verdict = self.packet(cx, packet, &mut shaped)?;
+        let _there = set.register(cx, shaped);
+        Ok(verdict)
+    }
+
+    #[inline(always)]
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, shaped: &mut Shaped) -> Handled {
+        if !self.shapes(packet) {
+            return Ok(cx.pass());
+        }
+        let (now, cost) = (cx.now(), packet.wire_len());
+        // Whoever has credit and nothing that waits goes at once.
+        if shaped.last_turn == 0 && self.link.is_none() && self.limit.take(&mut shaped.bucket, now, cost) {
+            shaped.last_ns = now;
+            return Ok(cx.pass());
+        }
+        self.shape(cx, packet, shaped)
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
+        Ok(cx.pass())
+    }
+
+    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
+        let now = cx.now();
+        self.wheel.release(cx, |cx, packet| match &self.link {
+            None => Ok(true),
+            // As if it left when it was due, however late the tick is.
+            Some(limit) => Ok(self
+                .credit
+                .update(cx, 0, |bucket| limit.take_by(bucket, packet.due_ns, now, packet.cost))?
+                .unwrap_or(true)),
+        })
+    }
+
+    fn holds(&self, cx: &mut Cx<'_>) -> Result<bool, Conflict> {
+        Ok(self.wheel.progress(cx)?.waiting > 0)
+    }
+}
+
+impl Shaper {
+    #[inline(always)]
+    fn shapes(&self, packet: &Packet<'_>) -> bool {
+        self.from_port.is_none_or(|port| port == packet.port())
+    }
+
+    /// Finds out when a packet may leave, and lets it go or wait.
+    #[inline(never)]
+    fn shape(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, shaped: &mut Shaped) -> Handled {
+        let (now, cost) = (cx.now(), packet.wire_len());
+        if u64::from(cost) > self.limit.burst().min(self.link.map_or(u64::MAX, |link| link.burst())) {
+            return Ok(Verdict::Drop(LARGER_THAN_BURST));
+        }
+        let mut bucket = shaped.bucket;
+        let due_ns = self.limit.take_after(&mut bucket, now.max(shaped.last_ns), cost);
+        if due_ns == now && self.goes_at_once(cx, shaped, now, cost)? {
+            *shaped = Shaped { bucket, last_ns: now, last_turn: 0 };
+            return Ok(cx.pass());
+        }
+        if due_ns - now > self.wait_max_ns {
+            return Ok(Verdict::Drop(QUEUE_FULL));
+        }
+        if packet.bytes().len() > wheel::HELD_MAX {
+            return Ok(Verdict::Drop(TOO_LONG));
+        }
+        let port = cx.opposite(packet.port());
+        if !self.wheel.hold(cx, port, packet.bytes(), cost, due_ns)? {
+            return Ok(Verdict::Drop(NO_ROOM));
+        }
+        *shaped = Shaped { bucket, last_ns: due_ns, last_turn: wheel::turn(due_ns) };
+        Ok(Verdict::Drop(WAITS))
+    }
+
+    /// Whether nothing waits before a packet that is due now, and the link has credit for it.
+    fn goes_at_once(&self, cx: &mut Cx<'_>, shaped: &Shaped, now: u64, cost: u32) -> Result<bool, Conflict> {
+        let progress = self.wheel.progress(cx)?;
+        match &self.link {
+            None => Ok(progress.has_released(shaped.last_turn)),
+            Some(_) if progress.waiting > 0 => Ok(false),
+            Some(limit) => Ok(self.credit.update(cx, 0, |bucket| limit.take(bucket, now, cost))? == Some(true)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! When packets leave, in which order, and which do not.
+
+use braid_testkit::{Bench, Frame};
+use proptest::prelude::*;
+
+use super::*;
+use crate::find;
+
+const MS: u64 = 1_000_000;
+
+fn bench(config: &str) -> Bench {
+    let build = find("shaper").unwrap().build;
+    Bench::with_sets(2, 10, |builder| build("shape", config.parse().unwrap(), builder, 2).unwrap())
+}
+
+/// A frame of `len` bytes to a host, with a number in its last bytes.
+fn to(host: &str, len: usize, number: u8) -> Vec<u8> {
+    let to = if host.contains(':') { format!("[{host}]:2") } else { format!("{host}:2") };
+    let from = if host.contains(':') { "[2001:db8::f]:1" } else { "10.9.9.9:1" };
+    let mut frame = Frame::udp(from, &to).len(len).without_checksum().bytes();
+    frame[len - 1] = number;
+    frame
+}
+
+/// Lets time pass and returns the numbers of the packets that left meanwhile, by port 0.
+fn left(bench: &mut Bench, ms: u64) -> Vec<u8> {
+    let pulse = Frame::arp("10.0.0.1", "10.0.0.2").bytes();
+    let sent = bench.send(1, ms, &pulse).sent;
+    sent.iter()
+        .filter(|(port, frame)| *port == 0 && frame.len() > 60)
+        .map(|(_, frame)| frame[frame.len() - 1])
+        .collect()
+}
+
+/// A thousand bytes a second, a thousand at once: one packet of 500 bytes in half a second.
+const SLOW: &str = "bytes_per_s = 1000\nburst_bytes = 1000\nqueue_bytes = 3000\n";
+
+#[test]
+fn packets_wait_for_credit_and_leave_in_order() {
+    let mut bench = bench(SLOW);
+    let outcomes: Vec<_> = (1..=4).map(|n| bench.send(1, 0, &to("10.0.0.1", 500, n)).dropped).collect();
+    assert_eq!(outcomes, [None, None, Some("waits_for_credit"), Some("waits_for_credit")]);
+    assert_eq!(left(&mut bench, 499), [0; 0]);
+    assert_eq!(left(&mut bench, 503), [3]);
+    assert_eq!(bench.send(1, 504, &to("10.0.0.1", 100, 5)).dropped, Some("waits_for_credit"), "behind the fourth");
+    assert_eq!(left(&mut bench, 999), [0; 0]);
+    assert_eq!(left(&mut bench, 1003), [4]);
+    assert_eq!(left(&mut bench, 1103), [5]);
+    assert_eq!(bench.send(1, 2200, &to("10.0.0.1", 1000, 6)).ports(), [0], "nothing waits, and there is credit");
+}
+
+#[test]
+fn addresses_wait_for_themselves_alone() {
+    let mut bench = bench(SLOW);
+    for n in 1..=2 {
+        bench.send(1, 0, &to("10.0.0.1", 1000, n));
+    }
+    assert_eq!(bench.send(1, 0, &to("10.0.0.2", 1000, 3)).ports(), [0]);
+    assert_eq!(bench.send(1, 0, &to("2001:db8::1", 1000, 4)).ports(), [0]);
+    assert_eq!(bench.send(1, 0, &to("2001:db8::1", 500, 5)).dropped, Some("waits_for_credit"));
+    assert_eq!(left(&mut bench, 503), [5]);
+    assert_eq!(left(&mut bench, 1003), [2]);
+}
+
+#[test]
+fn queues_are_bounded_in_bytes_and_packets() {
+    let mut bytes = bench(SLOW);
+    let outcomes: Vec<_> = (1..=6).map(|n| bytes.send(1, 0, &to("10.0.0.1", 1000, n)).dropped).collect();
+    let waits = Some("waits_for_credit");
+    assert_eq!(outcomes, [None, waits, waits, waits, Some("queue_full"), Some("queue_full")]);
+    assert_eq!(bytes.send(1, 1100, &to("10.0.0.1", 1000, 7)).dropped, waits, "there is room again");
+
+    let mut packets = bench(&format!("{SLOW}queue_packets = 2"));
+    let outcomes: Vec<_> = (1..=5).map(|n| packets.send(1, 0, &to("10.0.0.1", 500, n)).dropped).collect();
+    assert_eq!(outcomes, [None, None, waits, waits, Some("no_room_to_wait")]);
+    assert_eq!(left(&mut packets, 503), [3]);
+    assert_eq!(packets.send(1, 504, &to("10.0.0.1", 500, 6)).dropped, waits);
+}
+
+#[test]
+fn the_link_holds_all_addresses_together() {
+    let mut bench = bench("bytes_per_s = 10000\nlink = { bytes_per_s = 1000, burst_bytes = 1000 }");
+    assert_eq!(bench.send(1, 0, &to("10.0.0.1", 1000, 1)).ports(), [0]);
+    for (host, n) in [("10.0.0.2", 2), ("10.0.0.3", 3), ("10.0.0.1", 4)] {
+        assert_eq!(bench.send(1, 0, &to(host, 500, n)).dropped, Some("waits_for_credit"));
+    }
+    assert_eq!(left(&mut bench, 499), [0; 0]);
+    assert_eq!(left(&mut bench, 503), [2]);
+    assert_eq!(left(&mut bench, 1502), [3, 4], "in the order in which they came");
+}
+
+#[test]
+fn what_cannot_be_shaped_is_dropped_and_what_need_not_passes() {
+    let mut bench = bench(&format!("{SLOW}from_port = 1"));
+    assert_eq!(bench.send(1, 0, &to("10.0.0.1", 1001, 1)).dropped, Some("larger_than_burst"));
+    for _ in 0..5 {
+        assert_eq!(bench.send(0, 0, &to("10.0.0.1", 1000, 1)).ports(), [1], "the other direction");
+        assert_eq!(bench.send(1, 0, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()).ports(), [0]);
+    }
+    let tagged = Frame::udp("10.9.9.9:1", "10.0.0.1:2").vlan(3).len(600).bytes();
+    assert_eq!(bench.send(1, 0, &tagged).ports(), [0]);
+    assert_eq!(bench.send(1, 0, &tagged).dropped, Some("waits_for_credit"));
+    let sent = bench.send(1, 300, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()).sent;
+    assert!(sent.contains(&(0, tagged)), "with its tag");
+}
+
+#[test]
+fn long_frames_cannot_wait() {
+    let mut bench = bench("bytes_per_s = 2000\nburst_bytes = 2000\nqueue_bytes = 9000");
+    assert_eq!(bench.send(1, 0, &to("10.0.0.1", 1600, 1)).ports(), [0]);
+    assert_eq!(bench.send(1, 0, &to("10.0.0.1", 1600, 1)).dropped, Some("too_long_to_wait"));
+}
+
+#[test]
+fn the_rate_is_exact_within_a_thousandth() {
+    // Twice what is allowed, for ten seconds: 1,000 bytes every half millisecond against a million a second.
+    let mut bench = bench("bytes_per_s = 1000000\nburst_bytes = 1000\nqueue_bytes = 50000");
+    let mut bytes = 0;
+    for n in 0..20_000u64 {
+        let sent = bench.send_at(1, n * MS / 2, &to("10.0.0.1", 1000, 0)).sent;
+        bytes += sent.iter().map(|(_, frame)| frame.len() as u64).sum::<u64>();
+    }
+    // What is due in the last turn has not left yet.
+    assert!((9_990_000..=10_001_000).contains(&bytes), "{bytes} bytes in ten seconds");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Whatever comes: no packet overtakes another to the same address, none is lost, and none leaves before its credit is there.
+    #[test]
+    fn order_stays_and_nothing_leaves_too_early(
+        packets in prop::collection::vec((0u64..400, 0u8..3, 60usize..1000), 1..80),
+    ) {
+        let mut bench = bench("bytes_per_s = 5000\nburst_bytes = 1000\nqueue_bytes = 20000");
+        let (mut now, mut came, mut went) = (0, vec![Vec::new(); 3], vec![Vec::new(); 3]);
+        let mut note = |now: u64, sent: &[(Port, Vec<u8>)]| {
+            for (_, frame) in sent.iter().filter(|(_, frame)| frame[12..14] == [8, 0]) {
+                went[usize::from(frame[33])].push((now, frame.len() as u64, frame[frame.len() - 1]));
+            }
+        };
+        for (n, (gap, host, len)) in packets.into_iter().enumerate() {
+            now += gap;
+            let outcome = bench.send(1, now, &to(&format!("10.0.0.{host}"), len, n as u8));
+            if matches!(outcome.dropped, None | Some("waits_for_credit")) {
+                came[usize::from(host)].push(n as u8);
+            }
+            note(now, &outcome.sent);
+        }
+        for _ in 0..200 {
+            now += 100;
+            note(now, &bench.send(1, now, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()).sent);
+        }
+        for (came, went) in came.iter().zip(&went) {
+            prop_assert_eq!(came, &went.iter().map(|(_, _, n)| *n).collect::<Vec<_>>());
+            let mut sum = 0;
+            for (at, len, _) in went {
+                sum += len;
+                prop_assert!(sum <= 1000 + 5 * at, "{sum} bytes by {at} ms");
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn refuse(config: &str, expected: &str) {
+    let config: Config = crate::parse(config.parse().unwrap()).unwrap();
+    let limits = config.limit().map(drop).and(config.link_limit().map(drop));
+    let error = limits.and(config.wait_max_ns().map(drop)).and(config.checked_port(2).map(drop)).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn impossible_values_are_refused() {
+    refuse("bytes_per_s = 0", "`bytes_per_s`: a rate of 0 lets nothing pass; write a number of at least 1");
+    refuse("from_port = 2", "`from_port`: the plan has no port 2; write a number from 0 to 1");
+    let long =
+        "`queue_bytes`: at 1000 a second a queue of 20000 bytes takes longer than seven seconds; write at most 7516";
+    refuse("bytes_per_s = 1000\nqueue_bytes = 20000", long);
+}

@@ -1,0 +1,191 @@
+//! Packets that wait, in the order in which they are due: a timing wheel of lists (Carousel, SIGCOMM 2017, section 4).
+//!
+//! A turn is 2^20 ns, a millisecond and a bit; a list holds what is due in one turn, in the order in which it came. Turns are taken
+//! off one after another by [`Wheel::release`], never before they are over, so a packet leaves at most late, never early.
+//! What the caller does not let go yet stays, with everything behind it.
+
+use std::sync::Arc;
+
+use braid_nf::prelude::*;
+use braid_nf::state::{AllocatorConfig, StateBuilder, StateError, StateObject, VectorConfig};
+use braid_nf::{Part, Port};
+
+/// A turn is 2 to this power nanoseconds.
+const TURN: u32 = 20;
+/// Turns of the wheel.
+const TURNS: u64 = 8192;
+/// The longest that a packet may wait: the wheel less what may be late.
+pub const WAIT_MAX_NS: u64 = (TURNS - 1024) << TURN;
+/// The longest frame that can wait.
+pub const HELD_MAX: usize = 1520;
+/// Most packets that one call releases.
+const RELEASED_MAX: u32 = 1024;
+
+/// A packet that waits, but for its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Waiting {
+    /// When it is due.
+    pub due_ns: u64,
+    /// What it costs.
+    pub cost: u32,
+    len: u16,
+    port: Port,
+    next: Lease,
+    has_next: u64,
+}
+
+/// The packets of a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct List {
+    first: Lease,
+    last: Lease,
+    is_full: u64,
+}
+
+/// How far the wheel has turned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Progress {
+    /// The first turn that has not been taken off.
+    turn: u64,
+    /// Packets that wait.
+    pub waiting: u64,
+}
+
+impl Progress {
+    /// Whether no packet of a turn or an earlier one waits any more.
+    pub fn has_released(&self, turn: u64) -> bool {
+        self.waiting == 0 || self.turn > turn
+    }
+}
+
+/// Bytes of a packet.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Bytes([u8; HELD_MAX]);
+
+/// The wheel.
+#[derive(Debug)]
+pub struct Wheel {
+    room: Allocator,
+    bytes: Vector<Bytes>,
+    packets: Vector<Waiting>,
+    turns: Vector<List>,
+    progress: Vector<Progress>,
+}
+
+/// The turn in which a time lies, from 1, so that 0 is before all.
+pub fn turn(ns: u64) -> u64 {
+    (ns >> TURN) + 1
+}
+
+impl Wheel {
+    /// An empty one, with room for so many packets.
+    pub fn new(builder: &mut StateBuilder, packets: u32) -> Result<Wheel, StateError> {
+        let named = |name: &str, len| VectorConfig { name: name.into(), len };
+        let room = AllocatorConfig { name: "room".into(), resources: packets, ..AllocatorConfig::default() };
+        Ok(Wheel {
+            room: Allocator::new(builder, &room)?,
+            bytes: Vector::new(builder, &named("bytes", packets), Bytes([0; HELD_MAX]))?,
+            packets: Vector::new(builder, &named("packets", packets), Waiting::default())?,
+            turns: Vector::new(builder, &named("turns", TURNS as u32), List::default())?,
+            progress: Vector::new(builder, &named("progress", 1), Progress::default())?,
+        })
+    }
+
+    /// Most packets that can wait.
+    pub fn room(&self) -> u32 {
+        self.room.resources()
+    }
+
+    /// How far it has turned.
+    #[inline]
+    pub fn progress(&self, cx: &mut Cx<'_>) -> Result<Progress, Conflict> {
+        Ok(self.progress.get(cx, 0)?.unwrap_or_default())
+    }
+
+    /// Lets a packet wait until it is due; false if there is no room, or it is due too late.
+    #[cold]
+    pub fn hold(&self, cx: &mut Cx<'_>, port: Port, packet: &[u8], cost: u32, due_ns: u64) -> Result<bool, Conflict> {
+        let mut progress = self.progress(cx)?;
+        let (turn, now) = (turn(due_ns).max(progress.turn), cx.now());
+        if due_ns.saturating_sub(now) > WAIT_MAX_NS || (progress.waiting > 0 && turn - progress.turn >= TURNS) {
+            return Ok(false);
+        }
+        let Some(lease) = self.room.allocate(cx)? else { return Ok(false) };
+        let mut bytes = Bytes([0; HELD_MAX]);
+        bytes.0[..packet.len()].copy_from_slice(packet);
+        self.bytes.set(cx, lease.index, bytes)?;
+        let waiting = Waiting { due_ns, cost, len: packet.len() as u16, port, ..Waiting::default() };
+        self.packets.set(cx, lease.index, waiting)?;
+        let at = (turn % TURNS) as u32;
+        let list = self.turns.get(cx, at)?.unwrap_or_default();
+        let first = if list.is_full == 1 { list.first } else { lease };
+        if list.is_full == 1 {
+            self.packets.update(cx, list.last.index, |last| (last.next, last.has_next) = (lease, 1))?;
+        }
+        self.turns.set(cx, at, List { first, last: lease, is_full: 1 })?;
+        if progress.waiting == 0 {
+            // Turns without packets need not be looked at.
+            progress.turn = progress.turn.max(self::turn(now));
+        }
+        progress.waiting += 1;
+        self.progress.set(cx, 0, progress)?;
+        Ok(true)
+    }
+
+    /// Sends packets of turns that are over, in order, as long as `may_leave` lets them go.
+    pub fn release(
+        &self,
+        cx: &mut Cx<'_>,
+        mut may_leave: impl FnMut(&mut Cx<'_>, &Waiting) -> Result<bool, Conflict>,
+    ) -> Result<(), Conflict> {
+        let (before, now) = (self.progress(cx)?, turn(cx.now()));
+        let mut progress = before;
+        let mut left = RELEASED_MAX;
+        while progress.waiting > 0 && progress.turn < now && left > 0 {
+            let at = (progress.turn % TURNS) as u32;
+            let full = self.turns.get(cx, at)?.unwrap_or_default();
+            let mut list = full;
+            while list.is_full == 1 && left > 0 {
+                let packet = self.packets.get(cx, list.first.index)?.unwrap_or_default();
+                if !may_leave(cx, &packet)? {
+                    left = 0;
+                    break;
+                }
+                self.send(cx, list.first, &packet)?;
+                list.is_full = packet.has_next;
+                list.first = packet.next;
+                progress.waiting -= 1;
+                left -= 1;
+            }
+            if list != full {
+                self.turns.set(cx, at, if list.is_full == 1 { list } else { List::default() })?;
+            }
+            progress.turn += u64::from(list.is_full == 0);
+        }
+        if progress != before {
+            self.progress.set(cx, 0, progress)?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, cx: &mut Cx<'_>, lease: Lease, packet: &Waiting) -> Result<(), Conflict> {
+        if let Some(bytes) = self.bytes.get(cx, lease.index)? {
+            cx.emit(packet.port, &bytes.0[..usize::from(packet.len)]);
+        }
+        self.room.free(cx, lease).map(drop)
+    }
+}
+
+impl Part for Wheel {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.room.objects(into);
+        self.bytes.objects(into);
+        self.packets.objects(into);
+        self.turns.objects(into);
+        self.progress.objects(into);
+    }
+}
