@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::Events;
 use super::quota::VlanConfig;
+use super::snooping::SnoopingConfig;
 use super::station::{Entry, Station, WrittenMac};
 use super::storm::StormConfig;
 use super::vlans::{PORTS_MAX, VLAN_MAX, Vlans};
@@ -37,6 +38,8 @@ pub struct Config {
     pub vlans: Vec<VlanConfig>,
     /// Limits of flooding.
     pub storm: StormConfig,
+    /// Whether frames for groups go only where they are wanted.
+    pub snooping: SnoopingConfig,
 }
 
 impl Default for Config {
@@ -50,6 +53,7 @@ impl Default for Config {
             ports: Vec::new(),
             vlans: Vec::new(),
             storm: StormConfig::default(),
+            snooping: SnoopingConfig::default(),
         }
     }
 }

@@ -7,12 +7,15 @@
 
 mod config;
 mod quota;
+mod snooping;
 mod station;
 mod storm;
 mod vlans;
 
 pub use config::{Config, PortConfig, StaticStation};
 pub use quota::{Quota, VlanConfig};
+use snooping::Course;
+pub use snooping::{Snooping, SnoopingConfig, Unregistered};
 use station::FLOOD;
 pub use station::{Entry, Known, Station, WrittenMac};
 pub use storm::{Cause, Storm, StormConfig};
@@ -34,6 +37,8 @@ const BAD_SOURCE: Reason = Reason("bad_source");
 const RESERVED_ADDRESS: Reason = Reason("reserved_address");
 /// The port does not carry the frame's VLAN, or no native one.
 const NOT_A_MEMBER: Reason = Reason("not_a_member");
+/// Nobody wants the group.
+const NO_MEMBER: Reason = Reason("no_member");
 /// A tag does not fit before the frame.
 const NO_ROOM_FOR_TAG: Reason = Reason("no_room_for_tag");
 
@@ -52,6 +57,8 @@ pub struct Events {
     pub table_full: u64,
     /// Frames of stations for which their VLAN had no room.
     pub vlan_full: u64,
+    /// Reports of groups for which the table had no room.
+    pub groups_full: u64,
 }
 
 network_function! {
@@ -68,6 +75,7 @@ network_function! {
         vlans: Option<Vlans>,
         quota: Option<Quota>,
         storm: Option<Storm>,
+        snooping: Option<Snooping>,
         refresh_ns: u64,
         age_max_ns: u64,
         sweep_period: Duration,
@@ -89,6 +97,7 @@ impl FromConfig for Bridge {
             vlans: config.filter(ports)?,
             quota: Quota::new(&config.vlans, builder)?,
             storm: Storm::new(config.storm, builder, ports)?,
+            snooping: Snooping::new(config.snooping, builder, ports)?,
             refresh_ns,
             age_max_ns,
             sweep_period: config.sweep_period(SWEEP),
@@ -187,7 +196,7 @@ impl NetworkFunction for Bridge {
             self.changes.update(cx, 0, |changes| *changes += removed)?;
         }
         self.sweep_at.set(cx, 0, next.unwrap_or(0))?;
-        Ok(())
+        self.snooping.iter().try_for_each(|snooping| snooping.sweep(cx))
     }
 }
 
@@ -207,7 +216,7 @@ impl Bridge {
         }
         known.changes = self.changes.get(cx, 0)?.unwrap_or(0);
         if to.is_group() {
-            return self.flood(cx, packet, vlan, known, due_ns);
+            return self.send_to_group(cx, packet, vlan, known, due_ns);
         }
         let found = self.look_up(cx, Station::new(to, vlan), &mut known.destination)?;
         match found.filter(|entry| entry.age_ns(cx.now()) <= self.age_max_ns) {
@@ -239,6 +248,33 @@ impl Bridge {
         let tag = if vlans.is_untagged(vlan, to) { 0 } else { vlan };
         known.decide_tag(vlans::form(vlans::tag_of(packet)), tag);
         leave(packet, known)
+    }
+
+    /// Sends a frame for a group where it is wanted, if groups are looked at, and any other everywhere.
+    fn send_to_group(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &mut Packet<'_>,
+        vlan: u16,
+        known: &mut Known,
+        due_ns: u64,
+    ) -> Handled {
+        let Some(snooping) = &self.snooping else { return self.flood(cx, packet, vlan, known, due_ns) };
+        let (course, has_room) = snooping.look(cx, packet, vlan)?;
+        if !has_room {
+            self.events.update(cx, |events| events.groups_full += 1)?;
+        }
+        let Course::Only(ports) = course else { return self.flood(cx, packet, vlan, known, 0) };
+        known.decide(packet.port(), FLOOD, 0);
+        let ports = ports & !1u64.checked_shl(packet.port().into()).unwrap_or(0);
+        let verdict = match &self.vlans {
+            None => send_to(cx, packet, ports),
+            Some(vlans) => {
+                let (untagged, tagged) = vlans.ports(vlan, packet.port());
+                flood_vlan(cx, packet, (untagged & ports, tagged & ports), vlan)
+            }
+        };
+        Ok(if verdict == Verdict::Drop(Reason::NOWHERE_TO_FLOOD) { Verdict::Drop(NO_MEMBER) } else { verdict })
     }
 
     /// Sends a frame to all other ports of its VLAN, if storm control lets it.
@@ -318,6 +354,17 @@ fn leave(packet: &mut Packet<'_>, known: &Known) -> Verdict {
     let is_sent = matches!(verdict, Verdict::Forward(_));
     let came = vlans::tag_of(packet);
     if is_sent && !vlans::retag(packet, came, known.vlan()) { Verdict::Drop(NO_ROOM_FOR_TAG) } else { verdict }
+}
+
+/// Sends a frame as it is by these ports.
+fn send_to(cx: &mut Cx<'_>, packet: &Packet<'_>, ports: u64) -> Verdict {
+    let mut last = None;
+    for port in (0..cx.ports().min(vlans::PORTS_MAX)).filter(|port| ports >> port & 1 != 0) {
+        if let Some(before) = last.replace(port) {
+            cx.emit(before, packet.bytes());
+        }
+    }
+    last.map_or(Verdict::Drop(Reason::NOWHERE_TO_FLOOD), Verdict::Forward)
 }
 
 /// Sends a frame to the ports that carry its VLAN without a tag, and to those that carry it with one.

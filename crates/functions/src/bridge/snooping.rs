@@ -1,0 +1,331 @@
+//! IGMP and MLD snooping (RFC 4541): which ports want which group, learnt from what hosts and routers say to each other.
+//!
+//! A port wants a group from a report (IGMPv1 to v3, MLDv1 and v2) until it has not been repeated for the membership time, or
+//! shortly after a leave that nobody contradicts. Queries tell where routers are, which want everything. Times are kept in whole
+//! seconds, rounded up. Sources of IGMPv3 and MLDv2 are not told apart: who wants a group from some wants it from all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpAddress, IpVersion};
+use braid_nf::prelude::*;
+use braid_nf::state::{Inserted, MapConfig, StateBuilder, StateObject, Tx, Visit};
+use braid_nf::{Part, Port};
+use serde::Deserialize;
+
+use super::vlans::PORTS_MAX;
+use crate::config::{ConfigError, span_ns};
+use crate::parts::SECOND;
+
+const IGMP: u8 = 2;
+/// After a leave a port keeps a group for so long, unless somebody reports it: the last member query time (RFC 3376 section 8).
+const LEAVE_S: u32 = 2;
+/// Entries that one sweep looks at.
+const PIECE: u32 = 64;
+
+/// `[snooping]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SnoopingConfig {
+    /// Whether groups are looked at.
+    pub enabled: bool,
+    /// Most groups, each VLAN's for itself.
+    pub groups_max: u32,
+    /// Seconds after which a port that does not repeat its report, and a router that asks nothing, is forgotten.
+    pub membership_s: u64,
+    /// Where frames go that are for a group that nobody has reported.
+    pub unregistered: Unregistered,
+}
+
+impl Default for SnoopingConfig {
+    fn default() -> SnoopingConfig {
+        // RFC 3376 section 8.4: 2 * 125 s + 10 s.
+        SnoopingConfig { enabled: false, groups_max: 1024, membership_s: 260, unregistered: Unregistered::Flood }
+    }
+}
+
+/// Where frames for a group go that nobody has reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unregistered {
+    /// Everywhere.
+    Flood,
+    /// To routers only.
+    Routers,
+}
+
+/// A group in a VLAN; the unspecified address: routers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Group {
+    address: IpAddress,
+    vlan: u64,
+}
+
+/// Until when each port wants it, in seconds.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Members {
+    until_s: [u32; PORTS_MAX as usize],
+}
+
+impl Members {
+    const NONE: Members = Members { until_s: [0; PORTS_MAX as usize] };
+
+    fn ports(&self, now_s: u32) -> u64 {
+        let wants = self.until_s.iter().enumerate().filter(|(_, until_s)| **until_s > now_s);
+        wants.fold(0, |ports, (port, _)| ports | 1 << port)
+    }
+}
+
+/// What an IGMP or MLD message says about a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// A router asks.
+    Query,
+    /// A host wants it.
+    Joins(IpAddress),
+    /// A host does not want it any more.
+    Leaves(IpAddress),
+}
+
+/// Where a frame for a group goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    /// Wherever a group goes.
+    Everywhere,
+    /// To these ports only.
+    Only(u64),
+}
+
+/// What is known of groups.
+pub struct Snooping {
+    table: Map<Group, Members>,
+    membership_s: u32,
+    unregistered: Unregistered,
+}
+
+braid_nf::plain!(SnoopingConfig);
+
+impl Snooping {
+    /// None if it is not enabled.
+    pub fn new(
+        config: SnoopingConfig,
+        builder: &mut StateBuilder,
+        ports: u16,
+    ) -> Result<Option<Snooping>, ConfigError> {
+        if !config.enabled {
+            return Ok(None);
+        }
+        if ports > PORTS_MAX {
+            let instead = format!("use a plan with at most {PORTS_MAX}");
+            return Err(ConfigError::new("snooping", format!("the plan has {ports} ports"), instead));
+        }
+        let (least, most) = (Duration::from_secs(5), Duration::from_secs(86_400));
+        let membership = Duration::from_secs(config.membership_s);
+        let membership_ns = span_ns("snooping.membership_s", membership, least, most)?;
+        let map = MapConfig { name: "groups".into(), capacity: config.groups_max, ..MapConfig::default() };
+        let table = Map::new(builder, &map).map_err(|error| ConfigError::state("snooping.groups_max", &error))?;
+        let membership_s = (membership_ns / SECOND) as u32;
+        Ok(Some(Snooping { table, membership_s, unregistered: config.unregistered }))
+    }
+
+    /// Learns from a frame for a group, and says where it goes; whether a group found no room stands beside it.
+    pub(super) fn look(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, vlan: u16) -> Result<(Course, bool), Conflict> {
+        let group = packet.dst_ip();
+        let Some(version) = packet.ip_version().filter(|_| !packet.is_later_fragment()) else {
+            return Ok((Course::Everywhere, true));
+        };
+        let mut message = Message::of(packet, version).peekable();
+        if message.peek().is_some() {
+            return self.hear(cx, packet.port(), vlan, message);
+        }
+        // RFC 4541 section 2.1.2: what stays on the link is for everybody; so is what is not for a group of IP at all.
+        if !is_group(group) || is_link_local(group) {
+            return Ok((Course::Everywhere, true));
+        }
+        let routers = self.ports(cx, IpAddress::UNSPECIFIED, vlan)?;
+        Ok(match (self.ports(cx, group, vlan)?, self.unregistered) {
+            (0, Unregistered::Flood) => (Course::Everywhere, true),
+            (members, _) => (Course::Only(members | routers), true),
+        })
+    }
+
+    /// A message: a query is for all, everything else for routers alone, so that no host keeps silent because of another.
+    fn hear(
+        &self,
+        cx: &mut Cx<'_>,
+        port: Port,
+        vlan: u16,
+        message: impl Iterator<Item = Said>,
+    ) -> Result<(Course, bool), Conflict> {
+        let mut has_room = true;
+        for said in message {
+            match said {
+                Said::Query => {
+                    has_room &= self.note(cx, IpAddress::UNSPECIFIED, vlan, port)?;
+                    return Ok((Course::Everywhere, has_room));
+                }
+                Said::Joins(group) if !is_link_local(group) => has_room &= self.note(cx, group, vlan, port)?,
+                Said::Leaves(group) => self.leave(cx, group, vlan, port)?,
+                Said::Joins(_) => {}
+            }
+        }
+        Ok((Course::Only(self.ports(cx, IpAddress::UNSPECIFIED, vlan)?), has_room))
+    }
+
+    /// Ports that want a group now.
+    fn ports(&self, cx: &mut Cx<'_>, address: IpAddress, vlan: u16) -> Result<u64, Conflict> {
+        let now_s = seconds(cx);
+        Ok(self.table.get(cx, &Group { address, vlan: vlan.into() })?.map_or(0, |members| members.ports(now_s)))
+    }
+
+    /// A port wants a group for another membership time; false if there is no room.
+    fn note(&self, cx: &mut Cx<'_>, address: IpAddress, vlan: u16, port: Port) -> Result<bool, Conflict> {
+        let (group, until_s) = (Group { address, vlan: vlan.into() }, seconds(cx) + self.membership_s + 1);
+        let mut members = self.table.get(cx, &group)?.unwrap_or(Members::NONE);
+        let Some(own) = members.until_s.get_mut(usize::from(port)).filter(|own| **own != until_s) else {
+            return Ok(true);
+        };
+        *own = until_s;
+        Ok(self.table.insert(cx, &group, &members)? != Inserted::Full)
+    }
+
+    /// A port will not want a group for long, unless it says so again.
+    fn leave(&self, cx: &mut Cx<'_>, address: IpAddress, vlan: u16, port: Port) -> Result<(), Conflict> {
+        let until_s = seconds(cx) + LEAVE_S + 1;
+        self.table.update(cx, &Group { address, vlan: vlan.into() }, |members| {
+            if let Some(own) = members.until_s.get_mut(usize::from(port)) {
+                *own = (*own).min(until_s);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Forgets groups that nobody wants any more, a few at a time.
+    pub(super) fn sweep(&self, tx: &mut Tx) -> Result<(), Conflict> {
+        let now_s = (tx.now() / SECOND) as u32;
+        let pieces = self.table.capacity().div_ceil(PIECE);
+        self.table.for_each(tx, now_s % pieces * PIECE, PIECE, |_, _, members| {
+            Ok(if members.ports(now_s) == 0 { Visit::Remove } else { Visit::Keep })
+        })?;
+        Ok(())
+    }
+}
+
+fn seconds(cx: &Cx<'_>) -> u32 {
+    (cx.now() / SECOND) as u32
+}
+
+fn is_group(address: IpAddress) -> bool {
+    match address.v4() {
+        Some([first, ..]) => first & 0xf0 == 0xe0,
+        None => address.octets()[0] == 0xff,
+    }
+}
+
+/// 224.0.0.0/24 (RFC 4541 section 2.1.2) and groups of link scope: solicited nodes and the like, which are many and small.
+fn is_link_local(address: IpAddress) -> bool {
+    match (address.v4(), address.octets()) {
+        (Some(v4), _) => v4[..3] == [224, 0, 0],
+        (None, [_, scope, ..]) => scope & 0x0f <= 2,
+    }
+}
+
+/// What a packet says of groups, one after another; nothing if it is no message or cut short.
+struct Message<'p> {
+    rest: &'p [u8],
+    /// Bytes of an address.
+    width: usize,
+    /// How the rest is read: records of a report, or what was found already.
+    next: Next,
+}
+
+enum Next {
+    One(Said),
+    Records(u16),
+    Nothing,
+}
+
+impl<'p> Message<'p> {
+    fn of(packet: &'p Packet<'_>, version: IpVersion) -> Message<'p> {
+        let bytes = packet.ip_payload();
+        let (width, number) = if version == IpVersion::V4 { (4, IGMP) } else { (16, protocol::ICMPV6) };
+        let group_at = if version == IpVersion::V4 { 4 } else { 8 };
+        let group = bytes.get(group_at..group_at + width).map(address);
+        let next = match (bytes.first(), group) {
+            _ if packet.protocol() != number => Next::Nothing,
+            // A query without a source is no router's (RFC 4541 section 2.1.1 (1) c).
+            (Some(0x11 | 130), _) if packet.src_ip() != unspecified(width) => Next::One(Said::Query),
+            (Some(0x12 | 0x16 | 131), Some(group)) => Next::One(Said::Joins(group)),
+            (Some(0x17 | 132), Some(group)) => Next::One(Said::Leaves(group)),
+            (Some(0x22 | 143), _) => match bytes.get(6..8) {
+                Some([high, low]) => Next::Records(u16::from_be_bytes([*high, *low])),
+                _ => Next::Nothing,
+            },
+            _ => Next::Nothing,
+        };
+        Message { rest: bytes.get(8..).unwrap_or_default(), width, next }
+    }
+
+    /// A record of IGMPv3 (RFC 3376 section 4.2.4) or MLDv2 (RFC 3810 section 5.2.4), and what it says.
+    fn record(&mut self) -> Option<Option<Said>> {
+        let [kind, auxiliary, high, low] = *self.rest.first_chunk()?;
+        let sources = usize::from(u16::from_be_bytes([high, low]));
+        let group = address(self.rest.get(4..4 + self.width)?);
+        let len = 4 + self.width * (1 + sources) + 4 * usize::from(auxiliary);
+        self.rest = self.rest.get(len..)?;
+        Some(match (kind, sources) {
+            (1 | 3, 0) => Some(Said::Leaves(group)),
+            (1..=5, _) => Some(Said::Joins(group)),
+            _ => None,
+        })
+    }
+}
+
+impl Iterator for Message<'_> {
+    type Item = Said;
+
+    fn next(&mut self) -> Option<Said> {
+        loop {
+            match self.next {
+                Next::Nothing | Next::Records(0) => return None,
+                Next::One(said) => {
+                    self.next = Next::Nothing;
+                    return Some(said);
+                }
+                Next::Records(left) => {
+                    self.next = Next::Records(left - 1);
+                    if let Some(said) = self.record()? {
+                        return Some(said);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn address(bytes: &[u8]) -> IpAddress {
+    match (bytes.first_chunk::<16>(), bytes.first_chunk::<4>()) {
+        (Some(v6), _) => IpAddress::from(std::net::IpAddr::from(*v6)),
+        (None, Some(v4)) => IpAddress::from(std::net::IpAddr::from(*v4)),
+        (None, None) => IpAddress::UNSPECIFIED,
+    }
+}
+
+fn unspecified(width: usize) -> IpAddress {
+    address(&[0; 16][..width])
+}
+
+impl Part for Snooping {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.table.objects(into);
+    }
+}
+
+impl std::fmt::Debug for Snooping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snooping").field("membership_s", &self.membership_s).finish_non_exhaustive()
+    }
+}
