@@ -128,6 +128,49 @@ impl KernelOracle {
         Ok(oracle)
     }
 
+    /// A router and nothing else: `inside` prefixes of either family to port 0, everything else to port 1.
+    ///
+    /// # Errors
+    /// What this machine lacks.
+    pub fn forwarding(inside: &[&str]) -> Result<KernelOracle, Unavailable> {
+        let mut oracle = KernelOracle::router(inside, Tracking::Liberal)?;
+        oracle.settle()?;
+        Ok(oracle)
+    }
+
+    /// The same, but that each inside host may send `burst` packets and then, for all that matters here, none: nftables' limit by
+    /// source address. IPv4.
+    ///
+    /// # Errors
+    /// What this machine lacks.
+    pub fn policer(inside: &[&str], burst: u32) -> Result<KernelOracle, Unavailable> {
+        let mut oracle = KernelOracle::router(inside, Tracking::Liberal)?;
+        oracle.rules(&format!(
+            "table ip police {{
+                set sources {{ type ipv4_addr; size 65535; flags dynamic; }}
+                chain forward {{
+                    type filter hook forward priority 0; policy accept;
+                    iifname inside add @sources {{ ip saddr limit rate over 1/day burst {burst} packets }} drop
+                }}
+            }}"
+        ))?;
+        oracle.settle()?;
+        Ok(oracle)
+    }
+
+    /// Interface addresses and next hops of every oracle that routes, as Braid's router is told of them.
+    pub const ROUTES: &str = "promiscuous = true
+        interface = [
+            { port = 0, mac = '06:00:00:00:00:01', addresses = ['198.18.0.1/30', '2001:db8:ffff:1::1/64'] },
+            { port = 1, mac = '06:00:00:00:00:02', addresses = ['198.18.0.5/30', '2001:db8:ffff:2::1/64'] },
+        ]
+        neighbour = [
+            { address = '198.18.0.2', mac = '06:00:00:00:00:11', port = 0 },
+            { address = '198.18.0.6', mac = '06:00:00:00:00:12', port = 1 },
+            { address = '2001:db8:ffff:1::2', mac = '06:00:00:00:00:11', port = 0 },
+            { address = '2001:db8:ffff:2::2', mac = '06:00:00:00:00:12', port = 1 },
+        ]\n";
+
     /// A learning bridge with ports 0 to `ports` - 1; no spanning tree, no snooping, addresses age after 300 s of real time.
     ///
     /// # Errors
