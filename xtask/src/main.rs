@@ -24,7 +24,7 @@ cargo xtask <task>
   tidy                      layers, unsafe code, vocabulary, links and file sizes
   test                      all tests; installs what the comparisons need if it may; names what was skipped
   certify [--seeds N]       every function on captures and mixes under N schedules (default 100) equals one worker
-  verify [captures|generated|detectors]
+  verify [captures|generated|detectors|figures]
                             every capture, or ten million generated packets, through every function (docs/testing.md)
   dpdk                      builds with DPDK's drivers as ports and tests them (needs libdpdk-dev; installs it if it may)
   instructions [--write]    instructions per packet and stage against benches/instructions.txt (needs valgrind), or a new table
@@ -43,8 +43,8 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["certify"] => verify::certify("100"),
         ["certify", "--seeds", seeds] => verify::certify(seeds),
-        ["verify"] => verify::run(&["captures", "generated", "detectors"]),
-        ["verify", what @ ("captures" | "generated" | "detectors")] => verify::run(&[what]),
+        ["verify"] => verify::run(&["captures", "generated", "detectors", "figures"]),
+        ["verify", what @ ("captures" | "generated" | "detectors" | "figures")] => verify::run(&[what]),
         ["dpdk"] => test::dpdk(),
         ["sanitize"] => sanitize::run(),
         ["instructions"] => instructions::run(false),

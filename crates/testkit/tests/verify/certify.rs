@@ -28,7 +28,7 @@ const RECORDED: [&str; 6] =
 /// Small tables and low rates: functions that refuse, fill up and fight for the same entries.
 fn busy(function: &str) -> &'static str {
     match function {
-        "bridge" => "capacity = 64\nrefresh_interval_ms = 1",
+        "bridge" => "capacity = 64\nrefresh_interval_ms = 1\nsnooping = { enabled = true, groups_max = 4 }",
         "nat" => "mappings_max = 256\nfragments_max = 8\nfirst_port = 1024\nlast_port = 1407",
         "nat64" => {
             "mappings_max = 128\nfragments_max = 8\nheld_max = 4\nfirst_port = 1024\nlast_port = 1151\n\
@@ -39,6 +39,7 @@ fn busy(function: &str) -> &'static str {
              half_open_max = 40\nhost_connections_max = 20\nhost_half_open_max = 5\nhosts_max = 64"
         }
         "policer" => "bytes_per_s = 20000\nburst_bytes = 3000",
+        "shaper" => "bytes_per_s = 20000\nburst_bytes = 3000\nqueue_packets = 20",
         "rate_limiter" => "bytes_per_s = 20000\nburst_bytes = 3000",
         "flow_counter" => "totals = true",
         "anti_ddos" => "flows_min = 5",
@@ -71,6 +72,7 @@ fn others(function: &str) -> &'static [&'static str] {
             "meter = 'srtcm'\nby = 'source'\nexcess_burst = 9000\nprefix = { capacity = 8 }",
         ],
         "router" => &[ROUTED],
+        "shaper" => &["burst_bytes = 2000\nlink = { bytes_per_s = 100000, burst_bytes = 2000 }\nby = 'source'"],
         "anti_ddos" => {
             &["flows_min = 5\naction = 'limit'\nsources_max = 6", "flows_min = 5\naction = 'mark'\ndscp = 8"]
         }

@@ -46,6 +46,10 @@ fn every_configuration_that_shares_more_equals_one_worker() {
         ("flow_counter", "symmetric = true\ntotals = true\nidle_timeout_s = 1"),
         ("rate_limiter", "packets_per_s = 20\nburst_packets = 2"),
         ("policer", "bytes_per_s = 2000\nburst_bytes = 3000"),
+        (
+            "shaper",
+            "bytes_per_s = 2000\nburst_bytes = 3000\nqueue_packets = 30\nlink = { bytes_per_s = 40000, burst_bytes = 1600 }",
+        ),
         ("anti_ddos", "flows_min = 0"),
         ("heavy_hitters", "by = 'pair'\nthreshold = 500\nrows = 2\ncolumns = 12\ninterval_ms = 50"),
         ("connection_limiter", "prefix = { v4 = 0, v6 = 0 }\nconnections_max = 20\nudp_s = 1\nopening_s = 1"),

@@ -53,3 +53,19 @@ fn workers_together_admit_no_more_connections() {
         assert!([100, 200].contains(&report.total.sets_created), "{workers}: {}", report.total.sets_created);
     }
 }
+
+#[test]
+fn what_waits_in_a_shaper_leaves_in_the_end_whatever_the_number_of_workers() {
+    let entry = find("shaper").expect("a function of the catalogue");
+    let config =
+        "bytes_per_s = 100000000\nqueue_packets = 40000\nlink = { bytes_per_s = 1000000, burst_bytes = 10000 }";
+    for workers in [1, 2, 4] {
+        let report =
+            Case::of(entry, config, workers).run(traffic(Profile::Backbone, 20_000, SEED), NullSink).expect("it runs");
+        let waited = report.total.drops.iter().filter(|(_, reason, _)| *reason == "waits_for_credit");
+        let waited: u64 = waited.map(|(.., count)| count).sum();
+        assert_eq!(report.total.drops.total(), waited, "nothing else is dropped: {:?}", report.total.drops);
+        assert!(waited > 10_000 && report.total.packets_copied == waited, "{workers} workers: {waited} waited");
+        assert_eq!(report.total.packets_out, 20_000);
+    }
+}
