@@ -38,6 +38,44 @@ fn a_functions_configuration_changes_and_its_state_stays() {
     conserved(&run.stop());
 }
 
+/// Functions with a change that their state survives, and one that it does not.
+const CHANGES: [(&str, &str, &str); 10] = [
+    ("port_scan", "answer_ms = 500", "false_alarms = 0.1"),
+    ("dns_tunnel", "orphans = 20", ""),
+    ("sidejacking", "by_agent = false", ""),
+    ("protocol_classifier", "idle_timeout_s = 60", ""),
+    ("asset_monitor", "refresh_ms = 2000", ""),
+    ("abacus", "idle_timeout_s = 60", "subscribers = [\"10.9.0.0/16\"]"),
+    ("heavy_hitters", "threshold = 5", "columns = 60"),
+    ("connection_limiter", "connections_max = 5", "by = \"destination\""),
+    ("shaper", "bytes_per_s = 5000000", "queue_packets = 10"),
+    (
+        "router",
+        "icmp_errors_per_s = 5\nneighbour_lifetime_s = 9",
+        "neighbour = [{ address = \"10.0.0.9\", mac = \"02:00:00:00:00:09\", port = 0 }]",
+    ),
+];
+
+#[test]
+fn detectors_limiters_and_the_router_go_on_with_their_state() {
+    for (function, survives, ends) in CHANGES {
+        let braid = Braid::new();
+        let plan = |config: &str| format!("[[nf]]\nfunction = \"{function}\"\n[nf.config]\n{config}\n");
+        braid.write("plan.toml", &plan(""));
+        let mut run = Running::start(&braid, &format!("plan.toml {TRAFFIC}"));
+        run.until("packets", |stats| stats["packets_in"].as_u64() > Some(1000));
+        braid.write("survives.toml", &plan(survives));
+        let applied = braid.json("apply survives.toml --control control.sock");
+        assert_eq!(names(&applied["kept"]), [function], "{applied}");
+        if !ends.is_empty() {
+            braid.write("ends.toml", &plan(&format!("{survives}\n{ends}")));
+            let said = braid.fails(1, "apply ends.toml --control control.sock");
+            assert!(said.contains(" stay"), "{function}: {said}");
+        }
+        conserved(&run.stop());
+    }
+}
+
 #[test]
 fn functions_come_and_go_and_the_others_keep_their_sets() {
     let braid = Braid::new();

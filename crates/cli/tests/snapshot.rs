@@ -41,18 +41,25 @@ fn a_run_in_two_halves_sends_what_one_run_sends_whatever_the_number_of_workers()
     let whole = frames(&braid, "whole.pcapng");
     write(&braid, "first.pcapng", &whole[..1500]);
     write(&braid, "second.pcapng", &whole[1500..]);
-    for chain in ["firewall,nat", "bridge", "flow_counter,load_balancer", "policer"] {
+    for chain in
+        ["firewall,nat", "bridge", "flow_counter,load_balancer", "policer", "connection_limiter", "heavy_hitters"]
+    {
         braid.ok(&format!("run --nf {chain} --in whole.pcapng --workers 1 --out whole.out.pcapng"));
         let wanted = bytes(&braid, "whole.out.pcapng");
-        // What a bridge floods depends on which worker learns first.
         for (before, after) in [(1, 1), (1, 2), (2, 1), (2, 4)] {
             let run = |line: &str, workers: usize| {
-                conserved(&braid.json(&format!("run --nf {chain} {line} --workers {workers}")));
+                let output = braid.run(&format!("run --nf {chain} {line} --workers {workers} --json"));
+                conserved(&serde_json::from_slice(&output.stdout).expect("a report"));
+                let notes = String::from_utf8_lossy(&output.stderr);
+                assert!(!notes.contains("found no place"), "{chain}, {before} workers, then {after}: {notes}");
             };
             run("--in first.pcapng --out first.out.pcapng --snapshot state", before);
             run("--in second.pcapng --out second.out.pcapng --restore state", after);
             let halves = [bytes(&braid, "first.out.pcapng"), bytes(&braid, "second.out.pcapng")].concat();
-            assert_eq!(halves.len(), wanted.len(), "{chain}, {before} workers, then {after}");
+            // What a bridge floods depends on which worker learns first.
+            if chain != "bridge" {
+                assert_eq!(halves.len(), wanted.len(), "{chain}, {before} workers, then {after}");
+            }
             if (before, after) == (1, 1) {
                 assert!(halves == wanted, "{chain}: another packet came out");
             }

@@ -111,7 +111,7 @@ impl NetworkFunction for HeavyHitters {
 impl HeavyHitters {
     #[inline]
     fn add(&self, cx: &mut Cx<'_>, subject: &Subject, weight: u32) -> Result<(), Conflict> {
-        let interval = (u128::from(cx.now()) * u128::from(self.per_ns) >> 64) as u64;
+        let interval = ((u128::from(cx.now()) * u128::from(self.per_ns)) >> 64) as u64;
         let (hash, weight) = (mixed(subject.as_bytes(), 0), u64::from(weight));
         let own = self.sketch.add(cx, hash, interval, weight)?;
         if self.is_due(own.saturating_sub(weight), own) {

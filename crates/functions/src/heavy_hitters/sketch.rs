@@ -63,7 +63,7 @@ impl Sketch {
     #[inline(always)]
     fn cell(&self, hash: u64, row: u32) -> (u32, usize) {
         let hash = mixed(&hash.to_ne_bytes(), row.into());
-        let column = ((hash >> 32) * u64::from(self.columns) >> 32) as u32;
+        let column = (((hash >> 32) * u64::from(self.columns)) >> 32) as u32;
         (row * (self.columns / CELLS) + column / CELLS, (column % CELLS) as usize)
     }
 
@@ -174,9 +174,9 @@ mod tests {
     #[test]
     fn what_was_counted_in_another_interval_counts_no_more() {
         let (sketch, mut txs) = made(2, 4, 48);
-        for worker in 0..2 {
-            assert_eq!(sketch.add(&mut txs[worker], 5, 1, 10), Ok(10));
-            txs[worker].commit().expect("alone");
+        for tx in &mut txs {
+            assert_eq!(sketch.add(tx, 5, 1, 10), Ok(10));
+            tx.commit().expect("alone");
         }
         assert_eq!(sketch.estimate(&mut txs[0], 5, 1), Ok(20));
         assert_eq!(sketch.add(&mut txs[0], 5, 2, 1), Ok(1));

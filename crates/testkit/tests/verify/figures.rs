@@ -117,7 +117,7 @@ impl NetworkFunction for Exact {
         if packet.is_ip() {
             let source = u128::from_be_bytes(packet.src_ip().octets());
             // The same intervals as those of the function: a product of 2^-64.
-            let interval = u128::from(cx.now()) * u128::from(u64::MAX / 1_000_000_000 + 1) >> 64;
+            let interval = (u128::from(cx.now()) * u128::from(u64::MAX / 1_000_000_000 + 1)) >> 64;
             let key = [(source >> 64) as u64, source as u64, interval as u64];
             let count = self.counts.get(cx, &key)?.unwrap_or(0);
             self.counts.insert(cx, &key, &(count + 1))?;
