@@ -98,6 +98,9 @@ pub struct ChainArgs {
     /// How packets come to workers: hardware (the source splits) or software (a dispatcher thread)
     #[arg(long, value_name = "STYLE")]
     pub distribution: Option<String>,
+    /// Handle packets in the order of the input, whichever worker they come to: the result of one worker, and about its speed
+    #[arg(long)]
+    pub in_order: bool,
     /// Longest time for which a batch that is not full is gathered up, in microseconds
     #[arg(long, value_name = "N")]
     pub gather_us: Option<i64>,

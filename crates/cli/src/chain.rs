@@ -105,6 +105,9 @@ fn lay_over(file: &mut PlanFile, chain: &ChainArgs) {
             *place = Some(unplaced(value));
         }
     }
+    if chain.in_order {
+        file.in_order = Some(unplaced(true));
+    }
     if chain.balance {
         file.balance = Some(unplaced(true));
     }

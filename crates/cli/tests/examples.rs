@@ -49,6 +49,20 @@ fn a_gateway_lets_answers_in_and_does_not_depend_on_the_batch() {
 }
 
 #[test]
+fn several_workers_in_the_order_of_the_capture_do_what_one_does() {
+    let braid = Braid::at(root());
+    let run = |args: &str| braid.json(&format!("run examples/01-home-gateway.toml {args}"));
+    let one = run("--workers 1");
+    for args in ["--workers 2 --in-order", "--workers 3 --in-order --distribution software"] {
+        let many = run(args);
+        for key in ["packets_out", "bytes_out", "dropped_by_nf"] {
+            assert_eq!(one[key], many[key], "{key} with {args}");
+        }
+        conserved(&many);
+    }
+}
+
+#[test]
 fn the_edge_of_a_data_centre() {
     check("02-edge", &["anti_ddos", "flow_counter", "load_balancer", "policer"]);
 }

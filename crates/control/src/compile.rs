@@ -70,6 +70,7 @@ impl Plan {
             course: self.course.clone(),
             own_fields: self.own_fields(carry),
             gather: self.gather,
+            in_order: self.in_order,
             balance: self.balance,
         };
         Ok(Compiled { run, hash, note })
@@ -158,6 +159,9 @@ impl Plan {
 
     fn own_fields(&self, carry: Carry) -> Vec<StageUse> {
         let mut own = Vec::new();
+        if self.in_order {
+            own.push(StageUse::new("order").reads(SEQUENCE, 8));
+        }
         if self.time == Time::Capture {
             own.push(StageUse::new("clock").reads(TIMESTAMP_NS, 8));
         }

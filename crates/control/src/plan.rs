@@ -74,6 +74,8 @@ pub struct Plan {
     pub time: Time,
     /// How packets come to workers.
     pub distribution: Distribution,
+    /// Whether workers handle packets one after another in the order of the input.
+    pub in_order: bool,
     /// Longest time for which a batch is gathered up.
     pub gather: Duration,
     /// Whether and when load is moved between workers.
@@ -137,6 +139,7 @@ impl Plan {
         let gather_us = number("gather_us", &file.gather_us, 0, 0..=GATHER_US_MAX)? as u64;
         Ok(Plan {
             course: course(file, &chain, ports)?,
+            in_order: in_order(file.in_order.as_ref(), is_live)?,
             gather: Duration::from_micros(gather_us),
             balance: balance(file, distribution)?,
             workers,
@@ -206,6 +209,17 @@ fn check_live(file: &PlanFile, ports: u16) -> Result<(), Problem> {
         return Err(Problem::new(what, "leave `time` out, or write time = \"live\"").at(time.span()));
     }
     Ok(())
+}
+
+/// An input has an order; packets from interfaces come when they come.
+fn in_order(wish: Option<&Spanned<bool>>, is_live: bool) -> Result<bool, Problem> {
+    match wish {
+        Some(wish) if *wish.get_ref() && is_live => {
+            let what = "packets from interfaces have no order but that in which each worker receives them";
+            Err(Problem::new(what, "leave `in_order` out: it is for captures").at(wish.span()))
+        }
+        wish => Ok(wish.is_some_and(|wish| *wish.get_ref())),
+    }
 }
 
 /// Whoever moves load has to own the indirection table.

@@ -60,6 +60,8 @@ pub struct PlanFile {
     pub time: Option<Spanned<String>>,
     /// `hardware` or `software`.
     pub distribution: Option<Spanned<String>>,
+    /// Whether workers handle packets one after another in the order of the input.
+    pub in_order: Option<Spanned<bool>>,
     /// Longest time in microseconds for which a batch is gathered up.
     pub gather_us: Option<Spanned<i64>>,
     /// Whether load is moved between workers.

@@ -58,6 +58,9 @@ fn general(out: &mut String, plan: &Plan) {
     let Plan { workers, batch, ports, sets, .. } = plan;
     let _ = writeln!(out, "workers = {workers}\nbatch = {batch}\nports = {ports}\nsets = {sets}");
     let _ = writeln!(out, "time = \"{time}\"\ndistribution = \"{distribution}\"\npages = \"{pages}\"");
+    if plan.in_order {
+        out.push_str("in_order = true\n");
+    }
     if !plan.gather.is_zero() {
         let _ = writeln!(out, "gather_us = {}", plan.gather.as_micros());
     }

@@ -124,6 +124,7 @@ fn certified(build: Build, hashed: Fields) -> Certificate {
         course: braid_control::runtime::Course::default(),
         own_fields: Vec::new(),
         gather: Default::default(),
+        in_order: false,
         balance: None,
     };
     let mut config = Profile::Uniform.config(1000);

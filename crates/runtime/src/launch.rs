@@ -13,6 +13,7 @@ use braid_state::{Conflict, Tx};
 use braid_steer::Steering;
 use braid_steer::planner::Changed;
 
+use crate::abreast::{Abreast, Places, places};
 use crate::attempt::run_event;
 use crate::chain::{Chain, ChainError, Sharing};
 use crate::clock::{Clock, Timeline};
@@ -156,7 +157,8 @@ pub fn launch(
     let mut transactions: Vec<Tx> = (0..plan.workers).map(|worker| Tx::new(&domain, worker)).collect();
     start(plan, control, &chain, &mut transactions[0])?;
     let cluster = control.model.as_ref().map(|model| Cluster::new(plan.workers, &model.costs, model.seed));
-    let ground = Ground { plan, control, cluster: cluster.as_ref(), chain: &chain, pool: &pool };
+    let abreast = (plan.in_order && plan.workers > 1 && cluster.is_none()).then(|| places(plan.workers));
+    let ground = Ground { plan, control, cluster: cluster.as_ref(), chain: &chain, pool: &pool, abreast };
     let mut workers = ground.assemble(transactions, received, sent)?;
     let left_out = match &control.restore {
         Some(saved) => saved.restore_sets(plan, &chain, &mut workers)?,
@@ -230,6 +232,8 @@ struct Ground<'a> {
     cluster: Option<&'a Arc<Cluster>>,
     chain: &'a Arc<Chain>,
     pool: &'a Arc<Pool>,
+    /// Where workers that wait for each other stand.
+    abreast: Option<Places>,
 }
 
 impl Ground<'_> {
@@ -266,6 +270,11 @@ impl Ground<'_> {
         let Ground { plan, control, chain, .. } = self;
         // Where one worker runs at a time, waiting would keep the others from delivering.
         let gathers = !plan.gather.is_zero() && control.schedule.is_none() && self.cluster.is_none();
+        let receive: Box<dyn RxQueue> = match &self.abreast {
+            Some(places) => Box::new(Abreast::new(receive, id, places, self.pool, &Arc::new(chain.layout().clone()))),
+            None if gathers => Box::new(Gather::new(receive, plan.gather)),
+            None => receive,
+        };
         if control.record {
             tx.record();
         }
@@ -273,7 +282,7 @@ impl Ground<'_> {
             id,
             chain: Arc::clone(chain),
             pool: Arc::clone(self.pool),
-            receive: if gathers { Box::new(Gather::new(receive, plan.gather)) } else { receive },
+            receive,
             send,
             tx,
             clock,

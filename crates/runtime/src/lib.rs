@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aborts;
+mod abreast;
 pub mod attempt;
 pub mod balance;
 pub mod chain;

@@ -75,6 +75,8 @@ pub struct Plan {
     /// Longest time for which a worker gathers packets into a batch that is not full. It does so only while as many come that it
     /// is worth it (`gather.rs` says when). Zero: it takes what is there.
     pub gather: Duration,
+    /// Workers handle packets in the order of their numbers in the input, one after another; these have to be carried.
+    pub in_order: bool,
     /// Load is moved between workers; with software distribution only.
     pub balance: Option<Balance>,
 }

@@ -193,6 +193,7 @@ fn plan(workers: usize, distribution: Distribution) -> Plan {
         steering: Arc::new(Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &key, reta).expect("fits")),
         course: braid_runtime::Course::default(),
         gather: Default::default(),
+        in_order: false,
         balance: None,
         own_fields: vec![
             StageUse::new("source").writes("timestamp_ns", 8).writes("sequence", 8),

@@ -94,6 +94,7 @@ fn plan(workers: usize, staleness_ns: u64) -> Plan {
         course: braid_runtime::Course::default(),
         own_fields: Vec::new(),
         gather: Default::default(),
+        in_order: false,
         balance: None,
     }
 }

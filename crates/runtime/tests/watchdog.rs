@@ -85,6 +85,7 @@ fn plan(at_the_end_of_sets: bool) -> Plan {
         distribution: Distribution::Hardware,
         course: braid_runtime::Course::default(),
         gather: Default::default(),
+        in_order: false,
         balance: None,
         own_fields: vec![
             StageUse::new("source").writes("timestamp_ns", 8).writes("sequence", 8),

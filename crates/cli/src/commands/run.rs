@@ -8,7 +8,7 @@ use braid_control::live::{Current, Snapshot};
 use braid_control::runtime::io::device::{Ports, User, UserError};
 use braid_control::runtime::io::{Sink, Source};
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
-use braid_control::runtime::{Control, Distribution, launch};
+use braid_control::runtime::{Control, Distribution, Time, launch};
 use braid_control::{Carry, Catalog, Compiled, HugePages, Plan, RunReport};
 
 use super::upgrade::{become_successor, keep_applied};
@@ -83,6 +83,13 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         eprintln!("note: {} packet sets of the earlier run found no place in this one", report.sets_left_out);
     }
     let report = RunReport::new(names(&last_plan), &report);
+    let is_free = workers > 1 && !plan.in_order && plan.time == Time::Capture;
+    if is_free && report.transactions.commits > 0 && report.dropped_total() > 0 {
+        eprintln!(
+            "note: each worker replays its part as fast as it goes, so an answer that comes to another worker than its question \
+             (an ICMP error, say) may be handled first; drops may differ from those of one worker. The order of the input: --in-order"
+        );
+    }
     if let Some((program, state)) = successor {
         eprintln!("{report}continued by {}", program.display());
         let applied = offered.applied().map(|text| keep_applied(&state, &text)).transpose()?.or(args.applied.clone());

@@ -82,6 +82,7 @@ impl Current {
             ("sets", old.sets != new.sets),
             ("time", old.time != new.time),
             ("distribution", old.distribution != new.distribution),
+            ("in_order", old.in_order != new.in_order),
             ("gather_us", old.gather != new.gather),
             ("balance", old.balance != new.balance),
             ("pages", old.pages != new.pages),
@@ -139,6 +140,8 @@ pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
     for (place, own) in words {
         *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(own.get_ref().clone())));
     }
+    let in_order = own.in_order.as_ref().map(|own| unplaced(*own.get_ref()));
+    file.in_order = file.in_order.take().or(in_order);
     let balance = own.balance.as_ref().map(|own| unplaced(*own.get_ref()));
     file.balance = file.balance.take().or(balance);
     // Where packets come from and go to cannot change, so the file need not say it.

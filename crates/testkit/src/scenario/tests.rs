@@ -116,6 +116,7 @@ fn plan() -> Plan {
         steering: Arc::new(steering),
         course: braid_runtime::Course::default(),
         gather: Default::default(),
+        in_order: false,
         balance: None,
         own_fields: vec![StageUse::new("clock").reads(TIMESTAMP_NS, 8)],
     }

@@ -67,6 +67,7 @@ impl Case {
             distribution: self.distribution,
             course: braid_runtime::Course::default(),
             gather: Default::default(),
+            in_order: false,
             balance: None,
             own_fields: vec![StageUse::new("clock").reads(TIMESTAMP_NS, 8), own.reads(WIRE_LEN, 4)],
         }
