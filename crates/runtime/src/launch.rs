@@ -197,6 +197,9 @@ fn pool(plan: &Plan, of_source: usize) -> Result<Arc<Pool>, braid_memory::Error>
     Pool::new(&PoolConfig { buffers: buffers as u32, pages: plan.pages, ..PoolConfig::default() })
 }
 
+/// A queue for each worker.
+type Receivers = Vec<Box<dyn RxQueue>>;
+
 /// The workers' queues: the source splits its packets, or a dispatcher does.
 fn receive(
     plan: &Plan,
@@ -205,7 +208,7 @@ fn receive(
     layout: &Layout,
     control: &Control,
     live: Option<Arc<Live>>,
-) -> Result<(Vec<Box<dyn RxQueue>>, Option<Dispatching>), OpenError> {
+) -> Result<(Receivers, Option<Dispatching>), OpenError> {
     if control.model.is_some() || plan.distribution == Distribution::Hardware {
         let queues = source.open(plan.workers, Arc::new(Select(Arc::clone(&plan.steering))))?;
         return Ok((queues, None));
@@ -240,7 +243,7 @@ impl Ground<'_> {
     fn assemble(
         &self,
         transactions: Vec<Tx>,
-        received: Vec<Box<dyn RxQueue>>,
+        received: Receivers,
         sent: Vec<Box<dyn TxQueue>>,
     ) -> Result<Vec<Worker>, RunError> {
         let timeline = Arc::new(Timeline::new(self.plan.workers));
@@ -248,15 +251,15 @@ impl Ground<'_> {
             Time::Capture => Clock::Capture,
             Time::Live => Clock::live(self.control.restore.as_ref().map_or(0, |saved| saved.now_ns)),
         };
-        let ends = transactions.into_iter().zip(received).zip(sent).enumerate();
-        let worker = |(id, ((tx, receive), send)): (usize, ((Tx, Box<dyn RxQueue>), Box<dyn TxQueue>))| {
+        let wires = received.into_iter().zip(sent);
+        let worker = |(id, (tx, wires)): (usize, (Tx, _))| {
             let clock = match (self.cluster, self.plan.time) {
                 (Some(cluster), Time::Live) => Clock::Virtual { cluster: Arc::clone(cluster), worker: id },
                 _ => clock.clone(),
             };
-            self.worker(id, tx, (receive, send), clock, &timeline)
+            self.worker(id, tx, wires, clock, &timeline)
         };
-        ends.map(worker).collect()
+        transactions.into_iter().zip(wires).enumerate().map(worker).collect()
     }
 
     fn worker(
