@@ -49,6 +49,7 @@ fn load_moves_only_where_a_dispatcher_owns_the_table_and_sets_are_found_by_keys(
     check(&plan(&format!("{software}\nbalance_every = 0"), "forward"), 4, &["balance_every = 0"]);
     let tunnels = format!("{}[nf.packet_set]\nfields = [\"gtp.teid\"]\n", plan(software, "flow_counter"));
     check(&tunnels, 5, &["cannot be moved between workers by their keys", "leave `balance` out"]);
+    check(&plan(&format!("{software}\nin_order = true"), "forward"), 4, &["hold packets back", "leave out `in_order`"]);
     check(&plan("gather_us = 5000", "forward"), 2, &["gather_us = 5000", "from 0 to 1000"]);
 }
 

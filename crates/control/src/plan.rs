@@ -232,6 +232,10 @@ fn balance(file: &PlanFile, distribution: Distribution) -> Result<Option<Balance
         let help = "write distribution = \"software\", or leave `balance` out";
         return Err(Problem::new(what, help).at(wish.span()));
     }
+    if let Some(in_order) = file.in_order.as_ref().filter(|in_order| *in_order.get_ref()) {
+        let what = "workers that wait for each other hold packets back, so their packet sets cannot be moved meanwhile";
+        return Err(Problem::new(what, "leave out `in_order` or `balance`").at(in_order.span()));
+    }
     Ok(Some(Balance { every_packets, ..usual }))
 }
 
