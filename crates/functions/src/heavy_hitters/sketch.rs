@@ -48,7 +48,7 @@ pub struct Sketch {
 }
 
 impl Sketch {
-    /// An empty one; `columns` is a multiple of [`CELLS`].
+    /// An empty one; `columns` is a multiple of `CELLS`.
     pub fn new(builder: &mut StateBuilder, rows: u32, columns: u32) -> Result<Sketch, StateError> {
         let config = DistributedVectorConfig { name: "sketch".into(), len: rows * (columns / CELLS) };
         Ok(Sketch { lines: DistributedVector::new(builder, &config, Line::merge)?, rows, columns })

@@ -71,7 +71,7 @@ braid_nf::plain!(Fixed);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Known {
-    /// The [era](Router::era) in which it was found out.
+    /// The era in which it was found out: a number that changes with neighbours, interfaces and routes.
     era: u64,
     /// When to look again in any case.
     due_ns: u64,
