@@ -1,7 +1,7 @@
 //! Source and sink over all ports of a plan.
 //!
 //! Ports are opened when the run knows its buffers ([`Source::prepare`]), all or none. One receiver takes from all ports, or several
-//! share the ports' queues and hand packets on to those to whom they are steered ([`handover`](super::handover)). A receiver takes
+//! share the ports' queues and hand packets on to those to whom they are steered (`handover.rs`). A receiver takes
 //! from its ports in turn, beginning with another one each time, so that a port in a flood leaves room for the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
