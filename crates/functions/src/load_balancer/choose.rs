@@ -77,8 +77,7 @@ impl LoadBalancer {
         }
         if let Some(kept) = self.kept.get(cx, &Client { address: client, service: service.number, zero: 0 })? {
             let backend = kept.backend as u32;
-            let has_weight = self.settings.servers.get(backend as usize).is_some_and(|server| server.weight > 0);
-            if has_weight && self.is_up(cx, backend)? {
+            if self.may_choose(cx, backend)? {
                 return Ok(Some(backend));
             }
         }
@@ -122,12 +121,17 @@ impl LoadBalancer {
         let count = service.backends.len();
         let start = (((place >> 32) * count as u64) >> 32) as usize;
         for backend in service.backends.iter().cycle().skip(start).take(count) {
-            let has_weight = self.settings.servers.get(*backend as usize).is_some_and(|server| server.weight > 0);
-            if has_weight && self.is_up(cx, *backend)? {
+            if self.may_choose(cx, *backend)? {
                 return Ok(Some(*backend));
             }
         }
         Ok(None)
+    }
+
+    /// Whether new flows may go to a backend: it has a weight and is up.
+    fn may_choose(&self, cx: &mut Cx<'_>, backend: u32) -> Result<bool, Conflict> {
+        let has_weight = self.settings.servers.get(backend as usize).is_some_and(|server| server.weight > 0);
+        Ok(has_weight && self.is_up(cx, backend)?)
     }
 
     /// A flow to a backend, from a packet that asked for a port of the service.
