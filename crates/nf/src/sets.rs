@@ -406,24 +406,31 @@ impl NewPlace<'_> {
     fn register<S: Plain>(&mut self, tx: &mut Tx, state: S) -> bool {
         // A full table is this worker's affair, and so is when the record of a set that ended makes room: a certificate
         // replays the answer, and that is why it is asked for whether or not there is a record.
-        let place = *self.slot;
-        let room = tx.choice(|| u64::from(place != SetSlot::MISS || self.tables.len() < self.tables.capacity)) != 0;
-        if !room || place == SetSlot::MISS {
-            let inserted = if room { self.tables.insert(self.keys, self.index) } else { None };
-            let Some(slot) = inserted else {
-                self.tables.refused += 1;
-                return false;
-            };
-            *self.slot = slot;
-            self.undo.changes.push((slot, Change::Inserted));
-            self.tables.meta_mut(slot).last_seen_ms = self.now_ms;
-        }
-        let slot = *self.slot;
+        let has_record = *self.slot != SetSlot::MISS;
+        let has_room = tx.choice(|| u64::from(has_record || self.tables.len() < self.tables.capacity)) != 0;
+        let slot = match has_room {
+            true if has_record => Some(*self.slot),
+            true => self.insert(),
+            false => None,
+        };
+        let Some(slot) = slot else {
+            self.tables.refused += 1;
+            return false;
+        };
         let meta = *self.tables.meta_mut(slot);
         self.undo.save_meta(slot, meta);
         self.undo.save_state(slot, self.offset, self.tables.state::<S>(slot, self.offset));
         self.tables.set_live(slot, meta.live | self.bit);
         *self.tables.state::<S>(slot, self.offset) = state;
         true
+    }
+
+    /// Makes a record; none if there is no room after all.
+    fn insert(&mut self) -> Option<SetSlot> {
+        let slot = self.tables.insert(self.keys, self.index)?;
+        *self.slot = slot;
+        self.undo.changes.push((slot, Change::Inserted));
+        self.tables.meta_mut(slot).last_seen_ms = self.now_ms;
+        Some(slot)
     }
 }
