@@ -1,29 +1,26 @@
-//! A worker's transaction: begin, read, write, go back, abort. Committing is in `commit.rs`.
+//! A worker's transaction: what it consists of, and going back. It begins in `tx/begin.rs`, reads in `tx/read.rs` and writes in
+//! `tx/write.rs`; `tx/order.rs` has what sets an order among workers, `tx/raise.rs` conflicts, and `commit.rs` the end.
 
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::arena::Arena;
 use crate::boosted::Boosted;
-use crate::conflict::{Conflict, ConflictKind, ConflictReport, ObjectId, Op, Position};
+use crate::conflict::{ConflictReport, ObjectId, Position};
 use crate::domain::Domain;
-use crate::header::Header;
 use crate::hooks::{Hooks, YieldPoint};
 use crate::log::{ReadEntry, Savepoint, WriteLog};
-use crate::raw::object::ObjectRef;
-use crate::sync::{Ordering, model_fence, pause};
 
 mod accesses;
+mod begin;
 mod order;
 mod raise;
+mod read;
+mod write;
 
 pub use accesses::Access;
 
 /// Aborts in a row after which a worker asks for its turn, unless [`Tx::set_patience`] says otherwise.
 pub const PATIENCE: u32 = 8;
-
-/// How often a locked object is looked at before giving up.
-const SPINS: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// Why an access must leave the fast path: bits of `Tx::slow`.
 pub(crate) mod slow {
@@ -185,173 +182,6 @@ impl Tx {
         self.report.as_ref()
     }
 
-    /// Reads the first `W` words of an object.
-    #[inline(always)]
-    #[track_caller]
-    pub fn read<const W: usize>(&mut self, arena: &Arena, index: u32, op: Op) -> Result<[u64; W], Conflict> {
-        let mut out = [0; W];
-        self.read_into(arena, index, op, &mut out)?;
-        Ok(out)
-    }
-
-    /// Reads the first `out.len()` words of an object.
-    #[inline(always)]
-    #[track_caller]
-    pub fn read_into(&mut self, arena: &Arena, index: u32, op: Op, out: &mut [u64]) -> Result<(), Conflict> {
-        assert!(out.len() <= arena.payload_words());
-        let object = self.enter(arena, index)?;
-        if let Some(position) = self.writes.find(object) {
-            out.copy_from_slice(&self.writes.value(self.writes.entry(position))[..out.len()]);
-            return Ok(());
-        }
-        let mut seen = object.load();
-        if !(seen.is_readable(self.limit, self.owner) && object.copy_to(out, seen)) {
-            seen = self.read_slowly(object, arena.payload_words(), op, Location::caller())?;
-            out.copy_from_slice(&self.scratch[..out.len()]);
-        }
-        self.reads.push(ReadEntry { object, seen, source: Location::caller(), op });
-        Ok(())
-    }
-
-    /// Reads all words of an object into the transaction's own memory.
-    #[inline(always)]
-    #[track_caller]
-    pub fn read_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
-        let object = self.enter(arena, index)?;
-        if let Some(position) = self.writes.find(object) {
-            return Ok(self.writes.value(self.writes.entry(position)));
-        }
-        let words = arena.payload_words();
-        let seen = self.read_to_scratch(object, words, op)?;
-        self.reads.push(ReadEntry { object, seen, source: Location::caller(), op });
-        Ok(&self.scratch[..words])
-    }
-
-    /// Reads an object of the snapshot without logging it: true together with everything read so far, but a later change
-    /// does not stop the commit. For hints that a logged read confirms.
-    #[inline(always)]
-    #[track_caller]
-    pub fn read_unlogged(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
-        let object = self.enter(arena, index)?;
-        if let Some(position) = self.writes.find(object) {
-            return Ok(self.writes.value(self.writes.entry(position)));
-        }
-        let words = arena.payload_words();
-        self.read_to_scratch(object, words, op)?;
-        Ok(&self.scratch[..words])
-    }
-
-    /// The newest committed value of an object (or the one buffered here), whatever the snapshot is, and not logged. Even
-    /// weaker than [`read_unlogged`](Tx::read_unlogged), but it never moves the snapshot.
-    #[inline(always)]
-    #[track_caller]
-    pub fn peek(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
-        let object = self.enter(arena, index)?;
-        if let Some(position) = self.writes.find(object) {
-            return Ok(self.writes.value(self.writes.entry(position)));
-        }
-        let words = arena.payload_words();
-        self.widen_scratch(words);
-        let mut spins = 0;
-        loop {
-            let header = object.load();
-            if !header.is_locked() && object.copy_to(&mut self.scratch[..words], header) {
-                return Ok(&self.scratch[..words]);
-            }
-            self.wait_for_lock(object, header, &mut spins, op, Location::caller())?;
-        }
-    }
-
-    /// Whether an object that this attempt has read is still as it was read.
-    #[inline(always)]
-    #[track_caller]
-    pub fn confirm(&mut self, arena: &Arena, index: u32, op: Op) -> Result<(), Conflict> {
-        let object = self.enter(arena, index)?;
-        let now = object.load();
-        let logged = self.reads.iter().rposition(|entry| entry.object == object);
-        let (seen, position) = match (logged, self.writes.find(object)) {
-            (Some(position), _) => (self.reads[position].seen, Position::Read(position)),
-            (None, Some(position)) => (self.writes.entry(position).seen, Position::Write(position)),
-            (None, None) => return Ok(()),
-        };
-        if now == seen || seen == Header::NONE {
-            return Ok(());
-        }
-        Err(self.raise(ConflictKind::Changed, Some(object), now, op, Location::caller(), position))
-    }
-
-    /// Buffers new values for the first `W` words of an object; the others keep theirs only if `W` is the arena's width or
-    /// they were buffered already, else they become zero.
-    #[inline(always)]
-    #[track_caller]
-    pub fn write<const W: usize>(
-        &mut self,
-        arena: &Arena,
-        index: u32,
-        value: &[u64; W],
-        op: Op,
-    ) -> Result<(), Conflict> {
-        self.write_ref(arena, index, op)?[..W].copy_from_slice(value);
-        Ok(())
-    }
-
-    /// The words to be written to an object: what this attempt has buffered for it already, else zeroes.
-    #[inline(always)]
-    #[track_caller]
-    pub fn write_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&mut [u64], Conflict> {
-        let object = self.enter(arena, index)?;
-        let vacant = match self.writes.probe(object) {
-            Ok(position) => return Ok(self.writes.put_again(position, op, Location::caller())),
-            Err(vacant) => vacant,
-        };
-        let words = arena.payload_words();
-        self.writes.room(words).fill(0);
-        Ok(self.writes.push_new(object, vacant, words, Header::NONE, op, Location::caller()))
-    }
-
-    /// Reads all words of an object and returns them as the words to be written to it.
-    #[inline(always)]
-    #[track_caller]
-    pub fn update_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&mut [u64], Conflict> {
-        let object = self.enter(arena, index)?;
-        let vacant = match self.writes.probe(object) {
-            Ok(position) => return Ok(self.writes.put_again(position, op, Location::caller())),
-            Err(vacant) => vacant,
-        };
-        let words = arena.payload_words();
-        let mut seen = object.load();
-        if !(seen.is_readable(self.limit, self.owner) && object.copy_to(self.writes.room(words), seen)) {
-            seen = self.read_slowly(object, words, op, Location::caller())?;
-            self.writes.room(words).copy_from_slice(&self.scratch[..words]);
-        }
-        Ok(self.writes.push_new(object, vacant, words, seen, op, Location::caller()))
-    }
-
-    /// Notes an action of a boosted structure: done at commit, undone if this attempt does not commit.
-    #[track_caller]
-    pub fn defer(&mut self, object: ObjectId, action: u32, argument: u64) {
-        self.slow_begin_if_idle();
-        let source = Location::caller();
-        self.deferred.push(Deferred { object, action, argument, source, retracted: false, retracts: None });
-    }
-
-    /// Whether this attempt has noted an action for which `which(action, argument)` holds.
-    pub fn has_deferred(&self, object: ObjectId, which: impl Fn(u32, u64) -> bool) -> bool {
-        self.deferred.iter().any(|note| note.object == object && !note.retracted && which(note.action, note.argument))
-    }
-
-    /// Takes back the latest noted action for which `which` holds: it will not be applied, but still checked. Notes `instead`
-    /// with the same argument, which is returned.
-    pub fn retract(&mut self, object: ObjectId, which: impl Fn(u32, u64) -> bool, instead: u32) -> Option<u64> {
-        let is_it = |note: &Deferred| note.object == object && !note.retracted && which(note.action, note.argument);
-        let position = self.deferred.iter().rposition(is_it)?;
-        self.deferred[position].retracted = true;
-        let Deferred { argument, source, .. } = self.deferred[position];
-        let retracts = Some(position);
-        self.deferred.push(Deferred { object, action: instead, argument, source, retracted: false, retracts });
-        Some(argument)
-    }
-
     /// The place to go back to, between two packets of a batch.
     pub fn savepoint(&mut self) -> Savepoint {
         let logged = self.reads.len() + self.writes.len();
@@ -399,176 +229,6 @@ impl Tx {
             hooks.made = 0;
         }
         self.clear();
-    }
-
-    #[inline(always)]
-    fn widen_scratch(&mut self, words: usize) {
-        if self.scratch.len() < words {
-            self.scratch.resize(words, 0);
-        }
-    }
-
-    #[inline(always)]
-    fn enter(&mut self, arena: &Arena, index: u32) -> Result<ObjectRef, Conflict> {
-        if self.slow == slow::IDLE {
-            self.begin();
-        } else if self.slow != 0 {
-            self.enter_slowly(arena, index)?;
-        }
-        Ok(arena.object(index, self.domain_id))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn enter_slowly(&mut self, arena: &Arena, index: u32) -> Result<(), Conflict> {
-        if self.slow & slow::POISONED != 0 {
-            return Err(Conflict::TOKEN);
-        }
-        self.slow_begin_if_idle();
-        if self.slow & slow::HOOKED != 0 {
-            self.yield_at(YieldPoint::Read);
-            self.yield_at(YieldPoint::Touch { line: arena.object(index, self.domain_id).address(), write: false });
-        }
-        Ok(())
-    }
-
-    fn slow_begin_if_idle(&mut self) {
-        if self.slow & slow::IDLE == 0 {
-            return;
-        }
-        if let Some(hooks) = &mut self.hooks {
-            hooks.renew();
-        }
-        if self.ticket.is_none() && (self.wants_turn || self.failures >= self.patience) {
-            self.enter_turn();
-        } else if self.waits_for_turn {
-            let mut round = 0;
-            while self.domain.turn.is_other(self.owner).is_some() {
-                self.wait(&mut round);
-            }
-        }
-        self.waits_for_turn = false;
-        self.slow &= !slow::CAREFUL;
-        self.yield_at(YieldPoint::Begin);
-        self.begin();
-    }
-
-    #[inline(always)]
-    fn begin(&mut self) {
-        self.slow &= !slow::IDLE;
-        // SeqCst: if this sees a commit's version or a later one, that commit had locked its objects before (it read the
-        // clock afterwards), so the header loads below see its locks or its new headers. Partner: `lock` in raw/object.rs.
-        let now = self.domain.clock.load(Ordering::SeqCst);
-        model_fence();
-        self.limit = Header::above(now);
-    }
-
-    fn enter_turn(&mut self) {
-        let ticket = self.domain.turn.ask();
-        let mut round = 0;
-        while !self.domain.turn.try_enter(ticket, self.owner) {
-            self.wait(&mut round);
-        }
-        self.ticket = Some(ticket);
-        self.wants_turn = false;
-        self.stats.turns += 1;
-    }
-
-    pub(crate) fn wait(&mut self, round: &mut u32) {
-        match &mut self.hooks {
-            Some(hooks) if hooks.yielding.is_some() => hooks.at(YieldPoint::Wait),
-            _ => pause(*round),
-        }
-        *round = round.saturating_add(1);
-    }
-
-    #[inline(always)]
-    pub(crate) fn yield_at(&mut self, point: YieldPoint) {
-        if let Some(hooks) = &mut self.hooks {
-            hooks.at(point);
-        }
-    }
-
-    /// Copies an object as of the snapshot, moving the snapshot if the object is newer.
-    #[inline(always)]
-    #[track_caller]
-    fn read_to_scratch(&mut self, object: ObjectRef, words: usize, op: Op) -> Result<Header, Conflict> {
-        self.widen_scratch(words);
-        let header = object.load();
-        if header.is_readable(self.limit, self.owner) && object.copy_to(&mut self.scratch[..words], header) {
-            return Ok(header);
-        }
-        self.read_slowly(object, words, op, Location::caller())
-    }
-
-    #[inline(never)]
-    fn read_slowly(
-        &mut self,
-        object: ObjectRef,
-        words: usize,
-        op: Op,
-        source: &'static Location<'static>,
-    ) -> Result<Header, Conflict> {
-        self.widen_scratch(words);
-        let mut spins = 0;
-        loop {
-            let header = object.load();
-            if header.is_locked() {
-                self.wait_for_lock(object, header, &mut spins, op, source)?;
-                continue;
-            }
-            // Own versions are from earlier transactions of this worker, hence older than this snapshot whatever they say.
-            if !header.is_readable(self.limit, self.owner) {
-                self.extend(header.version())?;
-                continue;
-            }
-            if object.copy_to(&mut self.scratch[..words], header) {
-                return Ok(header);
-            }
-        }
-    }
-
-    /// Moves the snapshot to now, if everything read so far still holds.
-    #[cold]
-    fn extend(&mut self, version: u64) -> Result<(), Conflict> {
-        self.stats.extensions += 1;
-        self.domain.clock.fetch_max(version, Ordering::SeqCst);
-        let now = self.domain.clock.load(Ordering::SeqCst);
-        model_fence();
-        for position in 0..self.reads.len() {
-            let entry = self.reads[position];
-            let header = entry.object.load();
-            if header != entry.seen {
-                let kind = if header.is_locked() { ConflictKind::Locked } else { ConflictKind::Changed };
-                return Err(self.raise_read(kind, position, header));
-            }
-        }
-        for position in 0..self.writes.len() {
-            let entry = *self.writes.entry(position);
-            let header = entry.object.load();
-            if entry.seen != Header::NONE && header != entry.seen {
-                return Err(self.raise_write(position, header));
-            }
-        }
-        self.limit = Header::above(now);
-        Ok(())
-    }
-
-    #[cold]
-    fn wait_for_lock(
-        &mut self,
-        object: ObjectRef,
-        header: Header,
-        spins: &mut u32,
-        op: Op,
-        source: &'static Location<'static>,
-    ) -> Result<(), Conflict> {
-        // Whoever has the turn may wait: a lock holder never waits for anything.
-        if *spins >= SPINS && self.ticket.is_none() {
-            return Err(self.raise(ConflictKind::Locked, Some(object), header, op, source, Position::End));
-        }
-        self.wait(spins);
-        Ok(())
     }
 
     #[inline(always)]

@@ -1,0 +1,202 @@
+//! Reading objects as of the snapshot: what is read is logged, and the snapshot moves if an object is newer and nothing read so
+//! far has changed.
+
+use std::panic::Location;
+
+use crate::arena::Arena;
+use crate::conflict::{Conflict, ConflictKind, Op, Position};
+use crate::header::Header;
+use crate::log::ReadEntry;
+use crate::raw::object::ObjectRef;
+use crate::sync::{Ordering, model_fence};
+
+use super::Tx;
+
+/// How often a locked object is looked at before giving up.
+const SPINS: u32 = if cfg!(loom) { 2 } else { 64 };
+
+impl Tx {
+    /// Reads the first `W` words of an object.
+    #[inline(always)]
+    #[track_caller]
+    pub fn read<const W: usize>(&mut self, arena: &Arena, index: u32, op: Op) -> Result<[u64; W], Conflict> {
+        let mut out = [0; W];
+        self.read_into(arena, index, op, &mut out)?;
+        Ok(out)
+    }
+
+    /// Reads the first `out.len()` words of an object.
+    #[inline(always)]
+    #[track_caller]
+    pub fn read_into(&mut self, arena: &Arena, index: u32, op: Op, out: &mut [u64]) -> Result<(), Conflict> {
+        assert!(out.len() <= arena.payload_words());
+        let object = self.enter(arena, index)?;
+        if let Some(position) = self.writes.find(object) {
+            out.copy_from_slice(&self.writes.value(self.writes.entry(position))[..out.len()]);
+            return Ok(());
+        }
+        let mut seen = object.load();
+        if !(seen.is_readable(self.limit, self.owner) && object.copy_to(out, seen)) {
+            seen = self.read_slowly(object, arena.payload_words(), op, Location::caller())?;
+            out.copy_from_slice(&self.scratch[..out.len()]);
+        }
+        self.reads.push(ReadEntry { object, seen, source: Location::caller(), op });
+        Ok(())
+    }
+
+    /// Reads all words of an object into the transaction's own memory.
+    #[inline(always)]
+    #[track_caller]
+    pub fn read_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
+        let object = self.enter(arena, index)?;
+        if let Some(position) = self.writes.find(object) {
+            return Ok(self.writes.value(self.writes.entry(position)));
+        }
+        let words = arena.payload_words();
+        let seen = self.read_to_scratch(object, words, op)?;
+        self.reads.push(ReadEntry { object, seen, source: Location::caller(), op });
+        Ok(&self.scratch[..words])
+    }
+
+    /// Reads an object of the snapshot without logging it: true together with everything read so far, but a later change
+    /// does not stop the commit. For hints that a logged read confirms.
+    #[inline(always)]
+    #[track_caller]
+    pub fn read_unlogged(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
+        let object = self.enter(arena, index)?;
+        if let Some(position) = self.writes.find(object) {
+            return Ok(self.writes.value(self.writes.entry(position)));
+        }
+        let words = arena.payload_words();
+        self.read_to_scratch(object, words, op)?;
+        Ok(&self.scratch[..words])
+    }
+
+    /// The newest committed value of an object (or the one buffered here), whatever the snapshot is, and not logged. Even
+    /// weaker than [`read_unlogged`](Tx::read_unlogged), but it never moves the snapshot.
+    #[inline(always)]
+    #[track_caller]
+    pub fn peek(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
+        let object = self.enter(arena, index)?;
+        if let Some(position) = self.writes.find(object) {
+            return Ok(self.writes.value(self.writes.entry(position)));
+        }
+        let words = arena.payload_words();
+        self.widen_scratch(words);
+        let mut spins = 0;
+        loop {
+            let header = object.load();
+            if !header.is_locked() && object.copy_to(&mut self.scratch[..words], header) {
+                return Ok(&self.scratch[..words]);
+            }
+            self.wait_for_lock(object, header, &mut spins, op, Location::caller())?;
+        }
+    }
+
+    /// Whether an object that this attempt has read is still as it was read.
+    #[inline(always)]
+    #[track_caller]
+    pub fn confirm(&mut self, arena: &Arena, index: u32, op: Op) -> Result<(), Conflict> {
+        let object = self.enter(arena, index)?;
+        let now = object.load();
+        let logged = self.reads.iter().rposition(|entry| entry.object == object);
+        let (seen, position) = match (logged, self.writes.find(object)) {
+            (Some(position), _) => (self.reads[position].seen, Position::Read(position)),
+            (None, Some(position)) => (self.writes.entry(position).seen, Position::Write(position)),
+            (None, None) => return Ok(()),
+        };
+        if now == seen || seen == Header::NONE {
+            return Ok(());
+        }
+        Err(self.raise(ConflictKind::Changed, Some(object), now, op, Location::caller(), position))
+    }
+
+    #[inline(always)]
+    fn widen_scratch(&mut self, words: usize) {
+        if self.scratch.len() < words {
+            self.scratch.resize(words, 0);
+        }
+    }
+
+    /// Copies an object as of the snapshot, moving the snapshot if the object is newer.
+    #[inline(always)]
+    #[track_caller]
+    fn read_to_scratch(&mut self, object: ObjectRef, words: usize, op: Op) -> Result<Header, Conflict> {
+        self.widen_scratch(words);
+        let header = object.load();
+        if header.is_readable(self.limit, self.owner) && object.copy_to(&mut self.scratch[..words], header) {
+            return Ok(header);
+        }
+        self.read_slowly(object, words, op, Location::caller())
+    }
+
+    #[inline(never)]
+    pub(super) fn read_slowly(
+        &mut self,
+        object: ObjectRef,
+        words: usize,
+        op: Op,
+        source: &'static Location<'static>,
+    ) -> Result<Header, Conflict> {
+        self.widen_scratch(words);
+        let mut spins = 0;
+        loop {
+            let header = object.load();
+            if header.is_locked() {
+                self.wait_for_lock(object, header, &mut spins, op, source)?;
+                continue;
+            }
+            // Own versions are from earlier transactions of this worker, hence older than this snapshot whatever they say.
+            if !header.is_readable(self.limit, self.owner) {
+                self.extend(header.version())?;
+                continue;
+            }
+            if object.copy_to(&mut self.scratch[..words], header) {
+                return Ok(header);
+            }
+        }
+    }
+
+    /// Moves the snapshot to now, if everything read so far still holds.
+    #[cold]
+    fn extend(&mut self, version: u64) -> Result<(), Conflict> {
+        self.stats.extensions += 1;
+        self.domain.clock.fetch_max(version, Ordering::SeqCst);
+        let now = self.domain.clock.load(Ordering::SeqCst);
+        model_fence();
+        for position in 0..self.reads.len() {
+            let entry = self.reads[position];
+            let header = entry.object.load();
+            if header != entry.seen {
+                let kind = if header.is_locked() { ConflictKind::Locked } else { ConflictKind::Changed };
+                return Err(self.raise_read(kind, position, header));
+            }
+        }
+        for position in 0..self.writes.len() {
+            let entry = *self.writes.entry(position);
+            let header = entry.object.load();
+            if entry.seen != Header::NONE && header != entry.seen {
+                return Err(self.raise_write(position, header));
+            }
+        }
+        self.limit = Header::above(now);
+        Ok(())
+    }
+
+    #[cold]
+    fn wait_for_lock(
+        &mut self,
+        object: ObjectRef,
+        header: Header,
+        spins: &mut u32,
+        op: Op,
+        source: &'static Location<'static>,
+    ) -> Result<(), Conflict> {
+        // Whoever has the turn may wait: a lock holder never waits for anything.
+        if *spins >= SPINS && self.ticket.is_none() {
+            return Err(self.raise(ConflictKind::Locked, Some(object), header, op, source, Position::End));
+        }
+        self.wait(spins);
+        Ok(())
+    }
+}

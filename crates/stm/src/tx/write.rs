@@ -1,0 +1,83 @@
+//! Writing: new values of objects, and actions of boosted structures, are buffered until the commit.
+
+use std::panic::Location;
+
+use crate::arena::Arena;
+use crate::conflict::{Conflict, ObjectId, Op};
+use crate::header::Header;
+
+use super::{Deferred, Tx};
+
+impl Tx {
+    /// Buffers new values for the first `W` words of an object; the others keep theirs only if `W` is the arena's width or
+    /// they were buffered already, else they become zero.
+    #[inline(always)]
+    #[track_caller]
+    pub fn write<const W: usize>(
+        &mut self,
+        arena: &Arena,
+        index: u32,
+        value: &[u64; W],
+        op: Op,
+    ) -> Result<(), Conflict> {
+        self.write_ref(arena, index, op)?[..W].copy_from_slice(value);
+        Ok(())
+    }
+
+    /// The words to be written to an object: what this attempt has buffered for it already, else zeroes.
+    #[inline(always)]
+    #[track_caller]
+    pub fn write_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&mut [u64], Conflict> {
+        let object = self.enter(arena, index)?;
+        let vacant = match self.writes.probe(object) {
+            Ok(position) => return Ok(self.writes.put_again(position, op, Location::caller())),
+            Err(vacant) => vacant,
+        };
+        let words = arena.payload_words();
+        self.writes.room(words).fill(0);
+        Ok(self.writes.push_new(object, vacant, words, Header::NONE, op, Location::caller()))
+    }
+
+    /// Reads all words of an object and returns them as the words to be written to it.
+    #[inline(always)]
+    #[track_caller]
+    pub fn update_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&mut [u64], Conflict> {
+        let object = self.enter(arena, index)?;
+        let vacant = match self.writes.probe(object) {
+            Ok(position) => return Ok(self.writes.put_again(position, op, Location::caller())),
+            Err(vacant) => vacant,
+        };
+        let words = arena.payload_words();
+        let mut seen = object.load();
+        if !(seen.is_readable(self.limit, self.owner) && object.copy_to(self.writes.room(words), seen)) {
+            seen = self.read_slowly(object, words, op, Location::caller())?;
+            self.writes.room(words).copy_from_slice(&self.scratch[..words]);
+        }
+        Ok(self.writes.push_new(object, vacant, words, seen, op, Location::caller()))
+    }
+
+    /// Notes an action of a boosted structure: done at commit, undone if this attempt does not commit.
+    #[track_caller]
+    pub fn defer(&mut self, object: ObjectId, action: u32, argument: u64) {
+        self.slow_begin_if_idle();
+        let source = Location::caller();
+        self.deferred.push(Deferred { object, action, argument, source, retracted: false, retracts: None });
+    }
+
+    /// Whether this attempt has noted an action for which `which(action, argument)` holds.
+    pub fn has_deferred(&self, object: ObjectId, which: impl Fn(u32, u64) -> bool) -> bool {
+        self.deferred.iter().any(|note| note.object == object && !note.retracted && which(note.action, note.argument))
+    }
+
+    /// Takes back the latest noted action for which `which` holds: it will not be applied, but still checked. Notes `instead`
+    /// with the same argument, which is returned.
+    pub fn retract(&mut self, object: ObjectId, which: impl Fn(u32, u64) -> bool, instead: u32) -> Option<u64> {
+        let is_it = |note: &Deferred| note.object == object && !note.retracted && which(note.action, note.argument);
+        let position = self.deferred.iter().rposition(is_it)?;
+        self.deferred[position].retracted = true;
+        let Deferred { argument, source, .. } = self.deferred[position];
+        let retracts = Some(position);
+        self.deferred.push(Deferred { object, action: instead, argument, source, retracted: false, retracts });
+        Some(argument)
+    }
+}
