@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::fields::{Field, Layout};
+use crate::metas::Metas;
 use crate::packet::Packet;
 use crate::pool::{Buffers, Pool};
 use crate::raw::held::{Heads, Held, HeldMut};
@@ -104,15 +105,13 @@ impl Frame {
 #[derive(Debug)]
 pub struct Batch {
     held: Held,
-    layout: Arc<Layout>,
-    meta: Box<[u8]>,
+    metas: Metas,
 }
 
 impl Batch {
     /// An empty batch.
     pub fn new(pool: &Arc<Pool>, layout: &Arc<Layout>) -> Batch {
-        let meta = vec![0; BATCH_MAX * layout.record_bytes].into_boxed_slice();
-        Batch { held: Held::new(pool), layout: Arc::clone(layout), meta }
+        Batch { held: Held::new(pool), metas: Metas::new(layout) }
     }
 
     /// Packets in it.
@@ -135,7 +134,7 @@ impl Batch {
 
     /// The metadata layout.
     pub fn layout(&self) -> &Arc<Layout> {
-        &self.layout
+        self.metas.layout()
     }
 
     /// The pool behind it.
@@ -149,7 +148,7 @@ impl Batch {
         debug_assert!(Arc::ptr_eq(buffers.pool(), self.pool()));
         let record = Record::arrived(bytes.len() as u32, info.port, info.link);
         let done = self.held.copy_in(buffers, bytes, record);
-        if done && self.layout.record_bytes != 0 {
+        if done && !self.metas.is_bare() {
             self.note(self.len() - 1, info);
         }
         done
@@ -168,8 +167,8 @@ impl Batch {
     ) -> (usize, usize) {
         let before = self.len();
         let (taken, lines) = self.held.copy_lines(buffers, lines, frames);
-        if self.layout.record_bytes != 0 {
-            let layout = Arc::clone(&self.layout);
+        if !self.metas.is_bare() {
+            let layout = Arc::clone(self.layout());
             // Field by field: of what is not carried, nothing is computed.
             self.note_column(before, taken, layout.timestamp, |i| info(i).timestamp_ns);
             self.note_column(before, taken, layout.wire_len, |i| info(i).wire_len);
@@ -185,7 +184,7 @@ impl Batch {
         T: FromBytes + IntoBytes + Immutable,
     {
         if field.is_carried() {
-            let rows = self.meta.chunks_exact_mut(self.layout.record_bytes).skip(first).take(count);
+            let rows = self.metas.rows_from_mut(first).take(count);
             rows.enumerate().for_each(|(i, row)| field.write(row, value(i)));
         }
     }
@@ -193,11 +192,12 @@ impl Batch {
     /// Writes what the source knows of packet `i` into its metadata.
     #[inline(always)]
     fn note(&mut self, i: usize, info: &FrameInfo) {
-        let layout = &*self.layout;
-        let meta = &mut self.meta[i * layout.record_bytes..(i + 1) * layout.record_bytes];
-        layout.timestamp.write(meta, info.timestamp_ns);
-        layout.wire_len.write(meta, info.wire_len);
-        layout.sequence.write(meta, info.sequence);
+        let layout = self.metas.layout();
+        let (timestamp, wire_len, sequence) = (layout.timestamp, layout.wire_len, layout.sequence);
+        let meta = self.metas.row_mut(i as u16);
+        timestamp.write(meta, info.timestamp_ns);
+        wire_len.write(meta, info.wire_len);
+        sequence.write(meta, info.sequence);
     }
 
     /// Puts a frame in. Panics if the batch is full or the frame is of another pool: both are errors of the caller.
@@ -210,7 +210,7 @@ impl Batch {
     #[inline]
     pub(crate) fn push_record(&mut self, record: Record, pool: u32, info: &FrameInfo) {
         self.held.push(record, pool);
-        if self.layout.record_bytes != 0 {
+        if !self.metas.is_bare() {
             self.note(self.len() - 1, info);
         }
     }
@@ -275,13 +275,13 @@ impl Batch {
     #[inline(always)]
     pub fn packet<'a>(&'a mut self, i: usize, undo: Option<&'a mut Undo>) -> Packet<'a> {
         let (record, room) = self.held.parts_mut(i);
-        Packet::new(i, record, room, &mut self.meta, &self.layout, undo)
+        Packet::new(i, record, room, &mut self.metas, undo)
     }
 
     /// All packets, to read and change one after another.
     #[inline(always)]
     pub fn packets(&mut self) -> Packets<'_> {
-        Packets { held: self.held.lend(), metas: &mut self.meta, layout: &self.layout }
+        Packets { held: self.held.lend(), metas: &mut self.metas }
     }
 
     /// Takes back every change of packet `i` that `undo` holds since `mark`; those of other packets stay.
@@ -295,16 +295,15 @@ impl Batch {
     }
 
     fn unwind(&mut self, undo: &mut Undo, mark: usize, packet: Option<u16>) {
-        let width = self.layout.record_bytes;
         undo.unwind(mark, packet, |i, saved, bytes| {
-            let i = usize::from(i);
+            let (index, i) = (i, usize::from(i));
             // Another packet in this place, or another batch: an error of the caller, but never two owners of a buffer.
             if !self.records().get(i).is_some_and(|record| record.buffer.is(&saved.record.buffer)) {
                 return;
             }
             let (record, room) = self.held.parts_mut(i);
             *record = saved.record.duplicate();
-            let all = if saved.place == Place::Meta { &mut self.meta[i * width..(i + 1) * width] } else { room };
+            let all = if saved.place == Place::Meta { self.metas.row_mut(index) } else { room };
             if let Some(place) = all.get_mut(saved.at as usize..).and_then(|rest| rest.get_mut(..bytes.len())) {
                 place.copy_from_slice(bytes);
             }
@@ -314,8 +313,7 @@ impl Batch {
     /// Extension record of packet `i`.
     #[inline(always)]
     pub fn meta(&self, i: usize) -> &[u8] {
-        let bytes = self.layout.record_bytes;
-        &self.meta[i * bytes..(i + 1) * bytes]
+        self.metas.row(i as u16)
     }
 
     /// A field of all packets, one after another; none if it is not carried.
@@ -324,14 +322,14 @@ impl Batch {
     where
         T: FromBytes + IntoBytes + Immutable,
     {
-        let rows = || self.meta.chunks_exact(self.layout.record_bytes).take(self.len());
+        let rows = || self.metas.rows_from(0).take(self.len());
         field.is_carried().then(|| rows().map(move |row| field.read(row)))
     }
 
     /// Bytes of all packets on the wire: the sum of [`Batch::wire_len`].
     #[inline]
     pub fn wire_bytes(&self) -> u64 {
-        match self.column(self.layout.wire_len) {
+        match self.column(self.metas.wire_len()) {
             Some(lens) => lens.map(u64::from).sum(),
             None => self.present_bytes(),
         }
@@ -353,20 +351,20 @@ impl Batch {
     /// Time stamp of packet `i`, 0 if not carried.
     #[inline(always)]
     pub fn timestamp_ns(&self, i: usize) -> u64 {
-        self.layout.timestamp.read(self.meta(i))
+        self.layout().timestamp.read(self.meta(i))
     }
 
     /// Number of packet `i` in its source, 0 if not carried.
     #[inline(always)]
     pub fn sequence(&self, i: usize) -> u64 {
-        self.layout.sequence.read(self.meta(i))
+        self.layout().sequence.read(self.meta(i))
     }
 
     /// Bytes of packet `i` on the wire: what the source said, else the bytes present.
     #[inline(always)]
     pub fn wire_len(&self, i: usize) -> u32 {
-        let carried = self.layout.wire_len.is_carried();
-        if carried { self.layout.wire_len.read(self.meta(i)) } else { self.records()[i].len }
+        let field = self.metas.wire_len();
+        if field.is_carried() { field.read(self.meta(i)) } else { self.records()[i].len }
     }
 }
 
@@ -374,8 +372,7 @@ impl Batch {
 #[derive(Debug)]
 pub struct Packets<'a> {
     held: HeldMut<'a>,
-    metas: &'a mut [u8],
-    layout: &'a Layout,
+    metas: &'a mut Metas,
 }
 
 impl Packets<'_> {
@@ -383,6 +380,6 @@ impl Packets<'_> {
     #[inline(always)]
     pub fn packet<'a>(&'a mut self, i: usize, undo: Option<&'a mut Undo>) -> Packet<'a> {
         let (record, room) = self.held.parts_mut(i);
-        Packet::new(i, record, room, self.metas, self.layout, undo)
+        Packet::new(i, record, room, self.metas, undo)
     }
 }

@@ -62,6 +62,13 @@ impl Change {
         Change(self.0 + u64::from(!old) + u64::from(new))
     }
 
+    /// One word at an even offset sank by `by`, and was at least that before: the same as [`u16`](Self::u16), which needs the
+    /// word.
+    #[inline(always)]
+    pub fn sank(self, by: u16) -> Change {
+        Change(self.0 + u64::from(!by))
+    }
+
     /// Four bytes at an even offset were replaced.
     #[inline(always)]
     pub fn u32(self, old: u32, new: u32) -> Change {

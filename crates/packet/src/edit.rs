@@ -212,7 +212,7 @@ pub(crate) fn set_end(frame: &mut [u8], at: Headers, side: Side, address: IpAddr
 pub(crate) const PLAIN: usize = 40;
 
 /// [`set_end`], or [`set_address`] without a port, for what most packets are, without detours: IPv4 without options, with TCP or
-/// UDP behind it. `ip` begins with the IP header, whose time to live sinks by `hops`; it is at least that.
+/// UDP behind it. `ip` begins with the IP header, whose time to live sinks by `hops`; it must be at least that.
 #[inline(always)]
 pub(crate) fn set_plain(ip: &mut [u8; PLAIN], side: Side, udp: bool, address: [u8; 4], port: Option<u16>, hops: u8) {
     let (address_at, port_at) = if side == Side::Source { (12, 20) } else { (16, 22) };
@@ -220,9 +220,9 @@ pub(crate) fn set_plain(ip: &mut [u8; PLAIN], side: Side, udp: bool, address: [u
     let new = u32::from_ne_bytes(address);
     let addresses = Change::NONE.u32(load_u32(ip, address_at), new);
     store_u32(ip, address_at, new);
-    let before = load_u16(ip, 8);
-    ip[8] = ip[8].wrapping_sub(hops);
-    store_u16(ip, 10, addresses.u16(before, load_u16(ip, 8)).apply(load_u16(ip, 10)));
+    ip[8] -= hops;
+    let hops = u16::from_ne_bytes([hops, 0]);
+    store_u16(ip, 10, addresses.sank(hops).apply(load_u16(ip, 10)));
     let mut all = addresses;
     if let Some(port) = port {
         let new = u16::from_ne_bytes(port.to_be_bytes());

@@ -14,6 +14,7 @@ mod edit;
 pub mod fields;
 pub mod headers;
 pub mod key;
+mod metas;
 pub mod packet;
 pub mod parse;
 pub mod pool;

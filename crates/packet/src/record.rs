@@ -119,6 +119,18 @@ impl Record {
         (self.l4 != 0).then(|| self.l3 as usize + self.l4 as usize * 4)
     }
 
+    /// What the parser finds, as one word, to compare with [`parsed`](Self::parsed).
+    #[inline(always)]
+    pub(crate) const fn found(l3: u8, l4: u8, proto: u8, flags: u8) -> u32 {
+        u32::from_le_bytes([l3, l4, proto, flags])
+    }
+
+    /// What the parser found, as one word.
+    #[inline(always)]
+    pub(crate) fn parsed(&self) -> u32 {
+        Record::found(self.l3, self.l4, self.proto, self.flags.0)
+    }
+
     /// The frame's bytes, given all of its buffer; they always lie inside.
     #[inline(always)]
     pub(crate) fn cut<'a>(&self, room: &'a [u8]) -> &'a [u8] {

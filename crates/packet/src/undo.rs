@@ -4,8 +4,9 @@
 //! is about to overwrite; [`Batch::restore`](crate::Batch::restore) puts it back, newest first. Entries name their packet, so
 //! packets may be edited in any order and rolled back one by one.
 //!
-//! The first change of a packet saves one line of its bytes, by a copy of fixed size into an entry that is there already:
-//! [`Undo::save_line`]. All other changes go the long way, [`Undo::save`].
+//! The first change of a packet saves one line of its bytes, by a copy of fixed size: [`Undo::save_line`]. For most packets that
+//! is all that is ever saved before the log is cleared, so the first entry has a place of its own, which is always there. All
+//! other changes go the long way, [`Undo::save`].
 
 use std::ops::Range;
 
@@ -18,9 +19,11 @@ pub(crate) const LINE: usize = 64;
 /// Records, bytes and metadata in the order in which they were changed.
 #[derive(Debug, Default)]
 pub struct Undo {
-    /// The first `used` mean something; the others are there to be overwritten.
-    entries: Vec<Saved>,
+    /// Entries that mean something: the first one, and those behind it.
     used: usize,
+    first: Saved,
+    /// The second entry and so on; those beyond `used` are there to be overwritten.
+    more: Vec<Saved>,
     /// Bytes of entries that are no lines, one behind another.
     bytes: Vec<u8>,
 }
@@ -51,8 +54,8 @@ pub(crate) struct Saved {
     pub(crate) place: Place,
 }
 
-impl Saved {
-    fn blank() -> Saved {
+impl Default for Saved {
+    fn default() -> Saved {
         Saved { line: [0; LINE], record: Record::default(), at: 0, len: 0, packet: 0, place: Place::Gone }
     }
 }
@@ -71,36 +74,36 @@ impl Undo {
         self.bytes.clear();
     }
 
-    #[cold]
+    /// The next entry, to be filled.
     #[inline(never)]
-    fn grow(&mut self) {
-        let len = (2 * self.entries.len()).max(64);
-        self.entries.resize_with(len, Saved::blank);
+    fn push(&mut self) -> &mut Saved {
+        if self.used > self.more.len() {
+            let len = (2 * self.more.len()).max(64);
+            self.more.resize_with(len, Saved::default);
+        }
+        self.used += 1;
+        if self.used == 1 { &mut self.first } else { &mut self.more[self.used - 2] }
     }
 
     /// Saves a packet's record and one line of its buffer, which begins at `at`.
     #[inline(always)]
-    pub(crate) fn save_line(&mut self, packet: u16, record: &Record, at: usize, line: &[u8; LINE]) {
-        if self.used >= self.entries.len() {
-            self.grow();
-        }
-        if let Some(saved) = self.entries.get_mut(self.used) {
-            self.used += 1;
-            saved.line = *line;
-            saved.record = record.duplicate();
-            (saved.at, saved.len, saved.packet, saved.place) = (at as u32, 0, packet, Place::Line);
-        }
+    pub(crate) fn save_line(&mut self, packet: u16, record: &Record, at: u16, line: &[u8; LINE]) {
+        let saved = if self.used == 0 {
+            self.used = 1;
+            &mut self.first
+        } else {
+            self.push()
+        };
+        saved.line = *line;
+        saved.record = record.duplicate();
+        (saved.at, saved.len, saved.packet, saved.place) = (at.into(), 0, packet, Place::Line);
     }
 
     /// Saves a packet's record and a range of all bytes of its buffer or of its metadata.
     pub(crate) fn save(&mut self, packet: u16, record: &Record, place: Place, all: &[u8], range: Range<usize>) {
         let bytes = all.get(range.start..range.end.min(all.len())).unwrap_or_default();
         self.bytes.extend_from_slice(bytes);
-        if self.used == self.entries.len() {
-            self.grow();
-        }
-        let saved = &mut self.entries[self.used];
-        self.used += 1;
+        let saved = self.push();
         saved.record = record.duplicate();
         (saved.at, saved.len, saved.packet, saved.place) = (range.start as u32, bytes.len() as u32, packet, place);
     }
@@ -108,7 +111,8 @@ impl Undo {
     /// Hands every entry since `mark` (of one packet or of all) to `put`, newest first, and takes it out of the log.
     pub(crate) fn unwind(&mut self, mark: usize, packet: Option<u16>, mut put: impl FnMut(u16, &Saved, &[u8])) {
         let mut end = self.bytes.len();
-        for entry in self.entries[..self.used].iter_mut().skip(mark).rev() {
+        for at in (mark..self.used).rev() {
+            let entry = if at == 0 { &mut self.first } else { &mut self.more[at - 1] };
             let from = end - entry.len as usize;
             if entry.place != Place::Gone && packet.is_none_or(|packet| packet == entry.packet) {
                 let bytes = if entry.place == Place::Line { &entry.line } else { &self.bytes[from..end] };
@@ -117,7 +121,11 @@ impl Undo {
             }
             end = from;
         }
-        while let Some(last) = self.entries[..self.used].last().filter(|last| last.place == Place::Gone) {
+        while let Some(last) = self.used.checked_sub(1) {
+            let last = if last == 0 { &self.first } else { &self.more[last - 1] };
+            if last.place != Place::Gone {
+                break;
+            }
             self.bytes.truncate(self.bytes.len() - last.len as usize);
             self.used -= 1;
         }

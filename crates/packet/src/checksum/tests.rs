@@ -27,6 +27,13 @@ fn zero_of_udp_means_none() {
 
 proptest! {
     #[test]
+    fn a_word_that_sank_is_a_word_that_was_replaced(before: u16, by: u16, checksum: u16) {
+        prop_assume!(before >= by);
+        let sank = Change::NONE.sank(by).apply(checksum);
+        prop_assert_eq!(sank, Change::NONE.u16(before, before - by).apply(checksum));
+    }
+
+    #[test]
     fn the_sum_equals_that_of_a_plain_loop(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
         prop_assert_eq!(Sum::default().add_bytes(&bytes).checksum(), naive_checksum(&[&bytes]));
     }

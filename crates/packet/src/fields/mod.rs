@@ -65,14 +65,10 @@ impl<T: FromBytes + IntoBytes + Immutable> Field<T> {
         }
     }
 
-    /// Reads it from the extension record of packet `i`, of those of a whole batch with `bytes` bytes each.
+    /// Its first byte in an extension record, if it is carried.
     #[inline(always)]
-    pub(crate) fn read_of(self, i: usize, records: &[u8], bytes: usize) -> T {
-        let place = if self.is_carried() { records.get(i * bytes + self.offset as usize..) } else { None };
-        match place.map(T::read_from_prefix) {
-            Some(Ok((value, _))) => value,
-            _ => T::new_zeroed(),
-        }
+    pub(crate) fn offset(self) -> usize {
+        self.offset as usize
     }
 
     /// Writes it into an extension record.

@@ -73,9 +73,9 @@ fn is_plain_v4(record: &Record) -> bool {
 /// What the parser writes of Ethernet, IPv4 without options and TCP or UDP, whole: nearly all that there is.
 #[inline(always)]
 fn is_plainest(record: &Record) -> bool {
-    const TCP: u32 = u32::from_le_bytes([14, 5, protocol::TCP, Flags::IP]);
-    const UDP: u32 = u32::from_le_bytes([14, 5, protocol::UDP, Flags::IP]);
-    let parsed = u32::from_le_bytes([record.l3, record.l4, record.proto, record.flags.0]);
+    const TCP: u32 = Record::found(14, 5, protocol::TCP, Flags::IP);
+    const UDP: u32 = Record::found(14, 5, protocol::UDP, Flags::IP);
+    let parsed = record.parsed();
     (parsed == TCP || parsed == UDP) && record.len() >= 38
 }
 

@@ -19,7 +19,8 @@ use std::ops::Range;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::fields::{Field, Layout};
+use crate::fields::Field;
+use crate::metas::Metas;
 use crate::parse::parse;
 use crate::record::{Flags, Port, Record};
 use crate::undo::{LINE, Place, Undo};
@@ -30,11 +31,10 @@ pub struct Packet<'a> {
     record: &'a mut Record,
     room: &'a mut [u8],
     /// Extension records of the whole batch: most functions never ask for this packet's.
-    metas: &'a mut [u8],
-    layout: &'a Layout,
+    metas: &'a mut Metas,
     undo: Option<&'a mut Undo>,
     /// Part of the room that the undo log already has; empty if it has nothing of this packet.
-    saved: Range<usize>,
+    saved: Range<u32>,
     meta_saved: bool,
     index: u16,
     /// It stays on the thread that lent it: handlers start no threads.
@@ -47,21 +47,11 @@ impl<'a> Packet<'a> {
         index: usize,
         record: &'a mut Record,
         room: &'a mut [u8],
-        metas: &'a mut [u8],
-        layout: &'a Layout,
+        metas: &'a mut Metas,
         undo: Option<&'a mut Undo>,
     ) -> Packet<'a> {
-        Packet {
-            record,
-            room,
-            metas,
-            layout,
-            undo,
-            saved: 0..0,
-            meta_saved: false,
-            index: index as u16,
-            thread: PhantomData,
-        }
+        let index = index as u16;
+        Packet { record, room, metas, undo, saved: 0..0, meta_saved: false, index, thread: PhantomData }
     }
 
     /// Its number in the batch.
@@ -113,22 +103,34 @@ impl<'a> Packet<'a> {
             return None;
         }
         let from = self.record.start as usize + at;
-        self.save(&(from..from + N));
+        if at + N > LINE || !self.save_line() {
+            self.save(&(from..from + N));
+        }
         self.room.get_mut(from..from + N)?.first_chunk_mut()
+    }
+
+    /// Saves the first line, if nothing of the packet is saved; whether it did or nothing needs to be saved.
+    #[inline(always)]
+    fn save_line(&mut self) -> bool {
+        let Some(undo) = &mut self.undo else { return true };
+        let start = self.record.start;
+        if self.saved.is_empty()
+            && let Some(line) =
+                self.room.get(start.into()..usize::from(start) + LINE).and_then(|line| line.first_chunk())
+        {
+            undo.save_line(self.index, self.record, start, line);
+            self.saved = start.into()..u32::from(start) + LINE as u32;
+            return true;
+        }
+        false
     }
 
     /// To be called before the record or `range` of the room is changed.
     #[inline(always)]
     fn save(&mut self, range: &Range<usize>) {
+        self.save_line();
         let Some(undo) = &mut self.undo else { return };
-        let start = self.record.start as usize;
-        if self.saved.is_empty()
-            && let Some(line) = self.room.get(start..start + LINE).and_then(|line| line.first_chunk())
-        {
-            undo.save_line(self.index, self.record, start, line);
-            self.saved = start..start + LINE;
-        }
-        if range.start < self.saved.start || range.end > self.saved.end {
+        if range.start < self.saved.start as usize || range.end > self.saved.end as usize {
             // Not a method of the packet: one that is never lent out of line lives in registers.
             self.saved = save_more(undo, self.index, self.record, self.room, &self.saved, range);
         }
@@ -148,7 +150,6 @@ impl<'a> Packet<'a> {
             record: self.record,
             room: self.room,
             metas: self.metas,
-            layout: self.layout,
             undo: self.undo.as_deref_mut(),
             saved: self.saved.clone(),
             ..*self
@@ -218,9 +219,10 @@ impl<'a> Packet<'a> {
 
     /// The record is saved. The length on the wire moves with the length: bytes that a snap length cut stay cut.
     fn resize(&mut self, start: usize, len: usize) {
-        if self.layout.wire_len.is_carried() {
+        let field = self.metas.wire_len();
+        if field.is_carried() {
             let wire_len = i64::from(self.wire_len()) + len as i64 - self.len() as i64;
-            self.set_meta(self.layout.wire_len, wire_len.clamp(len as i64, u32::MAX.into()) as u32);
+            self.set_meta(field, wire_len.clamp(len as i64, u32::MAX.into()) as u32);
         }
         (self.record.start, self.record.len) = (start as u16, len as u32);
     }
@@ -230,17 +232,10 @@ impl<'a> Packet<'a> {
         (record.l3, record.l4, record.proto, record.flags) = (0, 0, 0, Flags::new(record.flags.link(), 0));
     }
 
-    /// Where its extension record lies among those of the batch.
-    #[inline(always)]
-    fn meta_range(&self) -> Range<usize> {
-        let (i, bytes) = (usize::from(self.index), self.layout.record_bytes);
-        i * bytes..(i + 1) * bytes
-    }
-
     /// A metadata field of this packet; zero if the chain does not carry it.
     #[inline(always)]
     pub fn meta<T: FromBytes + IntoBytes + Immutable>(&self, field: Field<T>) -> T {
-        field.read_of(self.index.into(), self.metas, self.layout.record_bytes)
+        self.metas.read(self.index, field)
     }
 
     /// Sets a metadata field; nothing happens if the chain does not carry it.
@@ -249,15 +244,13 @@ impl<'a> Packet<'a> {
         if !self.meta_saved && field.is_carried() {
             self.save_meta();
         }
-        let range = self.meta_range();
-        field.write(self.metas.get_mut(range).unwrap_or_default(), value);
+        field.write(self.metas.row_mut(self.index), value);
     }
 
     #[inline]
     fn save_meta(&mut self) {
-        let range = self.meta_range();
         if let Some(undo) = &mut self.undo {
-            let meta = self.metas.get(range).unwrap_or_default();
+            let meta = self.metas.row(self.index);
             undo.save(self.index, self.record, Place::Meta, meta, 0..meta.len());
         }
         self.meta_saved = true;
@@ -272,12 +265,14 @@ fn save_more(
     packet: u16,
     record: &Record,
     room: &[u8],
-    saved: &Range<usize>,
+    saved: &Range<u32>,
     range: &Range<usize>,
-) -> Range<usize> {
+) -> Range<u32> {
     undo.save(packet, record, Place::Buffer, room, range.clone());
+    // A buffer is far shorter than 4 GiB.
+    let range = range.start.min(room.len()) as u32..range.end.min(room.len()) as u32;
     if saved.is_empty() {
-        range.clone()
+        range
     } else if range.start <= saved.end && range.end >= saved.start {
         saved.start.min(range.start)..saved.end.max(range.end)
     } else {

@@ -37,19 +37,20 @@ impl Packet<'_> {
     /// Bytes on the wire: what the source said, if the chain carries it, else the bytes present.
     #[inline(always)]
     pub fn wire_len(&self) -> u32 {
-        if self.layout.wire_len.is_carried() { self.meta(self.layout.wire_len) } else { self.record.len }
+        let field = self.metas.wire_len();
+        if field.is_carried() { self.meta(field) } else { self.record.len }
     }
 
     /// Nanoseconds since the source's epoch, 0 if the chain does not carry the field.
     #[inline(always)]
     pub fn timestamp_ns(&self) -> u64 {
-        self.meta(self.layout.timestamp)
+        self.meta(self.metas.layout().timestamp)
     }
 
     /// Its number in the source, 0 if the chain does not carry the field.
     #[inline(always)]
     pub fn sequence(&self) -> u64 {
-        self.meta(self.layout.sequence)
+        self.meta(self.metas.layout().sequence)
     }
 
     /// Whether an IP header was found and is whole.

@@ -6,6 +6,7 @@ use super::*;
 use crate::address::{IpAddress, MacAddress};
 use crate::batch::Batch;
 use crate::edit::Side;
+use crate::fields::Layout;
 use crate::parse::protocol;
 use crate::record::Link;
 use crate::testing::{self, Spec, Transport, noise, single, specs};
@@ -281,7 +282,7 @@ fn apply(packet: &mut Packet<'_>, edit: &Edit) {
         Edit::Len(len) => drop(packet.set_len(len)),
         Edit::Fill(from, to, byte) => packet.change(from..to).fill(byte),
         Edit::All(byte) => packet.bytes_mut().fill(byte),
-        Edit::Meta(value) => packet.set_meta(packet.layout.timestamp, value),
+        Edit::Meta(value) => packet.set_meta(packet.metas.layout().timestamp, value),
         Edit::Port(port) => packet.set_port(port),
         Edit::Reparse => packet.reparse(),
         Edit::Checksums => packet.fill_checksums(),
