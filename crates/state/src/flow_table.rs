@@ -69,7 +69,6 @@ pub struct TableFull {
 pub struct FlowTable<const K: usize> {
     tags: Tags,
     records: Records<K>,
-    groups: u64,
     capacity: usize,
     len: usize,
     stashed: usize,
@@ -80,9 +79,9 @@ impl<const K: usize> FlowTable<K> {
     pub fn new(capacity: usize, state_bytes: usize, pages: HugePages) -> Result<FlowTable<K>, Error> {
         // 0.6: the load up to which two choices leave no more keys than the stash holds.
         let groups = (capacity * 10).div_ceil(6 * GROUP).max(2);
-        let tags = Tags::new(groups + STASH / GROUP, pages)?;
+        let tags = Tags::new(groups, STASH / GROUP, pages)?;
         let records = Records::new(groups * GROUP + STASH, state_bytes, pages)?;
-        Ok(FlowTable { tags, records, groups: groups as u64, capacity, len: 0, stashed: 0 })
+        Ok(FlowTable { tags, records, capacity, len: 0, stashed: 0 })
     }
 
     /// Live sets.
@@ -103,7 +102,7 @@ impl<const K: usize> FlowTable<K> {
 
     /// Slots, live or not: the range of [`scan`](Self::scan).
     pub fn slots(&self) -> usize {
-        self.groups as usize * GROUP + STASH
+        self.tags.homes() * GROUP + STASH
     }
 
     /// Bytes mapped for it.
@@ -119,14 +118,6 @@ impl<const K: usize> FlowTable<K> {
     /// Bytes that a record with so many bytes of state would have.
     pub const fn record_bytes_of(state_bytes: usize) -> usize {
         Records::<K>::stride_of(state_bytes)
-    }
-
-    #[inline(always)]
-    fn home(&self, hash: u64) -> (usize, usize) {
-        // The upper and the lower half: both are uniform, and neither tells the other.
-        let first = ((hash >> 32) * self.groups) >> 32;
-        let second = ((hash & u64::from(u32::MAX)) * self.groups) >> 32;
-        (first as usize, second as usize)
     }
 
     /// Never 0, which marks an empty slot.
@@ -158,7 +149,7 @@ impl<const K: usize> FlowTable<K> {
     /// The live record of a key.
     #[inline]
     pub fn find(&self, key: &[u64; K], hash: u64) -> Option<Slot> {
-        let (first, second) = self.home(hash);
+        let (first, second) = self.tags.home(hash);
         let tag = Self::tag(hash);
         self.in_group(first, tag, key).or_else(|| self.in_group(second, tag, key)).or_else(|| self.in_stash(tag, key))
     }
@@ -168,7 +159,7 @@ impl<const K: usize> FlowTable<K> {
         if self.stashed == 0 {
             return None;
         }
-        let first = self.groups as usize;
+        let first = self.tags.homes();
         (first..first + STASH / GROUP).find_map(|group| self.in_group(group, tag, key))
     }
 
@@ -177,7 +168,7 @@ impl<const K: usize> FlowTable<K> {
         if self.len >= self.capacity {
             return Err(TableFull { capacity: self.capacity });
         }
-        let (first, second) = self.home(hash);
+        let (first, second) = self.tags.home(hash);
         let (free_first, free_second) = (self.tags.lanes(first, 0), self.tags.lanes(second, 0));
         let (group, free) = if free_second.count_ones() > free_first.count_ones() {
             (second, free_second)
@@ -196,7 +187,7 @@ impl<const K: usize> FlowTable<K> {
 
     #[cold]
     fn stash_slot(&mut self) -> Result<Slot, TableFull> {
-        let first = self.groups as usize;
+        let first = self.tags.homes();
         let free = (first..first + STASH / GROUP).find_map(|group| {
             let free = self.tags.lanes(group, 0);
             (free != 0).then(|| (group * GROUP) as Slot + free.trailing_zeros() / 2)
@@ -212,7 +203,7 @@ impl<const K: usize> FlowTable<K> {
         }
         self.tags.set(slot as usize, 0);
         self.len -= 1;
-        if slot as usize >= self.groups as usize * GROUP {
+        if slot as usize >= self.tags.homes() * GROUP {
             self.stashed -= 1;
         }
     }
@@ -265,7 +256,7 @@ impl<const K: usize> FlowTable<K> {
     ) {
         if self.tags.bytes() > NEAR_BYTES {
             for &i in wanted {
-                let (first, second) = self.home(hashes[i as usize & 255]);
+                let (first, second) = self.tags.home(hashes[i as usize & 255]);
                 self.tags.prefetch(first);
                 self.tags.prefetch(second);
             }
@@ -273,11 +264,7 @@ impl<const K: usize> FlowTable<K> {
         let mut candidates = [NO_SLOT; 256];
         for (candidate, &i) in candidates.iter_mut().zip(wanted) {
             let hash = hashes[i as usize & 255];
-            let ((first, second), tag) = (self.home(hash), Self::tag(hash));
-            let (here, there) = self.tags.lanes_of_both(first, second, tag);
-            let (group, lanes) = if here != 0 { (first, here) } else { (second, there) };
-            if lanes != 0 {
-                let slot = group * GROUP + lanes.trailing_zeros() as usize / 2;
+            if let Some(slot) = self.tags.find(hash, Self::tag(hash)) {
                 self.records.prefetch(slot);
                 *candidate = slot as Slot;
             }

@@ -5,16 +5,37 @@ use braid_memory::{Error, HugePages, Region, prefetch_read};
 /// Tags in a group: 16 bytes.
 pub(crate) const GROUP: usize = 8;
 
-/// The tags of a table; 0 is an empty place.
+/// The tags of a table; 0 is an empty place. The first groups are homes of hashes, the others are for what finds no room
+/// there.
 #[derive(Debug)]
 pub(crate) struct Tags {
     region: Region,
+    /// At least one, at most `groups`, fewer than 2^32.
+    homes: u64,
     groups: usize,
 }
 
 impl Tags {
-    pub(crate) fn new(groups: usize, pages: HugePages) -> Result<Tags, Error> {
-        Ok(Tags { region: Region::new(groups * GROUP * 2, pages)?, groups })
+    /// `homes` groups for hashes, and `more` behind them.
+    pub(crate) fn new(homes: usize, more: usize, pages: HugePages) -> Result<Tags, Error> {
+        assert!(homes > 0 && u32::try_from(homes).is_ok());
+        let groups = homes + more;
+        Ok(Tags { region: Region::new(groups * GROUP * 2, pages)?, homes: homes as u64, groups })
+    }
+
+    /// Groups that are homes of hashes.
+    #[inline(always)]
+    pub(crate) fn homes(&self) -> usize {
+        self.homes as usize
+    }
+
+    /// The two groups of a hash.
+    #[inline(always)]
+    pub(crate) fn home(&self, hash: u64) -> (usize, usize) {
+        // The upper and the lower half: both are uniform, and neither tells the other.
+        let first = ((hash >> 32) * self.homes) >> 32;
+        let second = ((hash & u64::from(u32::MAX)) * self.homes) >> 32;
+        (first as usize, second as usize)
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -39,12 +60,15 @@ impl Tags {
         equal_lanes(unsafe { &*self.address(group) }, tag)
     }
 
-    /// [`lanes`](Self::lanes) of two groups.
+    /// The first slot that holds `tag` in the groups of a hash.
     #[inline(always)]
-    pub(crate) fn lanes_of_both(&self, first: usize, second: usize, tag: u16) -> (u32, u32) {
-        assert!(first.max(second) < self.groups);
-        // SAFETY: as in `lanes`, for both.
-        unsafe { (equal_lanes(&*self.address(first), tag), equal_lanes(&*self.address(second), tag)) }
+    pub(crate) fn find(&self, hash: u64, tag: u16) -> Option<usize> {
+        let (first, second) = self.home(hash);
+        // SAFETY: as in `lanes`, for both: half a hash is below 2^32, so a home is below `homes`.
+        let (here, there) =
+            unsafe { (equal_lanes(&*self.address(first), tag), equal_lanes(&*self.address(second), tag)) };
+        let (group, lanes) = if here != 0 { (first, here) } else { (second, there) };
+        (lanes != 0).then(|| group * GROUP + lanes.trailing_zeros() as usize / 2)
     }
 
     #[inline(always)]
