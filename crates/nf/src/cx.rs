@@ -72,6 +72,19 @@ impl<'a> Cx<'a> {
         Cx { tx, emitted, ports, index: index as u16, reversed, thread: PhantomData }
     }
 
+    /// Turns to another packet of the batch, which comes at `now_ns`.
+    #[inline(always)]
+    pub(crate) fn turn_to(&mut self, index: usize, reversed: bool, now_ns: u64) {
+        self.tx.set_now(now_ns);
+        (self.index, self.reversed) = (index as u16, reversed);
+    }
+
+    /// Packets that handlers have made so far.
+    #[inline(always)]
+    pub(crate) fn emitted_len(&self) -> usize {
+        self.emitted.len()
+    }
+
     /// What handlers without a packet are given.
     pub(crate) fn without_packet(tx: &'a mut Tx, emitted: &'a mut Emitted, ports: u16) -> Cx<'a> {
         Cx::new(tx, emitted, ports, usize::from(u16::MAX), false)

@@ -113,10 +113,10 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// Whether [`prefetch`](Self::prefetch) does anything.
     const PREFETCHES: bool = false;
 
-    /// Asks the processor for shared state that [`packet`](Self::packet) will touch, for all packets of a batch beforehand.
-    /// Set [`PREFETCHES`](Self::PREFETCHES) with it.
+    /// Asks the processor for shared state that [`packet`](Self::packet) will touch at `now_ns`, for all packets of a batch
+    /// beforehand, so that it does not wait for one after another. Set [`PREFETCHES`](Self::PREFETCHES) with it.
     #[inline(always)]
-    fn prefetch(&self, _set: &Self::Set) {}
+    fn prefetch(&self, _set: &Self::Set, _now_ns: u64) {}
 
     /// Before the first packet: fill the state objects.
     fn start(&self, _cx: &mut Cx<'_>) -> Result<(), Conflict> {

@@ -1,18 +1,20 @@
 //! The loops in which handlers run.
 //!
 //! Nearly every packet belongs to a live set with a short key that is within its timeout. For those there is a loop of its own
-//! without detours ([`Pass::attempt_steady`], [`Pass::run_steady`]); it stops at the first packet that is anything else, which
-//! is handled out of line, and goes on behind it.
+//! without detours; it stops at the first packet that is anything else, which is handled out of line, and goes on behind it.
+//! A function that cannot meet a conflict has one such loop ([`Pass::run_steady`]); all others have two: one for as long as
+//! nothing has been written and no conflict was met, so that every packet stands as soon as it is handled
+//! ([`Pass::attempt_fresh`]), and one that leaves a mark before each packet ([`Pass::attempt_marked`]).
 
 use braid_packet::key::KeyClass;
-use braid_state::SetMeta;
+use braid_state::{Plain, SetMeta};
 use zerocopy::IntoBytes;
 
 use super::{Interrupted, MS, Mark, Pass, PassSets, Place};
 use crate::cx::Cx;
 use crate::sets::{NarrowStates, NewPlace, NewSet, Place as SetPlace, SetSlot};
 use crate::shared::SharedSets;
-use crate::{Handled, NetworkFunction};
+use crate::{Handled, NetworkFunction, Packet};
 
 /// What the loops for packets of live sets look at before they run a handler.
 struct Steady<'a, N: NetworkFunction> {
@@ -50,6 +52,17 @@ fn is_late<N: NetworkFunction>(function: &N, state: &N::Set, idle_ms: u32) -> bo
     idle_ms != 0 && u64::from(idle_ms) * MS > function.timeout_ns(state)
 }
 
+/// For the ways that few packets go: the handler is compiled into the loops, and once more here.
+#[inline(never)]
+fn packet_out_of_line<N: NetworkFunction>(
+    function: &N,
+    cx: &mut Cx<'_>,
+    packet: &mut Packet<'_>,
+    state: &mut N::Set,
+) -> Handled {
+    function.packet(cx, packet, state)
+}
+
 impl Pass<'_> {
     /// Runs handlers that cannot meet a conflict over positions `from..to`.
     pub(crate) fn run<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
@@ -72,13 +85,13 @@ impl Pass<'_> {
         let Some(sets) = &mut self.sets else { return from };
         let mut steady = Steady::new(function, sets, place);
         let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
+        let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
         for (at, &i) in (from..).zip(&self.todo[from..to]) {
             let i = usize::from(i) & 255;
             let reversed = steady.swapped[i];
             let Some(state) = steady.state(i) else { return at };
-            (logs.kept, logs.emitted_before) = (at, logs.emitted.len());
-            self.tx.set_now(self.now_ns[i]);
-            let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, i, reversed);
+            (logs.kept, logs.emitted_before) = (at, cx.emitted_len());
+            cx.turn_to(i, reversed, self.now_ns[i]);
             if let Ok(verdict) = function.packet(&mut cx, &mut packets.packet(i, None), state) {
                 self.verdicts.set(i, verdict);
             }
@@ -90,11 +103,11 @@ impl Pass<'_> {
     #[inline(always)]
     fn run_orphans<N: NetworkFunction>(&mut self, function: &N, from: usize, to: usize) {
         let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
+        let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
         for (at, &i) in (from..).zip(&self.todo[from..to]) {
             let i = usize::from(i) & 255;
-            (logs.kept, logs.emitted_before) = (at, logs.emitted.len());
-            self.tx.set_now(self.now_ns[i]);
-            let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, i, false);
+            (logs.kept, logs.emitted_before) = (at, cx.emitted_len());
+            cx.turn_to(i, false, self.now_ns[i]);
             if let Ok(verdict) = function.orphan(&mut cx, &mut packets.packet(i, None)) {
                 self.verdicts.set(i, verdict);
             }
@@ -124,7 +137,12 @@ impl Pass<'_> {
         let mut at = from;
         while at < to {
             if shared.is_none() {
-                at = self.attempt_steady(function, place, at, to)?;
+                if self.tx.is_fresh() {
+                    at = self.attempt_fresh(function, place, at, to)?;
+                }
+                if !self.tx.is_fresh() {
+                    at = self.attempt_marked(function, place, at, to)?;
+                }
             }
             if at < to {
                 self.attempt_one(function, place, shared, at)?;
@@ -134,9 +152,71 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Runs the handlers of packets of live sets; says where another one stands.
-    #[inline(always)]
-    fn attempt_steady<N: NetworkFunction>(
+    /// Runs the handlers of packets of live sets while the transaction is fresh: what such a packet did stands at once, or it is
+    /// the first that leaves a mark. Says where the loop ended.
+    #[inline(never)]
+    fn attempt_fresh<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        place: Place,
+        from: usize,
+        to: usize,
+    ) -> Result<usize, Interrupted> {
+        let Some(sets) = &mut self.sets else { return Ok(from) };
+        let mut steady = Steady::new(function, sets, place);
+        let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
+        let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
+        for (at, &i) in (from..).zip(&self.todo[from..to]) {
+            let i = usize::from(i) & 255;
+            let reversed = steady.swapped[i];
+            let Some(state) = steady.state(i) else { return Ok(at) };
+            logs.emitted_before = cx.emitted_len();
+            cx.turn_to(i, reversed, self.now_ns[i]);
+            let before = *state;
+            let handled = function.packet(&mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
+            if let Ok(verdict) = handled
+                && cx.settle()
+            {
+                // It stands, whatever comes after it.
+                logs.packets.clear();
+                logs.kept = at + 1;
+                self.verdicts.set(i, verdict);
+                continue;
+            }
+            let before = (state.as_bytes() != before.as_bytes()).then_some(before);
+            return self.mark_first(place, at, before, handled);
+        }
+        Ok(to)
+    }
+
+    /// The packet at `at` has changed shared state, the first one to do so, or met a conflict; `before` is the state of its set
+    /// as it was, if it has changed.
+    #[cold]
+    #[inline(never)]
+    fn mark_first<S: Plain>(
+        &mut self,
+        place: Place,
+        at: usize,
+        before: Option<S>,
+        handled: Handled,
+    ) -> Result<usize, Interrupted> {
+        let i = usize::from(self.todo[at]) & 255;
+        let (slot, idle_ms) = self.set_place(i);
+        if let Some(before) = before {
+            self.logs.sets.save_state(slot, place.offset, &before);
+        }
+        let Ok(verdict) = handled else {
+            self.take_back_last(i, (slot, idle_ms));
+            return Err(Interrupted { at });
+        };
+        self.logs.marks.push(Mark::first(self.logs, self.verdicts.code(i), (slot, idle_ms)));
+        self.verdicts.set(i, verdict);
+        Ok(at + 1)
+    }
+
+    /// Runs the handlers of packets of live sets, a mark before each; says where another one stands.
+    #[inline(never)]
+    fn attempt_marked<N: NetworkFunction>(
         &mut self,
         function: &N,
         place: Place,
@@ -150,27 +230,12 @@ impl Pass<'_> {
             let i = usize::from(i) & 255;
             let (slot, idle_ms, reversed) = (steady.slots[i], steady.idle_ms[i], steady.swapped[i]);
             let Some(state) = steady.state(i) else { return Ok(at) };
-            let is_first = self.tx.is_fresh();
-            if is_first {
-                logs.emitted_before = logs.emitted.len();
-            } else {
-                let mark = Mark::new(self.tx, logs, self.verdicts.code(i), (slot, idle_ms));
-                logs.marks.push(mark);
-            }
+            let mark = Mark::new(self.tx, logs, self.verdicts.code(i), (slot, idle_ms));
+            logs.marks.push(mark);
             self.tx.set_now(self.now_ns[i]);
             let before = *state;
             let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, i, reversed);
             let handled = function.packet(&mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
-            if is_first
-                && let Ok(verdict) = handled
-                && self.tx.settle()
-            {
-                // It stands, whatever comes after it.
-                logs.packets.clear();
-                logs.kept = at + 1;
-                self.verdicts.set(i, verdict);
-                continue;
-            }
             // Most leave their set as it was.
             if state.as_bytes() != before.as_bytes() {
                 logs.sets.save_state(slot, place.offset, &before);
@@ -179,9 +244,6 @@ impl Pass<'_> {
                 self.take_back_last(i, (slot, idle_ms));
                 return Err(Interrupted { at });
             };
-            if is_first {
-                logs.marks.push(Mark::first(logs, self.verdicts.code(i), (slot, idle_ms)));
-            }
             self.verdicts.set(i, verdict);
         }
         Ok(to)
@@ -213,7 +275,7 @@ impl Pass<'_> {
             return Err(Interrupted { at });
         };
         if is_first && self.tx.settle() {
-            // As above: it stands.
+            // It stands, whatever comes after it.
             self.logs.commit();
             self.logs.kept = at + 1;
         } else if is_first {
@@ -242,7 +304,7 @@ impl Pass<'_> {
             let state = sets.tables.state::<N::Set>(slot, place.offset);
             let before = *state;
             if !is_late(function, state, sets.idle_ms[i]) {
-                let handled = function.packet(&mut cx, &mut self.batch.packet(i, undo), state);
+                let handled = packet_out_of_line(function, &mut cx, &mut self.batch.packet(i, undo), state);
                 if UNDO && state.as_bytes() != before.as_bytes() {
                     self.logs.sets.save_state(slot, place.offset, &before);
                 }

@@ -21,6 +21,12 @@ mod handlers;
 /// Nanoseconds in the unit of [`SetMeta::last_seen_ms`].
 pub(crate) const MS: u64 = 1_000_000;
 
+/// Out of line, or the compiler divides for every packet, whether or not its time is another one.
+#[inline(never)]
+fn to_ms(ns: u64) -> u32 {
+    (ns / MS) as u32
+}
+
 /// The sets of a pass's function: tables, keys and places, shared with the other functions of the same group.
 #[derive(Debug)]
 pub struct PassSets<'a> {
@@ -143,11 +149,18 @@ impl Pass<'_> {
     pub(crate) fn prefetch<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
         self.logs.kept = from;
         let Some(sets) = &mut self.sets else { return };
-        for &i in &self.todo[from..to] {
-            let slot = sets.slots[i as usize];
-            if slot != SetSlot::MISS {
-                function.prefetch(sets.tables.state::<N::Set>(slot, place.offset));
+        let packets = self.todo[from..to].iter().map(|&i| usize::from(i) & 255);
+        if sets.keys.all_narrow {
+            let mut states = sets.tables.narrow_states::<N::Set>(place.offset);
+            for i in packets {
+                if let Some((_, state)) = states.get(sets.slots[i]) {
+                    function.prefetch(state, self.now_ns[i]);
+                }
             }
+            return;
+        }
+        for i in packets.filter(|&i| sets.slots[i] != SetSlot::MISS) {
+            function.prefetch(sets.tables.state::<N::Set>(sets.slots[i], place.offset), self.now_ns[i]);
         }
     }
 
@@ -238,7 +251,7 @@ impl PassSets<'_> {
                 // Live, all packets of a batch have one time.
                 if now_ns[i & 255] != latest_ns {
                     latest_ns = now_ns[i & 255];
-                    now_ms = (latest_ns / MS) as u32;
+                    now_ms = to_ms(latest_ns);
                 }
                 idle_ms[i & 255] = meta.idle_ms(now_ms);
                 meta.last_seen_ms = now_ms;
