@@ -163,6 +163,17 @@ impl NetworkFunction for Bridge {
         Ok(verdict)
     }
 
+    const PREFETCHES: bool = true;
+
+    /// Frames that need a new decision read two entries, of a table that may be far larger than any cache.
+    #[inline(always)]
+    fn prefetch(&self, known: &Known, now_ns: u64) {
+        if known.is_late(now_ns) {
+            self.table.prefetch_at(known.source);
+            self.table.prefetch_at(known.destination);
+        }
+    }
+
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
         let is_other = self.vlans.is_some() && known.is_other_form(vlans::form(vlans::tag_of(packet)));

@@ -111,7 +111,13 @@ impl Known {
     /// Whether a frame that comes by `port` needs a new decision, whatever has changed.
     #[inline(always)]
     pub fn is_due(&self, port: Port, now: u64) -> bool {
-        (port != self.from) | (now >= self.due_ns)
+        (port != self.from) | self.is_late(now)
+    }
+
+    /// Whether any frame does.
+    #[inline(always)]
+    pub fn is_late(&self, now: u64) -> bool {
+        now >= self.due_ns
     }
 
     /// Remembers where frames that come by `from` go, until `due_ns`.
