@@ -142,9 +142,13 @@ impl NetworkFunction for Nat {
         Rewrites { from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IcmpId], from_outside: &[IpDst, DstPort, IcmpId] }
     }
 
+    #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
-        let flags = if session.protocol == protocol::TCP { packet.tcp_flags().unwrap_or(0) } else { 0 };
-        let phase = Phase::after(session.phase, flags) as u8;
+        // Other protocols stay in their phase.
+        let phase = match session.protocol {
+            protocol::TCP => Phase::after(session.phase, packet.tcp_flags().unwrap_or(0)) as u8,
+            _ => session.phase,
+        };
         let steady = (cx.now() < session.look_ns) & (phase == session.phase) & (packet.port() == session.from);
         if !steady || packet.is_fragment() {
             return self.unsteady(cx, packet, session, phase);

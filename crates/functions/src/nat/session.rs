@@ -82,7 +82,13 @@ pub(crate) struct Timeouts {
 impl Timeouts {
     #[inline]
     pub(crate) fn of(&self, session: &Session) -> u64 {
-        self.after(session.protocol, Phase::from_bits(session.phase))
+        // The phase as a number: this is asked for every packet.
+        match session.protocol {
+            protocol::UDP => self.udp_ns,
+            protocol::TCP if session.phase == Phase::Established as u8 => self.established_ns,
+            protocol::TCP => self.transitory_ns,
+            _ => self.icmp_ns,
+        }
     }
 
     /// Of a flow of a protocol in a phase.
