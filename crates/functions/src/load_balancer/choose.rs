@@ -7,7 +7,7 @@ use braid_nf::state::hash;
 
 use super::config::{Persistence, WhenDown};
 use super::settings::Virtual;
-use super::{Flow, LoadBalancer, TO_BACKEND};
+use super::{Flow, LoadBalancer, MS, TO_BACKEND};
 use crate::parts::aged::Stamp;
 
 /// No backend of the service is up.
@@ -134,19 +134,19 @@ impl LoadBalancer {
         Ok(has_weight && self.is_up(cx, backend)?)
     }
 
-    /// A flow to a backend, from a packet that asked for a port of the service.
-    pub(super) fn flow_to(&self, cx: &Cx<'_>, backend: u32, phase: u8, port: u16) -> Flow {
-        let server = self.settings.servers.get(backend as usize);
-        let (address, own, mode) = server.map(|it| (it.address, it.port, it.mode)).unwrap_or_default();
-        let port = if own == 0 { port } else { own };
-        Flow { address, port, backend, way: TO_BACKEND + mode as u8, phase, checked_ns: cx.now() }
+    /// A flow to a backend.
+    pub(super) fn flow_to(&self, cx: &Cx<'_>, backend: u32, phase: u8) -> Flow {
+        let mode = self.settings.servers.get(backend as usize).map(|server| server.mode).unwrap_or_default();
+        // `Settings::check` refuses more backends than have numbers of this size.
+        let (checked_ms, backend) = ((cx.now() / MS) as u32, backend as u16);
+        Flow { checked_ms, backend, way: TO_BACKEND + mode as u8, phase }
     }
 
     /// Asks again whether the flow's backend is up, and moves the flow if it is not. False if there is nowhere to go.
     #[cold]
     pub(super) fn recheck(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &mut Flow) -> Result<bool, Conflict> {
-        if self.settings.when_down == WhenDown::Keep || self.is_up(cx, flow.backend)? {
-            flow.checked_ns = cx.now();
+        if self.settings.when_down == WhenDown::Keep || self.is_up(cx, flow.backend.into())? {
+            flow.checked_ms = (cx.now() / MS) as u32;
             return Ok(true);
         }
         let (source, destination) = packet.ports().unwrap_or_default();
@@ -154,7 +154,7 @@ impl LoadBalancer {
             return Ok(false);
         };
         let Some(backend) = self.choose(cx, service, packet.src_ip(), source)? else { return Ok(false) };
-        *flow = self.flow_to(cx, backend, flow.phase, destination);
+        *flow = self.flow_to(cx, backend, flow.phase);
         Ok(true)
     }
 }

@@ -26,17 +26,19 @@ impl LoadBalancer {
         let Some(backend) = self.choose(cx, service, quoted.dst_ip, destination)? else {
             return Ok(Verdict::Drop(UNRELATED));
         };
-        let to = self.flow_to(cx, backend, 0, source);
+        let Some(server) = self.settings.servers.get(backend as usize).copied() else {
+            return Ok(Verdict::Drop(UNRELATED));
+        };
         if !packet.decrement_ttl() {
             return self.expired_on_way(cx, packet);
         }
         if service.mode != Mode::Nat {
-            return self.send_whole(cx, packet, &to, service.mode);
+            return self.send_whole(cx, packet, server.address, service.mode);
         }
         if let Some(mut inner) = packet.embedded_mut() {
-            inner.set_src(to.address, to.port);
+            inner.set_src(server.address, if server.port == 0 { source } else { server.port });
         }
-        packet.set_dst_ip(to.address);
+        packet.set_dst_ip(server.address);
         Ok(Verdict::Forward(self.settings.across(packet.port())))
     }
 

@@ -57,18 +57,15 @@ network_function! {
     }
 }
 
-/// One direction of a balanced connection.
+/// One direction of a balanced connection: eight bytes, so that it shares a cache line with its key and the states of other
+/// functions. What is written into its packets stands with the backend.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Flow {
-    /// Written over the destination address (to a backend) or the source address (from it), or that of the outer header.
-    address: IpAddress,
-    /// When the backend was last known to be up, in nanoseconds; `u64::MAX` from it.
-    checked_ns: u64,
+    /// When the backend was last known to be up, in milliseconds; wraps after 49 days.
+    checked_ms: u32,
     /// Number of the backend.
-    backend: u32,
-    /// Written over the port beside the address.
-    port: u16,
+    backend: u16,
     /// [`FROM_BACKEND`], or [`TO_BACKEND`] and the [`Mode`] of its service.
     way: u8,
     /// A [`Phase`].
@@ -137,11 +134,7 @@ impl NetworkFunction for LoadBalancer {
     }
 
     fn timeout_ns(&self, flow: &Flow) -> u64 {
-        match flow.phase {
-            phase if phase == Phase::Udp as u8 => self.settings.udp_ns,
-            phase if phase == Phase::Tcp as u8 => self.settings.tcp_ns,
-            _ => self.settings.closing_ns,
-        }
+        self.settings.idle_ns[usize::from(flow.phase & 3)]
     }
 
     /// One period to notice silence, one to sweep fragments.
@@ -161,7 +154,7 @@ impl NetworkFunction for LoadBalancer {
 
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
-        let stale = cx.now().saturating_sub(flow.checked_ns) >= self.settings.recheck_ns;
+        let stale = flow.way != FROM_BACKEND && flow.is_stale(cx.now(), self.settings.recheck_ms);
         if stale || packet.is_fragment() || flow.way > TO_BACKEND {
             return self.packet_with_care(cx, packet, flow, stale);
         }
@@ -202,7 +195,17 @@ impl NetworkFunction for LoadBalancer {
     }
 }
 
+/// Nanoseconds in the unit of [`Flow::checked_ms`].
+const MS: u64 = 1_000_000;
+
 impl Flow {
+    /// Whether `recheck_ms` have passed since the backend was known to be up. Not if time stamps went back, as on a capture that
+    /// is not in order.
+    #[inline(always)]
+    fn is_stale(&self, now_ns: u64, recheck_ms: i32) -> bool {
+        ((now_ns / MS) as u32).wrapping_sub(self.checked_ms) as i32 >= recheck_ms
+    }
+
     /// Follows a connection's beginning and end.
     #[inline(always)]
     fn note_flags(&mut self, packet: &Packet<'_>) {
@@ -243,20 +246,11 @@ impl LoadBalancer {
             let Some(backend) = self.choose_for(cx, service, packet, source_port)? else {
                 return Ok(Some(Err(NO_BACKEND)));
             };
-            return Ok(Some(Ok(self.flow_to(cx, backend, phase, destination_port))));
+            return Ok(Some(Ok(self.flow_to(cx, backend, phase))));
         }
         let from_backend = self.settings.sides.of(packet.port()) == Some(Side::Inside);
-        let server = self.settings.server((source, source_port, number)).filter(|_| from_backend);
-        Ok(server.map(|server| {
-            Ok(Flow {
-                address: server.service_address,
-                port: if server.service_port == 0 { source_port } else { server.service_port },
-                way: FROM_BACKEND,
-                phase,
-                checked_ns: u64::MAX,
-                backend: 0,
-            })
-        }))
+        let server = self.settings.server_number((source, source_port, number)).filter(|_| from_backend);
+        Ok(server.map(|backend| Ok(Flow { checked_ms: 0, backend, way: FROM_BACKEND, phase })))
     }
 
     /// Sends a packet the way of its flow.
@@ -264,10 +258,11 @@ impl LoadBalancer {
         if packet.is_later_fragment() {
             return self.follow_first(cx, packet);
         }
+        let Some((address, _)) = self.end_of(flow) else { return Ok(Verdict::Drop(NO_BACKEND)) };
         if packet.is_fragment() {
             let (source, destination) = match flow.way {
-                FROM_BACKEND => (Some(flow.address), None),
-                _ => (None, Some(flow.address)),
+                FROM_BACKEND => (Some(address), None),
+                _ => (None, Some(address)),
             };
             let across = self.settings.across(packet.port());
             if !self.fragments.remember(cx, packet, Fate::new(across, source, destination))? {
@@ -280,14 +275,30 @@ impl LoadBalancer {
         if !packet.decrement_ttl() {
             return self.expired_on_way(cx, packet);
         }
-        self.send_whole(cx, packet, flow, Mode::of(flow.way - TO_BACKEND))
+        self.send_whole(cx, packet, address, Mode::of(flow.way - TO_BACKEND))
+    }
+
+    /// What is written over one end of a packet: the backend's, or from it the service's; no port if the packet's own stays.
+    #[inline(always)]
+    fn end_of(&self, flow: &Flow) -> Option<(IpAddress, Option<u16>)> {
+        let server = self.settings.servers.get(usize::from(flow.backend))?;
+        let (address, port) = match flow.way {
+            FROM_BACKEND => (server.service_address, server.service_port),
+            _ => (server.address, server.port),
+        };
+        Some((address, (port != 0).then_some(port)))
     }
 
     #[inline(always)]
     fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Handled {
+        let Some((address, port)) = self.end_of(flow) else { return Ok(Verdict::Drop(NO_BACKEND)) };
+        // A packet whose ports are cut off is none of its flow.
+        if packet.is_short() && packet.ports().is_none() {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        }
         let translated = match flow.way {
-            FROM_BACKEND => packet.translate_src(flow.address, Some(flow.port)),
-            _ => packet.translate_dst(flow.address, Some(flow.port)),
+            FROM_BACKEND => packet.translate_src(address, port),
+            _ => packet.translate_dst(address, port),
         };
         match translated {
             Translated::Done => Ok(Verdict::Forward(self.settings.across(packet.port()))),
@@ -315,8 +326,7 @@ impl LoadBalancer {
         }
         let backend = self.settings.servers_at(fate.destination).next().map(|(_, server)| server.mode);
         if let Some(mode @ (Mode::Ipip | Mode::Gre | Mode::Gue)) = backend {
-            let flow = Flow { address: fate.destination, ..Flow::default() };
-            return self.send_whole(cx, packet, &flow, mode);
+            return self.send_whole(cx, packet, fate.destination, mode);
         }
         fate.apply(packet);
         Ok(Verdict::Forward(fate.port))

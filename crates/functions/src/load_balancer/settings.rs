@@ -7,6 +7,7 @@ use braid_nf::Port;
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 
+use super::MS;
 use super::config::{Backend, Check, Config, Mode, Persistence, Service, Transport, WhenDown};
 use super::maglev::{Candidate, Maglev, is_prime};
 use super::quic::{ServerId, ServerIds};
@@ -57,17 +58,16 @@ pub(super) struct Settings {
     pub(super) services: Vec<Virtual>,
     pub(super) servers: Vec<Server>,
     by_service: HashMap<End, usize>,
-    by_server: HashMap<End, usize>,
+    by_server: HashMap<End, u16>,
     addresses: HashSet<IpAddress>,
     pub(super) heartbeat_port: Option<u16>,
     pub(super) monitors: Vec<IpAddress>,
     pub(super) heartbeat_ns: u64,
     pub(super) when_down: WhenDown,
-    /// `u64::MAX` if backends never change.
-    pub(super) recheck_ns: u64,
-    pub(super) tcp_ns: u64,
-    pub(super) closing_ns: u64,
-    pub(super) udp_ns: u64,
+    /// `i32::MAX` if backends never change.
+    pub(super) recheck_ms: i32,
+    /// By the phase of the flow.
+    pub(super) idle_ns: [u64; 4],
     pub(super) persistence_ns: u64,
     pub(super) mtu: u16,
     pub(super) fragment_ns: u64,
@@ -92,6 +92,8 @@ impl Settings {
         }
         let lists = (("backend_ports", &config.backend_ports[..]), ("client_ports", &config.client_ports[..]));
         let sides = Sides::from_lists_named(lists.0, lists.1, ports)?;
+        let (tcp_ns, udp_ns) = (seconds("tcp_s", config.tcp_s)?, seconds("udp_s", config.udp_s)?);
+        let closing_ns = seconds("tcp_closing_s", config.tcp_closing_s)?;
         let mut settings = Settings {
             sides,
             across: sides.across_all(ports),
@@ -104,10 +106,9 @@ impl Settings {
             monitors: config.monitors.iter().map(|address| (*address).into()).collect(),
             heartbeat_ns: millis("heartbeat_timeout_ms", config.heartbeat_timeout_ms)?,
             when_down: config.when_down,
-            recheck_ns: millis("recheck_ms", config.recheck_ms)?,
-            tcp_ns: seconds("tcp_s", config.tcp_s)?,
-            closing_ns: seconds("tcp_closing_s", config.tcp_closing_s)?,
-            udp_ns: seconds("udp_s", config.udp_s)?,
+            // An hour at most.
+            recheck_ms: (millis("recheck_ms", config.recheck_ms)? / MS) as i32,
+            idle_ns: [udp_ns, tcp_ns, closing_ns, closing_ns],
             persistence_ns: seconds("persistence_s", config.persistence_s)?,
             mtu: config.mtu,
             fragment_ns: seconds("fragment_s", config.fragment_s)?,
@@ -123,7 +124,7 @@ impl Settings {
             settings.add(config, number, service)?;
         }
         if config.heartbeat_port.is_none() && config.services.iter().all(|service| service.check.is_none()) {
-            settings.recheck_ns = u64::MAX;
+            settings.recheck_ms = i32::MAX;
         }
         Ok(settings)
     }
@@ -173,6 +174,9 @@ impl Settings {
     fn add_server(&mut self, service: &Service, backend: &Backend, protocols: &[u8]) -> Result<Server, Wrong> {
         let (address, service_address) = (IpAddress::from(backend.address), IpAddress::from(service.address));
         check_backend(service, backend)?;
+        let Ok(number) = u16::try_from(self.servers.len()) else {
+            return Err(("there are more than 65536 of them in all".into(), "use fewer, or several load balancers"));
+        };
         if let Some((_, other)) = self.servers_at(address).find(|(_, other)| other.mode != service.mode) {
             let reason = format!("{address} is reached in two modes, {:?} and {:?}", other.mode, service.mode);
             return Err((reason.to_lowercase(), "give each mode an address of its own"));
@@ -187,7 +191,7 @@ impl Settings {
                 let reason = format!("{address} port {port} is a backend twice, so its replies are ambiguous");
                 return Err((reason, "give each service ports or addresses of its own on it"));
             }
-            self.by_server.insert((address, port, *transport), self.servers.len());
+            self.by_server.insert((address, port, *transport), number);
         }
         self.addresses.extend([address, service_address]);
         let server = Server {
@@ -210,7 +214,12 @@ impl Settings {
 
     /// The backend at an end, if there is one.
     pub(super) fn server(&self, end: End) -> Option<&Server> {
-        self.servers.get(*either(&self.by_server, end)?)
+        self.servers.get(usize::from(self.server_number(end)?))
+    }
+
+    /// Its number.
+    pub(super) fn server_number(&self, end: End) -> Option<u16> {
+        either(&self.by_server, end).copied()
     }
 
     /// The backends at an address, with their numbers.

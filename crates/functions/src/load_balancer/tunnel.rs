@@ -13,8 +13,8 @@ use braid_nf::packet::{IpAddress, IpVersion, checksum};
 use braid_nf::prelude::*;
 use braid_nf::state::hash;
 
+use super::LoadBalancer;
 use super::config::Mode;
-use super::{Flow, LoadBalancer};
 use crate::parts::answer;
 
 /// Within a tunnel it would be longer than the MTU.
@@ -28,8 +28,8 @@ const GUE_PORT: u16 = 6080;
 const IP_IN_IP: [u8; 2] = [4, 41];
 
 impl LoadBalancer {
-    /// Sends a packet to its backend, whole.
-    pub(super) fn send_whole(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &Flow, mode: Mode) -> Handled {
+    /// Sends a packet to its backend at `to`, whole.
+    pub(super) fn send_whole(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, to: IpAddress, mode: Mode) -> Handled {
         let v6 = packet.ip_version() == Some(IpVersion::V6);
         let overhead = overhead(mode, v6);
         let l3 = packet.record().l3 as usize;
@@ -44,9 +44,8 @@ impl LoadBalancer {
         let (Some(from), true) = (from, packet.push_front(overhead)) else { return Ok(Verdict::Drop(NO_TUNNEL)) };
         let frame = packet.bytes_mut();
         frame.copy_within(overhead..overhead + l3, 0);
-        let (number, carried) =
-            write_inner_header(mode, v6, frame, (l3, overhead), inner, (from, flow.address, entropy));
-        write_outer(&mut frame[l3..], number, carried, class, (from, flow.address));
+        let (number, carried) = write_inner_header(mode, v6, frame, (l3, overhead), inner, (from, to, entropy));
+        write_outer(&mut frame[l3..], number, carried, class, (from, to));
         packet.reparse();
         Ok(Verdict::Forward(self.settings.across(packet.port())))
     }
