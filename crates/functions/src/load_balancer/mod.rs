@@ -27,9 +27,9 @@ pub use tunnel::{NO_TUNNEL, TOO_BIG};
 
 use std::time::Duration;
 
+use braid_nf::packet::Translated;
 use braid_nf::packet::headers::tcp_flags::{FIN, RST, SYN};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, Translated};
 use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
@@ -71,6 +71,8 @@ pub struct Flow {
     /// A [`Phase`].
     phase: u8,
 }
+
+const _: () = assert!(size_of::<Flow>() == 8);
 
 const FROM_BACKEND: u8 = 0;
 const TO_BACKEND: u8 = 1;
@@ -258,11 +260,11 @@ impl LoadBalancer {
         if packet.is_later_fragment() {
             return self.follow_first(cx, packet);
         }
-        let Some((address, _)) = self.end_of(flow) else { return Ok(Verdict::Drop(NO_BACKEND)) };
+        let Some(server) = self.settings.server_of(flow) else { return Ok(Verdict::Drop(NO_BACKEND)) };
         if packet.is_fragment() {
             let (source, destination) = match flow.way {
-                FROM_BACKEND => (Some(address), None),
-                _ => (None, Some(address)),
+                FROM_BACKEND => (Some(server.service_address), None),
+                _ => (None, Some(server.address)),
             };
             let across = self.settings.across(packet.port());
             if !self.fragments.remember(cx, packet, Fate::new(across, source, destination))? {
@@ -275,30 +277,21 @@ impl LoadBalancer {
         if !packet.decrement_ttl() {
             return self.expired_on_way(cx, packet);
         }
-        self.send_whole(cx, packet, address, Mode::of(flow.way - TO_BACKEND))
-    }
-
-    /// What is written over one end of a packet: the backend's, or from it the service's; no port if the packet's own stays.
-    #[inline(always)]
-    fn end_of(&self, flow: &Flow) -> Option<(IpAddress, Option<u16>)> {
-        let server = self.settings.servers.get(usize::from(flow.backend))?;
-        let (address, port) = match flow.way {
-            FROM_BACKEND => (server.service_address, server.service_port),
-            _ => (server.address, server.port),
-        };
-        Some((address, (port != 0).then_some(port)))
+        self.send_whole(cx, packet, server.address, Mode::of(flow.way - TO_BACKEND))
     }
 
     #[inline(always)]
     fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Handled {
-        let Some((address, port)) = self.end_of(flow) else { return Ok(Verdict::Drop(NO_BACKEND)) };
+        let Some(server) = self.settings.server_of(flow) else { return Ok(Verdict::Drop(NO_BACKEND)) };
         // A packet whose ports are cut off is none of its flow.
         if packet.is_short() && packet.ports().is_none() {
             return Ok(Verdict::Drop(Reason::MALFORMED));
         }
+        // A service of all ports leaves them as they are.
+        let written = |port: u16| (port != 0).then_some(port);
         let translated = match flow.way {
-            FROM_BACKEND => packet.translate_src(address, port),
-            _ => packet.translate_dst(address, port),
+            FROM_BACKEND => packet.translate_src(server.service_address, written(server.service_port)),
+            _ => packet.translate_dst(server.address, written(server.port)),
         };
         match translated {
             Translated::Done => Ok(Verdict::Forward(self.settings.across(packet.port()))),

@@ -7,10 +7,10 @@ use braid_nf::Port;
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 
-use super::MS;
 use super::config::{Backend, Check, Config, Mode, Persistence, Service, Transport, WhenDown};
 use super::maglev::{Candidate, Maglev, is_prime};
 use super::quic::{ServerId, ServerIds};
+use super::{Flow, MS};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::Sides;
 use crate::parts::answer::Router;
@@ -220,6 +220,12 @@ impl Settings {
     /// Its number.
     pub(super) fn server_number(&self, end: End) -> Option<u16> {
         either(&self.by_server, end).copied()
+    }
+
+    /// The backend of a flow.
+    #[inline(always)]
+    pub(super) fn server_of(&self, flow: &Flow) -> Option<&Server> {
+        self.servers.get(usize::from(flow.backend))
     }
 
     /// The backends at an address, with their numbers.
