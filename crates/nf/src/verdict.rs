@@ -87,22 +87,22 @@ impl Verdicts {
         match verdict {
             Verdict::Forward(port) => self.codes[i] = port.min(PORTS_MAX - 1),
             Verdict::Onward => {}
-            // What is rarer goes out of line together: of four ways the compiler makes a table of jumps.
-            Verdict::Flood => self.set_rare(i, None),
-            Verdict::Drop(reason) => self.set_rare(i, Some(reason)),
+            // Out of line together: of four ways the compiler makes a table of jumps.
+            rare => self.set_rare(i, rare),
         }
     }
 
-    /// Dropped for a reason, or else flooded.
     #[inline(never)]
-    fn set_rare(&mut self, i: usize, dropped: Option<Reason>) {
-        let Some(reason) = dropped else {
-            self.codes[i] = FLOOD;
-            return;
-        };
-        self.reasons[i] = reason;
-        self.codes[i] = DROP;
-        self.dropped = true;
+    fn set_rare(&mut self, i: usize, verdict: Verdict) {
+        match verdict {
+            Verdict::Flood => self.codes[i] = FLOOD,
+            Verdict::Drop(reason) => {
+                self.reasons[i] = reason;
+                self.codes[i] = DROP;
+                self.dropped = true;
+            }
+            Verdict::Forward(_) | Verdict::Onward => unreachable!("decided where this is called"),
+        }
     }
 
     /// Whether some packet of the batch may have been dropped: false only if none was.

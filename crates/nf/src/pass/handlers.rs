@@ -137,12 +137,9 @@ impl Pass<'_> {
         let mut at = from;
         while at < to {
             if shared.is_none() {
-                if self.tx.is_fresh() {
-                    at = self.attempt_fresh(function, place, at, to)?;
-                }
-                if !self.tx.is_fresh() {
-                    at = self.attempt_marked(function, place, at, to)?;
-                }
+                at = self.attempt_fresh(function, place, at, to)?;
+                // Either nothing is fresh any more, or the next packet is none for this loop either.
+                at = self.attempt_marked(function, place, at, to)?;
             }
             if at < to {
                 self.attempt_one(function, place, shared, at)?;
@@ -170,6 +167,9 @@ impl Pass<'_> {
             let i = usize::from(i) & 255;
             let reversed = steady.swapped[i];
             let Some(state) = steady.state(i) else { return Ok(at) };
+            if !cx.is_fresh() {
+                return Ok(at);
+            }
             logs.emitted_before = cx.emitted_len();
             cx.turn_to(i, reversed, self.now_ns[i]);
             let before = *state;
