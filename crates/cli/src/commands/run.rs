@@ -83,29 +83,37 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         eprintln!("note: {} packet sets of the earlier run found no place in this one", report.sets_left_out);
     }
     let report = RunReport::new(names(&last_plan), &report);
-    let is_free = workers > 1 && !plan.in_order && plan.time == Time::Capture;
-    if is_free && report.transactions.commits > 0 && report.dropped_total() > 0 {
-        eprintln!(
-            "note: each worker replays its part as fast as it goes, so an answer that comes to another worker than its question \
-             (an ICMP error, say) may be handled first; drops may differ from those of one worker. The order of the input: --in-order"
-        );
-    }
     if let Some((program, state)) = successor {
         eprintln!("{report}continued by {}", program.display());
         let applied = offered.applied().map(|text| keep_applied(&state, &text)).transpose()?.or(args.applied.clone());
         drop(offered);
         return Err(become_successor(&program, args.snapshot.as_ref().unwrap_or(&state), applied.as_deref()));
     }
-    match (args.json, writes_to_standard_output(&plan)) {
-        (true, _) => print_json(&report)?,
+    told(&report, args.json, &plan)
+}
+
+/// Prints the report, and what was lost.
+fn told(report: &RunReport, json: bool, plan: &Plan) -> Result<ExitCode, Failure> {
+    match (json, writes_to_standard_output(plan)) {
+        (true, _) => print_json(report)?,
         (false, true) => eprint!("{report}"),
         (false, false) => print(&report.to_string())?,
+    }
+    if may_depend_on_order(plan, report) {
+        eprintln!("note: workers replay side by side, so drops may differ from one worker's; not with --in-order");
     }
     debug_assert!(report.adds_up(), "a packet is neither out nor dropped: {report:?}");
     match report.lost.first() {
         Some(lost) => Err(Failure::new(Kind::Io, lost.clone(), "what was written before is readable")),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Whether another number of workers might have dropped other packets: an ICMP error, say, may be handled before the connection
+/// that it reports, on another worker.
+fn may_depend_on_order(plan: &Plan, report: &RunReport) -> bool {
+    let is_free = report.workers.len() > 1 && !plan.in_order && plan.time == Time::Capture;
+    is_free && report.transactions.commits > 0 && report.dropped_total() > 0
 }
 
 /// Whether packets go where the report would.
