@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use braid_io::{Received, RxQueue, TxQueue};
 use braid_memory::HugePages;
-use braid_nf::packet::key::Keys;
-use braid_nf::{Logs, Pass, PassSets, Reason, SetSlot, SetTables, Tick, Verdict, Verdicts};
+use braid_nf::{Logs, Pass, Reason, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Pool, Port};
 use braid_state::Tx;
 
-use crate::attempt::{NoWitness, Witness, run_event, run_pass};
-use crate::chain::{Chain, Group};
+use self::ended::thread_cpu_ns;
+use self::later::{PeriodicTick, periodic_ticks};
+use self::sets::Sets;
+use crate::attempt::{NoWitness, Witness, run_pass};
+use crate::chain::Chain;
 use crate::clock::{Clock, Timeline};
 use crate::counters::{PortCounters, WorkerCounters};
-use crate::course::{Direction, Full};
-use crate::expiry::{Expiring, Scan};
-use crate::live::Seen;
+use crate::course::Direction;
 use crate::probe::{Probe, Span, TimeSplit};
 use crate::schedule::Scheduler;
 use crate::trace::Tracer;
@@ -23,18 +23,19 @@ use crate::turns::Turns;
 use crate::watchdog::Pulse;
 
 mod course;
+mod ended;
 mod exchange;
 mod handover;
+mod later;
 mod listing;
 mod send;
+mod sets;
 mod traced;
 
+pub use ended::Ended;
 pub use exchange::Prepared;
 pub(crate) use handover::Moving;
 pub use listing::ListedSet;
-
-/// How much time passes at the end of a run, at most, for packets that functions hold back: an hour.
-const DRAIN_MAX_NS: u64 = 3600 * 1_000_000_000;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,16 +76,6 @@ pub struct Parts {
     pub pages: HugePages,
 }
 
-/// The sets of one group on this worker.
-struct Sets {
-    tables: SetTables,
-    keys: Box<Keys>,
-    slots: Box<[SetSlot; 256]>,
-    idle_ms: Box<[u32; 256]>,
-    scan: Scan,
-    ready: bool,
-}
-
 /// A pinned thread's work: receives batches, takes them through the chain, sends them.
 pub struct Worker {
     parts: Parts,
@@ -109,13 +100,6 @@ pub struct Worker {
     pulse: Option<Arc<Pulse>>,
     /// Whether packets that functions hold back are sent when all workers end.
     drains: bool,
-}
-
-struct PeriodicTick {
-    stage: usize,
-    tick: usize,
-    period_ns: u64,
-    due_ns: u64,
 }
 
 impl Worker {
@@ -367,210 +351,4 @@ impl Worker {
         }
         self.tick();
     }
-
-    fn expire(&mut self) {
-        for (group, sets) in self.sets.iter_mut().enumerate() {
-            let shared = self.parts.chain.groups()[group].shared;
-            if (shared && self.parts.id != 0) || (!shared && sets.tables.is_empty()) {
-                continue;
-            }
-            let mut on = Expiring {
-                chain: &self.parts.chain,
-                group,
-                tables: &mut sets.tables,
-                tx: &mut self.parts.tx,
-                emitted: &mut self.logs.emitted,
-                ports: self.parts.ports,
-                counters: &mut self.counters,
-                pulse: self.pulse.as_deref(),
-            };
-            if shared {
-                let reached = self.parts.timeline.reached(self.last_ns);
-                let lives = &mut self.logs.lives;
-                sets.scan.run_shared(reached, &mut on, lives, &mut *self.witness);
-            } else {
-                sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
-                if self.parts.chain.groups()[group].full == Full::EvictOldest {
-                    sets.scan.evict(self.last_ns, self.parts.sets, &mut on, &mut *self.witness);
-                }
-            }
-        }
-    }
-
-    /// Periods that have come round for every worker.
-    fn tick(&mut self) {
-        if self.ticks.is_empty() {
-            return;
-        }
-        let reached = self.parts.timeline.reached(self.last_ns);
-        for periodic in &mut self.ticks {
-            if reached < periodic.due_ns {
-                continue;
-            }
-            periodic.due_ns = reached - reached % periodic.period_ns + periodic.period_ns;
-            let stage = &*self.parts.chain.stages()[periodic.stage];
-            let (tx, emitted, tick) = (&mut self.parts.tx, &mut self.logs.emitted, Tick(periodic.tick));
-            if let Some(pulse) = &self.pulse {
-                pulse.enter(periodic.stage);
-            }
-            let sequence =
-                run_event(tx, emitted, self.parts.ports, reached, &mut self.counters, |event| stage.tick(event, tick));
-            if let Some(pulse) = &self.pulse {
-                pulse.leave();
-            }
-            self.witness.ticked(&mut self.parts.tx, periodic.stage, periodic.tick, reached, sequence);
-        }
-        if !self.logs.emitted.is_empty() {
-            self.send_own();
-        }
-    }
-
-    /// Lets time pass, tick by tick, until no function holds packets back. The last worker to end does it: nobody else is left.
-    fn drain(&mut self) {
-        self.ticks = periodic_ticks(&self.parts.chain);
-        let Some(period_ns) = self.ticks.iter().map(|periodic| periodic.period_ns).min() else { return };
-        let end_ns = self.last_ns.saturating_add(DRAIN_MAX_NS);
-        while self.last_ns < end_ns && self.holds() {
-            self.last_ns += period_ns;
-            self.tick();
-        }
-    }
-
-    fn holds(&mut self) -> bool {
-        let (chain, mut holds) = (Arc::clone(&self.parts.chain), false);
-        for stage in chain.stages() {
-            let (tx, emitted) = (&mut self.parts.tx, &mut self.logs.emitted);
-            run_event(tx, emitted, self.parts.ports, self.last_ns, &mut self.counters, |event| {
-                holds |= stage.holds(event)?;
-                Ok(())
-            });
-        }
-        holds
-    }
-
-    /// Ends the worker: nothing will come any more. What its transmit queue took is in [`Ended::sent`].
-    pub fn end(mut self) -> Ended {
-        if self.parts.timeline.leave(self.parts.id) && self.drains {
-            self.drain();
-        }
-        self.parts.send.progress(u64::MAX);
-        self.count_sets();
-        self.count_time();
-        Ended {
-            id: self.parts.id,
-            counters: self.counters,
-            received: self.parts.receive.counters(),
-            damages: self.parts.receive.damages(),
-            tables: self.sets.into_iter().map(|sets| sets.tables).collect(),
-            sent: self.parts.send.finish(),
-            last_ns: self.last_ns,
-            witness: self.witness,
-            probe: self.probe,
-        }
-    }
-
-    /// What it has counted so far.
-    pub fn counters(&mut self) -> &WorkerCounters {
-        self.count_sets();
-        &self.counters
-    }
-
-    /// What can be seen of it between two batches, on its own thread.
-    pub fn seen(&mut self) -> Seen {
-        self.count_sets();
-        self.count_time();
-        let local = |(group, _): &(usize, &Sets)| !self.parts.chain.groups()[*group].shared;
-        let room = |(_, sets): (usize, &Sets)| (sets.tables.len(), sets.tables.capacity());
-        Seen {
-            worker: self.parts.id,
-            ended: false,
-            counters: self.counters.clone(),
-            received: self.parts.receive.counters(),
-            tables: self.sets.iter().enumerate().filter(local).map(room).collect(),
-            now_ns: self.last_ns,
-            split: self.probe.split().map(TimeSplit::so_far),
-        }
-    }
-
-    fn count_time(&mut self) {
-        self.counters.turns = self.parts.tx.stats().turns;
-        self.counters.cpu_ns = self.begun_cpu_ns.map_or(0, |begun| thread_cpu_ns() - begun);
-    }
-
-    fn count_sets(&mut self) {
-        let lives = self.sets.iter().map(|sets| sets.tables.lives());
-        self.counters.sets_refused = self.sets.iter().map(|sets| sets.tables.refused()).sum();
-        let shared = (self.logs.lives.created, self.logs.lives.ended);
-        let (created, ended) = lives.fold(shared, |(c, e), (created, ended)| (c + created, e + ended));
-        self.counters.sets_created = created;
-        self.counters.sets_expired = ended;
-        // A shared set may end on another worker than the one on which it became live: the sum over workers counts.
-        self.counters.sets_live = created.wrapping_sub(ended);
-    }
-}
-
-/// Processor time of the calling thread.
-fn thread_cpu_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// What is left of a worker.
-pub struct Ended {
-    /// Its number.
-    pub id: usize,
-    /// What it counted.
-    pub counters: WorkerCounters,
-    /// What its queue delivered.
-    pub received: braid_io::RxCounters,
-    /// Damage found in the source.
-    pub damages: Vec<braid_io::capture::Damage>,
-    /// Its packet sets, by group.
-    pub tables: Vec<SetTables>,
-    /// What its transmit queue took, or why something is missing.
-    pub sent: Result<braid_io::TxCounters, braid_io::SinkError>,
-    /// Its latest time.
-    pub last_ns: u64,
-    /// Whoever watched it.
-    pub witness: Box<dyn Witness>,
-    /// Whoever took its time.
-    pub probe: Probe,
-}
-
-impl Sets {
-    fn new(group: &Group, sets: usize, pages: HugePages) -> Result<Sets, braid_memory::Error> {
-        Ok(Sets {
-            tables: SetTables::new(group.capacity(sets), group.state_bytes, group.extractor.shape(), pages)?,
-            keys: Keys::boxed(),
-            slots: Box::new([SetSlot::MISS; 256]),
-            idle_ms: Box::new([0; 256]),
-            scan: Scan::default(),
-            ready: false,
-        })
-    }
-
-    #[inline]
-    fn look_up(&mut self, group: &Group, batch: &Batch, todo: &[u16], now_ns: &[u64; 256]) {
-        group.extractor.extract_batch(batch, &mut self.keys);
-        if !group.shared {
-            self.lend().look_up(todo, now_ns);
-        }
-        self.ready = true;
-    }
-
-    fn lend(&mut self) -> PassSets<'_> {
-        PassSets { tables: &mut self.tables, keys: &self.keys, slots: &mut self.slots, idle_ms: &mut self.idle_ms }
-    }
-}
-
-fn periodic_ticks(chain: &Chain) -> Vec<PeriodicTick> {
-    let all = chain.stages().iter().enumerate().flat_map(|(stage, function)| {
-        function.ticks().into_iter().enumerate().map(move |(tick, period)| PeriodicTick {
-            stage,
-            tick,
-            period_ns: (period.as_nanos() as u64).max(1),
-            due_ns: 0,
-        })
-    });
-    all.collect()
 }

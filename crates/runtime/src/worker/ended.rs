@@ -1,0 +1,100 @@
+//! What is seen of a worker from outside: its counters between two batches, and what is left of it in the end.
+
+use braid_nf::SetTables;
+
+use super::Worker;
+use super::sets::Sets;
+use crate::attempt::Witness;
+use crate::counters::WorkerCounters;
+use crate::live::Seen;
+use crate::probe::{Probe, TimeSplit};
+
+/// What is left of a worker.
+pub struct Ended {
+    /// Its number.
+    pub id: usize,
+    /// What it counted.
+    pub counters: WorkerCounters,
+    /// What its queue delivered.
+    pub received: braid_io::RxCounters,
+    /// Damage found in the source.
+    pub damages: Vec<braid_io::capture::Damage>,
+    /// Its packet sets, by group.
+    pub tables: Vec<SetTables>,
+    /// What its transmit queue took, or why something is missing.
+    pub sent: Result<braid_io::TxCounters, braid_io::SinkError>,
+    /// Its latest time.
+    pub last_ns: u64,
+    /// Whoever watched it.
+    pub witness: Box<dyn Witness>,
+    /// Whoever took its time.
+    pub probe: Probe,
+}
+
+impl Worker {
+    /// Ends the worker: nothing will come any more. What its transmit queue took is in [`Ended::sent`].
+    pub fn end(mut self) -> Ended {
+        if self.parts.timeline.leave(self.parts.id) && self.drains {
+            self.drain();
+        }
+        self.parts.send.progress(u64::MAX);
+        self.count_sets();
+        self.count_time();
+        Ended {
+            id: self.parts.id,
+            counters: self.counters,
+            received: self.parts.receive.counters(),
+            damages: self.parts.receive.damages(),
+            tables: self.sets.into_iter().map(|sets| sets.tables).collect(),
+            sent: self.parts.send.finish(),
+            last_ns: self.last_ns,
+            witness: self.witness,
+            probe: self.probe,
+        }
+    }
+
+    /// What it has counted so far.
+    pub fn counters(&mut self) -> &WorkerCounters {
+        self.count_sets();
+        &self.counters
+    }
+
+    /// What can be seen of it between two batches, on its own thread.
+    pub fn seen(&mut self) -> Seen {
+        self.count_sets();
+        self.count_time();
+        let local = |(group, _): &(usize, &Sets)| !self.parts.chain.groups()[*group].shared;
+        let room = |(_, sets): (usize, &Sets)| (sets.tables.len(), sets.tables.capacity());
+        Seen {
+            worker: self.parts.id,
+            ended: false,
+            counters: self.counters.clone(),
+            received: self.parts.receive.counters(),
+            tables: self.sets.iter().enumerate().filter(local).map(room).collect(),
+            now_ns: self.last_ns,
+            split: self.probe.split().map(TimeSplit::so_far),
+        }
+    }
+
+    fn count_time(&mut self) {
+        self.counters.turns = self.parts.tx.stats().turns;
+        self.counters.cpu_ns = self.begun_cpu_ns.map_or(0, |begun| thread_cpu_ns() - begun);
+    }
+
+    fn count_sets(&mut self) {
+        let lives = self.sets.iter().map(|sets| sets.tables.lives());
+        self.counters.sets_refused = self.sets.iter().map(|sets| sets.tables.refused()).sum();
+        let shared = (self.logs.lives.created, self.logs.lives.ended);
+        let (created, ended) = lives.fold(shared, |(c, e), (created, ended)| (c + created, e + ended));
+        self.counters.sets_created = created;
+        self.counters.sets_expired = ended;
+        // A shared set may end on another worker than the one on which it became live: the sum over workers counts.
+        self.counters.sets_live = created.wrapping_sub(ended);
+    }
+}
+
+/// Processor time of the calling thread.
+pub(super) fn thread_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

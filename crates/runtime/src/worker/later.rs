@@ -1,0 +1,118 @@
+//! What a worker does behind a batch because time has passed: sets expire, periods come round, and in the end what functions hold back is sent.
+
+use std::sync::Arc;
+
+use braid_nf::Tick;
+
+use super::Worker;
+use crate::attempt::run_event;
+use crate::chain::Chain;
+use crate::course::Full;
+use crate::expiry::Expiring;
+
+/// How much time passes at the end of a run, at most, for packets that functions hold back: an hour.
+const DRAIN_MAX_NS: u64 = 3600 * 1_000_000_000;
+
+/// A period of a function, and when it comes round again.
+pub(super) struct PeriodicTick {
+    stage: usize,
+    tick: usize,
+    period_ns: u64,
+    due_ns: u64,
+}
+
+impl Worker {
+    /// Ends the sets that are past their timeout, a few at a time.
+    pub(super) fn expire(&mut self) {
+        for (group, sets) in self.sets.iter_mut().enumerate() {
+            let shared = self.parts.chain.groups()[group].shared;
+            if (shared && self.parts.id != 0) || (!shared && sets.tables.is_empty()) {
+                continue;
+            }
+            let mut on = Expiring {
+                chain: &self.parts.chain,
+                group,
+                tables: &mut sets.tables,
+                tx: &mut self.parts.tx,
+                emitted: &mut self.logs.emitted,
+                ports: self.parts.ports,
+                counters: &mut self.counters,
+                pulse: self.pulse.as_deref(),
+            };
+            if shared {
+                let reached = self.parts.timeline.reached(self.last_ns);
+                let lives = &mut self.logs.lives;
+                sets.scan.run_shared(reached, &mut on, lives, &mut *self.witness);
+            } else {
+                sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
+                if self.parts.chain.groups()[group].full == Full::EvictOldest {
+                    sets.scan.evict(self.last_ns, self.parts.sets, &mut on, &mut *self.witness);
+                }
+            }
+        }
+    }
+
+    /// Periods that have come round for every worker.
+    pub(super) fn tick(&mut self) {
+        if self.ticks.is_empty() {
+            return;
+        }
+        let reached = self.parts.timeline.reached(self.last_ns);
+        for periodic in &mut self.ticks {
+            if reached < periodic.due_ns {
+                continue;
+            }
+            periodic.due_ns = reached - reached % periodic.period_ns + periodic.period_ns;
+            let stage = &*self.parts.chain.stages()[periodic.stage];
+            let (tx, emitted, tick) = (&mut self.parts.tx, &mut self.logs.emitted, Tick(periodic.tick));
+            if let Some(pulse) = &self.pulse {
+                pulse.enter(periodic.stage);
+            }
+            let sequence =
+                run_event(tx, emitted, self.parts.ports, reached, &mut self.counters, |event| stage.tick(event, tick));
+            if let Some(pulse) = &self.pulse {
+                pulse.leave();
+            }
+            self.witness.ticked(&mut self.parts.tx, periodic.stage, periodic.tick, reached, sequence);
+        }
+        if !self.logs.emitted.is_empty() {
+            self.send_own();
+        }
+    }
+
+    /// Lets time pass, tick by tick, until no function holds packets back. The last worker to end does it: nobody else is left.
+    pub(super) fn drain(&mut self) {
+        self.ticks = periodic_ticks(&self.parts.chain);
+        let Some(period_ns) = self.ticks.iter().map(|periodic| periodic.period_ns).min() else { return };
+        let end_ns = self.last_ns.saturating_add(DRAIN_MAX_NS);
+        while self.last_ns < end_ns && self.holds() {
+            self.last_ns += period_ns;
+            self.tick();
+        }
+    }
+
+    fn holds(&mut self) -> bool {
+        let (chain, mut holds) = (Arc::clone(&self.parts.chain), false);
+        for stage in chain.stages() {
+            let (tx, emitted) = (&mut self.parts.tx, &mut self.logs.emitted);
+            run_event(tx, emitted, self.parts.ports, self.last_ns, &mut self.counters, |event| {
+                holds |= stage.holds(event)?;
+                Ok(())
+            });
+        }
+        holds
+    }
+}
+
+/// The periods of all functions.
+pub(super) fn periodic_ticks(chain: &Chain) -> Vec<PeriodicTick> {
+    let all = chain.stages().iter().enumerate().flat_map(|(stage, function)| {
+        function.ticks().into_iter().enumerate().map(move |(tick, period)| PeriodicTick {
+            stage,
+            tick,
+            period_ns: (period.as_nanos() as u64).max(1),
+            due_ns: 0,
+        })
+    });
+    all.collect()
+}
