@@ -7,7 +7,6 @@
 //!
 //! Conflicts left are the rows for `Allocator` in [`causes`](crate::causes).
 
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -16,7 +15,6 @@ use crossbeam_utils::CachePadded;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::causes::{AllocatorOp, LEASES, POOL_WATCH};
-use crate::image::ImageError;
 use crate::object::{StateBuilder, StateError, StateObject};
 use crate::pool::{GIVEN, Giving, Pool, RETAKEN, TAKEN, WATCH_WORDS};
 
@@ -414,18 +412,6 @@ impl StateObject for Shared {
 
     fn memory_bytes(&self) -> usize {
         self.leases.bytes() + self.stamps.len() * size_of::<AtomicU64>() + self.pool.memory_bytes()
-    }
-
-    fn save(&self) -> Vec<u8> {
-        self.image()
-    }
-
-    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
-        self.restore_image(tx, image)
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 
     fn snapshot(&self) -> Vec<u8> {

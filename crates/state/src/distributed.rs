@@ -7,7 +7,6 @@
 //! A recorded run notes which version of each part a stale read saw; a replay checks that it was current at some moment
 //! between the filling of the copy and the read, and that the copy was not older than the staleness allows.
 
-use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +14,6 @@ use braid_stm::{Arena, Boosted, Conflict, ObjectId, Part, Tx};
 use crossbeam_utils::CachePadded;
 
 use crate::causes::DistributedOp;
-use crate::image::ImageError;
 use crate::object::{StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
 
@@ -286,18 +284,6 @@ impl StateObject for Shared {
 
     fn memory_bytes(&self) -> usize {
         self.parts.bytes() + self.copies.len() * self.copies.len() * (1 + self.value_words) * 8
-    }
-
-    fn save(&self) -> Vec<u8> {
-        self.image()
-    }
-
-    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
-        self.restore_image(tx, image)
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 
     fn snapshot(&self) -> Vec<u8> {

@@ -5,16 +5,16 @@
 //! parts, the latest of each, and so conflicts with updates of just that element. Both are rows for `Distributed` in
 //! [`causes`](crate::causes).
 
-use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use braid_stm::{Arena, Conflict, ObjectId, Part, Tx};
 
 use crate::causes::DistributedOp;
-use crate::image::{ImageError, Reader, put};
 use crate::object::{StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
+
+mod image;
 
 /// What a distributed vector shall be.
 #[derive(Clone, Debug)]
@@ -172,49 +172,5 @@ impl StateObject for Shared {
     fn snapshot(&self) -> Vec<u8> {
         let value = |at| zerocopy::IntoBytes::as_bytes(&self.value(at)[..])[..self.bytes].to_vec();
         (0..self.elements.objects()).flat_map(value).collect()
-    }
-
-    /// Size and number of elements, then worker, element and bytes of each that is not all zero.
-    fn save(&self) -> Vec<u8> {
-        let mut image = Vec::new();
-        put(&mut image, self.bytes as u64);
-        put(&mut image, u64::from(self.len));
-        for at in 0..self.elements.objects() {
-            let words = self.value(at);
-            if words.iter().any(|word| *word != 0) {
-                put(&mut image, u64::from(at / self.len));
-                put(&mut image, u64::from(at % self.len));
-                image.extend_from_slice(&zerocopy::IntoBytes::as_bytes(&words[..])[..self.bytes]);
-            }
-        }
-        image
-    }
-
-    /// Parts of workers that are no more are merged into those of the first ones. Another number of elements is refused: what
-    /// stands where would mean something else.
-    fn restore(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
-        let mut reader = Reader::new(&self.name, image);
-        reader.same("an element", self.bytes)?;
-        let saved = reader.word()?;
-        if saved != u64::from(self.len) {
-            return Err(reader.wrong(format!("{saved} elements were saved, {} are wanted", self.len)));
-        }
-        while !reader.is_empty() {
-            let (worker, index) = (reader.word()?, reader.word()?);
-            let mut words = vec![0u64; self.elements.payload_words()];
-            zerocopy::IntoBytes::as_mut_bytes(&mut words[..])[..self.bytes].copy_from_slice(reader.bytes(self.bytes)?);
-            if index >= saved {
-                return Err(reader.wrong(format!("element {index} of {saved}")));
-            }
-            let at = (worker % u64::from(self.workers())) as u32 * self.len + index as u32;
-            let mut sum = self.value(at);
-            (self.merge)(&mut sum, &words);
-            self.elements.initialise(at, &sum);
-        }
-        Ok(())
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 }

@@ -1,7 +1,20 @@
-//! Images of structures: what [`StateObject::save`](crate::StateObject::save) writes and `restore` reads.
+//! Images of structures: what outlives a process.
 //!
 //! Little-endian words, no pointers, no places that depend on memory. An image may come from a file that somebody has
 //! touched: every length, number and generation is checked before it is used.
+
+use braid_stm::Tx;
+
+/// A structure that can be saved and put back.
+pub trait Image {
+    /// Everything that is needed to put it back as it is, numbers and generations of elements included; while no
+    /// transaction runs.
+    fn save(&self) -> Vec<u8>;
+    /// Puts back what [`save`](Self::save) gave, perhaps in another process with other capacities or numbers of workers,
+    /// into an object that was just made. Whatever the bytes are, the structure stays sound; after an error its content is
+    /// a part of them. `tx` must be alone.
+    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError>;
+}
 
 /// An image that cannot be put back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -32,7 +32,7 @@ pub use braid_stm::{Conflict, Domain, HugePages, MemoryError, ObjectId, Savepoin
 pub use distributed::{Distributed, DistributedConfig};
 pub use distributed_vector::{DistributedVector, DistributedVectorConfig};
 pub use flow_table::{FlowTable, NO_SLOT, RecordMut, SetMeta, Slot, States, TableFull};
-pub use image::ImageError;
+pub use image::{Image, ImageError};
 pub use map::{Handle, Inserted, Map, MapConfig, Visit};
 pub use object::{StateBuilder, StateError, StateObject};
 pub use plain::Plain;

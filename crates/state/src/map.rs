@@ -7,7 +7,6 @@
 //!
 //! Conflicts are the rows for `Map` in [`causes`](crate::causes).
 
-use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -18,7 +17,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::buckets::{At, BUCKET_WORDS, Bucket, Buckets, Home, PLACES};
 use crate::causes::{MAP_BUCKETS, MAP_ENTRIES, MapOp, POOL_WATCH};
 use crate::hash::{self, HashFn};
-use crate::image::ImageError;
 use crate::object::{StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
 use crate::pool::{GIVEN, Giving, Pool, RETAKEN, TAKEN, WATCH_WORDS};
@@ -471,18 +469,6 @@ impl StateObject for Shared {
     fn memory_bytes(&self) -> usize {
         let buckets = self.buckets.main.bytes() + self.buckets.overflow.bytes() + self.buckets.spare.memory_bytes();
         buckets + self.entries.bytes() + self.free.memory_bytes()
-    }
-
-    fn save(&self) -> Vec<u8> {
-        self.image()
-    }
-
-    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
-        self.restore_image(tx, image)
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 
     fn snapshot(&self) -> Vec<u8> {

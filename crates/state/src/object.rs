@@ -3,12 +3,12 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use braid_stm::{Arena, ArenaInit, Boosted, Domain, HugePages, MemoryError, ObjectId, ObjectInfo, Part, Tx};
+use braid_stm::{Arena, ArenaInit, Boosted, Domain, HugePages, MemoryError, ObjectId, ObjectInfo, Part};
 
-use crate::image::ImageError;
+use crate::image::Image;
 
 /// A structure, seen from outside transactions: for reports and for comparing final states.
-pub trait StateObject: Send + Sync {
+pub trait StateObject: Image + Any + Send + Sync {
     /// Its number in the domain.
     fn id(&self) -> ObjectId;
     /// Its name in the plan, as `nat.sessions`.
@@ -32,15 +32,6 @@ pub trait StateObject: Send + Sync {
     fn memory_bytes(&self) -> usize;
     /// The committed content as bytes that do not depend on where or in which order things lie.
     fn snapshot(&self) -> Vec<u8>;
-    /// Everything that is needed to put it back as it is, numbers and generations of elements included; while no
-    /// transaction runs.
-    fn save(&self) -> Vec<u8>;
-    /// Puts back what [`save`](Self::save) gave, perhaps in another process with other capacities or numbers of workers,
-    /// into an object that was just made. Whatever the bytes are, the structure stays sound; after an error its content is
-    /// a part of them. `tx` must be alone.
-    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError>;
-    /// For a function that is built anew and keeps its objects.
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 /// A structure cannot be made.
@@ -116,21 +107,17 @@ impl StateBuilder {
     }
 
     /// The inherited structure of this name, if it is an `S` for which `is_like` holds; listed.
-    pub(crate) fn inherited<S: StateObject + 'static>(
-        &mut self,
-        name: &str,
-        is_like: impl FnOnce(&S) -> bool,
-    ) -> Option<Arc<S>> {
+    pub(crate) fn inherited<S: StateObject>(&mut self, name: &str, is_like: impl FnOnce(&S) -> bool) -> Option<Arc<S>> {
         let name = self.name(name);
         if let Some(shared) = self.shared(&name) {
-            let found = Arc::clone(shared).into_any().downcast::<S>().ok().filter(|found| is_like(found));
+            let found = same_type(shared).filter(|found| is_like(found));
             if found.is_none() {
                 self.unlike.get_or_insert(name);
             }
             return found;
         }
         let found = self.heritage.iter().find(|object| object.name() == name)?;
-        let found = Arc::clone(found).into_any().downcast::<S>().ok().filter(|found| is_like(found))?;
+        let found = same_type(found).filter(|found| is_like(found))?;
         self.list(Arc::clone(&found) as Arc<dyn StateObject>);
         Some(found)
     }
@@ -196,6 +183,12 @@ impl StateBuilder {
         }
         Ok(capacity as u32)
     }
+}
+
+/// The structure as what it is, if it is an `S`.
+fn same_type<S: StateObject>(object: &Arc<dyn StateObject>) -> Option<Arc<S>> {
+    let object: Arc<dyn Any + Send + Sync> = Arc::clone(object) as _;
+    object.downcast().ok()
 }
 
 impl std::fmt::Debug for StateBuilder {

@@ -1,13 +1,11 @@
 //! A vector of plain values of fixed length, each on cache lines of its own.
 
-use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use braid_stm::{Arena, Conflict, ObjectId, Part, Tx};
 
 use crate::causes::VectorOp;
-use crate::image::ImageError;
 use crate::object::{StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
 
@@ -156,18 +154,6 @@ impl StateObject for Shared {
 
     fn memory_bytes(&self) -> usize {
         self.elements.bytes()
-    }
-
-    fn save(&self) -> Vec<u8> {
-        self.image()
-    }
-
-    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
-        self.restore_image(tx, image)
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
     }
 
     fn snapshot(&self) -> Vec<u8> {

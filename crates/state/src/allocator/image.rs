@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use braid_stm::Tx;
 
 use super::{PER_LINE, Shared};
-use crate::image::{ImageError, Reader, put};
+use crate::image::{Image, ImageError, Reader, put};
 
-impl Shared {
-    pub(super) fn image(&self) -> Vec<u8> {
+impl Image for Shared {
+    fn save(&self) -> Vec<u8> {
         let mut image = Vec::new();
         let mut line = [0; PER_LINE as usize];
         for index in 0..self.pool.numbers() {
@@ -29,7 +29,7 @@ impl Shared {
     }
 
     /// Resources that are not there any more must have been free.
-    pub(super) fn restore_image(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
+    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
         let mut reader = Reader::new(&self.name, image);
         let mut line = [0; PER_LINE as usize];
         while !reader.is_empty() {

@@ -4,10 +4,10 @@ use braid_stm::Tx;
 use zerocopy::IntoBytes;
 
 use super::Shared;
-use crate::image::{ImageError, Reader, put};
+use crate::image::{Image, ImageError, Reader, put};
 
-impl Shared {
-    pub(super) fn image(&self) -> Vec<u8> {
+impl Image for Shared {
+    fn save(&self) -> Vec<u8> {
         let mut words = vec![0; 1 + self.value_words];
         let mut image = Vec::new();
         put(&mut image, self.value_bytes as u64);
@@ -20,7 +20,7 @@ impl Shared {
 
     /// The parts go to the first workers, the others keep their initial value. Parts of workers that are no more are added to
     /// those of the first ones, 64-bit word by word: they are sums of such words, or cannot be put back on fewer workers.
-    pub(super) fn restore_image(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
+    fn restore(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
         let mut reader = Reader::new(&self.name, image);
         reader.same("a value", self.value_bytes)?;
         let workers = self.parts.objects() as usize;

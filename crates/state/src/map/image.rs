@@ -11,14 +11,10 @@ use zerocopy::IntoBytes;
 use super::Shared;
 use crate::buckets::Home;
 use crate::causes::MapOp;
-use crate::image::{ImageError, Reader, put};
+use crate::image::{Image, ImageError, Reader, put};
 
-impl Shared {
-    fn value_at(&self) -> usize {
-        1 + self.key_bytes.div_ceil(8)
-    }
-
-    pub(super) fn image(&self) -> Vec<u8> {
+impl Image for Shared {
+    fn save(&self) -> Vec<u8> {
         let mut words = vec![0; self.entries.payload_words()];
         let mut image = Vec::new();
         put(&mut image, self.key_bytes as u64);
@@ -39,7 +35,7 @@ impl Shared {
     }
 
     /// A smaller map must have room for all keys.
-    pub(super) fn restore_image(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
+    fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
         let mut reader = Reader::new(&self.name, image);
         reader.same("keys", self.key_bytes)?;
         reader.same("values", self.value_bytes)?;
@@ -77,6 +73,12 @@ impl Shared {
             self.occupy(tx, index, word, key, value)?;
         }
         Ok(())
+    }
+}
+
+impl Shared {
+    fn value_at(&self) -> usize {
+        1 + self.key_bytes.div_ceil(8)
     }
 
     /// Fills a free entry and lets its buckets know.

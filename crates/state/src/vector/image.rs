@@ -4,10 +4,10 @@ use braid_stm::Tx;
 use zerocopy::IntoBytes;
 
 use super::Shared;
-use crate::image::{ImageError, Reader, put};
+use crate::image::{Image, ImageError, Reader, put};
 
-impl Shared {
-    pub(super) fn image(&self) -> Vec<u8> {
+impl Image for Shared {
+    fn save(&self) -> Vec<u8> {
         let mut words = vec![0; self.elements.payload_words()];
         let mut image = Vec::new();
         put(&mut image, self.bytes as u64);
@@ -23,7 +23,7 @@ impl Shared {
     }
 
     /// A shorter vector takes what it has room for; elements beyond the saved ones stay as they were made.
-    pub(super) fn restore_image(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
+    fn restore(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
         let mut reader = Reader::new(&self.name, image);
         reader.same("elements", self.bytes)?;
         let saved = reader.word()?;
