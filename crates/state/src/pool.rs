@@ -5,7 +5,8 @@
 //! shelves, is in *limbo*.
 //!
 //! "There is none" must be as exact as if one core ran everything. It is decided by a worker that has its turn: nobody else
-//! commits, all limbo has come back, the shelves are still empty. The answer is then *watched*: a transactional object notes
+//! commits, all limbo has come back, the shelves are still empty, and nobody has popped anything in between (other workers may
+//! begin attempts all the time). The answer is then *watched*: a transactional object notes
 //! the range that was found empty, every taker reads it (so the next answer costs one read), and a release that would make
 //! the answer wrong writes it and so conflicts with exactly those that were told "none".
 
@@ -35,8 +36,10 @@ struct Shelf {
     free: Mutex<Vec<u32>>,
     /// Length of `free`, for choosing the fullest without locking all.
     available: AtomicU32,
-    /// Numbers in limbo because of this worker; written by it alone.
-    limbo: AtomicU32,
+    /// Numbers that this worker has ever popped, and those of them that are in limbo no more; both wrap, and are written by it
+    /// alone.
+    popped: AtomicU32,
+    returned: AtomicU32,
 }
 
 /// How a number is given back.
@@ -72,7 +75,8 @@ impl Pool {
                 home[*number as usize].store(place(worker, position), Ordering::Relaxed);
             }
             let available = AtomicU32::new(free.len() as u32);
-            CachePadded::new(Shelf { free: Mutex::new(free), available, limbo: AtomicU32::new(0) })
+            let (popped, returned) = (AtomicU32::new(0), AtomicU32::new(0));
+            CachePadded::new(Shelf { free: Mutex::new(free), available, popped, returned })
         };
         let shelves = (0..workers).map(shelf).collect();
         Pool { object, take, shelves, home, watch }
@@ -185,19 +189,37 @@ impl Pool {
             return Err(tx.need_turn(self.object, self.take));
         }
         let worker = tx.worker();
-        // Acquire: whoever sees no limbo also sees what came back from it.
-        let settled =
-            |(n, shelf): (usize, &CachePadded<Shelf>)| n == worker || shelf.limbo.load(Ordering::Acquire) == 0;
-        // All popped numbers come back, because nobody else can commit; after that nothing moves any more.
-        tx.wait_until_alone(|| self.shelves.iter().enumerate().all(settled));
-        if let Some(number) = find(self, worker) {
-            return Ok(self.note(tx, number));
+        loop {
+            // All popped numbers come back, because nobody else can commit.
+            tx.wait_until_alone(|| self.has_no_limbo(worker, &self.popped()));
+            let popped = self.popped();
+            if !self.has_no_limbo(worker, &popped) {
+                continue;
+            }
+            if let Some(number) = find(self, worker) {
+                return Ok(self.note(tx, number));
+            }
+            // Otherwise somebody may just have held what was sought, in an attempt that cannot commit.
+            if self.popped() == popped {
+                break;
+            }
         }
         let watch = tx.update_ref(&self.watch, 0, self.take)?;
         let next = (watch[0] % RANGES as u64) as usize;
         watch[0] += 1;
         watch[1 + next] = u64::from(range.start) << 32 | u64::from(range.end);
         Ok(None)
+    }
+
+    /// How many numbers each worker has popped. Acquire: whoever has seen that a number is on no shelf sees who popped it.
+    fn popped(&self) -> Vec<u32> {
+        self.shelves.iter().map(|shelf| shelf.popped.load(Ordering::Acquire)).collect()
+    }
+
+    /// Whether all that the others had popped has come back. Acquire: whoever sees that also sees where it is.
+    fn has_no_limbo(&self, worker: usize, popped: &[u32]) -> bool {
+        let others = self.shelves.iter().zip(popped).enumerate().filter(|(n, _)| *n != worker);
+        others.into_iter().all(|(_, (shelf, popped))| shelf.returned.load(Ordering::Acquire) == *popped)
     }
 
     /// What the record says, if it is legal in the sequential state.
@@ -249,8 +271,13 @@ impl Pool {
 
     /// A popped number was committed.
     pub(crate) fn settle(&self, worker: usize) {
-        let limbo = &self.shelves[worker].limbo;
-        limbo.store(limbo.load(Ordering::Relaxed) - 1, Ordering::Release);
+        self.leave_limbo(worker, 1);
+    }
+
+    /// Plain load and store: only this worker changes its own counters.
+    fn leave_limbo(&self, worker: usize, count: u32) {
+        let returned = &self.shelves[worker].returned;
+        returned.store(returned.load(Ordering::Relaxed).wrapping_add(count), Ordering::Release);
     }
 
     /// A popped number comes back because its transaction did not happen.
@@ -309,7 +336,8 @@ impl Pool {
     #[cold]
     fn borrow(&self, worker: usize) -> Option<u32> {
         loop {
-            let fullness = |n: &usize| self.shelves[*n].available.load(Ordering::Relaxed);
+            // Acquire: partner in `took`.
+            let fullness = |n: &usize| self.shelves[*n].available.load(Ordering::Acquire);
             let fullest = (0..self.shelves.len()).max_by_key(fullness)?;
             if fullness(&fullest) == 0 {
                 return None;
@@ -322,8 +350,7 @@ impl Pool {
             drop(free);
             let Some(number) = moved.pop() else { continue };
             self.push_all(worker, &moved);
-            let limbo = &self.shelves[worker].limbo;
-            limbo.store(limbo.load(Ordering::Relaxed) - moved.len() as u32, Ordering::Release);
+            self.leave_limbo(worker, moved.len() as u32);
             return Some(number);
         }
     }
@@ -354,14 +381,14 @@ impl Pool {
 
     /// Books numbers that were removed from a locked shelf as `worker`'s limbo.
     fn took(&self, worker: usize, shelf: usize, free: &MutexGuard<'_, Vec<u32>>, numbers: &[u32]) {
+        // Release, and first: whoever sees in `home`, in `available` or under the lock that a number is gone also sees that it
+        // was popped. Plain load and store: only this worker changes its own counters.
+        let popped = &self.shelves[worker].popped;
+        popped.store(popped.load(Ordering::Relaxed).wrapping_add(numbers.len() as u32), Ordering::Release);
         for number in numbers {
             self.home[*number as usize].store(0, Ordering::Release);
         }
-        self.shelves[shelf].available.store(free.len() as u32, Ordering::Relaxed);
-        // Plain load and store: only this worker changes its own limbo. Before the shelf is unlocked, so that whoever
-        // finds it empty afterwards also sees the limbo.
-        let limbo = &self.shelves[worker].limbo;
-        limbo.store(limbo.load(Ordering::Relaxed) + numbers.len() as u32, Ordering::Release);
+        self.shelves[shelf].available.store(free.len() as u32, Ordering::Release);
     }
 
     fn lock(&self, shelf: usize) -> MutexGuard<'_, Vec<u32>> {
