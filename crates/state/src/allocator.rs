@@ -19,6 +19,7 @@ use crate::object::{StateBuilder, StateError, StateObject};
 use crate::pool::{GIVEN, Giving, Pool, RETAKEN, TAKEN, WATCH_WORDS};
 
 mod image;
+mod outside;
 
 /// A lease was given back. Argument: the resource.
 const FREED: u32 = GIVEN;
@@ -356,77 +357,6 @@ impl Shared {
         let generation = (*word >> 1) as u32;
         *word = u64::from(generation.wrapping_add(1)) << 1;
         Ok(())
-    }
-}
-
-impl Boosted for Shared {
-    fn check(&self, action: u32, argument: u64) -> bool {
-        // SeqCst, with the lease locked: partner in `refresh`.
-        let stamp = || self.stamps[argument as u32 as usize].load(Ordering::SeqCst);
-        action != EXPIRED || stamp() as u32 == (argument >> 32) as u32
-    }
-
-    fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
-        let index = argument as u32;
-        let stamp = &self.stamps[index as usize];
-        if matches!(action, TAKEN | RETAKEN) {
-            // Another worker may have refreshed it since it was published a moment ago.
-            stamp.fetch_max(self.tick(self.workers[worker].now_ns.load(Ordering::Relaxed)), Ordering::SeqCst);
-            if action == TAKEN {
-                self.pool.settle(worker);
-            }
-            return;
-        }
-        // Before the resource can be handed out again.
-        stamp.store(0, Ordering::SeqCst);
-        self.pool.push(worker, index);
-    }
-
-    fn undo(&self, worker: usize, action: u32, argument: u64) {
-        if action == TAKEN {
-            self.pool.undo(worker, argument as u32);
-        }
-    }
-}
-
-impl StateObject for Shared {
-    fn id(&self) -> ObjectId {
-        self.id
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn kind(&self) -> &'static str {
-        "Allocator"
-    }
-
-    fn capacity(&self) -> usize {
-        self.pool.numbers() as usize
-    }
-
-    fn len(&self) -> usize {
-        self.capacity() - self.pool.free()
-    }
-
-    fn memory_bytes(&self) -> usize {
-        self.leases.bytes() + self.stamps.len() * size_of::<AtomicU64>() + self.pool.memory_bytes()
-    }
-
-    fn snapshot(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let mut line = [0; PER_LINE as usize];
-        for index in 0..self.pool.numbers() {
-            if index % PER_LINE == 0 {
-                self.leases.snapshot(index / PER_LINE, &mut line);
-            }
-            let word = line[(index % PER_LINE) as usize];
-            if word & 1 == 1 {
-                bytes.extend_from_slice(Lease { index, generation: (word >> 1) as u32 }.as_bytes());
-            }
-        }
-        bytes
     }
 }
 

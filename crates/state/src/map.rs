@@ -14,14 +14,16 @@ use std::sync::Arc;
 use braid_stm::{Arena, Boosted, Conflict, ObjectId, Op, Part, Tx};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::buckets::{At, BUCKET_WORDS, Bucket, Buckets, Home, PLACES};
+use self::outside::Spare;
+use crate::buckets::{At, BUCKET_WORDS, Buckets, Home, PLACES};
 use crate::causes::{MAP_BUCKETS, MAP_ENTRIES, MapOp, POOL_WATCH};
 use crate::hash::{self, HashFn};
 use crate::object::{StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
-use crate::pool::{GIVEN, Giving, Pool, RETAKEN, TAKEN, WATCH_WORDS};
+use crate::pool::{GIVEN, Giving, Pool, WATCH_WORDS};
 
 mod image;
+mod outside;
 
 /// Most places of the main buckets that are filled when the map is, in per cent: two choices of eight rarely overflow below.
 const LOAD_PER_CENT: u64 = 75;
@@ -387,104 +389,6 @@ impl<K: Plain, V: Plain> Map<K, V> {
 #[inline(always)]
 fn is_at(words: &[u64], handle: Handle) -> bool {
     words[0] == u64::from(handle.generation) << 1 | 1
-}
-
-impl Boosted for Shared {
-    fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
-        match action {
-            TAKEN => self.free.settle(worker),
-            RETAKEN => {}
-            _ => self.free.push(worker, argument as u32),
-        }
-    }
-
-    fn undo(&self, worker: usize, action: u32, argument: u64) {
-        if action == TAKEN {
-            self.free.undo(worker, argument as u32);
-        }
-    }
-}
-
-/// The pool of overflow buckets, under its own number.
-struct Spare(Arc<Shared>);
-
-impl Boosted for Spare {
-    fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
-        match action {
-            TAKEN => self.0.buckets.spare.settle(worker),
-            RETAKEN => {}
-            _ => self.0.buckets.spare.push(worker, argument as u32),
-        }
-    }
-
-    fn undo(&self, worker: usize, action: u32, argument: u64) {
-        if action == TAKEN {
-            self.0.buckets.spare.undo(worker, argument as u32);
-        }
-    }
-}
-
-impl StateObject for Shared {
-    fn id(&self) -> ObjectId {
-        self.id
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn kind(&self) -> &'static str {
-        "Map"
-    }
-
-    fn capacity(&self) -> usize {
-        self.free.numbers() as usize
-    }
-
-    fn len(&self) -> usize {
-        self.capacity() - self.free.free()
-    }
-
-    fn element(&self, part: Part, index: u32) -> Option<String> {
-        let key_of = |entry: u32| {
-            let mut words = vec![0; self.entries.payload_words()];
-            self.entries.snapshot(entry, &mut words);
-            // The key of an entry that has been freed since is still there; one that was never used has none.
-            (words[0] != 0).then(|| (self.show)(&words))
-        };
-        match part {
-            MAP_ENTRIES if index < self.entries.objects() => key_of(index),
-            MAP_BUCKETS if index < self.buckets.main.objects() => {
-                let mut words = [0; BUCKET_WORDS];
-                self.buckets.main.snapshot(index, &mut words);
-                let bucket = Bucket(words);
-                let keys: Vec<_> =
-                    (0..PLACES).filter_map(|place| bucket.entry(place)).filter_map(key_of).take(3).collect();
-                Some(format!("the bucket of {}", if keys.is_empty() { "no key".to_owned() } else { keys.join(", ") }))
-            }
-            _ => None,
-        }
-    }
-
-    fn memory_bytes(&self) -> usize {
-        let buckets = self.buckets.main.bytes() + self.buckets.overflow.bytes() + self.buckets.spare.memory_bytes();
-        buckets + self.entries.bytes() + self.free.memory_bytes()
-    }
-
-    fn snapshot(&self) -> Vec<u8> {
-        let mut words = vec![0; self.entries.payload_words()];
-        let value_at = 1 + self.key_bytes.div_ceil(8);
-        let mut rows = Vec::new();
-        for index in 0..self.entries.objects() {
-            self.entries.snapshot(index, &mut words);
-            if words[0] & 1 == 1 {
-                let (key, value) = (words[1..].as_bytes(), words[value_at..].as_bytes());
-                rows.push([&key[..self.key_bytes], &value[..self.value_bytes]].concat());
-            }
-        }
-        rows.sort_unstable();
-        rows.concat()
-    }
 }
 
 impl<K, V> Clone for Map<K, V> {

@@ -1,0 +1,110 @@
+//! A map seen from outside its operations: pools when a transaction ends, content for reports and snapshots.
+
+use std::sync::Arc;
+
+use braid_stm::{Boosted, ObjectId, Part};
+use zerocopy::IntoBytes;
+
+use super::Shared;
+use crate::buckets::{BUCKET_WORDS, Bucket, PLACES};
+use crate::causes::{MAP_BUCKETS, MAP_ENTRIES};
+use crate::object::StateObject;
+use crate::pool::{RETAKEN, TAKEN};
+
+impl Boosted for Shared {
+    fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
+        match action {
+            TAKEN => self.free.settle(worker),
+            RETAKEN => {}
+            _ => self.free.push(worker, argument as u32),
+        }
+    }
+
+    fn undo(&self, worker: usize, action: u32, argument: u64) {
+        if action == TAKEN {
+            self.free.undo(worker, argument as u32);
+        }
+    }
+}
+
+/// The pool of overflow buckets, under its own number.
+pub(super) struct Spare(pub(super) Arc<Shared>);
+
+impl Boosted for Spare {
+    fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
+        match action {
+            TAKEN => self.0.buckets.spare.settle(worker),
+            RETAKEN => {}
+            _ => self.0.buckets.spare.push(worker, argument as u32),
+        }
+    }
+
+    fn undo(&self, worker: usize, action: u32, argument: u64) {
+        if action == TAKEN {
+            self.0.buckets.spare.undo(worker, argument as u32);
+        }
+    }
+}
+
+impl StateObject for Shared {
+    fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn kind(&self) -> &'static str {
+        "Map"
+    }
+
+    fn capacity(&self) -> usize {
+        self.free.numbers() as usize
+    }
+
+    fn len(&self) -> usize {
+        self.capacity() - self.free.free()
+    }
+
+    fn element(&self, part: Part, index: u32) -> Option<String> {
+        let key_of = |entry: u32| {
+            let mut words = vec![0; self.entries.payload_words()];
+            self.entries.snapshot(entry, &mut words);
+            // The key of an entry that has been freed since is still there; one that was never used has none.
+            (words[0] != 0).then(|| (self.show)(&words))
+        };
+        match part {
+            MAP_ENTRIES if index < self.entries.objects() => key_of(index),
+            MAP_BUCKETS if index < self.buckets.main.objects() => {
+                let mut words = [0; BUCKET_WORDS];
+                self.buckets.main.snapshot(index, &mut words);
+                let bucket = Bucket(words);
+                let keys: Vec<_> =
+                    (0..PLACES).filter_map(|place| bucket.entry(place)).filter_map(key_of).take(3).collect();
+                Some(format!("the bucket of {}", if keys.is_empty() { "no key".to_owned() } else { keys.join(", ") }))
+            }
+            _ => None,
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let buckets = self.buckets.main.bytes() + self.buckets.overflow.bytes() + self.buckets.spare.memory_bytes();
+        buckets + self.entries.bytes() + self.free.memory_bytes()
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        let mut words = vec![0; self.entries.payload_words()];
+        let value_at = 1 + self.key_bytes.div_ceil(8);
+        let mut rows = Vec::new();
+        for index in 0..self.entries.objects() {
+            self.entries.snapshot(index, &mut words);
+            if words[0] & 1 == 1 {
+                let (key, value) = (words[1..].as_bytes(), words[value_at..].as_bytes());
+                rows.push([&key[..self.key_bytes], &value[..self.value_bytes]].concat());
+            }
+        }
+        rows.sort_unstable();
+        rows.concat()
+    }
+}
