@@ -348,6 +348,9 @@ pub struct BenchArgs {
     /// Print the names of the usual chains, and end
     #[arg(long)]
     pub list: bool,
+    /// Functions see a clock that advances by so much with each batch, as counting instructions wants it; with one worker
+    #[arg(long, hide = true, value_name = "NANOSECONDS")]
+    pub step_ns: Option<u64>,
     /// Fewer flows and packets: a look, not a measurement
     #[arg(long)]
     pub quick: bool,

@@ -23,6 +23,14 @@ pub enum Clock {
     },
     /// Told by a test: one reading per batch, in nanoseconds.
     Told(Arc<AtomicU64>),
+    /// Each reading is so many nanoseconds after the one before: what depends on time happens after the same packets on any
+    /// machine, however busy. For one worker.
+    Stepped {
+        /// The latest reading.
+        now_ns: Arc<AtomicU64>,
+        /// Between two readings.
+        step_ns: u64,
+    },
     /// Of a model: one reading of the worker's clock per batch.
     Virtual {
         /// Everybody's clocks.
@@ -50,7 +58,7 @@ impl Clock {
                 }
                 now
             }
-            Clock::Live { .. } | Clock::Told(_) | Clock::Virtual { .. } => {
+            Clock::Live { .. } | Clock::Told(_) | Clock::Stepped { .. } | Clock::Virtual { .. } => {
                 let now = self.idle(last);
                 now_ns[..batch.len()].fill(now);
                 now
@@ -65,6 +73,8 @@ impl Clock {
             Clock::Live { epoch, base_ns } => last.max(base_ns + epoch.elapsed().as_nanos() as u64),
             // Relaxed: whoever tells the time also takes the steps.
             Clock::Told(now_ns) => last.max(now_ns.load(Ordering::Relaxed)),
+            // Relaxed: nobody else reads it.
+            Clock::Stepped { now_ns, step_ns } => last.max(now_ns.fetch_add(*step_ns, Ordering::Relaxed)),
             Clock::Virtual { cluster, worker } => last.max(cluster.now_ns(*worker)),
         }
     }

@@ -86,6 +86,8 @@ pub struct Control {
     pub restore: Option<Arc<Saved>>,
     /// Told of a handler that does not come back.
     pub watchdog: Option<Watchdog>,
+    /// A live clock advances by so many nanoseconds from batch to batch instead: for counting, with one worker.
+    pub step_ns: Option<u64>,
 }
 
 /// What a worker does last.
@@ -249,6 +251,9 @@ impl Ground<'_> {
         let timeline = Arc::new(Timeline::new(self.plan.workers));
         let clock = match self.plan.time {
             Time::Capture => Clock::Capture,
+            Time::Live if let Some(step_ns) = self.control.step_ns => {
+                Clock::Stepped { now_ns: Arc::default(), step_ns }
+            }
             Time::Live => Clock::live(self.control.restore.as_ref().map_or(0, |saved| saved.now_ns)),
         };
         let wires = received.into_iter().zip(sent);

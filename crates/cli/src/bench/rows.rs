@@ -33,6 +33,8 @@ pub struct Trial<'a> {
     pub distribution: &'static str,
     /// What is left out or changed, in words; nothing usually.
     pub variant: &'static str,
+    /// Nanoseconds by which the clock advances with each batch; the machine's time otherwise.
+    pub step_ns: Option<u64>,
 }
 
 /// One measurement.
@@ -88,7 +90,8 @@ impl Trial<'_> {
     pub(crate) fn measure(&self, catalog: &Catalog, packets: u64) -> Result<Row, Failure> {
         let (traffic, compiled) = self.prepare(catalog, packets)?;
         let (source, readings) = Metered::new(traffic.source, traffic.warm, packets);
-        let report = launch(&compiled.run, Box::new(source), Box::new(NullSink), &Control::default())?;
+        let control = Control { step_ns: self.step_ns, ..Control::default() };
+        let report = launch(&compiled.run, Box::new(source), Box::new(NullSink), &control)?;
         let report = RunReport::new(Vec::new(), &report);
         let readings = readings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(self.row(&compiled, &readings, &report))

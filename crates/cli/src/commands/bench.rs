@@ -187,7 +187,8 @@ fn each(
         for &workers in &args.workers {
             let is_own = args.plan.is_some();
             let (trace, distribution, variant) = (Trace::Uniform, "hardware", "");
-            trial(Trial { chain, file, is_own, trace, flows, workers, distribution, variant })?;
+            let step_ns = args.step_ns;
+            trial(Trial { chain, file, is_own, trace, flows, workers, distribution, variant, step_ns })?;
         }
     }
     Ok(())
@@ -267,6 +268,7 @@ fn soak(args: &BenchArgs, catalog: &Catalog) -> Result<Vec<Sample>, Failure> {
         workers: args.workers.iter().copied().max().unwrap_or(1),
         distribution: "hardware",
         variant: "",
+        step_ns: None,
     };
     let (traffic, compiled) = trial.prepare(catalog, flows)?;
     say(args, &format!("{name}, {flows} flows, a tenth of the packets begins a flow, for {time:?}\n{}", Sample::HEAD))?;
