@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_control::live::{Current, Snapshot};
+use braid_control::runtime::io::capture::is_dash;
 use braid_control::runtime::io::device::{Ports, User, UserError};
 use braid_control::runtime::io::{Sink, Source};
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
@@ -118,7 +119,7 @@ fn may_depend_on_order(plan: &Plan, report: &RunReport) -> bool {
 
 /// Whether packets go where the report would.
 fn writes_to_standard_output(plan: &Plan) -> bool {
-    plan.to.iter().any(|path| path.as_os_str() == "-")
+    plan.to.iter().any(|path| is_dash(path))
 }
 
 type Ends = (Box<dyn Source>, Box<dyn Sink>);

@@ -17,10 +17,11 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use braid_packet::{Batch, Buffers, Lent, Loans, Pool};
+use braid_packet::{Buffers, Lent, Loans, Pool};
 
 use self::sys::{Attached, Descriptor, RING, Ring, Rings, Socket};
-use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
+use crate::device::lending::{LendingQueue, Transmitter};
+use crate::device::live::{Arrivals, RxPort, Sent};
 use crate::device::offload::complete_if_partial;
 use crate::device::open::Lanes;
 use crate::device::{Interface, PortSpec, XdpCopy, XdpMode};
@@ -69,7 +70,7 @@ pub(crate) fn probe_program() -> io::Result<()> {
 }
 
 /// An open port: how it works, its ways in, its ways out.
-pub(crate) type Open = (String, Vec<Receiver>, Vec<Transmitter>);
+pub(crate) type Open = (String, Vec<Receiver>, Vec<Transmitter<QueueOut>>);
 
 /// Opens all queues of an interface.
 pub(crate) fn open(
@@ -95,7 +96,7 @@ pub(crate) fn open(
         queues.push(queue);
         let loans = Loans::new(pool);
         let longest = interface.mtu + LINK_HEADERS;
-        outs.push(Arc::new(Mutex::new(QueueOut { socket: Arc::clone(&socket), send, completed, loans, longest })));
+        outs.push(QueueOut { socket: Arc::clone(&socket), send, completed, loans, longest });
         sockets.push(socket);
     }
     let sockets: Vec<&Socket> = sockets.iter().map(|socket| &**socket).collect();
@@ -103,7 +104,6 @@ pub(crate) fn open(
     let copy = if sockets[0].is_zero_copy() { "zero-copy" } else { "the kernel copies" };
     let polling = if spec.busy_poll_us > 0 { ", busy polling" } else { "" };
     let how = format!("AF_XDP, program in the {where_it_runs}, {copy}, queues: {}{polling}", interface.queues);
-    let sender = |sender| Transmitter { queue: Arc::clone(&outs[sender % outs.len()]) };
     let attached = Arc::new(Mutex::new(Some(attached)));
     let receiver = |queues| Receiver {
         attached: Arc::clone(&attached),
@@ -113,7 +113,7 @@ pub(crate) fn open(
         is_polling: spec.busy_poll_us > 0,
         senseless: 0,
     };
-    Ok((how, lanes.share(queues).into_iter().map(receiver).collect(), (0..lanes.senders).map(sender).collect()))
+    Ok((how, lanes.share(queues).into_iter().map(receiver).collect(), Transmitter::over(outs, lanes.senders)))
 }
 
 fn open_queue(
@@ -244,7 +244,7 @@ impl Drop for Receiver {
 }
 
 /// One send queue.
-struct QueueOut {
+pub(crate) struct QueueOut {
     socket: Arc<Socket>,
     send: Ring<Descriptor>,
     completed: Ring<u64>,
@@ -262,20 +262,6 @@ impl QueueOut {
         self.completed.release();
     }
 
-    /// Sends what waits, as far as the device takes it.
-    fn push(&mut self) {
-        for _ in 0..RETRIES {
-            if self.send.waiting() == 0 || !self.send.needs_wakeup() {
-                return;
-            }
-            // EAGAIN: some are sent, ask again. Anything else means that the device has no room now.
-            match self.socket.wake_send() {
-                Err(error) if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => return,
-                _ => {}
-            }
-        }
-    }
-
     /// Room for this many packets, made if need be; fewer if the device takes none.
     fn make_room(&mut self, buffers: &mut Buffers, wanted: usize) -> usize {
         self.reclaim(buffers);
@@ -285,8 +271,9 @@ impl QueueOut {
         }
         (self.send.room() as usize).min(LENT_MAX.saturating_sub(self.loans.count()))
     }
+}
 
-    /// Sends packets, each lent as `lend` does it.
+impl LendingQueue for QueueOut {
     fn send(
         &mut self,
         buffers: &mut Buffers,
@@ -313,33 +300,17 @@ impl QueueOut {
         self.push();
         sent
     }
-}
-
-/// The way out of one worker.
-pub(crate) struct Transmitter {
-    queue: Arc<Mutex<QueueOut>>,
-}
-
-impl Transmitter {
-    fn queue(&self) -> std::sync::MutexGuard<'_, QueueOut> {
-        // What a panic leaves behind are buffers that are lent and not sent: they are missing, and nothing else is wrong.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl TxPort for Transmitter {
-    fn send(&mut self, batch: &Batch, buffers: &mut Buffers, out: &[u16]) -> Sent {
-        self.queue().send(buffers, out, |loans, buffers, i| loans.lend_copy(buffers, batch.bytes(i)))
-    }
-
-    fn send_owned(&mut self, batch: &mut Batch, buffers: &mut Buffers, out: &[u16]) -> Sent {
-        self.queue().send(buffers, out, |loans, buffers, i| {
-            let lent = loans.lend_packet(batch, buffers, i);
-            lent.or_else(|| loans.lend_copy(buffers, batch.bytes(i)))
-        })
-    }
 
     fn push(&mut self) {
-        self.queue().push();
+        for _ in 0..RETRIES {
+            if self.send.waiting() == 0 || !self.send.needs_wakeup() {
+                return;
+            }
+            // EAGAIN: some are sent, ask again. Anything else means that the device has no room now.
+            match self.socket.wake_send() {
+                Err(error) if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => return,
+                _ => {}
+            }
+        }
     }
 }

@@ -22,6 +22,7 @@ mod stream;
 
 pub use damage::{Damage, Flaw};
 pub use encode::{CaptureWriter, Precision};
+pub use piped::is_dash;
 pub use reader::{CaptureReader, Captured};
 pub use sink::CaptureSink;
 pub use source::CaptureSource;

@@ -18,7 +18,7 @@ const BLOCK: usize = 64 << 10;
 const BLOCKS_WAITING: usize = 16;
 
 /// Whether a path means standard input or output. A file of that name is `./-`.
-pub(super) fn is_dash(path: &Path) -> bool {
+pub fn is_dash(path: &Path) -> bool {
     path == Path::new(DASH)
 }
 

@@ -10,6 +10,7 @@
 
 mod handover;
 pub mod interface;
+pub(crate) mod lending;
 pub(crate) mod live;
 pub(crate) mod offload;
 pub(crate) mod open;

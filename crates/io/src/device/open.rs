@@ -96,21 +96,18 @@ fn open(
         _ => {}
     }
     let interface = Interface::find(&spec.name)?;
-    let umem = &mut common.umem;
+    let mut af_xdp = |spec: &PortSpec| {
+        let open = af_xdp::open(spec, &interface, pool, &mut common.umem, lanes);
+        open.map(|(how, receive, send)| opened(how, receive, send))
+    };
     match spec.back_end {
         BackEnd::AfPacket => open_af_packet(spec, &interface, lanes, ""),
-        BackEnd::AfXdp => match af_xdp::open(spec, &interface, pool, umem, lanes) {
-            Ok((how, receive, send)) => Ok(opened(how, receive, send)),
-            Err(refused) => Err(refused_xdp(spec, &refused)),
-        },
+        BackEnd::AfXdp => af_xdp(spec).map_err(|refused| refused_xdp(spec, &refused)),
         // In the driver or not at all: in the kernel's stack it is no faster than AF_PACKET, and cannot cut trains of segments.
-        _ => match af_xdp::open(&PortSpec { mode: XdpMode::Native, ..spec.clone() }, &interface, pool, umem, lanes) {
-            Ok((how, receive, send)) => Ok(opened(how, receive, send)),
-            Err(refused) => {
-                let why = refused_xdp(spec, &refused);
-                open_af_packet(spec, &interface, lanes, &format!("; no AF_XDP: {why}"))
-            }
-        },
+        _ => af_xdp(&PortSpec { mode: XdpMode::Native, ..spec.clone() }).or_else(|refused| {
+            let why = refused_xdp(spec, &refused);
+            open_af_packet(spec, &interface, lanes, &format!("; no AF_XDP: {why}"))
+        }),
     }
 }
 

@@ -10,14 +10,15 @@
 mod sys;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use braid_packet::pool::FRAME_MAX;
-use braid_packet::{Batch, Buffers, Lent, Loans, Pool};
+use braid_packet::{Buffers, Lent, Loans, Pool};
 
 pub(crate) use self::sys::version;
 use self::sys::{BURST, DESCRIPTORS, Device, FREE, Frame, Mbufs, QueueNumber};
-use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
+use crate::device::lending::{LendingQueue, Transmitter};
+use crate::device::live::{Arrivals, RxPort, Sent};
 use crate::device::offload::complete_if_partial;
 use crate::device::open::Lanes;
 use crate::device::{BackEnd, PortSpec};
@@ -58,7 +59,7 @@ pub(crate) enum Refused {
 }
 
 /// An open port: how it works, a way in for each receiver, a way out for each sender.
-pub(crate) type Open = (String, Vec<Receiver>, Vec<Transmitter>);
+pub(crate) type Open = (String, Vec<Receiver>, Vec<Transmitter<SendQueue>>);
 
 /// Opens a device; `ports` are those of the run, for the environment.
 pub(crate) fn open(
@@ -93,10 +94,8 @@ pub(crate) fn open(
     let checksums_may_lack = VIRTUAL.contains(&&*driver);
     let receiver = |queues| Receiver::new(&device, queues, checksums_may_lack);
     let receivers = lanes.share(ins).into_iter().map(receiver).collect();
-    let outs: Vec<_> =
-        outs.into_iter().map(|queue| Arc::new(Mutex::new(SendQueue::new(&device, queue, longest)))).collect();
-    let senders = (0..lanes.senders).map(|sender| Transmitter { queue: Arc::clone(&outs[sender % outs.len()]) });
-    Ok((how, receivers, senders.collect()))
+    let outs = outs.into_iter().map(|queue| SendQueue::new(&device, queue, longest)).collect();
+    Ok((how, receivers, Transmitter::over(outs, lanes.senders)))
 }
 
 /// What EAL is told: nothing of it is shared with other processes, and it looks at no card that was not named.
@@ -224,7 +223,7 @@ impl RxPort for Receiver {
 }
 
 /// One send queue.
-struct SendQueue {
+pub(crate) struct SendQueue {
     device: Arc<Device>,
     queue: QueueNumber,
     frames: Vec<Frame>,
@@ -236,8 +235,9 @@ impl SendQueue {
     fn new(device: &Arc<Device>, queue: QueueNumber, longest: usize) -> SendQueue {
         SendQueue { device: Arc::clone(device), queue, frames: Vec::new(), longest }
     }
+}
 
-    /// Sends packets, each lent as `lend` does it.
+impl LendingQueue for SendQueue {
     fn send(
         &mut self,
         buffers: &mut Buffers,
@@ -276,30 +276,5 @@ impl SendQueue {
             });
         }
         sent
-    }
-}
-
-/// The way out of one worker.
-pub(crate) struct Transmitter {
-    queue: Arc<Mutex<SendQueue>>,
-}
-
-impl Transmitter {
-    fn queue(&self) -> std::sync::MutexGuard<'_, SendQueue> {
-        // As for AF_XDP: what a panic leaves behind are buffers that are missing.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl TxPort for Transmitter {
-    fn send(&mut self, batch: &Batch, buffers: &mut Buffers, out: &[u16]) -> Sent {
-        self.queue().send(buffers, out, |loans, buffers, i| loans.lend_copy(buffers, batch.bytes(i)))
-    }
-
-    fn send_owned(&mut self, batch: &mut Batch, buffers: &mut Buffers, out: &[u16]) -> Sent {
-        self.queue().send(buffers, out, |loans, buffers, i| {
-            let lent = loans.lend_packet(batch, buffers, i);
-            lent.or_else(|| loans.lend_copy(buffers, batch.bytes(i)))
-        })
     }
 }
