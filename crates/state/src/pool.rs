@@ -269,6 +269,23 @@ impl Pool {
         Ok(())
     }
 
+    /// What a commit makes of an action that was deferred for a structure that is no more than its pool.
+    pub(crate) fn apply(&self, worker: usize, action: u32, argument: u64) {
+        match action {
+            TAKEN => self.settle(worker),
+            RETAKEN => {}
+            _ => self.push(worker, argument as u32),
+        }
+    }
+
+    /// What an abort makes of an action that was deferred: a popped number comes back.
+    pub(crate) fn take_back(&self, worker: usize, action: u32, argument: u64) {
+        if action == TAKEN {
+            self.push(worker, argument as u32);
+            self.settle(worker);
+        }
+    }
+
     /// A popped number was committed.
     pub(crate) fn settle(&self, worker: usize) {
         self.leave_limbo(worker, 1);
@@ -278,12 +295,6 @@ impl Pool {
     fn leave_limbo(&self, worker: usize, count: u32) {
         let returned = &self.shelves[worker].returned;
         returned.store(returned.load(Ordering::Relaxed).wrapping_add(count), Ordering::Release);
-    }
-
-    /// A popped number comes back because its transaction did not happen.
-    pub(crate) fn undo(&self, worker: usize, number: u32) {
-        self.push(worker, number);
-        self.settle(worker);
     }
 
     /// A number comes back.

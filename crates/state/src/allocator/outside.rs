@@ -33,9 +33,7 @@ impl Boosted for Shared {
     }
 
     fn undo(&self, worker: usize, action: u32, argument: u64) {
-        if action == TAKEN {
-            self.pool.undo(worker, argument as u32);
-        }
+        self.pool.take_back(worker, action, argument);
     }
 }
 

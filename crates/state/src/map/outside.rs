@@ -9,21 +9,14 @@ use super::Shared;
 use crate::buckets::{BUCKET_WORDS, Bucket, PLACES};
 use crate::causes::{MAP_BUCKETS, MAP_ENTRIES};
 use crate::object::StateObject;
-use crate::pool::{RETAKEN, TAKEN};
 
 impl Boosted for Shared {
     fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
-        match action {
-            TAKEN => self.free.settle(worker),
-            RETAKEN => {}
-            _ => self.free.push(worker, argument as u32),
-        }
+        self.free.apply(worker, action, argument);
     }
 
     fn undo(&self, worker: usize, action: u32, argument: u64) {
-        if action == TAKEN {
-            self.free.undo(worker, argument as u32);
-        }
+        self.free.take_back(worker, action, argument);
     }
 }
 
@@ -32,17 +25,11 @@ pub(super) struct Spare(pub(super) Arc<Shared>);
 
 impl Boosted for Spare {
     fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
-        match action {
-            TAKEN => self.0.buckets.spare.settle(worker),
-            RETAKEN => {}
-            _ => self.0.buckets.spare.push(worker, argument as u32),
-        }
+        self.0.buckets.spare.apply(worker, action, argument);
     }
 
     fn undo(&self, worker: usize, action: u32, argument: u64) {
-        if action == TAKEN {
-            self.0.buckets.spare.undo(worker, argument as u32);
-        }
+        self.0.buckets.spare.take_back(worker, action, argument);
     }
 }
 
