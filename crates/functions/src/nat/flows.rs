@@ -9,12 +9,15 @@ use braid_nf::prelude::*;
 use braid_nf::state::{Handle, StateObject};
 use braid_nf::{Part, Reason};
 
+use super::config::Filtering;
 use super::endpoint::{Endpoint, Inside};
 use super::filter::Filter;
 use super::find::{FILTERED, NO_MAPPING};
 use super::hosts::MAPPING_TABLE_FULL;
 use super::mappings::{Mapping, Mappings, Use};
+use super::pool::Pool;
 use super::session::{INWARD, OUTWARD, Phase, Timeouts};
+use crate::config::ConfigError;
 
 /// Mappings, who may send to them, and how long they live.
 pub(crate) struct Flows {
@@ -26,7 +29,31 @@ pub(crate) struct Flows {
     pub(crate) refresh_ns: u64,
 }
 
+/// Says which keys have changed under which mappings stand for endpoints, if any have.
+pub(crate) fn kept_under(same: &[(&str, bool)]) -> Result<(), String> {
+    match same.iter().find(|(_, same)| !same) {
+        Some((keys, _)) => {
+            Err(format!("mappings stand for endpoints under {keys}, which cannot change while they are kept"))
+        }
+        None => Ok(()),
+    }
+}
+
 impl Flows {
+    /// No mapping yet, and room for so many.
+    pub(crate) fn new(
+        builder: &mut StateBuilder,
+        pool: &Pool,
+        timeouts: Timeouts,
+        filtering: Filtering,
+        inbound_refresh: bool,
+        mappings_max: u32,
+    ) -> Result<Flows, ConfigError> {
+        let mappings = Mappings::new(builder, pool)?;
+        let filter = Filter::new(builder, filtering, mappings_max)?;
+        Ok(Flows { mappings, filter, timeouts, inbound_refresh, refresh_ns: pool.refresh_ns })
+    }
+
     /// The mapping of an inside endpoint that sends by `home`, made if there is none.
     pub(crate) fn outward(
         &self,

@@ -39,10 +39,9 @@ use braid_nf::packet::{IpAddress, Translated};
 use braid_nf::prelude::*;
 
 use self::endpoint::{Endpoint, Inside, ends};
-use self::filter::Filter;
 use self::find::Found;
 use self::flows::Flows;
-use self::mappings::{Mappings, SWEEP_EVERY};
+use self::mappings::SWEEP_EVERY;
 use self::rewrite::Rewrite;
 use self::session::{OUTWARD, Phase};
 use self::settings::Settings;
@@ -67,13 +66,8 @@ impl FromConfig for Nat {
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Nat, ConfigError> {
         let settings = Settings::check(&config, ports)?;
-        let flows = Flows {
-            mappings: Mappings::new(builder, &settings.pool)?,
-            filter: Filter::new(builder, config.filtering, config.mappings_max)?,
-            timeouts: settings.timeouts,
-            inbound_refresh: config.inbound_refresh,
-            refresh_ns: settings.pool.refresh_ns,
-        };
+        let (refreshed, most) = (config.inbound_refresh, config.mappings_max);
+        let flows = Flows::new(builder, &settings.pool, settings.timeouts, config.filtering, refreshed, most)?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         Ok(Nat { settings, flows, fragments })
@@ -97,12 +91,7 @@ impl NetworkFunction for Nat {
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),
             ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),
         ];
-        match same.iter().find(|(_, same)| !same) {
-            Some((keys, _)) => {
-                Err(format!("mappings stand for endpoints under {keys}, which cannot change while they are kept"))
-            }
-            None => Ok(()),
-        }
+        flows::kept_under(&same)
     }
 
     /// Each direction by itself: a reply's addresses are others than those of what it answers.

@@ -38,9 +38,8 @@ use self::find::Found;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::nat::endpoint::{Endpoint, Inside};
-use crate::nat::filter::Filter;
-use crate::nat::flows::Flows;
-use crate::nat::mappings::{Mappings, SWEEP_EVERY};
+use crate::nat::flows::{self, Flows};
+use crate::nat::mappings::SWEEP_EVERY;
 use crate::nat::session::{OUTWARD, Phase};
 use crate::nat::{Others, UNWANTED};
 use crate::parts::{Fragments, aged, answer, scope};
@@ -83,13 +82,8 @@ impl FromConfig for Nat64 {
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Nat64, ConfigError> {
         let settings = Settings::check(&config, ports)?;
-        let flows = Flows {
-            mappings: Mappings::new(builder, &settings.pool)?,
-            filter: Filter::new(builder, config.filtering, config.mappings_max)?,
-            timeouts: settings.timeouts,
-            inbound_refresh: config.inbound_refresh,
-            refresh_ns: settings.pool.refresh_ns,
-        };
+        let (refreshed, most) = (config.inbound_refresh, config.mappings_max);
+        let flows = Flows::new(builder, &settings.pool, settings.timeouts, config.filtering, refreshed, most)?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         Ok(Nat64 { settings, flows, fragments })
@@ -114,12 +108,7 @@ impl NetworkFunction for Nat64 {
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),
             ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),
         ];
-        match same.iter().find(|(_, same)| !same) {
-            Some((keys, _)) => {
-                Err(format!("mappings stand for endpoints under {keys}, which cannot change while they are kept"))
-            }
-            None => Ok(()),
-        }
+        flows::kept_under(&same)
     }
 
     /// Each direction by itself: they are not even of one version.
