@@ -4,14 +4,15 @@
 //! The readings are taken on the thread that receives: with hardware distribution the worker's own. When a queue is asked for
 //! packets, the batch before has been handled and sent.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use braid_control::runtime::io::{
     OpenError, Progress, QueueSelect, Received, ReplaySource, RxCounters, RxQueue, Source,
 };
-use braid_control::runtime::nf::packet::{Batch, Buffers, Link, Port};
+use braid_control::runtime::nf::packet::{Batch, Buffers};
+
+use super::warm::open_counted;
 
 /// What one queue's thread did between the first pass and the end.
 #[derive(Clone, Copy, Debug)]
@@ -43,37 +44,6 @@ impl Metered {
     }
 }
 
-/// Counts what falls to each queue of the first frames.
-pub(super) struct Counting {
-    select: Arc<dyn QueueSelect>,
-    left: AtomicU64,
-    frames: Vec<AtomicU64>,
-}
-
-impl Counting {
-    /// Counts what `select` chooses for the first `frames` frames.
-    pub(super) fn new(select: Arc<dyn QueueSelect>, queues: usize, frames: u64) -> Arc<Counting> {
-        let counts = (0..queues).map(|_| AtomicU64::new(0)).collect();
-        Arc::new(Counting { select, left: AtomicU64::new(frames), frames: counts })
-    }
-
-    /// What fell to a queue.
-    pub(super) fn frames(&self, queue: usize) -> u64 {
-        self.frames[queue].load(Ordering::Relaxed)
-    }
-}
-
-impl QueueSelect for Counting {
-    fn queue(&self, frame: &[u8], link: Link, port: Port) -> usize {
-        let queue = self.select.queue(frame, link, port).min(self.frames.len() - 1);
-        // Relaxed: changed and read while the source is opened, on one thread.
-        let left = self.left.load(Ordering::Relaxed);
-        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
-        self.frames[queue].fetch_add(left.min(1), Ordering::Relaxed);
-        queue
-    }
-}
-
 impl Source for Metered {
     fn name(&self) -> String {
         self.inner.name()
@@ -88,14 +58,10 @@ impl Source for Metered {
     }
 
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
-        let counting = Counting::new(select, queues, self.warm);
-        let inner = Box::new(self.inner).open(queues, Arc::clone(&counting) as Arc<dyn QueueSelect>)?;
-        let meter = |(queue, inner): (usize, Box<dyn RxQueue>)| -> Box<dyn RxQueue> {
-            let warm = counting.frames(queue);
+        open_counted(self.inner, queues, select, self.warm, |_, inner, warm| {
             let (packets, readings) = (self.packets, Arc::clone(&self.readings));
             Box::new(MeteredQueue { inner, delivered: 0, warm, end: warm + packets, begun: None, readings })
-        };
-        Ok(inner.into_iter().enumerate().map(meter).collect())
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Measuring chains in memory: which traffic ([`traffic`]) in which order ([`orders`]), what is read off the clocks and when
 //! ([`meter`]), one row after another ([`rows`]), latency under load ([`latency`], with packets that come at a steady rate:
-//! [`paced`]), a long run ([`soak`]), on which machine ([`machine`]), and how the rows are written for others ([`output`]).
+//! [`paced`]), a long run ([`soak`]), each behind the first frames of a replay (`warm`), on which machine ([`machine`]), and how the rows are written for others ([`output`]).
 
 pub mod latency;
 pub mod machine;
@@ -11,3 +11,4 @@ pub mod paced;
 pub mod rows;
 pub mod soak;
 pub mod traffic;
+mod warm;

@@ -16,7 +16,7 @@ use braid_control::runtime::io::{
 use braid_control::runtime::nf::packet::{Batch, Buffers, Port};
 use hdrhistogram::Histogram;
 
-use super::meter::Counting;
+use super::warm::open_counted;
 
 /// Longest time that is told apart from longer ones.
 const LONGEST_NS: u64 = 10_000_000_000;
@@ -106,13 +106,10 @@ impl Source for PacedSource {
     }
 
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
-        let counting = Counting::new(select, queues, self.warm);
-        let inner = Box::new(self.inner).open(queues, Arc::clone(&counting) as Arc<dyn QueueSelect>)?;
-        let queue = |(lane, inner): (usize, Box<dyn RxQueue>)| -> Box<dyn RxQueue> {
+        open_counted(self.inner, queues, select, self.warm, |lane, inner, warm| {
             let (lanes, epoch, pace) = (Arc::clone(&self.lanes), self.epoch, self.pace);
-            Box::new(PacedQueue { inner, lanes, lane, epoch, pace, warm: counting.frames(lane), taken: 0 })
-        };
-        Ok(inner.into_iter().enumerate().map(queue).collect())
+            Box::new(PacedQueue { inner, lanes, lane, epoch, pace, warm, taken: 0 })
+        })
     }
 }
 

@@ -17,7 +17,7 @@ use braid_control::runtime::nf::packet::{Batch, Buffers};
 use braid_control::runtime::{Live, WorkerCounters};
 use serde::Serialize;
 
-use super::meter::Counting;
+use super::warm::open_counted;
 
 /// Passes in which every flow is renewed once.
 const ROUND: u64 = 10;
@@ -42,12 +42,9 @@ impl Source for Renewed {
     }
 
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
-        let counting = Counting::new(select, queues, u64::MAX);
-        let inner = Box::new(self.0).open(queues, Arc::clone(&counting) as Arc<dyn QueueSelect>)?;
-        let queue = |(queue, inner): (usize, Box<dyn RxQueue>)| -> Box<dyn RxQueue> {
-            Box::new(RenewedQueue { inner, frames: counting.frames(queue).max(1), at: 0, pass: 0 })
-        };
-        Ok(inner.into_iter().enumerate().map(queue).collect())
+        open_counted(self.0, queues, select, u64::MAX, |_, inner, frames| {
+            Box::new(RenewedQueue { inner, frames: frames.max(1), at: 0, pass: 0 })
+        })
     }
 }
 
