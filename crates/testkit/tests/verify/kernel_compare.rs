@@ -94,6 +94,26 @@ impl Comparison {
         ));
     }
 
+    /// Compares two gateways on the packets of a capture that cross them and that `is_fit` admits.
+    fn of_gateways(
+        &mut self,
+        path: &Path,
+        name: &str,
+        inside: &[&str],
+        (kernel, ours): (&mut KernelOracle, &mut Bench),
+        mut is_fit: impl FnMut(&[u8]) -> bool,
+    ) {
+        let inside = prefixes(inside);
+        for (n, (_, frame)) in frames(path, PortSplit::Single).iter().enumerate() {
+            let (true, Some(port)) = (is_fit(frame), way(frame, &inside)) else { continue };
+            let expected = packets(kernel.feed(port, frame).expect("the kernel takes it"));
+            let outcome = ours.send(port as u16, 0, frame);
+            let sent = packets(by_port(outcome.sent));
+            self.note(&format!("{name} frame {n}: {}", hex(frame)), &expected, &sent, outcome.dropped);
+        }
+        assert_eq!(kernel.noise(), 0);
+    }
+
     #[track_caller]
     fn check(&self, least: usize) {
         let few = self.differences.iter().take(8).map(String::as_str).collect::<Vec<_>>().join("\n");
@@ -248,20 +268,26 @@ fn prefixes(inside: &[&str]) -> Vec<Prefix> {
     inside.iter().map(|prefix| prefix.parse().expect("a prefix")).collect()
 }
 
+/// Recorded captures with gateways between their hosts.
+const RECORDED: [&str; 3] = ["office.pcapng", "dns.pcap.gz", "scan.pcap"];
+
+/// Does something with recorded captures and the shared ones: path, name, prefixes inside.
+fn on_captures(test: &str, names: &[&str], mut each: impl FnMut(&Path, &str, &[&str])) {
+    for name in names {
+        each(&recorded(name), name, OFFICE);
+    }
+    for capture in shared(test) {
+        each(&capture.path, &capture.name, PRIVATE);
+    }
+}
+
 fn compare_firewalls(path: &Path, name: &str, inside: &[&str], tracking: Tracking, comparison: &mut Comparison) {
     let mut kernel = KernelOracle::firewall(inside, tracking).expect("probed");
     // As the kernel's tracking by default: connections may begin in their middle, and a router counts hops.
     let windows = if tracking == Tracking::Strict { "strict" } else { "liberal" };
     let mut ours = bench("firewall", &format!("loose = true\nttl = 'decrement'\nwindows = '{windows}'"), 2);
-    let (mut screen, inside) = (Screen::default(), prefixes(inside));
-    for (n, (_, frame)) in frames(path, PortSplit::Single).iter().enumerate() {
-        let (None, Some(port)) = (screen.objection(frame), way(frame, &inside)) else { continue };
-        let expected = packets(kernel.feed(port, frame).expect("the kernel takes it"));
-        let outcome = ours.send(port as u16, 0, frame);
-        let sent = packets(by_port(outcome.sent));
-        comparison.note(&format!("{name} frame {n}: {}", hex(frame)), &expected, &sent, outcome.dropped);
-    }
-    assert_eq!(kernel.noise(), 0);
+    let mut screen = Screen::default();
+    comparison.of_gateways(path, name, inside, (&mut kernel, &mut ours), |frame| screen.objection(frame).is_none());
 }
 
 #[test]
@@ -272,12 +298,9 @@ fn the_firewall_decides_as_the_kernel_does() {
     }
     for tracking in [Tracking::Liberal, Tracking::Strict] {
         let mut comparison = Comparison::default();
-        for name in ["office.pcapng", "dns.pcap.gz", "scan.pcap"] {
-            compare_firewalls(&recorded(name), name, OFFICE, tracking, &mut comparison);
-        }
-        for capture in shared(test) {
-            compare_firewalls(&capture.path, &capture.name, PRIVATE, tracking, &mut comparison);
-        }
+        on_captures(test, &RECORDED, |path, name, inside| {
+            compare_firewalls(path, name, inside, tracking, &mut comparison);
+        });
         comparison.check(4000);
     }
 }
@@ -359,12 +382,9 @@ fn the_nat_translates_as_the_kernel_does() {
         return;
     }
     let mut comparison = Comparison::default();
-    for name in ["office.pcapng", "dns.pcap.gz", "scan.pcap"] {
-        compare_nats(&recorded(name), name, OFFICE, Translator::Alone, &mut comparison);
-    }
-    for capture in shared(test) {
-        compare_nats(&capture.path, &capture.name, PRIVATE, Translator::Alone, &mut comparison);
-    }
+    on_captures(test, &RECORDED, |path, name, inside| {
+        compare_nats(path, name, inside, Translator::Alone, &mut comparison);
+    });
     comparison.check(3000);
 }
 
@@ -375,12 +395,9 @@ fn a_firewall_before_a_nat_decides_as_the_kernels_gateway_does() {
         return;
     }
     let mut comparison = Comparison::default();
-    for name in ["office.pcapng", "dns.pcap.gz", "scan.pcap"] {
-        compare_nats(&recorded(name), name, OFFICE, Translator::BehindFirewall, &mut comparison);
-    }
-    for capture in shared(test) {
-        compare_nats(&capture.path, &capture.name, PRIVATE, Translator::BehindFirewall, &mut comparison);
-    }
+    on_captures(test, &RECORDED, |path, name, inside| {
+        compare_nats(path, name, inside, Translator::BehindFirewall, &mut comparison);
+    });
     comparison.check(3000);
 }
 
@@ -397,15 +414,7 @@ fn router(inside: &[&str]) -> Bench {
 
 fn compare_routers(path: &Path, name: &str, inside: &[&str], comparison: &mut Comparison) {
     let mut kernel = KernelOracle::forwarding(inside).expect("probed");
-    let (mut ours, inside) = (router(inside), prefixes(inside));
-    for (n, (_, frame)) in frames(path, PortSplit::Single).iter().enumerate() {
-        let Some(port) = way(frame, &inside) else { continue };
-        let expected = packets(kernel.feed(port, frame).expect("the kernel takes it"));
-        let outcome = ours.send(port as u16, 0, frame);
-        let sent = packets(by_port(outcome.sent));
-        comparison.note(&format!("{name} frame {n}: {}", hex(frame)), &expected, &sent, outcome.dropped);
-    }
-    assert_eq!(kernel.noise(), 0);
+    comparison.of_gateways(path, name, inside, (&mut kernel, &mut router(inside)), |_| true);
 }
 
 #[test]
@@ -415,12 +424,9 @@ fn the_router_forwards_as_the_kernel_does() {
         return;
     }
     let mut comparison = Comparison::default();
-    for name in ["office.pcapng", "dns.pcap.gz", "scan.pcap", "gateway.pcapng"] {
-        compare_routers(&recorded(name), name, OFFICE, &mut comparison);
-    }
-    for capture in shared(test) {
-        compare_routers(&capture.path, &capture.name, PRIVATE, &mut comparison);
-    }
+    on_captures(test, &["office.pcapng", "dns.pcap.gz", "scan.pcap", "gateway.pcapng"], |path, name, inside| {
+        compare_routers(path, name, inside, &mut comparison);
+    });
     comparison.check(4000);
 }
 
@@ -435,7 +441,7 @@ fn the_policer_admits_as_many_packets_of_each_host_as_the_kernels_limit() {
         return;
     }
     let (mut admitted, mut refused) = (0, 0);
-    for name in ["office.pcapng", "dns.pcap.gz", "scan.pcap"] {
+    for name in RECORDED {
         let inside = &OFFICE[..1];
         let mut forwards = KernelOracle::forwarding(inside).expect("probed");
         let mut kernel = KernelOracle::policer(inside, BURST).expect("probed");
