@@ -86,6 +86,9 @@ pub enum OpenError {
         /// Name of the compression.
         method: &'static str,
     },
+    /// No memory for the frames.
+    #[error(transparent)]
+    Memory(#[from] braid_memory::Error),
     /// No input file was named, or no queue asked for.
     #[error("nothing to open: {what}")]
     Nothing {

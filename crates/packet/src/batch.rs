@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::fields::{Field, Layout};
+use crate::lines::{Line, LinedFrame};
 use crate::metas::Metas;
 use crate::packet::Packet;
 use crate::pool::{Buffers, Pool};
@@ -28,61 +29,6 @@ pub struct FrameInfo {
     pub wire_len: u32,
     /// Number of the frame in its source.
     pub sequence: u64,
-}
-
-/// One cache line of frame bytes.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub struct Line(pub [u8; 64]);
-
-/// What a frame that lies in whole cache lines is, apart from them: its record as it will be, ready to be copied.
-#[derive(Debug)]
-pub struct LinedFrame {
-    /// Without a buffer.
-    pub(crate) record: Record,
-    wire_len: u32,
-}
-
-impl LinedFrame {
-    /// A frame of `len` bytes that had `wire_len` on the wire.
-    pub fn new(len: u32, wire_len: u32, port: Port, link: Link) -> LinedFrame {
-        LinedFrame { record: Record::arrived(len, port, link), wire_len }
-    }
-
-    /// Lines that it takes: as many as its bytes need, at least one. What follows its bytes in the last one means nothing.
-    #[inline(always)]
-    pub fn lines(&self) -> usize {
-        self.record.len().div_ceil(64).max(1)
-    }
-
-    /// Whether it takes more than one line.
-    #[inline(always)]
-    pub(crate) fn is_long(&self) -> bool {
-        self.record.len > 64
-    }
-
-    /// Bytes present.
-    #[inline(always)]
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
-        self.record.len()
-    }
-
-    /// Bytes on the wire.
-    #[inline(always)]
-    pub fn wire_len(&self) -> u32 {
-        self.wire_len
-    }
-
-    /// Port by which it comes in.
-    pub fn port(&self) -> Port {
-        self.record.port
-    }
-
-    /// What its bytes begin with.
-    pub fn link(&self) -> Link {
-        self.record.flags.link()
-    }
 }
 
 /// A packet between two batches, for rings and queues. It owns its buffer: put it back into a batch, or it is lost to the pool.
@@ -155,14 +101,15 @@ impl Batch {
     }
 
     /// Copies frames in that lie in `lines` one behind another: no copy of variable length for those of up to 64 bytes. `info`
-    /// is asked only if the layout carries something. Returns how many frames and how many lines were taken: fewer if the batch is
-    /// full, no buffer is free or a frame does not fit into any.
+    /// is asked only if the layout carries something; `whole` says that no frame had more bytes on the wire than are present. Returns
+    /// how many frames and how many lines were taken: fewer if the batch is full, no buffer is free or a frame does not fit into any.
     #[inline]
     pub fn copy_lines_in(
         &mut self,
         buffers: &mut Buffers,
         lines: &[Line],
         frames: &[LinedFrame],
+        whole: bool,
         info: impl Fn(usize) -> FrameInfo,
     ) -> (usize, usize) {
         let before = self.len();
@@ -171,7 +118,11 @@ impl Batch {
             let layout = Arc::clone(self.layout());
             // Field by field: of what is not carried, nothing is computed.
             self.note_column(before, taken, layout.timestamp, |i| info(i).timestamp_ns);
-            self.note_column(before, taken, layout.wire_len, |i| info(i).wire_len);
+            if !whole && self.metas.minds_cuts() {
+                (0..taken).for_each(|i| self.note_wire_len(before + i, info(i).wire_len));
+            } else if let Some(field) = self.metas.wire_lens() {
+                self.note_column(before, taken, field, |i| info(i).wire_len);
+            }
             self.note_column(before, taken, layout.sequence, |i| info(i).sequence);
         }
         (taken, lines)
@@ -193,11 +144,24 @@ impl Batch {
     #[inline(always)]
     fn note(&mut self, i: usize, info: &FrameInfo) {
         let layout = self.metas.layout();
-        let (timestamp, wire_len, sequence) = (layout.timestamp, layout.wire_len, layout.sequence);
+        let (timestamp, sequence) = (layout.timestamp, layout.sequence);
         let meta = self.metas.row_mut(i as u16);
         timestamp.write(meta, info.timestamp_ns);
-        wire_len.write(meta, info.wire_len);
         sequence.write(meta, info.sequence);
+        if self.metas.minds_cuts() {
+            self.note_wire_len(i, info.wire_len);
+        }
+    }
+
+    /// Writes how many bytes packet `i`, the last one, had on the wire, if that cannot be seen from it or from those before it.
+    #[inline(always)]
+    fn note_wire_len(&mut self, i: usize, wire_len: u32) {
+        if wire_len != self.records()[i].len && self.metas.wire_lens().is_none() {
+            self.metas.begin_cut(self.held.records().iter().map(|record| record.len));
+        }
+        if let Some(field) = self.metas.wire_lens() {
+            field.write(self.metas.row_mut(i as u16), wire_len);
+        }
     }
 
     /// Puts a frame in. Panics if the batch is full or the frame is of another pool: both are errors of the caller.
@@ -233,6 +197,7 @@ impl Batch {
     #[inline]
     pub fn release(&mut self, buffers: &mut Buffers) {
         self.held.release(buffers);
+        self.metas.clear();
     }
 
     /// Records, to read.
@@ -329,7 +294,7 @@ impl Batch {
     /// Bytes of all packets on the wire: the sum of [`Batch::wire_len`].
     #[inline]
     pub fn wire_bytes(&self) -> u64 {
-        match self.column(self.metas.wire_len()) {
+        match self.metas.wire_lens().and_then(|field| self.column(field)) {
             Some(lens) => lens.map(u64::from).sum(),
             None => self.present_bytes(),
         }
@@ -363,8 +328,10 @@ impl Batch {
     /// Bytes of packet `i` on the wire: what the source said, else the bytes present.
     #[inline(always)]
     pub fn wire_len(&self, i: usize) -> u32 {
-        let field = self.metas.wire_len();
-        if field.is_carried() { field.read(self.meta(i)) } else { self.records()[i].len }
+        match self.metas.wire_lens() {
+            Some(field) => field.read(self.meta(i)),
+            None => self.records()[i].len,
+        }
     }
 }
 

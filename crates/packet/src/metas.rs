@@ -17,13 +17,21 @@ pub(crate) struct Metas {
     rows: Box<[u8]>,
     width: u32,
     wire_len: Field<u32>,
+    /// Some packet had more bytes on the wire than are present: only then do the rows say how many.
+    cut: bool,
     layout: Arc<Layout>,
 }
 
 impl Metas {
     pub(crate) fn new(layout: &Arc<Layout>) -> Metas {
         let rows = vec![0; BATCH_MAX * layout.record_bytes].into_boxed_slice();
-        Metas { rows, width: layout.record_bytes as u32, wire_len: layout.wire_len, layout: Arc::clone(layout) }
+        Metas {
+            rows,
+            width: layout.record_bytes as u32,
+            wire_len: layout.wire_len,
+            cut: false,
+            layout: Arc::clone(layout),
+        }
     }
 
     #[inline(always)]
@@ -37,10 +45,30 @@ impl Metas {
         self.width == 0
     }
 
-    /// Where packets find their length on the wire.
+    /// Where packets find their length on the wire, if any of them was cut; none if their own length is what they had.
     #[inline(always)]
-    pub(crate) fn wire_len(&self) -> Field<u32> {
-        self.wire_len
+    pub(crate) fn wire_lens(&self) -> Option<Field<u32>> {
+        self.cut.then_some(self.wire_len)
+    }
+
+    /// Whether a packet that had more bytes on the wire than are present makes a difference to the chain.
+    #[inline(always)]
+    pub(crate) fn minds_cuts(&self) -> bool {
+        self.wire_len.is_carried()
+    }
+
+    /// From now on rows say how many bytes were on the wire; `present` are those of the packets so far.
+    #[cold]
+    pub(crate) fn begin_cut(&mut self, present: impl Iterator<Item = u32>) {
+        let field = self.wire_len;
+        self.rows_from_mut(0).zip(present).for_each(|(row, len)| field.write(row, len));
+        self.cut = true;
+    }
+
+    /// No packet is left.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.cut = false;
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use braid_memory::prefetch_read;
 use braid_packet::pool::JUMBO_FRAME_MAX;
-use braid_packet::{Batch, Buffers, FrameInfo, Line, LinedFrame};
+use braid_packet::{Batch, Buffers, FrameInfo, Line, LinedFrame, Lines};
 
 use crate::progress::{Progress, Unit};
 use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
@@ -120,11 +120,23 @@ impl Source for ReplaySource {
         });
         let first = self.cold.iter().map(|cold| cold.timestamp_ns).min().unwrap_or(0);
         let last = self.cold.iter().map(|cold| cold.timestamp_ns).max().unwrap_or(0);
-        let mut ends: Vec<ReplayQueue> = (0..queues)
-            .map(|_| ReplayQueue {
-                lines: Vec::new(),
+        let (mut share, mut chosen) = (vec![0; queues], Vec::with_capacity(self.frames.len()));
+        let (mut bytes, mut left) = (Vec::new(), &self.lines[..]);
+        for frame in &self.frames {
+            let (lines, rest) = left.split_at(frame.lines());
+            left = rest;
+            bytes.clear();
+            bytes.extend(lines.iter().flat_map(|line| line.0));
+            let queue = select.queue(&bytes[..frame.len()], frame.link(), frame.port()).min(queues - 1);
+            share[queue] += lines.len();
+            chosen.push(queue);
+        }
+        let empty = |&lines: &usize| -> Result<ReplayQueue, OpenError> {
+            Ok(ReplayQueue {
+                lines: Lines::new(lines)?,
                 frames: Vec::new(),
                 cold: Vec::new(),
+                whole: true,
                 at: 0,
                 line: 0,
                 left: 0,
@@ -135,15 +147,13 @@ impl Source for ReplaySource {
                 unreported: 0,
                 progress: Arc::clone(&self.progress),
             })
-            .collect();
+        };
+        let mut ends: Vec<ReplayQueue> = share.iter().map(empty).collect::<Result<_, _>>()?;
         ends[0].counters.too_long = self.too_long;
-        let (mut bytes, mut left) = (Vec::new(), &self.lines[..]);
-        for (frame, cold) in self.frames.into_iter().zip(self.cold) {
+        let mut left = &self.lines[..];
+        for ((frame, cold), queue) in self.frames.into_iter().zip(self.cold).zip(chosen) {
             let (lines, rest) = left.split_at(frame.lines());
             left = rest;
-            bytes.clear();
-            bytes.extend(lines.iter().flat_map(|line| line.0));
-            let queue = select.queue(&bytes[..frame.len()], frame.link(), frame.port()).min(queues - 1);
             ends[queue].push(frame, lines, cold);
         }
         Ok(ends.into_iter().map(|queue| Box::new(queue.ready(self.repeat)) as Box<dyn RxQueue>).collect())
@@ -152,9 +162,11 @@ impl Source for ReplaySource {
 
 /// One worker's share, its frames and lines packed again.
 struct ReplayQueue {
-    lines: Vec<Line>,
+    lines: Lines,
     frames: Vec<LinedFrame>,
     cold: Vec<Cold>,
+    /// No frame had more bytes on the wire than are here.
+    whole: bool,
     /// Next frame, and the first line that is not before it.
     at: usize,
     line: usize,
@@ -175,8 +187,9 @@ const REPORT_EVERY: u64 = 1 << 16;
 
 impl ReplayQueue {
     fn push(&mut self, frame: LinedFrame, lines: &[Line], cold: Cold) {
+        self.whole &= frame.wire_len() as usize == frame.len();
         self.frames.push(frame);
-        self.lines.extend_from_slice(lines);
+        self.lines.extend(lines);
         self.cold.push(cold);
     }
 
@@ -196,13 +209,14 @@ impl ReplayQueue {
         let (frames, cold) = (&self.frames[self.at..], &self.cold[self.at..]);
         let frames = &frames[..limit.min(frames.len())];
         let (shift_ns, first) = (self.pass.wrapping_mul(self.pass_ns), self.pass.wrapping_mul(self.pass_frames));
-        let (taken, lines) = batch.copy_lines_in(buffers, &self.lines[self.line..], frames, |i| FrameInfo {
-            port: frames[i].port(),
-            link: frames[i].link(),
-            timestamp_ns: cold[i].timestamp_ns.wrapping_add(shift_ns),
-            wire_len: frames[i].wire_len(),
-            sequence: first.wrapping_add(cold[i].sequence),
-        });
+        let (taken, lines) =
+            batch.copy_lines_in(buffers, &self.lines.get()[self.line..], frames, self.whole, |i| FrameInfo {
+                port: frames[i].port(),
+                link: frames[i].link(),
+                timestamp_ns: cold[i].timestamp_ns.wrapping_add(shift_ns),
+                wire_len: frames[i].wire_len(),
+                sequence: first.wrapping_add(cold[i].sequence),
+            });
         // Summed apart: this vectorises, and the copy does not wait for it.
         let frames = &frames[..taken];
         self.counters.bytes += frames.iter().map(|frame| u64::from(frame.wire_len())).sum::<u64>();

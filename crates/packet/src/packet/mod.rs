@@ -219,8 +219,7 @@ impl<'a> Packet<'a> {
 
     /// The record is saved. The length on the wire moves with the length: bytes that a snap length cut stay cut.
     fn resize(&mut self, start: usize, len: usize) {
-        let field = self.metas.wire_len();
-        if field.is_carried() {
+        if let Some(field) = self.metas.wire_lens() {
             let wire_len = i64::from(self.wire_len()) + len as i64 - self.len() as i64;
             self.set_meta(field, wire_len.clamp(len as i64, u32::MAX.into()) as u32);
         }

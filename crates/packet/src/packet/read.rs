@@ -37,8 +37,10 @@ impl Packet<'_> {
     /// Bytes on the wire: what the source said, if the chain carries it, else the bytes present.
     #[inline(always)]
     pub fn wire_len(&self) -> u32 {
-        let field = self.metas.wire_len();
-        if field.is_carried() { self.meta(field) } else { self.record.len }
+        match self.metas.wire_lens() {
+            Some(field) => self.meta(field),
+            None => self.record.len,
+        }
     }
 
     /// Nanoseconds since the source's epoch, 0 if the chain does not carry the field.

@@ -1,13 +1,17 @@
 //! Packets: questions, edits against packets written anew, undo.
 
+use std::sync::Arc;
+
+use braid_memory::HugePages;
 use proptest::prelude::*;
 
 use super::*;
 use crate::address::{IpAddress, MacAddress};
-use crate::batch::Batch;
+use crate::batch::{Batch, FrameInfo};
 use crate::edit::Side;
 use crate::fields::Layout;
 use crate::parse::protocol;
+use crate::pool::{Buffers, Pool, PoolConfig};
 use crate::record::Link;
 use crate::testing::{self, Spec, Transport, noise, single, specs};
 
@@ -153,6 +157,27 @@ fn length_on_the_wire_moves_with_the_length() {
     assert!(packet.extend(10) && packet.push_front(4));
     assert_eq!(packet.wire_len(), before + 14);
     assert!(!packet.set_len(100_000));
+}
+
+#[test]
+fn a_cut_packet_among_whole_ones_has_its_own_length_on_the_wire() {
+    let frame = spec(V4, Transport::Udp).frame().0;
+    let pool = Pool::new(&PoolConfig { buffers: 16, jumbos: 0, pages: HugePages::Never }).unwrap();
+    let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(Layout::capture())), Buffers::new(&pool));
+    let len = frame.len() as u32;
+    for (lens, expected) in [([len, 1500, len], [len, 1500, len]), ([len; 3], [len; 3])] {
+        for wire_len in lens {
+            assert!(batch.copy_in(&mut buffers, &frame, &FrameInfo { wire_len, ..FrameInfo::default() }));
+        }
+        assert!(batch.packet(0, None).extend(4) && batch.packet(1, None).extend(4));
+        let found: Vec<u32> = (0..3).map(|i| batch.packet(i, None).wire_len()).collect();
+        assert_eq!(found, [expected[0] + 4, expected[1] + 4, expected[2]]);
+        assert_eq!(batch.wire_bytes(), found.iter().map(|&len| u64::from(len)).sum::<u64>());
+        let last = batch.pop().unwrap();
+        batch.push(last);
+        assert_eq!(batch.wire_len(2), expected[2]);
+        batch.release(&mut buffers);
+    }
 }
 
 #[test]

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use braid_memory::prefetch_read;
 
 use super::slab::{Bases, HEAD, Slab};
-use crate::batch::{BATCH_MAX, Line, LinedFrame};
+use crate::batch::BATCH_MAX;
+use crate::lines::{Line, LinedFrame};
 use crate::parse::{COMMON, Word, parse_any, parse_plain, parse_wider};
 use crate::pool::{Buffers, HEADROOM, Pool};
 use crate::record::{Link, Record};
