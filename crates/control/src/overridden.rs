@@ -73,6 +73,9 @@ impl Stage for Overridden {
     fn rewrites(&self) -> Rewrites {
         self.inner.rewrites()
     }
+    fn shortest_timeout_ns(&self) -> u64 {
+        self.inner.shortest_timeout_ns()
+    }
     fn ticks(&self) -> Vec<Duration> {
         self.inner.ticks()
     }

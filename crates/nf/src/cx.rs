@@ -34,6 +34,13 @@ impl Emitted {
         self.list.is_empty()
     }
 
+    /// Where those that packet `packet` caused begin, among those from `from` on that nobody else added to since.
+    #[inline]
+    pub(crate) fn first_of(&self, packet: usize, from: usize) -> usize {
+        let others = self.list[from.min(self.list.len())..].iter().rposition(|own| usize::from(own.cause) != packet);
+        others.map_or(from, |last| from + last + 1)
+    }
+
     /// Forgets those after `mark`: the attempt that made them aborted.
     #[inline]
     pub fn truncate(&mut self, mark: usize) {
@@ -77,12 +84,6 @@ impl<'a> Cx<'a> {
     pub(crate) fn turn_to(&mut self, index: usize, reversed: bool, now_ns: u64) {
         self.tx.set_now(now_ns);
         (self.index, self.reversed) = (index as u16, reversed);
-    }
-
-    /// Packets that handlers have made so far.
-    #[inline(always)]
-    pub(crate) fn emitted_len(&self) -> usize {
-        self.emitted.len()
     }
 
     /// What handlers without a packet are given.

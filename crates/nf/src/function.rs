@@ -82,6 +82,12 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         u64::MAX
     }
 
+    /// What no answer of [`timeout_ns`](Self::timeout_ns) is below: packets that come closer together need not be asked about
+    /// one by one.
+    fn shortest_timeout_ns(&self) -> u64 {
+        0
+    }
+
     /// Periods after which [`tick`](Self::tick) is called, each its own.
     fn ticks(&self) -> Vec<Duration> {
         Vec::new()

@@ -3,60 +3,62 @@
 use std::marker::PhantomData;
 
 use braid_packet::key::{DEFAULT_SEED, KeyClass, KeyHash, KeyShape, Keys, SetKey};
-use braid_state::{FlowTable, HugePages, MemoryError, NO_SLOT, Plain, RecordMut, SetMeta, Slot, States, Tx};
+use braid_state::{FlowTable, HugePages, MemoryError, NO_SLOT, Plain, Records, SetMeta, Slot, States, Tx};
 
 use crate::shared::SharedPlace;
 
-/// A set's place: which table, which slot; or that there is none.
+/// The place of a set's record, whichever table it belongs to; or that there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SetSlot(u32);
-
-const WIDE: u32 = 1 << 31;
+pub struct SetSlot(Slot);
 
 impl SetSlot {
     /// No record.
     pub const MISS: SetSlot = SetSlot(NO_SLOT);
+}
 
-    #[inline(always)]
-    fn wide(slot: Slot) -> SetSlot {
-        SetSlot(slot | WIDE)
+/// Packets by the length of their keys; those without one are in neither list.
+struct Split {
+    narrow: [u16; 256],
+    wide: [u16; 256],
+    narrows: usize,
+    wides: usize,
+}
+
+impl Split {
+    #[inline]
+    fn new(keys: &Keys, todo: &[u16]) -> Split {
+        let mut split = Split { narrow: [0; 256], wide: [0; 256], narrows: 0, wides: 0 };
+        for &i in todo {
+            // Both are written and one is kept: cheaper than a branch that packets of both kinds would mislead.
+            split.narrow[split.narrows & 255] = i;
+            split.wide[split.wides & 255] = i;
+            split.narrows += usize::from(keys.class[i as usize & 255] == KeyClass::Narrow);
+            split.wides += usize::from(keys.class[i as usize & 255] == KeyClass::Wide);
+        }
+        split
     }
 
-    #[inline(always)]
-    fn is_wide(self) -> bool {
-        self.0 & WIDE != 0
+    fn narrow(&self) -> &[u16] {
+        &self.narrow[..self.narrows.min(256)]
     }
 
-    #[inline(always)]
-    fn slot(self) -> Slot {
-        self.0 & !WIDE
+    fn wide(&self) -> &[u16] {
+        &self.wide[..self.wides.min(256)]
     }
 }
 
 /// The sets of one group (functions with the same packet-set definition) on one worker: IPv4-sized keys in one table, longer
-/// ones in another, so that the long ones do not slow the short ones.
+/// ones in another, so that the long ones do not slow the short ones. The records of both are of one kind.
 #[derive(Debug)]
 pub struct SetTables {
     narrow: FlowTable<2>,
     wide: FlowTable<5>,
+    records: Records,
     capacity: usize,
     shape: KeyShape,
     created: u64,
     ended: u64,
     refused: u64,
-}
-
-/// Runs `$body` with `$table` bound to the table of `$at`.
-macro_rules! on_table {
-    ($self:ident, $at:ident, $table:ident => $body:expr) => {
-        if $at.is_wide() {
-            let $table = &mut $self.wide;
-            $body
-        } else {
-            let $table = &mut $self.narrow;
-            $body
-        }
-    };
 }
 
 impl SetTables {
@@ -68,9 +70,10 @@ impl SetTables {
         shape: KeyShape,
         pages: HugePages,
     ) -> Result<SetTables, MemoryError> {
-        let narrow = FlowTable::new(capacity, state_bytes, pages)?;
-        let wide = FlowTable::new(capacity, state_bytes, pages)?;
-        Ok(SetTables { narrow, wide, capacity, shape, created: 0, ended: 0, refused: 0 })
+        let narrow = FlowTable::new(capacity, state_bytes, 0, pages)?;
+        let wide = FlowTable::<5>::new(capacity, state_bytes, narrow.end(), pages)?;
+        let records = Records::new(wide.end(), state_bytes, 5, pages)?;
+        Ok(SetTables { narrow, wide, records, capacity, shape, created: 0, ended: 0, refused: 0 })
     }
 
     /// Bytes of the record of a set with a short key (IPv4) and with a long one (IPv6), in whole cache lines.
@@ -122,47 +125,34 @@ impl SetTables {
 
     /// Bytes mapped for the tables.
     pub fn memory_bytes(&self) -> usize {
-        self.narrow.memory_bytes() + self.wide.memory_bytes()
+        self.narrow.memory_bytes() + self.wide.memory_bytes() + self.records.bytes()
     }
 
-    /// Looks up the keys of the packets in `todo`, misses overlapped. `found` is called for each that has a key: in order
-    /// among the short keys, and in order among the long ones.
+    /// Looks up the keys of the packets in `todo`, misses overlapped. `found` is called for each that has a key; for equal ones
+    /// in order.
     #[inline]
-    pub fn lookup_batch(
+    pub(crate) fn look_up(
         &mut self,
         keys: &Keys,
         todo: &[u16],
         mut found: impl FnMut(usize, SetSlot, Option<&mut SetMeta>),
     ) {
+        let (records, narrow, wide) = (&mut self.records, (&keys.narrow, &keys.hash), (&keys.wide, &keys.hash));
+        let mut found = |i, slot, meta: Option<&mut SetMeta>| found(i, SetSlot(slot), meta);
         if keys.all_narrow {
-            let found = |i, slot, meta: Option<&mut SetMeta>| found(i, SetSlot(slot), meta);
-            return self.narrow.lookup_batch(todo, &keys.narrow, &keys.hash, found);
+            return self.narrow.look_up(records, todo, narrow, found);
         }
-        let (mut narrow, mut wide) = ([0u16; 256], [0u16; 256]);
-        let (mut narrows, mut wides) = (0, 0);
-        for &i in todo {
-            // Both are written and one is kept: cheaper than a branch that packets of both kinds would mislead.
-            narrow[narrows & 255] = i;
-            wide[wides & 255] = i;
-            narrows += usize::from(keys.class[i as usize & 255] == KeyClass::Narrow);
-            wides += usize::from(keys.class[i as usize & 255] == KeyClass::Wide);
-        }
-        let (narrow, wide) = (&narrow[..narrows.min(256)], &wide[..wides.min(256)]);
-        self.narrow.lookup_batch(narrow, &keys.narrow, &keys.hash, |i, slot, meta| found(i, SetSlot(slot), meta));
-        if !wide.is_empty() {
-            let mut found = |i, slot: Slot, meta: Option<&mut SetMeta>| {
-                found(i, if slot == NO_SLOT { SetSlot::MISS } else { SetSlot::wide(slot) }, meta);
-            };
-            self.wide.lookup_batch(wide, &keys.wide, &keys.hash, &mut found);
-        }
+        let split = Split::new(keys, todo);
+        self.narrow.look_up(records, split.narrow(), narrow, &mut found);
+        self.wide.look_up(records, split.wide(), wide, &mut found);
     }
 
     /// The record of packet `i`'s set.
     #[inline]
     pub fn find(&self, keys: &Keys, i: usize) -> SetSlot {
         match keys.class[i] {
-            KeyClass::Narrow => self.narrow.find(&keys.narrow[i], keys.hash[i]).map(SetSlot),
-            KeyClass::Wide => self.wide.find(&keys.wide[i], keys.hash[i]).map(SetSlot::wide),
+            KeyClass::Narrow => self.narrow.find(&self.records, &keys.narrow[i], keys.hash[i]).map(SetSlot),
+            KeyClass::Wide => self.wide.find(&self.records, &keys.wide[i], keys.hash[i]).map(SetSlot),
             KeyClass::None => None,
         }
         .unwrap_or(SetSlot::MISS)
@@ -172,8 +162,8 @@ impl SetTables {
     pub fn find_key(&self, key: &SetKey) -> SetSlot {
         let hash = key.hash_with(KeyHash::new(DEFAULT_SEED));
         let found = match key.class() {
-            KeyClass::Narrow => self.narrow.find(&key.narrow_words(), hash).map(SetSlot),
-            KeyClass::Wide => self.wide.find(&key.wide_words(), hash).map(SetSlot::wide),
+            KeyClass::Narrow => self.narrow.find(&self.records, &key.narrow_words(), hash).map(SetSlot),
+            KeyClass::Wide => self.wide.find(&self.records, &key.wide_words(), hash).map(SetSlot),
             KeyClass::None => None,
         };
         found.unwrap_or(SetSlot::MISS)
@@ -184,8 +174,8 @@ impl SetTables {
             return None;
         }
         match keys.class[i] {
-            KeyClass::Narrow => self.narrow.insert(&keys.narrow[i], keys.hash[i]).ok().map(SetSlot),
-            KeyClass::Wide => self.wide.insert(&keys.wide[i], keys.hash[i]).ok().map(SetSlot::wide),
+            KeyClass::Narrow => self.narrow.insert(&mut self.records, &keys.narrow[i], keys.hash[i]).ok().map(SetSlot),
+            KeyClass::Wide => self.wide.insert(&mut self.records, &keys.wide[i], keys.hash[i]).ok().map(SetSlot),
             KeyClass::None => None,
         }
     }
@@ -198,8 +188,8 @@ impl SetTables {
         }
         let hash = key.hash_with(KeyHash::new(DEFAULT_SEED));
         let at = match key.class() {
-            KeyClass::Narrow => self.narrow.insert(&key.narrow_words(), hash).ok().map(SetSlot),
-            KeyClass::Wide => self.wide.insert(&key.wide_words(), hash).ok().map(SetSlot::wide),
+            KeyClass::Narrow => self.narrow.insert(&mut self.records, &key.narrow_words(), hash).ok().map(SetSlot),
+            KeyClass::Wide => self.wide.insert(&mut self.records, &key.wide_words(), hash).ok().map(SetSlot),
             KeyClass::None => None,
         }?;
         self.meta_mut(at).last_seen_ms = meta.last_seen_ms;
@@ -209,7 +199,7 @@ impl SetTables {
 
     /// The states of all functions of the group, to change.
     pub fn states_mut(&mut self, at: SetSlot, change: impl FnOnce(&mut [u8])) {
-        change(self.record_mut(at).states());
+        change(self.records.state_bytes_mut(at.0));
     }
 
     /// Removes a record whose set goes on in another worker's table: it counts there.
@@ -220,44 +210,48 @@ impl SetTables {
 
     /// Ends a record's life.
     pub fn remove(&mut self, at: SetSlot) {
-        on_table!(self, at, table => table.remove(at.slot()));
+        if self.is_wide(at) {
+            self.wide.remove(at.0);
+        } else {
+            self.narrow.remove(at.0);
+        }
     }
 
-    /// A record, to read and change.
+    /// Whether a record has a long key.
     #[inline(always)]
-    pub(crate) fn record_mut(&mut self, at: SetSlot) -> RecordMut<'_> {
-        on_table!(self, at, table => table.record_mut(at.slot()))
+    fn is_wide(&self, at: SetSlot) -> bool {
+        at.0 as usize >= self.narrow.end()
     }
 
     /// State of one function, at its offset.
     #[inline(always)]
     pub fn state<S: Plain>(&mut self, at: SetSlot, offset: usize) -> &mut S {
-        on_table!(self, at, table => table.state(at.slot(), offset))
+        self.records.state(at.0, offset)
     }
 
-    /// The states of one function in all records of IPv4-sized keys, for a loop over packets.
+    /// The states of one function in all records, for a loop over packets.
     #[inline(always)]
-    pub(crate) fn narrow_states<S: Plain>(&mut self, offset: usize) -> NarrowStates<'_, S> {
-        NarrowStates(self.narrow.states(offset))
+    pub(crate) fn states_at<S: Plain>(&mut self, offset: usize) -> StatesAt<'_, S> {
+        StatesAt(self.records.states(offset))
     }
 
     /// Copies the states of all functions of the group.
     pub fn state_bytes(&mut self, at: SetSlot) -> Vec<u8> {
-        self.record_mut(at).states().to_vec()
+        self.records.state_bytes_mut(at.0).to_vec()
     }
 
     /// Last seen, live mask, generation.
     #[inline(always)]
     pub fn meta_mut(&mut self, at: SetSlot) -> &mut SetMeta {
-        on_table!(self, at, table => table.meta_mut(at.slot()))
+        self.records.meta_mut(at.0)
     }
 
     /// The key of a record, to print and compare.
     pub fn key(&self, at: SetSlot) -> SetKey {
-        if at.is_wide() {
-            SetKey::wide(self.shape, self.wide.key(at.slot()))
+        if self.is_wide(at) {
+            SetKey::wide(self.shape, self.wide.key(&self.records, at.0))
         } else {
-            SetKey::narrow(self.shape, self.narrow.key(at.slot()))
+            SetKey::narrow(self.shape, self.narrow.key(&self.records, at.0))
         }
     }
 
@@ -270,24 +264,25 @@ impl SetTables {
     #[inline]
     pub fn scan(&mut self, from: usize, count: usize, mut visit: impl FnMut(SetSlot, SetMeta)) {
         let narrow = self.narrow.slots();
-        self.narrow.scan(from, count, |table, slot| visit(SetSlot(slot), table.meta(slot)));
+        let records = &self.records;
+        self.narrow.scan(from, count, |slot| visit(SetSlot(slot), records.meta(slot)));
         let end = from + count;
         if end > narrow && !self.wide.is_empty() {
             let from = from.max(narrow) - narrow;
-            self.wide.scan(from, end - narrow - from, |table, slot| visit(SetSlot::wide(slot), table.meta(slot)));
+            self.wide.scan(from, end - narrow - from, |slot| visit(SetSlot(slot), records.meta(slot)));
         }
     }
 }
 
 /// States of one function, to reach by place.
 #[derive(Debug)]
-pub(crate) struct NarrowStates<'a, S>(States<'a, S>);
+pub(crate) struct StatesAt<'a, S>(States<'a, S>);
 
-impl<S: Plain> NarrowStates<'_, S> {
-    /// Meta and state; none if there is no record, or it has a longer key: both numbers are greater than any slot's.
+impl<S: Plain> StatesAt<'_, S> {
+    /// Meta and state; none if there is no record.
     #[inline(always)]
     pub(crate) fn get(&mut self, at: SetSlot) -> Option<(&mut SetMeta, &mut S)> {
-        self.0.get(at.0 as usize)
+        self.0.get(at.0)
     }
 }
 
@@ -340,7 +335,7 @@ impl SetUndo {
                 Change::State { offset, len } => {
                     let from = self.bytes.len() - len as usize;
                     let place = offset as usize..(offset + len) as usize;
-                    tables.record_mut(at).states()[place].copy_from_slice(&self.bytes[from..]);
+                    tables.records.state_bytes_mut(at.0)[place].copy_from_slice(&self.bytes[from..]);
                     self.bytes.truncate(from);
                 }
                 Change::Meta(meta) => tables.restore_meta(at, meta),

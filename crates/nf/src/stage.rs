@@ -49,6 +49,8 @@ pub trait Stage: Send + Sync {
     }
     /// Header fields that it changes.
     fn rewrites(&self) -> Rewrites;
+    /// What no set's timeout is below, in nanoseconds.
+    fn shortest_timeout_ns(&self) -> u64;
     /// Its periods.
     fn ticks(&self) -> Vec<Duration>;
     /// Runs handlers over positions `from..to` of the pass.
@@ -203,6 +205,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn rewrites(&self) -> Rewrites {
         self.function.rewrites()
+    }
+
+    fn shortest_timeout_ns(&self) -> u64 {
+        self.function.shortest_timeout_ns()
     }
 
     fn ticks(&self) -> Vec<Duration> {

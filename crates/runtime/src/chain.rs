@@ -57,6 +57,8 @@ pub struct Group {
     pub shared: bool,
     /// What its table does when it is full.
     pub full: Full,
+    /// What no timeout of its sets is below, in nanoseconds.
+    pub shortest_timeout_ns: u64,
 }
 
 /// What is needed to share sets that steering does not keep together.
@@ -232,7 +234,15 @@ impl Group {
             None => extractor,
         };
         let shared = !(sharing.is_local)(&set, changed);
-        Ok(Group { set, extractor, state_bytes: 0, stages: Vec::new(), shared, full: Full::Refuse })
+        Ok(Group {
+            set,
+            extractor,
+            state_bytes: 0,
+            stages: Vec::new(),
+            shared,
+            full: Full::Refuse,
+            shortest_timeout_ns: u64::MAX,
+        })
     }
 
     /// Records that a worker's table has room for, if it may keep `sets` from one batch to the next. Shared sets live in state
@@ -257,6 +267,7 @@ impl Group {
             self.state_bytes += stage.set_bytes().next_multiple_of(8);
         }
         self.stages.push(position);
+        self.shortest_timeout_ns = self.shortest_timeout_ns.min(stage.shortest_timeout_ns());
         Ok(())
     }
 }

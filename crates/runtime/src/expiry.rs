@@ -1,7 +1,10 @@
 //! The end of packet sets: an incremental scan of the tables, a few slots per batch.
 //!
-//! Every slot is visited about once per [`ROUND_NS`]; a batch visits at most [`SLOTS_MAX`] slots, so no packet waits long.
+//! Every slot is visited about once per round of [`ROUND_NS`] or, if no set ends soon after its last packet, a small part of the
+//! shortest timeout; a batch visits at most [`SLOTS_MAX`] slots, so no packet waits long.
 //! A packet that comes to a set past its timeout before the scan does finds the set expired all the same (nf/pass).
+
+use std::ops::RangeInclusive;
 
 use braid_nf::packet::key::SetKey;
 use braid_nf::{Emitted, Event, Lives, SetSlot, SetTables, Stage};
@@ -12,8 +15,10 @@ use crate::chain::Chain;
 use crate::counters::WorkerCounters;
 use crate::watchdog::Pulse;
 
-/// Time in which the scan comes round once.
-const ROUND_NS: u64 = 1_000_000_000;
+/// Time in which the scan comes round once, at least and at most.
+const ROUND_NS: RangeInclusive<u64> = 1_000_000_000..=16_000_000_000;
+/// Part of the shortest timeout that a round may last: by so much a set may outlive it.
+const ROUND_PART: u64 = 64;
 /// Most slots in one go.
 const SLOTS_MAX: usize = 4096;
 /// Fewest slots worth a go.
@@ -76,7 +81,9 @@ impl Scan {
     pub(crate) fn run(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         let elapsed = now_ns.saturating_sub(self.last_ns);
         let slots = on.tables.slots();
-        let due = (slots as u128 * elapsed as u128 / ROUND_NS as u128).min(slots as u128) as usize;
+        let timeout_ns = on.chain.groups()[on.group].shortest_timeout_ns;
+        let round_ns = (timeout_ns / ROUND_PART).clamp(*ROUND_NS.start(), *ROUND_NS.end());
+        let due = (slots as u128 * elapsed as u128 / round_ns as u128).min(slots as u128) as usize;
         if due < SLOTS_MIN.min(slots) {
             return;
         }

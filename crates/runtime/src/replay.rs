@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_nf::packet::key::{Keys, SetKey};
-use braid_nf::{Logs, Pass, PassSets, SetSlot, SetTables, Tick, Verdict, Verdicts};
+use braid_nf::{Found, Logs, Pass, PassSets, SetSlot, SetTables, Tick, Verdict, Verdicts};
 use braid_packet::{Batch, Buffers, Pool, PoolConfig};
 use braid_state::Tx;
 
@@ -95,8 +95,7 @@ struct OpenBatch {
 
 struct OpenGroup {
     keys: Box<Keys>,
-    slots: Box<[SetSlot; 256]>,
-    idle_ms: Box<[u32; 256]>,
+    found: Box<Found>,
     keyed: Box<[bool; 256]>,
 }
 
@@ -207,12 +206,8 @@ impl Replay {
             verdicts.set(i, Verdict::Forward(Chain::default_port(input.info.port, self.ports)));
         }
         batch.parse_all();
-        let group = |_: &SetTables| OpenGroup {
-            keys: Keys::boxed(),
-            slots: Box::new([SetSlot::MISS; 256]),
-            idle_ms: Box::new([0; 256]),
-            keyed: Box::new([false; 256]),
-        };
+        let group =
+            |_: &SetTables| OpenGroup { keys: Keys::boxed(), found: Found::boxed(), keyed: Box::new([false; 256]) };
         let groups = self.tables.iter().map(group).collect();
         OpenBatch { batch, verdicts, now_ns: Box::new([0; 256]), groups, logs: Logs::default(), left, last: (0, 0) }
     }
@@ -251,12 +246,7 @@ impl Replay {
             batch: &mut open.batch,
             sets: group.map(|group| {
                 let state = &mut open.groups[group];
-                PassSets {
-                    tables: &mut self.tables[group],
-                    keys: &state.keys,
-                    slots: &mut state.slots,
-                    idle_ms: &mut state.idle_ms,
-                }
+                PassSets { tables: &mut self.tables[group], keys: &state.keys, found: &mut state.found }
             }),
             todo: packets,
             verdicts: &mut open.verdicts,

@@ -1,27 +1,28 @@
 //! The table of live packet sets of one worker: no synchronisation, one look-up for every function of a chain.
 //!
 //! Tags stand apart from records: groups of eight 16-bit tags (16 bytes), two candidate groups per key, and the record's
-//! position is its tag's position, so no index is followed. A record is a whole number of cache lines,
+//! position follows from its tag's position, so no index is followed. A record is a whole number of cache lines of [`Records`],
 //!
 //! ```text
-//! | key, 8·K bytes | last seen, 4 | live mask, 2 | generation, 2 | states of the chain's functions … |
+//! | last seen, 4 | live mask, 2 | generation, 2 | states of the chain's functions … | key, 8·K bytes |
 //! ```
 //!
-//! and never moves while it lives. At a load of at most 0.6 the second choice leaves about one key in a hundred thousand
+//! and never moves while it lives. States lie at the same place whatever the length of the key, so tables with long keys and
+//! with short ones have their records in one region, and who has a record's place need not know its table. At a load of at most 0.6 the second choice leaves about one key in a hundred thousand
 //! without a place, also when sets have come and gone for long (at 0.72 it would then be one in three hundred, and the stash
 //! full); those few go to a stash, so the declared capacity is always reached.
 //!
-//! [`FlowTable::lookup_batch`] overlaps the misses of a batch in three stages: tags, records, keys.
+//! [`FlowTable::look_up`] overlaps the misses of a batch in three steps: it asks for tags, compares them and asks for records,
+//! compares keys.
 
 use braid_memory::{Error, HugePages};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::Plain;
-use crate::raw::records::Records;
-pub use crate::raw::records::{RecordMut, States};
+use crate::raw::records::{LINE, lines_of};
+pub use crate::raw::records::{Records, States};
 use crate::raw::tags::{GROUP, Tags};
 
-/// Position of a live record.
+/// Where a record begins: so many cache lines behind the first of its region.
 pub type Slot = u32;
 
 /// No record.
@@ -64,24 +65,36 @@ pub struct TableFull {
     pub capacity: usize,
 }
 
-/// Packet sets with keys of `K` words.
+/// Where the records of packet sets with keys of `K` words lie. Operations that touch records are given them.
 #[derive(Debug)]
 pub struct FlowTable<const K: usize> {
     tags: Tags,
-    records: Records<K>,
+    /// Where the first record begins.
+    first: Slot,
+    /// Of one record.
+    lines: usize,
     capacity: usize,
     len: usize,
     stashed: usize,
 }
 
 impl<const K: usize> FlowTable<K> {
-    /// A table for `capacity` sets with `state_bytes` bytes of state each.
-    pub fn new(capacity: usize, state_bytes: usize, pages: HugePages) -> Result<FlowTable<K>, Error> {
+    /// A table for `capacity` sets with `state_bytes` bytes of state each, whose records begin with line `first`.
+    pub fn new(capacity: usize, state_bytes: usize, first: usize, pages: HugePages) -> Result<FlowTable<K>, Error> {
+        let lines = lines_of(state_bytes, K);
         // 0.6: the load up to which two choices leave no more keys than the stash holds.
         let groups = (capacity * 10).div_ceil(6 * GROUP).max(2);
+        let end = first + (groups * GROUP + STASH) * lines;
+        if end >= NO_SLOT as usize {
+            return Err(Error::too_large(end * LINE));
+        }
         let tags = Tags::new(groups, STASH / GROUP, pages)?;
-        let records = Records::new(groups * GROUP + STASH, state_bytes, pages)?;
-        Ok(FlowTable { tags, records, capacity, len: 0, stashed: 0 })
+        Ok(FlowTable { tags, first: first as Slot, lines, capacity, len: 0, stashed: 0 })
+    }
+
+    /// The line behind its last record.
+    pub fn end(&self) -> usize {
+        self.first as usize + self.slots() * self.lines
     }
 
     /// Live sets.
@@ -100,24 +113,30 @@ impl<const K: usize> FlowTable<K> {
         self.capacity
     }
 
-    /// Slots, live or not: the range of [`scan`](Self::scan).
+    /// Records that have a place, live or not: the range of [`scan`](Self::scan).
     pub fn slots(&self) -> usize {
         self.tags.homes() * GROUP + STASH
     }
 
-    /// Bytes mapped for it.
+    /// Bytes mapped for it, without records.
     pub fn memory_bytes(&self) -> usize {
-        self.tags.bytes() + self.records.bytes()
+        self.tags.bytes()
     }
 
-    /// Bytes of one record.
-    pub fn record_bytes(&self) -> usize {
-        self.records.stride()
-    }
-
-    /// Bytes that a record with so many bytes of state would have.
+    /// Bytes that a record with so many bytes of state has.
     pub const fn record_bytes_of(state_bytes: usize) -> usize {
-        Records::<K>::stride_of(state_bytes)
+        lines_of(state_bytes, K) * LINE
+    }
+
+    /// Where the record of the tag at `position` begins.
+    #[inline(always)]
+    fn slot(&self, position: usize) -> Slot {
+        self.first + (position * self.lines) as Slot
+    }
+
+    #[inline(always)]
+    fn position(&self, slot: Slot) -> usize {
+        (slot - self.first) as usize / self.lines
     }
 
     /// Never 0, which marks an empty slot.
@@ -128,17 +147,17 @@ impl<const K: usize> FlowTable<K> {
 
     /// The key of a record.
     #[inline(always)]
-    pub fn key(&self, slot: Slot) -> [u64; K] {
-        self.records.key(slot as usize)
+    pub fn key(&self, records: &Records, slot: Slot) -> [u64; K] {
+        records.key(slot, self.lines)
     }
 
     #[inline(always)]
-    fn in_group(&self, group: usize, tag: u16, key: &[u64; K]) -> Option<Slot> {
+    fn in_group(&self, records: &Records, group: usize, tag: u16, key: &[u64; K]) -> Option<Slot> {
         let mut lanes = self.tags.lanes(group, tag);
         while lanes != 0 {
             let lane = lanes.trailing_zeros() / 2;
-            let slot = (group * GROUP) as Slot + lane;
-            if self.key(slot) == *key {
+            let slot = self.slot(group * GROUP + lane as usize);
+            if self.key(records, slot) == *key {
                 return Some(slot);
             }
             lanes &= !(3 << (2 * lane));
@@ -148,23 +167,24 @@ impl<const K: usize> FlowTable<K> {
 
     /// The live record of a key.
     #[inline]
-    pub fn find(&self, key: &[u64; K], hash: u64) -> Option<Slot> {
+    pub fn find(&self, records: &Records, key: &[u64; K], hash: u64) -> Option<Slot> {
         let (first, second) = self.tags.home(hash);
         let tag = Self::tag(hash);
-        self.in_group(first, tag, key).or_else(|| self.in_group(second, tag, key)).or_else(|| self.in_stash(tag, key))
+        let at_home = self.in_group(records, first, tag, key).or_else(|| self.in_group(records, second, tag, key));
+        at_home.or_else(|| self.in_stash(records, tag, key))
     }
 
     #[inline(always)]
-    fn in_stash(&self, tag: u16, key: &[u64; K]) -> Option<Slot> {
+    fn in_stash(&self, records: &Records, tag: u16, key: &[u64; K]) -> Option<Slot> {
         if self.stashed == 0 {
             return None;
         }
         let first = self.tags.homes();
-        (first..first + STASH / GROUP).find_map(|group| self.in_group(group, tag, key))
+        (first..first + STASH / GROUP).find_map(|group| self.in_group(records, group, tag, key))
     }
 
     /// Makes a record for a key that has none: state zeroed, no function live.
-    pub fn insert(&mut self, key: &[u64; K], hash: u64) -> Result<Slot, TableFull> {
+    pub fn insert(&mut self, records: &mut Records, key: &[u64; K], hash: u64) -> Result<Slot, TableFull> {
         if self.len >= self.capacity {
             return Err(TableFull { capacity: self.capacity });
         }
@@ -175,22 +195,23 @@ impl<const K: usize> FlowTable<K> {
         } else {
             (first, free_first)
         };
-        let slot = match free {
-            0 => self.stash_slot()?,
-            free => (group * GROUP) as Slot + free.trailing_zeros() / 2,
+        let position = match free {
+            0 => self.stash_position()?,
+            free => group * GROUP + free.trailing_zeros() as usize / 2,
         };
-        self.tags.set(slot as usize, Self::tag(hash));
-        self.records.begin(slot as usize, key);
+        let slot = self.slot(position);
+        self.tags.set(position, Self::tag(hash));
+        records.begin(slot, self.lines, key);
         self.len += 1;
         Ok(slot)
     }
 
     #[cold]
-    fn stash_slot(&mut self) -> Result<Slot, TableFull> {
+    fn stash_position(&mut self) -> Result<usize, TableFull> {
         let first = self.tags.homes();
         let free = (first..first + STASH / GROUP).find_map(|group| {
             let free = self.tags.lanes(group, 0);
-            (free != 0).then(|| (group * GROUP) as Slot + free.trailing_zeros() / 2)
+            (free != 0).then(|| group * GROUP + free.trailing_zeros() as usize / 2)
         });
         self.stashed += usize::from(free.is_some());
         free.ok_or(TableFull { capacity: self.capacity })
@@ -198,61 +219,26 @@ impl<const K: usize> FlowTable<K> {
 
     /// Ends the life of a record.
     pub fn remove(&mut self, slot: Slot) {
-        if !self.is_live(slot) {
+        let position = self.position(slot);
+        if self.tags.tag(position) == 0 {
             return;
         }
-        self.tags.set(slot as usize, 0);
+        self.tags.set(position, 0);
         self.len -= 1;
-        if slot as usize >= self.tags.homes() * GROUP {
+        if position >= self.tags.homes() * GROUP {
             self.stashed -= 1;
         }
     }
 
-    /// Whether a slot holds a live record.
-    #[inline(always)]
-    pub fn is_live(&self, slot: Slot) -> bool {
-        self.tags.tag(slot as usize) != 0
-    }
-
-    /// Last seen, live mask, generation.
-    #[inline(always)]
-    pub fn meta(&self, slot: Slot) -> SetMeta {
-        self.records.meta(slot as usize)
-    }
-
-    /// A record, to read and change.
-    #[inline(always)]
-    pub fn record_mut(&mut self, slot: Slot) -> RecordMut<'_> {
-        self.records.record_mut(slot as usize)
-    }
-
-    /// Last seen, live mask, generation, to change.
-    #[inline(always)]
-    pub fn meta_mut(&mut self, slot: Slot) -> &mut SetMeta {
-        self.record_mut(slot).meta
-    }
-
-    /// State at a byte offset of the record's state area.
-    #[inline(always)]
-    pub fn state<S: Plain>(&mut self, slot: Slot, offset: usize) -> &mut S {
-        self.record_mut(slot).state(offset)
-    }
-
-    /// The states at one offset in all records, for a loop over packets.
-    #[inline(always)]
-    pub fn states<S: Plain>(&mut self, offset: usize) -> States<'_, S> {
-        self.records.states(offset)
-    }
-
-    /// Looks up the keys that `wanted` names, stage by stage, so that the misses of a batch overlap; `found` is called in
-    /// that order, with [`NO_SLOT`] for a key that has no record.
+    /// Looks up the keys that `wanted` names, step by step, so that the misses of a batch overlap. `found` is called for each, with
+    /// [`NO_SLOT`] for a key that has no record; for equal keys in the order of `wanted`.
     #[inline]
-    pub fn lookup_batch(
-        &mut self,
+    pub fn look_up(
+        &self,
+        records: &mut Records,
         wanted: &[u16],
-        keys: &[[u64; K]; 256],
-        hashes: &[u64; 256],
-        mut found: impl FnMut(usize, Slot, Option<&mut SetMeta>),
+        (keys, hashes): (&[[u64; K]; 256], &[u64; 256]),
+        found: impl FnMut(usize, Slot, Option<&mut SetMeta>),
     ) {
         if self.tags.bytes() > NEAR_BYTES {
             for &i in wanted {
@@ -264,38 +250,61 @@ impl<const K: usize> FlowTable<K> {
         let mut candidates = [NO_SLOT; 256];
         for (candidate, &i) in candidates.iter_mut().zip(wanted) {
             let hash = hashes[i as usize & 255];
-            if let Some(slot) = self.tags.find(hash, Self::tag(hash)) {
-                self.records.prefetch(slot);
-                *candidate = slot as Slot;
+            if let Some(position) = self.tags.find(hash, Self::tag(hash)) {
+                *candidate = self.slot(position);
+                records.prefetch(*candidate, self.lines);
             }
+        }
+        self.compare(records, wanted, (keys, hashes), &candidates, found);
+    }
+
+    /// The last step: compares the keys of records that have arrived.
+    #[inline(always)]
+    fn compare(
+        &self,
+        records: &mut Records,
+        wanted: &[u16],
+        (keys, hashes): (&[[u64; K]; 256], &[u64; 256]),
+        candidates: &[Slot; 256],
+        mut found: impl FnMut(usize, Slot, Option<&mut SetMeta>),
+    ) {
+        let mut heads = records.heads(self.lines);
+        let mut all = true;
+        for (&candidate, &i) in candidates.iter().zip(wanted) {
+            let i = i as usize & 255;
+            match heads.get(candidate) {
+                Some((key, meta)) if *key == keys[i] => found(i, candidate, Some(meta)),
+                _ => all = false,
+            }
+        }
+        if all {
+            return;
         }
         for (&candidate, &i) in candidates.iter().zip(wanted) {
             let i = i as usize & 255;
-            if let Some((key, meta)) = self.records.head_mut(candidate as usize)
-                && *key == keys[i]
-            {
-                found(i, candidate, Some(meta));
+            if records.heads(self.lines).get(candidate).is_some_and(|(key, _)| *key == keys[i]) {
                 continue;
             }
-            let slot = self.find_again(candidate, &keys[i], hashes[i]);
-            let meta = if slot == NO_SLOT { None } else { Some(self.meta_mut(slot)) };
-            found(i, slot, meta);
+            match self.find_again(records, candidate, &keys[i], hashes[i]) {
+                NO_SLOT => found(i, NO_SLOT, None),
+                slot => found(i, slot, Some(records.meta_mut(slot))),
+            }
         }
     }
 
     /// The record of a key that is not where its tag was seen first, or was not seen at all.
     #[inline(never)]
-    fn find_again(&self, candidate: Slot, key: &[u64; K], hash: u64) -> Slot {
+    fn find_again(&self, records: &Records, candidate: Slot, key: &[u64; K], hash: u64) -> Slot {
         let may_be_elsewhere = candidate != NO_SLOT || self.stashed != 0;
-        if may_be_elsewhere { self.find(key, hash).unwrap_or(NO_SLOT) } else { NO_SLOT }
+        if may_be_elsewhere { self.find(records, key, hash).unwrap_or(NO_SLOT) } else { NO_SLOT }
     }
 
-    /// Calls `visit` for the live slots among `count` slots from `from`; touches records of live slots only if `visit` does.
+    /// Calls `visit` for the live records among `count` from the `from`th on; touches none of them.
     #[inline]
-    pub fn scan(&mut self, from: usize, count: usize, mut visit: impl FnMut(&mut Self, Slot)) {
-        for slot in from..(from + count).min(self.slots()) {
-            if self.is_live(slot as Slot) {
-                visit(self, slot as Slot);
+    pub fn scan(&self, from: usize, count: usize, mut visit: impl FnMut(Slot)) {
+        for position in from..(from + count).min(self.slots()) {
+            if self.tags.tag(position) != 0 {
+                visit(self.slot(position));
             }
         }
     }

@@ -31,7 +31,7 @@ pub use allocator::{Allocator, AllocatorConfig, Lease};
 pub use braid_stm::{Conflict, Domain, HugePages, MemoryError, ObjectId, Savepoint, Tx};
 pub use distributed::{Distributed, DistributedConfig};
 pub use distributed_vector::{DistributedVector, DistributedVectorConfig};
-pub use flow_table::{FlowTable, NO_SLOT, RecordMut, SetMeta, Slot, States, TableFull};
+pub use flow_table::{FlowTable, NO_SLOT, Records, SetMeta, Slot, States, TableFull};
 pub use image::{Image, ImageError};
 pub use map::{Handle, Inserted, Map, MapConfig, Visit};
 pub use object::{StateBuilder, StateError, StateObject};

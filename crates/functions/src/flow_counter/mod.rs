@@ -72,6 +72,10 @@ impl NetworkFunction for FlowCounter {
         self.idle_timeout_ns
     }
 
+    fn shortest_timeout_ns(&self) -> u64 {
+        self.idle_timeout_ns
+    }
+
     fn fields(&self) -> Vec<FieldUse> {
         vec![READS_WIRE_LEN]
     }

@@ -139,6 +139,10 @@ impl NetworkFunction for LoadBalancer {
         self.settings.idle_ns[usize::from(flow.phase & 3)]
     }
 
+    fn shortest_timeout_ns(&self) -> u64 {
+        self.settings.idle_ns.into_iter().min().unwrap_or(0)
+    }
+
     /// One period to notice silence, one to sweep fragments.
     fn ticks(&self) -> Vec<Duration> {
         vec![Duration::from_nanos(self.settings.heartbeat_ns / 4), SWEEP_EVERY]

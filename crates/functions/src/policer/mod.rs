@@ -104,6 +104,10 @@ impl NetworkFunction for Policer {
         self.meter.timeout_ns()
     }
 
+    fn shortest_timeout_ns(&self) -> u64 {
+        self.meter.timeout_ns()
+    }
+
     fn fields(&self) -> Vec<FieldUse> {
         if self.in_packets { Vec::new() } else { vec![READS_WIRE_LEN] }
     }

@@ -50,6 +50,10 @@ impl NetworkFunction for RateLimiter {
         self.idle_timeout_ns
     }
 
+    fn shortest_timeout_ns(&self) -> u64 {
+        self.idle_timeout_ns
+    }
+
     fn fields(&self) -> Vec<FieldUse> {
         if self.in_packets { Vec::new() } else { vec![READS_WIRE_LEN] }
     }

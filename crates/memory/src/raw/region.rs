@@ -53,6 +53,13 @@ pub struct Error {
     pub source: rustix::io::Errno,
 }
 
+impl Error {
+    /// More than can be addressed.
+    pub fn too_large(bytes: usize) -> Error {
+        Error { bytes, source: rustix::io::Errno::NOMEM }
+    }
+}
+
 /// A zeroed anonymous mapping, aligned to 2 MiB when larger than that, else to a page.
 #[derive(Debug)]
 pub struct Region {

@@ -10,35 +10,36 @@ use braid_packet::key::KeyClass;
 use braid_state::{Plain, SetMeta};
 use zerocopy::IntoBytes;
 
-use super::{Interrupted, MS, Mark, Pass, PassSets, Place};
+use super::{Found, Interrupted, MS, Mark, Pass, PassSets, Place};
 use crate::cx::Cx;
-use crate::sets::{NarrowStates, NewPlace, NewSet, Place as SetPlace, SetSlot};
+use crate::sets::{NewPlace, NewSet, Place as SetPlace, SetSlot, StatesAt};
 use crate::shared::SharedSets;
 use crate::{Handled, NetworkFunction, Packet};
 
 /// What the loops for packets of live sets look at before they run a handler.
 struct Steady<'a, N: NetworkFunction> {
     function: &'a N,
-    states: NarrowStates<'a, N::Set>,
-    slots: &'a [SetSlot; 256],
-    idle_ms: &'a [u32; 256],
+    states: StatesAt<'a, N::Set>,
+    found: &'a Found,
     swapped: &'a [bool; 256],
     bit: u16,
+    /// Nothing need be asked about single packets.
+    all: bool,
 }
 
 impl<'a, N: NetworkFunction> Steady<'a, N> {
     #[inline(always)]
     fn new(function: &'a N, sets: &'a mut PassSets<'_>, place: Place) -> Steady<'a, N> {
-        let PassSets { tables, keys, slots, idle_ms } = sets;
-        let states = tables.narrow_states(place.offset);
-        Steady { function, states, slots, idle_ms, swapped: &keys.swapped, bit: place.bit }
+        let PassSets { tables, keys, found } = sets;
+        let (states, all) = (tables.states_at(place.offset), found.is_steady(function, place));
+        Steady { function, states, found, swapped: &keys.swapped, bit: place.bit, all }
     }
 
     /// The state of packet `i`'s set if it is live for the function and within its timeout.
     #[inline(always)]
     fn state(&mut self, i: usize) -> Option<&mut N::Set> {
-        let (meta, state) = self.states.get(self.slots[i])?;
-        if meta.live & self.bit == 0 || is_late(self.function, state, self.idle_ms[i]) {
+        let (meta, state) = self.states.get(self.found.slots[i])?;
+        if !self.all && (meta.live & self.bit == 0 || is_late(self.function, state, self.found.idle_ms[i])) {
             return None;
         }
         Some(state)
@@ -66,6 +67,7 @@ fn packet_out_of_line<N: NetworkFunction>(
 impl Pass<'_> {
     /// Runs handlers that cannot meet a conflict over positions `from..to`.
     pub(crate) fn run<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
+        self.logs.emitted_before = self.logs.emitted.len();
         if self.sets.is_none() {
             return self.run_orphans(function, from, to);
         }
@@ -90,7 +92,7 @@ impl Pass<'_> {
             let i = usize::from(i) & 255;
             let reversed = steady.swapped[i];
             let Some(state) = steady.state(i) else { return at };
-            (logs.kept, logs.emitted_before) = (at, cx.emitted_len());
+            logs.kept = at;
             cx.turn_to(i, reversed, self.now_ns[i]);
             if let Ok(verdict) = function.packet(&mut cx, &mut packets.packet(i, None), state) {
                 self.verdicts.set(i, verdict);
@@ -106,7 +108,7 @@ impl Pass<'_> {
         let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
         for (at, &i) in (from..).zip(&self.todo[from..to]) {
             let i = usize::from(i) & 255;
-            (logs.kept, logs.emitted_before) = (at, cx.emitted_len());
+            logs.kept = at;
             cx.turn_to(i, false, self.now_ns[i]);
             if let Ok(verdict) = function.orphan(&mut cx, &mut packets.packet(i, None)) {
                 self.verdicts.set(i, verdict);
@@ -116,7 +118,7 @@ impl Pass<'_> {
 
     #[inline(never)]
     fn run_one<N: NetworkFunction>(&mut self, function: &N, place: Place, at: usize) {
-        (self.logs.kept, self.logs.emitted_before) = (at, self.logs.emitted.len());
+        self.logs.kept = at;
         let i = usize::from(self.todo[at]) & 255;
         if let Ok(verdict) = self.handle::<N, false>(function, place, i) {
             self.verdicts.set(i, verdict);
@@ -133,7 +135,7 @@ impl Pass<'_> {
         from: usize,
         to: usize,
     ) -> Result<(), Interrupted> {
-        self.logs.kept = from;
+        (self.logs.kept, self.logs.emitted_before) = (from, self.logs.emitted.len());
         let mut at = from;
         while at < to {
             if shared.is_none() {
@@ -163,14 +165,13 @@ impl Pass<'_> {
         let mut steady = Steady::new(function, sets, place);
         let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
         let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
+        if !cx.is_fresh() {
+            return Ok(from);
+        }
         for (at, &i) in (from..).zip(&self.todo[from..to]) {
             let i = usize::from(i) & 255;
             let reversed = steady.swapped[i];
             let Some(state) = steady.state(i) else { return Ok(at) };
-            if !cx.is_fresh() {
-                return Ok(at);
-            }
-            logs.emitted_before = cx.emitted_len();
             cx.turn_to(i, reversed, self.now_ns[i]);
             let before = *state;
             let handled = function.packet(&mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
@@ -181,7 +182,10 @@ impl Pass<'_> {
                 logs.packets.clear();
                 logs.kept = at + 1;
                 self.verdicts.set(i, verdict);
-                continue;
+                if cx.is_fresh() {
+                    continue;
+                }
+                return Ok(at + 1);
             }
             let before = (state.as_bytes() != before.as_bytes()).then_some(before);
             return self.mark_first(place, at, before, handled);
@@ -209,7 +213,7 @@ impl Pass<'_> {
             self.take_back_last(i, (slot, idle_ms));
             return Err(Interrupted { at });
         };
-        self.logs.marks.push(Mark::first(self.logs, self.verdicts.code(i), (slot, idle_ms)));
+        self.logs.marks.push(Mark::first(self.logs, i, self.verdicts.code(i), (slot, idle_ms)));
         self.verdicts.set(i, verdict);
         Ok(at + 1)
     }
@@ -228,7 +232,8 @@ impl Pass<'_> {
         let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
         for (at, &i) in (from..).zip(&self.todo[from..to]) {
             let i = usize::from(i) & 255;
-            let (slot, idle_ms, reversed) = (steady.slots[i], steady.idle_ms[i], steady.swapped[i]);
+            let (slot, idle_ms) = (steady.found.slots[i], steady.found.idle_ms[i]);
+            let reversed = steady.swapped[i];
             let Some(state) = steady.state(i) else { return Ok(at) };
             let mark = Mark::new(self.tx, logs, self.verdicts.code(i), (slot, idle_ms));
             logs.marks.push(mark);
@@ -260,9 +265,7 @@ impl Pass<'_> {
         let i = usize::from(self.todo[at]) & 255;
         let is_first = self.tx.is_fresh() && shared.is_none();
         let place_before = self.set_place(i);
-        if is_first {
-            self.logs.emitted_before = self.logs.emitted.len();
-        } else {
+        if !is_first {
             let mark = Mark::new(self.tx, self.logs, self.verdicts.code(i), place_before);
             self.logs.marks.push(mark);
         }
@@ -279,7 +282,7 @@ impl Pass<'_> {
             self.logs.commit();
             self.logs.kept = at + 1;
         } else if is_first {
-            let mark = Mark::first(self.logs, self.verdicts.code(i), place_before);
+            let mark = Mark::first(self.logs, i, self.verdicts.code(i), place_before);
             self.logs.marks.push(mark);
         }
         self.verdicts.set(i, verdict);
@@ -293,17 +296,17 @@ impl Pass<'_> {
             return self.handle_orphan::<N, UNDO>(function, i);
         };
         let now_ms = (self.now_ns[i] / MS) as u32;
-        if sets.slots[i] == SetSlot::MISS {
+        if sets.found.slots[i] == SetSlot::MISS {
             sets.find_again(i, now_ms, &mut self.logs.sets);
         }
-        let slot = sets.slots[i];
+        let slot = sets.found.slots[i];
         let meta = if slot == SetSlot::MISS { SetMeta::default() } else { *sets.tables.meta_mut(slot) };
         let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, sets.keys.swapped[i]);
         let undo = if UNDO { Some(&mut self.logs.packets) } else { None };
         if meta.live & place.bit != 0 {
             let state = sets.tables.state::<N::Set>(slot, place.offset);
             let before = *state;
-            if !is_late(function, state, sets.idle_ms[i]) {
+            if !is_late(function, state, sets.found.idle_ms[i]) {
                 let handled = packet_out_of_line(function, &mut cx, &mut self.batch.packet(i, undo), state);
                 if UNDO && state.as_bytes() != before.as_bytes() {
                     self.logs.sets.save_state(slot, place.offset, &before);
@@ -318,7 +321,7 @@ impl Pass<'_> {
             tables: sets.tables,
             undo: &mut self.logs.sets,
             keys: sets.keys,
-            slot: &mut sets.slots[i],
+            slot: &mut sets.found.slots[i],
             index: i,
             now_ms,
             bit: place.bit,

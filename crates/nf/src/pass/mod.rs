@@ -6,7 +6,7 @@
 //! the first packet on that changes aggregate state; those before it stand whatever happens. A function without state
 //! objects cannot meet a conflict: its loop keeps no marks and saves nothing.
 
-use braid_packet::key::Keys;
+use braid_packet::key::{KeyClass, Keys};
 use braid_packet::{Batch, Undo};
 use braid_state::{Savepoint, Tx};
 
@@ -34,10 +34,36 @@ pub struct PassSets<'a> {
     pub tables: &'a mut SetTables,
     /// Keys of the batch's packets.
     pub keys: &'a Keys,
+    /// What was found for them.
+    pub found: &'a mut Found,
+}
+
+/// What a look-up finds for the packets of a batch.
+#[derive(Debug)]
+pub struct Found {
     /// Where each packet's set is.
-    pub slots: &'a mut [SetSlot; 256],
+    pub slots: [SetSlot; 256],
     /// How long each packet's set had been without a packet, in milliseconds.
-    pub idle_ms: &'a mut [u32; 256],
+    pub idle_ms: [u32; 256],
+    /// Functions for which the sets of all packets were live.
+    live: u16,
+    /// The longest that any of them had been without a packet.
+    longest_ms: u32,
+}
+
+impl Found {
+    /// Nothing, for no packet.
+    pub fn boxed() -> Box<Found> {
+        Box::new(Found { slots: [SetSlot::MISS; 256], idle_ms: [0; 256], live: 0, longest_ms: 0 })
+    }
+
+    /// Whether all packets belong to sets that are live for the function and cannot be past their timeout: then it need not be
+    /// asked about each. It stays so for the batch: only a function itself ends the lives of its sets meanwhile, those past
+    /// their timeout.
+    #[inline(always)]
+    fn is_steady<N: NetworkFunction>(&self, function: &N, place: Place) -> bool {
+        self.live & place.bit != 0 && u64::from(self.longest_ms) * MS <= function.shortest_timeout_ns()
+    }
 }
 
 /// Everything a pass works on.
@@ -73,7 +99,7 @@ pub struct Logs {
     /// Position up to which the current attempt stands whatever happens; the marks are those of the packets after it.
     kept: usize,
     marks: Vec<Mark>,
-    /// Emitted packets before the one that is being handled, if there are no marks.
+    /// Emitted packets before the stretch that is being handled.
     emitted_before: usize,
 }
 
@@ -115,12 +141,12 @@ impl Mark {
 
     /// The same if nothing had been touched before it: all logs were empty.
     #[inline(always)]
-    fn first(logs: &Logs, verdict: VerdictCode, set_place: (SetSlot, u32)) -> Mark {
+    fn first(logs: &Logs, packet: usize, verdict: VerdictCode, set_place: (SetSlot, u32)) -> Mark {
         Mark {
             transaction: Savepoint::default(),
             packets: 0,
             sets: 0,
-            emitted: logs.emitted_before,
+            emitted: logs.emitted.first_of(packet, logs.emitted_before),
             lives: logs.lives,
             verdict,
             set_place,
@@ -149,18 +175,11 @@ impl Pass<'_> {
     pub(crate) fn prefetch<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
         self.logs.kept = from;
         let Some(sets) = &mut self.sets else { return };
-        let packets = self.todo[from..to].iter().map(|&i| usize::from(i) & 255);
-        if sets.keys.all_narrow {
-            let mut states = sets.tables.narrow_states::<N::Set>(place.offset);
-            for i in packets {
-                if let Some((_, state)) = states.get(sets.slots[i]) {
-                    function.prefetch(state, self.now_ns[i]);
-                }
+        let mut states = sets.tables.states_at::<N::Set>(place.offset);
+        for i in self.todo[from..to].iter().map(|&i| usize::from(i) & 255) {
+            if let Some((_, state)) = states.get(sets.found.slots[i]) {
+                function.prefetch(state, self.now_ns[i]);
             }
-            return;
-        }
-        for i in packets.filter(|&i| sets.slots[i] != SetSlot::MISS) {
-            function.prefetch(sets.tables.state::<N::Set>(sets.slots[i], place.offset), self.now_ns[i]);
         }
     }
 
@@ -200,13 +219,13 @@ impl Pass<'_> {
 
     #[inline(always)]
     fn set_place(&self, i: usize) -> (SetSlot, u32) {
-        self.sets.as_ref().map_or((SetSlot::MISS, 0), |sets| (sets.slots[i & 255], sets.idle_ms[i & 255]))
+        self.sets.as_ref().map_or((SetSlot::MISS, 0), |sets| (sets.found.slots[i & 255], sets.found.idle_ms[i & 255]))
     }
 
     /// Takes back the packet that is being handled; `set_place` is used if it is the first to touch something.
     #[cold]
     fn take_back_last(&mut self, i: usize, set_place: (SetSlot, u32)) {
-        let mark = self.logs.marks.pop().unwrap_or_else(|| Mark::first(self.logs, self.verdicts.code(i), set_place));
+        let mark = self.logs.marks.pop().unwrap_or_else(|| Mark::first(self.logs, i, self.verdicts.code(i), set_place));
         self.take_back(i, &mark);
     }
 
@@ -218,7 +237,7 @@ impl Pass<'_> {
         self.verdicts.restore(i, mark.verdict);
         if let Some(sets) = &mut self.sets {
             self.logs.sets.restore(sets.tables, mark.sets);
-            (sets.slots[i], sets.idle_ms[i]) = mark.set_place;
+            (sets.found.slots[i], sets.found.idle_ms[i]) = mark.set_place;
         }
     }
 }
@@ -232,30 +251,40 @@ impl PassSets<'_> {
         }
         let meta = *self.tables.meta_mut(found);
         undo.save_meta(found, meta);
-        self.slots[i] = found;
-        self.idle_ms[i] = meta.idle_ms(now_ms);
+        self.found.slots[i] = found;
+        self.found.idle_ms[i] = meta.idle_ms(now_ms);
         self.tables.meta_mut(found).last_seen_ms = now_ms;
     }
 
     /// Looks up the packets in `todo` and notes their arrival: how long each set had waited, and that it was seen now.
     #[inline(never)]
     pub fn look_up(&mut self, todo: &[u16], now_ns: &[u64; 256]) {
+        let Found { slots, idle_ms, live, longest_ms } = &mut *self.found;
         if !self.keys.all_narrow {
-            self.slots.fill(SetSlot::MISS);
+            todo.iter().for_each(|&i| slots[i as usize & 255] = SetSlot::MISS);
         }
-        let (slots, idle_ms) = (&mut *self.slots, &mut *self.idle_ms);
         let (mut latest_ns, mut now_ms) = (0, 0);
-        self.tables.lookup_batch(self.keys, todo, |i, slot, meta| {
+        let (mut all_live, mut longest, mut misses) = (u16::MAX, 0, false);
+        self.tables.look_up(self.keys, todo, |i, slot, meta| {
             slots[i & 255] = slot;
-            if let Some(meta) = meta {
-                // Live, all packets of a batch have one time.
-                if now_ns[i & 255] != latest_ns {
-                    latest_ns = now_ns[i & 255];
-                    now_ms = to_ms(latest_ns);
-                }
-                idle_ms[i & 255] = meta.idle_ms(now_ms);
-                meta.last_seen_ms = now_ms;
+            let Some(meta) = meta else {
+                misses = true;
+                return;
+            };
+            // Live, all packets of a batch have one time.
+            if now_ns[i & 255] != latest_ns {
+                latest_ns = now_ns[i & 255];
+                now_ms = to_ms(latest_ns);
             }
+            let idle = meta.idle_ms(now_ms);
+            idle_ms[i & 255] = idle;
+            meta.last_seen_ms = now_ms;
+            all_live &= meta.live;
+            longest = idle.max(longest);
         });
+        // A packet without a key is not asked about: then nothing is said of all.
+        let has_key = |&i: &u16| self.keys.class[i as usize & 255] != KeyClass::None;
+        let all = !misses && (self.keys.all_narrow || todo.iter().all(has_key));
+        (*live, *longest_ms) = (if all { all_live } else { 0 }, longest);
     }
 }

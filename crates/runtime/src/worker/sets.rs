@@ -2,7 +2,7 @@
 
 use braid_memory::HugePages;
 use braid_nf::packet::key::Keys;
-use braid_nf::{PassSets, SetSlot, SetTables};
+use braid_nf::{Found, PassSets, SetTables};
 use braid_packet::Batch;
 
 use crate::chain::Group;
@@ -12,8 +12,7 @@ use crate::expiry::Scan;
 pub(super) struct Sets {
     pub(super) tables: SetTables,
     pub(super) keys: Box<Keys>,
-    pub(super) slots: Box<[SetSlot; 256]>,
-    pub(super) idle_ms: Box<[u32; 256]>,
+    pub(super) found: Box<Found>,
     pub(super) scan: Scan,
     pub(super) ready: bool,
 }
@@ -23,8 +22,7 @@ impl Sets {
         Ok(Sets {
             tables: SetTables::new(group.capacity(sets), group.state_bytes, group.extractor.shape(), pages)?,
             keys: Keys::boxed(),
-            slots: Box::new([SetSlot::MISS; 256]),
-            idle_ms: Box::new([0; 256]),
+            found: Found::boxed(),
             scan: Scan::default(),
             ready: false,
         })
@@ -40,6 +38,6 @@ impl Sets {
     }
 
     pub(super) fn lend(&mut self) -> PassSets<'_> {
-        PassSets { tables: &mut self.tables, keys: &self.keys, slots: &mut self.slots, idle_ms: &mut self.idle_ms }
+        PassSets { tables: &mut self.tables, keys: &self.keys, found: &mut self.found }
     }
 }

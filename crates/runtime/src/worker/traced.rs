@@ -80,7 +80,7 @@ impl Worker {
 impl Sets {
     /// State of packet `i`'s set for a function, if it is live for it.
     fn state_of(&mut self, stage: &dyn Stage, i: u16) -> Option<Vec<u8>> {
-        let at = self.slots[usize::from(i)];
+        let at = self.found.slots[usize::from(i)];
         if at == SetSlot::MISS || self.tables.meta_mut(at).live & stage.place().bit == 0 {
             return None;
         }

@@ -9,19 +9,23 @@ fn hash(key: &[u64; 2]) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-fn table(capacity: usize) -> FlowTable<2> {
-    FlowTable::new(capacity, 16, HugePages::Never).expect("a small table fits")
+/// A table behind another one, and both tables' records.
+fn table(capacity: usize) -> (FlowTable<2>, Records) {
+    let other = FlowTable::<5>::new(10, 16, 0, HugePages::Never).expect("a small table fits");
+    let table = FlowTable::new(capacity, 16, other.end(), HugePages::Never).expect("a small table fits");
+    let records = Records::new(table.end(), 16, 5, HugePages::Never).expect("a small table fits");
+    (table, records)
 }
 
 #[test]
 fn the_declared_capacity_is_reached_and_then_the_table_is_full() {
     for capacity in [1, 7, 8, 100, 4096, 50_000] {
-        let mut table = table(capacity);
+        let (mut table, mut records) = table(capacity);
         for i in 0..capacity as u64 {
             let key = [i, i * 31];
-            table.insert(&key, hash(&key)).unwrap_or_else(|e| panic!("{e} at {i} of {capacity}"));
+            table.insert(&mut records, &key, hash(&key)).unwrap_or_else(|e| panic!("{e} at {i} of {capacity}"));
         }
-        assert_eq!(table.insert(&[u64::MAX, 1], 5), Err(TableFull { capacity }));
+        assert_eq!(table.insert(&mut records, &[u64::MAX, 1], 5), Err(TableFull { capacity }));
         assert_eq!(table.len(), capacity);
     }
 }
@@ -29,41 +33,45 @@ fn the_declared_capacity_is_reached_and_then_the_table_is_full() {
 #[test]
 fn a_table_in_which_sets_come_and_go_stays_as_large_as_it_was_declared() {
     const CAPACITY: u64 = 100_000;
-    let mut table = table(CAPACITY as usize);
+    let (mut table, mut records) = table(CAPACITY as usize);
     for i in 0..6 * CAPACITY {
         if let Some(oldest) = i.checked_sub(CAPACITY) {
             let key = [oldest, 3];
-            let slot = table.find(&key, hash(&key)).expect("it was put in");
+            let slot = table.find(&records, &key, hash(&key)).expect("it was put in");
             table.remove(slot);
         }
         let key = [i, 3];
-        table.insert(&key, hash(&key)).unwrap_or_else(|e| panic!("{e} at the {i}th of {} live ones", table.len()));
+        table
+            .insert(&mut records, &key, hash(&key))
+            .unwrap_or_else(|e| panic!("{e} at the {i}th of {} live ones", table.len()));
     }
 }
 
 #[test]
 fn random_inserts_finds_and_removes_agree_with_a_hash_map() {
-    let (mut table, mut oracle) = (table(1000), HashMap::new());
+    let ((mut table, mut records), mut oracle) = (table(1000), HashMap::new());
     let mut random = 88_172_645_463_325_252u64;
     for step in 0..100_000u64 {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
         let key = [random % 1500, 7];
-        let found = table.find(&key, hash(&key));
+        let found = table.find(&records, &key, hash(&key));
         assert_eq!(found.is_some(), oracle.contains_key(&key));
         match (found, random >> 62) {
             (None, _) if oracle.len() < 1000 => {
-                let slot = table.insert(&key, hash(&key)).expect("there is room");
-                *table.state::<u64>(slot, 8) = step;
+                let slot = table.insert(&mut records, &key, hash(&key)).expect("there is room");
+                *records.state::<u64>(slot, 8) = step;
                 oracle.insert(key, step);
             }
-            (None, _) => assert!(table.insert(&key, hash(&key)).is_err()),
+            (None, _) => assert!(table.insert(&mut records, &key, hash(&key)).is_err()),
             (Some(slot), 0) => {
                 table.remove(slot);
                 oracle.remove(&key);
             }
-            (Some(slot), _) => assert_eq!((*table.state::<u64>(slot, 8), table.key(slot)), (oracle[&key], key)),
+            (Some(slot), _) => {
+                assert_eq!((*records.state::<u64>(slot, 8), table.key(&records, slot)), (oracle[&key], key))
+            }
         }
     }
     assert_eq!(table.len(), oracle.len());
@@ -71,30 +79,30 @@ fn random_inserts_finds_and_removes_agree_with_a_hash_map() {
 
 #[test]
 fn a_batch_look_up_finds_what_single_ones_find() {
-    let mut table = table(3000);
+    let (mut table, mut records) = table(3000);
     let keys: [[u64; 2]; 256] = std::array::from_fn(|i| [i as u64 * 7, i as u64]);
     let hashes = keys.map(|key| hash(&key));
     for i in (0..256).step_by(3) {
-        table.insert(&keys[i], hashes[i]).expect("there is room");
+        table.insert(&mut records, &keys[i], hashes[i]).expect("there is room");
     }
     let wanted: Vec<u16> = (0..256).filter(|i| i % 5 != 0).collect();
     let mut found = vec![None; 256];
-    table.lookup_batch(&wanted, &keys, &hashes, |i, slot, _| found[i] = Some(slot));
+    table.look_up(&mut records, &wanted, (&keys, &hashes), |i, slot, _| found[i] = Some(slot));
     for i in 0..256usize {
-        let expected = (i % 5 != 0).then(|| table.find(&keys[i], hashes[i]).unwrap_or(NO_SLOT));
+        let expected = (i % 5 != 0).then(|| table.find(&records, &keys[i], hashes[i]).unwrap_or(NO_SLOT));
         assert_eq!(found[i], expected, "packet {i}");
     }
 }
 
 #[test]
 fn a_scan_meets_every_live_record_once() {
-    let mut table = table(500);
+    let (mut table, mut records) = table(500);
     for i in 0..300u64 {
-        table.insert(&[i, 0], hash(&[i, 0])).expect("there is room");
+        table.insert(&mut records, &[i, 0], hash(&[i, 0])).expect("there is room");
     }
     let (mut seen, mut from) = (Vec::new(), 0);
     while from < table.slots() {
-        table.scan(from, 64, |table, slot| seen.push(table.key(slot)[0]));
+        table.scan(from, 64, |slot| seen.push(table.key(&records, slot)[0]));
         from += 64;
     }
     seen.sort_unstable();
@@ -103,11 +111,42 @@ fn a_scan_meets_every_live_record_once() {
 
 #[test]
 fn a_new_life_begins_with_zeroed_state_and_the_next_generation() {
-    let mut table = table(1);
-    let slot = table.insert(&[1, 1], 9).expect("empty");
-    *table.state::<u64>(slot, 0) = 7;
-    let first = table.meta(slot).generation;
+    let (mut table, mut records) = table(1);
+    let slot = table.insert(&mut records, &[1, 1], 9).expect("empty");
+    *records.state::<u64>(slot, 0) = 7;
+    let first = records.meta(slot).generation;
     table.remove(slot);
-    let slot = table.insert(&[1, 1], 9).expect("empty again");
-    assert_eq!((*table.state::<u64>(slot, 0), table.meta(slot).generation), (0, first.wrapping_add(1)));
+    let slot = table.insert(&mut records, &[1, 1], 9).expect("empty again");
+    assert_eq!((*records.state::<u64>(slot, 0), records.meta(slot).generation), (0, first.wrapping_add(1)));
+}
+
+#[test]
+fn tables_with_keys_of_different_lengths_share_records_without_touching_each_others() {
+    const STATE: usize = 40;
+    let mut short = FlowTable::<2>::new(300, STATE, 0, HugePages::Never).expect("a small table fits");
+    let mut long = FlowTable::<5>::new(300, STATE, short.end(), HugePages::Never).expect("a small table fits");
+    let mut records = Records::new(long.end(), STATE, 5, HugePages::Never).expect("a small table fits");
+    let (key_of, hash_of) = (|i: u64| ([i, 1], [i, 2, 3, 4, 5]), |i: u64| hash(&[i, 9]));
+    let placed: Vec<_> = (0..300)
+        .map(|i| {
+            let (a, b) = key_of(i);
+            let slots = [
+                short.insert(&mut records, &a, hash_of(i)).expect("there is room"),
+                long.insert(&mut records, &b, hash_of(i)).expect("there is room"),
+            ];
+            slots.iter().for_each(|&slot| records.state_bytes_mut(slot).fill(i as u8));
+            slots
+        })
+        .collect();
+    for (i, slots) in (0..).zip(placed) {
+        let (a, b) = key_of(i);
+        assert_eq!((short.key(&records, slots[0]), long.key(&records, slots[1])), (a, b));
+        assert!(slots.iter().all(|&slot| records.state_bytes_mut(slot).iter().all(|&byte| byte == i as u8)));
+    }
+}
+
+#[test]
+fn more_records_than_lines_can_be_numbered_are_refused() {
+    let refused = FlowTable::<2>::new(1 << 32, 16, 0, HugePages::Never);
+    assert!(refused.is_err());
 }

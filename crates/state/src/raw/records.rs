@@ -1,167 +1,187 @@
-//! Records of one size in one region, each in whole cache lines: `| key, K words | meta, 8 bytes | states |`.
+//! Records of packet sets in one region, each in whole cache lines: `| meta, 8 bytes | states … | key, K words |`.
 //!
-//! Safe to use: every access is checked against the number of records and the size of one, and borrows the whole.
+//! Tables with keys of different lengths share a region. A record's place is its first line, and where its states lie does not
+//! depend on its key: a loop over packets does not ask whose record it is.
+//!
+//! Safe to use: every access is checked against the region, and borrows the whole. Records are plain data, so a place
+//! that is none of a record's (the middle of one) is an error of the caller, but never undefined behaviour.
 
 use std::marker::PhantomData;
 
 use braid_memory::{Error, HugePages, Region, prefetch_write};
 
 use crate::Plain;
-use crate::flow_table::SetMeta;
+use crate::flow_table::{SetMeta, Slot};
 
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
-#[derive(Debug)]
-pub(crate) struct Records<const K: usize> {
-    region: Region,
-    stride: usize,
-    count: usize,
+/// Where states begin in a record.
+const STATES: usize = size_of::<SetMeta>();
+
+/// Lines of one record with `state_bytes` of state and a key of `words` words.
+pub(crate) const fn lines_of(state_bytes: usize, words: usize) -> usize {
+    (STATES + state_bytes.next_multiple_of(8) + words * 8).div_ceil(LINE)
 }
 
-/// One record, to read and change.
+/// All records of some tables.
 #[derive(Debug)]
-pub struct RecordMut<'a> {
-    /// Last seen, live mask, generation.
-    pub meta: &'a mut SetMeta,
-    states: *mut u8,
-    bytes: usize,
+pub struct Records {
+    region: Region,
+    /// Lines in which a record may begin.
+    lines: usize,
+    state_bytes: usize,
 }
 
 /// The states of one kind at one offset in all records: checked once, so a loop need not.
 #[derive(Debug)]
 pub struct States<'a, S> {
     base: *mut u8,
-    stride: usize,
-    count: usize,
-    meta: usize,
+    lines: usize,
     state: usize,
     kind: PhantomData<&'a mut S>,
 }
 
 impl<S: Plain> States<'_, S> {
-    /// Meta and state of a record; none if there is no such record.
+    /// Meta and state of a record; none if there is no such place.
     #[inline(always)]
-    pub fn get(&mut self, record: usize) -> Option<(&mut SetMeta, &mut S)> {
-        if record >= self.count {
+    pub fn get(&mut self, record: Slot) -> Option<(&mut SetMeta, &mut S)> {
+        let line = record as usize;
+        if line >= self.lines {
             return None;
         }
         // SAFETY: the record lies inside the region, meta and state inside the record, apart from each other, each aligned to
         // eight (`Records::states`); initialised memory of which every pattern is valid, borrowed through `self`.
         unsafe {
-            let record = self.base.add(record * self.stride);
-            Some((&mut *record.add(self.meta).cast(), &mut *record.add(self.state).cast()))
+            let record = self.base.add(line * LINE);
+            Some((&mut *record.cast(), &mut *record.add(self.state).cast()))
         }
     }
 }
 
-impl<const K: usize> Records<K> {
-    const META: usize = K * 8;
-    const STATES: usize = K * 8 + size_of::<SetMeta>();
-
-    pub(crate) fn new(count: usize, state_bytes: usize, pages: HugePages) -> Result<Records<K>, Error> {
-        let stride = Self::stride_of(state_bytes);
-        Ok(Records { region: Region::new(count * stride, pages)?, stride, count })
+impl Records {
+    /// Room for records that begin in `lines` lines, with `state_bytes` of state and keys of at most `words` words.
+    pub fn new(lines: usize, state_bytes: usize, words: usize, pages: HugePages) -> Result<Records, Error> {
+        // So that a record may begin in any of them.
+        let region = Region::new((lines + lines_of(state_bytes, words)) * LINE, pages)?;
+        Ok(Records { region, lines, state_bytes })
     }
 
-    pub(crate) const fn stride_of(state_bytes: usize) -> usize {
-        (Self::STATES + state_bytes).next_multiple_of(LINE)
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
+    /// Bytes mapped.
+    pub fn bytes(&self) -> usize {
         self.region.len()
     }
 
-    pub(crate) fn stride(&self) -> usize {
-        self.stride
-    }
-
-    /// Asks for the lines of a record; any number is allowed.
+    /// Asks for so many lines of a record; any number is allowed.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, record: usize) {
-        let first = self.region.base().wrapping_add(record * self.stride);
+    pub(crate) fn prefetch(&self, record: Slot, lines: usize) {
+        let first = self.region.base().wrapping_add(record as usize * LINE);
         prefetch_write(first);
-        if self.stride > LINE {
-            (LINE..self.stride).step_by(LINE).for_each(|line| prefetch_write(first.wrapping_add(line)));
-        }
+        (1..lines).for_each(|line| prefetch_write(first.wrapping_add(line * LINE)));
     }
 
     #[inline(always)]
-    fn address(&self, record: usize) -> *mut u8 {
-        assert!(record < self.count);
-        // SAFETY: the record lies inside the region.
-        unsafe { self.region.base().add(record * self.stride) }
+    fn address(&self, record: Slot) -> *mut u8 {
+        assert!((record as usize) < self.lines);
+        // SAFETY: the line lies inside the region.
+        unsafe { self.region.base().add(record as usize * LINE) }
     }
 
+    /// Bytes from a record's first one on that keys may take up to, checked.
     #[inline(always)]
-    pub(crate) fn key(&self, record: usize) -> [u64; K] {
-        // SAFETY: a record begins with its key, aligned to a line, in initialised memory that only `&mut self` writes to.
-        unsafe { self.address(record).cast::<[u64; K]>().read() }
+    fn key_address<const K: usize>(&self, record: Slot, lines: usize) -> *mut [u64; K] {
+        assert!(lines <= lines_of(self.state_bytes, K));
+        // SAFETY: behind the last line in which a record may begin the region has room for a whole one; the end of a line is
+        // aligned to eight, and so is what begins whole words before it.
+        unsafe { self.address(record).add(lines * LINE - K * 8).cast() }
     }
 
+    /// The key at the end of a record of so many lines.
     #[inline(always)]
-    pub(crate) fn meta(&self, record: usize) -> SetMeta {
-        // SAFETY: as in `key`; the meta follows the key, aligned to eight, and is plain data.
-        unsafe { self.address(record).add(Self::META).cast::<SetMeta>().read() }
+    pub(crate) fn key<const K: usize>(&self, record: Slot, lines: usize) -> [u64; K] {
+        // SAFETY: inside the region and aligned (`key_address`), initialised memory that only `&mut self` writes to.
+        unsafe { self.key_address(record, lines).read() }
     }
 
-    /// Key and meta of a record; none if there is no such record.
+    /// Last seen, live mask, generation.
     #[inline(always)]
-    pub(crate) fn head_mut(&mut self, record: usize) -> Option<(&[u64; K], &mut SetMeta)> {
-        if record >= self.count {
-            return None;
-        }
-        // SAFETY: as in `key` and `meta`; they are apart, and `&mut self` is borrowed for as long as the result lives.
-        unsafe {
-            let address = self.region.base().add(record * self.stride);
-            Some((&*address.cast(), &mut *address.add(Self::META).cast()))
-        }
+    pub fn meta(&self, record: Slot) -> SetMeta {
+        // SAFETY: a record begins with its meta, aligned to a line, plain data that only `&mut self` writes to.
+        unsafe { self.address(record).cast::<SetMeta>().read() }
     }
 
+    /// The same, to change.
     #[inline(always)]
-    pub(crate) fn record_mut(&mut self, record: usize) -> RecordMut<'_> {
-        let address = self.address(record);
-        // SAFETY: as in `meta`; `&mut self` is borrowed for as long as the result lives, and meta and states are apart.
-        let (meta, states) = unsafe { (&mut *address.add(Self::META).cast::<SetMeta>(), address.add(Self::STATES)) };
-        RecordMut { meta, states, bytes: self.stride - Self::STATES }
+    pub fn meta_mut(&mut self, record: Slot) -> &mut SetMeta {
+        // SAFETY: as in `meta`; `&mut self` is borrowed for as long as the result lives.
+        unsafe { &mut *self.address(record).cast::<SetMeta>() }
     }
 
-    /// Panics if the state does not lie inside a record or is not aligned to eight, as [`RecordMut::state`] does.
-    #[inline(always)]
-    pub(crate) fn states<S: Plain>(&mut self, offset: usize) -> States<'_, S> {
-        const { assert!(align_of::<S>() <= 8) };
-        assert!(Self::STATES + offset + size_of::<S>() <= self.stride && offset.is_multiple_of(8));
-        let (base, stride, count) = (self.region.base(), self.stride, self.count);
-        States { base, stride, count, meta: Self::META, state: Self::STATES + offset, kind: PhantomData }
-    }
-
-    /// Gives a record a new key and zeroes the rest, but for the generation, which goes on by one.
-    pub(crate) fn begin(&mut self, record: usize, key: &[u64; K]) {
-        let address = self.address(record);
-        // SAFETY: as in `key`; `&mut self` makes the access unique.
-        unsafe { address.cast::<[u64; K]>().write(*key) };
-        let mut fresh = self.record_mut(record);
-        *fresh.meta = SetMeta { generation: fresh.meta.generation.wrapping_add(1), ..SetMeta::default() };
-        fresh.states().fill(0);
-    }
-}
-
-impl<'a> RecordMut<'a> {
     /// State at a byte offset. Panics if it does not lie inside or is not aligned to eight: offsets come from the plan, not
     /// from packets.
     #[inline(always)]
-    pub fn state<S: Plain>(self, offset: usize) -> &'a mut S {
+    pub fn state<S: Plain>(&mut self, record: Slot, offset: usize) -> &mut S {
         const { assert!(align_of::<S>() <= 8) };
-        assert!(offset + size_of::<S>() <= self.bytes && offset.is_multiple_of(8));
+        assert!(offset + size_of::<S>() <= self.state_bytes && offset.is_multiple_of(8));
         // SAFETY: inside the record's states (just checked), which are aligned to eight as is the offset; initialised memory
-        // of which every pattern is an `S`; borrowed from the table for `'a`.
-        unsafe { &mut *self.states.add(offset).cast::<S>() }
+        // of which every pattern is an `S`; `&mut self` is borrowed for as long as the result lives.
+        unsafe { &mut *self.address(record).add(STATES + offset).cast::<S>() }
     }
 
-    /// All states.
+    /// All states of a record.
     #[inline(always)]
-    pub fn states(&mut self) -> &mut [u8] {
-        // SAFETY: `bytes` bytes of initialised memory behind the meta, borrowed through `self`.
-        unsafe { std::slice::from_raw_parts_mut(self.states, self.bytes) }
+    pub fn state_bytes_mut(&mut self, record: Slot) -> &mut [u8] {
+        // SAFETY: `state_bytes` bytes of initialised memory behind the meta, borrowed through `self`.
+        unsafe { std::slice::from_raw_parts_mut(self.address(record).add(STATES), self.state_bytes) }
+    }
+
+    /// The states at one offset in all records, for a loop over packets. Panics as [`state`](Self::state) does.
+    #[inline(always)]
+    pub fn states<S: Plain>(&mut self, offset: usize) -> States<'_, S> {
+        const { assert!(align_of::<S>() <= 8) };
+        assert!(offset + size_of::<S>() <= self.state_bytes && offset.is_multiple_of(8));
+        States { base: self.region.base(), lines: self.lines, state: STATES + offset, kind: PhantomData }
+    }
+
+    /// Keys of `K` words and metas of records of so many lines, for a loop over packets.
+    #[inline(always)]
+    pub(crate) fn heads<const K: usize>(&mut self, lines: usize) -> Heads<'_, K> {
+        assert!(lines == lines_of(self.state_bytes, K));
+        Heads { base: self.region.base(), lines: self.lines, key: lines * LINE - K * 8, records: PhantomData }
+    }
+
+    /// Gives a record of so many lines a new key and zeroes the rest, but for the generation, which goes on by one.
+    pub(crate) fn begin<const K: usize>(&mut self, record: Slot, lines: usize, key: &[u64; K]) {
+        // SAFETY: as in `key`; `&mut self` makes the access unique.
+        unsafe { self.key_address(record, lines).write(*key) };
+        let meta = self.meta_mut(record);
+        *meta = SetMeta { generation: meta.generation.wrapping_add(1), ..SetMeta::default() };
+        self.state_bytes_mut(record).fill(0);
+    }
+}
+
+/// Keys and metas of records of one kind.
+#[derive(Debug)]
+pub(crate) struct Heads<'a, const K: usize> {
+    base: *mut u8,
+    lines: usize,
+    key: usize,
+    records: PhantomData<&'a mut SetMeta>,
+}
+
+impl<const K: usize> Heads<'_, K> {
+    /// Key and meta of a record; none if there is no such place.
+    #[inline(always)]
+    pub(crate) fn get(&mut self, record: Slot) -> Option<(&[u64; K], &mut SetMeta)> {
+        let line = record as usize;
+        if line >= self.lines {
+            return None;
+        }
+        // SAFETY: the record lies inside the region with its key at its end (`Records::heads`), behind the meta (`lines_of`);
+        // both are aligned to eight and plain, borrowed through `self`.
+        unsafe {
+            let record = self.base.add(line * LINE);
+            Some((&*record.add(self.key).cast(), &mut *record.cast()))
+        }
     }
 }
