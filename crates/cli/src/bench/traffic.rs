@@ -54,8 +54,9 @@ impl Trace {
 const DRAWN_MAX: u64 = 4 << 20;
 /// A frame of 64 bytes on the wire, without its check sequence.
 const FRAME_BYTES: u32 = 60;
-/// The only server of generated traffic that has but one (RFC 2544's range).
-const SERVER: &str = "198.18.0.0";
+/// The only server of generated traffic that has but one, in RFC 2544's range and in documentation's, each with what its
+/// backends' addresses begin with.
+const SERVERS: [(&str, &str); 2] = [("198.18.0.0", "192.0.2."), ("2001:db8:2::c612:0", "2001:db8:3::")];
 
 /// The chains that are measured if nothing is said.
 pub const CHAINS: [&str; 8] = [
@@ -89,9 +90,12 @@ pub fn configure(file: &mut PlanFile, flows: u64) {
             "bridge" => nf.config.set("capacity", number(flows * 2)),
             "firewall" => nf.config.set("connections_max", number(flows * 2)),
             "load_balancer" => {
-                let backend = |i: usize| format!("{{ address = \"192.0.2.{i}\" }}");
-                let backends: Vec<String> = (1..=16).map(backend).collect();
-                let service = format!("service = [{{ address = \"{SERVER}\", backends = [{}] }}]", backends.join(", "));
+                let services = SERVERS.map(|(service, network)| {
+                    let backend = |i: usize| format!("{{ address = \"{network}{i}\" }}");
+                    let backends: Vec<String> = (1..=16).map(backend).collect();
+                    format!("{{ address = \"{service}\", backends = [{}] }}", backends.join(", "))
+                });
+                let service = format!("service = [{}]", services.join(", "));
                 if let Some(service) = service.parse::<toml::Table>().ok().and_then(|mut table| table.remove("service"))
                 {
                     nf.config.set("service", service);

@@ -1,11 +1,11 @@
 //! What the configuration means once it has been checked: services and backends by their ends, tables made.
 
-use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use braid_nf::Port;
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
+use foldhash::{HashMap, HashSet};
 
 use super::config::{Backend, Check, Config, Mode, Persistence, Service, Transport, WhenDown};
 use super::maglev::{Candidate, Maglev, is_prime};
@@ -99,9 +99,9 @@ impl Settings {
             across: sides.across_all(ports),
             services: Vec::new(),
             servers: Vec::new(),
-            by_service: HashMap::new(),
-            by_server: HashMap::new(),
-            addresses: HashSet::new(),
+            by_service: HashMap::default(),
+            by_server: HashMap::default(),
+            addresses: HashSet::default(),
             heartbeat_port: config.heartbeat_port,
             monitors: config.monitors.iter().map(|address| (*address).into()).collect(),
             heartbeat_ns: millis("heartbeat_timeout_ms", config.heartbeat_timeout_ms)?,
