@@ -1,4 +1,4 @@
-//! Arenas: equal objects side by side, each on cache lines of its own.
+//! Arenas: equal objects side by side, each on cache lines of its own unless they are packed.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use braid_memory::{Backing, Error, HugePages};
 
 use crate::conflict::{ObjectId, Part};
 use crate::domain::Domain;
-use crate::raw::object::{Locator, Memory, ObjectRef};
+use crate::raw::object::{Locator, Memory, ObjectRef, Spacing};
 
 /// What an arena shall be.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +39,18 @@ pub struct Arena {
 impl Arena {
     /// Maps zeroed objects. The memory lives as long as the domain.
     pub fn new(domain: &Domain, init: ArenaInit) -> Result<Arena, Error> {
+        Arena::spaced(domain, init, Spacing::Lines)
+    }
+
+    /// The same with two objects on a cache line if they have at most three words: for many objects of which different workers
+    /// seldom write neighbours.
+    pub fn packed(domain: &Domain, init: ArenaInit) -> Result<Arena, Error> {
+        Arena::spaced(domain, init, Spacing::Halves)
+    }
+
+    fn spaced(domain: &Domain, init: ArenaInit, spacing: Spacing) -> Result<Arena, Error> {
         assert!(init.payload_words <= usize::from(u16::MAX), "{} words in an object", init.payload_words);
-        let memory = Memory::new(init.objects, init.payload_words, init.pages)?;
+        let memory = Memory::new(init.objects, init.payload_words, spacing, init.pages)?;
         let shared = Arc::new(ArenaMemory { init, memory });
         domain.keep(Arc::clone(&shared));
         Ok(Arena { locator: shared.memory.locator(), domain: domain.id(), shared })

@@ -126,7 +126,7 @@ impl Tx {
         let logged = self.reads.len() + self.writes.len();
         self.yield_at(YieldPoint::Lock { logged });
         for position in 0..self.writes.len() {
-            let line = self.writes.entry(position).object.address();
+            let line = self.writes.entry(position).object.line();
             self.yield_at(YieldPoint::Touch { line, write: true });
         }
     }

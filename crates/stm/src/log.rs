@@ -121,8 +121,8 @@ impl WriteLog {
 
     #[inline(always)]
     fn home(&self, key: usize) -> usize {
-        // Fibonacci hashing of the line number; the top bits are the best mixed.
-        ((key >> 6).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) & (self.slots.len() - 1)
+        // Fibonacci hashing of the number of the half line; the top bits are the best mixed.
+        ((key >> 5).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) & (self.slots.len() - 1)
     }
 
     /// Position of the entry for an object.

@@ -18,6 +18,7 @@ mod read;
 mod write;
 
 pub use accesses::Access;
+pub use read::Glance;
 
 /// Aborts in a row after which a worker asks for its turn, unless [`Tx::set_patience`] says otherwise.
 pub const PATIENCE: u32 = 8;

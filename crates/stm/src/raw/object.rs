@@ -1,4 +1,4 @@
-//! Objects: a header word and a payload of relaxed atomic words, at a stride of whole cache lines.
+//! Objects: a header word and a payload of relaxed atomic words, at a stride of whole cache lines, or of half a line.
 //!
 //! A payload is read while another worker may write it; because every word is atomic that is a torn value at worst, never
 //! undefined behaviour, and the header tells. Nothing here decides anything: the protocol is in `tx.rs` and `commit.rs`.
@@ -11,6 +11,26 @@ use crate::header::Header;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 const LINE_WORDS: usize = 8;
+
+/// How objects lie side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spacing {
+    /// Each on lines of its own: workers that write neighbours do not meet.
+    Lines,
+    /// Two on a line, if a payload has at most three words: half the memory.
+    Halves,
+}
+
+impl Spacing {
+    /// Words from one object to the next.
+    fn stride(self, payload_words: usize) -> usize {
+        let words = 1 + payload_words;
+        if self == Spacing::Halves && words <= LINE_WORDS / 2 {
+            return LINE_WORDS / 2;
+        }
+        words.next_multiple_of(LINE_WORDS)
+    }
+}
 
 /// Where the objects of an arena lie.
 #[derive(Debug)]
@@ -25,8 +45,13 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(objects: u32, payload_words: usize, pages: HugePages) -> Result<Memory, Error> {
-        let stride = (1 + payload_words).next_multiple_of(LINE_WORDS);
+    pub(crate) fn new(
+        objects: u32,
+        payload_words: usize,
+        spacing: Spacing,
+        pages: HugePages,
+    ) -> Result<Memory, Error> {
+        let stride = spacing.stride(payload_words);
         #[cfg(not(loom))]
         {
             let region = braid_memory::Region::new((objects as usize).max(1) * stride * 8, pages)?;
@@ -130,6 +155,11 @@ impl ObjectRef {
     #[inline(always)]
     pub(crate) fn address(self) -> usize {
         self.0.as_ptr() as usize
+    }
+
+    /// Address of the cache line on which it begins.
+    pub(crate) fn line(self) -> usize {
+        self.address() & !(LINE_WORDS * size_of::<AtomicU64>() - 1)
     }
 
     #[inline(always)]

@@ -29,7 +29,7 @@ impl Tx {
         self.slow_begin_if_idle();
         if self.slow & slow::HOOKED != 0 {
             self.yield_at(YieldPoint::Read);
-            self.yield_at(YieldPoint::Touch { line: arena.object(index, self.domain_id).address(), write: false });
+            self.yield_at(YieldPoint::Touch { line: arena.object(index, self.domain_id).line(), write: false });
         }
         Ok(())
     }

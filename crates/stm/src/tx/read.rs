@@ -15,6 +15,23 @@ use super::Tx;
 /// How often a locked object is looked at before giving up.
 const SPINS: u32 = if cfg!(loom) { 2 } else { 64 };
 
+/// The first `W` words of an object at some recent moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance<const W: usize> {
+    words: [u64; W],
+    object: ObjectRef,
+    /// None if this attempt has buffered the words itself.
+    seen: Header,
+}
+
+impl<const W: usize> Glance<W> {
+    /// The words.
+    #[inline(always)]
+    pub fn words(&self) -> &[u64; W] {
+        &self.words
+    }
+}
+
 impl Tx {
     /// Reads the first `W` words of an object.
     #[inline(always)]
@@ -91,6 +108,45 @@ impl Tx {
             }
             self.wait_for_lock(object, header, &mut spins, op, Location::caller())?;
         }
+    }
+
+    /// As [`peek`](Tx::peek), with what it takes to make a logged read of it afterwards: [`hold`](Tx::hold).
+    #[inline(always)]
+    #[track_caller]
+    pub fn glance<const W: usize>(&mut self, arena: &Arena, index: u32, op: Op) -> Result<Glance<W>, Conflict> {
+        assert!(W <= arena.payload_words());
+        let object = self.enter(arena, index)?;
+        let mut words = [0; W];
+        if let Some(position) = self.writes.find(object) {
+            words.copy_from_slice(&self.writes.value(self.writes.entry(position))[..W]);
+            return Ok(Glance { words, object, seen: Header::NONE });
+        }
+        let mut spins = 0;
+        loop {
+            let seen = object.load();
+            if !seen.is_locked() && object.copy_to(&mut words, seen) {
+                return Ok(Glance { words, object, seen });
+            }
+            self.wait_for_lock(object, seen, &mut spins, op, Location::caller())?;
+        }
+    }
+
+    /// Logs what was glanced at in this attempt as read. False, and nothing is logged, if the object has changed since or is
+    /// newer than the snapshot: then it must be read.
+    #[inline(always)]
+    #[track_caller]
+    pub fn hold<const W: usize>(&mut self, glance: &Glance<W>, op: Op) -> bool {
+        let Glance { object, seen, .. } = *glance;
+        if seen == Header::NONE {
+            // Buffered by this very attempt.
+            return true;
+        }
+        // No header word ever comes back: what was copied under this one is what a read would find now.
+        if object.load() != seen || !seen.is_readable(self.limit, self.owner) {
+            return false;
+        }
+        self.reads.push(ReadEntry { object, seen, source: Location::caller(), op });
+        true
     }
 
     /// Whether an object that this attempt has read is still as it was read.
