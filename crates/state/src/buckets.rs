@@ -5,9 +5,11 @@
 //! chain has only full buckets behind its first one, and none at all unless the main bucket is full (removal moves a number
 //! from the chain into the hole), so `capacity / 8 + 1` overflow buckets are always enough.
 
-use braid_stm::{Arena, Conflict, Op, Tx};
+use braid_stm::{Arena, Conflict, Glance, Op, Tx};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::hash::{second, spread};
+use crate::plain;
 use crate::pool::{GIVEN, Giving, Pool};
 
 /// Words of a bucket.
@@ -33,11 +35,18 @@ impl Home {
     }
 }
 
-/// A copy of a bucket's words.
-#[derive(Clone, Copy)]
+/// A bucket's words.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
 pub(crate) struct Bucket(pub(crate) [u64; BUCKET_WORDS]);
 
 impl Bucket {
+    /// What was glanced at.
+    #[inline(always)]
+    pub(crate) fn of(glance: &Glance<BUCKET_WORDS>) -> &Bucket {
+        zerocopy::transmute_ref!(glance.words())
+    }
+
     /// The entry number at a place.
     #[inline(always)]
     pub(crate) fn entry(&self, place: usize) -> Option<u32> {
@@ -57,11 +66,13 @@ impl Bucket {
 
     /// Entries whose keys may be the one with this tag.
     #[inline(always)]
-    pub(crate) fn candidates(self, tag: u16) -> impl Iterator<Item = (usize, u32)> {
+    pub(crate) fn candidates(&self, tag: u16) -> impl Iterator<Item = (usize, u32)> {
         let mut places = self.matching(tag);
         std::iter::from_fn(move || {
             while places != 0 {
-                let place = places.trailing_zeros() as usize;
+                // Bit 16·n is place n, bit 16·n + 4 place n + 4.
+                let bit = places.trailing_zeros() as usize;
+                let place = bit / 16 + (bit & 4);
                 places &= places - 1;
                 if let Some(entry) = self.entry(place) {
                     return Some((place, entry));
@@ -71,22 +82,23 @@ impl Bucket {
         })
     }
 
-    /// One bit per place whose tag is equal.
+    /// One bit for each place whose tag is equal, as [`candidates`](Self::candidates) reads them.
     #[inline(always)]
-    fn matching(&self, tag: u16) -> u32 {
-        let mut places = 0;
-        for place in 0..PLACES {
-            places |= u32::from(self.tag(place) == tag) << place;
-        }
-        places
+    fn matching(&self, tag: u16) -> u64 {
+        equal_lanes(self.0[TAGS], tag) | equal_lanes(self.0[TAGS + 1], tag) << 4
     }
 
+    /// The first place without an entry.
+    #[inline(always)]
     pub(crate) fn empty_place(&self) -> Option<usize> {
-        (0..PLACES).find(|place| self.entry(*place).is_none())
+        let word = self.0[..TAGS].iter().position(|word| *word as u32 == 0 || word >> 32 == 0)?;
+        Some(2 * word + usize::from(self.0[word] as u32 != 0))
     }
 
-    fn used(&self) -> usize {
-        (0..PLACES).filter(|place| self.entry(*place).is_some()).count()
+    /// Places with an entry.
+    #[inline(always)]
+    pub(crate) fn used(&self) -> u32 {
+        self.0[..TAGS].iter().map(|word| u32::from(*word as u32 != 0) + u32::from(word >> 32 != 0)).sum()
     }
 
     pub(crate) fn set(&mut self, place: usize, entry: Option<u32>, tag: u16) {
@@ -102,6 +114,16 @@ impl Bucket {
     fn set_next(&mut self, next: Option<u32>) {
         self.0[CHAIN] = next.map_or(0, |next| u64::from(next) + 1);
     }
+}
+
+/// Bit 16·n for each of a word's four 16-bit lanes that equals `tag`.
+#[inline(always)]
+fn equal_lanes(word: u64, tag: u16) -> u64 {
+    const LANES: u64 = 0x0001_0001_0001_0001;
+    const LOW: u64 = 0x7fff * LANES;
+    let differs = word ^ u64::from(tag) * LANES;
+    // The top bit of a lane is set unless all of the lane is zero; no carry leaves a lane.
+    !(((differs & LOW) + LOW) | differs) >> 15 & LANES
 }
 
 /// Which bucket: a main one or one of a chain.
@@ -135,14 +157,11 @@ impl Buckets {
         Ok(Bucket(tx.read(arena, index, op)?))
     }
 
-    /// A hint: the bucket at some recent moment.
+    /// A hint: a main bucket at some recent moment.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn peek(&self, tx: &mut Tx, at: At, op: Op) -> Result<Bucket, Conflict> {
-        let (arena, index) = self.place(at);
-        let mut words = [0; BUCKET_WORDS];
-        words.copy_from_slice(tx.peek(arena, index, op)?);
-        Ok(Bucket(words))
+    pub(crate) fn glance(&self, tx: &mut Tx, main: u32, op: Op) -> Result<Glance<BUCKET_WORDS>, Conflict> {
+        tx.glance(&self.main, main, op)
     }
 
     #[track_caller]
@@ -157,18 +176,48 @@ impl Buckets {
         self.main.prefetch(home.second);
     }
 
-    /// Enters an entry under its key's home. The caller has read both main buckets and knows that the key is not there.
+    /// Enters an entry under its key's home. The caller has read both main buckets, knows that the key is not there, and may
+    /// know which of them to try first.
+    #[inline]
     #[track_caller]
-    pub(crate) fn insert(&self, tx: &mut Tx, home: Home, entry: u32, op: Op) -> Result<(), Conflict> {
+    pub(crate) fn insert(
+        &self,
+        tx: &mut Tx,
+        home: Home,
+        main: Option<u32>,
+        entry: u32,
+        op: Op,
+    ) -> Result<(), Conflict> {
+        if let Some(main) = main
+            && self.insert_in(tx, main, home.tag, entry, op)?
+        {
+            return Ok(());
+        }
+        self.insert_anywhere(tx, home, entry, op)
+    }
+
+    /// Enters an entry in a main bucket; false if that is full.
+    #[inline]
+    #[track_caller]
+    fn insert_in(&self, tx: &mut Tx, main: u32, tag: u16, entry: u32, op: Op) -> Result<bool, Conflict> {
+        let words = tx.update_ref(&self.main, main, op)?;
+        Ok(plain::change(words, |bucket: &mut Bucket| {
+            let place = bucket.empty_place();
+            if let Some(place) = place {
+                bucket.set(place, Some(entry), tag);
+            }
+            place.is_some()
+        }))
+    }
+
+    #[cold]
+    #[track_caller]
+    fn insert_anywhere(&self, tx: &mut Tx, home: Home, entry: u32, op: Op) -> Result<(), Conflict> {
         let first = self.read(tx, At::Main(home.first), op)?;
         let second = self.read(tx, At::Main(home.second), op)?;
-        let (at, mut bucket) = match second.used() < first.used() {
-            true => (At::Main(home.second), second),
-            false => (At::Main(home.first), first),
-        };
-        if let Some(place) = bucket.empty_place() {
-            bucket.set(place, Some(entry), home.tag);
-            return self.write(tx, at, &bucket, op);
+        let (main, bucket) = if second.used() < first.used() { (home.second, second) } else { (home.first, first) };
+        if bucket.empty_place().is_some() && self.insert_in(tx, main, home.tag, entry, op)? {
+            return Ok(());
         }
         self.insert_in_chain(tx, home, first, entry, op)
     }

@@ -38,6 +38,9 @@ pub fn fnv1a(bytes: &[u8], seed: u64) -> u64 {
 
 #[inline(always)]
 fn word(bytes: &[u8]) -> u64 {
+    if let Some(whole) = bytes.first_chunk() {
+        return u64::from_le_bytes(*whole);
+    }
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(word)

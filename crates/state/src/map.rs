@@ -1,6 +1,7 @@
 //! A map of plain keys to plain values with a declared capacity.
 //!
-//! Buckets and entries lie on lines of their own. An entry describes itself (live, key, value), so a hit reads the bucket
+//! Buckets and entries lie on lines of their own, but two entries with at most 16 bytes of key and value share one: they come
+//! from per-worker pools, so neighbours mostly are one worker's. An entry describes itself (live, key, value), so a hit reads the bucket
 //! only as a hint and a commit depends on the entry alone; a change of a value touches the entry alone; insertion and removal
 //! touch the bucket too, and a miss depends on both buckets of the key. Free entries come from per-worker pools. The
 //! declared capacity is always reachable, and `Full` is as exact as if one core ran everything.
@@ -15,7 +16,7 @@ use braid_stm::{Arena, Boosted, Conflict, ObjectId, Op, Part, Tx};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use self::outside::Spare;
-use crate::buckets::{At, BUCKET_WORDS, Buckets, Home, PLACES};
+use crate::buckets::{At, BUCKET_WORDS, Bucket, Buckets, Home, PLACES};
 use crate::causes::{MAP_BUCKETS, MAP_ENTRIES, MapOp, POOL_WATCH};
 use crate::hash::{self, HashFn};
 use crate::object::{StateBuilder, StateError, StateObject};
@@ -66,6 +67,14 @@ pub struct Handle {
     pub index: u32,
     /// How often the entry was freed before.
     pub generation: u32,
+}
+
+/// Where a key would go that was looked for and is not there: good until the end of the attempt.
+#[derive(Clone, Copy, Debug)]
+pub struct Vacancy {
+    home: Home,
+    /// The emptier of its buckets, if it had room when it was glanced at.
+    main: Option<u32>,
 }
 
 /// What a walk over a map does with an entry.
@@ -131,7 +140,7 @@ impl<K: Plain + fmt::Debug, V: Plain> Map<K, V> {
             id,
             name: builder.name(name),
             buckets,
-            entries: builder.arena(name, id, MAP_ENTRIES, capacity, Self::ENTRY)?,
+            entries: builder.packed_arena(name, id, MAP_ENTRIES, capacity, Self::ENTRY)?,
             free: pool(builder, id, capacity)?,
             hash: config.hash,
             seed: config.seed,
@@ -169,7 +178,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     #[inline]
     #[track_caller]
     pub fn get(&self, tx: &mut Tx, key: &K) -> Result<Option<V>, Conflict> {
-        let Some(index) = self.locate(tx, key, self.home(key), MapOp::Get.op())? else { return Ok(None) };
+        let Ok(index) = self.locate(tx, key, self.home(key), MapOp::Get.op())? else { return Ok(None) };
         let words = tx.read_unlogged(&self.shared.entries, index, MapOp::Get.op())?;
         Ok(Some(plain::load(&words[Self::VALUE..])))
     }
@@ -178,27 +187,53 @@ impl<K: Plain, V: Plain> Map<K, V> {
     #[inline]
     #[track_caller]
     pub fn contains(&self, tx: &mut Tx, key: &K) -> Result<bool, Conflict> {
-        Ok(self.locate(tx, key, self.home(key), MapOp::Get.op())?.is_some())
+        Ok(self.locate(tx, key, self.home(key), MapOp::Get.op())?.is_ok())
     }
 
     /// Sets the value of a key, whether it was there or not.
     #[track_caller]
     pub fn insert(&self, tx: &mut Tx, key: &K, value: &V) -> Result<Inserted, Conflict> {
-        let (op, home) = (MapOp::Insert.op(), self.home(key));
-        if let Some(index) = self.locate(tx, key, home, op)? {
-            let words = tx.update_ref(&self.shared.entries, index, MapOp::Update.op())?;
-            plain::store(&mut words[Self::VALUE..], value);
-            return Ok(Inserted::Replaced);
-        }
-        let Some(index) = self.shared.free.take(tx)? else { return Ok(Inserted::Full) };
+        let vacancy = match self.locate(tx, key, self.home(key), MapOp::Insert.op())? {
+            Err(vacancy) => vacancy,
+            Ok(index) => {
+                let words = tx.update_ref(&self.shared.entries, index, MapOp::Update.op())?;
+                plain::store(&mut words[Self::VALUE..], value);
+                return Ok(Inserted::Replaced);
+            }
+        };
+        Ok(if self.fill(tx, vacancy, key, value)?.is_some() { Inserted::New } else { Inserted::Full })
+    }
+
+    /// The value of a key, and where its entry lies; else where the key would go, for [`fill`](Self::fill).
+    #[inline]
+    #[track_caller]
+    pub fn look(&self, tx: &mut Tx, key: &K) -> Result<Result<(Handle, V), Vacancy>, Conflict> {
+        let op = MapOp::Get.op();
+        let index = match self.locate(tx, key, self.home(key), op)? {
+            Ok(index) => index,
+            Err(vacancy) => return Ok(Err(vacancy)),
+        };
+        let words = tx.read_unlogged(&self.shared.entries, index, op)?;
+        let handle = Handle { index, generation: (words[0] >> 1) as u32 };
+        Ok(Ok((handle, plain::load(&words[Self::VALUE..]))))
+    }
+
+    /// Inserts a key for which this attempt has [looked](Self::look) and found nothing; none if all entries are in use. Saves
+    /// [`insert`](Self::insert)'s look-up.
+    #[inline]
+    #[track_caller]
+    pub fn fill(&self, tx: &mut Tx, vacancy: Vacancy, key: &K, value: &V) -> Result<Option<Handle>, Conflict> {
+        let (op, Vacancy { home, main }) = (MapOp::Insert.op(), vacancy);
+        let Some(index) = self.shared.free.take(tx)? else { return Ok(None) };
         let words = tx.update_ref(&self.shared.entries, index, op)?;
+        let generation = (words[0] >> 1) as u32;
         words[0] |= 1;
         // The last words of key and value may be longer than they are: no byte of an earlier entry stays.
         words[1..].fill(0);
         plain::store(&mut words[1..], key);
         plain::store(&mut words[Self::VALUE..], value);
-        self.shared.buckets.insert(tx, home, index, op)?;
-        Ok(Inserted::New)
+        self.shared.buckets.insert(tx, home, main, index, op)?;
+        Ok(Some(Handle { index, generation }))
     }
 
     /// Changes the value of a key in place and returns what `change` returns; none if the key is not there.
@@ -206,16 +241,16 @@ impl<K: Plain, V: Plain> Map<K, V> {
     #[track_caller]
     pub fn update<R>(&self, tx: &mut Tx, key: &K, change: impl FnOnce(&mut V) -> R) -> Result<Option<R>, Conflict> {
         let op = MapOp::Update.op();
-        let Some(index) = self.locate(tx, key, self.home(key), op)? else { return Ok(None) };
+        let Ok(index) = self.locate(tx, key, self.home(key), op)? else { return Ok(None) };
         let words = tx.update_ref(&self.shared.entries, index, op)?;
-        Ok(Some(Self::change(words, change)))
+        Ok(Some(plain::change(&mut words[Self::VALUE..], change)))
     }
 
     /// Removes a key and returns its value.
     #[track_caller]
     pub fn remove(&self, tx: &mut Tx, key: &K) -> Result<Option<V>, Conflict> {
         let (op, home) = (MapOp::Remove.op(), self.home(key));
-        let Some(index) = self.locate(tx, key, home, op)? else { return Ok(None) };
+        let Ok(index) = self.locate(tx, key, home, op)? else { return Ok(None) };
         self.remove_entry(tx, home, index, op).map(Some)
     }
 
@@ -224,7 +259,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     #[track_caller]
     pub fn find(&self, tx: &mut Tx, key: &K) -> Result<Option<Handle>, Conflict> {
         let op = MapOp::Get.op();
-        let Some(index) = self.locate(tx, key, self.home(key), op)? else { return Ok(None) };
+        let Ok(index) = self.locate(tx, key, self.home(key), op)? else { return Ok(None) };
         let words = tx.read_unlogged(&self.shared.entries, index, op)?;
         Ok(Some(Handle { index, generation: (words[0] >> 1) as u32 }))
     }
@@ -266,7 +301,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
             return Ok(None);
         }
         let words = tx.update_ref(&self.shared.entries, handle.index, op)?;
-        Ok(Some(Self::change(words, change)))
+        Ok(Some(plain::change(&mut words[Self::VALUE..], change)))
     }
 
     /// Walks over the next `budget` entries from `cursor` on, as a tick does in pieces. Returns where to go on; `None`
@@ -323,14 +358,6 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Home::new((self.shared.hash)(key.as_bytes(), self.shared.seed), self.shared.buckets.main.objects())
     }
 
-    #[inline(always)]
-    fn change<R>(words: &mut [u64], change: impl FnOnce(&mut V) -> R) -> R {
-        let mut value = plain::load(&words[Self::VALUE..]);
-        let result = change(&mut value);
-        plain::store(&mut words[Self::VALUE..], &value);
-        result
-    }
-
     #[track_caller]
     fn remove_entry(&self, tx: &mut Tx, home: Home, index: u32, op: Op) -> Result<V, Conflict> {
         self.shared.buckets.remove(tx, home, index, op)?;
@@ -342,22 +369,42 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(value)
     }
 
-    /// The entry of a key, with what proves it in the read log: the entry if it is there, all its buckets if not.
+    /// The entry of a key, with what proves it in the read log: the entry if it is there, all its buckets if not; then where the
+    /// key would go.
     #[inline]
     #[track_caller]
-    fn locate(&self, tx: &mut Tx, key: &K, home: Home, op: Op) -> Result<Option<u32>, Conflict> {
-        for main in [home.first, home.second] {
-            let bucket = self.shared.buckets.peek(tx, At::Main(main), op)?;
-            for (_, index) in bucket.candidates(home.tag) {
-                if Self::is_key(tx.read_ref(&self.shared.entries, index, op)?, key) {
-                    return Ok(Some(index));
-                }
-            }
+    fn locate(&self, tx: &mut Tx, key: &K, home: Home, op: Op) -> Result<Result<u32, Vacancy>, Conflict> {
+        let first = self.shared.buckets.glance(tx, home.first, op)?;
+        if let Some(index) = self.among(tx, Bucket::of(&first), home.tag, key, op)? {
+            return Ok(Ok(index));
         }
-        self.locate_logged(tx, key, home, op)
+        let second = self.shared.buckets.glance(tx, home.second, op)?;
+        if let Some(index) = self.among(tx, Bucket::of(&second), home.tag, key, op)? {
+            return Ok(Ok(index));
+        }
+        if Bucket::of(&first).next().is_none() && tx.hold(&first, op) && tx.hold(&second, op) {
+            let used = [Bucket::of(&first).used(), Bucket::of(&second).used()];
+            let (main, used) = if used[1] < used[0] { (home.second, used[1]) } else { (home.first, used[0]) };
+            return Ok(Err(Vacancy { home, main: (used < PLACES as u32).then_some(main) }));
+        }
+        let found = self.locate_logged(tx, key, home, op)?;
+        Ok(found.ok_or(Vacancy { home, main: None }))
     }
 
-    /// Not found in passing: looks again, now at buckets that the commit depends on.
+    /// The entry of a key, if a bucket at which the attempt only glanced has it.
+    #[inline(always)]
+    #[track_caller]
+    fn among(&self, tx: &mut Tx, bucket: &Bucket, tag: u16, key: &K, op: Op) -> Result<Option<u32>, Conflict> {
+        for (_, index) in bucket.candidates(tag) {
+            if Self::is_key(tx.read_ref(&self.shared.entries, index, op)?, key) {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Not found in passing: looks again, now at buckets that the commit depends on, and at those that hang on the first.
+    #[cold]
     #[track_caller]
     fn locate_logged(&self, tx: &mut Tx, key: &K, home: Home, op: Op) -> Result<Option<u32>, Conflict> {
         for main in [home.second, home.first] {

@@ -177,6 +177,19 @@ impl StateBuilder {
         Arena::new(&self.domain, init).map_err(|source| StateError::Memory { name: self.name(name), source })
     }
 
+    /// The same with two objects on a cache line if they are small.
+    pub(crate) fn packed_arena(
+        &self,
+        name: &str,
+        object: ObjectId,
+        part: Part,
+        objects: u32,
+        payload_words: usize,
+    ) -> Result<Arena, StateError> {
+        let init = ArenaInit { object, part, objects, payload_words, pages: self.pages };
+        Arena::packed(&self.domain, init).map_err(|source| StateError::Memory { name: self.name(name), source })
+    }
+
     pub(crate) fn check_capacity(&self, name: &str, capacity: u64, most: u64) -> Result<u32, StateError> {
         if capacity == 0 || capacity > most {
             return Err(StateError::Capacity { name: self.name(name), capacity, most });

@@ -22,6 +22,27 @@ pub(crate) fn load<T: Plain>(words: &[u64]) -> T {
     }
 }
 
+/// Shows the `T` at the beginning of some words where it lies.
+#[inline(always)]
+pub(crate) fn view<T: Plain, R>(words: &[u64], look: impl FnOnce(&T) -> R) -> R {
+    const { assert!(align_of::<T>() <= 8) };
+    match T::ref_from_prefix(words.as_bytes()) {
+        Ok((value, _)) => look(value),
+        Err(_) => unreachable!("{} words hold no {} bytes", words.len(), size_of::<T>()),
+    }
+}
+
+/// Changes the `T` at the beginning of some words where it lies.
+#[inline(always)]
+pub(crate) fn change<T: Plain, R>(words: &mut [u64], change: impl FnOnce(&mut T) -> R) -> R {
+    const { assert!(align_of::<T>() <= 8) };
+    let len = words.len();
+    match T::mut_from_prefix(words.as_mut_bytes()) {
+        Ok((value, _)) => change(value),
+        Err(_) => unreachable!("{len} words hold no {} bytes", size_of::<T>()),
+    }
+}
+
 /// Writes a `T` to the beginning of some words.
 #[inline(always)]
 pub(crate) fn store<T: Plain>(words: &mut [u64], value: &T) {

@@ -82,6 +82,16 @@ impl<T: Plain> Vector<T> {
         Ok(Some(plain::load(tx.read_ref(&self.shared.elements, index, VectorOp::Get.op())?)))
     }
 
+    /// What `look` makes of element `index`, which it sees where it lies; none beyond the end. For a small part of a large element.
+    #[inline(always)]
+    #[track_caller]
+    pub fn view<R>(&self, tx: &mut Tx, index: u32, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Conflict> {
+        if index >= self.len() {
+            return Ok(None);
+        }
+        Ok(Some(plain::view(tx.read_ref(&self.shared.elements, index, VectorOp::Get.op())?, look)))
+    }
+
     /// Replaces element `index`; false beyond the end.
     #[inline]
     #[track_caller]
@@ -101,10 +111,7 @@ impl<T: Plain> Vector<T> {
             return Ok(None);
         }
         let words = tx.update_ref(&self.shared.elements, index, VectorOp::Update.op())?;
-        let mut value = plain::load(words);
-        let result = change(&mut value);
-        plain::store(words, &value);
-        Ok(Some(result))
+        Ok(Some(plain::change(words, change)))
     }
 
     /// Asks for an element that will be used soon.

@@ -89,7 +89,7 @@ impl Shared {
         words[self.value_at()..].as_mut_bytes()[..value.len()].copy_from_slice(value);
         self.entries.initialise(index, &words);
         let home = Home::new((self.hash)(key, self.seed), self.buckets.main.objects());
-        let inserted = self.buckets.insert(tx, home, index, MapOp::Insert.op()).is_ok() && tx.commit().is_ok();
+        let inserted = self.buckets.insert(tx, home, None, index, MapOp::Insert.op()).is_ok() && tx.commit().is_ok();
         if !inserted {
             tx.abort();
             return Err(ImageError { object: self.name.clone(), what: "another transaction runs".to_owned() });
