@@ -51,6 +51,7 @@ pub struct Config {
     pub ttl: Ttl,
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
+    pub icmp_errors_per_s: u64,
 }
 
 /// Whether the firewall counts as a hop.
@@ -110,6 +111,7 @@ impl Default for Config {
             // The dummy address of RFC 7600 section 4.8, for routers that have none of their own.
             router: Ipv4Addr::new(192, 0, 0, 8),
             router_v6: None,
+            icmp_errors_per_s: 1000,
         }
     }
 }

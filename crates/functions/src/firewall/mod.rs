@@ -46,7 +46,7 @@ use self::window::{Segment, Windows};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::{Aged, Fragments, Side, answer, scope};
+use crate::parts::{Aged, AnswerRate, Fragments, Side, answer, scope};
 
 /// By rule or by default.
 pub const DENIED: Reason = Reason("denied");
@@ -74,6 +74,7 @@ network_function! {
         limits: Limits,
         fragments: Fragments,
     }
+        answers: AnswerRate,
 }
 
 impl FromConfig for Firewall {
@@ -83,6 +84,7 @@ impl FromConfig for Firewall {
         let (connections_max, queries_max) = (config.connections_max, config.queries_max);
         let (hosts_max, fragments_max, held_max) = (config.hosts_max, config.fragments_max, config.held_max);
         let settings = Settings::check(config, ports)?;
+        let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         let map = MapConfig { name: "connections".into(), capacity: connections_max, ..MapConfig::default() };
         let connections = Map::new(builder, &map).map_err(|error| ConfigError::state("connections_max", &error))?;
         let queries = Aged::new(builder, "queries", queries_max, settings.query_ns)
@@ -91,7 +93,7 @@ impl FromConfig for Firewall {
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let limits =
             Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;
-        Ok(Firewall { settings, connections, queries, limits, fragments })
+        Ok(Firewall { settings, connections, queries, limits, fragments, answers })
     }
 }
 
@@ -147,7 +149,7 @@ impl NetworkFunction for Firewall {
             Ok(segment) => segment,
             Err(reason) => return Ok(Verdict::Drop(reason)),
         };
-        if let Err(reason) = self.judge(cx, packet, side) {
+        if let Err(reason) = self.judge(cx, packet, side)? {
             return Ok(Verdict::Drop(reason));
         }
         if segment.is_some_and(|segment| !self.may_open(segment.flags)) {
@@ -172,6 +174,10 @@ impl NetworkFunction for Firewall {
     }
 
     fn tick(&self, cx: &mut Cx<'_>, _tick: Tick) -> Result<(), Conflict> {
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.answers.report(cx, into)
+    }
+
         self.queries.sweep(cx)?;
         self.fragments.sweep(cx)
     }
@@ -273,7 +279,7 @@ impl Firewall {
         segment: &Segment,
         connection: &mut Connection,
     ) -> Result<Result<(), Reason>, Conflict> {
-        if let Err(reason) = self.judge(cx, packet, side) {
+        if let Err(reason) = self.judge(cx, packet, side)? {
             return Ok(Err(reason));
         }
         let mut again = self.connection(cx, packet, side, Some(segment));
@@ -301,12 +307,14 @@ impl Firewall {
     }
 
     /// What the rules say about a packet that would open a connection.
-    fn judge(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<(), Reason> {
-        match self.settings.policy.decide(&Facts::of(packet, side)).1 {
+    fn judge(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<Result<(), Reason>, Conflict> {
+        Ok(match self.settings.policy.decide(&Facts::of(packet, side)).1 {
             Action::Allow => Ok(()),
             Action::Deny => Err(DENIED),
             Action::Reject => {
-                answer::refuse(cx, packet);
+                if self.answers.admits(cx, packet)? {
+                    answer::refuse(cx, packet);
+                }
                 Err(REJECTED)
             }
         }
@@ -328,12 +336,19 @@ impl Firewall {
     #[inline(always)]
     fn hop(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         if self.settings.ttl == Ttl::Decrement && !packet.decrement_ttl() {
-            answer::time_exceeded(cx, packet, self.settings.router);
-            return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+            return self.ttl_exceeded(cx, packet);
         }
         Ok(cx.pass())
     }
 }
+
+    #[cold]
+    fn ttl_exceeded(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
+        if self.answers.admits(cx, packet)? {
+            answer::time_exceeded(cx, packet, self.settings.router);
+        }
+        Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
+    }
 
 /// Whether a packet that is no fragment's continuation is whole and makes sense; the segment, if it is TCP.
 fn check(packet: &Packet<'_>) -> Result<Option<Segment>, Reason> {

@@ -62,7 +62,7 @@ impl Firewall {
                 }
             }
             Message::Query(id) => {
-                if let Err(reason) = self.judge(cx, packet, side) {
+                if let Err(reason) = self.judge(cx, packet, side)? {
                     return Ok(Verdict::Drop(reason));
                 }
                 let (ends, now) = (query_ends(packet, side, id).asked_from(side), cx.now());
@@ -71,7 +71,7 @@ impl Firewall {
                 }
             }
             Message::Other => {
-                if let Err(reason) = self.judge(cx, packet, side) {
+                if let Err(reason) = self.judge(cx, packet, side)? {
                     return Ok(Verdict::Drop(reason));
                 }
             }

@@ -46,6 +46,7 @@ pub struct Config {
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
 }
+    pub icmp_errors_per_s: u64,
 
 /// A mapping that is always there: what comes to an external port goes to an inside one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -179,4 +180,5 @@ impl Default for Config {
             router_v6: None,
         }
     }
+            icmp_errors_per_s: 1000,
 }

@@ -47,7 +47,7 @@ use self::session::{OUTWARD, Phase};
 use self::settings::Settings;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
-use crate::parts::{Fragments, aged, answer, fragments, scope};
+use crate::parts::{AnswerRate, Fragments, aged, answer, fragments, scope};
 
 /// IPv6 or not IP, and configured to be dropped.
 pub const UNWANTED: Reason = Reason("unwanted");
@@ -58,6 +58,7 @@ network_function! {
         settings: Settings,
         flows: Flows,
         fragments: Fragments,
+        answers: AnswerRate,
     }
 }
 
@@ -70,7 +71,8 @@ impl FromConfig for Nat {
         let flows = Flows::new(builder, &settings.pool, settings.timeouts, config.filtering, refreshed, most)?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
-        Ok(Nat { settings, flows, fragments })
+        let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
+        Ok(Nat { settings, flows, fragments, answers })
     }
 }
 
@@ -169,6 +171,7 @@ impl NetworkFunction for Nat {
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.answers.report(cx, into)?;
         self.flows.mappings.report(cx, into)
     }
 
@@ -251,7 +254,9 @@ impl Nat {
             Found::Waits => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
             Found::No(reason) => Ok(Verdict::Drop(reason)),
             Found::Refused(reason) => {
-                answer::prohibited(cx, packet, self.settings.router);
+                if self.answers.admits(cx, packet)? {
+                    answer::prohibited(cx, packet, self.settings.router);
+                }
                 Ok(Verdict::Drop(reason))
             }
         }
@@ -275,7 +280,9 @@ impl Nat {
 
     #[cold]
     fn ttl_exceeded(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
-        answer::time_exceeded(cx, packet, self.settings.router);
+        if self.answers.admits(cx, packet)? {
+            answer::time_exceeded(cx, packet, self.settings.router);
+        }
         Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
     }
 }

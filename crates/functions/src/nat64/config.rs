@@ -61,6 +61,7 @@ pub struct Config {
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
 }
+    pub icmp_errors_per_s: u64,
 
 /// A mapping that is always there: what comes to an external port goes to an inside one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -113,6 +114,7 @@ impl Default for Config {
             router_v6: None,
         }
     }
+            icmp_errors_per_s: outward.icmp_errors_per_s,
 }
 
 /// A checked configuration.

@@ -42,7 +42,7 @@ use crate::nat::flows::{self, Flows};
 use crate::nat::mappings::SWEEP_EVERY;
 use crate::nat::session::{OUTWARD, Phase};
 use crate::nat::{Others, UNWANTED};
-use crate::parts::{Fragments, aged, answer, scope};
+use crate::parts::{AnswerRate, Fragments, aged, answer, scope};
 
 network_function! {
     /// The translator.
@@ -50,6 +50,7 @@ network_function! {
         settings: Settings,
         flows: Flows,
         fragments: Fragments,
+        answers: AnswerRate,
     }
 }
 
@@ -86,7 +87,8 @@ impl FromConfig for Nat64 {
         let flows = Flows::new(builder, &settings.pool, settings.timeouts, config.filtering, refreshed, most)?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
-        Ok(Nat64 { settings, flows, fragments })
+        let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
+        Ok(Nat64 { settings, flows, fragments, answers })
     }
 }
 
@@ -175,6 +177,7 @@ impl NetworkFunction for Nat64 {
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.answers.report(cx, into)?;
         self.flows.mappings.report(cx, into)
     }
 
@@ -238,7 +241,7 @@ impl Nat64 {
             Found::Waits => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
             Found::No(reason) => Ok(Verdict::Drop(*reason)),
             Found::Refused(reason) => {
-                self.refuse(cx, packet);
+                self.refuse(cx, packet)?;
                 Ok(Verdict::Drop(*reason))
             }
         }
@@ -246,15 +249,19 @@ impl Nat64 {
 
     /// No mapping can be made: address unreachable (RFC 6146 section 3.5.1.1).
     #[cold]
-    fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) {
-        if let (Some(IpVersion::V6), Some(router)) = (packet.ip_version(), self.settings.router.v6) {
+    fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<(), Conflict> {
+        if let (Some(IpVersion::V6), Some(router)) = (packet.ip_version(), self.settings.router.v6)
+            && self.answers.admits(cx, packet)?
+        {
             answer::error(cx, packet, router, (icmpv6_type::UNREACHABLE, 3), 0);
         }
     }
 
     #[cold]
     fn ttl_exceeded(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
-        answer::time_exceeded(cx, packet, self.settings.router);
+        if self.answers.admits(cx, packet)? {
+            answer::time_exceeded(cx, packet, self.settings.router);
+        }
         Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
     }
 }

@@ -72,7 +72,9 @@ impl Nat64 {
         if header.whole && header.packet_len() > mtu.into() {
             // What the other side has more: its header, and a fragment header if the packet is a piece.
             let told = if to_v4 { mtu + header::GROWTH as u16 } else { mtu - (growth - header::IPV4_LEN) as u16 };
-            answer::too_big(cx, packet, self.settings.router, told);
+            if self.answers.admits(cx, packet)? {
+                answer::too_big(cx, packet, self.settings.router, told);
+            }
             return Ok(Verdict::Drop(TOO_BIG));
         }
         if packet.is_fragment() && !packet.is_later_fragment() {
@@ -222,6 +224,7 @@ impl Nat64 {
             Untranslatable::Extension => NOT_TRANSLATABLE,
             Untranslatable::SourceRoute(at) => {
                 match (packet.ip_version(), router.v6) {
+                    _ if !self.answers.admits(cx, packet)? => {}
                     // Source route failed (RFC 7915 section 4.1); the field that says so is wrong (section 5.1).
                     (Some(IpVersion::V4), _) => answer::error(cx, packet, router.v4, (3, 5), 0),
                     (_, Some(router)) => answer::error(cx, packet, router, (4, 0), at),

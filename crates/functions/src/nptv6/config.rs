@@ -24,6 +24,7 @@ pub struct Config {
     pub inside_ports: Vec<Port>,
     pub outside_ports: Vec<Port>,
     pub router: Option<Ipv6Addr>,
+    pub icmp_errors_per_s: u64,
 }
 
 impl Default for Config {
@@ -34,6 +35,7 @@ impl Default for Config {
             inside_ports: Vec::new(),
             outside_ports: Vec::new(),
             router: None,
+            icmp_errors_per_s: 1000,
         }
     }
 }

@@ -18,7 +18,7 @@ use braid_nf::prelude::*;
 use self::config::Settings;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
-use crate::parts::{Side, answer, scope};
+use crate::parts::{AnswerRate, Side, answer, scope};
 
 /// An address whose words leave no room for the adjustment.
 pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");
@@ -30,14 +30,16 @@ network_function! {
     #[derive(Debug)]
     pub struct Nptv6 {
         settings: Settings,
+        answers: AnswerRate,
     }
 }
 
 impl FromConfig for Nptv6 {
     type Config = Config;
 
-    fn from_config(config: Config, _: &mut StateBuilder, ports: u16) -> Result<Nptv6, ConfigError> {
-        Ok(Nptv6 { settings: Settings::check(&config, ports)? })
+    fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Nptv6, ConfigError> {
+        let settings = Settings::check(&config, ports)?;
+        Ok(Nptv6 { settings, answers: AnswerRate::new(builder, config.icmp_errors_per_s, ports)? })
     }
 }
 
@@ -57,6 +59,10 @@ impl NetworkFunction for Nptv6 {
         Rewrites { from_inside: &[FieldId::IpSrc, FieldId::IpDst], from_outside: &[FieldId::IpDst] }
     }
 
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.answers.report(cx, into)
+    }
+
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Verdict::Drop(NO_SIDE)) };
         let across = self.settings.sides.across(cx, packet.port());
@@ -70,11 +76,15 @@ impl NetworkFunction for Nptv6 {
             return Ok(Verdict::Forward(across));
         }
         let Some(change) = self.change(packet, side, across) else {
-            answer::no_route(cx, packet, self.settings.router);
+            if self.answers.admits(cx, packet)? {
+                answer::no_route(cx, packet, self.settings.router);
+            }
             return Ok(Verdict::Drop(NOT_TRANSLATABLE));
         };
         if packet.ttl().is_some_and(|hops| hops <= 1) {
-            answer::time_exceeded(cx, packet, self.settings.router);
+            if self.answers.admits(cx, packet)? {
+                answer::time_exceeded(cx, packet, self.settings.router);
+            }
             return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
         }
         self.translate_quoted(packet, side);

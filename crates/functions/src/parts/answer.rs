@@ -2,7 +2,7 @@
 //!
 //! An answer's link header is its cause's with the Ethernet addresses exchanged, tags included. Nothing is answered that must
 //! not be (RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e)): ICMP errors, later fragments, groups, links whose header has a
-//! length of its own. Answers are not rate limited here.
+//! length of its own. How often is for `answer_rate.rs`.
 
 use braid_nf::packet::headers::{Header, Icmp, Icmpv6, Ipv4, Ipv6, Tcp, ether_type, icmp_type, icmpv6_type, tcp_flags};
 use braid_nf::packet::parse::protocol;

@@ -1,10 +1,11 @@
-//! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with,
+//! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with, and how often,
 //! tables whose entries die of age, code points, fragments that follow their first piece, logs of alerts, and application protocols
 //! told by their first bytes.
 
 pub(crate) mod aged;
 pub(crate) mod alerts;
 pub(crate) mod answer;
+pub(crate) mod answer_rate;
 pub(crate) mod dscp;
 pub(crate) mod fragments;
 pub mod many;
@@ -17,6 +18,7 @@ pub(crate) mod sides;
 
 pub(crate) use aged::Aged;
 pub(crate) use alerts::Alerts;
+pub(crate) use answer_rate::AnswerRate;
 pub(crate) use fragments::{Fate, Fragments};
 pub use many::Many;
 pub use prefix::{Prefix, PrefixError};

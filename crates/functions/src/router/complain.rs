@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use braid_nf::packet::headers::{icmp_type, icmpv6_type};
 use braid_nf::prelude::*;
-use braid_nf::state::{StateBuilder, StateObject, VectorConfig};
-use braid_nf::{Cx, Handled, Part};
+use braid_nf::state::{StateBuilder, StateObject};
+use braid_nf::{Cx, Findings, Handled, Part};
 
 use super::config::Interface;
 use crate::ConfigError;
-use crate::parts::answer;
-use crate::token_bucket::{Bucket, Limit};
+use crate::parts::{AnswerRate, answer};
 
 /// What a router has to say about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,19 +51,15 @@ impl Complaint {
     }
 }
 
-/// How many errors may be sent, and have been.
+/// The errors, and how many of them may be sent.
 pub struct Errors {
-    limit: Limit,
-    buckets: Vector<Bucket>,
+    rate: AnswerRate,
 }
 
 impl Errors {
     /// So many a second by each port, a tenth of a second's worth (at least 10) at once.
     pub fn new(builder: &mut StateBuilder, per_second: u64, ports: u16) -> Result<Errors, ConfigError> {
-        let limit = Limit::new("icmp_errors_per_s", per_second, "icmp_errors_per_s", (per_second / 10).max(10))?;
-        let init = VectorConfig { name: "icmp_errors".into(), len: ports.max(1).into() };
-        let buckets = Vector::new(builder, &init, limit.full(0));
-        Ok(Errors { limit, buckets: buckets.map_err(|error| ConfigError::state("icmp_errors_per_s", &error))? })
+        Ok(Errors { rate: AnswerRate::new(builder, per_second, ports)? })
     }
 
     /// Drops a packet for `reason`, and tells its sender if that is allowed, and not too often.
@@ -89,17 +84,17 @@ impl Errors {
 
     /// Whether the packet may be answered by one more error.
     pub fn admits(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<bool, Conflict> {
-        if !answer::may_be_answered(packet) {
-            return Ok(false);
-        }
-        let now = cx.now();
-        let taken = self.buckets.update(cx, packet.port().into(), |bucket| self.limit.take(bucket, now, 1))?;
-        Ok(taken.unwrap_or(false))
+        self.rate.admits(cx, packet)
+    }
+
+    /// How many packets were not answered because of the limit.
+    pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.rate.report(cx, into)
     }
 }
 
 impl Part for Errors {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
-        self.buckets.objects(into);
+        self.rate.objects(into);
     }
 }

@@ -124,6 +124,10 @@ impl NetworkFunction for Router {
         Some(SetDef::new("address pair", &[FieldId::IpSrc, FieldId::IpDst]))
     }
 
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.errors.report(cx, into)
+    }
+
     fn rewrites(&self) -> Rewrites {
         Rewrites::of(&[FieldId::EthSrc, FieldId::EthDst])
     }

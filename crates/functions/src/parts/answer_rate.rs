@@ -1,0 +1,82 @@
+//! How often a function answers: so many packets a second at each port (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f), RFC 5508
+//! REQ-10). What is not answered for this alone is counted.
+
+use std::sync::Arc;
+
+use braid_nf::prelude::*;
+use braid_nf::state::{Distributed, DistributedConfig, StateObject, VectorConfig};
+use braid_nf::{Findings, Part};
+
+use super::answer::may_be_answered;
+use crate::config::ConfigError;
+use crate::token_bucket::{Bucket, Limit};
+
+/// The key under which a plan file says how many.
+const KEY: &str = "icmp_errors_per_s";
+
+/// How many answers may be sent, and have been.
+pub struct AnswerRate {
+    /// None: nobody is answered.
+    limit: Option<Limit>,
+    buckets: Vector<Bucket>,
+    withheld: Distributed<u64>,
+}
+
+impl AnswerRate {
+    /// So many a second by each port, a tenth of a second's worth (at least 10) at once; 0: none at all (RFC 5508 REQ-9).
+    pub fn new(builder: &mut StateBuilder, per_second: u64, ports: u16) -> Result<AnswerRate, ConfigError> {
+        let limit = match per_second {
+            0 => None,
+            _ => Some(Limit::new(KEY, per_second, KEY, (per_second / 10).max(10))?),
+        };
+        let full = limit.map_or(Bucket::default(), |limit| limit.full(0));
+        let buckets = VectorConfig { name: "icmp_errors".into(), len: ports.max(1).into() };
+        let withheld = DistributedConfig { name: "icmp_errors_withheld".into(), staleness_ns: 0 };
+        let state = |error| ConfigError::state(KEY, &error);
+        Ok(AnswerRate {
+            limit,
+            buckets: Vector::new(builder, &buckets, full).map_err(state)?,
+            withheld: Distributed::new(builder, &withheld, 0).map_err(state)?,
+        })
+    }
+
+    /// Whether the packet may be answered once more.
+    #[cold]
+    pub fn admits(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<bool, Conflict> {
+        if !may_be_answered(packet) {
+            return Ok(false);
+        }
+        let now = cx.now();
+        let taken = match &self.limit {
+            Some(limit) => self.buckets.update(cx, packet.port().into(), |bucket| limit.take(bucket, now, 1))?,
+            None => None,
+        };
+        let admitted = taken.unwrap_or(false);
+        if !admitted {
+            self.withheld.update(cx, |count| *count += 1)?;
+        }
+        Ok(admitted)
+    }
+
+    /// How many packets were not answered because of the limit.
+    pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        let withheld = self.withheld.read(cx, |sum, part| *sum += part)?;
+        if withheld > 0 {
+            into.add("icmp_errors_withheld", withheld);
+        }
+        Ok(())
+    }
+}
+
+impl Part for AnswerRate {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.buckets.objects(into);
+        self.withheld.objects(into);
+    }
+}
+
+impl std::fmt::Debug for AnswerRate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AnswerRate").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
