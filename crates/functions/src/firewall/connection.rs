@@ -211,11 +211,11 @@ impl Timeouts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Ends {
-    inside: IpAddress,
-    outside: IpAddress,
-    inside_port: u16,
-    outside_port: u16,
-    protocol: u8,
+    pub(super) inside: IpAddress,
+    pub(super) outside: IpAddress,
+    pub(super) inside_port: u16,
+    pub(super) outside_port: u16,
+    pub(super) protocol: u8,
     /// For ICMP queries, whose identifier is both ports: the [`Side`] that asks.
     asker: u8,
     zero: [u8; 2],

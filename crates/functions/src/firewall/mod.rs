@@ -13,6 +13,7 @@ mod config;
 mod connection;
 pub mod cost;
 mod explain;
+mod known;
 mod limits;
 mod policy;
 mod related;
@@ -36,10 +37,10 @@ use std::time::Duration;
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion, headers::tcp_flags};
 use braid_nf::prelude::*;
-use braid_nf::state::{Inserted, MapConfig};
 
 use self::config::Settings;
 use self::connection::{Ends, Phase, are_valid, is_opening};
+use self::known::Known;
 use self::limits::Limits;
 use self::rules::Facts;
 use self::window::{Segment, Windows};
@@ -68,13 +69,13 @@ network_function! {
     pub struct Firewall {
         settings: Settings,
         /// Ends of the live connections, for ICMP errors.
-        connections: Map<Ends, u64>,
+        connections: Known,
         /// Echo requests and their like that may be answered.
         queries: Aged<Ends, u64>,
         limits: Limits,
         fragments: Fragments,
-    }
         answers: AnswerRate,
+    }
 }
 
 impl FromConfig for Firewall {
@@ -83,10 +84,10 @@ impl FromConfig for Firewall {
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Firewall, ConfigError> {
         let (connections_max, queries_max) = (config.connections_max, config.queries_max);
         let (hosts_max, fragments_max, held_max) = (config.hosts_max, config.fragments_max, config.held_max);
-        let settings = Settings::check(config, ports)?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        let map = MapConfig { name: "connections".into(), capacity: connections_max, ..MapConfig::default() };
-        let connections = Map::new(builder, &map).map_err(|error| ConfigError::state("connections_max", &error))?;
+        let settings = Settings::check(config, ports)?;
+        let connections =
+            Known::new(builder, connections_max).map_err(|error| ConfigError::state("connections_max", &error))?;
         let queries = Aged::new(builder, "queries", queries_max, settings.query_ns)
             .map_err(|error| ConfigError::state("queries_max", &error))?;
         let fragments = Fragments::holding(builder, fragments_max, settings.fragment_ns, held_max)
@@ -167,17 +168,17 @@ impl NetworkFunction for Firewall {
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, connection: &Connection) -> Result<(), Conflict> {
         if let Some(ends) = connection.ends(key) {
-            self.connections.remove(cx, &ends)?;
+            self.connections.leave(cx, &ends)?;
             self.limits.end(cx, ends.host(), connection.is_half_open())?;
         }
         Ok(())
     }
 
-    fn tick(&self, cx: &mut Cx<'_>, _tick: Tick) -> Result<(), Conflict> {
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         self.answers.report(cx, into)
     }
 
+    fn tick(&self, cx: &mut Cx<'_>, _tick: Tick) -> Result<(), Conflict> {
         self.queries.sweep(cx)?;
         self.fragments.sweep(cx)
     }
@@ -257,12 +258,12 @@ impl Firewall {
             Ok(_) => {}
             Err(reason) => return Ok(Err(reason)),
         }
-        let refusal = if self.connections.insert(cx, &ends, &0)? == Inserted::Full {
+        let refusal = if !self.connections.enter(cx, &ends)? {
             CONNECTION_TABLE_FULL
         } else if set.register(cx, connection) {
             return Ok(Ok(()));
         } else {
-            self.connections.remove(cx, &ends)?;
+            self.connections.leave(cx, &ends)?;
             Reason::SET_TABLE_FULL
         };
         self.limits.end(cx, ends.host(), counts)?;
@@ -317,7 +318,7 @@ impl Firewall {
                 }
                 Err(REJECTED)
             }
-        }
+        })
     }
 
     fn may_open(&self, flags: u8) -> bool {
@@ -340,7 +341,6 @@ impl Firewall {
         }
         Ok(cx.pass())
     }
-}
 
     #[cold]
     fn ttl_exceeded(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
@@ -349,6 +349,7 @@ impl Firewall {
         }
         Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
     }
+}
 
 /// Whether a packet that is no fragment's continuation is whole and makes sense; the segment, if it is TCP.
 fn check(packet: &Packet<'_>) -> Result<Option<Segment>, Reason> {

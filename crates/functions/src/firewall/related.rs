@@ -98,7 +98,7 @@ impl Firewall {
             None => (0, 0),
         };
         let ends = Ends::new(from_inside, (quoted.src_ip, source), (quoted.dst_ip, destination), quoted.protocol);
-        self.connections.contains(cx, &ends)
+        self.connections.has(cx, &ends)
     }
 
     /// A first fragment goes on, and those behind it may follow.
