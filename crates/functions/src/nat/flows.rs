@@ -66,11 +66,16 @@ impl Flows {
         if let Some(mapping) = self.mappings.outward(cx, source, home, lives_ns)? {
             return Ok(Ok(mapping));
         }
+        let lives_ns = self.timeouts.after(source.protocol, Phase::after(0, flags));
+        let vacancy = match self.mappings.outward(cx, source, home, lives_ns)? {
+            Ok(mapping) => return Ok(Ok(mapping)),
+            Err(vacancy) => vacancy,
+        };
         // The end of a connection that nobody knows begins none.
         if flags & (tcp_flags::RST | tcp_flags::FIN) != 0 {
             return Ok(Err(NO_MAPPING));
         }
-        self.mappings.create(cx, source, home, lives_ns)
+        self.mappings.create(cx, (source, vacancy), home, lives_ns)
     }
 
     /// The mapping to which a packet for an external endpoint goes. What comes from inside `is_free` from filters.
@@ -116,15 +121,16 @@ impl Flows {
         self.mappings.renew(cx, handle, self.use_of(number, way, Phase::from_bits(phase)))
     }
 
-    /// Caches a translation by `register`, of a flow from `peer.0` to `peer.1` if it goes out. Without room for it the packet goes
+    /// Caches a translation by `register`, of a flow from `peer.0` to `peer.1` if it goes out; only a strict filter asks for them. Without room for it the packet goes
     /// its way all the same and so will the next, unless filtering needs to know when the flow ends.
     pub(crate) fn keep(
         &self,
         cx: &mut Cx<'_>,
-        peer: Option<(Inside, Endpoint)>,
+        peer: impl FnOnce() -> Option<(Inside, Endpoint)>,
         (number, handle): (u8, Handle),
         register: impl FnOnce(&mut Cx<'_>) -> bool,
     ) -> Result<Result<(), Reason>, Conflict> {
+        let peer = if self.filter.is_strict() { peer() } else { None };
         if let Some((inside, remote)) = peer
             && !self.filter.enter(cx, inside, remote)?
         {
@@ -132,7 +138,7 @@ impl Flows {
         }
         if register(cx) {
             self.mappings.attach(cx, number, handle)?;
-        } else if let Some((inside, remote)) = peer.filter(|_| self.filter.is_strict()) {
+        } else if let Some((inside, remote)) = peer {
             self.filter.leave(cx, inside, remote)?;
             return Ok(Err(Reason::SET_TABLE_FULL));
         }

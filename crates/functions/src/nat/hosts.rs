@@ -199,6 +199,10 @@ impl Hosts {
         address: u32,
         within: std::ops::RangeInclusive<u16>,
     ) -> Result<Option<u16>, Conflict> {
+        let (number, wanted) = (slot(inside.protocol), inside.port);
+        if within.contains(&wanted) && ports.is_free(tx, number, address, wanted)? {
+            return Ok(Some(wanted));
+        }
         let (first, last) = (*within.start(), *within.end());
         let (low, high) = (first..=last.min(USER_PORTS - 1), first.max(USER_PORTS)..=last);
         let order = if inside.port < USER_PORTS { [low, high] } else { [high, low] };
@@ -208,7 +212,7 @@ impl Hosts {
             let len = u32::from(within.end() - within.start()) + 1;
             let from = *within.start() + scaled(pair, len) as u16;
             let from = if from & 1 == inside.port & 1 { from } else { from ^ 1 };
-            let found = ports.find(tx, slot(inside.protocol), address, within, inside.port, from)?;
+            let found = ports.find(tx, number, address, within, from)?;
             if found.is_some() {
                 return Ok(found);
             }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
-use braid_nf::state::{Handle, Inserted, MapConfig, StateObject, Tx, Visit};
+use braid_nf::state::{Handle, MapConfig, StateObject, Tx, Vacancy, Visit};
 use braid_nf::{Findings, Part, Reason};
 
 use super::endpoint::{Endpoint, Inside, scaled, slot};
@@ -120,9 +120,11 @@ impl Mappings {
         inside: Inside,
         home: Port,
         lives_ns: u64,
-    ) -> Result<Option<Mapping>, Conflict> {
-        let Some(handle) = self.entries.find(cx, &inside)? else { return Ok(None) };
-        let Some(mut entry) = self.entries.value_at(cx, handle)? else { return Ok(None) };
+    ) -> Result<Result<Mapping, Vacancy>, Conflict> {
+        let (handle, mut entry) = match self.entries.look(cx, &inside)? {
+            Ok(found) => found,
+            Err(vacancy) => return Ok(Err(vacancy)),
+        };
         let now = cx.now();
         if entry.home != home || entry.ends_ns <= now + lives_ns {
             entry.home = home;
@@ -144,6 +146,13 @@ impl Mappings {
     }
 
     /// The external endpoint of an inside one, if it has any. Nothing is refreshed.
+    /// The mapping of an inside endpoint, if it holds. Nothing is refreshed.
+    pub(crate) fn holding(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<Option<Mapping>, Conflict> {
+        let now = cx.now();
+        let found = self.entries.look(cx, &inside)?.ok().filter(|(_, entry)| now < entry.ends_ns);
+        Ok(found.map(|(handle, entry)| self.mapping(inside, handle, &entry)))
+    }
+
     pub(crate) fn external_of(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<Option<Endpoint>, Conflict> {
         let now = cx.now();
         let entry = self.entries.get(cx, &inside)?.filter(|entry| now < entry.ends_ns);
@@ -154,21 +163,24 @@ impl Mappings {
     pub(crate) fn create(
         &self,
         cx: &mut Cx<'_>,
-        inside: Inside,
+        (inside, vacancy): (Inside, Vacancy),
         home: Port,
         lives_ns: u64,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
-        self.reclaim_own_port(cx, inside)?;
-        let place = match self.hosts.choose(cx, &self.ports, inside)? {
-            Err(NO_FREE_PORT) if self.reclaim_some(cx, inside)? => self.hosts.choose(cx, &self.ports, inside)?,
-            chosen => chosen,
-        };
+        let mut place = self.hosts.choose(cx, &self.ports, inside)?;
+        let has_own = matches!(place, Ok((_, port)) if port == inside.port);
+        if !has_own && self.reclaim_own_port(cx, inside)? {
+            place = self.hosts.choose(cx, &self.ports, inside)?;
+        }
+        if place == Err(NO_FREE_PORT) && self.reclaim_some(cx, inside)? {
+            place = self.hosts.choose(cx, &self.ports, inside)?;
+        }
         let (address, port) = match place {
             Ok(place) => place,
             Err(reason) => return Ok(Err(reason)),
         };
         let ends_ns = cx.now() + lives_ns + self.refresh_ns;
-        self.insert(cx, inside, Entry { ends_ns, address, port, home, ..Entry::default() })
+        self.insert(cx, (inside, vacancy), Entry { ends_ns, address, port, home, ..Entry::default() })
     }
 
     /// Before the first packet: a mapping that never ends, to an external endpoint that is free.
@@ -182,15 +194,24 @@ impl Mappings {
         if let Ok(address) = self.external.binary_search(&external.address) {
             let (address, port) = (address as u32, external.port);
             let entry = Entry { ends_ns: NEVER, address, port, home, ..Entry::default() };
-            // Room for them was checked with the configuration.
-            let _ = self.insert(cx, inside, entry)?;
+            // After a change of the configuration it may be there.
+            self.entries.remove(cx, &inside)?;
+            if let Err(vacancy) = self.entries.look(cx, &inside)? {
+                // Room for them was checked with the configuration.
+                let _ = self.insert(cx, (inside, vacancy), entry)?;
+            }
         }
         Ok(())
     }
 
-    fn insert(&self, cx: &mut Cx<'_>, inside: Inside, entry: Entry) -> Result<Result<Mapping, Reason>, Conflict> {
+    fn insert(
+        &self,
+        cx: &mut Cx<'_>,
+        (inside, vacancy): (Inside, Vacancy),
+        entry: Entry,
+    ) -> Result<Result<Mapping, Reason>, Conflict> {
         let place = (entry.address, entry.port);
-        if self.entries.insert(cx, &inside, &entry)? == Inserted::Full {
+        let Some(handle) = self.entries.fill(cx, vacancy, &inside, &entry)? else {
             return Ok(Err(MAPPING_TABLE_FULL));
         }
         // What is configured counts for no quota and lies in no block.
@@ -280,10 +301,10 @@ impl Mappings {
         entry.ends_ns.saturating_add(self.rest_ns) <= now
     }
 
-    /// The port that an endpoint would like best may belong to a mapping that nobody needs any more.
-    fn reclaim_own_port(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<(), Conflict> {
+    /// The port that an endpoint would like best may belong to a mapping that nobody needs any more. True if so.
+    fn reclaim_own_port(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<bool, Conflict> {
         let home = self.hosts.home(inside);
-        self.reclaim(cx, slot(inside.protocol), (home, inside.port)).map(drop)
+        self.reclaim(cx, slot(inside.protocol), (home, inside.port))
     }
 
     /// Looks for such ports when none is free. True if one was found.

@@ -228,9 +228,10 @@ impl Nat {
         set: &mut NewSet<'_, Session>,
         session: &Session,
     ) -> Result<Result<(), Reason>, Conflict> {
-        let peer = ends(packet)
-            .filter(|_| session.way == OUTWARD)
-            .map(|(inside, remote)| (self.settings.inside(packet.port(), inside), remote));
+        let peer = || {
+            let (inside, remote) = ends(packet).filter(|_| session.way == OUTWARD)?;
+            Some((self.settings.inside(packet.port(), inside), remote))
+        };
         self.flows.keep(cx, peer, (session.protocol, session.handle), |cx| set.register(cx, *session))
     }
 
@@ -247,6 +248,7 @@ impl Nat {
 
     fn conclude(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, found: Found) -> Handled {
         match found {
+            Found::Session(session) if !packet.is_fragment() => self.translate(cx, packet, &session),
             Found::Session(session) => self.send(cx, packet, Rewrite::from(&session)),
             Found::Once(rewrite) => self.send(cx, packet, rewrite),
             Found::Error(error) => self.send_error(cx, packet, &error),

@@ -32,8 +32,8 @@ impl Bits {
     }
 
     pub(super) fn is_set(&self, tx: &mut Tx, row: u32, at: u32) -> Result<bool, Conflict> {
-        let line = self.lines.get(tx, row * self.per_row + at / BITS)?.unwrap_or_default();
-        Ok(line[(at % BITS / 64) as usize] >> (at % 64) & 1 == 1)
+        let word = self.lines.view(tx, row * self.per_row + at / BITS, |line| line[(at % BITS / 64) as usize])?;
+        Ok(word.unwrap_or_default() >> (at % 64) & 1 == 1)
     }
 
     pub(super) fn set(&self, tx: &mut Tx, row: u32, at: u32, value: bool) -> Result<(), Conflict> {
@@ -112,23 +112,25 @@ impl Ports {
         })
     }
 
-    /// A free port of `within` of an address: `wanted` if it is one, else one of its parity, else any, from `from` on.
+    /// Whether a port of an address is nobody's.
+    pub(super) fn is_free(&self, tx: &mut Tx, slot: u32, address: u32, port: u16) -> Result<bool, Conflict> {
+        Ok(!self.taken.is_set(tx, slot * self.addresses + address, u32::from(port) - self.base)?)
+    }
+
+    /// A free port of `within` of an address: one of the parity of `from`, else any, from there on.
     pub(super) fn find(
         &self,
         tx: &mut Tx,
         slot: u32,
         address: u32,
         within: std::ops::RangeInclusive<u16>,
-        wanted: u16,
         from: u16,
     ) -> Result<Option<u16>, Conflict> {
         let row = slot * self.addresses + address;
-        if within.contains(&wanted) && !self.taken.is_set(tx, row, u32::from(wanted) - self.base)? {
-            return Ok(Some(wanted));
-        }
         let range = u32::from(*within.start()) - self.base..u32::from(*within.end()) + 1 - self.base;
+        let parity = if from.is_multiple_of(2) { EVEN } else { ODD };
         let from = u32::from(from).saturating_sub(self.base);
-        for mask in [if wanted.is_multiple_of(2) { EVEN } else { ODD }, u64::MAX] {
+        for mask in [parity, u64::MAX] {
             if let Some(free) = self.taken.find_zero(tx, row, range.clone(), from, mask)? {
                 return Ok(Some((self.base + free) as u16));
             }
@@ -139,8 +141,8 @@ impl Ports {
     /// The entry to which a port belongs.
     pub(super) fn owner(&self, tx: &mut Tx, slot: u32, address: u32, port: u16) -> Result<Option<u32>, Conflict> {
         let (line, at) = self.owner_at(slot, address, port);
-        let line = self.owners.get(tx, line)?.unwrap_or_default();
-        Ok(line[at].checked_sub(1))
+        let owner = self.owners.view(tx, line, |line| line[at])?;
+        Ok(owner.unwrap_or_default().checked_sub(1))
     }
 
     /// Gives a port to an entry, or takes it away.

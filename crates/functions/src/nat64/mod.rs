@@ -153,7 +153,7 @@ impl NetworkFunction for Nat64 {
         let found = self.find(cx, packet)?;
         if let Found::Session(session) = &found {
             let of = (session.protocol, session.handle);
-            let peer = packet.ports().and_then(|ports| self.peer(session, packet.src_ip(), packet.dst_ip(), ports));
+            let peer = || self.peer(session, packet.src_ip(), packet.dst_ip(), packet.ports()?);
             if let Err(reason) = self.flows.keep(cx, peer, of, |cx| set.register(cx, *session))? {
                 return Ok(Verdict::Drop(reason));
             }
