@@ -31,8 +31,9 @@ pub struct Config {
     pub exempt: Vec<Prefix>,
     pub filtering: Filtering,
     pub inbound_refresh: bool,
-    pub tcp_transitory_s: u64,
+    pub tcp_opening_s: u64,
     pub tcp_established_s: u64,
+    pub tcp_closing_s: u64,
     pub udp_s: u64,
     pub icmp_s: u64,
     pub refresh_ms: u64,
@@ -45,8 +46,8 @@ pub struct Config {
     pub non_ip: Others,
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
-}
     pub icmp_errors_per_s: u64,
+}
 
 /// A mapping that is always there: what comes to an external port goes to an inside one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -163,8 +164,9 @@ impl Default for Config {
             exempt: Vec::new(),
             filtering: Filtering::EndpointIndependent,
             inbound_refresh: false,
-            tcp_transitory_s: 240,
+            tcp_opening_s: 240,
             tcp_established_s: 7440,
+            tcp_closing_s: 240,
             udp_s: 300,
             icmp_s: 60,
             refresh_ms: 30_000,
@@ -178,7 +180,7 @@ impl Default for Config {
             // The dummy address of RFC 7600 section 4.8, for routers that have none of their own.
             router: Ipv4Addr::new(192, 0, 0, 8),
             router_v6: None,
+            icmp_errors_per_s: 1000,
         }
     }
-            icmp_errors_per_s: 1000,
 }

@@ -62,9 +62,9 @@ impl Flows {
         home: Port,
         flags: u8,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
-        let lives_ns = self.timeouts.after(source.protocol, Phase::after(0, flags));
-        if let Some(mapping) = self.mappings.outward(cx, source, home, lives_ns)? {
-            return Ok(Ok(mapping));
+        if flags & tcp_flags::RST != 0 {
+            // It answers something, or ends it: it begins no mapping and prolongs none (RFC 7857 section 7.1).
+            return Ok(self.mappings.holding(cx, source)?.ok_or(NO_MAPPING));
         }
         let lives_ns = self.timeouts.after(source.protocol, Phase::after(0, flags));
         let vacancy = match self.mappings.outward(cx, source, home, lives_ns)? {
@@ -72,7 +72,7 @@ impl Flows {
             Err(vacancy) => vacancy,
         };
         // The end of a connection that nobody knows begins none.
-        if flags & (tcp_flags::RST | tcp_flags::FIN) != 0 {
+        if flags & tcp_flags::FIN != 0 {
             return Ok(Err(NO_MAPPING));
         }
         self.mappings.create(cx, (source, vacancy), home, lives_ns)

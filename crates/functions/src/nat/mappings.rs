@@ -113,7 +113,8 @@ impl Mappings {
         (self.first_port, self.last_port) == (other.first_port, other.last_port)
     }
 
-    /// The mapping of an inside endpoint that sends now, by `home`: it lives for `lives_ns` from now on.
+    /// The mapping of an inside endpoint that sends now, by `home`: it lives for `lives_ns` from now on. If there is none, where it
+    /// would go.
     pub(crate) fn outward(
         &self,
         cx: &mut Cx<'_>,
@@ -131,7 +132,7 @@ impl Mappings {
             entry.ends_ns = entry.ends_ns.max(now + lives_ns + self.refresh_ns);
             self.entries.update_at(cx, handle, |at| *at = entry)?;
         }
-        Ok(Some(self.mapping(inside, handle, &entry)))
+        Ok(Ok(self.mapping(inside, handle, &entry)))
     }
 
     /// The mapping behind an external endpoint, if it holds. Nothing is refreshed.
@@ -145,7 +146,6 @@ impl Mappings {
         Ok(entry.map(|(handle, inside, entry)| self.mapping(inside, handle, &entry)))
     }
 
-    /// The external endpoint of an inside one, if it has any. Nothing is refreshed.
     /// The mapping of an inside endpoint, if it holds. Nothing is refreshed.
     pub(crate) fn holding(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<Option<Mapping>, Conflict> {
         let now = cx.now();
@@ -153,10 +153,9 @@ impl Mappings {
         Ok(found.map(|(handle, entry)| self.mapping(inside, handle, &entry)))
     }
 
+    /// The external endpoint of an inside one, if it has any. Nothing is refreshed.
     pub(crate) fn external_of(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<Option<Endpoint>, Conflict> {
-        let now = cx.now();
-        let entry = self.entries.get(cx, &inside)?.filter(|entry| now < entry.ends_ns);
-        Ok(entry.map(|entry| self.external(inside.protocol, &entry)))
+        Ok(self.holding(cx, inside)?.map(|mapping| mapping.external))
     }
 
     /// A new mapping for an inside endpoint that has none.
@@ -213,13 +212,12 @@ impl Mappings {
         let place = (entry.address, entry.port);
         let Some(handle) = self.entries.fill(cx, vacancy, &inside, &entry)? else {
             return Ok(Err(MAPPING_TABLE_FULL));
-        }
+        };
         // What is configured counts for no quota and lies in no block.
         if entry.ends_ns != NEVER && !self.hosts.enter(cx, inside, place)? {
             self.entries.remove(cx, &inside)?;
             return Ok(Err(MAPPING_TABLE_FULL));
         }
-        let Some(handle) = self.entries.find(cx, &inside)? else { return Ok(Err(MAPPING_TABLE_FULL)) };
         self.ports.set_owner(cx, slot(inside.protocol), entry.address, entry.port, Some(handle.index))?;
         Ok(Ok(self.mapping(inside, handle, &entry)))
     }

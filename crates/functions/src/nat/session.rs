@@ -73,8 +73,8 @@ impl Phase {
 /// How long sets live without a packet, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    pub(crate) transitory_ns: u64,
-    pub(crate) established_ns: u64,
+    /// TCP, by [`Phase`].
+    pub(crate) tcp_ns: [u64; 4],
     pub(crate) udp_ns: u64,
     pub(crate) icmp_ns: u64,
 }
@@ -82,11 +82,9 @@ pub(crate) struct Timeouts {
 impl Timeouts {
     #[inline]
     pub(crate) fn of(&self, session: &Session) -> u64 {
-        // The phase as a number: this is asked for every packet.
         match session.protocol {
             protocol::UDP => self.udp_ns,
-            protocol::TCP if session.phase == Phase::Established as u8 => self.established_ns,
-            protocol::TCP => self.transitory_ns,
+            protocol::TCP => self.tcp_ns[usize::from(session.phase & 3)],
             _ => self.icmp_ns,
         }
     }
@@ -95,8 +93,7 @@ impl Timeouts {
     #[inline]
     pub(crate) fn after(&self, number: u8, phase: Phase) -> u64 {
         match number {
-            protocol::TCP if phase == Phase::Established => self.established_ns,
-            protocol::TCP => self.transitory_ns,
+            protocol::TCP => self.tcp_ns[phase as usize],
             protocol::UDP => self.udp_ns,
             _ => self.icmp_ns,
         }

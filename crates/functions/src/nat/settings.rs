@@ -43,7 +43,7 @@ impl Settings {
             return Err(ConfigError::new("networks", reason, "write allocation = \"blocks\""));
         }
         let span = |key, value, least| span_ns(key, Duration::from_secs(value), Duration::from_secs(least), IDLE_MAX);
-        let transitory_ns = span("tcp_transitory_s", config.tcp_transitory_s, 1)?;
+        let closing_ns = span("tcp_closing_s", config.tcp_closing_s, 1)?;
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         Ok(Settings {
             sides,
@@ -54,8 +54,12 @@ impl Settings {
             pool,
             exempt: config.exempt.clone().into(),
             timeouts: Timeouts {
-                transitory_ns,
-                established_ns: span("tcp_established_s", config.tcp_established_s, 1)?,
+                tcp_ns: [
+                    span("tcp_opening_s", config.tcp_opening_s, 1)?,
+                    span("tcp_established_s", config.tcp_established_s, 1)?,
+                    closing_ns,
+                    closing_ns,
+                ],
                 udp_ns: span("udp_s", config.udp_s, 1)?,
                 icmp_ns: span("icmp_s", config.icmp_s, 1)?,
             },

@@ -44,8 +44,9 @@ pub struct Config {
     pub private: Others,
     pub filtering: Filtering,
     pub inbound_refresh: bool,
-    pub tcp_transitory_s: u64,
+    pub tcp_opening_s: u64,
     pub tcp_established_s: u64,
+    pub tcp_closing_s: u64,
     pub udp_s: u64,
     pub icmp_s: u64,
     pub refresh_ms: u64,
@@ -60,8 +61,8 @@ pub struct Config {
     pub others: Others,
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
-}
     pub icmp_errors_per_s: u64,
+}
 
 /// A mapping that is always there: what comes to an external port goes to an inside one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -96,8 +97,9 @@ impl Default for Config {
             filtering: outward.filtering,
             // RFC 6146 section 3.5.1: packets of both directions prolong a session.
             inbound_refresh: true,
-            tcp_transitory_s: outward.tcp_transitory_s,
+            tcp_opening_s: outward.tcp_opening_s,
             tcp_established_s: outward.tcp_established_s,
+            tcp_closing_s: outward.tcp_closing_s,
             udp_s: outward.udp_s,
             icmp_s: outward.icmp_s,
             refresh_ms: outward.refresh_ms,
@@ -112,9 +114,9 @@ impl Default for Config {
             others: Others::Pass,
             router: outward.router,
             router_v6: None,
+            icmp_errors_per_s: outward.icmp_errors_per_s,
         }
     }
-            icmp_errors_per_s: outward.icmp_errors_per_s,
 }
 
 /// A checked configuration.
@@ -167,6 +169,7 @@ impl Settings {
         let pool = Pool { subscriber_bits: config.subscriber_bits, ..Pool::check(&outward(config))? };
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         let span = |key, s| span_ns(key, Duration::from_secs(s), Duration::from_secs(1), IDLE_MAX);
+        let closing_ns = span("tcp_closing_s", config.tcp_closing_s)?;
         Ok(Settings {
             sides,
             prefix,
@@ -176,8 +179,12 @@ impl Settings {
             home: (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0),
             private: config.private == Others::Pass || !prefix.is_well_known(),
             timeouts: Timeouts {
-                transitory_ns: span("tcp_transitory_s", config.tcp_transitory_s)?,
-                established_ns: span("tcp_established_s", config.tcp_established_s)?,
+                tcp_ns: [
+                    span("tcp_opening_s", config.tcp_opening_s)?,
+                    span("tcp_established_s", config.tcp_established_s)?,
+                    closing_ns,
+                    closing_ns,
+                ],
                 udp_ns: span("udp_s", config.udp_s)?,
                 icmp_ns: span("icmp_s", config.icmp_s)?,
             },

@@ -255,6 +255,7 @@ impl Nat64 {
         {
             answer::error(cx, packet, router, (icmpv6_type::UNREACHABLE, 3), 0);
         }
+        Ok(())
     }
 
     #[cold]
