@@ -1,16 +1,18 @@
 //! Who had which block of ports, and when (RFC 6888 REQ-14, RFC 7422): an entry for each block that a host gets and gives back, instead of one
 //! for each of its connections.
 //!
-//! The log is bounded: what finds no room is counted. It is read when the run ends, in its report.
+//! The log is bounded: what finds no room is counted. It is read when the run ends, in its report; with a collector each event is
+//! sent to it at once as well.
 
 use std::sync::Arc;
 
+use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
-use braid_nf::state::{Distributed, DistributedConfig, Inserted, Map, MapConfig, StateError, StateObject, Tx, Visit};
+use braid_nf::state::{Distributed, DistributedConfig, Inserted, Map, MapConfig, StateError, StateObject, Visit};
 use braid_nf::{Findings, Part};
 
 use super::hosts::Name;
-use crate::parts::seconds;
+use crate::parts::{Syslog, seconds};
 
 /// Of one block, at one time.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -25,49 +27,66 @@ struct Event {
     assigned: u16,
 }
 
+/// A host got a block, or gave it back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change {
+    pub(super) host: Name,
+    /// Number of the external address.
+    pub(super) address: u32,
+    /// The block's first port.
+    pub(super) first: u16,
+    pub(super) assigned: bool,
+}
+
 /// The log.
 pub(super) struct BlockLog {
-    events: Map<Event, Name>,
+    events: Option<Map<Event, Name>>,
     lost: Distributed<u64>,
+    syslog: Option<Syslog>,
+    /// Ports of a block.
+    size: u16,
 }
 
 impl BlockLog {
-    /// A log of at most `capacity` events.
-    pub(super) fn new(builder: &mut StateBuilder, capacity: u32) -> Result<BlockLog, StateError> {
+    /// A log of blocks of `size` ports, of at most `capacity` events that are told in the end.
+    pub(super) fn new(
+        builder: &mut StateBuilder,
+        capacity: u32,
+        syslog: Option<Syslog>,
+        size: u16,
+    ) -> Result<BlockLog, StateError> {
         let map = MapConfig { name: "block_log".into(), capacity, ..MapConfig::default() };
         let lost = DistributedConfig { name: "block_log_lost".into(), staleness_ns: 0 };
-        Ok(BlockLog { events: Map::new(builder, &map)?, lost: Distributed::new(builder, &lost, 0)? })
+        let events = (capacity > 0).then(|| Map::new(builder, &map)).transpose()?;
+        Ok(BlockLog { events, lost: Distributed::new(builder, &lost, 0)?, syslog, size })
     }
 
-    /// A host got a block, or gave it back.
-    pub(super) fn note(
-        &self,
-        tx: &mut Tx,
-        host: Name,
-        (address, first): (u32, u16),
-        assigned: bool,
-    ) -> Result<(), Conflict> {
-        let event = Event { at_ns: tx.now(), address, first, assigned: assigned.into() };
-        if self.events.insert(tx, &event, &host)? == Inserted::Full {
-            self.lost.update(tx, |lost| *lost += 1)?;
+    /// Notes a change; `external` are the addresses by number.
+    pub(super) fn note(&self, cx: &mut Cx<'_>, change: &Change, external: &[[u8; 4]]) -> Result<(), Conflict> {
+        let &Change { host, address, first, assigned } = change;
+        let event = Event { at_ns: cx.now(), address, first, assigned: assigned.into() };
+        if let Some(syslog) = &self.syslog {
+            syslog.send(cx, "port_block", format_args!("host {host} {}", self.words(&event, external)));
+        }
+        if let Some(events) = &self.events
+            && events.insert(cx, &event, &host)? == Inserted::Full
+        {
+            self.lost.update(cx, |lost| *lost += 1)?;
         }
         Ok(())
     }
 
-    /// Tells all of it; `external` are the addresses by number, `size` the ports of a block.
-    pub(super) fn report(
-        &self,
-        cx: &mut Cx<'_>,
-        into: &mut Findings,
-        external: &[[u8; 4]],
-        size: u16,
-    ) -> Result<(), Conflict> {
-        self.events.for_each(cx, 0, u32::MAX, |_, event, host| {
-            let address = external.get(event.address as usize).copied().unwrap_or_default();
-            let address = braid_nf::packet::IpAddress::from_v4(address);
-            let (last, what) = (event.first + (size - 1), if event.assigned == 1 { "assigned" } else { "released" });
-            let detail = format!("{address} ports {} to {last} {what} at {}", event.first, seconds(event.at_ns));
-            into.find("port_block", host, detail);
+    fn words(&self, event: &Event, external: &[[u8; 4]]) -> String {
+        let address = IpAddress::from_v4(external.get(event.address as usize).copied().unwrap_or_default());
+        let (last, what) = (event.first + (self.size - 1), if event.assigned == 1 { "assigned" } else { "released" });
+        format!("{address} ports {} to {last} {what} at {}", event.first, seconds(event.at_ns))
+    }
+
+    /// Tells all of it; `external` are the addresses by number.
+    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings, external: &[[u8; 4]]) -> Result<(), Conflict> {
+        let Some(events) = &self.events else { return Ok(()) };
+        events.for_each(cx, 0, u32::MAX, |_, event, host| {
+            into.find("port_block", host, self.words(event, external));
             Ok(Visit::Keep)
         })?;
         let lost = self.lost.read(cx, |sum, part| *sum += part)?;

@@ -7,6 +7,7 @@ use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
 use crate::parts::Prefix;
+use crate::parts::syslog::Collector;
 
 /// As it stands in a plan file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -24,6 +25,7 @@ pub struct Config {
     pub block_size: u16,
     pub blocks_per_host: u32,
     pub block_log_max: u32,
+    pub block_syslog: Option<Collector>,
     pub ports_per_host: u32,
     pub pooling: Pooling,
     #[serde(rename = "static")]
@@ -158,6 +160,7 @@ impl Default for Config {
             block_size: 512,
             blocks_per_host: 4,
             block_log_max: 65_536,
+            block_syslog: None,
             ports_per_host: 0,
             pooling: Pooling::Paired,
             fixed: Vec::new(),

@@ -11,7 +11,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateError, StateObject, Tx};
 use braid_nf::{Findings, Part, Reason};
 
-use super::block_log::BlockLog;
+use super::block_log::{BlockLog, Change};
 use super::config::{Allocation, Pooling};
 use super::endpoint::{Inside, scaled, slot};
 use super::pool::Pool;
@@ -115,9 +115,13 @@ impl Hosts {
         let map = MapConfig { name: "hosts".into(), capacity: pool.mappings_max, ..MapConfig::default() };
         let remembers = blocks.is_some() || pool.quota > 0;
         let table = remembers.then(|| Map::new(builder, &map)).transpose().map_err(state("mappings_max"))?;
-        let logged = if blocks.is_some() { pool.block_log_max } else { 0 };
-        let log = (logged > 0).then(|| BlockLog::new(builder, logged)).transpose();
-        let log = log.map_err(state("block_log_max"))?;
+        let log = match pool.allocation {
+            Allocation::Blocks { size, .. } if pool.block_log_max > 0 || pool.block_syslog.is_some() => {
+                let log = BlockLog::new(builder, pool.block_log_max, pool.block_syslog, size);
+                Some(log.map_err(state("block_log_max"))?)
+            }
+            _ => None,
+        };
         Ok(Hosts {
             allocation: pool.allocation,
             pooling: pool.pooling,
@@ -266,11 +270,17 @@ impl Hosts {
         (u64::from(self.last - self.first) + 1) / u64::from(size)
     }
 
-    /// A host got an external port. False if no more hosts can be remembered.
-    pub(super) fn enter(&self, tx: &mut Tx, inside: Inside, (address, port): Place) -> Result<bool, Conflict> {
-        let Some(table) = &self.table else { return Ok(true) };
+    /// A host got an external port. None if no more hosts can be remembered; else the block that it got with it, if it did.
+    pub(super) fn enter(
+        &self,
+        tx: &mut Tx,
+        inside: Inside,
+        (address, port): Place,
+    ) -> Result<Option<Option<Change>>, Conflict> {
+        let Some(table) = &self.table else { return Ok(Some(None)) };
         let name = self.name(inside);
         let mut host = table.get(tx, &name)?.unwrap_or_default();
+        let mut change = None;
         host.mappings += 1;
         if let (Allocation::Blocks { size, .. }, Some(blocks)) = (self.allocation, &self.blocks) {
             let block = u32::from((port - self.first) / size);
@@ -279,18 +289,24 @@ impl Hosts {
             if known.is_none() {
                 host.blocks[at] = block + 1;
                 blocks.set(tx, address, block, true)?;
-                self.note(tx, name, (address, self.first + block as u16 * size), true)?;
+                change = Some(Change { host: name, address, first: self.first + block as u16 * size, assigned: true });
             }
             host.used[at] += 1;
         }
-        Ok(table.insert(tx, &name, &host)? != Inserted::Full)
+        Ok((table.insert(tx, &name, &host)? != Inserted::Full).then_some(change))
     }
 
-    /// A host no longer has an external port; an empty block is free again.
-    pub(super) fn leave(&self, tx: &mut Tx, inside: Inside, (address, port): Place) -> Result<(), Conflict> {
-        let Some(table) = &self.table else { return Ok(()) };
+    /// A host no longer has an external port; an empty block is free again, and returned.
+    pub(super) fn leave(
+        &self,
+        tx: &mut Tx,
+        inside: Inside,
+        (address, port): Place,
+    ) -> Result<Option<Change>, Conflict> {
+        let Some(table) = &self.table else { return Ok(None) };
         let name = self.name(inside);
-        let Some(mut host) = table.get(tx, &name)? else { return Ok(()) };
+        let Some(mut host) = table.get(tx, &name)? else { return Ok(None) };
+        let mut change = None;
         host.mappings = host.mappings.saturating_sub(1);
         if let (Allocation::Blocks { size, .. }, Some(blocks)) = (self.allocation, &self.blocks) {
             let block = u32::from((port - self.first) / size);
@@ -299,29 +315,30 @@ impl Hosts {
                 if host.used[at] == 0 {
                     host.blocks[at] = 0;
                     blocks.set(tx, address, block, false)?;
-                    self.note(tx, name, (address, self.first + block as u16 * size), false)?;
+                    let first = self.first + block as u16 * size;
+                    change = Some(Change { host: name, address, first, assigned: false });
                 }
             }
         }
         match host.mappings {
-            0 => table.remove(tx, &name).map(drop),
-            _ => table.insert(tx, &name, &host).map(drop),
+            0 => table.remove(tx, &name).map(drop)?,
+            _ => table.insert(tx, &name, &host).map(drop)?,
+        }
+        Ok(change)
+    }
+
+    /// Logs what [`enter`](Self::enter) or [`leave`](Self::leave) changed.
+    pub(super) fn note(&self, cx: &mut Cx<'_>, change: &Change, external: &[[u8; 4]]) -> Result<(), Conflict> {
+        match &self.log {
+            Some(log) => log.note(cx, change, external),
+            None => Ok(()),
         }
     }
-}
 
-impl Hosts {
     /// Who had which block.
     pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings, external: &[[u8; 4]]) -> Result<(), Conflict> {
-        match (self.allocation, &self.log) {
-            (Allocation::Blocks { size, .. }, Some(log)) => log.report(cx, into, external, size),
-            _ => Ok(()),
-        }
-    }
-
-    fn note(&self, tx: &mut Tx, host: Name, block: Place, assigned: bool) -> Result<(), Conflict> {
         match &self.log {
-            Some(log) => log.note(tx, host, block, assigned),
+            Some(log) => log.report(cx, into, external),
             None => Ok(()),
         }
     }

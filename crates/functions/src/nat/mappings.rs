@@ -14,6 +14,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::{Handle, MapConfig, StateObject, Tx, Vacancy, Visit};
 use braid_nf::{Findings, Part, Reason};
 
+use super::block_log::Change;
 use super::endpoint::{Endpoint, Inside, scaled, slot};
 use super::hosts::{Hosts, MAPPING_TABLE_FULL, NO_FREE_PORT, Place};
 use super::pool::Pool;
@@ -214,9 +215,12 @@ impl Mappings {
             return Ok(Err(MAPPING_TABLE_FULL));
         };
         // What is configured counts for no quota and lies in no block.
-        if entry.ends_ns != NEVER && !self.hosts.enter(cx, inside, place)? {
-            self.entries.remove(cx, &inside)?;
-            return Ok(Err(MAPPING_TABLE_FULL));
+        if entry.ends_ns != NEVER {
+            let Some(change) = self.hosts.enter(cx, inside, place)? else {
+                self.entries.remove(cx, &inside)?;
+                return Ok(Err(MAPPING_TABLE_FULL));
+            };
+            self.note(cx, change)?;
         }
         self.ports.set_owner(cx, slot(inside.protocol), entry.address, entry.port, Some(handle.index))?;
         Ok(Ok(self.mapping(inside, handle, &entry)))
@@ -280,14 +284,15 @@ impl Mappings {
         let piece = (self.entries.capacity() / SWEEPS).max(PIECE);
         let pieces = u64::from(self.entries.capacity().div_ceil(piece));
         let turn = now / SWEEP_EVERY.as_nanos() as u64 % pieces;
+        let mut changes = Vec::new();
         self.entries.for_each(cx, turn as u32 * piece, piece, |tx, inside, entry| {
             if !self.is_free(now, entry) {
                 return Ok(Visit::Keep);
             }
-            self.give_back(tx, *inside, entry)?;
+            changes.extend(self.give_back(tx, *inside, entry)?);
             Ok(Visit::Remove)
         })?;
-        Ok(())
+        changes.into_iter().try_for_each(|change| self.note(cx, Some(change)))
     }
 
     /// What is logged of hosts.
@@ -329,13 +334,18 @@ impl Mappings {
         }
     }
 
-    fn end(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<(), Conflict> {
-        self.entries.remove(tx, &inside)?;
-        self.give_back(tx, inside, entry)
+    fn end(&self, cx: &mut Cx<'_>, inside: Inside, entry: &Entry) -> Result<(), Conflict> {
+        self.entries.remove(cx, &inside)?;
+        let change = self.give_back(cx, inside, entry)?;
+        self.note(cx, change)
     }
 
-    /// What belongs to an entry goes with it.
-    fn give_back(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<(), Conflict> {
+    fn note(&self, cx: &mut Cx<'_>, change: Option<Change>) -> Result<(), Conflict> {
+        change.map_or(Ok(()), |change| self.hosts.note(cx, &change, &self.external))
+    }
+
+    /// What belongs to an entry goes with it: the block that its host has no longer, if it was the last there.
+    fn give_back(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<Option<Change>, Conflict> {
         self.ports.set_owner(tx, slot(inside.protocol), entry.address, entry.port, None)?;
         self.hosts.leave(tx, inside, (entry.address, entry.port))
     }

@@ -8,7 +8,7 @@ use braid_nf::packet::IpAddress;
 use super::config::{Allocation, AllocationKind, Config, Pooling};
 use super::hosts::BLOCKS_MAX;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
-use crate::parts::Prefix;
+use crate::parts::{Prefix, Syslog};
 
 /// Most external addresses.
 const EXTERNAL_MAX: u64 = 4096;
@@ -27,6 +27,8 @@ pub(crate) struct Pool {
     pub(crate) mappings_max: u32,
     /// Most events of blocks that are logged.
     pub(crate) block_log_max: u32,
+    /// Where such events are sent at once.
+    pub(crate) block_syslog: Option<Syslog>,
     /// Whose addresses deterministic allocation counts.
     pub(crate) inside: Box<[Prefix]>,
     /// How many bits of an IPv6 address a subscriber has to itself.
@@ -36,7 +38,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn check(config: &Config) -> Result<Pool, ConfigError> {
+    pub(crate) fn check(config: &Config, ports: u16) -> Result<Pool, ConfigError> {
         if config.first_port == 0 || config.first_port > config.last_port {
             let reason = format!("{} to {} is no range of ports", config.first_port, config.last_port);
             return Err(ConfigError::new("first_port", reason, "write 1 or more, and at most `last_port`"));
@@ -52,6 +54,7 @@ impl Pool {
             quota: config.ports_per_host,
             mappings_max: config.mappings_max,
             block_log_max: config.block_log_max,
+            block_syslog: config.block_syslog.map(|to| Syslog::check("block_syslog", to, ports)).transpose()?,
             inside: config.inside.clone().into(),
             subscriber_bits: 128,
             refresh_ns: span_ns("refresh_ms", refresh, Duration::from_millis(1), Duration::from_secs(60))?,

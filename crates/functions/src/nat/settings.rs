@@ -36,7 +36,7 @@ braid_nf::plain!(Settings);
 
 impl Settings {
     pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
-        let pool = Pool::check(config)?;
+        let pool = Pool::check(config, ports)?;
         check_ranges(config, &pool.external)?;
         if config.networks == Networks::ByPort && config.allocation == AllocationKind::Deterministic {
             let reason = "hosts of several networks with one address would have one block";

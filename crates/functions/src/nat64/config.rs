@@ -15,6 +15,7 @@ use crate::nat::pool::Pool;
 use crate::nat::session::Timeouts;
 use crate::nat::{self, AllocationKind, Filtering, Others, Pooling, StaticProtocol};
 use crate::parts::answer::Router;
+use crate::parts::syslog::Collector;
 use crate::parts::{Prefix, Side, Sides};
 
 /// The smallest MTU of an IPv6 link (RFC 8200 section 5), and the largest that is handled.
@@ -36,6 +37,7 @@ pub struct Config {
     pub block_size: u16,
     pub blocks_per_host: u32,
     pub block_log_max: u32,
+    pub block_syslog: Option<Collector>,
     pub ports_per_host: u32,
     pub subscriber_bits: u8,
     pub pooling: Pooling,
@@ -89,6 +91,7 @@ impl Default for Config {
             block_size: outward.block_size,
             blocks_per_host: outward.blocks_per_host,
             block_log_max: outward.block_log_max,
+            block_syslog: None,
             ports_per_host: outward.ports_per_host,
             subscriber_bits: 64,
             pooling: outward.pooling,
@@ -166,7 +169,7 @@ impl Settings {
                 return Err(ConfigError::new(key, format!("{mtu} is out of range"), instead));
             }
         }
-        let pool = Pool { subscriber_bits: config.subscriber_bits, ..Pool::check(&outward(config))? };
+        let pool = Pool { subscriber_bits: config.subscriber_bits, ..Pool::check(&outward(config), ports)? };
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         let span = |key, s| span_ns(key, Duration::from_secs(s), Duration::from_secs(1), IDLE_MAX);
         let closing_ns = span("tcp_closing_s", config.tcp_closing_s)?;
@@ -207,6 +210,7 @@ fn outward(config: &Config) -> nat::Config {
         block_size: config.block_size,
         blocks_per_host: config.blocks_per_host,
         block_log_max: config.block_log_max,
+        block_syslog: config.block_syslog,
         ports_per_host: config.ports_per_host,
         pooling: config.pooling,
         mappings_max: config.mappings_max,

@@ -1,6 +1,6 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with, and how often,
-//! tables whose entries die of age, code points, fragments that follow their first piece, logs of alerts, and application protocols
-//! told by their first bytes.
+//! tables whose entries die of age, code points, fragments that follow their first piece, logs of alerts, lines of syslog, and
+//! application protocols told by their first bytes.
 
 pub(crate) mod aged;
 pub(crate) mod alerts;
@@ -15,6 +15,7 @@ pub(crate) mod scope;
 #[cfg(test)]
 pub(crate) mod show;
 pub(crate) mod sides;
+pub(crate) mod syslog;
 
 pub(crate) use aged::Aged;
 pub(crate) use alerts::Alerts;
@@ -23,6 +24,7 @@ pub(crate) use fragments::{Fate, Fragments};
 pub use many::Many;
 pub use prefix::{Prefix, PrefixError};
 pub(crate) use sides::{Side, Sides};
+pub(crate) use syslog::Syslog;
 
 /// A time as reports show it: seconds, to the millisecond.
 pub(crate) fn seconds(ns: u64) -> String {

@@ -45,12 +45,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(
-        objects: u32,
-        payload_words: usize,
-        spacing: Spacing,
-        pages: HugePages,
-    ) -> Result<Memory, Error> {
+    pub(crate) fn new(objects: u32, payload_words: usize, spacing: Spacing, pages: HugePages) -> Result<Memory, Error> {
         let stride = spacing.stride(payload_words);
         #[cfg(not(loom))]
         {

@@ -58,7 +58,10 @@ fn every_configuration_that_shares_more_equals_one_worker() {
         ("bridge", "capacity = 7"),
         ("bridge", "ageing_s = 10\nvlan_aware = false"),
         ("nat", "last_port = 1100\nrefresh_ms = 1"),
-        ("nat", "filtering = 'address_and_port_dependent'\nudp_s = 1\ntcp_opening_s = 1\ntcp_closing_s = 1\nicmp_s = 1"),
+        (
+            "nat",
+            "filtering = 'address_and_port_dependent'\nudp_s = 1\ntcp_opening_s = 1\ntcp_closing_s = 1\nicmp_s = 1",
+        ),
         ("nat", "inside = ['0.0.0.0/1']\nmappings_max = 300"),
         (
             "nat",
