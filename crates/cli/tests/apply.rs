@@ -25,7 +25,11 @@ fn a_functions_configuration_changes_and_its_state_stays() {
     braid.write("closed.toml", "[[nf]]\nfunction = \"firewall\"\nconfig = { outbound = \"deny\", inbound = \"deny\", connections_max = 2000 }\n");
     let applied = braid.json("apply closed.toml --control control.sock");
     assert_eq!((names(&applied["changed"]), names(&applied["kept"])), (vec!["firewall"], vec!["firewall"]));
-    assert_eq!(names(&applied["copied"]), ["firewall.connections", "firewall.connections_v6"], "they have another size now");
+    assert_eq!(
+        names(&applied["copied"]),
+        ["firewall.connections", "firewall.connections_v6"],
+        "they have another size now"
+    );
     let created = |stats: &Value| stats["sets"]["created"].as_u64().expect("a count");
     let now = run.until("packets", |stats| stats["packets_in"].as_u64() > before["packets_in"].as_u64());
     assert!(created(&now) >= created(&before));

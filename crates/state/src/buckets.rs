@@ -121,7 +121,7 @@ impl Bucket {
 fn equal_lanes(word: u64, tag: u16) -> u64 {
     const LANES: u64 = 0x0001_0001_0001_0001;
     const LOW: u64 = 0x7fff * LANES;
-    let differs = word ^ u64::from(tag) * LANES;
+    let differs = word ^ (u64::from(tag) * LANES);
     // The top bit of a lane is set unless all of the lane is zero; no carry leaves a lane.
     !(((differs & LOW) + LOW) | differs) >> 15 & LANES
 }
