@@ -13,6 +13,7 @@ mod figures;
 mod flow_counts;
 mod generated;
 mod kernel_compare;
+mod kernel_crafted;
 mod nfos_functions;
 mod nfos_transactions;
 mod policed;

@@ -1,0 +1,192 @@
+//! `firewall` and `nat` against the Linux kernel on traffic that captures seldom have: ICMP errors about what was sent, pieces of
+//! datagrams in any order, and TCP segments that do not fit into their connection's windows.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use braid_functions::find;
+use braid_testkit::kernel::{INSIDE, KernelOracle, OUTSIDE, Tracking, network_packet};
+use braid_testkit::skip::skip;
+use braid_testkit::{Bench, Frame};
+
+const NAT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+const PRIVATE: [&str; 1] = ["10.0.0.0/8"];
+const NAT: &str = "external = ['198.51.100.2']\ninside = ['10.0.0.0/8']\nfirst_port = 1";
+
+fn skipped(test: &str) -> bool {
+    KernelOracle::probe().inspect_err(|reason| skip(test, reason)).is_err()
+}
+
+fn bench(function: &str, config: &str) -> Bench {
+    let entry = find(function).expect("a function of the catalogue");
+    let build = |builder: &mut _| (entry.build)(function, config.parse().expect("TOML"), builder, 2);
+    Bench::with_sets(2, 1024, |builder| build(builder).expect("a configuration of the tests"))
+}
+
+/// A kernel and ours, asked the same.
+struct Pair {
+    kernel: KernelOracle,
+    ours: Bench,
+}
+
+impl Pair {
+    fn nat() -> Pair {
+        let kernel = KernelOracle::nat(&PRIVATE, NAT_ADDRESS, Tracking::Liberal).expect("probed");
+        Pair { kernel, ours: bench("nat", NAT) }
+    }
+
+    fn firewall(tracking: Tracking) -> Pair {
+        let kernel = KernelOracle::firewall(&PRIVATE, tracking).expect("probed");
+        let windows = if tracking == Tracking::Strict { "strict" } else { "liberal" };
+        let config = format!("loose = true\nttl = 'decrement'\nheld_max = 16\nwindows = '{windows}'");
+        Pair { kernel, ours: bench("firewall", &config) }
+    }
+
+    /// What both send because of a frame, as IP packets: the kernel, then ours.
+    fn feed(&mut self, port: usize, frame: &[u8]) -> [Vec<(usize, Vec<u8>)>; 2] {
+        let ip = |frame: &[u8]| network_packet(frame).unwrap_or(frame).to_vec();
+        let sent = self.kernel.feed(port, frame).expect("the kernel takes it");
+        let by_kernel = sent.iter().map(|(port, frame)| (*port, ip(frame))).collect();
+        let sent = self.ours.send(port as u16, 0, frame).sent;
+        [by_kernel, sent.iter().map(|(port, frame)| (usize::from(*port), ip(frame))).collect()]
+    }
+
+    /// Both send the same, which is returned.
+    #[track_caller]
+    fn agree(&mut self, port: usize, frame: Frame) -> Vec<(usize, Vec<u8>)> {
+        let [kernel, ours] = self.feed(port, &frame.bytes());
+        assert_eq!(kernel, ours);
+        kernel
+    }
+}
+
+/// A frame around an IP packet, to be quoted.
+fn framed(packet: &[u8]) -> Vec<u8> {
+    [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0], packet].concat()
+}
+
+#[test]
+fn the_nat_translates_icmp_errors_as_the_kernel_does() {
+    if skipped("the_nat_translates_icmp_errors_as_the_kernel_does") {
+        return;
+    }
+    let mut pair = Pair::nat();
+    let server = "192.0.2.9:80";
+    let asked = [
+        Frame::udp("10.0.0.1:1100", server).payload(b"question"),
+        Frame::tcp("10.0.0.1:1200", server).flags("S"),
+        Frame::echo_request("10.0.0.1", "192.0.2.9", 1300, 1),
+    ];
+    for frame in asked {
+        let sent = pair.agree(INSIDE, frame);
+        assert_eq!(sent.len(), 1);
+        let quoted = framed(&sent[0].1);
+        // From the server itself, and from routers on the way to it: whoever they are, the error comes back in their name.
+        for from in ["192.0.2.9", "203.0.113.1"] {
+            assert_eq!(pair.agree(OUTSIDE, Frame::unreachable(from, "198.51.100.2", &quoted)).len(), 1);
+        }
+        for (kind, code, rest) in [(3, 4, [0, 0, 5, 0]), (3, 1, [0; 4]), (11, 0, [0; 4]), (12, 0, [20, 0, 0, 0])] {
+            let error = Frame::icmp("203.0.113.1", "198.51.100.2", kind, code, rest).payload(&quoted[14..]);
+            assert_eq!(pair.agree(OUTSIDE, error).len(), 1, "type {kind} code {code}");
+        }
+    }
+    // About nothing that was sent.
+    let strange = Frame::udp("198.51.100.2:9", server).bytes();
+    assert!(pair.agree(OUTSIDE, Frame::unreachable("192.0.2.9", "198.51.100.2", &strange)).is_empty());
+    // An inside host refuses what came in.
+    let came = pair.agree(OUTSIDE, Frame::udp(server, "198.51.100.2:1100").payload(b"answer"));
+    let refusal = Frame::unreachable("10.0.0.1", "192.0.2.9", &framed(&came[0].1));
+    assert_eq!(pair.agree(INSIDE, refusal).len(), 1);
+}
+
+/// Pieces of a datagram of UDP with `len` bytes of payload, each with 24 bytes.
+fn pieces(source: &str, destination: &str, identification: u16, len: usize) -> Vec<Vec<u8>> {
+    let payload: Vec<u8> = (0..len).map(|n| n as u8).collect();
+    let whole = Frame::udp(source, destination).may_be_fragmented().payload(&payload).bytes();
+    let datagram = &whole[34..];
+    let address = |end: &str| end.rsplit_once(':').expect("a port").0.to_owned();
+    let count = datagram.len().div_ceil(24);
+    let piece = |(n, bytes): (usize, &[u8])| {
+        let frame = Frame::ip(&address(source), &address(destination), 17);
+        frame.fragment(identification, 3 * n as u16, n + 1 < count).payload(bytes).bytes()
+    };
+    datagram.chunks(24).enumerate().map(piece).collect()
+}
+
+/// The datagrams that pieces make: ports of the plan, IP addresses, and what stands behind the IP headers.
+fn put_together(sent: &[(usize, Vec<u8>)]) -> BTreeMap<(usize, Vec<u8>), Vec<u8>> {
+    let mut datagrams: BTreeMap<_, Vec<u8>> = BTreeMap::new();
+    for (port, packet) in sent {
+        let at = usize::from(u16::from_be_bytes([packet[6], packet[7]]) & 0x1fff) * 8;
+        let bytes = &packet[20..];
+        let datagram = datagrams.entry((*port, packet[12..20].to_vec())).or_default();
+        datagram.resize(datagram.len().max(at + bytes.len()), 0);
+        datagram[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    datagrams
+}
+
+#[test]
+fn datagrams_in_pieces_come_through_in_any_order_as_through_the_kernel() {
+    if skipped("datagrams_in_pieces_come_through_in_any_order_as_through_the_kernel") {
+        return;
+    }
+    for (mut pair, to_host) in [(Pair::nat(), "198.51.100.2:1100"), (Pair::firewall(Tracking::Strict), "10.0.0.1:1100")]
+    {
+        let orders = [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1], [2, 0, 1]];
+        for (n, order) in orders.into_iter().enumerate() {
+            let outward = pieces("10.0.0.1:1100", "192.0.2.9:80", 100 + n as u16, 50);
+            let inward = pieces("192.0.2.9:80", to_host, 200 + n as u16, 61);
+            for (port, pieces) in [(INSIDE, outward), (OUTSIDE, inward)] {
+                let (mut by_kernel, mut by_us) = (Vec::new(), Vec::new());
+                for at in order {
+                    let [kernel, ours] = pair.feed(port, &pieces[at]);
+                    by_kernel.extend(kernel);
+                    by_us.extend(ours);
+                }
+                assert_eq!(put_together(&by_kernel).len(), 1, "order {order:?} by port {port}");
+                assert_eq!(put_together(&by_kernel), put_together(&by_us), "order {order:?} by port {port}");
+            }
+        }
+    }
+}
+
+#[test]
+fn segments_outside_their_windows_meet_the_same_as_in_the_kernel() {
+    if skipped("segments_outside_their_windows_meet_the_same_as_in_the_kernel") {
+        return;
+    }
+    let (host, server) = ("10.0.0.1:1100", "192.0.2.9:80");
+    for (tracking, outside) in [(Tracking::Strict, 0), (Tracking::Liberal, 1)] {
+        let mut pair = Pair::firewall(tracking);
+        let out = |flags: &str, seq, ack| Frame::tcp(host, server).flags(flags).numbers(seq, ack).window(1000);
+        let back = |flags: &str, seq, ack| Frame::tcp(server, host).flags(flags).numbers(seq, ack).window(1000);
+        pair.agree(INSIDE, out("S", 1000, 0));
+        pair.agree(OUTSIDE, back("SA", 5000, 1001));
+        pair.agree(INSIDE, out("A", 1001, 5001));
+        let inside_windows = [
+            (INSIDE, out("PA", 1001, 5001).payload(&[1; 100])),
+            (OUTSIDE, back("A", 5001, 1101)),
+            (OUTSIDE, back("PA", 5001, 1101).payload(&[1; 900])),
+            // Once more, and beyond it with a gap.
+            (INSIDE, out("PA", 1001, 5001).payload(&[1; 100])),
+            (INSIDE, out("PA", 1301, 5901).payload(&[1; 100])),
+        ];
+        for (n, (port, frame)) in inside_windows.into_iter().enumerate() {
+            assert_eq!(pair.agree(port, frame).len(), 1, "{tracking:?}: segment {n} fits");
+        }
+        let outside_windows = [
+            (INSIDE, out("PA", 900_000, 5901).payload(&[1; 100])),
+            (OUTSIDE, back("PA", 3_000_000, 1101).payload(&[1; 100])),
+            (OUTSIDE, back("A", 5901, 900_000)),
+        ];
+        for (n, (port, frame)) in outside_windows.into_iter().enumerate() {
+            assert_eq!(pair.agree(port, frame).len(), outside, "{tracking:?}: segment {n} does not fit");
+        }
+        // A reset from before the window is dropped by both kinds. One from beyond it is, by a liberal kernel, let through and
+        // not believed; ours drops it as well.
+        let reset = pair.agree(OUTSIDE, back("R", 4_000, 0));
+        assert_eq!(reset.len(), 0, "{tracking:?}");
+        assert_eq!(pair.agree(OUTSIDE, back("A", 5901, 1401)).len(), 1, "{tracking:?}: it goes on");
+    }
+}
