@@ -69,6 +69,7 @@ fn courses_that_lead_nowhere_are_refused() {
     let chain =
         |chain: &str| format!("[chain]\n{chain}\n[[nf]]\nfunction = \"firewall\"\n[[nf]]\nfunction = \"nat\"\n");
     check(&chain("order = \"mirored\""), 2, &["write order = \"mirrored\""]);
+    check(&chain("atomic = \"chian\""), 2, &["write atomic = \"chain\""]);
     check(&chain("outside = [2]"), 2, &["no port 2 in a plan with 2 ports", "from 0 to 1"]);
     check(&chain("outside = [0, 1]"), 2, &["2 of 2 ports are outside", "outside = [1]"]);
     check(&chain("order = \"same\"\noutside = [1]"), 3, &["leave `outside` out"]);

@@ -256,14 +256,11 @@ fn before(found: &Found, logs: &[WorkerLog]) -> Vec<String> {
     else {
         return Vec::new();
     };
-    let stage_of = |entry: &Entry| match entry.deed {
-        Deed::Handled { stage, .. } | Deed::Expired { stage, .. } | Deed::Ticked { stage, .. } => stage,
-    };
     let mut entries: Vec<&Entry> = logs.iter().flat_map(|log| &log.entries).collect();
     entries.sort_by_key(|entry| entry.sequence);
     let Some(at) = entries.iter().position(|entry| entry.sequence == *sequence) else { return Vec::new() };
-    let stage = stage_of(entries[at]);
-    let earlier = entries[..at].iter().rev().filter(|entry| stage_of(entry) == stage).take(BEFORE_MAX);
+    let stage = entries[at].deed.stage();
+    let earlier = entries[..at].iter().rev().filter(|entry| entry.deed.stage() == stage).take(BEFORE_MAX);
     let mut lines: Vec<String> = earlier.map(|entry| in_words(entry, logs)).collect();
     lines.reverse();
     lines
@@ -277,6 +274,10 @@ fn in_words(entry: &Entry, logs: &[WorkerLog]) -> String {
                 packets.iter().take(8).map(|&i| inputs[i as usize].info.sequence.to_string()).collect();
             let more = if packets.len() > 8 { format!(" and {} more", packets.len() - 8) } else { String::new() };
             format!("packets {}{more}", numbers.join(", "))
+        }
+        Deed::Through { batch, packet, .. } => {
+            let input = &logs[entry.worker].batches[*batch].inputs[usize::from(*packet)];
+            format!("packet {} through all functions", input.info.sequence)
         }
         Deed::Expired { key, .. } => format!("packet set {key} expired"),
         Deed::Ticked { tick, .. } => format!("period {tick}"),

@@ -29,7 +29,8 @@ pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Cour
     let words = [("refuse", Full::Refuse), ("evict_oldest", Full::EvictOldest)];
     let full = file.nf.iter().map(|nf| word("full", &nf.full, &words)).collect::<Result<Vec<_>, _>>()?;
     let full = if full.iter().all(|full| *full == Full::Refuse) { Vec::new() } else { full };
-    Ok(Course { order, full, when: if when.iter().all(When::is_always) { Vec::new() } else { when } })
+    let atomic = word("atomic", &file.chain.atomic, &[("function", false), ("chain", true)])?;
+    Ok(Course { order, full, atomic, when: if when.iter().all(When::is_always) { Vec::new() } else { when } })
 }
 
 /// What is written under `[chain]`, else what a function calls its `outside_ports`, else the odd ports. All have to agree.

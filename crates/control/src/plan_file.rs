@@ -100,6 +100,8 @@ pub struct ChainFile {
     pub order: Option<Spanned<String>>,
     /// Ports on the outside.
     pub outside: Option<Vec<Spanned<i64>>>,
+    /// `function` or `chain`: what of a packet's way is one transaction.
+    pub atomic: Option<Spanned<String>>,
 }
 
 /// `[input]`.

@@ -31,7 +31,7 @@ pub use cx::{Cx, Emitted, opposite};
 pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};
 pub use function::{FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
-pub use pass::{Found, Interrupted, Logs, Pass, PassSets, Place};
+pub use pass::{Beginning, Found, Interrupted, Logs, Pass, PassSets, Place};
 pub use sets::{NewSet, SetSlot, SetTables, SetUndo};
 pub use shared::{Lives, SHARED_STATE_MAX};
 pub use stage::{Event, Instance, ShareError, Stage};

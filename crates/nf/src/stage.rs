@@ -216,6 +216,9 @@ impl<N: NetworkFunction> Stage for Instance<N> {
     }
 
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<(), Interrupted> {
+        if pass.goes_on {
+            return pass.take_part(&self.function, self.place, self.shared.as_ref(), from, to);
+        }
         if N::PREFETCHES {
             pass.prefetch(&self.function, self.place, from, to);
         }

@@ -13,12 +13,15 @@ use braid_packet::Batch;
 use braid_state::{Conflict, Tx};
 
 use crate::counters::WorkerCounters;
+use crate::course::Direction;
 use crate::probe::{Probe, Span};
 
 /// Told of everything that has been committed, in the worker's order.
 pub trait Witness: Send {
     /// Positions `from..to` of the pass are committed at place `sequence` of the commit order.
     fn committed(&mut self, pass: &mut Pass<'_>, stage: usize, from: usize, to: usize, sequence: u64);
+    /// Packet `packet` of the latest batch has gone its whole way in one transaction.
+    fn went_through(&mut self, tx: &mut Tx, packet: u16, direction: Direction, now_ns: u64, sequence: u64);
     /// A set has expired for the function at position `stage`.
     fn expired(&mut self, tx: &mut Tx, stage: usize, key: SetKey, now_ns: u64, sequence: u64);
     /// A period of the function at position `stage` has been handled.
@@ -38,6 +41,7 @@ pub struct NoWitness;
 impl Witness for NoWitness {
     #[inline(always)]
     fn committed(&mut self, _: &mut Pass<'_>, _: usize, _: usize, _: usize, _: u64) {}
+    fn went_through(&mut self, _: &mut Tx, _: u16, _: Direction, _: u64, _: u64) {}
     fn expired(&mut self, _: &mut Tx, _: usize, _: SetKey, _: u64, _: u64) {}
     fn ticked(&mut self, _: &mut Tx, _: usize, _: usize, _: u64, _: u64) {}
     fn received(&mut self, _: &Batch) {}
@@ -104,7 +108,7 @@ pub fn run_pass(
 }
 
 #[cold]
-fn note_abort(counters: &mut WorkerCounters, tx: &Tx) {
+pub(crate) fn note_abort(counters: &mut WorkerCounters, tx: &Tx) {
     counters.aborts += 1;
     counters.aborted.note(tx.worker(), tx.last_conflict(), tx.now());
 }

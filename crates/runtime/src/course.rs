@@ -55,6 +55,8 @@ pub struct Course {
     pub when: Vec<When>,
     /// What full tables do, for each function; none at all if all refuse.
     pub full: Vec<Full>,
+    /// A packet's way through all functions is one transaction; else each function's part of it is one.
+    pub atomic: bool,
 }
 
 impl Course {

@@ -33,6 +33,7 @@ pub mod trace;
 mod turns;
 pub mod virtual_time;
 mod watchdog;
+mod whole;
 mod worker;
 
 pub use balance::{Balance, Balanced};

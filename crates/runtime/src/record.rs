@@ -8,6 +8,7 @@ use braid_packet::{Batch, FrameInfo, Port};
 use braid_state::Tx;
 
 use crate::attempt::Witness;
+use crate::course::Direction;
 
 /// One packet as the source delivered it.
 #[derive(Clone, Debug)]
@@ -43,6 +44,17 @@ pub enum Deed {
         /// Their times.
         now_ns: Vec<u64>,
     },
+    /// A packet went through the whole chain.
+    Through {
+        /// Number of the batch on its worker.
+        batch: usize,
+        /// Index in the batch.
+        packet: u16,
+        /// In which order it met the functions.
+        direction: Direction,
+        /// Its time.
+        now_ns: u64,
+    },
     /// A packet set expired.
     Expired {
         /// Position of the function.
@@ -64,10 +76,20 @@ pub enum Deed {
 }
 
 impl Deed {
-    /// Position of the function.
+    /// Position of the function, or of the first one if there are several.
     pub fn stage(&self) -> usize {
-        let (Deed::Handled { stage, .. } | Deed::Expired { stage, .. } | Deed::Ticked { stage, .. }) = self;
-        *stage
+        match self {
+            Deed::Handled { stage, .. } | Deed::Expired { stage, .. } | Deed::Ticked { stage, .. } => *stage,
+            Deed::Through { .. } => 0,
+        }
+    }
+
+    /// The batch that it is about, if it is about packets.
+    pub(crate) fn batch(&self) -> Option<usize> {
+        match self {
+            Deed::Handled { batch, .. } | Deed::Through { batch, .. } => Some(*batch),
+            Deed::Expired { .. } | Deed::Ticked { .. } => None,
+        }
     }
 }
 
@@ -134,6 +156,11 @@ impl Witness for Recorder {
         let now_ns = packets.iter().map(|&i| pass.now_ns[i as usize]).collect();
         let batch = self.log.batches.len() - 1;
         self.note(pass.tx, sequence, Deed::Handled { batch, stage, packets, now_ns });
+    }
+
+    fn went_through(&mut self, tx: &mut Tx, packet: u16, direction: Direction, now_ns: u64, sequence: u64) {
+        let batch = self.log.batches.len() - 1;
+        self.note(tx, sequence, Deed::Through { batch, packet, direction, now_ns });
     }
 
     fn expired(&mut self, tx: &mut Tx, stage: usize, key: SetKey, now_ns: u64, sequence: u64) {

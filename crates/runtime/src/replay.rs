@@ -13,6 +13,8 @@ use braid_nf::{Found, Logs, Pass, PassSets, SetSlot, SetTables, Tick, Verdict, V
 use braid_packet::{Batch, Buffers, Pool, PoolConfig};
 use braid_state::Tx;
 
+mod whole;
+
 use crate::attempt::run_event;
 use crate::chain::Chain;
 use crate::counters::WorkerCounters;
@@ -158,8 +160,8 @@ impl Replay {
         entries.sort_by_key(|entry| entry.sequence);
         let mut left: HashMap<(usize, usize), usize> = HashMap::new();
         for entry in &entries {
-            if let Deed::Handled { batch, .. } = &entry.deed {
-                *left.entry((entry.worker, *batch)).or_default() += 1;
+            if let Some(batch) = entry.deed.batch() {
+                *left.entry((entry.worker, batch)).or_default() += 1;
             }
         }
         for entry in entries {
@@ -171,6 +173,11 @@ impl Replay {
                     let id = (entry.worker, *batch);
                     let recorded = &logs[entry.worker].batches[*batch];
                     self.handle(entry, id, *stage, packets, now_ns, left[&id], recorded);
+                }
+                Deed::Through { batch, packet, direction, now_ns } => {
+                    let id = (entry.worker, *batch);
+                    let recorded = &logs[entry.worker].batches[*batch];
+                    self.go_through(entry, id, (*packet, *direction), *now_ns, left[&id], recorded);
                 }
                 Deed::Expired { stage, key, now_ns } => self.expire(entry, *stage, key, *now_ns),
                 Deed::Ticked { stage, tick, now_ns } => self.tick(entry, *stage, *tick, *now_ns),
@@ -253,14 +260,20 @@ impl Replay {
             now_ns: &open.now_ns,
             ports: self.ports,
             logs: &mut open.logs,
+            goes_on: false,
         };
         let done = chain.stages()[stage].execute(&mut pass, 0, packets.len()).is_ok() && pass.commit().is_ok();
         if !done {
             let function = self.function(stage);
             self.differences.push(Difference::Refused { sequence: entry.sequence, function });
         }
-        open.left -= 1;
         open.last = (entry.sequence, stage);
+        self.put_back(id, open, recorded);
+    }
+
+    /// One transaction of a batch is done; after the last one its packets are compared.
+    fn put_back(&mut self, id: (usize, usize), mut open: OpenBatch, recorded: &RecordedBatch) {
+        open.left -= 1;
         if open.left == 0 {
             self.close(id, open, recorded);
         } else {

@@ -21,6 +21,7 @@ use crate::schedule::Scheduler;
 use crate::trace::Tracer;
 use crate::turns::Turns;
 use crate::watchdog::Pulse;
+use crate::whole::Progress;
 
 mod course;
 mod ended;
@@ -31,6 +32,7 @@ mod listing;
 mod send;
 mod sets;
 mod traced;
+mod whole;
 
 pub use ended::Ended;
 pub use exchange::Prepared;
@@ -100,6 +102,7 @@ pub struct Worker {
     pulse: Option<Arc<Pulse>>,
     /// Whether packets that functions hold back are sent when all workers end.
     drains: bool,
+    progress: Progress,
 }
 
 impl Worker {
@@ -131,6 +134,7 @@ impl Worker {
             tracer: None,
             pulse: None,
             drains: true,
+            progress: Progress::default(),
             parts,
         })
     }
@@ -260,6 +264,9 @@ impl Worker {
 
     /// Takes the packets that are there through the functions, as they are met from one side.
     fn along(&mut self, direction: Direction) {
+        if self.parts.chain.course().atomic {
+            return self.one_by_one(direction);
+        }
         for position in self.parts.chain.positions(direction) {
             if self.todo.is_empty() {
                 break;
@@ -314,6 +321,7 @@ impl Worker {
             now_ns: &self.now_ns,
             ports: self.parts.ports,
             logs: &mut self.logs,
+            goes_on: false,
         };
         let stage = &*chain.stages()[position];
         run_pass(stage, position, &mut pass, &mut self.counters, &mut self.probe, &mut *self.witness);

@@ -12,7 +12,7 @@ use braid_packet::FrameInfo;
 use braid_packet::fields::StageUse;
 use braid_runtime::launch::{build, snapshots};
 use braid_runtime::replay::Replay;
-use braid_runtime::{Balance, Balanced, Control, Distribution, Plan, Report, Time, launch};
+use braid_runtime::{Balance, Balanced, Control, Course, Distribution, Plan, Report, Time, launch};
 use braid_state::{DistributedConfig, MapConfig, Tx, VectorConfig};
 use braid_steer::{Fields, Reta, Steering, Symmetry, toeplitz};
 
@@ -129,6 +129,37 @@ impl NetworkFunction for PerSource {
     }
 }
 
+network_function! {
+    /// One half of counting: the first function writes the count into the packet, the second one makes it one more than the packet
+    /// says. Right only if nothing happens between the two.
+    struct Half {
+        count: Vector<u64>,
+        is_second: bool,
+    }
+}
+
+impl NetworkFunction for Half {
+    type Set = ();
+    const NAME: &'static str = "half";
+
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        if !self.is_second {
+            let count = self.count.get(cx, 0)?.unwrap_or(0);
+            packet.bytes_mut()[50..58].copy_from_slice(&count.to_be_bytes());
+            return Ok(cx.pass());
+        }
+        let said = packet.bytes()[50..58].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        self.count.set(cx, 0, said + 1)?;
+        Ok(cx.pass())
+    }
+}
+
+fn halves(builder: &mut StateBuilder) -> Vec<Box<dyn Stage>> {
+    let count = Vector::new(builder, &VectorConfig { name: "count".into(), len: 1 }, 0).expect("one cell");
+    let half = |name, is_second| Box::new(braid_nf::Instance::new(name, Half { count: count.clone(), is_second }));
+    vec![half("reader", false), half("writer", true)]
+}
+
 /// UDP packets of `flows` flows, one a millisecond, flows in a scrambled order.
 struct Traffic {
     frame: Vec<u8>,
@@ -191,7 +222,7 @@ fn plan(workers: usize, distribution: Distribution) -> Plan {
         time: Time::Capture,
         distribution,
         steering: Arc::new(Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &key, reta).expect("fits")),
-        course: braid_runtime::Course::default(),
+        course: Course::default(),
         gather: Default::default(),
         in_order: false,
         balance: None,
@@ -298,4 +329,37 @@ fn a_run_loses_nothing_whatever_the_distribution() {
             );
         }
     }
+}
+
+fn atomic(plan: Plan) -> Plan {
+    Plan { course: Course { atomic: true, ..plan.course.clone() }, ..plan }
+}
+
+#[test]
+fn a_way_that_is_one_transaction_equals_that_of_one_worker() {
+    for distribution in [Distribution::Hardware, Distribution::Software] {
+        let alone = check_plan(&atomic(plan(1, distribution)), None).total;
+        let each = check(1, distribution, None).total;
+        assert_eq!((alone.drops.total(), alone.sets_created), (each.drops.total(), each.sets_created));
+        assert_eq!(alone.reached, each.reached);
+        check_plan(&atomic(plan(2, distribution)), None);
+    }
+    let aborts: u64 =
+        (0..20).map(|seed| check_plan(&atomic(plan(4, Distribution::Hardware)), Some(seed)).total.aborts).sum();
+    assert!(aborts > 100, "the schedules provoke conflicts: {aborts}");
+}
+
+#[test]
+fn nothing_happens_between_two_functions_of_a_way_that_is_one_transaction() {
+    let halves = Plan { build: Arc::new(|builder| Ok(halves(builder))), ..plan(4, Distribution::Hardware) };
+    let lost = |plan: &Plan, seed| {
+        let control = Control { record: true, schedule: Some(seed), ..Control::default() };
+        let record = run(plan, &control, 500).record.expect("it was recorded");
+        let (_, count) = &record.objects[0];
+        500 - count.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    };
+    assert_ne!((0..5).map(|seed| lost(&halves, seed)).sum::<u64>(), 0, "each function by itself loses counts");
+    let whole = atomic(halves);
+    assert_eq!((0..20).map(|seed| lost(&whole, seed)).sum::<u64>(), 0);
+    check_plan(&whole, Some(1));
 }

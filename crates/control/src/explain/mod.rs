@@ -54,6 +54,8 @@ pub struct OrderPart {
     pub from_outside: Option<Vec<String>>,
     /// The ports outside, if that matters.
     pub outside: Vec<u16>,
+    /// What of a packet's way is one transaction: its part in each `function`, or in the whole `chain`.
+    pub atomic: &'static str,
 }
 
 /// Cache lines that the framework touches for a packet, on average over a full batch.
@@ -212,6 +214,7 @@ fn order(plan: &Plan, chain: &Chain) -> OrderPart {
         from_inside: chain.positions(Direction::Forward).map(name).collect(),
         from_outside: outside.map(|_| chain.positions(Direction::Reverse).map(name).collect()),
         outside: outside.iter().flat_map(|outside| outside.iter(plan.ports)).collect(),
+        atomic: if plan.course.atomic { "chain" } else { "function" },
     }
 }
 

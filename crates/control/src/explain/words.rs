@@ -29,6 +29,12 @@ impl fmt::Display for Explanation {
 
 impl fmt::Display for OrderPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.atomic == "chain" {
+            writeln!(
+                f,
+                "atomic: all that the functions do to a packet is one transaction; packets go one by one, without batches"
+            )?;
+        }
         let Some(from_outside) = &self.from_outside else {
             return writeln!(f, "order: {}, for packets of all ports", self.from_inside.join(" → "));
         };

@@ -173,6 +173,9 @@ impl Service {
             return Err(Refused::new("packets are being traced already", "wait until that has ended"));
         };
         let Some(running) = self.live.running() else { return Err(Refused::new("the run has not begun", "ask again")) };
+        if running.chain.course().atomic {
+            return Err(Refused::new(NOT_FOLLOWED.0, NOT_FOLLOWED.1));
+        }
         let (order, traced) = order(filter, count);
         let _ = self.live.ask_all(move |worker| worker.trace(Some(Box::new(Tracer::new(order.clone())))));
         let (begun, mut found) = (Instant::now(), 0);
@@ -204,6 +207,12 @@ impl Service {
         }
     }
 }
+
+/// Why packets of a chain that is one transaction are not followed, and what to do.
+pub const NOT_FOLLOWED: (&str, &str) = (
+    "with atomic = \"chain\" a packet's way is one step: single functions cannot be followed",
+    "leave `atomic` out of a copy of the plan and trace a capture with it",
+);
 
 /// An order to follow packets, and where they come out: there is room for all of them.
 pub fn order(filter: &Arc<Filter>, count: u64) -> (TraceOrder, Receiver<Traced>) {

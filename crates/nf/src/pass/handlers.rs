@@ -290,7 +290,12 @@ impl Pass<'_> {
     }
 
     /// Runs the handler for packet `i`, whatever it is.
-    fn handle<N: NetworkFunction, const UNDO: bool>(&mut self, function: &N, place: Place, i: usize) -> Handled {
+    pub(super) fn handle<N: NetworkFunction, const UNDO: bool>(
+        &mut self,
+        function: &N,
+        place: Place,
+        i: usize,
+    ) -> Handled {
         self.tx.set_now(self.now_ns[i]);
         let Some(sets) = self.sets.as_mut().filter(|sets| sets.keys.class[i] != KeyClass::None) else {
             return self.handle_orphan::<N, UNDO>(function, i);
@@ -338,7 +343,7 @@ impl Pass<'_> {
     }
 
     /// As [`handle`](Self::handle), for a function whose sets are shared.
-    fn handle_in<N: NetworkFunction>(&mut self, function: &N, shared: &SharedSets, i: usize) -> Handled {
+    pub(super) fn handle_in<N: NetworkFunction>(&mut self, function: &N, shared: &SharedSets, i: usize) -> Handled {
         match &self.sets {
             Some(sets) if sets.keys.class[i] != KeyClass::None => {
                 self.tx.set_now(self.now_ns[i]);

@@ -17,6 +17,9 @@ use crate::verdict::VerdictCode;
 use crate::{NetworkFunction, Verdicts};
 
 mod handlers;
+mod whole;
+
+pub use whole::Beginning;
 
 /// Nanoseconds in the unit of [`SetMeta::last_seen_ms`].
 pub(crate) const MS: u64 = 1_000_000;
@@ -85,6 +88,8 @@ pub struct Pass<'a> {
     pub ports: u16,
     /// Logs of the worker.
     pub logs: &'a mut Logs,
+    /// The transaction goes on through other functions: nothing stands before it is committed elsewhere.
+    pub goes_on: bool,
 }
 
 /// A worker's logs of what the current attempt did.

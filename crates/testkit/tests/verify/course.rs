@@ -203,3 +203,28 @@ fn a_full_table_refuses_or_lets_the_oldest_set_go() {
         assert_eq!(counters.sets_refused == 0, full == Full::EvictOldest, "{full:?}");
     }
 }
+
+#[test]
+fn a_gateway_whose_chain_is_one_transaction_answers_as_any_other() {
+    let course = Course { atomic: true, ..mirrored() };
+    let mut whole = Bench::on_course(2, 256, &course, |builder| {
+        vec![function("firewall", "firewall", "", 2, builder), function("nat", "nat", NAT, 2, builder)]
+    });
+    let mut each = gateway();
+    let frames = [
+        (0, Frame::tcp(HOST, SERVER)),
+        (1, Frame::tcp(SERVER, TRANSLATED)),
+        (1, Frame::tcp("192.0.2.66:80", "198.51.100.1:2001")),
+        (0, Frame::udp("10.0.0.2:5", "192.0.2.9:53")),
+    ];
+    for (port, frame) in frames {
+        let bytes = frame.bytes();
+        let [expected, found] = [&mut each, &mut whole].map(|bench| {
+            let sent = bench.send_info(info(port), &bytes);
+            (sent.ports(), format!("{sent:?}"))
+        });
+        assert_eq!(found, expected);
+    }
+    let counters = whole.counters();
+    assert_eq!((counters.commits, counters.drops.total()), (4, each.counters().drops.total()));
+}

@@ -1,0 +1,62 @@
+//! A packet's whole way through the chain, done again.
+
+use std::sync::Arc;
+
+use braid_nf::packet::key::Keys;
+use braid_nf::{Found, SetTables};
+
+use super::{Difference, OpenGroup, Replay};
+use crate::course::Direction;
+use crate::record::{Entry, RecordedBatch};
+use crate::whole::{Groups, Progress, Way, Whole};
+
+/// The tables of the replay, and what a batch has in each group.
+struct Both<'a>(&'a mut [SetTables], &'a mut [OpenGroup]);
+
+impl Groups for Both<'_> {
+    fn group(&mut self, number: usize) -> (&mut SetTables, &mut Keys, &mut Found) {
+        let open = &mut self.1[number];
+        (&mut self.0[number], &mut open.keys, &mut open.found)
+    }
+}
+
+impl Replay {
+    /// A packet's whole way.
+    pub(super) fn go_through(
+        &mut self,
+        entry: &Entry,
+        id: (usize, usize),
+        (packet, direction): (u16, Direction),
+        now_ns: u64,
+        left: usize,
+        recorded: &RecordedBatch,
+    ) {
+        let mut open = match self.open.remove(&id) {
+            Some(open) => open,
+            None => self.open_batch(recorded, left),
+        };
+        open.now_ns[usize::from(packet)] = now_ns;
+        let chain = Arc::clone(&self.chain);
+        let mut progress = Progress::default();
+        let mut whole = Whole {
+            chain: &chain,
+            tx: &mut self.tx,
+            batch: &mut open.batch,
+            verdicts: &mut open.verdicts,
+            now_ns: &open.now_ns,
+            ports: self.ports,
+            logs: &mut open.logs,
+            progress: &mut progress,
+        };
+        let way = whole.attempt(packet, direction, &mut Both(&mut self.tables, &mut open.groups));
+        let done = way == Way::Through && whole.tx.commit().is_ok();
+        whole.stands();
+        let last = progress.met.last().copied().unwrap_or(0);
+        if !done {
+            let function = self.function(last);
+            self.differences.push(Difference::Refused { sequence: entry.sequence, function });
+        }
+        open.last = (entry.sequence, last);
+        self.put_back(id, open, recorded);
+    }
+}
