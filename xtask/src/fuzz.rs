@@ -41,6 +41,8 @@ pub fn run(target: &str, minutes: u32) -> Result<(), String> {
     let mut search = Command::new(build_folder.join(host()?).join("release").join(target));
     search.arg(&found).arg(&corpus).arg(format!("-max_total_time={}", u64::from(minutes) * 60));
     search.arg(format!("-artifact_prefix={}/", artifacts.display())).args(["-timeout=60", "-rss_limit_mb=2048"]);
+    // The seed is printed at the start, the number of executions at the end.
+    search.args(["-print_final_stats=1", "-max_len=8192"]);
     shell::run(&mut search, &format!("{target} for {minutes} min"))
 }
 
