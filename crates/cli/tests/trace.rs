@@ -4,8 +4,8 @@ mod support;
 
 use braid_cli::control::runtime::io::capture::CaptureReader;
 use serde_json::Value;
-use support::Braid;
 use support::running::Running;
+use support::{Braid, conserved};
 
 /// One packet out and its answer back.
 fn dialogue(braid: &Braid) {
@@ -79,8 +79,7 @@ fn a_run_that_goes_on_is_traced_and_its_sets_are_found_and_ended() {
     let ended = braid.ok("sets --control control.sock --filter udp --end");
     assert!(!ended.starts_with("0 "), "{ended}");
     assert!(braid.fails(1, "sets --control control.sock --end").contains("no filter"));
-    let report = run.stop();
-    support::conserved(&report);
+    conserved(&run.stop());
 }
 
 #[test]
@@ -94,4 +93,36 @@ fn sets_are_listed_when_a_capture_has_come_to_its_end() {
     let found = braid.run(&format!("sets --filter {source} --nf flow_counter --in in.pcapng --json"));
     let found: Value = serde_json::from_slice(&found.stdout).expect("JSON");
     assert!(found["sets"].as_array().is_some_and(|sets| !sets.is_empty()), "{found}");
+}
+
+/// A chain of which one function's sets are shared: by source, and by destination.
+const TORN: &str =
+    "[[nf]]\nfunction = \"flow_counter\"\npacket_set = { fields = [\"ip.src\"] }\n[[nf]]\nfunction = \"policer\"\n";
+
+#[test]
+fn sets_that_workers_share_are_listed_searched_and_ended() {
+    let braid = Braid::new();
+    braid.write("torn.toml", TORN);
+    let run = Running::start(&braid, "torn.toml --in gen:campus?packets=4000000000&seed=5 --workers 2");
+    let of = |listing: &Value, is_shared: bool| {
+        let sets = listing["sets"].as_array().expect("sets").iter();
+        sets.filter(|set| set["worker"].is_null() == is_shared).cloned().collect::<Vec<_>>()
+    };
+    let listing = braid.json("sets --control control.sock --limit 1000000");
+    let shared = of(&listing, true);
+    assert!(!shared.is_empty() && !of(&listing, false).is_empty(), "{listing}");
+    assert!(shared.iter().all(|set| set["functions"].as_array().map(Vec::len) == Some(1)), "{listing}");
+    let address = |set: &Value| {
+        let key = set["key"].as_str()?;
+        key.split(' ').find(|part| part.contains('.')).map(|part| part.trim_end_matches(":*").to_owned())
+    };
+    let address = shared.iter().find_map(address).expect("a set with an IPv4 address");
+    let filter = format!("--filter {address}");
+    let found = braid.json(&format!("sets --control control.sock {filter}"));
+    assert!((1..shared.len()).contains(&of(&found, true).len()), "{found}");
+    assert!(!braid.ok(&format!("sets --control control.sock {filter} --end")).starts_with("0 "));
+    conserved(&run.stop());
+    let listing = braid.json("sets torn.toml --in gen:campus?packets=2000&seed=5 --workers 2 --limit 1000000");
+    let all = listing["sets"].as_array().map_or(0, Vec::len) as u64;
+    assert!(!of(&listing, true).is_empty() && listing["live"].as_u64() == Some(all), "{}", listing["live"]);
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
 use braid_runtime::nf::{
-    Event, FieldUse, Findings, Interrupted, Pass, Place, Relaxation, Rewrites, SetSlot, SetTables, ShareError, Stage,
-    Tick,
+    Event, FieldUse, Findings, Interrupted, Pass, Place, Relaxation, Rewrites, SetSlot, SetTables, ShareError,
+    SharedSet, Stage, Tick,
 };
 
 /// Passes everything on but the packet set.
@@ -51,6 +51,12 @@ impl Stage for Overridden {
     }
     fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict> {
         self.inner.expire_shared(event, key)
+    }
+    fn end_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict> {
+        self.inner.end_shared(event, key)
+    }
+    fn list_shared(&self, tx: &mut Tx, span: (u32, u32), into: &mut Vec<SharedSet>) -> Result<Option<u32>, Conflict> {
+        self.inner.list_shared(tx, span, into)
     }
     fn objects(&self) -> Vec<Arc<dyn StateObject>> {
         self.inner.objects()

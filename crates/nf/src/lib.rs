@@ -33,7 +33,7 @@ pub use findings::{Finding, Findings};
 pub use function::{FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
 pub use pass::{Beginning, Found, Interrupted, Logs, Pass, PassSets, Place};
 pub use sets::{NewSet, SetSlot, SetTables, SetUndo};
-pub use shared::{Lives, SHARED_STATE_MAX};
+pub use shared::{Lives, SHARED_STATE_MAX, SharedSet};
 pub use stage::{Event, Instance, ShareError, Stage};
 pub use verdict::{PORTS_MAX, Reason, Verdict, Verdicts};
 

@@ -47,6 +47,17 @@ pub struct Lives {
     pub ended: u64,
 }
 
+/// A set that workers share, as somebody looks at it who is no packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedSet {
+    /// Its key.
+    pub key: SetKey,
+    /// How long no packet has come, in nanoseconds.
+    pub idle_ns: u64,
+    /// Its state.
+    pub state: Vec<u8>,
+}
+
 fn entry<S: Plain>(now_ms: u32, state: &S) -> Entry {
     let mut entry = [0; 1 + WORDS];
     entry[0] = u64::from(now_ms);
@@ -98,6 +109,27 @@ impl SharedSets {
         Ok(next.unwrap_or(0))
     }
 
+    /// Adds the sets, of `bytes` bytes of state, among the next `count` entries from `cursor`; returns where to go on, none
+    /// at the end. After a conflict nothing was added.
+    pub(crate) fn list(
+        &self,
+        tx: &mut Tx,
+        bytes: usize,
+        (cursor, count): (u32, u32),
+        into: &mut Vec<SharedSet>,
+    ) -> Result<Option<u32>, Conflict> {
+        let (now_ns, before) = (tx.now(), into.len());
+        let next = self.map.for_each(tx, cursor, count, |_, key, entry| {
+            let state = entry[1..].as_bytes()[..bytes].to_vec();
+            into.push(SharedSet { key: *key, idle_ns: idle_ns(now_ns, entry), state });
+            Ok(Visit::Keep)
+        });
+        if next.is_err() {
+            into.truncate(before);
+        }
+        next
+    }
+
     /// What the sets that are still live tell.
     pub(crate) fn report<N: NetworkFunction>(
         &self,
@@ -121,10 +153,19 @@ impl SharedSets {
     ) -> Result<bool, Conflict> {
         let Some(found) = self.map.get(event.tx, key)? else { return Ok(false) };
         let set = state::<N::Set>(&found);
-        if idle_ns(event.tx.now(), &found) <= function.timeout_ns(&set) {
-            return Ok(false);
-        }
-        function.expired(&mut event.cx(), key, &set)?;
+        let is_over = idle_ns(event.tx.now(), &found) > function.timeout_ns(&set);
+        if is_over { self.end(event, function, key) } else { Ok(false) }
+    }
+
+    /// Ends a set, whatever its timeout; says whether there was one.
+    pub(crate) fn end<N: NetworkFunction>(
+        &self,
+        event: &mut Event<'_>,
+        function: &N,
+        key: &SetKey,
+    ) -> Result<bool, Conflict> {
+        let Some(found) = self.map.get(event.tx, key)? else { return Ok(false) };
+        function.expired(&mut event.cx(), key, &state::<N::Set>(&found))?;
         self.map.remove(event.tx, key)?;
         Ok(true)
     }

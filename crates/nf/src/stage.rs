@@ -10,7 +10,7 @@ use braid_state::{Conflict, StateBuilder, StateError, StateObject, Tx};
 use crate::cx::{Cx, Emitted};
 use crate::pass::{Interrupted, MS, Pass, Place};
 use crate::sets::{SetSlot, SetTables};
-use crate::shared::{SHARED_STATE_MAX, SharedSets};
+use crate::shared::{SHARED_STATE_MAX, SharedSet, SharedSets};
 use crate::{FieldUse, Findings, NetworkFunction, Relaxation, Rewrites, Tick};
 
 /// One function of a chain. Called once per batch; the loop over packets is inside, compiled for the function.
@@ -33,7 +33,12 @@ pub trait Stage: Send + Sync {
     fn find_expired_shared(&self, tx: &mut Tx, cursor: u32, into: &mut Vec<SetKey>) -> Result<u32, Conflict>;
     /// Ends a shared set if it is still past its timeout; says whether it did.
     fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict>;
-    /// Its state objects.
+    /// Ends a shared set, whatever its timeout; says whether there was one.
+    fn end_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict>;
+    /// Adds the shared sets among so many entries (second) from a cursor (first); returns where to go on, none at the end.
+    /// After a conflict nothing was added.
+    fn list_shared(&self, tx: &mut Tx, span: (u32, u32), into: &mut Vec<SharedSet>) -> Result<Option<u32>, Conflict>;
+    /// Its state objects; that of its shared sets is the last one.
     fn objects(&self) -> Vec<Arc<dyn StateObject>>;
     /// Whether it has any: if not, its handlers cannot meet a conflict.
     fn has_objects(&self) -> bool;
@@ -173,6 +178,14 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict> {
         self.shared.as_ref().map_or(Ok(false), |shared| shared.expire(event, &self.function, key))
+    }
+
+    fn end_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict> {
+        self.shared.as_ref().map_or(Ok(false), |shared| shared.end(event, &self.function, key))
+    }
+
+    fn list_shared(&self, tx: &mut Tx, span: (u32, u32), into: &mut Vec<SharedSet>) -> Result<Option<u32>, Conflict> {
+        self.shared.as_ref().map_or(Ok(None), |shared| shared.list(tx, size_of::<N::Set>(), span, into))
     }
 
     fn objects(&self) -> Vec<Arc<dyn StateObject>> {

@@ -56,7 +56,7 @@ pub(crate) struct Expiring<'a> {
 
 impl Expiring<'_> {
     /// Runs the handler of the function at a position for a set that ends.
-    fn run_event(
+    pub(crate) fn run_event(
         &mut self,
         position: usize,
         now_ns: u64,

@@ -1,6 +1,7 @@
 //! `braid sets`: live packet sets, of a run that goes on or of a capture that has come to its end.
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_control::filter::Filter;
@@ -67,15 +68,13 @@ pub fn run(args: &SetsArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
 fn text(listing: &Listing) -> String {
     let mut text = String::new();
     for set in &listing.sets {
-        text.push_str(&format!("{}  worker {}  idle {:.3} s\n", set.key, set.worker, set.idle_seconds));
+        let whose = set.worker.map_or("shared by workers".to_owned(), |worker| format!("worker {worker}"));
+        text.push_str(&format!("{}  {whose}  idle {:.3} s\n", set.key, set.idle_seconds));
         for (function, state) in &set.functions {
             text.push_str(&format!("    {function:<16} {state}\n"));
         }
     }
     text.push_str(&format!("{} of {} packet sets\n", listing.sets.len(), listing.live));
-    if !listing.shared.is_empty() {
-        text.push_str(&format!("not listed, for workers share them: those of {}\n", listing.shared.join(", ")));
-    }
     text
 }
 
@@ -87,12 +86,16 @@ fn of_capture(args: &SetsArgs, filter: Filter, catalog: &Catalog) -> Result<List
     let source = Input::of(&plan, written.file.input.split.is_some())?.source()?;
     run::check_ports(&*source, &plan)?;
     let (listing, filter, limit) = (Arc::new(Mutex::new(Listing::default())), Arc::new(filter), args.limit);
-    let into = Arc::clone(&listing);
+    let (into, running) = (Arc::clone(&listing), AtomicUsize::new(compiled.run.workers));
     let list = move |worker: &mut Worker| {
-        let found = sets::of_worker(worker, &filter, limit);
+        let mut found = sets::of_worker(worker, &filter, limit);
+        // AcqRel: the last worker sees what all others wrote to shared sets.
+        if running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            found.extend(sets::of_all_workers(worker, &filter, limit));
+        }
         let mut listing = into.lock().unwrap_or_else(PoisonError::into_inner);
-        listing.live += worker.counters().sets_live;
-        listing.shared = sets::shared(worker.chain());
+        // A shared set may end on another worker than the one on which it became live: the sum counts.
+        listing.live = listing.live.wrapping_add(worker.counters().sets_live);
         let room = limit.saturating_sub(listing.sets.len());
         listing.sets.extend(found.into_iter().take(room));
     };

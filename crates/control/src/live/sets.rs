@@ -1,11 +1,12 @@
 //! Live packet sets of a run: found by a filter, listed, ended.
 //!
 //! A worker walks a bounded number of slots of its tables between two batches, so a listing of millions of sets delays no packet by
-//! more than some tens of microseconds. Sets that workers share ([`crate::compile`] says which) lie in state objects and are
-//! not listed.
+//! more than some tens of microseconds. Sets that workers share ([`crate::compile`] says which) lie in state objects; the first
+//! worker reads and ends them.
 
 use std::sync::Arc;
 
+use braid_runtime::live::Unanswered;
 use braid_runtime::nf::packet::key::SetKey;
 use braid_runtime::{Chain, ListedSet, Live, Worker};
 use serde::{Deserialize, Serialize};
@@ -23,10 +24,8 @@ const SLOTS: usize = 16 * 1024;
 pub struct Listing {
     /// The sets found, at most as many as asked for.
     pub sets: Vec<SetReport>,
-    /// All sets in the workers' tables.
+    /// All sets in the workers' tables, and those that workers share.
     pub live: u64,
-    /// Functions whose sets are shared by workers and not listed.
-    pub shared: Vec<String>,
 }
 
 /// A packet set.
@@ -34,8 +33,8 @@ pub struct Listing {
 pub struct SetReport {
     /// Its key.
     pub key: String,
-    /// Worker that keeps it.
-    pub worker: usize,
+    /// Worker that keeps it; none if workers share it.
+    pub worker: Option<usize>,
     /// Seconds since its last packet.
     pub idle_seconds: f64,
     /// Functions for which it is live, with their state in hexadecimal.
@@ -61,7 +60,7 @@ pub fn wanted(filter: &Arc<Filter>) -> impl Fn(&SetKey) -> bool + Clone + Send +
     move |key: &SetKey| filter.matches(&Facts::of_key(key))
 }
 
-/// The sets of one worker, all at once: when nothing runs any more.
+/// The sets of one worker, all at once: when it does not run any more.
 pub fn of_worker(worker: &mut Worker, filter: &Arc<Filter>, limit: usize) -> Vec<SetReport> {
     let chain = Arc::clone(worker.chain());
     let groups = 0..chain.groups().len();
@@ -69,10 +68,29 @@ pub fn of_worker(worker: &mut Worker, filter: &Arc<Filter>, limit: usize) -> Vec
     groups.flat_map(of_group).map(|set| SetReport::new(&set, &chain)).collect()
 }
 
-/// Functions whose sets are shared.
-pub fn shared(chain: &Chain) -> Vec<String> {
-    let shared = chain.stages().iter().filter(|stage| stage.is_shared());
-    shared.map(|stage| stage.name().to_owned()).collect()
+/// The sets that workers share, all at once, read by one of them: when no other one runs any more.
+pub fn of_all_workers(worker: &mut Worker, filter: &Arc<Filter>, limit: usize) -> Vec<SetReport> {
+    let (chain, mut found) = (Arc::clone(worker.chain()), Vec::new());
+    for position in shared(&chain) {
+        let mut cursor = Some(0);
+        while let Some(at) = cursor.filter(|_| found.len() < limit) {
+            let (sets, next) = worker.list_shared(position, at, limit - found.len(), wanted(filter));
+            found.extend(sets.iter().map(|set| SetReport::new(set, &chain)));
+            cursor = next;
+        }
+    }
+    found
+}
+
+/// Positions of functions whose sets workers share.
+fn shared(chain: &Chain) -> impl Iterator<Item = usize> {
+    chain.stages().iter().enumerate().filter(|(_, stage)| stage.is_shared()).map(|(position, _)| position)
+}
+
+/// How many sets workers share.
+fn shared_live(chain: &Chain) -> u64 {
+    let of_stage = |position: usize| chain.stages()[position].objects().last().map_or(0, |sets| sets.len() as u64);
+    shared(chain).map(of_stage).sum()
 }
 
 /// Lists sets of a run.
@@ -80,14 +98,21 @@ pub fn list(live: &Live, filter: &Arc<Filter>, limit: usize) -> Result<Listing, 
     let Some(running) = live.running() else { return Err(Refused::new("the run has not begun", "ask again")) };
     let seen = live.see();
     let tables = seen.iter().flatten().flat_map(|seen| &seen.tables);
-    let mut listing =
-        Listing { sets: Vec::new(), live: tables.map(|(live, _)| *live as u64).sum(), shared: shared(&running.chain) };
+    let own: u64 = tables.map(|(live, _)| *live as u64).sum();
+    let mut listing = Listing { sets: Vec::new(), live: own + shared_live(&running.chain) };
     walk(live, &running.chain, |worker, group, slots| {
         let (left, wanted) = (limit - listing.sets.len(), wanted(filter));
         let sets = live.ask(worker, move |worker| worker.list_sets(group, slots, left, wanted));
-        let sets = sets.map_err(|unanswered| Refused::new(unanswered.to_string(), ""))?;
+        let sets = sets.map_err(unanswered)?;
         listing.sets.extend(sets.iter().map(|set| SetReport::new(set, &running.chain)));
         Ok(listing.sets.len() < limit)
+    })?;
+    walk_shared(&running.chain, |position, cursor| {
+        let (left, wanted) = (limit - listing.sets.len(), wanted(filter));
+        let found = live.ask(0, move |worker| worker.list_shared(position, cursor, left, wanted));
+        let (sets, next) = found.map_err(unanswered)?;
+        listing.sets.extend(sets.iter().map(|set| SetReport::new(set, &running.chain)));
+        Ok(next.filter(|_| listing.sets.len() < limit))
     })?;
     Ok(listing)
 }
@@ -99,10 +124,35 @@ pub fn end(live: &Live, filter: &Arc<Filter>) -> Result<u64, Refused> {
     walk(live, &running.chain, |worker, group, slots| {
         let wanted = wanted(filter);
         let count = live.ask(worker, move |worker| worker.end_sets(group, slots, wanted));
-        ended += count.map_err(|unanswered| Refused::new(unanswered.to_string(), ""))?;
+        ended += count.map_err(unanswered)?;
         Ok(true)
     })?;
+    walk_shared(&running.chain, |position, cursor| {
+        let wanted = wanted(filter);
+        let found = live.ask(0, move |worker| worker.end_shared(position, cursor, wanted));
+        let (count, next) = found.map_err(unanswered)?;
+        ended += count;
+        Ok(next)
+    })?;
     Ok(ended)
+}
+
+/// Visits all shared sets a stretch at a time; `visit` says where to go on.
+fn walk_shared(
+    chain: &Chain,
+    mut visit: impl FnMut(usize, u32) -> Result<Option<u32>, Refused>,
+) -> Result<(), Refused> {
+    for position in shared(chain) {
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            cursor = visit(position, at)?;
+        }
+    }
+    Ok(())
+}
+
+fn unanswered(error: Unanswered) -> Refused {
+    Refused::new(error.to_string(), "")
 }
 
 /// Visits all slots of all tables a stretch at a time, until `visit` says that it is enough.
@@ -114,7 +164,7 @@ fn walk(
     for worker in 0..live.workers() {
         for group in 0..chain.groups().len() {
             let slots = live.ask(worker, move |worker| worker.set_slots(group));
-            let slots = slots.map_err(|unanswered| Refused::new(unanswered.to_string(), ""))?;
+            let slots = slots.map_err(unanswered)?;
             for from in (0..slots).step_by(SLOTS) {
                 if !visit(worker, group, from..slots.min(from + SLOTS))? {
                     return Ok(());

@@ -1,19 +1,27 @@
-//! A worker's packet sets, listed and ended between two batches, a stretch of slots at a time so that no packet waits long.
+//! A worker's packet sets, and those that workers share, listed and ended between two batches, a stretch of slots at a time so
+//! that no packet waits long. Any worker can do it for shared ones; they are read in transactions, like everything shared.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use braid_nf::SharedSet;
 use braid_nf::packet::key::SetKey;
 
 use super::Worker;
 use crate::expiry::{Expiring, expire_one};
 use crate::saved::{self, SavedSet};
 
-/// A packet set of one worker.
+const MS: u64 = 1_000_000;
+/// Shared sets that are read in one transaction.
+const SHARED_SPAN: u32 = 64;
+/// Shared sets that are looked at between two batches.
+const SHARED_LOOK: u32 = 16 * 1024;
+
+/// A packet set.
 #[derive(Clone, Debug)]
 pub struct ListedSet {
-    /// Whose it is.
-    pub worker: usize,
+    /// Whose it is; none if workers share it.
+    pub worker: Option<usize>,
     /// Its group of functions.
     pub group: usize,
     /// Its key.
@@ -57,7 +65,7 @@ impl Worker {
         if self.set_slots(group) == 0 {
             return Vec::new();
         }
-        let (worker, now_ms) = (self.parts.id, (self.last_ns / 1_000_000) as u32);
+        let (worker, now_ms) = (self.parts.id, (self.last_ns / MS) as u32);
         let chain = &self.parts.chain;
         let tables = &mut self.sets[group].tables;
         let mut found = Vec::new();
@@ -80,7 +88,7 @@ impl Worker {
             // A set that has seen a packet with a later time than the worker's is not idle.
             let idle = now_ms.wrapping_sub(meta.last_seen_ms);
             let idle_ms = if idle > u32::MAX / 2 { 0 } else { idle };
-            listed.push(ListedSet { worker, group, key, idle_ms, states: own.collect() });
+            listed.push(ListedSet { worker: Some(worker), group, key, idle_ms, states: own.collect() });
         }
         listed
     }
@@ -109,6 +117,65 @@ impl Worker {
             on.tables.remove(at);
         }
         keys.len() as u64
+    }
+
+    /// Sets of the function at a position that workers share and whose key is wanted, at most `limit`, among some entries from
+    /// `cursor`; and where to go on, none at the end.
+    pub fn list_shared(
+        &mut self,
+        position: usize,
+        cursor: u32,
+        limit: usize,
+        wanted: impl Fn(&SetKey) -> bool,
+    ) -> (Vec<ListedSet>, Option<u32>) {
+        let chain = Arc::clone(&self.parts.chain);
+        let (stage, group) = (&*chain.stages()[position], chain.group_of(position).unwrap_or_default());
+        let (mut found, mut next, mut span) = (Vec::new(), Some(cursor), SHARED_SPAN);
+        while let Some(at) = next.filter(|at| *at < cursor.saturating_add(SHARED_LOOK)) {
+            let tx = &mut self.parts.tx;
+            tx.set_now(self.last_ns);
+            match stage.list_shared(tx, (at, span), &mut found) {
+                Ok(after) => (next, span) = (after, SHARED_SPAN),
+                // Another worker wrote to one of them meanwhile: fewer at once.
+                Err(_) => span = (span / 2).max(1),
+            }
+            tx.abort();
+        }
+        let listed = |set: SharedSet| ListedSet {
+            worker: None,
+            group,
+            key: set.key,
+            idle_ms: u32::try_from(set.idle_ns / MS).unwrap_or(u32::MAX),
+            states: vec![(position, set.state)],
+        };
+        (found.into_iter().filter(|set| wanted(&set.key)).take(limit).map(listed).collect(), next)
+    }
+
+    /// Ends those sets, as if they had expired; says how many, and where to go on.
+    pub fn end_shared(&mut self, position: usize, cursor: u32, wanted: impl Fn(&SetKey) -> bool) -> (u64, Option<u32>) {
+        let (sets, next) = self.list_shared(position, cursor, usize::MAX, wanted);
+        let (chain, mut count) = (Arc::clone(&self.parts.chain), 0);
+        for set in sets {
+            let mut on = Expiring {
+                chain: &chain,
+                group: set.group,
+                tables: &mut self.sets[set.group].tables,
+                tx: &mut self.parts.tx,
+                emitted: &mut self.logs.emitted,
+                ports: self.parts.ports,
+                counters: &mut self.counters,
+                pulse: self.pulse.as_deref(),
+            };
+            let mut ended = false;
+            let sequence = on.run_event(position, self.last_ns, |event, _| {
+                ended = chain.stages()[position].end_shared(event, &set.key)?;
+                Ok(())
+            });
+            self.witness.expired(on.tx, position, set.key, self.last_ns, sequence);
+            count += u64::from(ended);
+        }
+        self.logs.lives.ended += count;
+        (count, next)
     }
 
     /// Puts a set back for some functions of a group; false if it has no place there.
