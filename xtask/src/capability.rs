@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::shell;
 
 /// Programs that tests compare with or that count instructions, each with the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 12] = [
+const PROGRAMS: [(&str, &str); 13] = [
     ("tshark", "tshark"),
     ("nft", "nftables"),
     ("ip", "iproute2"),
@@ -19,6 +19,7 @@ const PROGRAMS: [(&str, &str); 12] = [
     ("curl", "curl"),
     ("dig", "bind9-dnsutils"),
     ("traceroute", "traceroute"),
+    ("chromium", "chromium"),
 ];
 
 /// What is missing, in words: the reason why some tests will be skipped.

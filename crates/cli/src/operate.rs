@@ -144,7 +144,7 @@ impl Offered {
         self.on_upgrade()()
     }
 
-    /// Text of the plan file that was applied last, if any was.
+    /// The plan for the next process as a plan file, if it is not the one that this process began with.
     pub fn applied(&self) -> Option<String> {
         self.service.as_ref().and_then(|service| service.applied())
     }

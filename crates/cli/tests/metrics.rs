@@ -4,8 +4,9 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
+use braid_testkit::skip::skip;
 use openmetrics_parser::openmetrics::parse_openmetrics;
 use support::Braid;
 
@@ -116,4 +117,60 @@ fn the_page_shows_figures_only_to_those_who_know_the_token() {
     }
     assert!(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 404"));
     assert!(braid.fails(2, "run --nf forward --in gen:uniform?packets=10 --web 0.0.0.0:0").contains("ssh -L"));
+}
+
+/// A page as a browser shows it after some seconds of its own time, and what it had to complain of.
+struct Shown {
+    dom: String,
+    complaints: Vec<String>,
+}
+
+/// None if there is no browser.
+fn browse(address: &str, braid: &Braid) -> Option<Shown> {
+    let mut browser = Command::new("chromium");
+    // Root's browser has no sandbox; the page is our own.
+    browser.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]);
+    browser.arg(format!("--user-data-dir={}", braid.path("browser").display()));
+    browser.args(["--enable-logging=stderr", "--window-size=1280,1100", "--virtual-time-budget=4000", "--dump-dom"]);
+    let output = browser.arg(address).output().ok()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let said = text(&output.stderr);
+    let complaints = said.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned).collect();
+    Some(Shown { dom: text(&output.stdout), complaints })
+}
+
+#[test]
+fn a_browser_draws_the_chain_with_live_rates_and_fills_the_tables() {
+    let braid = Braid::new();
+    let run = start(&braid, "--web", "page at ");
+    let Some(Shown { dom, complaints }) = browse(&run.1, &braid) else {
+        return skip("the page in a browser", &"chromium is not installed: apt-get install chromium");
+    };
+    assert_eq!(complaints, [""; 0], "{dom}");
+    let part = |from: &str, to: &str| {
+        let (_, rest) = dom.split_once(from).unwrap_or_else(|| panic!("no {from} in\n{dom}"));
+        rest.split_once(to).map_or(rest, |(part, _)| part).to_owned()
+    };
+    let chain = part("<svg id=\"chain\"", "</svg>");
+    for name in ["port 0", "port 1", "firewall", "nat"] {
+        assert!(chain.contains(&format!(">{name}</text>")), "{name} is not drawn:\n{chain}");
+    }
+    assert!(chain.contains("moving") && !chain.contains("NaN"), "packets move along its edges:\n{chain}");
+    for id in ["workers", "ports", "sets", "objects"] {
+        let rows = part(&format!("<table id=\"{id}\""), "</table>").matches("<tr>").count();
+        assert!(rows >= 2, "table {id} has {rows} rows:\n{dom}");
+    }
+    assert!(part("<span id=\"state\"", "</span>").contains("running for"), "{dom}");
+}
+
+#[test]
+fn a_browser_without_the_token_says_so_and_shows_nothing() {
+    let braid = Braid::new();
+    let run = start(&braid, "--web", "page at ");
+    let (address, _) = run.1.split_once('#').expect("a token");
+    let Some(Shown { dom, .. }) = browse(address, &braid) else {
+        return skip("the page in a browser", &"chromium is not installed: apt-get install chromium");
+    };
+    assert!(dom.contains("The token behind # in the address is missing or wrong"), "{dom}");
+    assert!(!dom.contains("firewall"), "{dom}");
 }

@@ -123,3 +123,35 @@ fn another_program_continues_a_run_with_its_state_and_its_socket() {
     }
     conserved(&run.stop());
 }
+
+#[test]
+fn another_number_of_workers_goes_on_with_the_state_in_another_process() {
+    let braid = Braid::new();
+    braid.write("plan.toml", "workers = 2\n[[nf]]\nfunction = \"nat\"\n");
+    let traffic = "--in gen:campus?packets=4000000000&flows=300&seed=5 --time live";
+    let mut run = Running::start(&braid, &format!("plan.toml {traffic}"));
+    let before = run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(100));
+    braid.write("one.toml", "workers = 1\n[[nf]]\nfunction = \"nat\"\nconfig = { udp_s = 100 }\n");
+    let refused = braid.fails(1, "apply one.toml --control control.sock");
+    assert!(refused.contains("`workers` cannot change") && refused.contains("braid upgrade PLAN"), "{refused}");
+    let workers = |stats: &serde_json::Value| stats["workers"].as_array().map(Vec::len);
+    let mut upgraded = |plan: &str, wanted: usize| {
+        let seconds = |stats: &serde_json::Value| stats["seconds"].as_f64().unwrap_or_default();
+        run.until("two seconds have passed", |stats| seconds(stats) > 2.0);
+        braid.ok(&format!("upgrade {plan} --control control.sock"));
+        let after = run.until("it goes on", |stats| seconds(stats) < 2.0 && stats["packets_in"].as_u64() > Some(0));
+        assert_eq!(workers(&after), Some(wanted));
+        assert!(after["sets"]["created"].as_u64() >= before["sets"]["live"].as_u64(), "{after}");
+    };
+    upgraded("one.toml", 1);
+    // What a file leaves open stays as it was last, also in the process after the next.
+    braid.write("open.toml", "[[nf]]\nfunction = \"nat\"\nconfig = { udp_s = 200 }\n");
+    assert!(braid.ok("apply open.toml --control control.sock").contains("changed  nat"));
+    upgraded("", 1);
+    upgraded("plan.toml", 2);
+    braid.write("other.toml", "workers = 1\n[[nf]]\nfunction = \"nat\"\nconfig = { external = [\"203.0.113.9\"] }\n");
+    let refused = braid.fails(1, "upgrade other.toml --control control.sock");
+    assert!(refused.contains("`external`"), "{refused}");
+    assert_eq!(workers(&run.until("packets", |_| true)), Some(2), "after a refusal nothing has changed");
+    conserved(&run.stop());
+}

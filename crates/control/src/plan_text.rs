@@ -25,19 +25,30 @@ pub fn plan_text(outcome: &Outcome) -> String {
         let _ = writeln!(out, "#   {workers} {noun}: {} as it was, {} as it is here", words(before), words(after));
     }
     out.push('\n');
-    general(&mut out, plan);
+    body(&mut out, plan, tuned);
+    out
+}
+
+/// A plan, complete.
+pub fn complete(plan: &Plan) -> String {
+    let mut out = String::new();
+    body(&mut out, plan, &[]);
+    out
+}
+
+fn body(out: &mut String, plan: &Plan, tuned: &[Tuned]) {
+    general(out, plan);
     if plan.devices.is_empty() {
-        files(&mut out, plan)
+        files(out, plan)
     } else {
-        ports(&mut out, plan)
+        ports(out, plan)
     }
-    order(&mut out, plan);
+    order(out, plan);
     for (position, link) in plan.chain.iter().enumerate() {
         let _ = writeln!(out, "\n[[nf]]\nfunction = \"{}\"\nname = \"{}\"", link.entry.name, link.name);
-        met(&mut out, &plan.course, position, plan.ports);
-        function(&mut out, link, tuned);
+        met(out, &plan.course, position, plan.ports);
+        function(out, link, tuned);
     }
-    out
 }
 
 fn general(out: &mut String, plan: &Plan) {

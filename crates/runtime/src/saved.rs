@@ -11,6 +11,7 @@ use braid_nf::state::{ImageError, Tx};
 use braid_nf::{SetMeta, Stage};
 
 use crate::chain::Chain;
+use crate::launch::{Foundation, RunError, build};
 use crate::plan::Plan;
 use crate::worker::Worker;
 
@@ -133,6 +134,13 @@ impl Saved {
         }
         Ok(left_out)
     }
+}
+
+/// Whether a run of this plan could begin with the state: tried with a chain of its own, which is let go.
+pub fn fits(plan: &Plan, saved: &Saved) -> Result<(), RunError> {
+    let Foundation { domain, chain } = build(plan)?;
+    saved.restore_objects(&chain, &mut Tx::new(&domain, 0))?;
+    Ok(())
 }
 
 /// The worker to which packets of a set come.

@@ -1,4 +1,5 @@
-//! `braid upgrade`: a run continued by another program, with its packet sets and state objects.
+//! `braid upgrade`: a run continued by another process, with its packet sets and state objects: by another program, with another
+//! plan, or both.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -15,6 +16,8 @@ use crate::failure::{Failure, Kind};
 /// `braid upgrade`.
 #[derive(Debug, clap::Args)]
 pub struct UpgradeArgs {
+    /// A plan file to go on with: other workers or ports as well, unlike `braid apply`; what it leaves open stays as it is
+    pub plan: Option<PathBuf>,
     /// The program that continues the run [default: the file of the one that runs, as it is now]
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
@@ -27,7 +30,9 @@ pub struct UpgradeArgs {
 pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
     let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| Failure::file(path, &error));
     let program = args.program.as_ref().map(absolute).transpose()?;
-    let _: Value = connect(&args.control)?.ask(&Request::Upgrade { program })?;
+    let read = |path: &PathBuf| std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error));
+    let plan = args.plan.as_ref().map(read).transpose()?;
+    let _: Value = connect(&args.control)?.ask(&Request::Upgrade { program, plan })?;
     print("the run ends and is continued\n")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,19 +1,23 @@
 //! Another plan for a run that goes on: the difference is found, checked and applied, or refused with its reason.
 //!
 //! What the new plan leaves open stays as it is. Only the chain may change: functions' configuration (as far as each function
-//! says that its state survives it), functions added, removed, reordered. Everything else needs a restart.
+//! says that its state survives it), functions added, removed, reordered. Everything else needs another process, which goes on
+//! with the state: whether it could is found out before anything is ended ([`Current::check_successor`]).
 
 use std::sync::Arc;
 
 use braid_runtime::Live;
 use braid_runtime::exchange::{Exchanged, exchange};
+use braid_runtime::saved::fits;
 use serde::{Deserialize, Serialize};
 
 use super::protocol::Refused;
+use super::snapshot::Snapshot;
 use crate::catalog::Catalog;
 use crate::compile::{Carry, Compiled};
 use crate::plan::Plan;
 use crate::plan_file::{PlanFile, Problem, unplaced};
+use crate::plan_text::complete;
 
 /// What runs, as its plan says it.
 #[derive(Debug)]
@@ -28,7 +32,7 @@ pub struct Current {
     pub compiled: Arc<Compiled>,
     /// What the sink wants to know.
     pub carry: Carry,
-    /// Text of the plan file that was applied last.
+    /// The plan that runs, complete, as a plan file, if one was applied; or the one that the next process is to run.
     pub applied: Option<String>,
 }
 
@@ -67,9 +71,23 @@ impl Current {
         let exchanged = exchange(live, &self.compiled.run, &compiled.run, &changed.names);
         let exchanged = exchanged.map_err(|error| Refused::new(error.to_string(), RESTART))?;
         (self.file, self.plan, self.compiled) = (file, plan, Arc::new(compiled));
-        self.applied = Some(text.to_owned());
+        self.applied = Some(complete(&self.plan));
         let Exchanged { kept, added, removed, copied, held } = exchanged;
         Ok(Applied { changed: changed.names, added, removed, kept, copied, held_us: held.as_micros() as u64 })
+    }
+
+    /// Whether another process can go on with the state under the plan of a file: ports, workers and sizes may differ from what runs.
+    /// All of that is tried with a copy of the state, so that nothing has ended if it cannot.
+    pub fn check_successor(&self, live: &Live, text: &str) -> Result<String, Refused> {
+        let refused = |problem: Problem| refused(&problem, text);
+        let file = completed(PlanFile::parse(text).map_err(refused)?, &self.file, self.plan.ports);
+        let plan = Plan::new(&file, &self.catalog).map_err(refused)?;
+        let compiled = plan.compile(self.carry).map_err(refused)?;
+        let (snapshot, _) = Snapshot::take(live, &self.plan)?;
+        let saved = snapshot.for_plan(&plan).map_err(refused)?;
+        let help = "nothing has changed; the state would not survive this plan";
+        fits(&compiled.run, &saved).map_err(|error| Refused::new(error.to_string(), help))?;
+        Ok(complete(&plan))
     }
 
     /// Refuses what cannot change while packets go through.
@@ -130,7 +148,9 @@ pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
     for (place, own) in numbers {
         *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(*own.get_ref())));
     }
-    file.ports.get_or_insert(unplaced(i64::from(ports)));
+    if file.port.is_empty() {
+        file.ports.get_or_insert(unplaced(i64::from(ports)));
+    }
     let words = [
         (&mut file.time, &own.time),
         (&mut file.distribution, &own.distribution),
@@ -157,8 +177,8 @@ pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
     file
 }
 
-const RESTART: &str =
-    "nothing has changed; to change it, save the state, and restart with it: `braid snapshot`, `braid run --restore`";
+const RESTART: &str = "nothing has changed; another process can begin with this plan and go on with all state: \
+    `braid upgrade PLAN` with this file";
 
 /// What differs between two chains.
 struct Changed {

@@ -63,7 +63,7 @@ impl Serve<TcpStream> for Offer {
 
 /// Nothing from elsewhere is loaded, nothing is embedded elsewhere, no type is guessed.
 const PROTECTION: &str = "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
-connect-src 'self'; frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n";
+connect-src 'self'; img-src data:; frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n";
 
 /// An answer: status line, content type, body.
 struct Response(&'static str, &'static str, String);

@@ -63,6 +63,9 @@ pub enum Request {
         /// The program, as an absolute path; the one that runs if it is left out.
         #[serde(default)]
         program: Option<PathBuf>,
+        /// The text of a plan file to go on with; what it leaves open stays as it is.
+        #[serde(default)]
+        plan: Option<String>,
     },
     /// Ends the run in order.
     Stop {},

@@ -44,6 +44,8 @@ pub struct Service {
     successor: Mutex<Option<PathBuf>>,
     /// Why it cannot be continued in another program.
     bound: OnceLock<Refused>,
+    /// Interfaces of the ports, which do not change; none if packets come from an input.
+    interfaces: Vec<String>,
 }
 
 /// Takes a part of an answer; an error ends what goes on.
@@ -52,6 +54,7 @@ pub type More<'a> = dyn FnMut(Value) -> io::Result<()> + 'a;
 impl Service {
     /// For a run: its workers' desks, the flag that ends it, its plan.
     pub fn new(live: &Arc<Live>, stop: &Arc<AtomicBool>, current: Current) -> Arc<Service> {
+        let interfaces = current.plan.devices.iter().map(|device| device.name.clone()).collect();
         Arc::new(Service {
             live: Arc::clone(live),
             stop: Arc::clone(stop),
@@ -60,6 +63,7 @@ impl Service {
             current: Mutex::new(current),
             successor: Mutex::new(None),
             bound: OnceLock::new(),
+            interfaces,
         })
     }
 
@@ -84,7 +88,7 @@ impl Service {
     }
 
     /// Ends the run; whoever began it continues it in another program.
-    fn upgrade(&self, program: Option<PathBuf>) -> Result<(), Refused> {
+    fn upgrade(&self, program: Option<PathBuf>, plan: Option<&str>) -> Result<(), Refused> {
         if let Some(why) = self.bound.get() {
             return Err(why.clone());
         }
@@ -97,6 +101,10 @@ impl Service {
         if !program.is_absolute() || !executable {
             let what = format!("{} is no program that can be run", program.display());
             return Err(Refused::new(what, "name the absolute path of another braid; nothing has changed"));
+        }
+        if let Some(text) = plan {
+            let mut current = lock(&self.current);
+            current.applied = Some(current.check_successor(&self.live, text)?);
         }
         *lock(&self.successor) = Some(program);
         self.stop();
@@ -113,7 +121,7 @@ impl Service {
         lock(&self.current).plan.clone()
     }
 
-    /// Text of the plan file that was applied last, if any was.
+    /// The plan for the next process as a plan file, if it is not the one that this process began with.
     pub fn applied(&self) -> Option<String> {
         lock(&self.current).applied.clone()
     }
@@ -148,8 +156,8 @@ impl Service {
             }
             Request::Apply { plan } => json(&self.apply(&plan)?),
             Request::Snapshot { path } => json(&self.snapshot(&path)?),
-            Request::Upgrade { program } => {
-                self.upgrade(program)?;
+            Request::Upgrade { program, plan } => {
+                self.upgrade(program, plan.as_deref())?;
                 Ok(Value::Null)
             }
             Request::Stop {} => {
@@ -164,7 +172,11 @@ impl Service {
         if timing {
             self.begin_timing();
         }
-        Stats::take(&self.live)
+        let mut stats = Stats::take(&self.live);
+        for (port, interface) in stats.ports.iter_mut().zip(&self.interfaces) {
+            port.name.clone_from(interface);
+        }
+        stats
     }
 
     /// Follows packets; returns how many were.

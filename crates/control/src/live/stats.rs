@@ -88,6 +88,9 @@ impl Function {
 pub struct PortStats {
     /// Its number.
     pub port: usize,
+    /// Its interface; empty if it is none.
+    #[serde(default)]
+    pub name: String,
     /// Packets that came in by it.
     pub packets_in: u64,
     /// Their bytes on the wire.
@@ -240,7 +243,7 @@ fn version() -> String {
 
 fn port((port, counters): (usize, &PortCounters)) -> PortStats {
     let &PortCounters { packets_in, bytes_in, packets_out, bytes_out } = counters;
-    PortStats { port, packets_in, bytes_in, packets_out, bytes_out }
+    PortStats { port, name: String::new(), packets_in, bytes_in, packets_out, bytes_out }
 }
 
 fn worker((number, seen): (usize, &Result<Seen, Unanswered>)) -> WorkerStats {
