@@ -10,6 +10,7 @@ mod operations;
 mod scene;
 #[path = "../support/mod.rs"]
 mod support;
+mod vlans;
 
 use std::io::Write;
 use std::net::Ipv4Addr;

@@ -134,6 +134,14 @@ impl Namespace {
         Ok(text.split_whitespace().nth(2).unwrap_or_default().to_owned())
     }
 
+    /// A socket that sends whole frames by an interface: `write` one at a time.
+    ///
+    /// # Errors
+    /// If there is no such interface.
+    pub fn frame_sender(&self, interface: &str) -> io::Result<File> {
+        self.inside(|| sys::frame_sender(interface)).map(File::from)
+    }
+
     /// A TAP device with this name and Ethernet address, up.
     pub(super) fn tap(&self, name: &str, address: &str) -> Result<Tap, Unavailable> {
         let device = self.inside(|| {

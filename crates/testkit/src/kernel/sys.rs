@@ -1,11 +1,15 @@
-//! The two system calls without a safe wrapper: leaving the network namespace, and naming a TAP device.
+//! System calls without a safe wrapper: leaving the network namespace, naming a TAP device, addressing an interface.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
+use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// Gives the calling thread an empty network namespace of its own; children that it starts inherit it.
@@ -24,6 +28,45 @@ pub fn name_tap(device: &File, name: &str) -> io::Result<()> {
     request.name[..name.len()].copy_from_slice(name.as_bytes());
     // SAFETY: the opcode takes a pointer to an ifreq, which `InterfaceRequest` is (see there).
     unsafe { ioctl(device, request) }.map_err(io::Error::from)
+}
+
+/// A socket of the calling thread's namespace that sends whole frames by an interface, and receives none.
+pub fn frame_sender(interface: &str) -> io::Result<OwnedFd> {
+    let socket = socket(AddressFamily::PACKET, SocketType::RAW, None)?;
+    let address = LinkAddress { interface: name_to_index(&socket, interface)?, ..LinkAddress::default() };
+    bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// `struct sockaddr_ll` of include/uapi/linux/if_packet.h, 20 bytes.
+#[derive(Default)]
+#[repr(C)]
+struct LinkAddress {
+    family: PacketFamily,
+    /// None: nothing is received.
+    protocol: u16,
+    interface: u32,
+    hardware_type: u16,
+    packet_type: u8,
+    address_len: u8,
+    address: [u8; 8],
+}
+
+/// `AF_PACKET`, as the family of an address.
+#[repr(transparent)]
+struct PacketFamily(u16);
+
+impl Default for PacketFamily {
+    fn default() -> PacketFamily {
+        PacketFamily(AddressFamily::PACKET.as_raw())
+    }
+}
+
+// SAFETY: pointer and length describe the whole structure, which has the layout of a `sockaddr_ll` and lives during the call.
+unsafe impl SocketAddrArg for LinkAddress {
+    unsafe fn with_sockaddr<R>(&self, f: impl FnOnce(*const SocketAddrOpaque, SocketAddrLen) -> R) -> R {
+        f(std::ptr::from_ref(self).cast(), size_of::<LinkAddress>() as SocketAddrLen)
+    }
 }
 
 /// include/uapi/linux/if_tun.h
