@@ -39,6 +39,11 @@ impl Written {
         Ok(written)
     }
 
+    /// Lays who the run becomes over what the file says.
+    pub fn lay_user(&mut self, user: Option<&String>) {
+        self.file.user = user.cloned().map(unplaced).or(self.file.user.take());
+    }
+
     /// Lays interfaces over the ports of the file, and over its input and output.
     pub fn lay_ports(&mut self, devices: &[String]) {
         if devices.is_empty() {

@@ -44,6 +44,10 @@ impl From<ClientError> for Failure {
                 let help = "start one with `braid run --control PATH …`, and name the same path";
                 Failure::new(Kind::Io, format!("{}: no run offers a control socket here", path.display()), help)
             }
+            ClientError::Io { path, source } if source.kind() == io::ErrorKind::ConnectionRefused && path.is_file() => {
+                let help = "name the path that `braid run --control` was given";
+                Failure::new(Kind::Io, format!("{}: this is a file, no control socket", path.display()), help)
+            }
             ClientError::Io { path, source } if source.kind() == io::ErrorKind::ConnectionRefused => {
                 let help = "what was left there is replaced by the next `braid run --control`";
                 Failure::new(Kind::Io, format!("{}: the run that was here has ended", path.display()), help)

@@ -84,7 +84,7 @@ impl OperateArgs {
         let socket = path.as_ref().map(|path| ControlSocket::offer(path, &service)).transpose().map_err(failure)?;
         if let Some(user) = user {
             let why = Refused::new(
-                "the run has given up its privileges (--user), and ports cannot be opened again",
+                "the run has given up its privileges (`user`), and ports cannot be opened again",
                 NO_UPGRADE,
             );
             service.forbid_upgrade(why);

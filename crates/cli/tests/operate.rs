@@ -70,6 +70,7 @@ fn what_a_killed_run_left_is_replaced_and_what_is_no_socket_is_not() {
     Running::start(&braid, &format!("--nf forward {TRAFFIC} --workers 1")).stop();
     braid.write("control.sock", "something of somebody");
     braid.fails(3, "run --nf forward --in gen:uniform?packets=10 --control control.sock");
+    assert!(braid.fails(3, "stats --control control.sock").contains("no control socket"));
     assert_eq!(std::fs::read_to_string(path).expect("it is still there"), "something of somebody");
 }
 

@@ -96,6 +96,8 @@ fn what_does_not_fit_is_refused_with_its_reason() {
     refused(2, &format!("{line} --restore state --set external=[\"203.0.113.9\"]"), "`external`");
     refused(2, &format!("{line} --restore state --time live"), "time = \"capture\"");
     refused(3, &format!("{line} --restore nothing"), "No such file");
+    refused(3, &format!("{line} --snapshot nowhere/state"), "No such file");
+    assert!(!braid.path("state.partial").exists());
     braid.ok(&format!("{line} --restore state --set udp_s=10"));
     let mut bytes = std::fs::read(braid.path("state")).expect("a file");
     bytes[100] ^= 1;
@@ -112,6 +114,7 @@ fn another_program_continues_a_run_with_its_state_and_its_socket() {
         Running::start(&braid, "--nf nat --in gen:campus?packets=4000000000&flows=300&seed=5 --time live --workers 2");
     let before = run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(100));
     assert!(braid.fails(1, "upgrade --program /etc/passwd --control control.sock").contains("no program"));
+    assert!(braid.fails(1, "upgrade --program /bin/true --control control.sock").contains("does not go on with a run"));
     for _ in 0..2 {
         braid.ok("upgrade --control control.sock");
         let after = run.until("it has begun anew with the old sets", |stats| {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use braid_runtime::io::capture::{PortSplit, Prefix};
-use braid_runtime::io::device::PortSpec;
+use braid_runtime::io::device::{PortSpec, User, UserError};
 use braid_runtime::nf::packet::key::{FieldId, KeyExtractor, SetDef};
 use braid_runtime::steer::nic::{self, NICS, Nic};
 use braid_runtime::{Balance, Course, Distribution, Time};
@@ -84,6 +84,8 @@ pub struct Plan {
     pub pages: HugePages,
     /// The NIC to check.
     pub nic: Option<&'static Nic>,
+    /// Who the run becomes once its interfaces are open.
+    pub user: Option<User>,
     /// How a single capture is split by port.
     pub split: PortSplit,
     /// Inputs as written.
@@ -158,6 +160,7 @@ impl Plan {
                 ],
             )?,
             nic: file.nic.as_ref().map(nic_named).transpose()?,
+            user: file.user.as_ref().map(|name| user(name, is_live)).transpose()?,
             from: file.input.from.iter().map(|input| input.get_ref().clone()).collect(),
             to: file.output.to.iter().map(|output| output.get_ref().into()).collect(),
             devices,
@@ -269,6 +272,21 @@ pub(crate) fn word<T: Copy>(key: &str, value: &Option<Spanned<String>>, words: &
         None => format!("write one of: {}", known.join(", ")),
     };
     Err(Problem::new(format!("{key} = \"{}\" means nothing here", value.get_ref()), help).at(value.span()))
+}
+
+/// Who the run becomes: only one that opens interfaces has privileges to give up.
+fn user(name: &Spanned<String>, is_live: bool) -> Result<User, Problem> {
+    if !is_live {
+        let what = "`user` is for runs that open interfaces";
+        return Err(Problem::new(what, "leave it out: captures are read as whoever you are").at(name.span()));
+    }
+    name.get_ref().parse().map_err(|error: UserError| {
+        let help = match &error {
+            UserError::Unknown(_) => "sudo useradd --system braid, and write braid; or two numbers, as 65534:65534",
+            UserError::Root(_) => "name a user with fewer rights",
+        };
+        Problem::new(error.to_string(), help).at(name.span())
+    })
 }
 
 fn nic_named(name: &Spanned<String>) -> Result<&'static Nic, Problem> {

@@ -72,6 +72,8 @@ pub struct PlanFile {
     pub pages: Option<Spanned<String>>,
     /// A NIC whose hashing is checked.
     pub nic: Option<Spanned<String>>,
+    /// Who the run becomes once its interfaces are open.
+    pub user: Option<Spanned<String>>,
     /// Interfaces, in the order of the ports; with them the run is live.
     pub port: Vec<PortFile>,
     /// Where packets come from.

@@ -78,6 +78,9 @@ fn general(out: &mut String, plan: &Plan) {
     if let Some(balance) = plan.balance {
         let _ = writeln!(out, "balance = true\nbalance_every = {}", balance.every_packets);
     }
+    if let Some(user) = plan.user {
+        let _ = writeln!(out, "user = \"{}:{}\"", user.uid, user.gid);
+    }
     if let Some(nic) = plan.nic {
         let _ = writeln!(out, "nic = {}", quoted(nic.name));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use braid_control::live::{Current, Snapshot};
 use braid_control::runtime::io::capture::is_dash;
-use braid_control::runtime::io::device::{Ports, User, UserError};
+use braid_control::runtime::io::device::{Ports, User};
 use braid_control::runtime::io::{Sink, Source};
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
 use braid_control::runtime::{Control, Distribution, Time, launch};
@@ -27,11 +27,13 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     chain.plan = chain.plan.or_else(|| args.config.clone());
     let mut written = Written::read(&chain, Some(&args.input), &args.to)?;
     written.lay_ports(&args.devices);
+    written.lay_user(args.user.as_ref());
     if let Some(path) = &args.applied {
         written.lay_applied(path, catalog)?;
     }
     let plan = written.plan(catalog)?;
-    let user = user(args, &plan)?;
+    let user = plan.user;
+    user.map(|_| renounce()).transpose()?;
     let mut control = Control { duration: args.duration.as_deref().map(duration).transpose()?, ..Control::default() };
     if args.json && writes_to_standard_output(&plan) {
         let what = "--json and --out - both write to standard output";
@@ -44,6 +46,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let lean = plan.to.is_empty() && !args.operate.is_wanted() && args.config.is_none();
     let carry = if lean { Carry::Nothing } else { Carry::Capture };
     let compiled = Arc::new(written.compile(&plan, carry)?);
+    args.snapshot.as_deref().map(Snapshot::check_place).transpose()?;
     let (source, sink) = ends(&written, &plan, &compiled, user)?;
     check_ports(&*source, &plan)?;
     let (chain, workers) = (plan.chain_name(), compiled.run.workers);
@@ -141,25 +144,9 @@ fn ends(written: &Written, plan: &Plan, compiled: &Compiled, user: Option<User>)
     Ok((Box::new(source), Box::new(sink)))
 }
 
-/// Who the run becomes once its ports are open.
-fn user(args: &RunArgs, plan: &Plan) -> Result<Option<User>, Failure> {
-    let Some(text) = &args.user else { return Ok(None) };
-    if plan.devices.is_empty() {
-        let what = "--user is for runs that open interfaces";
-        return Err(Failure::usage(what, "leave it out: captures are read as whoever you are"));
-    }
-    let user = text.parse::<User>().map_err(|error| {
-        let help = match &error {
-            UserError::Unknown(_) => {
-                "sudo useradd --system braid, and write --user braid; or two numbers, as 65534:65534"
-            }
-            UserError::Root(_) => "name a user with fewer rights",
-        };
-        Failure::usage(error.to_string(), help)
-    })?;
-    // Before there are other threads: no program that this one might execute gets privileges back.
-    rustix::thread::set_no_new_privs(true).map_err(|error| Failure::new(Kind::Failed, error.to_string(), ""))?;
-    Ok(Some(user))
+/// No program that this one might execute gets privileges back. Called before there are other threads.
+fn renounce() -> Result<(), Failure> {
+    rustix::thread::set_no_new_privs(true).map_err(|error| Failure::new(Kind::Failed, error.to_string(), ""))
 }
 
 /// Refuses an input with more ports than the plan has.

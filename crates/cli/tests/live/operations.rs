@@ -101,7 +101,9 @@ fn connections_outlive_another_plan_an_upgrade_and_a_kill() {
 fn a_run_gives_up_its_privileges_when_its_ports_are_open() {
     let Some(scene) = crate::scene("giving up privileges") else { return };
     let gateway = Gateway::new();
-    let braid = gateway.run(&scene, "--user 65534:65534");
+    let plan = std::fs::read_to_string(gateway.path("plan.toml")).expect("a plan");
+    std::fs::write(gateway.path("plan.toml"), format!("user = \"65534:65534\"\n{plan}")).expect("the same folder");
+    let braid = gateway.run(&scene, "");
     eventually("the first echo comes back", || pings(&scene.client, SERVER));
     let tasks = std::fs::read_dir(format!("/proc/{}/task", braid.id())).expect("it runs");
     let statuses: Vec<String> =

@@ -106,6 +106,7 @@ impl Current {
             ("pages", old.pages != new.pages),
             ("share", shares(old) != shares(new)),
             ("port", old.devices != new.devices),
+            ("user", old.user != new.user),
             ("input.from", old.from != new.from),
             ("output.to", old.to != new.to),
         ];
@@ -156,6 +157,7 @@ pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
         (&mut file.distribution, &own.distribution),
         (&mut file.pages, &own.pages),
         (&mut file.nic, &own.nic),
+        (&mut file.user, &own.user),
     ];
     for (place, own) in words {
         *place = place.take().or_else(|| own.as_ref().map(|own| unplaced(own.get_ref().clone())));

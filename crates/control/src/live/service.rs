@@ -3,6 +3,7 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -98,9 +99,15 @@ impl Service {
         let program = program.unwrap_or(replaced.unwrap_or(own));
         let executable =
             std::fs::metadata(&program).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+        let refused = |what: &str| {
+            let help = "name the absolute path of another braid; nothing has changed";
+            Err(Refused::new(format!("{} {what}", program.display()), help))
+        };
         if !program.is_absolute() || !executable {
-            let what = format!("{} is no program that can be run", program.display());
-            return Err(Refused::new(what, "name the absolute path of another braid; nothing has changed"));
+            return refused("is no program that can be run");
+        }
+        if !continues(&program) {
+            return refused("does not go on with a run: it knows no `run --restore`");
         }
         if let Some(text) = plan {
             let mut current = lock(&self.current);
@@ -134,8 +141,8 @@ impl Service {
         // Nobody changes the chain meanwhile.
         let current = lock(&self.current);
         let (snapshot, stood) = Snapshot::take(&self.live, &current.plan)?;
-        let bytes =
-            snapshot.write(path).map_err(|error| Refused::new(error.to_string(), "name a folder that is writable"))?;
+        let help = "name a folder that can be written to and has room; what was there before is as it was";
+        let bytes = snapshot.write(path).map_err(|error| Refused::new(error.to_string(), help))?;
         Ok(snapshot.taken(bytes, stood))
     }
 
@@ -225,6 +232,12 @@ pub const NOT_FOLLOWED: (&str, &str) = (
     "with atomic = \"chain\" a packet's way is one step: single functions cannot be followed",
     "leave `atomic` out of a copy of the plan and trace a capture with it",
 );
+
+/// Whether a program says of itself that it can go on with a state: better found out while there is a run.
+fn continues(program: &Path) -> bool {
+    let help = Command::new(program).args(["run", "--help"]).stdin(Stdio::null()).output();
+    help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--restore"))
+}
 
 /// An order to follow packets, and where they come out: there is room for all of them.
 pub fn order(filter: &Arc<Filter>, count: u64) -> (TraceOrder, Receiver<Traced>) {

@@ -7,6 +7,7 @@
 //! before it; what a later version wrote is refused. Nothing in a file is trusted: the checksum, every length and every key
 //! are checked before anything is built, and a file of more than [`FILE_MAX`] bytes is not read.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -215,18 +216,36 @@ impl Snapshot {
 
     /// Writes a file that only its owner may read, whole or not at all.
     pub fn write(&self, path: &Path) -> Result<u64, SnapshotError> {
-        let io = |source| SnapshotError::Io { path: path.to_owned(), source };
         let bytes = self.encode();
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".partial");
-        // Nobody's link is followed: what an interrupted attempt left is removed, and the file is a new one.
-        let _ = std::fs::remove_file(&beside);
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&beside).map_err(io)?;
-        file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(io)?;
-        std::fs::rename(&beside, path).map_err(io)?;
+        write_beside(path, |beside| {
+            let mut file = create(beside)?;
+            file.write_all(&bytes).and_then(|()| file.sync_all())?;
+            std::fs::rename(beside, path)
+        })?;
         Ok(bytes.len() as u64)
     }
+
+    /// Whether a file could be written there: found out before there is state to lose.
+    pub fn check_place(path: &Path) -> Result<(), SnapshotError> {
+        write_beside(path, |beside| create(beside).and_then(|_| std::fs::remove_file(beside)))
+    }
+}
+
+/// Does something with a file beside the one that is meant; after an error nothing of it stays.
+fn write_beside(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), SnapshotError> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".partial");
+    let beside = PathBuf::from(beside);
+    // Nobody's link is followed: what an interrupted attempt left is removed, and the file is a new one.
+    let _ = std::fs::remove_file(&beside);
+    write(&beside).map_err(|source| {
+        let _ = std::fs::remove_file(&beside);
+        SnapshotError::Io { path: path.to_owned(), source }
+    })
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Nanoseconds since 1970.

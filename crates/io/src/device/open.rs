@@ -1,6 +1,7 @@
 //! Opening ports: which back end it becomes, and what stands in the way of it.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use braid_packet::Pool;
@@ -187,7 +188,7 @@ fn refused_xdp(spec: &PortSpec, why: &af_xdp::Refused) -> OpenError {
                 (format!("its driver has no zero-copy ({error})"), "leave copy=zero out".to_owned())
             }
             Some(libc::ENOBUFS | libc::ENOMEM) => {
-                ("not enough memory may be locked for its buffers".to_owned(), "ulimit -l unlimited".to_owned())
+                ("not enough memory may be locked for its buffers".to_owned(), UNLOCK.to_owned())
             }
             Some(libc::ENOSPC) => (
                 "its other end has more send queues than it has receive queues".to_owned(),
@@ -228,7 +229,10 @@ fn open_memif(spec: &PortSpec, senders: usize) -> Result<Opened, OpenError> {
     let (receive, send) = memif::open(&spec.name, &spec.memif, senders).map_err(|error| {
         let mend = match error.kind() {
             io::ErrorKind::AddrInUse => "another program serves this socket: end it, or name another path".to_owned(),
-            io::ErrorKind::NotFound => "sudo mkdir -p the folder of the socket".to_owned(),
+            io::ErrorKind::NotFound => {
+                let folder = Path::new(&spec.name).parent().unwrap_or(Path::new("/"));
+                format!("sudo install -d -o \"$USER\" {}", folder.display())
+            }
             _ => "name a path whose folder you may write to".to_owned(),
         };
         OpenError::Device { device: spec.to_string(), what: error.to_string(), mend }
@@ -251,6 +255,15 @@ fn described(interface: &Interface) -> String {
     format!("{driver}, MTU {}", interface.mtu)
 }
 
+/// The command that gives this program what any back end needs. One for all: `setcap` takes away what it does not name.
+pub fn grant() -> String {
+    let program = std::env::current_exe().map_or("braid".to_owned(), |path| path.display().to_string());
+    format!("sudo setcap cap_net_admin,cap_net_raw,cap_bpf,cap_ipc_lock+ep {program}")
+}
+
+/// Lifts the limit of locked memory for this shell and what it starts.
+pub const UNLOCK: &str = "sudo prlimit --pid $$ --memlock=unlimited";
+
 /// What the kernel refused; without a privilege, how to give it.
 pub(crate) fn refused(spec: &PortSpec, error: &io::Error, capabilities: &str) -> OpenError {
     let device = spec.to_string();
@@ -258,9 +271,7 @@ pub(crate) fn refused(spec: &PortSpec, error: &io::Error, capabilities: &str) ->
         Some(libc::EPERM | libc::EACCES) => OpenError::Device {
             device,
             what: format!("not allowed ({error}): it needs {}", capabilities.to_uppercase()),
-            mend: format!(
-                "run it with sudo, or give the program the right once: sudo setcap {capabilities}+ep \"$(command -v braid)\""
-            ),
+            mend: format!("run it with sudo, or give the program all rights of ports once: {}", grant()),
         },
         _ => OpenError::Device {
             device,

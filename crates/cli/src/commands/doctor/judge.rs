@@ -1,6 +1,6 @@
 //! What the facts mean for each back end. Functions of text, so that any machine can be put before them in a test.
 
-use braid_control::runtime::io::device::Interface;
+use braid_control::runtime::io::device::{Interface, UNLOCK, grant};
 use rustix::io::Errno;
 
 use super::facts::{Attempt, Facts};
@@ -136,8 +136,7 @@ fn privileges(facts: &Facts, needed: &[(u32, &str)]) -> Check {
     if missing.is_empty() {
         return good("privileges", needed.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", "));
     }
-    let all = needed.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(",");
-    let mend = format!("sudo setcap {all}+ep \"$(command -v braid)\", or run it with sudo");
+    let mend = format!("{}, or run it with sudo", grant());
     lacking("privileges", format!("without {}", missing.join(", ")), mend)
 }
 
@@ -161,7 +160,7 @@ fn af_xdp(facts: &Facts) -> Vec<Check> {
     checks.push(match facts.lockable_bytes {
         Some(bytes) if bytes < LOCKED_BYTES && !has(facts, CAP_IPC_LOCK) => {
             let found = format!("{} MiB may be locked, buffers take up to {}", bytes >> 20, LOCKED_BYTES >> 20);
-            lacking("locked memory", found, "ulimit -l unlimited, or LimitMEMLOCK=infinity in a systemd unit")
+            lacking("locked memory", found, format!("{UNLOCK}, or LimitMEMLOCK=infinity in a systemd unit"))
         }
         _ => good("locked memory", "enough"),
     });
@@ -298,9 +297,9 @@ mod tests {
             facts.af_packet = Err((1, "Operation not permitted".into()));
             facts.lockable_bytes = Some(8 << 20);
         };
-        check(unprivileged, "af_packet", "privileges", State::Lacking, "sudo setcap cap_net_raw+ep");
-        check(unprivileged, "af_xdp", "privileges", State::Lacking, "cap_net_admin,cap_net_raw,cap_bpf+ep");
-        check(unprivileged, "af_xdp", "locked memory", State::Lacking, "ulimit -l unlimited");
+        check(unprivileged, "af_packet", "privileges", State::Lacking, "sudo setcap cap_net_admin,");
+        check(unprivileged, "af_xdp", "privileges", State::Lacking, "cap_net_raw,cap_bpf,cap_ipc_lock+ep");
+        check(unprivileged, "af_xdp", "locked memory", State::Lacking, "prlimit --pid $$");
         check(unprivileged, "tap", "privileges", State::Lacking, "ip tuntap add");
         check(|facts| facts.kernel = "5.4.0".into(), "af_xdp", "kernel", State::Lacking, "5.10 or newer");
         let no_device = |facts: &mut Facts| facts.tap = Err((2, "No such file or directory".into()));
