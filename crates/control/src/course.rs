@@ -58,7 +58,8 @@ fn outside(file: &PlanFile, chain: &[Link], ports: u16) -> Result<PortSet, Probl
         let at = file.chain.outside.as_ref().and_then(|list| list.first()).map_or(0..0, Spanned::span);
         return Err(Problem::new(what, help).at(at));
     }
-    Ok(outside)
+    // Only ports that there are, so that a plan equals the one that is written of it.
+    Ok(PortSet::of(outside.iter(ports)))
 }
 
 /// What a function's configuration calls the ports outside.

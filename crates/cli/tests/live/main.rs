@@ -8,6 +8,7 @@ mod dpdk;
 mod everyday;
 mod operations;
 mod scene;
+mod storms;
 #[path = "../support/mod.rs"]
 mod support;
 mod vlans;
