@@ -91,13 +91,6 @@ pub fn braid(inside: &Namespace, ports: &[String], chain: &str) -> Result<Runnin
     Ok(Running::start(inside, command.stdout(Stdio::null()).stderr(Stdio::null()))?)
 }
 
-/// xdp-tools' xdp-bench, which has the kernel bring frames from `m0` to `m1`.
-pub fn kernel(inside: &Namespace) -> Result<Running, Failure> {
-    let mut command = Command::new("xdp-bench");
-    command.args(["redirect", "m0", "m1"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Ok(Running::start(inside, &mut command)?)
-}
-
 /// A device or port with the sockets of this folder in it.
 pub fn in_folder(text: &str, folder: &Path) -> String {
     let socket = |name: &str| folder.join(name).display().to_string();

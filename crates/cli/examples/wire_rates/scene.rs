@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use braid_testkit::kernel::{Namespace, Unavailable};
 
-use crate::programs::{Running, braid, in_folder, kernel, testpmd};
+use crate::programs::{Running, braid, in_folder, testpmd};
 use crate::{Failure, Forwarder};
 
 /// How long a program may take to start.
@@ -40,10 +40,6 @@ pub fn measure(medium: Medium, forwarder: &Forwarder, sending: Duration) -> Resu
             let (near, far) = (Namespace::new()?, Namespace::new()?);
             near.cable("c0", &middle, "m0")?;
             far.cable("s0", &middle, "m1")?;
-            if matches!(forwarder, Forwarder::Kernel) {
-                // A frame that was redirected into a cable is taken out of it by NAPI, which this switches on.
-                far.run("ethtool", "-K s0 gro on")?;
-            }
             let between = start(&middle, forwarder, None)?;
             by_interfaces(between, (&near, "c0"), (&middle, "m0"), (&far, "s0"), sending)
         }
@@ -65,7 +61,6 @@ fn start(middle: &Namespace, forwarder: &Forwarder, folder: Option<&std::path::P
     let mut running = match forwarder {
         Forwarder::Testpmd(devices) => testpmd(middle, &placed(devices), "io", false)?,
         Forwarder::Braid(ports, chain) => braid(middle, &placed(ports), chain)?,
-        Forwarder::Kernel => kernel(middle)?,
     };
     std::thread::sleep(Duration::from_secs(3));
     if running.has_ended() { Err("it ended at once".into()) } else { Ok(running) }
@@ -97,6 +92,8 @@ fn by_interfaces(
 fn by_memory(middle: &Namespace, forwarder: &Forwarder, sending: Duration) -> Result<Figures, Failure> {
     let folder = tempfile::tempdir()?;
     let between = start(middle, forwarder, Some(folder.path()))?;
+    // A client of testpmd asks once.
+    eventually("the sockets are there", || ["a", "b"].iter().all(|name| folder.path().join(name).exists()))?;
     let device =
         |name: &str| in_folder(&format!("net_memif0,role=client,socket={name},socket-abstract=no"), folder.path());
     let mut far = testpmd(middle, &[device("B")], "rxonly", true)?;
