@@ -144,6 +144,9 @@ fn order(out: &mut String, plan: &Plan) {
             writeln!(out, "order = \"mirrored\"\noutside = {}", port_list(outside, plan.ports))
         }
     };
+    if plan.course.atomic {
+        out.push_str("atomic = \"chain\"\n");
+    }
 }
 
 fn port_list(set: PortSet, ports: u16) -> String {
