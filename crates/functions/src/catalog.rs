@@ -61,6 +61,10 @@ impl Entry {
         Entry { name: F::NAME, summary, ports, split, mirrors: false, build: build::<F> }
     }
 
+    const fn built_by(self, build: Build) -> Entry {
+        Entry { build, ..self }
+    }
+
     const fn mirrors(self) -> Entry {
         Entry { mirrors: true, ..self }
     }
@@ -83,7 +87,7 @@ static CATALOG: &[Entry] = &[
     Entry::new::<rate_limiter::RateLimiter>("holds every flow to a rate", 2, Split::Single),
     Entry::new::<policer::Policer>("holds the traffic to every destination address to a rate", 2, Split::Inside),
     Entry::new::<shaper::Shaper>("holds the traffic to every address to a rate by letting packets wait", 2, Split::Inside),
-    Entry::new::<anti_ddos::AntiDdos>("tells an attack by its share of flows with a single packet", 2, Split::Single),
+    Entry::new::<anti_ddos::AntiDdos>("tells an attack by its share of flows with a single packet", 2, Split::Single).built_by(anti_ddos::build),
     Entry::new::<bridge::Bridge>("joins Ethernet segments and learns where stations are", 4, Split::MacHash),
     Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside).mirrors(),
     Entry::new::<nat64::Nat64>("lets hosts with IPv6 reach servers with IPv4", 2, Split::Inside).mirrors(),

@@ -286,6 +286,17 @@ fn update_sctp(frame: &mut [u8], at: Headers, l4: usize, offset: usize, port: u1
     Some(Change::NONE.bytes(&before, &*field))
 }
 
+/// Adds to one of TCP's two numbers, `offset` bytes into its header. None, and nothing is written, if it is not there.
+pub(crate) fn shift_number(frame: &mut [u8], at: Headers, offset: usize, by: u32) -> Option<Change> {
+    let l4 = at.transport().filter(|_| at.proto == protocol::TCP)?;
+    let field: &mut [u8; 4] = frame.get_mut(l4 + offset..)?.first_chunk_mut()?;
+    let old = u32::from_be_bytes(*field);
+    let new = old.wrapping_add(by);
+    *field = new.to_be_bytes();
+    let change = Change::NONE.u32(old, new);
+    Some(change.and(update_checksum(frame, l4 + 16, false, change)))
+}
+
 /// Sets the identifier of an ICMP or ICMPv6 query or reply. None, and nothing is written, if there is none.
 pub(crate) fn set_icmp_id(frame: &mut [u8], at: Headers, id: u16) -> Option<Change> {
     let place = at.icmp_id_at(frame)?;

@@ -6,6 +6,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::DistributedConfig;
 use serde::Deserialize;
 
+use super::cookies::{CookieConfig, Tally};
 use super::{Counters, Sources};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::token_bucket::Limit;
@@ -27,6 +28,8 @@ pub enum Action {
     Limit,
     /// It passes with another code point, for whoever is behind to take last.
     Mark,
+    /// It is answered with a SYN cookie; the connection is opened when that comes back.
+    Cookies,
 }
 
 braid_nf::plain!(Action);
@@ -49,6 +52,8 @@ pub struct Config {
     pub sources_max: Option<u32>,
     /// Of `mark`: the code point.
     pub dscp: Option<u8>,
+    /// Of `cookies`: how they are made and for whom.
+    pub cookies: Option<CookieConfig>,
     /// How old other workers' counters may be, in microseconds; 0: the latest.
     pub staleness_us: u64,
     /// Seconds without a packet after which a flow ends.
@@ -65,6 +70,7 @@ impl Default for Config {
             flows_burst: None,
             sources_max: None,
             dscp: None,
+            cookies: None,
             staleness_us: 0,
             idle_timeout_s: 60,
         }
@@ -113,6 +119,19 @@ impl Config {
         }
     }
 
+    /// How cookies are made; as by default if nothing is said.
+    pub(super) fn cookies(&self) -> CookieConfig {
+        self.cookies.clone().unwrap_or_default()
+    }
+
+    /// That nothing is said about cookies if none are sent.
+    pub(super) fn without_cookies(&self) -> Result<(), ConfigError> {
+        match self.cookies {
+            Some(_) => Err(ConfigError::new("cookies", "no cookies are sent", "write `action = \"cookies\"`")),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn counters(&self, builder: &mut StateBuilder) -> Result<Distributed<Counters>, ConfigError> {
         let most = Duration::from_secs(3600);
         let staleness = Duration::from_micros(self.staleness_us);
@@ -120,6 +139,12 @@ impl Config {
         let config = DistributedConfig { name: "counters".into(), staleness_ns };
         let counters = Distributed::new(builder, &config, Counters::default());
         counters.map_err(|error| ConfigError::state("staleness_us", &error))
+    }
+
+    pub(super) fn tally(&self, builder: &mut StateBuilder) -> Result<Distributed<Tally>, ConfigError> {
+        let config = DistributedConfig { name: "cookies".into(), staleness_ns: 0 };
+        let tally = Distributed::new(builder, &config, Tally::default());
+        tally.map_err(|error| ConfigError::state("action", &error))
     }
 
     pub(super) fn idle_timeout_ns(&self) -> Result<u64, ConfigError> {

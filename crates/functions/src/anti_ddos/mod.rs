@@ -1,15 +1,17 @@
 //! Tells an attack by its share of flows with a single packet: NFOS section 4.8, listing 2.
 
 mod config;
+mod cookies;
 mod sources;
 
 pub use config::{Action, Config};
+pub use cookies::{COOKIE_INVALID, COOKIE_SENT, CookieConfig, NO_CONNECTION, SynProxy, Tally, When};
 pub use sources::Sources;
 
 use std::time::Duration;
 
-use braid_nf::Relaxation;
 use braid_nf::prelude::*;
+use braid_nf::{Instance, Relaxation, Stage};
 
 use crate::parts::dscp;
 use crate::{ConfigError, FromConfig};
@@ -64,6 +66,7 @@ impl FromConfig for AntiDdos {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, _: u16) -> Result<AntiDdos, ConfigError> {
+        config.without_cookies()?;
         Ok(AntiDdos {
             counters: config.counters(builder)?,
             threshold: config.threshold()?,
@@ -110,9 +113,7 @@ impl NetworkFunction for AntiDdos {
     }
 
     fn relaxations(&self) -> Vec<Relaxation> {
-        let meaning = "an attack is noticed by so many microseconds later";
-        let (object, against) = ("counters", &["read"] as &[_]);
-        vec![Relaxation { key: "staleness_us", object, against, candidates: &[10, 100, 1000], meaning }]
+        relaxations()
     }
 
     // listing: begin
@@ -160,6 +161,28 @@ impl AntiDdos {
         }
         Ok(if passes { cx.pass() } else { Verdict::Drop(reason) })
     }
+}
+
+/// What may be relaxed, whatever is done about attacks.
+fn relaxations() -> Vec<Relaxation> {
+    let meaning = "an attack is noticed by so many microseconds later";
+    let (object, against) = ("counters", &["read"] as &[_]);
+    vec![Relaxation { key: "staleness_us", object, against, candidates: &[10, 100, 1000], meaning }]
+}
+
+/// Makes the function that the action asks for: with cookies both directions of a flow are one set, and have state of another kind.
+pub(crate) fn build(
+    name: &str,
+    config: toml::Table,
+    builder: &mut StateBuilder,
+    ports: u16,
+) -> Result<Box<dyn Stage>, ConfigError> {
+    let config: Config = crate::config::parse(config)?;
+    let builder = builder.scope(name);
+    Ok(match config.action {
+        Action::Cookies => Box::new(Instance::new(name, SynProxy::new(&config, builder)?)),
+        _ => Box::new(Instance::new(name, AntiDdos::from_config(config, builder, ports)?)),
+    })
 }
 
 #[cfg(test)]

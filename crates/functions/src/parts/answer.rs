@@ -121,7 +121,12 @@ fn reset(cx: &mut Cx<'_>, packet: &Packet<'_>) {
     }
     let mut body = [0; Tcp::LEN];
     header.emit(&mut body);
-    answer(cx, packet, packet.dst_ip(), protocol::TCP, &mut body);
+    segment(cx, packet, &mut body);
+}
+
+/// Answers a TCP segment, in the name of its destination, with another: header and options, the checksum zero.
+pub fn segment(cx: &mut Cx<'_>, cause: &Packet<'_>, segment: &mut [u8]) {
+    answer(cx, cause, cause.dst_ip(), protocol::TCP, segment);
 }
 
 /// Puts headers before `body`, whose checksum is zero so far, and sends it.

@@ -107,6 +107,16 @@ impl EmbeddedMut<'_, '_> {
         self.edit(|frame, at| edit::set_end(frame, at, Side::Destination, address, port))
     }
 
+    /// Adds to the quoted sequence number of TCP.
+    pub fn shift_sequence(&mut self, by: u32) -> bool {
+        self.edit(|frame, at| edit::shift_number(frame, at, 4, by))
+    }
+
+    /// Adds to the quoted acknowledgement number of TCP, if that is quoted.
+    pub fn shift_acknowledgement(&mut self, by: u32) -> bool {
+        self.edit(|frame, at| edit::shift_number(frame, at, 8, by))
+    }
+
     /// Sets the quoted identifier.
     pub fn set_icmp_id(&mut self, id: u16) -> bool {
         self.edit(|frame, at| edit::set_icmp_id(frame, at, id))

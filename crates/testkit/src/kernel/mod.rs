@@ -158,6 +158,32 @@ impl KernelOracle {
         Ok(oracle)
     }
 
+    /// A SYN proxy in front of everything inside: connections that begin outside are opened with the outside first. IPv4.
+    ///
+    /// # Errors
+    /// What this machine lacks: not every kernel has it (CONFIG_NFT_SYNPROXY).
+    pub fn syn_proxy(inside: &[&str]) -> Result<KernelOracle, Unavailable> {
+        let mut oracle = KernelOracle::router(inside, Tracking::Strict)?;
+        oracle.namespace.set("ipv4/tcp_syncookies", 2)?;
+        oracle.namespace.set("ipv4/tcp_timestamps", 1)?;
+        oracle.namespace.set("netfilter/nf_conntrack_tcp_loose", 0)?;
+        oracle.rules(
+            "table ip proxy {
+                chain prerouting {
+                    type filter hook prerouting priority raw; policy accept;
+                    iifname outside tcp flags syn notrack
+                }
+                chain forward {
+                    type filter hook forward priority 0; policy accept;
+                    iifname outside ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm
+                    ct state invalid drop
+                }
+            }",
+        )?;
+        oracle.settle()?;
+        Ok(oracle)
+    }
+
     /// Interface addresses and next hops of every oracle that routes, as Braid's router is told of them.
     pub const ROUTES: &str = "promiscuous = true
         interface = [

@@ -17,6 +17,7 @@ use braid_packet::{FrameInfo, Link};
 use braid_testkit::kernel::Replies;
 use braid_testkit::{Bench, Frame};
 
+use crate::cookies::handshakes;
 use crate::generated::MIXES;
 use crate::run::{Case, split};
 use braid_testkit::captures::{captures, recorded};
@@ -73,14 +74,24 @@ fn others(function: &str) -> &'static [&'static str] {
         ],
         "router" => &[ROUTED],
         "shaper" => &["burst_bytes = 2000\nlink = { bytes_per_s = 100000, burst_bytes = 2000 }\nby = 'source'"],
-        "anti_ddos" => {
-            &["flows_min = 5\naction = 'limit'\nsources_max = 6", "flows_min = 5\naction = 'mark'\ndscp = 8"]
-        }
+        "anti_ddos" => &[
+            "flows_min = 5\naction = 'limit'\nsources_max = 6",
+            "flows_min = 5\naction = 'mark'\ndscp = 8",
+            COOKIES_ALWAYS,
+            COOKIES_UNDER_ATTACK,
+        ],
         "heavy_hitters" => &["by = 'flow'\nthreshold = 500\nrows = 1\ncolumns = 6"],
         "connection_limiter" => &["by = 'subscriber'\nconnections_max = 2\nprefix = { v4 = 16, v6 = 0 }"],
         _ => &[],
     }
 }
+
+/// Few connections are listed, and those that open or are asked for do not wait long.
+const COOKIES_ALWAYS: &str =
+    "action = 'cookies'\ncookies = { when = 'always', secret = '000102030405060708090a0b0c0d0e0f',
+    connections_max = 8, opening_timeout_s = 1, connection_timeout_s = 2 }";
+const COOKIES_UNDER_ATTACK: &str = "action = 'cookies'\nflows_min = 5\nidle_timeout_s = 1
+    cookies = { secret = '000102030405060708090a0b0c0d0e0f', window_scale = 9, connections_max = 8 }";
 
 /// Neighbours that are there, links of different length.
 const ROUTED: &str = "promiscuous = true\nicmp_errors_per_s = 20
@@ -236,6 +247,12 @@ fn inputs(entry: &Entry, test: &str, shared: usize, packets: usize) -> Vec<(Stri
         let config = GenConfig { reverse: 0.4, addresses, mac_pairs: 16, ..profile.config(packets as u64) };
         let mut generator = Generator::new(config).expect("a mix of the tests");
         inputs.push((profile.name().to_owned(), input(entry, &mut generator, packets)));
+    }
+    if entry.name == "anti_ddos" {
+        inputs.push((
+            "clients that show cookies".to_owned(),
+            Frames::read(&mut Played { frames: handshakes(COOKIES_ALWAYS, packets), next: 0 }, packets),
+        ));
     }
     if entry.name == "nat64" {
         inputs.push(("hosts with IPv6".to_owned(), translated(packets)));

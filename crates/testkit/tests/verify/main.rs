@@ -6,6 +6,7 @@
 
 mod captures;
 mod certify;
+mod cookies;
 mod course;
 mod detectors;
 mod equivalence;

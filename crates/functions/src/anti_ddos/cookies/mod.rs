@@ -1,0 +1,400 @@
+//! SYN cookies: connections to protected hosts are opened here first, and with the host only when the client has shown that it
+//! is where it says it is.
+//!
+//! ```text
+//!  client ── SYN ──────────────▶ proxy                      nothing is remembered
+//!         ◀── SYN ACK cookie, window 0 ──
+//!         ── ACK cookie+1 ─────▶       ── SYN ─────────────▶ server     one set
+//!                                      ◀── SYN ACK ─────────
+//!         ◀── ACK, window ──────       ── ACK ─────────────▶
+//!         ◀══════════ numbers translated ══════════════════▶
+//! ```
+//!
+//! As Linux' `synproxy` does it, with these differences: a lost last acknowledgement is made up by the client's window probe,
+//! windows are converted if the server's shift is another than the client was told, and numbers are translated within ICMP errors.
+//! A packet of an open connection touches its set only.
+//!
+//! Not here: congestion notification (never accepted), options of TCP Fast Open, data in the SYN and before the server has
+//! answered (the client sends them again).
+
+mod connection;
+mod cookie;
+mod errors;
+mod segment;
+mod settings;
+
+use braid_nf::Relaxation;
+use braid_nf::packet::headers::{Tcp, View, tcp_flags};
+use braid_nf::prelude::*;
+use braid_nf::state::{Inserted, MapConfig};
+
+use self::connection::{Flow, Phase};
+use self::cookie::{Ends, Offer};
+use self::segment::{Segment, header};
+use self::settings::Settings;
+pub use self::settings::{CookieConfig, When};
+use super::{Config, Counters};
+use crate::ConfigError;
+use crate::parts::answer;
+use tcp_flags::{ACK, FIN, RST, SYN};
+
+/// A SYN that was answered with a cookie; it goes no further.
+pub const COOKIE_SENT: Reason = Reason("cookie_sent");
+/// An acknowledgement of no known flow that shows no good cookie.
+pub const COOKIE_INVALID: Reason = Reason("cookie_invalid");
+/// A segment of no known flow, or before its server has answered, that opens none.
+pub const NO_CONNECTION: Reason = Reason("no_connection");
+
+/// What has been done, all workers together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Tally {
+    /// SYNs answered with a cookie.
+    pub sent: u64,
+    /// Cookies that came back and were good.
+    pub accepted: u64,
+    /// Acknowledgements without a good cookie.
+    pub refused: u64,
+    /// SYNs sent to a server again because the client sent again.
+    pub repeated: u64,
+    /// Connections for whose ICMP errors there was no room.
+    pub unlisted: u64,
+}
+
+impl Tally {
+    /// Merges another worker's part into this one.
+    pub fn add(&mut self, part: &Tally) {
+        self.sent += part.sent;
+        self.accepted += part.accepted;
+        self.refused += part.refused;
+        self.repeated += part.repeated;
+        self.unlisted += part.unlisted;
+    }
+}
+
+network_function! {
+    /// `anti_ddos` with `action = "cookies"`.
+    #[derive(Debug)]
+    pub struct SynProxy {
+        counters: Distributed<Counters>,
+        tally: Distributed<Tally>,
+        /// How far the server's numbers are ahead, for ICMP errors.
+        ahead: Map<Ends, u32>,
+        settings: Settings,
+    }
+}
+
+impl SynProxy {
+    /// Checks the configuration and makes the function.
+    pub fn new(config: &Config, builder: &mut StateBuilder) -> Result<SynProxy, ConfigError> {
+        let settings = Settings::check(config)?;
+        // Neither is asked for: an error if something is said about it.
+        config.dscp()?;
+        config.sources(builder)?;
+        let map =
+            MapConfig { name: "ahead".into(), capacity: config.cookies().connections_max, ..MapConfig::default() };
+        Ok(SynProxy {
+            counters: config.counters(builder)?,
+            tally: config.tally(builder)?,
+            ahead: Map::new(builder, &map).map_err(|error| ConfigError::state("cookies.connections_max", &error))?,
+            settings,
+        })
+    }
+}
+
+impl NetworkFunction for SynProxy {
+    type Set = Flow;
+    const NAME: &'static str = "anti_ddos";
+
+    /// What connections were told stands in their sets.
+    fn inherits(&self, _older: &Self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple().symmetric().only(&[super::TCP]))
+    }
+
+    fn timeout_ns(&self, flow: &Flow) -> u64 {
+        self.settings.timeouts_ns[flow.phase() as usize]
+    }
+
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        let all = self.tally.read(cx, Tally::add)?;
+        let sums = [
+            ("SYN cookies sent", all.sent),
+            ("SYN cookies accepted", all.accepted),
+            ("SYN cookies refused", all.refused),
+            ("SYNs repeated to servers", all.repeated),
+            ("connections without translated ICMP errors", all.unlisted),
+        ];
+        sums.into_iter().filter(|(_, sum)| *sum > 0).for_each(|(name, sum)| into.add(name, sum));
+        Ok(())
+    }
+
+    fn relaxations(&self) -> Vec<Relaxation> {
+        super::relaxations()
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
+        match self.begin(cx, packet)? {
+            Ok(flow) => self.register(cx, packet, set, flow),
+            Err(reason) => Ok(Verdict::Drop(reason)),
+        }
+    }
+
+    #[inline]
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
+        let from_client = flow.is_from_client(cx);
+        let Some(flags) = packet.tcp_flags() else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
+        match flow.phase() {
+            Phase::Direct => self.direct(cx, flow, from_client),
+            Phase::Open if flags & (SYN | FIN | RST) == 0 => {
+                flow.translate(packet, from_client);
+                Ok(cx.pass())
+            }
+            phase => self.with_care(cx, packet, flow, (phase, from_client, flags)),
+        }
+    }
+
+    fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, flow: &Flow) -> Result<(), Conflict> {
+        self.counters.update(cx, |own| {
+            own.flows -= 1;
+            own.one_packet -= i64::from(flow.one_packet);
+        })?;
+        match errors::ends(key, flow) {
+            Some(ends) => self.ahead.remove(cx, &ends).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        self.error(cx, packet)?;
+        Ok(cx.pass())
+    }
+}
+
+impl SynProxy {
+    /// What becomes of a packet that belongs to no flow: the flow that begins with it, or why it goes no further.
+    #[cold]
+    fn begin(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Result<Result<Flow, Reason>, Conflict> {
+        if !self.settings.protects(packet.dst_ip()) {
+            return Ok(Ok(Flow::direct(cx, false)));
+        }
+        let Some(tcp) = packet.tcp().filter(|_| !packet.is_short()) else { return Ok(Err(Reason::MALFORMED)) };
+        let flags = tcp.flags() & (SYN | ACK | RST | FIN);
+        if flags & !FIN == ACK
+            && let Some((first, offer)) = self.shown(cx, packet, &tcp)
+        {
+            let (cookie, window) = (tcp.acknowledgement().wrapping_sub(1), tcp.window());
+            self.tally.update(cx, |own| own.accepted += 1)?;
+            return Ok(Ok(Flow::asked(cx, first, cookie, window, &offer, self.settings.shift())));
+        }
+        if !self.is_attacked(cx)? {
+            return Ok(Ok(Flow::direct(cx, true)));
+        }
+        match flags {
+            SYN => self.answer(cx, packet).map(Err),
+            ACK => {
+                self.tally.update(cx, |own| own.refused += 1)?;
+                Ok(Err(COOKIE_INVALID))
+            }
+            _ => Ok(Err(NO_CONNECTION)),
+        }
+    }
+
+    /// Makes a flow live. If there is no room, a SYN can still be answered with a cookie.
+    fn register(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>, flow: Flow) -> Handled {
+        if !set.register(cx, flow) {
+            let opens = packet.tcp_flags().is_some_and(|flags| flags & (SYN | ACK | RST | FIN) == SYN);
+            let reason = if opens && flow.one_packet == 1 { self.answer(cx, packet)? } else { Reason::SET_TABLE_FULL };
+            return Ok(Verdict::Drop(reason));
+        }
+        self.counters.update(cx, |own| {
+            own.flows += 1;
+            own.one_packet += i64::from(flow.one_packet);
+        })?;
+        Ok(self.send_on(cx, packet, &flow))
+    }
+
+    /// The packet with which a flow began goes on: as it is, or as a SYN.
+    fn send_on(&self, cx: &Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Verdict {
+        if flow.phase() == Phase::Asked { ask(cx, packet, flow) } else { cx.pass() }
+    }
+
+    /// Whether cookies are sent now.
+    fn is_attacked(&self, cx: &mut Cx<'_>) -> Result<bool, Conflict> {
+        if self.settings.always {
+            return Ok(true);
+        }
+        let all = self.counters.read(cx, Counters::add)?;
+        let (flows, one_packet) = (all.flows + 1, all.one_packet + 1);
+        Ok(flows >= self.settings.flows_min && one_packet as f64 > self.settings.threshold * flows as f64)
+    }
+
+    /// Answers a SYN with a cookie.
+    fn answer(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Reason, Conflict> {
+        let Some(tcp) = packet.tcp().filter(|_| !packet.is_fragment() && packet.checksums_ok()) else {
+            return Ok(Reason::MALFORMED);
+        };
+        let (ends, now) = (Ends::of(packet, &tcp), cx.now());
+        let offer = Offer::of(&tcp).accepted(&self.settings.allowed);
+        let cookie = self.settings.secret.cookie(&ends, tcp.sequence(), offer.size, now);
+        let said = Offer {
+            size: self.settings.size(packet.dst_ip()),
+            shift: offer.shift.and(self.settings.allowed.shift),
+            sack: offer.sack,
+            stamps: offer.stamps.map(|(value, _)| (offer.stamp(now), value)),
+        };
+        let numbers = (cookie, tcp.sequence().wrapping_add(1));
+        // Window 0: the client waits with its data until the server has answered.
+        let header = header((tcp.destination_port(), tcp.source_port()), numbers, SYN | ACK, 0);
+        answer::segment(cx, packet, Segment::new(header, &said).bytes_mut());
+        self.tally.update(cx, |own| own.sent += 1)?;
+        self.counters.update(cx, |own| own.refused += 1)?;
+        Ok(COOKIE_SENT)
+    }
+
+    /// The client's first number and what it accepted, if a segment shows a good cookie.
+    fn shown(&self, cx: &Cx<'_>, packet: &Packet<'_>, tcp: &View<'_, Tcp>) -> Option<(u32, Offer)> {
+        let ends = Ends::of(packet, tcp);
+        let cookie = tcp.acknowledgement().wrapping_sub(1);
+        // The number of a window probe is one less: it comes if the acknowledgement was lost.
+        let back = if packet.payload().len() <= 1 { 2 } else { 1 };
+        (0..back).map(|probe| tcp.sequence().wrapping_sub(1 - probe)).find_map(|first| {
+            let size = self.settings.secret.check(&ends, first, cookie, cx.now())?;
+            packet.checksums_ok().then(|| (first, Offer::from_echo(size, Offer::of(tcp).stamps)))
+        })
+    }
+
+    /// A flow that began without a cookie.
+    fn direct(&self, cx: &mut Cx<'_>, flow: &mut Flow, from_client: bool) -> Handled {
+        if flow.one_packet == 1 && from_client {
+            flow.one_packet = 0;
+            self.counters.update(cx, |own| own.one_packet -= 1)?;
+        }
+        Ok(cx.pass())
+    }
+
+    /// A segment that opens or ends a connection.
+    #[cold]
+    fn with_care(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &mut Packet<'_>,
+        flow: &mut Flow,
+        (phase, from_client, flags): (Phase, bool, u8),
+    ) -> Handled {
+        let is_syn = flags & (SYN | ACK | RST | FIN) == SYN;
+        match (phase, from_client) {
+            (Phase::Asked | Phase::Closing | Phase::Reset, true) if is_syn => self.begin_again(cx, packet, flow),
+            (Phase::Asked, true) => self.repeat(cx, packet, flow, flags),
+            (Phase::Asked, false) => self.answered(cx, packet, flow, flags),
+            (_, false) if flags & (SYN | ACK) == SYN | ACK => self.answered(cx, packet, flow, flags),
+            // A cookie between ends whose connection is over.
+            (Phase::Closing | Phase::Reset, true) if self.has_shown(cx, packet, flow) => {
+                self.begin_again(cx, packet, flow)
+            }
+            _ => {
+                flow.translate(packet, from_client);
+                flow.advance(flags, from_client);
+                Ok(cx.pass())
+            }
+        }
+    }
+
+    /// Whether a segment shows a good cookie that is not the one of the flow.
+    fn has_shown(&self, cx: &Cx<'_>, packet: &Packet<'_>, flow: &Flow) -> bool {
+        packet.tcp().is_some_and(|tcp| {
+            tcp.acknowledgement().wrapping_sub(1) != flow.cookie && self.shown(cx, packet, &tcp).is_some()
+        })
+    }
+
+    /// Between the ends of a flow that is over, or did not come about, another one begins.
+    fn begin_again(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
+        match self.begin(cx, packet)? {
+            Ok(next) => {
+                *flow = next;
+                self.counters.update(cx, |own| own.one_packet += i64::from(next.one_packet))?;
+                Ok(self.send_on(cx, packet, flow))
+            }
+            Err(reason) => Ok(Verdict::Drop(reason)),
+        }
+    }
+
+    /// The client sends while the server has not answered: the SYN may have been lost.
+    fn repeat(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow, flags: u8) -> Handled {
+        if flags & RST != 0 {
+            flow.reset();
+            return Ok(cx.pass());
+        }
+        let acknowledged = packet.tcp().map(|tcp| tcp.acknowledgement().wrapping_sub(1));
+        if acknowledged == Some(flow.cookie) {
+            self.tally.update(cx, |own| own.repeated += 1)?;
+            return Ok(ask(cx, packet, flow));
+        }
+        if self.has_shown(cx, packet, flow) {
+            return self.begin_again(cx, packet, flow);
+        }
+        Ok(Verdict::Drop(NO_CONNECTION))
+    }
+
+    /// The server answers the SYN: the client may send now, and the numbers are known.
+    fn answered(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow, flags: u8) -> Handled {
+        let Some(tcp) = packet.tcp() else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
+        let (ports, numbers) = ((tcp.source_port(), tcp.destination_port()), (tcp.sequence(), tcp.acknowledgement()));
+        let (offer, window) = (Offer::of(&tcp), tcp.window());
+        if flow.phase() == Phase::Asked {
+            if numbers.1 != flow.number.wrapping_add(1) || flags & (SYN | RST) == 0 {
+                return Ok(Verdict::Drop(NO_CONNECTION));
+            }
+            if flags & RST != 0 {
+                return Ok(refused(cx, packet, flow, numbers.1));
+            }
+            flow.open(numbers.0, &offer);
+            self.list(cx, packet, flow)?;
+        } else if numbers.0.wrapping_sub(flow.number) != flow.cookie {
+            return Ok(Verdict::Drop(NO_CONNECTION));
+        }
+        let (value, echo) = offer.stamps.unwrap_or_default();
+        let bare = |stamps: (u32, u32)| Offer { stamps: offer.stamps.map(|_| stamps), ..Offer::default() };
+        let window_of_client = flow.window(flow.window, true, ACK);
+        let confirms = header((ports.1, ports.0), (numbers.1, numbers.0.wrapping_add(1)), ACK, window_of_client);
+        answer::segment(cx, packet, Segment::new(confirms, &bare((echo, value))).bytes_mut());
+        let numbers = (flow.cookie.wrapping_add(1), numbers.1);
+        let opens = header(ports, numbers, ACK, flow.window(window, false, SYN));
+        let done = Segment::new(opens, &bare((flow.told_stamp(value), echo))).replace(packet);
+        Ok(if done { cx.pass() } else { Verdict::Drop(Reason::MALFORMED) })
+    }
+
+    /// ICMP errors about the connection can be translated from now on.
+    fn list(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &Flow) -> Result<(), Conflict> {
+        let Some(ends) = errors::answered_ends(packet) else { return Ok(()) };
+        if self.ahead.insert(cx, &ends, &flow.number)? == Inserted::Full {
+            self.tally.update(cx, |own| own.unlisted += 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// The client's segment becomes the SYN to the server.
+fn ask(cx: &Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Verdict {
+    let Some(tcp) = packet.tcp() else { return Verdict::Drop(Reason::MALFORMED) };
+    let stamp = Offer::of(&tcp).stamps.map_or(0, |(value, _)| value);
+    let ports = (tcp.source_port(), tcp.destination_port());
+    let segment = Segment::new(header(ports, (flow.number, 0), SYN, tcp.window()), &flow.offer(stamp));
+    if segment.replace(packet) { cx.pass() } else { Verdict::Drop(Reason::MALFORMED) }
+}
+
+/// The server does not want the connection: the client is told with the number that it expects.
+fn refused(cx: &Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow, acknowledgement: u32) -> Verdict {
+    let Some(tcp) = packet.tcp() else { return Verdict::Drop(Reason::MALFORMED) };
+    let ports = (tcp.source_port(), tcp.destination_port());
+    let numbers = (flow.cookie.wrapping_add(1), acknowledgement);
+    flow.reset();
+    let segment = Segment::new(header(ports, numbers, RST | ACK, 0), &Offer::default());
+    if segment.replace(packet) { cx.pass() } else { Verdict::Drop(Reason::MALFORMED) }
+}
+
+#[cfg(test)]
+mod tests;
