@@ -77,6 +77,14 @@ fn a_nat_translates_everything_by_af_xdp_on_two_workers() {
     everything_comes_through("nat by af_xdp", "af_xdp", &format!("--nf nat --set external=[\"{EXTERNAL}\"] -w 2"));
 }
 
+#[test]
+fn syn_cookies_connect_clients_and_servers_of_linux() {
+    let arguments = "--nf anti_ddos --set action=cookies --set cookies={when=\"always\"}";
+    for (back_end, workers) in [("af_packet", 1), ("af_xdp", 2)] {
+        everything_comes_through("SYN cookies", back_end, &format!("{arguments} -w {workers}"));
+    }
+}
+
 /// Linux and Braid, each in a scene of its own, let the same through.
 fn as_linux_does(test: &str, inwards: Ipv4Addr, arguments: &str, rules: &str) {
     let Some(linux) = scene(test) else { return };
