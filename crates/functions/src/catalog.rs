@@ -86,7 +86,7 @@ static CATALOG: &[Entry] = &[
     Entry::new::<flow_counter::FlowCounter>("counts packets and bytes of every flow", 2, Split::Single),
     Entry::new::<rate_limiter::RateLimiter>("holds every flow to a rate", 2, Split::Single),
     Entry::new::<policer::Policer>("holds the traffic to every destination address to a rate", 2, Split::Inside),
-    Entry::new::<shaper::Shaper>("holds the traffic to every address to a rate by letting packets wait", 2, Split::Inside),
+    Entry::new::<shaper::Shaper>("holds the traffic to every address to a rate by letting packets wait", 2, Split::Inside).built_by(shaper::build),
     Entry::new::<anti_ddos::AntiDdos>("tells an attack by its share of flows with a single packet", 2, Split::Single).built_by(anti_ddos::build),
     Entry::new::<bridge::Bridge>("joins Ethernet segments and learns where stations are", 4, Split::MacHash),
     Entry::new::<nat::Nat>("translates addresses and ports of inside hosts to external ones", 2, Split::Inside).mirrors(),

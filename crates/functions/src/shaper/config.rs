@@ -3,6 +3,7 @@
 use braid_nf::Port;
 use serde::Deserialize;
 
+use super::store::HELD_MAX;
 use super::wheel::WAIT_MAX_NS;
 use crate::config::{ConfigError, check_port};
 use crate::parts::SECOND;
@@ -28,6 +29,14 @@ pub struct Config {
     pub from_port: Option<Port>,
     /// What all addresses together may have.
     pub link: Option<Link>,
+    /// Bytes a second that an address may have while the link has more than the others need; none: no borrowing.
+    pub ceil_bytes_per_s: Option<u64>,
+    /// Bytes that pass at once under the ceiling; as `burst_bytes` if not given, or what two ticks are worth.
+    pub ceil_burst_bytes: Option<u64>,
+    /// Bytes that an address may borrow before it is the next one's turn.
+    pub quantum_bytes: Option<u32>,
+    /// Addresses that may borrow; others are dropped.
+    pub addresses_max: Option<u32>,
 }
 
 impl Default for Config {
@@ -40,6 +49,10 @@ impl Default for Config {
             by: By::Destination,
             from_port: None,
             link: None,
+            ceil_bytes_per_s: None,
+            ceil_burst_bytes: None,
+            quantum_bytes: None,
+            addresses_max: None,
         }
     }
 }
@@ -54,6 +67,11 @@ pub struct Link {
     pub burst_bytes: u64,
 }
 
+/// A bucket that holds less would be full between two ticks, and lose what flows in.
+fn least_burst(rate: u64) -> u64 {
+    rate / 500 + HELD_MAX as u64
+}
+
 impl Config {
     pub(super) fn limit(&self) -> Result<Limit, ConfigError> {
         let burst = self.burst_bytes.unwrap_or((self.bytes_per_s / 10).max(2000));
@@ -65,17 +83,58 @@ impl Config {
         self.link.map(limit).transpose()
     }
 
-    /// How long a packet may have to wait for its address: as long as a full queue takes.
-    pub(super) fn wait_max_ns(&self) -> Result<u64, ConfigError> {
-        let rate = u128::from(self.bytes_per_s.max(1));
-        let default = (self.bytes_per_s / 10).max(20_000).min(self.bytes_per_s.saturating_mul(7));
+    /// That nothing is said about borrowing if nobody borrows.
+    pub(super) fn without_borrowing(&self) -> Result<(), ConfigError> {
+        let given = [
+            ("ceil_burst_bytes", self.ceil_burst_bytes.is_some()),
+            ("quantum_bytes", self.quantum_bytes.is_some()),
+            ("addresses_max", self.addresses_max.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((key, _)) => Err(ConfigError::new(key, "nobody borrows", "give `ceil_bytes_per_s`")),
+            None => Ok(()),
+        }
+    }
+
+    /// The ceiling of an address and the link, of which it borrows.
+    pub(super) fn borrowing(&self) -> Result<(Limit, Limit), ConfigError> {
+        let rate = self.ceil_bytes_per_s.unwrap_or(self.bytes_per_s);
+        if rate < self.bytes_per_s {
+            let reason = format!("{rate} is less than `bytes_per_s`");
+            return Err(ConfigError::new("ceil_bytes_per_s", reason, format!("write at least {}", self.bytes_per_s)));
+        }
+        let Some(link) = self.link_limit()? else {
+            let instead = "give `link`, such as { bytes_per_s = 12500000, burst_bytes = 50000 }";
+            return Err(ConfigError::new("link", "there is nothing to borrow from", instead));
+        };
+        let burst = self.ceil_burst_bytes.unwrap_or(self.limit()?.burst().max(least_burst(rate)));
+        let ceil = Limit::new("ceil_bytes_per_s", rate, "ceil_burst_bytes", burst)?;
+        let link_rate = self.link.map_or(0, |link| link.bytes_per_s);
+        for (key, rate, limit) in [("ceil_burst_bytes", rate, ceil), ("link.burst_bytes", link_rate, link)] {
+            if limit.burst() < least_burst(rate) {
+                let reason = format!("{} bytes are less than two ticks' worth and a packet", limit.burst());
+                return Err(ConfigError::new(key, reason, format!("write at least {}", least_burst(rate))));
+            }
+        }
+        Ok((ceil, link))
+    }
+
+    /// How many bytes may wait for an address.
+    pub(super) fn queue_bytes(&self) -> Result<u64, ConfigError> {
+        let rate = self.bytes_per_s.max(1);
+        let default = (rate / 10).max(20_000).min(rate.saturating_mul(7));
         let bytes = self.queue_bytes.unwrap_or(default);
-        let wait = u128::from(bytes) * u128::from(SECOND) / rate;
-        if wait > u128::from(WAIT_MAX_NS) {
+        let most = u128::from(rate) * u128::from(WAIT_MAX_NS) / u128::from(SECOND);
+        if u128::from(bytes) > most {
             let reason = format!("at {rate} a second a queue of {bytes} bytes takes longer than seven seconds");
-            let most = rate * u128::from(WAIT_MAX_NS) / u128::from(SECOND);
             return Err(ConfigError::new("queue_bytes", reason, format!("write at most {most}")));
         }
+        Ok(bytes)
+    }
+
+    /// How long a packet may have to wait for its address: as long as a full queue takes.
+    pub(super) fn wait_max_ns(&self) -> Result<u64, ConfigError> {
+        let wait = u128::from(self.queue_bytes()?) * u128::from(SECOND) / u128::from(self.bytes_per_s.max(1));
         Ok(wait as u64)
     }
 

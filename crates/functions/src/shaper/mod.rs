@@ -2,18 +2,23 @@
 //!
 //! When a packet comes it is known when its address has the credit for it, after all packets that wait for the same address. What may go at
 //! once goes; anything else waits in a [`Wheel`] and is sent by a tick when it is due, and when the link has credit for it too.
+//! Addresses that may borrow what others leave of the link are another matter: [`Borrower`].
 
+mod borrow;
 mod config;
+mod store;
 mod wheel;
 
+pub use borrow::{Borrower, Class};
 pub use config::{Config, Link};
-pub use wheel::{Waiting, Wheel};
+pub use store::{HELD_MAX, Store, Waiting};
+pub use wheel::Wheel;
 
 use std::time::Duration;
 
-use braid_nf::FieldUse;
 use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
+use braid_nf::{FieldUse, Instance, Stage};
 
 use crate::config::READS_WIRE_LEN;
 use crate::parts::SECOND;
@@ -67,6 +72,7 @@ impl FromConfig for Shaper {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Shaper, ConfigError> {
+        config.without_borrowing()?;
         let link = config.link_limit()?;
         let full = link.map_or(Bucket::default(), |limit| limit.full(0));
         let credit = Vector::new(builder, &VectorConfig { name: "link".into(), len: 1 }, full);
@@ -182,7 +188,7 @@ impl Shaper {
         if due_ns - now > self.wait_max_ns {
             return Ok(Verdict::Drop(QUEUE_FULL));
         }
-        if packet.bytes().len() > wheel::HELD_MAX {
+        if packet.bytes().len() > HELD_MAX {
             return Ok(Verdict::Drop(TOO_LONG));
         }
         let port = cx.opposite(packet.port());
@@ -202,6 +208,21 @@ impl Shaper {
             Some(limit) => Ok(self.credit.update(cx, 0, |bucket| limit.take(bucket, now, cost))? == Some(true)),
         }
     }
+}
+
+/// Makes the shaper that the configuration asks for: with a ceiling addresses borrow, and have state of another kind.
+pub(crate) fn build(
+    name: &str,
+    config: toml::Table,
+    builder: &mut StateBuilder,
+    ports: u16,
+) -> Result<Box<dyn Stage>, ConfigError> {
+    let config: Config = crate::config::parse(config)?;
+    let builder = builder.scope(name);
+    Ok(match config.ceil_bytes_per_s {
+        Some(_) => Box::new(Instance::new(name, Borrower::new(&config, builder, ports)?)),
+        None => Box::new(Instance::new(name, Shaper::from_config(config, builder, ports)?)),
+    })
 }
 
 #[cfg(test)]

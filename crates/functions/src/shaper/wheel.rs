@@ -7,8 +7,10 @@
 use std::sync::Arc;
 
 use braid_nf::prelude::*;
-use braid_nf::state::{AllocatorConfig, StateBuilder, StateError, StateObject, VectorConfig};
+use braid_nf::state::{StateBuilder, StateError, StateObject, VectorConfig};
 use braid_nf::{Part, Port};
+
+use super::store::{Store, Waiting};
 
 /// A turn is 2 to this power nanoseconds.
 const TURN: u32 = 20;
@@ -16,24 +18,8 @@ const TURN: u32 = 20;
 const TURNS: u64 = 8192;
 /// The longest that a packet may wait: the wheel less what may be late.
 pub const WAIT_MAX_NS: u64 = (TURNS - 1024) << TURN;
-/// The longest frame that can wait.
-pub const HELD_MAX: usize = 1520;
 /// Most packets that one call releases.
 const RELEASED_MAX: u32 = 1024;
-
-/// A packet that waits, but for its bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Waiting {
-    /// When it is due.
-    pub due_ns: u64,
-    /// What it costs.
-    pub cost: u32,
-    len: u16,
-    port: Port,
-    next: Lease,
-    has_next: u64,
-}
 
 /// The packets of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -61,17 +47,10 @@ impl Progress {
     }
 }
 
-/// Bytes of a packet.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Bytes([u8; HELD_MAX]);
-
 /// The wheel.
 #[derive(Debug)]
 pub struct Wheel {
-    room: Allocator,
-    bytes: Vector<Bytes>,
-    packets: Vector<Waiting>,
+    store: Store,
     turns: Vector<List>,
     progress: Vector<Progress>,
 }
@@ -85,11 +64,8 @@ impl Wheel {
     /// An empty one, with room for so many packets.
     pub fn new(builder: &mut StateBuilder, packets: u32) -> Result<Wheel, StateError> {
         let named = |name: &str, len| VectorConfig { name: name.into(), len };
-        let room = AllocatorConfig { name: "room".into(), resources: packets, ..AllocatorConfig::default() };
         Ok(Wheel {
-            room: Allocator::new(builder, &room)?,
-            bytes: Vector::new(builder, &named("bytes", packets), Bytes([0; HELD_MAX]))?,
-            packets: Vector::new(builder, &named("packets", packets), Waiting::default())?,
+            store: Store::new(builder, packets)?,
             turns: Vector::new(builder, &named("turns", TURNS as u32), List::default())?,
             progress: Vector::new(builder, &named("progress", 1), Progress::default())?,
         })
@@ -97,7 +73,7 @@ impl Wheel {
 
     /// Most packets that can wait.
     pub fn room(&self) -> u32 {
-        self.room.resources()
+        self.store.room()
     }
 
     /// How far it has turned.
@@ -114,18 +90,11 @@ impl Wheel {
         if due_ns.saturating_sub(now) > WAIT_MAX_NS || (progress.waiting > 0 && turn - progress.turn >= TURNS) {
             return Ok(false);
         }
-        let Some(lease) = self.room.allocate(cx)? else { return Ok(false) };
-        let mut bytes = Bytes([0; HELD_MAX]);
-        bytes.0[..packet.len()].copy_from_slice(packet);
-        self.bytes.set(cx, lease.index, bytes)?;
-        let waiting = Waiting { due_ns, cost, len: packet.len() as u16, port, ..Waiting::default() };
-        self.packets.set(cx, lease.index, waiting)?;
         let at = (turn % TURNS) as u32;
         let list = self.turns.get(cx, at)?.unwrap_or_default();
+        let last = (list.is_full == 1).then_some(list.last);
+        let Some(lease) = self.store.put(cx, port, packet, (cost, due_ns), last)? else { return Ok(false) };
         let first = if list.is_full == 1 { list.first } else { lease };
-        if list.is_full == 1 {
-            self.packets.update(cx, list.last.index, |last| (last.next, last.has_next) = (lease, 1))?;
-        }
         self.turns.set(cx, at, List { first, last: lease, is_full: 1 })?;
         if progress.waiting == 0 {
             // Turns without packets need not be looked at.
@@ -150,12 +119,12 @@ impl Wheel {
             let full = self.turns.get(cx, at)?.unwrap_or_default();
             let mut list = full;
             while list.is_full == 1 && left > 0 {
-                let packet = self.packets.get(cx, list.first.index)?.unwrap_or_default();
+                let packet = self.store.get(cx, list.first)?;
                 if !may_leave(cx, &packet)? {
                     left = 0;
                     break;
                 }
-                self.send(cx, list.first, &packet)?;
+                self.store.send(cx, list.first, &packet)?;
                 list.is_full = packet.has_next;
                 list.first = packet.next;
                 progress.waiting -= 1;
@@ -171,20 +140,11 @@ impl Wheel {
         }
         Ok(())
     }
-
-    fn send(&self, cx: &mut Cx<'_>, lease: Lease, packet: &Waiting) -> Result<(), Conflict> {
-        if let Some(bytes) = self.bytes.get(cx, lease.index)? {
-            cx.emit(packet.port, &bytes.0[..usize::from(packet.len)]);
-        }
-        self.room.free(cx, lease).map(drop)
-    }
 }
 
 impl Part for Wheel {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
-        self.room.objects(into);
-        self.bytes.objects(into);
-        self.packets.objects(into);
+        self.store.objects(into);
         self.turns.objects(into);
         self.progress.objects(into);
     }

@@ -73,7 +73,11 @@ fn others(function: &str) -> &'static [&'static str] {
             "meter = 'srtcm'\nby = 'source'\nexcess_burst = 9000\nprefix = { capacity = 8 }",
         ],
         "router" => &[ROUTED],
-        "shaper" => &["burst_bytes = 2000\nlink = { bytes_per_s = 100000, burst_bytes = 2000 }\nby = 'source'"],
+        "shaper" => &[
+            "burst_bytes = 2000\nlink = { bytes_per_s = 100000, burst_bytes = 2000 }\nby = 'source'",
+            "bytes_per_s = 20000\nburst_bytes = 3000\nceil_bytes_per_s = 400000\nceil_burst_bytes = 4000
+                queue_packets = 40\naddresses_max = 20\nlink = { bytes_per_s = 500000, burst_bytes = 5000 }",
+        ],
         "anti_ddos" => &[
             "flows_min = 5\naction = 'limit'\nsources_max = 6",
             "flows_min = 5\naction = 'mark'\ndscp = 8",

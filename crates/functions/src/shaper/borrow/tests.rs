@@ -1,0 +1,178 @@
+//! Who gets how much of a link, and that it is never more than was promised.
+
+use braid_testkit::{Bench, Frame};
+use proptest::prelude::*;
+
+use super::*;
+use crate::find;
+
+const MS: u64 = 1_000_000;
+/// Two megabytes a second for all, half a one for each, and all of it for one alone.
+const SHARED: &str = "bytes_per_s = 500000\nburst_bytes = 2000\nceil_bytes_per_s = 2000000\nceil_burst_bytes = 6000
+    queue_bytes = 60000\nlink = { bytes_per_s = 2000000, burst_bytes = 6000 }\n";
+
+fn bench(config: &str) -> Bench {
+    let build = find("shaper").unwrap().build;
+    Bench::with_sets(2, 64, |builder| build("shape", config.parse().unwrap(), builder, 2).unwrap())
+}
+
+fn to(host: u8, len: usize, number: u8) -> Vec<u8> {
+    let mut frame = Frame::udp("10.9.9.9:1", &format!("10.0.0.{host}:2")).len(len).without_checksum().bytes();
+    frame[len - 1] = number;
+    frame
+}
+
+/// Bytes that left for each of four hosts, when each is offered so many thousand a second for `seconds`, in packets of a thousand.
+fn shares(config: &str, offered: [u64; 4], seconds: u64) -> [u64; 4] {
+    let (mut bench, mut left) = (bench(config), [0; 4]);
+    for ms in 0..seconds * 1000 {
+        for (host, thousands) in offered.iter().enumerate() {
+            // Packets that are due by now and were not a millisecond ago, one after another.
+            for n in ms * thousands / 1000..(ms + 1) * thousands / 1000 {
+                let at = ms * MS + n * 7919 % MS;
+                for (_, frame) in bench.send_at(1, ms * MS + at % MS / 1000, &to(host as u8, 1000, 0)).sent {
+                    left[usize::from(frame[33])] += frame.len() as u64;
+                }
+            }
+        }
+    }
+    left
+}
+
+/// What each should have had, in thousands a second: all together within a thousandth, each within a twentieth.
+#[track_caller]
+fn check(config: &str, offered: [u64; 4], expected: [u64; 4]) {
+    const SECONDS: u64 = 5;
+    let found = shares(config, offered, SECONDS);
+    let expected = expected.map(|thousands| thousands * 1000 * SECONDS);
+    // What passes at once at the beginning, and the packet that is next at the end.
+    let near = |found: u64, expected: u64, part: u64| found.abs_diff(expected) <= expected / part + 7000;
+    assert!(near(found.iter().sum(), expected.iter().sum(), 1000), "{found:?}, not {expected:?} together");
+    assert!(
+        found.iter().zip(expected).all(|(found, expected)| near(*found, expected, 20)),
+        "{found:?}, not {expected:?}"
+    );
+}
+
+#[test]
+fn one_alone_has_all_of_the_link() {
+    check(SHARED, [3000, 0, 0, 0], [2000, 0, 0, 0]);
+}
+
+#[test]
+fn those_who_ask_for_more_share_what_others_leave() {
+    check(SHARED, [3000, 3000, 100, 0], [950, 950, 100, 0]);
+    check(SHARED, [3000, 3000, 3000, 3000], [500, 500, 500, 500]);
+    check(SHARED, [3000, 3000, 450, 0], [775, 775, 450, 0]);
+}
+
+#[test]
+fn nobody_goes_above_the_ceiling() {
+    let low = SHARED.replace("ceil_bytes_per_s = 2000000", "ceil_bytes_per_s = 800000");
+    check(&low, [3000, 0, 0, 0], [800, 0, 0, 0]);
+    check(&low, [3000, 3000, 0, 0], [800, 800, 0, 0]);
+    check(&low, [3000, 3000, 3000, 0], [667, 667, 666, 0]);
+}
+
+#[test]
+fn who_is_within_the_rate_goes_before_who_borrows() {
+    let mut bench = bench(SHARED);
+    for n in 0..20 {
+        bench.send(1, 0, &to(1, 1000, n));
+    }
+    assert_eq!(bench.send(1, 3, &to(2, 1000, 99)).ports().first(), Some(&0), "at once, though others wait");
+}
+
+#[test]
+fn queues_are_bounded_and_the_reasons_are_told() {
+    let mut bench = bench(&format!("{SHARED}queue_packets = 8\naddresses_max = 2"));
+    let outcomes: Vec<_> = (0..20).map(|n| bench.send(1, 0, &to(1, 1000, n)).dropped).collect();
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_none()).count(), 6);
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Some("waits_for_credit")).count(), 8);
+    assert_eq!(outcomes[19], Some("no_room_to_wait"));
+    assert_eq!(bench.send(1, 0, &to(1, 2001, 1)).dropped, Some("larger_than_burst"));
+    assert_eq!(bench.send(1, 0, &to(1, 1600, 1)).dropped, Some("too_long_to_wait"));
+    bench.send(1, 1, &to(2, 1000, 0));
+    assert_eq!(bench.send(1, 1, &to(3, 1000, 0)).dropped, Some("address_table_full"));
+    let mut bytes = self::bench(&SHARED.replace("queue_bytes = 60000", "queue_bytes = 2000"));
+    assert_eq!((0..9).filter_map(|n| bytes.send(1, 0, &to(1, 1000, n)).dropped).last(), Some("queue_full"));
+}
+
+#[test]
+fn an_address_that_is_forgotten_gives_its_place_to_another() {
+    let mut bench = bench(&format!("{SHARED}addresses_max = 1"));
+    assert_eq!(bench.send(1, 0, &to(1, 1000, 0)).ports(), [0]);
+    assert_eq!(bench.send(1, 0, &to(2, 1000, 0)).dropped, Some("address_table_full"));
+    bench.send(1, 11_000, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+    assert_eq!(bench.send(1, 11_001, &to(2, 1000, 0)).ports(), [0]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever comes: everything that was accepted leaves in the order of its address, and over any stretch of time no address has more
+    /// than its ceiling, nor all of them more than the link.
+    #[test]
+    fn order_stays_and_no_bound_is_broken(packets in prop::collection::vec((0u64..6, 0u8..4, 60usize..1500), 1..150)) {
+        let mut bench = bench(&SHARED.replace("ceil_bytes_per_s = 2000000", "ceil_bytes_per_s = 900000"));
+        let (mut now, mut came, mut went) = (0, vec![Vec::new(); 4], Vec::new());
+        let mut note = |now: u64, sent: &[(Port, Vec<u8>)]| {
+            let frames = sent.iter().filter(|(_, frame)| frame[12..14] == [8, 0]);
+            went.extend(frames.map(|(_, frame)| (now, frame[33], frame.len() as u64, frame[frame.len() - 1])));
+        };
+        for (n, (gap, host, len)) in packets.into_iter().enumerate() {
+            now += gap;
+            let outcome = bench.send(1, now, &to(host, len, n as u8));
+            if matches!(outcome.dropped, None | Some("waits_for_credit")) {
+                came[usize::from(host)].push(n as u8);
+            }
+            note(now, &outcome.sent);
+        }
+        for _ in 0..400 {
+            now += 1;
+            note(now, &bench.send(1, now, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()).sent);
+        }
+        for (host, came) in came.iter().enumerate() {
+            let numbers: Vec<u8> = went.iter().filter(|(_, to, ..)| usize::from(*to) == host).map(|(.., n)| *n).collect();
+            prop_assert_eq!(came, &numbers);
+        }
+        // A tick that is late sends what was due before: at most what one bench's step is apart.
+        let late = 7;
+        for (first, (from, ..)) in went.iter().enumerate() {
+            let mut all = [0; 5];
+            for (at, host, len, _) in &went[first..] {
+                all[4] += len;
+                all[usize::from(*host)] += len;
+                let ms = at - from + late;
+                prop_assert!(all[4] <= 6000 + 2000 * ms, "{} of the link in {ms} ms", all[4]);
+                prop_assert!(all[usize::from(*host)] <= 6000 + 900 * ms);
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn refuse(config: &str, expected: &str) {
+    let build = find("shaper").unwrap().build;
+    let domain = braid_nf::state::Domain::new(1);
+    let mut builder = StateBuilder::new(&domain, braid_nf::state::HugePages::Never);
+    let error = build("shape", config.parse().unwrap(), &mut builder, 2).err().unwrap();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn impossible_values_are_refused() {
+    refuse("quantum_bytes = 1", "`quantum_bytes`: nobody borrows; give `ceil_bytes_per_s`");
+    refuse(
+        "ceil_bytes_per_s = 20000000",
+        "`link`: there is nothing to borrow from; give `link`, such as { bytes_per_s = 12500000, burst_bytes = 50000 }",
+    );
+    refuse(
+        "bytes_per_s = 1000\nceil_bytes_per_s = 10",
+        "`ceil_bytes_per_s`: 10 is less than `bytes_per_s`; write at least 1000",
+    );
+    refuse(
+        "bytes_per_s = 1000\nceil_bytes_per_s = 2000\nlink = { bytes_per_s = 5000000, burst_bytes = 10000 }",
+        "`link.burst_bytes`: 10000 bytes are less than two ticks' worth and a packet; write at least 11520",
+    );
+}
