@@ -64,18 +64,20 @@ struct Ring {
     link: Bucket,
     /// Up to when packets have been sent.
     reached_ns: u64,
-    /// Behind it stands the first.
-    last: u32,
+    /// Behind these stand the first of each [`Charge`]: who goes first by right is another turn than who borrows first.
+    last: [u32; 2],
     len: u32,
+    zero: u32,
 }
 
 /// Why a packet may go.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
 enum Charge {
     /// It is within the rate of its address.
-    Own,
+    Own = 0,
     /// The link has it to spare.
-    Loan,
+    Loan = 1,
 }
 
 /// How the turn of a class ended.
@@ -284,13 +286,14 @@ impl Borrower {
         let at = class.lease.index;
         if ring.len == 0 {
             class.next = at;
+            ring.last[0] = at;
             // Time in which nobody waited need not be made up for.
             ring.reached_ns = ring.reached_ns.max(cx.now());
         } else {
             class.next =
-                self.classes.update(cx, ring.last, |last| std::mem::replace(&mut last.next, at))?.unwrap_or(at);
+                self.classes.update(cx, ring.last[1], |last| std::mem::replace(&mut last.next, at))?.unwrap_or(at);
         }
-        ring.last = at;
+        ring.last[1] = at;
         ring.len += 1;
         Ok(())
     }
@@ -331,10 +334,12 @@ impl Borrower {
         charge: Charge,
         sent: &mut u32,
     ) -> Result<Turn, Conflict> {
-        let Some(at) = self.classes.get(cx, ring.last)?.map(|last| last.next) else { return Ok(Turn::Done) };
+        let before = ring.last[charge as usize];
+        let Some(at) = self.classes.get(cx, before)?.map(|before| before.next) else { return Ok(Turn::Done) };
         let mut class = self.classes.get(cx, at)?.unwrap_or_default();
         self.fill(&mut class, ring, now);
-        if charge == Charge::Loan && class.is_in_turn == 0 {
+        let next = self.store.get(cx, class.first)?.cost;
+        if charge == Charge::Loan && class.is_in_turn == 0 && class.quantum < next {
             class.quantum = class.quantum.saturating_add(self.quantum);
         }
         let mut turn = Turn::Done;
@@ -347,9 +352,6 @@ impl Borrower {
             if !pay(&mut class, ring, packet.cost, charge) {
                 if !ring.link.holds(packet.cost) {
                     turn = Turn::LinkBusy;
-                } else if charge == Charge::Loan {
-                    // What the ceiling kept it from it does not keep for later.
-                    class.quantum = 0;
                 }
                 break;
             }
@@ -367,19 +369,20 @@ impl Borrower {
         }
         if class.packets == 0 {
             (class.quantum, class.is_in_turn) = (0, 0);
-            self.leave(cx, &class, ring)?;
+            self.leave(cx, &class, ring, before)?;
         } else if turn != Turn::LinkBusy {
-            ring.last = at;
+            ring.last[charge as usize] = at;
         }
         self.classes.set(cx, at, class)?;
         Ok(turn)
     }
 
-    /// The first class of the ring is in it no more.
-    fn leave(&self, cx: &mut Cx<'_>, class: &Class, ring: &mut Ring) -> Result<(), Conflict> {
+    /// The class behind `before` is in the ring no more.
+    fn leave(&self, cx: &mut Cx<'_>, class: &Class, ring: &mut Ring, before: u32) -> Result<(), Conflict> {
         ring.len -= 1;
-        if ring.len > 0 {
-            self.classes.update(cx, ring.last, |last| last.next = class.next)?;
+        self.classes.update(cx, before, |before| before.next = class.next)?;
+        for last in ring.last.iter_mut().filter(|last| **last == class.lease.index) {
+            *last = before;
         }
         if class.is_forgotten == 1 {
             self.leases.free(cx, class.lease)?;
