@@ -188,8 +188,11 @@ impl NetworkFunction for Borrower {
         if u64::from(cost) > self.own.burst().min(self.ceil.burst()).min(self.link.burst()) {
             return Ok(Verdict::Drop(LARGER_THAN_BURST));
         }
-        self.fill(&mut class, &mut ring, now);
+        // While packets wait the link has come as far as they have: what flows in since is for ticks to give out, or a late one would
+        // find a full bucket that has lost some.
         let may_borrow = ring.len == 0;
+        let reached = if may_borrow { now } else { ring.reached_ns };
+        self.fill(&mut class, &mut ring, reached);
         let goes = class.packets == 0
             && (pay(&mut class, &mut ring, cost, Charge::Own)
                 || (may_borrow && pay(&mut class, &mut ring, cost, Charge::Loan)));
