@@ -34,7 +34,7 @@ pub struct Flow {
     phase: u8,
     /// Whether the opener's packets run against the direction in which the set's key is written.
     reversed: u8,
-    /// Who has sent a FIN: 1 the client, 2 the server.
+    /// Who has sent a FIN: 1 the client, 2 the server; [`NEVER_OPEN`].
     finished: u8,
     /// Whether it is counted as a flow with a single packet.
     pub(super) one_packet: u8,
@@ -43,6 +43,8 @@ pub struct Flow {
 const STAMPED: u8 = 1;
 const SCALED: u8 = 2;
 const SACKED: u8 = 4;
+/// It was reset before the server had answered: there is nothing to go on with.
+const NEVER_OPEN: u8 = 4;
 
 /// How far a flow has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +131,9 @@ impl Flow {
         self.phase = Phase::Open as u8;
     }
 
-    /// A refusal or abort.
+    /// A refusal or abort before the server has answered.
     pub(super) fn reset(&mut self) {
+        self.finished = NEVER_OPEN;
         self.phase = Phase::Reset as u8;
     }
 
@@ -141,9 +144,9 @@ impl Flow {
         }
         self.phase = match self.phase() {
             _ if flags & RST != 0 => Phase::Reset,
-            _ if self.finished == 3 => Phase::Closing,
+            _ if self.finished & 3 == 3 => Phase::Closing,
             // The reset was forged or out of the window: the ends go on.
-            Phase::Reset if flags & (ACK | SYN) == ACK => Phase::Open,
+            Phase::Reset if flags & (ACK | SYN) == ACK && self.finished & NEVER_OPEN == 0 => Phase::Open,
             phase => phase,
         } as u8;
     }
