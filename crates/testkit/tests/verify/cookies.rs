@@ -26,13 +26,12 @@ pub fn handshakes(config: &str, packets: usize) -> Vec<(FrameInfo, Vec<u8>)> {
     let build = find("anti_ddos").expect("it is in the catalogue").build;
     let mut bench = Bench::new(2, |builder| build("guard", config.parse().expect("TOML"), builder, 2).expect("built"));
     let mut frames = Vec::new();
-    let mut connections: Vec<Connection> = (0..ABREAST).map(Connection::new).collect();
-    let mut begun = ABREAST;
+    let mut fresh = (0..).map(Connection::new);
+    let mut connections: Vec<Connection> = fresh.by_ref().take(ABREAST).collect();
     for turn in 0.. {
         let connection = &mut connections[turn % ABREAST];
         let Some((port, frame)) = connection.next.pop() else {
-            *connection = Connection::new(begun);
-            begun += 1;
+            *connection = fresh.next().expect("there is no end of them");
             continue;
         };
         let ns = frames.len() as u64 * 1_000_000;
