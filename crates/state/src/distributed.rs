@@ -106,7 +106,8 @@ impl<T: Plain> Distributed<T> {
     #[track_caller]
     pub fn update<R>(&self, tx: &mut Tx, change: impl FnOnce(&mut T) -> R) -> Result<R, Conflict> {
         let worker = tx.worker();
-        let words = tx.update_ref(&self.shared.parts, worker as u32, DistributedOp::Update.op())?;
+        let words =
+            tx.update_words(&self.shared.parts, worker as u32, 1 + plain::words::<T>(), DistributedOp::Update.op())?;
         let mut value = plain::load(&words[1..]);
         let result = change(&mut value);
         words[0] += 1;

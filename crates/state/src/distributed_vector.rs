@@ -94,7 +94,7 @@ impl<T: Plain> DistributedVector<T> {
             return Ok(None);
         }
         let own = tx.worker() as u32 * self.shared.len + index;
-        let words = tx.update_ref(&self.shared.elements, own, DistributedOp::Update.op())?;
+        let words = tx.update_words(&self.shared.elements, own, plain::words::<T>(), DistributedOp::Update.op())?;
         let mut value = plain::load(words);
         let result = change(&mut value);
         plain::store(words, &value);

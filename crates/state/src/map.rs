@@ -196,7 +196,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         let vacancy = match self.locate(tx, key, self.home(key), MapOp::Insert.op())? {
             Err(vacancy) => vacancy,
             Ok(index) => {
-                let words = tx.update_ref(&self.shared.entries, index, MapOp::Update.op())?;
+                let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, MapOp::Update.op())?;
                 plain::store(&mut words[Self::VALUE..], value);
                 return Ok(Inserted::Replaced);
             }
@@ -225,7 +225,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     pub fn fill(&self, tx: &mut Tx, vacancy: Vacancy, key: &K, value: &V) -> Result<Option<Handle>, Conflict> {
         let (op, Vacancy { home, main }) = (MapOp::Insert.op(), vacancy);
         let Some(index) = self.shared.free.take(tx)? else { return Ok(None) };
-        let words = tx.update_ref(&self.shared.entries, index, op)?;
+        let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, op)?;
         let generation = (words[0] >> 1) as u32;
         words[0] |= 1;
         // The last words of key and value may be longer than they are: no byte of an earlier entry stays.
@@ -242,7 +242,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     pub fn update<R>(&self, tx: &mut Tx, key: &K, change: impl FnOnce(&mut V) -> R) -> Result<Option<R>, Conflict> {
         let op = MapOp::Update.op();
         let Ok(index) = self.locate(tx, key, self.home(key), op)? else { return Ok(None) };
-        let words = tx.update_ref(&self.shared.entries, index, op)?;
+        let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, op)?;
         Ok(Some(plain::change(&mut words[Self::VALUE..], change)))
     }
 
@@ -300,7 +300,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         if handle.index >= self.capacity() || !is_at(tx.read_ref(&self.shared.entries, handle.index, op)?, handle) {
             return Ok(None);
         }
-        let words = tx.update_ref(&self.shared.entries, handle.index, op)?;
+        let words = tx.update_words(&self.shared.entries, handle.index, Self::ENTRY, op)?;
         Ok(Some(plain::change(&mut words[Self::VALUE..], change)))
     }
 
@@ -325,7 +325,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
             match visit(tx, &key, &value)? {
                 Visit::Keep => {}
                 Visit::Replace(value) => {
-                    let words = tx.update_ref(&self.shared.entries, index, op)?;
+                    let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, op)?;
                     plain::store(&mut words[Self::VALUE..], &value);
                 }
                 Visit::Remove => {
@@ -361,7 +361,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     #[track_caller]
     fn remove_entry(&self, tx: &mut Tx, home: Home, index: u32, op: Op) -> Result<V, Conflict> {
         self.shared.buckets.remove(tx, home, index, op)?;
-        let words = tx.update_ref(&self.shared.entries, index, op)?;
+        let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, op)?;
         let value = plain::load(&words[Self::VALUE..]);
         let generation = (words[0] >> 1) as u32;
         words[0] = u64::from(generation.wrapping_add(1)) << 1;

@@ -110,7 +110,7 @@ impl<T: Plain> Vector<T> {
         if index >= self.len() {
             return Ok(None);
         }
-        let words = tx.update_ref(&self.shared.elements, index, VectorOp::Update.op())?;
+        let words = tx.update_words(&self.shared.elements, index, plain::words::<T>(), VectorOp::Update.op())?;
         Ok(Some(plain::change(words, change)))
     }
 

@@ -11,8 +11,7 @@ use crate::raw::object::ObjectRef;
 use crate::sync::{Ordering, model_fence};
 use crate::tx::{Deferred, Tx, slow};
 
-/// How often a locked object is looked at before a commit gives up.
-const SPINS: u32 = if cfg!(loom) { 2 } else { 64 };
+mod locks;
 
 /// A transaction happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +25,7 @@ impl Tx {
     /// savepoint that [`survives`](Tx::survives) it and commit that, or abort.
     #[inline(always)]
     pub fn commit(&mut self) -> Result<Committed, Conflict> {
-        if self.settle() { Ok(Committed { sequence: 0 }) } else { self.commit_touched() }
+        if self.settle() || self.commit_one() { Ok(Committed { sequence: 0 }) } else { self.commit_touched() }
     }
 
     /// Commits if that cannot fail: nothing was touched, or things were only read with nobody watching. Else nothing happens.
@@ -61,6 +60,29 @@ impl Tx {
             self.stats.read_only += 1;
             self.finish();
         }
+        true
+    }
+
+    /// Commits an attempt of which nothing is left but a single write of an object that this worker wrote last, if nobody
+    /// watches and nobody is in the way. Else nothing happens, and `commit_touched` finds out what to do.
+    #[inline(never)]
+    fn commit_one(&mut self) -> bool {
+        let is_plain = self.slow == 0 && self.reads.is_empty() && self.deferred.is_empty() && !self.has_turn();
+        let [entry] = self.writes.entries() else { return false };
+        let object = entry.object;
+        let seen = if entry.is_blind() { object.load() } else { entry.seen };
+        if !is_plain || !seen.is_free_of(self.owner) || !object.replace(seen, Header::locked(0, entry.signature())) {
+            return false;
+        }
+        model_fence();
+        if self.domain.turn.is_other(self.owner).is_some() {
+            object.unlock(seen);
+            return false;
+        }
+        let version = self.draw_version();
+        self.publish(version);
+        self.stats.updates += 1;
+        self.finish();
         true
     }
 
@@ -134,7 +156,6 @@ impl Tx {
     fn commit_locked(&mut self) -> Result<u64, Conflict> {
         self.lock_writes()?;
         // From here to `publish` nothing waits, so a lock is held only for a moment.
-        model_fence();
         let (sequence, version) = match self.decide() {
             Ok(drawn) => drawn,
             Err(conflict) => {
@@ -155,54 +176,10 @@ impl Tx {
         self.check_deferred()?;
         // Drawn with the locks held: the order of the numbers is the order of conflicting commits.
         let sequence = self.draw_sequence();
-        // SeqCst: after the locks, see `slow_begin_if_idle`. The clock is only read: no line is written by every commit.
-        let version = self.domain.clock.load(Ordering::SeqCst).max(self.last_version) + 1;
+        let version = self.draw_version();
         self.yield_at(YieldPoint::Validate);
         self.validate()?;
         Ok((sequence, version))
-    }
-
-    #[inline(always)]
-    fn lock_writes(&mut self) -> Result<(), Conflict> {
-        let owner = self.owner;
-        for (position, entry) in self.writes.entries_mut().iter_mut().enumerate() {
-            let mut seen = entry.seen;
-            if seen == Header::NONE {
-                seen = entry.object.load();
-            }
-            let lock = Header::locked(position, entry.payload.op, owner);
-            if !seen.is_locked() && entry.object.lock(seen, lock) {
-                entry.seen = seen;
-                continue;
-            }
-            return self.lock_patiently(position);
-        }
-        Ok(())
-    }
-
-    /// An object is locked or has changed: waits a little for another commit to end; two that wait for each other both give
-    /// up. Locks the rest too.
-    #[cold]
-    fn lock_patiently(&mut self, from: usize) -> Result<(), Conflict> {
-        for position in from..self.writes.len() {
-            let entry = *self.writes.entry(position);
-            let lock = Header::locked(position, entry.payload.op, self.owner);
-            let mut round = 0;
-            loop {
-                let seen = entry.object.load();
-                let expected = entry.seen == Header::NONE || entry.seen == seen;
-                if !seen.is_locked() && expected && entry.object.lock(seen, lock) {
-                    self.writes.entries_mut()[position].seen = seen;
-                    break;
-                }
-                if round >= SPINS || (!seen.is_locked() && !expected) {
-                    self.unlock_writes(position);
-                    return Err(self.raise_write(position, seen));
-                }
-                self.wait(&mut round);
-            }
-        }
-        Ok(())
     }
 
     #[inline(always)]
@@ -210,7 +187,7 @@ impl Tx {
         match self.domain.turn.is_other(self.owner) {
             None => Ok(()),
             Some(other) => {
-                let theirs = Header::settled(0, Op::new(0), other as u64);
+                let theirs = Header::settled(0, Header::signature(Op::new(0), other as u64));
                 let source = std::panic::Location::caller();
                 Err(self.raise(ConflictKind::Turn, None, theirs, Op::new(0), source, Position::All))
             }
@@ -264,8 +241,8 @@ impl Tx {
     fn publish(&mut self, version: u64) {
         ObjectRef::open();
         for entry in self.writes.entries() {
-            let header = Header::settled(version, entry.payload.op, self.owner);
-            entry.object.store(self.writes.value(entry), header);
+            let header = Header::settled(version, entry.signature());
+            entry.object.store(self.writes.value_to_store(entry), header);
         }
         self.last_version = version;
     }
@@ -283,14 +260,11 @@ impl Tx {
         self.deferred.clear();
     }
 
-    #[cold]
-    fn unlock_writes(&mut self, locked: usize) {
-        for entry in &mut self.writes.entries_mut()[..locked] {
-            entry.object.unlock(entry.seen);
-            if entry.payload.blind {
-                entry.seen = Header::NONE;
-            }
-        }
+    /// To be called with all locks held.
+    #[inline(always)]
+    fn draw_version(&self) -> u64 {
+        // SeqCst: after the locks, see `Tx::begin`. The clock is only read: no line is written by every commit.
+        self.domain.clock.load(Ordering::SeqCst).max(self.last_version) + 1
     }
 
     #[inline(always)]

@@ -31,6 +31,9 @@ pub(crate) struct WorkerCell {
     claimed: AtomicBool,
     /// A commit with deferred actions is on its way.
     pub(crate) committing: AtomicBool,
+    /// A commit of this worker is locking objects by stores (`commit/locks.rs`). Read by workers that take an object over, hence
+    /// apart from what every commit may write.
+    pub(crate) locking: CachePadded<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -54,7 +57,8 @@ impl Domain {
     pub fn new(workers: usize) -> Arc<Domain> {
         static NEXT: PlainU64 = PlainU64::new(1);
         assert!((1..=WORKERS_MAX).contains(&workers), "{workers} workers: 1 to {WORKERS_MAX} are possible");
-        let cell = || WorkerCell { claimed: AtomicBool::new(false), committing: AtomicBool::new(false) };
+        let flag = || AtomicBool::new(false);
+        let cell = || WorkerCell { claimed: flag(), committing: flag(), locking: CachePadded::new(flag()) };
         Arc::new(Domain {
             // Relaxed: only uniqueness matters.
             id: NEXT.fetch_add(1, PlainOrdering::Relaxed),

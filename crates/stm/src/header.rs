@@ -1,8 +1,8 @@
 //! The word in front of every object.
 //!
 //! ```text
-//! settled: | version: 50 | operation: 4 | owner: 9 | 0 |
-//! locked:  | position in the owner's write log: 50 | operation: 4 | owner: 9 | 1 |
+//! settled: | 0 | version: 50 | operation: 4 | owner: 9 |
+//! locked:  | 1 | position in the owner's write log: 50 | operation: 4 | owner: 9 |
 //! ```
 //! Owner and operation name the last writer, so that a reader takes its own worker's versions without question and an abort
 //! can say whom it met. A worker's versions grow with each of its commits, hence no header word ever comes back. At ten
@@ -10,10 +10,10 @@
 
 use crate::conflict::Op;
 
-const LOCK: u64 = 1;
-const OWNER_SHIFT: u32 = 1;
+/// The highest bit: a locked header is above every limit of a snapshot.
+const LOCK: u64 = 1 << 63;
 const OWNER_BITS: u32 = 9;
-const OP_SHIFT: u32 = OWNER_SHIFT + OWNER_BITS;
+const OP_SHIFT: u32 = OWNER_BITS;
 const OP_BITS: u32 = 4;
 const VERSION_SHIFT: u32 = OP_SHIFT + OP_BITS;
 
@@ -25,24 +25,37 @@ pub(crate) const OWNERS: usize = 1 << OWNER_BITS;
 pub(crate) struct Header(pub(crate) u64);
 
 impl Header {
+    /// What operation and owner are in a header: its low bits.
     #[inline(always)]
-    pub(crate) fn settled(version: u64, op: Op, owner: u64) -> Header {
-        Header((version << VERSION_SHIFT) | (u64::from(op.number()) << OP_SHIFT) | (owner << OWNER_SHIFT))
+    pub(crate) fn signature(op: Op, owner: u64) -> u16 {
+        (u16::from(op.number()) << OP_SHIFT) | owner as u16
     }
 
     #[inline(always)]
-    pub(crate) fn locked(position: usize, op: Op, owner: u64) -> Header {
-        Header(Header::settled(position as u64, op, owner).0 | LOCK)
+    pub(crate) fn settled(version: u64, signature: u16) -> Header {
+        Header((version << VERSION_SHIFT) | u64::from(signature))
+    }
+
+    #[inline(always)]
+    pub(crate) fn locked(position: usize, signature: u16) -> Header {
+        Header(Header::settled(position as u64, signature).0 | LOCK)
     }
 
     /// No header word at all: nothing was seen.
     pub(crate) const NONE: Header = Header(u64::MAX);
 
-    /// Unlocked, and either below `limit` or by `owner` itself: what the fast path of a read accepts.
+    /// Unlocked and below `limit`, or by `owner` itself: what the fast path of a read of `owner` accepts. Its own locks
+    /// it never meets while reading, because it holds them only in its commits; a locked header is above every limit.
     #[inline(always)]
     pub(crate) fn is_readable(self, limit: u64, owner: u64) -> bool {
         // Without branches: which of the two holds is a coin toss where workers share objects.
-        !self.is_locked() & ((self.0 < limit) | (self.owner() == owner))
+        (self.0 < limit) | (self.owner() == owner)
+    }
+
+    /// Unlocked, and last written by `owner`.
+    #[inline(always)]
+    pub(crate) fn is_free_of(self, owner: u64) -> bool {
+        self.0 & (LOCK | (OWNERS as u64 - 1)) == owner
     }
 
     #[inline(always)]
@@ -53,12 +66,12 @@ impl Header {
     /// The version, or while locked the position in the owner's write log.
     #[inline(always)]
     pub(crate) fn version(self) -> u64 {
-        self.0 >> VERSION_SHIFT
+        (self.0 & !LOCK) >> VERSION_SHIFT
     }
 
     #[inline(always)]
     pub(crate) fn owner(self) -> u64 {
-        (self.0 >> OWNER_SHIFT) & (OWNERS as u64 - 1)
+        self.0 & (OWNERS as u64 - 1)
     }
 
     pub(crate) fn op(self) -> Op {
@@ -79,13 +92,15 @@ mod tests {
     #[test]
     fn the_fields_of_a_header_do_not_touch_each_other() {
         for (version, op, owner) in [(0, 0, 0), (1, 15, 511), ((1 << 50) - 1, 7, 3), (5, 0, 511)] {
-            let settled = Header::settled(version, Op::new(op), owner);
-            let locked = Header::locked(version as usize, Op::new(op), owner);
+            let signature = Header::signature(Op::new(op), owner);
+            let settled = Header::settled(version, signature);
+            let locked = Header::locked(version as usize, signature);
             for header in [settled, locked] {
                 assert_eq!((header.version(), header.op(), header.owner()), (version, Op::new(op), owner));
             }
             assert!(!settled.is_locked() && locked.is_locked());
-            assert!(settled.0 < Header::above(version) || version == (1 << 50) - 1);
+            assert!(settled.is_free_of(owner) && !settled.is_free_of(owner ^ 1) && !locked.is_free_of(owner));
+            assert!(settled.0 < Header::above(version) && locked.0 >= Header::above(version));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::panic::Location;
 
 use crate::conflict::Op;
 use crate::header::Header;
-use crate::raw::object::ObjectRef;
+use crate::raw::object::{LINE, ObjectRef, span};
 
 /// One logged read: half a cache line.
 #[derive(Clone, Copy)]
@@ -21,24 +21,55 @@ pub(crate) struct ReadEntry {
 /// The line of the network function that reads or writes.
 pub(crate) type Source = Location<'static>;
 
-/// A buffered write: half a cache line.
+/// A buffered write. A value of up to a cache line stands in it; a longer one lies in the log's `long` words.
 #[derive(Clone, Copy)]
 pub(crate) struct WriteEntry {
     pub(crate) object: ObjectRef,
     /// The header under which the object was read when this entry was made, or `Header::NONE` if it was not read then. Stands
     /// for an entry of the read log: the lock succeeds only on this very header. While locked: what the lock replaced.
     pub(crate) seen: Header,
-    pub(crate) payload: Payload,
+    pub(crate) source: &'static Source,
+    /// Operation and worker as the header will name them, and `BLIND`.
+    signed: u16,
+    words: u16,
+    /// The savepoint after which the value was written.
+    since: u32,
+    /// The value, or first where it begins in `long`.
+    value: [u64; LINE],
 }
 
-/// Where the buffered value lies and who wrote it.
+/// Beside the signature of a header: the object was not read when the entry was made, any header may be locked.
+const BLIND: u16 = 1 << 15;
+
+impl WriteEntry {
+    const VACANT: WriteEntry = WriteEntry {
+        object: ObjectRef::NOWHERE,
+        seen: Header::NONE,
+        source: Location::caller(),
+        signed: 0,
+        words: 0,
+        since: 0,
+        value: [0; LINE],
+    };
+
+    #[inline(always)]
+    pub(crate) fn signature(&self) -> u16 {
+        self.signed & !BLIND
+    }
+
+    pub(crate) fn op(&self) -> Op {
+        Header::settled(0, self.signature()).op()
+    }
+
+    pub(crate) fn is_blind(&self) -> bool {
+        self.signed & BLIND != 0
+    }
+}
+
+/// Who writes: operation and worker as a header names them, and the line.
 #[derive(Clone, Copy)]
-pub(crate) struct Payload {
-    offset: u32,
-    words: u16,
-    pub(crate) op: Op,
-    /// The object was not read when the entry was made: any header may be locked.
-    pub(crate) blind: bool,
+pub(crate) struct Author {
+    pub(crate) signature: u16,
     pub(crate) source: &'static Source,
 }
 
@@ -48,87 +79,98 @@ pub struct Savepoint {
     pub(crate) active: bool,
     pub(crate) reads: usize,
     pub(crate) writes: usize,
-    pub(crate) values: usize,
+    pub(crate) long: usize,
     pub(crate) replaced: usize,
     pub(crate) deferred: usize,
     pub(crate) choices: usize,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Slot {
-    key: usize,
-    epoch: u32,
-    entry: u32,
-}
-
 /// Buffered writes with an index by object.
 pub(crate) struct WriteLog {
+    /// The first `len` are in use; there is room for one more.
     entries: Vec<WriteEntry>,
-    /// Values, of which the first `len_values` words are in use.
-    values: Vec<u64>,
-    len_values: usize,
-    /// Payloads that were replaced after a savepoint: (entry, payload before).
-    replaced: Vec<(u32, Payload)>,
-    slots: Vec<Slot>,
+    len: usize,
+    /// Values longer than a line, of which the first `len_long` words are in use.
+    long: Vec<u64>,
+    len_long: usize,
+    /// Entries as they were, whose values were replaced after a savepoint: (position, entry before).
+    replaced: Vec<(u32, WriteEntry)>,
+    /// By hash of the object: epoch << 32 | position; vacant if the epoch is another one.
+    slots: Vec<u64>,
     epoch: u32,
-    /// Values from here on were written after the last savepoint and may be changed in place.
-    mark: usize,
+    /// Counts savepoints: values written since the latest may be changed in place.
+    savepoint: u32,
 }
 
 impl WriteLog {
     pub(crate) fn new() -> WriteLog {
         WriteLog {
-            entries: Vec::with_capacity(256),
-            values: vec![0; 2048],
-            len_values: 0,
+            entries: vec![WriteEntry::VACANT; 257],
+            len: 0,
+            long: Vec::new(),
+            len_long: 0,
             replaced: Vec::new(),
-            slots: vec![Slot::default(); 128],
+            slots: vec![0; 512],
             epoch: 1,
-            mark: 0,
+            savepoint: 0,
         }
     }
 
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len == 0
     }
 
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    #[inline(always)]
-    pub(crate) fn entry(&self, position: usize) -> &WriteEntry {
-        &self.entries[position]
+        self.len
     }
 
     #[inline(always)]
     pub(crate) fn entries(&self) -> &[WriteEntry] {
-        &self.entries
+        &self.entries[..self.len]
     }
 
     #[inline(always)]
     pub(crate) fn entries_mut(&mut self) -> &mut [WriteEntry] {
-        &mut self.entries
+        &mut self.entries[..self.len]
     }
 
     #[inline(always)]
-    pub(crate) fn value(&self, entry: &WriteEntry) -> &[u64] {
-        let offset = entry.payload.offset as usize;
-        &self.values[offset..offset + entry.payload.words as usize]
+    pub(crate) fn entry(&self, position: usize) -> &WriteEntry {
+        &self.entries()[position]
+    }
+
+    /// The buffered value of an entry.
+    #[inline(always)]
+    pub(crate) fn value<'a>(&'a self, entry: &'a WriteEntry) -> &'a [u64] {
+        let words = usize::from(entry.words);
+        if words <= LINE { &entry.value[..words] } else { self.long_value(entry) }
+    }
+
+    /// The same, and what is stored behind it to the end of a line.
+    #[inline(always)]
+    pub(crate) fn value_to_store<'a>(&'a self, entry: &'a WriteEntry) -> &'a [u64] {
+        let words = span(usize::from(entry.words));
+        if words <= LINE { &entry.value[..words] } else { self.long_value(entry) }
+    }
+
+    #[inline(never)]
+    fn long_value(&self, entry: &WriteEntry) -> &[u64] {
+        let start = entry.value[0] as usize;
+        &self.long[start..start + usize::from(entry.words)]
     }
 
     #[inline(always)]
-    fn home(&self, key: usize) -> usize {
+    fn home(&self, object: ObjectRef) -> usize {
         // Fibonacci hashing of the number of the half line; the top bits are the best mixed.
-        ((key >> 5).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) & (self.slots.len() - 1)
+        ((object.address() >> 5).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) & (self.slots.len() - 1)
     }
 
     /// Position of the entry for an object.
     #[inline(always)]
     pub(crate) fn find(&self, object: ObjectRef) -> Option<usize> {
-        if self.entries.is_empty() {
+        if self.is_empty() {
             return None;
         }
         self.probe(object).ok()
@@ -137,99 +179,120 @@ impl WriteLog {
     /// Position of the entry for an object, or the slot where it would be noted.
     #[inline(always)]
     pub(crate) fn probe(&self, object: ObjectRef) -> Result<usize, usize> {
-        let key = object.address();
-        let mut at = self.home(key);
+        let mut at = self.home(object);
         loop {
-            // Never full: `push_new` keeps at least half of the slots free.
-            let slot = &self.slots[at];
-            if slot.epoch != self.epoch {
+            // Never full: `push` keeps at least half of the slots free.
+            let slot = self.slots[at];
+            if (slot >> 32) as u32 != self.epoch {
                 return Err(at);
             }
-            if slot.key == key {
-                return Ok(slot.entry as usize);
+            let position = slot as u32 as usize;
+            if self.entries[position].object == object {
+                return Ok(position);
             }
             at = (at + 1) & (self.slots.len() - 1);
         }
     }
 
-    /// Room for the value of an object that is not in the log; nothing is entered before `push_new`.
+    /// Room for the value of an object that is not in the log, as long as is stored; nothing is entered before `push`.
     #[inline(always)]
     pub(crate) fn room(&mut self, words: usize) -> &mut [u64] {
-        let start = self.len_values;
-        if start + words > self.values.len() {
-            self.grow(words);
-        }
-        &mut self.values[start..start + words]
+        let words = span(words);
+        if words <= LINE { &mut self.entries[self.len].value[..words] } else { self.long_room(words) }
     }
 
-    #[cold]
-    fn grow(&mut self, words: usize) {
-        let most = (self.values.len() * 2).max(self.len_values + words);
-        self.values.resize(most, 0);
+    #[inline(never)]
+    fn long_room(&mut self, words: usize) -> &mut [u64] {
+        let start = self.len_long;
+        if start + words > self.long.len() {
+            self.long.resize((self.long.len() * 2).max(start + words), 0);
+        }
+        &mut self.long[start..start + words]
     }
 
     /// Enters an object whose value is in the `room` and whose slot `probe` found vacant, and returns that value.
     #[inline(always)]
-    pub(crate) fn push_new(
+    pub(crate) fn push<const IS_BLIND: bool>(
         &mut self,
         object: ObjectRef,
         vacant: usize,
         words: usize,
         seen: Header,
-        op: Op,
-        source: &'static Source,
+        author: Author,
     ) -> &mut [u64] {
-        let start = self.len_values;
-        self.len_values += words;
-        let blind = seen == Header::NONE;
-        let payload = Payload { offset: start as u32, words: words as u16, op, blind, source };
-        let position = self.entries.len();
-        self.entries.push(WriteEntry { object, seen, payload });
-        self.slots[vacant] = Slot { key: object.address(), epoch: self.epoch, entry: position as u32 };
-        if self.entries.len() * 2 > self.slots.len() {
+        let position = self.len;
+        self.len += 1;
+        self.slots[vacant] = u64::from(self.epoch) << 32 | position as u64;
+        if self.len * 2 > self.slots.len() {
             self.widen();
         }
-        &mut self.values[start..start + words]
-    }
-
-    /// The buffered value at a position, to be changed in place; a savepoint in between keeps what it was.
-    #[inline(always)]
-    pub(crate) fn put_again(&mut self, position: usize, op: Op, source: &'static Source) -> &mut [u64] {
-        let before = self.entries[position].payload;
-        let words = before.words as usize;
-        let mut start = before.offset as usize;
-        if start < self.mark {
-            self.replaced.push((position as u32, before));
-            self.room(words);
-            self.values.copy_within(start..start + words, self.len_values);
-            start = self.len_values;
-            self.len_values += words;
+        let entry = &mut self.entries[position];
+        entry.object = object;
+        entry.seen = if IS_BLIND { Header::NONE } else { seen };
+        entry.source = author.source;
+        entry.signed = if IS_BLIND { author.signature | BLIND } else { author.signature };
+        entry.words = words as u16;
+        entry.since = self.savepoint;
+        if words <= LINE {
+            return &mut entry.value[..words];
         }
-        self.entries[position].payload = Payload { offset: start as u32, op, source, ..before };
-        &mut self.values[start..start + words]
+        let start = self.len_long;
+        entry.value[0] = start as u64;
+        self.len_long += words;
+        &mut self.long[start..start + words]
     }
 
+    /// The buffered value at a position, of an object with so many words, to be changed in place; a savepoint in between keeps
+    /// what it was.
+    #[inline(always)]
+    pub(crate) fn put_again(&mut self, position: usize, words: usize, author: Author) -> &mut [u64] {
+        if self.entries[position].since != self.savepoint {
+            self.keep(position);
+        }
+        let entry = &mut self.entries[position];
+        entry.signed = author.signature | entry.signed & BLIND;
+        entry.source = author.source;
+        if words <= LINE {
+            return &mut entry.value[..words];
+        }
+        let start = entry.value[0] as usize;
+        &mut self.long[start..start + words]
+    }
+
+    /// Notes an entry as it is before its value is replaced.
+    #[inline(never)]
+    fn keep(&mut self, position: usize) {
+        let before = self.entries[position];
+        self.replaced.push((position as u32, before));
+        let words = usize::from(before.words);
+        if words > LINE {
+            let (start, again) = (before.value[0] as usize, self.len_long);
+            self.long_room(words);
+            self.long.copy_within(start..start + words, again);
+            self.entries[position].value[0] = again as u64;
+            self.len_long += words;
+        }
+        self.entries[position].since = self.savepoint;
+    }
+
+    /// More slots, half of which stay free, and entries for the other half.
     #[cold]
+    #[inline(never)]
     fn widen(&mut self) {
-        self.slots = vec![Slot::default(); self.slots.len() * 2];
+        self.slots = vec![0; self.slots.len() * 2];
+        self.entries.resize(self.slots.len() / 2 + 1, WriteEntry::VACANT);
         self.reindex();
-    }
-
-    #[inline(always)]
-    fn place(&mut self, position: usize) {
-        let key = self.entries[position].object.address();
-        let mut at = self.home(key);
-        while self.slots[at].epoch == self.epoch {
-            at = (at + 1) & (self.slots.len() - 1);
-        }
-        self.slots[at] = Slot { key, epoch: self.epoch, entry: position as u32 };
     }
 
     #[cold]
     fn reindex(&mut self) {
         self.forget_slots();
-        for position in 0..self.entries.len() {
-            self.place(position);
+        for position in 0..self.len {
+            let mut at = self.home(self.entries[position].object);
+            while (self.slots[at] >> 32) as u32 == self.epoch {
+                at = (at + 1) & (self.slots.len() - 1);
+            }
+            self.slots[at] = u64::from(self.epoch) << 32 | position as u64;
         }
     }
 
@@ -238,36 +301,37 @@ impl WriteLog {
         self.epoch = self.epoch.wrapping_add(1);
         if self.epoch == 0 {
             // Every 2^32 transactions an old slot could look new.
-            self.slots.fill(Slot::default());
+            self.slots.fill(0);
             self.epoch = 1;
         }
     }
 
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
-        if !self.entries.is_empty() {
-            self.entries.clear();
-            self.len_values = 0;
+        if self.len != 0 {
+            self.len = 0;
+            self.len_long = 0;
             self.replaced.clear();
             self.forget_slots();
         }
-        self.mark = 0;
     }
 
-    /// (entries, values, replaced), for a savepoint.
+    /// (entries, long values, replaced), for a savepoint.
+    #[inline(always)]
     pub(crate) fn mark(&mut self) -> (usize, usize, usize) {
-        self.mark = self.len_values;
-        (self.entries.len(), self.len_values, self.replaced.len())
+        self.savepoint = self.savepoint.wrapping_add(1);
+        (self.len, self.len_long, self.replaced.len())
     }
 
     pub(crate) fn truncate(&mut self, to: &Savepoint) {
         for (position, before) in self.replaced.drain(to.replaced..).rev() {
-            self.entries[position as usize].payload = before;
+            self.entries[position as usize] = before;
         }
-        self.len_values = to.values;
-        self.mark = to.values;
-        if self.entries.len() > to.writes {
-            self.entries.truncate(to.writes);
+        self.len_long = to.long;
+        // What is left was written before that savepoint.
+        self.savepoint = self.savepoint.wrapping_add(1);
+        if self.len > to.writes {
+            self.len = to.writes;
             self.reindex();
         }
     }

@@ -103,7 +103,7 @@ impl Tx {
             reads: Vec::with_capacity(4096),
             writes: WriteLog::new(),
             deferred: Vec::with_capacity(64),
-            scratch: Vec::with_capacity(64),
+            scratch: vec![0; 64],
             now: 0,
             worker,
             last_version: 0,
@@ -187,12 +187,12 @@ impl Tx {
     pub fn savepoint(&mut self) -> Savepoint {
         let logged = self.reads.len() + self.writes.len();
         self.yield_at(YieldPoint::Packet { logged });
-        let (writes, values, replaced) = self.writes.mark();
+        let (writes, long, replaced) = self.writes.mark();
         Savepoint {
             active: !self.is_untouched(),
             reads: self.reads.len(),
             writes,
-            values,
+            long,
             replaced,
             deferred: self.deferred.len(),
             choices: self.hooks.as_ref().map_or(0, |hooks| if hooks.done { 0 } else { hooks.made }),

@@ -12,6 +12,7 @@ use loom::thread;
 
 const X: u32 = 0;
 const Y: u32 = 1;
+const Z: u32 = 2;
 const READ: Op = Op::new(1);
 const WRITE: Op = Op::new(2);
 
@@ -29,7 +30,7 @@ struct World {
 
 fn world(workers: usize) -> Arc<World> {
     let domain = Domain::new(workers);
-    let objects = arena(&domain, 2, 1);
+    let objects = arena(&domain, 3, 1);
     Arc::new(World { domain, objects })
 }
 
@@ -40,6 +41,11 @@ impl World {
 
     fn write(&self, tx: &mut Tx, index: u32, value: u64) -> Result<(), Conflict> {
         tx.write(&self.objects, index, &[value], WRITE)
+    }
+
+    fn increment(&self, tx: &mut Tx, index: u32) -> Result<(), Conflict> {
+        tx.update_ref(&self.objects, index, WRITE)?[0] += 1;
+        Ok(())
     }
 
     fn value(&self, index: u32) -> u64 {
@@ -100,6 +106,72 @@ fn increments_are_not_lost() {
         let other = thread::spawn(move || increment(other, 0));
         let done = increment(Arc::clone(&world), 1) + other.join().expect("the other ends");
         assert_eq!(world.value(X), done);
+    });
+}
+
+/// How often a worker gets through with one attempt to increment each of the objects.
+fn increment_all(world: &World, worker: usize, objects: &[u32]) -> u64 {
+    let mut tx = Tx::new(&world.domain, worker);
+    u64::from(once(&mut tx, |tx| objects.iter().try_for_each(|index| world.increment(tx, *index))))
+}
+
+/// At first every object is worker 0's own: it locks one by compare-and-swap, two by stores. The other takes them over.
+fn taken_over(own: &'static [u32], others: &'static [u32]) {
+    explore(3, move || {
+        let world = world(2);
+        let other = Arc::clone(&world);
+        let other = thread::spawn(move || increment_all(&other, 1, others));
+        let here = increment_all(&world, 0, own);
+        let there = other.join().expect("the other ends");
+        for index in [X, Y] {
+            let of = |objects: &[u32], done| if objects.contains(&index) { done } else { 0 };
+            assert_eq!(world.value(index), of(own, here) + of(others, there), "object {index}");
+        }
+    });
+}
+
+#[test]
+fn an_object_is_taken_over_from_an_owner_that_writes_it_alone() {
+    taken_over(&[X], &[X]);
+}
+
+#[test]
+fn an_object_is_taken_over_from_an_owner_that_locks_by_stores() {
+    taken_over(&[X, Y], &[Y]);
+}
+
+#[test]
+fn an_owner_that_locks_by_stores_and_one_that_takes_over_as_many_do_not_both_have_them() {
+    taken_over(&[X, Y], &[Y, X]);
+}
+
+#[test]
+fn locks_by_stores_stop_whoever_has_read_what_they_change() {
+    explore(3, || {
+        let world = world(2);
+        // So that nobody has to take anything over, which alone would set an order.
+        assert_eq!(increment_all(&world, 1, &[X]), 1);
+        let other = Arc::clone(&world);
+        let other = thread::spawn(move || {
+            let mut tx = Tx::new(&other.domain, 1);
+            let mut seen = 9;
+            let done = once(&mut tx, |tx| {
+                seen = other.read(tx, Y)?;
+                other.increment(tx, X)
+            });
+            (done, seen)
+        });
+        let mut tx = Tx::new(&world.domain, 0);
+        let mut seen = 9;
+        let done = once(&mut tx, |tx| {
+            seen = world.read(tx, X)?;
+            world.increment(tx, Y)?;
+            world.increment(tx, Z)
+        });
+        drop(tx);
+        let there = other.join().expect("the other ends");
+        // Write skew: in either order the second would have seen the other's increment.
+        assert!(!(done && seen == 1 && there == (true, 0)));
     });
 }
 

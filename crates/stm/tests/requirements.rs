@@ -104,6 +104,26 @@ fn on_a_conflict_the_packets_before_it_commit_and_only_the_rest_is_done_again() 
 }
 
 #[test]
+fn going_back_restores_values_longer_than_a_line_too() {
+    let domain = Domain::new(2);
+    let objects = arena(&domain, 300, 10);
+    let mut a = Tx::new(&domain, 0);
+    for index in 0..300 {
+        a.write(&objects, index, &[u64::from(index); 10], WRITE).unwrap();
+    }
+    let savepoint = a.savepoint();
+    a.update_ref(&objects, 7, WRITE).unwrap().fill(1);
+    a.update_ref(&objects, 7, WRITE).unwrap()[9] = 2;
+    assert_eq!(a.read::<10>(&objects, 7, READ).unwrap()[8..], [1, 2]);
+    a.rollback(&savepoint);
+    a.update_ref(&objects, 8, WRITE).unwrap()[9] = 3;
+    a.commit().unwrap();
+    assert_eq!(a.read::<10>(&objects, 7, READ), Ok([7; 10]));
+    assert_eq!(a.read::<10>(&objects, 8, READ).unwrap()[8..], [8, 3]);
+    assert_eq!(a.read::<10>(&objects, 299, READ), Ok([299; 10]));
+}
+
+#[test]
 fn going_back_restores_values_that_were_written_twice() {
     let (_, objects, mut a, _) = pair(2);
     a.write(&objects, 0, &[1, 1], WRITE).unwrap();

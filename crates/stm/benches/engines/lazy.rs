@@ -30,7 +30,7 @@ impl Lazy {
             if work == Work::Read {
                 black_box(tx.read::<2>(&self.arena, *index, Op::new(1))?);
             } else {
-                let words = tx.update_ref(&self.arena, *index, Op::new(2))?;
+                let words = tx.update_words(&self.arena, *index, 2, Op::new(2))?;
                 let (x, y) = (words[0], words[1]);
                 (words[0], words[1]) = (x + 1, y + x);
             }

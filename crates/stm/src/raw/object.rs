@@ -11,6 +11,20 @@ use crate::header::Header;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 const LINE_WORDS: usize = 8;
+/// Payload words of an object that is copied by as many instructions: half a line, a line.
+const SHORT: usize = LINE_WORDS / 2 - 1;
+pub(crate) const LINE: usize = LINE_WORDS - 1;
+
+/// Words that are copied for a payload of so many: those behind it, up to the end of its line or half line ([`Spacing`]), belong
+/// to nobody else.
+#[inline(always)]
+pub(crate) const fn span(payload_words: usize) -> usize {
+    match payload_words {
+        words if cfg!(loom) || words > LINE => words,
+        words if words > SHORT => LINE,
+        _ => SHORT,
+    }
+}
 
 /// How objects lie side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +161,9 @@ pub(crate) struct ObjectRef(NonNull<AtomicU64>);
 unsafe impl Send for ObjectRef {}
 
 impl ObjectRef {
+    /// Stands where there is none; nothing may be asked of it.
+    pub(crate) const NOWHERE: ObjectRef = ObjectRef(NonNull::dangling());
+
     #[inline(always)]
     pub(crate) fn address(self) -> usize {
         self.0.as_ptr() as usize
@@ -165,8 +182,9 @@ impl ObjectRef {
 
     #[inline(always)]
     fn word(&self, k: usize) -> &AtomicU64 {
-        // SAFETY: callers stay below the arena's payload words (`copy_to` and `store` take slices of at most that length,
-        // which `tx.rs` checks), and the payload follows the header.
+        // SAFETY: callers stay below `span` of the arena's payload words (`copy_to` and `store` take slices of at most that
+        // length, which `tx.rs` checks): the payload follows the header, and the stride reaches to the end of a line, or of half
+        // a line where that is as long as the shortest span.
         unsafe { self.0.add(1 + k).as_ref() }
     }
 
@@ -179,9 +197,13 @@ impl ObjectRef {
     /// Copies the payload and says whether the header was `seen` all the while.
     #[inline(always)]
     pub(crate) fn copy_to(self, out: &mut [u64], seen: Header) -> bool {
-        for (k, word) in out.iter_mut().enumerate() {
-            // Relaxed: checked by the header below.
-            *word = self.word(k).load(Ordering::Relaxed);
+        // The two lengths of `span` without a loop.
+        if let Ok(out) = <&mut [u64; SHORT]>::try_from(&mut *out) {
+            self.copy_words(out);
+        } else if let Ok(out) = <&mut [u64; LINE]>::try_from(&mut *out) {
+            self.copy_words(out);
+        } else {
+            self.copy_words(out);
         }
         // Acquire fence: pairs with the Release fence in `open`. If one of the words above came from a later commit, the
         // load below sees that commit's lock or its new header.
@@ -189,12 +211,33 @@ impl ObjectRef {
         self.header().load(Ordering::Relaxed) == seen.0
     }
 
-    /// Replaces an unlocked header by a lock.
     #[inline(always)]
-    pub(crate) fn lock(self, seen: Header, lock: Header) -> bool {
-        // SeqCst: must come before this commit's loads of the clock, the turn and the headers it validates, in the order
+    fn copy_words(self, out: &mut [u64]) {
+        for (k, word) in out.iter_mut().enumerate() {
+            // Relaxed: checked by the header in `copy_to`.
+            *word = self.word(k).load(Ordering::Relaxed);
+        }
+    }
+
+    /// Replaces a header by another: a settled one by a lock, or back.
+    #[inline(always)]
+    pub(crate) fn replace(self, seen: Header, by: Header) -> bool {
+        // SeqCst: a lock must come before its commit's loads of the clock, the turn and the headers it validates, in the order
         // that a reader's clock load and header load take part in.
-        self.header().compare_exchange(seen.0, lock.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.header().compare_exchange(seen.0, by.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Locks an object that this worker wrote last, while its flag tells other workers that it does (`commit/locks.rs`).
+    #[inline(always)]
+    pub(crate) fn lock_own(self, lock: Header) {
+        // Relaxed: `commit/locks.rs` puts a SeqCst fence behind the last of them.
+        #[cfg(not(loom))]
+        self.header().store(lock.0, Ordering::Relaxed);
+        // Another worker's compare-and-swap that succeeded beside this store stands before it in the order of the header's
+        // values, because nothing stands between what it read and what it wrote. loom does not know that: it orders values
+        // only by what happens before what, so the model says it.
+        #[cfg(loom)]
+        self.header().swap(lock.0, Ordering::AcqRel);
     }
 
     #[inline(always)]
@@ -212,14 +255,19 @@ impl ObjectRef {
     /// Writes the payload of a locked object and unlocks it with its new header.
     #[inline(always)]
     pub(crate) fn store(self, payload: &[u64], header: Header) {
-        for (k, word) in payload.iter().enumerate() {
-            self.word(k).store(*word, Ordering::Relaxed);
+        if let Ok(payload) = <&[u64; SHORT]>::try_from(payload) {
+            self.initialise(payload);
+        } else if let Ok(payload) = <&[u64; LINE]>::try_from(payload) {
+            self.initialise(payload);
+        } else {
+            self.initialise(payload);
         }
         // Release: a reader whose SeqCst header load sees it also sees the payload.
         self.header().store(header.0, Ordering::Release);
     }
 
-    /// Writes the payload only; for setting up.
+    /// Writes the payload only; else for setting up.
+    #[inline(always)]
     pub(crate) fn initialise(self, payload: &[u64]) {
         for (k, word) in payload.iter().enumerate() {
             self.word(k).store(*word, Ordering::Relaxed);

@@ -34,7 +34,7 @@ impl Tx {
         };
         let reads = self.reads.iter().map(|read| access(read.object, false, read.op, read.source));
         let writes = self.writes.entries().iter();
-        let writes = writes.map(|write| access(write.object, true, write.payload.op, write.payload.source));
+        let writes = writes.map(|write| access(write.object, true, write.op(), write.source));
         reads.chain(writes).flatten().collect()
     }
 }

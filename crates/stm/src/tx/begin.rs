@@ -12,10 +12,8 @@ use super::{Tx, slow};
 impl Tx {
     #[inline(always)]
     pub(super) fn enter(&mut self, arena: &Arena, index: u32) -> Result<ObjectRef, Conflict> {
-        if self.slow == slow::IDLE {
-            self.begin();
-        } else if self.slow != 0 {
-            self.enter_slowly(arena, index)?;
+        if self.slow != 0 {
+            if self.slow == slow::IDLE { self.begin() } else { self.enter_slowly(arena, index)? }
         }
         Ok(arena.object(index, self.domain_id))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::boosted::Boosted;
 use crate::conflict::{Conflict, ConflictKind, ConflictReport, ObjectId, Op, Part, Position};
 use crate::header::Header;
-use crate::log::{ReadEntry, WriteEntry};
+use crate::log::ReadEntry;
 use crate::raw::object::ObjectRef;
 
 use super::{Deferred, Tx, slow};
@@ -19,8 +19,8 @@ impl Tx {
 
     pub(crate) fn raise_write(&mut self, position: usize, header: Header) -> Conflict {
         let kind = if header.is_locked() { ConflictKind::Locked } else { ConflictKind::Changed };
-        let WriteEntry { object, payload, .. } = *self.writes.entry(position);
-        self.raise(kind, Some(object), header, payload.op, payload.source, Position::Write(position))
+        let entry = *self.writes.entry(position);
+        self.raise(kind, Some(entry.object), header, entry.op(), entry.source, Position::Write(position))
     }
 
     /// A structure does not allow a deferred action any more.

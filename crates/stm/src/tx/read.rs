@@ -7,7 +7,7 @@ use crate::arena::Arena;
 use crate::conflict::{Conflict, ConflictKind, Op, Position};
 use crate::header::Header;
 use crate::log::ReadEntry;
-use crate::raw::object::ObjectRef;
+use crate::raw::object::{ObjectRef, span};
 use crate::sync::{Ordering, model_fence};
 
 use super::Tx;
@@ -103,7 +103,7 @@ impl Tx {
         let mut spins = 0;
         loop {
             let header = object.load();
-            if !header.is_locked() && object.copy_to(&mut self.scratch[..words], header) {
+            if !header.is_locked() && object.copy_to(&mut self.scratch[..span(words)], header) {
                 return Ok(&self.scratch[..words]);
             }
             self.wait_for_lock(object, header, &mut spins, op, Location::caller())?;
@@ -169,8 +169,8 @@ impl Tx {
 
     #[inline(always)]
     fn widen_scratch(&mut self, words: usize) {
-        if self.scratch.len() < words {
-            self.scratch.resize(words, 0);
+        if self.scratch.len() < span(words) {
+            self.scratch.resize(span(words), 0);
         }
     }
 
@@ -180,7 +180,7 @@ impl Tx {
     fn read_to_scratch(&mut self, object: ObjectRef, words: usize, op: Op) -> Result<Header, Conflict> {
         self.widen_scratch(words);
         let header = object.load();
-        if header.is_readable(self.limit, self.owner) && object.copy_to(&mut self.scratch[..words], header) {
+        if header.is_readable(self.limit, self.owner) && object.copy_to(&mut self.scratch[..span(words)], header) {
             return Ok(header);
         }
         self.read_slowly(object, words, op, Location::caller())
@@ -207,7 +207,7 @@ impl Tx {
                 self.extend(header.version())?;
                 continue;
             }
-            if object.copy_to(&mut self.scratch[..words], header) {
+            if object.copy_to(&mut self.scratch[..span(words)], header) {
                 return Ok(header);
             }
         }

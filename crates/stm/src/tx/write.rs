@@ -5,6 +5,7 @@ use std::panic::Location;
 use crate::arena::Arena;
 use crate::conflict::{Conflict, ObjectId, Op};
 use crate::header::Header;
+use crate::log::Author;
 
 use super::{Deferred, Tx};
 
@@ -29,31 +30,47 @@ impl Tx {
     #[track_caller]
     pub fn write_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&mut [u64], Conflict> {
         let object = self.enter(arena, index)?;
+        let author = self.author(op, Location::caller());
+        let words = arena.payload_words();
         let vacant = match self.writes.probe(object) {
-            Ok(position) => return Ok(self.writes.put_again(position, op, Location::caller())),
+            Ok(position) => return Ok(self.writes.put_again(position, words, author)),
             Err(vacant) => vacant,
         };
-        let words = arena.payload_words();
         self.writes.room(words).fill(0);
-        Ok(self.writes.push_new(object, vacant, words, Header::NONE, op, Location::caller()))
+        Ok(self.writes.push::<true>(object, vacant, words, Header::NONE, author))
     }
 
     /// Reads all words of an object and returns them as the words to be written to it.
     #[inline(always)]
     #[track_caller]
     pub fn update_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&mut [u64], Conflict> {
+        self.update_words(arena, index, arena.payload_words(), op)
+    }
+
+    /// The same for a caller that knows how many words the arena's objects have (panics if they have others): if that is a
+    /// constant, no loop is left of copying and checking them.
+    #[inline(always)]
+    #[track_caller]
+    pub fn update_words(&mut self, arena: &Arena, index: u32, words: usize, op: Op) -> Result<&mut [u64], Conflict> {
+        // Without the number in its message: whose address is taken is no constant any more.
+        assert!(arena.payload_words() == words, "objects of another number of words");
         let object = self.enter(arena, index)?;
+        let author = self.author(op, Location::caller());
         let vacant = match self.writes.probe(object) {
-            Ok(position) => return Ok(self.writes.put_again(position, op, Location::caller())),
+            Ok(position) => return Ok(self.writes.put_again(position, words, author)),
             Err(vacant) => vacant,
         };
-        let words = arena.payload_words();
         let mut seen = object.load();
         if !(seen.is_readable(self.limit, self.owner) && object.copy_to(self.writes.room(words), seen)) {
             seen = self.read_slowly(object, words, op, Location::caller())?;
-            self.writes.room(words).copy_from_slice(&self.scratch[..words]);
+            self.writes.room(words)[..words].copy_from_slice(&self.scratch[..words]);
         }
-        Ok(self.writes.push_new(object, vacant, words, seen, op, Location::caller()))
+        Ok(self.writes.push::<false>(object, vacant, words, seen, author))
+    }
+
+    #[inline(always)]
+    fn author(&self, op: Op, source: &'static Location<'static>) -> Author {
+        Author { signature: Header::signature(op, self.owner), source }
     }
 
     /// Notes an action of a boosted structure: done at commit, undone if this attempt does not commit.

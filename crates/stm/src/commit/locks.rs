@@ -1,0 +1,180 @@
+//! The locks of a commit.
+//!
+//! An object is locked by a compare-and-swap on the header that the attempt has seen; that is the dearest step of a small
+//! commit, and of a large one it would be half. A commit of [`MANY`] objects or more therefore locks those that its own worker
+//! wrote last by plain stores, and whoever else wants one of these has to look twice:
+//!
+//! ```text
+//!  owner A, locking by stores                  any worker B, locking an object of A by compare-and-swap
+//!  1. flag[A] := true          (SeqCst)        1. header: settled by A → locked by B      (SeqCst)
+//!  2. header = settled by A?   (SeqCst)        2. wait until flag[A] is false            (SeqCst)
+//!     then header := locked by A               3. header still locked by B? else B steps back
+//!  3. fence (SeqCst), flag[A] := false
+//! ```
+//! Both locking the same object: if B reads the flag before A sets it, then A's look at the header comes after B's
+//! compare-and-swap and finds it locked. Else B reads the flag after A has taken it down, hence sees A's store to the header, and
+//! steps back without having written anything. So the owner wins, and never is an object held by two.
+//!
+//! Nothing waits with its flag up: whoever finds an object locked or changed takes the flag down first.
+
+use crate::conflict::Conflict;
+use crate::header::Header;
+use crate::raw::object::ObjectRef;
+use crate::sync::{Ordering, fence, model_fence};
+use crate::tx::Tx;
+
+/// How often a locked object is looked at before a commit gives up.
+const SPINS: u32 = if cfg!(loom) { 2 } else { 64 };
+/// Objects from which on a flag and a fence are cheaper than a compare-and-swap for each.
+const MANY: usize = if cfg!(loom) { 2 } else { 4 };
+
+/// How far locking came.
+struct Locked {
+    /// Entries from the beginning that are locked.
+    entries: usize,
+    /// Some of them were written last by other workers, who may be about to lock them by a store.
+    foreign: bool,
+}
+
+impl Tx {
+    /// Locks every object of the write log, or none.
+    #[inline(always)]
+    pub(super) fn lock_writes(&mut self) -> Result<(), Conflict> {
+        let alone = self.domain.workers() == 1;
+        let Locked { entries, mut foreign } = match alone || self.writes.len() >= MANY {
+            false => {
+                let locked = self.lock_each::<false>();
+                model_fence();
+                locked
+            }
+            true if alone => self.lock_each::<true>(),
+            true => self.lock_many(),
+        };
+        if entries < self.writes.len() {
+            self.lock_patiently(entries)?;
+            foreign = true;
+        }
+        if foreign { self.confirm_locks() } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn lock_many(&mut self) -> Locked {
+        // SeqCst: before the loads of the headers in `lock_each`. Partner: the load in `confirm_lock`.
+        self.domain.cells[self.owner as usize].locking.swap(true, Ordering::SeqCst);
+        model_fence();
+        let locked = self.lock_each::<true>();
+        // SeqCst: the stores of the locks come before the loads of turn, clock and validated headers, as the
+        // compare-and-swap of each would.
+        fence(Ordering::SeqCst);
+        // Release: whoever sees the flag down sees the locks.
+        self.domain.cells[self.owner as usize].locking.store(false, Ordering::Release);
+        locked
+    }
+
+    /// Locks one after another until one is locked or has changed. `BY_STORE`: the flag is up, or no other worker exists.
+    #[inline(always)]
+    fn lock_each<const BY_STORE: bool>(&mut self) -> Locked {
+        let (owner, mut foreign) = (self.owner, false);
+        for (position, entry) in self.writes.entries_mut().iter_mut().enumerate() {
+            let lock = Header::locked(position, entry.signature());
+            let seen = match BY_STORE || entry.seen == Header::NONE {
+                true => entry.object.load(),
+                false => entry.seen,
+            };
+            let is_expected = !BY_STORE || entry.seen == seen || entry.seen == Header::NONE;
+            let is_own = seen.is_free_of(owner);
+            if BY_STORE && is_own && is_expected {
+                entry.object.lock_own(lock);
+            } else if seen.is_locked() || !is_expected || !entry.object.replace(seen, lock) {
+                return Locked { entries: position, foreign };
+            }
+            foreign |= !is_own;
+            entry.seen = seen;
+        }
+        Locked { entries: self.writes.len(), foreign }
+    }
+
+    /// An object is locked or has changed: waits a little for another commit to end; two that wait for each other both give
+    /// up. Locks the rest too. Whoever has the turn may wait longer, because nobody else does.
+    #[cold]
+    #[inline(never)]
+    fn lock_patiently(&mut self, from: usize) -> Result<(), Conflict> {
+        for position in from..self.writes.len() {
+            let entry = *self.writes.entry(position);
+            let lock = Header::locked(position, entry.signature());
+            let mut round = 0;
+            loop {
+                let seen = entry.object.load();
+                let expected = entry.seen == Header::NONE || entry.seen == seen;
+                if !seen.is_locked() && expected && entry.object.replace(seen, lock) {
+                    self.writes.entries_mut()[position].seen = seen;
+                    break;
+                }
+                let is_patient = round < SPINS || self.has_turn();
+                if !is_patient || (!seen.is_locked() && !expected) {
+                    self.unlock_writes(position);
+                    return Err(self.raise_write(position, seen));
+                }
+                self.wait(&mut round);
+            }
+        }
+        model_fence();
+        Ok(())
+    }
+
+    /// Looks whether an owner overtook one of the locks.
+    #[inline(never)]
+    fn confirm_locks(&mut self) -> Result<(), Conflict> {
+        for position in 0..self.writes.len() {
+            if let Err(found) = self.confirm_lock(position) {
+                self.unlock_writes(self.writes.len());
+                return Err(self.raise_write(position, found));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an entry's lock stands, now that the object's owner cannot be about to overwrite it; else what is there instead.
+    fn confirm_lock(&mut self, position: usize) -> Result<(), Header> {
+        let entry = *self.writes.entry(position);
+        let owner = entry.seen.owner();
+        if owner == self.owner {
+            return Ok(());
+        }
+        let mut round = 0;
+        // SeqCst: after the compare-and-swap of the lock. Partner: the swap in `lock_many`. It never stays up for long.
+        while self.domain.cells.get(owner as usize).is_some_and(|cell| cell.locking.load(Ordering::SeqCst)) {
+            if round >= SPINS && !self.has_turn() {
+                return Err(Header::locked(0, Header::signature(entry.seen.op(), owner)));
+            }
+            self.wait(&mut round);
+        }
+        match entry.object.load() {
+            found if found == Header::locked(position, entry.signature()) => Ok(()),
+            found => Err(found),
+        }
+    }
+
+    /// Takes the first `locked` locks back.
+    #[cold]
+    pub(super) fn unlock_writes(&mut self, locked: usize) {
+        let owner = self.owner;
+        for (position, entry) in self.writes.entries_mut()[..locked].iter_mut().enumerate() {
+            let lock = Header::locked(position, entry.signature());
+            release(entry.object, lock, entry.seen, owner);
+            if entry.is_blind() {
+                entry.seen = Header::NONE;
+            }
+        }
+    }
+}
+
+/// Gives an object back as it was, unless its owner has overtaken the lock.
+fn release(object: ObjectRef, lock: Header, seen: Header, owner: u64) {
+    if seen.owner() == owner {
+        object.unlock(seen);
+    } else {
+        // If it fails there is nothing left to take back.
+        let _ = object.replace(lock, seen);
+    }
+}
