@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use braid_profile::certificate::{Certificate, Outcome, PacketDifference, Run, Schedule, Violation, hex};
 use braid_runtime::io::NullSink;
 use braid_runtime::launch::{Foundation, Record, build, run_once, snapshots};
-use braid_runtime::nf::Verdict;
 use braid_runtime::nf::packet::BATCH_MAX;
 use braid_runtime::nf::state::Tx;
+use braid_runtime::nf::{Port, Verdict};
 use braid_runtime::record::{Deed, Entry, Output, WorkerLog};
 use braid_runtime::replay::{Difference, Replay, SetContent};
 use braid_runtime::{Control, Plan as RunPlan, RunError, Watchdog, launch};
@@ -215,6 +215,11 @@ fn describe(found: Found) -> Violation {
             });
             "a packet came out otherwise than from one worker".to_owned()
         }
+        Found::Replayed(Difference::Made { sequence, worker, function, parallel, sequential }) => format!(
+            "{function} made other packets without a packet (transaction {sequence} on worker {worker}): {} in parallel, {} from one worker",
+            packets(&parallel),
+            packets(&sequential)
+        ),
         Found::Replayed(Difference::Choice { sequence, function, violation }) => {
             format!(
                 "{function} was given a choice that no sequential order allows (transaction {sequence}): {violation}"
@@ -242,14 +247,23 @@ fn outcome(output: Output) -> Outcome {
         Verdict::Drop(reason) => format!("dropped: {}", reason.0),
         Verdict::Onward => unreachable!("decisions are kept as ports, floods and drops"),
     };
-    let made = output.emitted.iter().map(|(port, bytes)| format!("to port {port}: {}", hex(bytes))).collect();
+    let made = output.emitted.iter().map(packet).collect();
     Outcome { verdict, bytes: output.bytes, made }
+}
+
+fn packet((port, bytes): &(Port, Vec<u8>)) -> String {
+    format!("to port {port}: {}", hex(bytes))
+}
+
+fn packets(made: &[(Port, Vec<u8>)]) -> String {
+    if made.is_empty() { "none".to_owned() } else { made.iter().map(packet).collect::<Vec<_>>().join(", ") }
 }
 
 /// The transactions of the same function right before a difference, of all workers.
 fn before(found: &Found, logs: &[WorkerLog]) -> Vec<String> {
     let Found::Replayed(
         Difference::Packet { sequence, .. }
+        | Difference::Made { sequence, .. }
         | Difference::Choice { sequence, .. }
         | Difference::Refused { sequence, .. },
     ) = found

@@ -105,6 +105,33 @@ impl NetworkFunction for ByDestination {
     }
 }
 
+static TICKS: AtomicU64 = AtomicU64::new(0);
+
+network_function! {
+    /// Wrong: what its period sends depends on how often any worker has ever sent something.
+    struct Clockwork {}
+}
+
+impl NetworkFunction for Clockwork {
+    type Set = ();
+    const NAME: &'static str = "clockwork";
+
+    fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {
+        Ok(cx.pass())
+    }
+
+    fn ticks(&self) -> Vec<Duration> {
+        vec![Duration::from_micros(10)]
+    }
+
+    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
+        let mut frame = [0; 64];
+        frame[56..].copy_from_slice(&TICKS.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+        cx.emit(0, &frame);
+        Ok(())
+    }
+}
+
 type Build = fn(&mut StateBuilder) -> Box<dyn Stage>;
 
 fn certified(build: Build, hashed: Fields) -> Certificate {
@@ -170,6 +197,12 @@ fn a_count_behind_the_frameworks_back_is_caught() {
     let packet = violation.packet.expect("a packet differs");
     assert_eq!(packet.function, "hidden");
     assert_ne!(packet.parallel.bytes, packet.sequential.bytes);
+}
+
+#[test]
+fn a_period_that_sends_something_else_is_caught() {
+    let violation = violation(|_| Box::new(Instance::new("clockwork", Clockwork {})), Fields::FOUR_TUPLE);
+    assert!(violation.what.contains("clockwork made other packets"), "{}", violation.what);
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub trait Witness: Send {
     fn expired(&mut self, tx: &mut Tx, stage: usize, key: SetKey, now_ns: u64, sequence: u64);
     /// A period of the function at position `stage` has been handled.
     fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: usize, now_ns: u64, sequence: u64);
+    /// The packets behind position `from` were made by the set that expired or the period that was handled last.
+    fn made(&mut self, emitted: &Emitted, from: usize);
     /// A batch was received; it is as the source delivered it.
     fn received(&mut self, batch: &Batch);
     /// The batch's packets have their final verdicts; `emitted` are those that functions made.
@@ -44,6 +46,7 @@ impl Witness for NoWitness {
     fn went_through(&mut self, _: &mut Tx, _: u16, _: Direction, _: u64, _: u64) {}
     fn expired(&mut self, _: &mut Tx, _: usize, _: SetKey, _: u64, _: u64) {}
     fn ticked(&mut self, _: &mut Tx, _: usize, _: usize, _: u64, _: u64) {}
+    fn made(&mut self, _: &Emitted, _: usize) {}
     fn received(&mut self, _: &Batch) {}
     fn finished(&mut self, _: &Batch, _: &Verdicts, _: &Emitted) {}
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {

@@ -148,13 +148,14 @@ impl Scan {
             let Ok(next) = looked else { continue };
             *cursor = next;
             for key in &self.shared_expired {
-                let mut ended = false;
+                let (mut ended, made_before) = (false, on.emitted.len());
                 let sequence = on.run_event(position, now_ns, |event, _| {
                     ended = stage.expire_shared(event, key)?;
                     Ok(())
                 });
                 lives.ended += u64::from(ended);
                 witness.expired(on.tx, position, *key, now_ns, sequence);
+                witness.made(on.emitted, made_before);
             }
         }
     }
@@ -197,9 +198,10 @@ pub(crate) fn expire_one(
     on: &mut Expiring<'_>,
     witness: &mut dyn Witness,
 ) {
-    let key = on.tables.key(at);
+    let (key, made_before) = (on.tables.key(at), on.emitted.len());
     let sequence = on.run_event(position, now_ns, |event, tables| stage.expire(event, tables, at));
     witness.expired(on.tx, position, key, now_ns, sequence);
+    witness.made(on.emitted, made_before);
     let live = on.tables.meta_mut(at).live;
     on.tables.set_live(at, live & !stage.place().bit);
 }

@@ -104,6 +104,8 @@ pub struct Entry {
     pub deed: Deed,
     /// Answers that were not determined by the state: which resource was handed out, that a table was full.
     pub choices: Vec<u64>,
+    /// Packets that an expired set or a period made; those that packets caused are in their batch.
+    pub made: Vec<(Port, Vec<u8>)>,
 }
 
 /// One batch of a worker.
@@ -143,7 +145,8 @@ impl Recorder {
     }
 
     fn note(&mut self, tx: &Tx, sequence: u64, deed: Deed) {
-        self.log.entries.push(Entry { sequence, worker: self.worker, deed, choices: tx.recorded_choices().to_vec() });
+        let choices = tx.recorded_choices().to_vec();
+        self.log.entries.push(Entry { sequence, worker: self.worker, deed, choices, made: Vec::new() });
     }
 }
 
@@ -171,6 +174,12 @@ impl Witness for Recorder {
         self.note(tx, sequence, Deed::Ticked { stage, tick, now_ns });
     }
 
+    fn made(&mut self, emitted: &Emitted, from: usize) {
+        if let Some(last) = self.log.entries.last_mut() {
+            last.made = made(emitted, from);
+        }
+    }
+
     fn received(&mut self, batch: &Batch) {
         let input = |i: usize| {
             let record = &batch.records()[i];
@@ -196,6 +205,11 @@ impl Witness for Recorder {
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
+}
+
+/// Packets that handlers made, from a position on.
+pub(crate) fn made(emitted: &Emitted, from: usize) -> Vec<(Port, Vec<u8>)> {
+    emitted.iter().skip(from).map(|(_, port, bytes)| (port, bytes.to_vec())).collect()
 }
 
 /// What became of each packet of a batch.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_nf::packet::key::{Keys, SetKey};
-use braid_nf::{Found, Logs, Pass, PassSets, SetSlot, SetTables, Tick, Verdict, Verdicts};
-use braid_packet::{Batch, Buffers, Pool, PoolConfig};
+use braid_nf::{Emitted, Found, Logs, Pass, PassSets, SetSlot, SetTables, Tick, Verdict, Verdicts};
+use braid_packet::{Batch, Buffers, Pool, PoolConfig, Port};
 use braid_state::Tx;
 
 mod whole;
@@ -18,7 +18,7 @@ mod whole;
 use crate::attempt::run_event;
 use crate::chain::Chain;
 use crate::counters::WorkerCounters;
-use crate::record::{Deed, Entry, Output, RecordedBatch, WorkerLog, outputs};
+use crate::record::{Deed, Entry, Output, RecordedBatch, WorkerLog, made, outputs};
 use crate::watchdog::{Pulse, Watchdog, watch};
 
 /// Content of one function group's tables: key → (live mask, states).
@@ -43,6 +43,19 @@ pub enum Difference {
         parallel: Output,
         /// What one worker makes of it.
         sequential: Output,
+    },
+    /// An expired set or a period made other packets.
+    Made {
+        /// Place in the commit order.
+        sequence: u64,
+        /// Worker that it happened on.
+        worker: usize,
+        /// The function.
+        function: String,
+        /// What was made in the parallel run.
+        parallel: Vec<(Port, Vec<u8>)>,
+        /// What one worker makes.
+        sequential: Vec<(Port, Vec<u8>)>,
     },
     /// A choice that no sequential order allows.
     Choice {
@@ -309,7 +322,7 @@ impl Replay {
             run_event(&mut self.tx, &mut logs.emitted, self.ports, now_ns, &mut counters, |event| {
                 function.expire_shared(event, key).map(|_| ())
             });
-            return;
+            return self.check_made(entry, stage, &logs.emitted);
         }
         let tables = &mut self.tables[group];
         let at = tables.find_key(key);
@@ -327,14 +340,26 @@ impl Replay {
         if live == 0 {
             tables.remove(at);
         }
+        self.check_made(entry, stage, &logs.emitted);
     }
 
-    fn tick(&mut self, _entry: &Entry, stage: usize, tick: usize, now_ns: u64) {
+    fn tick(&mut self, entry: &Entry, stage: usize, tick: usize, now_ns: u64) {
         let chain = Arc::clone(&self.chain);
         let (mut logs, mut counters) = (Logs::default(), WorkerCounters::default());
         run_event(&mut self.tx, &mut logs.emitted, self.ports, now_ns, &mut counters, |event| {
             chain.stages()[stage].tick(event, Tick(tick))
         });
+        self.check_made(entry, stage, &logs.emitted);
+    }
+
+    /// Are the packets that were made without a packet the same?
+    fn check_made(&mut self, entry: &Entry, stage: usize, emitted: &Emitted) {
+        let sequential = made(emitted, 0);
+        if sequential != entry.made {
+            let (function, parallel) = (self.function(stage), entry.made.clone());
+            let Entry { sequence, worker, .. } = *entry;
+            self.differences.push(Difference::Made { sequence, worker, function, parallel, sequential });
+        }
     }
 }
 

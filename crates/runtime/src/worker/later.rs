@@ -65,6 +65,7 @@ impl Worker {
             periodic.due_ns = reached - reached % periodic.period_ns + periodic.period_ns;
             let stage = &*self.parts.chain.stages()[periodic.stage];
             let (tx, emitted, tick) = (&mut self.parts.tx, &mut self.logs.emitted, Tick(periodic.tick));
+            let made_before = emitted.len();
             if let Some(pulse) = &self.pulse {
                 pulse.enter(periodic.stage);
             }
@@ -74,6 +75,7 @@ impl Worker {
                 pulse.leave();
             }
             self.witness.ticked(&mut self.parts.tx, periodic.stage, periodic.tick, reached, sequence);
+            self.witness.made(&self.logs.emitted, made_before);
         }
         if !self.logs.emitted.is_empty() {
             self.send_own();
