@@ -9,7 +9,7 @@ use braid_profile::{Measured, ModelReport, ModelRow};
 use braid_runtime::io::NullSink;
 use braid_runtime::launch::Model;
 use braid_runtime::virtual_time::Costs;
-use braid_runtime::{Control, Distribution, HugePages, Report, RunError, Time, launch};
+use braid_runtime::{Control, Distribution, HugePages, Report, RunError, Time, WorkerCounters, launch};
 
 use crate::compile::Carry;
 use crate::frames::Frames;
@@ -83,9 +83,9 @@ pub fn modelled(plan: &Plan, workers: usize, costs: &Costs, request: Request<'_>
 /// Real workers, once.
 fn measure(plan: &Plan, workers: usize, request: Request<'_>) -> Result<Measured, ModelError> {
     let report = real(plan, workers, request, false)?;
-    let elapsed_ns = (report.elapsed.as_nanos() as f64).max(1.0);
-    let least = report.workers.iter().map(|worker| worker.cpu_ns).min().unwrap_or(0);
-    let presence = (least as f64 / elapsed_ns).min(1.0);
+    // Of each worker's own time, from its first step to its last: starting threads is no absence.
+    let present = |worker: &WorkerCounters| worker.cpu_ns as f64 / (worker.wall_ns as f64).max(1.0);
+    let presence = report.workers.iter().map(present).fold(1.0, f64::min);
     Ok(Measured { rate: rate(&report), abort_share: abort_share(&report), presence })
 }
 

@@ -86,6 +86,8 @@ pub struct WorkerCounters {
     pub sets_live: u64,
     /// Processor time of the worker's thread in nanoseconds: on a machine with other work, the honest base of a rate.
     pub cpu_ns: u64,
+    /// Time on the wall from the worker's first step to its last, in nanoseconds: what it had its processor for is `cpu_ns`.
+    pub wall_ns: u64,
     /// Batches received.
     pub batches: u64,
     /// Transactions committed that touched aggregate state.
@@ -119,6 +121,7 @@ impl WorkerCounters {
         self.sets_refused += other.sets_refused;
         self.sets_live = self.sets_live.wrapping_add(other.sets_live);
         self.cpu_ns += other.cpu_ns;
+        self.wall_ns += other.wall_ns;
         self.batches += other.batches;
         self.commits += other.commits;
         self.aborts += other.aborts;

@@ -1,6 +1,7 @@
 //! One worker: the way of a batch from receive to send, on one screen ([`Worker::step`]).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use braid_io::{Received, RxQueue, TxQueue};
 use braid_memory::HugePages;
@@ -95,7 +96,8 @@ pub struct Worker {
     out: Vec<(u16, Port)>,
     ticks: Vec<PeriodicTick>,
     counters: WorkerCounters,
-    begun_cpu_ns: Option<u64>,
+    /// Processor time of the thread, and when, at the beginning.
+    begun: Option<(u64, Instant)>,
     witness: Box<dyn Witness>,
     probe: Probe,
     tracer: Option<Box<Tracer>>,
@@ -128,7 +130,7 @@ impl Worker {
             out: Vec::with_capacity(BATCH_MAX),
             ticks,
             counters: WorkerCounters { reached: vec![0; parts.chain.stages().len()], ..WorkerCounters::default() },
-            begun_cpu_ns: None,
+            begun: None,
             witness: Box::new(NoWitness),
             probe: Probe::Off,
             tracer: None,
@@ -189,7 +191,7 @@ impl Worker {
 
     /// Called on the worker's own thread before the first step.
     pub fn begin(&mut self) {
-        self.begun_cpu_ns = Some(thread_cpu_ns());
+        self.begun = Some((thread_cpu_ns(), Instant::now()));
         self.probe.begin();
     }
 

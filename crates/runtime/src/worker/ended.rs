@@ -78,7 +78,10 @@ impl Worker {
 
     fn count_time(&mut self) {
         self.counters.turns = self.parts.tx.stats().turns;
-        self.counters.cpu_ns = self.begun_cpu_ns.map_or(0, |begun| thread_cpu_ns() - begun);
+        if let Some((cpu_ns, begun)) = self.begun {
+            self.counters.cpu_ns = thread_cpu_ns() - cpu_ns;
+            self.counters.wall_ns = begun.elapsed().as_nanos() as u64;
+        }
     }
 
     fn count_sets(&mut self) {
