@@ -77,11 +77,7 @@ fn causes(out: &mut String, profile: &Profile) {
             ),
         };
         let (share, line) = (100.0 * cause.share, escape(&cause.line));
-        let _ = write!(
-            out,
-            "<p><b>{share:.1} %</b> {what}<br><span class=soft>{line}</span><br>{}</p>",
-            escape(&cause.recipe)
-        );
+        let _ = write!(out, "<p><b>{share:.1} %</b> {what}<br><span class=soft>{line}</span></p>");
         let hot: Vec<String> = cause
             .hot
             .iter()
@@ -96,6 +92,10 @@ fn causes(out: &mut String, profile: &Profile) {
         }
         if let Some(tried) = &cause.tried {
             let _ = write!(out, "<p>Tried: {} attempts taken back ({:.1} %).</p>", tried.aborts, 100.0 * tried.share);
+        }
+        if !cause.recipe.is_empty() {
+            let of_kind = if cause.change.is_some() { format!("With any {}: ", cause.kind) } else { String::new() };
+            let _ = write!(out, "<p>{of_kind}{}</p>", escape(&cause.recipe));
         }
     }
 }

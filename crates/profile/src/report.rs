@@ -224,17 +224,17 @@ impl CauseAborts {
         if !hot.is_empty() {
             writeln!(f, "     hottest: {}", hot.join("; "))?;
         }
-        if !self.recipe.is_empty() {
-            writeln!(f, "     → {}", self.recipe)?;
-        }
+        // What the function itself declares comes first: its author knows more than the structure.
         if let Some(change) = &self.change {
-            writeln!(f, "     write: {}", change.replace('\n', "\n            "))?;
+            writeln!(f, "     → write: {}", change.replace('\n', "\n              "))?;
         }
-        match &self.tried {
-            Some(Tried { aborts, share }) => {
-                writeln!(f, "     tried: with it {aborts} attempts taken back ({}), of all causes", percent(*share))
-            }
-            None => Ok(()),
+        if let Some(Tried { aborts, share }) = &self.tried {
+            writeln!(f, "       tried: with it {aborts} attempts taken back ({}), of all causes", percent(*share))?;
         }
+        if !self.recipe.is_empty() {
+            let of_kind = if self.change.is_some() { format!("with any {}: ", self.kind) } else { String::new() };
+            writeln!(f, "     → {of_kind}{}", self.recipe)?;
+        }
+        Ok(())
     }
 }
