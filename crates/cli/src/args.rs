@@ -170,6 +170,9 @@ pub struct RunArgs {
     /// Who may watch and change it.
     #[command(flatten)]
     pub operate: crate::operate::OperateArgs,
+    /// Say at the end why attempts were taken back, what to change, and where the time went
+    #[arg(long)]
+    pub profile: bool,
     /// Print one JSON object on standard output
     #[arg(long)]
     pub json: bool,

@@ -60,6 +60,15 @@ fn two_workers_send_what_one_sends_in_the_same_order() {
 }
 
 #[test]
+fn a_run_says_where_its_time_went_if_asked() {
+    let braid = Braid::new();
+    let text = braid.ok("run --nf flow_counter --in gen:campus?packets=3000&flows=300 --workers 2 --profile");
+    for part in ["flow_counter from gen:campus", "2 workers, measured", "Time per packet", "flow_counter: look-up"] {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+}
+
+#[test]
 fn other_tools_may_stand_before_and_behind() {
     let braid = Braid::new();
     braid.ok("gen campus?packets=3000&flows=300 --out in.pcap.gz");

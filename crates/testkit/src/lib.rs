@@ -1,10 +1,11 @@
 //! What tests need: frames, a bench for functions, scenarios as text files, the Linux kernel as an oracle. Of a program that users
-//! run, only `braid scenario` is made of it.
+//! run, only `braid scenario` and `braid study cost` are made of it.
 #![deny(unsafe_code)]
 
 mod bench;
 pub mod captures;
 mod checksums;
+pub mod cost;
 mod frame;
 pub mod kernel;
 pub mod scenario;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_control::live::{Current, Snapshot};
+use braid_control::profile_run::profile;
 use braid_control::runtime::io::capture::is_dash;
 use braid_control::runtime::io::device::{Ports, User};
 use braid_control::runtime::io::{Sink, Source};
@@ -34,7 +35,8 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let plan = written.plan(catalog)?;
     let user = plan.user;
     user.map(|_| renounce()).transpose()?;
-    let mut control = Control { duration: args.duration.as_deref().map(duration).transpose()?, ..Control::default() };
+    let duration = args.duration.as_deref().map(duration).transpose()?;
+    let mut control = Control { duration, profile: args.profile, ..Control::default() };
     if args.json && writes_to_standard_output(&plan) {
         let what = "--json and --out - both write to standard output";
         return Err(Failure::usage(
@@ -49,8 +51,8 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     args.snapshot.as_deref().map(Snapshot::check_place).transpose()?;
     let (source, sink) = ends(&written, &plan, &compiled, user)?;
     check_ports(&*source, &plan)?;
-    let (chain, workers) = (plan.chain_name(), compiled.run.workers);
-    eprintln!("{chain}: workers: {workers}, {}, from {}", pages(plan.pages), source.name());
+    let (chain, workers, from) = (plan.chain_name(), compiled.run.workers, source.name());
+    eprintln!("{chain}: workers: {workers}, {}, from {from}", pages(plan.pages));
     if let Some(note) = &compiled.note {
         eprintln!("note: {note}");
     }
@@ -86,6 +88,9 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     if report.sets_left_out > 0 {
         eprintln!("note: {} packet sets of the earlier run found no place in this one", report.sets_left_out);
     }
+    // Of a chain that was exchanged meanwhile, stages and counters would not belong together.
+    let is_profiled = args.profile && names(&last_plan) == names(&plan);
+    let profile = is_profiled.then(|| profile(&plan, &from, &report, false));
     let report = RunReport::new(names(&last_plan), &report);
     if let Some((program, state)) = successor {
         eprintln!("{report}continued by {}", program.display());
@@ -93,7 +98,14 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         drop(offered);
         return Err(become_successor(&program, args.snapshot.as_ref().unwrap_or(&state), applied.as_deref()));
     }
-    told(&report, args.json, &plan)
+    let code = told(&report, args.json, &plan)?;
+    match profile {
+        Some(profile) if args.json || writes_to_standard_output(&plan) => eprint!("\n{profile}"),
+        Some(profile) => print(&format!("\n{profile}"))?,
+        None if args.profile => eprintln!("note: no profile: the chain was exchanged while it ran"),
+        None => {}
+    }
+    Ok(code)
 }
 
 /// Prints the report, and what was lost.

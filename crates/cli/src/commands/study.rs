@@ -13,7 +13,7 @@ use super::{loaded, print};
 use crate::args::{ChainArgs, InputArgs};
 use crate::catalog::{catalog, own};
 use crate::failure::Failure;
-use crate::study::{Study, Variant, dummy::Dummy, imbalance};
+use crate::study::{Study, Variant, cost, dummy::Dummy, imbalance};
 
 /// `braid study`.
 #[derive(Debug, clap::Args)]
@@ -42,6 +42,8 @@ pub fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
         Study::Overhead => overhead(args)?,
         Study::Profiling => profiling(args)?,
         Study::Imbalance => balance(args)?,
+        Study::Cost => cost::table(args.repeats)
+            .map_err(|error| Failure::usage(error, "the objects take half a gigabyte: free some memory"))?,
         _ => scaling(args)?,
     };
     print(&format!("{text}\n{}\n", study.paper()))?;

@@ -1,5 +1,6 @@
 //! The case studies of the papers that Braid follows: what is varied, on what traffic, and what the paper found.
 
+pub mod cost;
 pub mod dummy;
 pub mod imbalance;
 
@@ -24,6 +25,8 @@ pub enum Study {
     Validation,
     /// What a full profile costs: processor time of a packet with one and without, by turns
     Profiling,
+    /// What shared state costs a packet, beside the same work without synchronisation
+    Cost,
     /// How evenly a hash spreads flows over 8 workers, and what moving load between them gains (FAJITA)
     Imbalance,
 }
@@ -108,7 +111,7 @@ impl Study {
                 ]);
                 all
             }
-            Study::Imbalance => Vec::new(),
+            Study::Imbalance | Study::Cost => Vec::new(),
         }
     }
 
@@ -131,6 +134,7 @@ impl Study {
             }
             Study::Validation => "NFOS has no model",
             Study::Profiling => "NFOS does not say what its profiler costs",
+            Study::Cost => "NFOS: 43 cycles for an empty transaction, 260 to 820 for one that writes one object",
             Study::Imbalance => {
                 "FAJITA: the busiest of 8 cores had 558 % of the idlest one's load with 32 flows, 271 % with 128, 145 % with 512, 115 % with 2,048"
             }
