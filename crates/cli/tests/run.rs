@@ -63,7 +63,9 @@ fn two_workers_send_what_one_sends_in_the_same_order() {
 fn a_run_says_where_its_time_went_if_asked() {
     let braid = Braid::new();
     let text = braid.ok("run --nf flow_counter --in gen:campus?packets=3000&flows=300 --workers 2 --profile");
-    for part in ["flow_counter from generated campus", "2 workers, measured", "Time per packet", "flow_counter: look-up"] {
+    for part in
+        ["flow_counter from generated campus", "2 workers, measured", "Time per packet", "flow_counter: look-up"]
+    {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
 }
