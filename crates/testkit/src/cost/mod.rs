@@ -1,7 +1,7 @@
 //! What shared state costs a packet: the same work on the same number of objects without any synchronisation, measured in turns
 //! with it.
 //!
-//! A packet's objects are asked for [`AHEAD`] packets before it, with and without synchronisation, as a function that knows
+//! A packet's objects are asked for `AHEAD` packets before it, with and without synchronisation, as a function that knows
 //! its keys can. Times are processor time of the thread, of the best of many short rounds: other programs can only make a
 //! round slower. They still share caches and memory with it, so a quiet machine gives the truer differences.
 
