@@ -30,6 +30,8 @@ pub struct Records {
     region: Region,
     /// Lines in which a record may begin.
     lines: usize,
+    /// Lines of the longest record: so many follow wherever one begins.
+    longest: usize,
     state_bytes: usize,
 }
 
@@ -62,9 +64,10 @@ impl<S: Plain> States<'_, S> {
 impl Records {
     /// Room for records that begin in `lines` lines, with `state_bytes` of state and keys of at most `words` words.
     pub fn new(lines: usize, state_bytes: usize, words: usize, pages: HugePages) -> Result<Records, Error> {
+        let longest = lines_of(state_bytes, words);
         // So that a record may begin in any of them.
-        let region = Region::new((lines + lines_of(state_bytes, words)) * LINE, pages)?;
-        Ok(Records { region, lines, state_bytes })
+        let region = Region::new((lines + longest) * LINE, pages)?;
+        Ok(Records { region, lines, longest, state_bytes })
     }
 
     /// Bytes mapped.
@@ -87,13 +90,18 @@ impl Records {
         unsafe { self.region.base().add(record as usize * LINE) }
     }
 
-    /// Bytes from a record's first one on that keys may take up to, checked.
+    /// Where the key of a record of so many lines begins. Panics if they are not what a record with such a key has here.
+    #[inline(always)]
+    fn key_offset<const K: usize>(&self, lines: usize) -> usize {
+        assert!(lines == lines_of(self.state_bytes, K) && lines <= self.longest);
+        lines * LINE - K * 8
+    }
+
     #[inline(always)]
     fn key_address<const K: usize>(&self, record: Slot, lines: usize) -> *mut [u64; K] {
-        assert!(lines <= lines_of(self.state_bytes, K));
         // SAFETY: behind the last line in which a record may begin the region has room for a whole one; the end of a line is
         // aligned to eight, and so is what begins whole words before it.
-        unsafe { self.address(record).add(lines * LINE - K * 8).cast() }
+        unsafe { self.address(record).add(self.key_offset::<K>(lines)).cast() }
     }
 
     /// The key at the end of a record of so many lines.
@@ -146,8 +154,7 @@ impl Records {
     /// Keys of `K` words and metas of records of so many lines, for a loop over packets.
     #[inline(always)]
     pub(crate) fn heads<const K: usize>(&mut self, lines: usize) -> Heads<'_, K> {
-        assert!(lines == lines_of(self.state_bytes, K));
-        Heads { base: self.region.base(), lines: self.lines, key: lines * LINE - K * 8, records: PhantomData }
+        Heads { base: self.region.base(), lines: self.lines, key: self.key_offset::<K>(lines), records: PhantomData }
     }
 
     /// Gives a record of so many lines a new key and zeroes the rest, but for the generation, which goes on by one.
