@@ -269,11 +269,7 @@ impl Pass<'_> {
             let mark = Mark::new(self.tx, self.logs, self.verdicts.code(i), place_before);
             self.logs.marks.push(mark);
         }
-        let handled = match shared {
-            None => self.handle::<N, true>(function, place, i),
-            Some(shared) => self.handle_in(function, shared, i),
-        };
-        let Ok(verdict) = handled else {
+        let Ok(verdict) = self.handle_anywhere(function, place, shared, i) else {
             self.take_back_last(i, place_before);
             return Err(Interrupted { at });
         };
@@ -289,13 +285,23 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Runs the handler for packet `i`, whatever it is.
-    pub(super) fn handle<N: NetworkFunction, const UNDO: bool>(
+    /// Runs the handler for packet `i`, wherever its set lives, so that it can be taken back.
+    #[inline(always)]
+    pub(super) fn handle_anywhere<N: NetworkFunction>(
         &mut self,
         function: &N,
         place: Place,
+        shared: Option<&SharedSets>,
         i: usize,
     ) -> Handled {
+        match shared {
+            None => self.handle::<N, true>(function, place, i),
+            Some(shared) => self.handle_in(function, shared, i),
+        }
+    }
+
+    /// Runs the handler for packet `i`, whatever it is.
+    fn handle<N: NetworkFunction, const UNDO: bool>(&mut self, function: &N, place: Place, i: usize) -> Handled {
         self.tx.set_now(self.now_ns[i]);
         let Some(sets) = self.sets.as_mut().filter(|sets| sets.keys.class[i] != KeyClass::None) else {
             return self.handle_orphan::<N, UNDO>(function, i);
@@ -343,7 +349,7 @@ impl Pass<'_> {
     }
 
     /// As [`handle`](Self::handle), for a function whose sets are shared.
-    pub(super) fn handle_in<N: NetworkFunction>(&mut self, function: &N, shared: &SharedSets, i: usize) -> Handled {
+    fn handle_in<N: NetworkFunction>(&mut self, function: &N, shared: &SharedSets, i: usize) -> Handled {
         match &self.sets {
             Some(sets) if sets.keys.class[i] != KeyClass::None => {
                 self.tx.set_now(self.now_ns[i]);

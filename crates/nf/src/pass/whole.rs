@@ -1,7 +1,7 @@
 //! A packet whose way through all functions of a chain is one transaction: each function's handler takes part, nothing stands
 //! before the end, and all of it is taken back together.
 
-use braid_packet::{Batch, Undo};
+use braid_packet::Batch;
 
 use super::{Interrupted, Logs, Pass, Place};
 use crate::sets::SetUndo;
@@ -33,8 +33,7 @@ impl Logs {
     /// What functions did to the packet, its verdict, and what they emitted has not happened. Sets are taken back by group
     /// ([`SetUndo::restore`]), state objects by the transaction.
     pub fn take_back_all(&mut self, beginning: &Beginning, batch: &mut Batch, verdicts: &mut Verdicts) {
-        let packets: &mut Undo = &mut self.packets;
-        batch.restore_all(packets, 0);
+        batch.restore_all(&mut self.packets, 0);
         self.emitted.truncate(beginning.emitted);
         self.lives = beginning.lives;
         verdicts.set(beginning.packet, beginning.verdict);
@@ -53,11 +52,7 @@ impl Pass<'_> {
     ) -> Result<(), Interrupted> {
         for at in from..to {
             let i = usize::from(self.todo[at]) & 255;
-            let handled = match shared {
-                None => self.handle::<N, true>(function, place, i),
-                Some(shared) => self.handle_in(function, shared, i),
-            };
-            let Ok(verdict) = handled else { return Err(Interrupted { at }) };
+            let Ok(verdict) = self.handle_anywhere(function, place, shared, i) else { return Err(Interrupted { at }) };
             self.verdicts.set(i, verdict);
         }
         Ok(())
