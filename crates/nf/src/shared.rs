@@ -154,7 +154,10 @@ impl SharedSets {
         let Some(found) = self.map.get(event.tx, key)? else { return Ok(false) };
         let set = state::<N::Set>(&found);
         let is_over = idle_ns(event.tx.now(), &found) > function.timeout_ns(&set);
-        if is_over { self.end(event, function, key) } else { Ok(false) }
+        if is_over {
+            self.remove(event, function, key, &set)?;
+        }
+        Ok(is_over)
     }
 
     /// Ends a set, whatever its timeout; says whether there was one.
@@ -165,9 +168,20 @@ impl SharedSets {
         key: &SetKey,
     ) -> Result<bool, Conflict> {
         let Some(found) = self.map.get(event.tx, key)? else { return Ok(false) };
-        function.expired(&mut event.cx(), key, &state::<N::Set>(&found))?;
-        self.map.remove(event.tx, key)?;
+        self.remove(event, function, key, &state::<N::Set>(&found))?;
         Ok(true)
+    }
+
+    fn remove<N: NetworkFunction>(
+        &self,
+        event: &mut Event<'_>,
+        function: &N,
+        key: &SetKey,
+        set: &N::Set,
+    ) -> Result<(), Conflict> {
+        function.expired(&mut event.cx(), key, set)?;
+        self.map.remove(event.tx, key)?;
+        Ok(())
     }
 }
 
