@@ -216,6 +216,14 @@ impl Replay {
         self.violations = self.tx.violations().len();
     }
 
+    /// A batch of which `left` transactions have still to be done if it is not open yet.
+    fn take(&mut self, id: (usize, usize), recorded: &RecordedBatch, left: usize) -> OpenBatch {
+        match self.open.remove(&id) {
+            Some(open) => open,
+            None => self.open_batch(recorded, left),
+        }
+    }
+
     fn open_batch(&mut self, recorded: &RecordedBatch, left: usize) -> OpenBatch {
         let layout = Arc::new(self.chain.layout().clone());
         let mut batch = Batch::new(&self.pool, &layout);
@@ -243,10 +251,7 @@ impl Replay {
         left: usize,
         recorded: &RecordedBatch,
     ) {
-        let mut open = match self.open.remove(&id) {
-            Some(open) => open,
-            None => self.open_batch(recorded, left),
-        };
+        let mut open = self.take(id, recorded, left);
         for (&i, &now) in packets.iter().zip(now_ns) {
             open.now_ns[i as usize] = now;
         }

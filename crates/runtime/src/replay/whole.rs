@@ -31,10 +31,7 @@ impl Replay {
         left: usize,
         recorded: &RecordedBatch,
     ) {
-        let mut open = match self.open.remove(&id) {
-            Some(open) => open,
-            None => self.open_batch(recorded, left),
-        };
+        let mut open = self.take(id, recorded, left);
         open.now_ns[usize::from(packet)] = now_ns;
         let chain = Arc::clone(&self.chain);
         let mut progress = Progress::default();
