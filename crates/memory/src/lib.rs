@@ -8,5 +8,5 @@
 
 mod raw;
 
-pub use raw::cycles::cycles;
+pub use raw::cycles::{cycles, thread_time};
 pub use raw::region::{Backing, Bytes, Error, HugePages, Region, prefetch_read, prefetch_write};

@@ -1,15 +1,14 @@
 //! One worker: the way of a batch from receive to send, on one screen ([`Worker::step`]).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use braid_io::{Received, RxQueue, TxQueue};
-use braid_memory::HugePages;
+use braid_memory::{HugePages, thread_time};
 use braid_nf::{Logs, Pass, Reason, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Pool, Port};
 use braid_state::Tx;
 
-use self::ended::thread_cpu_ns;
 use self::later::{PeriodicTick, periodic_ticks};
 use self::sets::Sets;
 use crate::attempt::{NoWitness, Witness, run_pass};
@@ -97,7 +96,7 @@ pub struct Worker {
     ticks: Vec<PeriodicTick>,
     counters: WorkerCounters,
     /// Processor time of the thread, and when, at the beginning.
-    begun: Option<(u64, Instant)>,
+    begun: Option<(Duration, Instant)>,
     witness: Box<dyn Witness>,
     probe: Probe,
     tracer: Option<Box<Tracer>>,
@@ -191,7 +190,7 @@ impl Worker {
 
     /// Called on the worker's own thread before the first step.
     pub fn begin(&mut self) {
-        self.begun = Some((thread_cpu_ns(), Instant::now()));
+        self.begun = Some((thread_time(), Instant::now()));
         self.probe.begin();
     }
 

@@ -7,6 +7,7 @@ mod engines;
 
 use std::time::Instant;
 
+use braid_memory::thread_time;
 use engines::{Engine, Lazy, Locks, None, Tl2, Work};
 
 /// Objects that fit no cache.
@@ -41,7 +42,7 @@ fn measure<E: Engine>(engine: &E, threads: usize, shared: bool, batch: usize, wo
             };
             let mut indices = vec![0u32; batch * work.objects()];
             start.wait();
-            let begin = thread_ns();
+            let begin = thread_time();
             for _ in 0..packets / batch {
                 for index in &mut indices {
                     *index = first + random.below(span);
@@ -49,7 +50,7 @@ fn measure<E: Engine>(engine: &E, threads: usize, shared: bool, batch: usize, wo
                 }
                 engine.batch(&mut worker, &indices, work);
             }
-            (thread_ns() - begin) as f64
+            (thread_time() - begin).as_nanos() as f64
         };
         std::thread::scope(|scope| {
             let run = &run;
@@ -151,12 +152,6 @@ fn in_cache<E: Engine>(engine: &E, ghz: f64) {
     ];
     let cells: Vec<String> = cells.iter().map(|cycles| format!("{cycles:.1}")).collect();
     println!("| {} | {} |", E::NAME, cells.join(" | "));
-}
-
-/// Processor time of this thread.
-fn thread_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn cpuinfo(field: &str) -> Option<String> {

@@ -10,6 +10,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use braid_memory::thread_time;
 use braid_stm::{Arena, ArenaInit, Conflict, Domain, HugePages, ObjectInfo, Op, PATIENCE, Part, Tx};
 
 const CELLS: u32 = 512;
@@ -46,7 +47,7 @@ fn work(
     stop: &AtomicBool,
     transaction: fn(&mut Tx, &Arena, u32) -> Result<(), Conflict>,
 ) -> Work {
-    let (begun, mut work, mut random) = (cpu_seconds(), Work::default(), 88_172_645_463_325_252u64);
+    let (begun, mut work, mut random) = (thread_time(), Work::default(), 88_172_645_463_325_252u64);
     while !stop.load(Ordering::Relaxed) {
         random ^= random << 13;
         random ^= random >> 7;
@@ -61,13 +62,7 @@ fn work(
         work.attempts += attempts;
         work.worst = work.worst.max(attempts);
     }
-    Work { turns: tx.stats().turns, seconds: cpu_seconds() - begun, ..work }
-}
-
-/// Processor time of this thread.
-fn cpu_seconds() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+    Work { turns: tx.stats().turns, seconds: (thread_time() - begun).as_secs_f64(), ..work }
 }
 
 fn main() {

@@ -11,6 +11,7 @@ use braid_control::runtime::io::{
     OpenError, Progress, QueueSelect, Received, ReplaySource, RxCounters, RxQueue, Source,
 };
 use braid_control::runtime::nf::packet::{Batch, Buffers};
+use braid_control::runtime::thread_time;
 
 use super::warm::open_counted;
 
@@ -78,7 +79,7 @@ impl MeteredQueue {
     fn note(&mut self) {
         if let Some((delivered, cpu, wall)) = self.begun.take() {
             let reading =
-                Reading { packets: self.delivered - delivered, cpu: thread_cpu() - cpu, wall: wall.elapsed() };
+                Reading { packets: self.delivered - delivered, cpu: thread_time() - cpu, wall: wall.elapsed() };
             self.readings.lock().unwrap_or_else(PoisonError::into_inner).push(reading);
         }
     }
@@ -91,7 +92,7 @@ impl RxQueue for MeteredQueue {
             return Received::End;
         }
         if self.delivered >= self.warm && self.begun.is_none() {
-            self.begun = Some((self.delivered, thread_cpu(), Instant::now()));
+            self.begun = Some((self.delivered, thread_time(), Instant::now()));
         }
         let before = batch.len();
         let left = usize::try_from(self.end - self.delivered).unwrap_or(usize::MAX);
@@ -107,10 +108,4 @@ impl RxQueue for MeteredQueue {
     fn counters(&self) -> RxCounters {
         self.inner.counters()
     }
-}
-
-/// Processor time of this thread.
-fn thread_cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,5 +1,6 @@
 //! What is seen of a worker from outside: its counters between two batches, and what is left of it in the end.
 
+use braid_memory::thread_time;
 use braid_nf::SetTables;
 
 use super::Worker;
@@ -78,8 +79,8 @@ impl Worker {
 
     fn count_time(&mut self) {
         self.counters.turns = self.parts.tx.stats().turns;
-        if let Some((cpu_ns, begun)) = self.begun {
-            self.counters.cpu_ns = thread_cpu_ns() - cpu_ns;
+        if let Some((cpu, begun)) = self.begun {
+            self.counters.cpu_ns = (thread_time() - cpu).as_nanos() as u64;
             self.counters.wall_ns = begun.elapsed().as_nanos() as u64;
         }
     }
@@ -94,10 +95,4 @@ impl Worker {
         // A shared set may end on another worker than the one on which it became live: the sum over workers counts.
         self.counters.sets_live = created.wrapping_sub(ended);
     }
-}
-
-/// Processor time of the calling thread.
-pub(super) fn thread_cpu_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

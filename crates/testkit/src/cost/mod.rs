@@ -10,6 +10,7 @@ mod engines;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use braid_memory::thread_time;
 use braid_nf::state::{Conflict, StateError};
 
 use self::engines::{Engine, Objects};
@@ -263,11 +264,6 @@ pub fn gigahertz() -> f64 {
     let (begun, cycles) = (Instant::now(), braid_memory::cycles());
     std::thread::sleep(Duration::from_millis(50));
     (braid_memory::cycles() - cycles) as f64 / begun.elapsed().as_nanos() as f64
-}
-
-fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]
