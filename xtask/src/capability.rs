@@ -51,6 +51,15 @@ pub fn install_dpdk() {
     install_packages(if is_there { Vec::new() } else { vec!["libdpdk-dev", "pkg-config", "gcc", "dpdk-dev"] });
 }
 
+/// The same for the compiler of the XDP program, of this release.
+pub fn install_clang(release: &str) {
+    let packages = [format!("clang-{release}"), format!("llvm-{release}"), "libbpf-dev".to_owned()];
+    let is_there = shell::has(&packages[0])
+        && shell::has(&format!("llvm-strip-{release}"))
+        && Path::new("/usr/include/bpf/bpf_helpers.h").exists();
+    install_packages(if is_there { Vec::new() } else { packages.iter().map(String::as_str).collect() });
+}
+
 fn install_packages(packages: Vec<&str>) {
     if packages.is_empty() || !shell::has("apt-get") || !is_root() {
         return;

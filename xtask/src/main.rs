@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod capability;
+mod ebpf;
 mod fuzz;
 mod instructions;
 mod metadata;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask <task>
 
-  ci                        lint, test, instructions: all that continuous integration does
+  ci                        lint, ebpf, test, instructions: all that continuous integration does
   lint                      formatting, clippy, documentation and tidy, warnings are errors
   tidy                      layers, unsafe code, vocabulary, links and file sizes
   test                      all tests; installs what the comparisons need if it may; names what was skipped
@@ -27,6 +28,7 @@ cargo xtask <task>
   verify [captures|generated|detectors|figures]
                             every capture, or ten million generated packets, through every function (docs/testing.md)
   dpdk                      builds with DPDK's drivers as ports and tests them (needs libdpdk-dev; installs it if it may)
+  ebpf [--write]            compiles the XDP program and compares it with the committed object, or replaces that (needs clang 14)
   instructions [--write]    instructions per packet and stage against benches/instructions.txt (needs valgrind), or a new table
   sanitize                  the crates with unsafe code under AddressSanitizer (docs/testing.md)
   metadata                  what a packet's metadata costs, by size, place and batch: ns and first-level misses (docs/metadata.md)
@@ -37,7 +39,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
-        ["ci"] => lint().and_then(|()| test::run()).and_then(|()| instructions::run(false)),
+        ["ci"] => {
+            lint().and_then(|()| ebpf::check()).and_then(|()| test::run()).and_then(|()| instructions::run(false))
+        }
         ["lint"] => lint(),
         ["tidy"] => tidy::run(),
         ["test"] => test::run(),
@@ -46,6 +50,8 @@ fn main() -> ExitCode {
         ["verify"] => verify::run(&["captures", "generated", "detectors", "figures"]),
         ["verify", what @ ("captures" | "generated" | "detectors" | "figures")] => verify::run(&[what]),
         ["dpdk"] => test::dpdk(),
+        ["ebpf"] => ebpf::check(),
+        ["ebpf", "--write"] => ebpf::write(),
         ["sanitize"] => sanitize::run(),
         ["instructions"] => instructions::run(false),
         ["instructions", "--write"] => instructions::run(true),

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use braid_runtime::exchange::goes_on;
-use braid_runtime::io::device::CardHash;
+use braid_runtime::io::device::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
 use braid_runtime::nf::Stage;
+use braid_runtime::nf::packet::FieldId;
 use braid_runtime::nf::packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_runtime::nf::state::{Domain, StateBuilder};
 use braid_runtime::steer::planner::{self, HashPlan, Locality, Member};
-use braid_runtime::steer::{Key, Pattern, Reta, Steering};
+use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz};
 use braid_runtime::{BuildError, Chain, ChainError, Full, Plan as RunPlan, Sharing, Time};
 
 use crate::HugePages;
@@ -191,8 +192,28 @@ fn hash_key() -> Key {
 impl Compiled {
     /// How a network card would have to choose among its queues to agree with the steering.
     pub fn card_hash(&self) -> CardHash {
-        CardHash { key: hash_key().bytes().to_vec(), table: self.run.steering.reta().entries().to_vec() }
+        let steering = &self.run.steering;
+        let table = steering.reta().entries().to_vec();
+        CardHash { key: hash_key().bytes().to_vec(), table, tuple: tuple_hash(steering) }
     }
+}
+
+/// What a program that steers has to know; none if addresses and ports are not all that is hashed.
+fn tuple_hash(steering: &Steering) -> Option<TupleHash> {
+    let fields = steering.fields();
+    if fields.is_empty() || !fields.without(Fields::FOUR_TUPLE).is_empty() {
+        return None;
+    }
+    let toeplitz = Toeplitz::new(&hash_key());
+    let of_byte = |at| (0..=u8::MAX).map(move |value| (at, value));
+    let contributions = (0..TUPLE_MAX).flat_map(of_byte).map(|(at, value)| toeplitz.hash_at(at, &[value])).collect();
+    let order = match steering.symmetry() {
+        Symmetry::OneWay => EndOrder::AsTheyStand,
+        Symmetry::BothWays => EndOrder::SmallerFirst,
+        Symmetry::BySides(outside) => EndOrder::ExchangedAt(outside),
+    };
+    let fields = [FieldId::IpSrc, FieldId::IpDst, FieldId::SrcPort, FieldId::DstPort].map(|field| fields.has(field));
+    Some(TupleHash { fields, order, contributions })
 }
 
 /// Builds the functions in order; a refusal comes with the position of its function.

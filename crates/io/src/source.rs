@@ -48,6 +48,8 @@ pub struct RxCounters {
     pub injected_loss: u64,
     /// Frames that a device dropped before they reached us, because nobody took them in time.
     pub missed: u64,
+    /// Frames that came to this queue and were handed on to another one, whose they are as the plan steers.
+    pub handed_on: u64,
 }
 
 /// What a file that is no capture begins with.

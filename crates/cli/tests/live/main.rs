@@ -8,6 +8,7 @@ mod dpdk;
 mod everyday;
 mod operations;
 mod scene;
+mod steered;
 mod storms;
 #[path = "../support/mod.rs"]
 mod support;
@@ -209,31 +210,6 @@ fn checksums_that_leave_are_right_for_tshark() {
         let found = tshark.output().expect("it was there before");
         assert!(found.stdout.is_empty(), "{back_end}: {}", String::from_utf8_lossy(&found.stdout));
     }
-}
-
-#[test]
-fn af_xdp_receives_from_every_queue_of_an_interface() {
-    let test = "several queues";
-    let namespaces = [0; 3].map(|_| Namespace::new());
-    let [Ok(client), Ok(middle), Ok(server)] = namespaces else {
-        return skip(test, &"no network namespace: needs root");
-    };
-    let queues = "numtxqueues 2 numrxqueues 2";
-    client.cable_of("c0", &middle, "m0", queues).expect("veth has several queues");
-    server.cable_of("s0", &middle, "m1", queues).expect("veth has several queues");
-    client.run("ip", "address add 10.9.0.1/24 dev c0").expect("an address");
-    server.run("ip", "address add 10.9.0.2/24 dev s0").expect("an address");
-    let braid = run_braid(&middle, "--nf forward --port af_xdp:m0 --port af_xdp:m1 --workers 2");
-    assert!(braid.said.contains("queues: 2"), "{}", braid.said);
-    let address = Ipv4Addr::new(10, 9, 0, 2);
-    eventually("the first echo comes back", || pings(&client, address));
-    // Which queue a connection takes is the kernel's choice; of so many some take each.
-    for port in 7000..7016 {
-        let mut connection = connect(&client, &server, address, port, Duration::from_secs(10)).expect("TCP");
-        connection.transfer(64 << 10);
-        connection.talk();
-    }
-    braid.stop();
 }
 
 #[test]

@@ -145,6 +145,11 @@ fn workers(workers: &[WorkerStats], encoder: &mut DescriptorEncoder<'_>) -> Resu
         ("worker_undelivered_packets", "Frames that a worker's queue could not deliver", None),
         each(|w| w.undelivered),
     )?;
+    family(
+        encoder,
+        ("worker_handed_on_packets", "Frames that came to a worker and are another one's", None),
+        each(|w| w.handed_on),
+    )?;
     family(encoder, ("worker_batches", "Batches that a worker received", None), each(|w| w.batches))?;
     family(encoder, ("worker_sets", "Packet sets in a worker's tables", None), now(|w| w.sets_live as f64))?;
     family(

@@ -116,6 +116,9 @@ pub struct WorkerStats {
     pub batches: u64,
     /// Frames that its queue could not deliver.
     pub undelivered: u64,
+    /// Frames that it took from a port and handed on to another worker, whose they are as the plan steers.
+    #[serde(default)]
+    pub handed_on: u64,
     /// Packets sent.
     pub packets_out: u64,
     /// Packets dropped.
@@ -260,6 +263,7 @@ fn worker((number, seen): (usize, &Result<Seen, Unanswered>)) -> WorkerStats {
         bytes: counters.bytes_in,
         batches: counters.batches,
         undelivered: seen.received.too_long + seen.received.injected_loss,
+        handed_on: seen.received.handed_on,
         packets_out: counters.packets_out,
         dropped: counters.drops.total(),
         sets_live: seen.tables.iter().map(|(live, _)| *live as u64).sum(),

@@ -4,13 +4,15 @@
 //! a packet where it lies; a packet that is sent stays where it lies, and the batch gets another buffer in its place. In copy
 //! mode the kernel copies into and out of the region; in zero-copy mode, asked for by `copy=zero`, the driver does not.
 //!
-//! One socket for each receive queue of the interface. The program in front of it can only choose the socket of the queue in
-//! which a packet already is, so who is to have which packet is decided behind it, by Braid's own distribution. Several workers
-//! that send by one queue take turns, once per batch.
+//! A packet can only be given to a socket of the receive queue in which it already is. So each queue has a socket for each receiver, and
+//! the program in front of them chooses as the plan steers (`program.rs`); what it does not understand, and what is steered by
+//! more than addresses and ports, comes to one receiver of the queue, who hands on. Receivers share the queue's fill ring, and
+//! workers its send ring: they take turns, once per batch.
 //!
 //! Interfaces whose other end is on this machine hand over TCP and UDP packets without their checksum, and nothing says so:
 //! it is recognised and completed ([`complete_if_partial`]).
 
+mod program;
 mod sys;
 
 use std::io;
@@ -19,15 +21,19 @@ use std::time::{Duration, Instant};
 
 use braid_packet::{Buffers, Lent, Loans, Pool};
 
-use self::sys::{Attached, Descriptor, RING, Ring, Rings, Socket};
+use self::program::{Program, Steered};
+use self::sys::{Descriptor, RING, Ring, Rings, Socket};
 use crate::device::lending::{LendingQueue, Transmitter};
 use crate::device::live::{Arrivals, RxPort, Sent};
 use crate::device::offload::complete_if_partial;
 use crate::device::open::Lanes;
 use crate::device::{Interface, PortSpec, XdpCopy, XdpMode};
 
-/// Buffers that one queue keeps: a full fill ring, a full send ring, and as many in the rings behind them.
-pub(crate) const BUFFERS_OF_A_QUEUE: usize = 4 * RING as usize;
+/// Buffers that one queue keeps: a full fill ring, a full send ring, one behind that, and each receiver's ring.
+pub(crate) fn buffers_of_a_queue(receivers: usize) -> usize {
+    (3 + receivers) * RING as usize
+}
+
 /// Buffers that one send queue keeps: those in its ring, and those whose packets somebody has not finished with.
 const LENT_MAX: usize = 2 * RING as usize;
 /// Bytes that the kernel leaves free before a frame (`XDP_PACKET_HEADROOM`).
@@ -66,7 +72,7 @@ impl From<io::Error> for Refused {
 
 /// Loads the program and lets it go.
 pub(crate) fn probe_program() -> io::Result<()> {
-    sys::probe()
+    Program::load(&[], &Lanes { receivers: 1, senders: 1, hash: None, port: 0 }, None).map(drop)
 }
 
 /// An open port: how it works, its ways in, its ways out.
@@ -84,36 +90,56 @@ pub(crate) fn open(
     if interface.mtu > most {
         return Err(Refused::Mtu(interface.mtu, most));
     }
+    let plan = Steered::of(lanes);
+    let sharers = plan.as_ref().map_or(1, |_| lanes.receivers);
     let mut queues = Vec::new();
     let mut outs = Vec::new();
-    let mut sockets = Vec::new();
     for number in 0..interface.queues {
         let (socket, rings) = open_queue(spec, interface, pool, umem, number as u32)?;
         let Rings { fill, receive, send, completed } = rings;
-        let mut queue = QueueIn { socket: Arc::clone(&socket), fill, receive, loans: Loans::new(pool) };
+        let mut filling = Filling { fill, loans: Loans::new(pool) };
         // Before the program is attached, so that the first packet finds a buffer.
-        queue.refill(&mut Buffers::new(pool));
-        queues.push(queue);
+        filling.refill(&mut Buffers::new(pool));
         let loans = Loans::new(pool);
         let longest = interface.mtu + LINK_HEADERS;
         outs.push(QueueOut { socket: Arc::clone(&socket), send, completed, loans, longest });
-        sockets.push(socket);
+        let mut sockets = vec![(socket, receive)];
+        for _ in 1..sharers {
+            sockets.push(open_sharer(spec, interface, &sockets[0].0, number as u32)?);
+        }
+        let filling = Arc::new(Mutex::new(filling));
+        let end = |(socket, receive)| QueueIn { socket, receive, filling: Arc::clone(&filling) };
+        queues.push(sockets.into_iter().map(end).collect::<Vec<_>>());
     }
-    let sockets: Vec<&Socket> = sockets.iter().map(|socket| &**socket).collect();
-    let (attached, where_it_runs) = attach(spec, interface, &sockets)?;
-    let copy = if sockets[0].is_zero_copy() { "zero-copy" } else { "the kernel copies" };
+    let (program, where_it_runs) = attach(spec, interface, &queues, lanes, plan.as_ref())?;
+    let copy = if queues[0][0].socket.is_zero_copy() { "zero-copy" } else { "the kernel copies" };
     let polling = if spec.busy_poll_us > 0 { ", busy polling" } else { "" };
-    let how = format!("AF_XDP, program in the {where_it_runs}, {copy}, queues: {}{polling}", interface.queues);
-    let attached = Arc::new(Mutex::new(Some(attached)));
+    let steers = if plan.is_some() { " and steers as the plan" } else { "" };
+    let queued = interface.queues;
+    let how = format!("AF_XDP, program in the {where_it_runs}{steers}, {copy}, queues: {queued}{polling}");
+    let program = Arc::new(Mutex::new(Some(program)));
     let receiver = |queues| Receiver {
-        attached: Arc::clone(&attached),
+        program: Arc::clone(&program),
         queues,
         first: 0,
         checksums_may_lack: interface.is_virtual(),
         is_polling: spec.busy_poll_us > 0,
         senseless: 0,
     };
-    Ok((how, lanes.share(queues).into_iter().map(receiver).collect(), Transmitter::over(outs, lanes.senders)))
+    let shares = match plan {
+        Some(_) => by_receiver(queues, sharers),
+        None => lanes.share(queues.into_iter().flatten().collect()),
+    };
+    Ok((how, shares.into_iter().map(receiver).collect(), Transmitter::over(outs, lanes.senders)))
+}
+
+/// From the ends of each queue to those of each receiver.
+fn by_receiver(queues: Vec<Vec<QueueIn>>, receivers: usize) -> Vec<Vec<QueueIn>> {
+    let mut shares: Vec<Vec<QueueIn>> = (0..receivers).map(|_| Vec::new()).collect();
+    for queue in queues {
+        shares.iter_mut().zip(queue).for_each(|(share, end)| share.push(end));
+    }
+    shares
 }
 
 fn open_queue(
@@ -137,6 +163,22 @@ fn open_queue(
     Ok((socket, rings))
 }
 
+/// Another socket of a queue, to receive only; it shares all else with the first one.
+fn open_sharer(
+    spec: &PortSpec,
+    interface: &Interface,
+    first: &Socket,
+    queue: u32,
+) -> Result<(Arc<Socket>, Ring<Descriptor>), Refused> {
+    let socket = Socket::new()?;
+    let receive = socket.receive_ring()?;
+    socket.bind(interface.index, queue, Some(first), false)?;
+    if spec.busy_poll_us > 0 {
+        socket.busy_poll(spec.busy_poll_us)?;
+    }
+    Ok((Arc::new(socket), receive))
+}
+
 /// Tries again while something is taken: the kernel takes queues and program back some milliseconds after their owner has ended.
 fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let give_up = Instant::now() + TAKEN_MAX;
@@ -153,33 +195,49 @@ fn is_taken(error: &io::Error) -> bool {
 }
 
 /// Attaches the program where it may run; the second value says where.
-fn attach(spec: &PortSpec, interface: &Interface, sockets: &[&Socket]) -> Result<(Attached, &'static str), Refused> {
-    let native = || sys::attach(interface.index, true, sockets).map(|attached| (attached, "driver"));
-    let generic =
-        || sys::attach(interface.index, false, sockets).map(|attached| (attached, "kernel's stack (generic)"));
+fn attach(
+    spec: &PortSpec,
+    interface: &Interface,
+    queues: &[Vec<QueueIn>],
+    lanes: &Lanes<'_>,
+    plan: Option<&Steered<'_>>,
+) -> Result<(Program, &'static str), Refused> {
+    let sockets: Vec<Vec<&Socket>> =
+        queues.iter().map(|queue| queue.iter().map(|end| &*end.socket).collect()).collect();
+    let mut program = Program::load(&sockets, lanes, plan)?;
+    let mut attach = |is_native| {
+        program.attach(interface.index, is_native)?;
+        Ok(if is_native { "driver" } else { "kernel's stack (generic)" })
+    };
     let attached = match spec.mode {
-        XdpMode::Native => native(),
-        XdpMode::Generic => generic(),
-        XdpMode::Any => native().or_else(|error| match error.raw_os_error() {
+        XdpMode::Native => attach(true),
+        XdpMode::Generic => attach(false),
+        XdpMode::Any => attach(true).or_else(|error: io::Error| match error.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST | libc::EPERM) => Err(error),
-            _ => generic(),
+            _ => attach(false),
         }),
     };
-    Ok(attached?)
+    let where_it_runs = attached?;
+    Ok((program, where_it_runs))
 }
 
-/// One receive queue.
+/// What the receivers of one queue share: the buffers that the kernel fills.
+struct Filling {
+    fill: Ring<u64>,
+    loans: Loans,
+}
+
+/// One receiver's end of a receive queue.
 struct QueueIn {
     socket: Arc<Socket>,
-    fill: Ring<u64>,
     receive: Ring<Descriptor>,
-    loans: Loans,
+    filling: Arc<Mutex<Filling>>,
 }
 
 /// One receiver's way in, by some queues of an interface. The first of them to go takes the program off, before its queues give
 /// buffers back: nothing is written to buffers after that.
 pub(crate) struct Receiver {
-    attached: Arc<Mutex<Option<Attached>>>,
+    program: Arc<Mutex<Option<Program>>>,
     queues: Vec<QueueIn>,
     /// Queue that is asked first.
     first: usize,
@@ -189,7 +247,7 @@ pub(crate) struct Receiver {
     senseless: u64,
 }
 
-impl QueueIn {
+impl Filling {
     /// Gives the kernel as many buffers as it has room for.
     fn refill(&mut self, buffers: &mut Buffers) {
         let room = self.fill.room();
@@ -204,30 +262,51 @@ impl QueueIn {
     }
 }
 
+impl QueueIn {
+    /// Has the kernel go on; whoever shares the queue may be at it already.
+    fn keep_going(&self, buffers: &mut Buffers, is_polling: bool) {
+        let Ok(mut filling) = self.filling.try_lock() else { return };
+        filling.refill(buffers);
+        let is_due = is_polling || filling.fill.needs_wakeup();
+        drop(filling);
+        if is_due {
+            self.socket.wake_receive();
+        }
+    }
+
+    /// Takes what has come; frames that make no sense are counted.
+    fn take(&mut self, into: &mut Arrivals<'_>) -> u64 {
+        if !self.receive.has_more() {
+            return 0;
+        }
+        let mut senseless = 0;
+        // What a panic leaves behind are buffers that are lent and not filled: they are missing, and nothing else is wrong.
+        let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        while into.has_room() {
+            let Some(frame) = self.receive.take() else { break };
+            let info = into.info(frame.len());
+            if filling.loans.receive(into.batch, Lent { at: frame.at(), len: frame.len() }, &info) {
+                into.took(frame.len());
+            } else {
+                senseless += 1;
+            }
+        }
+        self.receive.release();
+        senseless
+    }
+}
+
 impl RxPort for Receiver {
     fn receive(&mut self, into: &mut Arrivals<'_>) {
-        let count = self.queues.len();
+        let (count, before) = (self.queues.len(), into.batch.len());
         for step in 0..count {
             let at = if self.first + step < count { self.first + step } else { self.first + step - count };
             let queue = &mut self.queues[at];
-            queue.refill(into.buffers);
-            if self.is_polling || queue.fill.needs_wakeup() {
-                queue.socket.wake_receive();
-            }
-            while into.has_room() {
-                let Some(frame) = queue.receive.take() else { break };
-                let info = into.info(frame.len());
-                if !queue.loans.receive(into.batch, Lent { at: frame.at(), len: frame.len() }, &info) {
-                    self.senseless += 1;
-                    continue;
-                }
-                into.took(frame.len());
-                if self.checksums_may_lack {
-                    let last = into.batch.len() - 1;
-                    complete_if_partial(into.batch.packet(last, None).bytes_mut());
-                }
-            }
-            queue.receive.release();
+            queue.keep_going(into.buffers, self.is_polling);
+            self.senseless += queue.take(into);
+        }
+        if self.checksums_may_lack {
+            (before..into.batch.len()).for_each(|i| complete_if_partial(into.batch.packet(i, None).bytes_mut()));
         }
         self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
     }
@@ -239,7 +318,7 @@ impl RxPort for Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.program.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 

@@ -1,15 +1,12 @@
-//! AF_XDP sockets and the XDP program in front of them, by system calls (Documentation/networking/af_xdp.rst).
+//! AF_XDP sockets, by system calls (Documentation/networking/af_xdp.rst).
 //!
 //! Four rings of descriptors lie between us and the kernel. Each has one producer and one consumer with a counter each; who
 //! moves a counter stores it with Release after the entries, who reads the other's loads it with Acquire before them. The
 //! kernel does the same (net/xdp/xsk_queue.h).
-//!
-//! The program is five instructions: redirect to the socket of the packet's receive queue, else let the packet pass. It is attached
-//! by a link, which the kernel takes away with the last descriptor of it, also after `kill -9`.
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -133,6 +130,12 @@ impl<T: Copy> Ring<T> {
         RING - self.room()
     }
 
+    /// As the consumer: whether an entry waits.
+    pub(super) fn has_more(&self) -> bool {
+        // Relaxed: nothing is read on the strength of it; `take` asks again.
+        self.own != self.word(self.producer).load(Ordering::Relaxed)
+    }
+
     /// As the consumer: the next entry, if there is one. It is the kernel's again after [`Ring::release`].
     pub(super) fn take(&mut self) -> Option<T> {
         if self.own == self.other {
@@ -180,6 +183,12 @@ unsafe impl Plain for XdpAddress {}
 #[derive(Debug)]
 pub(super) struct Socket(OwnedFd);
 
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
 impl Socket {
     /// Opens a socket; it is not bound yet.
     pub(super) fn new() -> io::Result<Socket> {
@@ -196,17 +205,25 @@ impl Socket {
 
     /// Sizes and maps the rings.
     pub(super) fn rings(&self) -> io::Result<Rings> {
-        for ring in [XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING] {
-            sys::set_option(&self.0, SOL_XDP, ring, &RING)?;
-        }
-        // struct xdp_mmap_offsets: of receive, send, fill and completion ring, four words each
-        let offsets = sys::option(&self.0, SOL_XDP, XDP_MMAP_OFFSETS, [0u64; 16])?;
+        let offsets = self.sized(&[XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING])?;
         Ok(Rings {
             receive: Ring::map(&self.0, 0, &offsets[0..4])?,
             send: Ring::map(&self.0, 0x8000_0000, &offsets[4..8])?,
             fill: Ring::map(&self.0, 0x1_0000_0000, &offsets[8..12])?,
             completed: Ring::map(&self.0, 0x1_8000_0000, &offsets[12..16])?,
         })
+    }
+
+    /// Sizes and maps the receive ring only: of a socket that shares all others with the first one of its queue.
+    pub(super) fn receive_ring(&self) -> io::Result<Ring<Descriptor>> {
+        let offsets = self.sized(&[XDP_RX_RING])?;
+        Ring::map(&self.0, 0, &offsets[0..4])
+    }
+
+    /// `struct xdp_mmap_offsets`: of receive, send, fill and completion ring, four words each.
+    fn sized(&self, rings: &[i32]) -> io::Result<[u64; 16]> {
+        rings.iter().try_for_each(|&ring| sys::set_option(&self.0, SOL_XDP, ring, &RING))?;
+        sys::option(&self.0, SOL_XDP, XDP_MMAP_OFFSETS, [0u64; 16])
     }
 
     /// Binds it to a queue. `first` is the socket with the registered memory, if that is another one; whether frames are copied
@@ -255,122 +272,4 @@ impl Socket {
         let sent = unsafe { libc::sendto(self.0.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
         sys::check(sent as i32).map(drop)
     }
-}
-
-// include/uapi/linux/bpf.h
-const BPF_MAP_CREATE: i64 = 0;
-const BPF_MAP_UPDATE_ELEM: i64 = 2;
-const BPF_PROG_LOAD: i64 = 5;
-const BPF_LINK_CREATE: i64 = 28;
-const BPF_MAP_TYPE_XSKMAP: u32 = 17;
-const BPF_PROG_TYPE_XDP: u32 = 6;
-const BPF_XDP: u32 = 37;
-/// include/uapi/linux/if_link.h
-const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
-const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
-
-/// `union bpf_attr`, as much of it as is used, in words of four bytes; the rest is zero.
-#[derive(Default)]
-#[repr(C, align(8))]
-struct BpfAttribute([u32; 32]);
-
-impl BpfAttribute {
-    fn new(words: &[(usize, u32)]) -> BpfAttribute {
-        let mut attribute = BpfAttribute::default();
-        words.iter().for_each(|&(at, word)| attribute.0[at] = word);
-        attribute
-    }
-
-    fn pointer<T>(mut self, at: usize, value: &T) -> BpfAttribute {
-        let address = ptr::from_ref(value) as u64;
-        // Both halves in the order of this machine.
-        let bytes = address.to_ne_bytes();
-        let half = |from: usize| u32::from_ne_bytes([bytes[from], bytes[from + 1], bytes[from + 2], bytes[from + 3]]);
-        (self.0[at], self.0[at + 1]) = (half(0), half(4));
-        self
-    }
-
-    /// # Safety
-    /// Pointers in it point to what the command reads there, and nothing is written to.
-    unsafe fn call(&self, command: i64) -> io::Result<i32> {
-        // SAFETY: the attribute has the size that is said; its pointers are the caller's business.
-        let result = unsafe { libc::syscall(libc::SYS_bpf, command, self, size_of::<BpfAttribute>()) };
-        sys::check(result as i32)
-    }
-
-    /// # Safety
-    /// As [`BpfAttribute::call`], for a command that makes a descriptor.
-    unsafe fn make(&self, command: i64) -> io::Result<OwnedFd> {
-        // SAFETY: by this function's own contract.
-        let fd = unsafe { self.call(command) }?;
-        // SAFETY: the descriptor is new and nobody else's.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-    }
-}
-
-/// The program on an interface; dropping it takes it off.
-#[derive(Debug)]
-pub(super) struct Attached {
-    _link: OwnedFd,
-    _program: OwnedFd,
-    _map: OwnedFd,
-}
-
-/// Makes the map from receive queues to sockets.
-fn make_map(queues: usize) -> io::Result<OwnedFd> {
-    // map_type, key_size, value_size, max_entries
-    let create = BpfAttribute::new(&[(0, BPF_MAP_TYPE_XSKMAP), (1, 4), (2, 4), (3, queues as u32)]);
-    // SAFETY: no pointers.
-    unsafe { create.make(BPF_MAP_CREATE) }
-}
-
-/// Makes a map, loads the program, and lets both go.
-pub(super) fn probe() -> io::Result<()> {
-    load(&make_map(1)?).map(drop)
-}
-
-/// Attaches the program, with a socket for each receive queue from 0 on.
-pub(super) fn attach(interface: u32, is_native: bool, sockets: &[&Socket]) -> io::Result<Attached> {
-    let map = make_map(sockets.len())?;
-    for (queue, socket) in sockets.iter().enumerate() {
-        let (key, value) = (queue as u32, socket.0.as_raw_fd() as u32);
-        // map_fd, key, value, flags
-        let update = BpfAttribute::new(&[(0, map.as_raw_fd() as u32)]).pointer(2, &key).pointer(4, &value);
-        // SAFETY: key and value have the four bytes that the map was made for, and live.
-        unsafe { update.call(BPF_MAP_UPDATE_ELEM) }?;
-    }
-    let program = load(&map)?;
-    let mode = if is_native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
-    // prog_fd, target_ifindex, attach_type, flags
-    let link = BpfAttribute::new(&[(0, program.as_raw_fd() as u32), (1, interface), (2, BPF_XDP), (3, mode)]);
-    // SAFETY: no pointers.
-    let link = unsafe { link.make(BPF_LINK_CREATE) }?;
-    Ok(Attached { _link: link, _program: program, _map: map })
-}
-
-/// Loads `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
-fn load(map: &OwnedFd) -> io::Result<OwnedFd> {
-    let instructions: [u64; 6] = [
-        instruction(0x61, 2, 1, 16, 0), // r2 = *(u32 *)(r1 + 16): xdp_md.rx_queue_index
-        instruction(0x18, 1, 1, 0, map.as_raw_fd()), // r1 = map (BPF_PSEUDO_MAP_FD), in two
-        0,
-        instruction(0xb7, 3, 0, 0, 2),  // r3 = XDP_PASS: where no socket is
-        instruction(0x85, 0, 0, 0, 51), // call bpf_redirect_map
-        instruction(0x95, 0, 0, 0, 0),  // exit
-    ];
-    let license = *b"Dual MIT/GPL\0";
-    let count = instructions.len() as u32;
-    // prog_type, insn_cnt, insns, license; expected_attach_type is word 17
-    let load = BpfAttribute::new(&[(0, BPF_PROG_TYPE_XDP), (1, count), (17, BPF_XDP)]);
-    let load = load.pointer(2, &instructions).pointer(4, &license);
-    // SAFETY: both pointers point to arrays that live, one of as many instructions as is said, one with a zero at its end.
-    unsafe { load.make(BPF_PROG_LOAD) }
-}
-
-/// `struct bpf_insn` as a number: code, registers, offset, immediate value.
-fn instruction(code: u8, destination: u8, source: u8, offset: i16, immediate: i32) -> u64 {
-    let [o0, o1] = offset.to_ne_bytes();
-    let [i0, i1, i2, i3] = immediate.to_ne_bytes();
-    let registers = if cfg!(target_endian = "little") { source << 4 | destination } else { destination << 4 | source };
-    u64::from_ne_bytes([code, registers, o0, o1, i0, i1, i2, i3])
 }

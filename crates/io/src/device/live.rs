@@ -3,16 +3,43 @@
 use std::time::{Duration, SystemTime};
 
 use braid_packet::pool::JUMBO_FRAME_MAX;
-use braid_packet::{Batch, Buffers, FrameInfo, Link, Port};
+use braid_packet::{Batch, Buffers, FrameInfo, Link, Port, PortSet};
 
-/// How a network card is to choose a receive queue, so that its packets come to the workers to which the plan steers them.
-/// A card that cannot, or hashes other fields, is used as it is: workers hand packets on.
+/// How a network card, or a program in its place, is to choose among receive queues, so that packets come to the workers to which
+/// the plan steers them. A card that cannot, or hashes other fields, is used as it is: workers hand packets on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CardHash {
     /// Key of the Toeplitz hash.
     pub key: Vec<u8>,
     /// Queue of each entry of the indirection table.
     pub table: Vec<u16>,
+    /// What is hashed; none if that is more than addresses and ports, or nothing.
+    pub tuple: Option<TupleHash>,
+}
+
+/// Bytes of the longest input that is hashed: two IPv6 addresses and two ports.
+pub const TUPLE_MAX: usize = 36;
+
+/// Which of a packet's addresses and ports are hashed, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TupleHash {
+    /// Source address, destination address, source port, destination port.
+    pub fields: [bool; 4],
+    /// Which end is first.
+    pub order: EndOrder,
+    /// The key, made into tables: what each value of each byte of the input contributes, 256 numbers for each of [`TUPLE_MAX`] bytes.
+    pub contributions: Vec<u32>,
+}
+
+/// Which end of a connection is hashed first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndOrder {
+    /// The source.
+    AsTheyStand,
+    /// The smaller one, compared as numbers: address, then port.
+    SmallerFirst,
+    /// The source; the destination of packets that come by these ports.
+    ExchangedAt(PortSet),
 }
 
 /// Where a port puts what it receives: the rest of a batch.

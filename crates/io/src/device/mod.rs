@@ -21,7 +21,7 @@ pub(crate) mod sys;
 pub mod user;
 
 pub use interface::Interface;
-pub use live::CardHash;
+pub use live::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
 pub use open::{UNLOCK, grant};
 pub use ports::{LiveSink, LiveSource, PortCounters, Ports};
 pub use spec::{BackEnd, DpdkKeys, MemifKeys, PortSpec, SpecError, XdpCopy, XdpMode};

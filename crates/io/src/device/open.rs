@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use braid_packet::Pool;
+use braid_packet::{Pool, Port};
 
 use super::interface::Interface;
 use super::live::{CardHash, RxPort, TxPort};
@@ -19,7 +19,8 @@ use crate::{af_packet, memif, tap};
 pub(crate) struct Opened {
     /// Back end and how it works here, for people.
     pub(crate) how: String,
-    /// The ways in, at most one for each receiver; those without get none of its packets from the device.
+    /// The ways in, at most one for each receiver; those without get none of its packets from the device. If every one has one,
+    /// they stand in the order of the receivers.
     pub(crate) receive: Vec<Box<dyn RxPort>>,
     /// The ways out, one for each worker.
     pub(crate) send: Vec<Box<dyn TxPort>>,
@@ -33,8 +34,9 @@ pub(crate) struct Lanes<'a> {
     /// Workers that send.
     pub(crate) senders: usize,
     /// How a card is to choose among its queues.
-    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "no other back end programs a card"))]
     pub(crate) hash: Option<&'a CardHash>,
+    /// Number of the port.
+    pub(crate) port: Port,
 }
 
 impl Lanes<'_> {
@@ -58,14 +60,15 @@ struct Common {
 /// Opens all ports, or none: what was opened before an error closes again.
 pub(crate) fn open_all(specs: &[PortSpec], pool: &Arc<Pool>, lanes: &Lanes<'_>) -> Result<Vec<Opened>, OpenError> {
     let mut common = Common::default();
-    specs.iter().map(|spec| open(spec, specs, pool, &mut common, lanes)).collect()
+    let numbered = specs.iter().enumerate();
+    numbered.map(|(i, spec)| open(spec, specs, pool, &mut common, &Lanes { port: i as Port, ..*lanes })).collect()
 }
 
 /// Buffers that devices keep for themselves.
 pub(crate) fn buffers(specs: &[PortSpec], receivers: usize) -> usize {
     let wanted = |spec: &PortSpec| match spec.back_end {
         BackEnd::Best | BackEnd::AfXdp => {
-            Interface::ask(&spec.name).map_or(0, |interface| interface.queues) * af_xdp::BUFFERS_OF_A_QUEUE
+            Interface::ask(&spec.name).map_or(0, |interface| interface.queues) * af_xdp::buffers_of_a_queue(receivers)
         }
         BackEnd::AfPacket | BackEnd::Tap | BackEnd::Memif => 0,
         BackEnd::Dpdk => buffers_of_dpdk(spec.dpdk.queues.map_or(receivers, usize::from).max(receivers)),

@@ -142,14 +142,16 @@ impl Source for LiveSource {
 
     fn prepare(&mut self, pool: &Arc<Pool>, senders: usize) -> Result<(), OpenError> {
         let Ports { specs, receivers, hash, .. } = &self.ports;
-        let opened = open_all(specs, pool, &Lanes { receivers: *receivers, senders, hash: hash.as_ref() })?;
+        let opened = open_all(specs, pool, &Lanes { receivers: *receivers, senders, hash: hash.as_ref(), port: 0 })?;
         self.receiving = (0..*receivers).map(|_| Vec::new()).collect();
         let mut sending: Vec<Vec<_>> = (0..senders).map(|_| Vec::new()).collect();
         for (number, (spec, Opened { how, receive, send })) in specs.iter().zip(opened).enumerate() {
             (self.ports.announce)(&format!("{}: {how}", spec.name));
-            // A port with fewer queues than there are receivers begins with another one of them than the port before.
+            // A port with fewer queues than there are receivers begins with another one of them than the port before. One with as
+            // many steers by itself, so each receiver gets its own.
+            let first = if receive.len() < *receivers { number } else { 0 };
             let ends = receive.into_iter().enumerate();
-            ends.for_each(|(i, end)| self.receiving[(number + i) % receivers].push((number as Port, end)));
+            ends.for_each(|(i, end)| self.receiving[(first + i) % receivers].push((number as Port, end)));
             sending.iter_mut().zip(send).for_each(|(queue, port)| queue.push(port));
         }
         *self.ports.sending() = sending;
@@ -277,7 +279,10 @@ impl RxQueue for LiveRx {
             self.take(batch, buffers, limit - (own - before));
         }
         let is_quiet = batch.len() == before;
-        self.total.missed += others.hand_on(batch, buffers, own);
+        let came = batch.len();
+        let lost = others.hand_on(batch, buffers, own);
+        self.total.missed += lost;
+        self.total.handed_on += (came - batch.len()) as u64 - lost;
         let is_over = is_quiet && self.closing && others.is_over();
         self.others = Some(others);
         let len = |i| batch.bytes(i).len() as u64;

@@ -227,8 +227,8 @@ pub(super) fn find(arguments: &str) -> io::Result<Facts> {
 impl Device {
     /// Opens what was found, with so many queues if it has them.
     pub(super) fn open(mut facts: Facts, mbufs: &Arc<Mbufs>, hash: Option<&CardHash>) -> io::Result<Arc<Device>> {
-        let none = CardHash { key: Vec::new(), table: Vec::new() };
-        let CardHash { key, table } = hash.unwrap_or(&none);
+        let none = CardHash::default();
+        let CardHash { key, table, .. } = hash.unwrap_or(&none);
         let (key_bytes, entries) = (key.len() as u32, table.len() as u32);
         let hash = RawHash { key: key.as_ptr(), table: table.as_ptr(), key_bytes, entries };
         // SAFETY: structures that live, with arrays of as many elements as they say.

@@ -1,0 +1,131 @@
+//! The XDP program in front of the sockets (`ebpf/steer.c`, compiled and committed): loaded, told the plan, attached.
+//!
+//! It is attached by a link, which the kernel takes away with the last descriptor of it, also after `kill -9`.
+
+use std::error::Error;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use aya::maps::{Array, XskMap};
+use aya::programs::{Xdp, XdpMode};
+use aya::{Ebpf, EbpfLoader};
+
+use super::sys::Socket;
+use crate::device::open::Lanes;
+use crate::device::{EndOrder, TUPLE_MAX, TupleHash};
+
+/// The compiled program; `cargo xtask ebpf` compares it with its source.
+const OBJECT: &[u8] = aya::include_bytes_aligned!("../../../../ebpf/steer.o");
+/// What is attached.
+const STEER: &str = "steer";
+
+/// What the program is told of the plan.
+pub(super) struct Steered<'a> {
+    hash: &'a TupleHash,
+    /// Worker of each entry of the indirection table.
+    table: &'a [u16],
+    /// `order` in the program.
+    order: u32,
+}
+
+impl<'a> Steered<'a> {
+    /// How the program steers for a port; none if it cannot, or has nothing to choose.
+    pub(super) fn of(lanes: &Lanes<'a>) -> Option<Steered<'a>> {
+        let card = lanes.hash.filter(|_| lanes.receivers > 1)?;
+        let hash = card.tuple.as_ref()?;
+        let order = match hash.order {
+            EndOrder::AsTheyStand => 0,
+            EndOrder::SmallerFirst => 1,
+            EndOrder::ExchangedAt(ports) => 2 * u32::from(ports.has(lanes.port)),
+        };
+        Some(Steered { hash, table: &card.table, order })
+    }
+
+    /// `hashed` in the program.
+    fn fields(&self) -> u32 {
+        self.hash.fields.iter().enumerate().map(|(i, &is_hashed)| u32::from(is_hashed) << i).sum()
+    }
+}
+
+/// The program on an interface; dropping it takes it off.
+pub(super) struct Program {
+    loaded: Ebpf,
+}
+
+impl Program {
+    /// Loads it for `sockets`, by queue and within a queue by worker. Without a plan every queue has one socket, which gets
+    /// everything.
+    pub(super) fn load(sockets: &[Vec<&Socket>], lanes: &Lanes<'_>, plan: Option<&Steered<'_>>) -> io::Result<Program> {
+        let workers = sockets.first().map_or(1, Vec::len) as u32;
+        let first_worker = u32::from(lanes.port);
+        let (hashed, order) = plan.map_or((0, 0), |plan| (plan.fields(), plan.order));
+        let entries = plan.map_or(1, |plan| plan.table.len() as u32);
+        let entry_mask = entries - 1;
+        let mut loader = EbpfLoader::new();
+        // It follows no structure of the kernel.
+        loader.btf(None);
+        loader
+            .map_max_entries("sockets", (sockets.len() as u32 * workers).max(1))
+            .map_max_entries("indirection", entries);
+        loader.override_global("workers", &workers, true).override_global("first_worker", &first_worker, true);
+        loader.override_global("hashed", &hashed, true).override_global("order", &order, true);
+        loader.override_global("entry_mask", &entry_mask, true);
+        let mut loaded = loader.load(OBJECT).map_err(as_io)?;
+        if let Some(plan) = plan {
+            tell(&mut loaded, plan).map_err(as_io)?;
+        }
+        let mut map = map::<XskMap<_>>(&mut loaded, "sockets").map_err(as_io)?;
+        for (i, socket) in sockets.iter().flatten().enumerate() {
+            map.set(i as u32, socket.as_raw_fd(), 0).map_err(as_io)?;
+        }
+        let mut program = Program { loaded };
+        program.named(STEER).load().map_err(as_io)?;
+        Ok(program)
+    }
+
+    /// Attaches it in the driver or in the kernel's stack.
+    pub(super) fn attach(&mut self, interface: u32, is_native: bool) -> io::Result<()> {
+        let mode = if is_native { XdpMode::Driver } else { XdpMode::Skb };
+        self.named(STEER).attach_to_if_index(interface, mode).map(drop).map_err(as_io)
+    }
+
+    fn named(&mut self, name: &str) -> &mut Xdp {
+        let program = self.loaded.program_mut(name).and_then(|program| program.try_into().ok());
+        program.expect("the object has programs of these names, for XDP")
+    }
+}
+
+/// Writes key and indirection table.
+fn tell(loaded: &mut Ebpf, plan: &Steered<'_>) -> Result<(), aya::EbpfError> {
+    let mut indirection = map::<Array<_, u32>>(loaded, "indirection")?;
+    for (entry, &worker) in plan.table.iter().enumerate() {
+        indirection.set(entry as u32, u32::from(worker), 0)?;
+    }
+    let mut contributions = [0u32; TUPLE_MAX * 256];
+    contributions.copy_from_slice(&plan.hash.contributions);
+    map::<Array<_, [u32; TUPLE_MAX * 256]>>(loaded, "toeplitz")?.set(0, contributions, 0)?;
+    Ok(())
+}
+
+fn map<'a, M: TryFrom<&'a mut aya::maps::Map, Error = aya::maps::MapError>>(
+    loaded: &'a mut Ebpf,
+    name: &str,
+) -> Result<M, aya::EbpfError> {
+    let map = loaded.map_mut(name).expect("the object has maps of these names");
+    Ok(M::try_from(map)?)
+}
+
+/// The kernel's own word, wherever the library has put it.
+fn as_io(error: impl Error + 'static) -> io::Error {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
+    while let Some(error) = cause {
+        if let Some(code) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+            return io::Error::from_raw_os_error(code);
+        }
+        cause = error.source();
+    }
+    io::Error::other(error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

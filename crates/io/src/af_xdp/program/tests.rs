@@ -1,0 +1,124 @@
+//! The program, run by the kernel on frames that no interface has seen, against the steering that it stands for.
+
+use aya::programs::{TestRun, TestRunOptions};
+use braid_packet::{FieldId, Link, PortSet};
+use braid_steer::{Fields, Key, Reta, Steering, Symmetry, Toeplitz};
+use braid_testkit::skip::skip;
+use proptest::prelude::*;
+
+use super::*;
+use crate::device::CardHash;
+
+/// What the program answers if it leaves a frame to user space.
+const NOT_UNDERSTOOD: u32 = u32::MAX;
+const FIELDS: [FieldId; 4] = [FieldId::IpSrc, FieldId::IpDst, FieldId::SrcPort, FieldId::DstPort];
+const WORKERS: usize = 5;
+/// The port by which frames come.
+const PORT: u16 = 1;
+
+/// A plan's steering, and the same for the program.
+fn plan(fields: u8, symmetry: Symmetry) -> Option<(Steering, CardHash)> {
+    let hashed = [0, 1, 2, 3].map(|i| fields >> i & 1 != 0);
+    let chosen = FIELDS.into_iter().zip(hashed).filter(|(_, is_hashed)| *is_hashed).map(|(field, _)| field);
+    let reta = Reta::new(128, WORKERS).expect("fits");
+    let steering = Steering::new(chosen.collect::<Fields>(), symmetry, &Key::microsoft(), reta).ok()?;
+    let toeplitz = Toeplitz::new(&Key::microsoft());
+    let bytes = (0..TUPLE_MAX).flat_map(|at| (0..=255u8).map(move |value| (at, value)));
+    let order = match symmetry {
+        Symmetry::OneWay => EndOrder::AsTheyStand,
+        Symmetry::BothWays => EndOrder::SmallerFirst,
+        Symmetry::BySides(outside) => EndOrder::ExchangedAt(outside),
+    };
+    let contributions = bytes.map(|(at, value)| toeplitz.hash_at(at, &[value])).collect();
+    let tuple = Some(TupleHash { fields: hashed, order, contributions });
+    let card = CardHash { key: Vec::new(), table: steering.reta().entries().to_vec(), tuple };
+    Some((steering, card))
+}
+
+fn loaded(card: &CardHash) -> io::Result<Program> {
+    let lanes = Lanes { receivers: WORKERS, senders: 1, hash: Some(card), port: PORT };
+    let mut program = Program::load(&[], &lanes, Steered::of(&lanes).as_ref())?;
+    program.named("tell").load().map_err(as_io)?;
+    Ok(program)
+}
+
+/// Worker of a frame, as the program says.
+fn told(program: &mut Program, frame: &[u8]) -> u32 {
+    let options = TestRunOptions { data_in: Some(frame), ..TestRunOptions::default() };
+    program.named("tell").test_run(options).expect("the kernel runs it").return_value
+}
+
+#[derive(Clone, Debug)]
+struct Made {
+    bytes: Vec<u8>,
+    /// The program has to know it.
+    is_plain: bool,
+}
+
+/// A frame with tags, a header of IPv4 with options or of IPv6, and what follows, cut somewhere.
+fn frame() -> impl Strategy<Value = Made> {
+    let protocol =
+        prop_oneof![4 => Just(6u8), 4 => Just(17), 1 => Just(132), 1 => Just(1), 1 => Just(44), 1 => any::<u8>()];
+    let tags = prop::collection::vec(prop::sample::select(vec![0x8100u16, 0x88a8, 0x9100]), 0..4);
+    let offset = prop_oneof![3 => Just(0x4000u16), 1 => any::<u16>()];
+    let lens = (5u8..9, prop_oneof![3 => Just(usize::MAX), 1 => 14usize..90]);
+    (any::<[u8; 60]>(), tags, protocol, offset, any::<bool>(), lens).prop_map(
+        |(mut random, tags, protocol, offset, is_v6, (words, cut))| {
+            let mut bytes = vec![2; 12];
+            tags.iter().for_each(|tag| bytes.extend([(tag >> 8) as u8, *tag as u8, 0, 7]));
+            bytes.extend(if is_v6 { [0x86, 0xdd] } else { [0x08, 0x00] });
+            if is_v6 {
+                (random[0], random[6]) = (0x60, protocol);
+            } else {
+                (random[0], random[9]) = (0x40 | words, protocol);
+                random[6..8].copy_from_slice(&offset.to_be_bytes());
+            }
+            bytes.extend(random);
+            bytes.extend([9; 20]);
+            let is_cut = bytes.len() > cut;
+            bytes.truncate(cut);
+            Made { bytes, is_plain: !is_cut && tags.len() <= 2 && (!is_v6 || matches!(protocol, 6 | 17 | 132)) }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn the_program_chooses_the_worker_that_the_plan_chooses(
+        fields in 1u8..16, symmetry in 0..4, frames in prop::collection::vec(frame(), 40)
+    ) {
+        let outside = PortSet::of([PORT]);
+        let symmetry = match symmetry {
+            0 => Symmetry::OneWay,
+            1 => Symmetry::BothWays,
+            2 => Symmetry::BySides(outside),
+            _ => Symmetry::BySides(PortSet::default()),
+        };
+        let Some((steering, card)) = plan(fields, symmetry) else { return Ok(()) };
+        let mut program = match loaded(&card) {
+            Ok(program) => program,
+            Err(error) => {
+                skip("the steering program", &format!("no XDP program may be loaded ({error})"));
+                return Ok(());
+            }
+        };
+        for Made { bytes, is_plain } in frames {
+            let (told, wanted) = (told(&mut program, &bytes), steering.queue(&bytes, Link::Ethernet, PORT) as u32);
+            prop_assert!(told == wanted || told == NOT_UNDERSTOOD && !is_plain, "{told}, not {wanted}: {bytes:02x?}");
+        }
+    }
+}
+
+#[test]
+fn without_a_plan_it_leaves_all_to_user_space() {
+    let lanes = Lanes { receivers: 1, senders: 1, hash: None, port: 0 };
+    let program = Program::load(&[], &lanes, None).and_then(|mut program| {
+        program.named("tell").load().map_err(as_io)?;
+        Ok(program)
+    });
+    match program {
+        Ok(mut program) => assert_eq!(told(&mut program, &[0; 64]), NOT_UNDERSTOOD),
+        Err(error) => skip("the program without a plan", &format!("no XDP program may be loaded ({error})")),
+    }
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Receive-side scaling in front of AF_XDP sockets, for interfaces that have none.
+ *
+ * Every receive queue has a socket for each worker. The program hashes a packet as crates/steer/src/steering.rs does, with the
+ * plan's fields, key and indirection table, and hands it to the worker's socket at the packet's own queue: a socket of another
+ * queue would not be given it.
+ *
+ * What it does not understand (no IP, IPv6 extension headers, label stacks, more than two tags) goes to the worker of the queue,
+ * which parses all packets anyway and hands on what is another one's. Nothing is written to a packet.
+ *
+ * Built by `cargo xtask ebpf --write`; the object lies beside this file.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define ALWAYS static __always_inline
+#define INPUT_MAX 36 /* bytes that are hashed: two IPv6 addresses, two ports */
+#define TAGS_MAX 2
+#define NOT_UNDERSTOOD -1
+
+/* The bits of `hashed`. */
+#define SOURCE 1
+#define DESTINATION 2
+#define SOURCE_PORT 4
+#define DESTINATION_PORT 8
+
+/* The values of `order`. */
+#define AS_THEY_STAND 0
+#define SMALLER_FIRST 1
+#define EXCHANGED 2
+
+/* The plan. Written before the program is verified, so the kernel leaves out what a plan does not use. */
+volatile const __u32 workers = 1;
+volatile const __u32 first_worker = 0; /* of the first queue, for what is not understood */
+volatile const __u32 hashed = 0;       /* no field: nothing is understood */
+volatile const __u32 order = AS_THEY_STAND;
+volatile const __u32 entry_mask = 0;
+
+/* By queue, then by worker. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+} sockets SEC(".maps");
+
+/* The indirection table: the worker of each entry. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+} indirection SEC(".maps");
+
+/* What each value of each input byte contributes to the Toeplitz hash: the key, made into tables. */
+struct contributions {
+	__u32 of[INPUT_MAX][256];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct contributions);
+	__uint(max_entries, 1);
+} toeplitz SEC(".maps");
+
+/* One end of a connection, in network order; an IPv4 address is the first word. */
+struct end {
+	__u32 address[4];
+	__u16 port;
+};
+
+struct packet {
+	struct end source, destination;
+	__u32 is_v6;
+};
+
+/* Finds the IP header behind at most two tags: its Ethernet type, or 0. */
+ALWAYS __u16 find_ip(void *data, void *end, void **ip)
+{
+	struct ethhdr *link = data;
+	if ((void *)(link + 1) > end)
+		return 0;
+	__be16 kind = link->h_proto;
+	void *at = link + 1;
+#pragma unroll
+	for (int i = 0; i < TAGS_MAX; i++) {
+		if (kind != bpf_htons(0x8100) && kind != bpf_htons(0x88a8) && kind != bpf_htons(0x9100))
+			break;
+		if (at + 4 > end)
+			return 0;
+		kind = *(__be16 *)(at + 2);
+		at += 4;
+	}
+	*ip = at;
+	return bpf_ntohs(kind);
+}
+
+/* Both ports, if these protocols have any and they are there. */
+ALWAYS void read_ports(struct packet *packet, __u8 protocol, void *at, void *end)
+{
+	__u16 *ports = at;
+	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP && protocol != IPPROTO_SCTP)
+		return;
+	if ((void *)(ports + 2) > end)
+		return;
+	packet->source.port = ports[0];
+	packet->destination.port = ports[1];
+}
+
+ALWAYS int read_v4(struct packet *packet, struct iphdr *ip, void *end)
+{
+	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+		return NOT_UNDERSTOOD;
+	packet->source.address[0] = ip->saddr;
+	packet->destination.address[0] = ip->daddr;
+	/* Later pieces of a datagram have no ports. */
+	if (!(ip->frag_off & bpf_htons(0x1fff)))
+		read_ports(packet, ip->protocol, (void *)ip + ip->ihl * 4, end);
+	return 0;
+}
+
+/* The numbers that crates/packet/src/parse.rs walks over. */
+ALWAYS int is_extension(__u8 protocol)
+{
+	switch (protocol) {
+	case 0: case 43: case 44: case 51: case 60: case 135: case 139: case 140:
+		return 1;
+	}
+	return 0;
+}
+
+ALWAYS int read_v6(struct packet *packet, struct ipv6hdr *ip, void *end)
+{
+	if ((void *)(ip + 1) > end || ip->version != 6 || is_extension(ip->nexthdr))
+		return NOT_UNDERSTOOD;
+	packet->is_v6 = 1;
+	__builtin_memcpy(packet->source.address, &ip->saddr, 16);
+	__builtin_memcpy(packet->destination.address, &ip->daddr, 16);
+	read_ports(packet, ip->nexthdr, ip + 1, end);
+	return 0;
+}
+
+ALWAYS void exchange(struct packet *packet)
+{
+	struct end source = packet->source;
+	packet->source = packet->destination;
+	packet->destination = source;
+}
+
+/* What is not hashed is zero, and contributes nothing. */
+ALWAYS void leave_out(struct packet *packet)
+{
+	if (!(hashed & SOURCE))
+		__builtin_memset(packet->source.address, 0, 16);
+	if (!(hashed & DESTINATION))
+		__builtin_memset(packet->destination.address, 0, 16);
+	if (!(hashed & SOURCE_PORT))
+		packet->source.port = 0;
+	if (!(hashed & DESTINATION_PORT))
+		packet->destination.port = 0;
+}
+
+/* Compared as numbers: address, then port. */
+ALWAYS int is_greater(struct end *a, struct end *b)
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		if (a->address[i] != b->address[i])
+			return bpf_ntohl(a->address[i]) > bpf_ntohl(b->address[i]);
+	return bpf_ntohs(a->port) > bpf_ntohs(b->port);
+}
+
+/* What `count` bytes contribute at this place of the input. */
+#define CONTRIBUTIONS(table, place, bytes, count)                                                                      \
+	({                                                                                                             \
+		__u32 sum = 0;                                                                                         \
+		_Pragma("unroll") for (int i = 0; i < (count); i++)                                                    \
+			sum ^= (table)->of[(place) + i][((const __u8 *)(bytes))[i]];                                   \
+		sum;                                                                                                   \
+	})
+
+/* Addresses of IPv4 and none at all take the room of IPv4's. */
+ALWAYS __u32 hash_of(struct packet *packet, struct contributions *table)
+{
+	__u32 hash = 0;
+	if (packet->is_v6 && (hashed & (SOURCE | DESTINATION))) {
+		hash ^= CONTRIBUTIONS(table, 0, packet->source.address, 16);
+		hash ^= CONTRIBUTIONS(table, 16, packet->destination.address, 16);
+		hash ^= CONTRIBUTIONS(table, 32, &packet->source.port, 2);
+		return hash ^ CONTRIBUTIONS(table, 34, &packet->destination.port, 2);
+	}
+	hash ^= CONTRIBUTIONS(table, 0, packet->source.address, 4);
+	hash ^= CONTRIBUTIONS(table, 4, packet->destination.address, 4);
+	hash ^= CONTRIBUTIONS(table, 8, &packet->source.port, 2);
+	return hash ^ CONTRIBUTIONS(table, 10, &packet->destination.port, 2);
+}
+
+/* The worker to which the plan steers a packet. */
+ALWAYS int worker_of(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *ip = data;
+	struct packet packet = {};
+	__u32 zero = 0;
+	if (!hashed)
+		return NOT_UNDERSTOOD;
+	__u16 kind = find_ip(data, end, &ip);
+	if (kind == ETH_P_IP ? read_v4(&packet, ip, end) : kind == ETH_P_IPV6 ? read_v6(&packet, ip, end) : NOT_UNDERSTOOD)
+		return NOT_UNDERSTOOD;
+	if (order == EXCHANGED)
+		exchange(&packet);
+	leave_out(&packet);
+	if (order == SMALLER_FIRST && is_greater(&packet.source, &packet.destination))
+		exchange(&packet);
+	struct contributions *table = bpf_map_lookup_elem(&toeplitz, &zero);
+	if (!table)
+		return NOT_UNDERSTOOD;
+	__u32 entry = hash_of(&packet, table) & entry_mask;
+	__u32 *worker = bpf_map_lookup_elem(&indirection, &entry);
+	return worker ? (int)*worker : NOT_UNDERSTOOD;
+}
+
+/* What is attached. */
+SEC("xdp")
+int steer(struct xdp_md *ctx)
+{
+	__u32 queue = ctx->rx_queue_index;
+	int worker = worker_of(ctx);
+	if (worker < 0)
+		worker = (first_worker + queue) % workers;
+	return bpf_redirect_map(&sockets, queue * workers + worker, XDP_PASS);
+}
+
+/* For tests only, run by hand and never attached: the number of the worker, or NOT_UNDERSTOOD. */
+SEC("xdp")
+int tell(struct xdp_md *ctx)
+{
+	return worker_of(ctx);
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";
