@@ -98,6 +98,13 @@ impl Arena {
         }
     }
 
+    /// Word `k` of an object as it is at this moment, outside any transaction and perhaps in the middle of a commit: a hint.
+    #[inline(always)]
+    pub fn hint(&self, index: u32, k: usize) -> u64 {
+        assert!(k < self.payload_words());
+        self.locator.object(index).some_word(k)
+    }
+
     /// Asks for the first line of an object, to read it soon. Any index is allowed.
     #[inline(always)]
     pub fn prefetch(&self, index: u32) {
@@ -108,6 +115,12 @@ impl Arena {
     #[inline(always)]
     pub fn prefetch_write(&self, index: u32) {
         self.locator.prefetch_write(index);
+    }
+
+    /// The same for every line of it.
+    #[inline(always)]
+    pub fn prefetch_all(&self, index: u32) {
+        self.locator.prefetch_all(index);
     }
 
     /// The object, for a transaction of the domain with this number.

@@ -11,7 +11,10 @@ use crate::raw::object::ObjectRef;
 use crate::sync::{Ordering, model_fence};
 use crate::tx::{Deferred, Tx, slow};
 
+mod holding;
 mod locks;
+
+pub use holding::Holding;
 
 /// A transaction happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

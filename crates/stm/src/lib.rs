@@ -29,7 +29,7 @@ mod tx;
 pub use arena::{Arena, ArenaInit};
 pub use boosted::Boosted;
 pub use braid_memory::{Backing, Error as MemoryError, HugePages};
-pub use commit::Committed;
+pub use commit::{Committed, Holding};
 pub use conflict::{Conflict, ConflictKind, ConflictReport, ObjectId, Op, Part};
 pub use domain::{Domain, ObjectInfo, WORKERS_MAX};
 pub use hooks::{Violation, YieldPoint};

@@ -125,6 +125,11 @@ impl Tx {
         &self.domain
     }
 
+    #[inline(always)]
+    pub(crate) fn domain_id(&self) -> u64 {
+        self.domain_id
+    }
+
     /// The time that handlers see, in nanoseconds; fixed while a packet is processed.
     #[inline(always)]
     pub fn now(&self) -> u64 {

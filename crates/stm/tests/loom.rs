@@ -145,6 +145,97 @@ fn an_owner_that_locks_by_stores_and_one_that_takes_over_as_many_do_not_both_hav
     taken_over(&[X, Y], &[Y, X]);
 }
 
+/// Increments an object in a transaction that holds it.
+fn increment_held(world: &World, worker: usize, index: u32) {
+    let mut tx = Tx::new(&world.domain, worker);
+    let held = tx.begin_holding(&world.objects, index, WRITE);
+    let mut value = [0];
+    held.copy_to(0, &mut value);
+    tx.commit_holding(held, 0, &[value[0] + 1]);
+}
+
+#[test]
+fn two_that_hold_an_object_one_after_another_lose_no_increment() {
+    explore(3, || {
+        let world = world(2);
+        let other = Arc::clone(&world);
+        let other = thread::spawn(move || increment_held(&other, 1, X));
+        increment_held(&world, 0, X);
+        other.join().expect("the other ends");
+        assert_eq!(world.value(X), 2);
+    });
+}
+
+/// Worker 1 holds X while worker 0, whose own all objects are, commits changes of some: nothing is lost, and X is always got.
+fn held_beside(own: &'static [u32]) {
+    explore(3, move || {
+        let world = world(2);
+        let other = Arc::clone(&world);
+        let other = thread::spawn(move || increment_held(&other, 1, X));
+        let here = increment_all(&world, 0, own);
+        other.join().expect("the other ends");
+        assert_eq!(world.value(X), 1 + here);
+    });
+}
+
+#[test]
+fn an_object_is_held_beside_an_owner_that_writes_it_alone() {
+    held_beside(&[X]);
+}
+
+#[test]
+fn an_object_is_held_beside_an_owner_that_locks_by_stores() {
+    held_beside(&[X, Y]);
+}
+
+#[test]
+fn whoever_reads_two_objects_that_were_held_in_turn_sees_an_order() {
+    explore(3, || {
+        let world = world(2);
+        let other = Arc::clone(&world);
+        let other = thread::spawn(move || {
+            increment_held(&other, 1, X);
+            increment_held(&other, 1, Y);
+        });
+        let mut tx = Tx::new(&world.domain, 0);
+        let _ = once(&mut tx, |tx| {
+            let (x, y) = (world.read(tx, X)?, world.read(tx, Y)?);
+            assert!(x >= y, "the second without the first");
+            Ok(())
+        });
+        drop(tx);
+        other.join().expect("the other ends");
+    });
+}
+
+#[test]
+fn who_reads_one_and_holds_another_and_who_does_the_opposite_see_an_order() {
+    explore(3, || {
+        let world = world(2);
+        let other = Arc::clone(&world);
+        let other = thread::spawn(move || {
+            let mut tx = Tx::new(&other.domain, 1);
+            let mut seen = 9;
+            let done = once(&mut tx, |tx| {
+                seen = other.read(tx, X)?;
+                other.increment(tx, Y)
+            });
+            (done, seen)
+        });
+        // First X, then a look at Y: two transactions, in this order.
+        let mut tx = Tx::new(&world.domain, 0);
+        let held = tx.begin_holding(&world.objects, X, WRITE);
+        tx.commit_holding(held, 0, &[1]);
+        let held = tx.begin_holding(&world.objects, Y, WRITE);
+        let mut y = [9];
+        held.copy_to(0, &mut y);
+        drop(held);
+        drop(tx);
+        let there = other.join().expect("the other ends");
+        assert!(!(y == [0] && there == (true, 0)), "neither saw the other");
+    });
+}
+
 #[test]
 fn locks_by_stores_stop_whoever_has_read_what_they_change() {
     explore(3, || {

@@ -24,7 +24,7 @@ use crate::sync::{Ordering, fence, model_fence};
 use crate::tx::Tx;
 
 /// How often a locked object is looked at before a commit gives up.
-const SPINS: u32 = if cfg!(loom) { 2 } else { 64 };
+pub(super) const SPINS: u32 = if cfg!(loom) { 2 } else { 64 };
 /// Objects from which on a flag and a fence are cheaper than a compare-and-swap for each.
 const MANY: usize = if cfg!(loom) { 2 } else { 4 };
 
@@ -126,7 +126,9 @@ impl Tx {
     #[inline(never)]
     fn confirm_locks(&mut self) -> Result<(), Conflict> {
         for position in 0..self.writes.len() {
-            if let Err(found) = self.confirm_lock(position) {
+            let entry = *self.writes.entry(position);
+            let lock = Header::locked(position, entry.signature());
+            if let Err(found) = self.confirm_lock(entry.object, lock, entry.seen) {
                 self.unlock_writes(self.writes.len());
                 return Err(self.raise_write(position, found));
             }
@@ -134,10 +136,10 @@ impl Tx {
         Ok(())
     }
 
-    /// Whether an entry's lock stands, now that the object's owner cannot be about to overwrite it; else what is there instead.
-    fn confirm_lock(&mut self, position: usize) -> Result<(), Header> {
-        let entry = *self.writes.entry(position);
-        let owner = entry.seen.owner();
+    /// Whether a lock that replaced `seen` stands, now that the object's owner cannot be about to overwrite it; else what is
+    /// there instead.
+    pub(super) fn confirm_lock(&mut self, object: ObjectRef, lock: Header, seen: Header) -> Result<(), Header> {
+        let owner = seen.owner();
         if owner == self.owner {
             return Ok(());
         }
@@ -145,12 +147,12 @@ impl Tx {
         // SeqCst: after the compare-and-swap of the lock. Partner: the swap in `lock_many`. It never stays up for long.
         while self.domain.cells.get(owner as usize).is_some_and(|cell| cell.locking.load(Ordering::SeqCst)) {
             if round >= SPINS && !self.has_turn() {
-                return Err(Header::locked(0, Header::signature(entry.seen.op(), owner)));
+                return Err(Header::locked(0, Header::signature(seen.op(), owner)));
             }
             self.wait(&mut round);
         }
-        match entry.object.load() {
-            found if found == Header::locked(position, entry.signature()) => Ok(()),
+        match object.load() {
+            found if found == lock => Ok(()),
             found => Err(found),
         }
     }
@@ -170,7 +172,7 @@ impl Tx {
 }
 
 /// Gives an object back as it was, unless its owner has overtaken the lock.
-fn release(object: ObjectRef, lock: Header, seen: Header, owner: u64) {
+pub(super) fn release(object: ObjectRef, lock: Header, seen: Header, owner: u64) {
     if seen.owner() == owner {
         object.unlock(seen);
     } else {

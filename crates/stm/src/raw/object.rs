@@ -151,6 +151,16 @@ impl Locator {
     pub(crate) fn prefetch_write(&self, index: u32) {
         prefetch_write(self.base.wrapping_add(index as usize * self.stride));
     }
+
+    /// Asks for all lines of an object, to write them.
+    #[inline(always)]
+    pub(crate) fn prefetch_all(&self, index: u32) {
+        let first = self.base.wrapping_add(index as usize * self.stride);
+        prefetch_write(first);
+        for line in (LINE_WORDS..=self.payload_words).step_by(LINE_WORDS) {
+            prefetch_write(first.wrapping_add(line));
+        }
+    }
 }
 
 /// One object of an arena that is alive (see [`Locator::object`]).
@@ -216,6 +226,21 @@ impl ObjectRef {
         for (k, word) in out.iter_mut().enumerate() {
             // Relaxed: checked by the header in `copy_to`.
             *word = self.word(k).load(Ordering::Relaxed);
+        }
+    }
+
+    /// Word `k`, whoever is writing it: certain only while this worker has the object locked.
+    #[inline(always)]
+    pub(crate) fn some_word(self, k: usize) -> u64 {
+        // Relaxed: a lock has read the header that was stored behind it; without one it is a hint.
+        self.word(k).load(Ordering::Relaxed)
+    }
+
+    /// Writes words from `first` on of an object that this worker has locked.
+    #[inline(always)]
+    pub(crate) fn write_held(self, first: usize, words: &[u64]) {
+        for (k, word) in words.iter().enumerate() {
+            self.word(first + k).store(*word, Ordering::Relaxed);
         }
     }
 

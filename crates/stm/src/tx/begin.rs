@@ -33,9 +33,14 @@ impl Tx {
     }
 
     pub(super) fn slow_begin_if_idle(&mut self) {
-        if self.slow & slow::IDLE == 0 {
-            return;
+        if self.slow & slow::IDLE != 0 {
+            self.make_ready();
+            self.begin();
         }
+    }
+
+    /// What comes before the first access of an attempt that somebody watches or that follows failed ones.
+    pub(crate) fn make_ready(&mut self) {
         if let Some(hooks) = &mut self.hooks {
             hooks.renew();
         }
@@ -50,7 +55,6 @@ impl Tx {
         self.waits_for_turn = false;
         self.slow &= !slow::CAREFUL;
         self.yield_at(YieldPoint::Begin);
-        self.begin();
     }
 
     #[inline(always)]
@@ -63,7 +67,7 @@ impl Tx {
         self.limit = Header::above(now);
     }
 
-    fn enter_turn(&mut self) {
+    pub(crate) fn enter_turn(&mut self) {
         let ticket = self.domain.turn.ask();
         let mut round = 0;
         while !self.domain.turn.try_enter(ticket, self.owner) {

@@ -1,0 +1,143 @@
+//! A transaction of one object that is locked before it is read. It cannot fail, so nothing that is done meanwhile need ever be
+//! taken back, and it logs nothing: the cheapest way to change an object that every worker changes.
+//!
+//! Its locks are those of a commit: it takes one by compare-and-swap, makes sure that the object's last owner has not
+//! overtaken it (`locks.rs`), steps back while another worker has its turn, and draws place and version with the lock held.
+//! Whoever finds the object locked waits as for a commit; so nothing may wait while it holds one.
+
+use super::Committed;
+use crate::arena::Arena;
+use crate::conflict::Op;
+use crate::header::Header;
+use crate::hooks::YieldPoint;
+use crate::raw::object::ObjectRef;
+use crate::sync::model_fence;
+use crate::tx::{Tx, slow};
+
+use super::locks::{SPINS, release};
+
+/// Looks at a locked object after which a worker asks for its turn: then no other can take the lock again.
+const PATIENT_LOOKS: u32 = 16 * SPINS;
+
+/// An object that is this worker's alone. Dropped without [a commit](Tx::commit_holding) it is as it was.
+#[derive(Debug)]
+#[must_use = "others wait for it"]
+pub struct Holding {
+    object: ObjectRef,
+    words: usize,
+    seen: Header,
+    signature: u16,
+}
+
+impl Holding {
+    /// Copies words from `first` on.
+    #[inline(always)]
+    pub fn copy_to(&self, first: usize, out: &mut [u64]) {
+        assert!(first + out.len() <= self.words);
+        for (k, word) in (first..).zip(out) {
+            *word = self.object.some_word(k);
+        }
+    }
+}
+
+impl Drop for Holding {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Nobody overtakes any more: that was made sure of when it was locked.
+        self.object.unlock(self.seen);
+    }
+}
+
+impl Tx {
+    /// Locks an object, to read and change it in a transaction of its own: between two others (panics if this attempt has
+    /// touched something, for two that wait for each other's locks would wait for ever).
+    #[inline(always)]
+    pub fn begin_holding(&mut self, arena: &Arena, index: u32, op: Op) -> Holding {
+        assert!(self.is_untouched(), "an object is held inside of a transaction");
+        let object = arena.object(index, self.domain_id());
+        if self.slow != slow::IDLE {
+            self.prepare_to_hold(object);
+        }
+        let signature = Header::signature(op, self.owner);
+        let seen = match self.try_to_hold(object, signature) {
+            Some(seen) => seen,
+            None => self.hold_patiently(object, signature),
+        };
+        Holding { object, words: arena.payload_words(), seen, signature }
+    }
+
+    /// Writes words from `first` on, gives the object back and ends the transaction.
+    #[inline(always)]
+    pub fn commit_holding(&mut self, holding: Holding, first: usize, words: &[u64]) -> Committed {
+        assert!(first + words.len() <= holding.words);
+        let (object, signature) = (holding.object, holding.signature);
+        std::mem::forget(holding);
+        let (sequence, version) = (self.draw_sequence(), self.draw_version());
+        ObjectRef::open();
+        object.write_held(first, words);
+        object.unlock(Header::settled(version, signature));
+        self.last_version = version;
+        self.stats.updates += 1;
+        if self.slow != slow::IDLE || self.has_turn() {
+            self.end_watched();
+        }
+        Committed { sequence }
+    }
+
+    /// Takes the lock, if it is free and nobody has a turn.
+    #[inline(always)]
+    fn try_to_hold(&mut self, object: ObjectRef, signature: u16) -> Option<Header> {
+        let (seen, lock) = (object.load(), Header::locked(0, signature));
+        if self.domain.workers() == 1 {
+            object.lock_own(lock);
+            return Some(seen);
+        }
+        if seen.is_locked() || !object.replace(seen, lock) {
+            return None;
+        }
+        model_fence();
+        let is_own = seen.owner() == self.owner;
+        if (!is_own && self.confirm_lock(object, lock, seen).is_err())
+            || self.domain.turn.is_other(self.owner).is_some()
+        {
+            release(object, lock, seen, self.owner);
+            return None;
+        }
+        Some(seen)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hold_patiently(&mut self, object: ObjectRef, signature: u16) -> Header {
+        let mut round = 0;
+        loop {
+            if round == PATIENT_LOOKS && !self.has_turn() {
+                self.enter_turn();
+            }
+            self.wait(&mut round);
+            if let Some(seen) = self.try_to_hold(object, signature) {
+                return seen;
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn prepare_to_hold(&mut self, object: ObjectRef) {
+        self.yield_at(YieldPoint::Packet { logged: 0 });
+        self.make_ready();
+        self.yield_at(YieldPoint::Touch { line: object.line(), write: true });
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_watched(&mut self) {
+        if let Some(hooks) = &mut self.hooks {
+            hooks.settle();
+        }
+        self.failures = 0;
+        if self.has_turn() {
+            self.leave_turn();
+        }
+    }
+}
