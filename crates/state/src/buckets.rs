@@ -69,10 +69,7 @@ impl Bucket {
     pub(crate) fn candidates(&self, tag: u16) -> impl Iterator<Item = (usize, u32)> {
         let mut places = self.matching(tag);
         std::iter::from_fn(move || {
-            while places != 0 {
-                // Bit 16·n is place n, bit 16·n + 4 place n + 4.
-                let bit = places.trailing_zeros() as usize;
-                let place = bit / 16 + (bit & 4);
+            while let Some(place) = place_of(places) {
                 places &= places - 1;
                 if let Some(entry) = self.entry(place) {
                     return Some((place, entry));
@@ -114,6 +111,14 @@ impl Bucket {
     fn set_next(&mut self, next: Option<u32>) {
         self.0[CHAIN] = next.map_or(0, |next| u64::from(next) + 1);
     }
+}
+
+/// The first of the places that [`Bucket::matching`] found.
+#[inline(always)]
+fn place_of(places: u64) -> Option<usize> {
+    // Bit 16·n is place n, bit 16·n + 4 place n + 4.
+    let bit = places.trailing_zeros() as usize;
+    (places != 0).then_some(bit / 16 + (bit & 4))
 }
 
 /// Bit 16·n for each of a word's four 16-bit lanes that equals `tag`.
@@ -162,6 +167,16 @@ impl Buckets {
     #[track_caller]
     pub(crate) fn glance(&self, tx: &mut Tx, main: u32, op: Op) -> Result<Glance<BUCKET_WORDS>, Conflict> {
         tx.glance(&self.main, main, op)
+    }
+
+    /// The first entry of a main bucket whose key may be the one with this tag, as it looks at this moment.
+    #[inline(always)]
+    pub(crate) fn hint(&self, main: u32, tag: u16) -> Option<u32> {
+        let mut bucket = Bucket([0; BUCKET_WORDS]);
+        (bucket.0[TAGS], bucket.0[TAGS + 1]) = (self.main.hint(main, TAGS), self.main.hint(main, TAGS + 1));
+        let place = place_of(bucket.matching(tag))?;
+        bucket.0[place / 2] = self.main.hint(main, place / 2);
+        bucket.entry(place)
     }
 
     #[track_caller]

@@ -23,8 +23,11 @@ use crate::object::{StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
 use crate::pool::{GIVEN, Giving, Pool, WATCH_WORDS};
 
+mod held;
 mod image;
 mod outside;
+
+pub use held::Held;
 
 /// Most places of the main buckets that are filled when the map is, in per cent: two choices of eight rarely overflow below.
 const LOAD_PER_CENT: u64 = 75;
@@ -355,7 +358,12 @@ impl<K: Plain, V: Plain> Map<K, V> {
 
     #[inline(always)]
     fn home(&self, key: &K) -> Home {
-        Home::new((self.shared.hash)(key.as_bytes(), self.shared.seed), self.shared.buckets.main.objects())
+        self.home_of((self.shared.hash)(key.as_bytes(), self.shared.seed))
+    }
+
+    #[inline(always)]
+    fn home_of(&self, hash: u64) -> Home {
+        Home::new(hash, self.shared.buckets.main.objects())
     }
 
     #[track_caller]

@@ -1,0 +1,71 @@
+//! Entries of a map in transactions of their own: for a caller that changes one value per packet and nothing else.
+//!
+//! Three steps, each for a whole batch before the next, so that misses overlap: ask for a key's [buckets](Map::prefetch_hashed),
+//! [guess](Map::guess) where its entry is, [hold](Map::hold) the entry. Only the last one counts: an entry describes itself, so
+//! whether it still is the key's is certain once it is held, however old the guess. Whoever is not found this way may be there
+//! nevertheless and is looked for in an ordinary transaction.
+
+use braid_stm::{Committed, Holding, Tx};
+
+use super::Map;
+use crate::causes::MapOp;
+use crate::plain::{self, Plain};
+
+/// Most words of a key that is held.
+const KEY_WORDS_MAX: usize = 8;
+
+/// An entry that is this worker's alone until it is [given back](Map::give_back) changed, or dropped unchanged.
+#[derive(Debug)]
+pub struct Held {
+    holding: Holding,
+    value: usize,
+}
+
+impl Held {
+    /// Copies the first words of the value.
+    #[inline(always)]
+    pub fn copy_to(&self, words: &mut [u64]) {
+        self.holding.copy_to(self.value, words);
+    }
+}
+
+impl<K: Plain, V: Plain> Map<K, V> {
+    /// As [`prefetch`](Map::prefetch), for a key with this hash, the one that the map's own hash gives it.
+    #[inline(always)]
+    pub fn prefetch_hashed(&self, hash: u64) {
+        self.shared.buckets.prefetch(self.home_of(hash));
+    }
+
+    /// The number of the entry that a key with this hash probably has, which is asked for; none if no entry looks like it.
+    #[inline(always)]
+    pub fn guess(&self, hash: u64) -> Option<u32> {
+        let (home, buckets) = (self.home_of(hash), &self.shared.buckets);
+        let index = buckets.hint(home.first, home.tag).or_else(|| buckets.hint(home.second, home.tag))?;
+        self.shared.entries.prefetch_all(index);
+        Some(index)
+    }
+
+    /// Holds the entry of that number if it is the key's (panics inside of a transaction that has touched something).
+    #[inline(always)]
+    pub fn hold(&self, tx: &mut Tx, index: u32, key: &K) -> Option<Held> {
+        const { assert!(plain::words::<K>() <= KEY_WORDS_MAX, "too long a key to be held") };
+        if index >= self.capacity() {
+            return None;
+        }
+        let holding = tx.begin_holding(&self.shared.entries, index, MapOp::Update.op());
+        let (mut expected, mut found) = ([0; 1 + KEY_WORDS_MAX], [0; 1 + KEY_WORDS_MAX]);
+        let len = Self::VALUE;
+        expected[0] = 1;
+        plain::store(&mut expected[1..], key);
+        holding.copy_to(0, &mut found[..len]);
+        // Of the first word only whether the entry lives.
+        found[0] &= 1;
+        (found[..len] == expected[..len]).then_some(Held { holding, value: len })
+    }
+
+    /// Gives an entry back with other first words of its value, which ends the transaction.
+    #[inline(always)]
+    pub fn give_back(&self, tx: &mut Tx, held: Held, words: &[u64]) -> Committed {
+        tx.commit_holding(held.holding, held.value, words)
+    }
+}

@@ -1,0 +1,81 @@
+//! Entries of a map that are guessed, held and given back: whatever the guess was, what is held is the key's.
+
+mod common;
+
+use braid_state::{Map, MapConfig, Tx};
+use common::{Random, builder, commit};
+
+/// A hash that tells few keys apart: tags and buckets of different keys are the same.
+fn poor(bytes: &[u8], _seed: u64) -> u64 {
+    u64::from(bytes[0] & 1)
+}
+
+fn map(workers: usize, hash: fn(&[u8], u64) -> u64) -> (std::sync::Arc<braid_state::Domain>, Map<u64, [u64; 2]>) {
+    let (domain, mut builder) = builder(workers);
+    let config = MapConfig { name: "map".into(), capacity: 40, hash, ..MapConfig::default() };
+    let map = Map::new(&mut builder, &config).expect("small");
+    (domain, map)
+}
+
+/// Adds one to a key's first word in a transaction that holds its entry; false if it was not found this way.
+fn add(map: &Map<u64, [u64; 2]>, tx: &mut Tx, key: u64, hash: u64) -> bool {
+    let Some(held) = map.guess(hash).and_then(|index| map.hold(tx, index, &key)) else { return false };
+    let mut words = [0; 2];
+    held.copy_to(&mut words);
+    map.give_back(tx, held, &[words[0] + 1]);
+    true
+}
+
+#[test]
+fn what_is_held_is_changed_for_everybody_and_the_rest_of_the_value_stays() {
+    let (domain, map) = map(2, braid_state::hash::mixed);
+    let (mut tx, key) = (Tx::new(&domain, 0), 7u64);
+    let hash = braid_state::hash::mixed(&key.to_ne_bytes(), MapConfig::default().seed);
+    assert!(!add(&map, &mut tx, key, hash), "not there yet");
+    map.insert(&mut tx, &key, &[1, 9]).expect("alone");
+    commit(&mut tx);
+    assert!(add(&map, &mut tx, key, hash) && add(&map, &mut Tx::new(&domain, 1), key, hash));
+    assert_eq!(map.get(&mut tx, &key), Ok(Some([3, 9])));
+}
+
+#[test]
+fn a_guess_that_has_become_wrong_holds_nothing() {
+    let (domain, map) = map(1, braid_state::hash::mixed);
+    let (mut tx, key) = (Tx::new(&domain, 0), 7u64);
+    map.insert(&mut tx, &key, &[1, 9]).expect("alone");
+    commit(&mut tx);
+    let guess =
+        map.guess(braid_state::hash::mixed(&key.to_ne_bytes(), MapConfig::default().seed)).expect("it is there");
+    map.remove(&mut tx, &key).expect("alone");
+    commit(&mut tx);
+    assert!(map.hold(&mut tx, guess, &key).is_none(), "its entry is free");
+    for other in 100..140 {
+        map.insert(&mut tx, &other, &[0, 0]).expect("alone");
+    }
+    commit(&mut tx);
+    assert!(map.hold(&mut tx, guess, &key).is_none(), "its entry is another key's");
+    assert!(map.hold(&mut tx, u32::MAX, &key).is_none(), "there is no such entry");
+}
+
+#[test]
+fn keys_that_look_alike_are_never_taken_for_one_another() {
+    let (domain, map) = map(1, poor);
+    let (mut tx, mut random) = (Tx::new(&domain, 0), Random::new(1));
+    let mut sums = [0; 30];
+    for key in 0..30u64 {
+        map.insert(&mut tx, &key, &[0, key]).expect("alone");
+    }
+    commit(&mut tx);
+    let mut found = 0;
+    for _ in 0..1000 {
+        let key = random.below(30);
+        if add(&map, &mut tx, key, poor(&key.to_ne_bytes(), 0)) {
+            sums[key as usize] += 1;
+            found += 1;
+        }
+    }
+    assert!(found > 0, "the first of those that look alike is found");
+    for key in 0..30u64 {
+        assert_eq!(map.get(&mut tx, &key), Ok(Some([sums[key as usize], key])));
+    }
+}
