@@ -88,7 +88,7 @@ impl Stage for Overridden {
     fn holds(&self, event: &mut Event<'_>) -> Result<bool, Conflict> {
         self.inner.holds(event)
     }
-    fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<(), Interrupted> {
+    fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted> {
         self.inner.execute(pass, from, to)
     }
     fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>) {

@@ -4,13 +4,13 @@
 //! end. Packets of one set are then handled one after another on whatever worker they come to; nothing is lost or counted
 //! twice, but between workers no order is kept that the steering does not keep.
 
-use braid_packet::key::SetKey;
+use braid_packet::key::{DEFAULT_SEED, KeyClass, KeyHash, SetKey};
 use braid_state::{Conflict, Inserted, Plain, SetMeta, StateBuilder, StateError, Tx};
 use braid_state::{Map, MapConfig, Visit};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::cx::Cx;
-use crate::pass::{MS, Pass};
+use crate::pass::{Interrupted, MS, Pass, Place as StatePlace};
 use crate::sets::{NewSet, Place};
 use crate::stage::Event;
 use crate::{Findings, Handled, NetworkFunction};
@@ -72,6 +72,14 @@ fn state<S: Plain>(entry: &Entry) -> S {
     }
 }
 
+/// The hash of a key's bytes: the one with which it was extracted, so that a batch's hashes can be used as they are.
+fn key_hash(bytes: &[u8], _seed: u64) -> u64 {
+    match SetKey::read_from_bytes(bytes) {
+        Ok(key) => key.hash_with(KeyHash::new(DEFAULT_SEED)),
+        Err(_) => unreachable!("the keys of the map are all of this type"),
+    }
+}
+
 /// How long a set has been without a packet, in nanoseconds.
 fn idle_ns(now_ns: u64, entry: &Entry) -> u64 {
     let meta = SetMeta { last_seen_ms: entry[0] as u32, ..SetMeta::default() };
@@ -82,7 +90,7 @@ impl SharedSets {
     /// Room for `capacity` sets of `function`.
     pub(crate) fn new(builder: &mut StateBuilder, function: &str, capacity: usize) -> Result<SharedSets, StateError> {
         let capacity = u32::try_from(capacity).unwrap_or(u32::MAX);
-        let config = MapConfig { name: "sets".to_owned(), capacity, ..MapConfig::default() };
+        let config = MapConfig { name: "sets".to_owned(), capacity, hash: key_hash, ..MapConfig::default() };
         Ok(SharedSets { map: Map::new(builder.scope(function), &config)? })
     }
 
@@ -201,7 +209,85 @@ impl SharedPlace<'_> {
     }
 }
 
+/// No entry looks like a packet's.
+const NO_GUESS: u32 = u32::MAX;
+
 impl Pass<'_> {
+    /// Runs the handlers of a function that has no state object but its sets over positions `from..to`; says how far it came.
+    ///
+    /// A packet of a live set has a transaction of its own that holds the set: it cannot fail, so it leaves no mark and stands at
+    /// once. All other packets (first ones, orphans) have ordinary transactions. Whoever records gets them one by one.
+    pub(crate) fn attempt_held<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        sets: &SharedSets,
+        from: usize,
+        to: usize,
+    ) -> Result<usize, Interrupted> {
+        (self.logs.kept, self.logs.emitted_before) = (from, self.logs.emitted.len());
+        let is_recorded = self.tx.is_recording() || self.tx.is_replaying();
+        let to = if is_recorded { to.min(from + 1) } else { to };
+        let guesses = self.guess_entries(sets, from, to);
+        for at in from..to {
+            let i = usize::from(self.todo[at]) & 255;
+            if let Some(sequence) = self.handle_held(function, sets, guesses[i], i) {
+                self.logs.stood = is_recorded.then_some(sequence);
+            } else {
+                self.attempt_one(function, StatePlace::default(), Some(sets), at)?;
+                if is_recorded {
+                    // Whoever records commits it.
+                    return Ok(to);
+                }
+                self.commit().map_err(|at| Interrupted { at })?;
+            }
+            self.logs.kept = at + 1;
+        }
+        Ok(to)
+    }
+
+    /// Asks for the entries of the packets' sets, misses overlapped.
+    #[inline(always)]
+    fn guess_entries(&self, sets: &SharedSets, from: usize, to: usize) -> [u32; 256] {
+        let mut guesses = [NO_GUESS; 256];
+        let Some(pass) = &self.sets else { return guesses };
+        let keyed = || {
+            let packets = self.todo[from..to].iter().map(|&i| usize::from(i) & 255);
+            packets.filter(|&i| pass.keys.class[i] != KeyClass::None)
+        };
+        keyed().for_each(|i| sets.map.prefetch_hashed(pass.keys.hash[i]));
+        keyed().for_each(|i| guesses[i] = sets.map.guess(pass.keys.hash[i]).unwrap_or(NO_GUESS));
+        guesses
+    }
+
+    /// Runs the handler for packet `i` while it holds the entry of its set; returns the place in the commit order. None if the
+    /// entry is not where it was guessed, or if the set is past its timeout: then nothing happened.
+    #[inline(always)]
+    fn handle_held<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        sets: &SharedSets,
+        guess: u32,
+        i: usize,
+    ) -> Option<u64> {
+        let pass = self.sets.as_ref().filter(|_| guess != NO_GUESS)?;
+        let (key, reversed, now_ns) = (pass.keys.key(i), pass.keys.swapped[i], self.now_ns[i]);
+        let held = sets.map.hold(self.tx, guess, &key)?;
+        let words = 1 + size_of::<N::Set>().div_ceil(8);
+        let mut found: Entry = [0; 1 + WORDS];
+        held.copy_to(&mut found[..words]);
+        let mut set = state::<N::Set>(&found);
+        if idle_ns(now_ns, &found) > function.timeout_ns(&set) {
+            return None;
+        }
+        self.tx.set_now(now_ns);
+        let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, reversed);
+        let Ok(verdict) = function.packet(&mut cx, &mut self.batch.packet(i, None), &mut set) else {
+            panic!("{} met a conflict on a state object that its `objects` does not name", N::NAME)
+        };
+        self.verdicts.set(i, verdict);
+        Some(sets.map.give_back(self.tx, held, &entry((now_ns / MS) as u32, &set)[..words]).sequence)
+    }
+
     /// Runs the handler for packet `i`, whose set is shared.
     pub(crate) fn handle_shared<N: NetworkFunction>(
         &mut self,

@@ -58,8 +58,8 @@ pub trait Stage: Send + Sync {
     fn shortest_timeout_ns(&self) -> u64;
     /// Its periods.
     fn ticks(&self) -> Vec<Duration>;
-    /// Runs handlers over positions `from..to` of the pass.
-    fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<(), Interrupted>;
+    /// Runs handlers over positions `from..to` of the pass, or over some of the first of them; says how far it came.
+    fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted>;
     /// Adds to `into` the sets among `among` (with the time each has been idle, in milliseconds) that are past their timeout
     /// for this function.
     fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>);
@@ -228,18 +228,21 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         self.function.ticks()
     }
 
-    fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<(), Interrupted> {
+    fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted> {
+        let (function, place, shared) = (&self.function, self.place, self.shared.as_ref());
         if pass.goes_on {
-            return pass.take_part(&self.function, self.place, self.shared.as_ref(), from, to);
+            return pass.take_part(function, place, shared, from, to).map(|()| to);
         }
         if N::PREFETCHES {
-            pass.prefetch(&self.function, self.place, from, to);
+            pass.prefetch(function, place, from, to);
         }
-        if self.has_objects() {
-            pass.attempt(&self.function, self.place, self.shared.as_ref(), from, to)
-        } else {
-            pass.run(&self.function, self.place, from, to);
-            Ok(())
+        match shared {
+            Some(sets) if !self.has_objects && !pass.is_logged => pass.attempt_held(function, sets, from, to),
+            None if !self.has_objects => {
+                pass.run(function, place, from, to);
+                Ok(to)
+            }
+            _ => pass.attempt(function, place, shared, from, to).map(|()| to),
         }
     }
 

@@ -76,7 +76,7 @@ pub fn run_pass(
     while from < end {
         let to = end.min(from + stretch);
         let (done, ended) = match catch_unwind(AssertUnwindSafe(|| stage.execute(pass, from, to))) {
-            Ok(Ok(())) => (to, Ended::Whole),
+            Ok(Ok(done)) => (done, Ended::Whole),
             Ok(Err(Interrupted { at })) => (at, Ended::Conflict),
             Err(_) => (pass.find_panic(), Ended::Panic),
         };

@@ -279,8 +279,10 @@ impl Replay {
             ports: self.ports,
             logs: &mut open.logs,
             goes_on: false,
+            is_logged: false,
         };
-        let done = chain.stages()[stage].execute(&mut pass, 0, packets.len()).is_ok() && pass.commit().is_ok();
+        let done =
+            chain.stages()[stage].execute(&mut pass, 0, packets.len()) == Ok(packets.len()) && pass.commit().is_ok();
         if !done {
             let function = self.function(stage);
             self.differences.push(Difference::Refused { sequence: entry.sequence, function });

@@ -111,8 +111,9 @@ impl Whole<'_> {
             ports: self.ports,
             logs: self.logs,
             goes_on: true,
+            is_logged: false,
         };
-        self.chain.stages()[position].execute(&mut pass, 0, 1)
+        self.chain.stages()[position].execute(&mut pass, 0, 1).map(drop)
     }
 
     /// The attempt is committed: it cannot be taken back any more.

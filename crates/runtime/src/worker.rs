@@ -323,6 +323,7 @@ impl Worker {
             ports: self.parts.ports,
             logs: &mut self.logs,
             goes_on: false,
+            is_logged: matches!(self.probe, Probe::Accesses(_)),
         };
         let stage = &*chain.stages()[position];
         run_pass(stage, position, &mut pass, &mut self.counters, &mut self.probe, &mut *self.witness);

@@ -255,7 +255,7 @@ impl Pass<'_> {
     }
 
     #[inline(never)]
-    fn attempt_one<N: NetworkFunction>(
+    pub(crate) fn attempt_one<N: NetworkFunction>(
         &mut self,
         function: &N,
         place: Place,

@@ -90,6 +90,8 @@ pub struct Pass<'a> {
     pub logs: &'a mut Logs,
     /// The transaction goes on through other functions: nothing stands before it is committed elsewhere.
     pub goes_on: bool,
+    /// Somebody wants to see in the transaction's log what each packet touches.
+    pub is_logged: bool,
 }
 
 /// A worker's logs of what the current attempt did.
@@ -102,10 +104,12 @@ pub struct Logs {
     /// Shared sets that became live or ended on this worker.
     pub lives: Lives,
     /// Position up to which the current attempt stands whatever happens; the marks are those of the packets after it.
-    kept: usize,
+    pub(crate) kept: usize,
     marks: Vec<Mark>,
     /// Emitted packets before the stretch that is being handled.
-    emitted_before: usize,
+    pub(crate) emitted_before: usize,
+    /// Place in the commit order of a recorded packet that had a transaction of its own and stands already.
+    pub(crate) stood: Option<u64>,
 }
 
 impl Logs {
@@ -192,6 +196,9 @@ impl Pass<'_> {
     /// that had not touched aggregate state and therefore stood already; the answer says where to go on.
     #[inline]
     pub fn commit(&mut self) -> Result<u64, usize> {
+        if let Some(sequence) = self.logs.stood.take() {
+            return Ok(sequence);
+        }
         match self.tx.commit() {
             Ok(committed) => {
                 self.logs.commit();
