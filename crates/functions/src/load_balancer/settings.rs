@@ -60,6 +60,8 @@ pub(super) struct Settings {
     by_service: HashMap<End, usize>,
     by_server: HashMap<End, u16>,
     addresses: HashSet<IpAddress>,
+    /// Numbers of the backends at an address.
+    by_address: HashMap<IpAddress, Vec<u32>>,
     pub(super) heartbeat_port: Option<u16>,
     pub(super) monitors: Vec<IpAddress>,
     pub(super) heartbeat_ns: u64,
@@ -101,6 +103,7 @@ impl Settings {
             servers: Vec::new(),
             by_service: HashMap::default(),
             by_server: HashMap::default(),
+            by_address: HashMap::default(),
             addresses: HashSet::default(),
             heartbeat_port: config.heartbeat_port,
             monitors: config.monitors.iter().map(|address| (*address).into()).collect(),
@@ -184,9 +187,9 @@ impl Settings {
         let port = backend.port.or(service.port).unwrap_or(0);
         // Answers of other modes do not come this way.
         for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {
-            let is_ambiguous = self.by_server.keys().any(|(other, known, number)| {
-                (*other, *number) == (address, *transport) && (*known == port || *known == 0 || port == 0)
-            });
+            let known = |port| self.by_server.contains_key(&(address, port, *transport));
+            let is_ambiguous =
+                known(port) || known(0) || (port == 0 && self.servers_at(address).any(|(_, other)| known(other.port)));
             if is_ambiguous {
                 let reason = format!("{address} port {port} is a backend twice, so its replies are ambiguous");
                 return Err((reason, "give each service ports or addresses of its own on it"));
@@ -194,6 +197,7 @@ impl Settings {
             self.by_server.insert((address, port, *transport), number);
         }
         self.addresses.extend([address, service_address]);
+        self.by_address.entry(address).or_default().push(u32::from(number));
         let server = Server {
             address,
             port,
@@ -230,7 +234,8 @@ impl Settings {
 
     /// The backends at an address, with their numbers.
     pub(super) fn servers_at(&self, address: IpAddress) -> impl Iterator<Item = (u32, &Server)> {
-        (0u32..).zip(&self.servers).filter(move |(_, server)| server.address == address)
+        let numbers = self.by_address.get(&address).map_or(&[][..], Vec::as_slice);
+        numbers.iter().filter_map(|&number| Some((number, self.servers.get(number as usize)?)))
     }
 
     /// Whether an address is that of a service or a backend.
