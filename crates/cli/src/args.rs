@@ -303,7 +303,7 @@ pub enum FirewallCommand {
 pub struct BenchArgs {
     /// A plan file to measure instead of the usual chains
     pub plan: Option<PathBuf>,
-    /// Chains to measure, functions joined by + [default: the usual ones]
+    /// Chains to measure, functions joined by +, each with the fields of its packet set behind colons if they are others (flow_counter:ip.src+policer) [default: the usual ones]
     #[arg(long, value_name = "CHAIN[,CHAIN…]", value_delimiter = ',')]
     pub chain: Vec<String>,
     /// Flows of the traces

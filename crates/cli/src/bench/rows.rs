@@ -75,7 +75,7 @@ impl Trial<'_> {
         let traffic = replay(self.chain, self.flows, self.trace, packets * self.workers.max(1) as u64)?;
         let mut file = self.file.clone();
         if !self.is_own {
-            configure(&mut file, traffic.flows);
+            configure(&mut file, self.chain, traffic.flows);
         }
         file.workers = Some(unplaced(self.workers));
         file.distribution = Some(unplaced(self.distribution.to_owned()));
@@ -191,7 +191,7 @@ const UDP: i64 = 17;
 fn apart(file: &PlanFile, catalog: &Catalog) -> Result<PlanFile, Failure> {
     let mut file = file.clone();
     let mut usable = file.clone();
-    configure(&mut usable, 1_000);
+    configure(&mut usable, "", 1_000);
     let failure = |problem| Failure::of_plan(problem, None);
     let chain = Plan::new(&usable, catalog).and_then(|plan| plan.probe(Carry::Nothing)).map_err(failure)?;
     for (at, (nf, stage)) in file.nf.iter_mut().zip(chain.stages()).enumerate() {

@@ -1,7 +1,7 @@
 //! The traffic of a measurement, in the shortest frames, and the configuration under which a function neither drops nor floods
 //! it. First every flow comes once, unmeasured; then, by [`Trace`], each in turn without locality, or in another order.
 
-use braid_control::plan_file::PlanFile;
+use braid_control::plan_file::{PlanFile, SetFile, unplaced};
 use braid_control::runtime::io::generate::{Addresses, FrameSizes, GenConfig, Generator, Profile, Protocols};
 use braid_control::runtime::io::memory::{Repeat, ReplaySource};
 use braid_control::runtime::io::{FrameStream, Next};
@@ -54,12 +54,11 @@ impl Trace {
 const DRAWN_MAX: u64 = 4 << 20;
 /// A frame of 64 bytes on the wire, without its check sequence.
 const FRAME_BYTES: u32 = 60;
-/// The only server of generated traffic that has but one, in RFC 2544's range and in documentation's, each with what its
-/// backends' addresses begin with.
-const SERVERS: [(&str, &str); 2] = [("198.18.0.0", "192.0.2."), ("2001:db8:2::c612:0", "2001:db8:3::")];
+/// The chain whose three functions have sets without a common hash: what workers share.
+pub const SHARED: &str = "flow_counter:ip.src+policer+load_balancer";
 
 /// The chains that are measured if nothing is said.
-pub const CHAINS: [&str; 8] = [
+pub const CHAINS: [&str; 9] = [
     "forward",
     "flow_counter",
     "nat",
@@ -68,10 +67,50 @@ pub const CHAINS: [&str; 8] = [
     "policer",
     "bridge",
     "flow_counter+rate_limiter+load_balancer",
+    SHARED,
 ];
 
+/// The chain of a name: functions joined by `+`, each with the fields of its packet set behind colons if they are others.
+pub fn chain(name: &str) -> PlanFile {
+    let functions: Vec<Vec<&str>> = name.split('+').map(|function| function.split(':').collect()).collect();
+    let mut file = PlanFile::of_functions(functions.iter().map(|function| function[0]));
+    for (nf, function) in file.nf.iter_mut().zip(&functions) {
+        let fields: Vec<_> = function[1..].iter().map(|field| unplaced((*field).to_owned())).collect();
+        nf.packet_set = (!fields.is_empty()).then_some(SetFile { fields, symmetric: false, protocols: None });
+    }
+    file
+}
+
+/// How many servers a chain's traffic goes to, as a power of two; none: as many as there are without a reason.
+fn server_bits(chain: &str) -> Option<u32> {
+    match (chain.contains("load_balancer"), chain.contains("policer")) {
+        // Each is a service, and each a set of the policer.
+        (true, true) => Some(10),
+        (true, false) => Some(0),
+        // As many sets as the generator can make.
+        (false, true) => Some(17),
+        (false, false) => None,
+    }
+}
+
+/// Services at all addresses of servers in RFC 2544's range and in documentation's, with sixteen backends if there is but one.
+fn services(bits: u32) -> Option<toml::Value> {
+    let count = 1u32 << bits;
+    let each = if count == 1 { 16 } else { 4 };
+    let mut text = String::new();
+    for at in 0..count {
+        let number = |i: u32| at * each + i;
+        let v4 = (0..each).map(|i| format!("{{ address = \"100.64.{}.{}\" }}", number(i) >> 8, number(i) & 255));
+        let v6 = (0..each).map(|i| format!("{{ address = \"2001:db8:3::{:x}\" }}", number(i)));
+        let (v4, v6) = (v4.collect::<Vec<_>>().join(", "), v6.collect::<Vec<_>>().join(", "));
+        text += &format!("{{ address = \"198.18.{}.{}\", backends = [{v4}] }}, ", at >> 8, at & 255);
+        text += &format!("{{ address = \"2001:db8:2::c612:{at:x}\", backends = [{v6}] }}, ");
+    }
+    format!("service = [{text}]").parse::<toml::Table>().ok()?.remove("service")
+}
+
 /// Sets what a chain needs to carry so many flows without loss.
-pub fn configure(file: &mut PlanFile, flows: u64) {
+pub fn configure(file: &mut PlanFile, name: &str, flows: u64) {
     let number = |n: u64| toml::Value::Integer(n as i64);
     for nf in &mut file.nf {
         match nf.function.get_ref().as_str() {
@@ -90,15 +129,12 @@ pub fn configure(file: &mut PlanFile, flows: u64) {
             "bridge" => nf.config.set("capacity", number(flows * 2)),
             "firewall" => nf.config.set("connections_max", number(flows * 2)),
             "load_balancer" => {
-                let services = SERVERS.map(|(service, network)| {
-                    let backend = |i: usize| format!("{{ address = \"{network}{i}\" }}");
-                    let backends: Vec<String> = (1..=16).map(backend).collect();
-                    format!("{{ address = \"{service}\", backends = [{}] }}", backends.join(", "))
-                });
-                let service = format!("service = [{}]", services.join(", "));
-                if let Some(service) = service.parse::<toml::Table>().ok().and_then(|mut table| table.remove("service"))
-                {
-                    nf.config.set("service", service);
+                let bits = server_bits(name).unwrap_or(0);
+                if let Some(services) = services(bits) {
+                    nf.config.set("service", services);
+                }
+                if bits > 0 {
+                    nf.config.set("table_size", number(401));
                 }
             }
             _ => {}
@@ -121,18 +157,16 @@ pub fn replay(chain: &str, flows: u64, trace: Trace, packets: u64) -> Result<Tra
     let failed =
         |error: braid_control::runtime::io::generate::ConfigError| Failure::new(Kind::Failed, error.to_string(), "");
     let mut config = config(flows);
-    if chain.contains("load_balancer") {
-        config.addresses = Addresses {
-            client_bits: 20,
-            client_port_bits: 12,
-            server_bits: 0,
-            server_port: Some(80),
-            ..config.addresses
+    if let Some(server_bits) = server_bits(chain) {
+        let (client_bits, client_port_bits) = match server_bits {
+            0 => (20, 12),
+            17 => (8, 10),
+            _ => (14, 10),
         };
-    }
-    if chain.contains("policer") {
-        // Its sets are destinations: as many as the generator has.
-        config.addresses = Addresses { client_bits: 8, client_port_bits: 10, server_bits: 17, ..config.addresses };
+        config.addresses = Addresses { client_bits, client_port_bits, server_bits, ..config.addresses };
+        if chain.contains("load_balancer") {
+            config.addresses.server_port = Some(80);
+        }
     }
     let drawn = packets.min(DRAWN_MAX);
     let all = flows + trace.churn().map_or(0, |share| (drawn as f64 * share) as u64);

@@ -16,7 +16,7 @@ use crate::args::BenchArgs;
 use crate::bench::machine::Machine;
 use crate::bench::rows::{Row, Trial, ablation};
 use crate::bench::soak::{self, Renewed, Sample};
-use crate::bench::traffic::{CHAINS, Trace};
+use crate::bench::traffic::{CHAINS, Trace, chain};
 use crate::bench::{latency, output};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
@@ -143,14 +143,14 @@ fn unwritten(path: &Path, error: &dyn std::error::Error) -> Failure {
 /// Names and plan files of the chains to measure: those that are named, else `usual`.
 fn chains(args: &BenchArgs, catalog: &Catalog, usual: &[&str]) -> Result<Vec<(String, PlanFile)>, Failure> {
     let named: Vec<&str> = if args.chain.is_empty() {
-        let known = |name: &&str| name.split('+').all(|function| catalog.find(function).is_some());
+        let known = |name: &&str| chain(name).nf.iter().all(|nf| catalog.find(nf.function.get_ref()).is_some());
         usual.iter().copied().filter(known).collect()
     } else {
         args.chain.iter().map(String::as_str).collect()
     };
     let mut chains = match &args.plan {
         Some(path) => vec![(path.display().to_string(), Written::of_file(path)?.file)],
-        None => named.iter().map(|name| ((*name).to_owned(), PlanFile::of_functions(name.split('+')))).collect(),
+        None => named.iter().map(|name| ((*name).to_owned(), chain(name))).collect(),
     };
     for (_, file) in &mut chains {
         file.batch = args.batch.map(unplaced).or(file.batch.take());
