@@ -84,19 +84,29 @@ pub struct Running {
 
 /// Starts it in a namespace and waits until it says how each port was opened.
 pub fn run_braid(namespace: &Namespace, arguments: &str) -> Running {
-    run_by(|command| namespace.inside(|| command.spawn()), arguments)
+    run_by(braid(), |command| namespace.inside(|| command.spawn()), arguments)
+}
+
+/// The same, with the capabilities that ports need and no other.
+pub fn run_bounded(namespace: &Namespace, arguments: &str) -> Running {
+    let mut command = Command::new("setpriv");
+    command.arg("--bounding-set=-all,+net_admin,+net_raw,+bpf,+ipc_lock").arg(env!("CARGO_BIN_EXE_braid"));
+    run_by(command, |command| namespace.inside(|| command.spawn()), arguments)
 }
 
 /// The same where the test is.
 pub fn run_anywhere(arguments: &str) -> Running {
-    run_by(Command::spawn, arguments)
+    run_by(braid(), Command::spawn, arguments)
 }
 
 /// What the line about an open port has in it.
 const HOW: [&str; 4] = [": AF_", ": TAP,", ": memif,", ": DPDK "];
 
-fn run_by(spawn: impl FnOnce(&mut Command) -> io::Result<Child>, arguments: &str) -> Running {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+fn braid() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_braid"))
+}
+
+fn run_by(mut command: Command, spawn: impl FnOnce(&mut Command) -> io::Result<Child>, arguments: &str) -> Running {
     command.arg("run").args(arguments.split_whitespace()).arg("--json");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = spawn(&mut command).expect("the binary runs");

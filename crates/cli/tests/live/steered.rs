@@ -9,7 +9,7 @@ use braid_testkit::kernel::Namespace;
 use braid_testkit::skip::skip;
 use serde_json::Value;
 
-use crate::scene::{Running, SERVER, connect, eventually, pings, run_braid};
+use crate::scene::{Running, SERVER, connect, eventually, pings, run_bounded, run_braid};
 
 /// What the run at this socket has received by each worker, and handed on.
 fn received(socket: &Path) -> (Vec<u64>, u64) {
@@ -55,6 +55,13 @@ fn a_program_in_the_kernels_stack_steers_where_there_is_one_queue() {
     let scene = scene.without_offloads().expect("ethtool");
     let ports = "--port af_xdp:m0?mode=generic --port af_xdp:m1?mode=generic";
     is_steered(&scene.client, &scene.server, SERVER, |plan| scene.run_braid(&format!("{plan} {ports}")));
+}
+
+#[test]
+fn the_capabilities_of_the_packaged_service_are_enough() {
+    let Some(scene) = crate::scene("capabilities of the service") else { return };
+    let ports = "--port af_xdp:m0 --port af_xdp:m1";
+    is_steered(&scene.client, &scene.server, SERVER, |plan| run_bounded(&scene.middle, &format!("{plan} {ports}")));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use aya::{Ebpf, EbpfLoader};
 
 use super::sys::Socket;
 use crate::device::open::Lanes;
-use crate::device::{EndOrder, TUPLE_MAX, TupleHash};
+use crate::device::{EndOrder, TupleHash};
 
 /// The compiled program; `cargo xtask ebpf` compares it with its source.
 const OBJECT: &[u8] = aya::include_bytes_aligned!("../../../../ebpf/steer.o");
@@ -101,9 +101,10 @@ fn tell(loaded: &mut Ebpf, plan: &Steered<'_>) -> Result<(), aya::EbpfError> {
     for (entry, &worker) in plan.table.iter().enumerate() {
         indirection.set(entry as u32, u32::from(worker), 0)?;
     }
-    let mut contributions = [0u32; TUPLE_MAX * 256];
-    contributions.copy_from_slice(&plan.hash.contributions);
-    map::<Array<_, [u32; TUPLE_MAX * 256]>>(loaded, "toeplitz")?.set(0, contributions, 0)?;
+    let mut toeplitz = map::<Array<_, u32>>(loaded, "toeplitz")?;
+    for (at, contribution) in plan.hash.contributions.iter().enumerate() {
+        toeplitz.set(at as u32, contribution, 0)?;
+    }
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use braid_testkit::skip::skip;
 use proptest::prelude::*;
 
 use super::*;
-use crate::device::CardHash;
+use crate::device::{CardHash, TUPLE_MAX};
 
 /// What the program answers if it leaves a frame to user space.
 const NOT_UNDERSTOOD: u32 = u32::MAX;
@@ -61,7 +61,7 @@ fn frame() -> impl Strategy<Value = Made> {
         prop_oneof![4 => Just(6u8), 4 => Just(17), 1 => Just(132), 1 => Just(1), 1 => Just(44), 1 => any::<u8>()];
     let tags = prop::collection::vec(prop::sample::select(vec![0x8100u16, 0x88a8, 0x9100]), 0..4);
     let offset = prop_oneof![3 => Just(0x4000u16), 1 => any::<u16>()];
-    let lens = (5u8..9, prop_oneof![3 => Just(usize::MAX), 1 => 14usize..90]);
+    let lens = (prop_oneof![3 => Just(5u8), 1 => 6..9u8], prop_oneof![3 => Just(usize::MAX), 1 => 14usize..90]);
     (any::<[u8; 60]>(), tags, protocol, offset, any::<bool>(), lens).prop_map(
         |(mut random, tags, protocol, offset, is_v6, (words, cut))| {
             let mut bytes = vec![2; 12];
@@ -77,7 +77,8 @@ fn frame() -> impl Strategy<Value = Made> {
             bytes.extend([9; 20]);
             let is_cut = bytes.len() > cut;
             bytes.truncate(cut);
-            Made { bytes, is_plain: !is_cut && tags.len() <= 2 && (!is_v6 || matches!(protocol, 6 | 17 | 132)) }
+            let is_bare = if is_v6 { matches!(protocol, 6 | 17 | 132) } else { words == 5 };
+            Made { bytes, is_plain: !is_cut && tags.len() <= 2 && is_bare }
         },
     )
 }
