@@ -29,8 +29,17 @@ fn request(frames: &Frames) -> Request<'_> {
 
 /// A profile of virtual workers: the same on every machine.
 fn profiled(plan: &Plan, frames: &Frames) -> Profile {
-    let stage =
-        StageCosts { look_up: 10.0, packet: 40.0, access: 2.0, commit: 30.0, commit_access: 1.0, has_objects: true };
+    let stage = StageCosts {
+        look_up: 10.0,
+        packet: 40.0,
+        access: 2.0,
+        packet_again: 40.0,
+        access_again: 2.0,
+        commit: 30.0,
+        commit_access: 1.0,
+        has_objects: true,
+        ..StageCosts::default()
+    };
     let costs = Costs {
         receive: 10.0,
         parse: 5.0,

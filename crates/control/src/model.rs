@@ -61,14 +61,17 @@ fn with_workers(plan: &Plan, workers: usize) -> Plan {
 
 /// Real workers, in memory.
 pub fn real(plan: &Plan, workers: usize, request: Request<'_>, profile: bool) -> Result<Report, ModelError> {
+    real_with(plan, workers, request, &Control { profile, ..Control::default() })
+}
+
+fn real_with(plan: &Plan, workers: usize, request: Request<'_>, control: &Control) -> Result<Report, ModelError> {
     let mut compiled = with_workers(plan, workers).compile(Carry::Nothing)?;
     if compiled.run.pages == HugePages::Prefer {
         // What zeroing memory takes depends on the tables' sizes, not on packets.
         compiled.run.pages = HugePages::Touched;
     }
     let source = request.frames.repeated(request.input, request.packets_of_each(workers));
-    let control = Control { profile, ..Control::default() };
-    Ok(launch(&compiled.run, Box::new(source), Box::new(NullSink), &control)?)
+    Ok(launch(&compiled.run, Box::new(source), Box::new(NullSink), control)?)
 }
 
 /// Virtual workers.

@@ -73,6 +73,8 @@ pub fn run_pass(
 ) {
     let end = pass.todo.len();
     let (mut from, mut stretch) = (0, end);
+    // How far packets have been handled for nothing because the probe asked for it.
+    let mut refused = 0;
     while from < end {
         let to = end.min(from + stretch);
         let (done, ended) = match catch_unwind(AssertUnwindSafe(|| stage.execute(pass, from, to))) {
@@ -80,6 +82,10 @@ pub fn run_pass(
             Ok(Err(Interrupted { at })) => (at, Ended::Conflict),
             Err(_) => (pass.find_panic(), Ended::Panic),
         };
+        if probe.refuses(done > refused, pass.tx) {
+            refused = done;
+            pass.tx.refuse();
+        }
         probe.executed(position, done - from, pass.tx);
         match pass.commit() {
             Ok(sequence) => {
@@ -90,6 +96,7 @@ pub fn run_pass(
                 match ended {
                     Ended::Whole => stretch = end.min(stretch * 2),
                     Ended::Conflict => {
+                        probe.interrupted();
                         note_abort(counters, pass.tx);
                         stretch = 1.max(stretch / 2);
                     }
@@ -101,7 +108,7 @@ pub fn run_pass(
                 }
             }
             Err(kept) => {
-                probe.aborted(position);
+                probe.aborted(position, done - kept);
                 note_abort(counters, pass.tx);
                 from = kept;
                 stretch = 1.max(stretch / 2);

@@ -73,6 +73,9 @@ pub struct Control {
     pub schedule: Option<u64>,
     /// Takes the time of every stage of every batch.
     pub profile: bool,
+    /// With a profile: every packet's first attempt that changes something shared is refused, so that the profile shows what
+    /// second ones take.
+    pub refuse: bool,
     /// Runs the workers in virtual time, one after another on one thread. Packets come to them as from a network card, whatever
     /// the plan says, and a live clock is the worker's virtual one.
     pub model: Option<Model>,
@@ -311,7 +314,10 @@ impl Ground<'_> {
         }
         match self.cluster {
             Some(cluster) => worker.probe(Probe::Virtual(VirtualWorker::new(cluster, id))),
-            None if control.profile => worker.probe(Probe::Split(Box::new(TimeSplit::new(chain.stages().len())))),
+            None if control.profile => {
+                let split = if control.refuse { TimeSplit::of_second_attempts } else { TimeSplit::new };
+                worker.probe(Probe::Split(Box::new(split(chain.stages().len()))));
+            }
             None => {}
         }
         Ok(worker)

@@ -106,13 +106,37 @@ impl Probe {
         }
     }
 
-    /// The commit failed: what the handlers did was for nothing.
+    /// Whether this attempt shall fail, so that the profile shows what the next one takes: the first one of each packet, if it
+    /// changes something shared.
+    #[inline(always)]
+    pub fn refuses(&mut self, is_first: bool, tx: &Tx) -> bool {
+        self.is_on() && self.refuses_one(is_first, tx)
+    }
+
     #[cold]
-    pub fn aborted(&mut self, stage: usize) {
-        if let Probe::Split(split) = self {
-            split.waste(stage);
+    #[inline(never)]
+    fn refuses_one(&mut self, is_first: bool, tx: &Tx) -> bool {
+        let Probe::Split(split) = self else { return false };
+        split.is_refused = split.refuses && is_first && tx.footprint().1 > 0;
+        split.is_refused
+    }
+
+    /// The commit failed: what the handlers of the function at `stage` did with the last `packets` packets was for nothing.
+    #[cold]
+    pub fn aborted(&mut self, stage: usize, packets: usize) {
+        match self {
+            Probe::Split(split) => split.waste(stage, packets),
+            Probe::Virtual(worker) => worker.aborted(packets),
+            Probe::Off | Probe::Accesses(_) => {}
         }
-        self.passed(Span::Commit(stage), 0);
+    }
+
+    /// A packet has met a conflict within its handler, and begins again.
+    #[cold]
+    pub fn interrupted(&mut self) {
+        if let Probe::Virtual(worker) = self {
+            worker.aborted(1);
+        }
     }
 
     /// Notes the batch's time and one of its packet sets, taken in turn.
@@ -157,11 +181,13 @@ pub struct StageTime {
     pub commit: Lap,
     /// Handlers and commits that were taken back.
     pub retry: Lap,
+    /// Of these, failed commits and taking back what the handlers had done.
+    pub undo: Lap,
     /// Reads logged at the end of each attempt.
     pub reads: u64,
     /// Writes buffered.
     pub writes: u64,
-    /// Handlers by packets and by what they left in the logs.
+    /// Handlers by packets and by what they left in the logs; those of refused attempts are left out.
     pub handlers_fit: Fit,
     /// Commits by attempts and by what they left in the logs.
     pub commit_fit: Fit,
@@ -181,6 +207,10 @@ pub struct TimeSplit {
     /// Reads and writes in the logs of the latest attempt.
     touched: u64,
     turn: usize,
+    /// Refuses each packet's first attempt that changes something shared.
+    refuses: bool,
+    /// The latest attempt is refused.
+    is_refused: bool,
     /// From the source.
     pub receive: Lap,
     /// Headers and time.
@@ -211,6 +241,12 @@ impl TimeSplit {
         TimeSplit { stages: vec![StageTime::default(); stages], ..TimeSplit::default() }
     }
 
+    /// The same, of a run in which each packet is handled twice where it changes something shared: `handlers_fit` then has what
+    /// second attempts take.
+    pub fn of_second_attempts(stages: usize) -> TimeSplit {
+        TimeSplit { refuses: true, ..TimeSplit::new(stages) }
+    }
+
     fn lap(&mut self, span: Span, packets: usize) {
         let now = cycles();
         let lap = now.saturating_sub(self.last);
@@ -222,7 +258,9 @@ impl TimeSplit {
             Span::LookUp(stage) => &mut self.stages[stage].look_up,
             Span::Handlers(stage) => {
                 self.last_handlers = (lap, packets);
-                self.stages[stage].handlers_fit.add(lap, packets as u64, self.touched);
+                if !self.is_refused {
+                    self.stages[stage].handlers_fit.add(lap, packets as u64, self.touched);
+                }
                 &mut self.stages[stage].handlers
             }
             Span::Commit(stage) => {
@@ -238,8 +276,8 @@ impl TimeSplit {
         into.add(lap, packets);
     }
 
-    /// The latest handlers and their commit were for nothing.
-    fn waste(&mut self, stage: usize) {
+    /// The latest handlers and their commit were for nothing: `taken_back` packets.
+    fn waste(&mut self, stage: usize, taken_back: usize) {
         let now = cycles();
         let lap = now.saturating_sub(self.last);
         self.last = now;
@@ -250,7 +288,12 @@ impl TimeSplit {
             times.handlers.packets -= (packets as u64).min(times.handlers.packets);
             times.retry.add(cycles, packets);
         }
-        if lap <= LAP_MAX { times.retry.add(lap, 0) } else { self.away.add(lap, 0) }
+        if lap <= LAP_MAX {
+            times.retry.add(lap, 0);
+            times.undo.add(lap, taken_back);
+        } else {
+            self.away.add(lap, 0);
+        }
     }
 
     fn note_set(&mut self, key: SetKey) {

@@ -54,6 +54,12 @@ pub struct StageCosts {
     pub packet: f64,
     /// A read or a buffered write in such an attempt, with the work that it stands for.
     pub access: f64,
+    /// Handling it again after an attempt that was taken back: what it touches is near by then.
+    pub packet_again: f64,
+    /// A read or a buffered write of a packet that is handled again.
+    pub access_again: f64,
+    /// Taking back what an attempt did with a packet.
+    pub undo: f64,
     /// A commit.
     pub commit: f64,
     /// What each read or write adds to a commit.
@@ -83,6 +89,10 @@ struct Clocked {
     stage: usize,
     /// Entries in the logs of the attempt that have been paid for.
     logged: usize,
+    /// Packets from here on that an attempt has handled already, which was taken back.
+    again: usize,
+    /// The packet that is being handled is one of them.
+    is_again: bool,
     /// Waits in a row.
     waits: u32,
 }
@@ -144,10 +154,21 @@ impl State {
     }
 
     /// The handlers since the last point have made the logs longer, or a conflict has made them shorter.
-    fn pay_for_logs(&mut self, worker: usize, logged: usize, access: f64) {
-        let added = logged.saturating_sub(self.workers[worker].logged);
+    fn pay_for_logs(&mut self, worker: usize, logged: usize, stage: &StageCosts) {
+        let Clocked { logged: before, is_again, .. } = self.workers[worker];
+        let access = if is_again { stage.access_again } else { stage.access };
         self.workers[worker].logged = logged;
-        self.spend(worker, access * added as f64);
+        self.spend(worker, access * logged.saturating_sub(before) as f64);
+    }
+
+    /// Handlers turn to another packet, or to one that they have had before.
+    fn turn_to_packet(&mut self, worker: usize, stage: &StageCosts) {
+        let clocked = &mut self.workers[worker];
+        clocked.is_again = clocked.again > 0;
+        clocked.again = clocked.again.saturating_sub(1);
+        let packet = if clocked.is_again { stage.packet_again } else { stage.packet };
+        let jitter = self.jitter();
+        self.spend(worker, packet * jitter);
     }
 
     /// What a point of a transaction costs.
@@ -155,15 +176,14 @@ impl State {
         let stage = self.costs.stages.get(self.workers[worker].stage).copied().unwrap_or_default();
         match point {
             YieldPoint::Packet { logged } => {
-                self.pay_for_logs(worker, logged, stage.access);
-                let jitter = self.jitter();
-                self.spend(worker, stage.packet * jitter);
+                self.pay_for_logs(worker, logged, &stage);
+                self.turn_to_packet(worker, &stage);
             }
             // What an attempt that settles has read is part of what its packets cost.
             YieldPoint::Begin | YieldPoint::Settle => self.workers[worker].logged = 0,
             YieldPoint::Read => {}
             YieldPoint::Lock { logged } => {
-                self.pay_for_logs(worker, logged, stage.access);
+                self.pay_for_logs(worker, logged, &stage);
                 self.spend(worker, stage.commit);
             }
             YieldPoint::Validate => {
@@ -246,6 +266,15 @@ impl VirtualWorker {
         });
     }
 
+    /// So many packets are taken back, and will be handled again.
+    pub(crate) fn aborted(&mut self, packets: usize) {
+        let mut state = self.cluster.lock();
+        state.workers[self.id].again += packets;
+        let at = state.workers[self.id].stage;
+        let undo = state.costs.stages.get(at).map_or(0.0, |stage| stage.undo);
+        state.spend(self.id, undo * packets as f64);
+    }
+
     pub(crate) fn passed(&mut self, span: Span, packets: usize) {
         let mut state = self.cluster.lock();
         let packets = packets as f64;
@@ -261,7 +290,7 @@ impl VirtualWorker {
             Span::Idle => 1000.0,
         };
         if let Span::LookUp(at) = span {
-            state.workers[self.id].stage = at;
+            (state.workers[self.id].stage, state.workers[self.id].again) = (at, 0);
         }
         state.spend(self.id, ns);
     }

@@ -100,8 +100,17 @@ fn plan(workers: usize, staleness_ns: u64) -> Plan {
 }
 
 fn costs() -> Costs {
-    let stage =
-        StageCosts { look_up: 2.0, packet: 20.0, access: 2.0, commit: 15.0, commit_access: 1.0, has_objects: true };
+    let stage = StageCosts {
+        look_up: 2.0,
+        packet: 20.0,
+        access: 2.0,
+        packet_again: 20.0,
+        access_again: 2.0,
+        undo: 3.0,
+        commit: 15.0,
+        commit_access: 1.0,
+        has_objects: true,
+    };
     Costs {
         receive: 5.0,
         parse: 3.0,
@@ -116,7 +125,11 @@ fn costs() -> Costs {
 }
 
 fn modelled(workers: usize, staleness_ns: u64, seed: u64) -> Report {
-    let control = Control { model: Some(Model { costs: costs(), seed }), ..Control::default() };
+    modelled_with(costs(), workers, staleness_ns, seed)
+}
+
+fn modelled_with(costs: Costs, workers: usize, staleness_ns: u64, seed: u64) -> Report {
+    let control = Control { model: Some(Model { costs, seed }), ..Control::default() };
     launch(&plan(workers, staleness_ns), Box::new(source(500)), Box::new(NullSink), &control).expect("it runs")
 }
 
@@ -150,6 +163,29 @@ fn a_fresh_sum_does_not_scale_and_a_stale_one_does() {
     assert!(rate(&stale) > 3.0 * rate(&fresh), "{} {}", rate(&fresh), rate(&stale));
     let alone = rate(&modelled(1, 0, 0));
     assert!(rate(&stale) > 6.0 * alone && rate(&stale) < 16.5 * alone, "{} {alone}", rate(&stale));
+}
+
+#[test]
+fn a_packet_that_is_handled_again_takes_its_own_time() {
+    let run = |packet_again, undo, workers| {
+        let mut costs = costs();
+        (costs.stages[0].packet_again, costs.stages[0].undo) = (packet_again, undo);
+        rate(&modelled_with(costs, workers, 0, 0))
+    };
+    assert_eq!(run(20.0, 3.0, 1), run(5.0, 0.0, 1), "alone nothing is handled again");
+    assert!(run(5.0, 3.0, 2) > 1.1 * run(20.0, 3.0, 2), "{} {}", run(5.0, 3.0, 2), run(20.0, 3.0, 2));
+    assert!(run(20.0, 3.0, 2) > 1.1 * run(20.0, 103.0, 2), "{} {}", run(20.0, 3.0, 2), run(20.0, 103.0, 2));
+}
+
+#[test]
+fn a_profile_that_refuses_handles_every_packet_twice_and_loses_none() {
+    let control = Control { profile: true, refuse: true, ..Control::default() };
+    let report = launch(&plan(1, 0), Box::new(source(3_200)), Box::new(NullSink), &control).expect("it runs");
+    assert_eq!((report.total.packets_in, report.total.packets_out), (3_200, 3_200));
+    // The first packet of each batch writes too, so none stands before the attempt that is refused.
+    let stage = &report.splits[0].stages[0];
+    assert_eq!((stage.undo.packets, stage.handlers.packets), (3_200, 3_200));
+    assert_eq!(report.total.aborts, stage.undo.times);
 }
 
 #[test]

@@ -223,14 +223,14 @@ impl Tx {
                 && now.owner() == self.owner
                 && self.writes.entry(now.version() as usize).seen == entry.seen;
             if !own {
-                return Err(self.refuse(position, now));
+                return Err(self.raise_changed(position, now));
             }
         }
         Ok(())
     }
 
     #[cold]
-    fn refuse(&mut self, position: usize, now: Header) -> Conflict {
+    fn raise_changed(&mut self, position: usize, now: Header) -> Conflict {
         let theirs = match now.is_locked() && now.owner() == self.owner {
             // Locked by this very commit, but someone changed it between the read and the lock.
             true => self.writes.entry(now.version() as usize).seen,

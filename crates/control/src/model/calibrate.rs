@@ -7,13 +7,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use braid_runtime::HugePages;
-use braid_runtime::Report;
 use braid_runtime::nf::state::{Domain, StateBuilder, Tx, Vector, VectorConfig};
-use braid_runtime::probe::{Lap, StageTime};
+use braid_runtime::probe::{Fit, Lap, StageTime};
 use braid_runtime::virtual_time::{Costs, StageCosts};
+use braid_runtime::{Control, HugePages, Report};
 
-use super::{ModelError, Request, real};
+use super::{ModelError, Request, real_with};
 use crate::compile::Carry;
 use crate::plan::{Link, Plan};
 
@@ -55,18 +54,33 @@ pub(super) fn middle(mut all: Vec<Calibration>) -> Calibration {
 
 /// One calibration.
 pub(super) fn once(plan: &Plan, request: Request<'_>) -> Result<Calibration, ModelError> {
-    let report = real(plan, 1, request, true)?;
-    let split = &report.splits[0];
+    let report = real_with(plan, 1, request, &Control { profile: true, ..Control::default() })?;
+    let again = real_with(plan, 1, request, &Control { profile: true, refuse: true, ..Control::default() })?;
+    let (split, again) = (&report.splits[0], &again.splits[0]);
     let ns = |cycles: f64| cycles / split.cycles_per_ns.max(1e-9);
     let per_packet = |lap: &Lap| ns(lap.cycles as f64) / (lap.packets as f64).max(1.0);
     let (access, transfer) = (access_ns(), transfer_ns());
     let chain = plan.probe(Carry::Nothing)?;
     let stage = |(at, time): (usize, &StageTime)| {
-        let prices = |(unit, entry): (f64, f64)| (ns(unit), ns(entry));
-        let (packet, access) = prices(time.handlers_fit.prices(access * split.cycles_per_ns));
-        let (commit, commit_access) = prices(time.commit_fit.prices(COMMIT_ACCESS_NS * split.cycles_per_ns));
-        let has_objects = chain.stages()[at].has_objects();
-        StageCosts { look_up: per_packet(&time.look_up), packet, access, commit, commit_access, has_objects }
+        let prices = |fit: &Fit, usual: f64| {
+            let (unit, entry) = fit.prices(usual * split.cycles_per_ns);
+            (ns(unit), ns(entry))
+        };
+        let second = &again.stages[at];
+        let (packet, access) = prices(&time.handlers_fit, access);
+        let (packet_again, access_again) = prices(&second.handlers_fit, access);
+        let (commit, commit_access) = prices(&time.commit_fit, COMMIT_ACCESS_NS);
+        StageCosts {
+            look_up: per_packet(&time.look_up),
+            packet,
+            access,
+            packet_again,
+            access_again,
+            undo: per_packet(&second.undo),
+            commit,
+            commit_access,
+            has_objects: chain.stages()[at].has_objects(),
+        }
     };
     let (packets, cpu_ns) = packets_and_time(&report);
     let costs = Costs {
@@ -92,9 +106,20 @@ impl Calibration {
     pub fn words(&self, plan: &Plan) -> Vec<String> {
         let Costs { receive, parse, send, expire, memory, transfer, .. } = self.costs;
         let stage = |(link, s): (&Link, &StageCosts)| {
-            let StageCosts { look_up, packet, access, commit, commit_access, has_objects } = s;
+            let StageCosts {
+                look_up,
+                packet,
+                access,
+                packet_again,
+                access_again,
+                undo,
+                commit,
+                commit_access,
+                has_objects,
+            } = s;
             let of_updates = format!(
-                ", {access:.1} ns more for each object of an update; a commit {commit:.0} ns, {commit_access:.1} ns more for each"
+                ", {access:.1} ns more for each object of an update; a second time {packet_again:.1} and {access_again:.1} ns, and \
+                 {undo:.1} ns for taking the first back; a commit {commit:.0} ns, {commit_access:.1} ns more for each"
             );
             let of_updates = if *has_objects { of_updates } else { String::new() };
             format!("{}: look-up {look_up:.1} ns, handlers {packet:.1} ns{of_updates}", link.name)
@@ -129,8 +154,9 @@ fn access_ns() -> f64 {
     (0..8).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
-/// Half a round trip of a line between two threads: the best of many short rallies, for the machine may have other work and
-/// both threads must have a processor at once.
+/// A quarter of a round trip of a line between two threads, each of which reads it, which brings a copy, and then writes it, which
+/// takes the other's away: two transfers there and two back. The best of many short rallies, for the machine may have other work
+/// and both threads must have a processor at once.
 fn transfer_ns() -> f64 {
     const RALLIES: u64 = 500;
     const TRIPS: u64 = 32;
@@ -145,7 +171,7 @@ fn transfer_ns() -> f64 {
             for trip in rally * TRIPS..(rally + 1) * TRIPS {
                 answer(&ball, 2 * trip);
             }
-            begun.elapsed().as_nanos() as f64 / (2 * TRIPS) as f64
+            begun.elapsed().as_nanos() as f64 / (4 * TRIPS) as f64
         };
         (0..RALLIES).map(rally).fold(f64::INFINITY, f64::min)
     });

@@ -61,7 +61,7 @@ impl Worker {
                 break;
             }
             whole.take_back(&beginning, &mut self.sets);
-            self.probe.aborted(last);
+            self.probe.aborted(last, 1);
             note_abort(&mut self.counters, whole.tx);
         }
         for &position in &self.progress.met {

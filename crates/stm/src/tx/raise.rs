@@ -33,6 +33,15 @@ impl Tx {
         conflict
     }
 
+    /// The commit of this attempt fails, whatever it has touched: to measure what another attempt takes.
+    #[cold]
+    #[track_caller]
+    pub fn refuse(&mut self) {
+        let source = Location::caller();
+        // Whoever commits hears of it.
+        let _conflict = self.raise(ConflictKind::Refused, None, Header(0), Op::new(0), source, Position::All);
+    }
+
     #[cold]
     #[inline(never)]
     pub(crate) fn raise(
