@@ -64,6 +64,7 @@ impl Probe {
     /// The worker begins.
     pub fn begin(&mut self) {
         if let Probe::Split(split) = self {
+            split.look_cycles = TimeSplit::look();
             split.begun = Some((Instant::now(), cycles()));
             split.last = cycles();
         }
@@ -223,6 +224,10 @@ pub struct TimeSplit {
     pub expire: Lap,
     /// Nothing to do.
     pub idle: Lap,
+    /// What taking the time has taken, in cycles: no part of any lap.
+    pub looking: u64,
+    /// The same for one lap.
+    look_cycles: u64,
     /// Laps so long that the thread cannot have had its processor.
     pub away: Lap,
     /// Packets over time.
@@ -247,10 +252,28 @@ impl TimeSplit {
         TimeSplit { refuses: true, ..TimeSplit::new(stages) }
     }
 
-    fn lap(&mut self, span: Span, packets: usize) {
+    /// Cycles of a lap in which nothing happens.
+    fn look() -> u64 {
+        let mut empty = TimeSplit { last: cycles(), ..TimeSplit::default() };
+        let mut lap = || {
+            let before = empty.receive.cycles;
+            empty.lap(Span::Receive, 0);
+            empty.receive.cycles - before
+        };
+        (0..64).map(|_| lap()).min().unwrap_or(0)
+    }
+
+    /// Cycles since the last time this was asked, but for what asking takes.
+    fn turn_round(&mut self) -> u64 {
         let now = cycles();
         let lap = now.saturating_sub(self.last);
         self.last = now;
+        self.looking += self.look_cycles.min(lap);
+        lap.saturating_sub(self.look_cycles)
+    }
+
+    fn lap(&mut self, span: Span, packets: usize) {
+        let lap = self.turn_round();
         let into = match span {
             _ if lap > LAP_MAX => &mut self.away,
             Span::Receive => &mut self.receive,
@@ -278,9 +301,7 @@ impl TimeSplit {
 
     /// The latest handlers and their commit were for nothing: `taken_back` packets.
     fn waste(&mut self, stage: usize, taken_back: usize) {
-        let now = cycles();
-        let lap = now.saturating_sub(self.last);
-        self.last = now;
+        let lap = self.turn_round();
         let (cycles, packets) = std::mem::take(&mut self.last_handlers);
         let times = &mut self.stages[stage];
         if cycles <= LAP_MAX {

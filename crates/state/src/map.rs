@@ -78,6 +78,8 @@ pub struct Vacancy {
     home: Home,
     /// The emptier of its buckets, if it had room when it was glanced at.
     main: Option<u32>,
+    /// What the attempt had deferred by then: every insertion defers something.
+    deferrals: usize,
 }
 
 /// What a walk over a map does with an entry.
@@ -199,8 +201,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         let vacancy = match self.locate(tx, key, self.home(key), MapOp::Insert.op())? {
             Err(vacancy) => vacancy,
             Ok(index) => {
-                let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, MapOp::Update.op())?;
-                plain::store(&mut words[Self::VALUE..], value);
+                self.replace(tx, index, value)?;
                 return Ok(Inserted::Replaced);
             }
         };
@@ -222,11 +223,14 @@ impl<K: Plain, V: Plain> Map<K, V> {
     }
 
     /// Inserts a key for which this attempt has [looked](Self::look) and found nothing; none if all entries are in use. Saves
-    /// [`insert`](Self::insert)'s look-up.
+    /// [`insert`](Self::insert)'s look-up, unless the attempt has inserted or removed keys since.
     #[inline]
     #[track_caller]
     pub fn fill(&self, tx: &mut Tx, vacancy: Vacancy, key: &K, value: &V) -> Result<Option<Handle>, Conflict> {
-        let (op, Vacancy { home, main }) = (MapOp::Insert.op(), vacancy);
+        let (op, Vacancy { home, main, deferrals }) = (MapOp::Insert.op(), vacancy);
+        if tx.has_deferred_since(deferrals, self.shared.id) {
+            return self.fill_late(tx, key, value);
+        }
         let Some(index) = self.shared.free.take(tx)? else { return Ok(None) };
         let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, op)?;
         let generation = (words[0] >> 1) as u32;
@@ -237,6 +241,24 @@ impl<K: Plain, V: Plain> Map<K, V> {
         plain::store(&mut words[Self::VALUE..], value);
         self.shared.buckets.insert(tx, home, main, index, op)?;
         Ok(Some(Handle { index, generation }))
+    }
+
+    /// Fills what may have been filled by the same attempt since it looked.
+    #[cold]
+    #[track_caller]
+    fn fill_late(&self, tx: &mut Tx, key: &K, value: &V) -> Result<Option<Handle>, Conflict> {
+        match self.locate(tx, key, self.home(key), MapOp::Insert.op())? {
+            Err(vacancy) => self.fill(tx, vacancy, key, value),
+            Ok(index) => self.replace(tx, index, value).map(Some),
+        }
+    }
+
+    /// Sets the value of an entry that lives.
+    #[track_caller]
+    fn replace(&self, tx: &mut Tx, index: u32, value: &V) -> Result<Handle, Conflict> {
+        let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, MapOp::Update.op())?;
+        plain::store(&mut words[Self::VALUE..], value);
+        Ok(Handle { index, generation: (words[0] >> 1) as u32 })
     }
 
     /// Changes the value of a key in place and returns what `change` returns; none if the key is not there.
@@ -393,10 +415,11 @@ impl<K: Plain, V: Plain> Map<K, V> {
         if Bucket::of(&first).next().is_none() && tx.hold(&first, op) && tx.hold(&second, op) {
             let used = [Bucket::of(&first).used(), Bucket::of(&second).used()];
             let (main, used) = if used[1] < used[0] { (home.second, used[1]) } else { (home.first, used[0]) };
-            return Ok(Err(Vacancy { home, main: (used < PLACES as u32).then_some(main) }));
+            let main = (used < PLACES as u32).then_some(main);
+            return Ok(Err(Vacancy { home, main, deferrals: tx.deferrals() }));
         }
         let found = self.locate_logged(tx, key, home, op)?;
-        Ok(found.ok_or(Vacancy { home, main: None }))
+        Ok(found.ok_or(Vacancy { home, main: None, deferrals: tx.deferrals() }))
     }
 
     /// The entry of a key, if a bucket at which the attempt only glanced has it.

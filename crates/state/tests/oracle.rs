@@ -296,6 +296,29 @@ fn a_full_map_says_so_exactly_and_has_room_again_after_a_removal() {
 }
 
 #[test]
+fn a_key_that_came_after_the_look_is_filled_once() {
+    let (domain, mut builder) = builder(1);
+    let config = MapConfig { name: "m".into(), capacity: 8, ..MapConfig::default() };
+    let map: Map<u64, u64> = Map::new(&mut builder, &config).expect("fits");
+    let mut tx = Tx::new(&domain, 0);
+    for key in 0..3 {
+        let vacancy = map.look(&mut tx, &key).expect("alone").expect_err("it is not there yet");
+        assert_eq!(map.insert(&mut tx, &key, &1), Ok(Inserted::New));
+        let found = map.find(&mut tx, &key).expect("alone");
+        assert_eq!(map.fill(&mut tx, vacancy, &key, &2).expect("alone"), found);
+        tx.commit().expect("alone");
+        assert_eq!(map.len() as u64, key + 1);
+    }
+    // Nor when the entry that it got had been given back by the same attempt.
+    map.remove(&mut tx, &0).expect("alone");
+    let vacancy = map.look(&mut tx, &9).expect("alone").expect_err("it is not there yet");
+    assert_eq!(map.insert(&mut tx, &9, &1), Ok(Inserted::New));
+    map.fill(&mut tx, vacancy, &9, &2).expect("alone");
+    tx.commit().expect("alone");
+    assert_eq!((map.len(), map.remove(&mut tx, &9), map.get(&mut tx, &9)), (3, Ok(Some(2)), Ok(None)));
+}
+
+#[test]
 fn an_empty_range_is_said_to_be_empty_until_one_of_it_comes_back() {
     let (domain, mut builder) = builder(2);
     let config = AllocatorConfig { name: "a".into(), resources: 100, ..AllocatorConfig::default() };

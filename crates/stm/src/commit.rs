@@ -28,17 +28,28 @@ impl Tx {
     /// savepoint that [`survives`](Tx::survives) it and commit that, or abort.
     #[inline(always)]
     pub fn commit(&mut self) -> Result<Committed, Conflict> {
-        if self.settle() || self.commit_one() { Ok(Committed { sequence: 0 }) } else { self.commit_touched() }
+        if self.settle_if_possible::<false>() || self.commit_one() {
+            Ok(Committed { sequence: 0 })
+        } else {
+            self.commit_touched()
+        }
     }
 
-    /// Commits if that cannot fail: nothing was touched, or things were only read with nobody watching. Else nothing happens.
+    /// Commits the single packet of a fresh attempt if that cannot fail: nothing was touched, or things were only read with
+    /// nobody watching. Else nothing happens.
     #[inline(always)]
     pub fn settle(&mut self) -> bool {
+        self.settle_if_possible::<true>()
+    }
+
+    /// `PACKET`: a packet has been handled of which a model of time has not heard.
+    #[inline(always)]
+    fn settle_if_possible<const PACKET: bool>(&mut self) -> bool {
         if self.slow == slow::IDLE {
             return true;
         }
         if self.slow != 0 {
-            return self.slow & slow::HOOKED != 0 && self.settle_in_a_model();
+            return self.slow & slow::HOOKED != 0 && self.settle_in_a_model(PACKET);
         }
         if !self.writes.is_empty() || !self.deferred.is_empty() {
             return false;
@@ -51,9 +62,12 @@ impl Tx {
 
     /// The same where nothing but a model of time looks on.
     #[cold]
-    fn settle_in_a_model(&mut self) -> bool {
+    fn settle_in_a_model(&mut self, packet: bool) -> bool {
         if self.slow & !slow::IDLE != slow::HOOKED || self.mode() != Mode::Free {
             return false;
+        }
+        if packet {
+            self.yield_at(YieldPoint::Packet { logged: 0 });
         }
         if self.slow & slow::IDLE == 0 {
             if !self.writes.is_empty() || !self.deferred.is_empty() {

@@ -27,7 +27,7 @@ pub enum YieldPoint {
     Settle,
     /// Nothing to do until another worker moves: always switch.
     Wait,
-    /// Between two packets of an attempt, at a savepoint. Nothing shared happens here: for models of time, not for schedules.
+    /// Before a packet of an attempt, at its savepoint, or behind the only one of a fresh attempt. Nothing shared happens here: for models of time, not for schedules.
     Packet {
         /// Reads and writes in the logs of the attempt so far.
         logged: usize,

@@ -173,7 +173,7 @@ impl Tx {
     /// [Untouched](Tx::is_untouched), with nobody watching and no turn wanted: the way back is to the beginning, which is
     /// where `Savepoint::default()` goes.
     #[inline(always)]
-    pub fn is_fresh(&mut self) -> bool {
+    pub fn is_fresh(&self) -> bool {
         self.slow == slow::IDLE || self.is_fresh_in_a_model()
     }
 

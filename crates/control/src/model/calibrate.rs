@@ -89,7 +89,7 @@ pub(super) fn once(plan: &Plan, request: Request<'_>) -> Result<Calibration, Mod
         send: per_packet(&split.send),
         expire: per_packet(&split.expire),
         batch: 0.0,
-        memory: (cpu_ns - ns(split.busy_cycles() as f64 + split.idle.cycles as f64)).max(0.0) / packets,
+        memory: (cpu_ns - ns((split.busy_cycles() + split.idle.cycles + split.looking) as f64)).max(0.0) / packets,
         stages: split.stages.iter().enumerate().map(stage).collect(),
         transfer,
         wait: WAIT_NS,

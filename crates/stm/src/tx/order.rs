@@ -114,12 +114,8 @@ impl Tx {
 
     /// A model of time changes nothing about transactions: they begin and settle where those of a run do.
     #[cold]
-    pub(super) fn is_fresh_in_a_model(&mut self) -> bool {
-        let is_fresh = self.slow == slow::IDLE | slow::HOOKED && self.mode() == Mode::Free;
-        if is_fresh {
-            self.yield_at(YieldPoint::Packet { logged: 0 });
-        }
-        is_fresh
+    pub(super) fn is_fresh_in_a_model(&self) -> bool {
+        self.slow == slow::IDLE | slow::HOOKED && self.mode() == Mode::Free
     }
 
     pub(super) fn with_hooks(&mut self, change: impl FnOnce(&mut Hooks)) {

@@ -86,6 +86,18 @@ impl Tx {
         self.deferred.iter().any(|note| note.object == object && !note.retracted && which(note.action, note.argument))
     }
 
+    /// How many actions this attempt has noted.
+    #[inline(always)]
+    pub fn deferrals(&self) -> usize {
+        self.deferred.len()
+    }
+
+    /// Whether this attempt has noted an action for an object since it had noted so many.
+    #[inline(always)]
+    pub fn has_deferred_since(&self, deferrals: usize, object: ObjectId) -> bool {
+        self.deferred.iter().skip(deferrals).any(|note| note.object == object)
+    }
+
     /// Takes back the latest noted action for which `which` holds: it will not be applied, but still checked. Notes `instead`
     /// with the same argument, which is returned.
     pub fn retract(&mut self, object: ObjectId, which: impl Fn(u32, u64) -> bool, instead: u32) -> Option<u64> {
