@@ -28,6 +28,10 @@ impl Written {
             }
             None => Written { file: PlanFile::of_functions(chain.nf.iter().map(String::as_str)), from: None },
         };
+        if chain.workers.len() > 1 {
+            let help = "give one: several are for `braid model` and `braid bench`";
+            return Err(Failure::usage("a run has one number of workers", help));
+        }
         lay_over(&mut written.file, chain);
         set_keys(&mut written.file, &chain.set)?;
         if let Some(input) = input {
@@ -98,7 +102,7 @@ impl Written {
 
 fn lay_over(file: &mut PlanFile, chain: &ChainArgs) {
     let numbers = [
-        (&mut file.workers, chain.workers),
+        (&mut file.workers, chain.workers.first().copied()),
         (&mut file.ports, chain.ports),
         (&mut file.batch, chain.batch),
         (&mut file.sets, chain.sets),

@@ -9,7 +9,10 @@ use super::{loaded, print, print_json};
 use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
 
-/// `braid model`.
+/// Numbers of workers that are modelled if nothing is said.
+const USUAL: [usize; 8] = [1, 2, 4, 8, 16, 23, 32, 64];
+
+/// `braid model`: the chain's `--workers` are those that are modelled.
 #[derive(Debug, clap::Args)]
 pub struct ModelArgs {
     /// The chain.
@@ -18,9 +21,6 @@ pub struct ModelArgs {
     /// The input.
     #[command(flatten)]
     pub input: InputArgs,
-    /// Numbers of virtual workers
-    #[arg(long = "virtual", value_name = "N[,N…]", value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 23, 32, 64])]
-    pub virtual_workers: Vec<usize>,
     /// Numbers of real workers to measure beside them
     #[arg(long, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [1, 2])]
     pub measured: Vec<usize>,
@@ -40,14 +40,17 @@ pub struct ModelArgs {
 
 /// Runs it.
 pub fn run(args: &ModelArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
-    let possible = |workers: &&usize| !(1..=256).contains(*workers);
-    if let Some(wrong) = args.virtual_workers.iter().chain(&args.measured).find(possible) {
+    let mut chain = args.chain.clone();
+    let asked: Vec<usize> = chain.workers.drain(..).map(|workers| usize::try_from(workers).unwrap_or(0)).collect();
+    let modelled = if asked.is_empty() { &USUAL[..] } else { &asked };
+    let impossible = |workers: &&usize| !(1..=256).contains(*workers);
+    if let Some(wrong) = modelled.iter().chain(&args.measured).find(impossible) {
         return Err(Failure::usage(format!("{wrong} workers cannot be modelled"), "name numbers from 1 to 256"));
     }
-    let (plan, frames, input) = loaded(&args.chain, &args.input, catalog)?;
+    let (plan, frames, input) = loaded(&chain, &args.input, catalog)?;
     let (packets, repeats, seed) = (args.packets, args.repeats, args.seed);
     let request = Request { frames: &frames, input: &input, packets, repeats, seed };
-    let report = model(&plan, &args.virtual_workers, &args.measured, request)?;
+    let report = model(&plan, modelled, &args.measured, request)?;
     if args.json {
         print_json(&report)?
     } else {

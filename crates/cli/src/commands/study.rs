@@ -26,7 +26,7 @@ pub struct StudyArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Numbers of virtual workers
-    #[arg(long = "virtual", value_name = "N[,N…]", value_delimiter = ',')]
+    #[arg(long = "workers", short, value_name = "N[,N…]", value_delimiter = ',')]
     pub virtual_workers: Option<Vec<usize>>,
     /// Packets of each run, modelled or real, shared among its workers
     #[arg(long, default_value_t = 400_000, value_name = "N")]
@@ -252,7 +252,7 @@ fn profiling(args: &StudyArgs) -> Result<String, Failure> {
 fn balance(args: &StudyArgs) -> Result<String, Failure> {
     let workers = args.virtual_workers.as_deref().and_then(|list| list.first().copied()).unwrap_or(8);
     let failed = |error: braid_control::runtime::steer::reta::RetaError| {
-        Failure::usage(error.to_string(), "ask for fewer workers: --virtual 8")
+        Failure::usage(error.to_string(), "ask for fewer workers: --workers 8")
     };
     let rows = imbalance::study(workers).map_err(failed)?;
     if let Some(path) = &args.svg {
