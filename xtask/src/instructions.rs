@@ -71,7 +71,7 @@ pub fn run(write: bool) -> Result<(), String> {
 
 /// The chains that are measured if nothing is said: the program knows them.
 fn chains() -> Result<Vec<String>, String> {
-    let program = shell::root().join("target/release/braid");
+    let program = shell::built("braid");
     let output = Command::new(&program).args(["bench", "--list"]).output();
     let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
@@ -95,7 +95,7 @@ fn per_packet(chain: &str) -> Result<Counts, String> {
 /// Instructions of a whole run, by stage; those of other parts of the program are left out.
 fn count(chain: &str, millions: f64) -> Result<Counts, String> {
     let file = std::env::temp_dir().join(format!("braid-callgrind-{}", std::process::id()));
-    let program = shell::root().join("target/release/braid");
+    let program = shell::built("braid");
     let mut command = Command::new("valgrind");
     command
         .args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"])

@@ -95,7 +95,7 @@ fn processor() -> String {
 
 /// This program again, for one layout and so many packets.
 fn again(layout: Layout, packets: usize) -> Vec<String> {
-    let program = shell::root().join("target/release/xtask").display().to_string();
+    let program = shell::built("xtask").display().to_string();
     let Layout { bytes, place, batch } = layout;
     [
         program,

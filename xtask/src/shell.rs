@@ -8,6 +8,12 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_owned()
 }
 
+/// A program that cargo has built in release mode, wherever its target folder is.
+pub fn built(program: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    root().join(target).join("release").join(program)
+}
+
 /// Runs cargo in the root, with further environment variables; an error names the command.
 pub fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
