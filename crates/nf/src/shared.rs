@@ -211,6 +211,8 @@ impl SharedPlace<'_> {
 
 /// No entry looks like a packet's.
 const NO_GUESS: u32 = u32::MAX;
+/// How many packets ahead an entry is asked for.
+const AHEAD: usize = 16;
 
 impl Pass<'_> {
     /// Runs the handlers of a function that has no state object but its sets over positions `from..to`; says how far it came.
@@ -227,10 +229,14 @@ impl Pass<'_> {
         (self.logs.kept, self.logs.emitted_before) = (from, self.logs.emitted.len());
         let is_recorded = self.tx.is_recording() || self.tx.is_replaying();
         let to = if is_recorded { to.min(from + 1) } else { to };
-        let guesses = self.guess_entries(sets, from, to);
-        for at in from..to {
+        self.ask_for_buckets(sets, from, to);
+        let mut guesses = [NO_GUESS; AHEAD];
+        for at in from..to + AHEAD {
+            // Entries are asked for shortly before they are held: else other workers take many of them away meanwhile.
+            let guess = std::mem::replace(&mut guesses[at % AHEAD], self.guess_entry(sets, at, to));
+            let Some(at) = at.checked_sub(AHEAD).filter(|at| *at >= from) else { continue };
             let i = usize::from(self.todo[at]) & 255;
-            if let Some(sequence) = self.handle_held(function, sets, guesses[i], i) {
+            if let Some(sequence) = self.handle_held(function, sets, guess, i) {
                 self.logs.stood = is_recorded.then_some(sequence);
             } else {
                 self.attempt_one(function, StatePlace::default(), Some(sets), at)?;
@@ -245,18 +251,24 @@ impl Pass<'_> {
         Ok(to)
     }
 
-    /// Asks for the entries of the packets' sets, misses overlapped.
+    /// Asks for what says where the packets' sets are, misses overlapped.
     #[inline(always)]
-    fn guess_entries(&self, sets: &SharedSets, from: usize, to: usize) -> [u32; 256] {
-        let mut guesses = [NO_GUESS; 256];
-        let Some(pass) = &self.sets else { return guesses };
-        let keyed = || {
-            let packets = self.todo[from..to].iter().map(|&i| usize::from(i) & 255);
-            packets.filter(|&i| pass.keys.class[i] != KeyClass::None)
-        };
-        keyed().for_each(|i| sets.map.prefetch_hashed(pass.keys.hash[i]));
-        keyed().for_each(|i| guesses[i] = sets.map.guess(pass.keys.hash[i]).unwrap_or(NO_GUESS));
-        guesses
+    fn ask_for_buckets(&self, sets: &SharedSets, from: usize, to: usize) {
+        let Some(pass) = &self.sets else { return };
+        for i in self.todo[from..to].iter().map(|&i| usize::from(i) & 255) {
+            sets.map.prefetch_hashed(pass.keys.hash[i]);
+        }
+    }
+
+    /// Where the set of the packet at a position probably is, which is asked for; none behind `to` and for packets in no set.
+    #[inline(always)]
+    fn guess_entry(&self, sets: &SharedSets, at: usize, to: usize) -> u32 {
+        let Some(pass) = self.sets.as_ref().filter(|_| at < to) else { return NO_GUESS };
+        let i = usize::from(self.todo[at]) & 255;
+        match pass.keys.class[i] {
+            KeyClass::None => NO_GUESS,
+            _ => sets.map.guess(pass.keys.hash[i]).unwrap_or(NO_GUESS),
+        }
     }
 
     /// Runs the handler for packet `i` while it holds the entry of its set; returns the place in the commit order. None if the
