@@ -76,7 +76,7 @@ impl SetTables {
         Ok(SetTables { narrow, wide, records, capacity, shape, created: 0, ended: 0, refused: 0 })
     }
 
-    /// Bytes of the record of a set with a short key (IPv4) and with a long one (IPv6), in whole cache lines.
+    /// Bytes of the record of a set with a short key (IPv4) and with a long one (IPv6), in whole halves of cache lines.
     pub const fn record_bytes(state_bytes: usize) -> [usize; 2] {
         [FlowTable::<2>::record_bytes_of(state_bytes), FlowTable::<5>::record_bytes_of(state_bytes)]
     }

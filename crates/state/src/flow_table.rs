@@ -1,7 +1,7 @@
 //! The table of live packet sets of one worker: no synchronisation, one look-up for every function of a chain.
 //!
 //! Tags stand apart from records: groups of eight 16-bit tags (16 bytes), two candidate groups per key, and the record's
-//! position follows from its tag's position, so no index is followed. A record is a whole number of cache lines of [`Records`],
+//! position follows from its tag's position, so no index is followed. A record is a whole number of halves of cache lines of [`Records`],
 //!
 //! ```text
 //! | last seen, 4 | live mask, 2 | generation, 2 | states of the chain's functions … | key, 8·K bytes |
@@ -18,11 +18,11 @@
 use braid_memory::{Error, HugePages};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::raw::records::{LINE, lines_of};
+use crate::raw::records::{HALF, halves_of};
 pub use crate::raw::records::{Records, States};
 use crate::raw::tags::{GROUP, Tags};
 
-/// Where a record begins: so many cache lines behind the first of its region.
+/// Where a record begins: so many halves of cache lines behind the first of its region.
 pub type Slot = u32;
 
 /// No record.
@@ -72,29 +72,29 @@ pub struct FlowTable<const K: usize> {
     /// Where the first record begins.
     first: Slot,
     /// Of one record.
-    lines: usize,
+    halves: usize,
     capacity: usize,
     len: usize,
     stashed: usize,
 }
 
 impl<const K: usize> FlowTable<K> {
-    /// A table for `capacity` sets with `state_bytes` bytes of state each, whose records begin with line `first`.
+    /// A table for `capacity` sets with `state_bytes` bytes of state each, whose records begin with half line `first`, an even number.
     pub fn new(capacity: usize, state_bytes: usize, first: usize, pages: HugePages) -> Result<FlowTable<K>, Error> {
-        let lines = lines_of(state_bytes, K);
+        let halves = halves_of(state_bytes, K);
         // 0.6: the load up to which two choices leave no more keys than the stash holds.
         let groups = (capacity * 10).div_ceil(6 * GROUP).max(2);
-        let end = first + (groups * GROUP + STASH) * lines;
+        let end = first + (groups * GROUP + STASH) * halves;
         if end >= NO_SLOT as usize {
-            return Err(Error::too_large(end * LINE));
+            return Err(Error::too_large(end * HALF));
         }
         let tags = Tags::new(groups, STASH / GROUP, pages)?;
-        Ok(FlowTable { tags, first: first as Slot, lines, capacity, len: 0, stashed: 0 })
+        Ok(FlowTable { tags, first: first as Slot, halves, capacity, len: 0, stashed: 0 })
     }
 
-    /// The line behind its last record.
+    /// The half line behind its last record.
     pub fn end(&self) -> usize {
-        self.first as usize + self.slots() * self.lines
+        self.first as usize + self.slots() * self.halves
     }
 
     /// Live sets.
@@ -125,18 +125,18 @@ impl<const K: usize> FlowTable<K> {
 
     /// Bytes that a record with so many bytes of state has.
     pub const fn record_bytes_of(state_bytes: usize) -> usize {
-        lines_of(state_bytes, K) * LINE
+        halves_of(state_bytes, K) * HALF
     }
 
     /// Where the record of the tag at `position` begins.
     #[inline(always)]
     fn slot(&self, position: usize) -> Slot {
-        self.first + (position * self.lines) as Slot
+        self.first + (position * self.halves) as Slot
     }
 
     #[inline(always)]
     fn position(&self, slot: Slot) -> usize {
-        (slot - self.first) as usize / self.lines
+        (slot - self.first) as usize / self.halves
     }
 
     /// Never 0, which marks an empty slot.
@@ -148,7 +148,7 @@ impl<const K: usize> FlowTable<K> {
     /// The key of a record.
     #[inline(always)]
     pub fn key(&self, records: &Records, slot: Slot) -> [u64; K] {
-        records.key(slot, self.lines)
+        records.key(slot, self.halves)
     }
 
     #[inline(always)]
@@ -201,7 +201,7 @@ impl<const K: usize> FlowTable<K> {
         };
         let slot = self.slot(position);
         self.tags.set(position, Self::tag(hash));
-        records.begin(slot, self.lines, key);
+        records.begin(slot, self.halves, key);
         self.len += 1;
         Ok(slot)
     }
@@ -252,7 +252,7 @@ impl<const K: usize> FlowTable<K> {
             let hash = hashes[i as usize & 255];
             if let Some(position) = self.tags.find(hash, Self::tag(hash)) {
                 *candidate = self.slot(position);
-                records.prefetch(*candidate, self.lines);
+                records.prefetch(*candidate, self.halves);
             }
         }
         self.compare(records, wanted, (keys, hashes), &candidates, found);
@@ -268,7 +268,7 @@ impl<const K: usize> FlowTable<K> {
         candidates: &[Slot; 256],
         mut found: impl FnMut(usize, Slot, Option<&mut SetMeta>),
     ) {
-        let mut heads = records.heads(self.lines);
+        let mut heads = records.heads(self.halves);
         let mut all = true;
         for (&candidate, &i) in candidates.iter().zip(wanted) {
             let i = i as usize & 255;
@@ -282,7 +282,7 @@ impl<const K: usize> FlowTable<K> {
         }
         for (&candidate, &i) in candidates.iter().zip(wanted) {
             let i = i as usize & 255;
-            if records.heads(self.lines).get(candidate).is_some_and(|(key, _)| *key == keys[i]) {
+            if records.heads(self.halves).get(candidate).is_some_and(|(key, _)| *key == keys[i]) {
                 continue;
             }
             match self.find_again(records, candidate, &keys[i], hashes[i]) {

@@ -1,6 +1,6 @@
 //! A map of plain keys to plain values with a declared capacity.
 //!
-//! Buckets and entries lie on lines of their own, but two entries with at most 16 bytes of key and value share one: they come
+//! Buckets and entries lie on lines of their own, but two entries with at most 20 bytes of key and value share one: they come
 //! from per-worker pools, so neighbours mostly are one worker's. An entry describes itself (live, key, value), so a hit reads the bucket
 //! only as a hint and a commit depends on the entry alone; a change of a value touches the entry alone; insertion and removal
 //! touch the bucket too, and a miss depends on both buckets of the key. Free entries come from per-worker pools. The
@@ -15,14 +15,16 @@ use std::sync::Arc;
 use braid_stm::{Arena, Boosted, Conflict, ObjectId, Op, Part, Tx};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use self::entry::Layout;
 use self::outside::Spare;
 use crate::buckets::{At, BUCKET_WORDS, Bucket, Buckets, Home, PLACES};
 use crate::causes::{MAP_BUCKETS, MAP_ENTRIES, MapOp, POOL_WATCH};
 use crate::hash::{self, HashFn};
 use crate::object::{StateBuilder, StateError, StateObject};
-use crate::plain::{self, Plain};
+use crate::plain::Plain;
 use crate::pool::{GIVEN, Giving, Pool, WATCH_WORDS};
 
+mod entry;
 mod held;
 mod image;
 mod outside;
@@ -103,13 +105,14 @@ struct Shared {
     id: ObjectId,
     name: String,
     buckets: Buckets,
-    /// Word 0: generation << 1 | live; then key and value, each from a word of its own.
+    /// As `layout` says.
     entries: Arena,
     free: Pool,
     hash: HashFn,
     seed: u64,
     key_bytes: usize,
     value_bytes: usize,
+    layout: Layout,
     /// Shows the key in an entry's words.
     show: fn(&[u64]) -> String,
 }
@@ -151,7 +154,8 @@ impl<K: Plain + fmt::Debug, V: Plain> Map<K, V> {
             seed: config.seed,
             key_bytes: size_of::<K>(),
             value_bytes: size_of::<V>(),
-            show: |words| format!("{:?}", plain::load::<K>(&words[1..])),
+            layout: Self::LAYOUT,
+            show: |words| format!("{:?}", entry::load::<K>(words, Self::KEY)),
         });
         builder.attach(id, Arc::clone(&shared) as Arc<dyn Boosted>);
         builder.attach(spare_id, Arc::new(Spare(Arc::clone(&shared))));
@@ -161,8 +165,12 @@ impl<K: Plain + fmt::Debug, V: Plain> Map<K, V> {
 }
 
 impl<K: Plain, V: Plain> Map<K, V> {
-    const VALUE: usize = 1 + plain::words::<K>();
-    const ENTRY: usize = Self::VALUE + plain::words::<V>();
+    const LAYOUT: Layout = Layout::of(size_of::<K>(), size_of::<V>());
+    /// Where key and value begin, in bytes.
+    const KEY: usize = Self::LAYOUT.key;
+    const VALUE: usize = Self::LAYOUT.value;
+    /// Words of an entry.
+    const ENTRY: usize = Self::LAYOUT.words;
 
     /// Most entries.
     pub fn capacity(&self) -> u32 {
@@ -185,7 +193,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     pub fn get(&self, tx: &mut Tx, key: &K) -> Result<Option<V>, Conflict> {
         let Ok(index) = self.locate(tx, key, self.home(key), MapOp::Get.op())? else { return Ok(None) };
         let words = tx.read_unlogged(&self.shared.entries, index, MapOp::Get.op())?;
-        Ok(Some(plain::load(&words[Self::VALUE..])))
+        Ok(Some(entry::load(words, Self::VALUE)))
     }
 
     /// Whether a key is there.
@@ -218,8 +226,8 @@ impl<K: Plain, V: Plain> Map<K, V> {
             Err(vacancy) => return Ok(Err(vacancy)),
         };
         let words = tx.read_unlogged(&self.shared.entries, index, op)?;
-        let handle = Handle { index, generation: (words[0] >> 1) as u32 };
-        Ok(Ok((handle, plain::load(&words[Self::VALUE..]))))
+        let handle = Handle { index, generation: entry::generation(words) };
+        Ok(Ok((handle, entry::load(words, Self::VALUE))))
     }
 
     /// Inserts a key for which this attempt has [looked](Self::look) and found nothing; none if all entries are in use. Saves
@@ -233,12 +241,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         }
         let Some(index) = self.shared.free.take(tx)? else { return Ok(None) };
         let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, op)?;
-        let generation = (words[0] >> 1) as u32;
-        words[0] |= 1;
-        // The last words of key and value may be longer than they are: no byte of an earlier entry stays.
-        words[1..].fill(0);
-        plain::store(&mut words[1..], key);
-        plain::store(&mut words[Self::VALUE..], value);
+        let generation = entry::begin(words, (Self::KEY, key), (Self::VALUE, value));
         self.shared.buckets.insert(tx, home, main, index, op)?;
         Ok(Some(Handle { index, generation }))
     }
@@ -258,7 +261,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     fn replace(&self, tx: &mut Tx, index: u32, value: &V) -> Result<Handle, Conflict> {
         let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, MapOp::Update.op())?;
         plain::store(&mut words[Self::VALUE..], value);
-        Ok(Handle { index, generation: (words[0] >> 1) as u32 })
+        Ok(Handle { index, generation: entry::generation(words) })
     }
 
     /// Changes the value of a key in place and returns what `change` returns; none if the key is not there.
@@ -268,7 +271,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         let op = MapOp::Update.op();
         let Ok(index) = self.locate(tx, key, self.home(key), op)? else { return Ok(None) };
         let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, op)?;
-        Ok(Some(plain::change(&mut words[Self::VALUE..], change)))
+        Ok(Some(entry::change(words, Self::VALUE, change)))
     }
 
     /// Removes a key and returns its value.
@@ -286,7 +289,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         let op = MapOp::Get.op();
         let Ok(index) = self.locate(tx, key, self.home(key), op)? else { return Ok(None) };
         let words = tx.read_unlogged(&self.shared.entries, index, op)?;
-        Ok(Some(Handle { index, generation: (words[0] >> 1) as u32 }))
+        Ok(Some(Handle { index, generation: entry::generation(words) }))
     }
 
     /// The value at a handle; none if its key has been removed since.
@@ -297,7 +300,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
             return Ok(None);
         }
         let words = tx.read_ref(&self.shared.entries, handle.index, MapOp::ValueAt.op())?;
-        Ok(is_at(words, handle).then(|| plain::load(&words[Self::VALUE..])))
+        Ok(entry::is_at(words, handle).then(|| entry::load(words, Self::VALUE)))
     }
 
     /// The entry of that number, if one lives: for a structure that keeps numbers of [`Handle`]s, to save the generation.
@@ -308,8 +311,8 @@ impl<K: Plain, V: Plain> Map<K, V> {
             return Ok(None);
         }
         let words = tx.read_ref(&self.shared.entries, index, MapOp::ValueAt.op())?;
-        let handle = Handle { index, generation: (words[0] >> 1) as u32 };
-        Ok((words[0] & 1 == 1).then(|| (handle, plain::load(&words[1..]), plain::load(&words[Self::VALUE..]))))
+        let handle = Handle { index, generation: entry::generation(words) };
+        Ok(entry::is_live(words).then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE))))
     }
 
     /// Changes the value at a handle in place and returns what `change` returns; none if its key has been removed since.
@@ -322,11 +325,11 @@ impl<K: Plain, V: Plain> Map<K, V> {
         change: impl FnOnce(&mut V) -> R,
     ) -> Result<Option<R>, Conflict> {
         let op = MapOp::UpdateAt.op();
-        if handle.index >= self.capacity() || !is_at(tx.read_ref(&self.shared.entries, handle.index, op)?, handle) {
+        if handle.index >= self.capacity() || !entry::is_at(tx.read_ref(&self.shared.entries, handle.index, op)?, handle) {
             return Ok(None);
         }
         let words = tx.update_words(&self.shared.entries, handle.index, Self::ENTRY, op)?;
-        Ok(Some(plain::change(&mut words[Self::VALUE..], change)))
+        Ok(Some(entry::change(words, Self::VALUE, change)))
     }
 
     /// Walks over the next `budget` entries from `cursor` on, as a tick does in pieces. Returns where to go on; `None`
@@ -343,15 +346,15 @@ impl<K: Plain, V: Plain> Map<K, V> {
         let end = cursor.saturating_add(budget).min(self.capacity());
         for index in cursor..end {
             let words = tx.read_ref(&self.shared.entries, index, op)?;
-            if words[0] & 1 == 0 {
+            if !entry::is_live(words) {
                 continue;
             }
-            let (key, value): (K, V) = (plain::load(&words[1..]), plain::load(&words[Self::VALUE..]));
+            let (key, value): (K, V) = (entry::load(words, Self::KEY), entry::load(words, Self::VALUE));
             match visit(tx, &key, &value)? {
                 Visit::Keep => {}
                 Visit::Replace(value) => {
                     let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, op)?;
-                    plain::store(&mut words[Self::VALUE..], &value);
+                    entry::store(words, Self::VALUE, &value);
                 }
                 Visit::Remove => {
                     self.remove_entry(tx, self.home(&key), index, op)?;
@@ -392,9 +395,8 @@ impl<K: Plain, V: Plain> Map<K, V> {
     fn remove_entry(&self, tx: &mut Tx, home: Home, index: u32, op: Op) -> Result<V, Conflict> {
         self.shared.buckets.remove(tx, home, index, op)?;
         let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, op)?;
-        let value = plain::load(&words[Self::VALUE..]);
-        let generation = (words[0] >> 1) as u32;
-        words[0] = u64::from(generation.wrapping_add(1)) << 1;
+        let value = entry::load(words, Self::VALUE);
+        entry::end(words);
         self.shared.free.give(tx, index, Giving { op, action: GIVEN, argument: u64::from(index) })?;
         Ok(value)
     }
@@ -460,13 +462,8 @@ impl<K: Plain, V: Plain> Map<K, V> {
 
     #[inline(always)]
     fn is_key(words: &[u64], key: &K) -> bool {
-        words[0] & 1 == 1 && &words[1..].as_bytes()[..size_of::<K>()] == key.as_bytes()
+        entry::is_live(words) && &words.as_bytes()[Self::KEY..Self::KEY + size_of::<K>()] == key.as_bytes()
     }
-}
-
-#[inline(always)]
-fn is_at(words: &[u64], handle: Handle) -> bool {
-    words[0] == u64::from(handle.generation) << 1 | 1
 }
 
 impl<K, V> Clone for Map<K, V> {

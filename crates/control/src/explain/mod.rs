@@ -298,7 +298,7 @@ fn groups(plan: &Plan, chain: &Chain, hash: &HashPlan) -> Vec<GroupPart> {
             state_bytes: group.state_bytes,
             local,
             record_bytes,
-            lines: record_bytes.map(|bytes| if local { TAG_LINES + bytes / LINE } else { shared }),
+            lines: record_bytes.map(|bytes| if local { TAG_LINES + bytes.div_ceil(LINE) } else { shared }),
             full: if group.full == Full::EvictOldest { "evict_oldest" } else { "refuse" },
             apart: apart(chain, &chain.groups()[..number], group),
         }

@@ -146,13 +146,13 @@ fn tables_with_keys_of_different_lengths_share_records_without_touching_each_oth
 }
 
 #[test]
-fn more_records_than_lines_can_be_numbered_are_refused() {
+fn more_records_than_half_lines_can_be_numbered_are_refused() {
     let refused = FlowTable::<2>::new(1 << 32, 16, 0, HugePages::Never);
     assert!(refused.is_err());
 }
 
 #[test]
-#[should_panic(expected = "lines <= self.longest")]
+#[should_panic(expected = "halves <= self.longest")]
 fn a_table_with_longer_keys_than_its_records_have_room_for_reaches_none() {
     let mut records = Records::new(1, 16, 2, HugePages::Never).expect("a small table fits");
     let mut table = FlowTable::<9>::new(1, 16, 0, HugePages::Never).expect("a small table fits");

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use braid_stm::Tx;
 use zerocopy::IntoBytes;
 
-use super::Shared;
+use super::{Shared, entry};
 use crate::buckets::Home;
 use crate::causes::MapOp;
 use crate::image::{Image, ImageError, Reader, put};
@@ -21,14 +21,14 @@ impl Image for Shared {
         put(&mut image, self.value_bytes as u64);
         for index in 0..self.entries.objects() {
             self.entries.snapshot(index, &mut words);
-            if words[0] == 0 {
+            let head = entry::head(&words);
+            if head == 0 {
                 continue;
             }
             put(&mut image, u64::from(index));
-            put(&mut image, words[0]);
-            if words[0] & 1 == 1 {
-                image.extend_from_slice(&words[1..].as_bytes()[..self.key_bytes]);
-                image.extend_from_slice(&words[self.value_at()..].as_bytes()[..self.value_bytes]);
+            put(&mut image, u64::from(head));
+            if entry::is_live(&words) {
+                image.extend_from_slice(&words.as_bytes()[entry::KEY..][..self.key_bytes + self.value_bytes]);
             }
         }
         image
@@ -42,13 +42,13 @@ impl Image for Shared {
         let (mut keys, mut homeless) = (HashSet::new(), Vec::new());
         while !reader.is_empty() {
             let (index, word) = (reader.word()?, reader.word()?);
-            if word >> 33 != 0 {
+            let Ok(head) = u32::try_from(word) else {
                 return Err(reader.wrong(format!("entry {index} has no possible generation")));
-            }
+            };
             let place = u32::try_from(index).ok().filter(|index| *index < self.free.numbers());
-            if word & 1 == 0 {
+            if head & 1 == 0 {
                 if let Some(index) = place {
-                    self.entries.initialise(index, &[word]);
+                    self.initialise(index, head, &[], &[]);
                 }
                 continue;
             }
@@ -57,12 +57,12 @@ impl Image for Shared {
                 return Err(reader.wrong("a key stands in it twice"));
             }
             match place {
-                Some(index) if self.free.remove(tx.worker(), index) => self.occupy(tx, index, word, key, value)?,
+                Some(index) if self.free.remove(tx.worker(), index) => self.occupy(tx, index, head, key, value)?,
                 Some(index) => return Err(reader.wrong(format!("entry {index} stands in it twice"))),
-                None => homeless.push((word, key, value)),
+                None => homeless.push((head, key, value)),
             }
         }
-        for (word, key, value) in homeless {
+        for (head, key, value) in homeless {
             let Some(index) = self.free.remove_any(tx.worker()) else {
                 return Err(reader.wrong(format!(
                     "{} keys were saved, there is room for {}",
@@ -70,24 +70,23 @@ impl Image for Shared {
                     self.free.numbers()
                 )));
             };
-            self.occupy(tx, index, word, key, value)?;
+            self.occupy(tx, index, head, key, value)?;
         }
         Ok(())
     }
 }
 
 impl Shared {
-    fn value_at(&self) -> usize {
-        1 + self.key_bytes.div_ceil(8)
+    fn initialise(&self, index: u32, head: u32, key: &[u8], value: &[u8]) {
+        let mut words = vec![0; self.entries.payload_words()];
+        let entry = [&head.to_ne_bytes(), key, value].concat();
+        words.as_mut_bytes()[..entry.len()].copy_from_slice(&entry);
+        self.entries.initialise(index, &words);
     }
 
     /// Fills a free entry and lets its buckets know.
-    fn occupy(&self, tx: &mut Tx, index: u32, word: u64, key: &[u8], value: &[u8]) -> Result<(), ImageError> {
-        let mut words = vec![0; self.entries.payload_words()];
-        words[0] = word;
-        words[1..].as_mut_bytes()[..key.len()].copy_from_slice(key);
-        words[self.value_at()..].as_mut_bytes()[..value.len()].copy_from_slice(value);
-        self.entries.initialise(index, &words);
+    fn occupy(&self, tx: &mut Tx, index: u32, head: u32, key: &[u8], value: &[u8]) -> Result<(), ImageError> {
+        self.initialise(index, head, key, value);
         let home = Home::new((self.hash)(key, self.seed), self.buckets.main.objects());
         let inserted = self.buckets.insert(tx, home, None, index, MapOp::Insert.op()).is_ok() && tx.commit().is_ok();
         if !inserted {

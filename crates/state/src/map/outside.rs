@@ -5,7 +5,7 @@ use std::sync::Arc;
 use braid_stm::{Boosted, ObjectId, Part};
 use zerocopy::IntoBytes;
 
-use super::Shared;
+use super::{Shared, entry};
 use crate::buckets::{BUCKET_WORDS, Bucket, PLACES};
 use crate::causes::{MAP_BUCKETS, MAP_ENTRIES};
 use crate::object::StateObject;
@@ -59,7 +59,7 @@ impl StateObject for Shared {
             let mut words = vec![0; self.entries.payload_words()];
             self.entries.snapshot(entry, &mut words);
             // The key of an entry that has been freed since is still there; one that was never used has none.
-            (words[0] != 0).then(|| (self.show)(&words))
+            (entry::head(&words) != 0).then(|| (self.show)(&words))
         };
         match part {
             MAP_ENTRIES if index < self.entries.objects() => key_of(index),
@@ -82,13 +82,11 @@ impl StateObject for Shared {
 
     fn snapshot(&self) -> Vec<u8> {
         let mut words = vec![0; self.entries.payload_words()];
-        let value_at = 1 + self.key_bytes.div_ceil(8);
         let mut rows = Vec::new();
         for index in 0..self.entries.objects() {
             self.entries.snapshot(index, &mut words);
-            if words[0] & 1 == 1 {
-                let (key, value) = (words[1..].as_bytes(), words[value_at..].as_bytes());
-                rows.push([&key[..self.key_bytes], &value[..self.value_bytes]].concat());
+            if entry::is_live(&words) {
+                rows.push(words.as_bytes()[entry::KEY..][..self.key_bytes + self.value_bytes].to_vec());
             }
         }
         rows.sort_unstable();

@@ -1,7 +1,8 @@
-//! Records of packet sets in one region, each in whole cache lines: `| meta, 8 bytes | states … | key, K words |`.
+//! Records of packet sets in one region, each in whole halves of cache lines: `| meta, 8 bytes | states … | key, K words |`.
 //!
-//! Tables with keys of different lengths share a region. A record's place is its first line, and where its states lie does not
-//! depend on its key: a loop over packets does not ask whose record it is.
+//! Tables with keys of different lengths share a region. A record's place is its first half line, and where its states lie does not
+//! depend on its key: a loop over packets does not ask whose record it is. Two records of a half share a line, and one of whole
+//! lines begins with a line if its table does.
 //!
 //! Safe to use: every access is checked against the region, and borrows the whole. Records are plain data, so a place
 //! that is none of a record's (the middle of one) is an error of the caller, but never undefined behaviour.
@@ -14,23 +15,25 @@ use crate::Plain;
 use crate::flow_table::{SetMeta, Slot};
 
 /// Bytes of a cache line.
-pub(crate) const LINE: usize = 64;
+const LINE: usize = 64;
+/// Bytes of half of one.
+pub(crate) const HALF: usize = LINE / 2;
 
 /// Where states begin in a record.
 const STATES: usize = size_of::<SetMeta>();
 
-/// Lines of one record with `state_bytes` of state and a key of `words` words.
-pub(crate) const fn lines_of(state_bytes: usize, words: usize) -> usize {
-    (STATES + state_bytes.next_multiple_of(8) + words * 8).div_ceil(LINE)
+/// Half lines of one record with `state_bytes` of state and a key of `words` words.
+pub(crate) const fn halves_of(state_bytes: usize, words: usize) -> usize {
+    (STATES + state_bytes.next_multiple_of(8) + words * 8).div_ceil(HALF)
 }
 
 /// All records of some tables.
 #[derive(Debug)]
 pub struct Records {
     region: Region,
-    /// Lines in which a record may begin.
-    lines: usize,
-    /// Lines of the longest record: so many follow wherever one begins.
+    /// Half lines with which a record may begin.
+    halves: usize,
+    /// Half lines of the longest record: so many follow wherever one begins.
     longest: usize,
     state_bytes: usize,
 }
@@ -39,7 +42,7 @@ pub struct Records {
 #[derive(Debug)]
 pub struct States<'a, S> {
     base: *mut u8,
-    lines: usize,
+    halves: usize,
     state: usize,
     kind: PhantomData<&'a mut S>,
 }
@@ -48,26 +51,26 @@ impl<S: Plain> States<'_, S> {
     /// Meta and state of a record; none if there is no such place.
     #[inline(always)]
     pub fn get(&mut self, record: Slot) -> Option<(&mut SetMeta, &mut S)> {
-        let line = record as usize;
-        if line >= self.lines {
+        let half = record as usize;
+        if half >= self.halves {
             return None;
         }
         // SAFETY: the record lies inside the region, meta and state inside the record, apart from each other, each aligned to
         // eight (`Records::states`); initialised memory of which every pattern is valid, borrowed through `self`.
         unsafe {
-            let record = self.base.add(line * LINE);
+            let record = self.base.add(half * HALF);
             Some((&mut *record.cast(), &mut *record.add(self.state).cast()))
         }
     }
 }
 
 impl Records {
-    /// Room for records that begin in `lines` lines, with `state_bytes` of state and keys of at most `words` words.
-    pub fn new(lines: usize, state_bytes: usize, words: usize, pages: HugePages) -> Result<Records, Error> {
-        let longest = lines_of(state_bytes, words);
-        // So that a record may begin in any of them.
-        let region = Region::new((lines + longest) * LINE, pages)?;
-        Ok(Records { region, lines, longest, state_bytes })
+    /// Room for records that begin with one of `halves` half lines, with `state_bytes` of state and keys of at most `words` words.
+    pub fn new(halves: usize, state_bytes: usize, words: usize, pages: HugePages) -> Result<Records, Error> {
+        let longest = halves_of(state_bytes, words);
+        // So that a record may begin with any of them.
+        let region = Region::new((halves + longest) * HALF, pages)?;
+        Ok(Records { region, halves, longest, state_bytes })
     }
 
     /// Bytes mapped.
@@ -75,46 +78,47 @@ impl Records {
         self.region.len()
     }
 
-    /// Asks for so many lines of a record; any number is allowed.
+    /// Asks for a record of so many half lines; any number is allowed.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, record: Slot, lines: usize) {
-        let first = self.region.base().wrapping_add(record as usize * LINE);
+    pub(crate) fn prefetch(&self, record: Slot, halves: usize) {
+        let first = self.region.base().wrapping_add(record as usize * HALF);
         prefetch_write(first);
-        (1..lines).for_each(|line| prefetch_write(first.wrapping_add(line * LINE)));
+        // An odd number lies on the same number of lines with whichever half it begins.
+        (1..halves.div_ceil(2)).for_each(|line| prefetch_write(first.wrapping_add(line * LINE)));
     }
 
     #[inline(always)]
     fn address(&self, record: Slot) -> *mut u8 {
-        assert!((record as usize) < self.lines);
-        // SAFETY: the line lies inside the region.
-        unsafe { self.region.base().add(record as usize * LINE) }
+        assert!((record as usize) < self.halves);
+        // SAFETY: the half line lies inside the region.
+        unsafe { self.region.base().add(record as usize * HALF) }
     }
 
-    /// Where the key of a record of so many lines begins. Panics if they are not what a record with such a key has here.
+    /// Where the key of a record of so many half lines begins. Panics if they are not what a record with such a key has here.
     #[inline(always)]
-    fn key_offset<const K: usize>(&self, lines: usize) -> usize {
-        assert!(lines == lines_of(self.state_bytes, K) && lines <= self.longest);
-        lines * LINE - K * 8
+    fn key_offset<const K: usize>(&self, halves: usize) -> usize {
+        assert!(halves == halves_of(self.state_bytes, K) && halves <= self.longest);
+        halves * HALF - K * 8
     }
 
     #[inline(always)]
-    fn key_address<const K: usize>(&self, record: Slot, lines: usize) -> *mut [u64; K] {
-        // SAFETY: behind the last line in which a record may begin the region has room for a whole one; the end of a line is
+    fn key_address<const K: usize>(&self, record: Slot, halves: usize) -> *mut [u64; K] {
+        // SAFETY: behind the last half line with which a record may begin the region has room for a whole one; its end is
         // aligned to eight, and so is what begins whole words before it.
-        unsafe { self.address(record).add(self.key_offset::<K>(lines)).cast() }
+        unsafe { self.address(record).add(self.key_offset::<K>(halves)).cast() }
     }
 
-    /// The key at the end of a record of so many lines.
+    /// The key at the end of a record of so many half lines.
     #[inline(always)]
-    pub(crate) fn key<const K: usize>(&self, record: Slot, lines: usize) -> [u64; K] {
+    pub(crate) fn key<const K: usize>(&self, record: Slot, halves: usize) -> [u64; K] {
         // SAFETY: inside the region and aligned (`key_address`), initialised memory that only `&mut self` writes to.
-        unsafe { self.key_address(record, lines).read() }
+        unsafe { self.key_address(record, halves).read() }
     }
 
     /// Last seen, live mask, generation.
     #[inline(always)]
     pub fn meta(&self, record: Slot) -> SetMeta {
-        // SAFETY: a record begins with its meta, aligned to a line, plain data that only `&mut self` writes to.
+        // SAFETY: a record begins with its meta, aligned to half a line, plain data that only `&mut self` writes to.
         unsafe { self.address(record).cast::<SetMeta>().read() }
     }
 
@@ -148,19 +152,19 @@ impl Records {
     pub fn states<S: Plain>(&mut self, offset: usize) -> States<'_, S> {
         const { assert!(align_of::<S>() <= 8) };
         assert!(offset + size_of::<S>() <= self.state_bytes && offset.is_multiple_of(8));
-        States { base: self.region.base(), lines: self.lines, state: STATES + offset, kind: PhantomData }
+        States { base: self.region.base(), halves: self.halves, state: STATES + offset, kind: PhantomData }
     }
 
-    /// Keys of `K` words and metas of records of so many lines, for a loop over packets.
+    /// Keys of `K` words and metas of records of so many half lines, for a loop over packets.
     #[inline(always)]
-    pub(crate) fn heads<const K: usize>(&mut self, lines: usize) -> Heads<'_, K> {
-        Heads { base: self.region.base(), lines: self.lines, key: self.key_offset::<K>(lines), records: PhantomData }
+    pub(crate) fn heads<const K: usize>(&mut self, halves: usize) -> Heads<'_, K> {
+        Heads { base: self.region.base(), halves: self.halves, key: self.key_offset::<K>(halves), records: PhantomData }
     }
 
-    /// Gives a record of so many lines a new key and zeroes the rest, but for the generation, which goes on by one.
-    pub(crate) fn begin<const K: usize>(&mut self, record: Slot, lines: usize, key: &[u64; K]) {
+    /// Gives a record of so many half lines a new key and zeroes the rest, but for the generation, which goes on by one.
+    pub(crate) fn begin<const K: usize>(&mut self, record: Slot, halves: usize, key: &[u64; K]) {
         // SAFETY: as in `key`; `&mut self` makes the access unique.
-        unsafe { self.key_address(record, lines).write(*key) };
+        unsafe { self.key_address(record, halves).write(*key) };
         let meta = self.meta_mut(record);
         *meta = SetMeta { generation: meta.generation.wrapping_add(1), ..SetMeta::default() };
         self.state_bytes_mut(record).fill(0);
@@ -171,7 +175,7 @@ impl Records {
 #[derive(Debug)]
 pub(crate) struct Heads<'a, const K: usize> {
     base: *mut u8,
-    lines: usize,
+    halves: usize,
     key: usize,
     records: PhantomData<&'a mut SetMeta>,
 }
@@ -180,14 +184,14 @@ impl<const K: usize> Heads<'_, K> {
     /// Key and meta of a record; none if there is no such place.
     #[inline(always)]
     pub(crate) fn get(&mut self, record: Slot) -> Option<(&[u64; K], &mut SetMeta)> {
-        let line = record as usize;
-        if line >= self.lines {
+        let half = record as usize;
+        if half >= self.halves {
             return None;
         }
         // SAFETY: the record lies inside the region with its key at its end (`Records::heads`), behind the meta (`lines_of`);
         // both are aligned to eight and plain, borrowed through `self`.
         unsafe {
-            let record = self.base.add(line * LINE);
+            let record = self.base.add(half * HALF);
             Some((&*record.add(self.key).cast(), &mut *record.cast()))
         }
     }

@@ -1,0 +1,98 @@
+//! An entry's words: `| generation and whether it lives, 4 bytes | key | value |`. Key and value begin with a word each, unless the entry
+//! takes half a cache line beside the object's header if they follow one another without gaps: up to 20 bytes do.
+
+use zerocopy::IntoBytes;
+
+use super::Handle;
+use crate::plain::{self, Plain};
+
+/// Most words of an object of half a line.
+const HALF: usize = 3;
+
+/// Where key and value begin, in bytes, and how many words they take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) key: usize,
+    pub(super) value: usize,
+    pub(super) words: usize,
+}
+
+impl Layout {
+    /// Of so many bytes of key and of value.
+    pub(super) const fn of(key: usize, value: usize) -> Layout {
+        let head = size_of::<u32>();
+        let (dense, spaced) = ((head + key + value).div_ceil(8), 1 + key.div_ceil(8) + value.div_ceil(8));
+        if dense <= HALF && spaced > HALF {
+            return Layout { key: head, value: head + key, words: dense };
+        }
+        Layout { key: 8, value: 8 + key.next_multiple_of(8), words: spaced }
+    }
+}
+
+/// Generation << 1 | live.
+#[inline(always)]
+pub(super) fn head(words: &[u64]) -> u32 {
+    load(words, 0)
+}
+
+/// How often the entry was freed before: it wraps at 31 bits.
+#[inline(always)]
+pub(super) fn generation(words: &[u64]) -> u32 {
+    head(words) >> 1
+}
+
+#[inline(always)]
+pub(super) fn is_live(words: &[u64]) -> bool {
+    head(words) & 1 == 1
+}
+
+/// Whether what a handle was made for still lives.
+#[inline(always)]
+pub(super) fn is_at(words: &[u64], handle: Handle) -> bool {
+    head(words) == handle.generation << 1 | 1
+}
+
+/// Makes a free entry live, with key and value from these bytes on; returns its generation. No byte of an earlier key or value stays.
+#[inline(always)]
+pub(super) fn begin<K: Plain, V: Plain>(words: &mut [u64], key: (usize, &K), value: (usize, &V)) -> u32 {
+    let head = head(words) | 1;
+    words.fill(0);
+    store(words, 0, &head);
+    store(words, key.0, key.1);
+    store(words, value.0, value.1);
+    head >> 1
+}
+
+/// Ends the life of an entry: the next one has the next generation.
+#[inline(always)]
+pub(super) fn end(words: &mut [u64]) {
+    let head = (head(words) | 1).wrapping_add(1);
+    store(words, 0, &head);
+}
+
+/// What lies at a byte.
+#[inline(always)]
+pub(super) fn load<T: Plain>(words: &[u64], at: usize) -> T {
+    match T::read_from_prefix(&words.as_bytes()[at..]) {
+        Ok((value, _)) => value,
+        Err(_) => unreachable!("{} words have no {} bytes from {at} on", words.len(), size_of::<T>()),
+    }
+}
+
+/// Writes what lies at a byte.
+#[inline(always)]
+pub(super) fn store<T: Plain>(words: &mut [u64], at: usize, value: &T) {
+    words.as_mut_bytes()[at..at + size_of::<T>()].copy_from_slice(value.as_bytes());
+}
+
+/// Changes what lies at a byte.
+#[inline(always)]
+pub(super) fn change<T: Plain, R>(words: &mut [u64], at: usize, change: impl FnOnce(&mut T) -> R) -> R {
+    if at.is_multiple_of(8) {
+        return plain::change(&mut words[at / 8..], change);
+    }
+    let mut value = load(words, at);
+    let result = change(&mut value);
+    store(words, at, &value);
+    result
+}
