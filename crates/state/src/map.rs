@@ -315,6 +315,22 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(entry::is_live(words).then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE))))
     }
 
+    /// As [`entry_at`](Map::entry_at), for a handler that reads nothing else: then it costs no more than the copy of the entry. What else
+    /// is read in the same attempt may be of another instant, so one that goes on asks [`entry_at`](Map::entry_at) again.
+    #[inline(always)]
+    #[track_caller]
+    pub fn entry_alone(&self, tx: &mut Tx, index: u32) -> Result<Option<(Handle, K, V)>, Conflict> {
+        const { assert!(Self::ENTRY <= BUCKET_WORDS, "an entry of at most a line") };
+        if index >= self.capacity() {
+            return Ok(None);
+        }
+        let mut words = [0; BUCKET_WORDS];
+        let words = &mut words[..Self::ENTRY];
+        tx.read_alone(&self.shared.entries, index, MapOp::ValueAt.op(), words)?;
+        let handle = Handle { index, generation: entry::generation(words) };
+        Ok(entry::is_live(words).then(|| (handle, entry::load(words, entry::KEY), entry::load(words, Self::VALUE))))
+    }
+
     /// Changes the value at a handle in place and returns what `change` returns; none if its key has been removed since.
     #[inline]
     #[track_caller]
@@ -325,7 +341,9 @@ impl<K: Plain, V: Plain> Map<K, V> {
         change: impl FnOnce(&mut V) -> R,
     ) -> Result<Option<R>, Conflict> {
         let op = MapOp::UpdateAt.op();
-        if handle.index >= self.capacity() || !entry::is_at(tx.read_ref(&self.shared.entries, handle.index, op)?, handle) {
+        if handle.index >= self.capacity()
+            || !entry::is_at(tx.read_ref(&self.shared.entries, handle.index, op)?, handle)
+        {
             return Ok(None);
         }
         let words = tx.update_words(&self.shared.entries, handle.index, Self::ENTRY, op)?;

@@ -58,6 +58,52 @@ impl Inside {
     }
 }
 
+/// An inside endpoint as mappings keep it: no longer than its family asks for.
+pub(crate) trait Kept: Plain + std::fmt::Debug {
+    fn of(inside: Inside) -> Self;
+    fn inside(self) -> Inside;
+}
+
+/// IPv6 is kept as it is.
+impl Kept for Inside {
+    fn of(inside: Inside) -> Inside {
+        inside
+    }
+
+    fn inside(self) -> Inside {
+        self
+    }
+}
+
+/// Of IPv4, in eight bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Inside4 {
+    pub(crate) address: [u8; 4],
+    pub(crate) port: u16,
+    protocol: u8,
+    /// Networks are told apart by ports that are on a side: below 64.
+    network: u8,
+}
+
+impl Kept for Inside4 {
+    #[inline(always)]
+    fn of(Inside { address, port, protocol, network, .. }: Inside) -> Inside4 {
+        Inside4 { address: address.v4().unwrap_or_default(), port, protocol, network: network as u8 }
+    }
+
+    #[inline(always)]
+    fn inside(self) -> Inside {
+        Inside::new(self.network.into(), IpAddress::from_v4(self.address), self.port, self.protocol)
+    }
+}
+
+impl std::fmt::Debug for Inside4 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inside().fmt(f)
+    }
+}
+
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         show(f, self.protocol, self.ip(), self.port)

@@ -4,12 +4,13 @@ use braid_nf::packet::IpVersion;
 use braid_nf::packet::headers::icmp_type;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
+use braid_nf::state::Handle;
 
 use super::config::Others;
 use super::endpoint::{Endpoint, ends};
 use super::icmp::QuotedRewrite;
 use super::mappings::Mapping;
-use super::rewrite::Rewrite;
+use super::rewrite::{Rewrite, Track};
 use super::session::{INWARD, OUTWARD, Phase, Session};
 use super::{Nat, UNWANTED};
 use crate::parts::{Fate, Side, scope};
@@ -28,7 +29,7 @@ pub const NO_SIDE: Reason = Reason("no_side");
 /// What the mappings say about a packet.
 pub(super) enum Found {
     /// A flow that may be cached.
-    Session(Session),
+    Flow(Flow),
     /// It goes its way uncached.
     Once(Rewrite),
     /// An ICMP error, rewritten with the packet that it quotes.
@@ -41,6 +42,16 @@ pub(super) enum Found {
     No(Reason),
     /// It ends here because no mapping can be made, and its sender is told.
     Refused(Reason),
+}
+
+/// A flow over a mapping.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    /// What is cached of it.
+    pub(super) session: Session,
+    /// The mapping.
+    pub(super) handle: Handle,
+    pub(super) track: Track,
 }
 
 /// Which ends of a packet are translated: its source if it goes outward, its destination if it goes inward, both if it goes
@@ -120,10 +131,10 @@ impl Nat {
         };
         Ok(match (outward, inward) {
             (Some(mapping), None) if source.protocol != protocol::ICMP => {
-                Found::Session(self.session(cx, packet, &mapping, (mapping.external, OUTWARD, course.across)))
+                Found::Flow(flow(packet, &mapping, (OUTWARD, mapping.external, course.across)))
             }
             (None, Some(mapping)) if source.protocol != protocol::ICMP => {
-                Found::Session(self.session(cx, packet, &mapping, (mapping.inside.end(), INWARD, mapping.home)))
+                Found::Flow(flow(packet, &mapping, (INWARD, mapping.inside.end(), mapping.home)))
             }
             _ => Found::Once(Rewrite {
                 source: outward.map(|mapping| mapping.external),
@@ -132,27 +143,14 @@ impl Nat {
             }),
         })
     }
+}
 
-    fn session(
-        &self,
-        cx: &Cx<'_>,
-        packet: &Packet<'_>,
-        mapping: &Mapping,
-        (end, way, to): (Endpoint, u8, Port),
-    ) -> Session {
-        let phase = Phase::after(0, packet.tcp_flags().unwrap_or(0));
-        Session {
-            look_ns: self.flows.look_first_ns(cx.now(), mapping, end.protocol, way, phase),
-            handle: mapping.handle,
-            address: end.address,
-            port: end.port,
-            from: packet.port(),
-            to,
-            protocol: end.protocol,
-            phase: phase as u8,
-            way,
-            ..Session::default()
-        }
+fn flow(packet: &Packet<'_>, mapping: &Mapping, (way, end, to): (u8, Endpoint, Port)) -> Flow {
+    let phase = Phase::after(0, packet.tcp_flags().unwrap_or(0));
+    Flow {
+        session: Session::new(mapping.handle, end.protocol, way, phase),
+        handle: mapping.handle,
+        track: Track { way, address: end.address, port: end.port, to },
     }
 }
 

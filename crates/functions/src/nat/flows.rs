@@ -10,18 +10,18 @@ use braid_nf::state::{Handle, StateObject};
 use braid_nf::{Part, Reason};
 
 use super::config::Filtering;
-use super::endpoint::{Endpoint, Inside};
+use super::endpoint::{Endpoint, Inside, Kept};
 use super::filter::Filter;
 use super::find::{FILTERED, NO_MAPPING};
 use super::hosts::MAPPING_TABLE_FULL;
 use super::mappings::{Mapping, Mappings, Use};
 use super::pool::Pool;
-use super::session::{INWARD, OUTWARD, Phase, Timeouts};
+use super::session::{INWARD, Needs, OUTWARD, Phase, Timeouts};
 use crate::config::ConfigError;
 
 /// Mappings, who may send to them, and how long they live.
-pub(crate) struct Flows {
-    pub(crate) mappings: Mappings,
+pub(crate) struct Flows<K> {
+    pub(crate) mappings: Mappings<K>,
     pub(crate) filter: Filter,
     pub(crate) timeouts: Timeouts,
     /// Whether inbound packets of UDP and ICMP keep mappings alive as well.
@@ -39,7 +39,7 @@ pub(crate) fn kept_under(same: &[(&str, bool)]) -> Result<(), String> {
     }
 }
 
-impl Flows {
+impl<K: Kept> Flows<K> {
     /// No mapping yet, and room for so many.
     pub(crate) fn new(
         builder: &mut StateBuilder,
@@ -48,7 +48,7 @@ impl Flows {
         filtering: Filtering,
         inbound_refresh: bool,
         mappings_max: u32,
-    ) -> Result<Flows, ConfigError> {
+    ) -> Result<Flows<K>, ConfigError> {
         let mappings = Mappings::new(builder, pool)?;
         let filter = Filter::new(builder, filtering, mappings_max)?;
         Ok(Flows { mappings, filter, timeouts, inbound_refresh, refresh_ns: pool.refresh_ns })
@@ -145,17 +145,17 @@ impl Flows {
         Ok(Ok(()))
     }
 
-    /// A flow that was kept is gone; `peer` is as [`keep`](Self::keep) got it.
+    /// A flow that was kept is gone; `peer` is as [`keep`](Self::keep) got it. Its mapping may be gone as well.
     pub(crate) fn forget(
         &self,
         cx: &mut Cx<'_>,
         peer: Option<(Inside, Endpoint)>,
-        (number, handle): (u8, Handle),
+        (number, handle): (u8, Option<Handle>),
     ) -> Result<(), Conflict> {
         if let Some((inside, remote)) = peer.filter(|_| self.filter.is_strict()) {
             self.filter.leave(cx, inside, remote)?;
         }
-        self.mappings.detach(cx, number, handle)
+        handle.map_or(Ok(()), |handle| self.mappings.detach(cx, number, handle))
     }
 
     /// A flow goes on over another mapping.
@@ -172,8 +172,22 @@ impl Flows {
         Ok(())
     }
 
+    /// For each kind of session how much longer than now its mapping must live, in nanoseconds, so that a packet need not
+    /// do more than read it.
+    pub(crate) fn needs(&self) -> Needs {
+        Needs::new(|number, way, phase| {
+            match self.use_of(number, way, phase) {
+                // Whether it is still let in is asked each time.
+                _ if way == INWARD && self.filter.is_strict() => u64::MAX,
+                Use::Refresh(lives_ns) => lives_ns,
+                Use::Look => 0,
+                Use::Reset(_) => u64::MAX,
+            }
+        })
+    }
+
     /// What a packet of a flow does to its mapping's life.
-    fn use_of(&self, number: u8, way: u8, phase: Phase) -> Use {
+    pub(crate) fn use_of(&self, number: u8, way: u8, phase: Phase) -> Use {
         let lives_ns = self.timeouts.after(number, phase);
         match (number, phase) {
             (protocol::TCP, Phase::Reset) => Use::Reset(lives_ns),
@@ -184,7 +198,7 @@ impl Flows {
     }
 }
 
-impl Part for Flows {
+impl<K: Kept> Part for Flows<K> {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.mappings.objects(into);
         self.filter.objects(into);

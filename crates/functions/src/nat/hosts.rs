@@ -70,12 +70,11 @@ impl std::fmt::Debug for Name {
 impl Name {
     /// A number in which all of it counts; of an IPv4 address in the only network, the address.
     fn number(&self) -> u64 {
-        let octets = self.address.octets();
-        let [high, low] =
-            [&octets[..8], &octets[8..]].map(|half| half.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)));
-        match self.address.v4() {
-            Some(v4) => u64::from(u32::from_be_bytes(v4)) ^ u64::from(self.network) << 32,
-            None => high ^ low.rotate_left(17) ^ u64::from(self.network) << 32,
+        let network = u64::from(self.network) << 32;
+        let octets = u128::from_be_bytes(self.address.octets());
+        match self.address.is_v4() {
+            true => u64::from(octets as u32) ^ network,
+            false => (octets >> 64) as u64 ^ (octets as u64).rotate_left(17) ^ network,
         }
     }
 }

@@ -15,7 +15,8 @@ use braid_nf::state::{Handle, MapConfig, StateObject, Tx, Vacancy, Visit};
 use braid_nf::{Findings, Part, Reason};
 
 use super::block_log::Change;
-use super::endpoint::{Endpoint, Inside, scaled, slot};
+use super::endpoint::{Endpoint, Inside, Kept, scaled, slot};
+use super::entry::{Entry, NEVER, Packed};
 use super::hosts::{Hosts, MAPPING_TABLE_FULL, NO_FREE_PORT, Place};
 use super::pool::Pool;
 use super::ports::Ports;
@@ -30,25 +31,6 @@ const SWEEPS: u32 = 1000;
 const PIECE: u32 = 256;
 /// Ports that are looked at for one that is no longer needed when none is free.
 const SEARCH: u32 = 64;
-/// The end of a mapping that never ends.
-const NEVER: u64 = u64::MAX;
-
-/// The entry of an inside endpoint.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Entry {
-    /// When it ends, in nanoseconds.
-    ends_ns: u64,
-    /// Number of the external address.
-    address: u32,
-    /// Live TCP sets that use it.
-    sets: u32,
-    port: u16,
-    /// Port of the plan by which the owner sent last.
-    home: Port,
-    zero: u32,
-}
-
 /// A mapping that holds now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mapping {
@@ -79,8 +61,8 @@ pub(crate) enum Use {
 }
 
 /// All mappings.
-pub(crate) struct Mappings {
-    entries: Map<Inside, Entry>,
+pub(crate) struct Mappings<K> {
+    entries: Map<K, Packed>,
     ports: Ports,
     hosts: Hosts,
     /// In order, so that numbers are found by bisection.
@@ -91,8 +73,8 @@ pub(crate) struct Mappings {
     rest_ns: u64,
 }
 
-impl Mappings {
-    pub(crate) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Mappings, ConfigError> {
+impl<K: Kept> Mappings<K> {
+    pub(crate) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Mappings<K>, ConfigError> {
         let addresses = pool.external.len() as u32;
         let capacity = pool.mappings_max.min(pool.ports().saturating_mul(addresses).saturating_mul(3));
         let map = MapConfig { name: "mappings".into(), capacity, ..MapConfig::default() };
@@ -110,7 +92,7 @@ impl Mappings {
     }
 
     /// Whether a number means the same port in both.
-    pub(crate) fn has_ports_of(&self, other: &Mappings) -> bool {
+    pub(crate) fn has_ports_of(&self, other: &Mappings<K>) -> bool {
         (self.first_port, self.last_port) == (other.first_port, other.last_port)
     }
 
@@ -123,15 +105,15 @@ impl Mappings {
         home: Port,
         lives_ns: u64,
     ) -> Result<Result<Mapping, Vacancy>, Conflict> {
-        let (handle, mut entry) = match self.entries.look(cx, &inside)? {
-            Ok(found) => found,
+        let (handle, mut entry) = match self.entries.look(cx, &K::of(inside))? {
+            Ok((handle, packed)) => (handle, Entry::from(packed)),
             Err(vacancy) => return Ok(Err(vacancy)),
         };
         let now = cx.now();
         if entry.home != home || entry.ends_ns <= now + lives_ns {
             entry.home = home;
             entry.ends_ns = entry.ends_ns.max(now + lives_ns + self.refresh_ns);
-            self.entries.update_at(cx, handle, |at| *at = entry)?;
+            self.entries.update_at(cx, handle, |at| *at = entry.into())?;
         }
         Ok(Ok(self.mapping(inside, handle, &entry)))
     }
@@ -143,15 +125,15 @@ impl Mappings {
         let owner = self.ports.owner(cx, slot(external.protocol), address as u32, external.port)?;
         let Some(owner) = owner else { return Ok(None) };
         let now = cx.now();
-        let entry = self.entries.entry_at(cx, owner)?.filter(|(_, _, entry)| now < entry.ends_ns);
-        Ok(entry.map(|(handle, inside, entry)| self.mapping(inside, handle, &entry)))
+        let entry = self.at(cx, owner)?.filter(|(_, _, entry)| now < entry.ends_ns);
+        Ok(entry.map(|(handle, inside, entry)| self.mapping(inside.inside(), handle, &entry)))
     }
 
     /// The mapping of an inside endpoint, if it holds. Nothing is refreshed.
     pub(crate) fn holding(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<Option<Mapping>, Conflict> {
         let now = cx.now();
-        let found = self.entries.look(cx, &inside)?.ok().filter(|(_, entry)| now < entry.ends_ns);
-        Ok(found.map(|(handle, entry)| self.mapping(inside, handle, &entry)))
+        let found = self.entries.look(cx, &K::of(inside))?.ok().map(|(handle, packed)| (handle, Entry::from(packed)));
+        Ok(found.filter(|(_, entry)| now < entry.ends_ns).map(|(handle, entry)| self.mapping(inside, handle, &entry)))
     }
 
     /// The external endpoint of an inside one, if it has any. Nothing is refreshed.
@@ -195,8 +177,8 @@ impl Mappings {
             let (address, port) = (address as u32, external.port);
             let entry = Entry { ends_ns: NEVER, address, port, home, ..Entry::default() };
             // After a change of the configuration it may be there.
-            self.entries.remove(cx, &inside)?;
-            if let Err(vacancy) = self.entries.look(cx, &inside)? {
+            self.entries.remove(cx, &K::of(inside))?;
+            if let Err(vacancy) = self.entries.look(cx, &K::of(inside))? {
                 // Room for them was checked with the configuration.
                 let _ = self.insert(cx, (inside, vacancy), entry)?;
             }
@@ -210,26 +192,67 @@ impl Mappings {
         (inside, vacancy): (Inside, Vacancy),
         entry: Entry,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
-        let place = (entry.address, entry.port);
-        let Some(handle) = self.entries.fill(cx, vacancy, &inside, &entry)? else {
+        let (place, is_counted) = ((entry.address, entry.port), entry.ends_ns != NEVER);
+        // What is configured counts for no quota and lies in no block.
+        let change = match is_counted {
+            true => self.hosts.enter(cx, inside, place)?,
+            false => Some(None),
+        };
+        let Some(change) = change else { return Ok(Err(MAPPING_TABLE_FULL)) };
+        let Some(handle) = self.entries.fill(cx, vacancy, &K::of(inside), &entry.into())? else {
+            if is_counted {
+                self.hosts.leave(cx, inside, place)?;
+            }
             return Ok(Err(MAPPING_TABLE_FULL));
         };
-        // What is configured counts for no quota and lies in no block.
-        if entry.ends_ns != NEVER {
-            let Some(change) = self.hosts.enter(cx, inside, place)? else {
-                self.entries.remove(cx, &inside)?;
-                return Ok(Err(MAPPING_TABLE_FULL));
-            };
-            self.note(cx, change)?;
-        }
+        self.note(cx, change)?;
         self.ports.set_owner(cx, slot(inside.protocol), entry.address, entry.port, Some(handle.index))?;
         Ok(Ok(self.mapping(inside, handle, &entry)))
+    }
+
+    /// The entry of that number, ended or not, if there is one.
+    #[inline(always)]
+    pub(crate) fn at(&self, cx: &mut Cx<'_>, index: u32) -> Result<Option<(Handle, K, Entry)>, Conflict> {
+        Ok(self.entries.entry_at(cx, index)?.map(|(handle, inside, packed)| (handle, inside, packed.into())))
+    }
+
+    /// The same for a packet that needs nothing else.
+    #[inline(always)]
+    pub(crate) fn at_alone(&self, cx: &mut Cx<'_>, index: u32) -> Result<Option<(Handle, K, Entry)>, Conflict> {
+        Ok(self.entries.entry_alone(cx, index)?.map(|(handle, inside, packed)| (handle, inside, packed.into())))
+    }
+
+    /// Asks for the entry of that number, to be read soon.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, index: u32) {
+        self.entries.prefetch_at(Handle { index, generation: 0 });
+    }
+
+    /// An external address, by its number.
+    #[inline(always)]
+    pub(crate) fn address(&self, number: u32) -> [u8; 4] {
+        self.external.get(number as usize).copied().unwrap_or_default()
+    }
+
+    fn change<R>(
+        &self,
+        cx: &mut Cx<'_>,
+        handle: Handle,
+        change: impl FnOnce(&mut Entry) -> R,
+    ) -> Result<Option<R>, Conflict> {
+        self.entries.update_at(cx, handle, |packed| {
+            let mut entry = Entry::from(*packed);
+            let result = change(&mut entry);
+            *packed = entry.into();
+            result
+        })
     }
 
     /// A cached translation looks at its mapping. When it has to look again; none if the mapping has ended.
     pub(crate) fn renew(&self, cx: &mut Cx<'_>, handle: Handle, how: Use) -> Result<Option<u64>, Conflict> {
         let now = cx.now();
-        let Some(mut entry) = self.entries.value_at(cx, handle)?.filter(|entry| now < entry.ends_ns) else {
+        let found = self.entries.value_at(cx, handle)?.map(Entry::from);
+        let Some(mut entry) = found.filter(|entry| now < entry.ends_ns) else {
             return Ok(None);
         };
         let look_ns = match how {
@@ -237,14 +260,14 @@ impl Mappings {
             Use::Refresh(lives_ns) => {
                 if entry.ends_ns <= now + lives_ns {
                     entry.ends_ns = now + lives_ns + self.refresh_ns;
-                    self.entries.update_at(cx, handle, |at| *at = entry)?;
+                    self.entries.update_at(cx, handle, |at| *at = entry.into())?;
                 }
                 entry.ends_ns - lives_ns
             }
             Use::Reset(lives_ns) => {
                 if entry.sets <= 2 && entry.ends_ns != NEVER {
                     entry.ends_ns = entry.ends_ns.min(now + lives_ns.max(self.refresh_ns + SECOND));
-                    self.entries.update_at(cx, handle, |at| *at = entry)?;
+                    self.entries.update_at(cx, handle, |at| *at = entry.into())?;
                 }
                 entry.ends_ns
             }
@@ -255,7 +278,7 @@ impl Mappings {
     /// A TCP set uses the mapping from now on.
     pub(crate) fn attach(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
         if number == protocol::TCP {
-            self.entries.update_at(cx, handle, |entry| entry.sets += 1)?;
+            self.change(cx, handle, Entry::attach)?;
         }
         Ok(())
     }
@@ -265,15 +288,12 @@ impl Mappings {
         if number != protocol::TCP {
             return Ok(());
         }
-        let left = self.entries.update_at(cx, handle, |entry| {
-            entry.sets = entry.sets.saturating_sub(1);
-            entry.sets
-        })?;
+        let left = self.change(cx, handle, Entry::detach)?;
         if left == Some(0)
-            && let Some((_, inside, entry)) = self.entries.entry_at(cx, handle.index)?
+            && let Some((_, inside, entry)) = self.at(cx, handle.index)?
             && entry.ends_ns != NEVER
         {
-            self.end(cx, inside, &entry)?;
+            self.end(cx, inside.inside(), &entry)?;
         }
         Ok(())
     }
@@ -285,11 +305,12 @@ impl Mappings {
         let pieces = u64::from(self.entries.capacity().div_ceil(piece));
         let turn = now / SWEEP_EVERY.as_nanos() as u64 % pieces;
         let mut changes = Vec::new();
-        self.entries.for_each(cx, turn as u32 * piece, piece, |tx, inside, entry| {
-            if !self.is_free(now, entry) {
+        self.entries.for_each(cx, turn as u32 * piece, piece, |tx, inside, packed| {
+            let entry = Entry::from(*packed);
+            if !self.is_free(now, &entry) {
                 return Ok(Visit::Keep);
             }
-            changes.extend(self.give_back(tx, *inside, entry)?);
+            changes.extend(self.give_back(tx, inside.inside(), &entry)?);
             Ok(Visit::Remove)
         })?;
         changes.into_iter().try_for_each(|change| self.note(cx, Some(change)))
@@ -328,14 +349,14 @@ impl Mappings {
         }
         let Some(owner) = self.ports.owner(cx, slot, address, port)? else { return Ok(false) };
         let now = cx.now();
-        match self.entries.entry_at(cx, owner)?.filter(|(_, _, entry)| self.is_free(now, entry)) {
-            Some((_, inside, entry)) => self.end(cx, inside, &entry).map(|()| true),
+        match self.at(cx, owner)?.filter(|(_, _, entry)| self.is_free(now, entry)) {
+            Some((_, inside, entry)) => self.end(cx, inside.inside(), &entry).map(|()| true),
             None => Ok(false),
         }
     }
 
     fn end(&self, cx: &mut Cx<'_>, inside: Inside, entry: &Entry) -> Result<(), Conflict> {
-        self.entries.remove(cx, &inside)?;
+        self.entries.remove(cx, &K::of(inside))?;
         let change = self.give_back(cx, inside, entry)?;
         self.note(cx, change)
     }
@@ -356,12 +377,11 @@ impl Mappings {
     }
 
     fn external(&self, number: u8, entry: &Entry) -> Endpoint {
-        let address = self.external.get(entry.address as usize).copied().unwrap_or_default();
-        Endpoint::new(address, entry.port, number)
+        Endpoint::new(self.address(entry.address), entry.port, number)
     }
 }
 
-impl Part for Mappings {
+impl<K: Kept> Part for Mappings<K> {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.entries.objects(into);
         self.ports.objects(into);

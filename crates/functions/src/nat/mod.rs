@@ -2,8 +2,8 @@
 //!
 //! Mapping is endpoint-independent (RFC 4787 section 4.1): one inside endpoint has one external endpoint, whomever it talks
 //! to. `mappings.rs` holds that shared state, `ports.rs` which ports are taken, `hosts.rs` which ports a host may have, `filter.rs`
-//! who may send to it. A packet set is one direction of one flow and caches its whole translation, so a packet in steady state
-//! reads and writes its own set only; once in `refresh_ms` it looks at the mapping. Sets are nothing but a cache: a packet whose
+//! who may send to it. A packet set is one direction of one flow and remembers its mapping, so a packet in steady state
+//! looks nothing up: it reads the mapping's entry and writes nothing that is shared. Sets are nothing but a cache: a packet whose
 //! set is gone, or found no room, is translated by way of the mapping (`find.rs`).
 //!
 //! Not here: other protocols than TCP, UDP and ICMP, application-level gateways, IPv6 translation.
@@ -11,6 +11,7 @@
 mod block_log;
 mod config;
 pub(crate) mod endpoint;
+mod entry;
 pub(crate) mod filter;
 mod find;
 pub(crate) mod flows;
@@ -37,17 +38,19 @@ use braid_nf::Relaxation;
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, Translated};
 use braid_nf::prelude::*;
+use braid_nf::state::Handle;
 
-use self::endpoint::{Endpoint, Inside, ends};
-use self::find::Found;
+use self::endpoint::{Endpoint, Inside, Inside4, Kept, ends};
+use self::entry::{Entry, NEVER};
+use self::find::{Flow, Found};
 use self::flows::Flows;
 use self::mappings::SWEEP_EVERY;
-use self::rewrite::Rewrite;
-use self::session::{OUTWARD, Phase};
+use self::rewrite::{Rewrite, Track};
+use self::session::{INWARD, Needs, OUTWARD, Phase};
 use self::settings::Settings;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
-use crate::parts::{AnswerRate, Fragments, aged, answer, fragments, scope};
+use crate::parts::{AnswerRate, Fragments, Side, aged, answer, fragments, scope};
 
 /// IPv6 or not IP, and configured to be dropped.
 pub const UNWANTED: Reason = Reason("unwanted");
@@ -56,9 +59,12 @@ network_function! {
     /// The translator.
     pub struct Nat {
         settings: Settings,
-        flows: Flows,
+        flows: Flows<Inside4>,
         fragments: Fragments,
         answers: AnswerRate,
+        needs: Needs,
+        /// By the port where a packet comes in, the one where it leaves for the other side.
+        across: Box<[Port]>,
     }
 }
 
@@ -72,7 +78,8 @@ impl FromConfig for Nat {
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        Ok(Nat { settings, flows, fragments, answers })
+        let (needs, across) = (flows.needs(), settings.sides.across_all(ports).into());
+        Ok(Nat { settings, flows, fragments, answers, needs, across })
     }
 }
 
@@ -111,7 +118,7 @@ impl NetworkFunction for Nat {
     }
 
     fn timeout_ns(&self, session: &Session) -> u64 {
-        self.settings.timeouts.of(session)
+        self.settings.timeouts.after(session.protocol(), Phase::from_bits(session.phase()))
     }
 
     /// One period to sweep mappings, and one to sweep fragments.
@@ -133,24 +140,42 @@ impl NetworkFunction for Nat {
         Rewrites { from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IcmpId], from_outside: &[IpDst, DstPort, IcmpId] }
     }
 
+    const PREFETCHES: bool = true;
+
+    #[inline(always)]
+    fn prefetch(&self, session: &Session, _now_ns: u64) {
+        self.flows.mappings.prefetch(session.index());
+    }
+
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
         // Other protocols stay in their phase.
-        let phase = match session.protocol {
-            protocol::TCP => Phase::after(session.phase, packet.tcp_flags().unwrap_or(0)) as u8,
-            _ => session.phase,
+        let phase = match session.is_tcp() {
+            true => Phase::after(session.phase(), packet.tcp_flags().unwrap_or(0)) as u8,
+            false => session.phase(),
         };
-        let steady = (cx.now() < session.look_ns) & (phase == session.phase) & (packet.port() == session.from);
-        if !steady || packet.is_fragment() {
-            return self.unsteady(cx, packet, session, phase);
+        if phase == session.phase()
+            && !packet.is_fragment()
+            && let Some((handle, inside, entry)) = self.flows.mappings.at_alone(cx, session.index())?
+            && session.is_over(handle)
+            && entry.ends_ns.saturating_sub(cx.now()) > self.needs.ns(session)
+        {
+            // Each way by itself, so that nothing is asked twice.
+            let handled = match session.way() {
+                OUTWARD => self.go_on(cx, packet, OUTWARD, (&inside, &entry)),
+                _ => self.go_on(cx, packet, INWARD, (&inside, &entry)),
+            };
+            if let Some(handled) = handled {
+                return handled;
+            }
         }
-        self.translate(cx, packet, session)
+        self.unsteady(cx, packet, session, phase)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Session>) -> Handled {
         let found = self.find(cx, packet)?;
-        if let Found::Session(session) = &found
-            && let Err(reason) = self.keep(cx, packet, set, session)?
+        if let Found::Flow(flow) = &found
+            && let Err(reason) = self.keep(cx, packet, set, flow)?
         {
             return Ok(Verdict::Drop(reason));
         }
@@ -166,8 +191,9 @@ impl NetworkFunction for Nat {
     }
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, session: &Session) -> Result<(), Conflict> {
-        let peer = if session.way == OUTWARD { self.ends_of(key, session.from) } else { None };
-        self.flows.forget(cx, peer, (session.protocol, session.handle))
+        let peer = if session.way() == OUTWARD { self.ends_of(key) } else { None };
+        let handle = self.handle_of(cx, session)?;
+        self.flows.forget(cx, peer, (session.protocol(), handle))
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
@@ -181,75 +207,149 @@ impl NetworkFunction for Nat {
 }
 
 impl Nat {
+    /// A packet of a known flow over a mapping, if it comes from where packets of its way do.
+    #[inline(always)]
+    fn go_on(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, way: u8, known: (&Inside4, &Entry)) -> Option<Handled> {
+        if !self.is_expected(packet.port(), way, known.1) {
+            return None;
+        }
+        let track = self.track(packet.port(), way, known);
+        Some(self.translate(cx, packet, track))
+    }
+
+    /// Whether packets of a known flow come by a port: outward by the one by which its owner sent last, inward by an outside one.
+    #[inline(always)]
+    fn is_expected(&self, from: Port, way: u8, entry: &Entry) -> bool {
+        match way {
+            OUTWARD => from == entry.home,
+            _ => self.settings.sides.is_on(from, Side::Outside as u8),
+        }
+    }
+
+    /// What becomes of packets of a known flow that come by a port.
+    #[inline(always)]
+    fn track(&self, from: Port, way: u8, (inside, entry): (&Inside4, &Entry)) -> Track {
+        match way {
+            OUTWARD => {
+                let to = self.across.get(usize::from(from)).copied().unwrap_or(from);
+                Track { way, address: self.flows.mappings.address(entry.address), port: entry.port, to }
+            }
+            _ => Track { way, address: inside.address, port: inside.port, to: entry.home },
+        }
+    }
+
     /// What every packet of a known flow comes to.
     #[inline(always)]
-    fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &Session) -> Handled {
-        let (address, port) = (IpAddress::from_v4(session.address), Some(session.port));
-        let translated = match session.way {
+    fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, track: Track) -> Handled {
+        let (address, port) = (IpAddress::from_v4(track.address), Some(track.port));
+        let translated = match track.way {
             OUTWARD => packet.translate_src(address, port),
             _ => packet.translate_dst(address, port),
         };
         match translated {
-            Translated::Done => Ok(Verdict::Forward(session.to)),
+            Translated::Done => Ok(Verdict::Forward(track.to)),
             Translated::Expired => self.ttl_exceeded(cx, packet),
             Translated::Refused => Ok(Verdict::Drop(Reason::MALFORMED)),
         }
     }
 
     /// A packet of a known flow that is a fragment, comes by another port, changes the phase of its connection, or is the one
-    /// that looks at the mapping.
+    /// that prolongs the mapping.
     #[cold]
     #[inline(never)]
     fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session, phase: u8) -> Handled {
-        let look_ns = match packet.port() == session.from && !packet.is_fragment() {
-            true => self.flows.look(cx, session.handle, session.protocol, session.way, phase)?,
-            false => None,
-        };
-        if let Some(look_ns) = look_ns {
-            (session.look_ns, session.phase) = (look_ns, phase);
-            return self.translate(cx, packet, session);
+        if let Some(track) = self.renew(cx, packet, session, phase)? {
+            session.set_phase(phase);
+            return self.translate(cx, packet, track);
         }
         let found = self.find(cx, packet)?;
-        if let Found::Session(fresh) = &found
-            && fresh.way == session.way
+        if let Found::Flow(fresh) = &found
+            && fresh.session.way() == session.way()
             && !packet.is_fragment()
         {
-            self.flows.exchange(cx, session.protocol, (session.handle, fresh.handle))?;
-            *session = Session { phase, ..*fresh };
+            self.exchange(cx, session, fresh)?;
+            *session = fresh.session;
+            session.set_phase(phase);
         }
         self.conclude(cx, packet, found)
     }
 
-    /// Caches a translation, if there is room.
+    /// Uses the mapping of a known flow for a packet; none if the flow must not go on as it is.
+    fn renew(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        session: &Session,
+        phase: u8,
+    ) -> Result<Option<Track>, Conflict> {
+        let Some((handle, inside, entry)) = self.flows.mappings.at(cx, session.index())? else { return Ok(None) };
+        let is_expected = session.is_over(handle) && self.is_expected(packet.port(), session.way(), &entry);
+        if packet.is_fragment() || !is_expected {
+            return Ok(None);
+        }
+        if session.way() == INWARD && entry.ends_ns != NEVER && self.flows.filter.is_strict() {
+            let Some((remote, _)) = ends(packet) else { return Ok(None) };
+            if !self.flows.filter.admits(cx, inside.inside(), remote)? {
+                return Ok(None);
+            }
+        }
+        let how = self.flows.use_of(session.protocol(), session.way(), Phase::from_bits(phase));
+        let renewed = self.flows.mappings.renew(cx, handle, how)?;
+        Ok(renewed.map(|_| self.track(packet.port(), session.way(), (&inside, &entry))))
+    }
+
+    /// A flow goes on over another mapping, if it is another one.
+    fn exchange(&self, cx: &mut Cx<'_>, session: &Session, fresh: &Flow) -> Result<(), Conflict> {
+        if session.is_beside(&fresh.session) {
+            return Ok(());
+        }
+        let (number, before) = (session.protocol(), self.handle_of(cx, session)?);
+        before.map_or(Ok(()), |before| self.flows.mappings.detach(cx, number, before))?;
+        self.flows.mappings.attach(cx, number, fresh.handle)
+    }
+
+    /// The mapping of a TCP flow, if it is still there: of other flows nothing is counted.
+    fn handle_of(&self, cx: &mut Cx<'_>, session: &Session) -> Result<Option<Handle>, Conflict> {
+        if session.protocol() != protocol::TCP {
+            return Ok(None);
+        }
+        let found = self.flows.mappings.at(cx, session.index())?.map(|(handle, ..)| handle);
+        Ok(found.filter(|handle| session.is_over(*handle)))
+    }
+
+    /// Caches a flow, if there is room.
     fn keep(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         set: &mut NewSet<'_, Session>,
-        session: &Session,
+        flow: &Flow,
     ) -> Result<Result<(), Reason>, Conflict> {
+        let session = flow.session;
         let peer = || {
-            let (inside, remote) = ends(packet).filter(|_| session.way == OUTWARD)?;
+            let (inside, remote) = ends(packet).filter(|_| session.way() == OUTWARD)?;
             Some((self.settings.inside(packet.port(), inside), remote))
         };
-        self.flows.keep(cx, peer, (session.protocol, session.handle), |cx| set.register(cx, *session))
+        self.flows.keep(cx, peer, (session.protocol(), flow.handle), |cx| set.register(cx, session))
     }
 
-    /// Both ends of a flow that came by a port, by its key.
-    fn ends_of(&self, key: &SetKey, from: Port) -> Option<(Inside, Endpoint)> {
+    /// Both ends of an outward flow, by its key.
+    fn ends_of(&self, key: &SetKey) -> Option<(Inside, Endpoint)> {
         let parts = key.parts();
         let ([Some(source), Some(destination)], [Some(ours), Some(theirs)]) = (parts.ips, parts.ports) else {
             return None;
         };
         let number = parts.number(FieldId::IpProto)? as u8;
+        // Only if networks are told apart it is part of the key.
+        let from = parts.number(FieldId::InPort).unwrap_or_default() as Port;
         let end = |address: IpAddress, port| Some(Endpoint::new(address.v4()?, port, number));
         Some((self.settings.inside(from, end(source, ours)?), end(destination, theirs)?))
     }
 
     fn conclude(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, found: Found) -> Handled {
         match found {
-            Found::Session(session) if !packet.is_fragment() => self.translate(cx, packet, &session),
-            Found::Session(session) => self.send(cx, packet, Rewrite::from(&session)),
+            Found::Flow(flow) if !packet.is_fragment() => self.translate(cx, packet, flow.track),
+            Found::Flow(flow) => self.send(cx, packet, Rewrite::from(flow.track)),
             Found::Once(rewrite) => self.send(cx, packet, rewrite),
             Found::Error(error) => self.send_error(cx, packet, &error),
             Found::Untouched(port) => Ok(Verdict::Forward(port)),

@@ -11,7 +11,7 @@ use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::{Prefix, Syslog};
 
 /// Most external addresses.
-const EXTERNAL_MAX: u64 = 4096;
+pub(super) const EXTERNAL_MAX: u64 = 4096;
 
 /// The checked part of a configuration that is about external addresses.
 #[derive(Clone, Debug)]

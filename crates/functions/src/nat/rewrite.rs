@@ -3,7 +3,7 @@
 use braid_nf::prelude::*;
 
 use super::endpoint::Endpoint;
-use super::session::{OUTWARD, Session};
+use super::session::OUTWARD;
 use crate::parts::Fate;
 
 /// How a packet is rewritten, and where it goes.
@@ -42,12 +42,25 @@ impl Rewrite {
     }
 }
 
-impl From<&Session> for Rewrite {
-    fn from(session: &Session) -> Rewrite {
-        let end = Some(Endpoint::new(session.address, session.port, session.protocol));
-        match session.way {
-            OUTWARD => Rewrite { source: end, destination: None, to: session.to },
-            _ => Rewrite { source: None, destination: end, to: session.to },
+/// What becomes of the packets of one direction of a flow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Track {
+    /// [`OUTWARD`] or inward.
+    pub(super) way: u8,
+    /// Written over the source (outward) or destination (inward) address.
+    pub(super) address: [u8; 4],
+    /// Written over the port beside it.
+    pub(super) port: u16,
+    /// Where they leave.
+    pub(super) to: Port,
+}
+
+impl From<Track> for Rewrite {
+    fn from(Track { way, address, port, to }: Track) -> Rewrite {
+        let end = Some(Endpoint::new(address, port, 0));
+        match way {
+            OUTWARD => Rewrite { source: end, destination: None, to },
+            _ => Rewrite { source: None, destination: end, to },
         }
     }
 }

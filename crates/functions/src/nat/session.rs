@@ -1,33 +1,113 @@
-//! What a packet set remembers: the whole translation, so that a packet in its steady state touches nothing else.
+//! What a packet set remembers: over which mapping it goes, and how far its connection has come. With its key and its age that is
+//! half a cache line; how packets are rewritten says the mapping.
 
-use braid_nf::Port;
 use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use braid_nf::packet::parse::protocol;
 use braid_nf::state::Handle;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::endpoint::slot;
+
 /// One direction of a translated flow.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Session {
-    /// From when on a packet has to look at the mapping, in nanoseconds.
-    pub(crate) look_ns: u64,
-    /// The mapping.
-    pub(crate) handle: Handle,
-    /// Written over the source (outward) or destination (inward) address.
-    pub(crate) address: [u8; 4],
-    /// Written over the port beside it.
-    pub(crate) port: u16,
-    /// Where its packets come in.
-    pub(crate) from: Port,
-    /// Where they leave.
-    pub(crate) to: Port,
-    pub(crate) protocol: u8,
+    /// Number of the mapping's entry.
+    index: u32,
+    /// From below the entry's generation, as far as it fits; the [`Phase`], the way, and the protocol's number among those that
+    /// are translated. An entry lives for a second at least, so half a year passes before a generation comes again, and
+    /// no set waits so long for a packet.
+    rest: u32,
+}
+
+const GENERATION_BITS: u32 = 24;
+const GENERATION: u32 = (1 << GENERATION_BITS) - 1;
+/// Kinds of sessions that could be told apart.
+const KINDS: usize = 1 << (u32::BITS - GENERATION_BITS);
+
+impl Session {
+    pub(crate) fn new(handle: Handle, number: u8, way: u8, phase: Phase) -> Session {
+        let kind = phase as u32 | u32::from(way) << 2 | slot(number) << 3;
+        Session { index: handle.index, rest: handle.generation & GENERATION | kind << GENERATION_BITS }
+    }
+
+    /// Number of the mapping's entry.
+    #[inline(always)]
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Whether it goes over the mapping for which this handle was made.
+    #[inline(always)]
+    pub(crate) fn is_over(&self, handle: Handle) -> bool {
+        self.index == handle.index && (self.rest ^ handle.generation) & GENERATION == 0
+    }
+
+    /// Whether both go over one mapping.
+    pub(crate) fn is_beside(&self, other: &Session) -> bool {
+        self.index == other.index && (self.rest ^ other.rest) & GENERATION == 0
+    }
+
+    /// Phase, way and protocol in one number below [`KINDS`].
+    #[inline(always)]
+    fn kind(&self) -> usize {
+        (self.rest >> GENERATION_BITS) as usize
+    }
+
     /// A [`Phase`].
-    pub(crate) phase: u8,
+    #[inline(always)]
+    pub(crate) fn phase(&self) -> u8 {
+        (self.rest >> GENERATION_BITS) as u8 & 3
+    }
+
+    pub(crate) fn set_phase(&mut self, phase: u8) {
+        self.rest = self.rest & !(3 << GENERATION_BITS) | u32::from(phase & 3) << GENERATION_BITS;
+    }
+
     /// [`OUTWARD`] or [`INWARD`].
-    pub(crate) way: u8,
-    pub(crate) zero: [u8; 3],
+    #[inline(always)]
+    pub(crate) fn way(&self) -> u8 {
+        (self.rest >> (GENERATION_BITS + 2)) as u8 & 1
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_tcp(&self) -> bool {
+        self.rest >> (GENERATION_BITS + 3) == 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn protocol(&self) -> u8 {
+        protocol_of(self.kind())
+    }
+}
+
+fn protocol_of(kind: usize) -> u8 {
+    match kind >> 3 {
+        0 => protocol::TCP,
+        1 => protocol::UDP,
+        _ => protocol::ICMP,
+    }
+}
+
+/// Nanoseconds for each kind of session.
+#[derive(Clone, Debug)]
+pub(crate) struct Needs([u64; KINDS]);
+
+braid_nf::plain!(Needs);
+
+impl Needs {
+    /// From what a protocol, a way and a phase need.
+    pub(crate) fn new(need: impl Fn(u8, u8, Phase) -> u64) -> Needs {
+        Needs(std::array::from_fn(|kind| {
+            let (way, phase) = ((kind >> 2) as u8 & 1, Phase::from_bits(kind as u8));
+            need(protocol_of(kind), way, phase)
+        }))
+    }
+
+    #[inline(always)]
+    pub(crate) fn ns(&self, session: &Session) -> u64 {
+        self.0[session.kind() & (KINDS - 1)]
+    }
 }
 
 /// From inside: the source is rewritten.
@@ -80,15 +160,6 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    #[inline]
-    pub(crate) fn of(&self, session: &Session) -> u64 {
-        match session.protocol {
-            protocol::UDP => self.udp_ns,
-            protocol::TCP => self.tcp_ns[usize::from(session.phase & 3)],
-            _ => self.icmp_ns,
-        }
-    }
-
     /// Of a flow of a protocol in a phase.
     #[inline]
     pub(crate) fn after(&self, number: u8, phase: Phase) -> u64 {

@@ -48,7 +48,7 @@ network_function! {
     /// The translator.
     pub struct Nat64 {
         settings: Settings,
-        flows: Flows,
+        flows: Flows<Inside>,
         fragments: Fragments,
         answers: AnswerRate,
     }
@@ -173,7 +173,7 @@ impl NetworkFunction for Nat64 {
         let peer = key
             .five_tuple()
             .and_then(|tuple| self.peer(session, tuple.src_ip, tuple.dst_ip, (tuple.src_port, tuple.dst_port)));
-        self.flows.forget(cx, peer, (session.protocol, session.handle))
+        self.flows.forget(cx, peer, (session.protocol, Some(session.handle)))
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {

@@ -28,7 +28,14 @@ impl Prefix {
     /// Whether `address` is of the same family and in the range.
     #[inline]
     pub fn contains(&self, address: IpAddress) -> bool {
-        address.is_v4() == self.address.is_v4() && address.prefix(self.bits) == self.address
+        match (self.address.v4(), address.v4()) {
+            (Some(ours), Some(theirs)) => {
+                let differ = u32::from_be_bytes(ours) ^ u32::from_be_bytes(theirs);
+                differ.checked_shr(32 - u32::from(self.bits)).unwrap_or(0) == 0
+            }
+            (None, None) => address.prefix(self.bits) == self.address,
+            _ => false,
+        }
     }
 
     /// Whether the range holds IPv4 addresses.

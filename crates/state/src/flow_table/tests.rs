@@ -120,12 +120,12 @@ fn a_new_life_begins_with_zeroed_state_and_the_next_generation() {
     assert_eq!((*records.state::<u64>(slot, 0), records.meta(slot).generation), (0, first.wrapping_add(1)));
 }
 
-#[test]
-fn tables_with_keys_of_different_lengths_share_records_without_touching_each_others() {
-    const STATE: usize = 40;
-    let mut short = FlowTable::<2>::new(300, STATE, 0, HugePages::Never).expect("a small table fits");
-    let mut long = FlowTable::<5>::new(300, STATE, short.end(), HugePages::Never).expect("a small table fits");
-    let mut records = Records::new(long.end(), STATE, 5, HugePages::Never).expect("a small table fits");
+#[track_caller]
+fn check_that_tables_share_records(state_bytes: usize, bytes: [usize; 2]) {
+    let mut short = FlowTable::<2>::new(300, state_bytes, 0, HugePages::Never).expect("a small table fits");
+    let mut long = FlowTable::<5>::new(300, state_bytes, short.end(), HugePages::Never).expect("a small table fits");
+    let mut records = Records::new(long.end(), state_bytes, 5, HugePages::Never).expect("a small table fits");
+    assert_eq!([FlowTable::<2>::record_bytes_of(state_bytes), FlowTable::<5>::record_bytes_of(state_bytes)], bytes);
     let (key_of, hash_of) = (|i: u64| ([i, 1], [i, 2, 3, 4, 5]), |i: u64| hash(&[i, 9]));
     let placed: Vec<_> = (0..300)
         .map(|i| {
@@ -143,6 +143,12 @@ fn tables_with_keys_of_different_lengths_share_records_without_touching_each_oth
         assert_eq!((short.key(&records, slots[0]), long.key(&records, slots[1])), (a, b));
         assert!(slots.iter().all(|&slot| records.state_bytes_mut(slot).iter().all(|&byte| byte == i as u8)));
     }
+}
+
+#[test]
+fn tables_with_keys_of_different_lengths_share_records_without_touching_each_others() {
+    check_that_tables_share_records(40, [64, 96]);
+    check_that_tables_share_records(8, [32, 64]);
 }
 
 #[test]

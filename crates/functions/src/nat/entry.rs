@@ -1,0 +1,119 @@
+//! What is kept of a mapping, packed into twelve bytes: with its inside endpoint of IPv4 it so takes half a cache line.
+
+use braid_nf::prelude::*;
+
+use super::pool::EXTERNAL_MAX;
+
+/// The end of a mapping that never ends.
+pub(crate) const NEVER: u64 = u64::MAX;
+/// More live TCP sets than this are not told apart: a mapping that ever had so many ends with its time.
+const SETS_MAX: u32 = (1 << SETS_BITS) - 1;
+/// Ends are kept in units of so many bits of nanoseconds, 4.2 ms, rounded up.
+const TICK_BITS: u32 = 22;
+const ENDS_BITS: u32 = 40;
+const SETS_BITS: u32 = 18;
+const ENDS_MAX: u64 = (1 << ENDS_BITS) - 1;
+const PORT_BITS: u32 = 16;
+
+const _: () = assert!(EXTERNAL_MAX <= 1 << (32 - PORT_BITS) && ENDS_BITS + SETS_BITS + 6 == 64);
+
+/// The entry of an inside endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// When it ends, in nanoseconds.
+    pub(crate) ends_ns: u64,
+    /// Number of the external address.
+    pub(crate) address: u32,
+    /// Live TCP sets that use it.
+    pub(crate) sets: u32,
+    pub(crate) port: u16,
+    /// Port of the plan by which the owner sent last: one of a side, so below 64.
+    pub(crate) home: Port,
+}
+
+impl Entry {
+    /// One more TCP set.
+    pub(crate) fn attach(&mut self) {
+        self.sets = (self.sets + 1).min(SETS_MAX);
+    }
+
+    /// One TCP set less; says how many are left.
+    pub(crate) fn detach(&mut self) -> u32 {
+        if self.sets < SETS_MAX {
+            self.sets = self.sets.saturating_sub(1);
+        }
+        self.sets
+    }
+}
+
+/// An entry as it lies in memory: in the first word, from below, end, TCP sets and port of the plan; then external port and number
+/// of the external address.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Packed {
+    times: [u32; 2],
+    place: u32,
+}
+
+impl From<Packed> for Entry {
+    #[inline(always)]
+    fn from(Packed { times, place }: Packed) -> Entry {
+        let times = u64::from(times[0]) | u64::from(times[1]) << 32;
+        let ends = times & ENDS_MAX;
+        Entry {
+            ends_ns: if ends == ENDS_MAX { NEVER } else { ends << TICK_BITS },
+            address: place >> PORT_BITS,
+            sets: (times >> ENDS_BITS) as u32 & SETS_MAX,
+            port: place as u16,
+            home: (times >> (ENDS_BITS + SETS_BITS)) as Port,
+        }
+    }
+}
+
+impl From<Entry> for Packed {
+    #[inline(always)]
+    fn from(entry: Entry) -> Packed {
+        // What would end in a hundred years ends a little earlier.
+        let ends = match entry.ends_ns {
+            NEVER => ENDS_MAX,
+            ends_ns => ends_ns.div_ceil(1 << TICK_BITS).min(ENDS_MAX - 1),
+        };
+        let home = u64::from(entry.home) << (ENDS_BITS + SETS_BITS);
+        let times = ends | u64::from(entry.sets) << ENDS_BITS | home;
+        Packed {
+            times: [times as u32, (times >> 32) as u32],
+            place: entry.address << PORT_BITS | u32::from(entry.port),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(entry: Entry, ends_ns: u64) {
+        assert_eq!(Entry::from(Packed::from(entry)), Entry { ends_ns, ..entry });
+    }
+
+    #[test]
+    fn an_entry_is_packed_and_unpacked_with_an_end_that_is_never_earlier() {
+        let entry = Entry { ends_ns: 0, address: 4095, sets: SETS_MAX, port: 65_535, home: 63 };
+        check(entry, 0);
+        check(Entry { ends_ns: 1, ..entry }, 1 << TICK_BITS);
+        check(Entry { ends_ns: 300 << TICK_BITS, ..Entry::default() }, 300 << TICK_BITS);
+        check(Entry { ends_ns: NEVER, ..entry }, NEVER);
+        check(Entry { ends_ns: NEVER - 1, ..entry }, (ENDS_MAX - 1) << TICK_BITS);
+    }
+
+    #[test]
+    fn more_tcp_sets_than_can_be_counted_never_end_a_mapping() {
+        let mut entry = Entry { sets: SETS_MAX - 1, ..Entry::default() };
+        entry.attach();
+        entry.attach();
+        assert_eq!((entry.detach(), entry.detach()), (SETS_MAX, SETS_MAX));
+        let mut few = Entry::default();
+        few.attach();
+        assert_eq!((few.detach(), few.detach()), (0, 0));
+    }
+}
