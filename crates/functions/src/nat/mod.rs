@@ -162,8 +162,8 @@ impl NetworkFunction for Nat {
         {
             // Each way by itself, so that nothing is asked twice.
             let handled = match session.way() {
-                OUTWARD => self.go_on(cx, packet, OUTWARD, (&inside, &entry)),
-                _ => self.go_on(cx, packet, INWARD, (&inside, &entry)),
+                OUTWARD => self.go_on(packet, OUTWARD, (&inside, &entry)),
+                _ => self.go_on(packet, INWARD, (&inside, &entry)),
             };
             if let Some(handled) = handled {
                 return handled;
@@ -207,14 +207,19 @@ impl NetworkFunction for Nat {
 }
 
 impl Nat {
-    /// A packet of a known flow over a mapping, if it comes from where packets of its way do.
+    /// A packet of a known flow over a mapping, if it comes from where packets of its way do and has hops left: who tells its sender
+    /// so, or finds another mapping, does more than read one.
     #[inline(always)]
-    fn go_on(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, way: u8, known: (&Inside4, &Entry)) -> Option<Handled> {
+    fn go_on(&self, packet: &mut Packet<'_>, way: u8, known: (&Inside4, &Entry)) -> Option<Handled> {
         if !self.is_expected(packet.port(), way, known.1) {
             return None;
         }
         let track = self.track(packet.port(), way, known);
-        Some(self.translate(cx, packet, track))
+        match translated(packet, track) {
+            Translated::Expired => None,
+            Translated::Done => Some(Ok(Verdict::Forward(track.to))),
+            Translated::Refused => Some(Ok(Verdict::Drop(Reason::MALFORMED))),
+        }
     }
 
     /// Whether packets of a known flow come by a port: outward by the one by which its owner sent last, inward by an outside one.
@@ -238,15 +243,9 @@ impl Nat {
         }
     }
 
-    /// What every packet of a known flow comes to.
-    #[inline(always)]
+    /// What every other packet of a flow comes to.
     fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, track: Track) -> Handled {
-        let (address, port) = (IpAddress::from_v4(track.address), Some(track.port));
-        let translated = match track.way {
-            OUTWARD => packet.translate_src(address, port),
-            _ => packet.translate_dst(address, port),
-        };
-        match translated {
+        match translated(packet, track) {
             Translated::Done => Ok(Verdict::Forward(track.to)),
             Translated::Expired => self.ttl_exceeded(cx, packet),
             Translated::Refused => Ok(Verdict::Drop(Reason::MALFORMED)),
@@ -386,5 +385,14 @@ impl Nat {
             answer::time_exceeded(cx, packet, self.settings.router);
         }
         Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
+    }
+}
+
+#[inline(always)]
+fn translated(packet: &mut Packet<'_>, track: Track) -> Translated {
+    let (address, port) = (IpAddress::from_v4(track.address), Some(track.port));
+    match track.way {
+        OUTWARD => packet.translate_src(address, port),
+        _ => packet.translate_dst(address, port),
     }
 }

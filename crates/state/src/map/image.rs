@@ -40,6 +40,7 @@ impl Image for Shared {
         reader.same("keys", self.key_bytes)?;
         reader.same("values", self.value_bytes)?;
         let (mut keys, mut homeless) = (HashSet::new(), Vec::new());
+        let mut words = vec![0; self.entries.payload_words()];
         while !reader.is_empty() {
             let (index, word) = (reader.word()?, reader.word()?);
             let Ok(head) = u32::try_from(word) else {
@@ -59,10 +60,10 @@ impl Image for Shared {
             match place {
                 Some(index) if self.free.remove(tx.worker(), index) => self.occupy(tx, index, head, key, value)?,
                 Some(index) => return Err(reader.wrong(format!("entry {index} stands in it twice"))),
-                None => homeless.push((head, key, value)),
+                None => homeless.push((key, value)),
             }
         }
-        for (head, key, value) in homeless {
+        for (key, value) in homeless {
             let Some(index) = self.free.remove_any(tx.worker()) else {
                 return Err(reader.wrong(format!(
                     "{} keys were saved, there is room for {}",
@@ -70,7 +71,9 @@ impl Image for Shared {
                     self.free.numbers()
                 )));
             };
-            self.occupy(tx, index, head, key, value)?;
+            // The next life of the entry that they get: what is remembered of its earlier ones must not find them.
+            self.entries.snapshot(index, &mut words);
+            self.occupy(tx, index, entry::head(&words) | 1, key, value)?;
         }
         Ok(())
     }
