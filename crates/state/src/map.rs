@@ -260,7 +260,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     #[track_caller]
     fn replace(&self, tx: &mut Tx, index: u32, value: &V) -> Result<Handle, Conflict> {
         let words = tx.update_words(&self.shared.entries, index, Self::ENTRY, MapOp::Update.op())?;
-        plain::store(&mut words[Self::VALUE..], value);
+        entry::store(words, Self::VALUE, value);
         Ok(Handle { index, generation: entry::generation(words) })
     }
 
@@ -328,7 +328,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         let words = &mut words[..Self::ENTRY];
         tx.read_alone(&self.shared.entries, index, MapOp::ValueAt.op(), words)?;
         let handle = Handle { index, generation: entry::generation(words) };
-        Ok(entry::is_live(words).then(|| (handle, entry::load(words, entry::KEY), entry::load(words, Self::VALUE))))
+        Ok(entry::is_live(words).then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE))))
     }
 
     /// Changes the value at a handle in place and returns what `change` returns; none if its key has been removed since.

@@ -7,7 +7,7 @@
 
 use braid_stm::{Committed, Holding, Tx};
 
-use super::Map;
+use super::{Map, entry};
 use crate::causes::MapOp;
 use crate::plain::{self, Plain};
 
@@ -49,17 +49,18 @@ impl<K: Plain, V: Plain> Map<K, V> {
     #[inline(always)]
     pub fn hold(&self, tx: &mut Tx, index: u32, key: &K) -> Option<Held> {
         const { assert!(plain::words::<K>() <= KEY_WORDS_MAX, "too long a key to be held") };
+        const { assert!(Self::KEY == 8, "an entry so short that key and value do not begin with words") };
         if index >= self.capacity() {
             return None;
         }
         let holding = tx.begin_holding(&self.shared.entries, index, MapOp::Update.op());
         let (mut expected, mut found) = ([0; 1 + KEY_WORDS_MAX], [0; 1 + KEY_WORDS_MAX]);
-        let len = Self::VALUE;
+        let len = Self::VALUE / 8;
         expected[0] = 1;
         plain::store(&mut expected[1..], key);
         holding.copy_to(0, &mut found[..len]);
         // Of the first word only whether the entry lives.
-        found[0] &= 1;
+        found[0] = u64::from(entry::is_live(&found));
         (found[..len] == expected[..len]).then_some(Held { holding, value: len })
     }
 

@@ -28,7 +28,7 @@ impl Image for Shared {
             put(&mut image, u64::from(index));
             put(&mut image, u64::from(head));
             if entry::is_live(&words) {
-                image.extend_from_slice(&words.as_bytes()[entry::KEY..][..self.key_bytes + self.value_bytes]);
+                image.extend(self.content(&words).concat());
             }
         }
         image
@@ -82,8 +82,9 @@ impl Image for Shared {
 impl Shared {
     fn initialise(&self, index: u32, head: u32, key: &[u8], value: &[u8]) {
         let mut words = vec![0; self.entries.payload_words()];
-        let entry = [&head.to_ne_bytes(), key, value].concat();
-        words.as_mut_bytes()[..entry.len()].copy_from_slice(&entry);
+        for (at, part) in [(0, &head.to_ne_bytes()[..]), (self.layout.key, key), (self.layout.value, value)] {
+            words.as_mut_bytes()[at..at + part.len()].copy_from_slice(part);
+        }
         self.entries.initialise(index, &words);
     }
 

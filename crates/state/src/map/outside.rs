@@ -10,6 +10,14 @@ use crate::buckets::{BUCKET_WORDS, Bucket, PLACES};
 use crate::causes::{MAP_BUCKETS, MAP_ENTRIES};
 use crate::object::StateObject;
 
+impl Shared {
+    /// The bytes of an entry's key and of its value.
+    pub(super) fn content<'a>(&self, words: &'a [u64]) -> [&'a [u8]; 2] {
+        let bytes = words.as_bytes();
+        [&bytes[self.layout.key..][..self.key_bytes], &bytes[self.layout.value..][..self.value_bytes]]
+    }
+}
+
 impl Boosted for Shared {
     fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
         self.free.apply(worker, action, argument);
@@ -86,7 +94,7 @@ impl StateObject for Shared {
         for index in 0..self.entries.objects() {
             self.entries.snapshot(index, &mut words);
             if entry::is_live(&words) {
-                rows.push(words.as_bytes()[entry::KEY..][..self.key_bytes + self.value_bytes].to_vec());
+                rows.push(self.content(&words).concat());
             }
         }
         rows.sort_unstable();
