@@ -63,6 +63,24 @@ fn what_was_only_read_settles_at_once_and_what_was_written_does_not() {
 }
 
 #[test]
+fn what_is_read_alone_leaves_the_attempt_untouched_unless_it_has_begun() {
+    let (_, objects, mut a, mut b) = pair(2);
+    let read = |tx: &mut Tx| {
+        let mut words = [0; 2];
+        tx.read_alone(&objects, 0, READ, &mut words).map(|()| words[0])
+    };
+    set(&mut b, &objects, 0, 5);
+    assert_eq!((read(&mut a), a.is_untouched(), a.footprint()), (Ok(5), true, (0, 0)));
+    a.write(&objects, 1, &[1, 0], WRITE).unwrap();
+    assert_eq!((read(&mut a), a.footprint()), (Ok(5), (1, 1)), "now it is a read like others");
+    set(&mut b, &objects, 0, 6);
+    assert!(a.commit().is_err(), "and the commit depends on it");
+    a.abort();
+    a.write(&objects, 0, &[7, 0], WRITE).unwrap();
+    assert_eq!(read(&mut a), Ok(7), "what the attempt itself has written is seen");
+}
+
+#[test]
 fn nothing_is_seen_that_no_order_produces() {
     let (_, objects, mut a, mut b) = pair(2);
     assert_eq!(a.read::<1>(&objects, 0, READ), Ok([0]));

@@ -170,3 +170,22 @@ impl Timeouts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_remembers_its_mapping_and_its_kind_apart() {
+        let handle = Handle { index: 7, generation: GENERATION };
+        let mut session = Session::new(handle, protocol::UDP, INWARD, Phase::Reset);
+        session.set_phase(Phase::Established as u8);
+        let kind = (session.protocol(), session.way(), session.phase(), session.is_tcp());
+        assert_eq!(kind, (protocol::UDP, INWARD, Phase::Established as u8, false));
+        assert!(session.is_over(handle));
+        let others = [Handle { index: 8, ..handle }, Handle { generation: GENERATION - 1, ..handle }];
+        assert!(others.iter().all(|other| !session.is_over(*other)));
+        assert!(!session.is_beside(&Session::new(others[0], protocol::UDP, INWARD, Phase::Opening)));
+        assert!(session.is_beside(&Session::new(handle, protocol::TCP, OUTWARD, Phase::Opening)));
+    }
+}
