@@ -61,6 +61,7 @@ impl Whole<'_> {
         self.progress.groups.iter_mut().for_each(|(keyed, _)| *keyed = false);
         // Another worker may go on here.
         self.tx.savepoint();
+        self.tx.begin_now();
         for position in chain.positions(direction) {
             let record = &self.batch.records()[usize::from(i)];
             if !chain.course().when(position).admits(record.port, self.verdicts.get(i.into())) {

@@ -78,6 +78,9 @@ fn what_is_read_alone_leaves_the_attempt_untouched_unless_it_has_begun() {
     a.abort();
     a.write(&objects, 0, &[7, 0], WRITE).unwrap();
     assert_eq!(read(&mut a), Ok(7), "what the attempt itself has written is seen");
+    a.abort();
+    a.begin_now();
+    assert_eq!((read(&mut a), a.footprint()), (Ok(6), (1, 0)), "an attempt of several handlers has begun");
 }
 
 #[test]
