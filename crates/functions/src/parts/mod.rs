@@ -11,6 +11,8 @@ pub(crate) mod fragments;
 pub mod many;
 pub mod prefix;
 pub mod protocols;
+#[cfg(test)]
+pub(crate) mod refuse;
 pub(crate) mod scope;
 #[cfg(test)]
 pub(crate) mod show;

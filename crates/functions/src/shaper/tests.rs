@@ -164,10 +164,7 @@ proptest! {
 
 #[track_caller]
 fn refuse(config: &str, expected: &str) {
-    let config: Config = crate::parse(config.parse().unwrap()).unwrap();
-    let limits = config.limit().map(drop).and(config.link_limit().map(drop));
-    let error = limits.and(config.wait_max_ns().map(drop)).and(config.checked_port(2).map(drop)).unwrap_err();
-    assert_eq!(error.to_string(), expected);
+    crate::parts::refuse::refuse("shaper", config, expected);
 }
 
 #[test]

@@ -288,11 +288,7 @@ fn ipv6_is_protected_as_well() {
 
 #[track_caller]
 fn refuse(config: &str, expected: &str) {
-    let build = find("anti_ddos").unwrap().build;
-    let domain = braid_nf::state::Domain::new(1);
-    let mut builder = StateBuilder::new(&domain, braid_nf::state::HugePages::Never);
-    let error = build("guard", config.parse().unwrap(), &mut builder, 2).err().unwrap();
-    assert_eq!(error.to_string(), expected);
+    crate::parts::refuse::refuse("anti_ddos", config, expected);
 }
 
 #[test]

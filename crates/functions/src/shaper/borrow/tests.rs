@@ -153,11 +153,7 @@ proptest! {
 
 #[track_caller]
 fn refuse(config: &str, expected: &str) {
-    let build = find("shaper").unwrap().build;
-    let domain = braid_nf::state::Domain::new(1);
-    let mut builder = StateBuilder::new(&domain, braid_nf::state::HugePages::Never);
-    let error = build("shape", config.parse().unwrap(), &mut builder, 2).err().unwrap();
-    assert_eq!(error.to_string(), expected);
+    crate::parts::refuse::refuse("shaper", config, expected);
 }
 
 #[test]
