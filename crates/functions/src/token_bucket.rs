@@ -54,6 +54,12 @@ impl Bucket {
         }
         enough
     }
+
+    /// Takes so many units, or what there is of them.
+    #[inline]
+    pub fn drain(&mut self, cost: u32) {
+        self.credit = self.credit.saturating_sub(u64::from(cost) * BILLION);
+    }
 }
 
 impl Limit {

@@ -3,10 +3,13 @@
 use braid_nf::Port;
 use serde::Deserialize;
 
+use super::bands::Fits;
+use super::borrow::{Limits, Terms};
 use super::store::HELD_MAX;
 use super::wheel::WAIT_MAX_NS;
 use crate::config::{ConfigError, check_port};
-use crate::parts::SECOND;
+use crate::parts::many::Many;
+use crate::parts::{Prefix, SECOND};
 use crate::policer::By;
 use crate::token_bucket::Limit;
 
@@ -37,6 +40,10 @@ pub struct Config {
     pub quantum_bytes: Option<u32>,
     /// Addresses that may borrow; others are dropped.
     pub addresses_max: Option<u32>,
+    /// Address ranges that have something in common, between their addresses and the link.
+    pub group: Vec<Group>,
+    /// Which packets go first, the highest priority first; all others go after them.
+    pub priority: Vec<Fits>,
 }
 
 impl Default for Config {
@@ -53,6 +60,8 @@ impl Default for Config {
             ceil_burst_bytes: None,
             quantum_bytes: None,
             addresses_max: None,
+            group: Vec::new(),
+            priority: Vec::new(),
         }
     }
 }
@@ -67,9 +76,62 @@ pub struct Link {
     pub burst_bytes: u64,
 }
 
+/// What addresses of some ranges have.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// The ranges.
+    pub prefixes: Many<Prefix>,
+    /// What they have together; none: they stand under the link like those in no group.
+    pub total: Option<Rates>,
+    /// What each of them has; none: what all addresses have.
+    pub each: Option<Rates>,
+}
+
+/// A rate by right, and a ceiling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rates {
+    /// Bytes a second by right.
+    pub bytes_per_s: u64,
+    /// Bytes at once.
+    pub burst_bytes: Option<u64>,
+    /// Bytes a second with what is borrowed; as `bytes_per_s` if not given.
+    pub ceil_bytes_per_s: Option<u64>,
+    /// Bytes at once under the ceiling.
+    pub ceil_burst_bytes: Option<u64>,
+}
+
 /// A bucket that holds less would be full between two ticks, and lose what flows in.
 fn least_burst(rate: u64) -> u64 {
     rate / 500 + HELD_MAX as u64
+}
+
+fn enough_for_ticks(key: &str, rate: u64, limit: Limit) -> Result<(), ConfigError> {
+    if limit.burst() >= least_burst(rate) {
+        return Ok(());
+    }
+    let reason = format!("{} bytes are less than two ticks' worth and a packet", limit.burst());
+    Err(ConfigError::new(key, reason, format!("write at least {}", least_burst(rate))))
+}
+
+impl Rates {
+    /// Both buckets; `at` is what stands before the keys in errors.
+    fn limits(&self, at: &str) -> Result<Limits, ConfigError> {
+        let key = |key: &str| format!("{at}{key}");
+        let burst = self.burst_bytes.unwrap_or((self.bytes_per_s / 10).max(2000));
+        let own = Limit::new(&key("bytes_per_s"), self.bytes_per_s, &key("burst_bytes"), burst)?;
+        let rate = self.ceil_bytes_per_s.unwrap_or(self.bytes_per_s);
+        if rate < self.bytes_per_s {
+            let reason = format!("{rate} is less than `bytes_per_s`");
+            let instead = format!("write at least {}", self.bytes_per_s);
+            return Err(ConfigError::new(&key("ceil_bytes_per_s"), reason, instead));
+        }
+        let burst = self.ceil_burst_bytes.unwrap_or(burst.max(least_burst(rate)));
+        let ceil = Limit::new(&key("ceil_bytes_per_s"), rate, &key("ceil_burst_bytes"), burst)?;
+        enough_for_ticks(&key("ceil_burst_bytes"), rate, ceil)?;
+        Ok(Limits { own, ceil })
+    }
 }
 
 impl Config {
@@ -89,6 +151,8 @@ impl Config {
             ("ceil_burst_bytes", self.ceil_burst_bytes.is_some()),
             ("quantum_bytes", self.quantum_bytes.is_some()),
             ("addresses_max", self.addresses_max.is_some()),
+            ("group", !self.group.is_empty()),
+            ("priority", !self.priority.is_empty()),
         ];
         match given.iter().find(|(_, given)| *given) {
             Some((key, _)) => Err(ConfigError::new(key, "nobody borrows", "give `ceil_bytes_per_s`")),
@@ -96,27 +160,37 @@ impl Config {
         }
     }
 
-    /// The ceiling of an address and the link, of which it borrows.
-    pub(super) fn borrowing(&self) -> Result<(Limit, Limit), ConfigError> {
-        let rate = self.ceil_bytes_per_s.unwrap_or(self.bytes_per_s);
-        if rate < self.bytes_per_s {
-            let reason = format!("{rate} is less than `bytes_per_s`");
-            return Err(ConfigError::new("ceil_bytes_per_s", reason, format!("write at least {}", self.bytes_per_s)));
-        }
-        let Some(link) = self.link_limit()? else {
+    /// The link, and the terms of groups: the first are those of addresses in none.
+    pub(super) fn borrowing(&self) -> Result<(Limit, Vec<Terms>), ConfigError> {
+        let each = Rates {
+            bytes_per_s: self.bytes_per_s,
+            burst_bytes: self.burst_bytes,
+            ceil_bytes_per_s: self.ceil_bytes_per_s,
+            ceil_burst_bytes: self.ceil_burst_bytes,
+        };
+        let each = each.limits("")?;
+        let (Some(link), Some(Link { bytes_per_s: rate, .. })) = (self.link_limit()?, self.link) else {
             let instead = "give `link`, such as { bytes_per_s = 12500000, burst_bytes = 50000 }";
             return Err(ConfigError::new("link", "there is nothing to borrow from", instead));
         };
-        let burst = self.ceil_burst_bytes.unwrap_or(self.limit()?.burst().max(least_burst(rate)));
-        let ceil = Limit::new("ceil_bytes_per_s", rate, "ceil_burst_bytes", burst)?;
-        let link_rate = self.link.map_or(0, |link| link.bytes_per_s);
-        for (key, rate, limit) in [("ceil_burst_bytes", rate, ceil), ("link.burst_bytes", link_rate, link)] {
-            if limit.burst() < least_burst(rate) {
-                let reason = format!("{} bytes are less than two ticks' worth and a packet", limit.burst());
-                return Err(ConfigError::new(key, reason, format!("write at least {}", least_burst(rate))));
+        enough_for_ticks("link.burst_bytes", rate, link)?;
+        let mut terms = vec![Terms { total: None, each }];
+        for group in &self.group {
+            let total = group.total.map(|total| total.limits("group.total.")).transpose()?;
+            if let (Some(limits), Some(total)) = (total, group.total) {
+                enough_for_ticks("group.total.burst_bytes", total.bytes_per_s, limits.own)?;
             }
+            let each = group.each.map_or(Ok(each), |each| each.limits("group.each."))?;
+            terms.push(Terms { total, each });
         }
-        Ok((ceil, link))
+        Ok((link, terms))
+    }
+
+    /// The ranges of groups, and where their terms stand.
+    pub(super) fn ranges(&self) -> Vec<(Prefix, u32)> {
+        let of =
+            |(at, group): (usize, &Group)| group.prefixes.0.iter().map(move |range| (*range, at as u32 + 1)).collect();
+        self.group.iter().enumerate().flat_map::<Vec<_>, _>(of).collect()
     }
 
     /// How many bytes may wait for an address.

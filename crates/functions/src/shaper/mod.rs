@@ -4,13 +4,15 @@
 //! once goes; anything else waits in a [`Wheel`] and is sent by a tick when it is due, and when the link has credit for it too.
 //! Addresses that may borrow what others leave of the link are another matter: [`Borrower`].
 
+mod bands;
 mod borrow;
 mod config;
 mod store;
 mod wheel;
 
+pub use bands::Fits;
 pub use borrow::{Borrower, Class};
-pub use config::{Config, Link};
+pub use config::{Config, Group, Link, Rates};
 pub use store::{HELD_MAX, Store, Waiting};
 pub use wheel::Wheel;
 

@@ -77,6 +77,7 @@ fn others(function: &str) -> &'static [&'static str] {
             "burst_bytes = 2000\nlink = { bytes_per_s = 100000, burst_bytes = 2000 }\nby = 'source'",
             "bytes_per_s = 20000\nburst_bytes = 3000\nceil_bytes_per_s = 400000\nceil_burst_bytes = 4000
                 queue_packets = 40\naddresses_max = 20\nlink = { bytes_per_s = 500000, burst_bytes = 5000 }",
+            GROUPED,
         ],
         "anti_ddos" => &[
             "flows_min = 5\naction = 'limit'\nsources_max = 6",
@@ -89,6 +90,13 @@ fn others(function: &str) -> &'static [&'static str] {
         _ => &[],
     }
 }
+
+/// Groups of every kind, and priorities.
+const GROUPED: &str = "bytes_per_s = 10000\nburst_bytes = 2000\nceil_bytes_per_s = 300000\nceil_burst_bytes = 4000\nqueue_packets = 60
+    addresses_max = 30\nlink = { bytes_per_s = 500000, burst_bytes = 5000 }\nquantum_bytes = 500
+    group = [{ prefixes = ['10.0.0.0/9', 'fd00::/9'], total = { bytes_per_s = 100000, ceil_bytes_per_s = 150000, burst_bytes = 3000 } },
+        { prefixes = '0.0.0.0/1', total = { bytes_per_s = 100000, burst_bytes = 3000 }, each = { bytes_per_s = 20000 } }]
+    priority = [{ dscp = 46, ports = [53, 443] }, { addresses = '0.0.0.0/2' }]";
 
 /// Few connections are listed, and those that open or are asked for do not wait long.
 const COOKIES_ALWAYS: &str =

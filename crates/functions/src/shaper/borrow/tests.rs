@@ -42,7 +42,7 @@ fn shares(config: &str, offered: [u64; 4], seconds: u64) -> [u64; 4] {
 /// What each should have had, in thousands a second: all together within a thousandth, each within a twentieth.
 #[track_caller]
 fn check(config: &str, offered: [u64; 4], expected: [u64; 4]) {
-    const SECONDS: u64 = 5;
+    const SECONDS: u64 = 2;
     let found = shares(config, offered, SECONDS);
     let expected = expected.map(|thousands| thousands * 1000 * SECONDS);
     // What passes at once at the beginning, and the packet that is next at the end.
@@ -172,3 +172,84 @@ fn impossible_values_are_refused() {
         "`link.burst_bytes`: 10000 bytes are less than two ticks' worth and a packet; write at least 11520",
     );
 }
+
+/// Two groups of a megabyte a second by right; the second has no more than that.
+const GROUPED: &str = "group = [
+    { prefixes = '10.0.0.0/31', total = { bytes_per_s = 1000000, ceil_bytes_per_s = 2000000, burst_bytes = 6000 } },
+    { prefixes = ['10.0.0.2/31', '10.0.0.64/26'], total = { bytes_per_s = 1000000, burst_bytes = 6000 } } ]\n";
+
+fn grouped() -> String {
+    format!("{}{GROUPED}", SHARED.replace("500000", "100000"))
+}
+
+#[test]
+fn addresses_borrow_of_their_group_before_the_link_lends() {
+    check(&grouped(), [3000, 0, 3000, 3000], [1000, 0, 500, 500]);
+    check(&grouped(), [3000, 3000, 3000, 0], [500, 500, 1000, 0]);
+    check(&grouped(), [3000, 3000, 3000, 3000], [500, 500, 500, 500]);
+}
+
+#[test]
+fn a_group_borrows_of_the_link_up_to_its_ceiling() {
+    check(&grouped(), [3000, 3000, 0, 0], [1000, 1000, 0, 0]);
+    check(&grouped(), [3000, 3000, 300, 0], [850, 850, 300, 0]);
+    check(&grouped(), [0, 0, 3000, 3000], [0, 0, 500, 500]);
+}
+
+#[test]
+fn members_of_a_group_have_terms_of_their_own() {
+    let gold = "group = [{ prefixes = '10.0.0.1', each = { bytes_per_s = 1000000, burst_bytes = 4000, ceil_bytes_per_s = 1500000 } },
+        { prefixes = '10.0.0.2', each = { bytes_per_s = 100000, burst_bytes = 2000 } }]\n";
+    let config = format!("{}{gold}", SHARED.replace("500000", "100000"));
+    check(&config, [3000, 3000, 3000, 0], [500, 1400, 100, 0]);
+    check(&config, [0, 3000, 3000, 0], [0, 1500, 100, 0]);
+}
+
+#[test]
+fn a_group_that_is_asked_for_too_much_shares_it_packet_by_packet() {
+    let tight = SHARED.to_owned()
+        + "group = [{ prefixes = '10.0.0.0/30', total = { bytes_per_s = 900000, burst_bytes = 3500 } }]\n";
+    check(&tight, [3000, 3000, 3000, 0], [300, 300, 300, 0]);
+    check(&tight, [3000, 0, 0, 0], [900, 0, 0, 0]);
+}
+
+/// The expedited class and signalling first, then whatever a host of the second half has.
+const RANKED: &str = "priority = [{ dscp = [46, 48], ports = 5060 }, { addresses = '10.0.0.2/31' }]\n";
+
+#[test]
+fn who_has_priority_borrows_first() {
+    let config = format!("{}{RANKED}", SHARED.replace("500000", "100000"));
+    check(&config, [3000, 3000, 3000, 0], [100, 100, 1800, 0]);
+    check(&config, [3000, 3000, 700, 700], [300, 300, 700, 700]);
+}
+
+#[test]
+fn a_packet_of_priority_overtakes_those_of_its_own_address() {
+    let slow = SHARED.replace("2000000", "500000").replace("6000", "2600");
+    let mut bench = bench(&format!("{slow}{RANKED}"));
+    let marked = |number| {
+        let mut frame = Frame::udp("10.9.9.9:1", "10.0.0.0:2").tos(46 << 2).len(1000).without_checksum().bytes();
+        frame[999] = number;
+        frame
+    };
+    for n in 0..6 {
+        bench.send(1, 0, &to(0, 1000, n));
+    }
+    let mut left = bench.send(1, 1, &marked(100)).sent;
+    let mut call = Frame::udp("10.9.9.9:1", "10.0.0.0:5060").len(1000).without_checksum().bytes();
+    call[999] = 101;
+    left.extend(bench.send(1, 2, &call).sent);
+    left.extend((3..20).flat_map(|ms| bench.send(1, ms, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()).sent));
+    let numbers: Vec<u8> = left.iter().filter(|(_, frame)| frame.len() == 1000).map(|(_, frame)| frame[999]).collect();
+    assert_eq!(numbers, [100, 101, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_full_queue_of_one_priority_leaves_room_for_another() {
+    let mut bench = bench(&format!("{}{RANKED}", SHARED.replace("queue_bytes = 60000", "queue_bytes = 3000")));
+    assert_eq!((0..20).filter_map(|n| bench.send(1, 0, &to(0, 1000, n)).dropped).last(), Some("queue_full"));
+    let call = Frame::udp("10.9.9.9:5060", "10.0.0.0:2").len(1000).bytes();
+    assert_eq!(bench.send(1, 0, &call).dropped, Some("waits_for_credit"));
+}
+
+mod fluid;

@@ -1,0 +1,71 @@
+//! Which packets go first: priorities by code point, port or address, in the order in which they are configured.
+
+use braid_nf::Packet;
+use serde::Deserialize;
+
+use crate::config::ConfigError;
+use crate::parts::many::Many;
+use crate::parts::{Prefix, dscp};
+
+/// Priorities that can be configured; what fits none of them is of one more.
+pub const PRIORITIES_MAX: usize = 7;
+
+/// Packets of a priority: those that have one of these code points, or ports, or addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fits {
+    /// Code points, 0 to 63 (RFC 2474).
+    pub dscp: Many<u8>,
+    /// Either port of TCP, UDP or SCTP.
+    pub ports: Many<u16>,
+    /// Either address.
+    pub addresses: Many<Prefix>,
+}
+
+/// The priorities, the highest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bands(Vec<Fits>);
+
+braid_nf::plain!(Bands);
+
+impl Bands {
+    /// Checks them.
+    pub fn new(priorities: &[Fits]) -> Result<Bands, ConfigError> {
+        if priorities.len() > PRIORITIES_MAX {
+            let reason = format!("{} priorities are more than there are queues for", priorities.len());
+            return Err(ConfigError::new("priority", reason, format!("write at most {PRIORITIES_MAX}")));
+        }
+        for fits in priorities {
+            if let Some(wrong) = fits.dscp.0.iter().find(|point| **point > 63) {
+                return Err(ConfigError::new("priority.dscp", format!("{wrong} is no code point"), "write 0 to 63"));
+            }
+            if *fits == Fits::default() {
+                let instead = "write `dscp`, `ports` or `addresses`, such as { dscp = 46 }";
+                return Err(ConfigError::new("priority", "nothing is said about which packets", instead));
+            }
+        }
+        Ok(Bands(priorities.to_vec()))
+    }
+
+    /// How many there are, with that of all other packets.
+    pub fn count(&self) -> u32 {
+        self.0.len() as u32 + 1
+    }
+
+    /// That of a packet, 0 for the highest: the first that fits.
+    #[inline]
+    pub fn of(&self, packet: &Packet<'_>) -> u32 {
+        if self.0.is_empty() {
+            return 0;
+        }
+        self.0.iter().position(|fits| fits.fit(packet)).unwrap_or(self.0.len()) as u32
+    }
+}
+
+impl Fits {
+    fn fit(&self, packet: &Packet<'_>) -> bool {
+        dscp::of(packet).is_some_and(|point| self.dscp.0.contains(&point))
+            || packet.ports().is_some_and(|(from, to)| self.ports.0.iter().any(|port| *port == from || *port == to))
+            || self.addresses.0.iter().any(|range| range.contains(packet.src_ip()) || range.contains(packet.dst_ip()))
+    }
+}
