@@ -142,6 +142,14 @@ impl Namespace {
         self.inside(|| sys::frame_sender(interface)).map(File::from)
     }
 
+    /// A socket that receives whole frames from an interface: `read` one at a time; it waits for a tenth of a second at most.
+    ///
+    /// # Errors
+    /// If there is no such interface.
+    pub fn frame_receiver(&self, interface: &str) -> io::Result<File> {
+        self.inside(|| sys::frame_receiver(interface)).map(File::from)
+    }
+
     /// A TAP device with this name and Ethernet address, up.
     pub(super) fn tap(&self, name: &str, address: &str) -> Result<Tap, Unavailable> {
         let device = self.inside(|| {

@@ -1,14 +1,16 @@
-//! System calls without a safe wrapper: leaving the network namespace, naming a TAP device, addressing an interface.
+//! System calls without a safe wrapper: leaving the network namespace, naming a TAP device, sockets for frames.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
 use rustix::net::netdevice::name_to_index;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -32,18 +34,32 @@ pub fn name_tap(device: &File, name: &str) -> io::Result<()> {
 
 /// A socket of the calling thread's namespace that sends whole frames by an interface, and receives none.
 pub fn frame_sender(interface: &str) -> io::Result<OwnedFd> {
+    frame_socket(interface, 0)
+}
+
+/// One that receives all frames, and waits for one for a tenth of a second at most.
+pub fn frame_receiver(interface: &str) -> io::Result<OwnedFd> {
+    let socket = frame_socket(interface, ALL_PROTOCOLS.to_be())?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(100)))?;
+    Ok(socket)
+}
+
+fn frame_socket(interface: &str, protocol: u16) -> io::Result<OwnedFd> {
     let socket = socket(AddressFamily::PACKET, SocketType::RAW, None)?;
-    let address = LinkAddress { interface: name_to_index(&socket, interface)?, ..LinkAddress::default() };
+    let address = LinkAddress { interface: name_to_index(&socket, interface)?, protocol, ..LinkAddress::default() };
     bind(&socket, &address)?;
     Ok(socket)
 }
+
+/// `ETH_P_ALL` of include/uapi/linux/if_ether.h.
+const ALL_PROTOCOLS: u16 = 3;
 
 /// `struct sockaddr_ll` of include/uapi/linux/if_packet.h, 20 bytes.
 #[derive(Default)]
 #[repr(C)]
 struct LinkAddress {
     family: PacketFamily,
-    /// None: nothing is received.
+    /// In network order; none: nothing is received.
     protocol: u16,
     interface: u32,
     hardware_type: u16,
