@@ -10,10 +10,14 @@ const ETHERNET: usize = 14;
 
 /// The frame of a packet without variables.
 pub fn frame(packet: &Packet) -> Result<Vec<u8>, Wrong> {
-    let frame = ethernet(of_kind(packet)?, packet)?;
-    match packet.field(Field::Piece) {
-        Some(Value::Word(piece)) => cut(&frame.bytes(), piece, packet),
-        _ => Ok(frame.bytes()),
+    let frame = ethernet(of_kind(packet)?, packet)?.bytes();
+    match (packet.field(Field::Piece), packet.field(Field::IpOptions)) {
+        (Some(_), Some(_)) => {
+            Err(Wrong::new("a piece that comes in has no options", "leave out `ipoptions` or `piece`"))
+        }
+        (Some(Value::Word(piece)), None) => cut(&frame, piece, packet),
+        (None, Some(Value::Bytes(options))) => with_options(frame, options, packet),
+        _ => Ok(frame),
     }
 }
 
@@ -118,8 +122,11 @@ fn ethernet(mut frame: Frame, packet: &Packet) -> Result<Frame, Wrong> {
     }
     let tags = packet.word(Field::Vlan);
     for tag in tags.split('.').filter(|tag| !tag.is_empty() && *tag != "none") {
-        let id = tag.parse().ok().filter(|id| *id < 4096);
-        frame = frame.vlan(id.ok_or_else(|| Wrong::new(format!("`{tag}` is no VLAN"), "write 1 to 4094"))?);
+        let (id, priority) = tag.split_once('/').unwrap_or((tag, "0"));
+        let number = |text: &str, most: u16| text.parse::<u16>().ok().filter(|number| *number <= most);
+        let control = number(id, 4095).zip(number(priority, 7)).map(|(id, priority)| priority << 13 | id);
+        let help = "write 0 to 4095, with a priority 10/5";
+        frame = frame.vlan(control.ok_or_else(|| Wrong::new(format!("`{tag}` is no VLAN"), help))?);
     }
     Ok(frame)
 }
@@ -167,8 +174,7 @@ fn cut(frame: &[u8], piece: &str, packet: &Packet) -> Result<Vec<u8>, Wrong> {
     let help = "write piece FROM..TO in bytes behind the IP header; FROM is a multiple of 8";
     let wrong = || Wrong::new(format!("`piece {piece}` is none"), help);
     let (from, to) = piece.split_once("..").ok_or_else(wrong)?;
-    let tags = packet.word(Field::Vlan).split('.').filter(|tag| !matches!(*tag, "" | "none")).count();
-    let (ip, v6) = (ETHERNET + 4 * tags, packet.is_v6());
+    let (ip, v6) = (start_of_ip(packet), packet.is_v6());
     let body = ip + if v6 { 40 } else { 20 };
     let total = frame.len() - body;
     let from: usize = from.parse().map_err(|_| wrong())?;
@@ -191,12 +197,46 @@ fn cut(frame: &[u8], piece: &str, packet: &Packet) -> Result<Vec<u8>, Wrong> {
         let place = more << 13 | (from / 8) as u16;
         head[ip + 2..ip + 4].copy_from_slice(&len.to_be_bytes());
         head[ip + 6..ip + 8].copy_from_slice(&place.to_be_bytes());
-        head[ip + 10..ip + 12].fill(0);
-        let sum = ipv4_checksum(&head[ip..]);
-        head[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+        fill_ipv4_checksum(&mut head[ip..]);
     }
     head.extend(&frame[body + from..body + to]);
     Ok(head)
+}
+
+/// Puts options behind the IPv4 header, or a hop-by-hop header with them behind that of IPv6; what is missing to a whole header is padding.
+fn with_options(mut frame: Vec<u8>, options: &[u8], packet: &Packet) -> Result<Vec<u8>, Wrong> {
+    let (ip, v6) = (start_of_ip(packet), packet.is_v6());
+    let is_ip = !matches!(packet.word(Field::Kind), "arp") && !packet.word(Field::Kind).starts_with("0x");
+    let (header, len_at, mut bytes) = if v6 { (40, ip + 4, vec![frame[ip + 6], 0]) } else { (20, ip + 2, Vec::new()) };
+    bytes.extend(options);
+    bytes.resize(bytes.len().next_multiple_of(if v6 { 8 } else { 4 }), 0);
+    if !is_ip || bytes.len() > 40 {
+        return Err(Wrong::new("options stand in IP packets, and take at most 40 bytes", "leave some out"));
+    }
+    let len = u16::from_be_bytes([frame[len_at], frame[len_at + 1]]) + bytes.len() as u16;
+    frame[len_at..len_at + 2].copy_from_slice(&len.to_be_bytes());
+    if v6 {
+        frame[ip + 6] = 0;
+        bytes[1] = (bytes.len() / 8 - 1) as u8;
+    } else {
+        frame[ip] += (bytes.len() / 4) as u8;
+    }
+    frame.splice(ip + header..ip + header, bytes);
+    if !v6 {
+        let header = usize::from(frame[ip] & 15) * 4;
+        fill_ipv4_checksum(&mut frame[ip..ip + header]);
+    }
+    Ok(frame)
+}
+
+fn start_of_ip(packet: &Packet) -> usize {
+    ETHERNET + 4 * packet.word(Field::Vlan).split('.').filter(|tag| !matches!(*tag, "" | "none")).count()
+}
+
+fn fill_ipv4_checksum(header: &mut [u8]) {
+    header[10..12].fill(0);
+    let sum = ipv4_checksum(header);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// RFC 791's header checksum, of a header whose own is zero.

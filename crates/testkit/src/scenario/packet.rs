@@ -13,7 +13,7 @@ pub enum Field {
     MacSource,
     /// Ethernet destination.
     MacDestination,
-    /// VLAN tags, outer first, joined by dots; `none`.
+    /// VLAN tags, outer first, joined by dots, each with its priority behind a slash if it has one; `none`.
     Vlan,
     /// `udp`, `tcp`, `icmp`, `icmp6`, `arp`, `ip`, or the number of an Ethernet type.
     Kind,
@@ -53,6 +53,8 @@ pub enum Field {
     DontFragment,
     /// IPv4 identification, or that of an IPv6 fragment header.
     Identification,
+    /// Options of the IPv4 header, or of an IPv6 hop-by-hop header, as bytes.
+    IpOptions,
     /// Which bytes of its datagram it is.
     Piece,
     /// Whether more pieces follow.
@@ -68,7 +70,7 @@ pub enum Field {
 }
 
 /// Fields that are written as a name and a value.
-pub const NAMED: [(&str, Field); 18] = [
+pub const NAMED: [(&str, Field); 19] = [
     ("flags", Field::Flags),
     ("code", Field::Code),
     ("id", Field::IcmpId),
@@ -82,6 +84,7 @@ pub const NAMED: [(&str, Field); 18] = [
     ("tos", Field::Tos),
     ("df", Field::DontFragment),
     ("ipid", Field::Identification),
+    ("ipoptions", Field::IpOptions),
     ("piece", Field::Piece),
     ("more", Field::More),
     ("checksum", Field::Checksum),

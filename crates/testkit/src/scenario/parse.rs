@@ -56,7 +56,7 @@ pub fn packet(words: &mut Words<'_>) -> Result<Packet, Wrong> {
         packet.set(Field::MacDestination, mac(words.need("eth SOURCE > DESTINATION")?)?);
     }
     if words.take("vlan") {
-        packet.set(Field::Vlan, Value::word(words.need("vlan NUMBER, OUTER.INNER or none")?));
+        packet.set(Field::Vlan, Value::word(words.need("vlan NUMBER, NUMBER/PRIORITY, OUTER.INNER or none")?));
     }
     match words.peek() {
         Some("type") => {
@@ -233,7 +233,7 @@ fn value(field: Field, text: &str, packet: &Packet) -> Result<Value, Wrong> {
                 Err(Wrong::new(format!("code `{text}` is not known"), "write a number, or port, host, net, admin, …"))
             }
         },
-        Field::Data | Field::Options => bytes(text),
+        Field::Data | Field::Options | Field::IpOptions => bytes(text),
         _ => number(text),
     }
 }

@@ -17,7 +17,8 @@ pub fn frame(bytes: &[u8]) -> Packet {
     packet.set(Field::MacDestination, Value::Word(destination));
     let (mut at, mut tags) = (14, Vec::new());
     while let (0x8100 | 0x88a8, Some(tag), Some(next)) = (kind, read(at), read(at + 2)) {
-        tags.push((tag & 0xfff).to_string());
+        let (id, priority) = (tag & 0xfff, tag >> 13);
+        tags.push(if priority == 0 { id.to_string() } else { format!("{id}/{priority}") });
         (kind, at) = (next, at + 4);
     }
     packet.set(Field::Vlan, Value::word(if tags.is_empty() { "none".to_owned() } else { tags.join(".") }));
@@ -108,6 +109,9 @@ fn ip_v4<'a>(packet: &mut Packet, bytes: &'a [u8]) -> Option<(u8, &'a [u8], usiz
     number(packet, Field::DontFragment, place >> 14 & 1);
     number(packet, Field::Ttl, *bytes.get(8)?);
     let body = bytes.get(header..total)?;
+    if let Some(options) = bytes.get(20..header).filter(|options| !options.is_empty()) {
+        packet.set(Field::IpOptions, Value::Bytes(options.to_vec()));
+    }
     let offset = usize::from(place & 0x1fff) * 8;
     piece(packet, offset, body.len(), place & 0x2000 != 0);
     Some((*bytes.get(9)?, body, offset))
@@ -130,7 +134,11 @@ fn ip_v6<'a>(packet: &mut Packet, bytes: &'a [u8]) -> Option<(u8, &'a [u8], usiz
             piece(packet, offset, total.checked_sub(at + 8)?, place & 1 != 0);
             at += 8;
         } else {
-            at += 8 + usize::from(*bytes.get(at + 1)?) * 8;
+            let end = at + 8 + usize::from(*bytes.get(at + 1)?) * 8;
+            if let Some(options) = bytes.get(at + 2..end).filter(|_| this == 0) {
+                packet.set(Field::IpOptions, Value::Bytes(options.to_vec()));
+            }
+            at = end;
         }
     }
     Some((next, bytes.get(at..total)?, offset))

@@ -36,6 +36,8 @@ fn what_is_written_is_built_and_read_back() {
     check("tcp 10.0.0.1:1000 > 8.8.8.8:53 .");
     check("eth 02:00:00:00:00:05 > ff:ff:ff:ff:ff:ff vlan 10 udp 10.0.0.1:1 > 10.0.0.2:2");
     check("vlan 10.20 ip 10.0.0.1 > 10.0.0.2 proto 47 len 8");
+    check("vlan 0/7 udp 10.0.0.1:1 > 10.0.0.2:2 ipoptions 0x8307040808080800 len 20");
+    check("udp [2001:db8::1]:1 > [2001:db8::2]:2 ipoptions 0x050200000100 len 20");
     check("icmp echo 10.0.0.1 > 10.0.0.2 id 5 seq 6 len 40");
     check("icmp6 echo-reply 2001:db8::1 > 2001:db8::2 id 5 seq 6");
     check("icmp unreachable 10.0.0.9 > 10.0.0.1 code port quoting udp 10.0.0.1:1 > 10.0.0.2:2 ttl 3 len 9");
