@@ -85,7 +85,7 @@ impl Stage for Overridden {
     fn ticks(&self) -> Vec<Duration> {
         self.inner.ticks()
     }
-    fn holds(&self, event: &mut Event<'_>) -> Result<bool, Conflict> {
+    fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict> {
         self.inner.holds(event)
     }
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted> {

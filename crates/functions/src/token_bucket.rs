@@ -133,6 +133,12 @@ impl Limit {
         due_ns
     }
 
+    /// When the bucket holds `cost` units, at most a full bucket, if nobody takes any.
+    pub fn ready_ns(&self, bucket: &Bucket, cost: u32) -> u64 {
+        let mut after = *bucket;
+        self.take_after(&mut after, bucket.filled_ns, cost)
+    }
+
     /// The same if that is not after `by_ns`; else nothing is taken.
     pub fn take_by(&self, bucket: &mut Bucket, from_ns: u64, by_ns: u64, cost: u32) -> bool {
         let mut after = *bucket;

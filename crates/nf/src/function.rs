@@ -155,10 +155,11 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether it holds packets back that a [`tick`](Self::tick) is to send. When a run ends ticks go on until it does not, as
-    /// if time passed; so they have to get there. Changes nothing.
-    fn holds(&self, _cx: &mut Cx<'_>) -> Result<bool, Conflict> {
-        Ok(false)
+    /// When the next of the packets is due that it holds back for a [`tick`](Self::tick) to send, in nanoseconds; none if it holds none.
+    /// When a run ends time passes from one such moment to the next until it holds none, so ticks have to get there. A time may be too early,
+    /// even past, for one more look; never too late. Changes nothing.
+    fn holds(&self, _cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
+        Ok(None)
     }
 
     /// After the last packet.

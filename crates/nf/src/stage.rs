@@ -70,7 +70,7 @@ pub trait Stage: Send + Sync {
     /// Runs the handler of a period.
     fn tick(&self, event: &mut Event<'_>, tick: Tick) -> Result<(), Conflict>;
     /// [`NetworkFunction::holds`].
-    fn holds(&self, event: &mut Event<'_>) -> Result<bool, Conflict>;
+    fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict>;
     /// Before the first packet.
     fn start(&self, event: &mut Event<'_>) -> Result<(), Conflict>;
     /// After the last packet.
@@ -268,7 +268,7 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         self.function.tick(&mut event.cx(), tick)
     }
 
-    fn holds(&self, event: &mut Event<'_>) -> Result<bool, Conflict> {
+    fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict> {
         self.function.holds(&mut event.cx())
     }
 

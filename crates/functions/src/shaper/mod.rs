@@ -163,8 +163,13 @@ impl NetworkFunction for Shaper {
         })
     }
 
-    fn holds(&self, cx: &mut Cx<'_>) -> Result<bool, Conflict> {
-        Ok(self.wheel.progress(cx)?.waiting > 0)
+    fn holds(&self, cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
+        let (Some((turn_ns, packet)), credit) = (self.wheel.first(cx)?, self.credit.get(cx, 0)?) else {
+            return Ok(None);
+        };
+        let link =
+            self.link.zip(credit).map(|(limit, mut credit)| limit.take_after(&mut credit, packet.due_ns, packet.cost));
+        Ok(Some(turn_ns.max(link.unwrap_or(0))))
     }
 }
 

@@ -105,6 +105,18 @@ impl Wheel {
         Ok(true)
     }
 
+    /// The packet that waits before all others, and when its turn is over; none if none waits.
+    pub fn first(&self, cx: &mut Cx<'_>) -> Result<Option<(u64, Waiting)>, Conflict> {
+        let progress = self.progress(cx)?;
+        for turn in progress.turn..progress.turn + if progress.waiting > 0 { TURNS } else { 0 } {
+            let list = self.turns.get(cx, (turn % TURNS) as u32)?.unwrap_or_default();
+            if list.is_full == 1 {
+                return Ok(Some((turn << TURN, self.store.get(cx, list.first)?)));
+            }
+        }
+        Ok(None)
+    }
+
     /// Sends packets of turns that are over, in order, as long as `may_leave` lets them go.
     pub fn release(
         &self,

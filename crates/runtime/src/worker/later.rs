@@ -82,27 +82,31 @@ impl Worker {
         }
     }
 
-    /// Lets time pass, tick by tick, until no function holds packets back. The last worker to end does it: nobody else is left.
+    /// Lets time pass, to one packet that is due after another, until no function holds any back. The last worker to end does it: nobody
+    /// else is left.
     pub(super) fn drain(&mut self) {
         self.ticks = periodic_ticks(&self.parts.chain);
         let Some(period_ns) = self.ticks.iter().map(|periodic| periodic.period_ns).min() else { return };
         let end_ns = self.last_ns.saturating_add(DRAIN_MAX_NS);
-        while self.last_ns < end_ns && self.holds() {
-            self.last_ns += period_ns;
+        while self.last_ns < end_ns
+            && let Some(due_ns) = self.holds()
+        {
+            self.last_ns = due_ns.min(end_ns).max(self.last_ns + period_ns);
             self.tick();
         }
     }
 
-    fn holds(&mut self) -> bool {
-        let (chain, mut holds) = (Arc::clone(&self.parts.chain), false);
+    /// When the first packet is due that a function holds back.
+    fn holds(&mut self) -> Option<u64> {
+        let (chain, mut first) = (Arc::clone(&self.parts.chain), None::<u64>);
         for stage in chain.stages() {
             let (tx, emitted) = (&mut self.parts.tx, &mut self.logs.emitted);
             run_event(tx, emitted, self.parts.ports, self.last_ns, &mut self.counters, |event| {
-                holds |= stage.holds(event)?;
+                first = [first, stage.holds(event)?].into_iter().flatten().min();
                 Ok(())
             });
         }
-        holds
+        first
     }
 }
 

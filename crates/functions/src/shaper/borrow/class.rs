@@ -142,6 +142,12 @@ impl Branch {
         }
     }
 
+    /// When the ceilings hold a packet's cost.
+    pub(super) fn ready_ns(&self, terms: &Terms, cost: u32) -> u64 {
+        let group = self.group.zip(terms.total).map_or(0, |(group, total)| total.ceil.ready_ns(&group.ceil, cost));
+        group.max(terms.each.ceil.ready_ns(&self.class.ceil, cost))
+    }
+
     /// Takes a packet's cost from all that it is charged to, if they hold it. As in HTB what an address sends by right is charged to its
     /// group too, whether that is within its rate or not.
     pub(super) fn pay(&mut self, link: &mut Bucket, cost: u32, charge: Charge) -> Result<(), Lacks> {

@@ -185,8 +185,8 @@ impl NetworkFunction for Borrower {
         self.catch_up(cx)
     }
 
-    fn holds(&self, cx: &mut Cx<'_>) -> Result<bool, Conflict> {
-        Ok(self.line(cx)?.waiting > 0)
+    fn holds(&self, cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
+        self.next_due(cx)
     }
 }
 

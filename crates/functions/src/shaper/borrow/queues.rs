@@ -27,6 +27,13 @@ pub struct Queue {
     pub(super) is_in_turn: [u16; 2],
 }
 
+impl Queue {
+    /// The one behind it in its ring.
+    pub fn next(&self) -> u32 {
+        self.next
+    }
+}
+
 /// Queues of one priority in which packets wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -56,6 +56,26 @@ impl Borrower {
         Ok(())
     }
 
+    /// When a packet that waits may leave at the earliest: nobody goes above a ceiling or the link. Who has no right of its own left may
+    /// have to wait for longer.
+    pub(super) fn next_due(&self, cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
+        let (line, mut first) = (self.line(cx)?, None::<u64>);
+        for band in 0..self.queues.bands {
+            let ring = self.queues.ring(cx, band)?;
+            let (_, mut at) = self.queues.turn(cx, &ring, Charge::Own)?;
+            for _ in 0..ring.len {
+                let queue = self.queues.get(cx, at)?;
+                let cost = self.queues.first(cx, &queue)?.cost;
+                let branch = self.branch(cx, at / self.queues.bands, line.reached_ns)?;
+                let ready_ns = branch.ready_ns(self.terms_of(&branch.class), cost);
+                let due_ns = ready_ns.max(self.link.ready_ns(&line.credit, cost));
+                first = Some(first.map_or(due_ns, |first| first.min(due_ns)));
+                at = queue.next();
+            }
+        }
+        Ok(first)
+    }
+
     /// Everything that may be sent at one moment.
     fn round(&self, cx: &mut Cx<'_>, work: &mut Work) -> Result<(), Conflict> {
         for charge in [Charge::Own, Charge::Group, Charge::Loan] {
