@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::{icmp_type, icmpv6_type};
 use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, StateObject};
@@ -80,6 +81,28 @@ impl Errors {
             answer::error(cx, packet, own, head, word);
         }
         Ok(Verdict::Drop(reason))
+    }
+
+    /// Tells a neighbour that `next`, on its own network, is nearer to where it sends: ICMP redirect for a host (RFC 1812 section 5.2.7.2).
+    /// IPv4 alone; the packet goes its way.
+    #[cold]
+    pub fn redirect(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        interface: &Interface,
+        next: IpAddress,
+    ) -> Result<(), Conflict> {
+        let (from, Some(gateway)) = (packet.src_ip(), next.v4()) else { return Ok(()) };
+        let own = interface.address_towards(from);
+        let shares = interface.reaches(from) && interface.reaches(next) && own == interface.address_towards(next);
+        if let Some(own) = own.filter(|_| shares)
+            && self.admits(cx, packet)?
+        {
+            const FOR_HOST: u8 = 1;
+            answer::error(cx, packet, own, (icmp_type::REDIRECT, FOR_HOST), u32::from_be_bytes(gateway));
+        }
+        Ok(())
     }
 
     /// Whether the packet may be answered by one more error.

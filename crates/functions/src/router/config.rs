@@ -35,6 +35,10 @@ pub struct Config {
     pub waiting_max: u32,
     /// ICMP errors a second at each port.
     pub icmp_errors_per_s: u64,
+    /// Whether neighbours are told of nearer routers.
+    pub redirects: bool,
+    /// What becomes of packets whose sender says by way of whom they go.
+    pub source_routes: SourceRoutes,
     /// Whether frames for any Ethernet address are taken, as of a capture that was recorded elsewhere.
     pub promiscuous: bool,
 }
@@ -49,10 +53,24 @@ impl Default for Config {
             neighbour_lifetime_s: 60,
             waiting_max: 64,
             icmp_errors_per_s: 1000,
+            redirects: true,
+            source_routes: SourceRoutes::Drop,
             promiscuous: false,
         }
     }
 }
+
+/// What becomes of packets with a source route (RFC 7126 sections 4.3 and 4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceRoutes {
+    /// They are dropped.
+    Drop,
+    /// They are forwarded as if they did not have one.
+    Ignore,
+}
+
+braid_nf::plain!(SourceRoutes);
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

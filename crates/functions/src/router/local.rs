@@ -49,6 +49,9 @@ impl Router {
             return Ok(Verdict::Drop(DISCOVERY));
         }
         let (port, body, source) = (packet.port(), packet.ip_payload(), packet.src_ip());
+        if !messages::is_valid(body, source, packet.dst_ip()) {
+            return Ok(Verdict::Drop(DISCOVERY));
+        }
         let asks = packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::NEIGHBOUR_SOLICITATION);
         let option = if asks { 1 } else { 2 };
         let Some((target, mac)) = messages::heard(body, option) else { return Ok(Verdict::Drop(DISCOVERY)) };

@@ -106,6 +106,25 @@ impl Message {
     }
 }
 
+/// Whether a neighbour solicitation or advertisement is one to be heard, hop limit and checksum apart (RFC 4861 sections 7.1.1 and 7.1.2).
+pub fn is_valid(body: &[u8], source: IpAddress, destination: IpAddress) -> bool {
+    const SOLICITED: u8 = 0x40;
+    const SOURCE_OPTION: u8 = 1;
+    let [kind, code, _, _, flags, ..] = *body else { return false };
+    let is_group = |address: IpAddress| address.octets()[0] == 0xff;
+    let target_is_host = heard(body, 0).is_some_and(|(target, _)| !is_group(target));
+    let is_fit = match kind {
+        // Who has no address yet asks the group of the target, and has nothing to be learnt by.
+        icmpv6_type::NEIGHBOUR_SOLICITATION if source == IpAddress::UNSPECIFIED => {
+            const NODES: [u8; 13] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff];
+            destination.octets().starts_with(&NODES) && heard(body, SOURCE_OPTION).is_some_and(|(_, mac)| mac.is_none())
+        }
+        icmpv6_type::NEIGHBOUR_ADVERTISEMENT => !(is_group(destination) && flags & SOLICITED != 0),
+        _ => true,
+    };
+    code == 0 && target_is_host && is_fit
+}
+
 /// What a neighbour discovery message tells: its target, and the link-layer address in its option of this kind.
 pub fn heard(body: &[u8], option: u8) -> Option<(IpAddress, Option<MacAddress>)> {
     let target = IpAddress::from_v6(*body.get(8..)?.first_chunk()?);

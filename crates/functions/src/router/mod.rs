@@ -13,7 +13,7 @@ mod messages;
 mod neighbours;
 mod objections;
 
-pub use config::{Config, Interface, InterfaceConfig, NeighbourConfig, RouteConfig, Way};
+pub use config::{Config, Interface, InterfaceConfig, NeighbourConfig, RouteConfig, SourceRoutes, Way};
 pub use lpm::{Lpm, Prefixed};
 pub use neighbours::{Hop, Neighbours};
 
@@ -56,6 +56,8 @@ network_function! {
         fixed: Vec<Fixed>,
         errors: Errors,
         promiscuous: bool,
+        source_routes: SourceRoutes,
+        redirects: bool,
         /// A hash of interfaces and routes.
         fingerprint: u64,
     }
@@ -102,6 +104,8 @@ impl FromConfig for Router {
             fixed: fixed.collect::<Result<_, ConfigError>>()?,
             errors: Errors::new(builder, config.icmp_errors_per_s, ports)?,
             promiscuous: config.promiscuous,
+            source_routes: config.source_routes,
+            redirects: config.redirects,
             fingerprint: mixed(format!("{:?} {:?}", config.interfaces, config.routes).as_bytes(), 0),
         })
     }
@@ -203,6 +207,7 @@ impl Router {
             && packet.ttl().is_some_and(|ttl| ttl > 1)
             && objections::ip_len(packet) <= usize::from(mtu)
             && objections::header_is_right(packet)
+            && !objections::has_options(packet)
     }
 
     /// Whether a frame for this Ethernet address is for this router.
@@ -224,6 +229,9 @@ impl Router {
         let link_destination = packet.ethernet().map(Ethernet::destination).unwrap_or_default();
         if !self.takes(interface, link_destination) {
             return Ok(Verdict::Drop(objections::OTHER_STATION));
+        }
+        if self.source_routes == SourceRoutes::Drop && objections::has_source_route(packet) {
+            return Ok(Verdict::Drop(objections::SOURCE_ROUTED));
         }
         let to = packet.dst_ip();
         if self.interfaces.iter().flatten().any(|own| own.owns(to)) {
@@ -263,6 +271,9 @@ impl Router {
         }
         match resolved {
             Resolved::At(mac, until) | Resolved::Doubtful(mac, until) => {
+                if self.redirects && hop.port == packet.port() {
+                    self.errors.redirect(cx, packet, came, hop.address)?;
+                }
                 let (era, from) = (self.era(cx)?, packet.port());
                 *known =
                     Known { era, due_ns: until, neighbour: mac.0, from, to: hop.port, mtu: out.mtu, unused: [0; 4] };

@@ -1,7 +1,7 @@
 //! What a router looks at in a packet, and what keeps it from forwarding one.
 
 use braid_nf::Packet;
-use braid_nf::packet::headers::{Header, Ipv6};
+use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
 use braid_nf::packet::{IpAddress, IpVersion, checksum};
 use braid_nf::prelude::Reason;
 
@@ -17,6 +17,8 @@ pub const BAD_CHECKSUM: Reason = Reason("bad_checksum");
 pub const BAD_SOURCE: Reason = Reason("bad_source");
 /// For a group, for all hosts of a network, or an address that is never on a link.
 pub const NOT_UNICAST: Reason = Reason("not_unicast");
+/// Its sender says by way of whom it goes.
+pub const SOURCE_ROUTED: Reason = Reason("source_routed");
 /// For this link only.
 pub const LINK_SCOPE: Reason = Reason("link_scope");
 
@@ -35,6 +37,21 @@ pub fn header_is_right(packet: &Packet<'_>) -> bool {
     let Some(len) = packet.ipv4().map(|ip| ip.header_len()) else { return true };
     let at = usize::from(packet.record().l3);
     packet.bytes().get(at..at + len).is_some_and(checksum::ipv4_header_ok)
+}
+
+/// Whether the sender says by way of whom a packet goes: options loose and strict source route (RFC 791 section 3.1).
+pub fn has_source_route(packet: &Packet<'_>) -> bool {
+    const LOOSE: u8 = 0x83;
+    const STRICT: u8 = 0x89;
+    let header = packet.bytes().get(usize::from(packet.record().l3)..).filter(|_| has_options(packet));
+    let mut options = header.and_then(Ipv4::parse).into_iter().flat_map(|ip| ip.options());
+    options.any(|option| matches!(option.kind, LOOSE | STRICT))
+}
+
+/// Whether an IPv4 header is longer than the shortest.
+#[inline(always)]
+pub fn has_options(packet: &Packet<'_>) -> bool {
+    packet.ipv4().is_some_and(|ip| ip.header_len() > Ipv4::LEN)
 }
 
 /// Whether it must not be cut: IPv6, or IPv4 with that bit.

@@ -99,6 +99,22 @@ fn duplicate_address_detection_is_answered_to_all_nodes() {
 }
 
 #[test]
+fn solicitations_that_nobody_may_send_are_not_answered() {
+    let unanswered = |from: &str, to: &str, mac: Option<[u8; 6]>| {
+        let frame = discovery(135, from, to, "2001:db8:1::1", mac);
+        assert_eq!(bench(10, CONFIG).send(0, 0, &frame).sent, [], "{from} to {to}");
+    };
+    unanswered("::", "ff02::1:ff00:1", Some(HOST));
+    unanswered("::", "ff02::1", None);
+    let mut coded = discovery(135, "2001:db8:1::7", "ff02::1:ff00:1", "2001:db8:1::1", Some(HOST));
+    coded[55] = 1;
+    let sum = u16::from_be_bytes([coded[56], coded[57]]);
+    coded[56..58].copy_from_slice(&(sum - 1).to_be_bytes());
+    assert_checksums(&coded);
+    assert_eq!(bench(10, CONFIG).send(0, 0, &coded).sent, []);
+}
+
+#[test]
 fn a_packet_waits_for_the_advertisement_of_its_neighbour() {
     let mut bench = bench(10, CONFIG);
     let packet = Frame::udp("[2001:db8:1::7]:1", "[2001:db8:2::44]:2").mac(HOST, OURS[0]).bytes();
