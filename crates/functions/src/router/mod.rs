@@ -271,7 +271,7 @@ impl Router {
         }
         match resolved {
             Resolved::At(mac, until) | Resolved::Doubtful(mac, until) => {
-                if self.redirects && hop.port == packet.port() {
+                if self.redirects && hop.port == packet.port() && !objections::has_source_route(packet) {
                     self.errors.redirect(cx, packet, came, hop.address)?;
                 }
                 let (era, from) = (self.era(cx)?, packet.port());

@@ -7,9 +7,10 @@ use super::class::{Branch, Charge, Lacks, Line};
 use super::queues::{Queue, Ring};
 use super::{Borrower, TICK};
 
-/// Most packets, and most looks at queues, of one tick.
+/// Most packets of one tick.
 const SENT_MAX: u32 = 1024;
-const LOOKS_MAX: u32 = 4096;
+/// Most looks at queues: who waits is looked at for each [`Charge`] once at least.
+const LOOKS_MAX: u32 = 16_384;
 
 /// How the turn of a queue ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,7 +80,7 @@ impl Borrower {
     /// Everything that may be sent at one moment.
     fn round(&self, cx: &mut Cx<'_>, work: &mut Work) -> Result<(), Conflict> {
         for charge in [Charge::Own, Charge::Group, Charge::Loan] {
-            if charge == Charge::Group && self.groups.is_empty() {
+            if charge == Charge::Group && self.terms.iter().all(|terms| terms.total.is_none()) {
                 continue;
             }
             for band in 0..self.queues.bands {

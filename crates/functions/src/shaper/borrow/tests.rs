@@ -1,5 +1,7 @@
 //! Who gets how much of a link, and that it is never more than was promised.
 
+mod fluid;
+
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 
@@ -159,6 +161,21 @@ fn refuse(config: &str, expected: &str) {
 #[test]
 fn impossible_values_are_refused() {
     refuse("quantum_bytes = 1", "`quantum_bytes`: nobody borrows; give `ceil_bytes_per_s`");
+    refuse("priority = [{ dscp = 46 }]", "`priority`: nobody borrows; give `ceil_bytes_per_s`");
+    let with = |more: &str| format!("{SHARED}{more}");
+    refuse(
+        &with("priority = [{}]"),
+        "`priority`: nothing is said about which packets; write `dscp`, `ports` or `addresses`, such as { dscp = 46 }",
+    );
+    refuse(&with("priority = [{ dscp = 64 }]"), "`priority.dscp`: 64 is no code point; write 0 to 63");
+    refuse(
+        &with("group = [{ prefixes = '10.0.0.0/8', total = { bytes_per_s = 1000000, burst_bytes = 3000 } }]"),
+        "`group.total.burst_bytes`: 3000 bytes are less than two ticks' worth and a packet; write at least 3520",
+    );
+    refuse(
+        &with("group = [{ prefixes = '10.0.0.0/8', each = { bytes_per_s = 10, ceil_bytes_per_s = 5 } }]"),
+        "`group.each.ceil_bytes_per_s`: 5 is less than `bytes_per_s`; write at least 10",
+    );
     refuse(
         "ceil_bytes_per_s = 20000000",
         "`link`: there is nothing to borrow from; give `link`, such as { bytes_per_s = 12500000, burst_bytes = 50000 }",
@@ -251,5 +268,3 @@ fn a_full_queue_of_one_priority_leaves_room_for_another() {
     let call = Frame::udp("10.9.9.9:5060", "10.0.0.0:2").len(1000).bytes();
     assert_eq!(bench.send(1, 0, &call).dropped, Some("waits_for_credit"));
 }
-
-mod fluid;
