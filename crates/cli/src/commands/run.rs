@@ -49,7 +49,8 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let carry = if lean { Carry::Nothing } else { Carry::Capture };
     let compiled = Arc::new(written.compile(&plan, carry)?);
     args.snapshot.as_deref().map(Snapshot::check_place).transpose()?;
-    let (source, sink) = ends(&written, &plan, &compiled, user)?;
+    let ports = ports(&plan, &compiled, user);
+    let (source, sink) = ends(&written, &plan, ports.as_ref())?;
     check_ports(&*source, &plan)?;
     let (chain, workers, from) = (plan.chain_name(), compiled.run.workers, source.name());
     eprintln!("{chain}: workers: {workers}, {}, from {from}", pages(plan.pages));
@@ -96,7 +97,8 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         eprintln!("{report}continued by {}", program.display());
         let applied = offered.applied().map(|text| keep_applied(&state, &text)).transpose()?.or(args.applied.clone());
         drop(offered);
-        return Err(become_successor(&program, args.snapshot.as_ref().unwrap_or(&state), applied.as_deref()));
+        let state = args.snapshot.as_ref().unwrap_or(&state);
+        return Err(become_successor(&program, state, applied.as_deref(), ports.as_ref()));
     }
     let code = told(&report, args.json, &plan)?;
     match profile {
@@ -139,19 +141,23 @@ fn writes_to_standard_output(plan: &Plan) -> bool {
 
 type Ends = (Box<dyn Source>, Box<dyn Sink>);
 
+/// The interfaces of a plan that has any, not yet open.
+fn ports(plan: &Plan, compiled: &Compiled, user: Option<User>) -> Option<Ports> {
+    let receivers = if plan.distribution == Distribution::Hardware { plan.workers } else { 1 };
+    let ports = Ports::new(plan.devices.clone(), |how| eprintln!("{how}"));
+    (!plan.devices.is_empty()).then(|| ports.received_by(receivers, compiled.card_hash()).then_as(user))
+}
+
 /// Where packets come from and where they go: interfaces, or an input and an output.
-fn ends(written: &Written, plan: &Plan, compiled: &Compiled, user: Option<User>) -> Result<Ends, Failure> {
-    if plan.devices.is_empty() {
+fn ends(written: &Written, plan: &Plan, ports: Option<&Ports>) -> Result<Ends, Failure> {
+    let Some(ports) = ports else {
         let input = Input::of(plan, written.file.input.split.is_some())?;
         let sink = sink(plan, &input)?;
         if let Some(note) = input.note() {
             eprintln!("note: {note}");
         }
         return Ok((input.source()?, sink));
-    }
-    let receivers = if plan.distribution == Distribution::Hardware { plan.workers } else { 1 };
-    let ports = Ports::new(plan.devices.clone(), |how| eprintln!("{how}"));
-    let ports = ports.received_by(receivers, compiled.card_hash()).then_as(user);
+    };
     let (source, sink) = ports.ends();
     Ok((Box::new(source), Box::new(sink)))
 }

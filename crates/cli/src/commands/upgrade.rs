@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use braid_control::live::Request;
+use braid_control::runtime::io::device::Ports;
 use serde_json::Value;
 
 use super::print;
@@ -44,14 +45,18 @@ pub(super) fn keep_applied(state: &Path, text: &str) -> Result<PathBuf, Failure>
     Ok(path)
 }
 
-/// Becomes the other program, with the arguments of this one, the state to begin with, and the plan that was applied if one
-/// was. Returns only if that fails.
-pub(super) fn become_successor(program: &Path, state: &Path, applied: Option<&Path>) -> Failure {
+/// Becomes the other program, with the arguments of this one, the state to begin with, the plan that was applied if one
+/// was, and the TAP interfaces of `ports`. Returns only if that fails.
+pub(super) fn become_successor(program: &Path, state: &Path, applied: Option<&Path>, ports: Option<&Ports>) -> Failure {
     let mut arguments = with(std::env::args_os().skip(1), "--restore", state);
     if let Some(applied) = applied {
         arguments = with(arguments.into_iter(), "--applied", applied);
     }
-    let error = Command::new(program).args(arguments).exec();
+    let left = ports.map_or(Ok(None), |ports| ports.leave_open().map(Some));
+    let error = match left {
+        Ok(left) => Command::new(program).args(arguments).envs(left).exec(),
+        Err(error) => error,
+    };
     let help = format!("the state is in {}: continue with `braid run --restore`", state.display());
     Failure::new(Kind::Failed, format!("{}: {error}", program.display()), help)
 }

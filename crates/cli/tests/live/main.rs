@@ -226,6 +226,30 @@ fn each_worker_receives_its_share_unless_one_thread_is_to_receive_for_all() {
     check("-w 2 --balance", "m0: AF_PACKET, a ring");
 }
 
+/// A TAP interface that went with the old program would take its address along.
+#[test]
+fn a_tap_interface_and_its_address_outlive_an_upgrade_and_not_the_run() {
+    let Some(scene) = scene("tap and an upgrade") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("socket");
+    let braid = scene.run_braid(&format!("--nf forward --port tap:t0 --port m1 --control {}", socket.display()));
+    scene.middle.run("ip", &format!("address add {EXTERNAL}/24 dev t0")).expect("the interface is there");
+    let address = scene.middle.link_address("t0").expect("the interface is there");
+    scene.server.run("ip", &format!("neighbour replace {EXTERNAL} lladdr {address} dev s0")).expect("a neighbour");
+    eventually("the machine reaches the server by its TAP interface", || pings(&scene.middle, SERVER));
+    let mut upgrade = Command::new(env!("CARGO_BIN_EXE_braid"));
+    assert!(upgrade.args(["upgrade", "--control"]).arg(&socket).status().expect("it runs").success());
+    let shown = || scene.middle.run("ip", "address show t0").unwrap_or_default();
+    let environment = || std::fs::read(format!("/proc/{}/environ", braid.id())).expect("it runs");
+    eventually("the process is the next program", || {
+        environment().windows(15).any(|bytes| bytes == b"BRAID_TAP_WIRES")
+    });
+    eventually("packets pass again", || pings(&scene.middle, SERVER));
+    assert!(shown().contains(&EXTERNAL.to_string()), "{}", shown());
+    drop(braid);
+    eventually("it goes with the run", || shown().is_empty());
+}
+
 /// Nothing is left behind on the interface, once the kernel has cleaned up.
 fn is_free(scene: &Scene) {
     let shown = || scene.middle.run("ip", "link show m0").expect("the interface is there");

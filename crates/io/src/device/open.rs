@@ -1,5 +1,6 @@
 //! Opening ports: which back end it becomes, and what stands in the way of it.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub(crate) struct Opened {
     pub(crate) receive: Vec<Box<dyn RxPort>>,
     /// The ways out, one for each worker.
     pub(crate) send: Vec<Box<dyn TxPort>>,
+    /// What is left open for the next program in this process.
+    pub(crate) wire: Option<File>,
 }
 
 /// Who will use a port.
@@ -53,13 +56,14 @@ impl Lanes<'_> {
 #[derive(Default)]
 struct Common {
     umem: Umem,
+    inherited: tap::Inherited,
     #[cfg(feature = "dpdk")]
     mbufs: dpdk::Memory,
 }
 
 /// Opens all ports, or none: what was opened before an error closes again.
 pub(crate) fn open_all(specs: &[PortSpec], pool: &Arc<Pool>, lanes: &Lanes<'_>) -> Result<Vec<Opened>, OpenError> {
-    let mut common = Common::default();
+    let mut common = Common { inherited: tap::Inherited::of_process(), ..Common::default() };
     let numbered = specs.iter().enumerate();
     numbered.map(|(i, spec)| open(spec, specs, pool, &mut common, &Lanes { port: i as Port, ..*lanes })).collect()
 }
@@ -94,7 +98,7 @@ fn open(
     lanes: &Lanes<'_>,
 ) -> Result<Opened, OpenError> {
     match spec.back_end {
-        BackEnd::Tap => return open_tap(spec, lanes.senders),
+        BackEnd::Tap => return open_tap(spec, lanes.senders, &mut common.inherited),
         BackEnd::Memif => return open_memif(spec, lanes.senders),
         BackEnd::Dpdk => return open_dpdk(spec, all, pool, common, lanes),
         _ => {}
@@ -206,26 +210,28 @@ fn refused_xdp(spec: &PortSpec, why: &af_xdp::Refused) -> OpenError {
     OpenError::Device { device: spec.to_string(), what, mend }
 }
 
-fn open_tap(spec: &PortSpec, senders: usize) -> Result<Opened, OpenError> {
-    let (receive, send) = tap::open(&spec.name, senders).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::Device {
-            device: spec.to_string(),
-            what: format!("/dev/net/tun: {error}"),
-            mend: "sudo modprobe tun".to_owned(),
-        },
-        Some(libc::EBUSY) => OpenError::Device {
-            device: spec.to_string(),
-            what: "another program is the wire of it".to_owned(),
-            mend: format!("end that program (sudo fuser -v /dev/net/tun), or: sudo ip link del {}", spec.name),
-        },
-        Some(libc::EINVAL) => OpenError::Device {
-            device: spec.to_string(),
-            what: "there is an interface of this name that is no TAP interface".to_owned(),
-            mend: format!("name another one, or receive it with af_packet:{}", spec.name),
-        },
-        _ => refused(spec, &error, "cap_net_admin"),
-    })?;
-    Ok(opened("TAP, this program is its wire".to_owned(), vec![receive], send))
+fn open_tap(spec: &PortSpec, senders: usize, inherited: &mut tap::Inherited) -> Result<Opened, OpenError> {
+    let (receive, send, wire) =
+        tap::open(&spec.name, senders, inherited).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::Device {
+                device: spec.to_string(),
+                what: format!("/dev/net/tun: {error}"),
+                mend: "sudo modprobe tun".to_owned(),
+            },
+            Some(libc::EBUSY) => OpenError::Device {
+                device: spec.to_string(),
+                what: "another program is the wire of it".to_owned(),
+                mend: format!("end that program (sudo fuser -v /dev/net/tun), or: sudo ip link del {}", spec.name),
+            },
+            Some(libc::EINVAL) => OpenError::Device {
+                device: spec.to_string(),
+                what: "there is an interface of this name that is no TAP interface".to_owned(),
+                mend: format!("name another one, or receive it with af_packet:{}", spec.name),
+            },
+            _ => refused(spec, &error, "cap_net_admin"),
+        })?;
+    let how = "TAP, this program is its wire".to_owned();
+    Ok(Opened { wire: Some(wire), ..opened(how, vec![receive], send) })
 }
 
 fn open_memif(spec: &PortSpec, senders: usize) -> Result<Opened, OpenError> {
@@ -250,7 +256,8 @@ fn open_memif(spec: &PortSpec, senders: usize) -> Result<Opened, OpenError> {
 fn opened(how: String, receive: Vec<impl RxPort + 'static>, send: Vec<impl TxPort + 'static>) -> Opened {
     let (inward, outward) =
         (|port| -> Box<dyn RxPort> { Box::new(port) }, |port| -> Box<dyn TxPort> { Box::new(port) });
-    Opened { how, receive: receive.into_iter().map(inward).collect(), send: send.into_iter().map(outward).collect() }
+    let (receive, send) = (receive.into_iter().map(inward).collect(), send.into_iter().map(outward).collect());
+    Opened { how, receive, send, wire: None }
 }
 
 fn described(interface: &Interface) -> String {

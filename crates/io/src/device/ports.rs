@@ -4,6 +4,8 @@
 //! share the ports' queues and hand packets on to those to whom they are steered (`handover.rs`). A receiver takes
 //! from its ports in turn, beginning with another one each time, so that a port in a flood leaves room for the others.
 
+use std::fs::File;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +19,7 @@ use super::user::User;
 use crate::progress::{Progress, Unit};
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
 use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
+use crate::tap;
 
 /// Receives between two questions to the kernel what it had to drop.
 const MISSED_PERIOD: u32 = 4096;
@@ -58,6 +61,8 @@ pub struct Ports {
     user: Option<User>,
     /// The sending ends, from [`Source::prepare`] to [`Sink::open`].
     sending: Arc<Mutex<SendingEnds>>,
+    /// What [`leave_open`](Ports::leave_open) leaves open.
+    wires: Arc<Mutex<Vec<File>>>,
 }
 
 impl std::fmt::Debug for Ports {
@@ -78,6 +83,7 @@ impl Ports {
             hash: None,
             user: None,
             sending: Arc::default(),
+            wires: Arc::default(),
         }
     }
 
@@ -99,6 +105,13 @@ impl Ports {
     /// What is written for each port.
     pub fn specs(&self) -> &[PortSpec] {
         &self.specs
+    }
+
+    /// Leaves TAP interfaces open, with their addresses, for the program that this process is about to become: name and value of
+    /// an environment variable that tells it. All other ports are opened anew.
+    pub fn leave_open(&self) -> io::Result<(&'static str, String)> {
+        let wires = self.wires.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((tap::INHERITED, tap::leave(&wires)?))
     }
 
     /// Where packets come from, and where they go.
@@ -145,8 +158,9 @@ impl Source for LiveSource {
         let opened = open_all(specs, pool, &Lanes { receivers: *receivers, senders, hash: hash.as_ref(), port: 0 })?;
         self.receiving = (0..*receivers).map(|_| Vec::new()).collect();
         let mut sending: Vec<Vec<_>> = (0..senders).map(|_| Vec::new()).collect();
-        for (number, (spec, Opened { how, receive, send })) in specs.iter().zip(opened).enumerate() {
+        for (number, (spec, Opened { how, receive, send, wire })) in specs.iter().zip(opened).enumerate() {
             (self.ports.announce)(&format!("{}: {how}", spec.name));
+            self.ports.wires.lock().unwrap_or_else(PoisonError::into_inner).extend(wire);
             // A port with fewer queues than there are receivers begins with another one of them than the port before. One with as
             // many steers by itself, so each receiver gets its own.
             let first = if receive.len() < *receivers { number } else { 0 };

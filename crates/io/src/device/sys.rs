@@ -23,6 +23,18 @@ pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     check(unsafe { libc::setresuid(uid, uid, uid) }).map(drop)
 }
 
+/// Whether a descriptor is open and stays so when this process becomes another program.
+pub(crate) fn outlives_exec(fd: RawFd) -> bool {
+    // SAFETY: numbers only.
+    check(unsafe { libc::fcntl(fd, libc::F_GETFD) }).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0)
+}
+
+/// Has a descriptor stay open, or not, when this process becomes another program.
+pub(crate) fn set_outlives_exec(fd: RawFd, is_wanted: bool) -> io::Result<()> {
+    // SAFETY: numbers only.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, if is_wanted { 0 } else { libc::FD_CLOEXEC }) }).map(drop)
+}
+
 /// Plain bytes that the kernel may read or write as a whole: integers and `repr(C)` structures of them.
 ///
 /// # Safety
@@ -141,6 +153,14 @@ impl InterfaceRequest {
         // SAFETY: the request takes an ifreq, which this is, 40 bytes long, and its union holds no pointer.
         check(unsafe { libc::ioctl(fd, request as _, ptr::from_mut(&mut self)) })?;
         Ok([self.value[0], self.value[1], self.value[2], self.value[3]])
+    }
+
+    /// Sends it, and the name comes back.
+    pub(crate) fn name(mut self, fd: RawFd, request: libc::c_ulong) -> io::Result<String> {
+        // SAFETY: the request fills an ifreq, which this is, 40 bytes long.
+        check(unsafe { libc::ioctl(fd, request as _, ptr::from_mut(&mut self)) })?;
+        let len = self.name.iter().position(|&byte| byte == 0).unwrap_or(self.name.len());
+        Ok(String::from_utf8_lossy(&self.name[..len]).into_owned())
     }
 
     /// Sends `SIOCETHTOOL` with a structure that the kernel fills.

@@ -1,14 +1,16 @@
-//! One request: which TAP interface an open `/dev/net/tun` is the wire of.
+//! Two requests: which TAP interface an open `/dev/net/tun` is to be the wire of, and of which one it is.
+#![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use crate::device::sys::InterfaceRequest;
+use crate::device::sys::{self, InterfaceRequest};
 
 // include/uapi/linux/if_tun.h
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+const TUNGETIFF: libc::c_ulong = 0x8004_54d2;
 const IFF_TAP: u16 = 0x0002;
 const IFF_NO_PI: u16 = 0x1000;
 const IFF_MULTI_QUEUE: u16 = 0x0100;
@@ -27,4 +29,17 @@ fn attach(name: &str, flags: u16) -> io::Result<File> {
     let [a, b] = flags.to_ne_bytes();
     InterfaceRequest::new(name, [a, b, 0, 0])?.send(device.as_raw_fd(), TUNSETIFF)?;
     Ok(device)
+}
+
+/// The wire that the program before this one in the process left open under that number, and its interface. None if there is no
+/// such thing; asked again, there is none either.
+pub(super) fn adopt(fd: RawFd) -> Option<(String, File)> {
+    if !sys::outlives_exec(fd) {
+        return None;
+    }
+    let name = InterfaceRequest::new("any", [0; 4]).and_then(|request| request.name(fd, TUNGETIFF)).ok()?;
+    sys::set_outlives_exec(fd, false).ok()?;
+    // SAFETY: the program before left it for us, since it outlives exec, which no descriptor of ours does; and from here on it does
+    // not, so that nobody adopts it twice.
+    Some((name, unsafe { File::from_raw_fd(fd) }))
 }
