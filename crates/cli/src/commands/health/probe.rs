@@ -12,15 +12,28 @@ const LINE_MAX: usize = 512;
 /// Why an answer is bad.
 #[derive(Debug, thiserror::Error)]
 pub enum Bad {
-    /// There is none, or none in time.
+    /// It cannot be reached.
     #[error("{0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+    /// There is none in time.
+    #[error("no answer in time")]
+    Late,
     /// It has a page, but not a good one.
     #[error("status {0}")]
     Status(u16),
     /// It does not speak HTTP.
     #[error("no HTTP answer")]
     NotHttp,
+}
+
+impl From<io::Error> for Bad {
+    fn from(error: io::Error) -> Bad {
+        match error.kind() {
+            // A read with a time limit that has passed "would block" (socket(7), SO_RCVTIMEO).
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Bad::Late,
+            _ => Bad::Io(error),
+        }
+    }
 }
 
 /// Asks; the answer has to come within `timeout` altogether.
@@ -106,7 +119,7 @@ mod tests {
         let second = Duration::from_secs(1);
         assert!(ask(end, &Check::default(), second).is_ok());
         let silent = Check { kind: CheckKind::Http, ..Check::default() };
-        assert!(matches!(ask(end, &silent, Duration::from_millis(30)), Err(Bad::Io(_))), "it accepts and says nothing");
+        assert!(matches!(ask(end, &silent, Duration::from_millis(30)), Err(Bad::Late)), "it accepts and says nothing");
         drop(server);
         assert!(matches!(ask(end, &Check::default(), second), Err(Bad::Io(_))));
     }
