@@ -10,6 +10,12 @@ use std::process::{Command, Stdio};
 
 use crate::shell;
 
+mod always;
+mod own;
+
+pub use always::run as profiling;
+pub use own::run as own;
+
 const TABLE: &str = "benches/instructions.txt";
 /// Millions of packets of the two runs.
 const RUNS: [f64; 2] = [0.1, 0.3];
@@ -35,12 +41,7 @@ type Counts = BTreeMap<String, f64>;
 
 /// Counts and compares, or writes the table anew.
 pub fn run(write: bool) -> Result<(), String> {
-    if !shell::has("valgrind") {
-        let reason = "no instruction counts: program valgrind is missing";
-        if std::env::var("BRAID_NO_SKIP").as_deref() == Ok("1") {
-            return Err(reason.to_owned());
-        }
-        eprintln!("   skipped: {reason}");
+    if !can_count()? {
         return Ok(());
     }
     shell::cargo(&["build", "--release", "--package", "braid-cli", "--bin", "braid"], &[])?;
@@ -48,7 +49,7 @@ pub fn run(write: bool) -> Result<(), String> {
     let known = std::fs::read_to_string(shell::root().join(TABLE)).unwrap_or_default();
     let mut grown = Vec::new();
     for chain in chains()? {
-        let counts = per_packet(&chain)?;
+        let counts = per_packet("braid", &chain, by_stage)?;
         for (stage, _) in STAGES {
             let count = counts.get(stage).copied().unwrap_or(0.0);
             let _ = writeln!(lines, "{chain} {stage} {count:.1}");
@@ -69,6 +70,19 @@ pub fn run(write: bool) -> Result<(), String> {
     if grown.is_empty() { Ok(()) } else { Err(grown.join("\n")) }
 }
 
+/// Whether there is a program that counts; an error where nothing may be left out.
+fn can_count() -> Result<bool, String> {
+    if shell::has("valgrind") {
+        return Ok(true);
+    }
+    let reason = "no instruction counts: program valgrind is missing";
+    if std::env::var("BRAID_NO_SKIP").as_deref() == Ok("1") {
+        return Err(reason.to_owned());
+    }
+    eprintln!("   skipped: {reason}");
+    Ok(false)
+}
+
 /// The chains that are measured if nothing is said: the program knows them.
 fn chains() -> Result<Vec<String>, String> {
     let program = shell::built("braid");
@@ -82,20 +96,21 @@ fn expected(table: &str, chain: &str, stage: &str) -> Option<f64> {
     rows.find(|row| row.len() == 3 && row[0] == chain && row[1] == stage)?[2].parse().ok()
 }
 
-/// What one packet more costs, by stage.
-fn per_packet(chain: &str) -> Result<Counts, String> {
+/// What one packet more costs in a chain of `program`, sorted by `sort`.
+fn per_packet(program: &str, chain: &str, sort: fn(&str) -> Counts) -> Result<Counts, String> {
     let [short, long] = RUNS;
-    let (before, mut after) = (count(chain, short)?, count(chain, long)?);
+    let count = |millions| count(program, chain, millions).map(|profile| sort(&profile));
+    let (before, mut after) = (count(short)?, count(long)?);
     for (stage, count) in &mut after {
         *count = (*count - before.get(stage).copied().unwrap_or(0.0)) / ((long - short) * 1e6);
     }
     Ok(after)
 }
 
-/// Instructions of a whole run, by stage; those of other parts of the program are left out.
-fn count(chain: &str, millions: f64) -> Result<Counts, String> {
+/// The callgrind file of a whole run.
+fn count(program: &str, chain: &str, millions: f64) -> Result<String, String> {
     let file = std::env::temp_dir().join(format!("braid-callgrind-{}", std::process::id()));
-    let program = shell::built("braid");
+    let program = shell::built(program);
     let mut command = Command::new("valgrind");
     command
         .args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"])
@@ -109,10 +124,10 @@ fn count(chain: &str, millions: f64) -> Result<Counts, String> {
     let profile = std::fs::read_to_string(&file);
     let _ = std::fs::remove_file(&file);
     outcome?;
-    Ok(by_stage(&profile.map_err(|error| format!("{}: {error}", file.display()))?))
+    profile.map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// Adds up a callgrind file: `fn=` names the function of the cost lines that follow (`line cost`); the line behind `calls=`
+/// Instructions by stage; those of other parts of the program are left out. `fn=` names the function of the cost lines that follow (`line cost`); the line behind `calls=`
 /// is what a callee cost, which stands with the callee too.
 fn by_stage(profile: &str) -> Counts {
     let (mut counts, mut stage, mut of_callee) = (Counts::new(), None, false);

@@ -30,6 +30,8 @@ cargo xtask <task>
   dpdk                      builds with DPDK's drivers as ports and tests them (needs libdpdk-dev; installs it if it may)
   ebpf [--write]            compiles the XDP program and compares it with the committed object, or replaces that (needs clang 14)
   instructions [--write]    instructions per packet and stage against benches/instructions.txt (needs valgrind), or a new table
+  own                       instructions of a user's own function beside those of the built-in one (needs valgrind)
+  profiling                 what is always counted, in instructions, and what a full profile costs, in time (needs valgrind)
   sanitize                  the crates with unsafe code under AddressSanitizer (docs/testing.md)
   metadata                  what a packet's metadata costs, by size, place and batch: ns and first-level misses (docs/metadata.md)
   fuzz <target> [--minutes N]
@@ -55,6 +57,8 @@ fn main() -> ExitCode {
         ["sanitize"] => sanitize::run(),
         ["instructions"] => instructions::run(false),
         ["instructions", "--write"] => instructions::run(true),
+        ["own"] => instructions::own(),
+        ["profiling"] => instructions::profiling(),
         ["metadata"] => metadata::run(),
         ["metadata-probe", place, bytes, batch, packets] => metadata::probe(place, [bytes, batch, packets]),
         ["fuzz", target] => fuzz::run(target, fuzz::MINUTES),
