@@ -10,34 +10,27 @@ network_function! {
     pub struct OwnCounter {}
 }
 
-/// What is kept of a flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Seen {
-    packets: u64,
-    bytes: u64,
-}
-
 impl NetworkFunction for OwnCounter {
-    type Set = Seen;
+    /// Kept of each flow: packets and bytes.
+    type Set = [u64; 2];
     const NAME: &'static str = "own_counter";
 
     fn packet_set(&self) -> Option<SetDef> {
         Some(SetDef::five_tuple())
     }
 
-    fn timeout_ns(&self, _: &Seen) -> u64 {
+    fn timeout_ns(&self, _: &[u64; 2]) -> u64 {
         60_000_000_000
     }
 
-    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Seen>) -> Handled {
-        let _room = set.register(cx, Seen { packets: 1, bytes: packet.bytes().len() as u64 });
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, [u64; 2]>) -> Handled {
+        let _room = set.register(cx, [1, packet.bytes().len() as u64]);
         Ok(cx.pass())
     }
 
-    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, seen: &mut Seen) -> Handled {
-        seen.packets += 1;
-        seen.bytes += packet.bytes().len() as u64;
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, [packets, bytes]: &mut [u64; 2]) -> Handled {
+        *packets += 1;
+        *bytes += packet.bytes().len() as u64;
         Ok(cx.pass())
     }
 }
