@@ -13,11 +13,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use braid_stm::{Arena, Boosted, Conflict, ObjectId, Op, Part, Tx};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use self::entry::Layout;
 use self::outside::Spare;
-use crate::buckets::{At, BUCKET_WORDS, Bucket, Buckets, Home, PLACES};
+use crate::buckets::{BUCKET_WORDS, Buckets, Home, PLACES};
 use crate::causes::{MAP_BUCKETS, MAP_ENTRIES, MapOp, POOL_WATCH};
 use crate::hash::{self, HashFn};
 use crate::object::{StateBuilder, StateError, StateObject};
@@ -25,10 +24,13 @@ use crate::plain::Plain;
 use crate::pool::{GIVEN, Giving, Pool, WATCH_WORDS};
 
 mod entry;
+mod handle;
 mod held;
 mod image;
+mod locate;
 mod outside;
 
+pub use handle::Handle;
 pub use held::Held;
 
 /// Most places of the main buckets that are filled when the map is, in per cent: two choices of eight rarely overflow below.
@@ -62,16 +64,6 @@ pub enum Inserted {
     Replaced,
     /// The key was not there, and all entries are in use. Nothing changed.
     Full,
-}
-
-/// Where an entry lies: plain data that may be kept and finds the entry without its key, until the key is removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Handle {
-    /// Number of the entry.
-    pub index: u32,
-    /// How often the entry was freed before.
-    pub generation: u32,
 }
 
 /// Where a key would go that was looked for and is not there: good until the end of the attempt.
@@ -292,64 +284,6 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(Some(Handle { index, generation: entry::generation(words) }))
     }
 
-    /// The value at a handle; none if its key has been removed since.
-    #[inline]
-    #[track_caller]
-    pub fn value_at(&self, tx: &mut Tx, handle: Handle) -> Result<Option<V>, Conflict> {
-        if handle.index >= self.capacity() {
-            return Ok(None);
-        }
-        let words = tx.read_ref(&self.shared.entries, handle.index, MapOp::ValueAt.op())?;
-        Ok(entry::is_at(words, handle).then(|| entry::load(words, Self::VALUE)))
-    }
-
-    /// The entry of that number, if one lives: for a structure that keeps numbers of [`Handle`]s, to save the generation.
-    #[inline]
-    #[track_caller]
-    pub fn entry_at(&self, tx: &mut Tx, index: u32) -> Result<Option<(Handle, K, V)>, Conflict> {
-        if index >= self.capacity() {
-            return Ok(None);
-        }
-        let words = tx.read_ref(&self.shared.entries, index, MapOp::ValueAt.op())?;
-        let handle = Handle { index, generation: entry::generation(words) };
-        Ok(entry::is_live(words).then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE))))
-    }
-
-    /// As [`entry_at`](Map::entry_at), for a handler that reads nothing else: then it costs no more than the copy of the entry. What else
-    /// is read in the same attempt may be of another instant, so one that goes on asks [`entry_at`](Map::entry_at) again.
-    #[inline(always)]
-    #[track_caller]
-    pub fn entry_alone(&self, tx: &mut Tx, index: u32) -> Result<Option<(Handle, K, V)>, Conflict> {
-        const { assert!(Self::ENTRY <= BUCKET_WORDS, "an entry of at most a line") };
-        if index >= self.capacity() {
-            return Ok(None);
-        }
-        let mut words = [0; BUCKET_WORDS];
-        let words = &mut words[..Self::ENTRY];
-        tx.read_alone(&self.shared.entries, index, MapOp::ValueAt.op(), words)?;
-        let handle = Handle { index, generation: entry::generation(words) };
-        Ok(entry::is_live(words).then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE))))
-    }
-
-    /// Changes the value at a handle in place and returns what `change` returns; none if its key has been removed since.
-    #[inline]
-    #[track_caller]
-    pub fn update_at<R>(
-        &self,
-        tx: &mut Tx,
-        handle: Handle,
-        change: impl FnOnce(&mut V) -> R,
-    ) -> Result<Option<R>, Conflict> {
-        let op = MapOp::UpdateAt.op();
-        if handle.index >= self.capacity()
-            || !entry::is_at(tx.read_ref(&self.shared.entries, handle.index, op)?, handle)
-        {
-            return Ok(None);
-        }
-        let words = tx.update_words(&self.shared.entries, handle.index, Self::ENTRY, op)?;
-        Ok(Some(entry::change(words, Self::VALUE, change)))
-    }
-
     /// Walks over the next `budget` entries from `cursor` on, as a tick does in pieces. Returns where to go on; `None`
     /// when the end is reached. Entries that live during the whole walk are visited exactly once.
     #[track_caller]
@@ -388,25 +322,9 @@ impl<K: Plain, V: Plain> Map<K, V> {
         self.shared.buckets.prefetch(self.home(key));
     }
 
-    /// Asks for the entry at a handle that will be used soon.
-    #[inline(always)]
-    pub fn prefetch_at(&self, handle: Handle) {
-        self.shared.entries.prefetch_write(handle.index);
-    }
-
     /// The structure, seen from outside.
     pub fn object(&self) -> Arc<dyn StateObject> {
         Arc::clone(&self.shared) as Arc<dyn StateObject>
-    }
-
-    #[inline(always)]
-    fn home(&self, key: &K) -> Home {
-        self.home_of((self.shared.hash)(key.as_bytes(), self.shared.seed))
-    }
-
-    #[inline(always)]
-    fn home_of(&self, hash: u64) -> Home {
-        Home::new(hash, self.shared.buckets.main.objects())
     }
 
     #[track_caller]
@@ -417,70 +335,6 @@ impl<K: Plain, V: Plain> Map<K, V> {
         entry::end(words);
         self.shared.free.give(tx, index, Giving { op, action: GIVEN, argument: u64::from(index) })?;
         Ok(value)
-    }
-
-    /// The entry of a key, with what proves it in the read log: the entry if it is there, all its buckets if not; then where the
-    /// key would go.
-    #[inline]
-    #[track_caller]
-    fn locate(&self, tx: &mut Tx, key: &K, home: Home, op: Op) -> Result<Result<u32, Vacancy>, Conflict> {
-        let first = self.shared.buckets.glance(tx, home.first, op)?;
-        if let Some(index) = self.among(tx, Bucket::of(&first), home.tag, key, op)? {
-            return Ok(Ok(index));
-        }
-        let second = self.shared.buckets.glance(tx, home.second, op)?;
-        if let Some(index) = self.among(tx, Bucket::of(&second), home.tag, key, op)? {
-            return Ok(Ok(index));
-        }
-        if Bucket::of(&first).next().is_none() && tx.hold(&first, op) && tx.hold(&second, op) {
-            let used = [Bucket::of(&first).used(), Bucket::of(&second).used()];
-            let (main, used) = if used[1] < used[0] { (home.second, used[1]) } else { (home.first, used[0]) };
-            let main = (used < PLACES as u32).then_some(main);
-            return Ok(Err(Vacancy { home, main, deferrals: tx.deferrals() }));
-        }
-        let found = self.locate_logged(tx, key, home, op)?;
-        Ok(found.ok_or(Vacancy { home, main: None, deferrals: tx.deferrals() }))
-    }
-
-    /// The entry of a key, if a bucket at which the attempt only glanced has it.
-    #[inline(always)]
-    #[track_caller]
-    fn among(&self, tx: &mut Tx, bucket: &Bucket, tag: u16, key: &K, op: Op) -> Result<Option<u32>, Conflict> {
-        for (_, index) in bucket.candidates(tag) {
-            if Self::is_key(tx.read_ref(&self.shared.entries, index, op)?, key) {
-                return Ok(Some(index));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Not found in passing: looks again, now at buckets that the commit depends on, and at those that hang on the first.
-    #[cold]
-    #[track_caller]
-    fn locate_logged(&self, tx: &mut Tx, key: &K, home: Home, op: Op) -> Result<Option<u32>, Conflict> {
-        for main in [home.second, home.first] {
-            let mut at = At::Main(main);
-            loop {
-                let bucket = self.shared.buckets.read(tx, at, op)?;
-                for (_, index) in bucket.candidates(home.tag) {
-                    // While the bucket stays as it is the entry keeps its key: no need to log entries of other keys.
-                    if Self::is_key(tx.read_unlogged(&self.shared.entries, index, op)?, key) {
-                        tx.read_ref(&self.shared.entries, index, op)?;
-                        return Ok(Some(index));
-                    }
-                }
-                match bucket.next() {
-                    Some(next) if main == home.first => at = At::Overflow(next),
-                    _ => break,
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    #[inline(always)]
-    fn is_key(words: &[u64], key: &K) -> bool {
-        entry::is_live(words) && &words.as_bytes()[Self::KEY..Self::KEY + size_of::<K>()] == key.as_bytes()
     }
 }
 

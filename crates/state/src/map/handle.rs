@@ -1,0 +1,85 @@
+//! Entries by their place instead of their key: no bucket is looked at.
+
+use braid_stm::{Conflict, Tx};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Map, entry};
+use crate::buckets::BUCKET_WORDS;
+use crate::causes::MapOp;
+use crate::plain::Plain;
+
+/// Where an entry lies: plain data that may be kept and finds the entry without its key, until the key is removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Handle {
+    /// Number of the entry.
+    pub index: u32,
+    /// How often the entry was freed before.
+    pub generation: u32,
+}
+
+impl<K: Plain, V: Plain> Map<K, V> {
+    /// The value at a handle; none if its key has been removed since.
+    #[inline]
+    #[track_caller]
+    pub fn value_at(&self, tx: &mut Tx, handle: Handle) -> Result<Option<V>, Conflict> {
+        if handle.index >= self.capacity() {
+            return Ok(None);
+        }
+        let words = tx.read_ref(&self.shared.entries, handle.index, MapOp::ValueAt.op())?;
+        Ok(entry::is_at(words, handle).then(|| entry::load(words, Self::VALUE)))
+    }
+
+    /// The entry of that number, if one lives: for a structure that keeps numbers of [`Handle`]s, to save the generation.
+    #[inline]
+    #[track_caller]
+    pub fn entry_at(&self, tx: &mut Tx, index: u32) -> Result<Option<(Handle, K, V)>, Conflict> {
+        if index >= self.capacity() {
+            return Ok(None);
+        }
+        let words = tx.read_ref(&self.shared.entries, index, MapOp::ValueAt.op())?;
+        let handle = Handle { index, generation: entry::generation(words) };
+        Ok(entry::is_live(words).then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE))))
+    }
+
+    /// As [`entry_at`](Map::entry_at), for a handler that reads nothing else: then it costs no more than the copy of the entry. What else
+    /// is read in the same attempt may be of another instant, so one that goes on asks [`entry_at`](Map::entry_at) again.
+    #[inline(always)]
+    #[track_caller]
+    pub fn entry_alone(&self, tx: &mut Tx, index: u32) -> Result<Option<(Handle, K, V)>, Conflict> {
+        const { assert!(Self::ENTRY <= BUCKET_WORDS, "an entry of at most a line") };
+        if index >= self.capacity() {
+            return Ok(None);
+        }
+        let mut words = [0; BUCKET_WORDS];
+        let words = &mut words[..Self::ENTRY];
+        tx.read_alone(&self.shared.entries, index, MapOp::ValueAt.op(), words)?;
+        let handle = Handle { index, generation: entry::generation(words) };
+        Ok(entry::is_live(words).then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE))))
+    }
+
+    /// Changes the value at a handle in place and returns what `change` returns; none if its key has been removed since.
+    #[inline]
+    #[track_caller]
+    pub fn update_at<R>(
+        &self,
+        tx: &mut Tx,
+        handle: Handle,
+        change: impl FnOnce(&mut V) -> R,
+    ) -> Result<Option<R>, Conflict> {
+        let op = MapOp::UpdateAt.op();
+        if handle.index >= self.capacity()
+            || !entry::is_at(tx.read_ref(&self.shared.entries, handle.index, op)?, handle)
+        {
+            return Ok(None);
+        }
+        let words = tx.update_words(&self.shared.entries, handle.index, Self::ENTRY, op)?;
+        Ok(Some(entry::change(words, Self::VALUE, change)))
+    }
+
+    /// Asks for the entry at a handle that will be used soon.
+    #[inline(always)]
+    pub fn prefetch_at(&self, handle: Handle) {
+        self.shared.entries.prefetch_write(handle.index);
+    }
+}
