@@ -104,7 +104,7 @@ fn services(bits: u32) -> Option<toml::Value> {
         let v6 = (0..each).map(|i| format!("{{ address = \"2001:db8:3::{:x}\" }}", number(i)));
         let (v4, v6) = (v4.collect::<Vec<_>>().join(", "), v6.collect::<Vec<_>>().join(", "));
         text += &format!("{{ address = \"198.18.{}.{}\", backends = [{v4}] }}, ", at >> 8, at & 255);
-        text += &format!("{{ address = \"2001:db8:2::c612:{at:x}\", backends = [{v6}] }}, ");
+        text += &format!("{{ address = \"2001:db8:2::{at:x}\", backends = [{v6}] }}, ");
     }
     format!("service = [{text}]").parse::<toml::Table>().ok()?.remove("service")
 }
