@@ -6,11 +6,12 @@
  * plan's fields, key and indirection table, and hands it to the worker's socket at the packet's own queue: a socket of another
  * queue would not be given it.
  *
- * What it does not understand (no IP, IPv4 options, IPv6 extension headers, label stacks, more than two tags) goes to the worker of
+ * What it does not understand (no IP, label stacks, more than two tags, more than eight IPv6 extension headers) goes to the worker of
  * the queue, which parses all packets anyway and hands on what is another one's. Nothing is written to a packet.
  *
  * It has to be accepted with CAP_BPF and CAP_NET_ADMIN alone. Without CAP_PERFMON the verifier allows no pointer whose distance
- * from its object varies: so headers stand at known places, and tables are maps with small elements.
+ * from its object varies: so headers stand at known places, what is behind options is copied by the kernel, and tables are maps with
+ * small elements.
  *
  * Built by `cargo xtask ebpf --write`; the object lies beside this file.
  */
@@ -26,6 +27,8 @@
 #define APART static __noinline /* so that the compiler does not make one out of two places in a packet */
 #define INPUT_MAX 36 /* bytes that are hashed: two IPv6 addresses, two ports */
 #define TAGS_MAX 2
+#define EXTENSIONS_MAX 8
+#define FAR 1020 /* bytes from an IP header within which crates/packet/src/parse.rs looks for what follows */
 #define NOT_UNDERSTOOD -1
 
 /* The bits of `hashed`. */
@@ -45,6 +48,7 @@ volatile const __u32 first_worker = 0; /* of the first queue, for what is not un
 volatile const __u32 hashed = 0;       /* no field: nothing is understood */
 volatile const __u32 order = AS_THEY_STAND;
 volatile const __u32 entry_mask = 0;
+volatile const __u32 walks = 0; /* the kernel has bpf_xdp_load_bytes (Linux 5.18); else options and extensions are not understood */
 
 /* By queue, then by worker. */
 struct {
@@ -81,14 +85,15 @@ struct packet {
 	__u32 is_v6;
 };
 
-/* Finds the IP header behind at most two tags: its Ethernet type, or 0. */
-ALWAYS __u16 find_ip(void *data, void *end, void **ip)
+/* Finds the IP header behind at most two tags, as an address and as a distance: its Ethernet type, or 0. */
+ALWAYS __u16 find_ip(void *data, void *end, void **ip, __u32 *l3)
 {
 	struct ethhdr *link = data;
 	if ((void *)(link + 1) > end)
 		return 0;
 	__be16 kind = link->h_proto;
 	void *at = link + 1;
+	*l3 = sizeof(*link);
 #pragma unroll
 	for (int i = 0; i < TAGS_MAX; i++) {
 		if (kind != bpf_htons(0x8100) && kind != bpf_htons(0x88a8) && kind != bpf_htons(0x9100))
@@ -97,32 +102,50 @@ ALWAYS __u16 find_ip(void *data, void *end, void **ip)
 			return 0;
 		kind = *(__be16 *)(at + 2);
 		at += 4;
+		*l3 += 4;
 	}
 	*ip = at;
 	return bpf_ntohs(kind);
 }
 
-/* Both ports, if these protocols have any and they are there. */
+ALWAYS int has_ports(__u8 protocol)
+{
+	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP || protocol == IPPROTO_SCTP;
+}
+
+/* Both ports, if the protocol has any and they are there. */
 ALWAYS void read_ports(struct packet *packet, __u8 protocol, void *at, void *end)
 {
 	__u16 *ports = at;
-	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP && protocol != IPPROTO_SCTP)
-		return;
-	if ((void *)(ports + 2) > end)
+	if (!has_ports(protocol) || (void *)(ports + 2) > end)
 		return;
 	packet->source.port = ports[0];
 	packet->destination.port = ports[1];
 }
 
-APART int read_v4(struct packet *packet, struct iphdr *ip, void *end)
+/* The same at a distance from the frame's first byte that varies. */
+ALWAYS void load_ports(struct packet *packet, __u8 protocol, struct xdp_md *ctx, __u32 at)
 {
-	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5)
+	__u16 ports[2];
+	if (!has_ports(protocol) || bpf_xdp_load_bytes(ctx, at, ports, sizeof(ports)))
+		return;
+	packet->source.port = ports[0];
+	packet->destination.port = ports[1];
+}
+
+APART int read_v4(struct packet *packet, struct iphdr *ip, void *end, struct xdp_md *ctx, __u32 l3)
+{
+	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5 || (ip->ihl > 5 && !walks))
 		return NOT_UNDERSTOOD;
 	packet->source.address[0] = ip->saddr;
 	packet->destination.address[0] = ip->daddr;
 	/* Later pieces of a datagram have no ports. */
-	if (!(ip->frag_off & bpf_htons(0x1fff)))
+	if (ip->frag_off & bpf_htons(0x1fff))
+		return 0;
+	if (ip->ihl == 5)
 		read_ports(packet, ip->protocol, ip + 1, end);
+	else
+		load_ports(packet, ip->protocol, ctx, l3 + ip->ihl * 4);
 	return 0;
 }
 
@@ -136,13 +159,46 @@ ALWAYS int is_extension(__u8 protocol)
 	return 0;
 }
 
-APART int read_v6(struct packet *packet, struct ipv6hdr *ip, void *end)
+/* What all extension headers begin with, and the offset of a fragment's. */
+struct extension {
+	__u8 next, length;
+	__be16 fragment;
+};
+
+/* Walks over the extension headers of a packet; finds the protocol behind them and its ports. */
+ALWAYS int walk(struct packet *packet, __u8 protocol, struct xdp_md *ctx, __u32 l3)
 {
-	if ((void *)(ip + 1) > end || ip->version != 6 || is_extension(ip->nexthdr))
+	__u32 at = sizeof(struct ipv6hdr);
+	struct extension header;
+	for (int i = 0; i < EXTENSIONS_MAX && is_extension(protocol) && at <= FAR; i++) {
+		if (bpf_xdp_load_bytes(ctx, l3 + at, &header, sizeof(header)))
+			return NOT_UNDERSTOOD;
+		if (protocol == IPPROTO_FRAGMENT && header.fragment & bpf_htons(0xfff8))
+			return 0; /* a later piece of a datagram */
+		if (protocol == IPPROTO_FRAGMENT)
+			at += 8;
+		else if (protocol == IPPROTO_AH)
+			at += (header.length + 2) * 4; /* RFC 4302 section 2.2 */
+		else
+			at += (header.length + 1) * 8; /* RFC 8200 section 4 */
+		at &= 4095; /* changes nothing; the verifier sees the same behind each header */
+		protocol = header.next;
+	}
+	if (is_extension(protocol) || at > FAR)
+		return NOT_UNDERSTOOD;
+	load_ports(packet, protocol, ctx, l3 + at);
+	return 0;
+}
+
+APART int read_v6(struct packet *packet, struct ipv6hdr *ip, void *end, struct xdp_md *ctx, __u32 l3)
+{
+	if ((void *)(ip + 1) > end || ip->version != 6)
 		return NOT_UNDERSTOOD;
 	packet->is_v6 = 1;
 	__builtin_memcpy(packet->source.address, &ip->saddr, 16);
 	__builtin_memcpy(packet->destination.address, &ip->daddr, 16);
+	if (is_extension(ip->nexthdr))
+		return walks ? walk(packet, ip->nexthdr, ctx, l3) : NOT_UNDERSTOOD;
 	read_ports(packet, ip->nexthdr, ip + 1, end);
 	return 0;
 }
@@ -207,8 +263,11 @@ ALWAYS int worker_of(struct xdp_md *ctx)
 	struct packet packet = {};
 	if (!hashed)
 		return NOT_UNDERSTOOD;
-	__u16 kind = find_ip(data, end, &ip);
-	if (kind == ETH_P_IP ? read_v4(&packet, ip, end) : kind == ETH_P_IPV6 ? read_v6(&packet, ip, end) : NOT_UNDERSTOOD)
+	__u32 l3 = 0;
+	__u16 kind = find_ip(data, end, &ip, &l3);
+	if (kind != ETH_P_IP && kind != ETH_P_IPV6)
+		return NOT_UNDERSTOOD;
+	if (kind == ETH_P_IP ? read_v4(&packet, ip, end, ctx, l3) : read_v6(&packet, ip, end, ctx, l3))
 		return NOT_UNDERSTOOD;
 	if (order == EXCHANGED)
 		exchange(&packet);

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 
 use aya::maps::{Array, XskMap};
 use aya::programs::{Xdp, XdpMode};
+use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 
 use super::sys::Socket;
@@ -70,6 +71,8 @@ impl Program {
         loader.override_global("workers", &workers, true).override_global("first_worker", &first_worker, true);
         loader.override_global("hashed", &hashed, true).override_global("order", &order, true);
         loader.override_global("entry_mask", &entry_mask, true);
+        let walks = u32::from(copies_from_frames());
+        loader.override_global("walks", &walks, true);
         let mut loaded = loader.load(OBJECT).map_err(as_io)?;
         if let Some(plan) = plan {
             tell(&mut loaded, plan).map_err(as_io)?;
@@ -93,6 +96,11 @@ impl Program {
         let program = self.loaded.program_mut(name).and_then(|program| program.try_into().ok());
         program.expect("the object has programs of these names, for XDP")
     }
+}
+
+/// Whether the kernel has `bpf_xdp_load_bytes`, with which the program reads behind options and extension headers.
+fn copies_from_frames() -> bool {
+    KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(5, 18, 0))
 }
 
 /// Writes key and indirection table.

@@ -55,30 +55,60 @@ struct Made {
     is_plain: bool,
 }
 
-/// A frame with tags, a header of IPv4 with options or of IPv6, and what follows, cut somewhere.
+/// Extension headers of kinds that are known and of one that is not, with the number of what follows them: their bytes and the first
+/// one's number.
+fn extensions() -> impl Strategy<Value = Vec<(u8, Vec<u8>)>> {
+    let kind = prop::sample::select(vec![0u8, 43, 44, 51, 60, 135, 139, 140, 253]);
+    let extension = (kind, 0..4u8, any::<[u8; 40]>(), prop::bool::weighted(0.7)).prop_map(
+        |(kind, length, mut random, is_first)| {
+            random[1] = length;
+            if kind == 44 && is_first {
+                random[2..4].fill(0);
+            }
+            let len = match kind {
+                44 => 8,
+                51 => (usize::from(length) + 2) * 4,
+                _ => (usize::from(length) + 1) * 8,
+            };
+            (kind, random[..len].to_vec())
+        },
+    );
+    prop_oneof![3 => Just(Vec::new()), 2 => prop::collection::vec(extension.clone(), 1..4), 1 => prop::collection::vec(extension, 4..12)]
+}
+
+/// A frame with tags, a header of IPv4 with options or of IPv6 with extension headers, and what follows, cut somewhere.
 fn frame() -> impl Strategy<Value = Made> {
     let protocol =
         prop_oneof![4 => Just(6u8), 4 => Just(17), 1 => Just(132), 1 => Just(1), 1 => Just(44), 1 => any::<u8>()];
     let tags = prop::collection::vec(prop::sample::select(vec![0x8100u16, 0x88a8, 0x9100]), 0..4);
     let offset = prop_oneof![3 => Just(0x4000u16), 1 => any::<u16>()];
-    let lens = (prop_oneof![3 => Just(5u8), 1 => 6..9u8], prop_oneof![3 => Just(usize::MAX), 1 => 14usize..90]);
+    let words = prop_oneof![3 => Just(5u8), 2 => 6..16u8];
+    let lens = (words, prop_oneof![3 => Just(usize::MAX), 1 => 14usize..90], extensions());
     (any::<[u8; 60]>(), tags, protocol, offset, any::<bool>(), lens).prop_map(
-        |(mut random, tags, protocol, offset, is_v6, (words, cut))| {
+        |(mut random, tags, protocol, offset, is_v6, (words, cut, extensions))| {
             let mut bytes = vec![2; 12];
             tags.iter().for_each(|tag| bytes.extend([(tag >> 8) as u8, *tag as u8, 0, 7]));
             bytes.extend(if is_v6 { [0x86, 0xdd] } else { [0x08, 0x00] });
             if is_v6 {
-                (random[0], random[6]) = (0x60, protocol);
+                let numbers = extensions.iter().map(|(kind, _)| *kind).chain([protocol]).collect::<Vec<_>>();
+                (random[0], random[6]) = (0x60, numbers[0]);
+                bytes.extend(&random[..40]);
+                for ((_, header), next) in extensions.iter().zip(&numbers[1..]) {
+                    bytes.push(*next);
+                    bytes.extend(&header[1..]);
+                }
+                bytes.extend(&random[40..]);
             } else {
                 (random[0], random[9]) = (0x40 | words, protocol);
                 random[6..8].copy_from_slice(&offset.to_be_bytes());
+                bytes.extend(random);
             }
-            bytes.extend(random);
             bytes.extend([9; 20]);
             let is_cut = bytes.len() > cut;
             bytes.truncate(cut);
-            let is_bare = if is_v6 { matches!(protocol, 6 | 17 | 132) } else { words == 5 };
-            Made { bytes, is_plain: !is_cut && tags.len() <= 2 && is_bare }
+            // What is behind them may look like one more.
+            let is_known = !is_v6 || extensions.len() < 8 && matches!(protocol, 1 | 6 | 17 | 132);
+            Made { bytes, is_plain: !is_cut && tags.len() <= 2 && is_known }
         },
     )
 }
