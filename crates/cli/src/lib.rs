@@ -13,6 +13,7 @@ pub mod commands;
 pub mod connect;
 pub mod failure;
 pub mod input;
+pub mod manager;
 pub mod operate;
 mod saving;
 pub mod study;

@@ -4,7 +4,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 
 use serde_json::Value;
 use support::running::Running;
@@ -124,4 +124,26 @@ fn a_run_with_a_dispatcher_can_be_looked_at_too() {
     let mut run = Running::start(&braid, &line);
     adds_up(&run.until("packets", |stats| stats["packets_in"].as_u64() > Some(1000)));
     conserved(&run.stop());
+}
+
+#[test]
+fn a_service_manager_is_told_when_a_run_has_begun_and_when_it_ends() {
+    let braid = Braid::new();
+    let manager = UnixDatagram::bind(braid.path("notify")).expect("a socket");
+    manager.set_nonblocking(true).expect("a socket");
+    let told = |line: &str| {
+        let output = braid.command(line).env("NOTIFY_SOCKET", braid.path("notify")).output().expect("the binary runs");
+        let mut text = [0; 256];
+        let words = std::iter::from_fn(|| manager.recv(&mut text).ok().map(|len| text[..len].to_vec()));
+        (output.status.code(), words.map(|word| String::from_utf8_lossy(&word).into_owned()).collect::<Vec<_>>())
+    };
+    let (code, words) = told("run --nf firewall,nat --in gen:campus?packets=100");
+    assert_eq!(code, Some(0));
+    assert_eq!(words.len(), 2, "{words:?}");
+    assert!(words[0].contains("READY=1") && words[0].contains("STATUS=firewall → nat"), "{words:?}");
+    assert!(words[1].contains("STOPPING=1"), "{words:?}");
+    // Neither a refused plan nor a port that is not there is ever ready.
+    assert_eq!(told("run --nf natt --in gen:campus?packets=100"), (Some(2), Vec::new()));
+    let (code, words) = told("run --nf nat --port af_packet:nowhere --port af_packet:there");
+    assert!(code != Some(0) && words.is_empty(), "{code:?} {words:?}");
 }

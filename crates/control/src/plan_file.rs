@@ -262,6 +262,9 @@ fn help_for(message: &str) -> String {
         let known: Vec<&str> = quoted.collect();
         return match nearest(wrong, known.iter().copied()) {
             Some(right) => format!("write `{right}`"),
+            None if known.contains(&"config") => {
+                format!("if it is a key of the function, write `config.{wrong}`; possible here: {}", known.join(", "))
+            }
             None => format!("possible here: {}", known.join(", ")),
         };
     }
@@ -315,6 +318,7 @@ mod tests {
     fn misspelt_keys_are_refused_with_their_line_and_the_right_word() {
         check("batch = 64\nwrokers = 2\n", 2, "unknown field `wrokers`", "`workers`");
         check("[[nf]]\nfunction = \"nat\"\nconfg = {}\n", 3, "unknown field `confg`", "`config`");
+        check("[[nf]]\nfunction = \"nat\"\nexternal = []\n", 3, "unknown field `external`", "`config.external`");
         check("[input]\nsplitt = \"inside\"\n", 2, "unknown field `splitt`", "`split`");
     }
 

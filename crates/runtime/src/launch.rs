@@ -83,6 +83,8 @@ pub struct Control {
     pub live: Option<Arc<Live>>,
     /// Follows packets from the first one on.
     pub trace: Option<TraceOrder>,
+    /// Done once all is open and the workers begin.
+    pub at_start: Option<AtStart>,
     /// Done by each worker when its packets have come to an end, before it does.
     pub at_end: Option<AtEnd>,
     /// Begins with this state instead of none.
@@ -91,6 +93,16 @@ pub struct Control {
     pub watchdog: Option<Watchdog>,
     /// A live clock advances by so many nanoseconds from batch to batch instead: for counting, with one worker.
     pub step_ns: Option<u64>,
+}
+
+/// What whoever starts a run does when it has begun.
+#[derive(Clone)]
+pub struct AtStart(pub Arc<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for AtStart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AtStart")
+    }
 }
 
 /// What a worker does last.
@@ -184,6 +196,9 @@ pub fn launch(
     let begun = Instant::now();
     if let Some(live) = &live {
         live.announce(Running { chain: Arc::clone(&chain), domain: Arc::clone(&domain), since: begun });
+    }
+    if let Some(AtStart(begun)) = &control.at_start {
+        begun();
     }
     let (ended, dispatched) =
         run_threads(&chain, workers, dispatcher, &Control { live: live.clone(), ..control.clone() });

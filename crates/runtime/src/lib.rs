@@ -42,7 +42,7 @@ pub use clock::{Clock, Timeline};
 pub use counters::{Drops, PortCounters, WorkerCounters};
 pub use course::{Course, Direction, Full, Order, When};
 pub use dispatch::Dispatched;
-pub use launch::{AtEnd, Control, Report, RunError, launch};
+pub use launch::{AtEnd, AtStart, Control, Report, RunError, launch};
 pub use live::{Live, Seen};
 pub use plan::{BuildError, Distribution, Plan, Time};
 pub use watchdog::Watchdog;

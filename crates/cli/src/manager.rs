@@ -1,0 +1,27 @@
+//! What a service manager is told: that a run has begun, and that it ends (sd_notify(3): datagrams to the socket that `NOTIFY_SOCKET`
+//! names). Without one, nothing.
+//!
+//! `systemctl start` waits for the first, so it fails if a plan is refused or a port cannot be opened. A run that is continued by
+//! another program does not end: the process stays, and tells again when it has begun.
+
+use std::sync::Arc;
+
+use braid_control::runtime::AtStart;
+use sd_notify::NotifyState;
+
+/// To be done when the run has begun.
+pub fn told_when_begun(chain: String) -> AtStart {
+    AtStart(Arc::new(move || tell(&[NotifyState::Ready, NotifyState::Status(&chain)])))
+}
+
+/// The run has ended: what is left is to report and to save.
+pub fn tell_end() {
+    tell(&[NotifyState::Stopping]);
+}
+
+/// A run goes on without a manager that does not listen.
+fn tell(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        eprintln!("note: NOTIFY_SOCKET cannot be told: {error}");
+    }
+}
