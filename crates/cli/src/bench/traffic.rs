@@ -54,8 +54,6 @@ impl Trace {
 const DRAWN_MAX: u64 = 4 << 20;
 /// A frame of 64 bytes on the wire, without its check sequence.
 const FRAME_BYTES: u32 = 60;
-/// The chain whose three functions have sets without a common hash: what workers share.
-pub const SHARED: &str = "flow_counter:ip.src+policer+load_balancer";
 
 /// The chains that are measured if nothing is said.
 pub const CHAINS: [&str; 9] = [
@@ -67,7 +65,8 @@ pub const CHAINS: [&str; 9] = [
     "policer",
     "bridge",
     "flow_counter+rate_limiter+load_balancer",
-    SHARED,
+    // Its functions have sets without a common hash: workers share them.
+    "flow_counter:ip.src+policer+load_balancer",
 ];
 
 /// The chain of a name: functions joined by `+`, each with the fields of its packet set behind colons if they are others.
@@ -81,7 +80,7 @@ pub fn chain(name: &str) -> PlanFile {
     file
 }
 
-/// How many servers a chain's traffic goes to, as a power of two; none: as many as there are without a reason.
+/// How many servers a chain's traffic goes to, as a power of two; none if the chain does not care.
 fn server_bits(chain: &str) -> Option<u32> {
     match (chain.contains("load_balancer"), chain.contains("policer")) {
         // Each is a service, and each a set of the policer.
