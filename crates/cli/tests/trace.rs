@@ -12,13 +12,27 @@ fn dialogue(braid: &Braid) {
     braid.ok("gen uniform?packets=6&flows=3&seed=1&size=60 --out in.pcapng");
 }
 
+/// The chain of `NAT` with one transaction for a packet's whole way.
+const ATOMIC: &str = "[chain]\natomic = \"chain\"\n[[nf]]\nfunction = \"firewall\"\n[[nf]]\nfunction = \"nat\"\n\
+                      config.external = [\"192.0.2.1\"]\n";
 const NAT: &str = "--nf firewall,nat --set nat.external=[\"192.0.2.1\"]";
 
 #[test]
 fn a_packet_is_followed_through_the_chain() {
+    check_followed(NAT);
+}
+
+#[test]
+fn a_packet_is_followed_through_a_chain_that_is_one_transaction() {
+    check_followed("atomic.toml");
+}
+
+#[track_caller]
+fn check_followed(chain: &str) {
     let braid = Braid::new();
     dialogue(&braid);
-    let traced: Value = braid.json(&format!("trace udp {NAT} --in in.pcapng -n 2 --workers 2 --out traced.pcapng"));
+    braid.write("atomic.toml", ATOMIC);
+    let traced: Value = braid.json(&format!("trace udp {chain} --in in.pcapng -n 2 --workers 2 --out traced.pcapng"));
     let packets = traced.as_array().expect("packets");
     assert_eq!(packets.len(), 2);
     let steps = packets[0]["steps"].as_array().expect("steps");
@@ -31,11 +45,12 @@ fn a_packet_is_followed_through_the_chain() {
     assert!(edited.contains(&"ip.src") && edited.contains(&"ip.ttl"), "{edited:?}");
     let source = nat["edits"].as_array().and_then(|e| e.iter().find(|e| e["field"] == "ip.src")).expect("an edit");
     assert_eq!(source["after"], "192.0.2.1");
-    let written = |name: &str| {
-        let accesses = nat["accesses"].as_array().expect("accesses");
+    let written = |step: &Value, name: &str| {
+        let accesses = step["accesses"].as_array().expect("accesses");
         accesses.iter().any(|access| access["object"] == name && access["access"] == "write")
     };
-    assert!(written("nat.mappings"), "{nat}");
+    assert!(written(nat, "nat.mappings"), "{nat}");
+    assert!(written(&steps[0], "firewall.connections") && !written(nat, "firewall.connections"), "{packets:?}");
     let mut reader = CaptureReader::open(&braid.path("traced.pcapng")).expect("a capture");
     let mut frames = 0;
     while reader.advance().expect("whole") {

@@ -3,7 +3,7 @@
 //! A worker with a [`Tracer`] asks the filter about every packet of a batch. A function's pass over a batch that holds a
 //! wanted packet is cut: the packets before it, the packet alone in a transaction of its own, the packets behind it. So what
 //! the transaction has touched is what that packet touched. Nothing else changes: order, answers and state are those of an
-//! ordinary run. Without a tracer it costs a worker two tests per batch.
+//! ordinary run. Where a packet's whole way is one transaction nothing is cut ([`crate::whole::followed`]). Without a tracer it costs a worker two tests per batch.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use braid_nf::packet::key::SetKey;
-use braid_nf::{Emitted, Verdict, Verdicts};
+use braid_nf::{Emitted, SetSlot, SetTables, Stage, Verdict, Verdicts};
 use braid_packet::{Batch, Link, Port};
 use braid_stm::Access;
 
@@ -156,6 +156,15 @@ impl Tracer {
             let _ = self.order.into.try_send(traced);
         }
     }
+}
+
+/// State of the set at a place for a function, if it is live for it and this worker keeps it.
+pub(crate) fn state_of(stage: &dyn Stage, tables: &mut SetTables, at: SetSlot) -> Option<Vec<u8>> {
+    if stage.is_shared() || at == SetSlot::MISS || tables.meta_mut(at).live & stage.place().bit == 0 {
+        return None;
+    }
+    let states = tables.state_bytes(at);
+    states.get(stage.place().offset..stage.place().offset + stage.set_bytes()).map(<[u8]>::to_vec)
 }
 
 /// Packets among `emitted` from `from` on that packet `i` caused.

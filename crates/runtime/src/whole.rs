@@ -11,8 +11,11 @@ use braid_nf::{Beginning, Found, Interrupted, Logs, Pass, PassSets, SetSlot, Set
 use braid_packet::{Batch, Port};
 use braid_state::Tx;
 
+use self::followed::Steps;
 use crate::chain::Chain;
 use crate::course::Direction;
+
+pub(crate) mod followed;
 
 /// Tables, keys and places of the groups of a chain, wherever they are kept.
 pub(crate) trait Groups {
@@ -50,6 +53,8 @@ pub(crate) struct Whole<'a> {
     pub(crate) ports: Port,
     pub(crate) logs: &'a mut Logs,
     pub(crate) progress: &'a mut Progress,
+    /// Of a packet that somebody follows.
+    pub(crate) steps: Option<&'a mut Steps>,
 }
 
 impl Whole<'_> {
@@ -69,10 +74,12 @@ impl Whole<'_> {
             }
             self.progress.met.push(position);
             self.turn_to_group_of(position);
+            self.make_key(i, position, groups);
+            let before = self.before(i, position, groups);
             let done = catch_unwind(AssertUnwindSafe(|| self.handle(i, position, groups)));
             self.turn_to_group_of(position);
             match done {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => self.after(i, position, before, groups),
                 Ok(Err(Interrupted { .. })) => return Way::Conflict,
                 Err(_) => return Way::Panic,
             }
@@ -90,16 +97,23 @@ impl Whole<'_> {
         }
     }
 
+    /// The key of a packet that meets the first function of its group.
+    fn make_key(&mut self, i: u16, position: usize, groups: &mut dyn Groups) {
+        let Some(number) = self.chain.group_of(position) else { return };
+        if std::mem::replace(&mut self.progress.groups[number].0, true) {
+            return;
+        }
+        let (_, keys, found) = groups.group(number);
+        keys.all_narrow = true;
+        self.chain.groups()[number].extractor.extract_at(self.batch, i.into(), keys);
+        // The handler looks, and what it notes of the look-up can be taken back.
+        (found.slots[usize::from(i)], found.idle_ms[usize::from(i)]) = (SetSlot::MISS, 0);
+    }
+
     /// One function's handler.
     fn handle(&mut self, i: u16, position: usize, groups: &mut dyn Groups) -> Result<(), Interrupted> {
         let sets = self.chain.group_of(position).map(|number| {
             let (tables, keys, found) = groups.group(number);
-            if !std::mem::replace(&mut self.progress.groups[number].0, true) {
-                keys.all_narrow = true;
-                self.chain.groups()[number].extractor.extract_at(self.batch, i.into(), keys);
-                // The handler looks, and what it notes of the look-up can be taken back.
-                (found.slots[usize::from(i)], found.idle_ms[usize::from(i)]) = (SetSlot::MISS, 0);
-            }
             PassSets { tables, keys, found }
         });
         let mut pass = Pass {

@@ -94,9 +94,6 @@ impl Prepared {
     fn new(args: &TraceArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
         let written = Written::read(&args.chain, Some(&args.input), &[])?;
         let plan = written.plan(catalog)?;
-        if plan.course.atomic {
-            return Err(Failure::usage(service::NOT_FOLLOWED.0, service::NOT_FOLLOWED.1));
-        }
         let compiled = written.compile(&plan, Carry::Capture)?;
         let input = Input::of(&plan, written.file.input.split.is_some())?;
         input.spared_by(args.to.as_slice())?;

@@ -192,9 +192,6 @@ impl Service {
             return Err(Refused::new("packets are being traced already", "wait until that has ended"));
         };
         let Some(running) = self.live.running() else { return Err(Refused::new("the run has not begun", "ask again")) };
-        if running.chain.course().atomic {
-            return Err(Refused::new(NOT_FOLLOWED.0, NOT_FOLLOWED.1));
-        }
         let (order, traced) = order(filter, count);
         let _ = self.live.ask_all(move |worker| worker.trace(Some(Box::new(Tracer::new(order.clone())))));
         let (begun, mut found) = (Instant::now(), 0);
@@ -226,12 +223,6 @@ impl Service {
         }
     }
 }
-
-/// Why packets of a chain that is one transaction are not followed, and what to do.
-pub const NOT_FOLLOWED: (&str, &str) = (
-    "with atomic = \"chain\" a packet's way is one step: single functions cannot be followed",
-    "leave `atomic` out of a copy of the plan and trace a capture with it",
-);
 
 /// Whether a program says of itself that it can go on with a state: better found out while there is a run.
 fn continues(program: &Path) -> bool {

@@ -44,6 +44,7 @@ impl Replay {
             ports: self.ports,
             logs: &mut open.logs,
             progress: &mut progress,
+            steps: None,
         };
         let way = whole.attempt(packet, direction, &mut Both(&mut self.tables, &mut open.groups));
         let done = way == Way::Through && whole.tx.commit().is_ok();

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use braid_nf::packet::key::KeyClass;
-use braid_nf::{SetSlot, Stage};
 
-use super::{Sets, Worker};
+use super::Worker;
 use crate::probe::Probe;
-use crate::trace::{TracedStep, Tracer, emitted_by};
+use crate::trace::{TracedStep, Tracer, emitted_by, state_of};
 
 impl Worker {
     /// Follows packets from now on; what was followed before is not any more.
@@ -50,22 +49,27 @@ impl Worker {
         let i = stretch[0];
         let chain = Arc::clone(&self.parts.chain);
         let stage = &*chain.stages()[position];
-        let group = chain.group_of(position).filter(|_| !stage.is_shared());
+        let group = chain.group_of(position);
+        let state = |worker: &mut Worker| {
+            let sets = &mut worker.sets[group?];
+            state_of(stage, &mut sets.tables, sets.found.slots[usize::from(i)])
+        };
         let before = self.batch.bytes(i.into()).to_vec();
-        let set_before = group.and_then(|group| self.sets[group].state_of(stage, i));
+        let set_before = state(self);
         let (emitted, aborts) = (self.logs.emitted.len(), self.counters.aborts);
         let probe = std::mem::replace(&mut self.probe, Probe::Accesses(Vec::new()));
         self.run_stretch(position, stretch);
         let Probe::Accesses(accesses) = std::mem::replace(&mut self.probe, probe) else {
             unreachable!("put there a moment ago")
         };
-        let keyed = chain.group_of(position).map(|group| &self.sets[group].keys);
+        let set_after = state(self);
+        let keyed = group.map(|group| &self.sets[group].keys);
         let step = TracedStep {
             stage: position,
             function: stage.name().to_owned(),
             key: keyed.filter(|keys| keys.class[usize::from(i)] != KeyClass::None).map(|keys| keys.key(i.into())),
             set_before,
-            set_after: group.and_then(|group| self.sets[group].state_of(stage, i)),
+            set_after,
             before,
             after: self.batch.bytes(i.into()).to_vec(),
             verdict: self.verdicts.get(i.into()),
@@ -74,17 +78,5 @@ impl Worker {
             emitted: emitted_by(&self.logs.emitted, emitted, i),
         };
         tracer.note(i, step);
-    }
-}
-
-impl Sets {
-    /// State of packet `i`'s set for a function, if it is live for it.
-    fn state_of(&mut self, stage: &dyn Stage, i: u16) -> Option<Vec<u8>> {
-        let at = self.found.slots[usize::from(i)];
-        if at == SetSlot::MISS || self.tables.meta_mut(at).live & stage.place().bit == 0 {
-            return None;
-        }
-        let states = self.tables.state_bytes(at);
-        states.get(stage.place().offset..stage.place().offset + stage.set_bytes()).map(<[u8]>::to_vec)
     }
 }

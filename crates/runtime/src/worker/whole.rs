@@ -8,6 +8,7 @@ use super::sets::Sets;
 use crate::attempt::note_abort;
 use crate::course::Direction;
 use crate::probe::Span;
+use crate::whole::followed::Steps;
 use crate::whole::{Groups, Way, Whole};
 
 impl Groups for Vec<Sets> {
@@ -30,6 +31,7 @@ impl Worker {
 
     /// Tries until the packet has gone its way.
     fn go_through(&mut self, i: u16, direction: Direction) {
+        let mut steps = self.tracer.as_ref().filter(|tracer| tracer.follows(i)).map(|_| Steps::default());
         let beginning = self.logs.set_out(i.into(), &self.verdicts);
         let mut whole = Whole {
             chain: &self.parts.chain,
@@ -40,6 +42,7 @@ impl Worker {
             ports: self.parts.ports,
             logs: &mut self.logs,
             progress: &mut self.progress,
+            steps: steps.as_mut(),
         };
         loop {
             let way = whole.attempt(i, direction, &mut self.sets);
@@ -61,8 +64,14 @@ impl Worker {
                 break;
             }
             whole.take_back(&beginning, &mut self.sets);
+            if let Some(steps) = &mut whole.steps {
+                steps.take_back(last);
+            }
             self.probe.aborted(last, 1);
             note_abort(&mut self.counters, whole.tx);
+        }
+        if let (Some(steps), Some(tracer)) = (steps, &mut self.tracer) {
+            steps.finish().into_iter().for_each(|step| tracer.note(i, step));
         }
         for &position in &self.progress.met {
             self.counters.reached[position] += 1;

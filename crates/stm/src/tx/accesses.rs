@@ -28,12 +28,17 @@ pub struct Access {
 impl Tx {
     /// Logged reads, then buffered writes, each in the order of their first occurrence.
     pub fn accesses(&self) -> Vec<Access> {
+        self.accesses_since((0, 0))
+    }
+
+    /// Those after an earlier [`footprint`](Self::footprint) of the same attempt.
+    pub fn accesses_since(&self, (reads, writes): (usize, usize)) -> Vec<Access> {
         let access = |object: ObjectRef, is_write, op, location| {
             let (object, part, index) = self.domain.identify(object)?;
             Some(Access { object, part, index, is_write, op, location })
         };
-        let reads = self.reads.iter().map(|read| access(read.object, false, read.op, read.source));
-        let writes = self.writes.entries().iter();
+        let reads = self.reads.iter().skip(reads).map(|read| access(read.object, false, read.op, read.source));
+        let writes = self.writes.entries().iter().skip(writes);
         let writes = writes.map(|write| access(write.object, true, write.op(), write.source));
         reads.chain(writes).flatten().collect()
     }
