@@ -45,6 +45,22 @@ fn every_function_accounts_for_every_packet_on_one_two_and_four_workers() {
 }
 
 #[test]
+fn every_function_runs_behind_one_with_other_sets_on_two_workers() {
+    let braid = Braid::new();
+    braid.ok("gen campus?packets=1000&seed=3 --out in.pcapng");
+    let mut ran = 0;
+    for function in braid_cli::catalog::catalog(Vec::new()).names() {
+        let run = braid.run(&format!("run --nf flow_counter,{function} --in in.pcapng --workers 2 --json"));
+        // Some need to be told more, or have states too long to be shared.
+        let Ok(report) = serde_json::from_slice::<serde_json::Value>(&run.stdout) else { continue };
+        conserved(&report);
+        assert!(report["dropped"]["handler_panic"].is_null(), "{function}: {report}");
+        ran += 1;
+    }
+    assert!(ran >= 12, "only {ran}");
+}
+
+#[test]
 fn two_workers_send_what_one_sends_in_the_same_order() {
     let braid = Braid::new();
     braid.ok("gen backbone?packets=5000&flows=300 --out in.pcap.gz");

@@ -233,7 +233,8 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         if pass.goes_on {
             return pass.take_part(function, place, shared, from, to).map(|()| to);
         }
-        if N::PREFETCHES {
+        // Sets that workers share have no records to look into.
+        if N::PREFETCHES && shared.is_none() {
             pass.prefetch(function, place, from, to);
         }
         match shared {
