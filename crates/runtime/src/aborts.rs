@@ -87,6 +87,13 @@ impl Aborts {
         }
     }
 
+    /// Objects for which `is_gone` holds have no elements any more: their numbers will be another object's.
+    pub fn forget_elements(&mut self, is_gone: impl Fn(ObjectId) -> bool) {
+        for row in self.rows.iter_mut().filter(|row| row.object.is_some_and(&is_gone)) {
+            row.hot = Hot::default();
+        }
+    }
+
     /// Adds another worker's.
     pub fn merge(&mut self, other: &Aborts) {
         self.beyond += other.beyond;

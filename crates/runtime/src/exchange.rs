@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 
 use braid_nf::Stage;
 use braid_nf::packet::key::SetDef;
-use braid_nf::state::{ImageError, StateBuilder, StateObject};
+use braid_nf::state::{Domain, ImageError, StateBuilder, StateObject, Tx};
 use braid_steer::planner::Changed;
 
 use crate::chain::{Chain, ChainError, Sharing, same_packets};
 use crate::live::{Live, Running, Unanswered};
 use crate::plan::{BuildError, Plan};
 use crate::worker::Prepared;
+
+/// Times that workers are asked to let go: five are needed for a structure in which another one stands.
+const ROUNDS_MAX: usize = 8;
 
 /// Why a run keeps its chain.
 #[derive(Debug, thiserror::Error)]
@@ -77,9 +80,34 @@ pub struct Exchanged {
     pub held: Duration,
 }
 
-/// Exchanges the chain of a run for that of `plan`; `changed` names functions whose configuration differs.
+/// Exchanges the chain of a run for that of `plan`; `changed` names functions whose configuration differs. The memory of what is
+/// not needed any more is given back, after a refusal that of the new chain.
 pub fn exchange(live: &Live, now: &Plan, plan: &Plan, changed: &[String]) -> Result<Exchanged, ExchangeError> {
     let running = live.running().ok_or(ExchangeError::NotRunning)?;
+    let domain = Arc::clone(&running.domain);
+    let exchanged = exchange_running(live, running, (now, plan), changed);
+    reclaim(live, &domain);
+    exchanged
+}
+
+/// Workers, which handle packets meanwhile, let go of what is gone, until all of it has been given back. What somebody still looks at
+/// (a report, a trace), or a worker that does not answer has, goes with the next exchange.
+fn reclaim(live: &Live, domain: &Domain) {
+    for _ in 0..ROUNDS_MAX {
+        let answers = live.ask_all(|worker| worker.transact(Tx::let_go));
+        let is_late = |answer: &Result<(), Unanswered>| matches!(answer, Err(Unanswered::Late(_)));
+        if !domain.reclaim() || answers.iter().any(is_late) {
+            break;
+        }
+    }
+}
+
+fn exchange_running(
+    live: &Live,
+    running: Running,
+    (now, plan): (&Plan, &Plan),
+    changed: &[String],
+) -> Result<Exchanged, ExchangeError> {
     let heritage = running.chain.objects();
     let chain = build(plan, &running, heritage.clone())?;
     let mut exchanged = compare(&running.chain, &chain, changed)?;

@@ -194,20 +194,44 @@ pub fn launch(
         return Ok(report);
     }
     let begun = Instant::now();
-    if let Some(live) = &live {
-        live.announce(Running { chain: Arc::clone(&chain), domain: Arc::clone(&domain), since: begun });
-    }
+    let present = match &live {
+        // It may be exchanged, and its memory given back: so it is not kept here.
+        Some(live) => {
+            live.announce(Running { chain, domain: Arc::clone(&domain), since: begun });
+            Present::Announced(live)
+        }
+        None => Present::Own(chain),
+    };
     if let Some(AtStart(begun)) = &control.at_start {
         begun();
     }
     let (ended, dispatched) =
-        run_threads(&chain, workers, dispatcher, &Control { live: live.clone(), ..control.clone() });
+        run_threads(&present, workers, dispatcher, &Control { live: live.clone(), ..control.clone() });
     let elapsed = begun.elapsed();
-    // It may have been exchanged.
-    let chain = live.and_then(|live| live.running()).map_or(chain, |running| running.chain);
     let (domain, is_recorded) = (&domain, control.record);
-    let remains = Remains { plan, domain, chain: &chain, pool: &pool, ended, dispatched, elapsed, is_recorded };
+    let remains =
+        Remains { plan, domain, chain: &present.chain(), pool: &pool, ended, dispatched, elapsed, is_recorded };
     Ok(Report { sets_left_out: left_out, ..remains.report() })
+}
+
+/// The chain of a run while it goes on.
+enum Present<'a> {
+    /// Nobody can exchange it.
+    Own(Arc<Chain>),
+    /// The one that was announced last.
+    Announced(&'a Live),
+}
+
+impl Present<'_> {
+    fn chain(&self) -> Arc<Chain> {
+        match self {
+            Present::Own(chain) => Arc::clone(chain),
+            Present::Announced(live) => match live.running() {
+                Some(running) => running.chain,
+                None => unreachable!("it was announced before the workers began"),
+            },
+        }
+    }
 }
 
 /// Buffers of a run; the source wants some too.

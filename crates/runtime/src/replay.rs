@@ -159,7 +159,7 @@ impl Replay {
     pub fn run_watched(self, logs: &[WorkerLog], watchdog: &Watchdog) -> (Vec<Difference>, Vec<SetContent>) {
         let (chain, pulses, done) = (Arc::clone(&self.chain), [Arc::clone(&self.pulse)], AtomicBool::new(false));
         std::thread::scope(|scope| {
-            let watching = scope.spawn(|| watch(watchdog, &chain, &pulses, None, &done));
+            let watching = scope.spawn(|| watch(watchdog, || Arc::clone(&chain), &pulses, None, &done));
             let found = catch_unwind(AssertUnwindSafe(|| self.run(logs)));
             done.store(true, Ordering::Relaxed);
             watching.thread().unpark();

@@ -54,10 +54,10 @@ struct Seen {
     since: Instant,
 }
 
-/// Looks at the workers until `done`.
+/// Looks at the workers until `done`; `chain` is asked for what they run.
 pub(crate) fn watch(
     watchdog: &Watchdog,
-    chain: &Chain,
+    chain: impl Fn() -> Arc<Chain>,
     pulses: &[Arc<Pulse>],
     scheduler: Option<&Scheduler>,
     done: &AtomicBool,
@@ -73,8 +73,9 @@ pub(crate) fn watch(
             if within == 0 || runs != worker || mark != seen.mark {
                 *seen = Seen { mark, since: Instant::now() };
             } else if seen.since.elapsed() >= watchdog.limit {
+                let chain = chain();
                 let stage = chain.stages().get(within - 1);
-                (watchdog.tell)(stage.map_or("a function that came later", |stage| stage.name()));
+                (watchdog.tell)(stage.map_or("a function that is gone", |stage| stage.name()));
                 return;
             }
         }

@@ -5,6 +5,8 @@
 //! chain has only full buckets behind its first one, and none at all unless the main bucket is full (removal moves a number
 //! from the chain into the hole), so `capacity / 8 + 1` overflow buckets are always enough.
 
+use std::sync::Arc;
+
 use braid_stm::{Arena, Conflict, Glance, Op, Tx};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -43,7 +45,7 @@ pub(crate) struct Bucket(pub(crate) [u64; BUCKET_WORDS]);
 impl Bucket {
     /// What was glanced at.
     #[inline(always)]
-    pub(crate) fn of(glance: &Glance<BUCKET_WORDS>) -> &Bucket {
+    pub(crate) fn of<'a>(glance: &'a Glance<'_, BUCKET_WORDS>) -> &'a Bucket {
         zerocopy::transmute_ref!(glance.words())
     }
 
@@ -142,7 +144,8 @@ pub(crate) enum At {
 pub(crate) struct Buckets {
     pub(crate) main: Arena,
     pub(crate) overflow: Arena,
-    pub(crate) spare: Pool,
+    /// Free overflow buckets, under a number of their own.
+    pub(crate) spare: Arc<Pool>,
 }
 
 impl Buckets {
@@ -165,7 +168,7 @@ impl Buckets {
     /// A hint: a main bucket at some recent moment.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn glance(&self, tx: &mut Tx, main: u32, op: Op) -> Result<Glance<BUCKET_WORDS>, Conflict> {
+    pub(crate) fn glance(&self, tx: &mut Tx, main: u32, op: Op) -> Result<Glance<'_, BUCKET_WORDS>, Conflict> {
         tx.glance(&self.main, main, op)
     }
 

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use braid_stm::{Arena, Boosted, Conflict, ObjectId, Op, Part, Tx};
 
 use self::entry::Layout;
-use self::outside::Spare;
 use crate::buckets::{BUCKET_WORDS, Buckets, Home, PLACES};
 use crate::causes::{MAP_BUCKETS, MAP_ENTRIES, MapOp, POOL_WATCH};
 use crate::hash::{self, HashFn};
@@ -134,7 +133,7 @@ impl<K: Plain + fmt::Debug, V: Plain> Map<K, V> {
         let buckets = Buckets {
             main: builder.arena(name, id, MAP_BUCKETS, main, BUCKET_WORDS)?,
             overflow: builder.arena(name, id, Part(MAP_BUCKETS.0), overflow, BUCKET_WORDS)?,
-            spare: pool(builder, spare_id, overflow)?,
+            spare: Arc::new(pool(builder, spare_id, overflow)?),
         };
         let shared = Arc::new(Shared {
             id,
@@ -150,7 +149,7 @@ impl<K: Plain + fmt::Debug, V: Plain> Map<K, V> {
             show: |words| format!("{:?}", entry::load::<K>(words, Self::KEY)),
         });
         builder.attach(id, Arc::clone(&shared) as Arc<dyn Boosted>);
-        builder.attach(spare_id, Arc::new(Spare(Arc::clone(&shared))));
+        builder.attach(spare_id, Arc::clone(&shared.buckets.spare) as Arc<dyn Boosted>);
         builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
         Ok(Map { shared, types: PhantomData })
     }

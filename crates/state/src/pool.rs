@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use braid_stm::{Arena, Conflict, ObjectId, Op, Tx};
+use braid_stm::{Arena, Boosted, Conflict, ObjectId, Op, Tx};
 use crossbeam_utils::CachePadded;
 
 /// A number was popped. Argument: the number.
@@ -61,6 +61,25 @@ pub(crate) struct Pool {
     /// Per number: 0 if it is on no shelf, else (shelf + 1) << 32 | position. Written under that shelf's lock.
     home: Box<[AtomicU64]>,
     watch: Arena,
+}
+
+/// For a structure that is no more than its pool.
+impl Boosted for Pool {
+    fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
+        match action {
+            TAKEN => self.settle(worker),
+            RETAKEN => {}
+            _ => self.push(worker, argument as u32),
+        }
+    }
+
+    fn undo(&self, worker: usize, action: u32, argument: u64) {
+        // A popped number comes back.
+        if action == TAKEN {
+            self.push(worker, argument as u32);
+            self.settle(worker);
+        }
+    }
 }
 
 impl Pool {
@@ -267,23 +286,6 @@ impl Pool {
         }
         tx.defer(self.object, action, argument);
         Ok(())
-    }
-
-    /// What a commit makes of an action that was deferred for a structure that is no more than its pool.
-    pub(crate) fn apply(&self, worker: usize, action: u32, argument: u64) {
-        match action {
-            TAKEN => self.settle(worker),
-            RETAKEN => {}
-            _ => self.push(worker, argument as u32),
-        }
-    }
-
-    /// What an abort makes of an action that was deferred: a popped number comes back.
-    pub(crate) fn take_back(&self, worker: usize, action: u32, argument: u64) {
-        if action == TAKEN {
-            self.push(worker, argument as u32);
-            self.settle(worker);
-        }
     }
 
     /// A popped number was committed.

@@ -37,7 +37,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Maps zeroed objects. The memory lives as long as the domain.
+    /// Maps zeroed objects. Their memory lives until the last handle is dropped and the domain [gives it back](Domain::reclaim), or is
+    /// dropped itself.
     pub fn new(domain: &Domain, init: ArenaInit) -> Result<Arena, Error> {
         Arena::spaced(domain, init, Spacing::Lines)
     }
@@ -123,10 +124,16 @@ impl Arena {
         self.locator.prefetch_all(index);
     }
 
+    /// Panics unless it belongs to the domain with this number.
+    #[inline(always)]
+    pub(crate) fn check(&self, domain: u64) {
+        assert!(self.domain == domain, "an arena of another domain");
+    }
+
     /// The object, for a transaction of the domain with this number.
     #[inline(always)]
     pub(crate) fn object(&self, index: u32, domain: u64) -> ObjectRef {
-        assert!(self.domain == domain, "an arena of another domain");
+        self.check(domain);
         self.locator.object(index)
     }
 }

@@ -10,6 +10,7 @@ use crate::boosted::Boosted;
 use crate::conflict::{ObjectId, Part};
 use crate::header::OWNERS;
 use crate::raw::object::ObjectRef;
+use crate::registry::Registry;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::turn::Turn;
 
@@ -17,7 +18,7 @@ use crate::turn::Turn;
 pub const WORKERS_MAX: usize = OWNERS;
 
 /// What reports call a structure.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectInfo {
     /// Its name in the plan, as `nat.sessions`.
     pub name: String,
@@ -27,19 +28,11 @@ pub struct ObjectInfo {
 
 /// Per worker, on a line of its own.
 pub(crate) struct WorkerCell {
-    /// A transaction of this worker exists.
-    claimed: AtomicBool,
     /// A commit with deferred actions is on its way.
     pub(crate) committing: AtomicBool,
     /// A commit of this worker is locking objects by stores (`commit/locks.rs`). Read by workers that take an object over, hence
     /// apart from what every commit may write.
     pub(crate) locking: CachePadded<AtomicBool>,
-}
-
-#[derive(Default)]
-struct Registry {
-    objects: Vec<(ObjectInfo, Option<Arc<dyn Boosted>>)>,
-    arenas: Vec<Arc<ArenaMemory>>,
 }
 
 /// What transactions share.
@@ -58,7 +51,7 @@ impl Domain {
         static NEXT: PlainU64 = PlainU64::new(1);
         assert!((1..=WORKERS_MAX).contains(&workers), "{workers} workers: 1 to {WORKERS_MAX} are possible");
         let flag = || AtomicBool::new(false);
-        let cell = || WorkerCell { claimed: flag(), committing: flag(), locking: CachePadded::new(flag()) };
+        let cell = || WorkerCell { committing: flag(), locking: CachePadded::new(flag()) };
         Arc::new(Domain {
             // Relaxed: only uniqueness matters.
             id: NEXT.fetch_add(1, PlainOrdering::Relaxed),
@@ -66,7 +59,7 @@ impl Domain {
             sequence: CachePadded::new(AtomicU64::new(0)),
             turn: Turn::new(),
             cells: (0..workers).map(|_| CachePadded::new(cell())).collect(),
-            registry: Mutex::default(),
+            registry: Mutex::new(Registry::new(workers)),
         })
     }
 
@@ -83,25 +76,24 @@ impl Domain {
 
     /// Enters a structure into the books.
     pub fn register(&self, info: ObjectInfo) -> ObjectId {
-        let mut registry = self.registry();
-        registry.objects.push((info, None));
-        ObjectId(registry.objects.len() as u32 - 1)
+        self.registry().register(info)
     }
 
-    /// Names who carries out the deferred actions of a structure.
+    /// Names who carries out the deferred actions of a structure. Handles of the structure hold it too: what the domain alone has is
+    /// [given up](Domain::reclaim).
     pub fn attach(&self, object: ObjectId, boosted: Arc<dyn Boosted>) {
-        self.registry().objects[object.0 as usize].1 = Some(boosted);
+        self.registry().attach(object, boosted);
     }
 
     /// Name and kind of a structure.
     pub fn info(&self, object: ObjectId) -> ObjectInfo {
-        self.registry().objects[object.0 as usize].0.clone()
+        self.registry().info(object).clone()
     }
 
-    /// All structures in the order in which they were registered.
+    /// All structures by number, those that are gone included.
     pub fn objects(&self) -> Vec<(ObjectId, ObjectInfo)> {
-        let named = |(n, (info, _)): (usize, &(ObjectInfo, _))| (ObjectId(n as u32), info.clone());
-        self.registry().objects.iter().enumerate().map(named).collect()
+        let named = |(n, info): (usize, &ObjectInfo)| (ObjectId(n as u32), info.clone());
+        self.registry().infos().enumerate().map(named).collect()
     }
 
     /// Committed transactions so far in the serial order; counts only while recording.
@@ -118,36 +110,52 @@ impl Domain {
         self.cells.iter().enumerate().any(busy)
     }
 
+    /// Gives memory back that nobody can reach any more: no handle of its structure is left, and every transaction has
+    /// [let go](crate::Tx::let_go) since that was noticed here. Says whether something waits for that: then it will go when all
+    /// transactions have let go and this is called again. A structure goes before its memory, and what it alone holds after it, so
+    /// that takes a few rounds. What somebody still has waits for the next time.
+    pub fn reclaim(&self) -> bool {
+        let unused = self.registry().take_unused();
+        drop(unused);
+        let unreachable = self.registry().take_unreachable();
+        drop(unreachable);
+        self.registry().is_waiting()
+    }
+
+    /// Bytes mapped for the objects of all structures, those that are to be given back included.
+    pub fn mapped_bytes(&self) -> usize {
+        self.registry().mapped_bytes()
+    }
+
     pub(crate) fn claim(&self, owner: usize) {
-        assert!(owner < self.workers(), "worker {owner} of {}", self.workers());
-        let taken = self.cells[owner].claimed.swap(true, Ordering::AcqRel);
-        assert!(!taken, "worker {owner} has a transaction already");
+        self.registry().claim(owner);
     }
 
     pub(crate) fn release(&self, owner: usize, last_version: u64) {
         // The next transaction of this owner starts above: a header word never comes back.
         self.clock.fetch_max(last_version, Ordering::SeqCst);
-        self.cells[owner].claimed.store(false, Ordering::Release);
+        self.registry().release(owner);
+    }
+
+    pub(crate) fn let_go(&self, owner: usize) {
+        self.registry().let_go(owner);
     }
 
     pub(crate) fn keep(&self, arena: Arc<ArenaMemory>) {
-        self.registry().arenas.push(arena);
+        self.registry().keep(arena);
     }
 
     /// Which structure, arena and object an address belongs to.
     pub(crate) fn identify(&self, object: ObjectRef) -> Option<(ObjectId, Part, u32)> {
-        let registry = self.registry();
-        let named =
-            |arena: &Arc<ArenaMemory>| Some((arena.init.object, arena.init.part, arena.memory.index_of(object)?));
-        registry.arenas.iter().find_map(named)
+        self.registry().identify(object)
     }
 
-    pub(crate) fn boosted(&self) -> Vec<Option<Arc<dyn Boosted>>> {
-        self.registry().objects.iter().map(|(_, boosted)| boosted.clone()).collect()
+    pub(crate) fn boosted(&self, object: ObjectId) -> Option<Arc<dyn Boosted>> {
+        self.registry().boosted(object)
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        // Pushes and reads only: a panic cannot leave it half changed.
+        // Whoever panics with it (a second transaction of a worker, an unknown number) has changed nothing.
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -22,6 +22,7 @@ mod header;
 mod hooks;
 mod log;
 mod raw;
+mod registry;
 mod sync;
 mod turn;
 mod tx;

@@ -237,6 +237,15 @@ impl Tx {
         self.clear();
     }
 
+    /// Refers to nothing any more, so that [`Domain::reclaim`] gives memory back. To be called between two transactions; nothing
+    /// happens in the middle of one.
+    pub fn let_go(&mut self) {
+        if self.reads.is_empty() && self.writes.is_empty() && self.deferred.is_empty() {
+            self.boosted.clear();
+            self.domain.let_go(self.owner as usize);
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.reads.clear();

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::{AtEnd, Control};
-use crate::chain::Chain;
+use super::{AtEnd, Control, Present};
 use crate::dispatch::{Dispatched, Dispatching};
 use crate::idle::{Ending, Patience};
 use crate::schedule::Scheduler;
@@ -14,7 +13,7 @@ use crate::worker::{Ended, Step, Worker};
 
 /// Runs the workers, and the dispatcher if there is one, until all have ended.
 pub(super) fn run_threads(
-    chain: &Chain,
+    present: &Present<'_>,
     mut workers: Vec<Worker>,
     dispatcher: Option<Dispatching>,
     control: &Control,
@@ -33,7 +32,7 @@ pub(super) fn run_threads(
         let watching = control.watchdog.as_ref().map(|watchdog| {
             let pulses: Vec<_> = workers.iter_mut().map(Worker::pulse).collect();
             let (scheduler, done) = (scheduler.clone(), &done);
-            scope.spawn(move || watch(watchdog, chain, &pulses, scheduler.as_deref(), done))
+            scope.spawn(move || watch(watchdog, || present.chain(), &pulses, scheduler.as_deref(), done))
         });
         let dispatcher = dispatcher.map(|dispatching| scope.spawn(move || dispatching.run(deadline)));
         let spawn = |(id, mut worker): (usize, Worker)| {

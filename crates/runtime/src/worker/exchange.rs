@@ -76,6 +76,8 @@ impl Worker {
             let before = old_chain.stages().iter().position(|old| old.name() == stage.name());
             before.map_or(0, |before| self.counters.reached[before])
         };
+        let objects = chain.objects();
+        self.counters.aborted.forget_elements(|gone| objects.iter().all(|object| object.id() != gone));
         self.counters.reached = chain.stages().iter().map(|stage| reached(&**stage)).collect();
         self.ticks = if self.parts.id == 0 { periodic_ticks(&chain) } else { Vec::new() };
         if self.probe.split().is_some() {

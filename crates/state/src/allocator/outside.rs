@@ -33,7 +33,7 @@ impl Boosted for Shared {
     }
 
     fn undo(&self, worker: usize, action: u32, argument: u64) {
-        self.pool.take_back(worker, action, argument);
+        self.pool.undo(worker, action, argument);
     }
 }
 

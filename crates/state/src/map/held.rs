@@ -16,12 +16,12 @@ const KEY_WORDS_MAX: usize = 8;
 
 /// An entry that is this worker's alone until it is [given back](Map::give_back) changed, or dropped unchanged.
 #[derive(Debug)]
-pub struct Held {
-    holding: Holding,
+pub struct Held<'a> {
+    holding: Holding<'a>,
     value: usize,
 }
 
-impl Held {
+impl Held<'_> {
     /// Copies the first words of the value.
     #[inline(always)]
     pub fn copy_to(&self, words: &mut [u64]) {
@@ -47,7 +47,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
 
     /// Holds the entry of that number if it is the key's (panics inside of a transaction that has touched something).
     #[inline(always)]
-    pub fn hold(&self, tx: &mut Tx, index: u32, key: &K) -> Option<Held> {
+    pub fn hold(&self, tx: &mut Tx, index: u32, key: &K) -> Option<Held<'_>> {
         const { assert!(plain::words::<K>() <= KEY_WORDS_MAX, "too long a key to be held") };
         const { assert!(Self::KEY == 8, "an entry so short that key and value do not begin with words") };
         if index >= self.capacity() {
@@ -66,7 +66,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
 
     /// Gives an entry back with other first words of its value, which ends the transaction.
     #[inline(always)]
-    pub fn give_back(&self, tx: &mut Tx, held: Held, words: &[u64]) -> Committed {
+    pub fn give_back(&self, tx: &mut Tx, held: Held<'_>, words: &[u64]) -> Committed {
         tx.commit_holding(held.holding, held.value, words)
     }
 }

@@ -1,7 +1,5 @@
 //! A map seen from outside its operations: pools when a transaction ends, content for reports and snapshots.
 
-use std::sync::Arc;
-
 use braid_stm::{Boosted, ObjectId, Part};
 use zerocopy::IntoBytes;
 
@@ -19,25 +17,12 @@ impl Shared {
 }
 
 impl Boosted for Shared {
-    fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
-        self.free.apply(worker, action, argument);
+    fn apply(&self, worker: usize, action: u32, argument: u64, sequence: u64) {
+        self.free.apply(worker, action, argument, sequence);
     }
 
     fn undo(&self, worker: usize, action: u32, argument: u64) {
-        self.free.take_back(worker, action, argument);
-    }
-}
-
-/// The pool of overflow buckets, under its own number.
-pub(super) struct Spare(pub(super) Arc<Shared>);
-
-impl Boosted for Spare {
-    fn apply(&self, worker: usize, action: u32, argument: u64, _sequence: u64) {
-        self.0.buckets.spare.apply(worker, action, argument);
-    }
-
-    fn undo(&self, worker: usize, action: u32, argument: u64) {
-        self.0.buckets.spare.take_back(worker, action, argument);
+        self.free.undo(worker, action, argument);
     }
 }
 

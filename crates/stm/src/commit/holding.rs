@@ -5,6 +5,8 @@
 //! overtaken it (`locks.rs`), steps back while another worker has its turn, and draws place and version with the lock held.
 //! Whoever finds the object locked waits as for a commit; so nothing may wait while it holds one.
 
+use std::marker::PhantomData;
+
 use super::Committed;
 use crate::arena::Arena;
 use crate::conflict::Op;
@@ -19,17 +21,29 @@ use super::locks::{SPINS, release};
 /// Looks at a locked object after which a worker asks for its turn: then no other can take the lock again.
 const PATIENT_LOOKS: u32 = 16 * SPINS;
 
-/// An object that is this worker's alone. Dropped without [a commit](Tx::commit_holding) it is as it was.
+/// An object that is this worker's alone. Dropped without [a commit](Tx::commit_holding) it is as it was. It holds on to the arena's
+/// handle, hence to its memory:
+///
+/// ```compile_fail,E0505
+/// # use braid_stm::{Arena, Op, Tx};
+/// fn keep(tx: &mut Tx, arena: Arena) {
+///     let holding = tx.begin_holding(&arena, 0, Op::new(1));
+///     drop(arena);
+///     drop(holding);
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "others wait for it"]
-pub struct Holding {
+pub struct Holding<'a> {
     object: ObjectRef,
     words: usize,
+    /// Its memory stays as long.
+    arena: PhantomData<&'a Arena>,
     seen: Header,
     signature: u16,
 }
 
-impl Holding {
+impl Holding<'_> {
     /// Copies words from `first` on.
     #[inline(always)]
     pub fn copy_to(&self, first: usize, out: &mut [u64]) {
@@ -40,7 +54,7 @@ impl Holding {
     }
 }
 
-impl Drop for Holding {
+impl Drop for Holding<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // Nobody overtakes any more: that was made sure of when it was locked.
@@ -52,7 +66,7 @@ impl Tx {
     /// Locks an object, to read and change it in a transaction of its own: between two others (panics if this attempt has
     /// touched something, for two that wait for each other's locks would wait for ever).
     #[inline(always)]
-    pub fn begin_holding(&mut self, arena: &Arena, index: u32, op: Op) -> Holding {
+    pub fn begin_holding<'a>(&mut self, arena: &'a Arena, index: u32, op: Op) -> Holding<'a> {
         assert!(self.is_untouched(), "an object is held inside of a transaction");
         let object = arena.object(index, self.domain_id());
         if self.slow != slow::IDLE {
@@ -63,12 +77,12 @@ impl Tx {
             Some(seen) => seen,
             None => self.hold_patiently(object, signature),
         };
-        Holding { object, words: arena.payload_words(), seen, signature }
+        Holding { object, words: arena.payload_words(), arena: PhantomData, seen, signature }
     }
 
     /// Writes words from `first` on, gives the object back and ends the transaction.
     #[inline(always)]
-    pub fn commit_holding(&mut self, holding: Holding, first: usize, words: &[u64]) -> Committed {
+    pub fn commit_holding(&mut self, holding: Holding<'_>, first: usize, words: &[u64]) -> Committed {
         assert!(first + words.len() <= holding.words);
         let (object, signature) = (holding.object, holding.signature);
         std::mem::forget(holding);

@@ -132,9 +132,11 @@ impl Locator {
 
     /// Object `index`.
     ///
-    /// Invariant of this crate, on which the methods of [`ObjectRef`] stand: a domain keeps the memory of its arenas until
-    /// it is dropped itself, every `Arena` handle holds that memory too, and a transaction, which holds its domain,
-    /// keeps references only to objects of arenas of that domain (checked at each access).
+    /// Invariant of this crate, on which the methods of [`ObjectRef`] stand: references are made from an `Arena` handle, which holds
+    /// the memory, and outlive the use of that handle only in the logs of a transaction; `Glance` and `Holding`, which a caller
+    /// may keep, borrow the handle. A transaction, which holds its domain, logs only objects of arenas of that domain (checked
+    /// at each access), and a domain keeps the memory of its arenas until no handle is left and, since then, each of its
+    /// transactions has been seen with empty logs (`registry.rs`), or until it is dropped itself.
     #[inline(always)]
     pub(crate) fn object(&self, index: u32) -> ObjectRef {
         assert!(index < self.objects, "object {index} of an arena of {}", self.objects);

@@ -85,7 +85,9 @@ impl Tx {
     pub(crate) fn boosted(&mut self, object: ObjectId) -> Arc<dyn Boosted> {
         let at = object.0 as usize;
         if self.boosted.get(at).is_none_or(Option::is_none) {
-            self.boosted = self.domain.boosted();
+            // This one only: structures that it does not use are not kept from leaving.
+            self.boosted.resize(self.boosted.len().max(at + 1), None);
+            self.boosted[at] = self.domain.boosted(object);
         }
         match &self.boosted[at] {
             Some(boosted) => Arc::clone(boosted),

@@ -15,16 +15,26 @@ use super::{Tx, slow};
 /// How often a locked object is looked at before giving up.
 const SPINS: u32 = if cfg!(loom) { 2 } else { 64 };
 
-/// The first `W` words of an object at some recent moment.
+/// The first `W` words of an object at some recent moment. It holds on to the arena's handle, hence to its memory:
+///
+/// ```compile_fail,E0505
+/// # use braid_stm::{Arena, Conflict, Op, Tx};
+/// fn keep(tx: &mut Tx, arena: Arena) -> Result<bool, Conflict> {
+///     let glance = tx.glance::<1>(&arena, 0, Op::new(1))?;
+///     drop(arena);
+///     Ok(tx.hold(&glance, Op::new(1)))
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Glance<const W: usize> {
+pub struct Glance<'a, const W: usize> {
     words: [u64; W],
+    arena: &'a Arena,
     object: ObjectRef,
     /// None if this attempt has buffered the words itself.
     seen: Header,
 }
 
-impl<const W: usize> Glance<W> {
+impl<const W: usize> Glance<'_, W> {
     /// The words.
     #[inline(always)]
     pub fn words(&self) -> &[u64; W] {
@@ -136,19 +146,24 @@ impl Tx {
     /// As [`peek`](Tx::peek), with what it takes to make a logged read of it afterwards: [`hold`](Tx::hold).
     #[inline(always)]
     #[track_caller]
-    pub fn glance<const W: usize>(&mut self, arena: &Arena, index: u32, op: Op) -> Result<Glance<W>, Conflict> {
+    pub fn glance<'a, const W: usize>(
+        &mut self,
+        arena: &'a Arena,
+        index: u32,
+        op: Op,
+    ) -> Result<Glance<'a, W>, Conflict> {
         assert!(W <= arena.payload_words());
         let object = self.enter(arena, index)?;
         let mut words = [0; W];
         if let Some(position) = self.writes.find(object) {
             words.copy_from_slice(&self.writes.value(self.writes.entry(position))[..W]);
-            return Ok(Glance { words, object, seen: Header::NONE });
+            return Ok(Glance { words, arena, object, seen: Header::NONE });
         }
         let mut spins = 0;
         loop {
             let seen = object.load();
             if !seen.is_locked() && object.copy_to(&mut words, seen) {
-                return Ok(Glance { words, object, seen });
+                return Ok(Glance { words, arena, object, seen });
             }
             self.wait_for_lock(object, seen, &mut spins, op, Location::caller())?;
         }
@@ -158,8 +173,9 @@ impl Tx {
     /// newer than the snapshot: then it must be read.
     #[inline(always)]
     #[track_caller]
-    pub fn hold<const W: usize>(&mut self, glance: &Glance<W>, op: Op) -> bool {
-        let Glance { object, seen, .. } = *glance;
+    pub fn hold<const W: usize>(&mut self, glance: &Glance<'_, W>, op: Op) -> bool {
+        let Glance { arena, object, seen, .. } = *glance;
+        arena.check(self.domain_id);
         if seen == Header::NONE {
             // Buffered by this very attempt.
             return true;
