@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use braid_packet::{Pool, Port};
+use rustix::thread::CapabilitySet;
 
 use super::interface::Interface;
 use super::live::{CardHash, RxPort, TxPort};
@@ -274,13 +275,29 @@ pub fn grant() -> String {
 /// Lifts the limit of locked memory for this shell and what it starts.
 pub const UNLOCK: &str = "sudo prlimit --pid $$ --memlock=unlimited";
 
+/// Lets a container have system calls that its engine keeps from it.
+pub const UNFILTER: &str =
+    "start the container with --security-opt seccomp=unconfined, or with a profile that allows bpf(2)";
+
+/// Whether this process has these capabilities, separated by commas.
+fn are_there(names: &str) -> bool {
+    let wanted = names.split(',').map(|name| CapabilitySet::from_name(name.strip_prefix("CAP_")?));
+    let Some(wanted) = wanted.collect::<Option<CapabilitySet>>() else { return false };
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
+}
+
 /// What the kernel refused; without a privilege, how to give it.
 pub(crate) fn refused(spec: &PortSpec, error: &io::Error, capabilities: &str) -> OpenError {
-    let device = spec.to_string();
+    let (device, names) = (spec.to_string(), capabilities.to_uppercase());
     match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) if are_there(&names) => OpenError::Device {
+            device,
+            what: format!("not allowed ({error}), although it has {names}: something filters its system calls"),
+            mend: UNFILTER.to_owned(),
+        },
         Some(libc::EPERM | libc::EACCES) => OpenError::Device {
             device,
-            what: format!("not allowed ({error}): it needs {}", capabilities.to_uppercase()),
+            what: format!("not allowed ({error}): it needs {names}"),
             mend: format!("run it with sudo, or give the program all rights of ports once: {}", grant()),
         },
         _ => OpenError::Device {

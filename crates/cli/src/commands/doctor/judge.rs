@@ -1,6 +1,6 @@
 //! What the facts mean for each back end. Functions of text, so that any machine can be put before them in a test.
 
-use braid_control::runtime::io::device::{Interface, UNLOCK, grant};
+use braid_control::runtime::io::device::{Interface, UNFILTER, UNLOCK, grant};
 use rustix::io::Errno;
 
 use super::facts::{Attempt, Facts};
@@ -140,13 +140,25 @@ fn privileges(facts: &Facts, needed: &[(u32, &str)]) -> Check {
     lacking("privileges", format!("without {}", missing.join(", ")), mend)
 }
 
-/// Something that was tried; what its error means is left to the caller beyond missing privileges, which have a check of their own.
-fn tried(name: &str, attempt: &Attempt, mend: impl FnOnce(Errno) -> String) -> Option<Check> {
+/// Something that was tried. What its error means is left to the caller, but for a lack of privileges, which have a check of their own.
+fn tried(name: &str, attempt: &Attempt, privileges: &Check, mend: impl FnOnce(Errno) -> String) -> Option<Check> {
     match attempt {
         Ok(()) => Some(good(name, "works")),
-        Err((number, _)) if [Errno::PERM, Errno::ACCESS].contains(&Errno::from_raw_os_error(*number)) => None,
-        Err((number, words)) => Some(lacking(name, words, mend(Errno::from_raw_os_error(*number)))),
+        Err((number, words)) => {
+            let errno = Errno::from_raw_os_error(*number);
+            let is_theirs = privileges.state == State::Lacking && is_forbidden(errno);
+            (!is_theirs).then(|| lacking(name, words, mend(errno)))
+        }
     }
+}
+
+fn is_forbidden(errno: Errno) -> bool {
+    [Errno::PERM, Errno::ACCESS].contains(&errno)
+}
+
+/// What mends a system call that fails: the engine of a container, if it is forbidden in spite of all privileges, else `other`.
+fn allow_or(errno: Errno, other: &str) -> String {
+    if is_forbidden(errno) { UNFILTER } else { other }.to_owned()
 }
 
 fn af_xdp(facts: &Facts) -> Vec<Check> {
@@ -154,9 +166,12 @@ fn af_xdp(facts: &Facts) -> Vec<Check> {
     if !has(facts, CAP_SYS_ADMIN) {
         needed.push((CAP_BPF, "cap_bpf"));
     }
-    let mut checks = vec![kernel(facts, KERNEL_OF_AF_XDP), privileges(facts, &needed)];
-    checks.extend(tried("sockets", &facts.af_xdp, |_| "use a kernel with CONFIG_XDP_SOCKETS=y".to_owned()));
-    checks.extend(tried("program", &facts.xdp_program, |_| "use a kernel with CONFIG_BPF_SYSCALL=y".to_owned()));
+    let privileges = privileges(facts, &needed);
+    let kernel_with = |option: &'static str| move |errno| allow_or(errno, &format!("use a kernel with {option}=y"));
+    let sockets = tried("sockets", &facts.af_xdp, &privileges, kernel_with("CONFIG_XDP_SOCKETS"));
+    let program = tried("program", &facts.xdp_program, &privileges, kernel_with("CONFIG_BPF_SYSCALL"));
+    let first = [kernel(facts, KERNEL_OF_AF_XDP), privileges].into_iter();
+    let mut checks: Vec<Check> = first.chain(sockets).chain(program).collect();
     checks.push(match facts.lockable_bytes {
         Some(bytes) if bytes < LOCKED_BYTES && !has(facts, CAP_IPC_LOCK) => {
             let found = format!("{} MiB may be locked, buffers take up to {}", bytes >> 20, LOCKED_BYTES >> 20);
@@ -171,24 +186,24 @@ fn af_xdp(facts: &Facts) -> Vec<Check> {
 }
 
 fn af_packet(facts: &Facts) -> Vec<Check> {
-    let mut checks = vec![kernel(facts, KERNEL_OF_AF_PACKET), privileges(facts, &[(CAP_NET_RAW, "cap_net_raw")])];
-    checks.extend(tried("sockets", &facts.af_packet, |_| "sudo modprobe af_packet".to_owned()));
-    checks
+    let privileges = privileges(facts, &[(CAP_NET_RAW, "cap_net_raw")]);
+    let sockets = tried("sockets", &facts.af_packet, &privileges, |errno| allow_or(errno, "sudo modprobe af_packet"));
+    [kernel(facts, KERNEL_OF_AF_PACKET), privileges].into_iter().chain(sockets).collect()
 }
 
 fn tap(facts: &Facts) -> Vec<Check> {
     let mend = |errno| match errno {
         Errno::NOENT | Errno::NODEV | Errno::NXIO => "sudo modprobe tun".to_owned(),
-        _ => "ls -l /dev/net/tun shows who may open it".to_owned(),
+        _ => "ls -l /dev/net/tun shows who may open it; a container needs --device /dev/net/tun".to_owned(),
     };
-    let mut checks = vec![privileges(facts, &[(CAP_NET_ADMIN, "cap_net_admin")])];
-    if let Some(check) = checks.first_mut().filter(|check| check.state == State::Lacking) {
-        check.mend = check.mend.take().map(|mend| {
+    let mut privileges = privileges(facts, &[(CAP_NET_ADMIN, "cap_net_admin")]);
+    if privileges.state == State::Lacking {
+        privileges.mend = privileges.mend.take().map(|mend| {
             format!("{mend}; or make the interface for this user: sudo ip tuntap add mode tap name tap0 user \"$USER\"")
         });
     }
-    checks.extend(tried("/dev/net/tun", &facts.tap, mend));
-    checks
+    let device = tried("/dev/net/tun", &facts.tap, &privileges, mend);
+    [privileges].into_iter().chain(device).collect()
 }
 
 /// Virtual devices need nothing more than the library; cards need huge pages for speed and an IOMMU for safety.
@@ -307,6 +322,8 @@ mod tests {
         check(|facts| facts.dpdk = None, "dpdk", "library", State::Lacking, "apt-get install libdpdk-dev");
         let no_family = |facts: &mut Facts| facts.af_xdp = Err((97, "Address family not supported".into()));
         check(no_family, "af_xdp", "sockets", State::Lacking, "CONFIG_XDP_SOCKETS");
+        let filtered = |facts: &mut Facts| facts.xdp_program = Err((1, "Operation not permitted".into()));
+        check(filtered, "af_xdp", "program", State::Lacking, "seccomp");
     }
 
     #[test]
