@@ -1,8 +1,10 @@
 //! Packet sets that no steering keeps on one worker, in a chain whose functions have different sets.
 //!
-//! Their state lives in a transactional map, a whole set at a time: read at the beginning of a handler, written back at its
-//! end. Packets of one set are then handled one after another on whatever worker they come to; nothing is lost or counted
-//! twice, but between workers no order is kept that the steering does not keep.
+//! Their state lives in a transactional map, a whole set at a time. If the function has no other state object, a packet holds its set
+//! while it is handled, in a transaction of its own that cannot fail (`attempt_held`); else the set is read at the beginning of
+//! the handler and written back at its end, in the batch's transaction (`handle_shared`). Either way packets of one set are
+//! handled one after another on whatever worker they come to; nothing is lost or counted twice, but between workers no order
+//! is kept that the steering does not keep.
 
 use braid_packet::key::{DEFAULT_SEED, KeyClass, KeyHash, SetKey};
 use braid_state::{Conflict, Inserted, Plain, SetMeta, StateBuilder, StateError, Tx};

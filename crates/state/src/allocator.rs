@@ -10,13 +10,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use braid_stm::{Arena, Boosted, Conflict, ObjectId, Tx};
+use braid_stm::{Arena, Boosted, Conflict, Tx};
 use crossbeam_utils::CachePadded;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::causes::{AllocatorOp, LEASES, POOL_WATCH};
-use crate::object::{StateBuilder, StateError, StateObject};
-use crate::pool::{GIVEN, Giving, Pool, RETAKEN, TAKEN, WATCH_WORDS};
+use crate::causes::{AllocatorOp, LEASES};
+use crate::object::{Named, StateBuilder, StateError, StateObject};
+use crate::pool::{GIVEN, Giving, Pool, RETAKEN, TAKEN};
 
 mod image;
 mod outside;
@@ -68,8 +68,7 @@ pub struct Allocator {
 }
 
 struct Shared {
-    id: ObjectId,
-    name: String,
+    named: Named,
     pool: Pool,
     /// Per resource generation << 1 | leased, seven to an object.
     leases: Arena,
@@ -104,15 +103,12 @@ impl Allocator {
         if let Some(shared) = builder.inherited(name, is_like) {
             return Ok(Allocator { shared });
         }
-        let id = builder.register(name, "Allocator");
-        let watch = builder.arena(name, id, POOL_WATCH, 1, WATCH_WORDS)?;
-        let leases = builder.arena(name, id, LEASES, resources.div_ceil(PER_LINE), PER_LINE as usize)?;
-        let take = AllocatorOp::Allocate.op();
+        let named = builder.register(name, "Allocator");
+        let leases = builder.arena(Arena::new, &named, LEASES, resources.div_ceil(PER_LINE), PER_LINE as usize)?;
         let workers = builder.domain().workers();
         let shared = Arc::new(Shared {
-            id,
-            name: builder.name(name),
-            pool: Pool::new(id, take, workers, resources, watch),
+            pool: Pool::new(builder, &named, AllocatorOp::Allocate.op(), resources)?,
+            named,
             leases,
             stamps: (0..resources).map(|_| AtomicU64::new(0)).collect(),
             cursor: AtomicU32::new(0),
@@ -120,7 +116,7 @@ impl Allocator {
             validity_ns: config.validity_ns,
             tick_shift,
         });
-        builder.attach(id, Arc::clone(&shared) as Arc<dyn Boosted>);
+        builder.attach(shared.named.id, Arc::clone(&shared) as Arc<dyn Boosted>);
         builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
         Ok(Allocator { shared })
     }
@@ -274,11 +270,11 @@ impl Allocator {
             let stamp = self.shared.stamps[index as usize].load(Ordering::SeqCst);
             if stamp > deadline {
                 let what = format!("{index} expired, but it was used in tick {stamp}, after tick {deadline}");
-                tx.violate(self.shared.id, what);
+                tx.violate(self.shared.named.id, what);
             }
             match self.take_away(tx, index, stamp)? {
                 Some(lease) => expired(tx, lease)?,
-                None => tx.violate(self.shared.id, format!("{index} expired, but it is not leased")),
+                None => tx.violate(self.shared.named.id, format!("{index} expired, but it is not leased")),
             }
             count += 1;
         }
@@ -324,7 +320,7 @@ impl Shared {
     /// Whether this attempt allocated it: then its commit stamps it.
     #[cold]
     fn is_new(&self, tx: &Tx, index: u32) -> bool {
-        tx.has_deferred(self.id, |action, argument| matches!(action, TAKEN | RETAKEN) && argument as u32 == index)
+        tx.has_deferred(self.named.id, |action, argument| matches!(action, TAKEN | RETAKEN) && argument as u32 == index)
     }
 
     #[inline]
@@ -362,6 +358,6 @@ impl Shared {
 
 impl std::fmt::Debug for Allocator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Allocator({}, {} of {})", self.shared.name, self.leased(), self.resources())
+        write!(f, "Allocator({}, {} of {})", self.shared.named.name, self.leased(), self.resources())
     }
 }

@@ -10,11 +10,11 @@
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use braid_stm::{Arena, Boosted, Conflict, ObjectId, Part, Tx};
+use braid_stm::{Arena, Boosted, Conflict, Part, Tx};
 use crossbeam_utils::CachePadded;
 
 use crate::causes::DistributedOp;
-use crate::object::{StateBuilder, StateError, StateObject};
+use crate::object::{Named, StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
 
 mod image;
@@ -38,8 +38,7 @@ pub struct Distributed<T> {
 }
 
 struct Shared {
-    id: ObjectId,
-    name: String,
+    named: Named,
     /// Per worker: number of committed updates, then the value.
     parts: Arena,
     value_words: usize,
@@ -79,16 +78,15 @@ impl<T: Plain> Distributed<T> {
         if let Some(shared) = builder.inherited(&config.name, is_like) {
             return Ok(Distributed { shared, values: PhantomData });
         }
-        let id = builder.register(&config.name, "Distributed");
+        let named = builder.register(&config.name, "Distributed");
         let value_words = plain::words::<T>();
-        let parts = builder.arena(&config.name, id, Part(0), workers as u32, 1 + value_words)?;
+        let parts = builder.arena(Arena::new, &named, Part(0), workers as u32, 1 + value_words)?;
         let mut words = vec![0; 1 + value_words];
         plain::store(&mut words[1..], &initial);
         (0..workers as u32).for_each(|worker| parts.initialise(worker, &words));
         let first = || vec![Version { sequence: 0, words: words.clone() }];
         let shared = Arc::new(Shared {
-            id,
-            name: builder.name(&config.name),
+            named,
             parts,
             value_words,
             value_bytes: size_of::<T>(),
@@ -96,7 +94,7 @@ impl<T: Plain> Distributed<T> {
             copies: (0..workers).map(|_| CachePadded::default()).collect(),
             history: Mutex::new((0..workers).map(|_| first()).collect()),
         });
-        builder.attach(id, Arc::clone(&shared) as Arc<dyn Boosted>);
+        builder.attach(shared.named.id, Arc::clone(&shared) as Arc<dyn Boosted>);
         builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
         Ok(Distributed { shared, values: PhantomData })
     }
@@ -113,7 +111,7 @@ impl<T: Plain> Distributed<T> {
         words[0] += 1;
         plain::store(&mut words[1..], &value);
         if tx.is_replaying() {
-            tx.defer(self.shared.id, CHANGED, worker as u64);
+            tx.defer(self.shared.named.id, CHANGED, worker as u64);
         }
         Ok(result)
     }
@@ -218,7 +216,10 @@ impl Shared {
         let sequence = tx.choice(|| u64::MAX);
         if now.checked_sub(filled_ns).is_none_or(|age| age >= self.staleness_ns) {
             let most = self.staleness_ns;
-            tx.violate(self.id, format!("a read at {now} ns used copies of {filled_ns} ns; {most} ns are allowed"));
+            tx.violate(
+                self.named.id,
+                format!("a read at {now} ns used copies of {filled_ns} ns; {most} ns are allowed"),
+            );
         }
         let mut seen = Vec::new();
         let own = tx.worker();
@@ -236,7 +237,7 @@ impl Shared {
             let (count, oldest, latest) = version;
             if !(oldest..=latest).contains(&count) {
                 let what = format!("part {worker}: version {count} was read, {oldest} to {latest} are legal");
-                tx.violate(self.id, what);
+                tx.violate(self.named.id, what);
             }
         }
         seen
@@ -263,16 +264,8 @@ impl Boosted for Shared {
 }
 
 impl StateObject for Shared {
-    fn id(&self) -> ObjectId {
-        self.id
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn kind(&self) -> &'static str {
-        "Distributed"
+    fn named(&self) -> &Named {
+        &self.named
     }
 
     fn capacity(&self) -> usize {
@@ -306,6 +299,6 @@ impl<T> Clone for Distributed<T> {
 
 impl<T> std::fmt::Debug for Distributed<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Distributed({})", self.shared.name)
+        write!(f, "Distributed({})", self.shared.named.name)
     }
 }

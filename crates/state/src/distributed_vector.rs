@@ -8,10 +8,10 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use braid_stm::{Arena, Conflict, ObjectId, Part, Tx};
+use braid_stm::{Arena, Conflict, Part, Tx};
 
 use crate::causes::DistributedOp;
-use crate::object::{StateBuilder, StateError, StateObject};
+use crate::object::{Named, StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
 
 mod image;
@@ -32,8 +32,7 @@ pub struct DistributedVector<T> {
 }
 
 struct Shared {
-    id: ObjectId,
-    name: String,
+    named: Named,
     /// The parts one after another, `len` elements each.
     elements: Arena,
     len: u32,
@@ -58,11 +57,10 @@ impl<T: Plain> DistributedVector<T> {
         if let Some(shared) = builder.inherited(name, is_like) {
             return Ok(DistributedVector { shared, values: PhantomData });
         }
-        let id = builder.register(name, "Distributed");
+        let named = builder.register(name, "Distributed");
         let shared = Arc::new(Shared {
-            id,
-            name: builder.name(name),
-            elements: builder.arena(name, id, Part(0), len * workers, plain::words::<T>())?,
+            elements: builder.arena(Arena::new, &named, Part(0), len * workers, plain::words::<T>())?,
+            named,
             len,
             bytes: size_of::<T>(),
             merge: Box::new(move |sum, part| {
@@ -128,7 +126,7 @@ impl<T> Clone for DistributedVector<T> {
 
 impl<T> std::fmt::Debug for DistributedVector<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "DistributedVector({}, {})", self.shared.name, self.shared.len)
+        write!(f, "DistributedVector({}, {})", self.shared.named.name, self.shared.len)
     }
 }
 
@@ -145,16 +143,8 @@ impl Shared {
 }
 
 impl StateObject for Shared {
-    fn id(&self) -> ObjectId {
-        self.id
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn kind(&self) -> &'static str {
-        "Distributed"
+    fn named(&self) -> &Named {
+        &self.named
     }
 
     fn capacity(&self) -> usize {

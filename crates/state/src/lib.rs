@@ -34,6 +34,6 @@ pub use distributed_vector::{DistributedVector, DistributedVectorConfig};
 pub use flow_table::{FlowTable, NO_SLOT, Records, SetMeta, Slot, States, TableFull};
 pub use image::{Image, ImageError};
 pub use map::{Handle, Held, Inserted, Map, MapConfig, Vacancy, Visit};
-pub use object::{StateBuilder, StateError, StateObject};
+pub use object::{Named, StateBuilder, StateError, StateObject};
 pub use plain::Plain;
 pub use vector::{Vector, VectorConfig};

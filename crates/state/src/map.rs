@@ -12,15 +12,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use braid_stm::{Arena, Boosted, Conflict, ObjectId, Op, Part, Tx};
+use braid_stm::{Arena, Boosted, Conflict, Op, Part, Tx};
 
 use self::entry::Layout;
 use crate::buckets::{BUCKET_WORDS, Buckets, Home, PLACES};
-use crate::causes::{MAP_BUCKETS, MAP_ENTRIES, MapOp, POOL_WATCH};
+use crate::causes::{MAP_BUCKETS, MAP_ENTRIES, MapOp};
 use crate::hash::{self, HashFn};
-use crate::object::{StateBuilder, StateError, StateObject};
+use crate::object::{Named, StateBuilder, StateError, StateObject};
 use crate::plain::Plain;
-use crate::pool::{GIVEN, Giving, Pool, WATCH_WORDS};
+use crate::pool::{GIVEN, Giving, Pool};
 
 mod entry;
 mod handle;
@@ -93,8 +93,7 @@ pub struct Map<K, V> {
 }
 
 struct Shared {
-    id: ObjectId,
-    name: String,
+    named: Named,
     buckets: Buckets,
     /// As `layout` says.
     entries: Arena,
@@ -120,27 +119,21 @@ impl<K: Plain + fmt::Debug, V: Plain> Map<K, V> {
         if let Some(shared) = builder.inherited(name, is_like) {
             return Ok(Map { shared, types: PhantomData });
         }
-        let id = builder.register(name, "Map");
-        let spare_id = builder.register(&format!("{name}.overflow"), "Pool");
-        let workers = builder.domain().workers();
+        let named = builder.register(name, "Map");
+        let spare = builder.register(&format!("{name}.overflow"), "Pool");
         let main = (u64::from(capacity) * 100).div_ceil(LOAD_PER_CENT * PLACES as u64) as u32;
         let overflow = capacity / PLACES as u32 + 1;
         let take = MapOp::Insert.op();
-        let pool = |builder: &mut StateBuilder, object, numbers| {
-            let watch = builder.arena(name, object, POOL_WATCH, 1, WATCH_WORDS)?;
-            Ok(Pool::new(object, take, workers, numbers, watch))
-        };
         let buckets = Buckets {
-            main: builder.arena(name, id, MAP_BUCKETS, main, BUCKET_WORDS)?,
-            overflow: builder.arena(name, id, Part(MAP_BUCKETS.0), overflow, BUCKET_WORDS)?,
-            spare: Arc::new(pool(builder, spare_id, overflow)?),
+            main: builder.arena(Arena::new, &named, MAP_BUCKETS, main, BUCKET_WORDS)?,
+            overflow: builder.arena(Arena::new, &named, Part(MAP_BUCKETS.0), overflow, BUCKET_WORDS)?,
+            spare: Arc::new(Pool::new(builder, &spare, take, overflow)?),
         };
         let shared = Arc::new(Shared {
-            id,
-            name: builder.name(name),
             buckets,
-            entries: builder.packed_arena(name, id, MAP_ENTRIES, capacity, Self::ENTRY)?,
-            free: pool(builder, id, capacity)?,
+            entries: builder.arena(Arena::packed, &named, MAP_ENTRIES, capacity, Self::ENTRY)?,
+            free: Pool::new(builder, &named, take, capacity)?,
+            named,
             hash: config.hash,
             seed: config.seed,
             key_bytes: size_of::<K>(),
@@ -148,8 +141,8 @@ impl<K: Plain + fmt::Debug, V: Plain> Map<K, V> {
             layout: Self::LAYOUT,
             show: |words| format!("{:?}", entry::load::<K>(words, Self::KEY)),
         });
-        builder.attach(id, Arc::clone(&shared) as Arc<dyn Boosted>);
-        builder.attach(spare_id, Arc::clone(&shared.buckets.spare) as Arc<dyn Boosted>);
+        builder.attach(shared.named.id, Arc::clone(&shared) as Arc<dyn Boosted>);
+        builder.attach(spare.id, Arc::clone(&shared.buckets.spare) as Arc<dyn Boosted>);
         builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
         Ok(Map { shared, types: PhantomData })
     }
@@ -227,7 +220,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     #[track_caller]
     pub fn fill(&self, tx: &mut Tx, vacancy: Vacancy, key: &K, value: &V) -> Result<Option<Handle>, Conflict> {
         let (op, Vacancy { home, main, deferrals }) = (MapOp::Insert.op(), vacancy);
-        if tx.has_deferred_since(deferrals, self.shared.id) {
+        if tx.has_deferred_since(deferrals, self.shared.named.id) {
             return self.fill_late(tx, key, value);
         }
         let Some(index) = self.shared.free.take(tx)? else { return Ok(None) };
@@ -345,6 +338,6 @@ impl<K, V> Clone for Map<K, V> {
 
 impl<K, V> std::fmt::Debug for Map<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Map({}, {} of {})", self.shared.name, self.shared.len(), self.shared.capacity())
+        write!(f, "Map({}, {} of {})", self.shared.named.name, self.shared.len(), self.shared.capacity())
     }
 }

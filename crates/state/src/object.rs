@@ -7,14 +7,30 @@ use braid_stm::{Arena, ArenaInit, Boosted, Domain, HugePages, MemoryError, Objec
 
 use crate::image::Image;
 
+/// What a structure is called.
+#[derive(Clone, Debug)]
+pub struct Named {
+    pub(crate) id: ObjectId,
+    pub(crate) name: String,
+    kind: &'static str,
+}
+
 /// A structure, seen from outside transactions: for reports and for comparing final states.
 pub trait StateObject: Image + Any + Send + Sync {
+    /// What it is called.
+    fn named(&self) -> &Named;
     /// Its number in the domain.
-    fn id(&self) -> ObjectId;
+    fn id(&self) -> ObjectId {
+        self.named().id
+    }
     /// Its name in the plan, as `nat.sessions`.
-    fn name(&self) -> &str;
+    fn name(&self) -> &str {
+        &self.named().name
+    }
     /// `Map`, `Vector`, `Allocator` or `Distributed`.
-    fn kind(&self) -> &'static str;
+    fn kind(&self) -> &'static str {
+        self.named().kind
+    }
     /// Most elements.
     fn capacity(&self) -> usize;
     /// Elements now; exact while no transaction runs.
@@ -153,8 +169,9 @@ impl StateBuilder {
         self.shares.iter().find(|(name, _)| *name == own).map_or(own, |(_, shared)| shared.clone())
     }
 
-    pub(crate) fn register(&self, name: &str, kind: &'static str) -> ObjectId {
-        self.domain.register(ObjectInfo { name: self.name(name), kind })
+    pub(crate) fn register(&self, name: &str, kind: &'static str) -> Named {
+        let name = self.name(name);
+        Named { id: self.domain.register(ObjectInfo { name: name.clone(), kind }), name, kind }
     }
 
     pub(crate) fn attach(&self, object: ObjectId, boosted: Arc<dyn Boosted>) {
@@ -165,29 +182,17 @@ impl StateBuilder {
         self.objects.push(object);
     }
 
+    /// `make`: `Arena::new` or `Arena::packed`.
     pub(crate) fn arena(
         &self,
-        name: &str,
-        object: ObjectId,
+        make: fn(&Domain, ArenaInit) -> Result<Arena, MemoryError>,
+        of: &Named,
         part: Part,
         objects: u32,
         payload_words: usize,
     ) -> Result<Arena, StateError> {
-        let init = ArenaInit { object, part, objects, payload_words, pages: self.pages };
-        Arena::new(&self.domain, init).map_err(|source| StateError::Memory { name: self.name(name), source })
-    }
-
-    /// The same with two objects on a cache line if they are small.
-    pub(crate) fn packed_arena(
-        &self,
-        name: &str,
-        object: ObjectId,
-        part: Part,
-        objects: u32,
-        payload_words: usize,
-    ) -> Result<Arena, StateError> {
-        let init = ArenaInit { object, part, objects, payload_words, pages: self.pages };
-        Arena::packed(&self.domain, init).map_err(|source| StateError::Memory { name: self.name(name), source })
+        let init = ArenaInit { object: of.id, part, objects, payload_words, pages: self.pages };
+        make(&self.domain, init).map_err(|source| StateError::Memory { name: of.name.clone(), source })
     }
 
     pub(crate) fn check_capacity(&self, name: &str, capacity: u64, most: u64) -> Result<u32, StateError> {

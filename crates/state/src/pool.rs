@@ -16,6 +16,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use braid_stm::{Arena, Boosted, Conflict, ObjectId, Op, Tx};
 use crossbeam_utils::CachePadded;
 
+use crate::causes::POOL_WATCH;
+use crate::object::{Named, StateBuilder, StateError};
+
 /// A number was popped. Argument: the number.
 pub(crate) const TAKEN: u32 = 0;
 /// A number comes back at commit. Argument: the number.
@@ -30,7 +33,7 @@ const CHUNK: usize = 32;
 /// Ranges that the watch object can note.
 const RANGES: usize = 3;
 /// Words of the watch object.
-pub(crate) const WATCH_WORDS: usize = 1 + RANGES;
+const WATCH_WORDS: usize = 1 + RANGES;
 
 struct Shelf {
     free: Mutex<Vec<u32>>,
@@ -83,8 +86,10 @@ impl Boosted for Pool {
 }
 
 impl Pool {
-    /// All of `0..numbers` free and dealt evenly to the workers. `watch` is an arena of one object of [`WATCH_WORDS`].
-    pub(crate) fn new(object: ObjectId, take: Op, workers: usize, numbers: u32, watch: Arena) -> Pool {
+    /// All of `0..numbers` free and dealt evenly to the workers, for a structure whose operation `take` is.
+    pub(crate) fn new(builder: &StateBuilder, of: &Named, take: Op, numbers: u32) -> Result<Pool, StateError> {
+        let watch = builder.arena(Arena::new, of, POOL_WATCH, 1, WATCH_WORDS)?;
+        let workers = builder.domain().workers();
         let home: Box<[AtomicU64]> = (0..numbers).map(|_| AtomicU64::new(0)).collect();
         let bound = |worker: usize| (u64::from(numbers) * worker as u64 / workers as u64) as u32;
         let shelf = |worker: usize| {
@@ -98,7 +103,7 @@ impl Pool {
             CachePadded::new(Shelf { free: Mutex::new(free), available, popped, returned })
         };
         let shelves = (0..workers).map(shelf).collect();
-        Pool { object, take, shelves, home, watch }
+        Ok(Pool { object: of.id, take, shelves, home, watch })
     }
 
     pub(crate) fn numbers(&self) -> u32 {

@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use braid_stm::{Arena, Conflict, ObjectId, Part, Tx};
+use braid_stm::{Arena, Conflict, Part, Tx};
 
 use crate::causes::VectorOp;
-use crate::object::{StateBuilder, StateError, StateObject};
+use crate::object::{Named, StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
 
 mod image;
@@ -30,8 +30,7 @@ pub struct Vector<T> {
 }
 
 struct Shared {
-    id: ObjectId,
-    name: String,
+    named: Named,
     elements: Arena,
     bytes: usize,
 }
@@ -44,14 +43,14 @@ impl<T: Plain> Vector<T> {
         if let Some(shared) = builder.inherited(&config.name, is_like) {
             return Ok(Vector { shared, values: PhantomData });
         }
-        let id = builder.register(&config.name, "Vector");
-        let elements = builder.arena(&config.name, id, Part(0), len, plain::words::<T>())?;
+        let named = builder.register(&config.name, "Vector");
+        let elements = builder.arena(Arena::new, &named, Part(0), len, plain::words::<T>())?;
         if initial.as_bytes().iter().any(|byte| *byte != 0) {
             let mut words = vec![0; plain::words::<T>()];
             plain::store(&mut words, &initial);
             (0..len).for_each(|index| elements.initialise(index, &words));
         }
-        let shared = Arc::new(Shared { id, name: builder.name(&config.name), elements, bytes: size_of::<T>() });
+        let shared = Arc::new(Shared { named, elements, bytes: size_of::<T>() });
         builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
         Ok(Vector { shared, values: PhantomData })
     }
@@ -134,21 +133,13 @@ impl<T> Clone for Vector<T> {
 
 impl<T> std::fmt::Debug for Vector<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Vector({})", self.shared.name)
+        write!(f, "Vector({})", self.shared.named.name)
     }
 }
 
 impl StateObject for Shared {
-    fn id(&self) -> ObjectId {
-        self.id
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn kind(&self) -> &'static str {
-        "Vector"
+    fn named(&self) -> &Named {
+        &self.named
     }
 
     fn capacity(&self) -> usize {

@@ -81,7 +81,7 @@ impl Arena {
     /// Sets an object before the first transaction. While transactions run it may tear what they read.
     pub fn initialise(&self, index: u32, payload: &[u64]) {
         assert!(payload.len() <= self.payload_words());
-        self.locator.object(index).initialise(payload);
+        self.locator.object(index).write(0, payload);
     }
 
     /// The committed content of an object, atomically, outside any transaction; for reports and snapshots.

@@ -70,7 +70,7 @@ pub struct Tx {
     /// Every unlocked header below this is at most as new as the snapshot.
     limit: u64,
     pub(crate) owner: u64,
-    domain_id: u64,
+    pub(crate) domain_id: u64,
     pub(crate) reads: Vec<ReadEntry>,
     pub(crate) writes: WriteLog,
     pub(crate) deferred: Vec<Deferred>,
@@ -123,11 +123,6 @@ impl Tx {
     /// The domain.
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
-    }
-
-    #[inline(always)]
-    pub(crate) fn domain_id(&self) -> u64 {
-        self.domain_id
     }
 
     /// The time that handlers see, in nanoseconds; fixed while a packet is processed.

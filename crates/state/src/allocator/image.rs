@@ -30,7 +30,7 @@ impl Image for Shared {
 
     /// Resources that are not there any more must have been free.
     fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
-        let mut reader = Reader::new(&self.name, image);
+        let mut reader = Reader::new(&self.named.name, image);
         let mut line = [0; PER_LINE as usize];
         while !reader.is_empty() {
             let (index, word, used_ns) = (reader.word()?, reader.word()?, reader.word()?);

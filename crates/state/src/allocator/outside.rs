@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_stm::{Boosted, ObjectId};
+use braid_stm::Boosted;
 use zerocopy::IntoBytes;
 
 use super::{EXPIRED, Lease, PER_LINE, Shared};
-use crate::object::StateObject;
+use crate::object::{Named, StateObject};
 use crate::pool::{RETAKEN, TAKEN};
 
 impl Boosted for Shared {
@@ -38,16 +38,8 @@ impl Boosted for Shared {
 }
 
 impl StateObject for Shared {
-    fn id(&self) -> ObjectId {
-        self.id
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn kind(&self) -> &'static str {
-        "Allocator"
+    fn named(&self) -> &Named {
+        &self.named
     }
 
     fn capacity(&self) -> usize {

@@ -21,7 +21,7 @@ impl Image for Shared {
     /// The parts go to the first workers, the others keep their initial value. Parts of workers that are no more are added to
     /// those of the first ones, 64-bit word by word: they are sums of such words, or cannot be put back on fewer workers.
     fn restore(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
-        let mut reader = Reader::new(&self.name, image);
+        let mut reader = Reader::new(&self.named.name, image);
         reader.same("a value", self.value_bytes)?;
         let workers = self.parts.objects() as usize;
         let mut parts = vec![vec![0u64; 1 + self.value_words]; workers];

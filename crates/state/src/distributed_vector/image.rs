@@ -25,7 +25,7 @@ impl Image for Shared {
     /// Parts of workers that are no more are merged into those of the first ones. Another number of elements is refused: what
     /// stands where would mean something else.
     fn restore(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
-        let mut reader = Reader::new(&self.name, image);
+        let mut reader = Reader::new(&self.named.name, image);
         reader.same("an element", self.bytes)?;
         let saved = reader.word()?;
         if saved != u64::from(self.len) {

@@ -36,7 +36,7 @@ impl Image for Shared {
 
     /// A smaller map must have room for all keys.
     fn restore(&self, tx: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
-        let mut reader = Reader::new(&self.name, image);
+        let mut reader = Reader::new(&self.named.name, image);
         reader.same("keys", self.key_bytes)?;
         reader.same("values", self.value_bytes)?;
         let (mut keys, mut homeless) = (HashSet::new(), Vec::new());
@@ -95,7 +95,7 @@ impl Shared {
         let inserted = self.buckets.insert(tx, home, None, index, MapOp::Insert.op()).is_ok() && tx.commit().is_ok();
         if !inserted {
             tx.abort();
-            return Err(ImageError { object: self.name.clone(), what: "another transaction runs".to_owned() });
+            return Err(ImageError { object: self.named.name.clone(), what: "another transaction runs".to_owned() });
         }
         Ok(())
     }

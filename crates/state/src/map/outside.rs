@@ -1,12 +1,12 @@
 //! A map seen from outside its operations: pools when a transaction ends, content for reports and snapshots.
 
-use braid_stm::{Boosted, ObjectId, Part};
+use braid_stm::{Boosted, Part};
 use zerocopy::IntoBytes;
 
 use super::{Shared, entry};
 use crate::buckets::{BUCKET_WORDS, Bucket, PLACES};
 use crate::causes::{MAP_BUCKETS, MAP_ENTRIES};
-use crate::object::StateObject;
+use crate::object::{Named, StateObject};
 
 impl Shared {
     /// The bytes of an entry's key and of its value.
@@ -27,16 +27,8 @@ impl Boosted for Shared {
 }
 
 impl StateObject for Shared {
-    fn id(&self) -> ObjectId {
-        self.id
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn kind(&self) -> &'static str {
-        "Map"
+    fn named(&self) -> &Named {
+        &self.named
     }
 
     fn capacity(&self) -> usize {

@@ -24,7 +24,7 @@ impl Image for Shared {
 
     /// A shorter vector takes what it has room for; elements beyond the saved ones stay as they were made.
     fn restore(&self, _: &mut Tx, image: &[u8]) -> Result<(), ImageError> {
-        let mut reader = Reader::new(&self.name, image);
+        let mut reader = Reader::new(&self.named.name, image);
         reader.same("elements", self.bytes)?;
         let saved = reader.word()?;
         let mut words = vec![0; self.elements.payload_words()];

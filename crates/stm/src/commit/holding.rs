@@ -68,7 +68,7 @@ impl Tx {
     #[inline(always)]
     pub fn begin_holding<'a>(&mut self, arena: &'a Arena, index: u32, op: Op) -> Holding<'a> {
         assert!(self.is_untouched(), "an object is held inside of a transaction");
-        let object = arena.object(index, self.domain_id());
+        let object = arena.object(index, self.domain_id);
         if self.slow != slow::IDLE {
             self.prepare_to_hold(object);
         }
@@ -88,7 +88,7 @@ impl Tx {
         std::mem::forget(holding);
         let (sequence, version) = (self.draw_sequence(), self.draw_version());
         ObjectRef::open();
-        object.write_held(first, words);
+        object.write(first, words);
         object.unlock(Header::settled(version, signature));
         self.last_version = version;
         self.stats.updates += 1;
@@ -149,9 +149,6 @@ impl Tx {
         if let Some(hooks) = &mut self.hooks {
             hooks.settle();
         }
-        self.failures = 0;
-        if self.has_turn() {
-            self.leave_turn();
-        }
+        self.finish();
     }
 }

@@ -226,21 +226,21 @@ impl ObjectRef {
     #[inline(always)]
     fn copy_words(self, out: &mut [u64]) {
         for (k, word) in out.iter_mut().enumerate() {
-            // Relaxed: checked by the header in `copy_to`.
-            *word = self.word(k).load(Ordering::Relaxed);
+            *word = self.some_word(k);
         }
     }
 
-    /// Word `k`, whoever is writing it: certain only while this worker has the object locked.
+    /// Word `k`, whoever is writing it: certain only while this worker has the object locked, or once the header says so.
     #[inline(always)]
     pub(crate) fn some_word(self, k: usize) -> u64 {
-        // Relaxed: a lock has read the header that was stored behind it; without one it is a hint.
+        // Relaxed: a lock has read the header that was stored behind it, and `copy_to` looks at the header afterwards; without
+        // either it is a hint.
         self.word(k).load(Ordering::Relaxed)
     }
 
-    /// Writes words from `first` on of an object that this worker has locked.
+    /// Writes words from `first` on of an object that this worker has locked, or that nobody uses yet.
     #[inline(always)]
-    pub(crate) fn write_held(self, first: usize, words: &[u64]) {
+    pub(crate) fn write(self, first: usize, words: &[u64]) {
         for (k, word) in words.iter().enumerate() {
             self.word(first + k).store(*word, Ordering::Relaxed);
         }
@@ -283,21 +283,13 @@ impl ObjectRef {
     #[inline(always)]
     pub(crate) fn store(self, payload: &[u64], header: Header) {
         if let Ok(payload) = <&[u64; SHORT]>::try_from(payload) {
-            self.initialise(payload);
+            self.write(0, payload);
         } else if let Ok(payload) = <&[u64; LINE]>::try_from(payload) {
-            self.initialise(payload);
+            self.write(0, payload);
         } else {
-            self.initialise(payload);
+            self.write(0, payload);
         }
         // Release: a reader whose SeqCst header load sees it also sees the payload.
         self.header().store(header.0, Ordering::Release);
-    }
-
-    /// Writes the payload only; else for setting up.
-    #[inline(always)]
-    pub(crate) fn initialise(self, payload: &[u64]) {
-        for (k, word) in payload.iter().enumerate() {
-            self.word(k).store(*word, Ordering::Relaxed);
-        }
     }
 }

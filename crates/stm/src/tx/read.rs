@@ -59,7 +59,7 @@ impl Tx {
         assert!(out.len() <= arena.payload_words());
         let object = self.enter(arena, index)?;
         if let Some(position) = self.writes.find(object) {
-            out.copy_from_slice(&self.writes.value(self.writes.entry(position))[..out.len()]);
+            out.copy_from_slice(&self.buffered(position)[..out.len()]);
             return Ok(());
         }
         let mut seen = object.load();
@@ -98,14 +98,7 @@ impl Tx {
     #[inline(always)]
     #[track_caller]
     pub fn read_ref(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
-        let object = self.enter(arena, index)?;
-        if let Some(position) = self.writes.find(object) {
-            return Ok(self.writes.value(self.writes.entry(position)));
-        }
-        let words = arena.payload_words();
-        let seen = self.read_to_scratch(object, words, op)?;
-        self.reads.push(ReadEntry { object, seen, source: Location::caller(), op });
-        Ok(&self.scratch[..words])
+        self.read_own::<true>(arena, index, op)
     }
 
     /// Reads an object of the snapshot without logging it: true together with everything read so far, but a later change
@@ -113,13 +106,7 @@ impl Tx {
     #[inline(always)]
     #[track_caller]
     pub fn read_unlogged(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
-        let object = self.enter(arena, index)?;
-        if let Some(position) = self.writes.find(object) {
-            return Ok(self.writes.value(self.writes.entry(position)));
-        }
-        let words = arena.payload_words();
-        self.read_to_scratch(object, words, op)?;
-        Ok(&self.scratch[..words])
+        self.read_own::<false>(arena, index, op)
     }
 
     /// The newest committed value of an object (or the one buffered here), whatever the snapshot is, and not logged. Even
@@ -127,10 +114,10 @@ impl Tx {
     #[inline(always)]
     #[track_caller]
     pub fn peek(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
-        let object = self.enter(arena, index)?;
-        if let Some(position) = self.writes.find(object) {
-            return Ok(self.writes.value(self.writes.entry(position)));
-        }
+        let object = match self.seek(arena, index)? {
+            Ok(object) => object,
+            Err(position) => return Ok(self.buffered(position)),
+        };
         let words = arena.payload_words();
         self.widen_scratch(words);
         let mut spins = 0;
@@ -156,7 +143,7 @@ impl Tx {
         let object = self.enter(arena, index)?;
         let mut words = [0; W];
         if let Some(position) = self.writes.find(object) {
-            words.copy_from_slice(&self.writes.value(self.writes.entry(position))[..W]);
+            words.copy_from_slice(&self.buffered(position)[..W]);
             return Ok(Glance { words, arena, object, seen: Header::NONE });
         }
         let mut spins = 0;
@@ -204,6 +191,34 @@ impl Tx {
             return Ok(());
         }
         Err(self.raise(ConflictKind::Changed, Some(object), now, op, Location::caller(), position))
+    }
+
+    /// Begins an access: the object, or the position of the value that this attempt has buffered for it.
+    #[inline(always)]
+    fn seek(&mut self, arena: &Arena, index: u32) -> Result<Result<ObjectRef, usize>, Conflict> {
+        let object = self.enter(arena, index)?;
+        Ok(self.writes.find(object).map_or(Ok(object), Err))
+    }
+
+    #[inline(always)]
+    fn buffered(&self, position: usize) -> &[u64] {
+        self.writes.value(self.writes.entry(position))
+    }
+
+    /// Reads an object of the snapshot, or what is buffered for it, into the transaction's own memory.
+    #[inline(always)]
+    #[track_caller]
+    fn read_own<const LOGGED: bool>(&mut self, arena: &Arena, index: u32, op: Op) -> Result<&[u64], Conflict> {
+        let object = match self.seek(arena, index)? {
+            Ok(object) => object,
+            Err(position) => return Ok(self.buffered(position)),
+        };
+        let words = arena.payload_words();
+        let seen = self.read_to_scratch(object, words, op)?;
+        if LOGGED {
+            self.reads.push(ReadEntry { object, seen, source: Location::caller(), op });
+        }
+        Ok(&self.scratch[..words])
     }
 
     #[inline(always)]
