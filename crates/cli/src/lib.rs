@@ -13,7 +13,7 @@ pub mod commands;
 pub mod connect;
 pub mod failure;
 pub mod input;
-pub mod manager;
+pub mod notify;
 pub mod operate;
 mod saving;
 pub mod study;

@@ -19,7 +19,7 @@ use crate::args::RunArgs;
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 use crate::input::{Input, sink};
-use crate::manager;
+use crate::notify;
 use crate::saving::Saving;
 use crate::watch;
 
@@ -76,7 +76,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let saving = (always || control.live.is_some())
         .then(|| Saving::begin(&mut control, workers, move || always || successor().is_some()));
     watch::stop_on_signal(&control.stop)?;
-    control.at_start = Some(manager::told_when_begun(plan.chain_name()));
+    control.at_start = Some(notify::when_begun(plan.chain_name()));
     let run = |source: Box<dyn Source>| launch(&compiled.run, source, sink, &control);
     let report = match plan.devices.is_empty() {
         true => watch::with_progress(source.progress(), || run(source))?,
@@ -96,7 +96,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let profile = is_profiled.then(|| profile(&plan, &from, &report, false));
     let report = RunReport::new(names(&last_plan), &report);
     if successor.is_none() {
-        manager::tell_end();
+        notify::of_end();
     }
     if let Some((program, state)) = successor {
         eprintln!("{report}continued by {}", program.display());

@@ -10,12 +10,12 @@ use braid_control::runtime::AtStart;
 use sd_notify::NotifyState;
 
 /// To be done when the run has begun.
-pub fn told_when_begun(chain: String) -> AtStart {
+pub fn when_begun(chain: String) -> AtStart {
     AtStart(Arc::new(move || tell(&[NotifyState::Ready, NotifyState::Status(&chain)])))
 }
 
 /// The run has ended: what is left is to report and to save.
-pub fn tell_end() {
+pub fn of_end() {
     tell(&[NotifyState::Stopping]);
 }
 
