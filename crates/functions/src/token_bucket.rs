@@ -55,10 +55,13 @@ impl Bucket {
         enough
     }
 
-    /// Takes so many units, or what there is of them.
+    /// Takes so many units, or what there is of them; what is missing, in billionths.
     #[inline]
-    pub fn drain(&mut self, cost: u32) {
-        self.credit = self.credit.saturating_sub(u64::from(cost) * BILLION);
+    pub fn drain(&mut self, cost: u32) -> u64 {
+        let cost = u64::from(cost) * BILLION;
+        let taken = cost.min(self.credit);
+        self.credit -= taken;
+        cost - taken
     }
 }
 
@@ -80,6 +83,11 @@ impl Limit {
             return Err(ConfigError::new(burst_key, reason, format!("write at most {most}, or a higher `{rate_key}`")));
         }
         Ok(Limit { per_second, full, fill_ns })
+    }
+
+    /// What flows in during a second, in billionths.
+    pub fn second(&self) -> u64 {
+        self.per_second.saturating_mul(BILLION)
     }
 
     /// The largest packet that can ever pass, in units.
@@ -109,10 +117,19 @@ impl Limit {
     /// Brings the bucket up to now and returns what did not fit into it, in billionths.
     #[inline]
     pub fn fill(&self, bucket: &mut Bucket, now_ns: u64) -> u64 {
+        self.fill_after(bucket, now_ns, &mut 0)
+    }
+
+    /// The same for a bucket that owes something, in billionths: what flows in pays that first.
+    #[inline]
+    pub fn fill_after(&self, bucket: &mut Bucket, now_ns: u64, owed: &mut u64) -> u64 {
         let elapsed = now_ns.saturating_sub(bucket.filled_ns);
         bucket.filled_ns = bucket.filled_ns.max(now_ns);
         let inflow = u128::from(self.per_second) * u128::from(elapsed);
-        self.pour(bucket, inflow.min(u128::from(u64::MAX / 2)) as u64)
+        let inflow = inflow.min(u128::from(u64::MAX / 2)) as u64;
+        let paid = inflow.min(*owed);
+        *owed -= paid;
+        self.pour(bucket, inflow - paid)
     }
 
     /// Pours billionths into the bucket, whatever the time, and returns what did not fit.

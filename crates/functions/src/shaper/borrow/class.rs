@@ -39,6 +39,9 @@ impl Class {
 pub struct Group {
     pub(super) own: Bucket,
     pub(super) ceil: Bucket,
+    /// What its addresses sent by right beyond its credit, in billionths of a byte: its rate pays that before it lends. At most a
+    /// second's worth (HTB remembers a minute's), so that a group whose addresses have more by right than it has soon lends again.
+    owed: u64,
     /// By [`Charge`]: one more than the queue whose turn was broken off because the group had no credit; 0: none. It is the next
     /// of its group, so that the first in the ring does not have all that flows in.
     pub(super) turn_of: [u32; 3],
@@ -137,7 +140,7 @@ impl Branch {
         terms.each.own.fill(&mut self.class.own, now);
         terms.each.ceil.fill(&mut self.class.ceil, now);
         if let (Some(group), Some(total)) = (&mut self.group, &terms.total) {
-            total.own.fill(&mut group.own, now);
+            total.own.fill_after(&mut group.own, now, &mut group.owed);
             total.ceil.fill(&mut group.ceil, now);
         }
     }
@@ -149,8 +152,8 @@ impl Branch {
     }
 
     /// Takes a packet's cost from all that it is charged to, if they hold it. As in HTB what an address sends by right is charged to its
-    /// group too, whether that is within its rate or not.
-    pub(super) fn pay(&mut self, link: &mut Bucket, cost: u32, charge: Charge) -> Result<(), Lacks> {
+    /// group too, which owes it if it is not within its rate.
+    pub(super) fn pay(&mut self, terms: &Terms, link: &mut Bucket, cost: u32, charge: Charge) -> Result<(), Lacks> {
         let by_right = charge != Charge::Own || self.class.own.holds(cost);
         if !(by_right && self.class.ceil.holds(cost)) || (charge == Charge::Group && self.group.is_none()) {
             return Err(Lacks::Class);
@@ -166,10 +169,10 @@ impl Branch {
         if charge == Charge::Own {
             self.class.own.spend(cost);
         }
-        if let Some(group) = &mut self.group {
+        if let (Some(group), Some(total)) = (&mut self.group, &terms.total) {
             group.ceil.spend(cost);
             if charge != Charge::Loan {
-                group.own.drain(cost);
+                group.owed = group.owed.saturating_add(group.own.drain(cost)).min(total.own.second());
             }
         }
         Ok(())

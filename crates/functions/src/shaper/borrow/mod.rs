@@ -3,7 +3,7 @@
 //! Linux' HTB (`net/sched/sch_htb.c`) with at most one level of classes between an address and the link, by its rules: what an
 //! address sends within its rate is charged to its rate, and to ceilings and rates above it; what it sends above is borrowed of its
 //! group while that is within its rate, else of the link, and charged from there upwards; those within their rate go first, then those
-//! who borrow of their group, then those who borrow of the link; in each of these the higher priority first; and whoever borrows takes
+//! who borrow of their group, then those who borrow of the link; in each of these the higher priority first; and equals take
 //! turns of a quantum (deficit round robin).
 //!
 //! An address has a queue for each priority; queues in which packets wait stand in rings. A tick goes round them; if it is late it goes
@@ -151,13 +151,14 @@ impl NetworkFunction for Borrower {
         let may_borrow = line.waiting == 0;
         let reached = if may_borrow { now } else { line.reached_ns };
         let mut branch = self.branch(cx, place.lease.index, reached)?;
-        if u64::from(cost) > self.terms_of(&branch.class).burst().min(self.link.burst()) {
+        let terms = self.terms_of(&branch.class);
+        if u64::from(cost) > terms.burst().min(self.link.burst()) {
             return Ok(Verdict::Drop(LARGER_THAN_BURST));
         }
         self.link.fill(&mut line.credit, reached);
         let charges = if may_borrow { &[Charge::Own, Charge::Group, Charge::Loan][..] } else { &[Charge::Own] };
         let goes = !branch.class.waits_before(band)
-            && charges.iter().any(|charge| branch.pay(&mut line.credit, cost, *charge).is_ok());
+            && charges.iter().any(|charge| branch.pay(terms, &mut line.credit, cost, *charge).is_ok());
         if !goes && let Some(reason) = self.wait(cx, packet, (&mut branch.class, &mut line), band)? {
             return Ok(Verdict::Drop(reason));
         }

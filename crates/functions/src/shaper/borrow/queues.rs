@@ -21,10 +21,10 @@ pub struct Queue {
     next: u32,
     pub(super) packets: u32,
     pub(super) bytes: u32,
-    /// What it may borrow in this turn, of the group and of the link.
-    pub(super) quantum: [u32; 2],
-    /// Whether its turn was broken off because there was no credit: it goes on, and is given nothing new.
-    pub(super) is_in_turn: [u16; 2],
+    /// By [`Charge`]: what it may send in this turn.
+    pub(super) quantum: [u32; 3],
+    /// By [`Charge`]: whether its turn was broken off because there was no credit: it goes on, and is given nothing new.
+    pub(super) is_in_turn: [u32; 3],
 }
 
 impl Queue {

@@ -138,7 +138,7 @@ impl Borrower {
             }
         }
         if queue.packets == 0 {
-            (queue.quantum, queue.is_in_turn) = ([0; 2], [0; 2]);
+            (queue.quantum, queue.is_in_turn) = ([0; 3], [0; 3]);
             self.queues.leave(cx, ring, (before, at), &queue)?;
             self.emptied(cx, work, &mut branch, at)?;
         } else if turn != Turn::LinkBusy {
@@ -158,25 +158,23 @@ impl Borrower {
         (branch, queue): (&mut Branch, &mut Queue),
         charge: Charge,
     ) -> Result<Turn, Conflict> {
-        // What is sent by right takes no quantum.
-        let loan = (charge as usize).checked_sub(1);
+        let charged = charge as usize;
         let mut packet = self.queues.first(cx, queue)?;
-        if let Some(loan) = loan.filter(|loan| queue.is_in_turn[*loan] == 0 && queue.quantum[*loan] < packet.cost) {
-            queue.quantum[loan] = queue.quantum[loan].saturating_add(self.quantum);
+        if queue.is_in_turn[charged] == 0 && queue.quantum[charged] < packet.cost {
+            queue.quantum[charged] = queue.quantum[charged].saturating_add(self.quantum);
         }
+        let terms = self.terms_of(&branch.class);
         let turn = loop {
-            if loan.is_some_and(|loan| packet.cost > queue.quantum[loan]) {
+            if packet.cost > queue.quantum[charged] {
                 break Turn::More;
             }
-            match branch.pay(&mut work.line.credit, packet.cost, charge) {
+            match branch.pay(terms, &mut work.line.credit, packet.cost, charge) {
                 Err(Lacks::Class) => break Turn::Done,
                 Err(Lacks::Group) => break Turn::GroupBusy,
                 Err(Lacks::Link) => break Turn::LinkBusy,
                 Ok(()) => {}
             }
-            if let Some(loan) = loan {
-                queue.quantum[loan] -= packet.cost;
-            }
+            queue.quantum[charged] -= packet.cost;
             self.queues.send(cx, queue, &packet)?;
             work.sent += 1;
             if queue.packets == 0 || work.sent == SENT_MAX {
@@ -184,9 +182,7 @@ impl Borrower {
             }
             packet = self.queues.first(cx, queue)?;
         };
-        if let Some(loan) = loan {
-            queue.is_in_turn[loan] = u16::from(matches!(turn, Turn::LinkBusy | Turn::GroupBusy));
-        }
+        queue.is_in_turn[charged] = u32::from(matches!(turn, Turn::LinkBusy | Turn::GroupBusy));
         Ok(turn)
     }
 

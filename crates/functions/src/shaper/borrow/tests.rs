@@ -24,10 +24,10 @@ fn to(host: u8, len: usize, number: u8) -> Vec<u8> {
     frame
 }
 
-/// Bytes that left for each of four hosts, when each is offered so many thousand a second for `seconds`, in packets of a thousand.
-fn shares(config: &str, offered: [u64; 4], seconds: u64) -> [u64; 4] {
+/// Bytes that left for each of four hosts, when each is offered so many thousand a second for so long, in packets of a thousand.
+fn shares(config: &str, offered: [u64; 4], lasting_ms: u64) -> [u64; 4] {
     let (mut bench, mut left) = (bench(config), [0; 4]);
-    for ms in 0..seconds * 1000 {
+    for ms in 0..lasting_ms {
         for (host, thousands) in offered.iter().enumerate() {
             // Packets that are due by now and were not a millisecond ago, one after another.
             for n in ms * thousands / 1000..(ms + 1) * thousands / 1000 {
@@ -45,7 +45,7 @@ fn shares(config: &str, offered: [u64; 4], seconds: u64) -> [u64; 4] {
 #[track_caller]
 fn check(config: &str, offered: [u64; 4], expected: [u64; 4]) {
     const SECONDS: u64 = 2;
-    let found = shares(config, offered, SECONDS);
+    let found = shares(config, offered, SECONDS * 1000);
     let expected = expected.map(|thousands| thousands * 1000 * SECONDS);
     // What passes at once at the beginning, and the packet that is next at the end.
     let near = |found: u64, expected: u64, part: u64| found.abs_diff(expected) <= expected / part + 7000;
@@ -66,6 +66,8 @@ fn those_who_ask_for_more_share_what_others_leave() {
     check(SHARED, [3000, 3000, 100, 0], [950, 950, 100, 0]);
     check(SHARED, [3000, 3000, 3000, 3000], [500, 500, 500, 500]);
     check(SHARED, [3000, 3000, 450, 0], [775, 775, 450, 0]);
+    // More by right than the link has.
+    check(&SHARED.replace("500000", "2000000"), [3000, 3000, 0, 3000], [667, 667, 0, 666]);
 }
 
 #[test]
@@ -213,6 +215,15 @@ fn a_group_borrows_of_the_link_up_to_its_ceiling() {
     check(&grouped(), [0, 0, 3000, 3000], [0, 0, 500, 500]);
 }
 
+/// Of 620 its two hosts have 600 by right, of which a packet now and then finds less credit than it costs.
+#[test]
+fn a_group_pays_what_it_owes_before_it_lends() {
+    let tight = "group = [{ prefixes = '10.0.0.0/31',
+        total = { bytes_per_s = 620000, ceil_bytes_per_s = 2000000, burst_bytes = 5600 } }]\n";
+    let config = format!("{}{tight}", SHARED.replace("500000", "300000"));
+    check(&config, [3000, 3000, 3000, 0], [670, 670, 660, 0]);
+}
+
 #[test]
 fn members_of_a_group_have_terms_of_their_own() {
     let gold = "group = [{ prefixes = '10.0.0.1', each = { bytes_per_s = 1000000, burst_bytes = 4000, ceil_bytes_per_s = 1500000 } },
@@ -228,6 +239,8 @@ fn a_group_that_is_asked_for_too_much_shares_it_packet_by_packet() {
         + "group = [{ prefixes = '10.0.0.0/30', total = { bytes_per_s = 900000, burst_bytes = 3500 } }]\n";
     check(&tight, [3000, 3000, 3000, 0], [300, 300, 300, 0]);
     check(&tight, [3000, 0, 0, 0], [900, 0, 0, 0]);
+    // Each has more by right than the group.
+    check(&tight.replace("500000", "1000000"), [3000, 3000, 0, 0], [450, 450, 0, 0]);
 }
 
 /// The expedited class and signalling first, then whatever a host of the second half has.

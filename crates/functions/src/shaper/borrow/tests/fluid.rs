@@ -1,14 +1,22 @@
 //! Another way to find shares: by HTB's rules a fluid is poured, a drop for everybody at a time, until nobody can take another.
+//!
+//! Packets are not fluid. Who would borrow of its group only, and leave some of it to others, sends a packet by the link's credit when
+//! the group does not have a packet's worth at that moment; the others have it of the group a moment later. The slower the link the more often:
+//! at 2 MB/s, two packets a tick, one host in 300 loads of four is off by more than 2.5 hundredths of the link, as with Linux' HTB
+//! (offered 400, 700, 200 and 800 kB/s the fluid gives 330, 700, 200, 770, HTB 379, 700, 150, 770 and the shaper 400, 700, 130, 772). Loads are
+//! therefore ten times as fast.
 
 use proptest::prelude::*;
 
-use super::{SHARED, shares};
+use super::shares;
 
-/// Thousands of bytes a second that are poured at a time.
+/// Bytes a second in the unit of rates here.
+const UNIT: u64 = 10_000;
+/// What is poured at a time.
 const DROP: u64 = 1;
 const LINK: u64 = 2000;
 
-/// Thousands of bytes a second by right and with what is borrowed.
+/// By right and with what is borrowed.
 type Rates = (u64, u64);
 
 /// Four hosts, of which each two may have a group, and each its priority.
@@ -58,17 +66,27 @@ impl Load {
     }
 
     fn config(&self) -> String {
-        let rates =
-            |(own, ceil): Rates| format!("bytes_per_s = {own}000, ceil_bytes_per_s = {ceil}000, burst_bytes = 5600");
+        let rate = |units: u64| units * UNIT;
         let groups = self.groups.iter().enumerate().filter_map(|(n, group)| {
-            group.map(|it| format!("{{ prefixes = '10.0.0.{}/31', total = {{ {} }} }}", 2 * n, rates(it)))
+            let (own, ceil) = (*group)?;
+            let total = format!(
+                "bytes_per_s = {}, ceil_bytes_per_s = {}, burst_bytes = 50000, ceil_burst_bytes = 50000",
+                rate(own),
+                rate(ceil)
+            );
+            Some(format!("{{ prefixes = '10.0.0.{}/31', total = {{ {total} }} }}", 2 * n))
         });
         let first = (0..4).filter(|host| self.comes_first[*host]).map(|host| format!("'10.0.0.{host}'"));
         let first = first.collect::<Vec<_>>().join(", ");
         let priority = if first.is_empty() { String::new() } else { format!("{{ addresses = [{first}] }}") };
-        let terms = SHARED.replace("bytes_per_s = 500000\n", &format!("bytes_per_s = {}000\n", self.each.0));
-        let terms = terms.replace("ceil_bytes_per_s = 2000000", &format!("ceil_bytes_per_s = {}000", self.each.1));
-        format!("{terms}group = [{}]\npriority = [{priority}]\n", groups.collect::<Vec<_>>().join(", "))
+        format!(
+            "bytes_per_s = {}\nburst_bytes = 20000\nceil_bytes_per_s = {}\nceil_burst_bytes = 50000\nqueue_bytes = 300000
+                link = {{ bytes_per_s = {}, burst_bytes = 50000 }}\ngroup = [{}]\npriority = [{priority}]\n",
+            rate(self.each.0),
+            rate(self.each.1),
+            rate(LINK),
+            groups.collect::<Vec<_>>().join(", ")
+        )
     }
 }
 
@@ -78,24 +96,38 @@ fn rates(own: std::ops::Range<u64>, more: std::ops::Range<u64>) -> impl Strategy
 
 fn load() -> impl Strategy<Value = Load> {
     let groups = [prop::option::of(rates(20..100, 0..100)), prop::option::of(rates(20..100, 0..100))];
-    (prop::array::uniform4(0u64..30), rates(5..50, 0..150), groups, prop::array::uniform4(any::<bool>())).prop_map(
+    (prop::array::uniform4(0u64..30), rates(5..80, 0..130), groups, prop::array::uniform4(any::<bool>())).prop_map(
         |(offered, each, groups, comes_first)| Load { offered: offered.map(|n| n * 100), each, groups, comes_first },
     )
+}
+
+/// What each host has, in units of rate, and that all together have what the fluid has, but for bursts of the link, two groups and four hosts.
+fn found(load: &Load) -> Result<[u64; 4], TestCaseError> {
+    const LASTING_MS: u64 = 400;
+    let units = |bytes: u64| bytes * 1000 / LASTING_MS / UNIT;
+    let found = shares(&load.config(), load.offered.map(|units| units * UNIT / 1000), LASTING_MS).map(units);
+    let (all, expected) = (found.iter().sum::<u64>(), load.shares().iter().sum::<u64>());
+    prop_assert!(all.abs_diff(expected) <= expected / 1000 + units(230_000), "{:?}, not {} together", found, expected);
+    Ok(found)
+}
+
+/// Each has what a fluid would, within three hundredths of the link.
+fn check(load: &Load) -> Result<(), TestCaseError> {
+    let (found, fluid) = (found(load)?, load.shares());
+    prop_assert!(
+        found.iter().zip(fluid).all(|(found, fluid)| found.abs_diff(fluid) <= LINK * 3 / 100),
+        "{:?}, not {:?}",
+        found,
+        fluid
+    );
+    Ok(())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
-    /// All together within a thousandth, beside the bursts of two groups and four hosts. Each within six hundredths of the link: packets are not
-    /// fluid, and who goes first may be waiting for its ceiling when there is something to borrow.
     #[test]
     fn shares_are_those_of_a_fluid(load in load()) {
-        const SECONDS: u64 = 2;
-        let found = shares(&load.config(), load.offered, SECONDS);
-        let fluid = load.shares().map(|thousands| thousands * 1000 * SECONDS);
-        let (all, expected) = (found.iter().sum::<u64>(), fluid.iter().sum::<u64>());
-        prop_assert!(all.abs_diff(expected) <= expected / 1000 + 26_000, "{:?}, not {:?} together", found, fluid);
-        let slack = LINK * 1000 * SECONDS * 6 / 100;
-        prop_assert!(found.iter().zip(fluid).all(|(found, fluid)| found.abs_diff(fluid) <= slack), "{:?}, not {:?}", found, fluid);
+        check(&load)?;
     }
 }
