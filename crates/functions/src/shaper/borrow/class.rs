@@ -2,6 +2,7 @@
 
 use braid_nf::prelude::*;
 
+use crate::shaper::TICK;
 use crate::token_bucket::{Bucket, Limit};
 
 /// An address: where its class is.
@@ -74,8 +75,18 @@ pub struct Line {
     pub(super) credit: Bucket,
     /// Up to when packets have been sent.
     pub(super) reached_ns: u64,
+    /// Before this nothing that waits can leave; 0: not known.
+    pub(super) due_ns: u64,
     /// Queues in which packets wait.
     pub(super) waiting: u64,
+}
+
+impl Line {
+    /// The first millisecond after `reached_ns` in which something can leave.
+    pub(super) fn next_round_ns(&self) -> u64 {
+        let tick = TICK.as_nanos() as u64;
+        self.reached_ns + self.due_ns.saturating_sub(self.reached_ns).div_ceil(tick).max(1) * tick
+    }
 }
 
 /// Whose credit a packet goes by.

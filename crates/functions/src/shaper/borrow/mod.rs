@@ -7,7 +7,7 @@
 //! turns of a quantum (deficit round robin).
 //!
 //! An address has a queue for each priority; queues in which packets wait stand in rings. A tick goes round them; if it is late it goes
-//! round for each millisecond that it missed, as of then, so the result does not depend on when ticks come.
+//! round for each millisecond that it missed and in which something can leave, as of then, so the result does not depend on when ticks come.
 
 mod class;
 mod queues;
@@ -187,7 +187,8 @@ impl NetworkFunction for Borrower {
     }
 
     fn holds(&self, cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
-        self.next_due(cx)
+        let line = self.line(cx)?;
+        self.next_due(cx, &line, line.reached_ns)
     }
 }
 
@@ -255,6 +256,7 @@ impl Borrower {
             // Time in which nobody waited need not be made up for.
             line.reached_ns = line.reached_ns.max(cx.now());
         }
+        line.due_ns = 0;
         line.waiting += u64::from(class.waiting & 1 << band == 0);
         class.waiting |= 1 << band;
         Ok(None)

@@ -3,9 +3,9 @@
 
 use braid_nf::prelude::*;
 
+use super::Borrower;
 use super::class::{Branch, Charge, Lacks, Line};
 use super::queues::{Queue, Ring};
-use super::{Borrower, TICK};
 
 /// Most packets of one tick.
 const SENT_MAX: u32 = 1024;
@@ -41,14 +41,20 @@ impl Work {
 }
 
 impl Borrower {
-    /// Goes round the rings for each millisecond that has passed, as of then.
+    /// Goes round the rings for each millisecond that has passed, as of then, but for those in which nothing can leave.
     pub(super) fn catch_up(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         let (now, line) = (cx.now(), self.line(cx)?);
         let mut work = Work { line, at_ns: 0, sent: 0, looks: 0 };
         while work.line.waiting > 0 && work.line.reached_ns < now && work.may_go_on() {
-            work.at_ns = (work.line.reached_ns + TICK.as_nanos() as u64).min(now);
-            self.link.fill(&mut work.line.credit, work.at_ns);
-            self.round(cx, &mut work)?;
+            work.at_ns = work.line.next_round_ns().min(now);
+            if work.at_ns >= work.line.due_ns {
+                self.link.fill(&mut work.line.credit, work.at_ns);
+                let before = work.sent;
+                self.round(cx, &mut work)?;
+                let is_idle = work.sent == before && work.may_go_on();
+                let due_ns = if is_idle { self.next_due(cx, &work.line, work.at_ns)? } else { None };
+                work.line.due_ns = due_ns.unwrap_or(0);
+            }
             work.line.reached_ns = work.at_ns;
         }
         if work.line != line {
@@ -57,17 +63,17 @@ impl Borrower {
         Ok(())
     }
 
-    /// When a packet that waits may leave at the earliest: nobody goes above a ceiling or the link. Who has no right of its own left may
-    /// have to wait for longer.
-    pub(super) fn next_due(&self, cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
-        let (line, mut first) = (self.line(cx)?, None::<u64>);
+    /// When a packet that waits may leave at the earliest, as of a moment up to which the line has been served: nobody goes above a ceiling
+    /// or the link. Who has no right of its own left may have to wait for longer.
+    pub(super) fn next_due(&self, cx: &mut Cx<'_>, line: &Line, at_ns: u64) -> Result<Option<u64>, Conflict> {
+        let mut first = None::<u64>;
         for band in 0..self.queues.bands {
             let ring = self.queues.ring(cx, band)?;
             let (_, mut at) = self.queues.turn(cx, &ring, Charge::Own)?;
             for _ in 0..ring.len {
                 let queue = self.queues.get(cx, at)?;
                 let cost = self.queues.first(cx, &queue)?.cost;
-                let branch = self.branch(cx, at / self.queues.bands, line.reached_ns)?;
+                let branch = self.branch(cx, at / self.queues.bands, at_ns)?;
                 let ready_ns = branch.ready_ns(self.terms_of(&branch.class), cost);
                 let due_ns = ready_ns.max(self.link.ready_ns(&line.credit, cost));
                 first = Some(first.map_or(due_ns, |first| first.min(due_ns)));
