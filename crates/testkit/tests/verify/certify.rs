@@ -272,6 +272,24 @@ fn inputs(entry: &Entry, test: &str, shared: usize, packets: usize) -> Vec<(Stri
     inputs
 }
 
+/// Functions whose sets no steering keeps on one worker each: the second one's are held by their packets, one after another, if it has no
+/// state objects, and read and written in the batch's transaction if it has.
+fn by_opposite_ends(workers: usize) -> Case {
+    Case::new(2, workers, |builder| {
+        let chain = [
+            ("rate_limiter", busy("rate_limiter")),
+            ("policer", "bytes_per_s = 20000\nburst_bytes = 3000\nby = 'source'"),
+            ("policer", "bytes_per_s = 30000\nburst_bytes = 3000\nlink = { per_s = 100000, burst = 9000 }"),
+        ];
+        let stages = chain.into_iter().enumerate().map(|(n, (function, config))| {
+            let build = find(function).expect("it is in the catalogue").build;
+            let scope = format!("{function}_{n}");
+            build(&scope, config.parse().expect("TOML"), builder, 2).expect("it can be built")
+        });
+        stages.collect()
+    })
+}
+
 fn certificate(case: &Case, chain: &str, name: &str, frames: &Frames, seeds: u64) -> Certificate {
     let request = Request { frames, input: name, runs: seeds, seed: 1, watchdog: None };
     certify_run(&case.plan(), vec![chain.to_owned()], request, &mut |_| {}).expect("it runs")
@@ -296,6 +314,17 @@ fn check(test: &str, shared: usize, packets: usize, seeds: u64) {
         }
         let name = entry.name;
         eprintln!("{name}: {} inputs, {runs} runs, {transactions} transactions, {aborts} retried: holds", inputs.len());
+    }
+}
+
+#[test]
+fn a_chain_whose_sets_workers_share_is_certified() {
+    let entry = find("rate_limiter").expect("it is in the catalogue");
+    for (name, frames) in inputs(entry, "a_chain_whose_sets_workers_share_is_certified", 0, 300) {
+        for workers in [2, 4] {
+            let certificate = certificate(&by_opposite_ends(workers), "three policers", &name, &frames, 4);
+            assert!(certificate.holds(), "{certificate}");
+        }
     }
 }
 
