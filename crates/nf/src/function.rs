@@ -59,6 +59,15 @@ impl Rewrites {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick(pub usize);
 
+/// When and how a packet comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// [`Cx::now`].
+    pub now_ns: u64,
+    /// [`Cx::reversed`].
+    pub reversed: bool,
+}
+
 /// A network function, written as if one core ran it.
 ///
 /// Handlers take `&self`: the function's own fields are configuration and handles of state objects. They may run again after
@@ -133,6 +142,17 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// is a first one again.
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, _set: &mut NewSet<'_, Self::Set>) -> Handled {
         self.orphan(cx, packet)
+    }
+
+    /// Whether [`steady`](Self::steady) ever decides.
+    const STEADY: bool = false;
+
+    /// A packet of a live set for which the function needs nothing but the packet and the set; asked first. Without a context no
+    /// conflict can come between, so nothing is saved that a conflict would take back, which is a third of what such a packet costs.
+    /// `None` leaves packet and set as they were, and sends both to [`packet`](Self::packet).
+    #[inline(always)]
+    fn steady(&self, _arrival: Arrival, _packet: &mut Packet<'_>, _set: &mut Self::Set) -> Option<Verdict> {
+        None
     }
 
     /// A packet of a live set.

@@ -30,7 +30,7 @@ pub use braid_state::{Conflict, Plain, SetMeta};
 pub use cx::{Cx, Emitted, opposite};
 pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};
-pub use function::{FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
+pub use function::{Arrival, FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
 pub use pass::{Beginning, Found, Interrupted, Logs, Pass, PassSets, Place};
 pub use sets::{NewSet, SetSlot, SetTables, SetUndo};
 pub use shared::{Lives, SHARED_STATE_MAX, SharedSet};
@@ -43,7 +43,8 @@ pub mod prelude {
     pub use crate::packet::key::{FieldId, SetDef, SetKey};
     pub use crate::state::{Allocator, Conflict, Distributed, Lease, Map, Plain, StateBuilder, Vector};
     pub use crate::{
-        Cx, Findings, Handled, NetworkFunction, NewSet, Packet, Port, Reason, Rewrites, Tick, Verdict, network_function,
+        Arrival, Cx, Findings, Handled, NetworkFunction, NewSet, Packet, Port, Reason, Rewrites, Tick, Verdict,
+        network_function,
     };
     pub use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 }

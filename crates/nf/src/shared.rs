@@ -12,6 +12,7 @@ use braid_state::{Map, MapConfig, Visit};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::cx::Cx;
+use crate::pass::handlers::handle_packet;
 use crate::pass::{Interrupted, MS, Pass, Place as StatePlace};
 use crate::sets::{NewSet, Place};
 use crate::stage::Event;
@@ -295,7 +296,7 @@ impl Pass<'_> {
         }
         self.tx.set_now(now_ns);
         let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, reversed);
-        let Ok(verdict) = function.packet(&mut cx, &mut self.batch.packet(i, None), &mut set) else {
+        let Ok(verdict) = handle_packet(function, &mut cx, &mut self.batch.packet(i, None), &mut set) else {
             panic!("{} met a conflict on a state object that its `objects` does not name", N::NAME)
         };
         self.verdicts.set(i, verdict);
@@ -318,7 +319,7 @@ impl Pass<'_> {
         if let Some(found) = found {
             let mut set = state::<N::Set>(&found);
             if idle_ns(self.now_ns[i], &found) <= function.timeout_ns(&set) {
-                let handled = function.packet(&mut cx, &mut packet, &mut set)?;
+                let handled = handle_packet(function, &mut cx, &mut packet, &mut set)?;
                 sets.map.insert(self.tx, &key, &entry(now_ms, &set))?;
                 return Ok(handled);
             }

@@ -158,14 +158,25 @@ impl NetworkFunction for LoadBalancer {
         self.begin(cx)
     }
 
+    const STEADY: bool = true;
+
     #[inline(always)]
+    fn steady(&self, arrival: Arrival, packet: &mut Packet<'_>, flow: &mut Flow) -> Option<Verdict> {
+        if self.is_stale(flow, arrival.now_ns) || packet.is_fragment() || flow.way > TO_BACKEND {
+            return None;
+        }
+        let verdict = self.translate(packet, flow).ok()?;
+        flow.note_flags(packet);
+        Some(verdict)
+    }
+
+    /// A fragment, one that goes in a tunnel or nowhere, or one whose backend has not been asked about for a while.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
-        let stale = flow.way != FROM_BACKEND && flow.is_stale(cx.now(), self.settings.recheck_ms);
-        if stale || packet.is_fragment() || flow.way > TO_BACKEND {
-            return self.packet_with_care(cx, packet, flow, stale);
+        if self.is_stale(flow, cx.now()) && !self.recheck(cx, packet, flow)? {
+            return Ok(Verdict::Drop(NO_BACKEND));
         }
         flow.note_flags(packet);
-        self.translate(cx, packet, flow)
+        self.send(cx, packet, flow)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Flow>) -> Handled {
@@ -205,13 +216,6 @@ impl NetworkFunction for LoadBalancer {
 const MS: u64 = 1_000_000;
 
 impl Flow {
-    /// Whether `recheck_ms` have passed since the backend was known to be up. Not if time stamps went back, as on a capture that
-    /// is not in order.
-    #[inline(always)]
-    fn is_stale(&self, now_ns: u64, recheck_ms: i32) -> bool {
-        ((now_ns / MS) as u32).wrapping_sub(self.checked_ms) as i32 >= recheck_ms
-    }
-
     /// Follows a connection's beginning and end.
     #[inline(always)]
     fn note_flags(&mut self, packet: &Packet<'_>) {
@@ -226,14 +230,12 @@ impl Flow {
 }
 
 impl LoadBalancer {
-    /// A packet of a known flow that is a fragment, goes in a tunnel, or whose backend has not been asked about for a while.
-    #[inline(never)]
-    fn packet_with_care(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow, stale: bool) -> Handled {
-        if stale && !self.recheck(cx, packet, flow)? {
-            return Ok(Verdict::Drop(NO_BACKEND));
-        }
-        flow.note_flags(packet);
-        self.send(cx, packet, flow)
+    /// Whether `recheck_ms` have passed since a flow's backend was known to be up. Not if time stamps went back, as on a capture that
+    /// is not in order.
+    #[inline(always)]
+    fn is_stale(&self, flow: &Flow, now_ns: u64) -> bool {
+        let passed_ms = ((now_ns / MS) as u32).wrapping_sub(flow.checked_ms) as i32;
+        flow.way != FROM_BACKEND && passed_ms >= self.settings.recheck_ms
     }
 
     /// The flow of a packet to a service or from a backend; none if it is neither.
@@ -276,7 +278,11 @@ impl LoadBalancer {
             }
         }
         if flow.way <= TO_BACKEND {
-            return self.translate(cx, packet, flow);
+            return match self.translate(packet, flow) {
+                Ok(verdict) => Ok(verdict),
+                Err(Reason::TTL_EXCEEDED) => self.expired_on_way(cx, packet),
+                Err(reason) => Ok(Verdict::Drop(reason)),
+            };
         }
         if !packet.decrement_ttl() {
             return self.expired_on_way(cx, packet);
@@ -284,12 +290,13 @@ impl LoadBalancer {
         self.send_whole(cx, packet, server.address, Mode::of(flow.way - TO_BACKEND))
     }
 
+    /// Translates a packet the way of its flow; or says why it goes nowhere, and then it is as it was.
     #[inline(always)]
-    fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &Flow) -> Handled {
-        let Some(server) = self.settings.server_of(flow) else { return Ok(Verdict::Drop(NO_BACKEND)) };
+    fn translate(&self, packet: &mut Packet<'_>, flow: &Flow) -> Result<Verdict, Reason> {
+        let server = self.settings.server_of(flow).ok_or(NO_BACKEND)?;
         // A packet whose ports are cut off is none of its flow.
         if packet.is_short() && packet.ports().is_none() {
-            return Ok(Verdict::Drop(Reason::MALFORMED));
+            return Err(Reason::MALFORMED);
         }
         // A service of all ports leaves them as they are.
         let written = |port: u16| (port != 0).then_some(port);
@@ -299,8 +306,8 @@ impl LoadBalancer {
         };
         match translated {
             Translated::Done => Ok(Verdict::Forward(self.settings.across(packet.port()))),
-            Translated::Expired => self.expired_on_way(cx, packet),
-            Translated::Refused => Ok(Verdict::Drop(Reason::MALFORMED)),
+            Translated::Expired => Err(Reason::TTL_EXCEEDED),
+            Translated::Refused => Err(Reason::MALFORMED),
         }
     }
 

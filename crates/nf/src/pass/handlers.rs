@@ -14,7 +14,7 @@ use super::{Found, Interrupted, MS, Mark, Pass, PassSets, Place};
 use crate::cx::Cx;
 use crate::sets::{NewPlace, NewSet, Place as SetPlace, SetSlot, StatesAt};
 use crate::shared::SharedSets;
-use crate::{Handled, NetworkFunction, Packet};
+use crate::{Arrival, Handled, NetworkFunction, Packet};
 
 /// What the loops for packets of live sets look at before they run a handler.
 struct Steady<'a, N: NetworkFunction> {
@@ -53,6 +53,23 @@ fn is_late<N: NetworkFunction>(function: &N, state: &N::Set, idle_ms: u32) -> bo
     idle_ms != 0 && u64::from(idle_ms) * MS > function.timeout_ns(state)
 }
 
+/// What the function does with a packet of a live set.
+#[inline(always)]
+pub(crate) fn handle_packet<N: NetworkFunction>(
+    function: &N,
+    cx: &mut Cx<'_>,
+    packet: &mut Packet<'_>,
+    state: &mut N::Set,
+) -> Handled {
+    if N::STEADY {
+        let arrival = Arrival { now_ns: cx.now(), reversed: cx.reversed() };
+        if let Some(verdict) = function.steady(arrival, packet, state) {
+            return Ok(verdict);
+        }
+    }
+    function.packet(cx, packet, state)
+}
+
 /// For the ways that few packets go: the handler is compiled into the loops, and once more here.
 #[inline(never)]
 fn packet_out_of_line<N: NetworkFunction>(
@@ -61,7 +78,7 @@ fn packet_out_of_line<N: NetworkFunction>(
     packet: &mut Packet<'_>,
     state: &mut N::Set,
 ) -> Handled {
-    function.packet(cx, packet, state)
+    handle_packet(function, cx, packet, state)
 }
 
 impl Pass<'_> {
@@ -94,7 +111,7 @@ impl Pass<'_> {
             let Some(state) = steady.state(i) else { return at };
             logs.kept = at;
             cx.turn_to(i, reversed, self.now_ns[i]);
-            if let Ok(verdict) = function.packet(&mut cx, &mut packets.packet(i, None), state) {
+            if let Ok(verdict) = handle_packet(function, &mut cx, &mut packets.packet(i, None), state) {
                 self.verdicts.set(i, verdict);
             }
         }
@@ -172,6 +189,15 @@ impl Pass<'_> {
             let i = usize::from(i) & 255;
             let reversed = steady.swapped[i];
             let Some(state) = steady.state(i) else { return Ok(at) };
+            if N::STEADY {
+                let arrival = Arrival { now_ns: self.now_ns[i], reversed };
+                if let Some(verdict) = function.steady(arrival, &mut packets.packet(i, None), state) {
+                    // Nothing was read that somebody else may write: it stands.
+                    logs.kept = at + 1;
+                    self.verdicts.set(i, verdict);
+                    continue;
+                }
+            }
             cx.turn_to(i, reversed, self.now_ns[i]);
             let before = *state;
             let handled = function.packet(&mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
@@ -240,7 +266,7 @@ impl Pass<'_> {
             self.tx.set_now(self.now_ns[i]);
             let before = *state;
             let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, i, reversed);
-            let handled = function.packet(&mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
+            let handled = handle_packet(function, &mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
             // Most leave their set as it was.
             if state.as_bytes() != before.as_bytes() {
                 logs.sets.save_state(slot, place.offset, &before);

@@ -16,7 +16,7 @@ use crate::shared::Lives;
 use crate::verdict::VerdictCode;
 use crate::{NetworkFunction, Verdicts};
 
-mod handlers;
+pub(crate) mod handlers;
 mod whole;
 
 pub use whole::Beginning;
