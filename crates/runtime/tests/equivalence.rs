@@ -130,6 +130,51 @@ impl NetworkFunction for PerSource {
 }
 
 network_function! {
+    /// Packets of each flow, counted without a context, but for every third one, which counts in a shared cell too.
+    struct Mostly {
+        cells: Vector<u64>,
+    }
+}
+
+impl NetworkFunction for Mostly {
+    type Set = u64;
+    const NAME: &'static str = "mostly";
+    const STEADY: bool = true;
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple())
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, set: &mut NewSet<'_, u64>) -> Handled {
+        Ok(if set.register(cx, 1) { cx.pass() } else { Verdict::Drop(Reason::SET_TABLE_FULL) })
+    }
+
+    fn steady(&self, _: Arrival, packet: &mut Packet<'_>, count: &mut u64) -> Option<Verdict> {
+        if count.is_multiple_of(3) {
+            return None;
+        }
+        *count += 1;
+        packet.bytes_mut()[50..58].copy_from_slice(&count.to_be_bytes());
+        Some(if count.is_multiple_of(7) { Verdict::Drop(Reason("seventh")) } else { Verdict::Onward })
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, count: &mut u64) -> Handled {
+        *count += 1;
+        let total = self.cells.update(cx, 0, |total| {
+            *total += 1;
+            *total
+        })?;
+        packet.bytes_mut()[50..58].copy_from_slice(&total.unwrap_or(0).to_be_bytes());
+        Ok(cx.pass())
+    }
+}
+
+fn mostly(builder: &mut StateBuilder) -> Vec<Box<dyn Stage>> {
+    let cells = Vector::new(builder, &VectorConfig { name: "cells".into(), len: 1 }, 0).expect("one cell");
+    vec![Box::new(braid_nf::Instance::new("mostly", Mostly { cells }))]
+}
+
+network_function! {
     /// One half of counting: the first function writes the count into the packet, the second one makes it one more than the packet
     /// says. Right only if nothing happens between the two.
     struct Half {
@@ -329,6 +374,14 @@ fn a_run_loses_nothing_whatever_the_distribution() {
             );
         }
     }
+}
+
+#[test]
+fn packets_without_a_context_are_taken_back_with_those_before_them() {
+    let mostly = Plan { build: Arc::new(|builder| Ok(mostly(builder))), ..plan(4, Distribution::Hardware) };
+    let aborts: u64 = (0..20).map(|seed| check_plan(&mostly, Some(seed)).total.aborts).sum();
+    assert!(aborts > 100, "the schedules provoke conflicts: {aborts}");
+    check_plan(&atomic(mostly), Some(1));
 }
 
 fn atomic(plan: Plan) -> Plan {
