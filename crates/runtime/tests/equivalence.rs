@@ -154,7 +154,8 @@ impl NetworkFunction for Mostly {
             return None;
         }
         *count += 1;
-        packet.bytes_mut()[50..58].copy_from_slice(&count.to_be_bytes());
+        // Done twice, it shows.
+        packet.bytes_mut()[50..58].iter_mut().for_each(|byte| *byte = byte.wrapping_add(*count as u8));
         Some(if count.is_multiple_of(7) { Verdict::Drop(Reason("seventh")) } else { Verdict::Onward })
     }
 
