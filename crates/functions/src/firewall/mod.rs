@@ -124,15 +124,59 @@ impl NetworkFunction for Firewall {
         vec![SWEEP_EVERY]
     }
 
+    const STEADY: bool = true;
+
     #[inline(always)]
-    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Handled {
-        let from_opener = u8::from(cx.reversed()) == connection.reversed;
+    fn steady(&self, arrival: Arrival, packet: &mut Packet<'_>, connection: &mut Connection) -> Option<Verdict> {
+        let from_opener = u8::from(arrival.reversed) == connection.reversed;
         let is_whole =
             !packet.is_fragment() && self.settings.sides.is_on(packet.port(), connection.side_of(from_opener));
-        if is_whole && connection.goes_on(packet, from_opener) {
-            return self.hop(cx, packet);
+        let counts_hops = self.settings.ttl == Ttl::Decrement;
+        let is_last_hop = counts_hops && packet.ttl().is_some_and(|ttl| ttl <= 1);
+        if !is_whole || is_last_hop || !connection.goes_on(packet, from_opener) {
+            return None;
         }
-        self.packet_with_care(cx, packet, connection, from_opener)
+        if counts_hops {
+            packet.decrement_ttl();
+        }
+        Some(Verdict::Onward)
+    }
+
+    /// A packet of a live connection that is not one of those that just go on.
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Handled {
+        let from_opener = u8::from(cx.reversed()) == connection.reversed;
+        let side = match self.settings.sides.of(packet.port()) {
+            Some(side) if side as u8 == connection.side_of(from_opener) => side,
+            _ => return Ok(Verdict::Drop(WRONG_SIDE)),
+        };
+        if packet.is_later_fragment() {
+            return self.follow_first(cx, packet);
+        }
+        let Some(segment) = (match check(packet) {
+            Ok(segment) => segment,
+            Err(reason) => return Ok(Verdict::Drop(reason)),
+        }) else {
+            connection.answer(from_opener);
+            return self.pass(cx, packet);
+        };
+        if connection.is_over() && is_opening(segment.flags) {
+            if let Err(reason) = self.reopen(cx, packet, side, &segment, connection)? {
+                return Ok(Verdict::Drop(reason));
+            }
+            return self.pass(cx, packet);
+        }
+        if !self.fits(packet, connection, &segment, from_opener) {
+            return Ok(Verdict::Drop(OUT_OF_WINDOW));
+        }
+        if packet.is_fragment() {
+            // What its other pieces hold is not known.
+            connection.windows = Windows::UNKNOWN;
+        }
+        connection.advance(segment.flags, from_opener);
+        if connection.is_half_open() && !connection.is_opening() {
+            self.limits.settle(cx, inside_host(packet, side), connection)?;
+        }
+        self.pass(cx, packet)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {
@@ -185,49 +229,6 @@ impl NetworkFunction for Firewall {
 }
 
 impl Firewall {
-    /// A packet of a live connection that is not one of those that just go on.
-    #[inline(never)]
-    fn packet_with_care(
-        &self,
-        cx: &mut Cx<'_>,
-        packet: &mut Packet<'_>,
-        connection: &mut Connection,
-        from_opener: bool,
-    ) -> Handled {
-        let side = match self.settings.sides.of(packet.port()) {
-            Some(side) if side as u8 == connection.side_of(from_opener) => side,
-            _ => return Ok(Verdict::Drop(WRONG_SIDE)),
-        };
-        if packet.is_later_fragment() {
-            return self.follow_first(cx, packet);
-        }
-        let Some(segment) = (match check(packet) {
-            Ok(segment) => segment,
-            Err(reason) => return Ok(Verdict::Drop(reason)),
-        }) else {
-            connection.answer(from_opener);
-            return self.pass(cx, packet);
-        };
-        if connection.is_over() && is_opening(segment.flags) {
-            if let Err(reason) = self.reopen(cx, packet, side, &segment, connection)? {
-                return Ok(Verdict::Drop(reason));
-            }
-            return self.pass(cx, packet);
-        }
-        if !self.fits(packet, connection, &segment, from_opener) {
-            return Ok(Verdict::Drop(OUT_OF_WINDOW));
-        }
-        if packet.is_fragment() {
-            // What its other pieces hold is not known.
-            connection.windows = Windows::UNKNOWN;
-        }
-        connection.advance(segment.flags, from_opener);
-        if connection.is_half_open() && !connection.is_opening() {
-            self.limits.settle(cx, inside_host(packet, side), connection)?;
-        }
-        self.pass(cx, packet)
-    }
-
     /// Whether a segment fits into what its connection's ends may send.
     fn fits(&self, packet: &Packet<'_>, connection: &mut Connection, segment: &Segment, from_opener: bool) -> bool {
         let from = usize::from(!from_opener);
