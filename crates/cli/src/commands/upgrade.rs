@@ -46,7 +46,7 @@ pub(super) fn keep_applied(state: &Path, text: &str) -> Result<PathBuf, Failure>
 }
 
 /// Becomes the other program, with the arguments of this one, the state to begin with, the plan that was applied if one
-/// was, and the TAP interfaces of `ports`. Returns only if that fails.
+/// was, and what `ports` leave open. Returns only if that fails.
 pub(super) fn become_successor(program: &Path, state: &Path, applied: Option<&Path>, ports: Option<&Ports>) -> Failure {
     let mut arguments = with(std::env::args_os().skip(1), "--restore", state);
     if let Some(applied) = applied {
@@ -54,7 +54,7 @@ pub(super) fn become_successor(program: &Path, state: &Path, applied: Option<&Pa
     }
     let left = ports.map_or(Ok(None), |ports| ports.leave_open().map(Some));
     let error = match left {
-        Ok(left) => Command::new(program).args(arguments).envs(left).exec(),
+        Ok(left) => Command::new(program).args(arguments).envs(left.into_iter().flatten()).exec(),
         Err(error) => error,
     };
     let help = format!("the state is in {}: continue with `braid run --restore`", state.display());

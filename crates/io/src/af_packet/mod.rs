@@ -4,12 +4,14 @@
 //! back, checksums are completed, trains of segments (GSO, GRO) are cut. Frames that others send by the interface are not
 //! received. The kernel's own stack sees every packet as well: give the interface no address.
 
+mod kept;
 mod sys;
 
 use std::io;
 
 use braid_packet::{Batch, Buffers};
 
+pub(crate) use self::kept::{INHERITED, Inherited, Wire, leave};
 use self::sys::{Filled, Ring, SEND_MAX, Sender};
 use crate::device::Interface;
 use crate::device::live::{Arrivals, RxPort, Sent, TxPort};
@@ -18,16 +20,23 @@ use crate::device::offload::{Train, VnetHeader};
 /// Times that a device without room is asked again before packets are dropped.
 const RETRIES: usize = 16;
 
+/// An open interface: its ways in, its ways out, what keeps it open.
+pub(crate) type Open = (Vec<Receiver>, Vec<Transmitter>, Vec<Wire>);
+
 /// Opens an interface to receive by `receivers` and to send by `senders`.
 pub(crate) fn open(
     interface: &Interface,
     receivers: usize,
     senders: usize,
-) -> io::Result<(Vec<Receiver>, Vec<Transmitter>)> {
+    inherited: &mut Inherited,
+) -> io::Result<Open> {
+    let rings = inherited.take(interface.index, receivers);
+    let rings = rings.map_or_else(|| Ring::open_all(interface.index, receivers), Ok)?;
+    let wires = rings.iter().map(|ring| Wire::of(interface.index, ring)).collect::<io::Result<_>>()?;
     let receiver = |ring| Receiver { ring, train: Train::default(), segment: Vec::new(), senseless: 0 };
-    let receivers = Ring::open_all(interface.index, receivers)?.into_iter().map(receiver).collect();
     let sender = |_| Sender::open(interface.index).map(|socket| Transmitter { socket });
-    Ok((receivers, (0..senders).map(sender).collect::<io::Result<_>>()?))
+    let senders = (0..senders).map(sender).collect::<io::Result<_>>()?;
+    Ok((rings.into_iter().map(receiver).collect(), senders, wires))
 }
 
 /// The way in.

@@ -9,8 +9,9 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::device::offload::VNET_HEADER;
 use crate::device::sys::{self, Mapping, Plain};
@@ -41,11 +42,11 @@ const ETH_P_ALL: u16 = 3;
 const ETH_P_8021Q: u16 = 0x8100;
 
 /// Bytes of a slot: its header, a frame of 1,500 bytes with tags, and room.
-const SLOT: usize = 2048;
+pub(super) const SLOT: usize = 2048;
 /// Bytes of a piece of contiguous memory in the kernel.
 const BLOCK: usize = 1 << 18;
 /// Slots of a ring.
-const SLOTS: usize = 4096;
+pub(super) const SLOTS: usize = 4096;
 /// Bytes of frames that wait outside the ring because they are longer than a slot.
 const LONG_FRAMES_BYTES: i32 = 32 << 20;
 /// Longest frame that waits there: a train of segments with its headers.
@@ -128,9 +129,57 @@ pub(super) struct Ring {
     next: usize,
     missed: u64,
     long: Vec<u8>,
+    /// Where whoever receives next goes on, once this one is dropped.
+    left_at: Arc<AtomicUsize>,
+}
+
+/// Somebody still receives by the ring.
+const NOT_LEFT: usize = usize::MAX;
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Relaxed: it is read when the receiving thread has been joined.
+        self.left_at.store(self.next, Ordering::Relaxed);
+    }
+}
+
+/// Keeps a ring's socket open when the ring is dropped: the kernel goes on filling it.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) socket: OwnedFd,
+    left_at: Arc<AtomicUsize>,
+}
+
+impl Kept {
+    /// The slot at which to go on; none while somebody receives.
+    pub(super) fn left_at(&self) -> Option<usize> {
+        Some(self.left_at.load(Ordering::Relaxed)).filter(|at| *at != NOT_LEFT)
+    }
+}
+
+/// The socket of a ring that the program before this one in the process left open under that number.
+pub(super) fn adopt(fd: RawFd) -> Option<OwnedFd> {
+    // Asked of anything but a packet socket it is an error.
+    let version = sys::option(&fd, SOL_PACKET, PACKET_VERSION, -1i32).ok()?;
+    if version == TPACKET_V2 { sys::adopt(fd) } else { None }
 }
 
 impl Ring {
+    /// Goes on receiving by a ring of [`SLOTS`] times [`SLOT`] bytes.
+    pub(super) fn continued(socket: OwnedFd, next: usize) -> io::Result<Ring> {
+        let memory = Mapping::new(socket.as_fd(), SLOTS * SLOT, 0)?;
+        Ok(Ring::new(socket, memory, next % SLOTS))
+    }
+
+    fn new(socket: OwnedFd, memory: Mapping, next: usize) -> Ring {
+        Ring { socket, memory, next, missed: 0, long: vec![0; LONG_FRAME_MAX], left_at: Arc::new(NOT_LEFT.into()) }
+    }
+
+    /// What keeps it open.
+    pub(super) fn keep_open(&self) -> io::Result<Kept> {
+        Ok(Kept { socket: self.socket.try_clone()?, left_at: Arc::clone(&self.left_at) })
+    }
+
     /// Opens so many rings. The kernel chooses by the hash of a packet's ends, so that those of a connection go into one.
     pub(super) fn open_all(interface: u32, count: usize) -> io::Result<Vec<Ring>> {
         let first = Ring::open(interface)?;
@@ -177,7 +226,7 @@ impl Ring {
         sys::set_option(&socket, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous)?;
         prepare(&socket)?;
         bind(&socket, interface, ETH_P_ALL)?;
-        Ok(Ring { socket, memory, next: 0, missed: 0, long: vec![0; LONG_FRAME_MAX] })
+        Ok(Ring::new(socket, memory, 0))
     }
 
     /// The next slot, if the kernel has filled it.

@@ -27,7 +27,27 @@ pub(crate) struct Opened {
     /// The ways out, one for each worker.
     pub(crate) send: Vec<Box<dyn TxPort>>,
     /// What is left open for the next program in this process.
-    pub(crate) wire: Option<File>,
+    pub(crate) wires: Wires,
+}
+
+/// What keeps ports open.
+#[derive(Debug, Default)]
+pub(crate) struct Wires {
+    tap: Vec<File>,
+    packet: Vec<af_packet::Wire>,
+}
+
+impl Wires {
+    /// Takes in those of another port.
+    pub(crate) fn extend(&mut self, port: Wires) {
+        self.tap.extend(port.tap);
+        self.packet.extend(port.packet);
+    }
+
+    /// Leaves them open for the next program in this process: environment variables that tell it.
+    pub(crate) fn leave(&self) -> io::Result<[(&'static str, String); 2]> {
+        Ok([(tap::INHERITED, tap::leave(&self.tap)?), (af_packet::INHERITED, af_packet::leave(&self.packet)?)])
+    }
 }
 
 /// Who will use a port.
@@ -57,14 +77,16 @@ impl Lanes<'_> {
 #[derive(Default)]
 struct Common {
     umem: Umem,
-    inherited: tap::Inherited,
+    taps: tap::Inherited,
+    rings: af_packet::Inherited,
     #[cfg(feature = "dpdk")]
     mbufs: dpdk::Memory,
 }
 
 /// Opens all ports, or none: what was opened before an error closes again.
 pub(crate) fn open_all(specs: &[PortSpec], pool: &Arc<Pool>, lanes: &Lanes<'_>) -> Result<Vec<Opened>, OpenError> {
-    let mut common = Common { inherited: tap::Inherited::of_process(), ..Common::default() };
+    let (taps, rings) = (tap::Inherited::of_process(), af_packet::Inherited::of_process());
+    let mut common = Common { taps, rings, ..Common::default() };
     let numbered = specs.iter().enumerate();
     numbered.map(|(i, spec)| open(spec, specs, pool, &mut common, &Lanes { port: i as Port, ..*lanes })).collect()
 }
@@ -99,32 +121,40 @@ fn open(
     lanes: &Lanes<'_>,
 ) -> Result<Opened, OpenError> {
     match spec.back_end {
-        BackEnd::Tap => return open_tap(spec, lanes.senders, &mut common.inherited),
+        BackEnd::Tap => return open_tap(spec, lanes.senders, &mut common.taps),
         BackEnd::Memif => return open_memif(spec, lanes.senders),
         BackEnd::Dpdk => return open_dpdk(spec, all, pool, common, lanes),
         _ => {}
     }
     let interface = Interface::find(&spec.name)?;
+    let Common { umem, rings, .. } = common;
     let mut af_xdp = |spec: &PortSpec| {
-        let open = af_xdp::open(spec, &interface, pool, &mut common.umem, lanes);
+        let open = af_xdp::open(spec, &interface, pool, umem, lanes);
         open.map(|(how, receive, send)| opened(how, receive, send))
     };
     match spec.back_end {
-        BackEnd::AfPacket => open_af_packet(spec, &interface, lanes, ""),
+        BackEnd::AfPacket => open_af_packet(spec, &interface, lanes, rings, ""),
         BackEnd::AfXdp => af_xdp(spec).map_err(|refused| refused_xdp(spec, &refused)),
         // In the driver or not at all: in the kernel's stack it is no faster than AF_PACKET, and cannot cut trains of segments.
         _ => af_xdp(&PortSpec { mode: XdpMode::Native, ..spec.clone() }).or_else(|refused| {
             let why = refused_xdp(spec, &refused);
-            open_af_packet(spec, &interface, lanes, &format!("; no AF_XDP: {why}"))
+            open_af_packet(spec, &interface, lanes, rings, &format!("; no AF_XDP: {why}"))
         }),
     }
 }
 
-fn open_af_packet(spec: &PortSpec, interface: &Interface, lanes: &Lanes<'_>, why: &str) -> Result<Opened, OpenError> {
-    let (receive, send) = af_packet::open(interface, lanes.receivers, lanes.senders)
+fn open_af_packet(
+    spec: &PortSpec,
+    interface: &Interface,
+    lanes: &Lanes<'_>,
+    inherited: &mut af_packet::Inherited,
+    why: &str,
+) -> Result<Opened, OpenError> {
+    let (receive, send, packet) = af_packet::open(interface, lanes.receivers, lanes.senders, inherited)
         .map_err(|error| refused(spec, &error, "cap_net_raw"))?;
     let rings = if receive.len() == 1 { "a ring".to_owned() } else { format!("{} rings", receive.len()) };
-    Ok(opened(format!("AF_PACKET, {rings} ({}){why}", described(interface)), receive, send))
+    let how = format!("AF_PACKET, {rings} ({}){why}", described(interface));
+    Ok(Opened { wires: Wires { packet, ..Wires::default() }, ..opened(how, receive, send) })
 }
 
 #[cfg(not(feature = "dpdk"))]
@@ -232,7 +262,7 @@ fn open_tap(spec: &PortSpec, senders: usize, inherited: &mut tap::Inherited) -> 
             _ => refused(spec, &error, "cap_net_admin"),
         })?;
     let how = "TAP, this program is its wire".to_owned();
-    Ok(Opened { wire: Some(wire), ..opened(how, vec![receive], send) })
+    Ok(Opened { wires: Wires { tap: vec![wire], ..Wires::default() }, ..opened(how, vec![receive], send) })
 }
 
 fn open_memif(spec: &PortSpec, senders: usize) -> Result<Opened, OpenError> {
@@ -258,7 +288,7 @@ fn opened(how: String, receive: Vec<impl RxPort + 'static>, send: Vec<impl TxPor
     let (inward, outward) =
         (|port| -> Box<dyn RxPort> { Box::new(port) }, |port| -> Box<dyn TxPort> { Box::new(port) });
     let (receive, send) = (receive.into_iter().map(inward).collect(), send.into_iter().map(outward).collect());
-    Opened { how, receive, send, wire: None }
+    Opened { how, receive, send, wires: Wires::default() }
 }
 
 fn described(interface: &Interface) -> String {

@@ -4,7 +4,6 @@
 //! share the ports' queues and hand packets on to those to whom they are steered (`handover.rs`). A receiver takes
 //! from its ports in turn, beginning with another one each time, so that a port in a flood leaves room for the others.
 
-use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,13 +12,12 @@ use braid_packet::{Batch, Buffers, Pool, Port};
 
 use super::handover::Handover;
 use super::live::{Arrivals, CardHash, RxPort, Sent, Tally, TxPort};
-use super::open::{Lanes, Opened, open_all};
+use super::open::{Lanes, Opened, Wires, open_all};
 use super::spec::PortSpec;
 use super::user::User;
 use crate::progress::{Progress, Unit};
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
 use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
-use crate::tap;
 
 /// Receives between two questions to the kernel what it had to drop.
 const MISSED_PERIOD: u32 = 4096;
@@ -62,7 +60,7 @@ pub struct Ports {
     /// The sending ends, from [`Source::prepare`] to [`Sink::open`].
     sending: Arc<Mutex<SendingEnds>>,
     /// What [`leave_open`](Ports::leave_open) leaves open.
-    wires: Arc<Mutex<Vec<File>>>,
+    wires: Arc<Mutex<Wires>>,
 }
 
 impl std::fmt::Debug for Ports {
@@ -107,11 +105,11 @@ impl Ports {
         &self.specs
     }
 
-    /// Leaves TAP interfaces open, with their addresses, for the program that this process is about to become: name and value of
-    /// an environment variable that tells it. All other ports are opened anew.
-    pub fn leave_open(&self) -> io::Result<(&'static str, String)> {
-        let wires = self.wires.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok((tap::INHERITED, tap::leave(&wires)?))
+    /// Leaves TAP interfaces, with their addresses, and AF_PACKET's rings open for the program that this process is about to become:
+    /// names and values of environment variables that tell it. What arrives meanwhile waits in the kernel. All other ports are
+    /// opened anew. To be called when nobody receives any more.
+    pub fn leave_open(&self) -> io::Result<[(&'static str, String); 2]> {
+        self.wires.lock().unwrap_or_else(PoisonError::into_inner).leave()
     }
 
     /// Where packets come from, and where they go.
@@ -158,9 +156,9 @@ impl Source for LiveSource {
         let opened = open_all(specs, pool, &Lanes { receivers: *receivers, senders, hash: hash.as_ref(), port: 0 })?;
         self.receiving = (0..*receivers).map(|_| Vec::new()).collect();
         let mut sending: Vec<Vec<_>> = (0..senders).map(|_| Vec::new()).collect();
-        for (number, (spec, Opened { how, receive, send, wire })) in specs.iter().zip(opened).enumerate() {
+        for (number, (spec, Opened { how, receive, send, wires })) in specs.iter().zip(opened).enumerate() {
             (self.ports.announce)(&format!("{}: {how}", spec.name));
-            self.ports.wires.lock().unwrap_or_else(PoisonError::into_inner).extend(wire);
+            self.ports.wires.lock().unwrap_or_else(PoisonError::into_inner).extend(wires);
             // A port with fewer queues than there are receivers begins with another one of them than the port before. One with as
             // many steers by itself, so each receiver gets its own.
             let first = if receive.len() < *receivers { number } else { 0 };

@@ -35,6 +35,17 @@ pub(crate) fn set_outlives_exec(fd: RawFd, is_wanted: bool) -> io::Result<()> {
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, if is_wanted { 0 } else { libc::FD_CLOEXEC }) }).map(drop)
 }
 
+/// The descriptor that the program before this one in the process left open under that number; asked again, there is none.
+pub(crate) fn adopt(fd: RawFd) -> Option<OwnedFd> {
+    if !outlives_exec(fd) {
+        return None;
+    }
+    set_outlives_exec(fd, false).ok()?;
+    // SAFETY: the program before left it for us, since it outlives exec, which no descriptor of ours does; and from here on it does
+    // not, so that nobody adopts it twice.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Plain bytes that the kernel may read or write as a whole: integers and `repr(C)` structures of them.
 ///
 /// # Safety
@@ -66,7 +77,7 @@ pub(crate) fn set_option<T: Plain>(fd: &OwnedFd, level: i32, name: i32, value: &
 }
 
 /// Reads a socket option; what an older kernel does not fill stays as it was.
-pub(crate) fn option<T: Plain>(fd: &OwnedFd, level: i32, name: i32, mut value: T) -> io::Result<T> {
+pub(crate) fn option<T: Plain>(fd: &impl AsRawFd, level: i32, name: i32, mut value: T) -> io::Result<T> {
     let mut len = size_of::<T>() as libc::socklen_t;
     // SAFETY: pointer and length describe `value`, of which every bit pattern is valid.
     check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, ptr::from_mut(&mut value).cast(), &mut len) })?;

@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use crate::device::sys::{self, InterfaceRequest};
@@ -34,12 +34,6 @@ fn attach(name: &str, flags: u16) -> io::Result<File> {
 /// The wire that the program before this one in the process left open under that number, and its interface. None if there is no
 /// such thing; asked again, there is none either.
 pub(super) fn adopt(fd: RawFd) -> Option<(String, File)> {
-    if !sys::outlives_exec(fd) {
-        return None;
-    }
     let name = InterfaceRequest::new("any", [0; 4]).and_then(|request| request.name(fd, TUNGETIFF)).ok()?;
-    sys::set_outlives_exec(fd, false).ok()?;
-    // SAFETY: the program before left it for us, since it outlives exec, which no descriptor of ours does; and from here on it does
-    // not, so that nobody adopts it twice.
-    Some((name, unsafe { File::from_raw_fd(fd) }))
+    Some((name, sys::adopt(fd)?.into()))
 }

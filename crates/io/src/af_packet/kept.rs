@@ -1,0 +1,115 @@
+//! Rings that outlive their program: when the process becomes another one (`braid upgrade`), their sockets stay open, the kernel goes on
+//! filling them, and the next program receives what waits there, from the slot at which this one has stopped. So nothing is lost
+//! unless more frames come meanwhile than a ring has slots; then the kernel counts them, as ever.
+//!
+//! What does not fit the next program (other workers, slots of another size) is closed by it, and opened anew.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::sys::{self, Kept, Ring, SLOT, SLOTS};
+use crate::device::sys::set_outlives_exec;
+
+/// Where the program before this one in the process names the rings that it left open.
+pub(crate) const INHERITED: &str = "BRAID_PACKET_RINGS";
+
+/// Keeps a ring of an interface open.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    interface: u32,
+    ring: Kept,
+}
+
+impl Wire {
+    pub(super) fn of(interface: u32, ring: &Ring) -> io::Result<Wire> {
+        Ok(Wire { interface, ring: ring.keep_open()? })
+    }
+}
+
+/// Leaves rings open for the program that this process becomes, if nobody receives by them any more: what it is to find under
+/// [`INHERITED`].
+pub(crate) fn leave(wires: &[Wire]) -> io::Result<String> {
+    let mut rings = Vec::new();
+    for Wire { interface, ring } in wires {
+        if let Some(next) = ring.left_at() {
+            let socket = ring.socket.as_raw_fd();
+            set_outlives_exec(socket, true)?;
+            rings.push(Left { socket, shape: (SLOT, SLOTS), interface: *interface, next }.to_string());
+        }
+    }
+    Ok(rings.join(","))
+}
+
+/// A ring as one program tells the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Left {
+    socket: i32,
+    /// Bytes of a slot, and slots.
+    shape: (usize, usize),
+    interface: u32,
+    next: usize,
+}
+
+impl std::fmt::Display for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Left { socket, shape: (slot, slots), interface, next } = self;
+        write!(f, "{socket}:{slot}:{slots}:{interface}:{next}")
+    }
+}
+
+impl Left {
+    fn parse(text: &str) -> Option<Left> {
+        let mut numbers = text.split(':');
+        let left = Left {
+            socket: numbers.next()?.parse().ok()?,
+            shape: (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?),
+            interface: numbers.next()?.parse().ok()?,
+            next: numbers.next()?.parse().ok()?,
+        };
+        numbers.next().is_none().then_some(left)
+    }
+}
+
+/// Rings that the program before left open. Those that nobody takes are closed.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited(Vec<(Left, OwnedFd)>);
+
+impl Inherited {
+    /// What this process was left.
+    pub(crate) fn of_process() -> Inherited {
+        let rings = std::env::var(INHERITED).unwrap_or_default();
+        let rings = rings.split(',').filter_map(Left::parse);
+        Inherited(rings.filter_map(|left| Some((left, sys::adopt(left.socket)?))).collect())
+    }
+
+    /// The rings of an interface, if they are so many.
+    pub(super) fn take(&mut self, interface: u32, count: usize) -> Option<Vec<Ring>> {
+        let is_own = |(left, _): &mut (Left, OwnedFd)| left.interface == interface;
+        let own: Vec<_> = self.0.extract_if(.., is_own).collect();
+        let fit = own.len() == count && own.iter().all(|(left, _)| left.shape == (SLOT, SLOTS));
+        let rings = own.into_iter().map(|(left, socket)| Ring::continued(socket, left.next));
+        if fit { rings.collect::<io::Result<_>>().ok() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_program_says_of_a_ring_is_what_the_next_one_reads() {
+        let left = Left { socket: 7, shape: (SLOT, SLOTS), interface: 3, next: 4095 };
+        assert_eq!(Left::parse(&left.to_string()), Some(left));
+        for wrong in ["", "7", "7:2048:4096:3", "7:2048:4096:3:1:2", "7:2048:4096:3:-1", "x:2048:4096:3:1"] {
+            assert_eq!(Left::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_ring_is_left_alone() {
+        let file = std::fs::File::open("/dev/null").expect("every Linux has it");
+        set_outlives_exec(file.as_raw_fd(), true).expect("it is open");
+        assert!(sys::adopt(file.as_raw_fd()).is_none());
+        assert!(crate::device::sys::outlives_exec(file.as_raw_fd()));
+    }
+}
