@@ -90,6 +90,11 @@ fn hosts_with_ipv6_only() {
 }
 
 #[test]
+fn subscribers_who_borrow() {
+    check("08-subscribers", &["shaper"]);
+}
+
+#[test]
 fn a_switch_with_rates() {
     check("05-bridge-policer", &["bridge", "policer"]);
 }
