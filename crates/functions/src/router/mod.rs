@@ -19,11 +19,13 @@ pub use neighbours::{Hop, Neighbours};
 
 use std::time::Duration;
 
+use braid_nf::FieldUse;
 use braid_nf::packet::MacAddress;
 use braid_nf::packet::headers::Ethernet;
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 
+use crate::config::READS_WIRE_LEN;
 use crate::parts::scope::is_damaged_ip;
 use crate::{ConfigError, FromConfig};
 use complain::{Complaint, Errors};
@@ -136,6 +138,10 @@ impl NetworkFunction for Router {
         Rewrites::of(&[FieldId::EthSrc, FieldId::EthDst])
     }
 
+    fn fields(&self) -> Vec<FieldUse> {
+        vec![READS_WIRE_LEN]
+    }
+
     fn timeout_ns(&self, _: &Known) -> u64 {
         60 * crate::parts::SECOND
     }
@@ -207,6 +213,7 @@ impl Router {
             && packet.ttl().is_some_and(|ttl| ttl > 1)
             && objections::ip_len(packet) <= usize::from(mtu)
             && objections::header_is_right(packet)
+            && objections::length_is_right(packet)
             && !objections::has_options(packet)
     }
 

@@ -39,6 +39,14 @@ pub fn header_is_right(packet: &Packet<'_>) -> bool {
     packet.bytes().get(at..at + len).is_some_and(checksum::ipv4_header_ok)
 }
 
+/// Whether an IP packet is no shorter than its header and no longer than the frame that brought it (RFC 1812 section 5.2.2).
+#[inline(always)]
+pub fn length_is_right(packet: &Packet<'_>) -> bool {
+    let header = packet.ipv4().map_or(Ipv6::LEN, |ip| ip.header_len());
+    let most = (packet.wire_len() as usize).saturating_sub(usize::from(packet.record().l3));
+    (header..=most).contains(&ip_len(packet))
+}
+
 /// Whether the sender says by way of whom a packet goes: options loose and strict source route (RFC 791 section 3.1).
 pub fn has_source_route(packet: &Packet<'_>) -> bool {
     const LOOSE: u8 = 0x83;
@@ -66,6 +74,9 @@ pub fn to_any(packet: &Packet<'_>) -> Option<Reason> {
     }
     if !header_is_right(packet) {
         return Some(BAD_CHECKSUM);
+    }
+    if !length_is_right(packet) {
+        return Some(Reason::MALFORMED);
     }
     let (source, group) = (packet.src_ip(), packet.src_ip().octets()[0] == 0xff);
     let is_bad = match source.v4() {

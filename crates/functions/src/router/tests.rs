@@ -43,6 +43,18 @@ fn damage_is_dropped_in_known_sets_too() {
     for cut in 15..34 {
         assert_eq!(bench.send(0, 0, &to_far().bytes()[..cut]).dropped, Some("malformed"), "{cut} bytes");
     }
+    let right = to_far().bytes();
+    let whole = (right.len() - 14) as u16;
+    for (total, outcome) in
+        [(whole, None), (0, Some("malformed")), (19, Some("malformed")), (whole + 1, Some("malformed"))]
+    {
+        let mut frame = right.clone();
+        frame[16..18].copy_from_slice(&total.to_be_bytes());
+        frame[24..26].fill(0);
+        let sum = braid_nf::packet::checksum::ipv4_header(&frame[14..34]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(bench.send(0, 0, &frame).dropped, outcome, "a total length of {total}");
+    }
     assert_eq!(bench.send(0, 0, &Frame::ethernet(0x88b5).bytes()).dropped, Some("not_ip"));
 }
 
