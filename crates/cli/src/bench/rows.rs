@@ -89,6 +89,7 @@ impl Trial<'_> {
     /// Measures `packets` packets on each worker.
     pub(crate) fn measure(&self, catalog: &Catalog, packets: u64) -> Result<Row, Failure> {
         let (traffic, compiled) = self.prepare(catalog, packets)?;
+        let packets = packets.min(traffic.most / self.workers.max(1) as u64);
         let (source, readings) = Metered::new(traffic.source, traffic.warm, packets);
         let control = Control { step_ns: self.step_ns, ..Control::default() };
         let report = launch(&compiled.run, Box::new(source), Box::new(NullSink), &control)?;

@@ -24,6 +24,8 @@ pub enum Trace {
     Churn1,
     /// One packet in ten begins a new flow
     Churn10,
+    /// Every packet begins a new flow
+    New,
     /// Each in turn, over IPv6
     Ipv6,
 }
@@ -34,6 +36,7 @@ impl Trace {
         match self {
             Trace::Churn1 => Some(0.01),
             Trace::Churn10 => Some(0.1),
+            Trace::New => Some(1.0),
             _ => None,
         }
     }
@@ -45,6 +48,7 @@ impl Trace {
             Trace::Zipf => "zipf",
             Trace::Churn1 => "churn1",
             Trace::Churn10 => "churn10",
+            Trace::New => "new",
             Trace::Ipv6 => "ipv6",
         }
     }
@@ -149,6 +153,8 @@ pub struct Traffic {
     pub warm: u64,
     /// Flows that come in all.
     pub flows: u64,
+    /// Most packets of all workers that can be measured: where flows begin all the time, those until the frames come again.
+    pub most: u64,
 }
 
 /// Traffic of `flows` flows for a chain, of which about `packets` packets will be measured.
@@ -187,7 +193,8 @@ pub fn replay(chain: &str, flows: u64, trace: Trace, packets: u64) -> Result<Tra
     };
     let source = ReplaySource::load(trace.name(), &mut *stream, u64::MAX, Repeat::Forever);
     let warm = if trace.churn().is_some() { flows } else { source.frames() as u64 };
-    Ok(Traffic { source, warm, flows: all })
+    let most = if trace.churn().is_some() { source.frames() as u64 - warm } else { u64::MAX };
+    Ok(Traffic { source, warm, flows: all, most })
 }
 
 fn config(flows: u64) -> GenConfig {
