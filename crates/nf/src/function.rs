@@ -133,6 +133,10 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     #[inline(always)]
     fn prefetch(&self, _set: &Self::Set, _now_ns: u64) {}
 
+    /// The same for what [`first`](Self::first) will touch, by a packet whose set is not known.
+    #[inline(always)]
+    fn prefetch_first(&self, _packet: &Packet<'_>, _now_ns: u64) {}
+
     /// Before the first packet: fill the state objects.
     fn start(&self, _cx: &mut Cx<'_>) -> Result<(), Conflict> {
         Ok(())

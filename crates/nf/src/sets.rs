@@ -202,7 +202,7 @@ impl SetTables {
         change(self.records.state_bytes_mut(at.0));
     }
 
-    /// Removes a record whose set goes on in another worker's table: it counts there.
+    /// Removes a record that is not counted here: its set goes on in another worker's table, or never was.
     pub fn give_away(&mut self, at: SetSlot) {
         self.created -= u64::from(self.meta_mut(at).live != 0);
         self.remove(at);
@@ -339,7 +339,7 @@ impl SetUndo {
                     self.bytes.truncate(from);
                 }
                 Change::Meta(meta) => tables.restore_meta(at, meta),
-                Change::Inserted => tables.remove(at),
+                Change::Inserted => tables.give_away(at),
             }
         }
     }
@@ -413,8 +413,11 @@ impl NewPlace<'_> {
             return false;
         };
         let meta = *self.tables.meta_mut(slot);
-        self.undo.save_meta(slot, meta);
-        self.undo.save_state(slot, self.offset, self.tables.state::<S>(slot, self.offset));
+        // A record that is new goes as a whole.
+        if has_record {
+            self.undo.save_meta(slot, meta);
+            self.undo.save_state(slot, self.offset, self.tables.state::<S>(slot, self.offset));
+        }
         self.tables.set_live(slot, meta.live | self.bit);
         *self.tables.state::<S>(slot, self.offset) = state;
         true

@@ -97,7 +97,9 @@ impl Bucket {
     /// Places with an entry.
     #[inline(always)]
     pub(crate) fn used(&self) -> u32 {
-        self.0[..TAGS].iter().map(|word| u32::from(*word as u32 != 0) + u32::from(word >> 32 != 0)).sum()
+        let [a, b, c, d, ..] = self.0;
+        let numbers: [u32; PLACES] = zerocopy::transmute!([a, b, c, d]);
+        numbers.iter().map(|number| u32::from(*number != 0)).sum()
     }
 
     pub(crate) fn set(&mut self, place: usize, entry: Option<u32>, tag: u16) {

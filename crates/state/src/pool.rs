@@ -172,7 +172,7 @@ impl Pool {
             return Ok(self.take_recorded(tx, range, find));
         }
         let watched: [u64; WATCH_WORDS] = tx.read(&self.watch, 0, self.take)?;
-        if ranges(&watched).any(|empty| empty.start <= range.start && range.end <= empty.end) {
+        if is_any(&watched) && ranges(&watched).any(|empty| empty.start <= range.start && range.end <= empty.end) {
             tx.choice(|| NONE);
             return Ok(None);
         }
@@ -280,7 +280,7 @@ impl Pool {
         let Giving { op, action, argument } = giving;
         if !tx.is_replaying() {
             let watched: [u64; WATCH_WORDS] = tx.read(&self.watch, 0, op)?;
-            if ranges(&watched).any(|empty| empty.contains(&number)) {
+            if is_any(&watched) && ranges(&watched).any(|empty| empty.contains(&number)) {
                 let watch = tx.update_ref(&self.watch, 0, op)?;
                 for word in &mut watch[1..] {
                     if range_of(*word).contains(&number) {
@@ -421,6 +421,12 @@ fn place(shelf: usize, position: usize) -> u64 {
 
 fn range_of(word: u64) -> std::ops::Range<u32> {
     (word >> 32) as u32..word as u32
+}
+
+/// Whether any range is watched: seldom.
+#[inline(always)]
+fn is_any(watched: &[u64; WATCH_WORDS]) -> bool {
+    watched[1..].iter().fold(0, |all, word| all | word) != 0
 }
 
 fn ranges(watched: &[u64; WATCH_WORDS]) -> impl Iterator<Item = std::ops::Range<u32>> {

@@ -185,9 +185,11 @@ impl Pass<'_> {
         self.logs.kept = from;
         let Some(sets) = &mut self.sets else { return };
         let mut states = sets.tables.states_at::<N::Set>(place.offset);
+        let mut packets = self.batch.packets();
         for i in self.todo[from..to].iter().map(|&i| usize::from(i) & 255) {
-            if let Some((_, state)) = states.get(sets.found.slots[i]) {
-                function.prefetch(state, self.now_ns[i]);
+            match states.get(sets.found.slots[i]) {
+                Some((_, state)) => function.prefetch(state, self.now_ns[i]),
+                None => function.prefetch_first(&packets.packet(i, None), self.now_ns[i]),
             }
         }
     }
