@@ -128,6 +128,12 @@ fn show(f: &mut std::fmt::Formatter<'_>, number: u8, address: IpAddress, port: u
 
 /// Both ends of a packet that can be translated: of TCP and UDP, and of ICMP queries, whose identifier stands at both ends.
 pub(super) fn ends(packet: &Packet<'_>) -> Option<(Endpoint, Endpoint)> {
+    ends_between(packet, packet.src_ip().v4()?, packet.dst_ip().v4()?)
+}
+
+/// The same of a packet of which the addresses are known.
+#[inline(always)]
+pub(super) fn ends_between(packet: &Packet<'_>, from: [u8; 4], to: [u8; 4]) -> Option<(Endpoint, Endpoint)> {
     let number = packet.protocol();
     let (source, destination) = match number {
         protocol::TCP => packet.ports().filter(|_| packet.tcp_flags().is_some())?,
@@ -135,8 +141,7 @@ pub(super) fn ends(packet: &Packet<'_>) -> Option<(Endpoint, Endpoint)> {
         protocol::ICMP => packet.icmp_id().map(|id| (id, id))?,
         _ => return None,
     };
-    let end = |address, port| Some(Endpoint::new(address, port, number));
-    Some((end(packet.src_ip().v4()?, source)?, end(packet.dst_ip().v4()?, destination)?))
+    Some((Endpoint::new(from, source, number), Endpoint::new(to, destination, number)))
 }
 
 /// A number below `end` (at least 1) that depends on all of `from`.

@@ -7,7 +7,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::Handle;
 
 use super::config::Others;
-use super::endpoint::{Endpoint, ends};
+use super::endpoint::{Endpoint, ends_between};
 use super::icmp::QuotedRewrite;
 use super::mappings::Mapping;
 use super::rewrite::{Rewrite, Track};
@@ -67,7 +67,7 @@ impl Nat {
     /// Decides by side and addresses.
     pub(super) fn find(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Found::No(NO_SIDE)) };
-        let across = self.settings.sides.across(cx, packet.port());
+        let across = self.across(packet.port());
         let (source, destination) = (packet.src_ip(), packet.dst_ip());
         if packet.ip_version() == Some(IpVersion::V6) {
             return Ok(match self.settings.ipv6 {
@@ -76,9 +76,11 @@ impl Nat {
                 Others::Pass => Found::Once(Rewrite::none(across)),
             });
         }
-        match (source.v4(), destination.v4()) {
-            (Some(source), Some(destination)) if scope::is_unicast_v4(source, destination) => {}
-            _ => return Ok(Found::No(NOT_UNICAST)),
+        let ends = (source.v4().unwrap_or_default(), destination.v4().unwrap_or_default());
+        let (source, destination) = ends;
+        // No address at all is no host's either.
+        if !scope::is_unicast_v4(source, destination) {
+            return Ok(Found::No(NOT_UNICAST));
         }
         let outward = side == Side::Inside && self.settings.is_inside(source);
         let inward = self.settings.is_external(destination);
@@ -95,10 +97,17 @@ impl Nat {
         if !inward && !outward {
             return Ok(Found::Once(Rewrite::none(across)));
         }
-        self.find_translation(cx, packet, Course { outward, inward, across })
+        self.find_translation(cx, packet, ends, Course { outward, inward, across })
     }
 
-    fn find_translation(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, course: Course) -> Result<Found, Conflict> {
+    #[inline(always)]
+    fn find_translation(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (source, destination): ([u8; 4], [u8; 4]),
+        course: Course,
+    ) -> Result<Found, Conflict> {
         if packet.is_later_fragment() {
             let fate = self.fragments.follow(cx, packet)?;
             return Ok(fate.map_or(Found::Waits, |fate| Found::Once(Rewrite::from(fate))));
@@ -106,7 +115,7 @@ impl Nat {
         if packet.icmp().is_some_and(|icmp| icmp.is_error()) {
             return Ok(self.find_error(cx, packet, course)?.unwrap_or_else(Found::No));
         }
-        let Some((source, destination)) = ends(packet) else {
+        let Some((source, destination)) = ends_between(packet, source, destination) else {
             let known = matches!(packet.protocol(), protocol::TCP | protocol::UDP | protocol::ICMP);
             return Ok(Found::No(if known { Reason::MALFORMED } else { NOT_TRANSLATABLE }));
         };

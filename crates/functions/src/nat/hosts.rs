@@ -4,6 +4,7 @@
 //! that one line of a log tells who had them for hours; with *deterministic* blocks which ports are a host's follows from its
 //! address and nothing needs to be logged (RFC 7422). A host keeps one external address (pooling is paired).
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use braid_nf::packet::IpAddress;
@@ -12,6 +13,7 @@ use braid_nf::state::{Inserted, MapConfig, StateError, StateObject, Tx};
 use braid_nf::{Findings, Part, Reason};
 
 use super::block_log::{BlockLog, Change};
+use super::claim::{Claim, is_system, of_class};
 use super::config::{Allocation, Pooling};
 use super::endpoint::{Inside, scaled, slot};
 use super::pool::Pool;
@@ -30,8 +32,6 @@ pub const MAPPING_TABLE_FULL: Reason = Reason("mapping_table_full");
 pub(super) const BLOCKS_MAX: usize = 4;
 /// Other addresses that are tried with arbitrary pooling.
 const OTHERS: u32 = 8;
-/// The first port that is not a system port (RFC 6335 section 6).
-const USER_PORTS: u16 = 1024;
 
 /// What is known of a host that has mappings.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -69,6 +69,7 @@ impl std::fmt::Debug for Name {
 
 impl Name {
     /// A number in which all of it counts; of an IPv4 address in the only network, the address.
+    #[inline(always)]
     fn number(&self) -> u64 {
         let network = u64::from(self.network) << 32;
         let octets = u128::from_be_bytes(self.address.octets());
@@ -143,8 +144,22 @@ impl Hosts {
         Name { address, network: inside.network }
     }
 
-    /// A free port for a new mapping of `inside`; with blocks, perhaps in a new block.
-    pub(super) fn choose(&self, tx: &mut Tx, ports: &Ports, inside: Inside) -> Result<Result<Place, Reason>, Conflict> {
+    /// An inside endpoint that wants a port.
+    #[inline(always)]
+    pub(super) fn claim(&self, inside: Inside) -> Claim {
+        let number = self.name(inside).number();
+        let home = match self.allocation {
+            Allocation::Deterministic { size } => {
+                self.deterministic(inside.address, size).map_or(0, |(address, _)| address)
+            }
+            _ => scaled(number, self.addresses),
+        };
+        Claim { inside, number, home, is_own_taken: false }
+    }
+
+    /// A free port for a new mapping; with blocks, perhaps in a new block.
+    pub(super) fn choose(&self, tx: &mut Tx, ports: &Ports, claim: &Claim) -> Result<Result<Place, Reason>, Conflict> {
+        let inside = claim.inside;
         let host = match &self.table {
             Some(table) => table.get(tx, &self.name(inside))?.unwrap_or_default(),
             None => Host::default(),
@@ -152,16 +167,13 @@ impl Hosts {
         if self.quota > 0 && host.mappings >= self.quota {
             return Ok(Err(PORT_QUOTA));
         }
-        let home = self.home(inside);
         let place = match self.allocation {
-            Allocation::Shared => self.choose_shared(tx, ports, inside, home)?,
-            Allocation::Blocks { size, most } => {
-                self.choose_in_blocks(tx, ports, inside, (home, &host), (size, most))?
-            }
+            Allocation::Shared => self.choose_shared(tx, ports, claim)?,
+            Allocation::Blocks { size, most } => self.choose_in_blocks(tx, ports, claim, &host, (size, most))?,
             Allocation::Deterministic { size } => match self.deterministic(inside.address, size) {
                 Some((address, first)) => {
                     let within = first..=first + (size - 1);
-                    self.find(tx, ports, inside, address, within)?.map(|port| (address, port))
+                    self.find(tx, ports, claim, address, within)?.map(|port| (address, port))
                 }
                 None => None,
             },
@@ -169,24 +181,30 @@ impl Hosts {
         Ok(place.ok_or(NO_FREE_PORT))
     }
 
-    /// The external address to which a host falls.
-    pub(super) fn home(&self, inside: Inside) -> u32 {
-        match self.allocation {
-            Allocation::Deterministic { size } => {
-                self.deterministic(inside.address, size).map_or(0, |(address, _)| address)
-            }
-            _ => scaled(self.name(inside).number(), self.addresses),
+    /// Asks for what [`choose`](Self::choose) will mostly look at.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, ports: &Ports, inside: Inside) {
+        let (claim, number) = (self.claim(inside), slot(inside.protocol));
+        if (self.first..=self.last).contains(&inside.port) {
+            ports.prefetch(number, claim.home, inside.port);
+        }
+        if self.allocation == Allocation::Shared
+            && let Some(near) = of_class(&(self.first..=self.last), is_system(inside.port))
+        {
+            ports.prefetch(number, claim.home, claim.begin(&near));
         }
     }
 
-    fn choose_shared(&self, tx: &mut Tx, ports: &Ports, inside: Inside, home: u32) -> Result<Option<Place>, Conflict> {
-        let tries = match self.pooling {
-            Pooling::Paired => 1,
-            Pooling::Arbitrary => self.addresses.min(1 + OTHERS),
-        };
-        for n in 0..tries {
-            let address = (home + n) % self.addresses;
-            if let Some(port) = self.find(tx, ports, inside, address, self.first..=self.last)? {
+    #[inline(always)]
+    fn choose_shared(&self, tx: &mut Tx, ports: &Ports, claim: &Claim) -> Result<Option<Place>, Conflict> {
+        let whole = self.first..=self.last;
+        if let Some(port) = self.find(tx, ports, claim, claim.home, whole.clone())? {
+            return Ok(Some((claim.home, port)));
+        }
+        let others = if self.pooling == Pooling::Paired { 0 } else { OTHERS.min(self.addresses - 1) };
+        for n in 1..=others {
+            let address = (claim.home + n) % self.addresses;
+            if let Some(port) = self.find(tx, ports, claim, address, whole.clone())? {
                 return Ok(Some((address, port)));
             }
         }
@@ -194,58 +212,69 @@ impl Hosts {
     }
 
     /// System ports for system ports, others for others if that can be (RFC 4787 REQ-3 a and b).
+    #[inline(always)]
     fn find(
         &self,
         tx: &mut Tx,
         ports: &Ports,
-        inside: Inside,
+        claim: &Claim,
         address: u32,
-        within: std::ops::RangeInclusive<u16>,
+        within: RangeInclusive<u16>,
     ) -> Result<Option<u16>, Conflict> {
-        let (number, wanted) = (slot(inside.protocol), inside.port);
-        if within.contains(&wanted) && ports.is_free(tx, number, address, wanted)? {
+        let (number, wanted) = (slot(claim.inside.protocol), claim.inside.port);
+        let may_be_free = !claim.is_own_taken || address != claim.home;
+        if may_be_free && within.contains(&wanted) && ports.owner(tx, number, address, wanted)?.is_none() {
             return Ok(Some(wanted));
         }
-        let (first, last) = (*within.start(), *within.end());
-        let (low, high) = (first..=last.min(USER_PORTS - 1), first.max(USER_PORTS)..=last);
-        let order = if inside.port < USER_PORTS { [low, high] } else { [high, low] };
-        for within in order.into_iter().filter(|range| !range.is_empty()) {
-            // Ports that differ in the last bit only begin at neighbours: pairs stay pairs mostly.
-            let pair = self.name(inside).number() << 16 ^ u64::from(inside.port >> 1);
-            let len = u32::from(within.end() - within.start()) + 1;
-            let from = *within.start() + scaled(pair, len) as u16;
-            let from = if from & 1 == inside.port & 1 { from } else { from ^ 1 };
-            let found = ports.find(tx, number, address, within, from)?;
-            if found.is_some() {
-                return Ok(found);
-            }
+        let class = is_system(wanted);
+        let found = self.find_in_class(tx, ports, claim, address, (&within, class))?;
+        if found.is_some() {
+            return Ok(found);
         }
-        Ok(None)
+        self.find_in_class(tx, ports, claim, address, (&within, !class))
+    }
+
+    #[inline(always)]
+    fn find_in_class(
+        &self,
+        tx: &mut Tx,
+        ports: &Ports,
+        claim: &Claim,
+        address: u32,
+        (within, is_system): (&RangeInclusive<u16>, bool),
+    ) -> Result<Option<u16>, Conflict> {
+        match of_class(within, is_system) {
+            Some(within) => {
+                let from = claim.begin(&within);
+                ports.find(tx, slot(claim.inside.protocol), address, within, from)
+            }
+            None => Ok(None),
+        }
     }
 
     fn choose_in_blocks(
         &self,
         tx: &mut Tx,
         ports: &Ports,
-        inside: Inside,
-        (home, host): (u32, &Host),
+        claim: &Claim,
+        host: &Host,
         (size, most): (u16, usize),
     ) -> Result<Option<Place>, Conflict> {
+        let home = claim.home;
         for block in host.blocks[..most].iter().filter_map(|block| block.checked_sub(1)) {
-            if let Some(port) = self.find(tx, ports, inside, home, self.block(block, size))? {
+            if let Some(port) = self.find(tx, ports, claim, home, self.block(block, size))? {
                 return Ok(Some((home, port)));
             }
         }
         let Some(blocks) = self.blocks.as_ref().filter(|_| host.blocks[..most].contains(&0)) else { return Ok(None) };
         let count = (u32::from(self.last - self.first) + 1) / u32::from(size);
-        let near = scaled(self.name(inside).number(), count);
-        match blocks.find_zero(tx, home, 0..count, near, u64::MAX)? {
-            Some(block) => Ok(self.find(tx, ports, inside, home, self.block(block, size))?.map(|port| (home, port))),
+        match blocks.find_zero(tx, home, 0..count, scaled(claim.number, count), u64::MAX)? {
+            Some(block) => Ok(self.find(tx, ports, claim, home, self.block(block, size))?.map(|port| (home, port))),
             None => Ok(None),
         }
     }
 
-    fn block(&self, number: u32, size: u16) -> std::ops::RangeInclusive<u16> {
+    fn block(&self, number: u32, size: u16) -> RangeInclusive<u16> {
         let first = self.first + number as u16 * size;
         first..=first + (size - 1)
     }
@@ -270,13 +299,21 @@ impl Hosts {
     }
 
     /// A host got an external port. None if no more hosts can be remembered; else the block that it got with it, if it did.
-    pub(super) fn enter(
+    #[inline(always)]
+    pub(super) fn enter(&self, tx: &mut Tx, inside: Inside, place: Place) -> Result<Option<Option<Change>>, Conflict> {
+        match &self.table {
+            Some(table) => self.enter_in(table, tx, inside, place),
+            None => Ok(Some(None)),
+        }
+    }
+
+    fn enter_in(
         &self,
+        table: &Map<Name, Host>,
         tx: &mut Tx,
         inside: Inside,
         (address, port): Place,
     ) -> Result<Option<Option<Change>>, Conflict> {
-        let Some(table) = &self.table else { return Ok(Some(None)) };
         let name = self.name(inside);
         let mut host = table.get(tx, &name)?.unwrap_or_default();
         let mut change = None;

@@ -15,11 +15,12 @@ use braid_nf::state::{Handle, MapConfig, StateObject, Tx, Vacancy, Visit};
 use braid_nf::{Findings, Part, Reason};
 
 use super::block_log::Change;
-use super::endpoint::{Endpoint, Inside, Kept, scaled, slot};
+use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER, Packed};
-use super::hosts::{Hosts, MAPPING_TABLE_FULL, NO_FREE_PORT, Place};
+use super::hosts::{Hosts, MAPPING_TABLE_FULL, NO_FREE_PORT};
 use super::pool::Pool;
 use super::ports::Ports;
+use super::reclaim::Holder;
 use crate::config::ConfigError;
 use crate::parts::SECOND;
 
@@ -29,8 +30,7 @@ pub(crate) const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_mi
 const SWEEPS: u32 = 1000;
 /// Fewest entries that a sweep looks at.
 const PIECE: u32 = 256;
-/// Ports that are looked at for one that is no longer needed when none is free.
-const SEARCH: u32 = 64;
+
 /// A mapping that holds now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mapping {
@@ -63,12 +63,12 @@ pub(crate) enum Use {
 /// All mappings.
 pub(crate) struct Mappings<K> {
     entries: Map<K, Packed>,
-    ports: Ports,
+    pub(super) ports: Ports,
     hosts: Hosts,
     /// In order, so that numbers are found by bisection.
     external: Box<[[u8; 4]]>,
-    first_port: u16,
-    last_port: u16,
+    pub(super) first_port: u16,
+    pub(super) last_port: u16,
     refresh_ns: u64,
     rest_ns: u64,
 }
@@ -98,6 +98,7 @@ impl<K: Kept> Mappings<K> {
 
     /// The mapping of an inside endpoint that sends now, by `home`: it lives for `lives_ns` from now on. If there is none, where it
     /// would go.
+    #[inline(always)]
     pub(crate) fn outward(
         &self,
         cx: &mut Cx<'_>,
@@ -142,6 +143,7 @@ impl<K: Kept> Mappings<K> {
     }
 
     /// A new mapping for an inside endpoint that has none.
+    #[inline(always)]
     pub(crate) fn create(
         &self,
         cx: &mut Cx<'_>,
@@ -149,13 +151,13 @@ impl<K: Kept> Mappings<K> {
         home: Port,
         lives_ns: u64,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
-        let mut place = self.hosts.choose(cx, &self.ports, inside)?;
-        let has_own = matches!(place, Ok((_, port)) if port == inside.port);
-        if !has_own && self.reclaim_own_port(cx, inside)? {
-            place = self.hosts.choose(cx, &self.ports, inside)?;
-        }
-        if place == Err(NO_FREE_PORT) && self.reclaim_some(cx, inside)? {
-            place = self.hosts.choose(cx, &self.ports, inside)?;
+        let mut claim = self.hosts.claim(inside);
+        // The port that it would like best may belong to a mapping that nobody needs any more.
+        let own = self.reclaim(cx, slot(inside.protocol), (claim.home, inside.port))?;
+        claim.is_own_taken = own == Holder::Other;
+        let mut place = self.hosts.choose(cx, &self.ports, &claim)?;
+        if place == Err(NO_FREE_PORT) && self.reclaim_some(cx, inside, claim.home)? {
+            place = self.hosts.choose(cx, &self.ports, &claim)?;
         }
         let (address, port) = match place {
             Ok(place) => place,
@@ -186,6 +188,7 @@ impl<K: Kept> Mappings<K> {
         Ok(())
     }
 
+    #[inline(always)]
     fn insert(
         &self,
         cx: &mut Cx<'_>,
@@ -226,6 +229,22 @@ impl<K: Kept> Mappings<K> {
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: u32) {
         self.entries.prefetch_at(Handle { index, generation: 0 });
+    }
+
+    /// Asks for what is looked at for an endpoint that sends and may have no mapping yet.
+    #[inline(always)]
+    pub(crate) fn prefetch_outward(&self, inside: Inside) {
+        self.entries.prefetch(&K::of(inside));
+        self.hosts.prefetch(&self.ports, inside);
+    }
+
+    /// Asks for the port to which a packet for an external endpoint goes.
+    #[inline(always)]
+    pub(crate) fn prefetch_inward(&self, external: Endpoint) {
+        let is_port = (self.first_port..=self.last_port).contains(&external.port);
+        if let (Ok(address), true) = (self.external.binary_search(&external.address), is_port) {
+            self.ports.prefetch(slot(external.protocol), address as u32, external.port);
+        }
     }
 
     /// An external address, by its number.
@@ -321,41 +340,12 @@ impl<K: Kept> Mappings<K> {
         self.hosts.report(cx, into, &self.external)
     }
 
-    fn is_free(&self, now: u64, entry: &Entry) -> bool {
+    pub(super) fn is_free(&self, now: u64, entry: &Entry) -> bool {
         entry.ends_ns.saturating_add(self.rest_ns) <= now
     }
 
-    /// The port that an endpoint would like best may belong to a mapping that nobody needs any more. True if so.
-    fn reclaim_own_port(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<bool, Conflict> {
-        let home = self.hosts.home(inside);
-        self.reclaim(cx, slot(inside.protocol), (home, inside.port))
-    }
-
-    /// Looks for such ports when none is free. True if one was found.
-    fn reclaim_some(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<bool, Conflict> {
-        let (home, mut found) = (self.hosts.home(inside), false);
-        let ports = u32::from(self.last_port - self.first_port) + 1;
-        let near = scaled(cx.now() ^ u64::from(inside.port), ports);
-        for n in 0..SEARCH.min(ports) {
-            let port = self.first_port + ((near + n) % ports) as u16;
-            found |= self.reclaim(cx, slot(inside.protocol), (home, port))?;
-        }
-        Ok(found)
-    }
-
-    fn reclaim(&self, cx: &mut Cx<'_>, slot: u32, (address, port): Place) -> Result<bool, Conflict> {
-        if !(self.first_port..=self.last_port).contains(&port) {
-            return Ok(false);
-        }
-        let Some(owner) = self.ports.owner(cx, slot, address, port)? else { return Ok(false) };
-        let now = cx.now();
-        match self.at(cx, owner)?.filter(|(_, _, entry)| self.is_free(now, entry)) {
-            Some((_, inside, entry)) => self.end(cx, inside.inside(), &entry).map(|()| true),
-            None => Ok(false),
-        }
-    }
-
-    fn end(&self, cx: &mut Cx<'_>, inside: Inside, entry: &Entry) -> Result<(), Conflict> {
+    #[cold]
+    pub(super) fn end(&self, cx: &mut Cx<'_>, inside: Inside, entry: &Entry) -> Result<(), Conflict> {
         self.entries.remove(cx, &K::of(inside))?;
         let change = self.give_back(cx, inside, entry)?;
         self.note(cx, change)

@@ -9,6 +9,7 @@
 //! Not here: other protocols than TCP, UDP and ICMP, application-level gateways, IPv6 translation.
 
 mod block_log;
+mod claim;
 mod config;
 pub(crate) mod endpoint;
 mod entry;
@@ -20,6 +21,7 @@ mod icmp;
 pub(crate) mod mappings;
 pub(crate) mod pool;
 mod ports;
+mod reclaim;
 mod rewrite;
 pub(crate) mod session;
 mod settings;
@@ -121,6 +123,10 @@ impl NetworkFunction for Nat {
         self.settings.timeouts.after(session.protocol(), Phase::from_bits(session.phase()))
     }
 
+    fn shortest_timeout_ns(&self) -> u64 {
+        self.settings.timeouts.shortest_ns()
+    }
+
     /// One period to sweep mappings, and one to sweep fragments.
     fn ticks(&self) -> Vec<Duration> {
         vec![SWEEP_EVERY, aged::SWEEP_EVERY]
@@ -145,6 +151,15 @@ impl NetworkFunction for Nat {
     #[inline(always)]
     fn prefetch(&self, session: &Session, _now_ns: u64) {
         self.flows.mappings.prefetch(session.index());
+    }
+
+    #[inline(always)]
+    fn prefetch_first(&self, packet: &Packet<'_>, _now_ns: u64) {
+        let Some((source, destination)) = ends(packet) else { return };
+        match self.settings.sides.of(packet.port()) {
+            Some(Side::Inside) => self.flows.mappings.prefetch_outward(self.settings.inside(packet.port(), source)),
+            _ => self.flows.mappings.prefetch_inward(destination),
+        }
     }
 
     #[inline(always)]
@@ -235,12 +250,20 @@ impl Nat {
     #[inline(always)]
     fn track(&self, from: Port, way: u8, (inside, entry): (&Inside4, &Entry)) -> Track {
         match way {
-            OUTWARD => {
-                let to = self.across.get(usize::from(from)).copied().unwrap_or(from);
-                Track { way, address: self.flows.mappings.address(entry.address), port: entry.port, to }
-            }
+            OUTWARD => Track {
+                way,
+                address: self.flows.mappings.address(entry.address),
+                port: entry.port,
+                to: self.across(from),
+            },
             _ => Track { way, address: inside.address, port: inside.port, to: entry.home },
         }
+    }
+
+    /// By which port a packet leaves for the other side.
+    #[inline(always)]
+    fn across(&self, from: Port) -> Port {
+        self.across.get(usize::from(from)).copied().unwrap_or(from)
     }
 
     /// What every other packet of a flow comes to.

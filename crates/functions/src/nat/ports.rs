@@ -1,7 +1,8 @@
-//! Which external ports are taken, and by whom: a bit and an entry number for each, per protocol and external address.
+//! Which external ports are taken, and by whom: an entry number for each, per protocol and external address.
 //!
-//! Bits make the search for a free port exact and short: 448 ports lie on one cache line, all of an address on 147. They and
-//! the entry numbers change in one transaction with the mapping, so a port is free or has exactly one owner.
+//! Fourteen ports lie on a cache line, which is all that a new mapping needs as long as one of them is free. Two bits for each line
+//! say whether its even and its odd ports are all taken: a search passes over 224 full lines with one line of bits, so it is
+//! exact and short. Both change in one transaction with the mapping: a port is free or has exactly one owner.
 
 use std::sync::Arc;
 
@@ -10,11 +11,11 @@ use braid_nf::{Conflict, Part};
 
 /// Bits of a line.
 const BITS: u32 = 7 * 64;
-/// Entry numbers of a line.
+/// Entry numbers of a line: an even number, so that a line's first port is an even one.
 const OWNERS: u32 = 14;
 /// Even and odd bits of a word.
-pub(super) const EVEN: u64 = u64::MAX / 3;
-pub(super) const ODD: u64 = !EVEN;
+const EVEN: u64 = u64::MAX / 3;
+const ODD: u64 = !EVEN;
 
 /// Rows of bits, each row on lines of its own.
 pub(super) struct Bits {
@@ -29,11 +30,6 @@ impl Bits {
         let per_row = len.div_ceil(BITS);
         let config = VectorConfig { name: name.into(), len: rows.saturating_mul(per_row) };
         Ok(Bits { lines: Vector::new(builder, &config, [0; 7])?, per_row })
-    }
-
-    pub(super) fn is_set(&self, tx: &mut Tx, row: u32, at: u32) -> Result<bool, Conflict> {
-        let word = self.lines.view(tx, row * self.per_row + at / BITS, |line| line[(at % BITS / 64) as usize])?;
-        Ok(word.unwrap_or_default() >> (at % 64) & 1 == 1)
     }
 
     pub(super) fn set(&self, tx: &mut Tx, row: u32, at: u32, value: bool) -> Result<(), Conflict> {
@@ -84,40 +80,40 @@ fn bits_of(word: u32, range: std::ops::Range<u32>) -> u64 {
     below(high) & !below(low)
 }
 
+/// Ports of one protocol and address as lines of entry numbers; 0 is a free port.
+type Line = [u32; OWNERS as usize];
+
 /// All external ports.
 pub(super) struct Ports {
-    taken: Bits,
-    owners: Vector<[u32; OWNERS as usize]>,
+    owners: Vector<Line>,
+    /// For each line whether its even ports are all taken, and whether its odd ones are. Never so of a line with ports that are
+    /// nobody's to have.
+    full: Bits,
     addresses: u32,
-    /// The port of bit 0, a multiple of 64.
+    /// The first port of the first line, an even number.
     base: u32,
-    /// Lines of entry numbers of an address.
-    owner_lines: u32,
+    /// Lines of an address.
+    lines: u32,
 }
 
 impl Ports {
     /// Ports `first..=last` of each of `addresses` addresses, for three protocols, all free.
     pub(super) fn new(builder: &mut StateBuilder, addresses: u32, first: u16, last: u16) -> Result<Ports, StateError> {
-        let base = u32::from(first) / 64 * 64;
-        let len = u32::from(last) - base + 1;
-        let owner_lines = len.div_ceil(OWNERS);
-        let owners =
-            VectorConfig { name: "owners".into(), len: owner_lines.saturating_mul(addresses).saturating_mul(3) };
+        let base = u32::from(first) & !1;
+        let lines = (u32::from(last) - base + 1).div_ceil(OWNERS);
+        let rows = addresses.saturating_mul(3);
+        let owners = VectorConfig { name: "ports".into(), len: lines.saturating_mul(rows) };
         Ok(Ports {
-            taken: Bits::new(builder, "ports", addresses.saturating_mul(3), len)?,
-            owners: Vector::new(builder, &owners, [0; OWNERS as usize])?,
+            owners: Vector::new(builder, &owners, Line::default())?,
+            full: Bits::new(builder, "full_ports", rows, 2 * lines)?,
             addresses,
             base,
-            owner_lines,
+            lines,
         })
     }
 
-    /// Whether a port of an address is nobody's.
-    pub(super) fn is_free(&self, tx: &mut Tx, slot: u32, address: u32, port: u16) -> Result<bool, Conflict> {
-        Ok(!self.taken.is_set(tx, slot * self.addresses + address, u32::from(port) - self.base)?)
-    }
-
     /// A free port of `within` of an address: one of the parity of `from`, else any, from there on.
+    #[inline(always)]
     pub(super) fn find(
         &self,
         tx: &mut Tx,
@@ -130,18 +126,84 @@ impl Ports {
         let range = u32::from(*within.start()) - self.base..u32::from(*within.end()) + 1 - self.base;
         let parity = if from.is_multiple_of(2) { EVEN } else { ODD };
         let from = u32::from(from).saturating_sub(self.base);
-        for mask in [parity, u64::MAX] {
-            if let Some(free) = self.taken.find_zero(tx, row, range.clone(), from, mask)? {
-                return Ok(Some((self.base + free) as u16));
+        let from = if range.contains(&from) { from } else { range.start };
+        // Mostly the line in which it begins has one.
+        let near = from..range.end.min(from - from % OWNERS + OWNERS);
+        let found = match self.find_on_line(tx, row, near.clone(), parity)? {
+            None => self.find_far(tx, row, range, near, parity)?,
+            found => found,
+        };
+        Ok(found.map(|at| (self.base + at) as u16))
+    }
+
+    /// The first free port of one of these parities in a range on one line.
+    #[inline(always)]
+    fn find_on_line(
+        &self,
+        tx: &mut Tx,
+        row: u32,
+        range: std::ops::Range<u32>,
+        parity: u64,
+    ) -> Result<Option<u32>, Conflict> {
+        let line = range.start / OWNERS;
+        let first = line * OWNERS;
+        let free = self.owners.view(tx, row * self.lines + line, free_of)?.unwrap_or_default();
+        let free = free & parity & bits_of(0, range.start - first..range.end - first);
+        Ok((free != 0).then(|| first + free.trailing_zeros()))
+    }
+
+    /// A free port of this parity, of which there is none in `near`; else of any.
+    #[cold]
+    #[inline(never)]
+    fn find_far(
+        &self,
+        tx: &mut Tx,
+        row: u32,
+        range: std::ops::Range<u32>,
+        near: std::ops::Range<u32>,
+        parity: u64,
+    ) -> Result<Option<u32>, Conflict> {
+        let from = near.start;
+        if let Some(found) = self.find_behind(tx, row, range.clone(), from, parity)? {
+            return Ok(Some(found));
+        }
+        match self.find_on_line(tx, row, near, u64::MAX)? {
+            None => self.find_behind(tx, row, range, from, u64::MAX),
+            found => Ok(found),
+        }
+    }
+
+    /// The first free port of one of these parities behind the line of `from`, then from the beginning of the range on.
+    fn find_behind(
+        &self,
+        tx: &mut Tx,
+        row: u32,
+        range: std::ops::Range<u32>,
+        from: u32,
+        parity: u64,
+    ) -> Result<Option<u32>, Conflict> {
+        let behind = from / OWNERS + 1;
+        for (begin, end) in [(behind, range.end.div_ceil(OWNERS)), (range.start / OWNERS, behind)] {
+            let mut next = begin;
+            while let Some(bit) = self.full.find_zero(tx, row, 2 * next..2 * end, 2 * next, parity)? {
+                let line = bit / 2;
+                let ports = range.start.max(line * OWNERS)..range.end.min((line + 1) * OWNERS);
+                let found = self.find_on_line(tx, row, ports, parity)?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+                next = line + 1;
             }
         }
         Ok(None)
     }
 
-    /// The entry to which a port belongs.
+    /// The entry to which a port belongs; none if it is nobody's.
+    #[inline(always)]
     pub(super) fn owner(&self, tx: &mut Tx, slot: u32, address: u32, port: u16) -> Result<Option<u32>, Conflict> {
-        let (line, at) = self.owner_at(slot, address, port);
-        let owner = self.owners.view(tx, line, |line| line[at])?;
+        let (row, at) = self.place(slot, address, port);
+        let line = row * self.lines + at / OWNERS;
+        let owner = self.owners.view(tx, line, |line| line[(at % OWNERS) as usize])?;
         Ok(owner.unwrap_or_default().checked_sub(1))
     }
 
@@ -154,17 +216,37 @@ impl Ports {
         port: u16,
         owner: Option<u32>,
     ) -> Result<(), Conflict> {
-        let row = slot * self.addresses + address;
-        self.taken.set(tx, row, u32::from(port) - self.base, owner.is_some())?;
-        let (line, at) = self.owner_at(slot, address, port);
-        self.owners.update(tx, line, |line| line[at] = owner.map_or(0, |index| index + 1))?;
+        let (row, at) = self.place(slot, address, port);
+        let parity = if at.is_multiple_of(2) { EVEN } else { ODD };
+        let change = |line: &mut Line| {
+            line[(at % OWNERS) as usize] = owner.map_or(0, |index| index + 1);
+            // Whether it was the last free one, or the first that is free again.
+            free_of(line) & parity & !(1 << (at % OWNERS)) == 0
+        };
+        if self.owners.update(tx, row * self.lines + at / OWNERS, change)? == Some(true) {
+            self.full.set(tx, row, 2 * (at / OWNERS) + at % 2, owner.is_some())?;
+        }
         Ok(())
     }
 
-    fn owner_at(&self, slot: u32, address: u32, port: u16) -> (u32, usize) {
-        let at = u32::from(port) - self.base;
-        ((slot * self.addresses + address) * self.owner_lines + at / OWNERS, (at % OWNERS) as usize)
+    /// Asks for the line on which a port is, to be changed soon.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, slot: u32, address: u32, port: u16) {
+        let row = slot * self.addresses + address;
+        self.owners.prefetch(row * self.lines + u32::from(port).saturating_sub(self.base) / OWNERS);
     }
+
+    /// Row of a protocol and address, and a port's place in it.
+    #[inline(always)]
+    fn place(&self, slot: u32, address: u32, port: u16) -> (u32, u32) {
+        (slot * self.addresses + address, u32::from(port) - self.base)
+    }
+}
+
+/// A bit for each port of a line that is nobody's.
+#[inline(always)]
+fn free_of(line: &Line) -> u64 {
+    line.iter().enumerate().fold(0, |free, (at, owner)| free | u64::from(*owner == 0) << at)
 }
 
 impl Part for Bits {
@@ -175,7 +257,68 @@ impl Part for Bits {
 
 impl Part for Ports {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
-        self.taken.objects(into);
         self.owners.objects(into);
+        self.full.objects(into);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use braid_nf::state::{Domain, HugePages};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a search finds, said in one line for each parity.
+    fn first_free(owners: &BTreeMap<u16, u32>, within: std::ops::RangeInclusive<u16>, from: u16) -> Option<u16> {
+        let begin = if within.contains(&from) { from } else { *within.start() };
+        let order: Vec<u16> = (begin..=*within.end()).chain(*within.start()..begin).collect();
+        let free = |port: &&u16| !owners.contains_key(*port);
+        let of_parity = order.iter().filter(free).find(|port| **port & 1 == from & 1);
+        of_parity.or_else(|| order.iter().find(free)).copied()
+    }
+
+    #[test]
+    fn a_port_of_the_other_parity_is_the_next_one_too() {
+        let domain = Domain::new(1);
+        let ports = Ports::new(&mut StateBuilder::new(&domain, HugePages::Never), 1, 1000, 1013).unwrap();
+        let mut tx = Tx::new(&domain, 0);
+        for even in (1000..=1012).step_by(2) {
+            ports.set_owner(&mut tx, 0, 0, even, Some(7)).unwrap();
+        }
+        assert_eq!(ports.find(&mut tx, 0, 0, 1000..=1013, 1006).unwrap(), Some(1007), "1001 and others are behind it");
+    }
+
+    proptest! {
+        #[test]
+        fn a_search_finds_what_looking_at_all_ports_finds(
+            first in 1u16..200,
+            len in 1u16..90,
+            changes in prop::collection::vec((any::<u16>(), 0u32..4), 0..300),
+            searches in prop::collection::vec((any::<u16>(), any::<u16>(), any::<u16>()), 1..20),
+        ) {
+            let domain = Domain::new(1);
+            let mut builder = StateBuilder::new(&domain, HugePages::Never);
+            let ports = Ports::new(&mut builder, 2, first, first + (len - 1)).unwrap();
+            let (mut tx, mut owners) = (Tx::new(&domain, 0), BTreeMap::new());
+            for (port, owner) in changes {
+                let (port, owner) = (first + port % len, owner.checked_sub(1));
+                ports.set_owner(&mut tx, 1, 1, port, owner).unwrap();
+                match owner {
+                    Some(owner) => owners.insert(port, owner),
+                    None => owners.remove(&port),
+                };
+            }
+            tx.commit().unwrap();
+            for (a, b, from) in searches {
+                let (a, b, from) = (first + a % len, first + b % len, first - 1 + from % (len + 1));
+                let within = a.min(b)..=a.max(b);
+                prop_assert_eq!(ports.owner(&mut tx, 1, 1, a).unwrap(), owners.get(&a).copied());
+                let found = ports.find(&mut tx, 1, 1, within.clone(), from).unwrap();
+                prop_assert_eq!(found, first_free(&owners, within, from));
+            }
+        }
     }
 }

@@ -160,6 +160,11 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
+    /// The shortest of all.
+    pub(crate) fn shortest_ns(&self) -> u64 {
+        self.tcp_ns.iter().fold(self.udp_ns.min(self.icmp_ns), |least, ns| least.min(*ns))
+    }
+
     /// Of a flow of a protocol in a phase.
     #[inline]
     pub(crate) fn after(&self, number: u8, phase: Phase) -> u64 {

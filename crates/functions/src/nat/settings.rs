@@ -11,20 +11,20 @@ use super::pool::Pool;
 use super::session::Timeouts;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::answer::Router;
-use crate::parts::{Prefix, Side, Sides};
+use crate::parts::{PrefixesV4, Side, Sides};
 
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) sides: Sides,
-    pub(super) inside: Box<[Prefix]>,
+    pub(super) inside: PrefixesV4,
     pub(super) pool: Pool,
     pub(super) networks: Networks,
     /// Inside and external endpoints that belong together always.
     pub(super) fixed: Box<[(Inside, Endpoint)]>,
     /// Port of the plan behind which hosts of static mappings are until they send.
     pub(super) home: Port,
-    pub(super) exempt: Box<[Prefix]>,
+    pub(super) exempt: PrefixesV4,
     pub(super) timeouts: Timeouts,
     pub(super) fragment_ns: u64,
     pub(super) ipv6: Others,
@@ -47,12 +47,12 @@ impl Settings {
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         Ok(Settings {
             sides,
-            inside: config.inside.clone().into(),
+            inside: PrefixesV4::of(&config.inside),
             networks: config.networks,
             fixed: fixed(config, &pool, sides)?,
             home: (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0),
             pool,
-            exempt: config.exempt.clone().into(),
+            exempt: PrefixesV4::of(&config.exempt),
             timeouts: Timeouts {
                 tcp_ns: [
                     span("tcp_opening_s", config.tcp_opening_s, 1)?,
@@ -76,16 +76,19 @@ impl Settings {
         Inside::new(network, end.ip(), end.port, end.protocol)
     }
 
-    pub(super) fn is_inside(&self, address: IpAddress) -> bool {
-        self.inside.iter().any(|range| range.contains(address))
+    #[inline(always)]
+    pub(super) fn is_inside(&self, address: [u8; 4]) -> bool {
+        self.inside.contains(address)
     }
 
-    pub(super) fn is_external(&self, address: IpAddress) -> bool {
-        self.pool.is_external(address)
+    #[inline(always)]
+    pub(super) fn is_external(&self, address: [u8; 4]) -> bool {
+        self.pool.is_external_v4(address)
     }
 
-    pub(super) fn is_exempt(&self, address: IpAddress) -> bool {
-        self.exempt.iter().any(|range| range.contains(address))
+    #[inline(always)]
+    pub(super) fn is_exempt(&self, address: [u8; 4]) -> bool {
+        self.exempt.contains(address)
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) use alerts::Alerts;
 pub(crate) use answer_rate::AnswerRate;
 pub(crate) use fragments::{Fate, Fragments};
 pub use many::Many;
-pub use prefix::{Prefix, PrefixError};
+pub use prefix::{Prefix, PrefixError, PrefixesV4};
 pub(crate) use sides::{Side, Sides};
 pub(crate) use syslog::Syslog;
 

@@ -70,6 +70,37 @@ impl Prefix {
     }
 }
 
+/// Ranges of IPv4 addresses, to be asked for each first packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrefixesV4(Box<[MaskedV4]>);
+
+/// Addresses that are `first` in the bits of `mask`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MaskedV4 {
+    mask: u32,
+    first: u32,
+}
+
+braid_nf::plain!(PrefixesV4);
+
+impl PrefixesV4 {
+    /// The IPv4 ones of some ranges.
+    pub fn of(ranges: &[Prefix]) -> PrefixesV4 {
+        let masked = |range: &Prefix| {
+            let first = u32::from_be_bytes(range.address.v4()?);
+            Some(MaskedV4 { mask: u32::MAX.checked_shl(32 - u32::from(range.bits)).unwrap_or(0), first })
+        };
+        PrefixesV4(ranges.iter().filter_map(masked).collect())
+    }
+
+    /// Whether an address is in one of them.
+    #[inline(always)]
+    pub fn contains(&self, address: [u8; 4]) -> bool {
+        let address = u32::from_be_bytes(address);
+        self.0.iter().any(|range| address & range.mask == range.first)
+    }
+}
+
 impl std::str::FromStr for Prefix {
     type Err = PrefixError;
 
@@ -114,8 +145,11 @@ mod tests {
 
     #[track_caller]
     fn check(range: &str, address: &str, inside: bool) {
-        let range: Prefix = range.parse().unwrap();
-        assert_eq!(range.contains(address.parse().unwrap()), inside, "{range} {address}");
+        let (range, address): (Prefix, IpAddress) = (range.parse().unwrap(), address.parse().unwrap());
+        assert_eq!(range.contains(address), inside, "{range} {address}");
+        if let Some(address) = address.v4() {
+            assert_eq!(PrefixesV4::of(&[range]).contains(address), inside, "{range} {address:?} by mask");
+        }
     }
 
     #[test]

@@ -1,0 +1,48 @@
+//! What an inside endpoint wants of external ports: its own number, or one of its class near a hash.
+
+use std::ops::RangeInclusive;
+
+use super::endpoint::{Inside, scaled};
+
+/// The first port that is not a system port (RFC 6335 section 6).
+const USER_PORTS: u16 = 1024;
+
+/// An inside endpoint that wants a port.
+pub(super) struct Claim {
+    pub(super) inside: Inside,
+    /// All of its host's name counts in it.
+    pub(super) number: u64,
+    /// The external address to which its host falls.
+    pub(super) home: u32,
+    /// Whether its own port there is known to be somebody's.
+    pub(super) is_own_taken: bool,
+}
+
+impl Claim {
+    /// Where in a range the search for a free port begins. Ports that differ in the last bit only begin at neighbours: pairs stay
+    /// pairs mostly.
+    #[inline(always)]
+    pub(super) fn begin(&self, within: &RangeInclusive<u16>) -> u16 {
+        let wanted = self.inside.port;
+        let pair = self.number << 16 ^ u64::from(wanted >> 1);
+        let len = u32::from(within.end() - within.start()) + 1;
+        let from = *within.start() + scaled(pair, len) as u16;
+        if from & 1 == wanted & 1 { from } else { from ^ 1 }
+    }
+}
+
+/// Whether a port is a system port.
+#[inline(always)]
+pub(super) fn is_system(port: u16) -> bool {
+    port < USER_PORTS
+}
+
+/// The system ports of a range, or the others; none if there are none.
+#[inline(always)]
+pub(super) fn of_class(within: &RangeInclusive<u16>, is_system: bool) -> Option<RangeInclusive<u16>> {
+    let class = match is_system {
+        true => *within.start()..=(*within.end()).min(USER_PORTS - 1),
+        false => (*within.start()).max(USER_PORTS)..=*within.end(),
+    };
+    (!class.is_empty()).then_some(class)
+}
