@@ -6,6 +6,7 @@
 //! reads it, and so follows a station that moved at once.
 
 mod config;
+mod leave;
 mod quota;
 mod snooping;
 mod station;
@@ -13,6 +14,7 @@ mod storm;
 mod vlans;
 
 pub use config::{Config, PortConfig, StaticStation};
+use leave::{flood_vlan, leave, send_to};
 pub use quota::{Quota, VlanConfig};
 use snooping::Course;
 pub use snooping::{Snooping, SnoopingConfig, Unregistered};
@@ -26,7 +28,7 @@ use std::time::Duration;
 use braid_nf::Relaxation;
 use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
-use braid_nf::state::{Handle, Inserted, Visit};
+use braid_nf::state::{Handle, Vacancy, Visit};
 
 use crate::{ConfigError, FromConfig};
 
@@ -144,6 +146,10 @@ impl NetworkFunction for Bridge {
         self.age_max_ns
     }
 
+    fn shortest_timeout_ns(&self) -> u64 {
+        self.age_max_ns
+    }
+
     fn ticks(&self) -> Vec<Duration> {
         vec![self.sweep_period]
     }
@@ -174,10 +180,19 @@ impl NetworkFunction for Bridge {
         }
     }
 
+    /// Both stations are looked for.
+    #[inline(always)]
+    fn prefetch_first(&self, packet: &Packet<'_>, _now_ns: u64) {
+        if let (Some(ethernet), Some(vlan)) = (packet.ethernet(), self.vlan_of(packet)) {
+            self.table.prefetch(&Station::new(ethernet.source(), vlan));
+            self.table.prefetch(&Station::new(ethernet.destination(), vlan));
+        }
+    }
+
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
         let is_other = self.vlans.is_some() && known.is_other_form(vlans::form(vlans::tag_of(packet)));
-        if is_other || known.is_due(packet.port(), cx.now()) || self.changes.get(cx, 0)? != Some(known.changes) {
+        if is_other || known.is_due(packet.port(), cx.now()) || self.changes.get_alone(cx, 0)? != Some(known.changes) {
             return self.decide(cx, packet, known);
         }
         match &self.vlans {
@@ -230,9 +245,9 @@ impl Bridge {
             return self.send_to_group(cx, packet, vlan, known, due_ns);
         }
         let found = self.look_up(cx, Station::new(to, vlan), &mut known.destination)?;
-        match found.filter(|entry| entry.age_ns(cx.now()) <= self.age_max_ns) {
+        match found.ok().filter(|entry| entry.age_ns(cx.now()) <= self.age_max_ns) {
             Some(entry) => {
-                known.decide(port, entry.port, due_ns.min(entry.seen_ns.saturating_add(self.age_max_ns + 1)));
+                known.decide(port, entry.port, due_ns.min(entry.seen_ns().saturating_add(self.age_max_ns + 1)));
                 Ok(self.leave_first(packet, vlan, known))
             }
             // The station may speak at any time, and no change would tell.
@@ -313,16 +328,16 @@ impl Bridge {
     #[inline(always)]
     fn learn(&self, cx: &mut Cx<'_>, station: Station, port: Port, at: &mut Handle) -> Result<u64, Conflict> {
         let now = cx.now();
-        let Some(entry) = self.look_up(cx, station, at)? else {
-            self.learn_new(cx, station, port)?;
-            return Ok(0);
+        let entry = match self.look_up(cx, station, at)? {
+            Ok(entry) => entry,
+            Err(vacancy) => return self.learn_new(cx, (station, vacancy), port, at),
         };
         let moved = entry.port != port;
-        let due_ns = entry.seen_ns.saturating_add(self.refresh_ns);
+        let due_ns = entry.seen_ns().saturating_add(self.refresh_ns);
         if entry.is_fixed() || !moved && now < due_ns {
             return Ok(due_ns);
         }
-        let seen_ns = now.max(entry.seen_ns);
+        let seen_ns = now.max(entry.seen_ns());
         self.table.update_at(cx, *at, |entry| *entry = Entry::seen(port, seen_ns))?;
         if moved {
             self.changes.update(cx, 0, |changes| *changes += 1)?;
@@ -331,69 +346,42 @@ impl Bridge {
         Ok(seen_ns.saturating_add(self.refresh_ns))
     }
 
+    /// Notes a station that was not known, if there is room; says when that is due again, 0 for at once.
     #[cold]
-    fn learn_new(&self, cx: &mut Cx<'_>, station: Station, port: Port) -> Result<(), Conflict> {
+    fn learn_new(
+        &self,
+        cx: &mut Cx<'_>,
+        (station, vacancy): (Station, Vacancy),
+        port: Port,
+        at: &mut Handle,
+    ) -> Result<u64, Conflict> {
         let vlan = station.vlan();
         if let Some(quota) = &self.quota
             && !quota.has_room(cx, vlan)?
         {
-            return self.events.update(cx, |events| events.vlan_full += 1);
+            return self.events.update(cx, |events| events.vlan_full += 1).map(|()| 0);
         }
         let entry = Entry::seen(port, cx.now());
-        if self.table.insert(cx, &station, &entry)? == Inserted::Full {
-            return self.events.update(cx, |events| events.table_full += 1);
-        }
+        let Some(handle) = self.table.fill(cx, vacancy, &station, &entry)? else {
+            return self.events.update(cx, |events| events.table_full += 1).map(|()| 0);
+        };
+        *at = handle;
         self.quota.iter().try_for_each(|quota| quota.add(cx, vlan))?;
-        self.events.update(cx, |events| events.learnt += 1)
+        self.events.update(cx, |events| events.learnt += 1)?;
+        Ok(entry.seen_ns().saturating_add(self.refresh_ns))
     }
 
-    /// The station's entry as it is now: where it was last time, or found anew.
-    fn look_up(&self, cx: &mut Cx<'_>, station: Station, at: &mut Handle) -> Result<Option<Entry>, Conflict> {
+    /// The station's entry as it is now: where it was last time, or found anew; else where it would go.
+    fn look_up(&self, cx: &mut Cx<'_>, station: Station, at: &mut Handle) -> Result<Result<Entry, Vacancy>, Conflict> {
         if let Some(entry) = self.table.value_at(cx, *at)? {
-            return Ok(Some(entry));
+            return Ok(Ok(entry));
         }
-        let Some(found) = self.table.find(cx, &station)? else { return Ok(None) };
-        *at = found;
-        self.table.value_at(cx, found)
+        let found = self.table.look(cx, &station)?;
+        Ok(found.map(|(handle, entry)| {
+            *at = handle;
+            entry
+        }))
     }
-}
-
-/// Sends a frame out by the port that is known, with the tag that belongs there.
-#[inline(always)]
-fn leave(packet: &mut Packet<'_>, known: &Known) -> Verdict {
-    let verdict = known.verdict();
-    let is_sent = matches!(verdict, Verdict::Forward(_));
-    let came = vlans::tag_of(packet);
-    if is_sent && !vlans::retag(packet, came, known.vlan()) { Verdict::Drop(NO_ROOM_FOR_TAG) } else { verdict }
-}
-
-/// Sends a frame as it is by these ports.
-fn send_to(cx: &mut Cx<'_>, packet: &Packet<'_>, ports: u64) -> Verdict {
-    let mut last = None;
-    for port in (0..cx.ports().min(vlans::PORTS_MAX)).filter(|port| ports >> port & 1 != 0) {
-        if let Some(before) = last.replace(port) {
-            cx.emit(before, packet.bytes());
-        }
-    }
-    last.map_or(Verdict::Drop(Reason::NOWHERE_TO_FLOOD), Verdict::Forward)
-}
-
-/// Sends a frame to the ports that carry its VLAN without a tag, and to those that carry it with one.
-fn flood_vlan(cx: &mut Cx<'_>, packet: &mut Packet<'_>, (untagged, tagged): (u64, u64), vlan: u16) -> Verdict {
-    let came = vlans::tag_of(packet);
-    let mut last = None;
-    for (ports, tag) in [(untagged, 0), (tagged, vlan)] {
-        for port in (0..cx.ports().min(vlans::PORTS_MAX)).filter(|port| ports >> port & 1 != 0) {
-            // In its present form it leaves by the port before.
-            if let Some(before) = last.replace(port) {
-                cx.emit(before, packet.bytes());
-            }
-            if !vlans::retag(packet, came, tag) {
-                return Verdict::Drop(NO_ROOM_FOR_TAG);
-            }
-        }
-    }
-    last.map_or(Verdict::Drop(Reason::NOWHERE_TO_FLOOD), Verdict::Forward)
 }
 
 #[cfg(test)]

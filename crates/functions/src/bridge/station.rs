@@ -39,15 +39,15 @@ impl std::fmt::Debug for Station {
     }
 }
 
-/// Where a station is and when it was last seen there.
+/// Where a station is and when it was last seen there: twelve bytes, with its [`Station`] half a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Entry {
-    /// When, in nanoseconds; never, for a station that the configuration put there.
-    pub seen_ns: u64,
+    /// When, in nanoseconds, lower half first; never, for a station that the configuration put there.
+    seen: [u32; 2],
     /// Where.
     pub port: Port,
-    unused: [u8; 6],
+    unused: u16,
 }
 
 /// Later than any time.
@@ -57,7 +57,13 @@ impl Entry {
     /// Learnt from a frame.
     #[inline(always)]
     pub fn seen(port: Port, seen_ns: u64) -> Entry {
-        Entry { seen_ns, port, unused: [0; 6] }
+        Entry { seen: [seen_ns as u32, (seen_ns >> 32) as u32], port, unused: 0 }
+    }
+
+    /// When the station was last seen, in nanoseconds.
+    #[inline(always)]
+    pub fn seen_ns(&self) -> u64 {
+        u64::from(self.seen[0]) | u64::from(self.seen[1]) << 32
     }
 
     /// From the configuration: it neither ages nor moves.
@@ -68,13 +74,13 @@ impl Entry {
     /// Whether the configuration put it there.
     #[inline(always)]
     pub fn is_fixed(&self) -> bool {
-        self.seen_ns == FIXED
+        self.seen_ns() == FIXED
     }
 
     /// Time since the station was seen; 0 if another worker saw it later than `now`.
     #[inline(always)]
     pub fn age_ns(&self, now: u64) -> u64 {
-        now.saturating_sub(self.seen_ns)
+        now.saturating_sub(self.seen_ns())
     }
 }
 

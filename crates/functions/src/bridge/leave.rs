@@ -1,0 +1,49 @@
+//! How frames leave: by one port or by several, with the tag that belongs there.
+
+use braid_nf::prelude::*;
+
+use super::station::Known;
+use super::{NO_ROOM_FOR_TAG, vlans};
+
+/// Sends a frame out by the port that is known, with the tag that belongs there.
+#[inline(always)]
+pub(super) fn leave(packet: &mut Packet<'_>, known: &Known) -> Verdict {
+    let verdict = known.verdict();
+    let is_sent = matches!(verdict, Verdict::Forward(_));
+    let came = vlans::tag_of(packet);
+    if is_sent && !vlans::retag(packet, came, known.vlan()) { Verdict::Drop(NO_ROOM_FOR_TAG) } else { verdict }
+}
+
+/// Sends a frame as it is by these ports.
+pub(super) fn send_to(cx: &mut Cx<'_>, packet: &Packet<'_>, ports: u64) -> Verdict {
+    let mut last = None;
+    for port in (0..cx.ports().min(vlans::PORTS_MAX)).filter(|port| ports >> port & 1 != 0) {
+        if let Some(before) = last.replace(port) {
+            cx.emit(before, packet.bytes());
+        }
+    }
+    last.map_or(Verdict::Drop(Reason::NOWHERE_TO_FLOOD), Verdict::Forward)
+}
+
+/// Sends a frame to the ports that carry its VLAN without a tag, and to those that carry it with one.
+pub(super) fn flood_vlan(
+    cx: &mut Cx<'_>,
+    packet: &mut Packet<'_>,
+    (untagged, tagged): (u64, u64),
+    vlan: u16,
+) -> Verdict {
+    let came = vlans::tag_of(packet);
+    let mut last = None;
+    for (ports, tag) in [(untagged, 0), (tagged, vlan)] {
+        for port in (0..cx.ports().min(vlans::PORTS_MAX)).filter(|port| ports >> port & 1 != 0) {
+            // In its present form it leaves by the port before.
+            if let Some(before) = last.replace(port) {
+                cx.emit(before, packet.bytes());
+            }
+            if !vlans::retag(packet, came, tag) {
+                return Verdict::Drop(NO_ROOM_FOR_TAG);
+            }
+        }
+    }
+    last.map_or(Verdict::Drop(Reason::NOWHERE_TO_FLOOD), Verdict::Forward)
+}
