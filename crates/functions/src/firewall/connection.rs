@@ -195,6 +195,12 @@ pub(super) struct Timeouts {
 }
 
 impl Timeouts {
+    /// The shortest of all.
+    pub(super) fn shortest_ns(&self) -> u64 {
+        let all = self.tcp_ns.iter().chain(&self.udp_ns).chain([&self.hurried_ns, &self.other_ns]);
+        all.fold(u64::MAX, |least, ns| least.min(*ns))
+    }
+
     #[inline(always)]
     pub(super) fn of(&self, connection: &Connection) -> u64 {
         let phase = connection.phase();

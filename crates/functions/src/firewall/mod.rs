@@ -120,6 +120,10 @@ impl NetworkFunction for Firewall {
         self.settings.timeouts.of(connection)
     }
 
+    fn shortest_timeout_ns(&self) -> u64 {
+        self.settings.timeouts.shortest_ns()
+    }
+
     fn ticks(&self) -> Vec<Duration> {
         vec![SWEEP_EVERY]
     }
