@@ -88,6 +88,19 @@ pub(crate) fn span_ns(key: &str, value: Duration, least: Duration, most: Duratio
     Ok(value.as_nanos() as u64)
 }
 
+/// Seconds without a packet after which something ends, in nanoseconds: from one up to [`IDLE_MAX`].
+pub(crate) fn idle_ns(key: &str, seconds: u64) -> Result<u64, ConfigError> {
+    span_ns(key, Duration::from_secs(seconds), Duration::from_secs(1), IDLE_MAX)
+}
+
+/// A share of something, neither none nor all of it.
+pub(crate) fn share(key: &str, value: f64) -> Result<f64, ConfigError> {
+    if (0.000_001..=0.999_999).contains(&value) {
+        return Ok(value);
+    }
+    Err(ConfigError::new(key, format!("{value} is no share"), "write a number above 0 and below 1, such as 0.2"))
+}
+
 /// A port that the plan has.
 pub(crate) fn check_port(key: &str, port: Port, ports: u16) -> Result<Port, ConfigError> {
     if port < ports {

@@ -1,12 +1,10 @@
 //! What a plan file may say about `abacus`.
 
-use std::time::Duration;
-
 use braid_nf::prelude::*;
 use braid_nf::state::DistributedConfig;
 use serde::Deserialize;
 
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::config::ConfigError;
 use crate::parts::Prefix;
 use crate::parts::prefix::private;
 
@@ -49,9 +47,5 @@ impl Config {
     pub(super) fn unaccounted(&self, builder: &mut StateBuilder) -> Result<Distributed<u64>, ConfigError> {
         let config = DistributedConfig { name: "unaccounted".into(), staleness_ns: 0 };
         Distributed::new(builder, &config, 0).map_err(|error| ConfigError::state("subscribers_max", &error))
-    }
-
-    pub(super) fn idle_timeout_ns(&self) -> Result<u64, ConfigError> {
-        span_ns("idle_timeout_s", Duration::from_secs(self.idle_timeout_s), Duration::from_secs(1), IDLE_MAX)
     }
 }

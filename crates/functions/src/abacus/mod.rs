@@ -11,6 +11,7 @@ use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, Map, MapConfig};
 
+use crate::config::idle_ns;
 use crate::parts::{Alerts, Prefix, seconds};
 use crate::{ConfigError, FromConfig};
 
@@ -70,7 +71,7 @@ impl FromConfig for Abacus {
         let accounts = MapConfig { name: "accounts".into(), capacity: config.subscribers_max, ..MapConfig::default() };
         let error = |error| ConfigError::state("subscribers_max", &error);
         Ok(Abacus {
-            idle_timeout_ns: config.idle_timeout_ns()?,
+            idle_timeout_ns: idle_ns("idle_timeout_s", config.idle_timeout_s)?,
             accounts: Map::new(builder, &accounts).map_err(error)?,
             alerts: Alerts::new(builder, config.subscribers_max).map_err(error)?,
             unaccounted: config.unaccounted(builder)?,

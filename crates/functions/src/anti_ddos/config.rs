@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::cookies::{CookieConfig, Tally};
 use super::{Counters, Sources};
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::config::{ConfigError, idle_ns, share, span_ns};
 use crate::token_bucket::Limit;
 
 /// What each source may begin in a second if nothing is said.
@@ -79,11 +79,7 @@ impl Default for Config {
 
 impl Config {
     pub(super) fn threshold(&self) -> Result<f64, ConfigError> {
-        if self.threshold > 0.0 && self.threshold < 1.0 {
-            return Ok(self.threshold);
-        }
-        let reason = format!("{} is no share of flows", self.threshold);
-        Err(ConfigError::new("threshold", reason, "write a number between 0 and 1, such as 0.8"))
+        share("threshold", self.threshold)
     }
 
     /// The sources' limits, if there are any.
@@ -148,6 +144,6 @@ impl Config {
     }
 
     pub(super) fn idle_timeout_ns(&self) -> Result<u64, ConfigError> {
-        span_ns("idle_timeout_s", Duration::from_secs(self.idle_timeout_s), Duration::from_secs(1), IDLE_MAX)
+        idle_ns("idle_timeout_s", self.idle_timeout_s)
     }
 }

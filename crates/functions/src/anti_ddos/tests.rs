@@ -181,6 +181,6 @@ fn the_listing_is_no_longer_than_the_papers_and_the_readme_shows_it() {
 fn a_threshold_is_a_share() {
     for threshold in [0.0, 1.0, -1.0, 80.0, f64::NAN] {
         let error = Config { threshold, ..Config::default() }.threshold().unwrap_err();
-        assert!(error.to_string().ends_with("; write a number between 0 and 1, such as 0.8"), "{error}");
+        assert!(error.to_string().ends_with("is no share; write a number above 0 and below 1, such as 0.2"), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use braid_nf::state::DistributedConfig;
 use serde::Deserialize;
 
 use super::Traffic;
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::config::{ConfigError, span_ns};
 use crate::parts::Prefix;
 use crate::parts::prefix::private;
 
@@ -43,9 +43,5 @@ impl Config {
         let config = DistributedConfig { name: "traffic".into(), staleness_ns: 0 };
         let traffic = Distributed::new(builder, &config, Traffic::default());
         traffic.map_err(|error| ConfigError::state("hosts_max", &error))
-    }
-
-    pub(super) fn idle_timeout_ns(&self) -> Result<u64, ConfigError> {
-        span_ns("idle_timeout_s", Duration::from_secs(self.idle_timeout_s), Duration::from_secs(1), IDLE_MAX)
     }
 }

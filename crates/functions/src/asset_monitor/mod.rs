@@ -7,18 +7,15 @@ pub use config::Config;
 pub use system::System;
 
 use braid_nf::packet::headers::tcp_flags;
+use braid_nf::packet::parse::protocol::{TCP, UDP};
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
-use braid_nf::state::{Inserted, Map, MapConfig, Visit};
 use braid_nf::{FieldUse, Relaxation};
 
-use crate::config::READS_WIRE_LEN;
-use crate::parts::Prefix;
+use crate::config::{READS_WIRE_LEN, idle_ns};
 use crate::parts::protocols::{Protocol, Transport, by_payload, by_port};
+use crate::parts::{Alerts, Prefix, Volume};
 use crate::{ConfigError, FromConfig};
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 
 /// How far a session has been looked into.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -63,12 +60,10 @@ pub struct Service {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Traffic {
-    /// Packets of sessions, and of everything else.
-    pub packets: [u64; 2],
-    /// Their bytes on the wire.
-    pub bytes: [u64; 2],
-    /// Hosts and services for which there was no room.
-    pub unlisted: u64,
+    /// Of sessions.
+    pub sessions: Volume,
+    /// Of everything else.
+    pub other: Volume,
 }
 
 network_function! {
@@ -78,8 +73,8 @@ network_function! {
         home: Vec<Prefix>,
         refresh_ms: u32,
         idle_timeout_ns: u64,
-        hosts: Map<IpAddress, Host>,
-        services: Map<Service, u64>,
+        hosts: Alerts<IpAddress, Host>,
+        services: Alerts<Service, u64>,
         traffic: Distributed<Traffic>,
     }
 }
@@ -88,14 +83,13 @@ impl FromConfig for AssetMonitor {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, _: u16) -> Result<AssetMonitor, ConfigError> {
-        let map = |name: &str, capacity| MapConfig { name: name.into(), capacity, ..MapConfig::default() };
-        let hosts = Map::new(builder, &map("hosts", config.hosts_max));
-        let services = Map::new(builder, &map("services", config.services_max));
         Ok(AssetMonitor {
             refresh_ms: config.refresh_ms()?,
-            idle_timeout_ns: config.idle_timeout_ns()?,
-            hosts: hosts.map_err(|error| ConfigError::state("hosts_max", &error))?,
-            services: services.map_err(|error| ConfigError::state("services_max", &error))?,
+            idle_timeout_ns: idle_ns("idle_timeout_s", config.idle_timeout_s)?,
+            hosts: Alerts::named(builder, "hosts", config.hosts_max)
+                .map_err(|e| ConfigError::state("hosts_max", &e))?,
+            services: Alerts::named(builder, "services", config.services_max)
+                .map_err(|e| ConfigError::state("services_max", &e))?,
             traffic: config.traffic(builder)?,
             home: config.home,
         })
@@ -154,7 +148,8 @@ impl NetworkFunction for AssetMonitor {
         if context.looked != KNOWN && from_server && self.is_home(packet.src_ip()) {
             self.look(cx, packet, context)?;
         }
-        self.count(cx, 0, packet)
+        self.traffic.update(cx, |own| own.sessions.count(packet))?;
+        Ok(cx.pass())
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -163,31 +158,25 @@ impl NetworkFunction for AssetMonitor {
         } else if packet.is_ip() {
             self.see(cx, packet.src_ip(), MacAddress::default(), System::Unknown)?;
         }
-        self.count(cx, 1, packet)
+        self.traffic.update(cx, |own| own.other.count(packet))?;
+        Ok(cx.pass())
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
-        self.hosts.for_each(cx, 0, u32::MAX, |_, address, host| {
+        self.hosts.report(cx, into, |address, host, into| {
             let system = System::from_number(host.system).name();
             let seen = format!("seen for {} s", (host.last_ns - host.first_ns) / 1_000_000_000);
             let mac = if host.mac == MacAddress::default() { String::new() } else { format!("{}, ", host.mac) };
             into.find("host", address, format!("{mac}{system}, {seen}"));
-            Ok(Visit::Keep)
         })?;
-        self.services.for_each(cx, 0, u32::MAX, |_, service, protocol| {
+        self.services.report(cx, into, |service, protocol, into| {
             let transport = if service.transport == TCP { "tcp" } else { "udp" };
             let name = Protocol::from_number(*protocol as u8).name();
             into.find("service", service.host, format!("{transport} {}: {name}", service.port));
-            Ok(Visit::Keep)
         })?;
         let all = self.traffic.read(cx, Traffic::add)?;
-        for (at, what) in ["sessions", "other traffic"].into_iter().enumerate() {
-            into.add(format!("packets of {what}"), all.packets[at]);
-            into.add(format!("bytes of {what}"), all.bytes[at]);
-        }
-        if all.unlisted > 0 {
-            into.add("hosts and services without room", all.unlisted);
-        }
+        all.sessions.tell(into, |what| format!("{what} of sessions"));
+        all.other.tell(into, |what| format!("{what} of other traffic"));
         Ok(())
     }
 }
@@ -209,25 +198,17 @@ impl AssetMonitor {
         if !self.is_home(address) {
             return Ok(());
         }
-        let now = cx.now();
-        let Some(known) = self.hosts.get(cx, &address)? else {
-            let host = Host { first_ns: now, last_ns: now, mac, system: system as u8, zero: 0 };
-            return match self.hosts.insert(cx, &address, &host)? {
-                Inserted::Full => self.traffic.update(cx, |own| own.unlisted += 1),
-                _ => Ok(()),
-            };
-        };
-        let mut host = known;
+        let (now, known) = (cx.now(), self.hosts.known(cx, &address)?);
+        let mut host = known.unwrap_or(Host { first_ns: now, ..Host::default() });
         if mac != MacAddress::default() {
             host.mac = mac;
         }
-        if system > System::from_number(host.system) {
-            host.system = system as u8;
-        }
-        let is_news = (host.mac, host.system) != (known.mac, known.system);
-        if is_news || now.saturating_sub(known.last_ns) > u64::from(self.refresh_ms) * MS {
+        host.system = host.system.max(system as u8);
+        let is_said = |known: &Host| (known.mac, known.system) == (host.mac, host.system);
+        let lag_ns = now.saturating_sub(host.last_ns);
+        if !known.as_ref().is_some_and(is_said) || lag_ns > u64::from(self.refresh_ms) * MS {
             host.last_ns = host.last_ns.max(now);
-            self.hosts.insert(cx, &address, &host)?;
+            self.hosts.write(cx, &address, &host)?;
         }
         Ok(())
     }
@@ -248,29 +229,17 @@ impl AssetMonitor {
         };
         context.looked = KNOWN;
         let service = Service { host: packet.src_ip(), port, transport: packet.protocol(), zero: [0; 5] };
-        let is_new = self.services.get(cx, &service)? != Some(protocol as u64);
-        if is_new && self.services.insert(cx, &service, &(protocol as u64))? == Inserted::Full {
-            self.traffic.update(cx, |own| own.unlisted += 1)?;
+        match self.services.known(cx, &service)? {
+            Some(known) if known == protocol as u64 => Ok(()),
+            _ => self.services.write(cx, &service, &(protocol as u64)),
         }
-        Ok(())
-    }
-
-    fn count(&self, cx: &mut Cx<'_>, kind: usize, packet: &Packet<'_>) -> Handled {
-        self.traffic.update(cx, |own| {
-            own.packets[kind] += 1;
-            own.bytes[kind] += u64::from(packet.wire_len());
-        })?;
-        Ok(cx.pass())
     }
 }
 
 impl Traffic {
     fn add(&mut self, part: &Traffic) {
-        for at in 0..2 {
-            self.packets[at] += part.packets[at];
-            self.bytes[at] += part.bytes[at];
-        }
-        self.unlisted += part.unlisted;
+        self.sessions = self.sessions.plus(part.sessions);
+        self.other = self.other.plus(part.other);
     }
 }
 

@@ -11,9 +11,10 @@ use std::time::Duration;
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{Map, MapConfig, Visit};
-use message::Response;
+use message::Zone;
 
 use crate::parts::aged::{SWEEP_EVERY, Stamp};
+use crate::parts::dns::Response;
 use crate::parts::{Aged, Alerts, seconds};
 use crate::{ConfigError, FromConfig};
 
@@ -177,10 +178,10 @@ const PIECE: u32 = 256;
 impl DnsTunnel {
     /// An answer to a client: an orphan until the client contacts the address in it.
     fn answer(&self, cx: &mut Cx<'_>, client: IpAddress, response: &Response<'_>) -> Result<(), Conflict> {
-        let Some(zone) = response.zone() else { return Ok(()) };
-        let (asker, bytes, now) = (Asker { client, zone: zone.hash }, response.hidden_bytes(&zone), cx.now());
+        let Some(zone) = Zone::of(response) else { return Ok(()) };
+        let (asker, bytes, now) = (Asker { client, zone: zone.hash }, zone.hidden_bytes(response), cx.now());
         // What is not an address is known by its name: a question asked twice is no more than once.
-        let address = response.address().unwrap_or_else(|| response.name_as_address());
+        let address = response.address().unwrap_or_else(|| message::name_as_address(response));
         let told = Told { client, address };
         if self.told.get(cx, &told)?.is_some() {
             return Ok(());

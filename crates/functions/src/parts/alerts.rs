@@ -1,4 +1,5 @@
-//! A bounded log of alerts: one for each subject, raised once and perhaps amended, kept until the run ends.
+//! A bounded log of alerts, or of whatever else a function lists: one for each subject, raised once and perhaps amended, kept until
+//! the run ends.
 //!
 //! Functions raise an alert when something passes a threshold, which is rare; so the log is an ordinary map and costs a
 //! transaction only then. A full log counts what it could not take.
@@ -13,6 +14,8 @@ use braid_nf::{Conflict, Cx, Findings, Part, Plain};
 
 /// Alerts of type `A` about subjects of type `K`.
 pub struct Alerts<K, A> {
+    /// What they are called.
+    name: &'static str,
     log: Map<K, A>,
     lost: Distributed<u64>,
 }
@@ -20,9 +23,19 @@ pub struct Alerts<K, A> {
 impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
     /// An empty log for `capacity` subjects.
     pub fn new(builder: &mut StateBuilder, capacity: u32) -> Result<Alerts<K, A>, StateError> {
-        let log = Map::new(builder, &MapConfig { name: "alerts".into(), capacity, ..MapConfig::default() })?;
-        let config = DistributedConfig { name: "alerts_lost".into(), staleness_ns: 0 };
-        Ok(Alerts { log, lost: Distributed::new(builder, &config, 0)? })
+        Alerts::named(builder, "alerts", capacity)
+    }
+
+    /// The same of things with another name.
+    pub fn named(builder: &mut StateBuilder, name: &'static str, capacity: u32) -> Result<Alerts<K, A>, StateError> {
+        let log = Map::new(builder, &MapConfig { name: name.into(), capacity, ..MapConfig::default() })?;
+        let config = DistributedConfig { name: format!("{name}_lost"), staleness_ns: 0 };
+        Ok(Alerts { name, log, lost: Distributed::new(builder, &config, 0)? })
+    }
+
+    /// What stands there about the subject.
+    pub fn known(&self, cx: &mut Cx<'_>, subject: &K) -> Result<Option<A>, Conflict> {
+        self.log.get(cx, subject)
     }
 
     /// Raises an alert unless there is one about the subject; says whether it is new.
@@ -40,7 +53,8 @@ impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
         self.write(cx, subject, &alert)
     }
 
-    fn write(&self, cx: &mut Cx<'_>, subject: &K, alert: &A) -> Result<(), Conflict> {
+    /// Writes down an alert about the subject, instead of what there is.
+    pub fn write(&self, cx: &mut Cx<'_>, subject: &K, alert: &A) -> Result<(), Conflict> {
         if self.log.insert(cx, subject, alert)? == Inserted::Full {
             self.lost.update(cx, |lost| *lost += 1)?;
         }
@@ -60,7 +74,7 @@ impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
         })?;
         let lost = self.lost.read(cx, |sum, part| *sum += part)?;
         if lost > 0 {
-            into.add("alerts for which the log had no room", lost);
+            into.add(format!("{} for which the log had no room", self.name), lost);
         }
         Ok(())
     }

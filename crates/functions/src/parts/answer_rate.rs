@@ -46,16 +46,16 @@ impl AnswerRate {
         if !may_be_answered(packet) {
             return Ok(false);
         }
-        let now = cx.now();
-        let taken = match &self.limit {
-            Some(limit) => self.buckets.update(cx, packet.port().into(), |bucket| limit.take(bucket, now, 1))?,
-            None => None,
-        };
-        let admitted = taken.unwrap_or(false);
-        if !admitted {
-            self.withheld.update(cx, |count| *count += 1)?;
+        let (now, port) = (cx.now(), packet.port().into());
+        if let Some(limit) = &self.limit
+            && let Some(mut bucket) = self.buckets.get(cx, port)?
+            && limit.take(&mut bucket, now, 1)
+        {
+            return self.buckets.set(cx, port, bucket);
         }
-        Ok(admitted)
+        // An empty bucket is left as it is: where most are not answered, workers would meet at it for nothing.
+        self.withheld.update(cx, |count| *count += 1)?;
+        Ok(false)
     }
 
     /// How many packets were not answered because of the limit.

@@ -1,14 +1,16 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with, and how often,
-//! tables whose entries die of age, code points, fragments that follow their first piece, logs of alerts, lines of syslog, and
-//! application protocols told by their first bytes.
+//! tables whose entries die of age, code points, kinds with names, fragments that follow their first piece, logs of alerts, lines of
+//! syslog, sums of packets and bytes, DNS responses, and application protocols told by their first bytes.
 
 pub(crate) mod aged;
 pub(crate) mod alerts;
 pub(crate) mod answer;
 pub(crate) mod answer_rate;
+pub(crate) mod dns;
 pub(crate) mod dscp;
 pub(crate) mod fragments;
 pub mod many;
+pub(crate) mod named;
 pub mod prefix;
 pub mod protocols;
 #[cfg(test)]
@@ -18,6 +20,7 @@ pub(crate) mod scope;
 pub(crate) mod show;
 pub(crate) mod sides;
 pub(crate) mod syslog;
+pub mod volume;
 
 pub(crate) use aged::Aged;
 pub(crate) use alerts::Alerts;
@@ -27,6 +30,7 @@ pub use many::Many;
 pub use prefix::{Prefix, PrefixError, PrefixesV4};
 pub(crate) use sides::{Side, Sides};
 pub(crate) use syslog::Syslog;
+pub use volume::Volume;
 
 /// A time as reports show it: seconds, to the millisecond.
 pub(crate) fn seconds(ns: u64) -> String {

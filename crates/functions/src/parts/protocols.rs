@@ -3,6 +3,8 @@
 //! One packet at a time: nothing is reassembled or decrypted. Rules ask for what the protocol's own specification demands of
 //! its first message (magic numbers, lengths that agree), so that other protocols on its port are not taken for it.
 
+use super::named::named;
+
 /// A transport protocol with ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
@@ -12,27 +14,9 @@ pub enum Transport {
     Udp,
 }
 
-macro_rules! protocols {
-    ($($variant:ident $name:literal,)*) => {
-        /// What a session speaks.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        #[repr(u8)]
-        #[allow(missing_docs)]
-        pub enum Protocol { $($variant,)* }
-
-        impl Protocol {
-            /// All of them; `Unknown` is the first.
-            pub const ALL: &[Protocol] = &[$(Protocol::$variant,)*];
-
-            /// Its name in reports.
-            pub const fn name(self) -> &'static str {
-                match self { $(Protocol::$variant => $name,)* }
-            }
-        }
-    };
-}
-
-protocols! {
+named! {
+    /// What a session speaks.
+    pub enum Protocol;
     Unknown "unknown", Amqp "amqp", Bgp "bgp", BitTorrent "bittorrent", Coap "coap", Dhcp "dhcp", Dhcpv6 "dhcpv6",
     Diameter "diameter", Dnp3 "dnp3", Dns "dns", Dtls "dtls", Ftp "ftp", GtpC "gtp_c", GtpU "gtp_u", Http "http", Http2 "http2",
     Iec104 "iec104", Ike "ike", Imap "imap", Irc "irc", Kerberos "kerberos", Ldap "ldap", Llmnr "llmnr", Mdns "mdns",
@@ -41,13 +25,6 @@ protocols! {
     Radius "radius", Rdp "rdp", Redis "redis", Rsync "rsync", Rtmp "rtmp", Rtp "rtp", Rtsp "rtsp", S7 "s7comm", SFlow "sflow",
     Sip "sip", Smb "smb", Smtp "smtp", Snmp "snmp", Socks "socks", Ssdp "ssdp", Ssh "ssh", Steam "source_engine", Stun "stun",
     Syslog "syslog", Telnet "telnet", Tftp "tftp", Tls "tls", Vnc "vnc", Vxlan "vxlan", WireGuard "wireguard", Xmpp "xmpp",
-}
-
-impl Protocol {
-    /// The protocol with this number.
-    pub fn from_number(number: u8) -> Protocol {
-        Protocol::ALL.get(usize::from(number)).copied().unwrap_or(Protocol::Unknown)
-    }
 }
 
 use Protocol::*;

@@ -1,11 +1,9 @@
 //! What a plan file may say about `port_scan`.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 
 use super::Thresholds;
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::config::{ConfigError, share};
 
 /// What becomes of connections that a scanner opens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -59,16 +57,13 @@ impl Default for Config {
 
 impl Config {
     pub(super) fn thresholds(&self) -> Result<Thresholds, ConfigError> {
-        for (key, share) in [
+        for (key, value) in [
             ("honest_success", self.honest_success),
             ("scanner_success", self.scanner_success),
             ("false_alarms", self.false_alarms),
             ("misses", self.misses),
         ] {
-            if !(0.000_001..=0.999_999).contains(&share) {
-                let instead = "write a number above 0 and below 1, such as 0.2";
-                return Err(ConfigError::new(key, format!("{share} is no share"), instead));
-            }
+            share(key, value)?;
         }
         if self.scanner_success >= self.honest_success {
             let reason = format!("{} is not below `honest_success`", self.scanner_success);
@@ -86,9 +81,5 @@ impl Config {
             honest: thousandths(self.misses / (1.0 - self.false_alarms)).min(-1),
             answer_ms: self.answer_ms,
         })
-    }
-
-    pub(super) fn forget_ns(&self) -> Result<u64, ConfigError> {
-        span_ns("forget_s", Duration::from_secs(self.forget_s), Duration::from_secs(1), IDLE_MAX)
     }
 }

@@ -11,6 +11,7 @@ use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::tcp_flags;
 use braid_nf::prelude::*;
 
+use crate::config::idle_ns;
 use crate::parts::{Alerts, seconds};
 use crate::{ConfigError, FromConfig};
 
@@ -46,7 +47,7 @@ impl FromConfig for PortScan {
         Ok(PortScan {
             thresholds: config.thresholds()?,
             action: config.action,
-            forget_ns: config.forget_ns()?,
+            forget_ns: idle_ns("forget_s", config.forget_s)?,
             alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
         })
     }

@@ -1,10 +1,8 @@
 //! What a plan file may say about `protocol_classifier`.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::config::ConfigError;
 
 /// Configuration of [`ProtocolClassifier`](super::ProtocolClassifier).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -28,9 +26,5 @@ impl Config {
             0 => Err(ConfigError::new("packets_max", "no packet is looked at", "write 1 to 255")),
             looks => Ok(looks),
         }
-    }
-
-    pub(super) fn idle_timeout_ns(&self) -> Result<u64, ConfigError> {
-        span_ns("idle_timeout_s", Duration::from_secs(self.idle_timeout_s), Duration::from_secs(1), IDLE_MAX)
     }
 }

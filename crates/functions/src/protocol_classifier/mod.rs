@@ -8,7 +8,8 @@ use braid_nf::FieldUse;
 use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
-use crate::config::READS_WIRE_LEN;
+use crate::config::{READS_WIRE_LEN, idle_ns};
+use crate::parts::Volume;
 use crate::parts::protocols::{Protocol, Transport, by_payload, by_port};
 use crate::{ConfigError, FromConfig};
 
@@ -19,8 +20,7 @@ const UDP: u8 = 17;
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Session {
-    packets: u64,
-    bytes: u64,
+    volume: Volume,
     /// Number of the protocol; 0: not known yet.
     protocol: u8,
     /// Packets with a payload that were looked at.
@@ -37,9 +37,7 @@ pub struct Usage {
     /// Sessions.
     pub sessions: u64,
     /// Their packets.
-    pub packets: u64,
-    /// Their bytes on the wire.
-    pub bytes: u64,
+    pub volume: Volume,
 }
 
 network_function! {
@@ -56,7 +54,7 @@ impl FromConfig for ProtocolClassifier {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, _: u16) -> Result<ProtocolClassifier, ConfigError> {
-        let (looks, idle_timeout_ns) = (config.looks()?, config.idle_timeout_ns()?);
+        let (looks, idle_timeout_ns) = (config.looks()?, idle_ns("idle_timeout_s", config.idle_timeout_s)?);
         let vector = VectorConfig { name: "ended".into(), len: Protocol::ALL.len() as u32 };
         let ended = Vector::new(builder, &vector, Usage::default());
         let ended = ended.map_err(|error| ConfigError::state("packets_max", &error))?;
@@ -94,8 +92,7 @@ impl NetworkFunction for ProtocolClassifier {
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
-        session.packets += 1;
-        session.bytes += u64::from(packet.wire_len());
+        session.volume.count(packet);
         if session.protocol == 0 && session.looked < self.looks {
             self.look(packet, session);
         }
@@ -107,10 +104,9 @@ impl NetworkFunction for ProtocolClassifier {
     }
 
     fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, session: &Session) -> Result<(), Conflict> {
-        let Session { packets, bytes, .. } = *session;
+        let more = session.volume;
         self.ended.update(cx, protocol(session) as u32, |usage| {
-            *usage =
-                Usage { sessions: usage.sessions + 1, packets: usage.packets + packets, bytes: usage.bytes + bytes };
+            *usage = Usage { sessions: usage.sessions + 1, volume: usage.volume.plus(more) };
         })?;
         Ok(())
     }
@@ -126,7 +122,7 @@ impl NetworkFunction for ProtocolClassifier {
     }
 
     fn report_set(&self, _: &SetKey, session: &Session, into: &mut Findings) {
-        tell(protocol(session), Usage { sessions: 1, packets: session.packets, bytes: session.bytes }, into);
+        tell(protocol(session), Usage { sessions: 1, volume: session.volume }, into);
     }
 }
 
@@ -150,8 +146,7 @@ fn protocol(session: &Session) -> Protocol {
 fn tell(protocol: Protocol, usage: Usage, into: &mut Findings) {
     let name = protocol.name();
     into.add(format!("{name} sessions"), usage.sessions);
-    into.add(format!("{name} packets"), usage.packets);
-    into.add(format!("{name} bytes"), usage.bytes);
+    usage.volume.tell(into, |what| format!("{name} {what}"));
 }
 
 #[cfg(test)]

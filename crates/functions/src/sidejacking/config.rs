@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::config::{ConfigError, span_ns};
 
 /// Configuration of [`Sidejacking`](super::Sidejacking).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -26,23 +26,14 @@ pub struct Config {
     pub alerts_max: u32,
 }
 
+/// Cookies in which frameworks and servers of the web keep a session's number.
+const SESSION_COOKIES: &str = "PHPSESSID JSESSIONID ASP.NET_SessionId ASPSESSIONID connect.sid sessionid session_id session \
+                               SID _session_id laravel_session";
+
 impl Default for Config {
     fn default() -> Config {
-        let cookies = [
-            "PHPSESSID",
-            "JSESSIONID",
-            "ASP.NET_SessionId",
-            "ASPSESSIONID",
-            "connect.sid",
-            "sessionid",
-            "session_id",
-            "session",
-            "SID",
-            "_session_id",
-            "laravel_session",
-        ];
         Config {
-            cookies: cookies.map(str::to_owned).to_vec(),
+            cookies: SESSION_COOKIES.split(' ').map(str::to_owned).collect(),
             by_agent: true,
             session_s: 1800,
             refresh_ms: 1000,
@@ -54,16 +45,8 @@ impl Default for Config {
 }
 
 impl Config {
-    pub(super) fn session_ns(&self) -> Result<u64, ConfigError> {
-        span_ns("session_s", Duration::from_secs(self.session_s), Duration::from_secs(1), IDLE_MAX)
-    }
-
     pub(super) fn refresh_ns(&self) -> Result<u64, ConfigError> {
         let most = Duration::from_secs(self.session_s.max(1));
         span_ns("refresh_ms", Duration::from_millis(self.refresh_ms), Duration::ZERO, most)
-    }
-
-    pub(super) fn idle_timeout_ns(&self) -> Result<u64, ConfigError> {
-        span_ns("idle_timeout_s", Duration::from_secs(self.idle_timeout_s), Duration::from_secs(1), IDLE_MAX)
     }
 }

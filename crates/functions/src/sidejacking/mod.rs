@@ -13,6 +13,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 use request::Seen;
 
+use crate::config::idle_ns;
 use crate::parts::aged::{SWEEP_EVERY, Stamp};
 use crate::parts::{Aged, Alerts, seconds};
 use crate::{ConfigError, FromConfig};
@@ -76,11 +77,11 @@ impl FromConfig for Sidejacking {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, _: u16) -> Result<Sidejacking, ConfigError> {
-        let users = Aged::new(builder, "users", config.sessions_max, config.session_ns()?);
+        let users = Aged::new(builder, "users", config.sessions_max, idle_ns("session_s", config.session_s)?);
         Ok(Sidejacking {
             by_agent: config.by_agent,
             refresh_ns: config.refresh_ns()?,
-            idle_timeout_ns: config.idle_timeout_ns()?,
+            idle_timeout_ns: idle_ns("idle_timeout_s", config.idle_timeout_s)?,
             users: users.map_err(|error| ConfigError::state("sessions_max", &error))?,
             alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
             names: config.cookies,

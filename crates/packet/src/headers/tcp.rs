@@ -165,6 +165,21 @@ pub enum TcpOption<'a> {
     Other(u8, &'a [u8]),
 }
 
+impl TcpOption<'_> {
+    /// Its number (IANA, TCP option kinds).
+    pub fn kind(&self) -> u8 {
+        match self {
+            TcpOption::NoOperation => 1,
+            TcpOption::MaximumSegment(_) => 2,
+            TcpOption::WindowScale(_) => 3,
+            TcpOption::SackPermitted => 4,
+            TcpOption::Sack(_) => 5,
+            TcpOption::Timestamps(..) => 8,
+            TcpOption::Other(kind, _) => *kind,
+        }
+    }
+}
+
 /// Iterator over options; ends at the end-of-list option, at the end of the header, or at an option that is malformed.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpOptions<'a> {

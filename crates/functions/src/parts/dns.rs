@@ -1,0 +1,89 @@
+//! DNS responses (RFC 1035 section 4): the name asked about, and the first address in the answer. Damaged messages are no responses.
+
+use braid_nf::packet::IpAddress;
+
+const HEADER: usize = 12;
+const A: usize = 1;
+const AAAA: usize = 28;
+/// Labels that are looked at; names have at most 127.
+const LABELS: usize = 128;
+
+/// A response with one question.
+pub struct Response<'a> {
+    message: &'a [u8],
+    /// Labels of the name asked about, the top one last.
+    labels: [(usize, usize); LABELS],
+    depth: usize,
+    /// Where the answers begin.
+    answers: usize,
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<usize> {
+    Some(usize::from(*bytes.get(at)?) << 8 | usize::from(*bytes.get(at + 1)?))
+}
+
+impl<'a> Response<'a> {
+    /// The response that a payload is.
+    pub fn parse(message: &'a [u8]) -> Option<Response<'a>> {
+        let is_response = be16(message, 2)? & 0x8000 != 0;
+        if !is_response || be16(message, 4)? != 1 {
+            return None;
+        }
+        let (mut labels, mut depth, mut at) = ([(0, 0); LABELS], 0, HEADER);
+        loop {
+            let len = usize::from(*message.get(at)?);
+            match len {
+                0 => break,
+                1..=63 => *labels.get_mut(depth)? = (at + 1, at + 1 + len),
+                _ => return None,
+            }
+            depth += 1;
+            at += 1 + len;
+        }
+        (message.len() >= at + 5).then_some(Response { message, labels, depth, answers: at + 5 })
+    }
+
+    /// The labels of the name asked about from the `from_top`th on, 0 being the top one, as they stand in the message: lengths between them.
+    pub fn name_from(&self, from_top: usize) -> Option<&'a [u8]> {
+        let labels = &self.labels[..self.depth];
+        let first = labels.len().checked_sub(from_top + 1).map(|at| labels[at].0)?;
+        Some(&self.message[first..labels.last()?.1])
+    }
+
+    /// The whole name asked about with its type and class, as in the message.
+    pub fn question(&self) -> &'a [u8] {
+        &self.message[HEADER..self.answers]
+    }
+
+    /// Everything behind the question, if there are answers.
+    pub fn answers(&self) -> &'a [u8] {
+        if be16(self.message, 6).is_some_and(|count| count > 0) { &self.message[self.answers..] } else { &[] }
+    }
+
+    /// The address in the first answer that has one.
+    pub fn address(&self) -> Option<IpAddress> {
+        let mut at = self.answers;
+        for _ in 0..be16(self.message, 6)?.min(32) {
+            at = skip_name(self.message, at)?;
+            let (kind, len) = (be16(self.message, at)?, be16(self.message, at + 8)?);
+            let data = self.message.get(at + 10..at + 10 + len)?;
+            match kind {
+                A => return data.try_into().ok().map(IpAddress::from_v4),
+                AAAA => return data.try_into().ok().map(IpAddress::from_v6),
+                _ => at += 10 + len,
+            }
+        }
+        None
+    }
+}
+
+fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match usize::from(*message.get(at)?) {
+            0 => return Some(at + 1),
+            len @ 1..=63 => at += 1 + len,
+            192..=255 => return Some(at + 2),
+            _ => return None,
+        }
+    }
+}
