@@ -189,7 +189,14 @@ fn balance(report: &Report) -> Balance {
     let mean = packets.iter().sum::<u64>() as f64 / packets.len().max(1) as f64;
     let most = packets.iter().copied().max().unwrap_or(0) as f64;
     let sampled = report.splits.iter().map(|split| split.sampled).sum::<u64>().max(1) as f64;
-    let mut sets: Vec<_> = report.splits.iter().flat_map(TimeSplit::certain_sets).collect();
+    let mut sets: Vec<(SetKey, u64)> = Vec::new();
+    for (key, count) in report.splits.iter().flat_map(TimeSplit::certain_sets) {
+        // What no steering keeps on one worker is met on several.
+        match sets.iter_mut().find(|known| known.0 == key) {
+            Some(known) => known.1 += count,
+            None => sets.push((key, count)),
+        }
+    }
     sets.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let heaviest = sets.into_iter().take(8).map(|(key, count)| {
         let name = if key == SetKey::NONE { "packets in no set".to_owned() } else { key.to_string() };

@@ -31,9 +31,9 @@ pub use cx::{Cx, Emitted, opposite};
 pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};
 pub use function::{Arrival, FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
-pub use pass::{Beginning, Found, Interrupted, Logs, Pass, PassSets, Place};
+pub use pass::{Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, TakenBack};
 pub use sets::{NewSet, SetSlot, SetTables, SetUndo};
-pub use shared::{Lives, SHARED_STATE_MAX, SharedSet};
+pub use shared::{AHEAD, Lives, SHARED_STATE_MAX, SharedSet};
 pub use stage::{Event, Instance, ShareError, Stage};
 pub use verdict::{PORTS_MAX, Reason, Verdict, Verdicts};
 

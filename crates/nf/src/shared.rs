@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::cx::Cx;
 use crate::pass::handlers::handle_packet;
-use crate::pass::{Interrupted, MS, Pass, Place as StatePlace};
+use crate::pass::{Interrupted, MS, Pass, Place as StatePlace, TakenBack};
 use crate::sets::{NewSet, Place};
 use crate::stage::Event;
 use crate::{Findings, Handled, NetworkFunction};
@@ -214,8 +214,8 @@ impl SharedPlace<'_> {
 
 /// No entry looks like a packet's.
 const NO_GUESS: u32 = u32::MAX;
-/// How many packets ahead an entry is asked for.
-const AHEAD: usize = 16;
+/// How many packets ahead the entry of a shared set is asked for.
+pub const AHEAD: usize = 16;
 
 impl Pass<'_> {
     /// Runs the handlers of a function that has no state object but its sets over positions `from..to`; says how far it came.
@@ -247,7 +247,7 @@ impl Pass<'_> {
                     // Whoever records commits it.
                     return Ok(to);
                 }
-                self.commit().map_err(|at| Interrupted { at })?;
+                self.commit().map_err(|TakenBack { at, .. }| Interrupted { at })?;
             }
             self.logs.kept = at + 1;
         }

@@ -1,15 +1,15 @@
 //! Attempt, commit, retry: how one function's handlers run over a batch in transactions.
 //!
-//! A transaction begins with as many packets as the batch has. A conflict at packet *k* commits the packets before it and
-//! goes on at *k*; a failed commit takes everything back and halves the stretch. After some failures in a row the transaction
-//! takes its turn by itself (stm), so every packet is handled in the end. A handler that panics loses its packet, nothing
-//! else.
+//! A transaction begins with as many packets as go well ([`Stretch`]), a whole batch where nothing conflicts. A conflict at packet
+//! *k* commits the packets before it and goes on at *k* with half as many; a failed commit takes everything back and tries what the
+//! conflict did not concern. After some failures in a row the transaction takes its turn by itself (stm), so every packet is
+//! handled in the end. A handler that panics loses its packet, nothing else.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use braid_nf::packet::key::SetKey;
-use braid_nf::{Emitted, Event, Interrupted, Pass, Reason, Stage, Verdict, Verdicts};
-use braid_packet::Batch;
+use braid_nf::{Emitted, Event, Interrupted, Pass, Reason, Stage, TakenBack, Verdict, Verdicts};
+use braid_packet::{BATCH_MAX, Batch};
 use braid_state::{Conflict, Tx};
 
 use crate::counters::WorkerCounters;
@@ -54,6 +54,36 @@ impl Witness for NoWitness {
     }
 }
 
+/// How many packets one transaction takes on at most: the fewer, the less is lost by a conflict, and the rarer it is; the more, the
+/// fewer commits. Each worker has one for each function, and keeps it from batch to batch.
+///
+/// A conflict at the first packet of a transaction says nothing: a shorter one would have met it as well, and of what everybody
+/// changes one long transaction is better than many short ones. One behind it halves the length, but not below what had gone well; each
+/// commit that was as long as it could be makes it longer by an eighth.
+#[derive(Clone, Copy, Debug)]
+pub struct Stretch(usize);
+
+impl Default for Stretch {
+    fn default() -> Stretch {
+        Stretch(BATCH_MAX)
+    }
+}
+
+impl Stretch {
+    /// So many packets would have gone well.
+    fn conflict(&mut self, behind: usize) {
+        if behind > 0 {
+            self.0 = behind.clamp(self.0.div_ceil(2), self.0);
+        }
+    }
+
+    fn success(&mut self, done: usize) {
+        if done >= self.0 {
+            self.0 = BATCH_MAX.min(self.0 + 1.max(self.0 / 8));
+        }
+    }
+}
+
 /// How a stretch of handlers ended.
 enum Ended {
     Whole,
@@ -67,22 +97,24 @@ pub fn run_pass(
     stage: &dyn Stage,
     position: usize,
     pass: &mut Pass<'_>,
+    stretch: &mut Stretch,
     counters: &mut WorkerCounters,
     probe: &mut Probe,
     witness: &mut dyn Witness,
 ) {
     let end = pass.todo.len();
-    let (mut from, mut stretch) = (0, end);
+    let (mut from, mut now) = (0, stretch.0);
     // How far packets have been handled for nothing because the probe asked for it.
     let mut refused = 0;
     while from < end {
-        let to = end.min(from + stretch);
+        let to = end.min(from + now.min(probe.length_max()));
         let (done, ended) = match catch_unwind(AssertUnwindSafe(|| stage.execute(pass, from, to))) {
             Ok(Ok(done)) => (done, Ended::Whole),
             Ok(Err(Interrupted { at })) => (at, Ended::Conflict),
             Err(_) => (pass.find_panic(), Ended::Panic),
         };
-        if probe.refuses(done > refused, pass.tx) {
+        let is_refused = probe.refuses(done > refused, pass.tx);
+        if is_refused {
             refused = done;
             pass.tx.refuse();
         }
@@ -92,13 +124,17 @@ pub fn run_pass(
                 probe.passed(Span::Commit(position), done - from);
                 counters.commits += u64::from(done > from && stage.has_objects());
                 witness.committed(pass, position, from, done, sequence);
-                from = done;
+                let went_well = done - std::mem::replace(&mut from, done);
                 match ended {
-                    Ended::Whole => stretch = end.min(stretch * 2),
+                    Ended::Whole => {
+                        stretch.success(went_well);
+                        now = stretch.0.min(now * 2);
+                    }
                     Ended::Conflict => {
                         probe.interrupted();
                         note_abort(counters, pass.tx);
-                        stretch = 1.max(stretch / 2);
+                        stretch.conflict(went_well);
+                        now = 1.max(now / 2);
                     }
                     Ended::Panic => {
                         counters.panics += 1;
@@ -107,11 +143,14 @@ pub fn run_pass(
                     }
                 }
             }
-            Err(kept) => {
-                probe.aborted(position, done - kept);
+            Err(TakenBack { at, sound }) => {
+                probe.aborted(position, done - at);
                 note_abort(counters, pass.tx);
-                from = kept;
-                stretch = 1.max(stretch / 2);
+                if !is_refused {
+                    stretch.conflict(sound);
+                    now = if sound > 0 { sound } else { 1.max(now / 2) };
+                }
+                from = at;
             }
         }
     }

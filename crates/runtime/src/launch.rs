@@ -22,7 +22,7 @@ use crate::dispatch::{self, Dispatching};
 use crate::gather::Gather;
 use crate::live::{Live, Running};
 use crate::plan::{BuildError, Distribution, Plan, Time};
-use crate::probe::{Probe, TimeSplit};
+use crate::probe::{Attempts, Probe, TimeSplit};
 use crate::record::Recorder;
 use crate::saved::{RestoreError, Saved};
 use crate::trace::{TraceOrder, Tracer};
@@ -73,9 +73,8 @@ pub struct Control {
     pub schedule: Option<u64>,
     /// Takes the time of every stage of every batch.
     pub profile: bool,
-    /// With a profile: every packet's first attempt that changes something shared is refused, so that the profile shows what
-    /// second ones take.
-    pub refuse: bool,
+    /// With a profile: it shall say what attempts cost, not how the run went.
+    pub calibrate: Option<Attempts>,
     /// Runs the workers in virtual time, one after another on one thread. Packets come to them as from a network card, whatever
     /// the plan says, and a live clock is the worker's virtual one.
     pub model: Option<Model>,
@@ -354,8 +353,8 @@ impl Ground<'_> {
         match self.cluster {
             Some(cluster) => worker.probe(Probe::Virtual(VirtualWorker::new(cluster, id))),
             None if control.profile => {
-                let split = if control.refuse { TimeSplit::of_second_attempts } else { TimeSplit::new };
-                worker.probe(Probe::Split(Box::new(split(chain.stages().len()))));
+                let split = TimeSplit::of(chain.stages().len(), control.calibrate);
+                worker.probe(Probe::Split(Box::new(split)));
             }
             None => {}
         }

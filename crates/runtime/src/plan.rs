@@ -8,6 +8,7 @@ use braid_nf::Stage;
 use braid_nf::state::StateBuilder;
 use braid_packet::fields::StageUse;
 use braid_steer::Steering;
+use braid_steer::reta::imbalance;
 
 use crate::balance::Balance;
 use crate::course::Course;
@@ -95,8 +96,16 @@ impl std::fmt::Debug for Plan {
 }
 
 impl Plan {
-    /// Packet sets of one group that one worker may keep: an equal share and a quarter more, for steering is never even.
+    /// Packet sets of one group that one worker may keep: the largest share that the indirection table gives to one, and what chance
+    /// may add to it, a twelfth or four standard deviations; where load is moved between workers, a quarter.
     pub fn sets_per_worker(&self) -> usize {
-        if self.workers <= 1 { self.sets } else { (self.sets / self.workers * 5 / 4).max(64) }
+        if self.workers <= 1 {
+            return self.sets;
+        }
+        let reta = self.steering.reta();
+        let uneven = imbalance(&reta.load(&vec![1; reta.entries().len()]));
+        let share = ((self.sets / self.workers) as f64 * uneven) as usize;
+        let spare = if self.balance.is_some() { share / 4 } else { (share / 12).max(4 * share.isqrt()) };
+        (share + spare).max(64)
     }
 }

@@ -35,6 +35,16 @@ pub enum Span {
     Idle,
 }
 
+/// What attempts a calibration asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempts {
+    /// Transactions take on many packets and few, by turns: so what a commit costs by itself can be told from what it costs for each
+    /// access.
+    OfAllLengths,
+    /// Every packet's first attempt that changes something shared is refused: so `handlers_fit` has what second ones take.
+    Second,
+}
+
 /// What a worker's stages report to.
 #[derive(Debug, Default)]
 pub enum Probe {
@@ -118,8 +128,27 @@ impl Probe {
     #[inline(never)]
     fn refuses_one(&mut self, is_first: bool, tx: &Tx) -> bool {
         let Probe::Split(split) = self else { return false };
-        split.is_refused = split.refuses && is_first && tx.footprint().1 > 0;
+        let refuses = split.calibrates == Some(Attempts::Second);
+        split.is_refused = refuses && is_first && tx.footprint().1 > 0;
         split.is_refused
+    }
+
+    /// How many packets the next transaction may take on.
+    #[inline(always)]
+    pub fn length_max(&mut self) -> usize {
+        if self.is_on() { self.length() } else { usize::MAX }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn length(&mut self) -> usize {
+        match self {
+            Probe::Split(split) if split.calibrates == Some(Attempts::OfAllLengths) => {
+                split.turn_of_length = (split.turn_of_length + 1) % LENGTHS.len();
+                LENGTHS[split.turn_of_length]
+            }
+            _ => usize::MAX,
+        }
     }
 
     /// The commit failed: what the handlers of the function at `stage` did with the last `packets` packets was for nothing.
@@ -169,6 +198,12 @@ impl Lap {
         self.packets += packets as u64;
         self.times += 1;
     }
+
+    /// The same if each time had taken so many cycles less.
+    pub fn without(mut self, cycles: f64) -> Lap {
+        self.cycles = self.cycles.saturating_sub((cycles * self.times as f64) as u64);
+        self
+    }
 }
 
 /// Times of one function.
@@ -196,6 +231,8 @@ pub struct StageTime {
 
 /// Longest lap that counts, in cycles: a batch takes tens of microseconds; beyond, the thread did not have its processor.
 const LAP_MAX: u64 = 1_000_000;
+/// Packets of transactions in a calibration, by turns.
+const LENGTHS: [usize; 6] = [256, 256, 64, 16, 4, 1];
 /// Packet sets that are remembered.
 const SETS_MAX: usize = 64;
 
@@ -208,8 +245,9 @@ pub struct TimeSplit {
     /// Reads and writes in the logs of the latest attempt.
     touched: u64,
     turn: usize,
-    /// Refuses each packet's first attempt that changes something shared.
-    refuses: bool,
+    /// What a calibration asks about.
+    calibrates: Option<Attempts>,
+    turn_of_length: usize,
     /// The latest attempt is refused.
     is_refused: bool,
     /// From the source.
@@ -246,10 +284,9 @@ impl TimeSplit {
         TimeSplit { stages: vec![StageTime::default(); stages], ..TimeSplit::default() }
     }
 
-    /// The same, of a run in which each packet is handled twice where it changes something shared: `handlers_fit` then has what
-    /// second attempts take.
-    pub fn of_second_attempts(stages: usize) -> TimeSplit {
-        TimeSplit { refuses: true, ..TimeSplit::new(stages) }
+    /// The same of a calibration.
+    pub(crate) fn of(stages: usize, calibrates: Option<Attempts>) -> TimeSplit {
+        TimeSplit { calibrates, ..TimeSplit::new(stages) }
     }
 
     /// Cycles of a lap in which nothing happens.
@@ -350,6 +387,13 @@ impl TimeSplit {
             Some((begun, first)) => (cycles() - first) as f64 / (begun.elapsed().as_nanos() as f64).max(1.0),
             None => 1.0,
         };
+    }
+
+    /// How often the time was taken.
+    pub fn laps(&self) -> u64 {
+        let of_stage = |s: &StageTime| s.look_up.times + s.handlers.times + s.commit.times + s.retry.times;
+        let around = [self.receive, self.parse, self.send, self.expire].iter().map(|lap| lap.times).sum::<u64>();
+        around + self.stages.iter().map(of_stage).sum::<u64>()
     }
 
     /// Cycles of everything but `idle` and `away`.

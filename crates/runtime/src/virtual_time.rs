@@ -4,7 +4,8 @@
 //! which every stage, access and commit adds what it is known to cost; at each point where a transaction could meet another
 //! one, the worker with the smallest clock goes on. So conflicts are real: a commit fails because another worker, earlier in
 //! virtual time, has changed what was read. Moving a line between caches costs too: a directory knows who has a copy, and a
-//! line that many write is handed over one by one.
+//! line that many write is handed over one by one. The entry of a shared set is asked for some packets before it is held, so it comes
+//! meanwhile, unless somebody else takes it in between.
 //!
 //! Not modelled: caches that become too small, memory bandwidth, hyper-threads, NUMA, the network card.
 
@@ -12,6 +13,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use braid_nf::AHEAD;
 use braid_stm::{Tx, YieldPoint};
 
 use crate::probe::Span;
@@ -101,6 +103,7 @@ struct Clocked {
 #[derive(Debug, Default)]
 struct Line {
     copies: [u64; 4],
+    /// When it is where it went last.
     free_ps: u64,
 }
 
@@ -135,15 +138,18 @@ impl State {
         self.workers[worker].clock_ps += ps(ns);
     }
 
-    fn touch(&mut self, worker: usize, address: usize, write: bool) {
+    /// `ahead_ps`: how long before the line was asked for.
+    fn touch(&mut self, worker: usize, address: usize, write: bool, ahead_ps: u64) {
         let line = self.lines.entry(address).or_default();
         let near = if write { line.is_only(worker) } else { line.has(worker) };
         if !near && !line.is_cold() {
-            let cost = ps(self.costs.transfer);
-            let begun = self.workers[worker].clock_ps.max(line.free_ps);
-            self.workers[worker].clock_ps = begun + cost;
+            let now = self.workers[worker].clock_ps;
+            // Whoever asked before somebody else took it has asked for nothing.
+            let asked = if line.free_ps > now.saturating_sub(ahead_ps) { now } else { now - ahead_ps };
+            let came = asked.max(line.free_ps) + ps(self.costs.transfer);
+            self.workers[worker].clock_ps = now.max(came);
             if write {
-                line.free_ps = begun + cost;
+                line.free_ps = now.max(came);
             }
             self.transfers += 1;
         }
@@ -197,7 +203,8 @@ impl State {
                 self.spend(worker, self.costs.wait * f64::from(longer));
                 return;
             }
-            YieldPoint::Touch { line, write } => self.touch(worker, line, write),
+            YieldPoint::Touch { line, write } => self.touch(worker, line, write, 0),
+            YieldPoint::Hold { line } => self.touch(worker, line, true, ps(AHEAD as f64 * stage.packet)),
         }
         self.workers[worker].waits = 0;
     }

@@ -11,7 +11,7 @@ use braid_state::Tx;
 
 use self::later::{PeriodicTick, periodic_ticks};
 use self::sets::Sets;
-use crate::attempt::{NoWitness, Witness, run_pass};
+use crate::attempt::{NoWitness, Stretch, Witness, run_pass};
 use crate::chain::Chain;
 use crate::clock::{Clock, Timeline};
 use crate::counters::{PortCounters, WorkerCounters};
@@ -86,6 +86,8 @@ pub struct Worker {
     buffers: Buffers,
     sets: Vec<Sets>,
     logs: Logs,
+    /// By function, how much a transaction takes on.
+    stretches: Vec<Stretch>,
     verdicts: Box<Verdicts>,
     now_ns: Box<[u64; 256]>,
     last_ns: u64,
@@ -120,6 +122,7 @@ impl Worker {
             buffers: Buffers::new(&parts.pool),
             sets,
             logs: Logs::default(),
+            stretches: vec![Stretch::default(); parts.chain.stages().len()],
             verdicts: Box::default(),
             now_ns: Box::new([0; 256]),
             last_ns: 0,
@@ -326,7 +329,8 @@ impl Worker {
             is_logged: matches!(self.probe, Probe::Accesses(_)),
         };
         let stage = &*chain.stages()[position];
-        run_pass(stage, position, &mut pass, &mut self.counters, &mut self.probe, &mut *self.witness);
+        let stretch = &mut self.stretches[position];
+        run_pass(stage, position, &mut pass, stretch, &mut self.counters, &mut self.probe, &mut *self.witness);
     }
 
     /// Counts the packets that a function dropped, those in a row with one reason together, and leaves them out.

@@ -8,6 +8,7 @@ use braid_memory::HugePages;
 use braid_nf::prelude::*;
 use braid_packet::FrameInfo;
 use braid_runtime::launch::Model;
+use braid_runtime::probe::Attempts;
 use braid_runtime::virtual_time::{Costs, StageCosts};
 use braid_runtime::{Control, Distribution, Plan, Report, Time, launch};
 use braid_state::{DistributedConfig, VectorConfig};
@@ -174,12 +175,13 @@ fn a_packet_that_is_handled_again_takes_its_own_time() {
     };
     assert_eq!(run(20.0, 3.0, 1), run(5.0, 0.0, 1), "alone nothing is handled again");
     assert!(run(5.0, 3.0, 2) > 1.1 * run(20.0, 3.0, 2), "{} {}", run(5.0, 3.0, 2), run(20.0, 3.0, 2));
-    assert!(run(20.0, 3.0, 2) > 1.1 * run(20.0, 103.0, 2), "{} {}", run(20.0, 3.0, 2), run(20.0, 103.0, 2));
+    // A little more time for taking back lets the other worker finish first, which helps both; much more does not.
+    assert!(run(20.0, 3.0, 2) > 1.1 * run(20.0, 3003.0, 2), "{} {}", run(20.0, 3.0, 2), run(20.0, 3003.0, 2));
 }
 
 #[test]
 fn a_profile_that_refuses_handles_every_packet_twice_and_loses_none() {
-    let control = Control { profile: true, refuse: true, ..Control::default() };
+    let control = Control { profile: true, calibrate: Some(Attempts::Second), ..Control::default() };
     let report = launch(&plan(1, 0), Box::new(source(3_200)), Box::new(NullSink), &control).expect("it runs");
     assert_eq!((report.total.packets_in, report.total.packets_out), (3_200, 3_200));
     // The first packet of each batch writes too, so none stands before the attempt that is refused.

@@ -39,12 +39,20 @@ pub enum YieldPoint {
         /// Whether the commit writes it.
         write: bool,
     },
+    /// The same for an object that is about to be held, which was asked for beforehand.
+    Hold {
+        /// Address of the object.
+        line: usize,
+    },
 }
 
 impl YieldPoint {
     /// Whether another order of the workers from here on can make a difference.
     pub fn is_switch(self) -> bool {
-        !matches!(self, YieldPoint::Packet { .. } | YieldPoint::Settle | YieldPoint::Touch { .. })
+        !matches!(
+            self,
+            YieldPoint::Packet { .. } | YieldPoint::Settle | YieldPoint::Touch { .. } | YieldPoint::Hold { .. }
+        )
     }
 }
 

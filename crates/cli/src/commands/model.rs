@@ -10,7 +10,10 @@ use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
 
 /// Numbers of workers that are modelled if nothing is said.
-const USUAL: [usize; 8] = [1, 2, 4, 8, 16, 23, 32, 64];
+pub(super) const USUAL: [usize; 8] = [1, 2, 4, 8, 16, 23, 32, 64];
+
+/// Most workers that can be modelled.
+pub(super) const WORKERS_MAX: usize = 256;
 
 /// `braid model`: the chain's `--workers` are those that are modelled.
 #[derive(Debug, clap::Args)]
@@ -43,7 +46,7 @@ pub fn run(args: &ModelArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let mut chain = args.chain.clone();
     let asked: Vec<usize> = chain.workers.drain(..).map(|workers| usize::try_from(workers).unwrap_or(0)).collect();
     let modelled = if asked.is_empty() { &USUAL[..] } else { &asked };
-    let impossible = |workers: &&usize| !(1..=256).contains(*workers);
+    let impossible = |workers: &&usize| !(1..=WORKERS_MAX).contains(*workers);
     if let Some(wrong) = modelled.iter().chain(&args.measured).find(impossible) {
         return Err(Failure::usage(format!("{wrong} workers cannot be modelled"), "name numbers from 1 to 256"));
     }

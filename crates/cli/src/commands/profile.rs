@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use braid_control::model::{Request, model, real};
+use braid_control::model::{Request, calibrate, model, modelled, real};
 use braid_control::profile::Profile;
 use braid_control::profile::html;
 use braid_control::profile_run::{profile, try_changes};
 use braid_control::{Catalog, Plan};
 
+use super::model::WORKERS_MAX;
 use super::{loaded, print, print_json};
 use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
@@ -31,6 +32,9 @@ pub struct ProfileArgs {
     /// Packets, shared among the workers, played from memory again and again
     #[arg(long, default_value_t = 2_000_000, value_name = "N")]
     pub packets: u64,
+    /// Profile so many virtual workers instead of real ones: modelled after a calibration
+    #[arg(long = "virtual", value_name = "N")]
+    pub virtual_workers: Option<usize>,
     /// Write a page to look at, with the scaling curve from the model
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -43,9 +47,14 @@ pub struct ProfileArgs {
 pub fn run(args: &ProfileArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (plan, frames, input) = loaded(&args.chain, &args.input, catalog)?;
     let request = Request { frames: &frames, input: &input, packets: args.packets, repeats: 3, seed: 0 };
-    let report = real(&plan, plan.workers, request, true)?;
-    let mut profile = profile(&plan, &input, &report, false);
-    try_changes(&plan, request, &mut profile)?;
+    let mut profile = match args.virtual_workers {
+        Some(workers) => modelled_profile(&plan, workers, request)?,
+        None => {
+            let mut profile = profile(&plan, &input, &real(&plan, plan.workers, request, true)?, false);
+            try_changes(&plan, request, &mut profile)?;
+            profile
+        }
+    };
     if let Some(path) = &args.chain.plan {
         name_lines(path, &plan, &mut profile)?;
     }
@@ -63,6 +72,15 @@ pub fn run(args: &ProfileArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What virtual workers met.
+fn modelled_profile(plan: &Plan, workers: usize, request: Request<'_>) -> Result<Profile, Failure> {
+    if !(1..=WORKERS_MAX).contains(&workers) {
+        return Err(Failure::usage(format!("{workers} workers cannot be modelled"), "name a number from 1 to 256"));
+    }
+    let costs = calibrate(plan, request)?.costs;
+    Ok(profile(plan, request.input, &modelled(plan, workers, &costs, request)?, true))
 }
 
 /// Says of each change in which line of the plan file it stands, or belongs.

@@ -10,6 +10,7 @@ use braid_control::profile::plot::{Plot, Series};
 use braid_control::profile::{ModelReport, Profile};
 use braid_control::profile_run::profile;
 
+use super::model::USUAL;
 use super::{loaded, print};
 use crate::args::{ChainArgs, InputArgs};
 use crate::catalog::{catalog, own};
@@ -68,7 +69,7 @@ fn scaling(args: &StudyArgs) -> Result<String, Failure> {
     let usual: &[usize] = match args.study {
         Study::Validation => &[1, 2],
         Study::Memory => &[1, 2, 4, 8, 16, 23],
-        _ => &[1, 2, 4, 8, 16, 23, 32, 64],
+        _ => &USUAL,
     };
     let workers = args.virtual_workers.as_deref().unwrap_or(usual);
     let mut found = Vec::new();

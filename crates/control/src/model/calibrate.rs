@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use braid_runtime::nf::state::{Domain, StateBuilder, Tx, Vector, VectorConfig};
-use braid_runtime::probe::{Fit, Lap, StageTime};
+use braid_runtime::probe::{Attempts, Fit, Lap, StageTime};
 use braid_runtime::virtual_time::{Costs, StageCosts};
 use braid_runtime::{Control, HugePages, Report};
 
@@ -22,6 +22,10 @@ const TRANSFER_NS: f64 = 50.0;
 const TRANSFER_MAX_NS: f64 = 2000.0;
 /// What validating a read or publishing a write adds to a commit, in nanoseconds, where attempts are all alike.
 const COMMIT_ACCESS_NS: f64 = 1.0;
+/// Packets of the runs that tell what taking the time costs.
+const SINGLE_PACKETS: u64 = 50_000;
+/// More than this is other work on the machine.
+const DISTURBED_NS_MAX: f64 = 100.0;
 /// First look at a lock that is taken, in nanoseconds.
 const WAIT_NS: f64 = 20.0;
 
@@ -54,47 +58,62 @@ pub(super) fn middle(mut all: Vec<Calibration>) -> Calibration {
 
 /// One calibration.
 pub(super) fn once(plan: &Plan, request: Request<'_>) -> Result<Calibration, ModelError> {
-    let report = real_with(plan, 1, request, &Control { profile: true, ..Control::default() })?;
-    let again = real_with(plan, 1, request, &Control { profile: true, refuse: true, ..Control::default() })?;
-    let (split, again) = (&report.splits[0], &again.splits[0]);
-    let ns = |cycles: f64| cycles / split.cycles_per_ns.max(1e-9);
-    let per_packet = |lap: &Lap| ns(lap.cycles as f64) / (lap.packets as f64).max(1.0);
-    let (access, transfer) = (access_ns(), transfer_ns());
     let chain = plan.probe(Carry::Nothing)?;
+    let profiled = |calibrate| real_with(plan, 1, request, &Control { profile: true, calibrate, ..Control::default() });
+    let report = profiled(None)?;
+    let (lengths, again) = (profiled(Some(Attempts::OfAllLengths))?, profiled(Some(Attempts::Second))?);
+    let (split, lengths, again) = (&report.splits[0], &lengths.splits[0], &again.splits[0]);
+    let ns = |cycles: f64| cycles / split.cycles_per_ns.max(1e-9);
+    let disturbed = split.cycles_per_ns * disturbed_ns(plan, request)?;
+    let per_packet = |lap: &Lap| ns(lap.without(disturbed).cycles as f64) / (lap.packets as f64).max(1.0);
+    let (access, transfer) = (access_ns(), transfer_ns());
+    let prices = |fit: &Fit, usual: f64| {
+        let (unit, entry) = fit.without(disturbed).prices(usual * split.cycles_per_ns);
+        (ns(unit), ns(entry))
+    };
     let stage = |(at, time): (usize, &StageTime)| {
-        let prices = |fit: &Fit, usual: f64| {
-            let (unit, entry) = fit.prices(usual * split.cycles_per_ns);
-            (ns(unit), ns(entry))
-        };
-        let second = &again.stages[at];
         let (packet, access) = prices(&time.handlers_fit, access);
-        let (packet_again, access_again) = prices(&second.handlers_fit, access);
-        let (commit, commit_access) = prices(&time.commit_fit, COMMIT_ACCESS_NS);
+        let (packet_again, access_again) = prices(&again.stages[at].handlers_fit, access);
+        let (commit, commit_access) = prices(&lengths.stages[at].commit_fit, COMMIT_ACCESS_NS);
         StageCosts {
             look_up: per_packet(&time.look_up),
             packet,
             access,
             packet_again,
             access_again,
-            undo: per_packet(&second.undo),
+            undo: per_packet(&again.stages[at].undo),
             commit,
             commit_access,
             has_objects: chain.stages()[at].has_objects(),
         }
     };
     let (packets, cpu_ns) = packets_and_time(&report);
+    let lapped_ns = ns((split.busy_cycles() + split.idle.cycles + split.looking) as f64);
     let costs = Costs {
         receive: per_packet(&split.receive),
         parse: per_packet(&split.parse),
         send: per_packet(&split.send),
         expire: per_packet(&split.expire),
         batch: 0.0,
-        memory: (cpu_ns - ns((split.busy_cycles() + split.idle.cycles + split.looking) as f64)).max(0.0) / packets,
+        memory: (cpu_ns - lapped_ns).max(0.0) / packets,
         stages: split.stages.iter().enumerate().map(stage).collect(),
         transfer,
         wait: WAIT_NS,
     };
     Ok(Calibration { costs, access_ns: access, ns_per_packet: cpu_ns / packets })
+}
+
+/// What taking the time once costs beyond what it takes in a loop, for it interrupts what the processor does at once: the difference
+/// that it makes to a run in which every packet is a batch of its own.
+fn disturbed_ns(plan: &Plan, request: Request<'_>) -> Result<f64, ModelError> {
+    let single = Plan { batch: 1, ..plan.clone() };
+    let request = Request { packets: request.packets.min(SINGLE_PACKETS), ..request };
+    let run = |profile| real_with(&single, 1, request, &Control { profile, ..Control::default() });
+    let (timed, plain) = (run(true)?, run(false)?);
+    let split = &timed.splits[0];
+    let looking_ns = (split.looking + split.idle.cycles) as f64 / split.cycles_per_ns.max(1e-9);
+    let more_ns = packets_and_time(&timed).1 - looking_ns - packets_and_time(&plain).1;
+    Ok((more_ns / (split.laps() as f64).max(1.0)).clamp(0.0, DISTURBED_NS_MAX))
 }
 
 fn packets_and_time(report: &Report) -> (f64, f64) {

@@ -170,6 +170,15 @@ pub struct Interrupted {
     pub at: usize,
 }
 
+/// A commit failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenBack {
+    /// Position from which on packets have been taken back.
+    pub at: usize,
+    /// How many of these the conflict did not concern: a commit of them alone would have gone well.
+    pub sound: usize,
+}
+
 /// Where a function's state lies among its group's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
@@ -195,9 +204,9 @@ impl Pass<'_> {
     }
 
     /// Commits what has been attempted. If that fails, the packets are taken back, but for those
-    /// that had not touched aggregate state and therefore stood already; the answer says where to go on.
+    /// that had not touched aggregate state and therefore stood already.
     #[inline]
-    pub fn commit(&mut self) -> Result<u64, usize> {
+    pub fn commit(&mut self) -> Result<u64, TakenBack> {
         if let Some(sequence) = self.logs.stood.take() {
             return Ok(sequence);
         }
@@ -210,15 +219,16 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes the current attempt back and aborts the transaction; says where to go on.
+    /// Takes the current attempt back and aborts the transaction.
     #[cold]
-    fn abandon(&mut self) -> usize {
+    fn abandon(&mut self) -> TakenBack {
         let kept = self.logs.kept;
+        let sound = self.logs.marks.iter().rposition(|mark| self.tx.survives(&mark.transaction)).unwrap_or(0);
         while let Some(mark) = self.logs.marks.pop() {
             self.take_back(self.todo[kept + self.logs.marks.len()] as usize, &mark);
         }
         self.tx.abort();
-        kept
+        TakenBack { at: kept, sound }
     }
 
     /// After a panic in a handler: the position of its packet, whose attempt has been taken back as far as that is possible.

@@ -17,11 +17,14 @@ struct Sums {
     cycles: u64,
     units: u64,
     entries: u64,
+    laps: u64,
 }
 
 /// Groups whose laps have entries as alike as this say nothing about what an entry costs: the determinant of their equations, as a
 /// share of its largest term.
 const ALIKE: f64 = 0.2;
+/// A group of fewer laps than one in so many is chance: the last batch of a run, which is not full.
+const SELDOM: u64 = 50;
 
 impl Fit {
     /// A lap over so many units that left so many entries.
@@ -32,6 +35,15 @@ impl Fit {
         group.cycles += cycles;
         group.units += units;
         group.entries += entries;
+        group.laps += 1;
+    }
+
+    /// The same if each lap had taken so many cycles less.
+    pub fn without(mut self, cycles: f64) -> Fit {
+        for group in [&mut self.few, &mut self.many] {
+            group.cycles = group.cycles.saturating_sub((cycles * group.laps as f64) as u64);
+        }
+        self
     }
 
     /// Cycles of a unit and of an entry; of an entry `usual` ones if it always comes with as many units.
@@ -39,7 +51,9 @@ impl Fit {
         let [few, many] = [self.few, self.many].map(|s| (s.cycles as f64, s.units as f64, s.entries as f64));
         let (cycles, units, entries) = (few.0 + many.0, few.1 + many.1, few.2 + many.2);
         let determinant = few.1 * many.2 - many.1 * few.2;
-        let entry = match determinant > ALIKE * few.1 * many.2 {
+        let fewer = self.few.laps.min(self.many.laps);
+        let is_chance = fewer * SELDOM < self.few.laps + self.many.laps;
+        let entry = match !is_chance && determinant > ALIKE * few.1 * many.2 {
             true => (few.1 * many.0 - many.1 * few.0) / determinant,
             false => usual,
         };
@@ -72,6 +86,15 @@ mod tests {
     #[test]
     fn an_entry_costs_the_usual_where_each_unit_has_as_many() {
         check(&[(500, 10, 20), (1000, 20, 40)], 5.0, (40.0, 5.0));
+    }
+
+    #[test]
+    fn a_single_lap_that_differs_says_nothing() {
+        let mut fit = Fit::default();
+        (0..100).for_each(|_| fit.add(1300, 128, 3));
+        fit.add(100_000, 64, 3);
+        let (unit, entry) = fit.prices(2.0);
+        assert!((unit - 17.9).abs() < 0.5 && entry == 2.0, "{unit} {entry}");
     }
 
     #[test]

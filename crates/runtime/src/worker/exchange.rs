@@ -10,7 +10,7 @@ use braid_nf::{SetMeta, SetSlot, Stage};
 use braid_state::Tx;
 
 use super::{Sets, Worker, periodic_ticks};
-use crate::attempt::run_event;
+use crate::attempt::{Stretch, run_event};
 use crate::chain::{Chain, Group, same_packets};
 use crate::probe::Probe;
 
@@ -78,6 +78,7 @@ impl Worker {
         };
         let objects = chain.objects();
         self.counters.aborted.forget_elements(|gone| objects.iter().all(|object| object.id() != gone));
+        self.stretches = vec![Stretch::default(); chain.stages().len()];
         self.counters.reached = chain.stages().iter().map(|stage| reached(&**stage)).collect();
         self.ticks = if self.parts.id == 0 { periodic_ticks(&chain) } else { Vec::new() };
         if self.probe.split().is_some() {

@@ -140,7 +140,7 @@ impl Tx {
     fn prepare_to_hold(&mut self, object: ObjectRef) {
         self.yield_at(YieldPoint::Packet { logged: 0 });
         self.make_ready();
-        self.yield_at(YieldPoint::Touch { line: object.line(), write: true });
+        self.yield_at(YieldPoint::Hold { line: object.line() });
     }
 
     #[cold]
