@@ -3,7 +3,8 @@
 //! A worker with a [`Tracer`] asks the filter about every packet of a batch. A function's pass over a batch that holds a
 //! wanted packet is cut: the packets before it, the packet alone in a transaction of its own, the packets behind it. So what
 //! the transaction has touched is what that packet touched. Nothing else changes: order, answers and state are those of an
-//! ordinary run. Where a packet's whole way is one transaction nothing is cut ([`crate::whole::followed`]). Without a tracer it costs a worker two tests per batch.
+//! ordinary run. Where a packet's whole way is one transaction nothing is cut (`whole/followed.rs`). Without a
+//! tracer it costs a worker two tests per batch.
 
 use std::fmt;
 use std::sync::Arc;

@@ -85,7 +85,7 @@ impl<T: Plain> Vector<T> {
     /// read in the same attempt may be of another instant, so one that goes on asks [`get`](Vector::get) again.
     #[inline(always)]
     #[track_caller]
-    pub fn get_alone(&self, tx: &mut Tx, index: u32) -> Result<Option<T>, Conflict> {
+    pub fn read_alone(&self, tx: &mut Tx, index: u32) -> Result<Option<T>, Conflict> {
         const { assert!(plain::words::<T>() <= SMALL, "an element of at most two words") };
         if index >= self.len() {
             return Ok(None);

@@ -192,7 +192,7 @@ impl NetworkFunction for Bridge {
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
         let is_other = self.vlans.is_some() && known.is_other_form(vlans::form(vlans::tag_of(packet)));
-        if is_other || known.is_due(packet.port(), cx.now()) || self.changes.get_alone(cx, 0)? != Some(known.changes) {
+        if is_other || known.is_due(packet.port(), cx.now()) || self.changes.read_alone(cx, 0)? != Some(known.changes) {
             return self.decide(cx, packet, known);
         }
         match &self.vlans {
