@@ -145,9 +145,8 @@ impl Ports {
         range: std::ops::Range<u32>,
         parity: u64,
     ) -> Result<Option<u32>, Conflict> {
-        let line = range.start / OWNERS;
-        let first = line * OWNERS;
-        let free = self.owners.view(tx, row * self.lines + line, free_of)?.unwrap_or_default();
+        let first = range.start - range.start % OWNERS;
+        let free = self.owners.view(tx, self.line(row, first), free_of)?.unwrap_or_default();
         let free = free & parity & bits_of(0, range.start - first..range.end - first);
         Ok((free != 0).then(|| first + free.trailing_zeros()))
     }
@@ -202,8 +201,7 @@ impl Ports {
     #[inline(always)]
     pub(super) fn owner(&self, tx: &mut Tx, slot: u32, address: u32, port: u16) -> Result<Option<u32>, Conflict> {
         let (row, at) = self.place(slot, address, port);
-        let line = row * self.lines + at / OWNERS;
-        let owner = self.owners.view(tx, line, |line| line[(at % OWNERS) as usize])?;
+        let owner = self.owners.view(tx, self.line(row, at), |line| line[(at % OWNERS) as usize])?;
         Ok(owner.unwrap_or_default().checked_sub(1))
     }
 
@@ -223,7 +221,7 @@ impl Ports {
             // Whether it was the last free one, or the first that is free again.
             free_of(line) & parity & !(1 << (at % OWNERS)) == 0
         };
-        if self.owners.update(tx, row * self.lines + at / OWNERS, change)? == Some(true) {
+        if self.owners.update(tx, self.line(row, at), change)? == Some(true) {
             self.full.set(tx, row, 2 * (at / OWNERS) + at % 2, owner.is_some())?;
         }
         Ok(())
@@ -232,8 +230,15 @@ impl Ports {
     /// Asks for the line on which a port is, to be changed soon.
     #[inline(always)]
     pub(super) fn prefetch(&self, slot: u32, address: u32, port: u16) {
-        let row = slot * self.addresses + address;
-        self.owners.prefetch(row * self.lines + u32::from(port).saturating_sub(self.base) / OWNERS);
+        // Any port may be asked for, also one below the first.
+        let at = u32::from(port).saturating_sub(self.base);
+        self.owners.prefetch(self.line(slot * self.addresses + address, at));
+    }
+
+    /// The line of a place in a row.
+    #[inline(always)]
+    fn line(&self, row: u32, at: u32) -> u32 {
+        row * self.lines + at / OWNERS
     }
 
     /// Row of a protocol and address, and a port's place in it.
