@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use braid_packet::key::{FieldId, SetDef, SetKey};
-use braid_state::{Conflict, Plain};
+use braid_state::{Alone, Conflict, Plain};
 
 use crate::{Cx, Declare, Findings, NewSet, Packet, Reason, Verdict};
 
@@ -59,13 +59,16 @@ impl Rewrites {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick(pub usize);
 
-/// When and how a packet comes.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival {
+/// When and how a packet comes, and what may be read for it without a context.
+#[derive(Debug)]
+pub struct Arrival<'a> {
     /// [`Cx::now`].
     pub now_ns: u64,
     /// [`Cx::reversed`].
     pub reversed: bool,
+    /// One element of one state object may be read ([`Map::entry_alone`](braid_state::Map::entry_alone),
+    /// [`Vector::get_alone`](braid_state::Vector::get_alone)); none where a transaction has begun or somebody watches.
+    pub alone: Option<Alone<'a>>,
 }
 
 /// A network function, written as if one core ran it.
@@ -151,11 +154,12 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// Whether [`steady`](Self::steady) ever decides.
     const STEADY: bool = false;
 
-    /// A packet of a live set for which the function needs nothing but the packet and the set; asked first. Without a context no
-    /// conflict can come between, so nothing is saved that a conflict would take back, which is a third of what such a packet costs.
+    /// A packet of a live set for which the function needs nothing but the packet, the set and at most one look at shared state; asked first.
+    /// Without a context no conflict can come between, so nothing is saved that a conflict would take back, which is a third of what such
+    /// a packet costs.
     /// `None` leaves packet and set as they were, and sends both to [`packet`](Self::packet).
     #[inline(always)]
-    fn steady(&self, _arrival: Arrival, _packet: &mut Packet<'_>, _set: &mut Self::Set) -> Option<Verdict> {
+    fn steady(&self, _arrival: Arrival<'_>, _packet: &mut Packet<'_>, _set: &mut Self::Set) -> Option<Verdict> {
         None
     }
 

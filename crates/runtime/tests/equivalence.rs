@@ -149,7 +149,7 @@ impl NetworkFunction for Mostly {
         Ok(if set.register(cx, 1) { cx.pass() } else { Verdict::Drop(Reason::SET_TABLE_FULL) })
     }
 
-    fn steady(&self, _: Arrival, packet: &mut Packet<'_>, count: &mut u64) -> Option<Verdict> {
+    fn steady(&self, _: Arrival<'_>, packet: &mut Packet<'_>, count: &mut u64) -> Option<Verdict> {
         if count.is_multiple_of(3) {
             return None;
         }

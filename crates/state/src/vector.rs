@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use braid_stm::{Arena, Conflict, Part, Tx};
+use braid_stm::{Alone, Arena, Conflict, Part, Tx};
 
 use crate::causes::VectorOp;
 use crate::object::{Named, StateBuilder, StateError, StateObject};
@@ -81,19 +81,13 @@ impl<T: Plain> Vector<T> {
         Ok(Some(plain::load(tx.read_ref(&self.shared.elements, index, VectorOp::Get.op())?)))
     }
 
-    /// As [`get`](Vector::get), for a small element and a handler that reads nothing else: then it costs no more than the copy. What else is
-    /// read in the same attempt may be of another instant, so one that goes on asks [`get`](Vector::get) again.
+    /// As [`get`](Vector::get), [alone](Alone), of a small element; none also if somebody is just writing it.
     #[inline(always)]
-    #[track_caller]
-    pub fn read_alone(&self, tx: &mut Tx, index: u32) -> Result<Option<T>, Conflict> {
+    pub fn get_alone(&self, alone: Alone<'_>, index: u32) -> Option<T> {
         const { assert!(plain::words::<T>() <= SMALL, "an element of at most two words") };
-        if index >= self.len() {
-            return Ok(None);
-        }
         let mut words = [0; SMALL];
-        let op = VectorOp::Get.op();
-        tx.read_alone(&self.shared.elements, index, op, &mut words[..plain::words::<T>()])?;
-        Ok(Some(plain::load(&words)))
+        let is_read = index < self.len() && alone.read(&self.shared.elements, index, &mut words[..plain::words::<T>()]);
+        is_read.then(|| plain::load(&words))
     }
 
     /// What `look` makes of element `index`, which it sees where it lies; none beyond the end. For a small part of a large element.

@@ -18,7 +18,7 @@ mod read;
 mod write;
 
 pub use accesses::Access;
-pub use read::Glance;
+pub use read::{Alone, Glance};
 
 /// Aborts in a row after which a worker asks for its turn, unless [`Tx::set_patience`] says otherwise.
 pub const PATIENCE: u32 = 8;

@@ -189,16 +189,20 @@ impl NetworkFunction for Bridge {
         }
     }
 
+    const STEADY: bool = true;
+
     #[inline(always)]
+    fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Option<Verdict> {
+        let holds = self.still_holds(arrival.now_ns, packet, known)
+            && self.changes.get_alone(arrival.alone?, 0)? == known.changes;
+        holds.then(|| self.leave_as_known(packet, known))
+    }
+
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
-        let is_other = self.vlans.is_some() && known.is_other_form(vlans::form(vlans::tag_of(packet)));
-        if is_other || known.is_due(packet.port(), cx.now()) || self.changes.read_alone(cx, 0)? != Some(known.changes) {
-            return self.decide(cx, packet, known);
+        if self.still_holds(cx.now(), packet, known) && self.changes.get(cx, 0)? == Some(known.changes) {
+            return Ok(self.leave_as_known(packet, known));
         }
-        match &self.vlans {
-            Some(_) => Ok(leave(packet, known)),
-            None => Ok(known.verdict()),
-        }
+        self.decide(cx, packet, known)
     }
 
     fn orphan(&self, _: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -227,6 +231,18 @@ impl NetworkFunction for Bridge {
 }
 
 impl Bridge {
+    /// Whether what is known was decided for frames like this one, and not too long ago.
+    #[inline(always)]
+    fn still_holds(&self, now: u64, packet: &Packet<'_>, known: &Known) -> bool {
+        let is_other = self.vlans.is_some() && known.is_other_form(vlans::form(vlans::tag_of(packet)));
+        !is_other && !known.is_due(packet.port(), now)
+    }
+
+    #[inline(always)]
+    fn leave_as_known(&self, packet: &mut Packet<'_>, known: &Known) -> Verdict {
+        if self.vlans.is_some() { leave(packet, known) } else { known.verdict() }
+    }
+
     /// Learns where the source is, looks the destination up, and notes in `known` for how long the same would be decided.
     #[inline(never)]
     fn decide(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {

@@ -131,7 +131,7 @@ impl NetworkFunction for Firewall {
     const STEADY: bool = true;
 
     #[inline(always)]
-    fn steady(&self, arrival: Arrival, packet: &mut Packet<'_>, connection: &mut Connection) -> Option<Verdict> {
+    fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Option<Verdict> {
         let from_opener = u8::from(arrival.reversed) == connection.reversed;
         let is_whole =
             !packet.is_fragment() && self.settings.sides.is_on(packet.port(), connection.side_of(from_opener));

@@ -161,7 +161,7 @@ impl NetworkFunction for LoadBalancer {
     const STEADY: bool = true;
 
     #[inline(always)]
-    fn steady(&self, arrival: Arrival, packet: &mut Packet<'_>, flow: &mut Flow) -> Option<Verdict> {
+    fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Option<Verdict> {
         if self.is_stale(flow, arrival.now_ns) || packet.is_fragment() || flow.way > TO_BACKEND {
             return None;
         }

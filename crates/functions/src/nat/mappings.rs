@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
-use braid_nf::state::{Handle, MapConfig, StateObject, Tx, Vacancy, Visit};
+use braid_nf::state::{Alone, Handle, MapConfig, StateObject, Tx, Vacancy, Visit};
 use braid_nf::{Findings, Part, Reason};
 
 use super::block_log::Change;
@@ -219,10 +219,11 @@ impl<K: Kept> Mappings<K> {
         Ok(self.entries.entry_at(cx, index)?.map(|(handle, inside, packed)| (handle, inside, packed.into())))
     }
 
-    /// The same for a packet that needs nothing else.
+    /// The same [alone](Alone); none also if somebody is just writing it.
     #[inline(always)]
-    pub(crate) fn at_alone(&self, cx: &mut Cx<'_>, index: u32) -> Result<Option<(Handle, K, Entry)>, Conflict> {
-        Ok(self.entries.entry_alone(cx, index)?.map(|(handle, inside, packed)| (handle, inside, packed.into())))
+    pub(crate) fn at_alone(&self, alone: Alone<'_>, index: u32) -> Option<(Handle, K, Entry)> {
+        let (handle, inside, packed) = self.entries.entry_alone(alone, index)?;
+        Some((handle, inside, packed.into()))
     }
 
     /// Asks for the entry of that number, to be read soon.

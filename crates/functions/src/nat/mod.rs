@@ -162,29 +162,21 @@ impl NetworkFunction for Nat {
         }
     }
 
+    const STEADY: bool = true;
+
     #[inline(always)]
+    fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Option<Verdict> {
+        let known = self.flows.mappings.at_alone(arrival.alone?, session.index())?;
+        self.go_on(packet, session, arrival.now_ns, &known)
+    }
+
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
-        // Other protocols stay in their phase.
-        let phase = match session.is_tcp() {
-            true => Phase::after(session.phase(), packet.tcp_flags().unwrap_or(0)) as u8,
-            false => session.phase(),
-        };
-        if phase == session.phase()
-            && !packet.is_fragment()
-            && let Some((handle, inside, entry)) = self.flows.mappings.at_alone(cx, session.index())?
-            && session.is_over(handle)
-            && entry.ends_ns.saturating_sub(cx.now()) > self.needs.ns(session)
-        {
-            // Each way by itself, so that nothing is asked twice.
-            let handled = match session.way() {
-                OUTWARD => self.go_on(packet, OUTWARD, (&inside, &entry)),
-                _ => self.go_on(packet, INWARD, (&inside, &entry)),
-            };
-            if let Some(handled) = handled {
-                return handled;
-            }
+        let known = self.flows.mappings.at(cx, session.index())?;
+        let now = cx.now();
+        match known.and_then(|known| self.go_on(packet, session, now, &known)) {
+            Some(verdict) => Ok(verdict),
+            None => self.unsteady(cx, packet, session),
         }
-        self.unsteady(cx, packet, session, phase)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Session>) -> Handled {
@@ -222,18 +214,40 @@ impl NetworkFunction for Nat {
 }
 
 impl Nat {
-    /// A packet of a known flow over a mapping, if it comes from where packets of its way do and has hops left: who tells its sender
-    /// so, or finds another mapping, does more than read one.
+    /// A packet of a known flow over its mapping, if neither changes by it: who opens or ends a connection, prolongs the mapping, comes by
+    /// another port, or has no hops left and is told so, does more than read.
     #[inline(always)]
-    fn go_on(&self, packet: &mut Packet<'_>, way: u8, known: (&Inside4, &Entry)) -> Option<Handled> {
+    fn go_on(
+        &self,
+        packet: &mut Packet<'_>,
+        session: &Session,
+        now_ns: u64,
+        (handle, inside, entry): &(Handle, Inside4, Entry),
+    ) -> Option<Verdict> {
+        let holds = phase_after(session, packet) == session.phase()
+            && !packet.is_fragment()
+            && session.is_over(*handle)
+            && entry.ends_ns.saturating_sub(now_ns) > self.needs.ns(session);
+        if !holds {
+            return None;
+        }
+        // Each way by itself, so that nothing is asked twice.
+        match session.way() {
+            OUTWARD => self.go(packet, OUTWARD, (inside, entry)),
+            _ => self.go(packet, INWARD, (inside, entry)),
+        }
+    }
+
+    #[inline(always)]
+    fn go(&self, packet: &mut Packet<'_>, way: u8, known: (&Inside4, &Entry)) -> Option<Verdict> {
         if !self.is_expected(packet.port(), way, known.1) {
             return None;
         }
         let track = self.track(packet.port(), way, known);
         match translated(packet, track) {
             Translated::Expired => None,
-            Translated::Done => Some(Ok(Verdict::Forward(track.to))),
-            Translated::Refused => Some(Ok(Verdict::Drop(Reason::MALFORMED))),
+            Translated::Done => Some(Verdict::Forward(track.to)),
+            Translated::Refused => Some(Verdict::Drop(Reason::MALFORMED)),
         }
     }
 
@@ -279,7 +293,8 @@ impl Nat {
     /// that prolongs the mapping.
     #[cold]
     #[inline(never)]
-    fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session, phase: u8) -> Handled {
+    fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
+        let phase = phase_after(session, packet);
         if let Some(track) = self.renew(cx, packet, session, phase)? {
             session.set_phase(phase);
             return self.translate(cx, packet, track);
@@ -408,6 +423,15 @@ impl Nat {
             answer::time_exceeded(cx, packet, self.settings.router);
         }
         Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
+    }
+}
+
+/// The phase of a flow after a packet; other protocols than TCP stay in theirs.
+#[inline(always)]
+fn phase_after(session: &Session, packet: &Packet<'_>) -> u8 {
+    match session.is_tcp() {
+        true => Phase::after(session.phase(), packet.tcp_flags().unwrap_or(0)) as u8,
+        false => session.phase(),
     }
 }
 

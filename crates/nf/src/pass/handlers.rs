@@ -62,7 +62,7 @@ pub(crate) fn handle_packet<N: NetworkFunction>(
     state: &mut N::Set,
 ) -> Handled {
     if N::STEADY {
-        let arrival = Arrival { now_ns: cx.now(), reversed: cx.reversed() };
+        let arrival = Arrival { now_ns: cx.now(), reversed: cx.reversed(), alone: cx.alone() };
         if let Some(verdict) = function.steady(arrival, packet, state) {
             return Ok(verdict);
         }
@@ -190,9 +190,9 @@ impl Pass<'_> {
             let reversed = steady.swapped[i];
             let Some(state) = steady.state(i) else { return Ok(at) };
             if N::STEADY {
-                let arrival = Arrival { now_ns: self.now_ns[i], reversed };
+                let arrival = Arrival { now_ns: self.now_ns[i], reversed, alone: cx.alone() };
                 if let Some(verdict) = function.steady(arrival, &mut packets.packet(i, None), state) {
-                    // Nothing was read that somebody else may write: it stands.
+                    // At most one thing was read that somebody else may write: it stands.
                     logs.kept = at + 1;
                     self.verdicts.set(i, verdict);
                     continue;

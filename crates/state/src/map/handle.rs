@@ -1,6 +1,6 @@
 //! Entries by their place instead of their key: no bucket is looked at.
 
-use braid_stm::{Conflict, Tx};
+use braid_stm::{Alone, Conflict, Tx};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Map, entry};
@@ -42,20 +42,18 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(entry::is_live(words).then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE))))
     }
 
-    /// As [`entry_at`](Map::entry_at), for a handler that reads nothing else: then it costs no more than the copy of the entry. What else
-    /// is read in the same attempt may be of another instant, so one that goes on asks [`entry_at`](Map::entry_at) again.
+    /// As [`entry_at`](Map::entry_at), [alone](Alone); none also if somebody is just writing it.
     #[inline(always)]
-    #[track_caller]
-    pub fn entry_alone(&self, tx: &mut Tx, index: u32) -> Result<Option<(Handle, K, V)>, Conflict> {
+    pub fn entry_alone(&self, alone: Alone<'_>, index: u32) -> Option<(Handle, K, V)> {
         const { assert!(Self::ENTRY <= BUCKET_WORDS, "an entry of at most a line") };
         if index >= self.capacity() {
-            return Ok(None);
+            return None;
         }
         let mut words = [0; BUCKET_WORDS];
         let words = &mut words[..Self::ENTRY];
-        tx.read_alone(&self.shared.entries, index, MapOp::ValueAt.op(), words)?;
+        let is_live = alone.read(&self.shared.entries, index, words) && entry::is_live(words);
         let handle = Handle { index, generation: entry::generation(words) };
-        Ok(entry::is_live(words).then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE))))
+        is_live.then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE)))
     }
 
     /// Changes the value at a handle in place and returns what `change` returns; none if its key has been removed since.

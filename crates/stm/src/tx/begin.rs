@@ -67,8 +67,8 @@ impl Tx {
         self.limit = Header::above(now);
     }
 
-    /// Begins the attempt before its first access, for one in which several handlers take part: what the first of them reads
-    /// [alone](Tx::read_alone) is then read together with what the others do. Whoever is watched has that anyway.
+    /// Begins the attempt before its first access, for one in which several handlers take part: none of them
+    /// reads [alone](Tx::alone) what must be read together with what the others do. Whoever is watched has that anyway.
     #[inline]
     pub fn begin_now(&mut self) {
         if self.slow == slow::IDLE {

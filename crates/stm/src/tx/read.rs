@@ -1,6 +1,7 @@
 //! Reading objects as of the snapshot: what is read is logged, and the snapshot moves if an object is newer and nothing read so
 //! far has changed.
 
+use std::marker::PhantomData;
 use std::panic::Location;
 
 use crate::arena::Arena;
@@ -42,6 +43,33 @@ impl<const W: usize> Glance<'_, W> {
     }
 }
 
+/// The right to read one object, once, in no attempt: one object at one instant is a transaction of its own, with nothing to log and
+/// nothing that could be taken back. A copy of it would be a right to two instants that never were one:
+///
+/// ```compile_fail,E0382
+/// # use braid_stm::{Arena, Tx};
+/// fn both(tx: &Tx, arena: &Arena, out: &mut [[u64; 1]; 2]) -> Option<bool> {
+///     let alone = tx.alone()?;
+///     Some(alone.read(arena, 0, &mut out[0]) && alone.read(arena, 1, &mut out[1]))
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Alone<'a> {
+    domain: u64,
+    tx: PhantomData<&'a Tx>,
+}
+
+impl Alone<'_> {
+    /// Reads the first `out.len()` words of an object. False if somebody is just writing it: then `out` holds nothing.
+    #[inline(always)]
+    pub fn read(self, arena: &Arena, index: u32, out: &mut [u64]) -> bool {
+        assert!(out.len() <= arena.payload_words());
+        let object = arena.object(index, self.domain);
+        let seen = object.load();
+        !seen.is_locked() && object.copy_to(out, seen)
+    }
+}
+
 impl Tx {
     /// Reads the first `W` words of an object.
     #[inline(always)]
@@ -71,27 +99,10 @@ impl Tx {
         Ok(())
     }
 
-    /// As [`read_into`](Tx::read_into), but if this attempt has not accessed anything yet and nobody watches, it still has not afterwards:
-    /// one object at one instant is a transaction of its own. So it costs no more than the copy. For a handler that reads nothing
-    /// else, or reads it again before it relies on both.
+    /// The right to a transaction of one read, if no attempt has begun and nobody watches.
     #[inline(always)]
-    #[track_caller]
-    pub fn read_alone(&mut self, arena: &Arena, index: u32, op: Op, out: &mut [u64]) -> Result<(), Conflict> {
-        assert!(out.len() <= arena.payload_words());
-        if self.slow == slow::IDLE {
-            let object = arena.object(index, self.domain_id);
-            let seen = object.load();
-            if !seen.is_locked() && object.copy_to(out, seen) {
-                return Ok(());
-            }
-        }
-        self.read_among(arena, index, op, out)
-    }
-
-    #[inline(never)]
-    #[track_caller]
-    fn read_among(&mut self, arena: &Arena, index: u32, op: Op, out: &mut [u64]) -> Result<(), Conflict> {
-        self.read_into(arena, index, op, out)
+    pub fn alone(&self) -> Option<Alone<'_>> {
+        (self.slow == slow::IDLE).then_some(Alone { domain: self.domain_id, tx: PhantomData })
     }
 
     /// Reads all words of an object into the transaction's own memory.

@@ -27,7 +27,7 @@ const RECORDED: [&str; 6] =
     ["office.pcapng", "gateway.pcapng", "lan.pcapng", "lan-vlan.pcap", "dns.pcap.gz", "scan.pcap"];
 
 /// Small tables and low rates: functions that refuse, fill up and fight for the same entries.
-fn busy(function: &str) -> &'static str {
+pub fn busy(function: &str) -> &'static str {
     match function {
         "bridge" => "capacity = 64\nrefresh_interval_ms = 1\nsnooping = { enabled = true, groups_max = 4 }",
         "nat" => "mappings_max = 256\nfragments_max = 8\nfirst_port = 1024\nlast_port = 1407",
@@ -64,7 +64,7 @@ fn busy(function: &str) -> &'static str {
 }
 
 /// Further configurations that share more, or take other ways.
-fn others(function: &str) -> &'static [&'static str] {
+pub fn others(function: &str) -> &'static [&'static str] {
     match function {
         "bridge" => &[FILTERED],
         "policer" => &[
@@ -243,7 +243,7 @@ fn of_capture(entry: &Entry, path: &Path, packets: usize) -> Frames {
 }
 
 /// All inputs for a function: recorded captures, so many shared ones, three mixes.
-fn inputs(entry: &Entry, test: &str, shared: usize, packets: usize) -> Vec<(String, Frames)> {
+pub fn inputs(entry: &Entry, test: &str, shared: usize, packets: usize) -> Vec<(String, Frames)> {
     let mut inputs: Vec<_> =
         RECORDED.iter().map(|name| ((*name).to_owned(), of_capture(entry, &recorded(name), packets))).collect();
     let captures = if shared == 0 { Vec::new() } else { captures(test) };

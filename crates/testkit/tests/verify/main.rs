@@ -19,3 +19,4 @@ mod nfos_functions;
 mod nfos_transactions;
 mod policed;
 mod run;
+mod unwatched;
