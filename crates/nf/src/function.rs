@@ -67,7 +67,7 @@ pub struct Arrival<'a> {
     /// [`Cx::reversed`].
     pub reversed: bool,
     /// One element of one state object may be read ([`Map::entry_alone`](braid_state::Map::entry_alone),
-    /// [`Vector::get_alone`](braid_state::Vector::get_alone)); none where a transaction has begun or somebody watches.
+    /// [`Vector::read_alone`](braid_state::Vector::read_alone)); none where a transaction has begun or somebody watches.
     pub alone: Option<Alone<'a>>,
 }
 

@@ -83,7 +83,7 @@ impl<T: Plain> Vector<T> {
 
     /// As [`get`](Vector::get), [alone](Alone), of a small element; none also if somebody is just writing it.
     #[inline(always)]
-    pub fn get_alone(&self, alone: Alone<'_>, index: u32) -> Option<T> {
+    pub fn read_alone(&self, alone: Alone<'_>, index: u32) -> Option<T> {
         const { assert!(plain::words::<T>() <= SMALL, "an element of at most two words") };
         let mut words = [0; SMALL];
         let is_read = index < self.len() && alone.read(&self.shared.elements, index, &mut words[..plain::words::<T>()]);

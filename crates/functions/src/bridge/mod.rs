@@ -194,7 +194,7 @@ impl NetworkFunction for Bridge {
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Option<Verdict> {
         let holds = self.still_holds(arrival.now_ns, packet, known)
-            && self.changes.get_alone(arrival.alone?, 0)? == known.changes;
+            && self.changes.read_alone(arrival.alone?, 0)? == known.changes;
         holds.then(|| self.leave_as_known(packet, known))
     }
 
