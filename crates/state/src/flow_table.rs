@@ -123,6 +123,25 @@ impl<const K: usize> FlowTable<K> {
         self.tags.bytes()
     }
 
+    /// Touches the pages of its tags and records, so that no packet waits for one.
+    pub fn touch(&self, records: &Records) {
+        self.tags.touch();
+        records.touch(self.first as usize..self.end());
+    }
+
+    /// Asks for the tags of a hash, which is about to be looked for or put in.
+    #[inline(always)]
+    pub fn prefetch(&self, hash: u64) {
+        let (first, second) = self.tags.home(hash);
+        self.tags.prefetch(first);
+        self.tags.prefetch(second);
+    }
+
+    /// Whether a record is live.
+    pub fn holds(&self, slot: Slot) -> bool {
+        self.tags.tag(self.position(slot)) != 0
+    }
+
     /// Bytes that a record with so many bytes of state has.
     pub const fn record_bytes_of(state_bytes: usize) -> usize {
         halves_of(state_bytes, K) * HALF
@@ -242,9 +261,7 @@ impl<const K: usize> FlowTable<K> {
     ) {
         if self.tags.bytes() > NEAR_BYTES {
             for &i in wanted {
-                let (first, second) = self.tags.home(hashes[i as usize & 255]);
-                self.tags.prefetch(first);
-                self.tags.prefetch(second);
+                self.prefetch(hashes[i as usize & 255]);
             }
         }
         let mut candidates = [NO_SLOT; 256];

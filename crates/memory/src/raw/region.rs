@@ -1,11 +1,15 @@
 //! An anonymous mapping, by `mmap(2)` and `madvise(2)`.
 
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Bytes in a huge page on x86-64 and most 64-bit ARM kernels.
 const HUGE_PAGE: usize = 2 << 20;
+
+/// Bytes in the smallest page of x86-64 and most 64-bit ARM kernels.
+const PAGE: usize = 4096;
 
 /// Which pages to ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,10 +88,19 @@ impl Region {
         };
         let region = reserved.map_or_else(|| Self::ordinary(bytes, pages != HugePages::Never && large), Ok)?;
         if pages == HugePages::Touched {
-            // SAFETY: populating our own mapping changes no contents.
-            let _ = unsafe { madvise(region.base().cast(), region.mapped, Advice::LinuxPopulateWrite) };
+            region.touch(0..bytes);
         }
         Ok(region)
+    }
+
+    /// Touches the pages of some bytes, so that whoever uses them first meets no page fault: `MADV_POPULATE_WRITE` (Linux 5.14; on
+    /// older kernels nothing happens). What lies outside the region is left out.
+    pub fn touch(&self, bytes: Range<usize>) {
+        let (from, to) = (bytes.start / PAGE * PAGE, bytes.end.min(self.mapped));
+        if from < to {
+            // SAFETY: populating a part of our own mapping, from a page's first byte on, changes no contents.
+            let _ = unsafe { madvise(self.base().add(from).cast(), to - from, Advice::LinuxPopulateWrite) };
+        }
     }
 
     fn reserved(bytes: usize) -> rustix::io::Result<Region> {
@@ -100,7 +113,7 @@ impl Region {
     }
 
     fn ordinary(bytes: usize, transparent: bool) -> Result<Region, Error> {
-        let wanted = bytes.max(1).next_multiple_of(4096);
+        let wanted = bytes.max(1).next_multiple_of(PAGE);
         // Over-map by one huge page so that the base can be aligned to one, then give the ends back.
         let slack = if transparent { HUGE_PAGE } else { 0 };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -241,6 +254,18 @@ mod tests {
         check((3 << 20) + 5, HugePages::Prefer);
         check((3 << 20) + 5, HugePages::Transparent);
         check((3 << 20) + 5, HugePages::Touched);
+    }
+
+    #[test]
+    fn touching_any_part_of_a_region_changes_nothing() {
+        let region = Region::new(3 * PAGE + 5, HugePages::Never).expect("this much memory is there");
+        // SAFETY: inside the region, which nobody else knows of.
+        unsafe { region.base().add(PAGE).write(7) };
+        for part in [0..0, 0..1, 5..PAGE + 1, PAGE..usize::MAX, usize::MAX..usize::MAX] {
+            region.touch(part);
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { (region.base().add(PAGE).read(), region.base().read()) }, (7, 0));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! that is none of a record's (the middle of one) is an error of the caller, but never undefined behaviour.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use braid_memory::{Error, HugePages, Region, prefetch_write};
 
@@ -76,6 +77,11 @@ impl Records {
     /// Bytes mapped.
     pub fn bytes(&self) -> usize {
         self.region.len()
+    }
+
+    /// Touches the pages of records that begin with one of these half lines.
+    pub(crate) fn touch(&self, halves: Range<usize>) {
+        self.region.touch(halves.start * HALF..(halves.end + self.longest) * HALF);
     }
 
     /// Asks for a record of so many half lines; any number is allowed.

@@ -42,6 +42,11 @@ impl Tags {
         self.region.len()
     }
 
+    /// Touches all pages.
+    pub(crate) fn touch(&self) {
+        self.region.touch(0..self.region.len());
+    }
+
     #[inline(always)]
     fn address(&self, group: usize) -> *mut [u8; 16] {
         self.region.base().wrapping_add(group * GROUP * 2).cast()
