@@ -54,7 +54,7 @@ fn no_number_of_workers_lets_one_source_too_many_in() {
     file.workers = Some(unplaced(4));
     file.nf[0].config.set("guests_max", toml::Value::Integer(10));
     let plan = Plan::new(&file, &catalog).expect("a plan");
-    let request = Request { frames: &frames, input: "office", runs: 10, seed: 0, watchdog: None };
+    let request = Request { frames: &frames, input: "office", runs: 10, seed: 0, watchdog: None, meanwhile: None };
     let certificate = certify(&plan, request, &mut |_| ()).expect("a certificate");
     assert!(certificate.holds(), "{certificate}");
 }

@@ -5,6 +5,7 @@
 //! difference ends it; its input is then cut down as long as a few seconds allow.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use braid_profile::certificate::{Certificate, Outcome, PacketDifference, Run, Schedule, Violation, hex};
@@ -15,7 +16,7 @@ use braid_runtime::nf::state::Tx;
 use braid_runtime::nf::{Port, Verdict};
 use braid_runtime::record::{Deed, Entry, Output, WorkerLog};
 use braid_runtime::replay::{Difference, Replay, SetContent};
-use braid_runtime::{Control, Plan as RunPlan, RunError, Watchdog, launch};
+use braid_runtime::{Control, Live, Plan as RunPlan, Report, RunError, Watchdog, launch};
 
 use crate::compile::Carry;
 use crate::frames::Frames;
@@ -56,6 +57,19 @@ pub struct Request<'a> {
     pub seed: u64,
     /// Told of a handler that does not come back.
     pub watchdog: Option<&'a Watchdog>,
+    /// What somebody does to runs while their packets go through.
+    pub meanwhile: Option<Meanwhile<'a>>,
+}
+
+/// Done again and again to each run on real threads, until it ends: nothing of it may be seen in packets or state. (Under a schedule one
+/// worker runs at a time, and who waits for all of them would wait for ever.)
+#[derive(Clone, Copy)]
+pub struct Meanwhile<'a>(pub &'a (dyn Fn(&Live) + Sync));
+
+impl std::fmt::Debug for Meanwhile<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meanwhile")
+    }
 }
 
 /// Runs and compares; `done` is told of each run.
@@ -75,16 +89,16 @@ pub fn certify_run(
     request: Request<'_>,
     done: &mut dyn FnMut(&Run),
 ) -> Result<Certificate, CertifyError> {
-    let Request { frames, input, runs, seed, watchdog } = request;
+    let Request { frames, input, runs, seed, .. } = request;
     let (workers, packets) = (plan.workers, frames.len());
     let mut certificate =
         Certificate { chain, input: input.to_owned(), packets, workers, runs: Vec::new(), violation: None };
     for seed in seed..seed.saturating_add(runs) {
-        let (run, violation) = compare(plan, frames, seed, watchdog)?;
+        let (run, violation) = compare(plan, frames, seed, request)?;
         done(&run);
         certificate.runs.push(run);
         if let Some(violation) = violation {
-            certificate.violation = Some(shrink(plan, frames, violation));
+            certificate.violation = Some(shrink(plan, request, violation));
             break;
         }
     }
@@ -100,7 +114,7 @@ fn compare(
     plan: &RunPlan,
     frames: &Frames,
     seed: u64,
-    watchdog: Option<&Watchdog>,
+    Request { watchdog, meanwhile, .. }: Request<'_>,
 ) -> Result<(Run, Option<Violation>), CertifyError> {
     let schedule = schedule_of(seed);
     let control = Control {
@@ -109,7 +123,10 @@ fn compare(
         watchdog: watchdog.cloned(),
         ..Control::default()
     };
-    let mut report = launch(plan, Box::new(frames.source("certify")), Box::new(NullSink), &control)?;
+    let mut report = match meanwhile.filter(|_| schedule == Schedule::Threads) {
+        Some(meanwhile) => run_meanwhile(plan, frames, &control, meanwhile)?,
+        None => launch(plan, Box::new(frames.source("certify")), Box::new(NullSink), &control)?,
+    };
     let Some(record) = report.record.take() else { unreachable!("a recorded run has a record") };
     let run = Run {
         seed,
@@ -129,6 +146,28 @@ fn compare(
         ..describe(first)
     });
     Ok((run, violation))
+}
+
+/// A run to which something is done.
+fn run_meanwhile(
+    plan: &RunPlan,
+    frames: &Frames,
+    control: &Control,
+    Meanwhile(act): Meanwhile<'_>,
+) -> Result<Report, RunError> {
+    let (live, is_over) = (Live::new(plan.workers), AtomicBool::new(false));
+    let control = Control { live: Some(Arc::clone(&live)), ..control.clone() };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Relaxed: the flag carries no data.
+            while !is_over.load(Ordering::Relaxed) && !live.has_ended() {
+                act(&live);
+            }
+        });
+        let report = launch(plan, Box::new(frames.source("certify")), Box::new(NullSink), &control);
+        is_over.store(true, Ordering::Relaxed);
+        report
+    })
 }
 
 /// What differs, the most telling first.
@@ -300,9 +339,10 @@ fn in_words(entry: &Entry, logs: &[WorkerLog]) -> String {
 }
 
 /// Leaves out halves, quarters, … of the input as long as it still fails and there is time.
-fn shrink(plan: &RunPlan, frames: &Frames, violation: Violation) -> Violation {
+fn shrink(plan: &RunPlan, request: Request<'_>, violation: Violation) -> Violation {
     let begun = Instant::now();
-    let (mut smallest, mut frames, mut parts) = (violation, frames.clone(), 2);
+    let request = Request { watchdog: None, ..request };
+    let (mut smallest, mut frames, mut parts) = (violation, request.frames.clone(), 2);
     while frames.len() > 1 && parts <= frames.len() {
         let size = frames.len().div_ceil(parts);
         let (mut from, mut smaller) = (0, None);
@@ -311,7 +351,7 @@ fn shrink(plan: &RunPlan, frames: &Frames, violation: Violation) -> Violation {
                 return smallest;
             }
             let candidate = frames.without(from..(from + size).min(frames.len()));
-            if let Some(violation) = fails_again(plan, &candidate, smallest.seed) {
+            if let Some(violation) = fails_again(plan, &candidate, smallest.seed, request) {
                 smaller = Some((candidate, violation));
                 break;
             }
@@ -328,7 +368,7 @@ fn shrink(plan: &RunPlan, frames: &Frames, violation: Violation) -> Violation {
     smallest
 }
 
-fn fails_again(plan: &RunPlan, frames: &Frames, seed: u64) -> Option<Violation> {
+fn fails_again(plan: &RunPlan, frames: &Frames, seed: u64, request: Request<'_>) -> Option<Violation> {
     let attempts = if schedule_of(seed) == Schedule::Seeded { 1 } else { ATTEMPTS_ON_THREADS };
-    (0..attempts).find_map(|_| compare(plan, frames, seed, None).ok().and_then(|(_, violation)| violation))
+    (0..attempts).find_map(|_| compare(plan, frames, seed, request).ok().and_then(|(_, violation)| violation))
 }

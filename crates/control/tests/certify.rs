@@ -159,7 +159,7 @@ fn certified(build: Build, hashed: Fields) -> Certificate {
     // Many clients, few servers: packets to one destination come from many flows.
     config.addresses = Addresses { server_bits: 2, ..config.addresses };
     let frames = Frames::read(&mut Generator::new(config).expect("valid"), usize::MAX);
-    let request = Request { frames: &frames, input: "uniform", runs: 12, seed: 0, watchdog: None };
+    let request = Request { frames: &frames, input: "uniform", runs: 12, seed: 0, watchdog: None, meanwhile: None };
     certify_run(&plan, vec!["function under test".into()], request, &mut |_| ()).expect("it runs")
 }
 

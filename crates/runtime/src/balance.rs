@@ -6,7 +6,7 @@
 //! take the sets out between two batches and the new one put them in, and only then goes on under the new table. So packets of a
 //! set keep their order, and a certificate of such a run holds. An entry whose sets find no room stays where it was.
 //!
-//! While sets move nobody gets packets. So that this stays a small part of the time, the longer a move took the later is the next.
+//! Nothing moves while sets come over to other tables after a change of the plan. While sets move nobody gets packets. So that this stays a small part of the time, the longer a move took the later is the next.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -101,6 +101,11 @@ impl Balancer {
         // Between a set's leaving and its arrival nobody may look at the state of the run.
         let live = Arc::clone(&self.live);
         let _alone = live.alone();
+        // Nor while sets come over to other tables: they would all have to come at once, to be looked through.
+        let left = live.ask_all(|worker| worker.sets_to_move());
+        if left.iter().flatten().any(|left| *left > 0) {
+            return;
+        }
         while !dispatcher.is_drained() {
             std::thread::yield_now();
         }

@@ -1,10 +1,13 @@
 //! Another chain for a run that goes on: built beside the running one, then taken by all workers between two batches.
 //!
 //! Functions that both chains have keep packet sets and state objects. Objects that are alike are the same ones; those of
-//! another size are copied while the workers stand still. Everything that can be refused is refused before any worker has
-//! changed anything.
+//! another size are copied while the workers stand still. Packet sets whose tables are other ones, because the room for them is
+//! another one or functions came or went, come over while packets go on
+//! ([decision](../../../docs/decisions/0009-sets-come-over-batch-by-batch.md)). Everything that can be refused is refused before any
+//! worker has changed anything.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use braid_nf::Stage;
@@ -15,7 +18,7 @@ use braid_steer::planner::Changed;
 use crate::chain::{Chain, ChainError, Sharing, same_packets};
 use crate::live::{Live, Running, Unanswered};
 use crate::plan::{BuildError, Plan};
-use crate::worker::Prepared;
+use crate::worker::{Emptied, Gone, Prepared, Worker};
 
 /// Times that workers are asked to let go: five are needed for a structure in which another one stands.
 const ROUNDS_MAX: usize = 8;
@@ -60,9 +63,31 @@ pub enum ExchangeError {
     /// Not enough memory.
     #[error(transparent)]
     Memory(#[from] braid_memory::Error),
+    /// A worker has more packet sets than its new tables would hold.
+    #[error("worker {worker} has {live} packet sets of a group, and its tables would have room for {room}")]
+    Sets {
+        /// The worker.
+        worker: usize,
+        /// Its sets.
+        live: usize,
+        /// Those that would fit.
+        room: usize,
+    },
+    /// No thread to unmap memory.
+    #[error("no thread can be started: {0}")]
+    Thread(#[from] std::io::Error),
     /// A worker does not come.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
+}
+
+/// How two plans of a run differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference<'a> {
+    /// By the number of packet sets only.
+    Sets,
+    /// By functions, or their order; these have another configuration.
+    Chain(&'a [String]),
 }
 
 /// What an exchange did.
@@ -76,16 +101,20 @@ pub struct Exchanged {
     pub removed: Vec<String>,
     /// State objects that were copied because their size changed.
     pub copied: Vec<String>,
+    /// Bytes of their images.
+    pub copied_bytes: usize,
+    /// Packet sets that come over to other tables from now on, while packets go through.
+    pub moving: usize,
     /// How long the workers stood still.
     pub held: Duration,
 }
 
-/// Exchanges the chain of a run for that of `plan`; `changed` names functions whose configuration differs. The memory of what is
-/// not needed any more is given back, after a refusal that of the new chain.
-pub fn exchange(live: &Live, now: &Plan, plan: &Plan, changed: &[String]) -> Result<Exchanged, ExchangeError> {
+/// Exchanges the chain of a run, and the room for its packet sets, for those of `plan`. The memory of what is not needed any more is
+/// given back, after a refusal that of the new chain.
+pub fn exchange(live: &Live, now: &Plan, plan: &Plan, difference: Difference<'_>) -> Result<Exchanged, ExchangeError> {
     let running = live.running().ok_or(ExchangeError::NotRunning)?;
     let domain = Arc::clone(&running.domain);
-    let exchanged = exchange_running(live, running, (now, plan), changed);
+    let exchanged = exchange_running(live, running, (now, plan), difference);
     reclaim(live, &domain);
     exchanged
 }
@@ -106,35 +135,137 @@ fn exchange_running(
     live: &Live,
     running: Running,
     (now, plan): (&Plan, &Plan),
-    changed: &[String],
+    difference: Difference<'_>,
 ) -> Result<Exchanged, ExchangeError> {
     let heritage = running.chain.objects();
-    let chain = build(plan, &running, heritage.clone())?;
+    let shares = running.chain.groups().iter().any(|group| group.shared);
+    let (chain, changed): (_, &[String]) = match difference {
+        // Shared sets have a table of their own: it is an object of the chain.
+        Difference::Sets if !shares => (Arc::clone(&running.chain), &[]),
+        Difference::Sets => (build(plan, &running, heritage.clone())?, &[]),
+        Difference::Chain(changed) => (build(plan, &running, heritage.clone())?, changed),
+    };
     let mut exchanged = compare(&running.chain, &chain, changed)?;
     check_steering(now, plan)?;
     let new = chain.objects().into_iter();
     let copies: Vec<_> = new.filter_map(|new| Some((older(&heritage, &new)?, new))).collect();
     exchanged.copied = copies.iter().map(|(_, new)| new.name().to_owned()).collect();
     let is_added = |at: &usize| exchanged.added.iter().any(|name| name == chain.stages()[*at].name());
-    let positions: Vec<usize> = (0..chain.stages().len()).filter(is_added).collect();
+    let added: Vec<usize> = (0..chain.stages().len()).filter(is_added).collect();
+    settle(live)?;
+    let (emptied, gone) = channel();
+    let prepared = prepare(live, (&running.chain, &chain), (now, plan), &Emptied(emptied))?;
+    let next = Next { chain, copies, added, prepared, gone };
+    hand_over(live, running, plan, next, &mut exchanged)?;
+    Ok(exchanged)
+}
 
+/// What workers go on with.
+struct Next {
+    chain: Arc<Chain>,
+    /// Objects whose content goes to others.
+    copies: Vec<(Arc<dyn StateObject>, Arc<dyn StateObject>)>,
+    /// Positions of functions that are new.
+    added: Vec<usize>,
+    /// By worker.
+    prepared: Vec<(usize, Prepared)>,
+    /// Tables that are not needed any more.
+    gone: Receiver<Gone>,
+}
+
+/// The part for which workers stand still.
+fn hand_over(
+    live: &Live,
+    running: Running,
+    plan: &Plan,
+    next: Next,
+    exchanged: &mut Exchanged,
+) -> Result<(), ExchangeError> {
+    let Next { chain, copies, added, prepared, gone } = next;
     let held = live.hold()?;
     let begun = Instant::now();
     let first = held.workers().next().ok_or(ExchangeError::NotRunning)?;
-    held.tell(first, move |worker| {
-        worker.transact(|tx| copies.iter().try_for_each(|(old, new)| new.restore(tx, &old.save())))
-    })??;
-    let next = Arc::clone(&chain);
-    let prepared = held.tell_all(move |worker| worker.prepare(&next))?;
-    let prepared: Vec<Prepared> = prepared.into_iter().collect::<Result<_, _>>()?;
-    let workers: Vec<usize> = held.workers().collect();
-    for (worker, prepared) in workers.into_iter().zip(prepared) {
-        held.tell(worker, move |worker| worker.exchange(prepared))?;
+    for worker in held.workers() {
+        let (_, live) = held.tell(worker, |worker| worker.sets_in_use())?;
+        check_room(worker, live, plan)?;
     }
-    held.tell(first, move |worker| worker.start(&positions))?;
+    unmap(gone)?;
+    if !copies.is_empty() {
+        exchanged.copied_bytes = held.tell(first, move |worker| worker.transact(|tx| copy(tx, &copies)))??;
+    }
+    for (id, prepared) in prepared {
+        let exchange = move |worker: &mut Worker| {
+            worker.exchange(prepared);
+            worker.sets_to_move()
+        };
+        match held.tell(id, exchange) {
+            Ok(moving) => exchanged.moving += moving,
+            // It ended before the others stood still.
+            Err(Unanswered::Ended(_)) => {}
+            Err(other) => return Err(other.into()),
+        }
+    }
+    held.tell(first, move |worker| worker.start(&added))?;
     live.announce(Running { chain, ..running });
     exchanged.held = begun.elapsed();
-    Ok(exchanged)
+    Ok(())
+}
+
+/// Fills objects with what others hold; says how many bytes that is.
+fn copy(tx: &mut Tx, copies: &[(Arc<dyn StateObject>, Arc<dyn StateObject>)]) -> Result<usize, ImageError> {
+    let mut bytes = 0;
+    for (old, new) in copies {
+        let image = old.save();
+        new.restore(tx, &image)?;
+        bytes += image.len();
+    }
+    Ok(bytes)
+}
+
+/// Has the sets that are on their way since an earlier change come over, some between two batches each time.
+pub fn settle(live: &Live) -> Result<(), Unanswered> {
+    for worker in 0..live.workers() {
+        loop {
+            match live.ask(worker, |worker| worker.move_sets()) {
+                Ok(true) => {}
+                Ok(false) | Err(Unanswered::Ended(_)) => break,
+                Err(other) => return Err(other),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Maps what each worker needs, while packets go on.
+fn prepare(
+    live: &Live,
+    chains: (&Chain, &Arc<Chain>),
+    (now, plan): (&Plan, &Plan),
+    emptied: &Emptied,
+) -> Result<Vec<(usize, Prepared)>, ExchangeError> {
+    let mut all = Vec::with_capacity(live.workers());
+    for (worker, used) in live.ask_all(|worker| worker.sets_in_use()).into_iter().enumerate() {
+        let (kinds, sets) = match used {
+            Ok(used) => used,
+            Err(Unanswered::Ended(_)) => continue,
+            Err(other) => return Err(other.into()),
+        };
+        check_room(worker, sets, plan)?;
+        let sets = (now.sets_per_worker(), plan);
+        all.push((worker, Prepared::new(chains, sets, &kinds, emptied.clone())?));
+    }
+    Ok(all)
+}
+
+fn check_room(worker: usize, live: usize, plan: &Plan) -> Result<(), ExchangeError> {
+    let room = plan.sets_per_worker();
+    if live > room { Err(ExchangeError::Sets { worker, live, room }) } else { Ok(()) }
+}
+
+/// Unmaps tables in a thread of its own, as they come; it ends when no worker has any more.
+fn unmap(gone: Receiver<Gone>) -> Result<(), std::io::Error> {
+    std::thread::Builder::new().name("braid-memory".to_owned()).spawn(move || gone.into_iter().for_each(drop))?;
+    Ok(())
 }
 
 /// The chain of a plan in the domain of the running one, with its objects where they are alike.

@@ -7,7 +7,7 @@
 use std::ops::RangeInclusive;
 
 use braid_nf::packet::key::SetKey;
-use braid_nf::{Emitted, Event, Lives, SetSlot, SetTables, Stage};
+use braid_nf::{Emitted, Event, FormerSlot, Lives, SetSlot, SetTables, Stage};
 use braid_state::{Conflict, Tx};
 
 use crate::attempt::{Witness, run_event};
@@ -23,6 +23,8 @@ const ROUND_PART: u64 = 64;
 const SLOTS_MAX: usize = 4096;
 /// Fewest slots worth a go.
 const SLOTS_MIN: usize = 64;
+/// Most slots in which sets to evict are looked for at once: of a full table many times as many as are needed.
+const EVICT_SLOTS_MAX: usize = 64 * 1024;
 /// Sets among which the one to evict is chosen.
 const EVICT_SAMPLE: usize = 16;
 /// Time between two looks at shared sets.
@@ -37,6 +39,7 @@ pub(crate) struct Scan {
     found: Vec<(SetSlot, u32)>,
     expired: Vec<SetSlot>,
     evict_cursor: usize,
+    found_former: Vec<(FormerSlot, u32)>,
     shared_cursors: Vec<u32>,
     shared_expired: Vec<SetKey>,
 }
@@ -97,20 +100,7 @@ impl Scan {
         if surplus == 0 {
             return;
         }
-        let now_ms = (now_ns / MS) as u32;
-        self.found.clear();
-        let mut visited = 0;
-        while self.found.len() < surplus * EVICT_SAMPLE && visited < on.tables.slots() {
-            let found = &mut self.found;
-            on.tables.scan(self.evict_cursor, SLOTS_MIN, |at, meta| found.push((at, meta.idle_ms(now_ms))));
-            self.evict_cursor =
-                if self.evict_cursor + SLOTS_MIN < on.tables.slots() { self.evict_cursor + SLOTS_MIN } else { 0 };
-            visited += SLOTS_MIN;
-        }
-        if surplus < self.found.len() {
-            self.found.select_nth_unstable_by_key(surplus, |&(_, idle_ms)| std::cmp::Reverse(idle_ms));
-            self.found.truncate(surplus);
-        }
+        self.choose(surplus, (now_ns / MS) as u32, on.tables);
         for at in 0..self.found.len() {
             let (at, _) = self.found[at];
             for &position in &on.chain.groups()[on.group].stages {
@@ -122,6 +112,25 @@ impl Scan {
             on.tables.remove(at);
             on.counters.sets_evicted += 1;
         }
+    }
+
+    /// Finds so many sets to end. While sets come over from former tables, nearly all that have waited long are still there.
+    fn choose(&mut self, count: usize, now_ms: u32, tables: &mut SetTables) {
+        self.found.clear();
+        if tables.to_move() == 0 {
+            let (found, cursor) = (&mut self.found, &mut self.evict_cursor);
+            sample(count, tables.slots(), (cursor, found), |from, found| {
+                tables.scan(from, SLOTS_MIN, |at, meta| found.push((at, meta.idle_ms(now_ms))));
+            });
+            return;
+        }
+        self.found_former.clear();
+        let (found, cursor) = (&mut self.found_former, &mut self.evict_cursor);
+        sample(count, tables.former_slots(), (cursor, found), |from, found| {
+            tables.scan_former(from, SLOTS_MIN, |at, meta| found.push((at, meta.idle_ms(now_ms))));
+        });
+        let come_over = self.found_former.iter().filter_map(|&(at, idle_ms)| Some((tables.bring_one(at)?, idle_ms)));
+        self.found.extend(come_over);
     }
 
     /// The same for sets in shared state, a few entries at a time: looks first, then ends each expired set in a transaction
@@ -186,6 +195,25 @@ impl Scan {
                 on.tables.remove(at);
             }
         }
+    }
+}
+
+/// Of sets that `look` finds among slots from the cursor on, the `count` that have waited longest.
+fn sample<T>(
+    count: usize,
+    slots: usize,
+    (cursor, found): (&mut usize, &mut Vec<(T, u32)>),
+    mut look: impl FnMut(usize, &mut Vec<(T, u32)>),
+) {
+    let mut visited = 0;
+    while found.len() < count * EVICT_SAMPLE && visited < slots.min(EVICT_SLOTS_MAX) {
+        look(*cursor, found);
+        *cursor = if *cursor + SLOTS_MIN < slots { *cursor + SLOTS_MIN } else { 0 };
+        visited += SLOTS_MIN;
+    }
+    if count < found.len() {
+        found.select_nth_unstable_by_key(count, |(_, idle_ms)| std::cmp::Reverse(*idle_ms));
+        found.truncate(count);
     }
 }
 

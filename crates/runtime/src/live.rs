@@ -58,6 +58,8 @@ pub struct Seen {
     pub received: RxCounters,
     /// Live sets and room for them, by group.
     pub tables: Vec<(usize, usize)>,
+    /// Sets that are still in tables which others took the place of.
+    pub sets_to_move: usize,
     /// The time of its functions, in nanoseconds.
     pub now_ns: u64,
     /// Where its time went since somebody began to ask for it.
@@ -152,6 +154,10 @@ impl Live {
             std::mem::take(&mut state.orders)
         };
         orders.into_iter().for_each(|order| order(worker));
+        // Packet sets on their way to other tables: a few of them each round, until all are there.
+        if worker.move_sets() {
+            desk.rings.store(true, Ordering::Relaxed);
+        }
     }
 
     /// A worker ends: no order is taken any more.

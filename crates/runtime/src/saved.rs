@@ -226,6 +226,7 @@ fn transport(parts: &braid_nf::packet::key::KeyParts, icmp_id: Option<u32>) -> V
 impl Worker {
     /// Its packet sets.
     pub fn save_sets(&mut self) -> Vec<SavedSet> {
+        self.settle_sets();
         let now_ms = (self.now_ns() / 1_000_000) as u32;
         let groups = 0..self.chain().groups().len();
         let listed = groups.flat_map(|group| self.list_sets(group, 0..self.set_slots(group), usize::MAX, |_| true));

@@ -35,7 +35,7 @@ mod traced;
 mod whole;
 
 pub use ended::Ended;
-pub use exchange::Prepared;
+pub(crate) use exchange::{Emptied, Gone, Prepared};
 pub(crate) use handover::Moving;
 pub use listing::ListedSet;
 
@@ -102,6 +102,8 @@ pub struct Worker {
     witness: Box<dyn Witness>,
     probe: Probe,
     tracer: Option<Box<Tracer>>,
+    /// While sets come over from former tables: where those go then.
+    emptied: Option<Emptied>,
     pulse: Option<Arc<Pulse>>,
     /// Whether packets that functions hold back are sent when all workers end.
     drains: bool,
@@ -136,6 +138,7 @@ impl Worker {
             witness: Box::new(NoWitness),
             probe: Probe::Off,
             tracer: None,
+            emptied: None,
             pulse: None,
             drains: true,
             progress: Progress::default(),

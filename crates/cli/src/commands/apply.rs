@@ -36,13 +36,20 @@ pub fn run(args: &ApplyArgs) -> Result<ExitCode, Failure> {
 
 /// What was applied, in lines.
 pub fn text(applied: &Applied) -> String {
-    let Applied { changed, added, removed, kept, copied, held_us } = applied;
+    let Applied { changed, added, removed, kept, copied, copied_bytes, sets, moving, held_us } = applied;
     let lists = [("changed", changed), ("added", added), ("removed", removed), ("copied", copied), ("kept", kept)];
-    if lists[..3].iter().all(|(_, list)| list.is_empty()) && *held_us == 0 {
+    if lists[..3].iter().all(|(_, list)| list.is_empty()) && sets.is_none() && *held_us == 0 {
         return "nothing differs\n".to_owned();
     }
     let line = |(what, list): &(&str, &Vec<String>)| format!("{what:<8} {}\n", list.join(", "));
     let mut text: String = lists.iter().filter(|(_, list)| !list.is_empty()).map(line).collect();
-    text.push_str(&format!("workers stood still for {} µs\n", held_us));
+    if let Some((before, now)) = sets {
+        text.push_str(&format!("sets     {before} → {now}\n"));
+    }
+    if *moving > 0 {
+        text.push_str(&format!("{moving} packet sets move to other tables while packets go through\n"));
+    }
+    let bytes = if *copied_bytes > 0 { format!(", {copied_bytes} bytes were copied") } else { String::new() };
+    text.push_str(&format!("workers stood still for {held_us} µs{bytes}\n"));
     text
 }

@@ -37,8 +37,14 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     written.compile(&plan, braid_control::Carry::Capture)?;
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(args.runs) } else { ProgressBar::hidden() };
     let name = input.name();
-    let request =
-        Request { frames: &frames, input: &name, runs: args.runs, seed: args.seed, watchdog: Some(&watchdog()) };
+    let request = Request {
+        frames: &frames,
+        input: &name,
+        runs: args.runs,
+        seed: args.seed,
+        watchdog: Some(&watchdog()),
+        meanwhile: None,
+    };
     let certificate = certify(&plan, request, &mut |_| bar.inc(1))?;
     bar.finish_and_clear();
     if args.json {

@@ -1,13 +1,13 @@
 //! Another plan for a run that goes on: the difference is found, checked and applied, or refused with its reason.
 //!
-//! What the new plan leaves open stays as it is. Only the chain may change: functions' configuration (as far as each function
-//! says that its state survives it), functions added, removed, reordered. Everything else needs another process, which goes on
+//! What the new plan leaves open stays as it is. Only the chain may change (functions' configuration, as far as each function
+//! says that its state survives it; functions added, removed, reordered) and the number of packet sets. Everything else needs another process, which goes on
 //! with the state: whether it could is found out before anything is ended ([`Current::check_successor`]).
 
 use std::sync::Arc;
 
 use braid_runtime::Live;
-use braid_runtime::exchange::{Exchanged, exchange};
+use braid_runtime::exchange::{Difference, ExchangeError, Exchanged, exchange};
 use braid_runtime::saved::fits;
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +49,15 @@ pub struct Applied {
     pub kept: Vec<String>,
     /// State objects that were copied because their size changed.
     pub copied: Vec<String>,
+    /// Bytes that were copied for them while the workers stood still.
+    #[serde(default)]
+    pub copied_bytes: usize,
+    /// The number of packet sets before and now, if it changed.
+    #[serde(default)]
+    pub sets: Option<(usize, usize)>,
+    /// Packet sets that come over to other tables from now on, while packets go through.
+    #[serde(default)]
+    pub moving: usize,
     /// How long the workers stood still, in microseconds.
     pub held_us: u64,
 }
@@ -61,19 +70,25 @@ impl Current {
         let plan = Plan::new(&file, &self.catalog).map_err(refused)?;
         self.check_frame(&plan)?;
         let changed = self.changed(&plan);
-        if !changed.any {
+        let sets = (self.plan.sets != plan.sets).then_some((self.plan.sets, plan.sets));
+        if !changed.any && sets.is_none() {
             return Ok(Applied {
                 kept: plan.chain.iter().map(|link| link.name.clone()).collect(),
                 ..Applied::default()
             });
         }
         let compiled = plan.compile(self.carry).map_err(refused)?;
-        let exchanged = exchange(live, &self.compiled.run, &compiled.run, &changed.names);
-        let exchanged = exchanged.map_err(|error| Refused::new(error.to_string(), RESTART))?;
+        let difference = if changed.any { Difference::Chain(&changed.names) } else { Difference::Sets };
+        let exchanged = exchange(live, &self.compiled.run, &compiled.run, difference);
+        let exchanged = exchanged.map_err(|error| {
+            let help = if matches!(error, ExchangeError::Sets { .. }) { FEWER } else { RESTART };
+            Refused::new(error.to_string(), help)
+        })?;
         (self.file, self.plan, self.compiled) = (file, plan, Arc::new(compiled));
         self.applied = Some(complete(&self.plan));
-        let Exchanged { kept, added, removed, copied, held } = exchanged;
-        Ok(Applied { changed: changed.names, added, removed, kept, copied, held_us: held.as_micros() as u64 })
+        let Exchanged { kept, added, removed, copied, copied_bytes, moving, held } = exchanged;
+        let held_us = held.as_micros() as u64;
+        Ok(Applied { changed: changed.names, added, removed, kept, copied, copied_bytes, sets, moving, held_us })
     }
 
     /// Whether another process can go on with the state under the plan of a file: ports, workers and sizes may differ from what runs.
@@ -97,7 +112,6 @@ impl Current {
             ("workers", old.workers != new.workers),
             ("batch", old.batch != new.batch),
             ("ports", old.ports != new.ports),
-            ("sets", old.sets != new.sets),
             ("time", old.time != new.time),
             ("distribution", old.distribution != new.distribution),
             ("in_order", old.in_order != new.in_order),
@@ -181,6 +195,8 @@ pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
 
 const RESTART: &str = "nothing has changed; another process can begin with this plan and go on with all state: \
     `braid upgrade PLAN` with this file";
+
+const FEWER: &str = "nothing has changed; write a larger `sets`, or end some first: `braid sets --filter … --end`";
 
 /// What differs between two chains.
 struct Changed {

@@ -157,6 +157,11 @@ fn workers(workers: &[WorkerStats], encoder: &mut DescriptorEncoder<'_>) -> Resu
         ("worker_sets_room", "Packet sets that a worker's tables hold", None),
         now(|w| w.sets_room as f64),
     )?;
+    family(
+        encoder,
+        ("worker_sets_to_move", "Packet sets still to be moved to other tables after a change of the plan", None),
+        now(|w| w.sets_to_move as f64),
+    )?;
     let cpu = workers.iter().map(|worker| (labels(worker), ConstCounter::new(worker.cpu_seconds)));
     family(
         encoder,

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use braid_runtime::exchange::settle;
 use braid_runtime::live::Unanswered;
 use braid_runtime::nf::packet::key::SetKey;
 use braid_runtime::{Chain, ListedSet, Live, Worker};
@@ -161,6 +162,8 @@ fn walk(
     chain: &Chain,
     mut visit: impl FnMut(usize, usize, std::ops::Range<usize>) -> Result<bool, Refused>,
 ) -> Result<(), Refused> {
+    // Those that are on their way to other tables would not be met.
+    settle(live).map_err(unanswered)?;
     for worker in 0..live.workers() {
         for group in 0..chain.groups().len() {
             let slots = live.ask(worker, move |worker| worker.set_slots(group));

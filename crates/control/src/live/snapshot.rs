@@ -13,6 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use braid_runtime::exchange::settle;
 use braid_runtime::live::Unanswered;
 use braid_runtime::nf::packet::crc32c::crc32c;
 use braid_runtime::nf::packet::key::{KeyShape, SetKey};
@@ -101,6 +102,7 @@ impl Snapshot {
     pub fn take(live: &Live, plan: &Plan) -> Result<(Snapshot, Duration), Refused> {
         let unanswered = |error: Unanswered| Refused::new(error.to_string(), "ask again");
         let running = live.running().ok_or_else(|| Refused::new("the run has not begun", "ask again"))?;
+        settle(live).map_err(unanswered)?;
         let held = live.hold().map_err(unanswered)?;
         let begun = Instant::now();
         let workers = held.tell_all(|worker| (worker.save_sets(), worker.now_ns())).map_err(unanswered)?;

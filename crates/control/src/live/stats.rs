@@ -127,6 +127,9 @@ pub struct WorkerStats {
     pub sets_live: u64,
     /// Packet sets that its tables hold.
     pub sets_room: u64,
+    /// Those of its packet sets that are still to be moved to other tables after a change of the plan.
+    #[serde(default)]
+    pub sets_to_move: u64,
     /// Attempts taken back.
     pub aborts: u64,
     /// Processor time of its thread, looking for packets included.
@@ -268,6 +271,7 @@ fn worker((number, seen): (usize, &Result<Seen, Unanswered>)) -> WorkerStats {
         dropped: counters.drops.total(),
         sets_live: seen.tables.iter().map(|(live, _)| *live as u64).sum(),
         sets_room: seen.tables.iter().map(|(_, room)| *room as u64).sum(),
+        sets_to_move: seen.sets_to_move as u64,
         aborts: counters.aborts,
         cpu_seconds: counters.cpu_ns as f64 / 1e9,
         busy_seconds: seen.split.as_ref().map(|split| seconds(split.busy_cycles(), split)),

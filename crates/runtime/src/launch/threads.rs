@@ -101,6 +101,7 @@ fn work(
             break;
         }
     }
+    worker.settle_sets();
     if let Some(AtEnd(last)) = &control.at_end {
         last(worker);
     }

@@ -35,6 +35,7 @@ pub struct Ended {
 impl Worker {
     /// Ends the worker: nothing will come any more. What its transmit queue took is in [`Ended::sent`].
     pub fn end(mut self) -> Ended {
+        self.settle_sets();
         if self.parts.timeline.leave(self.parts.id) && self.drains {
             self.drain();
         }
@@ -72,6 +73,7 @@ impl Worker {
             counters: self.counters.clone(),
             received: self.parts.receive.counters(),
             tables: self.sets.iter().enumerate().filter(local).map(room).collect(),
+            sets_to_move: self.sets_to_move(),
             now_ns: self.last_ns,
             split: self.probe.split().map(TimeSplit::so_far),
         }

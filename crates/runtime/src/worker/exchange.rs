@@ -1,29 +1,82 @@
-//! A worker's functions exchanged between two batches, its packet sets kept.
+//! A worker's functions and tables exchanged between two batches, its packet sets kept.
 //!
-//! Two steps, so that running out of memory on one worker changes nothing on any: [`Worker::prepare`] maps what is new,
-//! [`Worker::exchange`] cannot fail. A group whose records look as before keeps its tables; else every record is copied,
-//! function by function.
+//! Two steps, so that running out of memory on one worker changes nothing on any, and no packet waits for memory: [`Prepared`] is
+//! made beside the worker, [`Worker::exchange`] cannot fail and takes as long for a million sets as for none. A group whose records
+//! look as before and whose room is the same keeps its tables; all others get new ones, to which their sets come over batch by batch
+//! ([`braid_nf::SetTables::succeed`]): those of a batch's own packets, and [`MOVED_MAX`] more behind each batch.
 
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
-use braid_nf::{SetMeta, SetSlot, Stage};
+use braid_nf::{Carry, Former, MOVED_MAX, SetTables, Stage};
 use braid_state::Tx;
 
 use super::{Sets, Worker, periodic_ticks};
 use crate::attempt::{Stretch, run_event};
 use crate::chain::{Chain, Group, same_packets};
+use crate::plan::Plan;
 use crate::probe::Probe;
 
-/// What a worker needs to go on with another chain.
+/// What a worker needs to go on with another chain, or with more or less room for packet sets.
 pub struct Prepared {
     chain: Arc<Chain>,
+    /// Sets of a group that the worker may keep.
+    sets: usize,
     /// By new group: tables of its own, or those of an old group as they are.
     groups: Vec<Tables>,
+    emptied: Emptied,
 }
 
 enum Tables {
-    New(Box<Sets>),
+    New {
+        sets: Box<Sets>,
+        /// The old group whose sets come over, and how.
+        from: Option<(usize, Carry)>,
+    },
     Kept(usize),
+}
+
+/// Where tables go that are not needed any more: to whoever unmaps them while packets go on.
+#[derive(Clone)]
+pub(crate) struct Emptied(pub(crate) Sender<Gone>);
+
+/// Tables that are not needed any more.
+pub(crate) enum Gone {
+    Emptied(#[expect(dead_code, reason = "dropped, not read")] Box<Former>),
+    Whole(#[expect(dead_code, reason = "dropped, not read")] Box<SetTables>),
+}
+
+impl Emptied {
+    fn take(&self, gone: Gone) {
+        // If nobody is there to unmap it, it is unmapped here.
+        let _ = self.0.send(gone);
+    }
+}
+
+impl Prepared {
+    /// Maps the tables that a worker needs to go from one chain to another, or to the same one, under a plan; `now` sets fit into its
+    /// tables, and `kinds` says for each group whether there are sets with short keys and with long ones.
+    pub(crate) fn new(
+        (old, new): (&Chain, &Arc<Chain>),
+        (now, plan): (usize, &Plan),
+        kinds: &[[bool; 2]],
+        emptied: Emptied,
+    ) -> Result<Prepared, braid_memory::Error> {
+        let sets = plan.sets_per_worker();
+        let tables = |group: &Group| {
+            let alike = old.groups().iter().position(|before| is_alike(old, before, new, group));
+            if let Some(at) = alike.filter(|_| sets == now || group.shared) {
+                return Ok(Tables::Kept(at));
+            }
+            let from = if group.shared { None } else { carry(old, new, group) };
+            let own = Box::new(Sets::new(group, sets, plan.pages)?);
+            let kinds = from.as_ref().and_then(|(at, _)| kinds.get(*at)).copied().unwrap_or_default();
+            own.tables.touch(kinds);
+            Ok(Tables::New { sets: own, from })
+        };
+        let groups = new.groups().iter().map(tables).collect::<Result<_, braid_memory::Error>>()?;
+        Ok(Prepared { chain: Arc::clone(new), sets, groups, emptied })
+    }
 }
 
 impl Worker {
@@ -32,46 +85,47 @@ impl Worker {
         what(&mut self.parts.tx)
     }
 
-    /// Maps the tables that another chain needs.
-    pub fn prepare(&self, chain: &Arc<Chain>) -> Result<Prepared, braid_memory::Error> {
-        let old = self.parts.chain.groups();
-        let tables = |group: &Group| {
-            let kept = old.iter().position(|old| is_alike(&self.parts.chain, old, chain, group));
-            Ok(match kept {
-                Some(old) => Tables::Kept(old),
-                None => Tables::New(Box::new(Sets::new(group, self.parts.sets, self.parts.pages)?)),
-            })
-        };
-        let groups = chain.groups().iter().map(tables).collect::<Result<_, braid_memory::Error>>()?;
-        Ok(Prepared { chain: Arc::clone(chain), groups })
+    /// For each group, whether there are sets with short keys and with long ones; and the most sets that one has.
+    pub(crate) fn sets_in_use(&self) -> (Vec<[bool; 2]>, usize) {
+        let kinds = self.sets.iter().map(|sets| sets.tables.kinds()).collect();
+        (kinds, self.sets.iter().map(|sets| sets.tables.len()).max().unwrap_or(0))
     }
 
-    /// Goes on with other functions.
-    pub fn exchange(&mut self, prepared: Prepared) {
-        let old_chain = std::mem::replace(&mut self.parts.chain, prepared.chain);
-        let chain = Arc::clone(&self.parts.chain);
+    /// Goes on with other functions, or with other tables.
+    pub(crate) fn exchange(&mut self, prepared: Prepared) {
+        let Prepared { chain, sets, groups, emptied } = prepared;
+        self.parts.sets = sets;
         let mut old: Vec<Option<Sets>> = std::mem::take(&mut self.sets).into_iter().map(Some).collect();
-        for (group, tables) in chain.groups().iter().zip(prepared.groups) {
+        for tables in groups {
             let sets = match tables {
                 Tables::Kept(at) => old[at].take().unwrap_or_else(|| unreachable!("a set has one group")),
-                Tables::New(mut sets) => {
-                    let named =
-                        |old: &Group, name: &str| old.stages.iter().any(|at| old_chain.stages()[*at].name() == name);
-                    let has_some = |old: &Group| group.stages.iter().any(|at| named(old, chain.stages()[*at].name()));
-                    let is_from = |old: &Group| same_packets(&old.set, &group.set) && has_some(old);
-                    let from = old_chain.groups().iter().position(is_from);
-                    if let Some(from) = from.filter(|_| !group.shared)
-                        && let Some(mut from_sets) = old[from].take()
+                Tables::New { mut sets, from } => {
+                    if let Some((from, carry)) = from
+                        && let Some(before) = old[from].take()
                     {
-                        copy(&old_chain, &old_chain.groups()[from], &mut from_sets, &chain, group, &mut sets);
-                        self.count_ended(&from_sets, sets.tables.lives().0);
+                        sets.tables.succeed(before.tables, carry);
                     }
                     *sets
                 }
             };
             self.sets.push(sets);
         }
-        old.iter().flatten().for_each(|sets| self.count_ended(sets, 0));
+        for gone in old.into_iter().flatten() {
+            // What they counted stays counted, and what was live in them has ended.
+            let (created, _) = gone.tables.lives();
+            self.logs.lives.created += created;
+            self.logs.lives.ended += created;
+            emptied.take(Gone::Whole(Box::new(gone.tables)));
+        }
+        self.emptied = Some(emptied);
+        if !Arc::ptr_eq(&self.parts.chain, &chain) {
+            self.turn_to(chain);
+        }
+    }
+
+    /// Goes on with the functions of another chain; its sets are there.
+    fn turn_to(&mut self, chain: Arc<Chain>) {
+        let old_chain = std::mem::replace(&mut self.parts.chain, Arc::clone(&chain));
         let reached = |stage: &dyn Stage| {
             let before = old_chain.stages().iter().position(|old| old.name() == stage.name());
             before.map_or(0, |before| self.counters.reached[before])
@@ -87,12 +141,33 @@ impl Worker {
         self.tracer = None;
     }
 
-    /// Tables that are given up: what they counted stays counted, and sets that were not copied have ended.
-    fn count_ended(&mut self, sets: &Sets, copied: u64) {
-        let (created, ended) = sets.tables.lives();
-        self.logs.lives.created += created - copied;
-        self.logs.lives.ended += created - copied;
-        debug_assert!(ended <= created, "a set ends once");
+    /// Packet sets that are still to come over from former tables.
+    pub fn sets_to_move(&self) -> usize {
+        self.sets.iter().map(|sets| sets.tables.to_move()).sum()
+    }
+
+    /// Has some more sets come over, at most [`MOVED_MAX`] of all groups; whether there are former tables still.
+    pub fn move_sets(&mut self) -> bool {
+        let Some(emptied) = &self.emptied else { return false };
+        let (mut left, mut is_moving) = (MOVED_MAX, false);
+        for sets in &mut self.sets {
+            left -= sets.tables.move_some(left);
+            if let Some(former) = sets.tables.take_emptied() {
+                emptied.take(Gone::Emptied(former));
+            }
+            is_moving |= sets.tables.is_moving();
+        }
+        if !is_moving {
+            // Whoever waits for the last of them waits no longer.
+            self.emptied = None;
+        }
+        is_moving
+    }
+
+    /// Has all sets come over: when no packet waits.
+    pub fn settle_sets(&mut self) {
+        self.sets.iter_mut().for_each(|sets| sets.tables.settle());
+        self.emptied = None;
     }
 
     /// Runs the start handlers of functions that are new in its chain.
@@ -115,26 +190,15 @@ fn is_alike(old_chain: &Chain, old: &Group, new_chain: &Chain, new: &Group) -> b
         && layout(old_chain, old) == layout(new_chain, new)
 }
 
-/// Copies records from one group's tables to another's, the state of each function that both have.
-fn copy(old_chain: &Chain, old: &Group, from: &mut Sets, new_chain: &Chain, new: &Group, to: &mut Sets) {
-    let old_stage = |name: &str| old.stages.iter().map(|at| &old_chain.stages()[*at]).find(|old| old.name() == name);
-    let new_stages = new.stages.iter().map(|at| &new_chain.stages()[*at]);
-    let both: Vec<_> = new_stages.filter_map(|new| Some((old_stage(new.name())?, new))).collect();
-    let mut records: Vec<(SetSlot, SetMeta)> = Vec::new();
-    from.tables.scan(0, from.tables.slots(), |at, meta| records.push((at, meta)));
-    for (at, meta) in records {
-        let live = both.iter().filter(|(old, _)| meta.live & old.place().bit != 0);
-        let live = live.fold(0, |live, (_, new)| live | new.place().bit);
-        if live == 0 {
-            continue;
-        }
-        let states = from.tables.state_bytes(at);
-        let Some(place) = to.tables.put(&from.tables.key(at), SetMeta { live, ..meta }) else { continue };
-        to.tables.states_mut(place, |bytes| {
-            for (old, new) in &both {
-                let len = new.set_bytes();
-                bytes[new.place().offset..][..len].copy_from_slice(&states[old.place().offset..][..len]);
-            }
-        });
-    }
+/// The group whose sets come over to one of another chain, and where the states of the functions that both have are.
+fn carry(old_chain: &Chain, new_chain: &Chain, new: &Group) -> Option<(usize, Carry)> {
+    let both = |old: &Group| -> Vec<_> {
+        let old_stage =
+            |name: &str| old.stages.iter().map(|at| &old_chain.stages()[*at]).find(|old| old.name() == name);
+        let new_stages = new.stages.iter().map(|at| &new_chain.stages()[*at]);
+        new_stages.filter_map(|new| Some((old_stage(new.name())?.place(), new.place(), new.set_bytes()))).collect()
+    };
+    let is_from = |old: &Group| same_packets(&old.set, &new.set) && !both(old).is_empty();
+    let from = old_chain.groups().iter().position(is_from)?;
+    Some((from, Carry::of(both(&old_chain.groups()[from]))))
 }
