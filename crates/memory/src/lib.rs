@@ -1,7 +1,8 @@
 //! Large zeroed memory regions on the largest pages that the machine gives.
 //!
 //! Both leaves of the house, `packet` (buffers) and `stm` (state), stand on this crate; it is apart from them because it
-//! alone may call `mmap`. A [`Region`] is anonymous, zeroed, lives until dropped, and never moves.
+//! alone may call `mmap`. A [`Region`] is zeroed, lives until dropped, and never moves; it is anonymous, or has a descriptor by which
+//! another program maps it again ([`Region::shared`]).
 //!
 //! A [`Region`] hands out no slices: who may touch which byte is the contract of the crate that builds on it. [`Bytes`] is a
 //! region with one owner, used as plain bytes.

@@ -1,11 +1,13 @@
 //! The pool of buffers and each thread's small last-in-first-out stock of it.
 
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use braid_memory::{Backing, Error, HugePages};
+use braid_memory::{Backing, Error, HugePages, Region};
 
 use crate::batch::BATCH_MAX;
+use crate::raw::loan::Loans;
 use crate::raw::slab::{Buffer, JUMBO_STRIDE, STRIDE, Slab};
 
 /// Free bytes before a packet when it comes in, for headers that functions push in front.
@@ -31,6 +33,13 @@ pub struct PoolConfig {
     pub pages: HugePages,
 }
 
+impl PoolConfig {
+    /// Bytes of the ordinary buffers.
+    fn bytes(&self) -> usize {
+        self.buffers as usize * STRIDE
+    }
+}
+
 impl Default for PoolConfig {
     fn default() -> Self {
         PoolConfig { buffers: 8192, jumbos: 512, pages: HugePages::Prefer }
@@ -50,21 +59,56 @@ pub struct Pool {
 impl Pool {
     /// Maps the buffers.
     pub fn new(config: &PoolConfig) -> Result<Arc<Pool>, Error> {
+        Pool::on(Region::new(config.bytes(), config.pages)?, config.jumbos, &[]).map(|(pool, _)| pool)
+    }
+
+    /// Maps the buffers, the ordinary ones in memory that has a descriptor, so that devices may go on with them when this process has become
+    /// another program ([`continued`](Self::continued)).
+    pub fn shared(config: &PoolConfig) -> Result<Arc<Pool>, Error> {
+        Pool::on(Region::shared(config.bytes(), config.pages)?, config.jumbos, &[]).map(|(pool, _)| pool)
+    }
+
+    /// Goes on with the memory of a pool of as many buffers that another program has left, of which devices still have some: these are lent
+    /// ([`Loans::numbers`]), in a list for each device, and all others are free. An error if a number is none, or lent twice.
+    pub fn continued(
+        config: &PoolConfig,
+        memory: OwnedFd,
+        lent: &[Vec<u32>],
+    ) -> Result<(Arc<Pool>, Vec<Loans>), Error> {
+        Pool::on(Region::again(memory, config.bytes(), config.pages)?, config.jumbos, lent)
+    }
+
+    fn on(region: Region, jumbos: u32, lent: &[Vec<u32>]) -> Result<(Arc<Pool>, Vec<Loans>), Error> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let (slab, free, free_jumbo) = Slab::new(config.buffers, config.jumbos, config.pages)?;
-        Ok(Arc::new(Pool {
+        let bytes = region.len();
+        let (slab, mut free, free_jumbo) = Slab::new(region, jumbos)?;
+        let lent = lent.iter().map(|numbers| take_out(&mut free, numbers)).collect::<Option<Vec<_>>>();
+        let lent = lent.ok_or(Error::foreign(bytes))?;
+        let pool = Arc::new(Pool {
             slab,
             // Relaxed: only uniqueness matters.
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             free: Mutex::new(free),
             free_jumbo: Mutex::new(free_jumbo),
             exhausted: AtomicU64::new(0),
-        }))
+        });
+        let loans = lent.into_iter().map(|lent| Loans::of(&pool, lent)).collect();
+        Ok((pool, loans))
     }
 
     /// Which pages the buffers lie on.
     pub fn backing(&self) -> Backing {
-        self.slab.backing()
+        self.slab.region().backing()
+    }
+
+    /// The descriptor of the ordinary buffers' memory, if it has one.
+    pub fn memory(&self) -> Option<BorrowedFd<'_>> {
+        self.slab.region().descriptor()
+    }
+
+    /// Ordinary buffers, free or not.
+    pub fn buffers(&self) -> u32 {
+        self.slab.buffers()
     }
 
     /// How often a buffer was wanted and none was free.
@@ -80,6 +124,17 @@ impl Pool {
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
+}
+
+/// Takes the buffers with these numbers out of a list of all; none if one of them is not there.
+fn take_out(all: &mut Vec<Buffer>, numbers: &[u32]) -> Option<Vec<Buffer>> {
+    let mut wanted = vec![false; all.iter().map(|buffer| buffer.number() + 1).max().unwrap_or(0)];
+    numbers.iter().try_for_each(|&number| {
+        let place = wanted.get_mut(number as usize)?;
+        (!std::mem::replace(place, true)).then_some(())
+    })?;
+    let taken: Vec<Buffer> = all.extract_if(.., |buffer| wanted[buffer.number()]).collect();
+    (taken.len() == numbers.len()).then_some(taken)
 }
 
 fn lock(list: &Mutex<Vec<Buffer>>) -> std::sync::MutexGuard<'_, Vec<Buffer>> {

@@ -2,3 +2,4 @@
 
 pub(crate) mod cycles;
 pub(crate) mod region;
+mod shared;

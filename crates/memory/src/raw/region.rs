@@ -1,12 +1,13 @@
-//! An anonymous mapping, by `mmap(2)` and `madvise(2)`.
+//! An anonymous mapping, by `mmap(2)` and `madvise(2)`; one with a descriptor is made in `shared.rs`.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Bytes in a huge page on x86-64 and most 64-bit ARM kernels.
-const HUGE_PAGE: usize = 2 << 20;
+pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// Bytes in the smallest page of x86-64 and most 64-bit ARM kernels.
 const PAGE: usize = 4096;
@@ -58,19 +59,26 @@ pub struct Error {
 }
 
 impl Error {
+    /// Memory of somebody else, which is not what it was said to be.
+    pub fn foreign(bytes: usize) -> Error {
+        Error { bytes, source: rustix::io::Errno::INVAL }
+    }
+
     /// More than can be addressed.
     pub fn too_large(bytes: usize) -> Error {
         Error { bytes, source: rustix::io::Errno::NOMEM }
     }
 }
 
-/// A zeroed anonymous mapping, aligned to 2 MiB when larger than that, else to a page.
+/// A mapping of its own, aligned to 2 MiB when larger than that, else to a page. Zeroed when it was made.
 #[derive(Debug)]
 pub struct Region {
-    base: NonNull<u8>,
-    bytes: usize,
-    mapped: usize,
-    backing: Backing,
+    pub(super) base: NonNull<u8>,
+    pub(super) bytes: usize,
+    pub(super) mapped: usize,
+    pub(super) backing: Backing,
+    /// By which it can be mapped again, if there is one.
+    pub(super) descriptor: Option<OwnedFd>,
 }
 
 // SAFETY: a `Region` is only an address range; it owns the mapping and hands out no references.
@@ -109,7 +117,7 @@ impl Region {
         // SAFETY: a new anonymous mapping at an address of the kernel's choice aliases nothing.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, flags)? };
         let base = NonNull::new(base.cast()).expect("mmap returns no null page");
-        Ok(Region { base, bytes, mapped, backing: Backing::Huge })
+        Ok(Region { base, bytes, mapped, backing: Backing::Huge, descriptor: None })
     }
 
     fn ordinary(bytes: usize, transparent: bool) -> Result<Region, Error> {
@@ -138,7 +146,7 @@ impl Region {
         let advised = transparent && unsafe { madvise(base.cast(), wanted, Advice::LinuxHugepage) }.is_ok();
         let base = NonNull::new(base).expect("mmap returns no null page");
         let backing = if advised { Backing::Transparent } else { Backing::Ordinary };
-        Ok(Region { base, bytes, mapped: wanted, backing })
+        Ok(Region { base, bytes, mapped: wanted, backing, descriptor: None })
     }
 
     /// First byte; valid for reads and writes of [`len`](Self::len) bytes while the region lives.

@@ -47,10 +47,25 @@ impl Loans {
         Loans { pool: Arc::clone(pool), lent, count: 0 }
     }
 
+    /// These, which are buffers of the pool.
+    pub(crate) fn of(pool: &Arc<Pool>, lent: Vec<Buffer>) -> Loans {
+        let mut loans = Loans::new(pool);
+        for buffer in lent {
+            loans.enter(buffer);
+        }
+        loans
+    }
+
     /// Where buffers lie. Valid while the loans live.
     pub fn region(&self) -> LendableRegion {
-        let (address, len) = self.pool.slab.ordinary();
-        LendableRegion { address, len, buffer: STRIDE }
+        let region = self.pool.slab.region();
+        LendableRegion { address: region.base(), len: region.len(), buffer: STRIDE }
+    }
+
+    /// Numbers of the buffers that are lent now, in order.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        let numbered = (0..).zip(&*self.lent);
+        numbered.filter(|(_, buffer)| !buffer.is(&Buffer::default())).map(|(number, _)| number)
     }
 
     /// Buffers that are lent now.
@@ -190,6 +205,27 @@ mod tests {
         assert!(loans.give_back(&mut buffers, lent.at));
         drop(buffers);
         assert_eq!(pool.shared_free(), 5);
+    }
+
+    #[test]
+    fn another_program_goes_on_with_what_devices_have() {
+        let config = PoolConfig { buffers: 8, jumbos: 1, pages: HugePages::Never };
+        let pool = Pool::shared(&config).unwrap();
+        let (mut buffers, mut filled, mut sent) = (Buffers::new(&pool), Loans::new(&pool), Loans::new(&pool));
+        let (first, _) = (filled.lend(&mut buffers).unwrap(), filled.lend(&mut buffers).unwrap());
+        let lent = sent.lend_copy(&mut buffers, &[7; 60]).unwrap();
+        let memory = || pool.memory().expect("it is shared").try_clone_to_owned().unwrap();
+        let numbers = [filled.numbers().collect(), sent.numbers().collect()];
+        let (pool, mut loans) = Pool::continued(&config, memory(), &numbers).unwrap();
+        assert_eq!((pool.shared_free(), loans.len(), loans[0].count(), loans[1].count()), (6, 2, 2, 1));
+        let mut batch = Batch::new(&pool, &Arc::new(Layout::bare()));
+        assert!(loans[0].receive(&mut batch, Lent { at: first + 256, len: 60 }, &FrameInfo::default()));
+        assert!(loans[1].receive(&mut batch, lent, &FrameInfo::default()));
+        assert_eq!(batch.bytes(1), [7; 60], "the bytes are where they were");
+        let check = |lent: &[Vec<u32>]| assert!(Pool::continued(&config, memory(), lent).is_err(), "{lent:?}");
+        check(&[vec![8]]);
+        check(&[vec![3, 3]]);
+        check(&[vec![3], vec![3]]);
     }
 
     #[test]

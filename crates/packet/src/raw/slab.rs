@@ -6,7 +6,7 @@
 
 use std::marker::PhantomData;
 
-use braid_memory::{Backing, Error, HugePages, Region};
+use braid_memory::{Error, HugePages, Region};
 
 /// Distance between two buffers in bytes: 33 cache lines. An odd number of lines spreads the headers over all sets of the
 /// first-level cache; 2048 would use two of them.
@@ -147,10 +147,10 @@ impl<'a> Bases<'a> {
 }
 
 impl Slab {
-    /// Maps the buffers: the slab, its ordinary buffers, its jumbo buffers. The first of each is the last of its list.
-    pub(crate) fn new(buffers: u32, jumbos: u32, pages: HugePages) -> Result<(Slab, Vec<Buffer>, Vec<Buffer>), Error> {
+    /// The slab with its ordinary buffers in this region, those buffers, its jumbo buffers. The first of each is the last of its list.
+    pub(crate) fn new(ordinary: Region, jumbos: u32) -> Result<(Slab, Vec<Buffer>, Vec<Buffer>), Error> {
+        let buffers = (ordinary.len() / STRIDE) as u32;
         assert!(buffers < JUMBO && jumbos < JUMBO - 1);
-        let ordinary = Region::new(buffers as usize * STRIDE, pages)?;
         let jumbo = Region::new(jumbos as usize * JUMBO_STRIDE, HugePages::Never)?;
         let slab = Slab { ordinary, jumbo, buffers, jumbos };
         let jumbos = (0..jumbos).rev().map(|n| Buffer(n | JUMBO)).collect();
@@ -162,13 +162,9 @@ impl Slab {
         self.buffers
     }
 
-    /// Where the ordinary buffers lie: first byte and bytes.
-    pub(crate) fn ordinary(&self) -> (*mut u8, usize) {
-        (self.ordinary.base(), self.ordinary.len())
-    }
-
-    pub(crate) fn backing(&self) -> Backing {
-        self.ordinary.backing()
+    /// The region of the ordinary buffers.
+    pub(crate) fn region(&self) -> &Region {
+        &self.ordinary
     }
 
     /// Where the buffers lie, to keep at hand in a loop over many of them.
