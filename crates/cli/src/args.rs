@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use braid_control::runtime::io::device::INHERITED;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::traffic::Trace;
@@ -133,8 +134,17 @@ pub struct InputArgs {
     pub inside: Vec<String>,
 }
 
+/// What a run that is upgraded looks for, to find out what this program can go on with.
+fn inherited() -> String {
+    format!(
+        "Environment: {} say what the program before in this process has left open (braid upgrade).",
+        INHERITED.join(", ")
+    )
+}
+
 /// `braid run`.
 #[derive(Debug, Args)]
+#[command(after_help = inherited())]
 pub struct RunArgs {
     /// The chain.
     #[command(flatten)]

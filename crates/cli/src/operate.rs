@@ -11,7 +11,7 @@ use std::time::Duration;
 use braid_control::Plan;
 use braid_control::live::http::{HttpServer, Offer};
 use braid_control::live::socket::{ControlSocket, SocketError};
-use braid_control::live::{Current, Refused, Service};
+use braid_control::live::{Current, Refused, Service, Successor};
 use braid_control::runtime::io::device::User;
 use braid_control::runtime::{Control, Live};
 
@@ -134,13 +134,13 @@ fn token() -> std::io::Result<String> {
 
 impl Offered {
     /// Asks for [`successor`](Self::successor) from other threads.
-    pub fn on_upgrade(&self) -> impl Fn() -> Option<PathBuf> + Send + Sync + use<> {
+    pub fn on_upgrade(&self) -> impl Fn() -> Option<Successor> + Send + Sync + use<> {
         let service = self.service.clone();
         move || service.as_ref().and_then(|service| service.successor())
     }
 
     /// The program in which the run is to be continued, if `braid upgrade` asked for it.
-    pub fn successor(&self) -> Option<PathBuf> {
+    pub fn successor(&self) -> Option<Successor> {
         self.on_upgrade()()
     }
 

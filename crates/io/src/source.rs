@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use braid_packet::{Batch, Buffers, Link, Pool, Port};
+use braid_packet::{Batch, Buffers, Link, Pool, PoolConfig, Port};
 
 use crate::capture::Damage;
 use crate::progress::Progress;
@@ -126,6 +126,11 @@ pub trait Source: Send {
     /// Buffers that it wants besides those of the workers' batches.
     fn buffers(&self) -> usize {
         0
+    }
+
+    /// Makes the buffers of the run: where its devices want them.
+    fn pool(&mut self, config: &PoolConfig) -> Result<Arc<Pool>, braid_memory::Error> {
+        Pool::new(config)
     }
 
     /// Told before anything is opened which buffers the run has, and how many workers will send.

@@ -162,7 +162,7 @@ pub fn launch(
     control: &Control,
 ) -> Result<Report, RunError> {
     let Foundation { domain, chain } = build(plan)?;
-    let pool = pool(plan, source.buffers())?;
+    let pool = pool(plan, &mut *source)?;
     source.prepare(&pool, plan.workers)?;
     // Who moves load orders the workers as somebody outside would.
     let balanced = plan.balance.filter(|_| plan.distribution == Distribution::Software && control.model.is_none());
@@ -234,10 +234,10 @@ impl Present<'_> {
 }
 
 /// Buffers of a run; the source wants some too.
-fn pool(plan: &Plan, of_source: usize) -> Result<Arc<Pool>, braid_memory::Error> {
-    let default = plan.workers * 4 * plan.batch.max(64) + 8192 + of_source;
+fn pool(plan: &Plan, source: &mut dyn Source) -> Result<Arc<Pool>, braid_memory::Error> {
+    let default = plan.workers * 4 * plan.batch.max(64) + 8192 + source.buffers();
     let buffers = if plan.buffers == 0 { default } else { plan.buffers };
-    Pool::new(&PoolConfig { buffers: buffers as u32, pages: plan.pages, ..PoolConfig::default() })
+    source.pool(&PoolConfig { buffers: buffers as u32, pages: plan.pages, ..PoolConfig::default() })
 }
 
 /// A queue for each worker.

@@ -83,7 +83,9 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         false => run(source)?,
     };
     let last_plan = offered.plan().unwrap_or(plan.clone());
-    let successor = offered.successor().map(|program| (program, args.operate.state_path()));
+    let successor = offered.successor().map(|successor| (successor, args.operate.state_path()));
+    // Nothing more comes by them, unless another program goes on.
+    let ports = ports.filter(|_| successor.is_some());
     let wanted = args.snapshot.as_ref().or(successor.as_ref().map(|(_, state)| state));
     if let (Some(saving), Some(path)) = (saving, wanted) {
         eprint!("{}", saving.end(&last_plan, path)?);
@@ -98,12 +100,12 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     if successor.is_none() {
         notify::of_end();
     }
-    if let Some((program, state)) = successor {
-        eprintln!("{report}continued by {}", program.display());
+    if let Some((successor, state)) = successor {
+        eprintln!("{report}continued by {}", successor.program.display());
         let applied = offered.applied().map(|text| keep_applied(&state, &text)).transpose()?.or(args.applied.clone());
         drop(offered);
         let state = args.snapshot.as_ref().unwrap_or(&state);
-        return Err(become_successor(&program, state, applied.as_deref(), ports.as_ref()));
+        return Err(become_successor(&successor, state, applied.as_deref(), ports.as_ref()));
     }
     let code = told(&report, args.json, &plan)?;
     match profile {

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use braid_control::live::Request;
+use braid_control::live::{Request, Successor};
 use braid_control::runtime::io::device::Ports;
 use serde_json::Value;
 
@@ -47,12 +47,18 @@ pub(super) fn keep_applied(state: &Path, text: &str) -> Result<PathBuf, Failure>
 
 /// Becomes the other program, with the arguments of this one, the state to begin with, the plan that was applied if one
 /// was, and what `ports` leave open. Returns only if that fails.
-pub(super) fn become_successor(program: &Path, state: &Path, applied: Option<&Path>, ports: Option<&Ports>) -> Failure {
+pub(super) fn become_successor(
+    successor: &Successor,
+    state: &Path,
+    applied: Option<&Path>,
+    ports: Option<&Ports>,
+) -> Failure {
+    let program = &successor.program;
     let mut arguments = with(std::env::args_os().skip(1), "--restore", state);
     if let Some(applied) = applied {
         arguments = with(arguments.into_iter(), "--applied", applied);
     }
-    let left = ports.map_or(Ok(None), |ports| ports.leave_open().map(Some));
+    let left = ports.map_or(Ok(None), |ports| ports.leave_open(|variable| successor.knows_of(variable)).map(Some));
     let error = match left {
         Ok(left) => Command::new(program).args(arguments).envs(left.into_iter().flatten()).exec(),
         Err(error) => error,

@@ -12,6 +12,7 @@ mod steered;
 mod storms;
 #[path = "../support/mod.rs"]
 mod support;
+mod upgrades;
 mod vlans;
 
 use std::io::Write;

@@ -11,18 +11,18 @@ const PORTS: &str = "--port af_xdp:m0 --port af_xdp:m1 -w 2";
 const STRICT: &str = "strict";
 
 /// A gateway with a rule about one port, in a folder with its control socket.
-struct Gateway {
+pub struct Gateway {
     folder: tempfile::TempDir,
 }
 
 impl Gateway {
-    fn new() -> Gateway {
+    pub fn new() -> Gateway {
         let gateway = Gateway { folder: tempfile::tempdir().expect("a folder") };
         gateway.write(9999, STRICT);
         gateway
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -44,7 +44,7 @@ impl Gateway {
     }
 
     /// A command to the run; what it says, or why not.
-    fn tell(&self, words: &[&str], file: Option<&Path>) -> Result<String, String> {
+    pub fn tell(&self, words: &[&str], file: Option<&Path>) -> Result<String, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
         let output = command.args(words).args(file).arg("--control").arg(self.path("socket")).output();
         let output = output.expect("the binary runs");
@@ -95,37 +95,6 @@ fn connections_outlive_another_plan_an_upgrade_and_a_kill() {
         held.talk();
         after.stop();
     });
-}
-
-/// Echo requests every few milliseconds, while the run is upgraded: how many were lost.
-fn lost_in_an_upgrade(scene: &Scene, port: &str, workers: usize) -> usize {
-    let gateway = Gateway::new();
-    let (plan, socket) = (gateway.path("plan.toml"), gateway.path("socket"));
-    let (plan, socket) = (plan.display(), socket.display());
-    let braid = scene.run_braid(&format!("{plan} --control {socket} --port {port}:m0 --port {port}:m1 -w {workers}"));
-    eventually("the first echo comes back", || pings(&scene.client, SERVER));
-    let lost = std::thread::scope(|scope| {
-        let echoes = scope.spawn(|| scene.client.run("ping", &format!("-n -q -i 0.005 -c {ECHOES} -W 3 {SERVER}")));
-        std::thread::sleep(Duration::from_millis(500));
-        gateway.tell(&["upgrade"], None).expect("it is continued");
-        let said = echoes.join().expect("ping ends").expect("some echoes come back");
-        let words: Vec<&str> = said.split_whitespace().collect();
-        let received = words.iter().position(|word| *word == "received,").expect("ping says how many");
-        ECHOES - words[received - 1].parse::<usize>().expect("a number")
-    });
-    eventually("the new program answers", || gateway.tell(&["stats"], None).is_ok());
-    braid.stop();
-    lost
-}
-
-const ECHOES: usize = 400;
-
-#[test]
-fn no_packet_is_lost_in_an_upgrade_over_af_packet() {
-    let Some(scene) = crate::scene("an upgrade over AF_PACKET") else { return };
-    for workers in [1, 2] {
-        assert_eq!(lost_in_an_upgrade(&scene, "af_packet", workers), 0, "{workers} workers");
-    }
 }
 
 #[test]

@@ -28,9 +28,18 @@ impl Scene {
     /// Client, machine between with `m0` towards the client and `m1` towards the server, server. Who is a bump in the wire answers no ARP, so
     /// each host knows the other's Ethernet address as that of its gateway.
     pub fn new() -> Result<Scene, Unavailable> {
+        Scene::of("")
+    }
+
+    /// The same with interfaces of several queues each way.
+    pub fn with_queues(count: usize) -> Result<Scene, Unavailable> {
+        Scene::of(&format!("numtxqueues {count} numrxqueues {count}"))
+    }
+
+    fn of(ends: &str) -> Result<Scene, Unavailable> {
         let (client, middle, server) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
-        client.cable("c0", &middle, "m0")?;
-        server.cable("s0", &middle, "m1")?;
+        client.cable_of("c0", &middle, "m0", ends)?;
+        server.cable_of("s0", &middle, "m1", ends)?;
         client.run("ip", &format!("address add {CLIENT}/24 dev c0"))?;
         server.run("ip", &format!("address add {SERVER}/24 dev s0"))?;
         client.run("ip", "route add default via 10.7.0.254")?;
@@ -78,8 +87,7 @@ pub struct Running {
     child: Option<Child>,
     /// What it said at the start.
     pub said: String,
-    /// Kept open, for it may say more.
-    _stderr: ChildStderr,
+    stderr: ChildStderr,
 }
 
 /// Starts it in a namespace and waits until it says how each port was opened.
@@ -111,6 +119,12 @@ fn run_by(mut command: Command, spawn: impl FnOnce(&mut Command) -> io::Result<C
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = spawn(&mut command).expect("the binary runs");
     let mut stderr = child.stderr.take().expect("piped");
+    let said = hear(&mut stderr, arguments);
+    Running { child: Some(child), said, stderr }
+}
+
+/// What is said until all ports of these arguments are open.
+fn hear(stderr: &mut ChildStderr, arguments: &str) -> String {
     let ports = arguments.matches("--port").count();
     let mut said = String::new();
     // A driver of DPDK may have something to say in between.
@@ -121,7 +135,7 @@ fn run_by(mut command: Command, spawn: impl FnOnce(&mut Command) -> io::Result<C
         assert!(count > 0, "braid run {arguments}: {said}");
         said.push_str(&String::from_utf8_lossy(&some[..count]));
     }
-    Running { child: Some(child), said, _stderr: stderr }
+    said
 }
 
 impl Running {
@@ -134,6 +148,11 @@ impl Running {
         let report = serde_json::from_slice(&output.stdout).expect("one JSON value");
         crate::support::conserved(&report);
         report
+    }
+
+    /// What it says further, until the two ports of another program in its process are open.
+    pub fn hear_successor(&mut self) -> String {
+        hear(&mut self.stderr, "--port --port")
     }
 
     /// Number of its process.

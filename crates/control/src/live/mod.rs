@@ -25,7 +25,7 @@ pub mod trace;
 pub use apply::{Applied, Current, completed};
 pub use client::{Client, ClientError};
 pub use protocol::{Refused, Request};
-pub use service::Service;
+pub use service::{Service, Successor};
 pub use sets::Listing;
 pub use snapshot::Snapshot;
 pub use stats::Stats;

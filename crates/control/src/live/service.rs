@@ -42,7 +42,7 @@ pub struct Service {
     /// What runs, and what another plan is compared with.
     current: Mutex<Current>,
     /// The program in which the run is to be continued.
-    successor: Mutex<Option<PathBuf>>,
+    successor: Mutex<Option<Successor>>,
     /// Why it cannot be continued in another program.
     bound: OnceLock<Refused>,
     /// Interfaces of the ports, which do not change; none if packets come from an input.
@@ -106,20 +106,20 @@ impl Service {
         if !program.is_absolute() || !executable {
             return refused("is no program that can be run");
         }
-        if !continues(&program) {
+        let Some(successor) = Successor::ask(program.clone()) else {
             return refused("does not go on with a run: it knows no `run --restore`");
-        }
+        };
         if let Some(text) = plan {
             let mut current = lock(&self.current);
             current.applied = Some(current.check_successor(&self.live, text)?);
         }
-        *lock(&self.successor) = Some(program);
+        *lock(&self.successor) = Some(successor);
         self.stop();
         Ok(())
     }
 
     /// The program in which the run is to be continued, if somebody asked for it.
-    pub fn successor(&self) -> Option<PathBuf> {
+    pub fn successor(&self) -> Option<Successor> {
         lock(&self.successor).clone()
     }
 
@@ -224,10 +224,27 @@ impl Service {
     }
 }
 
-/// Whether a program says of itself that it can go on with a state: better found out while there is a run.
-fn continues(program: &Path) -> bool {
-    let help = Command::new(program).args(["run", "--help"]).stdin(Stdio::null()).output();
-    help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--restore"))
+/// A program in which a run is to be continued.
+#[derive(Clone, Debug)]
+pub struct Successor {
+    /// Its file.
+    pub program: PathBuf,
+    /// What it says of `braid run`.
+    help: String,
+}
+
+impl Successor {
+    /// Asks a program, better while there still is a run; none if it cannot go on with a state.
+    fn ask(program: PathBuf) -> Option<Successor> {
+        let help = Command::new(&program).args(["run", "--help"]).stdin(Stdio::null()).output().ok()?;
+        let successor = Successor { program, help: String::from_utf8_lossy(&help.stdout).into_owned() };
+        successor.knows_of("--restore").then_some(successor)
+    }
+
+    /// Whether it names this option or variable.
+    pub fn knows_of(&self, word: &str) -> bool {
+        self.help.contains(word)
+    }
 }
 
 /// An order to follow packets, and where they come out: there is room for all of them.

@@ -10,22 +10,29 @@
 //! workers its send ring: they take turns, once per batch.
 //!
 //! Interfaces whose other end is on this machine hand over TCP and UDP packets without their checksum, and nothing says so:
-//! it is recognised and completed ([`complete_if_partial`]).
+//! it is recognised and completed ([`complete_if_partial`](crate::device::offload::complete_if_partial)).
+//!
+//! The region has a descriptor, so that sockets, program and buffers outlive this program when the process becomes another one (`kept.rs`).
 
+mod kept;
+mod ledger;
 mod program;
+mod queues;
 mod sys;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use braid_packet::{Buffers, Lent, Loans, Pool};
+use braid_packet::{Buffers, Loans, Pool};
 
-use self::program::{Program, Steered};
+use self::kept::{Attached, Left};
+pub(crate) use self::kept::{INHERITED, Umem, Wire, leave, pool};
+use self::program::{Program, Steered, print_of};
+use self::queues::{Filling, Missed, QueueIn};
+pub(crate) use self::queues::{QueueOut, Receiver};
 use self::sys::{Descriptor, RING, Ring, Rings, Socket};
-use crate::device::lending::{LendingQueue, Transmitter};
-use crate::device::live::{Arrivals, RxPort, Sent};
-use crate::device::offload::complete_if_partial;
+use crate::device::lending::Transmitter;
 use crate::device::open::Lanes;
 use crate::device::{Interface, PortSpec, XdpCopy, XdpMode};
 
@@ -34,20 +41,12 @@ pub(crate) fn buffers_of_a_queue(receivers: usize) -> usize {
     (3 + receivers) * RING as usize
 }
 
-/// Buffers that one send queue keeps: those in its ring, and those whose packets somebody has not finished with.
-const LENT_MAX: usize = 2 * RING as usize;
 /// Bytes that the kernel leaves free before a frame (`XDP_PACKET_HEADROOM`).
 const KERNEL_HEADROOM: usize = 256;
 /// Ethernet header and two tags.
 const LINK_HEADERS: usize = 22;
 /// How long something that is taken may be on its way back.
 const TAKEN_MAX: Duration = Duration::from_millis(500);
-/// Times that the kernel is asked to send before packets are dropped.
-const RETRIES: usize = 64;
-
-/// The region of a run, registered with its first socket.
-#[derive(Clone, Default)]
-pub(crate) struct Umem(Option<Arc<Socket>>);
 
 /// Longest frame that a buffer takes.
 fn frame_max(buffer: usize) -> usize {
@@ -75,10 +74,27 @@ pub(crate) fn probe_program() -> io::Result<()> {
     Program::load(&[], &Lanes { receivers: 1, senders: 1, hash: None, port: 0 }, None).map(drop)
 }
 
-/// An open port: how it works, its ways in, its ways out.
-pub(crate) type Open = (String, Vec<Receiver>, Vec<Transmitter<QueueOut>>);
+/// An open port: how it works, its ways in, its ways out, what keeps it open.
+pub(crate) type Open = (String, Vec<Receiver>, Vec<Transmitter<QueueOut>>, Wire);
 
-/// Opens all queues of an interface.
+/// A queue with its rings: new, or as the program before this one has left it. Dropped, it closes its sockets before it gives
+/// buffers back.
+struct Queue {
+    /// One for each receiver if the plan steers, else one; each with its receive ring, and the frames that others have told it missed.
+    ends: Vec<(Arc<Socket>, Ring<Descriptor>, u64)>,
+    fill: Ring<u64>,
+    send: Ring<Descriptor>,
+    completed: Ring<u64>,
+    filled: Loans,
+    sent: Loans,
+}
+
+/// Sockets of a queue.
+fn sockets_of_a_queue(lanes: &Lanes<'_>) -> usize {
+    Steered::of(lanes).map_or(1, |_| lanes.receivers)
+}
+
+/// Opens all queues of an interface, or goes on with those that the program before this one has left.
 pub(crate) fn open(
     spec: &PortSpec,
     interface: &Interface,
@@ -90,47 +106,65 @@ pub(crate) fn open(
     if interface.mtu > most {
         return Err(Refused::Mtu(interface.mtu, most));
     }
-    let plan = Steered::of(lanes);
-    let sharers = plan.as_ref().map_or(1, |_| lanes.receivers);
-    let mut queues = Vec::new();
-    let mut outs = Vec::new();
-    for number in 0..interface.queues {
-        let (socket, rings) = open_queue(spec, interface, pool, umem, number as u32)?;
-        let Rings { fill, receive, send, completed } = rings;
-        let mut filling = Filling { fill, loans: Loans::new(pool) };
-        // Before the program is attached, so that the first packet finds a buffer.
-        filling.refill(&mut Buffers::new(pool));
-        let loans = Loans::new(pool);
-        let longest = interface.mtu + LINK_HEADERS;
-        outs.push(QueueOut { socket: Arc::clone(&socket), send, completed, loans, longest });
-        let mut sockets = vec![(socket, receive)];
-        for _ in 1..sharers {
-            sockets.push(open_sharer(spec, interface, &sockets[0].0, number as u32)?);
+    let (plan, sockets) = (Steered::of(lanes), sockets_of_a_queue(lanes));
+    let print = print_of(interface.queues, sockets, lanes, plan.as_ref());
+    let (queues, program, is_native, goes_on) = match umem.take(interface.index) {
+        Some(Left { queues, link, print: had, is_native, .. }) if had == print => {
+            (queues, Program::left(link), is_native, true)
         }
-        let filling = Arc::new(Mutex::new(filling));
-        let end = |(socket, receive)| QueueIn { socket, receive, filling: Arc::clone(&filling) };
-        queues.push(sockets.into_iter().map(end).collect::<Vec<_>>());
+        Some(Left { queues, link, is_native, .. }) => {
+            let mut program = load(&queues, lanes, plan.as_ref())?;
+            program.replace(link)?;
+            (queues, program, is_native, true)
+        }
+        None => {
+            let queues = open_queues(spec, interface, pool, umem, sockets)?;
+            let mut program = load(&queues, lanes, plan.as_ref())?;
+            let is_native = attach(&mut program, spec, interface)?;
+            (queues, program, is_native, false)
+        }
+    };
+    let is_zero_copy = queues[0].ends[0].0.is_zero_copy();
+    let how = how(spec, &queues, [is_native, is_zero_copy, plan.is_some(), goes_on]);
+    let (program, mut ins, mut outs) = (Arc::new(program), Vec::new(), Vec::new());
+    for queue in queues {
+        let (inward, out) = halves(queue, interface.mtu + LINK_HEADERS);
+        ins.push(inward);
+        outs.push(Arc::new(Mutex::new(out)));
     }
-    let (program, where_it_runs) = attach(spec, interface, &queues, lanes, plan.as_ref())?;
-    let copy = if queues[0][0].socket.is_zero_copy() { "zero-copy" } else { "the kernel copies" };
-    let polling = if spec.busy_poll_us > 0 { ", busy polling" } else { "" };
-    let steers = if plan.is_some() { " and steers as the plan" } else { "" };
-    let queued = interface.queues;
-    let how = format!("AF_XDP, program in the {where_it_runs}{steers}, {copy}, queues: {queued}{polling}");
-    let program = Arc::new(Mutex::new(Some(program)));
-    let receiver = |queues| Receiver {
-        program: Arc::clone(&program),
-        queues,
-        first: 0,
-        checksums_may_lack: interface.is_virtual(),
-        is_polling: spec.busy_poll_us > 0,
-        senseless: 0,
-    };
+    let attached = Attached { interface: interface.index, is_native, print, program: Arc::clone(&program) };
+    let wire = Wire::new(spec, attached, pool, umem, &ins, &outs);
     let shares = match plan {
-        Some(_) => by_receiver(queues, sharers),
-        None => lanes.share(queues.into_iter().flatten().collect()),
+        Some(_) => by_receiver(ins, lanes.receivers),
+        None => lanes.share(ins.into_iter().flatten().collect()),
     };
-    Ok((how, shares.into_iter().map(receiver).collect(), Transmitter::over(outs, lanes.senders)))
+    let receiver = |queues| Receiver::new(&program, queues, interface.is_virtual(), spec.busy_poll_us > 0);
+    Ok((how, shares.into_iter().map(receiver).collect(), Transmitter::over(&outs, lanes.senders), wire))
+}
+
+/// For people.
+fn how(spec: &PortSpec, queues: &[Queue], [is_native, is_zero_copy, steers, goes_on]: [bool; 4]) -> String {
+    let program = if is_native { "driver" } else { "kernel's stack (generic)" };
+    let steers = if steers { " and steers as the plan" } else { "" };
+    let copy = if is_zero_copy { "zero-copy" } else { "the kernel copies" };
+    let polling = if spec.busy_poll_us > 0 { ", busy polling" } else { "" };
+    let lent: usize = queues.iter().map(|queue| queue.filled.count() + queue.sent.count()).sum();
+    let left = if goes_on { format!(", goes on with its sockets and {lent} buffers in them") } else { String::new() };
+    format!("AF_XDP, program in the {program}{steers}, {copy}, queues: {}{polling}{left}", queues.len())
+}
+
+/// The ends of a queue by which packets are received, and the one by which they are sent.
+fn halves(queue: Queue, longest: usize) -> (Vec<QueueIn>, QueueOut) {
+    let Queue { ends, fill, send, completed, filled, sent } = queue;
+    let socket = Arc::clone(&ends[0].0);
+    let filling = Arc::new(Mutex::new(Filling { fill, loans: filled }));
+    let inward = ends.into_iter().map(|(socket, receive, told)| QueueIn {
+        socket,
+        receive,
+        filling: Arc::clone(&filling),
+        missed: Arc::new(Missed::after(told)),
+    });
+    (inward.collect(), QueueOut { socket, send, completed, loans: sent, longest })
 }
 
 /// From the ends of each queue to those of each receiver.
@@ -142,6 +176,30 @@ fn by_receiver(queues: Vec<Vec<QueueIn>>, receivers: usize) -> Vec<Vec<QueueIn>>
     shares
 }
 
+fn open_queues(
+    spec: &PortSpec,
+    interface: &Interface,
+    pool: &Arc<Pool>,
+    umem: &mut Umem,
+    sockets: usize,
+) -> Result<Vec<Queue>, Refused> {
+    let mut queues = Vec::new();
+    for number in 0..interface.queues as u32 {
+        let (socket, Rings { fill, receive, send, completed }) = open_queue(spec, interface, pool, umem, number)?;
+        let mut filling = Filling { fill, loans: Loans::new(pool) };
+        // Before the program is attached, so that the first packet finds a buffer.
+        filling.fill_up(&mut Buffers::new(pool));
+        let mut ends = vec![(socket, receive, 0)];
+        for _ in 1..sockets {
+            let (socket, receive) = open_sharer(spec, interface, &ends[0].0, number)?;
+            ends.push((socket, receive, 0));
+        }
+        let Filling { fill, loans: filled } = filling;
+        queues.push(Queue { ends, fill, send, completed, filled, sent: Loans::new(pool) });
+    }
+    Ok(queues)
+}
+
 fn open_queue(
     spec: &PortSpec,
     interface: &Interface,
@@ -150,16 +208,17 @@ fn open_queue(
     queue: u32,
 ) -> Result<(Arc<Socket>, Rings), Refused> {
     let socket = Socket::new()?;
-    if umem.0.is_none() {
+    if umem.first.is_none() {
         socket.register(&Loans::new(pool).region())?;
     }
+    socket.size_rings()?;
     let rings = socket.rings()?;
-    patiently(|| socket.bind(interface.index, queue, umem.0.as_deref(), spec.copy == XdpCopy::Zero))?;
+    patiently(|| socket.bind(interface.index, queue, umem.first.as_deref(), spec.copy == XdpCopy::Zero))?;
     if spec.busy_poll_us > 0 {
         socket.busy_poll(spec.busy_poll_us)?;
     }
     let socket = Arc::new(socket);
-    umem.0.get_or_insert_with(|| Arc::clone(&socket));
+    umem.first.get_or_insert_with(|| Arc::clone(&socket));
     Ok((socket, rings))
 }
 
@@ -171,6 +230,7 @@ fn open_sharer(
     queue: u32,
 ) -> Result<(Arc<Socket>, Ring<Descriptor>), Refused> {
     let socket = Socket::new()?;
+    socket.size_receive_ring()?;
     let receive = socket.receive_ring()?;
     socket.bind(interface.index, queue, Some(first), false)?;
     if spec.busy_poll_us > 0 {
@@ -194,202 +254,22 @@ fn is_taken(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
 
-/// Attaches the program where it may run; the second value says where.
-fn attach(
-    spec: &PortSpec,
-    interface: &Interface,
-    queues: &[Vec<QueueIn>],
-    lanes: &Lanes<'_>,
-    plan: Option<&Steered<'_>>,
-) -> Result<(Program, &'static str), Refused> {
+/// Loads the program for these queues.
+fn load(queues: &[Queue], lanes: &Lanes<'_>, plan: Option<&Steered<'_>>) -> io::Result<Program> {
     let sockets: Vec<Vec<&Socket>> =
-        queues.iter().map(|queue| queue.iter().map(|end| &*end.socket).collect()).collect();
-    let mut program = Program::load(&sockets, lanes, plan)?;
-    let mut attach = |is_native| {
-        program.attach(interface.index, is_native)?;
-        Ok(if is_native { "driver" } else { "kernel's stack (generic)" })
-    };
-    let attached = match spec.mode {
+        queues.iter().map(|queue| queue.ends.iter().map(|(socket, ..)| &**socket).collect()).collect();
+    Program::load(&sockets, lanes, plan)
+}
+
+/// Attaches the program where it may run; says whether that is in the driver.
+fn attach(program: &mut Program, spec: &PortSpec, interface: &Interface) -> io::Result<bool> {
+    let mut attach = |is_native| program.attach(interface.index, is_native).map(|()| is_native);
+    match spec.mode {
         XdpMode::Native => attach(true),
         XdpMode::Generic => attach(false),
         XdpMode::Any => attach(true).or_else(|error: io::Error| match error.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST | libc::EPERM) => Err(error),
             _ => attach(false),
         }),
-    };
-    let where_it_runs = attached?;
-    Ok((program, where_it_runs))
-}
-
-/// What the receivers of one queue share: the buffers that the kernel fills.
-struct Filling {
-    fill: Ring<u64>,
-    loans: Loans,
-}
-
-/// One receiver's end of a receive queue.
-struct QueueIn {
-    socket: Arc<Socket>,
-    receive: Ring<Descriptor>,
-    filling: Arc<Mutex<Filling>>,
-}
-
-/// One receiver's way in, by some queues of an interface. The first of them to go takes the program off, before its queues give
-/// buffers back: nothing is written to buffers after that.
-pub(crate) struct Receiver {
-    program: Arc<Mutex<Option<Program>>>,
-    queues: Vec<QueueIn>,
-    /// Queue that is asked first.
-    first: usize,
-    checksums_may_lack: bool,
-    is_polling: bool,
-    /// Descriptors that made no sense.
-    senseless: u64,
-}
-
-impl Filling {
-    /// Gives the kernel as many buffers as it has room for.
-    fn refill(&mut self, buffers: &mut Buffers) {
-        let room = self.fill.room();
-        if room < RING / 8 {
-            return;
-        }
-        for _ in 0..room {
-            let Some(at) = self.loans.lend(buffers) else { break };
-            self.fill.put(at);
-        }
-        self.fill.publish();
-    }
-}
-
-impl QueueIn {
-    /// Has the kernel go on; whoever shares the queue may be at it already.
-    fn keep_going(&self, buffers: &mut Buffers, is_polling: bool) {
-        let Ok(mut filling) = self.filling.try_lock() else { return };
-        filling.refill(buffers);
-        let is_due = is_polling || filling.fill.needs_wakeup();
-        drop(filling);
-        if is_due {
-            self.socket.wake_receive();
-        }
-    }
-
-    /// Takes what has come; frames that make no sense are counted.
-    fn take(&mut self, into: &mut Arrivals<'_>) -> u64 {
-        if !self.receive.has_more() {
-            return 0;
-        }
-        let mut senseless = 0;
-        // What a panic leaves behind are buffers that are lent and not filled: they are missing, and nothing else is wrong.
-        let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
-        while into.has_room() {
-            let Some(frame) = self.receive.take() else { break };
-            let info = into.info(frame.len());
-            if filling.loans.receive(into.batch, Lent { at: frame.at(), len: frame.len() }, &info) {
-                into.took(frame.len());
-            } else {
-                senseless += 1;
-            }
-        }
-        self.receive.release();
-        senseless
-    }
-}
-
-impl RxPort for Receiver {
-    fn receive(&mut self, into: &mut Arrivals<'_>) {
-        let (count, before) = (self.queues.len(), into.batch.len());
-        for step in 0..count {
-            let at = if self.first + step < count { self.first + step } else { self.first + step - count };
-            let queue = &mut self.queues[at];
-            queue.keep_going(into.buffers, self.is_polling);
-            self.senseless += queue.take(into);
-        }
-        if self.checksums_may_lack {
-            (before..into.batch.len()).for_each(|i| complete_if_partial(into.batch.packet(i, None).bytes_mut()));
-        }
-        self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
-    }
-
-    fn missed(&mut self) -> u64 {
-        self.queues.iter().map(|queue| queue.socket.missed()).sum::<u64>() + self.senseless
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.program.lock().unwrap_or_else(PoisonError::into_inner).take();
-    }
-}
-
-/// One send queue.
-pub(crate) struct QueueOut {
-    socket: Arc<Socket>,
-    send: Ring<Descriptor>,
-    completed: Ring<u64>,
-    loans: Loans,
-    /// Longest frame.
-    longest: usize,
-}
-
-impl QueueOut {
-    /// Takes back the buffers of packets that have left.
-    fn reclaim(&mut self, buffers: &mut Buffers) {
-        while let Some(at) = self.completed.take() {
-            self.loans.give_back(buffers, Descriptor::new(at, 0).at());
-        }
-        self.completed.release();
-    }
-
-    /// Room for this many packets, made if need be; fewer if the device takes none.
-    fn make_room(&mut self, buffers: &mut Buffers, wanted: usize) -> usize {
-        self.reclaim(buffers);
-        if (self.send.room() as usize) < wanted || self.loans.count() + wanted > LENT_MAX {
-            self.push();
-            self.reclaim(buffers);
-        }
-        (self.send.room() as usize).min(LENT_MAX.saturating_sub(self.loans.count()))
-    }
-}
-
-impl LendingQueue for QueueOut {
-    fn send(
-        &mut self,
-        buffers: &mut Buffers,
-        out: &[u16],
-        mut lend: impl FnMut(&mut Loans, &mut Buffers, usize) -> Option<Lent>,
-    ) -> Sent {
-        let room = self.make_room(buffers, out.len()).min(out.len());
-        let mut sent = Sent { device_full: (out.len() - room) as u64, ..Sent::default() };
-        for &i in &out[..room] {
-            match lend(&mut self.loans, buffers, i.into()) {
-                Some(frame) if frame.len <= self.longest => {
-                    self.send.put(Descriptor::new(frame.at, frame.len));
-                    sent.packets += 1;
-                    sent.bytes += frame.len as u64;
-                }
-                Some(frame) => {
-                    self.loans.give_back(buffers, frame.at);
-                    sent.too_long += 1;
-                }
-                None => sent.device_full += 1,
-            }
-        }
-        self.send.publish();
-        self.push();
-        sent
-    }
-
-    fn push(&mut self) {
-        for _ in 0..RETRIES {
-            if self.send.waiting() == 0 || !self.send.needs_wakeup() {
-                return;
-            }
-            // EAGAIN: some are sent, ask again. Anything else means that the device has no room now.
-            match self.socket.wake_send() {
-                Err(error) if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => return,
-                _ => {}
-            }
-        }
     }
 }

@@ -1,17 +1,20 @@
 //! The XDP program in front of the sockets (`ebpf/steer.c`, compiled and committed): loaded, told the plan, attached.
 //!
-//! It is attached by a link, which the kernel takes away with the last descriptor of it, also after `kill -9`.
+//! It is attached by a link, which the kernel takes away with the last descriptor of it, also after `kill -9`. A link that the
+//! program before this one has left stays as it is if it was loaded and told the same, since loading takes long; else the new program is put
+//! in the place of the old one.
 
 use std::error::Error;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use aya::maps::{Array, XskMap};
-use aya::programs::{Xdp, XdpMode};
+use aya::programs::Xdp;
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 
-use super::sys::Socket;
+use super::sys::{Link, Socket};
 use crate::device::open::Lanes;
 use crate::device::{EndOrder, TupleHash};
 
@@ -50,7 +53,18 @@ impl<'a> Steered<'a> {
 
 /// The program on an interface; dropping it takes it off.
 pub(super) struct Program {
-    loaded: Ebpf,
+    /// Once it is attached.
+    link: Option<Link>,
+    /// None if the program before this one has loaded it.
+    loaded: Option<Ebpf>,
+}
+
+/// Stands for what is loaded and told for so many queues with so many sockets: two programs with the same one do the same.
+pub(super) fn print_of(queues: usize, sockets: usize, lanes: &Lanes<'_>, plan: Option<&Steered<'_>>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (OBJECT, copies_from_frames(), queues, sockets, lanes.port).hash(&mut hasher);
+    plan.map(|plan| (plan.fields(), plan.order, plan.table, &plan.hash.contributions)).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Program {
@@ -81,19 +95,38 @@ impl Program {
         for (i, socket) in sockets.iter().flatten().enumerate() {
             map.set(i as u32, socket.as_raw_fd(), 0).map_err(as_io)?;
         }
-        let mut program = Program { loaded };
+        let mut program = Program { link: None, loaded: Some(loaded) };
         program.named(STEER).load().map_err(as_io)?;
         Ok(program)
     }
 
+    /// The one that the program before this one has left.
+    pub(super) fn left(link: Link) -> Program {
+        Program { link: Some(link), loaded: None }
+    }
+
     /// Attaches it in the driver or in the kernel's stack.
     pub(super) fn attach(&mut self, interface: u32, is_native: bool) -> io::Result<()> {
-        let mode = if is_native { XdpMode::Driver } else { XdpMode::Skb };
-        self.named(STEER).attach_to_if_index(interface, mode).map(drop).map_err(as_io)
+        let loaded = self.named(STEER).fd().map_err(as_io)?;
+        self.link = Some(Link::new(loaded.as_fd(), interface, is_native)?);
+        Ok(())
+    }
+
+    /// Puts it in the place of the one that is attached.
+    pub(super) fn replace(&mut self, link: Link) -> io::Result<()> {
+        link.replace(self.named(STEER).fd().map_err(as_io)?.as_fd())?;
+        self.link = Some(link);
+        Ok(())
+    }
+
+    /// The descriptor that keeps it attached.
+    pub(super) fn link(&self) -> Option<RawFd> {
+        self.link.as_ref().map(Link::as_raw_fd)
     }
 
     fn named(&mut self, name: &str) -> &mut Xdp {
-        let program = self.loaded.program_mut(name).and_then(|program| program.try_into().ok());
+        let loaded = self.loaded.as_mut().expect("what was left is attached already");
+        let program = loaded.program_mut(name).and_then(|program| program.try_into().ok());
         program.expect("the object has programs of these names, for XDP")
     }
 }

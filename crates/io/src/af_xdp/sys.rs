@@ -3,10 +3,12 @@
 //! Four rings of descriptors lie between us and the kernel. Each has one producer and one consumer with a counter each; who
 //! moves a counter stores it with Release after the entries, who reads the other's loads it with Acquire before them. The
 //! kernel does the same (net/xdp/xsk_queue.h).
+//!
+//! Counters lie in the rings' memory, which lives as long as the socket: who maps a ring again goes on where another one has stopped.
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,6 +41,13 @@ const SO_BUSY_POLL_BUDGET: i32 = 70;
 /// Packets that one busy poll handles at most.
 const BUSY_POLL_BUDGET: i32 = 64;
 
+// include/uapi/linux/bpf.h
+const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_LINK_UPDATE: libc::c_int = 29;
+const BPF_XDP: u32 = 37;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
 /// Entries of each ring; a power of two.
 pub(super) const RING: u32 = 2048;
 
@@ -66,6 +75,12 @@ impl Descriptor {
     }
 }
 
+/// Which counter of a ring is ours.
+enum Side {
+    Producer,
+    Consumer,
+}
+
 /// One ring, of which we are the producer or the consumer of entries `T`.
 #[derive(Debug)]
 pub(super) struct Ring<T> {
@@ -83,10 +98,16 @@ pub(super) struct Ring<T> {
 
 impl<T: Copy> Ring<T> {
     /// `offsets` are those of producer, consumer, entries and flags.
-    fn map(socket: &OwnedFd, page_offset: u64, offsets: &[u64]) -> io::Result<Ring<T>> {
+    fn map(socket: &OwnedFd, page_offset: u64, offsets: &[u64], side: Side) -> io::Result<Ring<T>> {
         let [producer, consumer, entries, flags] = [0, 1, 2, 3].map(|i| offsets[i] as usize);
         let memory = Mapping::new(socket.as_fd(), entries + RING as usize * size_of::<T>(), page_offset)?;
-        Ok(Ring { memory, producer, consumer, flags, entries, own: 0, other: 0, entry: std::marker::PhantomData })
+        let mut ring =
+            Ring { memory, producer, consumer, flags, entries, own: 0, other: 0, entry: std::marker::PhantomData };
+        // Relaxed: nobody but us moves it, or the program before us, which has ended. The other one is loaded before it is used: a
+        // consumer that knows of no entry looks, and so does a producer that asks for room.
+        ring.own = ring.word(if let Side::Producer = side { producer } else { consumer }).load(Ordering::Relaxed);
+        ring.other = ring.own;
+        Ok(ring)
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
@@ -203,26 +224,45 @@ impl Socket {
         sys::set_option(&self.0, SOL_XDP, XDP_UMEM_REG, &words)
     }
 
-    /// Sizes and maps the rings.
+    /// The socket that the program before this one in the process left open under that number.
+    pub(super) fn adopt(fd: RawFd) -> Option<Socket> {
+        // Asked of anything but such a socket it is an error.
+        sys::option(&fd, SOL_XDP, XDP_OPTIONS, 0u32).ok()?;
+        sys::adopt(fd).map(Socket)
+    }
+
+    /// Sizes all rings: of the first socket of a queue.
+    pub(super) fn size_rings(&self) -> io::Result<()> {
+        self.size(&[XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING])
+    }
+
+    /// Sizes the receive ring only: of a socket that shares all others with the first one of its queue.
+    pub(super) fn size_receive_ring(&self) -> io::Result<()> {
+        self.size(&[XDP_RX_RING])
+    }
+
+    fn size(&self, rings: &[i32]) -> io::Result<()> {
+        rings.iter().try_for_each(|&ring| sys::set_option(&self.0, SOL_XDP, ring, &RING))
+    }
+
+    /// Maps the rings, as they are: of a socket that is bound already since Linux 6.4.
     pub(super) fn rings(&self) -> io::Result<Rings> {
-        let offsets = self.sized(&[XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_RX_RING, XDP_TX_RING])?;
+        let offsets = self.offsets()?;
         Ok(Rings {
-            receive: Ring::map(&self.0, 0, &offsets[0..4])?,
-            send: Ring::map(&self.0, 0x8000_0000, &offsets[4..8])?,
-            fill: Ring::map(&self.0, 0x1_0000_0000, &offsets[8..12])?,
-            completed: Ring::map(&self.0, 0x1_8000_0000, &offsets[12..16])?,
+            receive: Ring::map(&self.0, 0, &offsets[0..4], Side::Consumer)?,
+            send: Ring::map(&self.0, 0x8000_0000, &offsets[4..8], Side::Producer)?,
+            fill: Ring::map(&self.0, 0x1_0000_0000, &offsets[8..12], Side::Producer)?,
+            completed: Ring::map(&self.0, 0x1_8000_0000, &offsets[12..16], Side::Consumer)?,
         })
     }
 
-    /// Sizes and maps the receive ring only: of a socket that shares all others with the first one of its queue.
+    /// Maps the receive ring only.
     pub(super) fn receive_ring(&self) -> io::Result<Ring<Descriptor>> {
-        let offsets = self.sized(&[XDP_RX_RING])?;
-        Ring::map(&self.0, 0, &offsets[0..4])
+        Ring::map(&self.0, 0, &self.offsets()?[0..4], Side::Consumer)
     }
 
     /// `struct xdp_mmap_offsets`: of receive, send, fill and completion ring, four words each.
-    fn sized(&self, rings: &[i32]) -> io::Result<[u64; 16]> {
-        rings.iter().try_for_each(|&ring| sys::set_option(&self.0, SOL_XDP, ring, &RING))?;
+    fn offsets(&self) -> io::Result<[u64; 16]> {
         sys::option(&self.0, SOL_XDP, XDP_MMAP_OFFSETS, [0u64; 16])
     }
 
@@ -272,4 +312,44 @@ impl Socket {
         let sent = unsafe { libc::sendto(self.0.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
         sys::check(sent as i32).map(drop)
     }
+}
+
+/// A program on an interface (`struct bpf_link`): the kernel takes it off with the last descriptor of it.
+#[derive(Debug)]
+pub(super) struct Link(OwnedFd);
+
+impl AsRawFd for Link {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Link {
+    /// Attaches a program in the driver or in the kernel's stack.
+    pub(super) fn new(program: BorrowedFd<'_>, interface: u32, is_native: bool) -> io::Result<Link> {
+        let flags = if is_native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
+        let fd = bpf(BPF_LINK_CREATE, [program.as_raw_fd() as u32, interface, BPF_XDP, flags])?;
+        // SAFETY: the descriptor is new and nobody else's.
+        Ok(Link(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The link that the program before this one in the process left open under that number.
+    pub(super) fn adopt(fd: RawFd) -> Option<Link> {
+        sys::adopt(fd).map(Link)
+    }
+
+    /// Puts another program in the place of the one that is attached, between two packets.
+    pub(super) fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        bpf(BPF_LINK_UPDATE, [self.as_raw_fd() as u32, program.as_raw_fd() as u32, 0, 0]).map(drop)
+    }
+}
+
+/// bpf(2) with the first words of its `union bpf_attr`; only commands that read numbers from there.
+fn bpf(command: libc::c_int, words: [u32; 4]) -> io::Result<libc::c_int> {
+    let mut attributes = [0u32; 16];
+    attributes[..4].copy_from_slice(&words);
+    let (pointer, size) = (attributes.as_ptr(), size_of_val(&attributes));
+    // SAFETY: pointer and size describe `attributes`, which the kernel only reads for these commands.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, pointer, size) };
+    sys::check(result as libc::c_int)
 }

@@ -28,8 +28,7 @@ pub(crate) struct Transmitter<Q> {
 
 impl<Q> Transmitter<Q> {
     /// One for each sender, over the queues in turn.
-    pub(crate) fn over(queues: Vec<Q>, senders: usize) -> Vec<Transmitter<Q>> {
-        let queues: Vec<_> = queues.into_iter().map(|queue| Arc::new(Mutex::new(queue))).collect();
+    pub(crate) fn over(queues: &[Arc<Mutex<Q>>], senders: usize) -> Vec<Transmitter<Q>> {
         (0..senders).map(|sender| Transmitter { queue: Arc::clone(&queues[sender % queues.len()]) }).collect()
     }
 

@@ -22,7 +22,7 @@ pub mod user;
 
 pub use interface::Interface;
 pub use live::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
-pub use open::{UNFILTER, UNLOCK, grant};
+pub use open::{INHERITED, UNFILTER, UNLOCK, grant};
 pub use ports::{LiveSink, LiveSource, PortCounters, Ports};
 pub use spec::{BackEnd, DpdkKeys, MemifKeys, PortSpec, SpecError, XdpCopy, XdpMode};
 pub use user::{User, UserError};

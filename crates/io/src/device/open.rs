@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use braid_packet::{Pool, Port};
+use braid_packet::{Pool, PoolConfig, Port};
 use rustix::thread::CapabilitySet;
 
 use super::interface::Interface;
@@ -31,22 +31,40 @@ pub(crate) struct Opened {
 }
 
 /// What keeps ports open.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Wires {
     tap: Vec<File>,
     packet: Vec<af_packet::Wire>,
+    xdp: Vec<af_xdp::Wire>,
 }
+
+/// Variables of the environment in which a program tells the next one in its process what it has left open: if a program names one, it
+/// goes on with that.
+pub const INHERITED: [&str; 3] = [tap::INHERITED, af_packet::INHERITED, af_xdp::INHERITED];
 
 impl Wires {
     /// Takes in those of another port.
     pub(crate) fn extend(&mut self, port: Wires) {
         self.tap.extend(port.tap);
         self.packet.extend(port.packet);
+        self.xdp.extend(port.xdp);
     }
 
-    /// Leaves them open for the next program in this process: environment variables that tell it.
-    pub(crate) fn leave(&self) -> io::Result<[(&'static str, String); 2]> {
-        Ok([(tap::INHERITED, tap::leave(&self.tap)?), (af_packet::INHERITED, af_packet::leave(&self.packet)?)])
+    /// Leaves them open for the next program in this process: environment variables that tell it. Sockets of AF_XDP only if `knows_of` says
+    /// that it knows that variable, since it could not open ports that are taken; `announce` is told if they are not left.
+    pub(crate) fn leave(
+        &self,
+        knows_of: impl Fn(&str) -> bool,
+        announce: impl Fn(&str),
+    ) -> io::Result<[(&'static str, String); 3]> {
+        let is_known = knows_of(af_xdp::INHERITED);
+        let xdp = if is_known { af_xdp::leave(&self.xdp)? } else { String::new() };
+        if xdp.is_empty() && !self.xdp.is_empty() {
+            let why = if is_known { "their memory is private" } else { "it knows nothing of sockets that were left" };
+            announce(&format!("the next program opens its ports of AF_XDP anew: {why}"));
+        }
+        let (tap, packet) = (tap::leave(&self.tap)?, af_packet::leave(&self.packet)?);
+        Ok([(tap::INHERITED, tap), (af_packet::INHERITED, packet), (af_xdp::INHERITED, xdp)])
     }
 }
 
@@ -74,7 +92,6 @@ impl Lanes<'_> {
 }
 
 /// What ports of one run have in common.
-#[derive(Default)]
 struct Common {
     umem: Umem,
     taps: tap::Inherited,
@@ -83,10 +100,47 @@ struct Common {
     mbufs: dpdk::Memory,
 }
 
+/// Makes the buffers of a run, where its devices want them; `announce` is told if what the program before has left does not fit.
+pub(crate) fn pool(
+    specs: &[PortSpec],
+    config: &PoolConfig,
+    lanes: &Lanes<'_>,
+    announce: impl Fn(&str),
+) -> Result<(Arc<Pool>, Umem), braid_memory::Error> {
+    let by_xdp = specs.iter().filter_map(by_xdp);
+    let wanted: Vec<_> = by_xdp.filter_map(|spec| Some((Interface::ask(&spec.name).ok()?, spec))).collect();
+    let (pool, umem, why) = af_xdp::pool(config, &wanted, lanes)?;
+    if let Some(why) = why {
+        announce(&format!("sockets of AF_XDP that the program before has left are closed, and opened anew: {why}"));
+    }
+    Ok((pool, umem))
+}
+
+/// How a port is opened by AF_XDP, if that is tried. Unless it was asked for, in the driver or not at all: in the kernel's stack it is no
+/// faster than AF_PACKET, and cannot cut trains of segments.
+fn by_xdp(spec: &PortSpec) -> Option<PortSpec> {
+    match spec.back_end {
+        BackEnd::AfXdp => Some(spec.clone()),
+        BackEnd::Best => Some(PortSpec { mode: XdpMode::Native, ..spec.clone() }),
+        _ => None,
+    }
+}
+
 /// Opens all ports, or none: what was opened before an error closes again.
-pub(crate) fn open_all(specs: &[PortSpec], pool: &Arc<Pool>, lanes: &Lanes<'_>) -> Result<Vec<Opened>, OpenError> {
+pub(crate) fn open_all(
+    specs: &[PortSpec],
+    pool: &Arc<Pool>,
+    umem: Umem,
+    lanes: &Lanes<'_>,
+) -> Result<Vec<Opened>, OpenError> {
     let (taps, rings) = (tap::Inherited::of_process(), af_packet::Inherited::of_process());
-    let mut common = Common { taps, rings, ..Common::default() };
+    let mut common = Common {
+        umem,
+        taps,
+        rings,
+        #[cfg(feature = "dpdk")]
+        mbufs: dpdk::Memory::default(),
+    };
     let numbered = specs.iter().enumerate();
     numbered.map(|(i, spec)| open(spec, specs, pool, &mut common, &Lanes { port: i as Port, ..*lanes })).collect()
 }
@@ -130,16 +184,16 @@ fn open(
     let Common { umem, rings, .. } = common;
     let mut af_xdp = |spec: &PortSpec| {
         let open = af_xdp::open(spec, &interface, pool, umem, lanes);
-        open.map(|(how, receive, send)| opened(how, receive, send))
+        let wires = |wire| Wires { xdp: vec![wire], ..Wires::default() };
+        open.map(|(how, receive, send, wire)| Opened { wires: wires(wire), ..opened(how, receive, send) })
     };
-    match spec.back_end {
-        BackEnd::AfPacket => open_af_packet(spec, &interface, lanes, rings, ""),
-        BackEnd::AfXdp => af_xdp(spec).map_err(|refused| refused_xdp(spec, &refused)),
-        // In the driver or not at all: in the kernel's stack it is no faster than AF_PACKET, and cannot cut trains of segments.
-        _ => af_xdp(&PortSpec { mode: XdpMode::Native, ..spec.clone() }).or_else(|refused| {
+    match by_xdp(spec).map(|by_xdp| af_xdp(&by_xdp)) {
+        None => open_af_packet(spec, &interface, lanes, rings, ""),
+        Some(Err(refused)) if spec.back_end == BackEnd::Best => {
             let why = refused_xdp(spec, &refused);
             open_af_packet(spec, &interface, lanes, rings, &format!("; no AF_XDP: {why}"))
-        }),
+        }
+        Some(open) => open.map_err(|refused| refused_xdp(spec, &refused)),
     }
 }
 

@@ -8,13 +8,14 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use braid_packet::{Batch, Buffers, Pool, Port};
+use braid_packet::{Batch, Buffers, Pool, PoolConfig, Port};
 
 use super::handover::Handover;
 use super::live::{Arrivals, CardHash, RxPort, Sent, Tally, TxPort};
 use super::open::{Lanes, Opened, Wires, open_all};
 use super::spec::PortSpec;
 use super::user::User;
+use crate::af_xdp::Umem;
 use crate::progress::{Progress, Unit};
 use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
 use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
@@ -105,16 +106,24 @@ impl Ports {
         &self.specs
     }
 
-    /// Leaves TAP interfaces, with their addresses, and AF_PACKET's rings open for the program that this process is about to become:
-    /// names and values of environment variables that tell it. What arrives meanwhile waits in the kernel. All other ports are
-    /// opened anew. To be called when nobody receives any more.
-    pub fn leave_open(&self) -> io::Result<[(&'static str, String); 2]> {
-        self.wires.lock().unwrap_or_else(PoisonError::into_inner).leave()
+    /// Leaves TAP interfaces, with their addresses, AF_PACKET's rings and AF_XDP's sockets open for the program that this process is about
+    /// to become: names and values of environment variables that tell it. What arrives meanwhile waits in the kernel. All other ports are
+    /// opened anew, and so are those of AF_XDP unless `knows_of` says of their variable, one of [`INHERITED`](super::INHERITED), that
+    /// the program knows it. To be called when nobody receives any more.
+    pub fn leave_open(&self, knows_of: impl Fn(&str) -> bool) -> io::Result<[(&'static str, String); 3]> {
+        self.wires.lock().unwrap_or_else(PoisonError::into_inner).leave(knows_of, &*self.announce)
     }
 
     /// Where packets come from, and where they go.
     pub fn ends(&self) -> (LiveSource, LiveSink) {
-        (LiveSource { ports: self.clone(), receiving: Vec::new() }, LiveSink { ports: self.clone() })
+        (
+            LiveSource { ports: self.clone(), umem: Umem::default(), receiving: Vec::new() },
+            LiveSink { ports: self.clone() },
+        )
+    }
+
+    fn lanes(&self, senders: usize) -> Lanes<'_> {
+        Lanes { receivers: self.receivers, senders, hash: self.hash.as_ref(), port: 0 }
     }
 
     fn name(&self) -> String {
@@ -130,6 +139,8 @@ impl Ports {
 /// Receives from all ports.
 pub struct LiveSource {
     ports: Ports,
+    /// What sockets of AF_XDP have in common, from [`Source::pool`] to [`Source::prepare`].
+    umem: Umem,
     /// By receiver, once they are open.
     receiving: Vec<ReceivingEnds>,
 }
@@ -151,9 +162,15 @@ impl Source for LiveSource {
         super::open::buffers(&self.ports.specs, self.ports.receivers)
     }
 
+    fn pool(&mut self, config: &PoolConfig) -> Result<Arc<Pool>, braid_memory::Error> {
+        let (pool, umem) = super::open::pool(&self.ports.specs, config, &self.ports.lanes(0), &*self.ports.announce)?;
+        self.umem = umem;
+        Ok(pool)
+    }
+
     fn prepare(&mut self, pool: &Arc<Pool>, senders: usize) -> Result<(), OpenError> {
-        let Ports { specs, receivers, hash, .. } = &self.ports;
-        let opened = open_all(specs, pool, &Lanes { receivers: *receivers, senders, hash: hash.as_ref(), port: 0 })?;
+        let Ports { specs, receivers, .. } = &self.ports;
+        let opened = open_all(specs, pool, std::mem::take(&mut self.umem), &self.ports.lanes(senders))?;
         self.receiving = (0..*receivers).map(|_| Vec::new()).collect();
         let mut sending: Vec<Vec<_>> = (0..senders).map(|_| Vec::new()).collect();
         for (number, (spec, Opened { how, receive, send, wires })) in specs.iter().zip(opened).enumerate() {

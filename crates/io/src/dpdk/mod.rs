@@ -10,7 +10,7 @@
 mod sys;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use braid_packet::pool::FRAME_MAX;
 use braid_packet::{Buffers, Lent, Loans, Pool};
@@ -95,7 +95,8 @@ pub(crate) fn open(
     let receiver = |queues| Receiver::new(&device, queues, checksums_may_lack);
     let receivers = lanes.share(ins).into_iter().map(receiver).collect();
     let outs = outs.into_iter().map(|queue| SendQueue::new(&device, queue, longest)).collect();
-    Ok((how, receivers, Transmitter::over(outs, lanes.senders)))
+    let outs: Vec<_> = outs.into_iter().map(|out| Arc::new(Mutex::new(out))).collect();
+    Ok((how, receivers, Transmitter::over(&outs, lanes.senders)))
 }
 
 /// What EAL is told: nothing of it is shared with other processes, and it looks at no card that was not named.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_packet::{Batch, Buffers, Frame, FrameInfo, Pool};
+use braid_packet::{Batch, Buffers, Frame, FrameInfo, Pool, PoolConfig};
 
 use crate::capture::Damage;
 use crate::generate::ConfigError;
@@ -109,6 +109,10 @@ impl Source for FaultSource {
 
     fn buffers(&self) -> usize {
         self.inner.buffers()
+    }
+
+    fn pool(&mut self, config: &PoolConfig) -> Result<Arc<Pool>, braid_memory::Error> {
+        self.inner.pool(config)
     }
 
     fn prepare(&mut self, pool: &Arc<Pool>, senders: usize) -> Result<(), OpenError> {

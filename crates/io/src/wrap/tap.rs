@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use braid_packet::{Batch, Buffers, Pool, Port};
+use braid_packet::{Batch, Buffers, Pool, PoolConfig, Port};
 
 use crate::capture::{CaptureSink, Damage};
 use crate::progress::Progress;
@@ -56,6 +56,10 @@ impl Source for TapSource {
 
     fn buffers(&self) -> usize {
         self.inner.buffers()
+    }
+
+    fn pool(&mut self, config: &PoolConfig) -> Result<Arc<Pool>, braid_memory::Error> {
+        self.inner.pool(config)
     }
 
     fn prepare(&mut self, pool: &Arc<Pool>, senders: usize) -> Result<(), OpenError> {

@@ -1,0 +1,226 @@
+//! The ends of a queue that take packets and send them: the buffers that the kernel fills, what it has filled, what it is to send.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use braid_packet::{Buffers, Lent, Loans};
+
+use super::program::Program;
+use super::sys::{Descriptor, RING, Ring, Socket};
+use crate::device::lending::LendingQueue;
+use crate::device::live::{Arrivals, RxPort, Sent};
+use crate::device::offload::complete_if_partial;
+
+/// Buffers that one send queue keeps: those in its ring, and those whose packets somebody has not finished with.
+const LENT_MAX: usize = 2 * RING as usize;
+/// Times that the kernel is asked to send before packets are dropped.
+const RETRIES: usize = 64;
+
+/// What the receivers of one queue share: the buffers that the kernel fills.
+pub(super) struct Filling {
+    pub(super) fill: Ring<u64>,
+    pub(super) loans: Loans,
+}
+
+/// One receiver's end of a receive queue.
+pub(super) struct QueueIn {
+    pub(super) socket: Arc<Socket>,
+    pub(super) receive: Ring<Descriptor>,
+    pub(super) filling: Arc<Mutex<Filling>>,
+    pub(super) missed: Arc<Missed>,
+}
+
+/// Frames that a socket has missed: what others have told of, and what was told last.
+#[derive(Debug, Default)]
+pub(super) struct Missed {
+    before: u64,
+    last: AtomicU64,
+}
+
+impl Missed {
+    /// Of a socket of which so many were told by the program before.
+    pub(super) fn after(before: u64) -> Missed {
+        Missed { before, last: before.into() }
+    }
+
+    /// How many there were when they were told last.
+    pub(super) fn last(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    /// How many there are now, less what was told before.
+    fn told(&self, now: u64) -> u64 {
+        // Relaxed: it is read when the receiving thread has been joined.
+        self.last.store(now, Ordering::Relaxed);
+        now.saturating_sub(self.before)
+    }
+}
+
+/// One receiver's way in, by some queues of an interface.
+pub(crate) struct Receiver {
+    /// Keeps it attached.
+    _program: Arc<Program>,
+    queues: Vec<QueueIn>,
+    /// Queue that is asked first.
+    first: usize,
+    checksums_may_lack: bool,
+    is_polling: bool,
+    /// Descriptors that made no sense.
+    senseless: u64,
+}
+
+impl Receiver {
+    /// By these queues; `checksums_may_lack`: the other end is on this machine.
+    pub(super) fn new(
+        program: &Arc<Program>,
+        queues: Vec<QueueIn>,
+        checksums_may_lack: bool,
+        is_polling: bool,
+    ) -> Receiver {
+        Receiver { _program: Arc::clone(program), queues, first: 0, checksums_may_lack, is_polling, senseless: 0 }
+    }
+}
+
+impl Filling {
+    /// Gives the kernel as many buffers as it has room for, unless that is not worth while.
+    fn refill(&mut self, buffers: &mut Buffers) {
+        if self.fill.room() >= RING / 8 {
+            self.fill_up(buffers);
+        }
+    }
+
+    /// Gives the kernel as many buffers as it has room for.
+    pub(super) fn fill_up(&mut self, buffers: &mut Buffers) {
+        for _ in 0..self.fill.room() {
+            let Some(at) = self.loans.lend(buffers) else { break };
+            self.fill.put(at);
+        }
+        self.fill.publish();
+    }
+}
+
+impl QueueIn {
+    /// Has the kernel go on; whoever shares the queue may be at it already.
+    fn keep_going(&self, buffers: &mut Buffers, is_polling: bool) {
+        let Ok(mut filling) = self.filling.try_lock() else { return };
+        filling.refill(buffers);
+        let is_due = is_polling || filling.fill.needs_wakeup();
+        drop(filling);
+        if is_due {
+            self.socket.wake_receive();
+        }
+    }
+
+    /// Takes what has come; frames that make no sense are counted.
+    fn take(&mut self, into: &mut Arrivals<'_>) -> u64 {
+        if !self.receive.has_more() {
+            return 0;
+        }
+        let mut senseless = 0;
+        // What a panic leaves behind are buffers that are lent and not filled: they are missing, and nothing else is wrong.
+        let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        while into.has_room() {
+            let Some(frame) = self.receive.take() else { break };
+            let info = into.info(frame.len());
+            if filling.loans.receive(into.batch, Lent { at: frame.at(), len: frame.len() }, &info) {
+                into.took(frame.len());
+            } else {
+                senseless += 1;
+            }
+        }
+        self.receive.release();
+        senseless
+    }
+}
+
+impl RxPort for Receiver {
+    fn receive(&mut self, into: &mut Arrivals<'_>) {
+        let (count, before) = (self.queues.len(), into.batch.len());
+        for step in 0..count {
+            let at = if self.first + step < count { self.first + step } else { self.first + step - count };
+            let queue = &mut self.queues[at];
+            queue.keep_going(into.buffers, self.is_polling);
+            self.senseless += queue.take(into);
+        }
+        if self.checksums_may_lack {
+            (before..into.batch.len()).for_each(|i| complete_if_partial(into.batch.packet(i, None).bytes_mut()));
+        }
+        self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
+    }
+
+    fn missed(&mut self) -> u64 {
+        self.queues.iter().map(|queue| queue.missed.told(queue.socket.missed())).sum::<u64>() + self.senseless
+    }
+}
+
+/// One send queue.
+pub(crate) struct QueueOut {
+    pub(super) socket: Arc<Socket>,
+    pub(super) send: Ring<Descriptor>,
+    pub(super) completed: Ring<u64>,
+    pub(super) loans: Loans,
+    /// Longest frame.
+    pub(super) longest: usize,
+}
+
+impl QueueOut {
+    /// Takes back the buffers of packets that have left.
+    fn reclaim(&mut self, buffers: &mut Buffers) {
+        while let Some(at) = self.completed.take() {
+            self.loans.give_back(buffers, Descriptor::new(at, 0).at());
+        }
+        self.completed.release();
+    }
+
+    /// Room for this many packets, made if need be; fewer if the device takes none.
+    fn make_room(&mut self, buffers: &mut Buffers, wanted: usize) -> usize {
+        self.reclaim(buffers);
+        if (self.send.room() as usize) < wanted || self.loans.count() + wanted > LENT_MAX {
+            self.push();
+            self.reclaim(buffers);
+        }
+        (self.send.room() as usize).min(LENT_MAX.saturating_sub(self.loans.count()))
+    }
+}
+
+impl LendingQueue for QueueOut {
+    fn send(
+        &mut self,
+        buffers: &mut Buffers,
+        out: &[u16],
+        mut lend: impl FnMut(&mut Loans, &mut Buffers, usize) -> Option<Lent>,
+    ) -> Sent {
+        let room = self.make_room(buffers, out.len()).min(out.len());
+        let mut sent = Sent { device_full: (out.len() - room) as u64, ..Sent::default() };
+        for &i in &out[..room] {
+            match lend(&mut self.loans, buffers, i.into()) {
+                Some(frame) if frame.len <= self.longest => {
+                    self.send.put(Descriptor::new(frame.at, frame.len));
+                    sent.packets += 1;
+                    sent.bytes += frame.len as u64;
+                }
+                Some(frame) => {
+                    self.loans.give_back(buffers, frame.at);
+                    sent.too_long += 1;
+                }
+                None => sent.device_full += 1,
+            }
+        }
+        self.send.publish();
+        self.push();
+        sent
+    }
+
+    fn push(&mut self) {
+        for _ in 0..RETRIES {
+            if self.send.waiting() == 0 || !self.send.needs_wakeup() {
+                return;
+            }
+            // EAGAIN: some are sent, ask again. Anything else means that the device has no room now.
+            match self.socket.wake_send() {
+                Err(error) if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => return,
+                _ => {}
+            }
+        }
+    }
+}
