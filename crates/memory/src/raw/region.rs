@@ -10,7 +10,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// Bytes in the smallest page of x86-64 and most 64-bit ARM kernels.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 /// Which pages to ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use super::region::{Backing, Error, HUGE_PAGE, HugePages, Region};
+use super::region::{Backing, Error, HUGE_PAGE, HugePages, PAGE, Region};
 
 /// include/uapi/asm-generic/mman-common.h, since Linux 6.1: makes huge pages out of small ones, at once and whatever
 /// `/sys/kernel/mm/transparent_hugepage` says of shared memory.
@@ -85,7 +85,7 @@ impl Region {
 
 /// Bytes of the memory of a region of so many.
 fn size_of(bytes: usize) -> usize {
-    bytes.max(1).next_multiple_of(if bytes >= HUGE_PAGE { HUGE_PAGE } else { 4096 })
+    bytes.max(1).next_multiple_of(if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE })
 }
 
 /// Maps so many bytes of it, at a multiple of a huge page.
