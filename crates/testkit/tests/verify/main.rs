@@ -18,5 +18,6 @@ mod kernel_crafted;
 mod nfos_functions;
 mod nfos_transactions;
 mod policed;
+mod resized;
 mod run;
 mod unwatched;
