@@ -167,6 +167,21 @@ impl Buckets {
         Ok(Bucket(tx.read(arena, index, op)?))
     }
 
+    /// Entries whose keys may be the one of this home, outside any transaction.
+    pub(crate) fn snapshot(&self, home: Home) -> impl Iterator<Item = u32> {
+        let of = move |at: At| {
+            let (arena, index) = self.place(at);
+            let mut words = [0; BUCKET_WORDS];
+            arena.snapshot(index, &mut words);
+            Bucket(words)
+        };
+        let chain = std::iter::successors(Some(of(At::Main(home.first))), move |before| {
+            before.next().map(|next| of(At::Overflow(next)))
+        });
+        let buckets = std::iter::once(of(At::Main(home.second))).chain(chain);
+        buckets.flat_map(move |bucket| bucket.candidates(home.tag).map(|(_, entry)| entry).collect::<Vec<_>>())
+    }
+
     /// A hint: a main bucket at some recent moment.
     #[inline(always)]
     #[track_caller]

@@ -78,6 +78,24 @@ fn a_smaller_map_takes_what_fits_and_refuses_what_does_not() {
 }
 
 #[test]
+fn a_key_that_stands_in_an_image_twice_is_refused_wherever_it_is_put() {
+    let (_, image) = filled(100);
+    // Behind the sizes of key and value: number, head, and of an entry that lives (the head is odd) four bytes of key and eight of value.
+    let mut at = 16;
+    while image[at + 8] & 1 == 0 {
+        at += 16;
+    }
+    let entry = &image[at..at + 28];
+    for index in [200u64, 100_000] {
+        let mut twice = image.clone();
+        twice.extend(index.to_le_bytes().iter().chain(&entry[8..]));
+        let (mut builder, mut tx) = fresh(1);
+        let error = restore(map(&mut builder, 300).object(), &mut tx, &twice).expect_err("the key again");
+        assert!(error.contains("a key stands in it twice"), "{error}");
+    }
+}
+
+#[test]
 fn an_allocator_keeps_leases_generations_and_times() {
     let config = AllocatorConfig { resources: 50, validity_ns: Some(1_000_000_000), ..AllocatorConfig::default() };
     let (mut builder, mut tx) = fresh(2);

@@ -3,8 +3,6 @@
 //! Entries keep their numbers where the map is large enough, so handles that functions remember stay right; generations of
 //! free entries are kept for the same reason.
 
-use std::collections::HashSet;
-
 use braid_stm::Tx;
 use zerocopy::IntoBytes;
 
@@ -13,10 +11,23 @@ use crate::buckets::Home;
 use crate::causes::MapOp;
 use crate::image::{Image, ImageError, Reader, put};
 
+/// Entries whose buckets are asked for before the first of them is looked at: their misses overlap.
+const AHEAD: usize = 32;
+
+/// A live entry of an image.
+struct Saved<'a> {
+    index: u64,
+    head: u32,
+    key: &'a [u8],
+    value: &'a [u8],
+    home: Home,
+}
+
 impl Image for Shared {
     fn save(&self) -> Vec<u8> {
         let mut words = vec![0; self.entries.payload_words()];
-        let mut image = Vec::new();
+        let live = self.numbers() - self.free.free();
+        let mut image = Vec::with_capacity(16 + live * (16 + self.key_bytes + self.value_bytes));
         put(&mut image, self.key_bytes as u64);
         put(&mut image, self.value_bytes as u64);
         for index in 0..self.entries.objects() {
@@ -28,7 +39,7 @@ impl Image for Shared {
             put(&mut image, u64::from(index));
             put(&mut image, u64::from(head));
             if entry::is_live(&words) {
-                image.extend(self.content(&words).concat());
+                self.content(&words).into_iter().for_each(|part| image.extend_from_slice(part));
             }
         }
         image
@@ -39,63 +50,84 @@ impl Image for Shared {
         let mut reader = Reader::new(&self.named.name, image);
         reader.same("keys", self.key_bytes)?;
         reader.same("values", self.value_bytes)?;
-        let (mut keys, mut homeless) = (HashSet::new(), Vec::new());
+        let (mut ahead, mut homeless, mut placed) = (Vec::with_capacity(AHEAD), Vec::new(), 0);
         let mut words = vec![0; self.entries.payload_words()];
         while !reader.is_empty() {
-            let (index, word) = (reader.word()?, reader.word()?);
-            let Ok(head) = u32::try_from(word) else {
-                return Err(reader.wrong(format!("entry {index} has no possible generation")));
-            };
-            let place = u32::try_from(index).ok().filter(|index| *index < self.free.numbers());
-            if head & 1 == 0 {
-                if let Some(index) = place {
-                    self.initialise(index, head, &[], &[]);
+            while ahead.len() < AHEAD && !reader.is_empty() {
+                ahead.extend(self.next_live(&mut reader, &mut words)?);
+            }
+            for saved in ahead.drain(..) {
+                match u32::try_from(saved.index).ok().filter(|index| *index < self.free.numbers()) {
+                    Some(index) if self.free.remove(tx.worker(), index) => {
+                        self.occupy(tx, index, &saved, &mut words)?;
+                        placed += 1;
+                    }
+                    Some(index) => return Err(reader.wrong(format!("entry {index} stands in it twice"))),
+                    None => homeless.push(saved),
                 }
-                continue;
-            }
-            let (key, value) = (reader.bytes(self.key_bytes)?, reader.bytes(self.value_bytes)?);
-            if !keys.insert(key) {
-                return Err(reader.wrong("a key stands in it twice"));
-            }
-            match place {
-                Some(index) if self.free.remove(tx.worker(), index) => self.occupy(tx, index, head, key, value)?,
-                Some(index) => return Err(reader.wrong(format!("entry {index} stands in it twice"))),
-                None => homeless.push((key, value)),
             }
         }
-        for (key, value) in homeless {
+        let keys = placed + homeless.len();
+        for mut saved in homeless {
             let Some(index) = self.free.remove_any(tx.worker()) else {
-                return Err(reader.wrong(format!(
-                    "{} keys were saved, there is room for {}",
-                    keys.len(),
-                    self.free.numbers()
-                )));
+                return Err(reader.wrong(format!("{keys} keys were saved, there is room for {}", self.numbers())));
             };
             // The next life of the entry that they get: what is remembered of its earlier ones must not find them.
             self.entries.snapshot(index, &mut words);
-            self.occupy(tx, index, entry::head(&words) | 1, key, value)?;
+            saved.head = entry::head(&words) | 1;
+            self.occupy(tx, index, &saved, &mut words)?;
         }
         Ok(())
     }
 }
 
 impl Shared {
-    fn initialise(&self, index: u32, head: u32, key: &[u8], value: &[u8]) {
-        let mut words = vec![0; self.entries.payload_words()];
+    fn numbers(&self) -> usize {
+        self.free.numbers() as usize
+    }
+
+    /// The next entry of an image if it is live, its buckets asked for; one that is not is put back at once.
+    fn next_live<'a>(&self, reader: &mut Reader<'a>, words: &mut [u64]) -> Result<Option<Saved<'a>>, ImageError> {
+        let (index, word) = (reader.word()?, reader.word()?);
+        let Ok(head) = u32::try_from(word) else {
+            return Err(reader.wrong(format!("entry {index} has no possible generation")));
+        };
+        if head & 1 == 0 {
+            if let Some(index) = u32::try_from(index).ok().filter(|index| *index < self.free.numbers()) {
+                self.initialise(index, head, [&[], &[]], words);
+            }
+            return Ok(None);
+        }
+        let (key, value) = (reader.bytes(self.key_bytes)?, reader.bytes(self.value_bytes)?);
+        let home = Home::new((self.hash)(key, self.seed), self.buckets.main.objects());
+        self.buckets.prefetch(home);
+        Ok(Some(Saved { index, head, key, value, home }))
+    }
+
+    fn initialise(&self, index: u32, head: u32, [key, value]: [&[u8]; 2], words: &mut [u64]) {
+        words.fill(0);
         for (at, part) in [(0, &head.to_ne_bytes()[..]), (self.layout.key, key), (self.layout.value, value)] {
             words.as_mut_bytes()[at..at + part.len()].copy_from_slice(part);
         }
-        self.entries.initialise(index, &words);
+        self.entries.initialise(index, words);
     }
 
-    /// Fills a free entry and lets its buckets know.
-    fn occupy(&self, tx: &mut Tx, index: u32, head: u32, key: &[u8], value: &[u8]) -> Result<(), ImageError> {
-        self.initialise(index, head, key, value);
-        let home = Home::new((self.hash)(key, self.seed), self.buckets.main.objects());
-        let inserted = self.buckets.insert(tx, home, None, index, MapOp::Insert.op()).is_ok() && tx.commit().is_ok();
+    /// Fills a free entry and lets its buckets know, if no other one has its key.
+    fn occupy(&self, tx: &mut Tx, index: u32, saved: &Saved<'_>, words: &mut [u64]) -> Result<(), ImageError> {
+        let wrong = |what: &str| ImageError { object: self.named.name.clone(), what: what.to_owned() };
+        let is_there = self.buckets.snapshot(saved.home).any(|other| {
+            self.entries.snapshot(other, words);
+            entry::is_live(words) && self.content(words)[0] == saved.key
+        });
+        if is_there {
+            return Err(wrong("a key stands in it twice"));
+        }
+        self.initialise(index, saved.head, [saved.key, saved.value], words);
+        let inserted =
+            self.buckets.insert(tx, saved.home, None, index, MapOp::Insert.op()).is_ok() && tx.commit().is_ok();
         if !inserted {
             tx.abort();
-            return Err(ImageError { object: self.named.name.clone(), what: "another transaction runs".to_owned() });
+            return Err(wrong("another transaction runs"));
         }
         Ok(())
     }
