@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::packet::{Field, Packet, Value};
-use super::{Wrong, words};
+use super::{Wrong, claims, words};
 use crate::Frame;
 
 const ETHERNET: usize = 14;
@@ -11,14 +11,15 @@ const ETHERNET: usize = 14;
 /// The frame of a packet without variables.
 pub fn frame(packet: &Packet) -> Result<Vec<u8>, Wrong> {
     let frame = ethernet(of_kind(packet)?, packet)?.bytes();
-    match (packet.field(Field::Piece), packet.field(Field::IpOptions)) {
+    let frame = match (packet.field(Field::Piece), packet.field(Field::IpOptions)) {
         (Some(_), Some(_)) => {
-            Err(Wrong::new("a piece that comes in has no options", "leave out `ipoptions` or `piece`"))
+            return Err(Wrong::new("a piece that comes in has no options", "leave out `ipoptions` or `piece`"));
         }
-        (Some(Value::Word(piece)), None) => cut(&frame, piece, packet),
-        (None, Some(Value::Bytes(options))) => with_options(frame, options, packet),
-        _ => Ok(frame),
-    }
+        (Some(Value::Word(piece)), None) => cut(&frame, piece, packet)?,
+        (None, Some(Value::Bytes(options))) => with_options(frame, options, packet)?,
+        _ => frame,
+    };
+    claims::made(frame, packet)
 }
 
 fn of_kind(packet: &Packet) -> Result<Frame, Wrong> {
@@ -229,11 +230,13 @@ fn with_options(mut frame: Vec<u8>, options: &[u8], packet: &Packet) -> Result<V
     Ok(frame)
 }
 
-fn start_of_ip(packet: &Packet) -> usize {
+/// Where the IP header begins.
+pub fn start_of_ip(packet: &Packet) -> usize {
     ETHERNET + 4 * packet.word(Field::Vlan).split('.').filter(|tag| !matches!(*tag, "" | "none")).count()
 }
 
-fn fill_ipv4_checksum(header: &mut [u8]) {
+/// Writes the checksum of an IPv4 header.
+pub fn fill_ipv4_checksum(header: &mut [u8]) {
     header[10..12].fill(0);
     let sum = ipv4_checksum(header);
     header[10..12].copy_from_slice(&sum.to_be_bytes());

@@ -8,6 +8,7 @@
 //! to its end before the next. Every packet that comes out has right checksums or the scenario fails.
 
 mod build;
+mod claims;
 mod compare;
 mod packet;
 mod parse;

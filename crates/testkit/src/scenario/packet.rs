@@ -59,8 +59,20 @@ pub enum Field {
     Piece,
     /// Whether more pieces follow.
     More,
-    /// `none` for UDP without a checksum.
+    /// `none` for UDP without a checksum, `wrong` for one that does not fit.
     Checksum,
+    /// `wrong` for a checksum of the IPv4 header that does not fit.
+    IpChecksum,
+    /// Length of the IPv4 header as it says itself, in words of four bytes.
+    IpHeader,
+    /// Total length of IPv4, payload length of IPv6, as the header says.
+    IpLength,
+    /// Length of the TCP header as it says itself, in words of four bytes.
+    TcpHeader,
+    /// Length of UDP, as its header says.
+    UdpLength,
+    /// Bytes of the frame: cut off behind them, or filled up with zeros.
+    Frame,
     /// Bytes behind the last header.
     Length,
     /// Those bytes.
@@ -70,7 +82,7 @@ pub enum Field {
 }
 
 /// Fields that are written as a name and a value.
-pub const NAMED: [(&str, Field); 19] = [
+pub const NAMED: [(&str, Field); 25] = [
     ("flags", Field::Flags),
     ("code", Field::Code),
     ("id", Field::IcmpId),
@@ -88,6 +100,12 @@ pub const NAMED: [(&str, Field); 19] = [
     ("piece", Field::Piece),
     ("more", Field::More),
     ("checksum", Field::Checksum),
+    ("ipchecksum", Field::IpChecksum),
+    ("ihl", Field::IpHeader),
+    ("iplen", Field::IpLength),
+    ("doff", Field::TcpHeader),
+    ("udplen", Field::UdpLength),
+    ("frame", Field::Frame),
     ("len", Field::Length),
     ("data", Field::Data),
 ];
@@ -201,10 +219,11 @@ impl Packet {
     /// Without payload, Ethernet addresses and what is as it mostly is.
     pub fn in_short(&self) -> Packet {
         use Field::*;
-        let left_out = [MacSource, MacDestination, Tos, Identification, DontFragment, More, Checksum, Data, Window];
+        let left_out = [MacSource, MacDestination, Tos, Identification, DontFragment, More, Data, Window];
+        let left_out = |field| left_out.contains(field) || (Checksum..=Frame).contains(field);
         let shown = self.0.iter().filter(|(field, value)| {
             let untagged = **field == Vlan && **value == Value::word("none");
-            !left_out.contains(field) && !untagged
+            !left_out(field) && !untagged
         });
         Packet(shown.map(|(field, value)| (*field, value.clone())).collect())
     }

@@ -50,14 +50,7 @@ impl<'a> Words<'a> {
 /// A packet, to the end of the line.
 pub fn packet(words: &mut Words<'_>) -> Result<Packet, Wrong> {
     let mut packet = Packet::default();
-    if words.take("eth") {
-        packet.set(Field::MacSource, mac(words.need("eth SOURCE > DESTINATION")?)?);
-        arrow(words)?;
-        packet.set(Field::MacDestination, mac(words.need("eth SOURCE > DESTINATION")?)?);
-    }
-    if words.take("vlan") {
-        packet.set(Field::Vlan, Value::word(words.need("vlan NUMBER, NUMBER/PRIORITY, OUTER.INNER or none")?));
-    }
+    link(&mut packet, words)?;
     match words.peek() {
         Some("type") => {
             words.next();
@@ -74,9 +67,24 @@ pub fn packet(words: &mut Words<'_>) -> Result<Packet, Wrong> {
     Ok(packet)
 }
 
-/// What differs from a packet that came in: `[SOURCE > DESTINATION] [FIELD VALUE]…`; ports are those of addresses with a colon.
+/// Ethernet addresses and VLAN tags.
+fn link(packet: &mut Packet, words: &mut Words<'_>) -> Result<(), Wrong> {
+    if words.take("eth") {
+        packet.set(Field::MacSource, mac(words.need("eth SOURCE > DESTINATION")?)?);
+        arrow(words)?;
+        packet.set(Field::MacDestination, mac(words.need("eth SOURCE > DESTINATION")?)?);
+    }
+    if words.take("vlan") {
+        packet.set(Field::Vlan, Value::word(words.need("vlan NUMBER, NUMBER/PRIORITY, OUTER.INNER or none")?));
+    }
+    Ok(())
+}
+
+/// What differs from a packet that came in: `[eth …] [vlan …] [SOURCE > DESTINATION] [FIELD VALUE]…`; ports are those of addresses with
+/// a colon.
 pub fn changes(words: &mut Words<'_>) -> Result<Packet, Wrong> {
     let mut packet = Packet::default();
+    link(&mut packet, words)?;
     let named = |word: &str| {
         word == "quoting" || NAMED.iter().any(|(name, _)| word.strip_prefix("no-").unwrap_or(word) == *name)
     };
@@ -226,7 +234,12 @@ fn value(field: Field, text: &str, packet: &Packet) -> Result<Value, Wrong> {
     match field {
         _ if text == "*" => Ok(Value::Any),
         Field::Flags => Ok(Value::Word(sorted_flags(text))),
-        Field::Piece | Field::Checksum => Ok(Value::word(text)),
+        Field::Piece => Ok(Value::word(text)),
+        Field::Checksum if matches!(text, "none" | "right" | words::WRONG) => Ok(Value::word(text)),
+        Field::IpChecksum if matches!(text, "right" | words::WRONG) => Ok(Value::word(text)),
+        Field::Checksum | Field::IpChecksum => {
+            Err(Wrong::new(format!("a checksum is not `{text}`"), "write wrong, right, or none for UDP without one"))
+        }
         Field::Code => match words::code(text, packet.is_v6()) {
             Some(code) => Ok(Value::Number(code.into())),
             None => {

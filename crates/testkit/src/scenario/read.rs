@@ -2,8 +2,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use super::build::{fill_ipv4_checksum, ipv4_checksum};
 use super::packet::{Field, Packet, Value};
 use super::words;
+use crate::check_checksums;
 
 /// Reads a frame; what is cut short is left out.
 pub fn frame(bytes: &[u8]) -> Packet {
@@ -32,7 +34,26 @@ pub fn frame(bytes: &[u8]) -> Packet {
         packet.set(Field::Kind, Value::Word(format!("{kind:#06x}")));
         data(&mut packet, rest);
     }
+    packet.set(Field::Frame, Value::Number(bytes.len() as u64));
+    checksums(&mut packet, bytes, at);
     packet
+}
+
+/// Whether they are right, as another library sees it; of a transport whose header is there.
+fn checksums(packet: &mut Packet, bytes: &[u8], ip: usize) {
+    let said = |is_right: bool| Value::word(if is_right { "right" } else { words::WRONG });
+    let mut bytes = bytes.to_vec();
+    if let Some(Value::Number(header)) = packet.field(Field::IpHeader)
+        && let Some(header) = bytes.get_mut(ip..ip + 4 * *header as usize).filter(|header| header.len() >= 20)
+    {
+        let is_right = ipv4_checksum(header) == 0;
+        fill_ipv4_checksum(header);
+        packet.set(Field::IpChecksum, said(is_right));
+    }
+    let has_one = matches!(packet.word(Field::Kind), "udp" | "tcp" | "icmp" | "icmp6");
+    if has_one && packet.field(Field::Checksum).is_none() {
+        packet.set(Field::Checksum, said(check_checksums(&bytes).is_ok()));
+    }
 }
 
 fn data(packet: &mut Packet, bytes: &[u8]) {
@@ -102,6 +123,8 @@ fn ip_v4<'a>(packet: &mut Packet, bytes: &'a [u8]) -> Option<(u8, &'a [u8], usiz
     let header = usize::from(bytes[0] & 15) * 4;
     let total = usize::from(be16(bytes, 2)?).min(bytes.len());
     let place = be16(bytes, 6)?;
+    number(packet, Field::IpHeader, bytes[0] & 15);
+    number(packet, Field::IpLength, be16(bytes, 2)?);
     packet.set(Field::Source, v4(bytes, 12)?);
     packet.set(Field::Destination, v4(bytes, 16)?);
     number(packet, Field::Tos, *bytes.get(1)?);
@@ -122,6 +145,7 @@ fn ip_v6<'a>(packet: &mut Packet, bytes: &'a [u8]) -> Option<(u8, &'a [u8], usiz
     packet.set(Field::Destination, v6(bytes, 24)?);
     number(packet, Field::Tos, be16(bytes, 0)? >> 4 & 0xff);
     number(packet, Field::Ttl, *bytes.get(7)?);
+    number(packet, Field::IpLength, be16(bytes, 4)?);
     let total = (40 + usize::from(be16(bytes, 4)?)).min(bytes.len());
     let (mut next, mut at, mut offset) = (bytes[6], 40, 0);
     while let 0 | 43 | 44 | 60 = next {
@@ -154,8 +178,11 @@ fn ports(packet: &mut Packet, bytes: &[u8], kind: &str) -> Option<()> {
 
 fn udp(packet: &mut Packet, bytes: &[u8]) -> Option<()> {
     ports(packet, bytes, "udp")?;
-    if let Some(checksum) = be16(bytes, 6) {
-        packet.set(Field::Checksum, Value::word(if checksum == 0 { "none" } else { "some" }));
+    if let Some(len) = be16(bytes, 4) {
+        number(packet, Field::UdpLength, len);
+    }
+    if be16(bytes, 6) == Some(0) {
+        packet.set(Field::Checksum, Value::word("none"));
     }
     data(packet, bytes.get(8..).unwrap_or_default());
     Some(())
@@ -174,6 +201,7 @@ fn tcp(packet: &mut Packet, bytes: &[u8]) -> Option<()> {
     let flags: String = letters.map(|(_, letter)| letter).collect();
     packet.set(Field::Flags, Value::Word(if flags.is_empty() { ".".to_owned() } else { flags }));
     let header = usize::from(bits >> 12) * 4;
+    number(packet, Field::TcpHeader, bits >> 12);
     if let Some(options) = bytes.get(20..header) {
         packet.set(Field::Options, Value::Bytes(options.to_vec()));
     }

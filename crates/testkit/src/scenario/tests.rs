@@ -49,6 +49,51 @@ fn what_is_written_is_built_and_read_back() {
     check("type 0x88cc len 60");
 }
 
+/// A line that claims what is not so, built and read, says the same again; and what of it is not right.
+#[track_caller]
+fn claims(line: &str) {
+    let said = parse::packet(&mut Words::of(line)).unwrap_or_else(|wrong| panic!("{wrong:?}"));
+    let seen = read::frame(&build::frame(&said).unwrap_or_else(|wrong| panic!("{wrong:?}")));
+    assert_eq!(differences(&said, &seen, &mut Bound::new()), Vec::<String>::new(), "{seen}");
+    assert_eq!(said.to_string(), line.trim());
+}
+
+#[test]
+fn packets_may_claim_what_is_not_so() {
+    claims("udp 10.0.0.1:1 > 10.0.0.2:2 checksum wrong len 20");
+    claims("udp [2001:db8::1]:1 > [2001:db8::2]:2 checksum wrong len 20");
+    claims("tcp 10.0.0.1:1 > 10.0.0.2:2 S checksum wrong");
+    claims("icmp echo 10.0.0.1 > 10.0.0.2 checksum wrong");
+    claims("udp 10.0.0.1:1 > 10.0.0.2:2 checksum right ipchecksum wrong");
+    claims("udp 10.0.0.1:1 > 10.0.0.2:2 iplen 2000");
+    claims("udp 10.0.0.1:1 > 10.0.0.2:2 ipchecksum right iplen 28 len 0");
+    claims("udp [2001:db8::1]:1 > [2001:db8::2]:2 iplen 2000");
+    claims("vlan 5 ip 10.0.0.1 > 10.0.0.2 proto 47 ihl 3");
+    claims("tcp 10.0.0.1:1 > 10.0.0.2:2 S doff 4");
+    claims("tcp 10.0.0.1:1 > 10.0.0.2:2 S doff 15");
+    claims("udp 10.0.0.1:1 > 10.0.0.2:2 udplen 4 len 20");
+    claims("udp 10.0.0.1:1 > 10.0.0.2:2 udplen 400 len 20");
+    claims("udp 10.0.0.1:1 > 10.0.0.2:2 frame 60");
+    claims("type 0x0800 frame 20 len 6");
+    let cut = "udp 10.0.0.1:1 > 10.0.0.2:2 frame 30 len 20";
+    let cut = build::frame(&parse::packet(&mut Words::of(cut)).unwrap()).unwrap();
+    assert_eq!(cut.len(), 30);
+}
+
+#[test]
+fn what_a_kind_has_not_it_cannot_claim() {
+    for (line, what) in [
+        ("tcp 10.0.0.1:1 > 10.0.0.2:2 S udplen 9", "a packet of kind tcp has no `udplen`"),
+        ("udp [2001:db8::1]:1 > [2001:db8::2]:2 ihl 6", "a packet of kind udp has no `ihl`"),
+        ("udp 10.0.0.1:1 > 10.0.0.2:2 ihl 16", "ihl 16 is too large"),
+        ("arp request 10.0.0.1 > 10.0.0.2 iplen 9", "only IP packets have lengths"),
+        ("type 0x88cc len 60 frame 3", "a frame of 3 bytes cannot be"),
+    ] {
+        let wrong = build::frame(&parse::packet(&mut Words::of(line)).unwrap()).unwrap_err();
+        assert!(wrong.what.contains(what), "{}", wrong.what);
+    }
+}
+
 #[test]
 fn pieces_are_cut_from_the_whole_datagram() {
     let seen = |line: &str| {
@@ -81,6 +126,7 @@ fn what_cannot_be_read_is_refused_with_its_line_and_what_to_write() {
     refused("in 0 icmp ecko 1.1.1.1 > 2.2.2.2", 1, "`icmp ecko` is not known", "echo");
     refused("in 0 udp 1.1.1.1:1 > 2.2.2.2:2\n", 1, "nothing says what becomes of it", "drop REASON");
     refused("out 0 udp 1.1.1.1:1 > 2.2.2.2:2", 1, "nothing came in", "in PORT");
+    refused("in 0 udp 1.1.1.1:1 > 2.2.2.2:2 checksum bad", 1, "a checksum is not `bad`", "wrong, right");
     refused("at 2s\nat 1s", 2, "time goes back", "order");
     refused("at 2", 1, "`2` is no time", "0.5s");
     assert_eq!(Scenario::parse("---\n").unwrap_err().what, "nothing says what it shows");
@@ -142,6 +188,7 @@ fn what_happens_as_it_is_said_is_right() {
     assert_eq!(ran("in 1 udp 1.1.1.1:1 > 2.2.2.2:9\ndrop discard"), "");
     assert_eq!(ran("in 1 udp 1.1.1.1:1 > 2.2.2.2:9\ndrop"), "");
     assert_eq!(ran("in 1 udp 1.1.1.1:1 > 2.2.2.2:9\nanything"), "");
+    assert_eq!(ran("in 1 udp 1.1.1.1:1 > 2.2.2.2:2 checksum wrong iplen 24\nout 0 same"), "");
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Names of ICMP types and codes (IANA), for IPv4 and IPv6.
 
+/// Of a checksum that does not fit.
+pub const WRONG: &str = "wrong";
+
 /// Name, type of ICMP, type of ICMPv6.
-const TYPES: [(&str, Option<u8>, Option<u8>); 17] = [
+const TYPES: [(&str, Option<u8>, Option<u8>); 18] = [
     ("echo", Some(8), Some(128)),
     ("echo-reply", Some(0), Some(129)),
     ("unreachable", Some(3), Some(1)),
@@ -19,6 +22,7 @@ const TYPES: [(&str, Option<u8>, Option<u8>); 17] = [
     ("router-solicitation", Some(10), Some(133)),
     ("router-advertisement", Some(9), Some(134)),
     ("neighbor-solicitation", None, Some(135)),
+    ("neighbor-advertisement", None, Some(136)),
 ];
 
 /// Codes of "unreachable".
