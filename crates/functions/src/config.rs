@@ -62,10 +62,26 @@ fn explain(message: &str, whole: &str) -> ConfigError {
     let missing = message.strip_prefix("missing field ").and_then(|rest| quoted(rest).next());
     if let Some(missing) = missing {
         let key = at.map_or_else(|| missing.to_owned(), |at| format!("{at}.{missing}"));
-        return ConfigError::new(&key, "missing", "add it");
+        return ConfigError::new(&key, "missing", format!("write `{missing} = …` there"));
     }
-    let (reason, expected) = message.split_once(", expected ").unwrap_or((message, "another value"));
-    ConfigError::new(at.unwrap_or("?"), reason, format!("write {expected}"))
+    let (reason, expected) = message.split_once(", expected ").unwrap_or((message, ""));
+    ConfigError::new(at.unwrap_or("?"), reason, format!("write {}", in_words(expected, reason)))
+}
+
+/// What serde expects, in the words of somebody who writes a plan.
+fn in_words<'a>(expected: &'a str, reason: &str) -> &'a str {
+    match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, without quotes",
+        "i8" | "i16" | "i32" | "i64" => "a whole number, without quotes, perhaps negative",
+        "f32" | "f64" => "a number, without quotes",
+        "a boolean" => "true or false",
+        "a string" => "a text in quotes",
+        "a sequence" => "a list, as [first, second]",
+        "" if reason.contains("IP") => "an address such as \"192.0.2.1\" or \"2001:db8::1\", and nothing else",
+        "" => "another value",
+        table if table.starts_with("struct ") => "a table, as { key = value }",
+        other => other,
+    }
 }
 
 /// Text before the first quoted word, the word, and the rest.
@@ -150,10 +166,10 @@ mod tests {
     fn errors_name_the_key_and_what_to_write_instead() {
         check("rat = 1", "`rat`: no such key; did you mean `rate`?");
         check("colour = 1", "`colour`: no such key; known keys are rate, mode, inner");
-        check("rate = 'fast'", "`rate`: invalid type: string \"fast\"; write u64");
-        check("rate = -1", "`rate`: invalid value: integer `-1`; write u64");
+        check("rate = 'fast'", "`rate`: invalid type: string \"fast\"; write a whole number, without quotes");
+        check("rate = -1", "`rate`: invalid value: integer `-1`; write a whole number, without quotes");
         check("mode = 'pas'", "`mode`: unknown variant `pas`; write `drop` or `pass`");
         check("[[inner]]\nprt = 1", "`inner.prt`: no such key; did you mean `port`?");
-        check("[[inner]]", "`inner.port`: missing; add it");
+        check("[[inner]]", "`inner.port`: missing; write `port = …` there");
     }
 }

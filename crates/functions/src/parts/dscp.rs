@@ -3,6 +3,47 @@
 use braid_nf::Packet;
 use braid_nf::packet::IpVersion;
 use braid_nf::packet::checksum::Change;
+use serde::Deserialize;
+
+/// A code point as it is written: a number, or a name of RFC 2474, 2597, 3246, 5865 or 8622.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "NumberOrName")]
+pub struct CodePoint(pub u8);
+
+braid_nf::plain!(CodePoint);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NumberOrName {
+    Number(i64),
+    Name(String),
+}
+
+impl TryFrom<NumberOrName> for CodePoint {
+    type Error = String;
+
+    fn try_from(written: NumberOrName) -> Result<CodePoint, String> {
+        let (found, text) = match written {
+            NumberOrName::Number(number) => (u8::try_from(number).ok().filter(|point| *point < 64), number.to_string()),
+            NumberOrName::Name(name) => (named(&name), name),
+        };
+        let wrong =
+            || format!("`{text}` is no code point, expected 0 to 63 or a name such as \"af11\", \"ef\", \"cs1\"");
+        found.map(CodePoint).ok_or_else(wrong)
+    }
+}
+
+fn named(name: &str) -> Option<u8> {
+    let digits: Vec<u8> = name.bytes().skip(2).map(|digit| digit.wrapping_sub(b'0')).collect();
+    match (name.get(..2)?, digits.as_slice()) {
+        ("ef", []) => Some(46),
+        ("va", []) => Some(44),
+        ("le", []) => Some(1),
+        ("cs", [class @ 0..=7]) => Some(class << 3),
+        ("af", [class @ 1..=4, precedence @ 1..=3]) => Some(class << 3 | precedence << 1),
+        _ => None,
+    }
+}
 
 /// The code point of a packet; none if it is not IP.
 pub fn of(packet: &Packet<'_>) -> Option<u8> {
@@ -32,5 +73,19 @@ pub fn set(packet: &mut Packet<'_>, dscp: u8) {
             }
         }
         None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_points_have_names() {
+        let names = ["cs0", "le", "cs1", "af11", "af23", "af43", "va", "ef", "cs7"];
+        assert_eq!(names.map(|name| named(name).unwrap()), [0, 1, 8, 10, 22, 38, 44, 46, 56]);
+        for wrong in ["af51", "af14", "cs8", "e", "eff", "af1", ""] {
+            assert_eq!(named(wrong), None, "{wrong}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with, and how often,
-//! tables whose entries die of age, code points, kinds with names, fragments that follow their first piece, logs of alerts, lines of
-//! syslog, sums of packets and bytes, DNS responses, and application protocols told by their first bytes.
+//! tables whose entries die of age, lengths that headers claim, code points, kinds with names, fragments that follow their first piece, logs of alerts, lines of
+//! syslog, rates and sizes with units, sums of packets and bytes, DNS responses, and application protocols told by their first bytes.
 
 pub(crate) mod aged;
 pub(crate) mod alerts;
@@ -9,6 +9,7 @@ pub(crate) mod answer_rate;
 pub(crate) mod dns;
 pub(crate) mod dscp;
 pub(crate) mod fragments;
+pub(crate) mod lengths;
 pub mod many;
 pub(crate) mod named;
 pub mod prefix;
@@ -20,6 +21,7 @@ pub(crate) mod scope;
 pub(crate) mod show;
 pub(crate) mod sides;
 pub(crate) mod syslog;
+pub mod units;
 pub mod volume;
 
 pub(crate) use aged::Aged;

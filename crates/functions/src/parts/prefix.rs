@@ -13,7 +13,9 @@ pub struct Prefix {
 
 /// A text that is no address range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no address range; write `10.0.0.0/8`, `2001:db8::/32` or a single address")]
+#[error(
+    "`{0}` is no address range, expected `10.0.0.0/8`, `2001:db8::/32`, a single address, or `0.0.0.0/0` or `::/0` for all"
+)]
 pub struct PrefixError(pub String);
 
 braid_nf::plain!(Prefix);

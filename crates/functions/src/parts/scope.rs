@@ -1,8 +1,8 @@
 //! What a function that works on IP does with everything else, and with addresses that no router forwards.
 
 use braid_nf::Packet;
-use braid_nf::packet::headers::ether_type;
-use braid_nf::packet::{IpAddress, Link};
+use braid_nf::packet::headers::{ether_type, icmpv6_type};
+use braid_nf::packet::{IpAddress, IpVersion, Link};
 
 /// Whether a packet without an IP header is a damaged IP packet: cut short, or with a header that contradicts itself.
 /// Otherwise it is something else (ARP, spanning tree), which concerns no IP function.
@@ -23,6 +23,16 @@ pub fn is_link_scope_v6(source: IpAddress, destination: IpAddress) -> bool {
     };
     let [a, b, ..] = destination.octets();
     local(source) || local(destination) || (a == 0xff && b & 0x0f <= 2) || source == IpAddress::UNSPECIFIED
+}
+
+/// Whether a packet concerns its link alone: IPv6 of link scope, or neighbour discovery, which no router forwards whatever its
+/// addresses. An answer goes from one global address to another (RFC 4861 section 7.2.4); its hop limit of 255 shows that it comes
+/// from this link.
+pub fn stays_on_link(packet: &Packet<'_>) -> bool {
+    const DISCOVERY: std::ops::RangeInclusive<u8> = icmpv6_type::ROUTER_SOLICITATION..=icmpv6_type::REDIRECT;
+    let is_discovery =
+        || packet.ttl() == Some(255) && packet.icmpv6().is_some_and(|icmp| DISCOVERY.contains(&icmp.kind()));
+    packet.ip_version() == Some(IpVersion::V6) && (is_link_scope_v6(packet.src_ip(), packet.dst_ip()) || is_discovery())
 }
 
 /// Whether an IPv4 packet goes from one host to one host. Multicast, broadcast, loopback and unspecified addresses are not

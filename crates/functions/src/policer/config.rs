@@ -5,6 +5,8 @@ use serde::Deserialize;
 
 use super::meter::Meter;
 use crate::config::{ConfigError, check_port};
+use crate::parts::dscp::CodePoint;
+use crate::parts::units::{self, Amount};
 use crate::token_bucket::Limit;
 
 /// Configuration of [`Policer`](super::Policer).
@@ -14,21 +16,27 @@ pub struct Config {
     /// How packets are coloured.
     pub meter: Kind,
     /// Bytes a second to one address; 12,500,000 if no rate is given.
+    #[serde(deserialize_with = "units::rate")]
     pub bytes_per_s: Option<u64>,
     /// Bytes at once to one address; a tenth of a second's worth if not given.
+    #[serde(deserialize_with = "units::size")]
     pub burst_bytes: Option<u64>,
     /// Packets a second, instead of bytes.
     pub packets_per_s: Option<u64>,
     /// Packets at once; a tenth of a second's worth, at least 10, if not given.
     pub burst_packets: Option<u64>,
     /// Of `srtcm` and `rfc4115`: the excess burst, in units of the rate.
-    pub excess_burst: Option<u64>,
+    #[serde(deserialize_with = "units::size")]
+    pub excess_burst: Option<Amount>,
     /// Of `rfc4115`: the excess rate, in units of the rate.
-    pub excess_per_s: Option<u64>,
+    #[serde(deserialize_with = "units::rate")]
+    pub excess_per_s: Option<Amount>,
     /// Of `trtcm`: the peak rate, in units of the rate.
-    pub peak_per_s: Option<u64>,
+    #[serde(deserialize_with = "units::rate")]
+    pub peak_per_s: Option<Amount>,
     /// Of `trtcm`: the peak burst, in units of the rate.
-    pub peak_burst: Option<u64>,
+    #[serde(deserialize_with = "units::size")]
+    pub peak_burst: Option<Amount>,
     /// Whether packets that come marked yellow or red stay so.
     pub colour_aware: bool,
     /// What is written to packets by their colour.
@@ -96,11 +104,11 @@ braid_nf::plain!(By, Marks, Lengths);
 #[serde(default, deny_unknown_fields)]
 pub struct Marks {
     /// Of green packets.
-    pub green: Option<u8>,
+    pub green: Option<CodePoint>,
     /// Of yellow ones.
-    pub yellow: Option<u8>,
+    pub yellow: Option<CodePoint>,
     /// Of red ones.
-    pub red: Option<u8>,
+    pub red: Option<CodePoint>,
 }
 
 /// Lengths of address ranges, and how many there may be.
@@ -126,9 +134,11 @@ impl Default for Lengths {
 #[serde(deny_unknown_fields)]
 pub struct Link {
     /// In the unit of the sets' rate, per second.
-    pub per_s: u64,
+    #[serde(alias = "bytes_per_s", deserialize_with = "units::rate")]
+    pub per_s: Amount,
     /// In that unit.
-    pub burst: u64,
+    #[serde(alias = "burst_bytes", deserialize_with = "units::size")]
+    pub burst: Amount,
 }
 
 const BYTES_PER_S_DEFAULT: u64 = 12_500_000;
@@ -165,8 +175,10 @@ impl Config {
         let committed = self.committed()?;
         let rate = self.packets_per_s.or(self.bytes_per_s).unwrap_or(BYTES_PER_S_DEFAULT);
         self.refuse_strangers()?;
-        let needed = |key: &str, value: Option<u64>| {
-            value.ok_or_else(|| ConfigError::new(key, format!("missing for `{}`", self.meter.name()), "add it"))
+        let in_packets = self.in_packets()?;
+        let needed = |key: &str, value: Option<Amount>| {
+            let missing = || ConfigError::new(key, format!("missing for `{}`", self.meter.name()), "add it");
+            value.ok_or_else(missing)?.of(key, in_packets)
         };
         Ok(match self.meter {
             Kind::Single => Meter::Single(committed),
@@ -207,16 +219,16 @@ impl Config {
         Ok(())
     }
 
-    pub(super) fn checked_port(&self, ports: u16) -> Result<Option<Port>, ConfigError> {
-        self.from_port.map(|port| check_port("from_port", port, ports)).transpose()
+    /// What all sets together may have.
+    pub(super) fn link_limit(&self) -> Result<Option<Limit>, ConfigError> {
+        let Some(Link { per_s, burst }) = self.link else { return Ok(None) };
+        let in_packets = self.in_packets()?;
+        let (per_s, burst) = (per_s.of("link.per_s", in_packets)?, burst.of("link.burst", in_packets)?);
+        Limit::new("link.per_s", per_s, "link.burst", burst).map(Some)
     }
 
-    pub(super) fn marks(&self) -> Result<Marks, ConfigError> {
-        let Marks { green, yellow, red } = self.dscp;
-        match [green, yellow, red].into_iter().flatten().find(|mark| *mark > 63) {
-            Some(mark) => Err(ConfigError::new("dscp", format!("{mark} is no code point"), "write 0 to 63")),
-            None => Ok(self.dscp),
-        }
+    pub(super) fn checked_port(&self, ports: u16) -> Result<Option<Port>, ConfigError> {
+        self.from_port.map(|port| check_port("from_port", port, ports)).transpose()
     }
 }
 

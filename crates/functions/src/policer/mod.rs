@@ -54,16 +54,15 @@ impl FromConfig for Policer {
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Policer, ConfigError> {
         let meter = config.meter()?;
         let groups = config.prefix.map(|lengths| Groups::new(builder, lengths, meter.timeout_ns())).transpose()?;
-        let link = match config.link {
+        let link = match config.link_limit()? {
             None => None,
-            Some(Link { per_s, burst }) => {
-                let limit = Limit::new("link.per_s", per_s, "link.burst", burst)?;
+            Some(limit) => {
                 let init = VectorConfig { name: "link".into(), len: 1 };
                 let bucket = Vector::new(builder, &init, limit.full(0));
                 Some((limit, bucket.map_err(|error| ConfigError::state("link", &error))?))
             }
         };
-        let marks = config.marks()?;
+        let marks = config.dscp;
         let plain = match meter {
             Meter::Single(limit) if !config.colour_aware && marks == Marks::default() => Some(limit),
             _ => None,
@@ -213,7 +212,7 @@ impl Policer {
             Colour::Red => self.marks.red,
         };
         if let Some(mark) = mark {
-            dscp::set(packet, mark);
+            dscp::set(packet, mark.0);
         }
         cx.pass()
     }

@@ -170,7 +170,7 @@ fn a_link_holds_all_addresses_together_and_charges_nobody_for_what_it_refuses() 
 #[track_caller]
 fn refuse(config: &str, expected: &str) {
     let made = crate::parse::<Config>(config.parse().unwrap()).and_then(|config| {
-        config.marks()?;
+        config.link_limit()?;
         config.meter()
     });
     assert_eq!(made.unwrap_err().to_string(), expected);
@@ -178,13 +178,28 @@ fn refuse(config: &str, expected: &str) {
 
 #[test]
 fn impossible_meters_are_refused() {
+    refuse(
+        "bytes_per_s = '10mbps'",
+        "`bytes_per_s`: invalid value: string \"10mbps\"; write a number of bytes a second, or \"10mbit\", \"1.25MB/s\"",
+    );
+    refuse(
+        "burst_bytes = '15k'",
+        "`burst_bytes`: invalid value: string \"15k\"; write a number of bytes, or \"15kB\", \"15KiB\"",
+    );
+    refuse(
+        "packets_per_s = 5\nlink = { per_s = '1mbit', burst = 9 }",
+        "`link.per_s`: packets are counted, and this is of bytes; write a number of packets",
+    );
     refuse("meter = 'srtcm'", "`excess_burst`: missing for `srtcm`; add it");
     refuse("peak_per_s = 5", "`peak_per_s`: the meter `single` has none; leave it out, or choose another `meter`");
     refuse(
         "meter = 'trtcm'\nbytes_per_s = 5\nburst_bytes = 5\npeak_per_s = 4\npeak_burst = 9",
         "`peak_per_s`: 4 is below the committed rate of 5; write at least that (RFC 2698 section 2)",
     );
-    refuse("[dscp]\nred = 64", "`dscp`: 64 is no code point; write 0 to 63");
+    refuse(
+        "[dscp]\nred = 64",
+        "`dscp.red`: `64` is no code point; write 0 to 63 or a name such as \"af11\", \"ef\", \"cs1\"",
+    );
     refuse("burst_packets = 5", "`burst_packets`: there is no `packets_per_s`; add it");
 }
 
@@ -222,4 +237,21 @@ proptest! {
             }
         }
     }
+}
+
+/// The same meter, written with units and without.
+#[test]
+fn rates_and_bursts_have_units() {
+    let read = |text: &str| crate::config::parse::<Config>(text.parse().unwrap()).unwrap();
+    let plain =
+        "bytes_per_s = 1_250_000\nburst_bytes = 15_000\nmeter = 'trtcm'\npeak_per_s = 2_500_000\npeak_burst = 30_720
+        link = { per_s = 125_000_000, burst = 1_500_000 }\ndscp = { green = 10, red = 46 }";
+    let units =
+        "bytes_per_s = '10mbit'\nburst_bytes = '15kB'\nmeter = 'trtcm'\npeak_per_s = '2.5MB/s'\npeak_burst = '30KiB'
+        link = { bytes_per_s = '1gbit', burst_bytes = '1.5MB' }\ndscp = { green = 'af11', red = 'ef' }";
+    let (plain, units) = (read(plain), read(units));
+    assert_eq!(units.meter().unwrap(), plain.meter().unwrap());
+    assert_eq!((units.bytes_per_s, units.burst_bytes, units.dscp), (plain.bytes_per_s, plain.burst_bytes, plain.dscp));
+    let link = |config: &Config| config.link.map(|link| (u64::from(link.per_s), u64::from(link.burst)));
+    assert_eq!(link(&units), link(&plain));
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::parts::units;
 use crate::token_bucket::Limit;
 
 /// Configuration of [`RateLimiter`](super::RateLimiter).
@@ -12,8 +13,10 @@ use crate::token_bucket::Limit;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Bytes a second; 1,250,000 if neither rate is given.
+    #[serde(deserialize_with = "units::rate")]
     pub bytes_per_s: Option<u64>,
     /// Bytes at once; a tenth of a second's worth, at least 10,000, if not given.
+    #[serde(deserialize_with = "units::size")]
     pub burst_bytes: Option<u64>,
     /// Packets a second, instead of bytes.
     pub packets_per_s: Option<u64>,

@@ -4,8 +4,9 @@ use braid_nf::Packet;
 use serde::Deserialize;
 
 use crate::config::ConfigError;
+use crate::parts::Prefix;
+use crate::parts::dscp::{self, CodePoint};
 use crate::parts::many::Many;
-use crate::parts::{Prefix, dscp};
 
 /// Priorities that can be configured; what fits none of them is of one more.
 pub const PRIORITIES_MAX: usize = 7;
@@ -15,7 +16,7 @@ pub const PRIORITIES_MAX: usize = 7;
 #[serde(default, deny_unknown_fields)]
 pub struct Fits {
     /// Code points, 0 to 63 (RFC 2474).
-    pub dscp: Many<u8>,
+    pub dscp: Many<CodePoint>,
     /// Either port of TCP, UDP or SCTP.
     pub ports: Many<u16>,
     /// Either address.
@@ -36,9 +37,6 @@ impl Bands {
             return Err(ConfigError::new("priority", reason, format!("write at most {PRIORITIES_MAX}")));
         }
         for fits in priorities {
-            if let Some(wrong) = fits.dscp.0.iter().find(|point| **point > 63) {
-                return Err(ConfigError::new("priority.dscp", format!("{wrong} is no code point"), "write 0 to 63"));
-            }
             if *fits == Fits::default() {
                 let instead = "write `dscp`, `ports` or `addresses`, such as { dscp = 46 }";
                 return Err(ConfigError::new("priority", "nothing is said about which packets", instead));
@@ -64,7 +62,7 @@ impl Bands {
 
 impl Fits {
     fn fit(&self, packet: &Packet<'_>) -> bool {
-        dscp::of(packet).is_some_and(|point| self.dscp.0.contains(&point))
+        dscp::of(packet).is_some_and(|point| self.dscp.0.contains(&CodePoint(point)))
             || packet.ports().is_some_and(|(from, to)| self.ports.0.iter().any(|port| *port == from || *port == to))
             || self.addresses.0.iter().any(|range| range.contains(packet.src_ip()) || range.contains(packet.dst_ip()))
     }

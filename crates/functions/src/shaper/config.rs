@@ -9,7 +9,7 @@ use super::store::HELD_MAX;
 use super::wheel::WAIT_MAX_NS;
 use crate::config::{ConfigError, check_port};
 use crate::parts::many::Many;
-use crate::parts::{Prefix, SECOND};
+use crate::parts::{Prefix, SECOND, units};
 use crate::policer::By;
 use crate::token_bucket::Limit;
 
@@ -18,11 +18,14 @@ use crate::token_bucket::Limit;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Bytes a second to one address.
+    #[serde(deserialize_with = "units::rate")]
     pub bytes_per_s: u64,
     /// Bytes that pass at once; a tenth of a second's worth, at least 2000, if not given.
+    #[serde(deserialize_with = "units::size")]
     pub burst_bytes: Option<u64>,
     /// Bytes that wait for one address; a tenth of a second's worth, at least 20,000 or seven seconds' worth, if
     /// not given.
+    #[serde(deserialize_with = "units::size")]
     pub queue_bytes: Option<u64>,
     /// Packets that wait, for all addresses together.
     pub queue_packets: u32,
@@ -33,8 +36,10 @@ pub struct Config {
     /// What all addresses together may have.
     pub link: Option<Link>,
     /// Bytes a second that an address may have while the link has more than the others need; none: no borrowing.
+    #[serde(deserialize_with = "units::rate")]
     pub ceil_bytes_per_s: Option<u64>,
     /// Bytes that pass at once under the ceiling; as `burst_bytes` if not given, or what two ticks are worth.
+    #[serde(deserialize_with = "units::size")]
     pub ceil_burst_bytes: Option<u64>,
     /// Bytes that an address may borrow before it is the next one's turn.
     pub quantum_bytes: Option<u32>,
@@ -71,8 +76,10 @@ impl Default for Config {
 #[serde(deny_unknown_fields)]
 pub struct Link {
     /// Bytes a second.
+    #[serde(deserialize_with = "units::rate")]
     pub bytes_per_s: u64,
     /// Bytes at once.
+    #[serde(deserialize_with = "units::size")]
     pub burst_bytes: u64,
 }
 
@@ -93,12 +100,16 @@ pub struct Group {
 #[serde(deny_unknown_fields)]
 pub struct Rates {
     /// Bytes a second by right.
+    #[serde(deserialize_with = "units::rate")]
     pub bytes_per_s: u64,
     /// Bytes at once.
+    #[serde(default, deserialize_with = "units::size")]
     pub burst_bytes: Option<u64>,
     /// Bytes a second with what is borrowed; as `bytes_per_s` if not given.
+    #[serde(default, deserialize_with = "units::rate")]
     pub ceil_bytes_per_s: Option<u64>,
     /// Bytes at once under the ceiling.
+    #[serde(default, deserialize_with = "units::size")]
     pub ceil_burst_bytes: Option<u64>,
 }
 

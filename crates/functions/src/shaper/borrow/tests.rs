@@ -169,7 +169,10 @@ fn impossible_values_are_refused() {
         &with("priority = [{}]"),
         "`priority`: nothing is said about which packets; write `dscp`, `ports` or `addresses`, such as { dscp = 46 }",
     );
-    refuse(&with("priority = [{ dscp = 64 }]"), "`priority.dscp`: 64 is no code point; write 0 to 63");
+    refuse(
+        &with("priority = [{ dscp = 64 }]"),
+        "`priority.dscp`: `64` is no code point; write 0 to 63 or a name such as \"af11\", \"ef\", \"cs1\"",
+    );
     refuse(
         &with("group = [{ prefixes = '10.0.0.0/8', total = { bytes_per_s = 1000000, burst_bytes = 3000 } }]"),
         "`group.total.burst_bytes`: 3000 bytes are less than two ticks' worth and a packet; write at least 3520",

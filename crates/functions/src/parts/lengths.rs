@@ -1,0 +1,31 @@
+//! Whether an IP packet is as long as it says: what no end would take needs no way kept for it.
+
+use braid_nf::Packet;
+use braid_nf::packet::headers::{Header, Ipv6, Tcp};
+use braid_nf::packet::parse::protocol;
+
+/// Bytes of the IP packet, as its header says.
+#[inline(always)]
+pub fn ip_len(packet: &Packet<'_>) -> usize {
+    match packet.ipv4() {
+        Some(ip) => usize::from(ip.total_len()),
+        None => packet.ipv6().map_or(0, |ip| Ipv6::LEN + usize::from(ip.payload_len())),
+    }
+}
+
+/// Whether the lengths of a packet leave room for the headers that it claims (RFC 768, RFC 792, RFC 9293 section 3.1). Nothing is
+/// asked of pieces, nor whether the frame is as long as the packet: captures are cut.
+pub fn hold_the_headers(packet: &Packet<'_>) -> bool {
+    let Some(l4) = packet.l4_offset().filter(|_| !packet.is_fragment()) else { return true };
+    let Some(room) = ip_len(packet).checked_sub(l4 - usize::from(packet.record().l3)) else { return false };
+    match packet.protocol() {
+        protocol::TCP => {
+            let header = packet.bytes().get(l4 + 12).map(|byte| usize::from(byte >> 4) * 4);
+            header.is_some_and(|header| (Tcp::LEN..=room).contains(&header))
+        }
+        protocol::UDP => packet.udp().is_some_and(|udp| (8..=room).contains(&usize::from(udp.length()))),
+        protocol::ICMP | protocol::ICMPV6 => room >= 8,
+        protocol::SCTP => room >= 12,
+        _ => true,
+    }
+}
