@@ -76,14 +76,10 @@ fn report(policy: &Policy, facts: &Facts) -> String {
     };
     let direction = direction(Direction::from(facts.side));
     let mut page = format!("The packet is {direction} by port {} and {what}.\n\n", facts.port);
-    let name = |number: usize, rule: &Rule| match rule.line {
-        0 => format!("rules[{number}]"),
-        line => format!("line {line} of the rule file"),
-    };
     // Writing to a string cannot fail.
     match deciding.and_then(|number| Some((number, policy.rules.get(number)?))) {
         Some((number, rule)) => {
-            let _ = writeln!(page, "{} decides: {}", name(number, rule), conditions(rule));
+            let _ = writeln!(page, "{} decides: {}", rule.place(number), conditions(rule));
         }
         None => {
             let _ = writeln!(page, "No rule fits: `{direction}` decides.");
@@ -92,7 +88,7 @@ fn report(policy: &Policy, facts: &Facts) -> String {
     let before = deciding.unwrap_or(policy.rules.len());
     for (number, rule) in policy.rules.iter().enumerate().take(before).rev().take(BEFORE_MAX) {
         if let Some(mismatch) = rule.mismatch(facts) {
-            let _ = writeln!(page, "  before it, {} does not fit by its {mismatch}", name(number, rule));
+            let _ = writeln!(page, "  before it, {} does not fit by its {mismatch}", rule.place(number));
         }
     }
     if before > BEFORE_MAX {
@@ -100,7 +96,7 @@ fn report(policy: &Policy, facts: &Facts) -> String {
     }
     let behind = policy.rules.iter().enumerate().skip(before + 1).filter(|(_, rule)| rule.mismatch(facts).is_none());
     for (number, rule) in behind.take(SHADOWED_MAX) {
-        let _ = writeln!(page, "  behind it, {} would fit too: {}", name(number, rule), conditions(rule));
+        let _ = writeln!(page, "  behind it, {} would fit too: {}", rule.place(number), conditions(rule));
     }
     page
 }

@@ -12,9 +12,11 @@ mod classifier;
 mod config;
 mod connection;
 pub mod cost;
+mod counters;
 mod explain;
 mod known;
 mod limits;
+mod names;
 mod policy;
 mod related;
 mod rule_file;
@@ -35,11 +37,12 @@ pub use values::{Addresses, Bits, IcmpKind, PortRange, Protocol};
 use std::time::Duration;
 
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, IpVersion, headers::tcp_flags};
+use braid_nf::packet::{IpAddress, headers::tcp_flags};
 use braid_nf::prelude::*;
 
 use self::config::Settings;
 use self::connection::{Ends, Phase, are_valid, is_opening};
+use self::counters::Counters;
 use self::known::Known;
 use self::limits::Limits;
 use self::rules::Facts;
@@ -47,7 +50,7 @@ use self::window::{Segment, Windows};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::{Aged, AnswerRate, Fragments, Side, answer, scope};
+use crate::parts::{Aged, AnswerRate, Fragments, Side, answer, lengths, scope};
 
 /// By rule or by default.
 pub const DENIED: Reason = Reason("denied");
@@ -75,6 +78,7 @@ network_function! {
         limits: Limits,
         fragments: Fragments,
         answers: AnswerRate,
+        counters: Counters,
     }
 }
 
@@ -94,7 +98,8 @@ impl FromConfig for Firewall {
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let limits =
             Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;
-        Ok(Firewall { settings, connections, queries, limits, fragments, answers })
+        let counters = Counters::new(builder, &settings.policy.rules)?;
+        Ok(Firewall { settings, connections, queries, limits, fragments, answers, counters })
     }
 }
 
@@ -185,11 +190,14 @@ impl NetworkFunction for Firewall {
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Verdict::Drop(WRONG_SIDE)) };
-        if packet.ip_version() == Some(IpVersion::V6) && scope::is_link_scope_v6(packet.src_ip(), packet.dst_ip()) {
+        if scope::stays_on_link(packet) {
             return Ok(cx.pass());
         }
         if packet.is_later_fragment() {
             return self.follow_first(cx, packet);
+        }
+        if !lengths::hold_the_headers(packet) {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
         }
         if matches!(packet.protocol(), protocol::ICMP | protocol::ICMPV6) {
             return self.icmp(cx, packet, side);
@@ -223,6 +231,7 @@ impl NetworkFunction for Firewall {
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.counters.report(cx, &self.settings.policy.rules, into)?;
         self.answers.report(cx, into)
     }
 
@@ -314,7 +323,9 @@ impl Firewall {
 
     /// What the rules say about a packet that would open a connection.
     fn judge(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<Result<(), Reason>, Conflict> {
-        Ok(match self.settings.policy.decide(&Facts::of(packet, side)).1 {
+        let (rule, action) = self.settings.policy.decide(&Facts::of(packet, side));
+        self.counters.count(cx, rule)?;
+        Ok(match action {
             Action::Allow => Ok(()),
             Action::Deny => Err(DENIED),
             Action::Reject => {

@@ -15,8 +15,10 @@ use crate::parts::{Many, Side};
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// It may.
+    #[serde(alias = "accept")]
     Allow,
     /// It is dropped in silence.
+    #[serde(alias = "drop")]
     Deny,
     /// It is dropped, and its sender is told: a reset for TCP, an ICMP error for everything else.
     Reject,
@@ -72,6 +74,12 @@ pub struct Rule {
     /// Types and codes of ICMP or ICMPv6.
     #[serde(default)]
     pub icmp: Many<IcmpKind>,
+    /// Whether the report says how often it has decided.
+    #[serde(default)]
+    pub counter: bool,
+    /// What it is for, beside its counter.
+    #[serde(default)]
+    pub comment: String,
     /// The line of the rule file in which it stands; 0: in the plan.
     #[serde(skip)]
     pub line: u32,
@@ -91,7 +99,17 @@ impl Rule {
             destination_ports: Many::default(),
             tcp_flags: None,
             icmp: Many::default(),
+            counter: false,
+            comment: String::new(),
             line: 0,
+        }
+    }
+
+    /// Where the rule with this number stands.
+    pub(super) fn place(&self, number: usize) -> String {
+        match self.line {
+            0 => format!("rules[{number}]"),
+            line => format!("line {line} of the rule file"),
         }
     }
 

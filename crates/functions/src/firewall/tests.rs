@@ -361,3 +361,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn rules_with_a_counter_say_how_often_they_decided() {
+    let mut fw = bench(
+        "inbound = 'allow'
+        rules = [{ action = 'deny', source = '192.0.2.9', counter = true, comment = 'him' }, { action = 'allow', protocol = 'udp' },
+                 { action = 'allow', protocol = 'tcp', counter = true }]",
+    );
+    check(&mut fw, 1, 0, Frame::udp(SERVER, HOST), "denied");
+    check(&mut fw, 1, 0, Frame::udp(SERVER, HOST), "denied");
+    check(&mut fw, 0, 0, to("S"), "pass");
+    check(&mut fw, 1, 0, back("SA"), "pass");
+    check(&mut fw, 0, 0, Frame::udp(HOST, SERVER), "pass");
+    let told: Vec<_> = fw.findings().list().iter().map(|told| format!("{} {}", told.subject, told.detail)).collect();
+    assert_eq!(told, ["rules[0] (him) decided 2 times", "rules[2] decided 1 times"]);
+}

@@ -6,6 +6,7 @@ use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
+use super::names;
 use crate::parts::Prefix;
 
 /// An address as a number: in its order, IPv4 in its mapped form.
@@ -43,6 +44,12 @@ impl Addresses {
 
     pub(super) fn contains(&self, number: u128) -> bool {
         (self.first..=self.last).contains(&number) && address(number).is_v4() == self.is_v4()
+    }
+
+    /// What is in both.
+    pub(super) fn meet(&self, other: &Addresses) -> Option<Addresses> {
+        let both = Addresses { first: self.first.max(other.first), last: self.last.min(other.last) };
+        (self.is_v4() == other.is_v4() && both.first <= both.last).then_some(both)
     }
 
     /// All addresses of the family that stand in none of `taken`.
@@ -131,6 +138,12 @@ impl PortRange {
         (self.first..=self.last).contains(&port)
     }
 
+    /// What is in both.
+    pub(super) fn meet(&self, other: &PortRange) -> Option<PortRange> {
+        let both = PortRange { first: self.first.max(other.first), last: self.last.min(other.last) };
+        (both.first <= both.last).then_some(both)
+    }
+
     /// All ports that stand in none of `taken`.
     pub(super) fn except(taken: Vec<PortRange>) -> Vec<PortRange> {
         let mut taken = taken;
@@ -165,8 +178,13 @@ impl IcmpKind {
 
     /// By a name of ICMP, or of ICMPv6.
     pub(super) fn named(name: &str, v6: bool) -> Option<IcmpKind> {
-        let names = if v6 { ICMPV6_NAMES } else { ICMP_NAMES };
+        let names = if v6 { names::ICMPV6_NAMES } else { names::ICMP_NAMES };
         names.iter().find(|(known, _)| *known == name).map(|(_, kind)| IcmpKind::of(*kind, None))
+    }
+
+    /// The code of that number, of the same type.
+    pub(super) fn with_code(&self, code: u8) -> IcmpKind {
+        IcmpKind::of((self.first >> 8) as u8, Some(code))
     }
 
     fn of(kind: u8, code: Option<u8>) -> IcmpKind {
@@ -174,42 +192,6 @@ impl IcmpKind {
         IcmpKind { first, last }
     }
 }
-
-/// Names of nftables, RFC 792 and its successors.
-const ICMP_NAMES: &[(&str, u8)] = &[
-    ("echo-reply", 0),
-    ("destination-unreachable", 3),
-    ("source-quench", 4),
-    ("redirect", 5),
-    ("echo-request", 8),
-    ("router-advertisement", 9),
-    ("router-solicitation", 10),
-    ("time-exceeded", 11),
-    ("parameter-problem", 12),
-    ("timestamp-request", 13),
-    ("timestamp-reply", 14),
-    ("address-mask-request", 17),
-    ("address-mask-reply", 18),
-];
-
-/// Names of nftables, RFC 4443, 4861 and 2710.
-const ICMPV6_NAMES: &[(&str, u8)] = &[
-    ("destination-unreachable", 1),
-    ("packet-too-big", 2),
-    ("time-exceeded", 3),
-    ("parameter-problem", 4),
-    ("echo-request", 128),
-    ("echo-reply", 129),
-    ("mld-listener-query", 130),
-    ("mld-listener-report", 131),
-    ("mld-listener-done", 132),
-    ("nd-router-solicit", 133),
-    ("nd-router-advert", 134),
-    ("nd-neighbor-solicit", 135),
-    ("nd-neighbor-advert", 136),
-    ("nd-redirect", 137),
-    ("mld2-listener-report", 143),
-];
 
 /// Which control bits of TCP are looked at, and how they have to stand: `"syn / syn,ack"`; or `"syn,ack"`: one of them set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -304,10 +286,13 @@ impl TryFrom<NameOrNumber> for PortRange {
             NameOrNumber::Number(port) => return Ok(PortRange { first: port, last: port }),
             NameOrNumber::Name(text) => text,
         };
+        if let Some(port) = names::service(&text) {
+            return Ok(PortRange { first: port, last: port });
+        }
         let (first, last) = text.split_once('-').unwrap_or((&text, &text));
         match (first.trim().parse(), last.trim().parse()) {
             (Ok(first), Ok(last)) if first <= last => Ok(PortRange { first, last }),
-            _ => Err(format!("`{text}` is no range of ports, expected 80 or \"6000-6063\"")),
+            _ => Err(format!("`{text}` is no range of ports, expected 80, \"6000-6063\" or a name such as \"ssh\"")),
         }
     }
 }
@@ -324,7 +309,7 @@ impl TryFrom<NameOrNumber> for IcmpKind {
         match (kind.trim().parse(), code.map(|code| code.trim().parse())) {
             (Ok(kind), None) => Ok(IcmpKind::of(kind, None)),
             (Ok(kind), Some(Ok(code))) => Ok(IcmpKind::of(kind, Some(code))),
-            _ => Err(format!("`{text}` is no ICMP type, expected 8 or \"3/4\"")),
+            _ => Err(format!("`{text}` is no ICMP type, expected 8 or \"3/4\"; rule files take names")),
         }
     }
 }

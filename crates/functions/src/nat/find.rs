@@ -72,7 +72,7 @@ impl Nat {
         if packet.ip_version() == Some(IpVersion::V6) {
             return Ok(match self.settings.ipv6 {
                 Others::Drop => Found::No(UNWANTED),
-                Others::Pass if scope::is_link_scope_v6(source, destination) => Found::Untouched(across),
+                Others::Pass if scope::stays_on_link(packet) => Found::Untouched(across),
                 Others::Pass => Found::Once(Rewrite::none(across)),
             });
         }

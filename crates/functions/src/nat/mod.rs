@@ -52,7 +52,7 @@ use self::session::{INWARD, Needs, OUTWARD, Phase};
 use self::settings::Settings;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
-use crate::parts::{AnswerRate, Fragments, Side, aged, answer, fragments, scope};
+use crate::parts::{AnswerRate, Fragments, Side, aged, answer, fragments, lengths, scope};
 
 /// IPv6 or not IP, and configured to be dropped.
 pub const UNWANTED: Reason = Reason("unwanted");
@@ -180,6 +180,9 @@ impl NetworkFunction for Nat {
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Session>) -> Handled {
+        if !lengths::hold_the_headers(packet) {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        }
         let found = self.find(cx, packet)?;
         if let Found::Flow(flow) = &found
             && let Err(reason) = self.keep(cx, packet, set, flow)?

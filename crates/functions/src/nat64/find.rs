@@ -65,7 +65,7 @@ impl Nat64 {
                 false => Ok(self.routed(across)),
             };
         }
-        if scope::is_link_scope_v6(source, destination) {
+        if scope::stays_on_link(packet) {
             return Ok(Found::Untouched(across));
         }
         let Some(server) = self.settings.prefix.extract(destination) else {

@@ -134,7 +134,7 @@ fn lines_say_what_tables_say() {
         "inbound tcp dport 80 drop",
         "action = 'deny', direction = 'inbound', protocol = 'tcp', destination_ports = 80",
     );
-    check("ip saddr 10.0.0.66 reject comment \"him\"", "action = 'reject', source = '10.0.0.66'");
+    check("ip saddr 10.0.0.66 reject comment \"him\"", "action = 'reject', source = '10.0.0.66', comment = 'him'");
     check(
         "iif { 1, 3 } ip6 daddr { 2001:db8::/32, 2001:db9::1 } udp sport 1024-65535 accept # why",
         "action = 'allow', ports = [1, 3], destination = ['2001:db8::/32', '2001:db9::1'], protocol = 'udp', source_ports = '1024-65535'",
@@ -148,6 +148,36 @@ fn lines_say_what_tables_say() {
     check("icmpv6 type packet-too-big accept", "action = 'allow', protocol = 'icmpv6', icmp = 2");
     check("ip saddr 10.0.0.1-10.0.0.9 drop", "action = 'deny', source = '10.0.0.1-10.0.0.9'");
     check("ip saddr != 128.0.0.0/1 drop", "action = 'deny', source = '0.0.0.0/1'");
+    check(
+        "tcp dport { ssh, http-alt } accept",
+        "action = 'accept', protocol = 'tcp', destination_ports = ['ssh', 8080]",
+    );
+    check("th dport domain drop", "action = 'drop', protocol = ['tcp', 'udp', 'sctp'], destination_ports = 53");
+    check(
+        "meta l4proto { tcp, udp } th dport 53 accept",
+        "action = 'allow', protocol = ['tcp', 'udp'], destination_ports = 53",
+    );
+    check("meta nfproto ipv6 drop", "action = 'deny', source = '::/0'");
+    check(
+        "icmp type destination-unreachable icmp code { 3, 4 } accept",
+        "action = 'allow', protocol = 'icmp', icmp = ['3/3', '3/4']",
+    );
+    for flags in ["syn / fin,syn,rst,ack", "& (fin|syn|rst|ack) == syn", "& ( fin | syn | rst | ack ) == syn"] {
+        let table = "action = 'allow', protocol = 'tcp', tcp_flags = 'syn / fin,syn,rst,ack'";
+        check(&format!("tcp flags {flags} accept"), table);
+    }
+    check(
+        "tcp flags & (syn | ack) == (syn | ack) drop",
+        "action = 'deny', protocol = 'tcp', tcp_flags = 'syn,ack / syn,ack'",
+    );
+    check("ct state new tcp dport 22 accept", "action = 'allow', protocol = 'tcp', destination_ports = 22");
+    check("ct state { new, established } accept", "action = 'allow'");
+    check(
+        "ip saddr 10.0.0.66 counter packets 7 bytes 420 drop",
+        "action = 'deny', source = '10.0.0.66', counter = true",
+    );
+    check("tcp dport 23 reject with tcp reset", "action = 'reject', protocol = 'tcp', destination_ports = 23");
+    check("reject with icmpx type admin-prohibited comment \"no\"", "action = 'reject', comment = 'no'");
     check("tcp dport != { 0-79, 90-65535 } drop", "action = 'deny', protocol = 'tcp', destination_ports = '80-89'");
 }
 
@@ -158,6 +188,60 @@ fn sets_have_names_and_policies_are_set() {
     );
     assert_eq!((config.inbound, config.outbound), (Action::Reject, Action::Deny));
     assert_eq!((config.rules[0].line, config.rules[0].source.0.len()), (5, 2));
+}
+
+/// All conditions have to hold, as in nftables.
+#[test]
+fn what_is_said_twice_has_to_fit_both() {
+    check("ip saddr 10.0.0.0/8 ip saddr != 10.128.0.0/9 accept", "action = 'allow', source = '10.0.0.0/9'");
+    check(
+        "tcp dport 20-30 tcp dport != 22 drop",
+        "action = 'deny', protocol = 'tcp', destination_ports = ['20-21', '23-30']",
+    );
+    check(
+        "meta l4proto { tcp, udp } tcp sport 53 tcp dport 53 drop",
+        "action = 'deny', protocol = 'tcp', source_ports = 53, destination_ports = 53",
+    );
+    let nothing = |line: &str, what: &str| {
+        let expected =
+            format!("line 1: no {what} fits all that the rule says; write two rules, or what can hold together");
+        check_error(line, &expected);
+    };
+    nothing("ip saddr 10.0.0.1 ip saddr 10.0.0.2 drop", "address");
+    nothing("meta nfproto ipv4 ip6 saddr 2001:db8::1 drop", "address");
+    nothing("ip protocol udp tcp dport 53 accept", "protocol");
+    nothing("udp dport 53 udp dport 54 accept", "port");
+    check_error("inbound outbound drop", "line 1: the direction is said twice; write inbound, or outbound, or neither");
+    check_error("iif 0 iif 1 drop", "line 1: the port is said twice; write it once, with a set in braces for several");
+}
+
+#[test]
+fn sets_may_be_written_as_nftables_lists_them() {
+    let config = read(
+        "set admins {\n type ipv4_addr\n flags interval\n elements = { 192.0.2.0/28,\n 192.0.2.99 }\n}\n\
+         set web { type inet_service; elements = { http, 443 }; }\n\
+         ip saddr @admins tcp dport @web accept",
+    );
+    assert_eq!((config.rules[0].source.0.len(), config.rules[0].destination_ports.0.len()), (2, 2));
+}
+
+/// What happens anyway needs no rule.
+#[test]
+fn what_lines_say_of_known_connections_has_to_be_so_anyway() {
+    for line in [
+        "ct state established,related accept",
+        "ct state { established, related } counter accept",
+        "ct state invalid drop",
+    ] {
+        assert_eq!(read(line).rules, [], "{line}");
+    }
+    check_error(
+        "ct state established drop",
+        "line 1: `ct state established` decides nothing here; write ct state new, or leave it out: rules are for packets that \
+         would open a connection, the others follow it",
+    );
+    assert!(rule_file::read("ct state invalid accept", &mut Config::default()).is_err());
+    assert!(rule_file::read("ct mark 3 accept", &mut Config::default()).is_err());
 }
 
 #[track_caller]
@@ -183,8 +267,28 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
     check_error("ip saddr $lan drop", "line 1: `lan` is not defined; write define lan = { … } before");
     check_error("tcp dport { 80, 90 accept", "line 1: a set without its end; write } behind it");
     check_error(
-        "ct state established accept",
-        "line 1: `ct` is no condition here; leave it out: rules are for packets that would open a connection, the others follow it",
+        "tcp dport shh accept",
+        "line 1: `shh` is not a port, a range or a name such as 80, 6000-6063 or ssh; write a port, a range or a name such as 80, 6000-6063 or ssh",
+    );
+    check_error(
+        "iifname eth0 accept",
+        "line 1: `iifname` is no condition here; write iif 0: ports have the numbers that they have in the plan",
+    );
+    check_error(
+        "tcp dport 22 log accept",
+        "line 1: `log` is no condition here; write counter, and the report says how often the rule decided",
+    );
+    check_error(
+        "table inet filter {}",
+        "line 1: `table` is no condition here; write the rules of one chain alone, one a line, and what no rule fits as policy inbound drop",
+    );
+    check_error(
+        "udp dport 22 reject with tcp reset",
+        "line 1: `with tcp reset` is not what happens; write reject: TCP is told by a reset, everything else by admin-prohibited",
+    );
+    check_error(
+        "set a { type ipv4_addr; }",
+        "line 1: the set `a` has no elements; write set admins { type ipv4_addr; elements = { 192.0.2.0/28 } }, or define admins = { 192.0.2.0/28 }",
     );
     check_error("accept all", "line 1: `all` comes behind the end of the rule; remove it, or begin a new line");
     check_error(
@@ -194,7 +298,7 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
     check_error("policy forward drop", "line 1: `forward` is no direction; write outbound or inbound");
     check_error(
         "icmp code 3 drop",
-        "line 1: only the type of icmp is looked at; write icmp type echo-request, or meta l4proto icmp",
+        "line 1: only type and code of icmp are looked at; write icmp type echo-request, icmp type 3 icmp code 4, or meta l4proto icmp",
     );
 }
 
