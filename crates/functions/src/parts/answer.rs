@@ -129,6 +129,9 @@ pub fn segment(cx: &mut Cx<'_>, cause: &Packet<'_>, segment: &mut [u8]) {
     answer(cx, cause, cause.dst_ip(), protocol::TCP, segment);
 }
 
+/// The precedence of ICMP errors (RFC 1812 section 4.3.2.5).
+const INTERNETWORK_CONTROL: u8 = 6 << 5;
+
 /// Puts headers before `body`, whose checksum is zero so far, and sends it.
 fn answer(cx: &mut Cx<'_>, cause: &Packet<'_>, from: IpAddress, number: u8, body: &mut [u8]) {
     if !may_be_answered(cause) {
@@ -155,6 +158,9 @@ fn answer(cx: &mut Cx<'_>, cause: &Packet<'_>, from: IpAddress, number: u8, body
     let header = match (from.v4(), to.v4()) {
         (Some(from), Some(to)) => {
             let mut ip = Ipv4::new(number, body.len() as u16);
+            if number == protocol::ICMP {
+                ip.set_tos(INTERNETWORK_CONTROL);
+            }
             ip.set_source(from);
             ip.set_destination(to);
             ip.emit(rest);
@@ -197,7 +203,10 @@ pub fn may_be_answered(packet: &Packet<'_>) -> bool {
     };
     let is_host = match (packet.src_ip().v4(), packet.dst_ip().v4()) {
         (Some(source), Some(destination)) => is_unicast_v4(source, destination),
-        _ => packet.dst_ip().octets()[0] != 0xff && packet.src_ip() != IpAddress::UNSPECIFIED,
+        _ => {
+            let is_group = |address: IpAddress| address.octets()[0] == 0xff;
+            !is_group(packet.dst_ip()) && !is_group(packet.src_ip()) && packet.src_ip() != IpAddress::UNSPECIFIED
+        }
     };
     let is_error = packet.icmp().is_some_and(|icmp| icmp.is_error())
         || packet.icmpv6().is_some_and(|icmp: braid_nf::packet::headers::View<'_, Icmpv6>| icmp.is_error());

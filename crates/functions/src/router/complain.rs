@@ -19,6 +19,10 @@ pub enum Complaint {
     TimeExceeded,
     /// No route leads there.
     NoRoute,
+    /// A route says that nobody is there.
+    Unreachable,
+    /// A route says that nobody may go there.
+    Prohibited,
     /// The host, or the next router, does not answer.
     HostAbsent,
     /// Longer than the next link takes, which is so many bytes.
@@ -39,6 +43,10 @@ impl Complaint {
             (Complaint::TimeExceeded, false) => ((v6::TIME_EXCEEDED, 0), 0),
             (Complaint::NoRoute, true) => ((v4::UNREACHABLE, 0), 0),
             (Complaint::NoRoute, false) => ((v6::UNREACHABLE, 0), 0),
+            (Complaint::Unreachable, true) => ((v4::UNREACHABLE, 1), 0),
+            (Complaint::Unreachable, false) => ((v6::UNREACHABLE, 0), 0),
+            (Complaint::Prohibited, true) => ((v4::UNREACHABLE, 13), 0),
+            (Complaint::Prohibited, false) => ((v6::UNREACHABLE, 1), 0),
             (Complaint::HostAbsent, true) => ((v4::UNREACHABLE, 1), 0),
             (Complaint::HostAbsent, false) => ((v6::UNREACHABLE, 3), 0),
             (Complaint::TooLong(mtu), true) => ((v4::UNREACHABLE, 4), mtu.into()),

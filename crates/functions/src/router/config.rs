@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use braid_nf::Port;
 use braid_nf::packet::{IpAddress, MacAddress};
+use foldhash::HashSet;
 use serde::Deserialize;
 
 use super::fragment::MTU_MAX;
@@ -78,7 +79,7 @@ braid_nf::plain!(SourceRoutes);
 pub struct InterfaceConfig {
     /// Its port.
     pub port: Port,
-    /// Its Ethernet address; 02:00:00:00:01 and the port if not given.
+    /// Its Ethernet address; 02:00:00:01:00:00 at port 0, 02:00:00:01:00:01 at port 1 and so on if not given.
     pub mac: Option<WrittenMac>,
     /// Its addresses with the length of their network, such as `192.0.2.1/24`.
     pub addresses: Vec<String>,
@@ -101,6 +102,20 @@ pub struct RouteConfig {
     pub via: Option<IpAddr>,
     /// Or straight out by this port.
     pub port: Option<Port>,
+    /// Or nowhere.
+    pub refuse: Option<Refusal>,
+}
+
+/// What becomes of packets to where a route leads nowhere (as `ip route add blackhole`, `unreachable`, `prohibit`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// They are dropped in silence.
+    Blackhole,
+    /// Senders are told that there is no such host; of IPv6, no route.
+    Unreachable,
+    /// Senders are told that it is forbidden.
+    Prohibit,
 }
 
 /// A neighbour.
@@ -128,14 +143,14 @@ pub struct Interface {
 
 /// Where a route leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
-    /// Out by this port.
-    pub port: Port,
-    /// To this neighbour; none: to the destination itself.
-    pub via: Option<IpAddress>,
+pub enum Way {
+    /// Out by a port, to a neighbour; none: to the destination itself.
+    To(Port, Option<IpAddress>),
+    /// Nowhere.
+    Nowhere(Refusal),
 }
 
-braid_nf::plain!(Interface, Way);
+braid_nf::plain!(Interface, Way, Refusal);
 
 /// Smallest MTUs (RFC 791, RFC 8200 section 5).
 const MTU_MIN: u16 = 68;
@@ -151,8 +166,9 @@ impl Config {
                 interface(0, vec![address("10.0.0.1/8"), address("fd00::1/8")]),
                 interface(1, vec![address("192.0.2.1/24"), address("2001:db8::1/32")]),
             ];
-            let route =
-                |to: &str, via: &str| Some(RouteConfig { to: to.parse().ok()?, via: via.parse().ok(), port: None });
+            let route = |to: &str, via: &str| {
+                Some(RouteConfig { to: to.parse().ok()?, via: via.parse().ok(), port: None, refuse: None })
+            };
             let defaults = [("0.0.0.0/0", "192.0.2.254"), ("::/0", "2001:db8::fe")];
             self.routes = defaults.iter().filter_map(|(to, via)| route(to, via)).collect();
         }
@@ -170,6 +186,7 @@ impl Config {
             }
             interfaces[place] = Some(written.checked()?);
         }
+        check_networks(&interfaces)?;
         Ok(interfaces)
     }
 
@@ -183,12 +200,17 @@ impl Config {
             let family = usize::from(!first.is_v4());
             prefixes[family].push(Prefixed { bits: key(first), len: bits.into(), value });
         };
+        let mut known = HashSet::default();
         for route in &self.routes {
+            if !known.insert((route.to.first(), route.to.bits())) {
+                let reason = format!("{} has two routes", route.to);
+                return Err(ConfigError::new("route.to", reason, "keep one: a destination has one way"));
+            }
             add(route.to.first(), route.to.bits(), route.way(interfaces)?);
         }
         for (port, interface) in interfaces.iter().enumerate() {
             for (address, bits) in interface.iter().flat_map(|interface| &interface.addresses) {
-                add(address.prefix(*bits), *bits, Way { port: port as Port, via: None });
+                add(address.prefix(*bits), *bits, Way::To(port as Port, None));
             }
         }
         Ok((ways, prefixes.map(|prefixes| Lpm::new(&prefixes))))
@@ -228,16 +250,43 @@ impl InterfaceConfig {
             let bits = bits.parse().ok().filter(|bits: &u8| *bits <= if address.is_v4() { 32 } else { 128 });
             addresses.push((address, bits.ok_or_else(wrong)?));
         }
-        let least = if addresses.iter().all(|(address, _)| address.is_v4()) { MTU_MIN } else { MTU_MIN_V6 };
+        let checked = Interface { mac, mtu: self.mtu, addresses };
+        if let Some((own, _)) = checked.addresses.iter().find(|(own, _)| checked.is_broadcast(*own)) {
+            let reason = format!("{own} is the network or all of its hosts");
+            return Err(ConfigError::new("interface.addresses", reason, "write the address of a host"));
+        }
+        let least = if checked.addresses.iter().all(|(address, _)| address.is_v4()) { MTU_MIN } else { MTU_MIN_V6 };
         if !(least..=MTU_MAX).contains(&self.mtu) {
             let instead = format!("write {least} to {MTU_MAX}");
             return Err(ConfigError::new("interface.mtu", format!("{} is not possible", self.mtu), instead));
         }
-        Ok(Interface { mac, mtu: self.mtu, addresses })
+        Ok(checked)
     }
 }
 
+/// No network is at two ports, and no address there twice.
+fn check_networks(interfaces: &[Option<Interface>]) -> Result<(), ConfigError> {
+    let mut known: Vec<(IpAddress, u8)> = Vec::new();
+    for (own, bits) in interfaces.iter().flatten().flat_map(|interface| interface.networks()) {
+        if known.contains(&(own, bits)) {
+            let reason = format!("{own}/{bits} is at two ports");
+            let instead = "give each port a network of its own; put a bridge before the router to join them";
+            return Err(ConfigError::new("interface.addresses", reason, instead));
+        }
+        known.push((own, bits));
+    }
+    Ok(())
+}
+
 impl Interface {
+    /// The networks of its addresses, each once.
+    fn networks(&self) -> Vec<(IpAddress, u8)> {
+        let mut networks: Vec<_> = self.addresses.iter().map(|(own, bits)| (own.prefix(*bits), *bits)).collect();
+        networks.sort_unstable();
+        networks.dedup();
+        networks
+    }
+
     /// Whether it has this address.
     pub fn owns(&self, address: IpAddress) -> bool {
         self.addresses.iter().any(|(own, _)| *own == address)
@@ -281,22 +330,28 @@ impl RouteConfig {
             let reaches = |interface: &Option<Interface>| interface.as_ref().is_some_and(|one| one.reaches(via));
             interfaces.iter().position(reaches).map(|port| port as Port)
         };
-        let via = self.via.map(IpAddress::from);
-        let port = match (self.port, via) {
-            (Some(port), _) if !has(port) => None,
-            (Some(port), _) => Some(port),
-            (None, Some(via)) => reaching(via),
-            (None, None) => None,
-        };
         let wrong = |reason: String| {
             ConfigError::new("route.via", reason, "name a neighbour in a network of an interface, or a `port`")
         };
-        match (port, via) {
-            (Some(_), Some(via)) if via.is_v4() != self.to.is_v4() => {
+        match (self.port, self.via.map(IpAddress::from), self.refuse) {
+            (None, None, Some(refusal)) => Ok(Way::Nowhere(refusal)),
+            (_, _, Some(_)) => {
+                let reason = format!("{} leads somewhere and is refused", self.to);
+                Err(ConfigError::new("route.refuse", reason, "keep `via` and `port`, or `refuse`"))
+            }
+            (_, Some(via), None) if via.is_v4() != self.to.is_v4() => {
                 Err(wrong(format!("{via} is of the other family")))
             }
-            (Some(port), via) => Ok(Way { port, via }),
-            (None, _) => Err(wrong(format!("no interface leads to {}", self.to))),
+            (Some(port), via, None) if has(port) => Ok(Way::To(port, via)),
+            (Some(port), _, None) => Err(wrong(format!("port {port} has no interface"))),
+            (None, Some(via), None) => match reaching(via) {
+                Some(port) => Ok(Way::To(port, Some(via))),
+                None => Err(wrong(format!("{via} is in no network of an interface"))),
+            },
+            (None, None, None) => {
+                let reason = format!("nothing is said about where packets to {} go", self.to);
+                Err(ConfigError::new("route", reason, "write `via`, `port`, or refuse = \"blackhole\""))
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ mod messages;
 mod neighbours;
 mod objections;
 
-pub use config::{Config, Interface, InterfaceConfig, NeighbourConfig, RouteConfig, SourceRoutes, Way};
+pub use config::{Config, Interface, InterfaceConfig, NeighbourConfig, Refusal, RouteConfig, SourceRoutes, Way};
 pub use lpm::{Lpm, Prefixed};
 pub use neighbours::{Hop, Neighbours};
 
@@ -36,6 +36,12 @@ use neighbours::Resolved;
 const NO_INTERFACE: Reason = Reason("no_interface");
 /// No route leads to the destination.
 const NO_ROUTE: Reason = Reason("no_route");
+/// A route says that packets to there end here, in silence.
+const BLACKHOLE: Reason = Reason("blackhole");
+/// A route says that nobody is there.
+const UNREACHABLE: Reason = Reason("unreachable");
+/// A route says that nobody may go there.
+const PROHIBITED: Reason = Reason("prohibited");
 /// Longer than the next link takes, and not to be cut; or too damaged to be.
 const TOO_LONG: Reason = Reason("too_long");
 /// The packet is kept until its neighbour answers; it leaves later, as a copy.
@@ -254,14 +260,28 @@ impl Router {
         let Some(way) = found.and_then(|way| self.ways.get(way as usize)) else {
             return self.errors.send(cx, packet, interface, Complaint::NoRoute, NO_ROUTE);
         };
-        let Some(out) = self.interface(way.port) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
+        let (port, via) = match *way {
+            Way::To(port, via) => (port, via),
+            Way::Nowhere(refusal) => return self.refuse(cx, packet, interface, refusal),
+        };
+        let Some(out) = self.interface(port) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
         if out.is_broadcast(to) {
             return Ok(Verdict::Drop(objections::NOT_UNICAST));
         }
         if objections::ip_len(packet) > usize::from(out.mtu) && objections::is_whole(packet) {
             return self.errors.send(cx, packet, interface, Complaint::TooLong(out.mtu), TOO_LONG);
         }
-        self.hand_over(cx, packet, known, Hop::new(way.via.unwrap_or(to), way.port))
+        self.hand_over(cx, packet, known, Hop::new(via.unwrap_or(to), port))
+    }
+
+    /// Drops a packet to where a route says that none goes.
+    #[cold]
+    fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, interface: &Interface, refusal: Refusal) -> Handled {
+        match refusal {
+            Refusal::Blackhole => Ok(Verdict::Drop(BLACKHOLE)),
+            Refusal::Unreachable => self.errors.send(cx, packet, interface, Complaint::Unreachable, UNREACHABLE),
+            Refusal::Prohibit => self.errors.send(cx, packet, interface, Complaint::Prohibited, PROHIBITED),
+        }
     }
 
     /// Finds the neighbour and gives it the packet, or lets the packet wait.

@@ -5,6 +5,7 @@ use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
 use braid_nf::packet::{IpAddress, IpVersion, checksum};
 use braid_nf::prelude::Reason;
 
+pub use crate::parts::lengths::ip_len;
 use crate::parts::scope::{is_link_scope_v6, is_unicast_v4};
 
 /// Neither IP nor ARP.
@@ -21,15 +22,6 @@ pub const NOT_UNICAST: Reason = Reason("not_unicast");
 pub const SOURCE_ROUTED: Reason = Reason("source_routed");
 /// For this link only.
 pub const LINK_SCOPE: Reason = Reason("link_scope");
-
-/// Bytes of the IP packet, as its header says.
-#[inline(always)]
-pub fn ip_len(packet: &Packet<'_>) -> usize {
-    match packet.ipv4() {
-        Some(ip) => usize::from(ip.total_len()),
-        None => packet.ipv6().map_or(0, |ip| Ipv6::LEN + usize::from(ip.payload_len())),
-    }
-}
 
 /// Whether the checksum of an IPv4 header is right (RFC 1812 section 5.2.2).
 #[inline(always)]

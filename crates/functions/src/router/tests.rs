@@ -202,7 +202,28 @@ fn contradictions_are_refused() {
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '0.0.0.0/0'\nvia = '192.0.2.1'",
-        "`route.via`: no interface leads to 0.0.0.0/0; name a neighbour in a network of an interface, or a `port`",
+        "`route.via`: 192.0.2.1 is in no network of an interface; name a neighbour in a network of an interface, or a `port`",
+    );
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '192.0.2.0/24'",
+        "`route`: nothing is said about where packets to 192.0.2.0/24 go; write `via`, `port`, or refuse = \"blackhole\"",
+    );
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '192.0.2.0/24'\nport = 0\nrefuse = 'prohibit'",
+        "`route.refuse`: 192.0.2.0/24 leads somewhere and is refused; keep `via` and `port`, or `refuse`",
+    );
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']
+        [[route]]\nto = '192.0.2.0/24'\nvia = '10.0.0.2'\n[[route]]\nto = '192.0.2.0/24'\nvia = '10.0.0.3'",
+        "`route.to`: 192.0.2.0/24 has two routes; keep one: a destination has one way",
+    );
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['10.0.0.0/24']",
+        "`interface.addresses`: 10.0.0.0 is the network or all of its hosts; write the address of a host",
+    );
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[interface]]\nport = 1\naddresses = ['10.0.0.2/24']",
+        "`interface.addresses`: 10.0.0.0/24 is at two ports; give each port a network of its own; put a bridge before the router to join them",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['2001:db8::1/64']\nmtu = 1279",
