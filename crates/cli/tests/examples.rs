@@ -68,6 +68,11 @@ fn the_edge_of_a_data_centre() {
 }
 
 #[test]
+fn a_load_balancer_behind_its_own_router() {
+    check("09-load-balancer", &["load_balancer", "router"]);
+}
+
+#[test]
 fn a_chain_with_one_packet_set() {
     check("03-fajita-stateful", &["flow_counter", "rate_limiter", "load_balancer"]);
 }

@@ -154,7 +154,9 @@ impl LoadBalancer {
             return Ok(false);
         };
         let Some(backend) = self.choose(cx, service, packet.src_ip(), source)? else { return Ok(false) };
+        self.load.end(cx, flow)?;
         *flow = self.flow_to(cx, backend, flow.phase);
+        self.load.begin(cx, flow)?;
         Ok(true)
     }
 }

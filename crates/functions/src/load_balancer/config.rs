@@ -32,6 +32,7 @@ pub struct Config {
     pub fragment_s: u64,
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
+    pub icmp_errors_per_s: u64,
 }
 
 /// A virtual service: what clients see.
@@ -73,8 +74,8 @@ pub struct Check {
     pub host: Option<String>,
     /// How often, in milliseconds.
     pub every_ms: u64,
-    /// How long an answer may take, in milliseconds.
-    pub timeout_ms: u64,
+    /// How long an answer may take, in milliseconds; a second, or `every_ms` if that is less.
+    pub timeout_ms: Option<u64>,
     /// Good answers in a row after which a backend that was down is up.
     pub rise: u32,
     /// Bad ones after which it is down.
@@ -91,6 +92,13 @@ pub enum CheckKind {
     Http,
 }
 
+impl Check {
+    /// How long an answer may take, in milliseconds.
+    pub fn timeout_ms(&self) -> u64 {
+        self.timeout_ms.unwrap_or(self.every_ms.min(1000))
+    }
+}
+
 impl Default for Check {
     fn default() -> Check {
         Check {
@@ -99,7 +107,7 @@ impl Default for Check {
             path: "/".to_owned(),
             host: None,
             every_ms: 2000,
-            timeout_ms: 1000,
+            timeout_ms: None,
             rise: 2,
             fall: 3,
         }
@@ -231,6 +239,7 @@ impl Default for Config {
             // The dummy address of RFC 7600 section 4.8, for routers that have none of their own.
             router: Ipv4Addr::new(192, 0, 0, 8),
             router_v6: None,
+            icmp_errors_per_s: 1000,
         }
     }
 }

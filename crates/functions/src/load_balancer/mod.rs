@@ -13,6 +13,7 @@ mod choose;
 mod config;
 mod health;
 mod icmp;
+mod load;
 mod maglev;
 mod quic;
 mod settings;
@@ -34,11 +35,12 @@ use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
 use self::choose::{Client, Kept};
+use self::load::Load;
 use self::settings::{Server, Settings};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::{Aged, Fate, Fragments, Side, answer, fragments, scope};
+use crate::parts::{Aged, AnswerRate, Fate, Fragments, Side, answer, fragments, scope};
 
 /// An ICMP error about no service, sent to one.
 pub const UNRELATED: Reason = Reason("unrelated");
@@ -54,6 +56,8 @@ network_function! {
         /// Clients that stay with their backend.
         kept: Aged<Client, Kept>,
         fragments: Fragments,
+        load: Load,
+        answers: AnswerRate,
     }
 }
 
@@ -104,7 +108,9 @@ impl FromConfig for LoadBalancer {
         let clients = if has_persistence { config.persistence_max } else { 1 };
         let kept = Aged::new(builder, "clients", clients, settings.persistence_ns)
             .map_err(|error| ConfigError::state("persistence_max", &error))?;
-        Ok(LoadBalancer { settings, up, heard, kept, fragments })
+        let load = Load::new(builder, len).map_err(|error| ConfigError::state("service", &error))?;
+        let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
+        Ok(LoadBalancer { settings, up, heard, kept, fragments, load, answers })
     }
 }
 
@@ -195,12 +201,23 @@ impl NetworkFunction for LoadBalancer {
             Some(Ok(flow)) => flow,
         };
         // Without room the packet goes its way all the same: the next one is hashed to the same backend.
-        let _remembered = set.register(cx, flow);
+        if set.register(cx, flow) {
+            self.load.begin(cx, &flow)?;
+        }
         self.send(cx, packet, &flow)
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         Ok(if scope::is_damaged_ip(packet) { Verdict::Drop(Reason::MALFORMED) } else { cx.pass() })
+    }
+
+    fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, flow: &Flow) -> Result<(), Conflict> {
+        self.load.end(cx, flow)
+    }
+
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.tell_load(cx, into)?;
+        self.answers.report(cx, into)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, Tick(tick): Tick) -> Result<(), Conflict> {
@@ -314,7 +331,9 @@ impl LoadBalancer {
     #[cold]
     #[inline(never)]
     fn expired_on_way(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-        answer::time_exceeded(cx, packet, self.settings.router);
+        if self.answers.admits(cx, packet)? {
+            answer::time_exceeded(cx, packet, self.settings.router);
+        }
         Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
     }
 

@@ -268,8 +268,8 @@ fn check_check(check: &Check, config: &Config) -> Result<(), Wrong> {
     if config.heartbeat_port.is_some() {
         return Err(("`heartbeat_port` says already who is up".into(), "keep one of both"));
     }
-    if !(10..=3_600_000).contains(&check.every_ms) || !(1..=check.every_ms).contains(&check.timeout_ms) {
-        let reason = format!("{} ms every {} ms cannot be", check.timeout_ms, check.every_ms);
+    if !(10..=3_600_000).contains(&check.every_ms) || !(1..=check.every_ms).contains(&check.timeout_ms()) {
+        let reason = format!("an answer within {} ms every {} ms cannot be", check.timeout_ms(), check.every_ms);
         return Err((reason, "write every_ms = 10 to 3600000, and timeout_ms = 1 to every_ms"));
     }
     if check.rise == 0 || check.fall == 0 {

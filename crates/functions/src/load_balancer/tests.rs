@@ -343,3 +343,43 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_report_says_what_each_backend_has() {
+    let config = "udp_s = 10
+        [[service]]\naddress = '203.0.113.10'\nport = 53
+        backends = [{ address = '10.0.0.1' }, { address = '10.0.0.2', weight = 0 }, { address = '10.0.0.3', up = false }]";
+    let told = |seconds: u64| {
+        let mut lb = bench(config);
+        for port in 1..=5 {
+            lb.send(1, 0, &Frame::udp(&format!("192.0.2.8:{port}"), "203.0.113.10:53").bytes());
+        }
+        lb.send(0, 0, &Frame::udp("10.0.0.1:53", "192.0.2.8:1").bytes());
+        lb.send(1, seconds * 1000, &Frame::udp("192.0.2.8:5", "203.0.113.10:53").bytes());
+        lb.wait_until(seconds * 1_000_000_000 + 1);
+        lb.findings().list().iter().map(|told| format!("{} {}", told.subject, told.detail)).collect::<Vec<_>>()
+    };
+    let page = |now: u32, all: u32| {
+        let at = "203.0.113.10:53 at";
+        [
+            format!("{at} 10.0.0.1:53 up, weight 1, connections: {now} now, {all} in all"),
+            format!("{at} 10.0.0.2:53 up, weight 0, connections: 0 now, 0 in all"),
+            format!("{at} 10.0.0.3:53 down, weight 1, connections: 0 now, 0 in all"),
+        ]
+    };
+    assert_eq!(told(5), page(5, 5));
+    assert_eq!(told(30), page(1, 6));
+}
+
+#[test]
+fn errors_have_a_rate() {
+    let mut lb = bench(&format!("icmp_errors_per_s = 10\n{WEB}"));
+    let mut told = 0;
+    for port in 1..=30 {
+        let outcome = lb.send(1, 0, &Frame::tcp(&format!("192.0.2.8:{port}"), "203.0.113.10:80").ttl(1).bytes());
+        assert_eq!(outcome.dropped, Some("ttl_exceeded"));
+        told += outcome.sent.len();
+    }
+    assert_eq!(told, 10);
+    assert_eq!(lb.findings().sums()["icmp_errors_withheld"], 20);
+}

@@ -35,7 +35,9 @@ impl LoadBalancer {
         let l3 = packet.record().l3 as usize;
         let Some(inner) = inner_len(packet) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
         if inner + overhead > usize::from(self.settings.mtu) {
-            answer::too_big(cx, packet, self.settings.router, self.settings.mtu - overhead as u16);
+            if self.answers.admits(cx, packet)? {
+                answer::too_big(cx, packet, self.settings.router, self.settings.mtu - overhead as u16);
+            }
             return Ok(Verdict::Drop(TOO_BIG));
         }
         let from = if v6 { self.settings.router.v6 } else { Some(self.settings.router.v4) };

@@ -141,7 +141,7 @@ fn target(place: Place, service: &Service, backend: &Backend, check: &Check) -> 
 /// Asks one backend again and again, and says when its state changes. Ends when nobody listens.
 fn watch(target: Target, say: &Sender<Change>) {
     let Target { place, end, check, up } = target;
-    let (every, timeout) = (Duration::from_millis(check.every_ms), Duration::from_millis(check.timeout_ms));
+    let (every, timeout) = (Duration::from_millis(check.every_ms), Duration::from_millis(check.timeout_ms()));
     let mut state = State { up, against: 0 };
     loop {
         let begun = Instant::now();

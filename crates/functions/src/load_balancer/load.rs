@@ -1,0 +1,83 @@
+//! How many connections each backend has, and has had: what an operator looks at before a backend that drains is taken away.
+//!
+//! Each worker counts its own, when a flow to a backend begins, moves and ends. While the table of sets is full, flows that found no
+//! room are not counted.
+
+use std::sync::Arc;
+
+use braid_nf::Part;
+use braid_nf::prelude::*;
+use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateError, StateObject};
+
+use super::{FROM_BACKEND, Flow, LoadBalancer};
+
+/// What one backend has, as far as a worker knows: it may see the end of a flow whose beginning another one saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Count {
+    live: i64,
+    all: u64,
+}
+
+/// The counts of all backends.
+pub(super) struct Load(DistributedVector<Count>);
+
+/// There is room for so many more backends, or a multiple: counts stay when some are added.
+const STEP: u32 = 64;
+
+impl Load {
+    pub(super) fn new(builder: &mut StateBuilder, backends: u32) -> Result<Load, StateError> {
+        let config = DistributedVectorConfig { name: "load".into(), len: backends.next_multiple_of(STEP) };
+        let add = |sum: &mut Count, part: &Count| *sum = sum.plus(part);
+        Ok(Load(DistributedVector::new(builder, &config, add)?))
+    }
+
+    /// A flow begins.
+    pub(super) fn begin(&self, cx: &mut Cx<'_>, flow: &Flow) -> Result<(), Conflict> {
+        self.change(cx, flow, Count { live: 1, all: 1 })
+    }
+
+    /// It ends, or goes on elsewhere.
+    pub(super) fn end(&self, cx: &mut Cx<'_>, flow: &Flow) -> Result<(), Conflict> {
+        self.change(cx, flow, Count { live: -1, all: 0 })
+    }
+
+    fn change(&self, cx: &mut Cx<'_>, flow: &Flow, by: Count) -> Result<(), Conflict> {
+        if flow.way != FROM_BACKEND {
+            self.0.update(cx, flow.backend.into(), |count| *count = count.plus(&by))?;
+        }
+        Ok(())
+    }
+}
+
+impl Count {
+    fn plus(&self, more: &Count) -> Count {
+        Count { live: self.live + more.live, all: self.all + more.all }
+    }
+}
+
+impl LoadBalancer {
+    /// Each backend: whether it is up, its weight and its connections.
+    pub(super) fn tell_load(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        for (number, server) in (0u32..).zip(&self.settings.servers) {
+            let mut sum = Count::default();
+            self.load.0.visit(cx, number, |count| sum = sum.plus(count))?;
+            let state = if self.is_up(cx, number)? { "up" } else { "down" };
+            let end = |address, port| match port {
+                0 => format!("{address}"),
+                port => format!("{}", std::net::SocketAddr::new(std::net::IpAddr::from(address), port)),
+            };
+            let service = end(server.service_address, server.service_port);
+            let (backend, live) = (end(server.address, server.port), sum.live.max(0));
+            let detail = format!("{state}, weight {}, connections: {live} now, {} in all", server.weight, sum.all);
+            into.find("backend", format!("{service} at {backend}"), detail);
+        }
+        Ok(())
+    }
+}
+
+impl Part for Load {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        into.push(self.0.object());
+    }
+}
