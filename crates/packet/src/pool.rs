@@ -106,11 +106,6 @@ impl Pool {
         self.slab.region().descriptor()
     }
 
-    /// Ordinary buffers, free or not.
-    pub fn buffers(&self) -> u32 {
-        self.slab.buffers()
-    }
-
     /// How often a buffer was wanted and none was free.
     pub fn exhausted(&self) -> u64 {
         self.exhausted.load(Ordering::Relaxed)

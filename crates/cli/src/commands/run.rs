@@ -7,11 +7,11 @@ use std::time::Duration;
 use braid_control::live::{Current, Snapshot};
 use braid_control::profile_run::profile;
 use braid_control::runtime::io::capture::is_dash;
-use braid_control::runtime::io::device::{Ports, User};
+use braid_control::runtime::io::device::{PortSpec, Ports, User};
 use braid_control::runtime::io::{Sink, Source};
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
 use braid_control::runtime::{Control, Distribution, Time, launch};
-use braid_control::{Carry, Catalog, Compiled, HugePages, Plan, RunReport};
+use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
 
 use super::upgrade::{become_successor, keep_applied};
 use super::{print, print_json};
@@ -54,7 +54,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (source, sink) = ends(&written, &plan, ports.as_ref())?;
     check_ports(&*source, &plan)?;
     let (chain, workers, from) = (plan.chain_name(), compiled.run.workers, source.name());
-    eprintln!("{chain}: workers: {workers}, {}, from {from}", pages(plan.pages));
+    eprintln!("{chain}: workers: {workers}, {}, from {from}", pages(&plan));
     if let Some(note) = &compiled.note {
         eprintln!("note: {note}");
     }
@@ -188,8 +188,10 @@ fn names(plan: &Plan) -> Vec<String> {
 }
 
 /// What kind of pages the machine gives, found out by asking for some.
-fn pages(wanted: HugePages) -> String {
-    match Pool::new(&PoolConfig { buffers: 8192, pages: wanted, ..PoolConfig::default() }) {
+fn pages(plan: &Plan) -> String {
+    let config = PoolConfig { buffers: 2048, pages: plan.pages, ..PoolConfig::default() };
+    let is_shared = plan.devices.iter().any(PortSpec::may_be_af_xdp);
+    match if is_shared { Pool::shared(&config) } else { Pool::new(&config) } {
         Ok(pool) => format!("buffers on {}", pool.backing()),
         Err(error) => error.to_string(),
     }

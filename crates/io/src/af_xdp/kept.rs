@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use braid_memory::{Backing, HugePages};
 use braid_packet::pool::{FRAME_MAX, HEADROOM};
@@ -153,6 +154,9 @@ pub(super) struct Left {
     pub(super) queues: Vec<Queue>,
 }
 
+/// How long the kernel takes to give memory back when its sockets have been closed; it does so after a grace period.
+const GIVEN_BACK: Duration = Duration::from_millis(50);
+
 /// A port of this run: where it is, how it is to be opened.
 pub(crate) type Wanted = (Interface, PortSpec);
 
@@ -165,7 +169,11 @@ pub(crate) fn pool(
 ) -> Result<(Arc<Pool>, Umem, Option<String>), braid_memory::Error> {
     let why = match Inherited::of_process().map(|inherited| inherited.go_on(config, ports, lanes)) {
         Some(Ok((pool, umem))) => return Ok((pool, umem, None)),
-        Some(Err(why)) => Some(why),
+        Some(Err(why)) => {
+            // Locked memory and reserved huge pages may be enough for one run only.
+            std::thread::sleep(GIVEN_BACK);
+            Some(why)
+        }
         None => None,
     };
     let shared = if ports.is_empty() { None } else { Pool::shared(config).ok() };

@@ -115,6 +115,13 @@ pub struct SpecError {
     pub what: String,
 }
 
+impl PortSpec {
+    /// Whether it may become AF_XDP, whose buffers are shared memory.
+    pub fn may_be_af_xdp(&self) -> bool {
+        matches!(self.back_end, BackEnd::Best | BackEnd::AfXdp)
+    }
+}
+
 impl FromStr for PortSpec {
     type Err = SpecError;
 
