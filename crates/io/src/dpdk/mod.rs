@@ -94,8 +94,8 @@ pub(crate) fn open(
     let checksums_may_lack = VIRTUAL.contains(&&*driver);
     let receiver = |queues| Receiver::new(&device, queues, checksums_may_lack);
     let receivers = lanes.share(ins).into_iter().map(receiver).collect();
-    let outs = outs.into_iter().map(|queue| SendQueue::new(&device, queue, longest)).collect();
-    let outs: Vec<_> = outs.into_iter().map(|out| Arc::new(Mutex::new(out))).collect();
+    let out = |queue| Arc::new(Mutex::new(SendQueue::new(&device, queue, longest)));
+    let outs: Vec<_> = outs.into_iter().map(out).collect();
     Ok((how, receivers, Transmitter::over(&outs, lanes.senders)))
 }
 
