@@ -23,6 +23,9 @@ use crate::worker::{Emptied, Gone, Prepared, Worker};
 /// Times that workers are asked to let go: five are needed for a structure in which another one stands.
 const ROUNDS_MAX: usize = 8;
 
+/// Times in a row that a worker is asked to move sets and moves none: so often it has looked at the slots of the largest tables.
+const IN_VAIN_MAX: usize = 1 << 17;
+
 /// Why a run keeps its chain.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
@@ -160,11 +163,13 @@ fn exchange_running(
     Ok(exchanged)
 }
 
+/// An object, and the one of another size that gets its content.
+type Copied = (Arc<dyn StateObject>, Arc<dyn StateObject>);
+
 /// What workers go on with.
 struct Next {
     chain: Arc<Chain>,
-    /// Objects whose content goes to others.
-    copies: Vec<(Arc<dyn StateObject>, Arc<dyn StateObject>)>,
+    copies: Vec<Copied>,
     /// Positions of functions that are new.
     added: Vec<usize>,
     /// By worker.
@@ -212,7 +217,7 @@ fn hand_over(
 }
 
 /// Fills objects with what others hold; says how many bytes that is.
-fn copy(tx: &mut Tx, copies: &[(Arc<dyn StateObject>, Arc<dyn StateObject>)]) -> Result<usize, ImageError> {
+fn copy(tx: &mut Tx, copies: &[Copied]) -> Result<usize, ImageError> {
     let mut bytes = 0;
     for (old, new) in copies {
         let image = old.save();
@@ -222,13 +227,20 @@ fn copy(tx: &mut Tx, copies: &[(Arc<dyn StateObject>, Arc<dyn StateObject>)]) ->
     Ok(bytes)
 }
 
-/// Has the sets that are on their way since an earlier change come over, some between two batches each time.
+/// Has the sets that are on their way since an earlier change come over, some between two batches each time. One for which chance has
+/// left no place stays behind.
 pub fn settle(live: &Live) -> Result<(), Unanswered> {
+    let some = |worker: &mut Worker| {
+        worker.move_sets();
+        worker.sets_to_move()
+    };
     for worker in 0..live.workers() {
-        loop {
-            match live.ask(worker, |worker| worker.move_sets()) {
-                Ok(true) => {}
-                Ok(false) | Err(Unanswered::Ended(_)) => break,
+        let (mut fewest, mut in_vain) = (usize::MAX, 0);
+        while fewest > 0 && in_vain < IN_VAIN_MAX {
+            match live.ask(worker, some) {
+                Ok(left) if left < fewest => (fewest, in_vain) = (left, 0),
+                Ok(_) => in_vain += 1,
+                Err(Unanswered::Ended(_)) => break,
                 Err(other) => return Err(other),
             }
         }

@@ -8,7 +8,7 @@
 //! - Between two batches a few more come over ([`SetTables::move_some`]), until the former tables are empty
 //!   ([`SetTables::take_emptied`]).
 //!
-//! A set is in one of both. The capacity counts both; one that was smaller when sets were found to fit stays kept. What walks over all
+//! A set is in one of both, and the capacity counts both. What walks over all
 //! sets (the expiry scan, a listing) sees those in the new tables: who needs all of them has them come first
 //! ([`SetTables::settle`], or [`SetTables::move_some`] a few at a time). A set past its timeout is found so by its next packet
 //! wherever it is, and by the scan when it has come over.
@@ -92,7 +92,7 @@ impl SetTables {
         self.former.take_if(|former| former.pair.len() == 0)
     }
 
-    /// Moves at most `most` sets, and never more than [`MOVED_MAX`]; says how many.
+    /// Moves at most `most` sets, and never more than [`MOVED_MAX`]; says how many, those included that no function goes on with.
     pub fn move_some(&mut self, most: usize) -> usize {
         let Some(former) = &mut self.former else { return 0 };
         let mut found: [(SetSlot, SetKey, u64); MOVED_MAX] = [(SetSlot::MISS, SetKey::NONE, 0); MOVED_MAX];
@@ -115,7 +115,11 @@ impl SetTables {
                 break;
             }
         }
-        found[..count].iter().filter(|(at, key, hash)| self.bring(*at, key, *hash).is_some()).count()
+        let before = former.pair.len();
+        for (at, key, hash) in &found[..count] {
+            self.bring(*at, key, *hash);
+        }
+        before - self.to_move()
     }
 
     /// Has all sets come over, however long it takes; the memory of the former tables is given back.

@@ -196,12 +196,16 @@ fn a_set_that_no_function_goes_on_with_ends() {
     both.batch(&[1, 2, 3]);
     let at = both.tables.find_key(&key(2));
     both.tables.set_live(at, 1);
+    let at = both.tables.find_key(&key(3));
+    both.tables.meta_mut(at).last_seen_ms = 77;
     let former = std::mem::replace(&mut both.tables, tables(10));
     // Only the second function stays, and is the first one now.
     both.tables.succeed(former, Carry::of([(places(false)[1], places(false)[0], 8)]));
     assert_eq!((both.tables.find_key(&key(2)), both.tables.lives()), (SetSlot::MISS, (3, 1)));
     let at = both.tables.find_key(&key(3));
-    assert_eq!((both.tables.meta_mut(at).live, *both.tables.state::<u64>(at, 0)), (1, 3 << 32));
+    let meta = *both.tables.meta_mut(at);
+    assert_eq!((meta.live, meta.last_seen_ms, *both.tables.state::<u64>(at, 0)), (1, 77, 3 << 32));
+    assert_eq!((both.tables.to_move(), both.tables.move_some(10), both.tables.to_move()), (1, 1, 0));
     both.tables.settle();
     assert_eq!((both.tables.len(), both.tables.lives()), (2, (3, 1)));
 }
