@@ -9,8 +9,9 @@ use crate::bench::machine::Machine;
 /// Batches.
 const BATCHES: [usize; 2] = [64, 128];
 /// What a packet may do, and what more it is wished to cost, in nanoseconds.
-const WORK: [(Work, &str, f64); 4] = [
+const WORK: [(Work, &str, f64); 5] = [
     (Work::Own, "no shared state", 0.0),
+    (Work::ReadAlone, "reads one object alone", 1.0),
     (Work::ReadOne, "reads one object", 1.0),
     (Work::UpdateOne, "updates one object", 5.0),
     (Work::UpdateThree, "updates three objects", 12.0),

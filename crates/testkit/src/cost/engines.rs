@@ -123,6 +123,38 @@ impl Engine for Shared {
     }
 }
 
+/// The same elements, each read in a transaction of its own that has no log: what a function's `steady` does.
+pub struct Alone(pub Shared);
+
+impl Engine for Alone {
+    #[inline(always)]
+    fn prefetch(&self, object: u32) {
+        self.0.prefetch(object);
+    }
+
+    #[inline(always)]
+    fn packet<const WRITES: bool, const OBJECTS: usize>(&mut self, objects: &[u32; OBJECTS]) -> Result<(), Conflict> {
+        const { assert!(!WRITES && OBJECTS <= 1, "no more than one look") };
+        for object in objects {
+            let alone = self.0.tx.alone();
+            match alone.and_then(|alone| self.0.elements.read_alone(alone, self.0.first + object)) {
+                Some(value) => _ = black_box(value),
+                None => self.0.packet::<false, 1>(&[*object])?,
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn commit(&mut self) -> Result<(), Conflict> {
+        self.0.commit()
+    }
+
+    fn abort(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Objects of both kinds on the same sort of pages, for two workers.
 pub struct Objects {
     lines: Bytes,

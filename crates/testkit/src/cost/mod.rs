@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use braid_memory::thread_time;
 use braid_nf::state::{Conflict, StateError};
 
-use self::engines::{Engine, Objects};
+use self::engines::{Alone, Engine, Objects, Shared};
 
 /// Objects that fit no cache.
 const MANY: u32 = 2_000_000;
@@ -45,7 +45,9 @@ impl Pair {
 pub enum Work {
     /// Changes state of its own set; nothing is shared.
     Own,
-    /// Reads one shared object.
+    /// Reads one shared object and needs nothing else that is shared.
+    ReadAlone,
+    /// Reads one shared object, among what others of the batch read.
     ReadOne,
     /// Reads and writes one shared object.
     UpdateOne,
@@ -79,9 +81,10 @@ impl Cost {
     pub fn packet(&mut self, work: Work, batch: usize) -> Pair {
         match work {
             Work::Own => self.own(batch),
-            Work::ReadOne => self.pair::<false, 1>(batch),
-            Work::UpdateOne => self.pair::<true, 1>(batch),
-            Work::UpdateThree => self.pair::<true, 3>(batch),
+            Work::ReadAlone => self.pair::<_, false, 1>(batch, Alone),
+            Work::ReadOne => self.pair::<_, false, 1>(batch, std::convert::identity),
+            Work::UpdateOne => self.pair::<_, true, 1>(batch, std::convert::identity),
+            Work::UpdateThree => self.pair::<_, true, 3>(batch, std::convert::identity),
         }
     }
 
@@ -94,12 +97,17 @@ impl Cost {
         })
     }
 
-    fn pair<const WRITES: bool, const OBJECTS: usize>(&mut self, batch: usize) -> Pair {
+    /// `way` is how shared objects are used.
+    fn pair<E: Engine, const WRITES: bool, const OBJECTS: usize>(
+        &mut self,
+        batch: usize,
+        way: impl Fn(Shared) -> E,
+    ) -> Pair {
         let objects = &mut self.many;
         best(self.rounds, objects, |objects, with| {
             let course = Course::<OBJECTS>::new(objects.count(), batch, 0);
             if with {
-                course.run::<WRITES>(&mut objects.shared(0, 0))
+                course.run::<WRITES>(&mut way(objects.shared(0, 0)))
             } else {
                 course.run::<WRITES>(&mut objects.plain())
             }
