@@ -346,7 +346,9 @@ pub fn field(name: &str) -> Result<FieldId, Problem> {
     let by_name = FieldId::by_name(name).or_else(|| FieldId::by_name(&name.replace('_', ".")));
     let turned = || name.split_once('_').and_then(|(end, kind)| FieldId::by_name(&format!("{kind}.{end}")));
     by_name.or_else(turned).ok_or_else(|| {
-        let known: Vec<&str> = FieldId::ALL.into_iter().map(FieldId::name).collect();
+        // What segments are only a function knows.
+        let known = FieldId::ALL.into_iter().filter(|field| *field != FieldId::Segment);
+        let known: Vec<&str> = known.map(FieldId::name).collect();
         let help = match nearest(name, known.iter().copied()) {
             Some(right) => format!("write `{right}`; all fields: {}", known.join(", ")),
             None => format!("possible are: {}", known.join(", ")),

@@ -22,6 +22,7 @@ pub mod pool;
 mod port_set;
 mod raw;
 pub mod record;
+pub mod segments;
 #[cfg(test)]
 mod testing;
 mod undo;
@@ -37,4 +38,5 @@ pub use pool::{Buffers, Pool, PoolConfig};
 pub use port_set::PortSet;
 pub use raw::loan::{LendableRegion, Lent, Loans};
 pub use record::{Flags, Link, Port, Record};
+pub use segments::{Segments, Tagging};
 pub use undo::Undo;

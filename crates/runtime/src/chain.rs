@@ -342,7 +342,7 @@ pub fn same_packets(a: &SetDef, b: &SetDef) -> bool {
         if let Some(protocols) = &mut protocols {
             protocols.sort_unstable();
         }
-        (fields, protocols, set.symmetric)
+        (fields, protocols, set.symmetric, set.segments.clone())
     };
     sorted(a) == sorted(b)
 }

@@ -6,7 +6,7 @@
 
 use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, ether_type};
 use braid_nf::packet::key::{FieldId, KeyExtractor, SetKey};
-use braid_nf::packet::{Link, MacAddress, Port, Record, parse, protocol};
+use braid_nf::packet::{Link, MacAddress, Port, Record, Segments, Tagging, parse, protocol};
 use braid_nf::state::{ImageError, Tx};
 use braid_nf::{SetMeta, Stage};
 
@@ -148,7 +148,7 @@ fn worker_of(key: &SetKey, extractor: &KeyExtractor, plan: &Plan) -> Option<usiz
     if plan.workers == 1 {
         return Some(0);
     }
-    let (frame, named) = frame_of(key)?;
+    let (frame, named) = frame_of(key, extractor.segments())?;
     let found = parse(&frame, Link::Ethernet);
     let mut record = Record::default();
     (record.l3, record.l4, record.proto, record.flags) = (found.l3, found.l4, found.proto, found.flags);
@@ -160,8 +160,8 @@ fn worker_of(key: &SetKey, extractor: &KeyExtractor, plan: &Plan) -> Option<usiz
     Some(plan.steering.queue(&frame, Link::Ethernet, port).min(plan.workers - 1))
 }
 
-/// A frame with this key; none for keys with labels or tunnels.
-fn frame_of(key: &SetKey) -> Option<(Vec<u8>, Port)> {
+/// A frame with this key, and the port by which it may come; none for keys with labels or tunnels.
+fn frame_of(key: &SetKey, segments: Option<&Segments>) -> Option<(Vec<u8>, Port)> {
     let parts = key.parts();
     if parts.rest.iter().any(|(field, _)| !PLAIN.contains(field)) {
         return None;
@@ -194,16 +194,26 @@ fn frame_of(key: &SetKey) -> Option<(Vec<u8>, Port)> {
     ethernet.set_ether_type(kind);
     ethernet.emit(&mut frame);
     frame.extend(transport);
-    if let Some(vlan) = number(FieldId::VlanId).filter(|vlan| *vlan != 0) {
-        let [high, low] = (vlan as u16).to_be_bytes();
+    let segment = number(FieldId::Segment).and_then(|number| segments?.example(number as u16));
+    let (port, tagging) = segment.unwrap_or((None, Tagging::one(number(FieldId::VlanId).unwrap_or(0) as u16)));
+    let (outer, inner) = tagging.vlans();
+    for vlan in [inner, outer].into_iter().flatten() {
+        let [high, low] = vlan.to_be_bytes();
         frame.splice(12..12, [0x81, 0, high, low]);
     }
     frame.resize(frame.len().max(60), 0);
-    Some((frame, number(FieldId::InPort).map_or(0, |port| port as Port)))
+    Some((frame, port.or(number(FieldId::InPort).map(|port| port as Port)).unwrap_or(0)))
 }
 
 /// Fields of which frames are made.
-const PLAIN: [FieldId; 5] = [FieldId::IpProto, FieldId::IcmpId, FieldId::EtherType, FieldId::InPort, FieldId::VlanId];
+const PLAIN: [FieldId; 6] = [
+    FieldId::IpProto,
+    FieldId::IcmpId,
+    FieldId::EtherType,
+    FieldId::InPort,
+    FieldId::VlanId,
+    FieldId::Segment,
+];
 
 /// The first bytes behind the IP header: ports, or an ICMP echo request with an identifier.
 fn transport(parts: &braid_nf::packet::key::KeyParts, icmp_id: Option<u32>) -> Vec<u8> {

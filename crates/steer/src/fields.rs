@@ -124,7 +124,7 @@ pub(crate) fn spread_bits(field: FieldId) -> u32 {
         FieldId::IpSrc | FieldId::IpDst => 16,
         FieldId::SrcPort | FieldId::GtpTeid | FieldId::EthSrc | FieldId::EthDst => 12,
         FieldId::DstPort | FieldId::IcmpId => 8,
-        FieldId::VlanId | FieldId::MplsLabel | FieldId::VxlanVni | FieldId::ArpTarget => 6,
+        FieldId::VlanId | FieldId::MplsLabel | FieldId::VxlanVni | FieldId::ArpTarget | FieldId::Segment => 6,
         FieldId::IpProto | FieldId::EtherType | FieldId::InPort => 1,
     }
 }

@@ -3,7 +3,8 @@
 use braid_nf::prelude::*;
 
 use super::station::Known;
-use super::{NO_ROOM_FOR_TAG, vlans};
+use super::vlans;
+use crate::parts::tags::NO_ROOM_FOR_TAG;
 
 /// Sends a frame out by the port that is known, with the tag that belongs there.
 #[inline(always)]

@@ -41,8 +41,6 @@ const RESERVED_ADDRESS: Reason = Reason("reserved_address");
 const NOT_A_MEMBER: Reason = Reason("not_a_member");
 /// Nobody wants the group.
 const NO_MEMBER: Reason = Reason("no_member");
-/// A tag does not fit before the frame.
-const NO_ROOM_FOR_TAG: Reason = Reason("no_room_for_tag");
 
 /// Entries that one tick looks at.
 const SWEEP: u32 = 64;

@@ -12,6 +12,7 @@ use braid_nf::state::{Distributed, DistributedConfig, Inserted, Map, MapConfig, 
 use braid_nf::{Findings, Part};
 
 use super::hosts::Name;
+use super::networks::List;
 use crate::parts::{Syslog, seconds};
 
 /// Of one block, at one time.
@@ -45,20 +46,21 @@ pub(super) struct BlockLog {
     syslog: Option<Syslog>,
     /// Ports of a block.
     size: u16,
+    networks: List,
 }
 
 impl BlockLog {
-    /// A log of blocks of `size` ports, of at most `capacity` events that are told in the end.
+    /// A log of blocks of `size` ports for hosts of these networks, of at most `capacity` events that are told in the end.
     pub(super) fn new(
         builder: &mut StateBuilder,
         capacity: u32,
         syslog: Option<Syslog>,
-        size: u16,
+        (size, networks): (u16, List),
     ) -> Result<BlockLog, StateError> {
         let map = MapConfig { name: "block_log".into(), capacity, ..MapConfig::default() };
         let lost = DistributedConfig { name: "block_log_lost".into(), staleness_ns: 0 };
         let events = (capacity > 0).then(|| Map::new(builder, &map)).transpose()?;
-        Ok(BlockLog { events, lost: Distributed::new(builder, &lost, 0)?, syslog, size })
+        Ok(BlockLog { events, lost: Distributed::new(builder, &lost, 0)?, syslog, size, networks })
     }
 
     /// Notes a change; `external` are the addresses by number.
@@ -66,7 +68,7 @@ impl BlockLog {
         let &Change { host, address, first, assigned } = change;
         let event = Event { at_ns: cx.now(), address, first, assigned: assigned.into() };
         if let Some(syslog) = &self.syslog {
-            syslog.send(cx, "port_block", format_args!("host {host} {}", self.words(&event, external)));
+            syslog.send(cx, "port_block", format_args!("host {} {}", host.words(&self.networks), self.words(&event, external)));
         }
         if let Some(events) = &self.events
             && events.insert(cx, &event, &host)? == Inserted::Full
@@ -86,7 +88,7 @@ impl BlockLog {
     pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings, external: &[[u8; 4]]) -> Result<(), Conflict> {
         let Some(events) = &self.events else { return Ok(()) };
         events.for_each(cx, 0, u32::MAX, |_, event, host| {
-            into.find("port_block", host, self.words(event, external));
+            into.find("port_block", host.words(&self.networks), self.words(event, external));
             Ok(Visit::Keep)
         })?;
         let lost = self.lost.read(cx, |sum, part| *sum += part)?;

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::parts::Prefix;
 use crate::parts::syslog::Collector;
+use crate::parts::tags::{OuterTag, TagRange};
 
 /// As it stands in a plan file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -18,6 +19,9 @@ pub struct Config {
     pub inside_ports: Vec<Port>,
     pub outside_ports: Vec<Port>,
     pub networks: Networks,
+    pub vlans: Vec<TagRange>,
+    pub outside_vlan: Option<TagRange>,
+    pub outer_tag: OuterTag,
     pub external: Vec<Prefix>,
     pub first_port: u16,
     pub last_port: u16,
@@ -52,7 +56,7 @@ pub struct Config {
 }
 
 /// A mapping that is always there: what comes to an external port goes to an inside one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct Static {
@@ -62,6 +66,9 @@ pub struct Static {
     /// The port of the plan behind which its network is, if there are several.
     #[serde(default)]
     pub network: Option<Port>,
+    /// The VLAN behind which it is, if there are several.
+    #[serde(default)]
+    pub vlan: Option<TagRange>,
 }
 
 /// Which inside hosts may have one address.
@@ -72,6 +79,10 @@ pub enum Networks {
     One,
     /// Those behind different ports: each leads to a network of its own.
     ByPort,
+    /// Those whose packets have different VLAN tags, by whichever inside port.
+    ByVlan,
+    /// Those behind different ports, and those behind one port whose packets have different VLAN tags.
+    ByPortAndVlan,
 }
 
 /// Protocols with ports.
@@ -153,6 +164,9 @@ impl Default for Config {
             inside_ports: Vec::new(),
             outside_ports: Vec::new(),
             networks: Networks::One,
+            vlans: Vec::new(),
+            outside_vlan: None,
+            outer_tag: OuterTag::Service,
             external: ranges(&["198.51.100.1"]),
             first_port: 1024,
             last_port: u16::MAX,

@@ -15,6 +15,16 @@ pub(crate) fn slot(number: u8) -> u32 {
     }
 }
 
+/// The protocol of that number.
+#[inline(always)]
+pub(crate) fn protocol_of(slot: usize) -> u8 {
+    match slot {
+        0 => protocol::TCP,
+        1 => protocol::UDP,
+        _ => protocol::ICMP,
+    }
+}
+
 /// Address, port and protocol, outside or external.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -81,20 +91,34 @@ impl Kept for Inside {
 pub(crate) struct Inside4 {
     pub(crate) address: [u8; 4],
     pub(crate) port: u16,
-    protocol: u8,
-    /// Networks are told apart by ports that are on a side: below 64.
-    network: u8,
+    /// From below the number of its network, and that of its protocol among those that are translated.
+    kind: u16,
 }
+
+/// Bits of a network's number.
+const NETWORK_BITS: u32 = 14;
+/// The highest number of a network.
+pub(super) const NETWORK_MAX: u16 = (1 << NETWORK_BITS) - 1;
 
 impl Kept for Inside4 {
     #[inline(always)]
     fn of(Inside { address, port, protocol, network, .. }: Inside) -> Inside4 {
-        Inside4 { address: address.v4().unwrap_or_default(), port, protocol, network: network as u8 }
+        let kind = network & NETWORK_MAX | (slot(protocol) as u16) << NETWORK_BITS;
+        Inside4 { address: address.v4().unwrap_or_default(), port, kind }
     }
 
     #[inline(always)]
     fn inside(self) -> Inside {
-        Inside::new(self.network.into(), IpAddress::from_v4(self.address), self.port, self.protocol)
+        let (network, protocol) = (self.network(), protocol_of(usize::from(self.kind >> NETWORK_BITS)));
+        Inside::new(network, IpAddress::from_v4(self.address), self.port, protocol)
+    }
+}
+
+impl Inside4 {
+    /// Number of its network.
+    #[inline(always)]
+    pub(crate) fn network(self) -> u16 {
+        self.kind & NETWORK_MAX
     }
 }
 

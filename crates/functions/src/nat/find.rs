@@ -1,6 +1,6 @@
 //! How a packet is to be translated, asked of the mappings: for first packets, and for those that no set is kept for.
 
-use braid_nf::packet::IpVersion;
+use braid_nf::packet::{IpVersion, Segments};
 use braid_nf::packet::headers::icmp_type;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
@@ -10,6 +10,7 @@ use super::config::Others;
 use super::endpoint::{Endpoint, ends_between};
 use super::icmp::QuotedRewrite;
 use super::mappings::Mapping;
+use super::networks::{Behind, NO_NETWORK};
 use super::rewrite::{Rewrite, Track};
 use super::session::{INWARD, OUTWARD, Phase, Session};
 use super::{Nat, UNWANTED};
@@ -82,6 +83,9 @@ impl Nat {
         if !scope::is_unicast_v4(source, destination) {
             return Ok(Found::No(NOT_UNICAST));
         }
+        if side == Side::Inside && self.settings.networks.of(packet) == Segments::OTHER {
+            return Ok(Found::No(NO_NETWORK));
+        }
         let outward = side == Side::Inside && self.settings.is_inside(source);
         let inward = self.settings.is_external(destination);
         let remote = if side == Side::Inside { destination } else { source };
@@ -96,6 +100,9 @@ impl Nat {
         }
         if !inward && !outward {
             return Ok(Found::Once(Rewrite::none(across)));
+        }
+        if side == Side::Outside && !self.settings.networks.is_outside(packet) {
+            return Ok(Found::No(NO_NETWORK));
         }
         self.find_translation(cx, packet, ends, Course { outward, inward, across })
     }
@@ -132,7 +139,7 @@ impl Nat {
         };
         let outward = match course.outward {
             false => None,
-            true => match self.flows.outward(cx, self.settings.inside(packet.port(), source), packet.port(), flags)? {
+            true => match self.flows.outward(cx, self.settings.inside(packet, source), packet.port(), flags)? {
                 Ok(mapping) => Some(mapping),
                 Err(NO_MAPPING) => return Ok(Found::No(NO_MAPPING)),
                 Err(reason) => return Ok(Found::Refused(reason)),
@@ -149,6 +156,7 @@ impl Nat {
                 source: outward.map(|mapping| mapping.external),
                 destination: inward.map(|mapping| mapping.inside.end()),
                 to: inward.map_or(course.across, |mapping| mapping.home),
+                behind: inward.map_or(Behind::Outside, |mapping| Behind::Network(mapping.inside.network)),
             }),
         })
     }
@@ -159,7 +167,7 @@ fn flow(packet: &Packet<'_>, mapping: &Mapping, (way, end, to): (u8, Endpoint, P
     Flow {
         session: Session::new(mapping.handle, end.protocol, way, phase),
         handle: mapping.handle,
-        track: Track { way, address: end.address, port: end.port, to },
+        track: Track { way, address: end.address, port: end.port, to, network: mapping.inside.network },
     }
 }
 
@@ -173,6 +181,7 @@ impl From<Fate> for Rewrite {
     /// For a later fragment: addresses only.
     fn from(fate: Fate) -> Rewrite {
         let end = |address: braid_nf::packet::IpAddress| address.v4().map(|address| Endpoint::new(address, 0, 0));
-        Rewrite { source: end(fate.source), destination: end(fate.destination), to: fate.port }
+        let behind = Behind::from_bits(fate.behind);
+        Rewrite { source: end(fate.source), destination: end(fate.destination), to: fate.port, behind }
     }
 }

@@ -16,6 +16,7 @@ use super::block_log::{BlockLog, Change};
 use super::claim::{Claim, is_system, of_class};
 use super::config::{Allocation, Pooling};
 use super::endpoint::{Inside, scaled, slot};
+use super::networks::{self, Network};
 use super::pool::Pool;
 use super::ports::{Bits, Ports};
 use crate::config::ConfigError;
@@ -52,7 +53,7 @@ pub(super) struct Name {
     network: u16,
 }
 
-impl std::fmt::Display for Name {
+impl std::fmt::Debug for Name {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.network {
             0 => write!(f, "{}", self.address),
@@ -61,13 +62,16 @@ impl std::fmt::Display for Name {
     }
 }
 
-impl std::fmt::Debug for Name {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
-    }
-}
-
 impl Name {
+    /// As people read it.
+    pub(super) fn words(&self, networks: &[Network]) -> String {
+        let at = networks.binary_search_by_key(&self.network, |known| known.number).ok();
+        match at.map(|at| networks[at].name.as_str()) {
+            None | Some("") => self.address.to_string(),
+            Some(network) => format!("{} of {network}", self.address),
+        }
+    }
+
     /// A number in which all of it counts; of an IPv4 address in the only network, the address.
     #[inline(always)]
     fn number(&self) -> u64 {
@@ -92,6 +96,9 @@ pub(super) struct Hosts {
     last: u16,
     addresses: u32,
     inside: Box<[Prefix]>,
+    /// Addresses of all inside ranges together.
+    inside_len: u64,
+    networks: networks::List,
     subscriber_bits: u8,
     /// Only if something has to be remembered of hosts.
     table: Option<Map<Name, Host>>,
@@ -117,7 +124,8 @@ impl Hosts {
         let table = remembers.then(|| Map::new(builder, &map)).transpose().map_err(state("mappings_max"))?;
         let log = match pool.allocation {
             Allocation::Blocks { size, .. } if pool.block_log_max > 0 || pool.block_syslog.is_some() => {
-                let log = BlockLog::new(builder, pool.block_log_max, pool.block_syslog, size);
+                let networks = pool.networks.clone();
+                let log = BlockLog::new(builder, pool.block_log_max, pool.block_syslog, (size, networks));
                 Some(log.map_err(state("block_log_max"))?)
             }
             _ => None,
@@ -129,7 +137,9 @@ impl Hosts {
             first: pool.first_port,
             last: pool.last_port,
             addresses,
+            inside_len: pool.inside.iter().filter_map(Prefix::len_v4).sum(),
             inside: pool.inside.clone(),
+            networks: pool.networks.clone(),
             subscriber_bits: pool.subscriber_bits,
             table,
             blocks,
@@ -150,7 +160,7 @@ impl Hosts {
         let number = self.name(inside).number();
         let home = match self.allocation {
             Allocation::Deterministic { size } => {
-                self.deterministic(inside.address, size).map_or(0, |(address, _)| address)
+                self.deterministic(inside, size).map_or(0, |(address, _)| address)
             }
             _ => scaled(number, self.addresses),
         };
@@ -170,7 +180,7 @@ impl Hosts {
         let place = match self.allocation {
             Allocation::Shared => self.choose_shared(tx, ports, claim)?,
             Allocation::Blocks { size, most } => self.choose_in_blocks(tx, ports, claim, &host, (size, most))?,
-            Allocation::Deterministic { size } => match self.deterministic(inside.address, size) {
+            Allocation::Deterministic { size } => match self.deterministic(inside, size) {
                 Some((address, first)) => {
                     let within = first..=first + (size - 1);
                     self.find(tx, ports, claim, address, within)?.map(|port| (address, port))
@@ -280,8 +290,9 @@ impl Hosts {
     }
 
     /// Number of the external address and first port of the block that a host always has.
-    fn deterministic(&self, address: IpAddress, size: u16) -> Option<Place> {
-        let mut before = 0;
+    fn deterministic(&self, Inside { address, network, .. }: Inside, size: u16) -> Option<Place> {
+        let network = self.networks.binary_search_by_key(&network, |known| known.number).ok()?;
+        let mut before = network as u64 * self.inside_len;
         for range in &self.inside {
             if let Some(v4) = address.v4().filter(|_| range.contains(address)) {
                 let offset = u32::from_be_bytes(v4) - range.first().v4().map_or(0, u32::from_be_bytes);

@@ -11,6 +11,7 @@ use braid_nf::prelude::*;
 use super::Nat;
 use super::endpoint::Endpoint;
 use super::find::{Course, Found, NO_MAPPING};
+use super::networks::Behind;
 
 /// An ICMP error whose own checksum or whose quoted header checksum is wrong.
 pub const BAD_CHECKSUM: Reason = Reason("bad_checksum");
@@ -23,6 +24,7 @@ pub(super) struct QuotedRewrite {
     quoted_source: Option<Endpoint>,
     quoted_destination: Option<Endpoint>,
     to: Port,
+    behind: Behind,
 }
 
 impl Nat {
@@ -49,13 +51,17 @@ impl Nat {
             rewrite.destination = Some(mapping.inside.address);
             rewrite.quoted_source = Some(mapping.inside.end());
             rewrite.to = mapping.home;
+            rewrite.behind = Behind::Network(mapping.inside.network);
         }
         if course.outward {
-            let inside = self.settings.inside(packet.port(), destination);
+            let inside = self.settings.inside(packet, destination);
             let Some(external) = self.flows.mappings.external_of(cx, inside)? else { return Ok(Err(NO_MAPPING)) };
             // An inside router has no mapping of its own; the quoted host's address stands for it (RFC 5508 REQ-5).
             rewrite.source = Some(external.ip());
             rewrite.quoted_destination = Some(external);
+            if !course.inward {
+                rewrite.behind = Behind::Outside;
+            }
         }
         Ok(Ok(Found::Error(rewrite)))
     }
@@ -85,7 +91,7 @@ impl Nat {
         if let Some(address) = rewrite.destination {
             packet.set_dst_ip(address);
         }
-        Ok(Verdict::Forward(rewrite.to))
+        Ok(self.leave(packet, rewrite.to, rewrite.behind))
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod flows;
 mod hosts;
 mod icmp;
 pub(crate) mod mappings;
+pub(crate) mod networks;
 pub(crate) mod pool;
 mod ports;
 mod reclaim;
@@ -32,6 +33,7 @@ pub use config::{AllocationKind, Config, Filtering, Networks, Others, Pooling, S
 pub use find::{FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
 pub use hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
 pub use icmp::BAD_CHECKSUM;
+pub use networks::NO_NETWORK;
 pub use session::Session;
 
 use std::time::Duration;
@@ -47,11 +49,13 @@ use self::entry::{Entry, NEVER};
 use self::find::{Flow, Found};
 use self::flows::Flows;
 use self::mappings::SWEEP_EVERY;
+use self::networks::Behind;
 use self::rewrite::{Rewrite, Track};
 use self::session::{INWARD, Needs, OUTWARD, Phase};
-use self::settings::Settings;
+use self::settings::{Fixed, Settings};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
+use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::{AnswerRate, Fragments, Side, aged, answer, fragments, lengths, scope};
 
 /// IPv6 or not IP, and configured to be dropped.
@@ -65,6 +69,8 @@ network_function! {
         fragments: Fragments,
         answers: AnswerRate,
         needs: Needs,
+        /// The same where networks are told by VLAN tags.
+        tagged_needs: Option<Needs>,
         /// By the port where a packet comes in, the one where it leaves for the other side.
         across: Box<[Port]>,
     }
@@ -80,8 +86,11 @@ impl FromConfig for Nat {
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        let (needs, across) = (flows.needs(), settings.sides.across_all(ports).into());
-        Ok(Nat { settings, flows, fragments, answers, needs, across })
+        let across = settings.sides.across_all(ports).into();
+        let tagged_needs = settings.networks.are_tagged().then(|| flows.needs());
+        // Where tags are changed no packet only reads its mapping.
+        let needs = if tagged_needs.is_some() { Needs::new(|_, _, _| u64::MAX) } else { flows.needs() };
+        Ok(Nat { settings, flows, fragments, answers, needs, tagged_needs, across })
     }
 }
 
@@ -98,7 +107,7 @@ impl NetworkFunction for Nat {
             ("how ports are allocated", now.pool.allocation == before.pool.allocation),
             ("static mappings", now.fixed == before.fixed),
             ("`inside`", now.inside == before.inside),
-            ("`networks`", now.networks == before.networks),
+            ("`networks`, the order of `vlans` and `outside_vlan`", now.networks.has_those_of(&before.networks)),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),
             ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),
         ];
@@ -107,11 +116,7 @@ impl NetworkFunction for Nat {
 
     /// Each direction by itself: a reply's addresses are others than those of what it answers.
     fn packet_set(&self) -> Option<SetDef> {
-        let mut set = SetDef::five_tuple();
-        if self.settings.networks == Networks::ByPort {
-            set.fields.push(FieldId::InPort);
-        }
-        Some(set)
+        Some(self.settings.networks.within(SetDef::five_tuple()))
     }
 
     fn relaxations(&self) -> Vec<Relaxation> {
@@ -133,9 +138,8 @@ impl NetworkFunction for Nat {
     }
 
     fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        for (inside, external) in &self.settings.fixed {
-            let home = if self.settings.networks == Networks::ByPort { inside.network } else { self.settings.home };
-            self.flows.mappings.create_static(cx, *inside, *external, home)?;
+        for Fixed { inside, external, home } in &self.settings.fixed {
+            self.flows.mappings.create_static(cx, *inside, *external, *home)?;
         }
         Ok(())
     }
@@ -143,7 +147,16 @@ impl NetworkFunction for Nat {
     /// Of inside hosts what stands for them; hairpinning changes the other end too.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
-        Rewrites { from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IcmpId], from_outside: &[IpDst, DstPort, IcmpId] }
+        match self.settings.networks.are_tagged() {
+            false => Rewrites {
+                from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IcmpId],
+                from_outside: &[IpDst, DstPort, IcmpId],
+            },
+            true => Rewrites {
+                from_inside: &[IpSrc, IpDst, SrcPort, DstPort, IcmpId, VlanId, Segment],
+                from_outside: &[IpDst, DstPort, IcmpId, VlanId, Segment],
+            },
+        }
     }
 
     const PREFETCHES: bool = true;
@@ -157,7 +170,7 @@ impl NetworkFunction for Nat {
     fn prefetch_first(&self, packet: &Packet<'_>, _now_ns: u64) {
         let Some((source, destination)) = ends(packet) else { return };
         match self.settings.sides.of(packet.port()) {
-            Some(Side::Inside) => self.flows.mappings.prefetch_outward(self.settings.inside(packet.port(), source)),
+            Some(Side::Inside) => self.flows.mappings.prefetch_outward(self.settings.inside(packet, source)),
             _ => self.flows.mappings.prefetch_inward(destination),
         }
     }
@@ -167,13 +180,19 @@ impl NetworkFunction for Nat {
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Option<Verdict> {
         let known = self.flows.mappings.at_alone(arrival.alone?, session.index())?;
-        self.go_on(packet, session, arrival.now_ns, &known)
+        let now = arrival.now_ns;
+        let plain = self.go_on(packet, session, now, &known, &self.needs);
+        plain.or_else(|| self.go_on_tagged(packet, session, now, &known))
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
         let known = self.flows.mappings.at(cx, session.index())?;
         let now = cx.now();
-        match known.and_then(|known| self.go_on(packet, session, now, &known)) {
+        let go_on = |known: (Handle, Inside4, Entry)| {
+            let plain = self.go_on(packet, session, now, &known, &self.needs);
+            plain.or_else(|| self.go_on_tagged(packet, session, now, &known))
+        };
+        match known.and_then(go_on) {
             Some(verdict) => Ok(verdict),
             None => self.unsteady(cx, packet, session),
         }
@@ -226,11 +245,12 @@ impl Nat {
         session: &Session,
         now_ns: u64,
         (handle, inside, entry): &(Handle, Inside4, Entry),
+        needs: &Needs,
     ) -> Option<Verdict> {
         let holds = phase_after(session, packet) == session.phase()
             && !packet.is_fragment()
             && session.is_over(*handle)
-            && entry.ends_ns.saturating_sub(now_ns) > self.needs.ns(session);
+            && entry.ends_ns.saturating_sub(now_ns) > needs.ns(session);
         if !holds {
             return None;
         }
@@ -272,8 +292,15 @@ impl Nat {
                 address: self.flows.mappings.address(entry.address),
                 port: entry.port,
                 to: self.across(from),
+                network: 0,
             },
-            _ => Track { way, address: inside.address, port: inside.port, to: entry.home },
+            _ => Track {
+                way,
+                address: inside.address,
+                port: inside.port,
+                to: entry.home,
+                network: inside.network(),
+            },
         }
     }
 
@@ -286,7 +313,7 @@ impl Nat {
     /// What every other packet of a flow comes to.
     fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, track: Track) -> Handled {
         match translated(packet, track) {
-            Translated::Done => Ok(Verdict::Forward(track.to)),
+            Translated::Done => Ok(self.leave(packet, track.to, track.behind())),
             Translated::Expired => self.ttl_exceeded(cx, packet),
             Translated::Refused => Ok(Verdict::Drop(Reason::MALFORMED)),
         }
@@ -314,6 +341,30 @@ impl Nat {
         self.conclude(cx, packet, found)
     }
 
+    /// The same where every packet changes its tags.
+    #[cold]
+    #[inline(never)]
+    fn go_on_tagged(
+        &self,
+        packet: &mut Packet<'_>,
+        session: &Session,
+        now_ns: u64,
+        known: &(Handle, Inside4, Entry),
+    ) -> Option<Verdict> {
+        let needs = self.tagged_needs.as_ref()?;
+        if session.way() == INWARD && !self.settings.networks.is_outside(packet) {
+            return None;
+        }
+        let behind = match session.way() {
+            OUTWARD => Behind::Outside,
+            _ => Behind::Network(known.1.network()),
+        };
+        match self.go_on(packet, session, now_ns, known, needs)? {
+            Verdict::Forward(to) => Some(self.leave(packet, to, behind)),
+            verdict => Some(verdict),
+        }
+    }
+
     /// Uses the mapping of a known flow for a packet; none if the flow must not go on as it is.
     fn renew(
         &self,
@@ -323,7 +374,8 @@ impl Nat {
         phase: u8,
     ) -> Result<Option<Track>, Conflict> {
         let Some((handle, inside, entry)) = self.flows.mappings.at(cx, session.index())? else { return Ok(None) };
-        let is_expected = session.is_over(handle) && self.is_expected(packet.port(), session.way(), &entry);
+        let is_outside = session.way() == OUTWARD || self.settings.networks.is_outside(packet);
+        let is_expected = session.is_over(handle) && self.is_expected(packet.port(), session.way(), &entry) && is_outside;
         if packet.is_fragment() || !is_expected {
             return Ok(None);
         }
@@ -368,7 +420,7 @@ impl Nat {
         let session = flow.session;
         let peer = || {
             let (inside, remote) = ends(packet).filter(|_| session.way() == OUTWARD)?;
-            Some((self.settings.inside(packet.port(), inside), remote))
+            Some((self.settings.inside(packet, inside), remote))
         };
         self.flows.keep(cx, peer, (session.protocol(), flow.handle), |cx| set.register(cx, session))
     }
@@ -380,10 +432,9 @@ impl Nat {
             return None;
         };
         let number = parts.number(FieldId::IpProto)? as u8;
-        // Only if networks are told apart it is part of the key.
-        let from = parts.number(FieldId::InPort).unwrap_or_default() as Port;
-        let end = |address: IpAddress, port| Some(Endpoint::new(address.v4()?, port, number));
-        Some((self.settings.inside(from, end(source, ours)?), end(destination, theirs)?))
+        let network = self.settings.networks.of_key(&parts);
+        let inside = Inside::new(network, IpAddress::from_v4(source.v4()?), ours, number);
+        Some((inside, Endpoint::new(destination.v4()?, theirs, number)))
     }
 
     fn conclude(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, found: Found) -> Handled {
@@ -413,11 +464,19 @@ impl Nat {
             return self.ttl_exceeded(cx, packet);
         }
         if is_first_fragment {
-            self.fragments.release(cx, packet, &rewrite.fate(), 1)?;
+            let networks = &self.settings.networks;
+            let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
+            self.fragments.release_tagged(cx, packet, (&rewrite.fate(), 1), retag)?;
         }
         packet.decrement_ttl();
         rewrite.apply(packet);
-        Ok(Verdict::Forward(rewrite.to))
+        Ok(self.leave(packet, rewrite.to, rewrite.behind))
+    }
+
+    /// Sends a packet on, with the tags that belong there.
+    #[inline(always)]
+    fn leave(&self, packet: &mut Packet<'_>, to: Port, behind: Behind) -> Verdict {
+        if self.settings.networks.retag(packet, behind) { Verdict::Forward(to) } else { Verdict::Drop(NO_ROOM_FOR_TAG) }
     }
 
     #[cold]

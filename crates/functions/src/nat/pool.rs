@@ -7,6 +7,7 @@ use braid_nf::packet::IpAddress;
 
 use super::config::{Allocation, AllocationKind, Config, Pooling};
 use super::hosts::BLOCKS_MAX;
+use super::networks;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::{Prefix, Syslog};
 
@@ -35,10 +36,12 @@ pub(crate) struct Pool {
     pub(crate) subscriber_bits: u8,
     pub(crate) refresh_ns: u64,
     pub(crate) rest_ns: u64,
+    /// Inside networks, each with all of the inside addresses.
+    pub(crate) networks: networks::List,
 }
 
 impl Pool {
-    pub(crate) fn check(config: &Config, ports: u16) -> Result<Pool, ConfigError> {
+    pub(crate) fn check(config: &Config, ports: u16, networks: networks::List) -> Result<Pool, ConfigError> {
         if config.first_port == 0 || config.first_port > config.last_port {
             let reason = format!("{} to {} is no range of ports", config.first_port, config.last_port);
             return Err(ConfigError::new("first_port", reason, "write 1 or more, and at most `last_port`"));
@@ -46,7 +49,7 @@ impl Pool {
         let external = external(config)?;
         let (refresh, rest) = (Duration::from_millis(config.refresh_ms), Duration::from_secs(config.rest_s));
         Ok(Pool {
-            allocation: allocation(config, external.len() as u64)?,
+            allocation: allocation(config, external.len() as u64, networks.len() as u64)?,
             external,
             first_port: config.first_port,
             last_port: config.last_port,
@@ -59,6 +62,7 @@ impl Pool {
             subscriber_bits: 128,
             refresh_ns: span_ns("refresh_ms", refresh, Duration::from_millis(1), Duration::from_secs(60))?,
             rest_ns: span_ns("rest_s", rest, Duration::ZERO, IDLE_MAX)?,
+            networks,
         })
     }
 
@@ -120,7 +124,7 @@ fn external(config: &Config) -> Result<Box<[[u8; 4]]>, ConfigError> {
     Ok(external.into())
 }
 
-fn allocation(config: &Config, addresses: u64) -> Result<Allocation, ConfigError> {
+fn allocation(config: &Config, addresses: u64, networks: u64) -> Result<Allocation, ConfigError> {
     let ports = u64::from(config.last_port - config.first_port) + 1;
     let (size, blocks) = (config.block_size, ports / u64::from(config.block_size.max(1)));
     if config.allocation != AllocationKind::Shared && (size == 0 || blocks == 0) {
@@ -135,9 +139,11 @@ fn allocation(config: &Config, addresses: u64) -> Result<Allocation, ConfigError
         }
         AllocationKind::Blocks => Ok(Allocation::Blocks { size, most: config.blocks_per_host as usize }),
         AllocationKind::Deterministic => {
-            let hosts: u64 = config.inside.iter().filter_map(Prefix::len_v4).sum();
+            let each: u64 = config.inside.iter().filter_map(Prefix::len_v4).sum();
+            let hosts = each * networks;
             if hosts > blocks * addresses {
-                let reason = format!("{hosts} inside addresses, but {} blocks of {size} ports", blocks * addresses);
+                let which = if networks == 1 { String::new() } else { format!(" in {networks} networks") };
+                let reason = format!("{hosts} inside addresses{which}, but {} blocks of {size} ports", blocks * addresses);
                 let instead = "write smaller blocks, smaller `inside` ranges or more `external` addresses";
                 return Err(ConfigError::new("block_size", reason, instead));
             }

@@ -3,6 +3,7 @@
 use braid_nf::prelude::*;
 
 use super::endpoint::Endpoint;
+use super::networks::Behind;
 use super::session::OUTWARD;
 use crate::parts::Fate;
 
@@ -12,6 +13,7 @@ pub(super) struct Rewrite {
     pub(super) source: Option<Endpoint>,
     pub(super) destination: Option<Endpoint>,
     pub(super) to: Port,
+    pub(super) behind: Behind,
 }
 
 impl Rewrite {
@@ -22,7 +24,8 @@ impl Rewrite {
 
     /// What the later fragments of this packet share.
     pub(super) fn fate(&self) -> Fate {
-        Fate::new(self.to, self.source.map(|end| end.ip()), self.destination.map(|end| end.ip()))
+        let (source, destination) = (self.source.map(|end| end.ip()), self.destination.map(|end| end.ip()));
+        Fate::new(self.to, source, destination).behind(self.behind.to_bits())
     }
 
     /// Writes addresses, and ports or the identifier if the packet has them.
@@ -53,14 +56,23 @@ pub(super) struct Track {
     pub(super) port: u16,
     /// Where they leave.
     pub(super) to: Port,
+    /// Number of the network where its owner is.
+    pub(super) network: u16,
+}
+
+impl Track {
+    /// With which tags they leave.
+    pub(super) fn behind(&self) -> Behind {
+        if self.way == OUTWARD { Behind::Outside } else { Behind::Network(self.network) }
+    }
 }
 
 impl From<Track> for Rewrite {
-    fn from(Track { way, address, port, to }: Track) -> Rewrite {
-        let end = Some(Endpoint::new(address, port, 0));
-        match way {
-            OUTWARD => Rewrite { source: end, destination: None, to },
-            _ => Rewrite { source: None, destination: end, to },
+    fn from(track: Track) -> Rewrite {
+        let (end, to, behind) = (Some(Endpoint::new(track.address, track.port, 0)), track.to, track.behind());
+        match track.way {
+            OUTWARD => Rewrite { source: end, destination: None, to, behind },
+            _ => Rewrite { source: None, destination: end, to, behind },
         }
     }
 }

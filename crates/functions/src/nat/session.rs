@@ -6,7 +6,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::state::Handle;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::endpoint::slot;
+use super::endpoint::{protocol_of, slot};
 
 /// One direction of a translated flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -77,15 +77,7 @@ impl Session {
 
     #[inline(always)]
     pub(crate) fn protocol(&self) -> u8 {
-        protocol_of(self.kind())
-    }
-}
-
-fn protocol_of(kind: usize) -> u8 {
-    match kind >> 3 {
-        0 => protocol::TCP,
-        1 => protocol::UDP,
-        _ => protocol::ICMP,
+        protocol_of(self.kind() >> 3)
     }
 }
 
@@ -100,7 +92,7 @@ impl Needs {
     pub(crate) fn new(need: impl Fn(u8, u8, Phase) -> u64) -> Needs {
         Needs(std::array::from_fn(|kind| {
             let (way, phase) = ((kind >> 2) as u8 & 1, Phase::from_bits(kind as u8));
-            need(protocol_of(kind), way, phase)
+            need(protocol_of(kind >> 3), way, phase)
         }))
     }
 

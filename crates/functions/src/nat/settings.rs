@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use braid_nf::Port;
 use braid_nf::packet::IpAddress;
+use braid_nf::{Packet, Port};
 
-use super::config::{AllocationKind, Config, Networks, Others};
+use super::config::{Config, Networks, Others, Static};
 use super::endpoint::{Endpoint, Inside};
+use super::networks::Nets;
 use super::pool::Pool;
 use super::session::Timeouts;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
@@ -19,11 +20,8 @@ pub(super) struct Settings {
     pub(super) sides: Sides,
     pub(super) inside: PrefixesV4,
     pub(super) pool: Pool,
-    pub(super) networks: Networks,
-    /// Inside and external endpoints that belong together always.
-    pub(super) fixed: Box<[(Inside, Endpoint)]>,
-    /// Port of the plan behind which hosts of static mappings are until they send.
-    pub(super) home: Port,
+    pub(super) networks: Nets,
+    pub(super) fixed: Box<[Fixed]>,
     pub(super) exempt: PrefixesV4,
     pub(super) timeouts: Timeouts,
     pub(super) fragment_ns: u64,
@@ -34,23 +32,29 @@ pub(super) struct Settings {
 
 braid_nf::plain!(Settings);
 
+/// Inside and external endpoints that belong together always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fixed {
+    pub(super) inside: Inside,
+    pub(super) external: Endpoint,
+    /// Port of the plan behind which its host is until it sends.
+    pub(super) home: Port,
+}
+
 impl Settings {
     pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
-        let pool = Pool::check(config, ports)?;
+        let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
+        let networks = Nets::check(config, sides, ports)?;
+        let pool = Pool::check(config, ports, networks.list.clone())?;
         check_ranges(config, &pool.external)?;
-        if config.networks == Networks::ByPort && config.allocation == AllocationKind::Deterministic {
-            let reason = "hosts of several networks with one address would have one block";
-            return Err(ConfigError::new("networks", reason, "write allocation = \"blocks\""));
-        }
         let span = |key, value, least| span_ns(key, Duration::from_secs(value), Duration::from_secs(least), IDLE_MAX);
         let closing_ns = span("tcp_closing_s", config.tcp_closing_s, 1)?;
-        let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
+        let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
         Ok(Settings {
             sides,
             inside: PrefixesV4::of(&config.inside),
-            networks: config.networks,
-            fixed: fixed(config, &pool, sides)?,
-            home: (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0),
+            fixed: fixed(config, &pool, (&networks, home))?,
+            networks,
             pool,
             exempt: PrefixesV4::of(&config.exempt),
             timeouts: Timeouts {
@@ -70,10 +74,9 @@ impl Settings {
         })
     }
 
-    /// An inside endpoint that sends by a port.
-    pub(super) fn inside(&self, from: Port, end: Endpoint) -> Inside {
-        let network = if self.networks == Networks::ByPort { from } else { 0 };
-        Inside::new(network, end.ip(), end.port, end.protocol)
+    /// The inside endpoint that sent a packet.
+    pub(super) fn inside(&self, packet: &Packet<'_>, end: Endpoint) -> Inside {
+        Inside::new(self.networks.of(packet), end.ip(), end.port, end.protocol)
     }
 
     #[inline(always)]
@@ -111,31 +114,22 @@ fn check_ranges(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError
     Ok(())
 }
 
-fn fixed(config: &Config, pool: &Pool, sides: Sides) -> Result<Box<[(Inside, Endpoint)]>, ConfigError> {
-    let mut fixed: Vec<(Inside, Endpoint)> = Vec::new();
+fn fixed(config: &Config, pool: &Pool, (networks, home): (&Nets, Port)) -> Result<Box<[Fixed]>, ConfigError> {
+    let mut fixed: Vec<Fixed> = Vec::new();
     for entry in &config.fixed {
         let wrong = |reason: String, instead: &str| Err(ConfigError::new("static", reason, instead));
         let number = entry.protocol.number();
         pool.check_static(entry.external)?;
-        let network = match (config.networks, entry.network) {
-            (Networks::One, None) => 0,
-            (Networks::One, Some(port)) => {
-                return wrong(format!("network {port} is not told from others"), "add networks = \"by_port\"");
-            }
-            (Networks::ByPort, Some(port)) if sides.of(port) == Some(Side::Inside) => port,
-            (Networks::ByPort, _) => {
-                return wrong(format!("{} is in no network", entry.inside), "name an inside port: network = 0");
-            }
-        };
+        let (network, home) = network_of(entry, networks, home)?;
         let inside = Inside::new(network, (*entry.inside.ip()).into(), entry.inside.port(), number);
-        let outside = Endpoint::new(entry.external.ip().octets(), entry.external.port(), number);
+        let external = Endpoint::new(entry.external.ip().octets(), entry.external.port(), number);
         if !config.inside.iter().any(|range| range.contains(inside.address)) {
             return wrong(format!("{} is not inside", entry.inside.ip()), "write an address of an `inside` range");
         }
-        if fixed.iter().any(|(known, other)| *known == inside || *other == outside) {
+        if fixed.iter().any(|known| known.inside == inside || known.external == external) {
             return wrong(format!("{} or {} stands there twice", entry.inside, entry.external), "write it once");
         }
-        fixed.push((inside, outside));
+        fixed.push(Fixed { inside, external, home });
     }
     let most = config.mappings_max as usize;
     if fixed.len() > most {
@@ -143,4 +137,25 @@ fn fixed(config: &Config, pool: &Pool, sides: Sides) -> Result<Box<[(Inside, End
         return Err(ConfigError::new("static", format!("{} are too many", fixed.len()), instead));
     }
     Ok(fixed.into())
+}
+
+/// Number of the network of a static mapping, and the inside port behind which it is.
+fn network_of(entry: &Static, networks: &Nets, home: Port) -> Result<(u16, Port), ConfigError> {
+    let vlan = entry.vlan.as_ref().map(|range| range.single());
+    let named = match vlan {
+        Some(None) => None,
+        vlan => networks.named(entry.network, vlan.flatten(), home),
+    };
+    let instead = match networks.kind {
+        Networks::One => "leave out `network` and `vlan`, or add networks = \"by_port\"",
+        Networks::ByPort => "name an inside port: network = 0",
+        Networks::ByVlan => "name one of `vlans`: vlan = 10",
+        Networks::ByPortAndVlan => "name an inside port and one of `vlans`: network = 0, vlan = 10",
+    };
+    let told = match (entry.network, &entry.vlan) {
+        (None, None) => format!("{} is in no network", entry.inside),
+        (Some(port), None) => format!("there is no network {port}"),
+        (port, Some(_)) => format!("there is no such VLAN{}", port.map_or(String::new(), |port| format!(" of port {port}"))),
+    };
+    named.ok_or_else(|| ConfigError::new("static", told, instead))
 }

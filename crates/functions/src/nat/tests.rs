@@ -7,7 +7,7 @@ use braid_nf::{Declare, Instance, SetTables};
 use braid_testkit::{Bench, Frame, Outcome};
 use proptest::prelude::*;
 
-use super::{Config, Filtering, Nat, Session};
+use super::{Config, Filtering, Nat, Networks, Session};
 use crate::catalog::FromConfig;
 use crate::config::parse;
 use crate::parts::show;
@@ -444,9 +444,22 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("udp_s = 0", "`udp_s`: 0ns is out of range");
     check_error("mapings_max = 5", "`mapings_max`: no such key; did you mean `mappings_max`?");
     check_error(
-        "inside = ['10.0.0.0/28']\nnetworks = 'by_port'\nallocation = 'deterministic'",
-        "`networks`: hosts of several networks",
+        "inside = ['10.0.0.0/25']\nnetworks = 'by_vlan'\nvlans = ['1-4']\nallocation = 'deterministic'",
+        "`block_size`: 512 inside addresses in 4 networks, but 126 blocks of 512 ports; write smaller blocks",
     );
+    check_error("vlans = [10]", "`vlans`: says nothing: networks are not told by VLAN; add networks = \"by_vlan\"");
+    check_error("networks = 'by_vlan'\nvlans = ['10-12', 11]", "`vlans`: vlan 11 stands there twice; write it once");
+    check_error("networks = 'by_vlan'\nvlans = [4095]", "`vlans`: \"4095\" is no VLAN: write one from 1 to 4094 as 10");
+    check_error("networks = 'by_vlan'\nvlans = [true]", "`vlans`: ");
+    check_error("networks = 'by_vlan'\nvlans = ['1-4.1-4094']", "`vlans`: more than 12287 networks; name fewer");
+    check_error("networks = 'by_vlan'\noutside_vlan = '1-2'", "`outside_vlan`: names several; write one");
+    let by_vlan = |network: &str| {
+        let (external, inside) = ("external = '198.51.100.1:8080'", "inside = '10.0.0.1:80'");
+        format!("networks = 'by_vlan'\nvlans = [10]\nstatic = [{{ protocol = 'tcp', {external}, {inside}{network} }}]")
+    };
+    check_error(&by_vlan(""), "`static`: 10.0.0.1:80 is in no network; name one of `vlans`: vlan = 10");
+    check_error(&by_vlan(", vlan = 11"), "`static`: there is no such VLAN; name one of `vlans`");
+    check_error(&by_vlan(", network = 0"), "`static`: there is no network 0; name one of `vlans`");
     let by_port = format!("networks = 'by_port'\n{}", fixed("198.51.100.1:8080", "10.0.0.1:80"));
     check_error(&by_port, "`static`: 10.0.0.1:80 is in no network; name an inside port");
     check_error("outside_ports = [1]", "`inside_ports`: missing");
@@ -476,6 +489,37 @@ proptest! {
         }
         for tcp in [false, true] {
             let mapped: Vec<_> = external.iter().filter(|((_, kind), _)| *kind == tcp).map(|(_, mapped)| mapped).collect();
+            prop_assert_eq!(mapped.iter().collect::<HashSet<_>>().len(), mapped.len());
+        }
+    }
+
+    /// Hosts of several networks with one address: to the outside they are as many, and each answer has the tags of whom it is for.
+    #[test]
+    fn networks_share_the_external_ports_and_nothing_else(
+        sends in prop::collection::vec((0usize..4, 0u8..3, 0u16..3, any::<bool>(), any::<bool>()), 1..80),
+    ) {
+        let vlans = ["untagged", "5", "5.6", "6.5"].map(|text| text.parse().unwrap()).to_vec();
+        let config = Config { networks: Networks::ByVlan, vlans, outside_vlan: "9".parse().ok(), ..small() };
+        let tags: [&[u16]; 4] = [&[], &[5], &[5, 6], &[6, 5]];
+        let tagged = |frame: Frame, tags: &[u16]| tags.iter().fold(frame, |frame, tag| frame.vlan(*tag)).bytes();
+        let mut nat = bench(config);
+        let mut external = HashMap::<(usize, String, bool), String>::new();
+        for (n, (network, host, port, tcp, again)) in sends.into_iter().enumerate() {
+            let (inside, server) = (format!("10.0.0.{}:{}", host + 1, 1030 + port), "192.0.2.1:80");
+            let make = |from: &str, to: &str| if tcp { Frame::tcp(from, to) } else { Frame::udp(from, to) };
+            for at in 0..=u64::from(again) {
+                let sent = nat.send(0, n as u64 * 10 + at, &tagged(make(&inside, server), tags[network]));
+                let mapped = show::outcome(&sent).split(' ').nth(2).unwrap().to_owned();
+                // Byte by byte what a host outside would have sent, but for the Ethernet addresses, which stay.
+                prop_assert_eq!(&sent.sent[0].1[12..], &tagged(make(&mapped, server).ttl(63), &[9])[12..]);
+                let before = external.insert((network, inside.clone(), tcp), mapped.clone());
+                prop_assert!(before.is_none_or(|before| before == mapped));
+                let back = nat.send(1, n as u64 * 10 + at, &tagged(make(server, &mapped), &[9]));
+                prop_assert_eq!(&back.sent[0].1[12..], &tagged(make(server, &inside).ttl(63), tags[network])[12..]);
+            }
+        }
+        for tcp in [false, true] {
+            let mapped: Vec<_> = external.iter().filter(|((.., kind), _)| *kind == tcp).map(|(_, mapped)| mapped).collect();
             prop_assert_eq!(mapped.iter().collect::<HashSet<_>>().len(), mapped.len());
         }
     }

@@ -11,6 +11,7 @@ use super::icmp::Mtus;
 use super::prefix::Prefix64;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::nat::endpoint::{Endpoint, Inside};
+use crate::nat::networks;
 use crate::nat::pool::Pool;
 use crate::nat::session::Timeouts;
 use crate::nat::{self, AllocationKind, Filtering, Others, Pooling, StaticProtocol};
@@ -169,7 +170,7 @@ impl Settings {
                 return Err(ConfigError::new(key, format!("{mtu} is out of range"), instead));
             }
         }
-        let pool = Pool { subscriber_bits: config.subscriber_bits, ..Pool::check(&outward(config), ports)? };
+        let pool = Pool { subscriber_bits: config.subscriber_bits, ..Pool::check(&outward(config), ports, networks::one())? };
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         let span = |key, s| span_ns(key, Duration::from_secs(s), Duration::from_secs(1), IDLE_MAX);
         let closing_ns = span("tcp_closing_s", config.tcp_closing_s)?;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use braid_nf::packet::{IpAddress, checksum};
+use braid_nf::packet::{IpAddress, Tagging, checksum};
 use braid_nf::state::{StateBuilder, StateError, StateObject};
 use braid_nf::{Conflict, Cx, Packet, Part, Port, Reason};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -22,13 +22,14 @@ pub const HELD: Reason = Reason("fragment_held");
 pub const TABLE_FULL: Reason = Reason("fragment_table_full");
 
 /// What joins the pieces of a datagram: addresses, protocol and identification (RFC 791, RFC 8200 section 4.5), and the port
-/// by which they come.
+/// and the VLAN by which they come.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Datagram {
     source: IpAddress,
     destination: IpAddress,
     identification: u32,
+    tagging: Tagging,
     port: Port,
     protocol: u8,
     zero: u8,
@@ -43,7 +44,8 @@ impl Datagram {
             None => (packet.ipv6()?.extensions().find_map(|extension| extension.fragment())?.2, 0),
         };
         let (source, destination) = (packet.src_ip(), packet.dst_ip());
-        Some(Datagram { source, destination, identification, port: packet.port(), protocol, zero: 0 })
+        let tagging = Tagging::of(packet.bytes(), packet.link()).unwrap_or_default();
+        Some(Datagram { source, destination, identification, tagging, port: packet.port(), protocol, zero: 0 })
     }
 }
 
@@ -58,7 +60,9 @@ pub struct Fate {
     seen_ns: u64,
     /// Where it leaves.
     pub port: Port,
-    zero: [u8; 6],
+    /// With which tags it leaves, if its function changes them.
+    pub behind: u16,
+    zero: [u8; 4],
 }
 
 impl Fate {
@@ -66,6 +70,11 @@ impl Fate {
     pub fn new(port: Port, source: Option<IpAddress>, destination: Option<IpAddress>) -> Fate {
         let (source, destination) = (source.unwrap_or_default(), destination.unwrap_or_default());
         Fate { source, destination, port, ..Fate::default() }
+    }
+
+    /// The same with other tags, by a number that its function understands.
+    pub fn behind(self, behind: u16) -> Fate {
+        Fate { behind, ..self }
     }
 
     /// Writes the addresses.
@@ -87,6 +96,8 @@ impl Stamp for Fate {
 
 /// Most bytes of a piece that waits, with its link header.
 pub const PIECE_MAX: usize = 1536;
+/// Bytes of two tags.
+const TAGS_MAX: usize = 8;
 /// Most pieces of one datagram that wait: a whole datagram in pieces for Ethernet.
 const PIECES_MAX: u32 = 45;
 
@@ -205,9 +216,25 @@ impl Fragments {
 
     /// Sends on the pieces that wait for a first one, given as it came: to its fate, `hops` hops further.
     pub fn release(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: &Fate, hops: u8) -> Result<(), Conflict> {
+        self.release_tagged(cx, packet, (fate, hops), |_, _, _| None)
+    }
+
+    /// The same with other VLAN tags: `retag` may write a frame, of which the offset of the IP header is given, into a buffer, and says
+    /// how long it then is.
+    pub fn release_tagged(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (fate, hops): (&Fate, u8),
+        retag: impl Fn(&[u8], usize, &mut [u8]) -> Option<usize>,
+    ) -> Result<(), Conflict> {
         self.take_waiting(cx, packet, |cx, piece| {
             if piece.rewrite(fate, hops) {
-                cx.emit(fate.port, &piece.bytes[..piece.len as usize]);
+                let (frame, mut tagged) = (&piece.bytes[..piece.len as usize], [0; PIECE_MAX + TAGS_MAX]);
+                match retag(frame, piece.ip as usize, &mut tagged) {
+                    Some(len) => cx.emit(fate.port, &tagged[..len]),
+                    None => cx.emit(fate.port, frame),
+                }
             }
         })
     }

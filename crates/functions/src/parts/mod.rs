@@ -1,6 +1,6 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with, and how often,
 //! tables whose entries die of age, lengths that headers claim, code points, kinds with names, fragments that follow their first piece,
-//! logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, DNS responses, and application protocols told
+//! logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, DNS responses, VLAN tags, and application protocols told
 //! by their first bytes.
 
 pub(crate) mod aged;
@@ -22,6 +22,7 @@ pub(crate) mod scope;
 pub(crate) mod show;
 pub(crate) mod sides;
 pub(crate) mod syslog;
+pub(crate) mod tags;
 pub mod units;
 pub mod volume;
 

@@ -1,5 +1,7 @@
 //! From packets to keys, a batch at a time.
 
+use std::sync::Arc;
+
 use super::fast::{self, Narrow, OUTSIDE};
 use super::hash::{DEFAULT_SEED, KeyHash};
 use super::packing::{Packing, arp_target, gtp_teid, icmp_id, vxlan_vni};
@@ -10,6 +12,7 @@ use crate::parse::LinkFields;
 use crate::port_set::PortSet;
 use crate::raw::held::Head;
 use crate::record::{Flags, Link, Record};
+use crate::segments::Segments;
 
 /// Keys of a batch, field by field. What stands beyond the batch's length or belongs to another class is left over.
 #[derive(Debug)]
@@ -82,6 +85,8 @@ pub struct KeyExtractor {
     /// Keys of IPv4 fit 16 bytes with addresses of four.
     narrow_v4: bool,
     hash: KeyHash,
+    /// What numbers of segments mean.
+    segments: Option<Arc<Segments>>,
     /// The ports outside, if sides are told apart.
     outside: Option<PortSet>,
 }
@@ -158,6 +163,9 @@ impl KeyExtractor {
         if bytes(16) + version > Keys::WIDE_BYTES {
             return Err(KeyError::TooWide { name: def.name.clone(), bytes: bytes(16) + version });
         }
+        if fields & FieldId::Segment.bit() != 0 && def.segments.is_none() {
+            return Err(KeyError::NoSegments(def.name.clone()));
+        }
         if def.symmetric {
             let missing = |field: &FieldId| field.opposite().filter(|other| fields & other.bit() == 0);
             if let Some((field, other)) = select(fields).find_map(|field| Some((field, missing(&field)?))) {
@@ -183,6 +191,7 @@ impl KeyExtractor {
             protocols,
             narrow_v4,
             hash: KeyHash::new(seed),
+            segments: def.segments.clone(),
             outside: None,
         })
     }
@@ -207,6 +216,11 @@ impl KeyExtractor {
     /// The hash it uses.
     pub fn hash(&self) -> KeyHash {
         self.hash
+    }
+
+    /// What numbers of segments in its keys mean, if there are any.
+    pub fn segments(&self) -> Option<&Segments> {
+        self.segments.as_deref()
     }
 
     /// Fields of the keys it makes.
@@ -381,6 +395,7 @@ impl KeyExtractor {
                 FieldId::GtpTeid => packed.push(&gtp_teid(ip?, frame)?.to_be_bytes()),
                 FieldId::VxlanVni => packed.push(&vxlan_vni(ip?, frame)?.to_be_bytes()),
                 FieldId::ArpTarget => packed.push(&arp_target(link?, frame)?),
+                FieldId::Segment => packed.push(&self.segment(record, frame)?.to_be_bytes()),
             }
         }
         if wide && addresses {
@@ -392,6 +407,10 @@ impl KeyExtractor {
             words[if wide { 4 } else { 1 }] |= OUTSIDE;
         }
         Some(Packed { words, class, swapped })
+    }
+
+    fn segment(&self, record: &Record, frame: &[u8]) -> Option<u16> {
+        Some(self.segments.as_ref()?.of(record.port, frame, record.flags.link()))
     }
 
     /// Both ends, with zeroes in what the set does not name. None if what it names is missing.

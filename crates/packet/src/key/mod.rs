@@ -19,9 +19,12 @@ pub use hash::{DEFAULT_SEED, KeyHash};
 pub use show::KeyParts;
 pub use tuple::FiveTuple;
 
+use std::sync::Arc;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::parse::protocol;
+use crate::segments::Segments;
 
 /// A header field that can be part of a key. The order is that of the fields in a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,15 +60,17 @@ pub enum FieldId {
     VxlanVni,
     /// Address that an ARP packet asks for.
     ArpTarget,
+    /// Number that the set's [`Segments`] give to the port and the VLAN tags by which the packet came.
+    Segment,
 }
 
 impl FieldId {
     /// All of them, in the order of a key.
-    pub const ALL: [FieldId; 15] = {
+    pub const ALL: [FieldId; 16] = {
         use FieldId::*;
         [
             IpSrc, IpDst, SrcPort, DstPort, IpProto, IcmpId, EthSrc, EthDst, EtherType, VlanId, InPort, MplsLabel,
-            GtpTeid, VxlanVni, ArpTarget,
+            GtpTeid, VxlanVni, ArpTarget, Segment,
         ]
     };
 
@@ -87,6 +92,7 @@ impl FieldId {
             FieldId::GtpTeid => "gtp.teid",
             FieldId::VxlanVni => "vxlan.vni",
             FieldId::ArpTarget => "arp.target",
+            FieldId::Segment => "segment",
         }
     }
 
@@ -135,12 +141,14 @@ pub struct SetDef {
     pub symmetric: bool,
     /// IP protocols that belong; `None`: all packets that have the fields.
     pub protocols: Option<Vec<u8>>,
+    /// What [`FieldId::Segment`] means, if it is one of the fields.
+    pub segments: Option<Arc<Segments>>,
 }
 
 impl SetDef {
     /// A set by some fields, one-way, of all protocols.
     pub fn new(name: &str, fields: &[FieldId]) -> SetDef {
-        SetDef { name: name.to_owned(), fields: fields.to_vec(), symmetric: false, protocols: None }
+        SetDef { name: name.to_owned(), fields: fields.to_vec(), symmetric: false, protocols: None, segments: None }
     }
 
     /// One-way flows: addresses, ports, protocol. Every IP packet belongs to one.
@@ -175,6 +183,13 @@ impl SetDef {
         self.protocols = Some(protocols.to_vec());
         self
     }
+
+    /// The same set within each of these segments by itself.
+    pub fn within(mut self, segments: Arc<Segments>) -> SetDef {
+        self.fields.push(FieldId::Segment);
+        self.segments = Some(segments);
+        self
+    }
 }
 
 /// Why a definition makes no key.
@@ -201,6 +216,9 @@ pub enum KeyError {
         /// Field that is missing.
         other: FieldId,
     },
+    /// Segments are a field, but there are none.
+    #[error("packet set `{0}` names segments, which only a function can have")]
+    NoSegments(String),
     /// Symmetric, but no field tells directions apart.
     #[error("packet set `{0}` is symmetric but names no field that has two directions")]
     NoDirection(String),

@@ -10,6 +10,7 @@ use crate::batch::Batch;
 use crate::fields::Layout;
 use crate::port_set::PortSet;
 use crate::record::Link;
+use crate::segments::{Segments, Tagging};
 use crate::testing::{self, Spec, Transport, Wrap, noise, specs};
 
 fn keys(def: &SetDef, batch: &Batch) -> (KeyExtractor, Box<Keys>) {
@@ -51,6 +52,11 @@ fn keys_print_as_people_read_them() {
     check(SetDef::mac_pair(), spec(false, Transport::Tcp), "02:00:00:00:00:02 > 02:00:00:00:00:01");
     let vlan = Spec { wrap: Wrap::QinQ, ..spec(false, Transport::Echo) };
     check(SetDef::new("x", &[VlanId, IcmpId, InPort, EtherType]), vlan, "icmp id 7 type 0x0800 vlan 9 in 0");
+    let segments = std::sync::Arc::new(Segments::by_tagging([(Tagging::two(9, 5), 77)]));
+    let within = Spec { wrap: Wrap::QinQ, ..spec(false, Transport::Udp) };
+    let named = "10.0.0.2:1234 > 10.0.0.1:80 udp segment 77";
+    check(SetDef::five_tuple().within(segments.clone()), within, named);
+    check(SetDef::five_tuple().within(segments), spec(false, Transport::Udp), &named.replace("77", "65535"));
     check(SetDef::new("x", &[MplsLabel]), Spec { wrap: Wrap::Mpls, ..spec(false, Transport::Tcp) }, "mpls 16");
 }
 
@@ -104,7 +110,7 @@ fn what_makes_no_key_is_refused() {
         error(SetDef::new("c", &[VlanId]).symmetric()),
         "packet set `c` is symmetric but names no field that has two directions"
     );
-    assert_eq!(error(SetDef::new("d", &FieldId::ALL)), "packet set `d` needs 74 bytes of key, 40 is the most");
+    assert_eq!(error(SetDef::new("d", &FieldId::ALL)), "packet set `d` needs 76 bytes of key, 40 is the most");
 }
 
 #[test]
@@ -234,9 +240,10 @@ proptest! {
     }
 
     #[test]
-    fn any_definition_makes_keys_of_any_bytes(frame in noise(), mask in 1u32..1 << 15, symmetric: bool) {
+    fn any_definition_makes_keys_of_any_bytes(frame in noise(), mask in 1u32..1 << 16, symmetric: bool) {
         let fields: Vec<FieldId> = FieldId::ALL.into_iter().filter(|field| mask & field.bit() != 0).collect();
-        let def = SetDef { symmetric, ..SetDef::new("any", &fields) };
+        let segments = Some(std::sync::Arc::new(Segments::by_tagging([(Tagging::one(5), 1)])));
+        let def = SetDef { symmetric, segments, ..SetDef::new("any", &fields) };
         if KeyExtractor::compile(&def).is_ok() {
             text(&def, frame);
         }

@@ -67,6 +67,7 @@ pub fn busy(function: &str) -> &'static str {
 pub fn others(function: &str) -> &'static [&'static str] {
     match function {
         "bridge" => &[FILTERED],
+        "nat" => &[BY_VLAN],
         "policer" => &[
             "meter = 'trtcm'\npackets_per_s = 20\nburst_packets = 5\npeak_per_s = 40\npeak_burst = 10
                 colour_aware = true\ndscp = { green = 10, yellow = 12 }\nlink = { per_s = 500, burst = 50 }",
@@ -117,6 +118,10 @@ const ROUTED: &str = "promiscuous = true\nicmp_errors_per_s = 20
 const FILTERED: &str = "capacity = 64\nrefresh_interval_ms = 1\nstorm = { broadcast_per_s = 20, unknown_per_s = 100 }
     [[port]]\nport = 0\naccess = 1\n[[port]]\nport = 1\ntrunk = ['1-4094']\n[[port]]\nport = 2\ntrunk = ['2-200']\nnative = 1
     [[vlan]]\nid = 1\nstations_max = 8\n";
+
+/// Networks told by one tag, by two, and by none.
+const BY_VLAN: &str = "networks = 'by_vlan'\nvlans = ['untagged', '1-100', '9.1-20']\nmappings_max = 256\nfragments_max = 8
+    held_max = 4\nfirst_port = 1024\nlast_port = 1151\nports_per_host = 20\nfiltering = 'address_dependent'\n";
 
 /// Balances servers of the mixes and of the recorded captures. Clients are those who ask there, so they come by port 0.
 const BALANCED: &str = "persistence_max = 16\nclient_ports = [0]\nbackend_ports = [1]\ntable_size = 251\nfragments_max = 8
@@ -197,20 +202,49 @@ fn translated(packets: usize) -> Frames {
             _ => Frame::udp(ends.0, &ends.1).payload(&[kind; 30]),
         };
         for (port, frame) in answers(&mut bench, n, (0, request.bytes())) {
-            let info = FrameInfo {
-                port,
-                link: Link::Ethernet,
-                timestamp_ns: n * 1_000_000,
-                wire_len: frame.len() as u32,
-                sequence: frames.len() as u64,
-            };
-            frames.push((info, frame));
+            frames.push((at_ms(n, port, &frame, frames.len()), frame));
         }
         if frames.len() >= packets {
             break;
         }
     }
     Frames::read(&mut Played { frames, next: 0 }, packets)
+}
+
+/// Hosts of several networks with the same addresses, and answers to what one worker made of their requests.
+fn customers(packets: usize) -> Frames {
+    let nat = find("nat").expect("it is in the catalogue");
+    let config = BY_VLAN.parse().expect("TOML");
+    let mut bench = Bench::new(2, |builder| (nat.build)("nat", config, builder, 2).expect("it can be built"));
+    let (mut frames, mut chance) = (Vec::new(), 1u64);
+    for n in 0.. {
+        chance = chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(n);
+        let [network, host, port, kind, ..] = (chance >> 24).to_be_bytes()[3..].try_into().unwrap_or([0; 5]);
+        let (host, server) = (format!("10.0.0.{}", host % 4), format!("192.0.2.{}", kind % 3));
+        let ends = (format!("{host}:{}", 1030 + u16::from(port % 8)), format!("{server}:80"));
+        let request = match kind % 4 {
+            0 => Frame::tcp(&ends.0, &ends.1).flags(["S", "A", "FA", "R"][usize::from(kind / 4 % 4)]),
+            1 => Frame::echo_request(&host, &server, u16::from(port), 1),
+            2 => Frame::udp(&ends.0, &ends.1).payload(&[1; 8]).fragment(u16::from(kind), 0, true),
+            _ => Frame::udp(&ends.0, &ends.1).payload(&[kind; 30]),
+        };
+        // The last one is no network.
+        let tags: &[u16] = [&[][..], &[7], &[9, 7], &[9, 8], &[7, 9]][usize::from(network % 5)];
+        let request = tags.iter().fold(request, |request, tag| request.vlan(*tag));
+        for (port, frame) in answers(&mut bench, n, (0, request.bytes())) {
+            frames.push((at_ms(n, port, &frame, frames.len()), frame));
+        }
+        if frames.len() >= packets {
+            break;
+        }
+    }
+    Frames::read(&mut Played { frames, next: 0 }, packets)
+}
+
+/// A frame that comes by a port at a time, as the so many-th.
+fn at_ms(ms: u64, port: u16, frame: &[u8], sequence: usize) -> FrameInfo {
+    let (wire_len, sequence) = (frame.len() as u32, sequence as u64);
+    FrameInfo { port, link: Link::Ethernet, timestamp_ns: ms * 1_000_000, wire_len, sequence }
 }
 
 /// A request, and what a server answers to its translation: an echo, a datagram back, or that nobody is there.
@@ -265,6 +299,9 @@ pub fn inputs(entry: &Entry, test: &str, shared: usize, packets: usize) -> Vec<(
             "clients that show cookies".to_owned(),
             Frames::read(&mut Played { frames: handshakes(COOKIES_ALWAYS, packets), next: 0 }, packets),
         ));
+    }
+    if entry.name == "nat" {
+        inputs.push(("customers with the same addresses".to_owned(), customers(packets)));
     }
     if entry.name == "nat64" {
         inputs.push(("hosts with IPv6".to_owned(), translated(packets)));

@@ -1,0 +1,268 @@
+//! Inside networks that may have the same addresses, told by port, by VLAN tags, or by both.
+//!
+//! A network has a number, which is a part of every inside endpoint and of the packet set's key. Told by port it is the port's; told by
+//! VLAN it is the VLAN's; networks behind two tags, and those of several ports with the same VLANs, are counted from 4096 on. What is
+//! translated leaves with the tags of where it goes; everything else keeps its own.
+
+use std::sync::Arc;
+
+use braid_nf::packet::key::KeyParts;
+use braid_nf::packet::{Segments, Tagging};
+use braid_nf::prelude::*;
+
+use super::config::{Config, Networks};
+use super::endpoint::NETWORK_MAX;
+use crate::config::ConfigError;
+use crate::parts::tags::{self, OuterTag};
+use crate::parts::{Side, Sides};
+
+/// From inside, but from no network that is configured, or from outside for an external address, but with other tags than those of
+/// the outside.
+pub const NO_NETWORK: Reason = Reason("no_network");
+
+/// The first number that is no VLAN's.
+const BEYOND_VLANS: u16 = 4096;
+/// Most networks, so that their numbers fit an inside endpoint.
+const NETWORKS_MAX: usize = (NETWORK_MAX - BEYOND_VLANS) as usize;
+
+/// A network: its number, and what reports call it; nothing if there is but one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Network {
+    pub(crate) number: u16,
+    pub(crate) name: String,
+}
+
+/// All networks, in order of their numbers.
+pub(crate) type List = Arc<[Network]>;
+
+/// The only network there is.
+pub(crate) fn one() -> List {
+    [Network { number: 0, name: String::new() }].into()
+}
+
+/// With which tags a packet leaves: its own, those of the outside, or those of a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Behind {
+    #[default]
+    Kept,
+    Outside,
+    Network(u16),
+}
+
+impl Behind {
+    /// As a number, for fragments that follow; numbers of networks are smaller than the others.
+    pub(crate) fn to_bits(self) -> u16 {
+        match self {
+            Behind::Kept => u16::MAX,
+            Behind::Outside => u16::MAX - 1,
+            Behind::Network(number) => number,
+        }
+    }
+
+    pub(crate) fn from_bits(bits: u16) -> Behind {
+        match bits {
+            u16::MAX => Behind::Kept,
+            bits if bits == u16::MAX - 1 => Behind::Outside,
+            number => Behind::Network(number),
+        }
+    }
+}
+
+/// How networks are told apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Nets {
+    pub(super) kind: Networks,
+    pub(super) list: List,
+    tagged: Option<Tagged>,
+}
+
+/// Networks behind VLAN tags.
+#[derive(Clone, Debug)]
+struct Tagged {
+    segments: Arc<Segments>,
+    /// Where they are, in the order of the configuration.
+    places: Box<[(Option<Port>, Tagging, u16)]>,
+    /// The same by number.
+    tags: Box<[Tagging]>,
+    outside: Tagging,
+    outer_tag: OuterTag,
+}
+
+impl Nets {
+    pub(super) fn check(config: &Config, sides: Sides, ports: u16) -> Result<Nets, ConfigError> {
+        let inside = || (0..ports).filter(move |port| sides.of(*port) == Some(Side::Inside));
+        let kind = config.networks;
+        let by_vlan = matches!(kind, Networks::ByVlan | Networks::ByPortAndVlan);
+        for (key, is_given) in [("vlans", !config.vlans.is_empty()), ("outside_vlan", config.outside_vlan.is_some())] {
+            if is_given && !by_vlan {
+                let instead = "add networks = \"by_vlan\", or \"by_port_and_vlan\"";
+                return Err(ConfigError::new(key, "says nothing: networks are not told by VLAN", instead));
+            }
+        }
+        let list = match kind {
+            Networks::One => return Ok(Nets { kind, list: one(), tagged: None }),
+            Networks::ByPort => inside().map(|port| Network { number: port, name: format!("network {port}") }).collect(),
+            _ => {
+                let tagged = Tagged::check(config, inside().collect())?;
+                return Ok(Nets { kind, list: tagged.list(), tagged: Some(tagged) });
+            }
+        };
+        Ok(Nets { kind, list, tagged: None })
+    }
+
+    /// Whether they are told by tags.
+    pub(crate) fn are_tagged(&self) -> bool {
+        self.tagged.is_some()
+    }
+
+    /// Whether every network that the other knows is known here under the same number.
+    pub(crate) fn has_those_of(&self, other: &Nets) -> bool {
+        match (&self.tagged, &other.tagged) {
+            (Some(ours), Some(theirs)) => {
+                ours.outside == theirs.outside && theirs.places.iter().all(|place| ours.places.contains(place))
+            }
+            (None, None) => self.kind == other.kind,
+            _ => false,
+        }
+    }
+
+    /// A set within each network.
+    pub(crate) fn within(&self, mut set: SetDef) -> SetDef {
+        match &self.tagged {
+            Some(tagged) => return set.within(tagged.segments.clone()),
+            None if self.kind == Networks::ByPort => set.fields.push(FieldId::InPort),
+            None => {}
+        }
+        set
+    }
+
+    /// Number of the network from which a packet comes by an inside port; [`Segments::OTHER`] if it is none.
+    #[inline(always)]
+    pub(crate) fn of(&self, packet: &Packet<'_>) -> u16 {
+        match self.kind {
+            Networks::One => 0,
+            Networks::ByPort => packet.port(),
+            _ => self.of_tags(packet),
+        }
+    }
+
+    #[inline(never)]
+    fn of_tags(&self, packet: &Packet<'_>) -> u16 {
+        let number = |tagged: &Tagged| tagged.segments.of(packet.port(), packet.bytes(), packet.link());
+        self.tagged.as_ref().map_or(Segments::OTHER, number)
+    }
+
+    /// The same by the key of its set.
+    pub(crate) fn of_key(&self, key: &KeyParts) -> u16 {
+        let field = if self.tagged.is_some() { FieldId::Segment } else { FieldId::InPort };
+        key.number(field).unwrap_or(0) as u16
+    }
+
+    /// The network of a static mapping by what is said of it, and the inside port behind which it is; `home` if no port counts.
+    pub(super) fn named(&self, port: Option<Port>, vlan: Option<Tagging>, home: Port) -> Option<(u16, Port)> {
+        match (&self.tagged, port, vlan) {
+            (None, None, None) if self.kind == Networks::One => Some((0, home)),
+            (None, Some(port), None) if self.kind == Networks::ByPort => {
+                self.list.iter().any(|network| network.number == port).then_some((port, port))
+            }
+            (Some(tagged), port, Some(vlan)) => {
+                let is_it = |place: &&(Option<Port>, Tagging, u16)| (place.0, place.1) == (port, vlan);
+                tagged.places.iter().find(is_it).map(|place| (place.2, port.unwrap_or(home)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a packet from outside has the tags of the outside.
+    pub(crate) fn is_outside(&self, packet: &Packet<'_>) -> bool {
+        let has = |tagged: &Tagged| Tagging::of(packet.bytes(), packet.link()) == Some(tagged.outside);
+        self.tagged.as_ref().is_none_or(has)
+    }
+
+    /// Gives a packet the tags with which it leaves. False if there is no room for them.
+    #[inline(always)]
+    pub(crate) fn retag(&self, packet: &mut Packet<'_>, behind: Behind) -> bool {
+        match &self.tagged {
+            Some(tagged) => tagged.of(behind).is_none_or(|tags| tags::exchange(packet, tags, tagged.outer_tag)),
+            None => true,
+        }
+    }
+
+    /// The same of a frame in bytes, of which the IP header stands at `ip`: written into `into`, and its length; none if it leaves as
+    /// it is.
+    pub(crate) fn retagged(&self, frame: &[u8], ip: usize, behind: Behind, into: &mut [u8]) -> Option<usize> {
+        let tagged = self.tagged.as_ref()?;
+        tags::exchanged(frame, ip, tagged.of(behind)?, tagged.outer_tag, into)
+    }
+}
+
+impl Tagged {
+    fn check(config: &Config, inside: Vec<Port>) -> Result<Tagged, ConfigError> {
+        let wrong = |key, reason: String, instead: &str| Err(ConfigError::new(key, reason, instead));
+        let all: Vec<Tagging> = match config.vlans.is_empty() {
+            true => (1..BEYOND_VLANS - 1).map(Tagging::one).collect(),
+            false => config.vlans.iter().flat_map(|range| range.iter()).collect(),
+        };
+        let by_port = config.networks == Networks::ByPortAndVlan;
+        let ports: Vec<Option<Port>> = if by_port { inside.into_iter().map(Some).collect() } else { vec![None] };
+        let mut counted = BEYOND_VLANS;
+        let mut places = Vec::new();
+        let mut known = std::collections::HashSet::new();
+        for tagging in all {
+            if !known.insert(tagging) {
+                return wrong("vlans", format!("{tagging} stands there twice"), "write it once");
+            }
+            for port in &ports {
+                let number = match tagging.vlans() {
+                    (outer, None) if !by_port => outer.unwrap_or(0),
+                    _ => {
+                        counted += 1;
+                        counted - 1
+                    }
+                };
+                places.push((*port, tagging, number));
+                if places.len() > NETWORKS_MAX {
+                    let reason = format!("more than {NETWORKS_MAX} networks");
+                    return wrong("vlans", reason, "name fewer; with by_port_and_vlan each port has all of them");
+                }
+            }
+        }
+        let outside = match &config.outside_vlan {
+            None => Tagging::NONE,
+            Some(range) => match range.single() {
+                Some(tagging) => tagging,
+                None => return wrong("outside_vlan", "names several".into(), "write one: 100, or \"100.7\""),
+            },
+        };
+        let segments = match by_port {
+            true => Segments::by_port_and_tagging(places.iter().map(|(port, tags, n)| (port.unwrap_or(0), *tags, *n))),
+            false => Segments::by_tagging(places.iter().map(|(_, tags, n)| (*tags, *n))),
+        };
+        let mut tags = vec![Tagging::NONE; usize::from(counted)];
+        places.iter().for_each(|(_, tagging, number)| tags[usize::from(*number)] = *tagging);
+        let (segments, places) = (Arc::new(segments), places.into());
+        Ok(Tagged { segments, places, tags: tags.into(), outside, outer_tag: config.outer_tag })
+    }
+
+    fn list(&self) -> List {
+        let mut list: Vec<Network> = self
+            .places
+            .iter()
+            .map(|(port, tagging, number)| {
+                let port = port.map(|port| format!("port {port} ")).unwrap_or_default();
+                Network { number: *number, name: format!("{port}{tagging}") }
+            })
+            .collect();
+        list.sort_by_key(|network| network.number);
+        list.into()
+    }
+
+    /// The tags with which a packet leaves; none if it keeps its own.
+    fn of(&self, behind: Behind) -> Option<Tagging> {
+        match behind {
+            Behind::Kept => None,
+            Behind::Outside => Some(self.outside),
+            Behind::Network(number) => self.tags.get(usize::from(number)).copied(),
+        }
+    }
+}

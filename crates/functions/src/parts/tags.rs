@@ -1,0 +1,210 @@
+//! VLAN tags: as plan files write them, and as frames get others.
+//!
+//! A frame that gets other tags keeps its priority: that of its outermost tag stands in all of the new ones.
+
+use braid_nf::Packet;
+use braid_nf::packet::Tagging;
+use braid_nf::packet::headers::{Ethernet, Header, ether_type};
+use serde::Deserialize;
+
+/// The frame has no room for its tags.
+pub const NO_ROOM_FOR_TAG: braid_nf::Reason = braid_nf::Reason("no_room_for_tag");
+
+/// The highest VLAN that may be used (IEEE 802.1Q table 9-2).
+const VLAN_MAX: u16 = 4094;
+/// Bytes before the first tag.
+const ADDRESSES: usize = Ethernet::LEN - 2;
+/// Bytes of a tag.
+const TAG: usize = 4;
+
+/// Tags as a plan file writes them: `10`, `"10-19"`, `"100.7"` (outer and inner tag), `"100.1-4094"`, `"untagged"`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct TagRange {
+    outer: (u16, u16),
+    inner: Option<(u16, u16)>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a VLAN: 10, \"10-19\", \"100.7\" for an outer and an inner tag, or \"untagged\"")]
+enum Written {
+    Number(i64),
+    Text(String),
+}
+
+/// What is written is no VLAN.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0:?} is no VLAN: write one from 1 to {VLAN_MAX} as 10, several as \"10-19\", an outer and an inner one as \"100.7\", or \"untagged\""
+)]
+pub struct TagError(String);
+
+impl TryFrom<Written> for TagRange {
+    type Error = TagError;
+
+    fn try_from(written: Written) -> Result<TagRange, TagError> {
+        match written {
+            Written::Number(number) => number.to_string().parse(),
+            Written::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl std::str::FromStr for TagRange {
+    type Err = TagError;
+
+    fn from_str(text: &str) -> Result<TagRange, TagError> {
+        let vlans = |text: &str| {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            let vlan = |text: &str| text.parse().ok().filter(|vlan| (1..=VLAN_MAX).contains(vlan));
+            Some((vlan(first)?, vlan(last)?)).filter(|(first, last)| first <= last)
+        };
+        let range = match text.split_once('.') {
+            None if text == "untagged" => Some(TagRange { outer: (0, 0), inner: None }),
+            None => vlans(text).map(|outer| TagRange { outer, inner: None }),
+            Some((outer, inner)) => {
+                vlans(outer).zip(vlans(inner)).map(|(outer, inner)| TagRange { outer, inner: Some(inner) })
+            }
+        };
+        range.ok_or_else(|| TagError(text.to_owned()))
+    }
+}
+
+impl TagRange {
+    /// All that it names, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Tagging> {
+        (self.outer.0..=self.outer.1).flat_map(move |outer| {
+            let (first, last) = self.inner.unwrap_or((0, 0));
+            (first..=last).map(move |inner| match self.inner {
+                Some(_) => Tagging::two(outer, inner),
+                None => Tagging::one(outer),
+            })
+        })
+    }
+
+    /// What it names, if that is one tagging only.
+    pub fn single(&self) -> Option<Tagging> {
+        let mut all = self.iter();
+        all.next().filter(|_| all.next().is_none())
+    }
+}
+
+/// The type of the outer one of two tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum OuterTag {
+    /// A service tag: 0x88a8.
+    #[serde(rename = "802.1ad")]
+    Service,
+    /// Like the inner one: 0x8100.
+    #[serde(rename = "802.1q")]
+    Customer,
+}
+
+/// Tags as they stand in a frame.
+struct Bytes([u8; 2 * TAG], usize);
+
+impl Bytes {
+    fn of(tagging: Tagging, outer_tag: OuterTag, priority: u16) -> Bytes {
+        let (outer, inner) = tagging.vlans();
+        let mut bytes = Bytes([0; 2 * TAG], 0);
+        for (vlan, is_outer) in [(outer, true), (inner, false)] {
+            let Some(vlan) = vlan else { continue };
+            let is_service = is_outer && inner.is_some() && outer_tag == OuterTag::Service;
+            let kind: u16 = if is_service { ether_type::QINQ } else { ether_type::VLAN };
+            let [[a, b], [c, d]] = [kind.to_be_bytes(), (vlan | priority).to_be_bytes()];
+            bytes.0[bytes.1..bytes.1 + TAG].copy_from_slice(&[a, b, c, d]);
+            bytes.1 += TAG;
+        }
+        bytes
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        &self.0[..self.1]
+    }
+}
+
+/// Gives a frame these tags instead of its own. False, and nothing happened, if there is no room for them.
+pub fn exchange(packet: &mut Packet<'_>, tagging: Tagging, outer_tag: OuterTag) -> bool {
+    let (old, priority) = (packet.vlans().count() * TAG, priority(packet.bytes()));
+    let new = Bytes::of(tagging, outer_tag, priority);
+    let new = new.as_slice();
+    if packet.bytes().get(ADDRESSES..ADDRESSES + old) == Some(new) {
+        return true;
+    }
+    if new.len() > old {
+        let more = new.len() - old;
+        if !packet.push_front(more) {
+            return false;
+        }
+        packet.change(0..ADDRESSES + more).copy_within(more.., 0);
+    } else if new.len() < old {
+        let less = old - new.len();
+        packet.change(0..ADDRESSES + less).copy_within(..ADDRESSES, less);
+        packet.pop_front(less);
+    }
+    packet.change(ADDRESSES..ADDRESSES + new.len()).copy_from_slice(new);
+    packet.reparse();
+    true
+}
+
+/// The same for a frame of which the IP header stands at `ip`, written behind each other into `into`; its length, if there is room.
+pub fn exchanged(frame: &[u8], ip: usize, tagging: Tagging, outer_tag: OuterTag, into: &mut [u8]) -> Option<usize> {
+    let new = Bytes::of(tagging, outer_tag, priority(frame));
+    // Two bytes of type stand before what follows the tags.
+    let (addresses, rest) = (frame.get(..ADDRESSES)?, frame.get(ip.checked_sub(2)?..)?);
+    let mut len = 0;
+    for part in [addresses, new.as_slice(), rest] {
+        into.get_mut(len..len + part.len())?.copy_from_slice(part);
+        len += part.len();
+    }
+    Some(len)
+}
+
+/// Priority and drop eligibility of a frame's outermost tag.
+fn priority(frame: &[u8]) -> u16 {
+    match frame.get(ADDRESSES..ADDRESSES + TAG) {
+        Some(&[0x81, 0, control, _] | &[0x88, 0xa8, control, _] | &[0x91, 0, control, _]) => {
+            u16::from(control & 0xf0) << 8
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let all = text.parse::<TagRange>().map(|range| range.iter().map(|tags| tags.to_string()).collect::<Vec<_>>());
+        assert_eq!(all.map_or_else(|error| error.to_string(), |all| all.join(", ")), expected);
+    }
+
+    #[test]
+    fn tags_are_written_as_numbers_ranges_and_pairs() {
+        check("10", "vlan 10");
+        check("10-12", "vlan 10, vlan 11, vlan 12");
+        check("100.7", "vlan 100.7");
+        check("100-101.7-8", "vlan 100.7, vlan 100.8, vlan 101.7, vlan 101.8");
+        check("untagged", "untagged");
+        for wrong in ["0", "4095", "7-5", "x", "", "1.2.3", "1.0"] {
+            assert!(wrong.parse::<TagRange>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_frame_of_bytes_gets_other_tags_and_keeps_its_priority() {
+        let frame = [&[7; 12][..], &[0x81, 0, 0xe0, 10, 8, 0, 0x45, 1, 2]].concat();
+        let mut into = [0; 64];
+        let mut exchanged = |tagging, outer| {
+            let len = exchanged(&frame, 18, tagging, outer, &mut into).unwrap();
+            into[12..len].to_vec()
+        };
+        assert_eq!(exchanged(Tagging::NONE, OuterTag::Service), [8, 0, 0x45, 1, 2]);
+        assert_eq!(exchanged(Tagging::one(20), OuterTag::Service), [0x81, 0, 0xe0, 20, 8, 0, 0x45, 1, 2]);
+        let two = exchanged(Tagging::two(1, 2), OuterTag::Service);
+        assert_eq!(two, [0x88, 0xa8, 0xe0, 1, 0x81, 0, 0xe0, 2, 8, 0, 0x45, 1, 2]);
+        let two = exchanged(Tagging::two(1, 2), OuterTag::Customer);
+        assert_eq!(two[..4], [0x81, 0, 0xe0, 1]);
+    }
+}
