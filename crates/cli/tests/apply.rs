@@ -61,6 +61,27 @@ const CHANGES: [(&str, &str, &str); 10] = [
 ];
 
 #[test]
+fn a_nat_learns_of_more_networks_and_forgets_none() {
+    let braid = Braid::new();
+    let nat =
+        |vlans: &str| format!("[[nf]]\nfunction = \"nat\"\n[nf.config]\nnetworks = \"by_vlan\"\nvlans = [{vlans}]\n");
+    braid.write("plan.toml", &nat("\"untagged\", \"100.1-9\""));
+    let mut run = Running::start(&braid, &format!("plan.toml {TRAFFIC}"));
+    let before = run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(50));
+    braid.write("more.toml", &nat("\"untagged\", \"100.1-9\", 10, \"200.1-9\""));
+    let applied = braid.json("apply more.toml --control control.sock");
+    assert_eq!(names(&applied["kept"]), ["nat"], "{applied}");
+    let after = run.until("more", |stats| stats["packets_in"].as_u64() > before["packets_in"].as_u64());
+    assert!(after["sets"]["live"].as_u64() >= before["sets"]["live"].as_u64(), "sets stay");
+    for fewer in ["\"untagged\"", "\"200.1-9\", \"100.1-9\", \"untagged\", 10"] {
+        braid.write("fewer.toml", &nat(fewer));
+        let said = braid.fails(1, "apply fewer.toml --control control.sock");
+        assert!(said.contains("`vlans` (but for more)"), "{said}");
+    }
+    conserved(&run.stop());
+}
+
+#[test]
 fn detectors_limiters_and_the_router_go_on_with_their_state() {
     for (function, survives, ends) in CHANGES {
         let braid = Braid::new();

@@ -128,6 +128,14 @@ impl Segments {
         Tagging::of(frame, link).map_or(Segments::OTHER, |tagging| self.number(port, tagging))
     }
 
+    /// Whether everything that has a number in the other table has the same one in this.
+    pub fn extends(&self, other: &Segments) -> bool {
+        let has = |(place, number): (&u64, &u16)| {
+            self.places.binary_search(place).is_ok_and(|at| self.numbers[at] == *number)
+        };
+        self.by_port == other.by_port && other.places.iter().zip(&other.numbers).all(has)
+    }
+
     /// By which port, if that counts, and with which tags packets of a segment come; none if it is in no table.
     pub fn example(&self, number: u16) -> Option<(Option<Port>, Tagging)> {
         let at = self.numbers.iter().position(|known| *known == number)?;
@@ -173,6 +181,9 @@ mod tests {
         assert_eq!([any.number(0, one), any.number(5, two)], [7, 3], "the first one counts");
         assert_eq!(any.number(0, Tagging::NONE), Segments::OTHER);
         assert_eq!([any.example(3), any.example(4)], [Some((None, two)), None]);
+        let fewer = Segments::by_tagging([(two, 3)]);
+        assert_eq!([any.extends(&fewer), fewer.extends(&any), any.extends(&any)], [true, false, true]);
+        assert!(!any.extends(&Segments::by_tagging([(two, 4)])));
         let apart = Segments::by_port_and_tagging([(2, one, 1), (0, one, 2)]);
         assert_eq!([0, 1, 2].map(|port| apart.number(port, one)), [2, Segments::OTHER, 1]);
         assert_eq!(apart.example(1), Some((Some(2), one)));

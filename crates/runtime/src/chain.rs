@@ -333,6 +333,15 @@ fn follows_another(batch: &Batch, i: usize) -> bool {
     }
 }
 
+/// Whether a key of the first definition is the same packets' key under the second: it may know more segments.
+pub fn keys_hold(before: &SetDef, after: &SetDef) -> bool {
+    let is_extended = match (&before.segments, &after.segments) {
+        (Some(before), Some(after)) => after.extends(before),
+        (before, after) => before.is_none() && after.is_none(),
+    };
+    is_extended && same_packets(before, &SetDef { segments: before.segments.clone(), ..after.clone() })
+}
+
 /// Whether two definitions put the same packets together, whatever they are called.
 pub fn same_packets(a: &SetDef, b: &SetDef) -> bool {
     let sorted = |set: &SetDef| {

@@ -15,7 +15,7 @@ use braid_nf::packet::key::SetDef;
 use braid_nf::state::{Domain, ImageError, StateBuilder, StateObject, Tx};
 use braid_steer::planner::Changed;
 
-use crate::chain::{Chain, ChainError, Sharing, same_packets};
+use crate::chain::{Chain, ChainError, Sharing, keys_hold};
 use crate::live::{Live, Running, Unanswered};
 use crate::plan::{BuildError, Plan};
 use crate::worker::{Emptied, Gone, Prepared, Worker};
@@ -360,12 +360,16 @@ pub fn goes_on(before: &dyn Stage, after: &dyn Stage, changed: bool) -> Result<(
             "it is a {old} and cannot become a {new} with the same state; give the {new} another name"
         ));
     }
+    // The function's own reason says more than that of its set.
+    if changed {
+        after.inherits(before)?;
+    }
     let alike = match (before.packet_set(), after.packet_set()) {
-        (Some(before), Some(after)) => same_packets(&before, &after),
+        (Some(before), Some(after)) => keys_hold(&before, &after),
         (before, after) => before.is_none() == after.is_none(),
     };
     if !alike || before.is_shared() != after.is_shared() {
         return Err("its packet set would be another one".to_owned());
     }
-    if changed { after.inherits(before) } else { Ok(()) }
+    Ok(())
 }

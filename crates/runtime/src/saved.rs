@@ -206,14 +206,8 @@ fn frame_of(key: &SetKey, segments: Option<&Segments>) -> Option<(Vec<u8>, Port)
 }
 
 /// Fields of which frames are made.
-const PLAIN: [FieldId; 6] = [
-    FieldId::IpProto,
-    FieldId::IcmpId,
-    FieldId::EtherType,
-    FieldId::InPort,
-    FieldId::VlanId,
-    FieldId::Segment,
-];
+const PLAIN: [FieldId; 6] =
+    [FieldId::IpProto, FieldId::IcmpId, FieldId::EtherType, FieldId::InPort, FieldId::VlanId, FieldId::Segment];
 
 /// The first bytes behind the IP header: ports, or an ICMP echo request with an identifier.
 fn transport(parts: &braid_nf::packet::key::KeyParts, icmp_id: Option<u32>) -> Vec<u8> {

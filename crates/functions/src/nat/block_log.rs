@@ -68,7 +68,11 @@ impl BlockLog {
         let &Change { host, address, first, assigned } = change;
         let event = Event { at_ns: cx.now(), address, first, assigned: assigned.into() };
         if let Some(syslog) = &self.syslog {
-            syslog.send(cx, "port_block", format_args!("host {} {}", host.words(&self.networks), self.words(&event, external)));
+            syslog.send(
+                cx,
+                "port_block",
+                format_args!("host {} {}", host.words(&self.networks), self.words(&event, external)),
+            );
         }
         if let Some(events) = &self.events
             && events.insert(cx, &event, &host)? == Inserted::Full

@@ -6,6 +6,7 @@ use braid_nf::Port;
 use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
+use crate::bridge::WrittenMac;
 use crate::parts::Prefix;
 use crate::parts::syslog::Collector;
 use crate::parts::tags::{OuterTag, TagRange};
@@ -22,6 +23,8 @@ pub struct Config {
     pub vlans: Vec<TagRange>,
     pub outside_vlan: Option<TagRange>,
     pub outer_tag: OuterTag,
+    pub next_hops: Vec<NextHop>,
+    pub outside_next_hop: Option<WrittenMac>,
     pub external: Vec<Prefix>,
     pub first_port: u16,
     pub last_port: u16,
@@ -69,6 +72,17 @@ pub struct Static {
     /// The VLAN behind which it is, if there are several.
     #[serde(default)]
     pub vlan: Option<TagRange>,
+}
+
+/// The station to which everything goes that is translated into a network.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct NextHop {
+    #[serde(default)]
+    pub network: Option<Port>,
+    pub vlan: TagRange,
+    pub mac: WrittenMac,
 }
 
 /// Which inside hosts may have one address.
@@ -167,6 +181,8 @@ impl Default for Config {
             vlans: Vec::new(),
             outside_vlan: None,
             outer_tag: OuterTag::Service,
+            next_hops: Vec::new(),
+            outside_next_hop: None,
             external: ranges(&["198.51.100.1"]),
             first_port: 1024,
             last_port: u16::MAX,

@@ -1,8 +1,8 @@
 //! How a packet is to be translated, asked of the mappings: for first packets, and for those that no set is kept for.
 
-use braid_nf::packet::{IpVersion, Segments};
 use braid_nf::packet::headers::icmp_type;
 use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpVersion, Segments};
 use braid_nf::prelude::*;
 use braid_nf::state::Handle;
 

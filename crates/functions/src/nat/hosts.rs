@@ -159,9 +159,7 @@ impl Hosts {
     pub(super) fn claim(&self, inside: Inside) -> Claim {
         let number = self.name(inside).number();
         let home = match self.allocation {
-            Allocation::Deterministic { size } => {
-                self.deterministic(inside, size).map_or(0, |(address, _)| address)
-            }
+            Allocation::Deterministic { size } => self.deterministic(inside, size).map_or(0, |(address, _)| address),
             _ => scaled(number, self.addresses),
         };
         Claim { inside, number, home, is_own_taken: false }

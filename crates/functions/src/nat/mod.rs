@@ -107,7 +107,7 @@ impl NetworkFunction for Nat {
             ("how ports are allocated", now.pool.allocation == before.pool.allocation),
             ("static mappings", now.fixed == before.fixed),
             ("`inside`", now.inside == before.inside),
-            ("`networks`, the order of `vlans` and `outside_vlan`", now.networks.has_those_of(&before.networks)),
+            ("`networks`, `outside_vlan` and `vlans` (but for more)", now.networks.has_those_of(&before.networks)),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),
             ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),
         ];
@@ -294,13 +294,7 @@ impl Nat {
                 to: self.across(from),
                 network: 0,
             },
-            _ => Track {
-                way,
-                address: inside.address,
-                port: inside.port,
-                to: entry.home,
-                network: inside.network(),
-            },
+            _ => Track { way, address: inside.address, port: inside.port, to: entry.home, network: inside.network() },
         }
     }
 
@@ -375,7 +369,8 @@ impl Nat {
     ) -> Result<Option<Track>, Conflict> {
         let Some((handle, inside, entry)) = self.flows.mappings.at(cx, session.index())? else { return Ok(None) };
         let is_outside = session.way() == OUTWARD || self.settings.networks.is_outside(packet);
-        let is_expected = session.is_over(handle) && self.is_expected(packet.port(), session.way(), &entry) && is_outside;
+        let is_expected =
+            session.is_over(handle) && self.is_expected(packet.port(), session.way(), &entry) && is_outside;
         if packet.is_fragment() || !is_expected {
             return Ok(None);
         }

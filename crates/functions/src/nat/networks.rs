@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use braid_nf::packet::key::KeyParts;
-use braid_nf::packet::{Segments, Tagging};
+use braid_nf::packet::{MacAddress, Segments, Tagging};
 use braid_nf::prelude::*;
 
-use super::config::{Config, Networks};
+use super::config::{Config, Networks, NextHop};
 use super::endpoint::NETWORK_MAX;
 use crate::config::ConfigError;
 use crate::parts::tags::{self, OuterTag};
@@ -76,16 +76,22 @@ pub(crate) struct Nets {
     tagged: Option<Tagged>,
 }
 
+/// Inside port if it counts, tagging, and number of a network.
+type Place = (Option<Port>, Tagging, u16);
+
 /// Networks behind VLAN tags.
 #[derive(Clone, Debug)]
 struct Tagged {
     segments: Arc<Segments>,
     /// Where they are, in the order of the configuration.
-    places: Box<[(Option<Port>, Tagging, u16)]>,
+    places: Box<[Place]>,
     /// The same by number.
     tags: Box<[Tagging]>,
     outside: Tagging,
     outer_tag: OuterTag,
+    /// Where what is translated into a network goes, in order of their numbers; what is not here keeps its destination.
+    hops: Box<[(u16, MacAddress)]>,
+    outside_hop: Option<MacAddress>,
 }
 
 impl Nets {
@@ -93,7 +99,13 @@ impl Nets {
         let inside = || (0..ports).filter(move |port| sides.of(*port) == Some(Side::Inside));
         let kind = config.networks;
         let by_vlan = matches!(kind, Networks::ByVlan | Networks::ByPortAndVlan);
-        for (key, is_given) in [("vlans", !config.vlans.is_empty()), ("outside_vlan", config.outside_vlan.is_some())] {
+        let given = [
+            ("vlans", !config.vlans.is_empty()),
+            ("outside_vlan", config.outside_vlan.is_some()),
+            ("next_hops", !config.next_hops.is_empty()),
+            ("outside_next_hop", config.outside_next_hop.is_some()),
+        ];
+        for (key, is_given) in given {
             if is_given && !by_vlan {
                 let instead = "add networks = \"by_vlan\", or \"by_port_and_vlan\"";
                 return Err(ConfigError::new(key, "says nothing: networks are not told by VLAN", instead));
@@ -101,7 +113,9 @@ impl Nets {
         }
         let list = match kind {
             Networks::One => return Ok(Nets { kind, list: one(), tagged: None }),
-            Networks::ByPort => inside().map(|port| Network { number: port, name: format!("network {port}") }).collect(),
+            Networks::ByPort => {
+                inside().map(|port| Network { number: port, name: format!("network {port}") }).collect()
+            }
             _ => {
                 let tagged = Tagged::check(config, inside().collect())?;
                 return Ok(Nets { kind, list: tagged.list(), tagged: Some(tagged) });
@@ -166,8 +180,7 @@ impl Nets {
                 self.list.iter().any(|network| network.number == port).then_some((port, port))
             }
             (Some(tagged), port, Some(vlan)) => {
-                let is_it = |place: &&(Option<Port>, Tagging, u16)| (place.0, place.1) == (port, vlan);
-                tagged.places.iter().find(is_it).map(|place| (place.2, port.unwrap_or(home)))
+                number_at(&tagged.places, port, vlan).map(|number| (number, port.unwrap_or(home)))
             }
             _ => None,
         }
@@ -183,7 +196,7 @@ impl Nets {
     #[inline(always)]
     pub(crate) fn retag(&self, packet: &mut Packet<'_>, behind: Behind) -> bool {
         match &self.tagged {
-            Some(tagged) => tagged.of(behind).is_none_or(|tags| tags::exchange(packet, tags, tagged.outer_tag)),
+            Some(tagged) => tagged.retag(packet, behind),
             None => true,
         }
     }
@@ -192,7 +205,11 @@ impl Nets {
     /// it is.
     pub(crate) fn retagged(&self, frame: &[u8], ip: usize, behind: Behind, into: &mut [u8]) -> Option<usize> {
         let tagged = self.tagged.as_ref()?;
-        tags::exchanged(frame, ip, tagged.of(behind)?, tagged.outer_tag, into)
+        let len = tags::exchanged(frame, ip, tagged.of(behind)?, tagged.outer_tag, into)?;
+        if let Some(MacAddress(hop)) = tagged.hop(behind) {
+            into[..hop.len()].copy_from_slice(&hop);
+        }
+        Some(len)
     }
 }
 
@@ -240,8 +257,16 @@ impl Tagged {
         };
         let mut tags = vec![Tagging::NONE; usize::from(counted)];
         places.iter().for_each(|(_, tagging, number)| tags[usize::from(*number)] = *tagging);
-        let (segments, places) = (Arc::new(segments), places.into());
-        Ok(Tagged { segments, places, tags: tags.into(), outside, outer_tag: config.outer_tag })
+        let (segments, hops) = (Arc::new(segments), hops(&config.next_hops, &places)?);
+        Ok(Tagged {
+            segments,
+            places: places.into(),
+            tags: tags.into(),
+            outside,
+            outer_tag: config.outer_tag,
+            hops,
+            outside_hop: config.outside_next_hop.map(|hop| hop.0),
+        })
     }
 
     fn list(&self) -> List {
@@ -257,6 +282,26 @@ impl Tagged {
         list.into()
     }
 
+    fn retag(&self, packet: &mut Packet<'_>, behind: Behind) -> bool {
+        let Some(tags) = self.of(behind) else { return true };
+        if let Some(hop) = self.hop(behind) {
+            packet.set_eth_dst(hop);
+        }
+        tags::exchange(packet, tags, self.outer_tag)
+    }
+
+    /// The station to which a packet goes; none if it keeps its destination.
+    fn hop(&self, behind: Behind) -> Option<MacAddress> {
+        match behind {
+            Behind::Kept => None,
+            Behind::Outside => self.outside_hop,
+            Behind::Network(number) => {
+                let at = self.hops.binary_search_by_key(&number, |(known, _)| *known).ok()?;
+                Some(self.hops[at].1)
+            }
+        }
+    }
+
     /// The tags with which a packet leaves; none if it keeps its own.
     fn of(&self, behind: Behind) -> Option<Tagging> {
         match behind {
@@ -264,5 +309,33 @@ impl Tagged {
             Behind::Outside => Some(self.outside),
             Behind::Network(number) => self.tags.get(usize::from(number)).copied(),
         }
+    }
+}
+
+fn number_at(places: &[Place], port: Option<Port>, tagging: Tagging) -> Option<u16> {
+    places.iter().find(|place| (place.0, place.1) == (port, tagging)).map(|place| place.2)
+}
+
+fn hops(written: &[NextHop], places: &[Place]) -> Result<Box<[(u16, MacAddress)]>, ConfigError> {
+    let mut hops = Vec::new();
+    for NextHop { network, vlan, mac } in written {
+        let wrong = |reason, instead: &str| Err(ConfigError::new("next_hops", reason, instead));
+        for tagging in vlan.iter() {
+            let Some(number) = number_at(places, *network, tagging) else {
+                return wrong(
+                    format!("{tagging} is no network"),
+                    "name some of `vlans`, and with by_port_and_vlan an inside port",
+                );
+            };
+            hops.push((number, mac.0));
+        }
+    }
+    hops.sort_by_key(|(number, _)| *number);
+    match hops.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => {
+            let reason = format!("{} and {} are of one network", pair[0].1, pair[1].1);
+            Err(ConfigError::new("next_hops", reason, "write one for each network"))
+        }
+        None => Ok(hops.into()),
     }
 }

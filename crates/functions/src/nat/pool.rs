@@ -143,7 +143,8 @@ fn allocation(config: &Config, addresses: u64, networks: u64) -> Result<Allocati
             let hosts = each * networks;
             if hosts > blocks * addresses {
                 let which = if networks == 1 { String::new() } else { format!(" in {networks} networks") };
-                let reason = format!("{hosts} inside addresses{which}, but {} blocks of {size} ports", blocks * addresses);
+                let reason =
+                    format!("{hosts} inside addresses{which}, but {} blocks of {size} ports", blocks * addresses);
                 let instead = "write smaller blocks, smaller `inside` ranges or more `external` addresses";
                 return Err(ConfigError::new("block_size", reason, instead));
             }

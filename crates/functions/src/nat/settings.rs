@@ -155,7 +155,9 @@ fn network_of(entry: &Static, networks: &Nets, home: Port) -> Result<(u16, Port)
     let told = match (entry.network, &entry.vlan) {
         (None, None) => format!("{} is in no network", entry.inside),
         (Some(port), None) => format!("there is no network {port}"),
-        (port, Some(_)) => format!("there is no such VLAN{}", port.map_or(String::new(), |port| format!(" of port {port}"))),
+        (port, Some(_)) => {
+            format!("there is no such VLAN{}", port.map_or(String::new(), |port| format!(" of port {port}")))
+        }
     };
     named.ok_or_else(|| ConfigError::new("static", told, instead))
 }

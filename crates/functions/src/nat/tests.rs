@@ -453,6 +453,10 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("networks = 'by_vlan'\nvlans = [true]", "`vlans`: ");
     check_error("networks = 'by_vlan'\nvlans = ['1-4.1-4094']", "`vlans`: more than 12287 networks; name fewer");
     check_error("networks = 'by_vlan'\noutside_vlan = '1-2'", "`outside_vlan`: names several; write one");
+    let hop = |list: &str| format!("networks = 'by_vlan'\nvlans = [10]\nnext_hops = [{list}]");
+    check_error(&hop("{ vlan = 11, mac = '02:00:00:00:00:01' }"), "`next_hops`: vlan 11 is no network; name some of");
+    let twice = "{ vlan = 10, mac = '02:00:00:00:00:01' }, { vlan = 10, mac = '02:00:00:00:00:02' }";
+    check_error(&hop(twice), "`next_hops`: 02:00:00:00:00:01 and 02:00:00:00:00:02 are of one network; write one");
     let by_vlan = |network: &str| {
         let (external, inside) = ("external = '198.51.100.1:8080'", "inside = '10.0.0.1:80'");
         format!("networks = 'by_vlan'\nvlans = [10]\nstatic = [{{ protocol = 'tcp', {external}, {inside}{network} }}]")

@@ -170,7 +170,8 @@ impl Settings {
                 return Err(ConfigError::new(key, format!("{mtu} is out of range"), instead));
             }
         }
-        let pool = Pool { subscriber_bits: config.subscriber_bits, ..Pool::check(&outward(config), ports, networks::one())? };
+        let pool =
+            Pool { subscriber_bits: config.subscriber_bits, ..Pool::check(&outward(config), ports, networks::one())? };
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         let span = |key, s| span_ns(key, Duration::from_secs(s), Duration::from_secs(1), IDLE_MAX);
         let closing_ns = span("tcp_closing_s", config.tcp_closing_s)?;

@@ -13,7 +13,7 @@ use braid_state::Tx;
 
 use super::{Sets, Worker, periodic_ticks};
 use crate::attempt::{Stretch, run_event};
-use crate::chain::{Chain, Group, same_packets};
+use crate::chain::{Chain, Group, keys_hold};
 use crate::plan::Plan;
 use crate::probe::Probe;
 
@@ -186,7 +186,8 @@ fn is_alike(old_chain: &Chain, old: &Group, new_chain: &Chain, new: &Group) -> b
         let stages = group.stages.iter().map(|position| &chain.stages()[*position]);
         stages.map(|stage| (stage.name().to_owned(), stage.kind(), stage.place(), stage.set_bytes())).collect()
     };
-    (&old.set, old.shared, old.full) == (&new.set, new.shared, new.full)
+    keys_hold(&old.set, &new.set)
+        && (old.shared, old.full) == (new.shared, new.full)
         && layout(old_chain, old) == layout(new_chain, new)
 }
 
@@ -198,7 +199,7 @@ fn carry(old_chain: &Chain, new_chain: &Chain, new: &Group) -> Option<(usize, Ca
         let new_stages = new.stages.iter().map(|at| &new_chain.stages()[*at]);
         new_stages.filter_map(|new| Some((old_stage(new.name())?.place(), new.place(), new.set_bytes()))).collect()
     };
-    let is_from = |old: &Group| same_packets(&old.set, &new.set) && !both(old).is_empty();
+    let is_from = |old: &Group| keys_hold(&old.set, &new.set) && !both(old).is_empty();
     let from = old_chain.groups().iter().position(is_from)?;
     Some((from, Carry::of(both(&old_chain.groups()[from]))))
 }

@@ -120,7 +120,8 @@ const FILTERED: &str = "capacity = 64\nrefresh_interval_ms = 1\nstorm = { broadc
     [[vlan]]\nid = 1\nstations_max = 8\n";
 
 /// Networks told by one tag, by two, and by none.
-const BY_VLAN: &str = "networks = 'by_vlan'\nvlans = ['untagged', '1-100', '9.1-20']\nmappings_max = 256\nfragments_max = 8
+const BY_VLAN: &str =
+    "networks = 'by_vlan'\nvlans = ['untagged', '1-100', '9.1-20']\nmappings_max = 256\nfragments_max = 8
     held_max = 4\nfirst_port = 1024\nlast_port = 1151\nports_per_host = 20\nfiltering = 'address_dependent'\n";
 
 /// Balances servers of the mixes and of the recorded captures. Clients are those who ask there, so they come by port 0.
