@@ -136,7 +136,9 @@ impl Nat64 {
         let (Some(from), Some(to)) = (packet.src_ip().v4(), packet.dst_ip().v4()) else {
             return Ok(Found::No(Reason::MALFORMED));
         };
-        if !scope::is_unicast_v4(from, to) {
+        // An error says where something is wrong, also from an address that no host has (RFC 7915 section 4.1).
+        let source = if packet.embedded().is_some() { to } else { from };
+        if !scope::is_unicast_v4(source, to) {
             return Ok(Found::No(NOT_UNICAST));
         }
         if let Some(found) = self.find_special(cx, packet, |nat, cx| nat.error_inward(cx, packet))? {
