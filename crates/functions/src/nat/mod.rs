@@ -26,6 +26,7 @@ mod reclaim;
 mod rewrite;
 pub(crate) mod session;
 mod settings;
+mod steady;
 #[cfg(test)]
 mod tests;
 
@@ -53,6 +54,7 @@ use self::networks::Behind;
 use self::rewrite::{Rewrite, Track};
 use self::session::{INWARD, Needs, OUTWARD, Phase};
 use self::settings::{Fixed, Settings};
+use self::steady::{phase_after, translated};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
@@ -236,68 +238,6 @@ impl NetworkFunction for Nat {
 }
 
 impl Nat {
-    /// A packet of a known flow over its mapping, if neither changes by it: who opens or ends a connection, prolongs the mapping, comes by
-    /// another port, or has no hops left and is told so, does more than read.
-    #[inline(always)]
-    fn go_on(
-        &self,
-        packet: &mut Packet<'_>,
-        session: &Session,
-        now_ns: u64,
-        (handle, inside, entry): &(Handle, Inside4, Entry),
-        needs: &Needs,
-    ) -> Option<Verdict> {
-        let holds = phase_after(session, packet) == session.phase()
-            && !packet.is_fragment()
-            && session.is_over(*handle)
-            && entry.ends_ns.saturating_sub(now_ns) > needs.ns(session);
-        if !holds {
-            return None;
-        }
-        // Each way by itself, so that nothing is asked twice.
-        match session.way() {
-            OUTWARD => self.go(packet, OUTWARD, (inside, entry)),
-            _ => self.go(packet, INWARD, (inside, entry)),
-        }
-    }
-
-    #[inline(always)]
-    fn go(&self, packet: &mut Packet<'_>, way: u8, known: (&Inside4, &Entry)) -> Option<Verdict> {
-        if !self.is_expected(packet.port(), way, known.1) {
-            return None;
-        }
-        let track = self.track(packet.port(), way, known);
-        match translated(packet, track) {
-            Translated::Expired => None,
-            Translated::Done => Some(Verdict::Forward(track.to)),
-            Translated::Refused => Some(Verdict::Drop(Reason::MALFORMED)),
-        }
-    }
-
-    /// Whether packets of a known flow come by a port: outward by the one by which its owner sent last, inward by an outside one.
-    #[inline(always)]
-    fn is_expected(&self, from: Port, way: u8, entry: &Entry) -> bool {
-        match way {
-            OUTWARD => from == entry.home,
-            _ => self.settings.sides.is_on(from, Side::Outside as u8),
-        }
-    }
-
-    /// What becomes of packets of a known flow that come by a port.
-    #[inline(always)]
-    fn track(&self, from: Port, way: u8, (inside, entry): (&Inside4, &Entry)) -> Track {
-        match way {
-            OUTWARD => Track {
-                way,
-                address: self.flows.mappings.address(entry.address),
-                port: entry.port,
-                to: self.across(from),
-                network: 0,
-            },
-            _ => Track { way, address: inside.address, port: inside.port, to: entry.home, network: inside.network() },
-        }
-    }
-
     /// By which port a packet leaves for the other side.
     #[inline(always)]
     fn across(&self, from: Port) -> Port {
@@ -333,30 +273,6 @@ impl Nat {
             session.set_phase(phase);
         }
         self.conclude(cx, packet, found)
-    }
-
-    /// The same where every packet changes its tags.
-    #[cold]
-    #[inline(never)]
-    fn go_on_tagged(
-        &self,
-        packet: &mut Packet<'_>,
-        session: &Session,
-        now_ns: u64,
-        known: &(Handle, Inside4, Entry),
-    ) -> Option<Verdict> {
-        let needs = self.tagged_needs.as_ref()?;
-        if session.way() == INWARD && !self.settings.networks.is_outside(packet) {
-            return None;
-        }
-        let behind = match session.way() {
-            OUTWARD => Behind::Outside,
-            _ => Behind::Network(known.1.network()),
-        };
-        match self.go_on(packet, session, now_ns, known, needs)? {
-            Verdict::Forward(to) => Some(self.leave(packet, to, behind)),
-            verdict => Some(verdict),
-        }
     }
 
     /// Uses the mapping of a known flow for a packet; none if the flow must not go on as it is.
@@ -480,23 +396,5 @@ impl Nat {
             answer::time_exceeded(cx, packet, self.settings.router);
         }
         Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
-    }
-}
-
-/// The phase of a flow after a packet; other protocols than TCP stay in theirs.
-#[inline(always)]
-fn phase_after(session: &Session, packet: &Packet<'_>) -> u8 {
-    match session.is_tcp() {
-        true => Phase::after(session.phase(), packet.tcp_flags().unwrap_or(0)) as u8,
-        false => session.phase(),
-    }
-}
-
-#[inline(always)]
-fn translated(packet: &mut Packet<'_>, track: Track) -> Translated {
-    let (address, port) = (IpAddress::from_v4(track.address), Some(track.port));
-    match track.way {
-        OUTWARD => packet.translate_src(address, port),
-        _ => packet.translate_dst(address, port),
     }
 }

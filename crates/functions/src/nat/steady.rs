@@ -1,0 +1,119 @@
+//! Packets in steady state: of a known flow whose mapping lives long enough. They read one entry, are written, and change nothing else.
+
+use braid_nf::packet::{IpAddress, Translated};
+use braid_nf::prelude::*;
+use braid_nf::state::Handle;
+
+use super::Nat;
+use super::endpoint::Inside4;
+use super::entry::Entry;
+use super::networks::Behind;
+use super::rewrite::Track;
+use super::session::{INWARD, Needs, OUTWARD, Phase, Session};
+use crate::parts::Side;
+
+impl Nat {
+    /// A packet of a known flow over its mapping, if neither changes by it: who opens or ends a connection, prolongs the mapping, comes by
+    /// another port, or has no hops left and is told so, does more than read.
+    #[inline(always)]
+    pub(super) fn go_on(
+        &self,
+        packet: &mut Packet<'_>,
+        session: &Session,
+        now_ns: u64,
+        (handle, inside, entry): &(Handle, Inside4, Entry),
+        needs: &Needs,
+    ) -> Option<Verdict> {
+        let holds = phase_after(session, packet) == session.phase()
+            && !packet.is_fragment()
+            && session.is_over(*handle)
+            && entry.ends_ns.saturating_sub(now_ns) > needs.ns(session);
+        if !holds {
+            return None;
+        }
+        // Each way by itself, so that nothing is asked twice.
+        match session.way() {
+            OUTWARD => self.go(packet, OUTWARD, (inside, entry)),
+            _ => self.go(packet, INWARD, (inside, entry)),
+        }
+    }
+
+    #[inline(always)]
+    fn go(&self, packet: &mut Packet<'_>, way: u8, known: (&Inside4, &Entry)) -> Option<Verdict> {
+        if !self.is_expected(packet.port(), way, known.1) {
+            return None;
+        }
+        let track = self.track(packet.port(), way, known);
+        match translated(packet, track) {
+            Translated::Expired => None,
+            Translated::Done => Some(Verdict::Forward(track.to)),
+            Translated::Refused => Some(Verdict::Drop(Reason::MALFORMED)),
+        }
+    }
+
+    /// Whether packets of a known flow come by a port: outward by the one by which its owner sent last, inward by an outside one.
+    #[inline(always)]
+    pub(super) fn is_expected(&self, from: Port, way: u8, entry: &Entry) -> bool {
+        match way {
+            OUTWARD => from == entry.home,
+            _ => self.settings.sides.is_on(from, Side::Outside as u8),
+        }
+    }
+
+    /// What becomes of packets of a known flow that come by a port.
+    #[inline(always)]
+    pub(super) fn track(&self, from: Port, way: u8, (inside, entry): (&Inside4, &Entry)) -> Track {
+        match way {
+            OUTWARD => Track {
+                way,
+                address: self.flows.mappings.address(entry.address),
+                port: entry.port,
+                to: self.across(from),
+                network: 0,
+            },
+            _ => Track { way, address: inside.address, port: inside.port, to: entry.home, network: inside.network() },
+        }
+    }
+
+    /// The same where every packet changes its tags.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn go_on_tagged(
+        &self,
+        packet: &mut Packet<'_>,
+        session: &Session,
+        now_ns: u64,
+        known: &(Handle, Inside4, Entry),
+    ) -> Option<Verdict> {
+        let needs = self.tagged_needs.as_ref()?;
+        if session.way() == INWARD && !self.settings.networks.is_outside(packet) {
+            return None;
+        }
+        let behind = match session.way() {
+            OUTWARD => Behind::Outside,
+            _ => Behind::Network(known.1.network()),
+        };
+        match self.go_on(packet, session, now_ns, known, needs)? {
+            Verdict::Forward(to) => Some(self.leave(packet, to, behind)),
+            verdict => Some(verdict),
+        }
+    }
+}
+
+/// The phase of a flow after a packet; other protocols than TCP stay in theirs.
+#[inline(always)]
+pub(super) fn phase_after(session: &Session, packet: &Packet<'_>) -> u8 {
+    match session.is_tcp() {
+        true => Phase::after(session.phase(), packet.tcp_flags().unwrap_or(0)) as u8,
+        false => session.phase(),
+    }
+}
+
+#[inline(always)]
+pub(super) fn translated(packet: &mut Packet<'_>, track: Track) -> Translated {
+    let (address, port) = (IpAddress::from_v4(track.address), Some(track.port));
+    match track.way {
+        OUTWARD => packet.translate_src(address, port),
+        _ => packet.translate_dst(address, port),
+    }
+}
