@@ -12,11 +12,14 @@ use crate::{Port, Verdict};
 pub struct Emitted {
     bytes: Vec<u8>,
     list: Vec<Own>,
+    /// Position in the chain of the function whose handlers run.
+    maker: u16,
 }
 
 #[derive(Debug)]
 struct Own {
     cause: u16,
+    maker: u16,
     port: Port,
     end: usize,
 }
@@ -48,9 +51,20 @@ impl Emitted {
         self.bytes.truncate(self.list.last().map_or(0, |own| own.end));
     }
 
+    /// What is made from now on is made by the function at that position of the chain.
+    #[inline(always)]
+    pub fn begin(&mut self, position: usize) {
+        self.maker = position as u16;
+    }
+
+    /// By which functions they were made, as positions in the chain, in the order made.
+    pub fn makers(&self) -> impl Iterator<Item = usize> {
+        self.list.iter().map(|own| usize::from(own.maker))
+    }
+
     fn push(&mut self, cause: u16, port: Port, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
-        self.list.push(Own { cause, port, end: self.bytes.len() });
+        self.list.push(Own { cause, maker: self.maker, port, end: self.bytes.len() });
     }
 
     /// Each with the index in the batch of the packet that caused it, its port and its bytes, in the order made.
@@ -123,7 +137,8 @@ impl<'a> Cx<'a> {
         self.reversed
     }
 
-    /// Sends a packet of the function's own out by `port` once this attempt commits. It skips the rest of the chain.
+    /// Sends a packet of the function's own out by `port` once this attempt commits. It skips the rest of the chain; an IP packet whose
+    /// addresses a function between here and that port would have changed, in a mirrored chain, is dropped and counted.
     pub fn emit(&mut self, port: Port, bytes: &[u8]) {
         self.emitted.push(self.index, port, bytes);
     }

@@ -103,6 +103,7 @@ pub fn run_pass(
     witness: &mut dyn Witness,
 ) {
     let end = pass.todo.len();
+    pass.logs.emitted.begin(position);
     let (mut from, mut now) = (0, stretch.0);
     // How far packets have been handled for nothing because the probe asked for it.
     let mut refused = 0;

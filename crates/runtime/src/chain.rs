@@ -215,6 +215,21 @@ impl Chain {
         changed_before(&rewrites, position, self.course.order)
     }
 
+    /// Whether a function between that at a position and a port changes addresses on the way there, in a mirrored chain: the functions
+    /// behind it on the way out, those before it on the way in.
+    pub fn translates_between(&self, position: usize, port: Port) -> bool {
+        const ADDRESSES: [FieldId; 2] = [FieldId::IpSrc, FieldId::IpDst];
+        let any = |fields: &[FieldId]| fields.iter().any(|field| ADDRESSES.contains(field));
+        let mut stages = self.stages.iter().enumerate();
+        match self.course.outside() {
+            Some(outside) if outside.has(port) => {
+                stages.any(|(at, stage)| at > position && any(stage.rewrites().from_inside))
+            }
+            Some(_) => stages.any(|(at, stage)| at < position && any(stage.rewrites().from_outside)),
+            None => false,
+        }
+    }
+
     /// Where metadata lies.
     pub fn layout(&self) -> &Layout {
         &self.layout

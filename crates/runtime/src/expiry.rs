@@ -69,6 +69,7 @@ impl Expiring<'_> {
         if let Some(pulse) = self.pulse {
             pulse.enter(position);
         }
+        self.emitted.begin(position);
         let event = |event: &mut Event<'_>| end(event, tables);
         let sequence = run_event(self.tx, self.emitted, self.ports, now_ns, self.counters, event);
         if let Some(pulse) = self.pulse {

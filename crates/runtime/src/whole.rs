@@ -116,6 +116,7 @@ impl Whole<'_> {
             let (tables, keys, found) = groups.group(number);
             PassSets { tables, keys, found }
         });
+        self.logs.emitted.begin(position);
         let mut pass = Pass {
             tx: self.tx,
             batch: self.batch,

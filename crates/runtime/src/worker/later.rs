@@ -66,6 +66,7 @@ impl Worker {
             let stage = &*self.parts.chain.stages()[periodic.stage];
             let (tx, emitted, tick) = (&mut self.parts.tx, &mut self.logs.emitted, Tick(periodic.tick));
             let made_before = emitted.len();
+            emitted.begin(periodic.stage);
             if let Some(pulse) = &self.pulse {
                 pulse.enter(periodic.stage);
             }

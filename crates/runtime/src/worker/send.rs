@@ -1,13 +1,16 @@
 //! The end of a packet's way: out by its port, in copies by all of them, or counted as lost; and packets that functions made.
 
 use braid_nf::{Reason, Verdict};
-use braid_packet::{Batch, FrameInfo, Port};
+use braid_packet::{Batch, Flags, FrameInfo, Link, Port, parse, protocol};
 
 use super::Worker;
 use crate::counters::PortCounters;
 
 /// No buffer was free for a packet that a function made.
 const NO_BUFFER: Reason = Reason("no_buffer");
+/// A packet that a function made, on whose way out stands a function of a mirrored chain that would have changed its addresses: as it is,
+/// it would show those of the inside.
+const NOT_TRANSLATED: Reason = Reason("made_before_translator");
 
 impl Worker {
     /// Sends what is left, with the copies that flooding makes and the packets that functions made.
@@ -76,7 +79,7 @@ impl Worker {
     #[cold]
     pub(super) fn send_own(&mut self) {
         let emitted = std::mem::take(&mut self.logs.emitted);
-        for (cause, port, bytes) in emitted.iter() {
+        for ((cause, port, bytes), maker) in emitted.iter().zip(emitted.makers()) {
             let i = if (cause as usize) < self.batch.len() { cause as usize } else { 0 };
             let info = FrameInfo {
                 port,
@@ -91,6 +94,8 @@ impl Worker {
             }
             if port >= self.parts.ports {
                 self.counters.drops.add("runtime", Reason::NO_SUCH_PORT, 1);
+            } else if self.parts.chain.translates_between(maker, port) && is_routed(bytes, info.link) {
+                self.counters.drops.add(self.parts.chain.stages()[maker].name(), NOT_TRANSLATED, 1);
             } else if self.own.copy_in(&mut self.buffers, bytes, &info) {
                 self.counters.packets_out += 1;
                 self.counters.bytes_out += bytes.len() as u64;
@@ -112,6 +117,14 @@ impl Worker {
         self.parts.send.send_owned(&mut self.own, &mut self.buffers, &self.out);
         self.own.release(&mut self.buffers);
     }
+}
+
+/// Whether a frame is an IP packet that goes beyond its link: not what asks for and tells of neighbours (RFC 4861 section 7.1).
+fn is_routed(frame: &[u8], link: Link) -> bool {
+    let found = parse(frame, link);
+    let hop_limit = frame.get(usize::from(found.l3) + 7);
+    let stays = found.proto == protocol::ICMPV6 && found.flags.has(Flags::V6) && hop_limit == Some(&255);
+    found.flags.has(Flags::IP) && !stays
 }
 
 /// Counts packets by the port by which they leave.
