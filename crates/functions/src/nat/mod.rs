@@ -109,7 +109,7 @@ impl NetworkFunction for Nat {
             ("how ports are allocated", now.pool.allocation == before.pool.allocation),
             ("static mappings", now.fixed == before.fixed),
             ("`inside`", now.inside == before.inside),
-            ("`networks`, `outside_vlan` and `vlans` (but for more)", now.networks.has_those_of(&before.networks)),
+            ("`networks`, `outside_vlan` and `vlans` (but for more)", now.has_networks_of(before)),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),
             ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),
         ];

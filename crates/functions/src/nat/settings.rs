@@ -5,7 +5,7 @@ use std::time::Duration;
 use braid_nf::packet::IpAddress;
 use braid_nf::{Packet, Port};
 
-use super::config::{Config, Networks, Others, Static};
+use super::config::{Allocation, Config, Networks, Others, Static};
 use super::endpoint::{Endpoint, Inside};
 use super::networks::Nets;
 use super::pool::Pool;
@@ -72,6 +72,12 @@ impl Settings {
             non_ip: config.non_ip,
             router: Router { v4: config.router.into(), v6: config.router_v6.map(IpAddress::from) },
         })
+    }
+
+    /// Whether every network that the other knows is the same here; where blocks of ports follow from networks, whether there is no other.
+    pub(super) fn has_networks_of(&self, other: &Settings) -> bool {
+        let is_counted = matches!(self.pool.allocation, Allocation::Deterministic { .. });
+        self.networks.has_those_of(&other.networks) && (!is_counted || self.networks.list == other.networks.list)
     }
 
     /// The inside endpoint that sent a packet.
