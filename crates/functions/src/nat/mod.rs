@@ -183,16 +183,18 @@ impl NetworkFunction for Nat {
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Option<Verdict> {
         let known = self.flows.mappings.at_alone(arrival.alone?, session.index())?;
         let now = arrival.now_ns;
-        let plain = self.go_on(packet, session, now, &known, &self.needs);
-        plain.or_else(|| self.go_on_tagged(packet, session, now, &known))
+        match self.go_on(packet, session, now, &known, &self.needs) {
+            None if self.tagged_needs.is_some() => self.go_on_tagged(packet, session, now, known),
+            verdict => verdict,
+        }
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
         let known = self.flows.mappings.at(cx, session.index())?;
         let now = cx.now();
-        let go_on = |known: (Handle, Inside4, Entry)| {
-            let plain = self.go_on(packet, session, now, &known, &self.needs);
-            plain.or_else(|| self.go_on_tagged(packet, session, now, &known))
+        let go_on = |known: (Handle, Inside4, Entry)| match self.go_on(packet, session, now, &known, &self.needs) {
+            None if self.tagged_needs.is_some() => self.go_on_tagged(packet, session, now, known),
+            verdict => verdict,
         };
         match known.and_then(go_on) {
             Some(verdict) => Ok(verdict),

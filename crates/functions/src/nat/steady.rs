@@ -75,7 +75,7 @@ impl Nat {
         }
     }
 
-    /// The same where every packet changes its tags.
+    /// The same where every packet changes its tags. What is known comes by value, so that others need not have it in memory.
     #[cold]
     #[inline(never)]
     pub(super) fn go_on_tagged(
@@ -83,7 +83,7 @@ impl Nat {
         packet: &mut Packet<'_>,
         session: &Session,
         now_ns: u64,
-        known: &(Handle, Inside4, Entry),
+        known: (Handle, Inside4, Entry),
     ) -> Option<Verdict> {
         let needs = self.tagged_needs.as_ref()?;
         if session.way() == INWARD && !self.settings.networks.is_outside(packet) {
@@ -93,7 +93,7 @@ impl Nat {
             OUTWARD => Behind::Outside,
             _ => Behind::Network(known.1.network()),
         };
-        match self.go_on(packet, session, now_ns, known, needs)? {
+        match self.go_on(packet, session, now_ns, &known, needs)? {
             Verdict::Forward(to) => Some(self.leave(packet, to, behind)),
             verdict => Some(verdict),
         }
