@@ -46,7 +46,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::Handle;
 
 use self::endpoint::{Endpoint, Inside, Inside4, Kept, ends};
-use self::entry::{Entry, NEVER};
+use self::entry::NEVER;
 use self::find::{Flow, Found};
 use self::flows::Flows;
 use self::mappings::SWEEP_EVERY;
@@ -182,21 +182,13 @@ impl NetworkFunction for Nat {
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Option<Verdict> {
         let known = self.flows.mappings.at_alone(arrival.alone?, session.index())?;
-        let now = arrival.now_ns;
-        match self.go_on(packet, session, now, &known, &self.needs) {
-            None if self.tagged_needs.is_some() => self.go_on_tagged(packet, session, now, known),
-            verdict => verdict,
-        }
+        self.go_on(packet, session, arrival.now_ns, &known, &self.needs)
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
         let known = self.flows.mappings.at(cx, session.index())?;
         let now = cx.now();
-        let go_on = |known: (Handle, Inside4, Entry)| match self.go_on(packet, session, now, &known, &self.needs) {
-            None if self.tagged_needs.is_some() => self.go_on_tagged(packet, session, now, known),
-            verdict => verdict,
-        };
-        match known.and_then(go_on) {
+        match known.and_then(|known| self.go_on(packet, session, now, &known, &self.needs)) {
             Some(verdict) => Ok(verdict),
             None => self.unsteady(cx, packet, session),
         }
@@ -260,6 +252,9 @@ impl Nat {
     #[cold]
     #[inline(never)]
     fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
+        if let Some(verdict) = self.go_on_tagged(cx, packet, session)? {
+            return Ok(verdict);
+        }
         let phase = phase_after(session, packet);
         if let Some(track) = self.renew(cx, packet, session, phase)? {
             session.set_phase(phase);

@@ -75,28 +75,27 @@ impl Nat {
         }
     }
 
-    /// The same where every packet changes its tags. What is known comes by value, so that others need not have it in memory.
-    #[cold]
-    #[inline(never)]
+    /// The same where every packet changes its tags.
     pub(super) fn go_on_tagged(
         &self,
+        cx: &mut Cx<'_>,
         packet: &mut Packet<'_>,
         session: &Session,
-        now_ns: u64,
-        known: (Handle, Inside4, Entry),
-    ) -> Option<Verdict> {
-        let needs = self.tagged_needs.as_ref()?;
+    ) -> Result<Option<Verdict>, Conflict> {
+        let Some(needs) = &self.tagged_needs else { return Ok(None) };
+        let Some(known) = self.flows.mappings.at(cx, session.index())? else { return Ok(None) };
         if session.way() == INWARD && !self.settings.networks.is_outside(packet) {
-            return None;
+            return Ok(None);
         }
         let behind = match session.way() {
             OUTWARD => Behind::Outside,
             _ => Behind::Network(known.1.network()),
         };
-        match self.go_on(packet, session, now_ns, &known, needs)? {
-            Verdict::Forward(to) => Some(self.leave(packet, to, behind)),
-            verdict => Some(verdict),
-        }
+        let verdict = self.go_on(packet, session, cx.now(), &known, needs);
+        Ok(verdict.map(|verdict| match verdict {
+            Verdict::Forward(to) => self.leave(packet, to, behind),
+            verdict => verdict,
+        }))
     }
 }
 
