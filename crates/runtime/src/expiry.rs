@@ -39,6 +39,9 @@ pub(crate) struct Scan {
     found: Vec<(SetSlot, u32)>,
     expired: Vec<SetSlot>,
     evict_cursor: usize,
+    former_cursor: usize,
+    /// Times that sets were chosen to be evicted.
+    choices: usize,
     found_former: Vec<(FormerSlot, u32)>,
     shared_cursors: Vec<u32>,
     shared_expired: Vec<SetKey>,
@@ -115,21 +118,25 @@ impl Scan {
         }
     }
 
-    /// Finds so many sets to end. While sets come over from former tables, nearly all that have waited long are still there.
+    /// Finds so many sets to end. While sets come over from former tables, nearly all that have waited long are still there; what is
+    /// missing to the number is looked for among the others.
     fn choose(&mut self, count: usize, now_ms: u32, tables: &mut SetTables) {
         self.found.clear();
-        if tables.to_move() == 0 {
-            let (found, cursor) = (&mut self.found, &mut self.evict_cursor);
-            sample(count, tables.slots(), (cursor, found), |from, found| {
+        self.found_former.clear();
+        self.choices = self.choices.wrapping_add(1);
+        if tables.to_move() > 0 {
+            let place = (&mut self.former_cursor, &mut self.found_former);
+            sample((count, self.choices), tables.former_slots(), place, |from, found| {
+                tables.scan_former(from, SLOTS_MIN, |at, meta| found.push((at, meta.idle_ms(now_ms))));
+            });
+        }
+        let missing = count - self.found_former.len();
+        if missing > 0 {
+            let place = (&mut self.evict_cursor, &mut self.found);
+            sample((missing, self.choices), tables.slots(), place, |from, found| {
                 tables.scan(from, SLOTS_MIN, |at, meta| found.push((at, meta.idle_ms(now_ms))));
             });
-            return;
         }
-        self.found_former.clear();
-        let (found, cursor) = (&mut self.found_former, &mut self.evict_cursor);
-        sample(count, tables.former_slots(), (cursor, found), |from, found| {
-            tables.scan_former(from, SLOTS_MIN, |at, meta| found.push((at, meta.idle_ms(now_ms))));
-        });
         let come_over = self.found_former.iter().filter_map(|&(at, idle_ms)| Some((tables.bring_one(at)?, idle_ms)));
         self.found.extend(come_over);
     }
@@ -199,9 +206,11 @@ impl Scan {
     }
 }
 
-/// Of sets that `look` finds among slots from the cursor on, the `count` that have waited longest.
+/// Of sets that `look` finds among slots from the cursor on, `count`: of each few that lie side by side the one that has waited longest. In
+/// a table that fills up within a millisecond all have waited alike; they come from everywhere all the same, for where none goes no new
+/// set would find a place.
 fn sample<T>(
-    count: usize,
+    (count, choice): (usize, usize),
     slots: usize,
     (cursor, found): (&mut usize, &mut Vec<(T, u32)>),
     mut look: impl FnMut(usize, &mut Vec<(T, u32)>),
@@ -213,7 +222,15 @@ fn sample<T>(
         visited += SLOTS_MIN;
     }
     if count < found.len() {
-        found.select_nth_unstable_by_key(count, |(_, idle_ms)| std::cmp::Reverse(*idle_ms));
+        let few = found.len() / count;
+        // Of those that have waited alike another one each time.
+        let turn = choice % few;
+        for n in 0..count {
+            let in_turn = (turn..few).chain(0..turn).map(|i| n * few + i);
+            let longest = in_turn.max_by_key(|&i| found[i].1).unwrap_or(n);
+            // What is put in its place lies among fewer, which are done with.
+            found.swap(n, longest);
+        }
         found.truncate(count);
     }
 }
