@@ -37,9 +37,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         if index >= self.capacity() {
             return Ok(None);
         }
-        let words = tx.read_ref(&self.shared.entries, index, MapOp::ValueAt.op())?;
-        let handle = Handle { index, generation: entry::generation(words) };
-        Ok(entry::is_live(words).then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE))))
+        Ok(Self::entry_in(tx.read_ref(&self.shared.entries, index, MapOp::ValueAt.op())?, index))
     }
 
     /// As [`entry_at`](Map::entry_at), [alone](Alone); none also if somebody is just writing it.
@@ -51,9 +49,14 @@ impl<K: Plain, V: Plain> Map<K, V> {
         }
         let mut words = [0; BUCKET_WORDS];
         let words = &mut words[..Self::ENTRY];
-        let is_live = alone.read(&self.shared.entries, index, words) && entry::is_live(words);
+        if alone.read(&self.shared.entries, index, words) { Self::entry_in(words, index) } else { None }
+    }
+
+    /// What the words of entry `index` hold, if it lives.
+    #[inline(always)]
+    fn entry_in(words: &[u64], index: u32) -> Option<(Handle, K, V)> {
         let handle = Handle { index, generation: entry::generation(words) };
-        is_live.then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE)))
+        entry::is_live(words).then(|| (handle, entry::load(words, Self::KEY), entry::load(words, Self::VALUE)))
     }
 
     /// Changes the value at a handle in place and returns what `change` returns; none if its key has been removed since.
