@@ -139,7 +139,7 @@ impl SetTables {
     #[inline]
     pub fn find(&mut self, keys: &Keys, i: usize) -> SetSlot {
         match self.pair.find(keys, i) {
-            SetSlot::MISS if self.is_moving() => self.bring_that_of(keys, i),
+            SetSlot::MISS if self.is_moving() => self.bring_key(&keys.key(i)),
             found => found,
         }
     }

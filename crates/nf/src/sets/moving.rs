@@ -174,18 +174,7 @@ impl SetTables {
         }
     }
 
-    /// The record of packet `i`'s set, if that has only now come over.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn bring_that_of(&mut self, keys: &Keys, i: usize) -> SetSlot {
-        let Some(former) = &self.former else { return SetSlot::MISS };
-        match former.pair.find(keys, i) {
-            SetSlot::MISS => SetSlot::MISS,
-            at => self.bring(at, &keys.key(i), keys.hash[i]).unwrap_or(SetSlot::MISS),
-        }
-    }
-
-    /// The same for a key.
+    /// The record of a key's set, if that has only now come over.
     #[cold]
     #[inline(never)]
     pub(super) fn bring_key(&mut self, key: &SetKey) -> SetSlot {
