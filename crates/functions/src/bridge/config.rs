@@ -12,8 +12,9 @@ use super::quota::VlanConfig;
 use super::snooping::SnoopingConfig;
 use super::station::{Entry, Station, WrittenMac};
 use super::storm::StormConfig;
-use super::vlans::{PORTS_MAX, VLAN_MAX, Vlans};
+use super::vlans::{PORTS_MAX, Vlans};
 use crate::config::{ConfigError, check_port, span_ns};
+use crate::parts::tags::VLAN_MAX;
 
 /// Configuration of [`Bridge`](super::Bridge).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

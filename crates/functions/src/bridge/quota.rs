@@ -7,8 +7,8 @@ use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, StateObject, Tx, VectorConfig};
 use serde::Deserialize;
 
-use super::vlans::VLAN_MAX;
 use crate::config::ConfigError;
+use crate::parts::tags::VLAN_MAX;
 
 /// `[[vlan]]`: a limit for one VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

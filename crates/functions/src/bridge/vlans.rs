@@ -7,16 +7,14 @@
 use braid_nf::packet::headers::{Ethernet, Header, ether_type};
 use braid_nf::{Packet, Port};
 
-/// Bytes of a tag.
-const TAG: usize = 4;
+use crate::parts::tags::{self, TAG, VLAN_MAX};
+
 /// Priority and drop eligibility.
 const PRIORITY: u16 = 0xf000;
 const VLAN: u16 = 0x0fff;
 
 /// Most ports of a bridge that filters VLANs: they are bits of a word.
 pub const PORTS_MAX: u16 = 64;
-/// The highest VLAN that may be used.
-pub const VLAN_MAX: u16 = 4094;
 
 /// The ports of a VLAN, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,25 +100,6 @@ pub fn retag(packet: &mut Packet<'_>, came: Tag, vlan: u16) -> bool {
     if old == new {
         return true;
     }
-    const ADDRESSES: usize = Ethernet::LEN - 2;
-    match (old, new) {
-        (Some(_), None) => {
-            packet.change(0..ADDRESSES + TAG).copy_within(..ADDRESSES, TAG);
-            packet.pop_front(TAG);
-        }
-        (None, Some(_)) => {
-            if !packet.push_front(TAG) {
-                return false;
-            }
-            packet.change(0..ADDRESSES + TAG).copy_within(TAG.., 0);
-        }
-        _ => {}
-    }
-    if let Some(control) = new {
-        let [a, b] = ether_type::VLAN.to_be_bytes();
-        let [c, d] = control.to_be_bytes();
-        packet.change(ADDRESSES..ADDRESSES + TAG).copy_from_slice(&[a, b, c, d]);
-    }
-    packet.reparse();
-    true
+    let tag = new.map(|control| tags::tag(ether_type::VLAN, control));
+    tags::put(packet, if old.is_some() { TAG } else { 0 }, tag.as_ref().map_or(&[], |tag| tag))
 }

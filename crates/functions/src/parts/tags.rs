@@ -11,11 +11,11 @@ use serde::Deserialize;
 pub const NO_ROOM_FOR_TAG: braid_nf::Reason = braid_nf::Reason("no_room_for_tag");
 
 /// The highest VLAN that may be used (IEEE 802.1Q table 9-2).
-const VLAN_MAX: u16 = 4094;
+pub const VLAN_MAX: u16 = 4094;
 /// Bytes before the first tag.
 const ADDRESSES: usize = Ethernet::LEN - 2;
 /// Bytes of a tag.
-const TAG: usize = 4;
+pub const TAG: usize = 4;
 
 /// Tags as a plan file writes them: `10`, `"10-19"`, `"100.7"` (outer and inner tag), `"100.1-4094"`, `"untagged"`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -100,6 +100,13 @@ pub enum OuterTag {
     Customer,
 }
 
+/// A tag of a type, with its control information.
+#[inline(always)]
+pub fn tag(kind: u16, control: u16) -> [u8; TAG] {
+    let [[a, b], [c, d]] = [kind.to_be_bytes(), control.to_be_bytes()];
+    [a, b, c, d]
+}
+
 /// Tags as they stand in a frame.
 struct Bytes([u8; 2 * TAG], usize);
 
@@ -111,8 +118,7 @@ impl Bytes {
             let Some(vlan) = vlan else { continue };
             let is_service = is_outer && inner.is_some() && outer_tag == OuterTag::Service;
             let kind: u16 = if is_service { ether_type::QINQ } else { ether_type::VLAN };
-            let [[a, b], [c, d]] = [kind.to_be_bytes(), (vlan | priority).to_be_bytes()];
-            bytes.0[bytes.1..bytes.1 + TAG].copy_from_slice(&[a, b, c, d]);
+            bytes.0[bytes.1..bytes.1 + TAG].copy_from_slice(&tag(kind, vlan | priority));
             bytes.1 += TAG;
         }
         bytes
@@ -128,9 +134,11 @@ pub fn exchange(packet: &mut Packet<'_>, tagging: Tagging, outer_tag: OuterTag) 
     let (old, priority) = (packet.vlans().count() * TAG, priority(packet.bytes()));
     let new = Bytes::of(tagging, outer_tag, priority);
     let new = new.as_slice();
-    if packet.bytes().get(ADDRESSES..ADDRESSES + old) == Some(new) {
-        return true;
-    }
+    packet.bytes().get(ADDRESSES..ADDRESSES + old) == Some(new) || put(packet, old, new)
+}
+
+/// Puts these bytes in the place of the `old` ones behind the addresses. False, and nothing happened, if there is no room for them.
+pub fn put(packet: &mut Packet<'_>, old: usize, new: &[u8]) -> bool {
     if new.len() > old {
         let more = new.len() - old;
         if !packet.push_front(more) {
