@@ -7,7 +7,7 @@ use braid_packet::{Buffers, Lent, Loans};
 
 use super::program::Program;
 use super::sys::{Descriptor, RING, Ring, Socket};
-use crate::device::lending::LendingQueue;
+use crate::device::lending::{LendingQueue, lend_each};
 use crate::device::live::{Arrivals, RxPort, Sent};
 use crate::device::offload::complete_if_partial;
 
@@ -188,27 +188,18 @@ impl LendingQueue for QueueOut {
         &mut self,
         buffers: &mut Buffers,
         out: &[u16],
-        mut lend: impl FnMut(&mut Loans, &mut Buffers, usize) -> Option<Lent>,
+        lend: impl FnMut(&mut Loans, &mut Buffers, usize) -> Option<Lent>,
     ) -> Sent {
         let room = self.make_room(buffers, out.len()).min(out.len());
-        let mut sent = Sent { device_full: (out.len() - room) as u64, ..Sent::default() };
-        for &i in &out[..room] {
-            match lend(&mut self.loans, buffers, i.into()) {
-                Some(frame) if frame.len <= self.longest => {
-                    self.send.put(Descriptor::new(frame.at, frame.len));
-                    sent.packets += 1;
-                    sent.bytes += frame.len as u64;
-                }
-                Some(frame) => {
-                    self.loans.give_back(buffers, frame.at);
-                    sent.too_long += 1;
-                }
-                None => sent.device_full += 1,
-            }
-        }
+        let (mut packets, mut bytes) = (0, 0);
+        let sent = lend_each((&mut self.loans, buffers), (&out[..room], self.longest), lend, |frame| {
+            self.send.put(Descriptor::new(frame.at, frame.len));
+            packets += 1;
+            bytes += frame.len as u64;
+        });
         self.send.publish();
         self.push();
-        sent
+        Sent { packets, bytes, device_full: sent.device_full + (out.len() - room) as u64, ..sent }
     }
 
     fn push(&mut self) {

@@ -21,6 +21,29 @@ pub(crate) trait LendingQueue: Send {
     fn push(&mut self) {}
 }
 
+/// Lends each of these packets to a device that takes frames up to `longest`: `take` gets what is lent; what was too long is given back, and
+/// what found no buffer counts as if the device were full.
+#[inline(always)]
+pub(crate) fn lend_each(
+    (loans, buffers): (&mut Loans, &mut Buffers),
+    (out, longest): (&[u16], usize),
+    mut lend: impl FnMut(&mut Loans, &mut Buffers, usize) -> Option<Lent>,
+    mut take: impl FnMut(Lent),
+) -> Sent {
+    let mut sent = Sent::default();
+    for &i in out {
+        match lend(loans, buffers, i.into()) {
+            Some(lent) if lent.len <= longest => take(lent),
+            Some(lent) => {
+                loans.give_back(buffers, lent.at);
+                sent.too_long += 1;
+            }
+            None => sent.device_full += 1,
+        }
+    }
+    sent
+}
+
 /// The way out of one worker. Workers that send by one queue take turns, once per batch.
 pub(crate) struct Transmitter<Q> {
     queue: Arc<Mutex<Q>>,

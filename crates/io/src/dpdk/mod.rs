@@ -17,7 +17,7 @@ use braid_packet::{Buffers, Lent, Loans, Pool};
 
 pub(crate) use self::sys::version;
 use self::sys::{BURST, DESCRIPTORS, Device, FREE, Frame, Mbufs, QueueNumber};
-use crate::device::lending::{LendingQueue, Transmitter};
+use crate::device::lending::{LendingQueue, Transmitter, lend_each};
 use crate::device::live::{Arrivals, RxPort, Sent};
 use crate::device::offload::complete_if_partial;
 use crate::device::open::Lanes;
@@ -243,20 +243,13 @@ impl LendingQueue for SendQueue {
         &mut self,
         buffers: &mut Buffers,
         out: &[u16],
-        mut lend: impl FnMut(&mut Loans, &mut Buffers, usize) -> Option<Lent>,
+        lend: impl FnMut(&mut Loans, &mut Buffers, usize) -> Option<Lent>,
     ) -> Sent {
-        let (mut sent, mut loans) = (Sent::default(), self.device.mbufs.loans());
+        let mut loans = self.device.mbufs.loans();
         self.frames.clear();
-        for &i in out {
-            match lend(&mut loans, buffers, i.into()) {
-                Some(lent) if lent.len <= self.longest => self.frames.push(Frame::new(lent.at, lent.len)),
-                Some(lent) => {
-                    loans.give_back(buffers, lent.at);
-                    sent.too_long += 1;
-                }
-                None => sent.device_full += 1,
-            }
-        }
+        let mut sent = lend_each((&mut loans, buffers), (out, self.longest), lend, |lent| {
+            self.frames.push(Frame::new(lent.at, lent.len));
+        });
         drop(loans);
         let mut done = 0;
         for _ in 0..RETRIES {
