@@ -73,6 +73,11 @@ fn a_load_balancer_behind_its_own_router() {
 }
 
 #[test]
+fn a_gateway_by_itself() {
+    check("10-gateway", &["nat", "router"]);
+}
+
+#[test]
 fn a_chain_with_one_packet_set() {
     check("03-fajita-stateful", &["flow_counter", "rate_limiter", "load_balancer"]);
 }

@@ -12,6 +12,7 @@ use super::Nat;
 use super::endpoint::Endpoint;
 use super::find::{Course, Found, NO_MAPPING};
 use super::networks::Behind;
+use crate::parts::turn::turn;
 
 /// An ICMP error whose own checksum or whose quoted header checksum is wrong.
 pub const BAD_CHECKSUM: Reason = Reason("bad_checksum");
@@ -90,6 +91,9 @@ impl Nat {
         }
         if let Some(address) = rewrite.destination {
             packet.set_dst_ip(address);
+            if rewrite.to == packet.port() {
+                turn(packet);
+            }
         }
         Ok(self.leave(packet, rewrite.to, rewrite.behind))
     }

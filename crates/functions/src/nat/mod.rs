@@ -58,7 +58,8 @@ use self::steady::{phase_after, translated};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
-use crate::parts::{AnswerRate, Fragments, Side, aged, answer, fragments, lengths, scope};
+use crate::parts::turn::turn;
+use crate::parts::{AnswerRate, Fragments, Side, aged, answer, fragments, lengths, proxy, scope};
 
 /// IPv6 or not IP, and configured to be dropped.
 pub const UNWANTED: Reason = Reason("unwanted");
@@ -208,6 +209,10 @@ impl NetworkFunction for Nat {
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let is_asked = |address| self.settings.answers_for(packet, address);
+        if self.settings.proxy.is_some_and(|proxy| proxy.answers(cx, packet, is_asked)) {
+            return Ok(Verdict::Drop(proxy::ANSWERED));
+        }
         Ok(match self.settings.non_ip {
             _ if scope::is_damaged_ip(packet) => Verdict::Drop(Reason::MALFORMED),
             Others::Pass => cx.pass(),
@@ -378,6 +383,9 @@ impl Nat {
         }
         packet.decrement_ttl();
         rewrite.apply(packet);
+        if rewrite.destination.is_some() && rewrite.to == packet.port() {
+            turn(packet);
+        }
         Ok(self.leave(packet, rewrite.to, rewrite.behind))
     }
 

@@ -92,6 +92,8 @@ struct Tagged {
     /// Where what is translated into a network goes, in order of their numbers; what is not here keeps its destination.
     hops: Box<[(u16, MacAddress)]>,
     outside_hop: Option<MacAddress>,
+    /// Whose address is the source of what has a next hop; none: it stays.
+    mac: Option<MacAddress>,
 }
 
 impl Nets {
@@ -207,7 +209,11 @@ impl Nets {
         let tagged = self.tagged.as_ref()?;
         let len = tags::exchanged(frame, ip, tagged.of(behind)?, tagged.outer_tag, into)?;
         if let Some(MacAddress(hop)) = tagged.hop(behind) {
-            into[..hop.len()].copy_from_slice(&hop);
+            let (to, from) = into.split_at_mut(hop.len());
+            to.copy_from_slice(&hop);
+            if let Some(MacAddress(mac)) = tagged.mac {
+                from[..mac.len()].copy_from_slice(&mac);
+            }
         }
         Some(len)
     }
@@ -266,6 +272,7 @@ impl Tagged {
             outer_tag: config.outer_tag,
             hops,
             outside_hop: config.outside_next_hop.map(|hop| hop.0),
+            mac: config.mac.map(|mac| mac.0),
         })
     }
 
@@ -286,6 +293,9 @@ impl Tagged {
         let Some(tags) = self.of(behind) else { return true };
         if let Some(hop) = self.hop(behind) {
             packet.set_eth_dst(hop);
+            if let Some(mac) = self.mac {
+                packet.set_eth_src(mac);
+            }
         }
         tags::exchange(packet, tags, self.outer_tag)
     }

@@ -1,8 +1,9 @@
 //! What the configuration means once it has been checked.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use braid_nf::packet::IpAddress;
+use braid_nf::packet::{IpAddress, Segments};
 use braid_nf::{Packet, Port};
 
 use super::config::{Allocation, Config, Networks, Others, Static};
@@ -12,6 +13,7 @@ use super::pool::Pool;
 use super::session::Timeouts;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::answer::Router;
+use crate::parts::proxy::Proxy;
 use crate::parts::{PrefixesV4, Side, Sides};
 
 /// A checked configuration.
@@ -28,6 +30,9 @@ pub(super) struct Settings {
     pub(super) ipv6: Others,
     pub(super) non_ip: Others,
     pub(super) router: Router,
+    pub(super) proxy: Option<Proxy>,
+    /// For which addresses it answers inside.
+    gateways: Box<[Ipv4Addr]>,
 }
 
 braid_nf::plain!(Settings);
@@ -71,6 +76,8 @@ impl Settings {
             ipv6: config.ipv6,
             non_ip: config.non_ip,
             router: Router { v4: config.router.into(), v6: config.router_v6.map(IpAddress::from) },
+            proxy: Proxy::check(config.mac)?,
+            gateways: gateways(config)?,
         })
     }
 
@@ -83,6 +90,18 @@ impl Settings {
     /// The inside endpoint that sent a packet.
     pub(super) fn inside(&self, packet: &Packet<'_>, end: Endpoint) -> Inside {
         Inside::new(self.networks.of(packet), end.ip(), end.port, end.protocol)
+    }
+
+    /// Whether a neighbour who asks for an address is answered: outside for external ones, inside for gateways, of which every network
+    /// may have one.
+    pub(super) fn answers_for(&self, packet: &Packet<'_>, address: IpAddress) -> bool {
+        match (self.sides.of(packet.port()), address.v4()) {
+            (Some(Side::Outside), Some(v4)) => self.is_external(v4) && self.networks.is_outside(packet),
+            (Some(Side::Inside), Some(v4)) => {
+                self.gateways.contains(&v4.into()) && self.networks.of(packet) != Segments::OTHER
+            }
+            _ => false,
+        }
     }
 
     #[inline(always)]
@@ -143,6 +162,20 @@ fn fixed(config: &Config, pool: &Pool, (networks, home): (&Nets, Port)) -> Resul
         return Err(ConfigError::new("static", format!("{} are too many", fixed.len()), instead));
     }
     Ok(fixed.into())
+}
+
+/// Whoever has it as its gateway sends to its Ethernet address, which must not stay in what goes on.
+fn gateways(config: &Config) -> Result<Box<[Ipv4Addr]>, ConfigError> {
+    let wrong = |reason: &str, instead: &str| Err(ConfigError::new("gateways", reason, instead));
+    match (config.gateways.is_empty(), config.mac, config.outside_next_hop) {
+        (true, ..) => Ok([].into()),
+        (false, None, _) => wrong("it has no Ethernet address to answer with", "add mac = \"02:00:00:00:00:01\""),
+        (false, _, None) => wrong(
+            "what is sent to it would go on to itself",
+            "add networks = \"by_vlan\", perhaps with vlans = [\"untagged\"], and `outside_next_hop`",
+        ),
+        _ => Ok(config.gateways.clone().into()),
+    }
 }
 
 /// Number of the network of a static mapping, and the inside port behind which it is.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::icmp::Mtus;
 use super::prefix::Prefix64;
+use crate::bridge::WrittenMac;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::networks;
@@ -16,6 +17,7 @@ use crate::nat::pool::Pool;
 use crate::nat::session::Timeouts;
 use crate::nat::{self, AllocationKind, Filtering, Others, Pooling, StaticProtocol};
 use crate::parts::answer::Router;
+use crate::parts::proxy::Proxy;
 use crate::parts::syslog::Collector;
 use crate::parts::{Prefix, Side, Sides};
 
@@ -31,6 +33,7 @@ pub struct Config {
     pub inside: Vec<Prefix>,
     pub inside_ports: Vec<Port>,
     pub outside_ports: Vec<Port>,
+    pub mac: Option<WrittenMac>,
     pub external: Vec<Prefix>,
     pub first_port: u16,
     pub last_port: u16,
@@ -85,6 +88,7 @@ impl Default for Config {
             inside: "::/0".parse().into_iter().collect(),
             inside_ports: Vec::new(),
             outside_ports: Vec::new(),
+            mac: None,
             external: outward.external,
             first_port: outward.first_port,
             last_port: outward.last_port,
@@ -143,6 +147,7 @@ pub(super) struct Settings {
     pub(super) lowest_mtu: u16,
     pub(super) others: Others,
     pub(super) router: Router,
+    pub(super) proxy: Option<Proxy>,
 }
 
 braid_nf::plain!(Settings);
@@ -198,6 +203,7 @@ impl Settings {
             lowest_mtu: config.lowest_mtu_v6.min(config.mtu_v6),
             others: config.others,
             router: Router { v4: config.router.into(), v6: config.router_v6.map(IpAddress::from) },
+            proxy: Proxy::check(config.mac)?,
         })
     }
 }

@@ -15,6 +15,7 @@ use super::icmp::{self, Message};
 use super::rewrite::{NO_ROOM, write_version};
 use super::transport::{self, Addresses, NewPorts};
 use crate::nat::{BAD_CHECKSUM, NO_MAPPING};
+use crate::parts::turn::turn;
 
 /// The other version has no such error.
 pub const NO_COUNTERPART: Reason = Reason("no_counterpart");
@@ -124,6 +125,9 @@ impl Nat64 {
         }
         packet.set_src_ip(rewrite.ends.0);
         packet.set_dst_ip(rewrite.ends.1);
+        if rewrite.to == packet.port() {
+            turn(packet);
+        }
         Verdict::Forward(rewrite.to)
     }
 }

@@ -42,7 +42,7 @@ use crate::nat::flows::{self, Flows};
 use crate::nat::mappings::SWEEP_EVERY;
 use crate::nat::session::{OUTWARD, Phase};
 use crate::nat::{Others, UNWANTED};
-use crate::parts::{AnswerRate, Fragments, aged, answer, scope};
+use crate::parts::{AnswerRate, Fragments, Side, aged, answer, proxy, scope};
 
 network_function! {
     /// The translator.
@@ -162,6 +162,13 @@ impl NetworkFunction for Nat64 {
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let is_asked = |address: IpAddress| {
+            let is_external = address.v4().is_some_and(|v4| self.settings.pool.is_external_v4(v4));
+            is_external && self.settings.sides.of(packet.port()) == Some(Side::Outside)
+        };
+        if self.settings.proxy.is_some_and(|proxy| proxy.answers(cx, packet, is_asked)) {
+            return Ok(Verdict::Drop(proxy::ANSWERED));
+        }
         Ok(match self.settings.others {
             _ if scope::is_damaged_ip(packet) => Verdict::Drop(Reason::MALFORMED),
             Others::Pass => cx.pass(),

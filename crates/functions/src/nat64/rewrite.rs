@@ -11,6 +11,7 @@ use super::transport::{self, Addresses, NewPorts};
 use super::{Nat64, Session};
 use crate::nat::NOT_TRANSLATABLE;
 use crate::nat::session::OUTWARD;
+use crate::parts::turn::turn;
 use crate::parts::{Fate, answer, fragments};
 use crate::router;
 
@@ -146,6 +147,9 @@ impl Nat64 {
             return Ok(Verdict::Drop(reason));
         }
         packet.decrement_ttl();
+        if rewrite.to == packet.port() {
+            turn(packet);
+        }
         match (rewrite.ports.source, rewrite.ports.destination) {
             (Some(source), Some(destination)) => {
                 packet.set_src(rewrite.ends.0, source);

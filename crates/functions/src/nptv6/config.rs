@@ -6,9 +6,11 @@ use braid_nf::Port;
 use braid_nf::packet::IpAddress;
 use serde::Deserialize;
 
-use super::prefix::Mapping;
+use super::prefix::{Mapping, Unmapped};
+use crate::bridge::WrittenMac;
 use crate::config::ConfigError;
 use crate::parts::answer::Router;
+use crate::parts::proxy::Proxy;
 use crate::parts::{Prefix, Sides};
 
 /// Longest prefixes that are exchanged.
@@ -23,6 +25,7 @@ pub struct Config {
     pub outside: Option<Prefix>,
     pub inside_ports: Vec<Port>,
     pub outside_ports: Vec<Port>,
+    pub mac: Option<WrittenMac>,
     pub router: Option<Ipv6Addr>,
     pub icmp_errors_per_s: u64,
 }
@@ -34,6 +37,7 @@ impl Default for Config {
             outside: "2001:db8:1::/48".parse().ok(),
             inside_ports: Vec::new(),
             outside_ports: Vec::new(),
+            mac: None,
             router: None,
             icmp_errors_per_s: 1000,
         }
@@ -49,6 +53,7 @@ pub(super) struct Settings {
     outward: Mapping,
     inward: Mapping,
     pub(super) router: Router,
+    pub(super) proxy: Option<Proxy>,
 }
 
 braid_nf::plain!(Settings);
@@ -56,16 +61,13 @@ braid_nf::plain!(Settings);
 impl Settings {
     pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
         let (inside, outside) = (v6("inside", config.inside)?, v6("outside", config.outside)?);
-        if inside.mapped_bits() != outside.mapped_bits() {
-            let reason = format!("{outside} is not as long as {inside}");
-            return Err(ConfigError::new("outside", reason, "write two prefixes of one length"));
-        }
-        if inside.contains(outside.first()) {
-            let reason = format!("{outside} is the inside prefix");
+        if inside.contains(outside.first()) || outside.contains(inside.first()) {
+            let reason = format!("{outside} and {inside} have addresses in common");
             return Err(ConfigError::new("outside", reason, "write two different prefixes"));
         }
         let first = |prefix: Prefix| u128::from_be_bytes(prefix.first().octets());
-        let bits = inside.mapped_bits();
+        // The shorter one is extended with zeros (section 3.1).
+        let bits = inside.mapped_bits().max(outside.mapped_bits());
         Ok(Settings {
             sides: Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?,
             inside,
@@ -73,22 +75,24 @@ impl Settings {
             outward: Mapping::new(first(inside), first(outside), bits),
             inward: Mapping::new(first(outside), first(inside), bits),
             router: Router { v4: Ipv4Addr::UNSPECIFIED.into(), v6: config.router.map(IpAddress::from) },
+            proxy: Proxy::check(config.mac)?,
         })
     }
 
-    pub(super) fn outward(&self, address: IpAddress) -> Option<IpAddress> {
+    pub(super) fn outward(&self, address: IpAddress) -> Result<IpAddress, Unmapped> {
         self.outward.map(address)
     }
 
-    pub(super) fn inward(&self, address: IpAddress) -> Option<IpAddress> {
+    pub(super) fn inward(&self, address: IpAddress) -> Result<IpAddress, Unmapped> {
         self.inward.map(address)
     }
 }
 
 fn v6(key: &str, prefix: Option<Prefix>) -> Result<Prefix, ConfigError> {
     let prefix = prefix.ok_or_else(|| ConfigError::new(key, "missing", "write a prefix as fd00::/48"))?;
-    if prefix.is_v4() || !(1..=BITS_MAX).contains(&prefix.mapped_bits()) {
-        let instead = format!("write an IPv6 prefix of 1 to {BITS_MAX} bits, as fd00::/48");
+    let is_group = prefix.first().octets()[0] == 0xff;
+    if prefix.is_v4() || is_group || !(1..=BITS_MAX).contains(&prefix.mapped_bits()) {
+        let instead = format!("write an IPv6 unicast prefix of 1 to {BITS_MAX} bits, as fd00::/48");
         return Err(ConfigError::new(key, format!("{prefix} cannot be exchanged"), instead));
     }
     Ok(prefix)

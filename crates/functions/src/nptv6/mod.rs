@@ -3,7 +3,7 @@
 //! The translation is checksum-neutral: one word of the address takes up what the change of the prefix adds, so that TCP, UDP and
 //! ICMPv6 checksums stay right, encrypted ones too. It needs no packet sets and no state objects: any worker handles any packet.
 //!
-//! Not here: ports, prefixes of different lengths or longer than 64 bits, IPv4 (which passes as it is).
+//! Not here: ports, prefixes longer than 64 bits, IPv4 (which passes as it is).
 
 mod config;
 mod prefix;
@@ -12,16 +12,23 @@ mod tests;
 
 pub use config::Config;
 
+use braid_nf::packet::headers::icmpv6_type;
 use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 
 use self::config::Settings;
+use self::prefix::Unmapped;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
-use crate::parts::{AnswerRate, Side, answer, scope};
+use crate::parts::turn::turn;
+use crate::parts::{AnswerRate, Side, answer, proxy, scope};
 
 /// An address whose words leave no room for the adjustment.
 pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");
+/// Where the addresses stand in an IPv6 header.
+const SOURCE_AT: u32 = 8;
+const DESTINATION_AT: u32 = 24;
+
 /// By a port that is neither inside nor outside.
 pub const NO_SIDE: Reason = Reason("no_side");
 
@@ -72,14 +79,16 @@ impl NetworkFunction for Nptv6 {
                 false => Verdict::Forward(across),
             });
         }
-        if scope::is_link_scope_v6(packet.src_ip(), packet.dst_ip()) {
+        let is_asked = |address| side == Side::Outside && self.settings.outside.contains(address);
+        if self.settings.proxy.is_some_and(|proxy| proxy.answers(cx, packet, is_asked)) {
+            return Ok(Verdict::Drop(proxy::ANSWERED));
+        }
+        if scope::stays_on_link(packet) {
             return Ok(Verdict::Forward(across));
         }
-        let Some(change) = self.change(packet, side, across) else {
-            if self.answers.admits(cx, packet)? {
-                answer::no_route(cx, packet, self.settings.router);
-            }
-            return Ok(Verdict::Drop(NOT_TRANSLATABLE));
+        let change = match self.change(packet, side, across) {
+            Ok(change) => change,
+            Err(wrong) => return self.refuse(cx, packet, wrong),
         };
         if packet.ttl().is_some_and(|hops| hops <= 1) {
             if self.answers.admits(cx, packet)? {
@@ -91,26 +100,44 @@ impl NetworkFunction for Nptv6 {
         packet.decrement_ttl();
         packet.set_src_ip(change.source);
         packet.set_dst_ip(change.destination);
+        if change.to == packet.port() {
+            turn(packet);
+        }
         Ok(Verdict::Forward(change.to))
     }
 }
 
 impl Nptv6 {
-    /// Outward the source, inward the destination, both of a packet from inside to the outside prefix: a hairpin. None if an
-    /// address cannot be translated.
-    fn change(&self, packet: &Packet<'_>, side: Side, across: Port) -> Option<Change> {
+    /// Outward the source, inward the destination, both of a packet from inside to the outside prefix: a hairpin. An error if an
+    /// address cannot be translated: which, by its place in the header.
+    fn change(&self, packet: &Packet<'_>, side: Side, across: Port) -> Result<Change, (Unmapped, u32)> {
         let (source, destination) = (packet.src_ip(), packet.dst_ip());
         let mut change = Change { source, destination, to: across };
         if side == Side::Inside && self.settings.inside.contains(source) {
-            change.source = self.settings.outward(source)?;
+            change.source = self.settings.outward(source).map_err(|wrong| (wrong, SOURCE_AT))?;
         }
         if self.settings.outside.contains(destination) {
-            change.destination = self.settings.inward(destination)?;
+            change.destination = self.settings.inward(destination).map_err(|wrong| (wrong, DESTINATION_AT))?;
             if side == Side::Inside {
                 change.to = packet.port();
             }
         }
-        Some(change)
+        Ok(change)
+    }
+
+    /// The sender of what cannot be translated is told why (RFC 6296 sections 3.2 and 3.7).
+    #[cold]
+    fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, (wrong, at): (Unmapped, u32)) -> Handled {
+        if self.answers.admits(cx, packet)? {
+            match (wrong, self.settings.router.v6) {
+                (Unmapped::Subnet, _) => answer::no_route(cx, packet, self.settings.router),
+                (Unmapped::Identifier, Some(router)) => {
+                    answer::error(cx, packet, router, (icmpv6_type::PARAMETER_PROBLEM, 0), at);
+                }
+                (Unmapped::Identifier, None) => {}
+            }
+        }
+        Ok(Verdict::Drop(NOT_TRANSLATABLE))
     }
 
     /// The packet that an ICMPv6 error quotes went the other way: outward errors quote inside destinations, inward ones outside
@@ -120,13 +147,13 @@ impl Nptv6 {
         let (source, destination) = (quoted.src_ip, quoted.dst_ip);
         let Some(mut quoted) = packet.embedded_mut() else { return };
         if self.settings.outside.contains(source)
-            && let Some(inside) = self.settings.inward(source)
+            && let Ok(inside) = self.settings.inward(source)
         {
             quoted.set_src_ip(inside);
         }
         if side == Side::Inside
             && self.settings.inside.contains(destination)
-            && let Some(outside) = self.settings.outward(destination)
+            && let Ok(outside) = self.settings.outward(destination)
         {
             quoted.set_dst_ip(outside);
         }

@@ -5,9 +5,22 @@ use braid_nf::packet::IpAddress;
 /// Words of 16 bits in an address.
 const WORDS: usize = 8;
 
+/// The bits of an address that are its interface identifier.
+const IDENTIFIER: u128 = u64::MAX as u128;
+
+/// An address that has no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unmapped {
+    /// Its subnet is all ones, or beyond what both prefixes have (section 3.2).
+    Subnet,
+    /// Its interface identifier is all ones or all zeros, or would be: of prefixes longer than 48 bits (section 3.7).
+    Identifier,
+}
+
 /// Maps addresses of one prefix to another of the same length, of at most 64 bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mapping {
+    from: u128,
     to: u128,
     mask: u128,
     /// The first word that may be adjusted; the only one of prefixes of up to 48 bits (section 3.4), else the first of several that
@@ -20,14 +33,21 @@ impl Mapping {
     pub(super) fn new(from: u128, to: u128, bits: u32) -> Mapping {
         let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
         let adjustment = add(sum(from & mask), !sum(to & mask));
-        Mapping { to: to & mask, mask, word: if bits <= 48 { 3 } else { 4 }, adjustment }
+        Mapping { from: from & mask, to: to & mask, mask, word: if bits <= 48 { 3 } else { 4 }, adjustment }
     }
 
-    /// The other address; none if no word can take up the difference.
-    pub(super) fn map(&self, address: IpAddress) -> Option<IpAddress> {
+    /// The other address, if there is one.
+    pub(super) fn map(&self, address: IpAddress) -> Result<IpAddress, Unmapped> {
         let address = u128::from_be_bytes(address.octets());
-        let last = if self.word == 3 { 3 } else { WORDS - 1 };
-        let at = (self.word..=last).find(|at| word(address, *at) != 0xffff)?;
+        if address & self.mask != self.from {
+            return Err(Unmapped::Subnet);
+        }
+        let at = match self.word {
+            3 if word(address, 3) == 0xffff => return Err(Unmapped::Subnet),
+            3 => 3,
+            _ if address & IDENTIFIER == 0 => return Err(Unmapped::Identifier),
+            first => (first..WORDS).find(|at| word(address, *at) != 0xffff).ok_or(Unmapped::Identifier)?,
+        };
         // Zero and all ones are the same number here: zero is written (section 3.2).
         let adjusted = match add(word(address, at), self.adjustment) {
             0xffff => 0,
@@ -35,7 +55,11 @@ impl Mapping {
         };
         let shift = 16 * (WORDS - 1 - at);
         let mapped = (address & !self.mask | self.to) & !(0xffff << shift) | u128::from(adjusted) << shift;
-        Some(IpAddress::from_v6(mapped.to_be_bytes()))
+        // The way back would end there.
+        if self.word != 3 && mapped & IDENTIFIER == 0 {
+            return Err(Unmapped::Identifier);
+        }
+        Ok(IpAddress::from_v6(mapped.to_be_bytes()))
     }
 }
 

@@ -7,7 +7,7 @@ use braid_nf::state::{Domain, HugePages, StateBuilder};
 use proptest::prelude::*;
 
 use super::Nptv6;
-use super::prefix::Mapping;
+use super::prefix::{Mapping, Unmapped};
 use crate::catalog::FromConfig;
 use crate::config::parse;
 
@@ -22,8 +22,8 @@ fn number(text: &str) -> u128 {
 #[track_caller]
 fn check(inside: &str, outside: &str, bits: u32, from: &str, to: &str) {
     let (inside, outside) = (number(inside), number(outside));
-    assert_eq!(Mapping::new(inside, outside, bits).map(address(from)), Some(address(to)));
-    assert_eq!(Mapping::new(outside, inside, bits).map(address(to)), Some(address(from)));
+    assert_eq!(Mapping::new(inside, outside, bits).map(address(from)), Ok(address(to)));
+    assert_eq!(Mapping::new(outside, inside, bits).map(address(to)), Ok(address(from)));
 }
 
 #[test]
@@ -36,11 +36,18 @@ fn addresses_are_mapped_as_in_the_example_of_the_rfc_and_back() {
 }
 
 #[test]
-fn an_address_without_a_word_to_adjust_is_not_mapped() {
+fn addresses_that_have_no_other_are_not_mapped() {
     let mapping = Mapping::new(number("fd01:203:405::"), number("2001:db8:1::"), 48);
-    assert_eq!(mapping.map(address("fd01:203:405:ffff::1")), None);
+    assert_eq!(mapping.map(address("fd01:203:405:ffff::1")), Err(Unmapped::Subnet));
+    assert_eq!(mapping.map(address("fd01:203:406::1")), Err(Unmapped::Subnet), "another prefix");
     let mapping = Mapping::new(number("fd00::"), number("2001:db8::"), 64);
-    assert_eq!(mapping.map(address("fd00::ffff:ffff:ffff:ffff")), None);
+    for identifier in ["ffff:ffff:ffff:ffff", "0:0:0:0"] {
+        let from = address(&format!("fd00:0:0:0:{identifier}"));
+        assert_eq!(mapping.map(from), Err(Unmapped::Identifier), "{identifier}");
+    }
+    // What would leave no identifier: 0xfd00 - 0x2db9 = 0xcf47 is added, and 0x30b8 is its complement.
+    assert_eq!(mapping.map(address("fd00::30b8:0:0:0")), Err(Unmapped::Identifier));
+    assert!(mapping.map(address("fd00::30b8:0:0:1")).is_ok());
 }
 
 proptest! {
@@ -58,7 +65,7 @@ proptest! {
         prop_assert_eq!(sum(mapped.octets()), sum(from));
         // Prefixes of fewer than 48 bits leave bits of the prefix's words to the rest: they are not touched.
         prop_assert_eq!(u128::from_be_bytes(mapped.octets()) & mask, outside & mask);
-        prop_assert_eq!(Mapping::new(outside, inside, bits).map(mapped), Some(IpAddress::from_v6(from)));
+        prop_assert_eq!(Mapping::new(outside, inside, bits).map(mapped), Ok(IpAddress::from_v6(from)));
     }
 }
 
@@ -72,9 +79,14 @@ fn check_error(text: &str, expected: &str) {
 
 #[test]
 fn configurations_that_cannot_work_are_refused_with_what_to_write() {
-    check_error("inside = '10.0.0.0/8'", "`inside`: 10.0.0.0/8 cannot be exchanged; write an IPv6 prefix");
-    check_error("inside = 'fd00::/80'", "`inside`: fd00::/80 cannot be exchanged; write an IPv6 prefix of 1 to 64");
-    check_error("outside = '2001:db8::/32'", "`outside`: 2001:db8::/32 is not as long as fd00::/48");
-    check_error("outside = 'fd00::/48'", "`outside`: fd00::/48 is the inside prefix");
+    check_error("inside = '10.0.0.0/8'", "`inside`: 10.0.0.0/8 cannot be exchanged; write an IPv6 unicast prefix");
+    check_error(
+        "inside = 'fd00::/80'",
+        "`inside`: fd00::/80 cannot be exchanged; write an IPv6 unicast prefix of 1 to 64",
+    );
+    check_error("outside = 'ff02::/16'", "`outside`: ff02::/16 cannot be exchanged; write an IPv6 unicast prefix");
+    check_error("outside = 'fd00::/48'", "`outside`: fd00::/48 and fd00::/48 have addresses in common");
+    check_error("outside = 'fd00::/32'", "`outside`: fd00::/32 and fd00::/48 have addresses in common");
+    check_error("mac = '01:00:5e:00:00:01'", "`mac`: 01:00:5e:00:00:01 is no station's");
     check_error("prefix = 1", "`prefix`: no such key");
 }

@@ -13,6 +13,7 @@ use braid_nf::{Conflict, Cx, Packet, Part, Port, Reason};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::aged::{Aged, Stamp};
+use super::turn::turn_frame;
 
 /// A later fragment came before the first one, or the first one was dropped.
 pub const BEFORE_FIRST: Reason = Reason("fragment_before_first");
@@ -214,7 +215,8 @@ impl Fragments {
         Ok(BEFORE_FIRST)
     }
 
-    /// Sends on the pieces that wait for a first one, given as it came: to its fate, `hops` hops further.
+    /// Sends on the pieces that wait for a first one, given as it came: to its fate, `hops` hops further. Those that go back where they came
+    /// from, to another address, do so in [turned](super::turn) frames.
     pub fn release(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: &Fate, hops: u8) -> Result<(), Conflict> {
         self.release_tagged(cx, packet, (fate, hops), |_, _, _| None)
     }
@@ -230,6 +232,9 @@ impl Fragments {
     ) -> Result<(), Conflict> {
         self.take_waiting(cx, packet, |cx, piece| {
             if piece.rewrite(fate, hops) {
+                if fate.port == packet.port() && fate.destination != IpAddress::UNSPECIFIED {
+                    turn_frame(&mut piece.bytes[..piece.len as usize], piece.ip as usize);
+                }
                 let (frame, mut tagged) = (&piece.bytes[..piece.len as usize], [0; PIECE_MAX + TAGS_MAX]);
                 match retag(frame, piece.ip as usize, &mut tagged) {
                     Some(len) => cx.emit(fate.port, &tagged[..len]),

@@ -1,12 +1,13 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with, and how often,
 //! tables whose entries die of age, lengths that headers claim, code points, kinds with names, fragments that follow their first piece,
-//! logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, DNS responses, VLAN tags, and application protocols told
-//! by their first bytes.
+//! logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, DNS responses, VLAN tags, frames that go back where they came from,
+//! questions and answers of neighbours, and application protocols told by their first bytes.
 
 pub(crate) mod aged;
 pub(crate) mod alerts;
 pub(crate) mod answer;
 pub(crate) mod answer_rate;
+pub(crate) mod discovery;
 pub(crate) mod dns;
 pub(crate) mod dscp;
 pub(crate) mod fragments;
@@ -15,6 +16,7 @@ pub mod many;
 pub(crate) mod named;
 pub mod prefix;
 pub mod protocols;
+pub(crate) mod proxy;
 #[cfg(test)]
 pub(crate) mod refuse;
 pub(crate) mod scope;
@@ -23,6 +25,7 @@ pub(crate) mod show;
 pub(crate) mod sides;
 pub(crate) mod syslog;
 pub(crate) mod tags;
+pub(crate) mod turn;
 pub mod units;
 pub mod volume;
 

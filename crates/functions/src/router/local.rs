@@ -7,10 +7,10 @@ use braid_nf::prelude::*;
 use braid_nf::{Cx, Handled, Port};
 
 use super::config::Interface;
-use super::messages::{self, Message};
 use super::objections::BAD_CHECKSUM;
 use super::{Complaint, Hop, Router};
 use crate::parts::answer;
+use crate::parts::discovery::{self, By, Message};
 
 /// An ARP packet; it has been heard.
 const ARP: Reason = Reason("arp");
@@ -49,12 +49,12 @@ impl Router {
             return Ok(Verdict::Drop(DISCOVERY));
         }
         let (port, body, source) = (packet.port(), packet.ip_payload(), packet.src_ip());
-        if !messages::is_valid(body, source, packet.dst_ip()) {
+        if !discovery::is_valid(body, source, packet.dst_ip()) {
             return Ok(Verdict::Drop(DISCOVERY));
         }
         let asks = packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::NEIGHBOUR_SOLICITATION);
         let option = if asks { 1 } else { 2 };
-        let Some((target, mac)) = messages::heard(body, option) else { return Ok(Verdict::Drop(DISCOVERY)) };
+        let Some((target, mac)) = discovery::heard(body, option) else { return Ok(Verdict::Drop(DISCOVERY)) };
         let (teller, for_us) = if asks { (source, interface.owns(target)) } else { (target, false) };
         if let Some(mac) = mac
             && interface.reaches(teller)
@@ -64,7 +64,7 @@ impl Router {
         }
         if asks && for_us {
             let asker = mac.or(packet.ethernet().map(Ethernet::source)).unwrap_or_default();
-            cx.emit(port, Message::advertisement(interface.mac, target, (asker, source)).bytes());
+            cx.emit(port, Message::advertisement(interface.mac, target, (asker, source), By::Router).bytes());
         }
         Ok(Verdict::Drop(DISCOVERY))
     }

@@ -9,7 +9,6 @@ mod config;
 pub(crate) mod fragment;
 mod local;
 mod lpm;
-mod messages;
 mod neighbours;
 mod objections;
 
@@ -26,10 +25,10 @@ use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 
 use crate::config::READS_WIRE_LEN;
+use crate::parts::discovery::Message;
 use crate::parts::scope::is_damaged_ip;
 use crate::{ConfigError, FromConfig};
 use complain::{Complaint, Errors};
-use messages::Message;
 use neighbours::Resolved;
 
 /// The port has no interface.
@@ -212,7 +211,7 @@ impl Router {
     #[inline(always)]
     fn is_ordinary(&self, packet: &Packet<'_>, mtu: u16) -> bool {
         let for_us = |ethernet: &Ethernet| match self.interface(packet.port()) {
-            Some(interface) => self.takes(interface, ethernet.destination()),
+            Some(interface) => self.takes(interface, ethernet),
             None => false,
         };
         packet.ethernet().is_some_and(for_us)
@@ -223,10 +222,12 @@ impl Router {
             && !objections::has_options(packet)
     }
 
-    /// Whether a frame for this Ethernet address is for this router.
+    /// Whether a frame is for this router: sent to its Ethernet address, or turned round by a function before it, which has put that in the
+    /// place of the source.
     #[inline(always)]
-    fn takes(&self, interface: &Interface, to: MacAddress) -> bool {
-        to == interface.mac || self.promiscuous && !to.is_group()
+    fn takes(&self, interface: &Interface, frame: &Ethernet) -> bool {
+        let to = frame.destination();
+        to == interface.mac || (self.promiscuous || frame.source() == interface.mac) && !to.is_group()
     }
 
     /// Everything that may become of a packet, and what its set is to remember.
@@ -239,8 +240,7 @@ impl Router {
         if local::is_discovery(packet) {
             return self.discovery(cx, packet, interface);
         }
-        let link_destination = packet.ethernet().map(Ethernet::destination).unwrap_or_default();
-        if !self.takes(interface, link_destination) {
+        if !packet.ethernet().map_or(self.promiscuous, |frame| self.takes(interface, frame)) {
             return Ok(Verdict::Drop(objections::OTHER_STATION));
         }
         if self.source_routes == SourceRoutes::Drop && objections::has_source_route(packet) {

@@ -31,6 +31,7 @@ fn only_what_is_for_its_ethernet_address_is_taken() {
     assert_eq!(bench.send(0, 0, &to_far().mac(HOST, HOST).bytes()).dropped, Some("other_station"));
     assert_eq!(bench.send(0, 0, &to_far().mac(HOST, [0xff; 6]).bytes()).dropped, Some("other_station"));
     assert_eq!(bench.send(0, 0, &to_far().bytes()).ports(), [1], "a set that was known");
+    assert_eq!(bench.send(0, 0, &to_far().mac(OURS[0], HOST).bytes()).ports(), [1], "turned by a function before it");
 }
 
 #[test]

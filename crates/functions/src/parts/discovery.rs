@@ -1,4 +1,4 @@
-//! What a router says to its neighbours: ARP (RFC 826) and neighbour discovery (RFC 4861), as whole frames.
+//! What is said to neighbours: ARP (RFC 826) and neighbour discovery (RFC 4861), as whole frames.
 
 use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, Header, Ipv6, ether_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
@@ -16,6 +16,15 @@ const DISCOVERY_FRAME: usize = 86;
 /// Hop limit of neighbour discovery: no router has forwarded it (RFC 4861 section 7.1).
 const UNTOUCHED: u8 = 255;
 const ALL_NODES: IpAddress = IpAddress::from_v6([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+
+/// Who answers a neighbour solicitation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A router for an address of its own.
+    Router,
+    /// Somebody else for whose address it is: what is known already is not replaced (RFC 4861 section 7.2.4).
+    Proxy,
+}
 
 impl Message {
     fn new(len: usize, to: MacAddress, from: MacAddress, kind: u16) -> Message {
@@ -60,16 +69,20 @@ impl Message {
     }
 
     /// Answers a neighbour solicitation that came from `asker`; all nodes are told if that has no address yet.
-    pub fn advertisement(mac: MacAddress, own: IpAddress, asker: (MacAddress, IpAddress)) -> Message {
+    pub fn advertisement(mac: MacAddress, own: IpAddress, asker: (MacAddress, IpAddress), by: By) -> Message {
         const ROUTER: u32 = 1 << 31;
         const SOLICITED: u32 = 1 << 30;
         const OVERRIDE: u32 = 1 << 29;
+        let flags = match by {
+            By::Router => ROUTER | OVERRIDE,
+            By::Proxy => 0,
+        };
         let head = [icmpv6_type::NEIGHBOUR_ADVERTISEMENT, 0];
         if asker.1 == IpAddress::UNSPECIFIED {
             let all = (MacAddress([0x33, 0x33, 0, 0, 0, 1]), ALL_NODES);
-            return Message::discovery(all, (mac, own), head, ROUTER | OVERRIDE, own);
+            return Message::discovery(all, (mac, own), head, flags, own);
         }
-        Message::discovery(asker, (mac, own), head, ROUTER | SOLICITED | OVERRIDE, own)
+        Message::discovery(asker, (mac, own), head, flags | SOLICITED, own)
     }
 
     fn arp(to: MacAddress, from: MacAddress, arp: &Arp) -> Message {
