@@ -2,13 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use braid_control::frames::Frames;
 use braid_control::live::completed;
-use braid_control::plan_file::{PlanFile, PortFile, unplaced};
+use braid_control::plan_file::{PlanFile, PortFile, place_of, unplaced};
+use braid_control::runtime::io::Sink;
 use braid_control::{Carry, Catalog, Compiled, Plan, Problem};
+use toml::Spanned;
 
 use crate::args::{ChainArgs, InputArgs};
-use crate::failure::Failure;
-use crate::input::port_of;
+use crate::failure::{Failure, Kind};
+use crate::input::{Input, port_of, sink};
 
 /// A plan file's path and text, kept for its errors.
 pub struct Written {
@@ -68,7 +71,7 @@ impl Written {
 
     /// Reads a plan file.
     pub fn of_file(path: &Path) -> Result<Written, Failure> {
-        let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+        let text = Failure::or_text(path)?;
         let file = PlanFile::parse(&text).map_err(|problem| Failure::of_plan(problem, Some((path, &text))))?;
         Ok(Written { file, from: Some((path.to_owned(), text)) })
     }
@@ -78,9 +81,8 @@ impl Written {
         let mut file = self.file.clone();
         if file.ports.is_none() && file.port.is_empty() {
             // Files that are named for ports say how many ports there are.
-            let named = |texts: &[toml::Spanned<String>]| {
-                let port =
-                    |(i, text): (usize, &toml::Spanned<String>)| port_of(text.get_ref()).map_or(i, |(port, _)| port);
+            let named = |texts: &[Spanned<String>]| {
+                let port = |(i, text): (usize, &Spanned<String>)| port_of(text.get_ref()).map_or(i, |(port, _)| port);
                 texts.iter().enumerate().map(port).max().map_or(0, |port| port as i64 + 1)
             };
             let ports = named(&file.input.from).max(named(&file.output.to));
@@ -94,9 +96,46 @@ impl Written {
         plan.compile(carry).map_err(|problem| self.failure(problem))
     }
 
+    /// Where its packets come from.
+    pub fn input(&self, plan: &Plan) -> Result<Input, Failure> {
+        let input = Input::of(plan, self.file.input.split.is_some());
+        input.map_err(|failure| failure.at(place_of(&self.file.input.from), self.text()))
+    }
+
+    /// Where they go.
+    pub fn sink(&self, plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
+        sink(plan, input).map_err(|failure| failure.at(place_of(&self.file.output.to), self.text()))
+    }
+
+    /// Its input in memory, some packets at least and `limit` at most, and the input's name.
+    pub fn frames(&self, plan: &Plan, limit: usize) -> Result<(Frames, String), Failure> {
+        let input = self.input(plan)?;
+        let frames = input.frames(limit)?;
+        if frames.is_empty() {
+            return Err(Failure::new(Kind::Io, format!("{}: no packet in it", input.name()), "name another input"));
+        }
+        self.check_ports(usize::from(frames.ports()), plan)?;
+        Ok((frames, input.name()))
+    }
+
+    /// Refuses an input with more ports than the plan has.
+    pub fn check_ports(&self, needed: usize, plan: &Plan) -> Result<(), Failure> {
+        if needed <= usize::from(plan.ports) {
+            return Ok(());
+        }
+        let what = format!("the input comes in by {needed} ports, but the plan has {}", plan.ports);
+        let written = self.file.ports.as_ref().map_or(0..0, Spanned::span);
+        let help = if written.is_empty() { format!("add --ports {needed}") } else { format!("write ports = {needed}") };
+        Err(Failure::usage(what, help).at(written, self.text()))
+    }
+
     /// A problem, with its place in the plan file.
     pub fn failure(&self, problem: Problem) -> Failure {
-        Failure::of_plan(problem, self.from.as_ref().map(|(path, text)| (path.as_path(), text.as_str())))
+        Failure::of_plan(problem, self.text())
+    }
+
+    fn text(&self) -> Option<(&Path, &str)> {
+        self.from.as_ref().map(|(path, text)| (path.as_path(), text.as_str()))
     }
 }
 

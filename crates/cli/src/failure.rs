@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::IsTerminal;
+use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -53,6 +54,25 @@ impl Failure {
             _ => "",
         };
         Failure::new(Kind::Io, format!("{}: {error}", path.display()), help)
+    }
+
+    /// Reads a text file.
+    pub fn or_text(path: &Path) -> Result<String, Failure> {
+        let bytes = std::fs::read(path).map_err(|error| Failure::file(path, &error))?;
+        String::from_utf8(bytes).map_err(|error| {
+            let good = error.utf8_error().valid_up_to();
+            let line = error.as_bytes()[..good].iter().filter(|byte| **byte == b'\n').count() + 1;
+            let what = format!("{}:{line}: byte {:#04x} is no UTF-8", path.display(), error.as_bytes()[good]);
+            Failure::usage(what, "save it as UTF-8 text")
+        })
+    }
+
+    /// The same, shown at a place of the plan file if there is one.
+    pub fn at(self, at: Range<usize>, file: Option<(&Path, &str)>) -> Failure {
+        if self.kind != Kind::Usage || self.place.is_some() {
+            return self;
+        }
+        Failure::of_plan(Problem::new(self.what, self.help.unwrap_or_default()).at(at), file)
     }
 
     /// A problem of a plan, shown in its file if it stands there.

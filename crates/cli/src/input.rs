@@ -3,19 +3,15 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::failure::Failure;
+use crate::generated;
 use braid_control::Plan;
 use braid_control::frames::Frames;
 use braid_control::runtime::io::capture::{
-    CaptureReader, CaptureSink, CaptureSource, PortSplit, Prefix, source_address,
+    CaptureReader, CaptureSink, CaptureSource, CaptureWriter, PortSplit, Prefix, source_address,
 };
-use braid_control::runtime::io::generate::{Arrivals, FrameSizes, GenConfig, Generator, GeneratorSource, Profile};
+use braid_control::runtime::io::generate::{GenConfig, Generator, GeneratorSource};
 use braid_control::runtime::io::{FrameStream, NullSink, Sink, Source};
-use braid_control::suggest::nearest;
-
-use crate::failure::Failure;
-
-/// Packets of a generator that nothing is said about.
-const PACKETS_DEFAULT: u64 = 1_000_000;
 
 /// Packets of a capture that are looked at before a run.
 const LOOKED_AT: usize = 10_000;
@@ -68,7 +64,7 @@ impl Input {
                 Err(Failure::usage("generated traffic cannot be mixed with other inputs", "name one input"))
             }
             Some(specification) => {
-                let mut config = generator(specification)?;
+                let mut config = generated::config(specification)?;
                 if explicit_split || matches!(plan.split, PortSplit::MacHash(_)) {
                     config.split = Some(plan.split.clone());
                 }
@@ -76,6 +72,7 @@ impl Input {
                     // A bridge with two stations would show nothing.
                     config.mac_pairs = 256;
                 }
+                config.check().map_err(generated::refused)?;
                 Ok(Input::Generated(specification.to_owned(), Box::new(config)))
             }
         }
@@ -138,8 +135,7 @@ impl Input {
         Ok(match self {
             Input::Captures(paths, split) => Box::new(CaptureSource::new(paths.clone()).split(split.clone())),
             Input::Generated(name, config) => {
-                let source = GeneratorSource::new(name, (**config).clone());
-                Box::new(source.map_err(|error| Failure::usage(error.to_string(), GENERATOR_HELP))?)
+                Box::new(GeneratorSource::new(name, (**config).clone()).map_err(generated::refused)?)
             }
         })
     }
@@ -150,73 +146,10 @@ impl Input {
             Input::Captures(paths, split) => {
                 Box::new(CaptureSource::new(paths.clone()).split(split.clone()).into_stream()?)
             }
-            Input::Generated(_, config) => Box::new(generator_of(config)?),
+            Input::Generated(_, config) => Box::new(Generator::new((**config).clone()).map_err(generated::refused)?),
         };
         Ok(Frames::read(&mut *stream, limit))
     }
-}
-
-/// A generator of a configuration.
-pub fn generator_of(config: &GenConfig) -> Result<Generator, Failure> {
-    Generator::new(config.clone()).map_err(|error| Failure::usage(error.to_string(), GENERATOR_HELP))
-}
-
-const GENERATOR_HELP: &str = "keys are packets, flows, seed, size, rate, burst, reverse, ipv6, arp, fragments, mac_pairs: \
-gen:backbone?flows=100000&packets=1000000&seed=1";
-const GENERATOR_KEYS: [&str; 11] =
-    ["packets", "flows", "seed", "size", "rate", "burst", "reverse", "ipv6", "arp", "fragments", "mac_pairs"];
-
-/// `PROFILE?key=value&key=value`.
-pub fn generator(specification: &str) -> Result<GenConfig, Failure> {
-    let (name, keys) = specification.split_once('?').unwrap_or((specification, ""));
-    let profile: Profile = name.parse().map_err(|_| {
-        let known: Vec<&str> = Profile::ALL.into_iter().map(Profile::name).collect();
-        let help = match nearest(name, known.iter().copied()) {
-            Some(right) => format!("write gen:{right}"),
-            None => format!("possible are: {}", known.join(", ")),
-        };
-        Failure::usage(format!("there is no traffic profile `{name}`"), help)
-    })?;
-    let pairs: Vec<(&str, &str)> = keys
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| pair.split_once('=').ok_or_else(|| Failure::usage(format!("`{pair}` has no `=`"), GENERATOR_HELP)))
-        .collect::<Result<_, _>>()?;
-    let packets = pairs.iter().find(|(key, _)| *key == "packets").map_or(Ok(PACKETS_DEFAULT), |(_, n)| number(n))?;
-    let mut config = profile.config(packets);
-    for (key, value) in pairs {
-        set(&mut config, key, value)?;
-    }
-    Ok(config)
-}
-
-fn set(config: &mut GenConfig, key: &str, value: &str) -> Result<(), Failure> {
-    match key {
-        "packets" => {}
-        "flows" => config.flows = number(value)?,
-        "seed" => config.seed = number(value)?,
-        "size" => config.frame_sizes = FrameSizes::Fixed(number(value)?),
-        "rate" => config.arrivals = Arrivals { rate_pps: number(value)?, ..config.arrivals },
-        "burst" => config.arrivals = Arrivals { cv: number(value)?, ..config.arrivals },
-        "reverse" => config.reverse = number(value)?,
-        "ipv6" => config.ipv6 = number(value)?,
-        "arp" => config.arp = number(value)?,
-        "fragments" => config.fragments = number(value)?,
-        "mac_pairs" => config.mac_pairs = number(value)?,
-        unknown => {
-            let help = match nearest(unknown, GENERATOR_KEYS) {
-                Some(right) => format!("write {right}={value}"),
-                None => GENERATOR_HELP.to_owned(),
-            };
-            return Err(Failure::usage(format!("generated traffic has no key `{unknown}`"), help));
-        }
-    }
-    Ok(())
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
-    let plain = text.replace('_', "");
-    plain.parse().map_err(|_| Failure::usage(format!("`{text}` is no number that fits here"), GENERATOR_HELP))
 }
 
 /// Whether two paths lead to one regular file. Pipes and devices may well be read and written.
@@ -231,6 +164,7 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 pub fn sink(plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
     let texts: Vec<String> = plan.to.iter().map(|path| path.display().to_string()).collect();
     let mut paths = by_port(&texts, "--out")?;
+    paths.iter().try_for_each(|path| CaptureWriter::check_name(path))?;
     input.spared_by(&paths)?;
     let ports = usize::from(plan.ports);
     let per_port = paths.len() > 1 || texts.iter().any(|text| port_of(text).is_some());
@@ -251,16 +185,6 @@ pub fn sink(plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn specifications_are_read_and_slips_are_named() {
-        let config = generator("backbone?flows=1_000&packets=5000&seed=7&size=60").unwrap();
-        assert_eq!((config.flows, config.packets, config.seed), (1000, 5000, 7));
-        let failure = |text: &str| generator(text).unwrap_err().render();
-        assert!(failure("bakbone").contains("gen:backbone"));
-        assert!(failure("backbone?flow=3").contains("flows=3"));
-        assert!(failure("backbone?flows=many").contains("no number"));
-    }
 
     #[test]
     fn files_for_ports_come_in_their_order() {

@@ -12,6 +12,7 @@ pub mod chain;
 pub mod commands;
 pub mod connect;
 pub mod failure;
+pub mod generated;
 pub mod input;
 pub mod notify;
 pub mod operate;

@@ -13,6 +13,11 @@ fn a_plan_is_explained_before_it_runs() {
     assert!(json["steering"]["fields"].as_array().unwrap().iter().any(|field| field == "ip.src"));
     assert!(json["metadata"]["cache_lines_per_batch"][0].as_u64().unwrap() > 0);
     assert_eq!(json["nic"].as_array().map(Vec::len), Some(1));
+    let alone = braid.ok("plan --nf firewall,nat64 --workers 1");
+    assert!(alone.starts_with("1 worker, 2 ports") && alone.contains("every packet comes to it"), "{alone}");
+    assert!(!alone.contains("several workers") && !alone.contains("instead:"), "{alone}");
+    braid.write("by_source.toml", "[[nf]]\nfunction = \"flow_counter\"\npacket_set = { fields = [\"ip.src\"] }\n");
+    assert!(braid.ok("plan by_source.toml").contains("packet set plan's own (ip.src)"));
     let text = braid.ok("plan --nf bridge");
     assert!(text.contains("bridge.stations (Map") && text.contains("transactional"), "{text}");
 }

@@ -1,12 +1,13 @@
 //! A user's way from a slow function to a fast one: run the anti-DDoS as it comes, do only what the profile says.
 
 use braid_cli::catalog::catalog;
-use braid_cli::input::{generator, generator_of};
+use braid_cli::generated;
 use braid_control::frames::Frames;
 use braid_control::model::{Request, modelled};
 use braid_control::plan_text::plan_text;
 use braid_control::profile::{Profile, html};
 use braid_control::profile_run::profile;
+use braid_control::runtime::io::generate::Generator;
 use braid_control::runtime::virtual_time::{Costs, StageCosts};
 use braid_control::tune::tune;
 use braid_control::{Plan, PlanFile};
@@ -19,8 +20,8 @@ fn plan(text: &str) -> Plan {
 }
 
 fn flood() -> Frames {
-    let config = generator("syn_flood?packets=20000&flows=20000&seed=3").expect("a profile");
-    Frames::read(&mut generator_of(&config).expect("a generator"), 20_000)
+    let config = generated::config("syn_flood?packets=20000&flows=20000&seed=3").expect("a profile");
+    Frames::read(&mut Generator::new(config).expect("a generator"), 20_000)
 }
 
 fn request(frames: &Frames) -> Request<'_> {
@@ -76,8 +77,8 @@ fn the_profile_names_the_staleness_and_with_it_the_aborts_vanish() {
 #[test]
 fn tuning_writes_a_plan_that_can_be_read_and_carries_its_evidence() {
     let frames = flood();
-    let before =
-        plan(&format!("{AS_IT_COMES}[nf.packet_set]\nfields = ['ip.src', 'ip.dst']\n[input]\nfrom = ['gen:scan']"));
+    let finer = "fields = ['ip.src', 'ip.dst', 'port.src', 'port.dst', 'ip.proto', 'vlan']\nprotocols = [6]";
+    let before = plan(&format!("{AS_IT_COMES}[nf.packet_set]\n{finer}\n[input]\nfrom = ['gen:scan']"));
     let outcome = tune(&before, WORKERS, request(&frames)).expect("it runs");
     assert!(outcome.tuned[0].chosen.is_some(), "{:?}", outcome.tuned);
     let text = plan_text(&outcome);

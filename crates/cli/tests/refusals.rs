@@ -38,7 +38,63 @@ fn values_out_of_range_say_the_range() {
 fn packet_sets_are_checked() {
     let set = |set: &str| format!("[[nf]]\nfunction = \"flow_counter\"\n[nf.packet_set]\n{set}\n");
     check(&set("fields = [\"ip.scr\"]"), 4, &["no header field `ip.scr`", "`ip.src`"]);
-    check(&set("fields = [\"ip.src\"]\nsymmetric = true"), 4, &["ip.src without ip.dst"]);
+    check(&set("fields = [\"ip.src\"]\nsymmetric = true"), 4, &["ip.src without ip.dst", "add \"ip.dst\""]);
+    check(&set("fields = [\"ip.src\", \"ip.src\"]"), 4, &["names ip.src twice"]);
+    check(&set("fields = []"), 2, &["names no field", "fields = [\"ip.src\"]"]);
+    check(&set("fields = [\"ip.src\"]\nprotocols = []"), 2, &["of no protocols"]);
+    check(&set("fields = [\"ip.src\"]\nprotocols = [300]"), 5, &["300 is no IP protocol"]);
+}
+
+#[test]
+fn what_a_function_keeps_of_a_connection_is_not_kept_of_a_host() {
+    let set = |function: &str, set: &str| format!("[[nf]]\nfunction = \"{function}\"\n[nf.packet_set]\n{set}\n");
+    let five = "\"ip.src\", \"ip.dst\", \"port.src\", \"port.dst\", \"ip.proto\"";
+    for function in ["nat", "firewall", "load_balancer", "router"] {
+        let own = ["what it keeps belongs to its own packet set", "name at least those fields"];
+        check(&set(function, "fields = [\"ip.src\"]"), 4, &own);
+    }
+    check(&set("firewall", &format!("fields = [{five}]")), 4, &["both directions"]);
+    check(&set("anti_ddos", &format!("fields = [{five}]\nprotocols = [6, 17]")), 4, &["protocols [6] only"]);
+    let braid = Braid::new();
+    for (function, fields) in [("nat", format!("{five}, \"vlan\"")), ("rate_limiter", "\"ip.dst\"".to_owned())] {
+        braid.write("plan.toml", &set(function, &format!("fields = [{fields}]")));
+        braid.ok("run plan.toml --in gen:uniform?packets=10");
+    }
+}
+
+#[test]
+fn inputs_and_outputs_of_a_plan_are_refused_where_they_stand() {
+    let input = |input: &str| format!("[input]\n{input}\n[[nf]]\nfunction = \"forward\"\n");
+    let check = |plan: &str, line: usize, words: &[&str]| {
+        let braid = Braid::new();
+        braid.write("plan.toml", plan);
+        let text = braid.fails(2, "run plan.toml");
+        assert!(text.contains(&format!("plan.toml:{line}:")), "not at line {line}:\n{text}");
+        assert!(words.iter().all(|word| text.contains(word)), "{words:?} are missing in\n{text}");
+    };
+    check(&input("from = [\"gen:campuss\"]"), 2, &["write gen:campus"]);
+    check(&input("from = [\"gen:campus?packts=3\"]"), 2, &["write packets=3"]);
+    check(&input("from = [\"gen:campus?size=1\"]"), 2, &["size is 1", "from 60 to 9018"]);
+    check(&input("from = [\"gen:campus?flows=1&flows=2\"]"), 2, &["`flows` is given twice"]);
+    check(&input("from = [\"a.pcap\", \"gen:campus\"]"), 2, &["cannot be mixed"]);
+    check(&input("split = \"single\"\ninside = [\"10.0.0.0/8\"]"), 3, &["leave `inside` out"]);
+    let output = |to: &str| format!("{}[output]\nto = {to}\n", input("from = [\"gen:campus?packets=10\"]"));
+    check(&output("[\"out.txt\"]"), 6, &["does not say the format"]);
+    check(&output("[\"a.pcap\", \"a.pcap\"]"), 6, &["written twice"]);
+    check(&format!("ports = 2\n{}", input("from = [\"a\", \"b\", \"c\"]")), 1, &["by 3 ports", "write ports = 3"]);
+}
+
+#[test]
+fn a_plan_that_is_no_text_is_refused_at_its_line() {
+    let braid = Braid::new();
+    std::fs::write(braid.path("plan.toml"), b"workers = 2\n# gr\xfc\xdfe\n").expect("a file");
+    assert!(braid.fails(2, "plan plan.toml").contains("plan.toml:2: byte 0xfc is no UTF-8"));
+}
+
+#[test]
+fn a_record_has_room_for_sixteen_functions() {
+    let counters: String = (0..17).map(|i| format!("[[nf]]\nfunction = \"flow_counter\"\nname = \"f{i}\"\n")).collect();
+    check(&counters, 50, &["`f16` would be one more", "another packet set"]);
 }
 
 #[test]
@@ -81,6 +137,11 @@ fn courses_that_lead_nowhere_are_refused() {
     check(&when("{ in = [] }"), 2, &["lets no packet through"]);
     check(&when("{ out = [1], flooded = true }"), 2, &["write `out` or `flooded`, not both"]);
     check(&when("{ inn = [1] }"), 3, &["unknown field `inn`", "`in`"]);
+    let named = |name: &str| format!("[[nf]]\nfunction = \"forward\"\nname = \"{name}\"\n");
+    for name in ["", "a.b", "a b", "a\\\"b", "a\\nb", &"x".repeat(65)] {
+        check(&named(name), 3, &["is no name for a function", "letters, digits"]);
+    }
+    check(&format!("{}{}", named("one"), named("one")), 6, &["two functions are named `one`"]);
 }
 
 #[test]

@@ -14,6 +14,10 @@ fn a_new_function_is_made_of_legal_names_only_and_never_over_something() {
     assert!(text.contains("pub struct FlowGuard") && !text.contains("{name}") && !text.contains("{Type}"), "{text}");
     assert!(braid.fails(2, "new flow_guard").contains("already"));
     assert!(braid.fails(2, "new 9lives").contains("lower-case"));
+    assert!(braid.fails(2, "new nat").contains("comes with Braid"));
+    for word in ["match", "self", "core", "map", "packet", "config"] {
+        assert!(braid.fails(2, &format!("new {word}")).contains("means something else"), "{word}");
+    }
     assert!(braid.fails(2, "new other --braid .").contains("--braid"));
     let git = "https://git.example/braid.git";
     braid.ok(&format!("new remote --braid {git}"));
@@ -35,7 +39,7 @@ fn a_new_function_builds_and_passes_its_test_and_is_certified() {
         assert!(output.status.success(), "cargo {line}\n{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    assert!(cargo("test").contains("2 passed"));
+    assert!(cargo("test").contains("3 passed"));
     let text = cargo("run -- certify --nf flow_guard --set flows_max=2 --in gen:campus?packets=2000 --runs 6");
     assert!(text.starts_with("CERTIFIED"), "{text}");
 }

@@ -15,8 +15,9 @@ use braid_runtime::{BuildError, Chain, ChainError, Full, Plan as RunPlan, Sharin
 
 use crate::HugePages;
 use crate::catalog::Refusal;
+use crate::explain::set_in_words;
 use crate::overridden::Overridden;
-use crate::plan::{Link, Plan};
+use crate::plan::{Link, Plan, Share};
 use crate::plan_file::Problem;
 
 /// What the sink wants to know of each packet.
@@ -150,11 +151,18 @@ impl Plan {
         let (link, Refusal { key, reason, instead }) = (&self.chain[at], refusal);
         let what = format!("{}: `{key}`: {reason}", link.name);
         let help = format!("{instead}; `braid nf show {}` lists its keys", link.entry.name);
-        let shared = link.share.first().filter(|_| key == "share").map(|share| share.at.clone());
-        Problem::new(what, help).at(link.config.place(key).or(shared).unwrap_or(link.at.clone()))
+        let written = match key.as_str() {
+            "packet_set" => Some(link.packet_set_at.clone()),
+            key => link.share.iter().find(|share| share_key(share) == key).map(|share| share.at.clone()),
+        };
+        Problem::new(what, help).at(link.config.place(key).or(written).unwrap_or(link.at.clone()))
     }
 
     fn chain_problem(&self, error: &ChainError) -> Problem {
+        if let ChainError::GroupTooLarge { function, .. } = error {
+            let at = self.chain.iter().find(|link| link.name == *function).map_or(0..0, |link| link.at.clone());
+            return Problem::new(error.to_string(), "leave one of them out, or give it another packet set").at(at);
+        }
         Problem::new(error.to_string(), "`braid plan` on a part of the chain shows which function declares what")
     }
 
@@ -223,6 +231,7 @@ fn build_all(links: &[Link], ports: u16, builder: &mut StateBuilder) -> Result<V
         link.share.iter().for_each(|share| builder.share(&share.own, &share.name));
         let stage = (link.entry.build)(&link.name, link.config.table(), builder, ports);
         let stage = stage.and_then(|stage| check_shares(link, &*stage, builder).map(|()| stage));
+        let stage = stage.and_then(|stage| check_packet_set(link, &*stage).map(|()| stage));
         let stage = stage.map_err(|refusal| (refusal, at))?;
         Ok(match &link.packet_set {
             Some(set) => Box::new(Overridden::new(stage, set.clone())),
@@ -232,12 +241,28 @@ fn build_all(links: &[Link], ports: u16, builder: &mut StateBuilder) -> Result<V
     links.iter().enumerate().map(build).collect()
 }
 
+/// The key under which a function shares an object.
+fn share_key(share: &Share) -> String {
+    format!("share.{}", share.own)
+}
+
+/// Whether what a function keeps of a packet set means anything for the set that the plan gives it.
+fn check_packet_set(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
+    let (Some(given), Some(own)) = (&link.packet_set, stage.packet_set()) else { return Ok(()) };
+    if stage.takes_any_set() || given.refines(&own) {
+        return Ok(());
+    }
+    let reason = format!("what it keeps belongs to its own packet set, {}", set_in_words(&own));
+    let instead = "leave it out, or name at least those fields, directions and protocols".to_owned();
+    Err(Refusal { key: "packet_set".to_owned(), reason, instead })
+}
+
 /// Whether a function has the objects that it is to share, and they are like those of the functions before.
 fn check_shares(link: &Link, stage: &dyn Stage, builder: &StateBuilder) -> Result<(), Refusal> {
-    let refuse =
-        |reason: String, instead: &str| Err(Refusal { key: "share".to_owned(), reason, instead: instead.to_owned() });
     let objects = stage.objects();
     for share in &link.share {
+        let refuse =
+            |reason: String, instead: &str| Err(Refusal { key: share_key(share), reason, instead: instead.to_owned() });
         if objects.iter().all(|object| object.name() != share.name) {
             let own = objects.iter().filter_map(|object| object.name().strip_prefix(&format!("{}.", link.name)));
             let own: Vec<String> = own.map(str::to_owned).collect();

@@ -34,6 +34,9 @@ impl Stage for Overridden {
     fn kind(&self) -> &'static str {
         self.inner.kind()
     }
+    fn takes_any_set(&self) -> bool {
+        self.inner.takes_any_set()
+    }
     fn set_bytes(&self) -> usize {
         self.inner.set_bytes()
     }

@@ -1,19 +1,22 @@
 //! The validated plan: every value in range, every name known, every default filled in. Passive and printable;
 //! [`Plan::compile`](crate::compile) makes a runnable one of it.
 
+mod link;
+
+pub use link::{Link, Share, field};
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use braid_runtime::io::capture::{PortSplit, Prefix};
 use braid_runtime::io::device::{PortSpec, User, UserError};
-use braid_runtime::nf::packet::key::{FieldId, KeyExtractor, SetDef};
 use braid_runtime::steer::nic::{self, NICS, Nic};
 use braid_runtime::{Balance, Course, Distribution, Time};
 use toml::Spanned;
 
-use crate::catalog::{Catalog, DefaultSplit, Entry};
+use crate::catalog::{Catalog, DefaultSplit};
 use crate::course::course;
-use crate::plan_file::{Config, InputFile, NfFile, PlanFile, PortFile, Problem, SetFile};
+use crate::plan_file::{InputFile, PlanFile, PortFile, Problem, place_of};
 use crate::suggest::nearest;
 use crate::{BATCH_DEFAULT, HugePages, SETS_DEFAULT};
 
@@ -26,34 +29,6 @@ const SETS_MAX: i64 = 1 << 30;
 const GATHER_US_MAX: i64 = 1_000;
 /// What [`DefaultSplit::Inside`] takes for inside: private addresses (RFC 1918, RFC 4193).
 const INSIDE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
-
-/// One function of the chain.
-#[derive(Clone, Debug)]
-pub struct Link {
-    /// Its entry in the catalog.
-    pub entry: Entry,
-    /// What it is called in this plan.
-    pub name: String,
-    /// Its configuration as written.
-    pub config: Config,
-    /// Another packet set than its own.
-    pub packet_set: Option<SetDef>,
-    /// State objects that it has together with other functions: its own name for each, the common one, and where that stands.
-    pub share: Vec<Share>,
-    /// Where it stands in the plan file.
-    pub at: std::ops::Range<usize>,
-}
-
-/// A state object that functions have together.
-#[derive(Clone, Debug)]
-pub struct Share {
-    /// What the function calls it.
-    pub own: String,
-    /// What it is called in the plan.
-    pub name: String,
-    /// Where that stands in the plan file.
-    pub at: std::ops::Range<usize>,
-}
 
 /// A plan in which nothing is missing.
 #[derive(Clone, Debug)]
@@ -103,12 +78,13 @@ impl Plan {
             let help = "add at least one:\n[[nf]]\nfunction = \"forward\"";
             return Err(Problem::new("the plan names no function", help));
         }
-        let chain = file.nf.iter().map(|nf| link(nf, catalog)).collect::<Result<Vec<_>, _>>()?;
+        let chain = file.nf.iter().map(|nf| Link::new(nf, catalog)).collect::<Result<Vec<_>, _>>()?;
         for (i, link) in chain.iter().enumerate() {
             if chain[..i].iter().any(|earlier| earlier.name == link.name) {
                 let what = format!("two functions are named `{}`", link.name);
                 let help = format!("give one of them another name: name = \"{}_2\"", link.name);
-                return Err(Problem::new(what, help).at(link.at.clone()));
+                let at = file.nf[i].name.as_ref().map_or(link.at.clone(), Spanned::span);
+                return Err(Problem::new(what, help).at(at));
             }
         }
         let devices = devices(&file.port)?;
@@ -300,85 +276,6 @@ fn nic_named(name: &Spanned<String>) -> Result<&'static Nic, Problem> {
     })
 }
 
-fn link(nf: &NfFile, catalog: &Catalog) -> Result<Link, Problem> {
-    let function = nf.function.get_ref();
-    let Some(entry) = catalog.find(function) else {
-        let help = match nearest(function, catalog.names()) {
-            Some(right) => format!("write `{right}`, or see `braid nf list` for all functions"),
-            None => format!("possible are: {}", catalog.names().collect::<Vec<_>>().join(", ")),
-        };
-        return Err(Problem::new(format!("there is no function `{function}`"), help).at(nf.function.span()));
-    };
-    let name = nf.name.as_ref().unwrap_or(&nf.function);
-    if name.get_ref() == SHARED {
-        let help = "give it another one: objects that functions share stand under this name";
-        return Err(Problem::new(format!("a function cannot be called `{SHARED}`"), help).at(name.span()));
-    }
-    if name.get_ref().is_empty() || name.get_ref().contains(['.', ' ', '=']) {
-        let help = "use letters, digits, `_` and `-`: it stands in reports and before the keys of --set";
-        return Err(Problem::new(format!("`{}` is no name for a function", name.get_ref()), help).at(name.span()));
-    }
-    let packet_set = nf.packet_set.as_ref().map(|set| set_def(set, name.get_ref(), nf.function.span())).transpose()?;
-    Ok(Link {
-        entry: entry.clone(),
-        name: name.get_ref().clone(),
-        config: nf.config.clone(),
-        packet_set,
-        share: nf.share.iter().map(share).collect::<Result<_, _>>()?,
-        at: nf.function.span(),
-    })
-}
-
-/// Scope of the names of shared objects.
-const SHARED: &str = "shared";
-
-fn share((own, name): (&Spanned<String>, &Spanned<String>)) -> Result<Share, Problem> {
-    let common = name.get_ref();
-    if common.is_empty() || common.contains(['.', ' ', '=']) {
-        let help = "use letters, digits, `_` and `-`; functions that write the same name have one object together";
-        return Err(Problem::new(format!("`{common}` is no name for a shared object"), help).at(name.span()));
-    }
-    Ok(Share { own: own.get_ref().clone(), name: format!("{SHARED}.{common}"), at: name.span() })
-}
-
-/// The field of that name: as reports print it (`ip.src`) or as programs write it (`ip_src`).
-pub fn field(name: &str) -> Result<FieldId, Problem> {
-    let by_name = FieldId::by_name(name).or_else(|| FieldId::by_name(&name.replace('_', ".")));
-    let turned = || name.split_once('_').and_then(|(end, kind)| FieldId::by_name(&format!("{kind}.{end}")));
-    by_name.or_else(turned).ok_or_else(|| {
-        // What segments are only a function knows.
-        let known = FieldId::ALL.into_iter().filter(|field| *field != FieldId::Segment);
-        let known: Vec<&str> = known.map(FieldId::name).collect();
-        let help = match nearest(name, known.iter().copied()) {
-            Some(right) => format!("write `{right}`; all fields: {}", known.join(", ")),
-            None => format!("possible are: {}", known.join(", ")),
-        };
-        Problem::new(format!("there is no header field `{name}`"), help)
-    })
-}
-
-fn set_def(set: &SetFile, name: &str, at: std::ops::Range<usize>) -> Result<SetDef, Problem> {
-    let named =
-        |name: &Spanned<String>| field(name.get_ref()).map_err(|problem| Problem { at: Some(name.span()), ..problem });
-    let fields = set.fields.iter().map(named).collect::<Result<Vec<_>, _>>()?;
-    let mut def = SetDef::new(&format!("packet set of {name}"), &fields);
-    def.symmetric = set.symmetric;
-    if let Some(protocols) = &set.protocols {
-        let number = |number: &Spanned<i64>| {
-            u8::try_from(*number.get_ref()).map_err(|_| {
-                let what = format!("{} is no IP protocol", number.get_ref());
-                Problem::new(what, "write a number from 0 to 255: 6 is TCP, 17 UDP, 1 ICMP").at(number.span())
-            })
-        };
-        def.protocols = Some(protocols.iter().map(number).collect::<Result<_, _>>()?);
-    }
-    let place = set.fields.first().map_or(at, Spanned::span);
-    let help =
-        "name the fields of both directions (ip.src with ip.dst, port.src with port.dst), at most 40 bytes together";
-    KeyExtractor::compile(&def).map_err(|error| Problem::new(error.to_string(), help).at(place))?;
-    Ok(def)
-}
-
 /// What is written, else what the first function with a wish wishes.
 fn split(input: &InputFile, chain: &[Link], ports: u16) -> Result<PortSplit, Problem> {
     let wish = chain.iter().map(|link| &link.entry.split).find(|split| **split != DefaultSplit::Single);
@@ -391,6 +288,10 @@ fn split(input: &InputFile, chain: &[Link], ports: u16) -> Result<PortSplit, Pro
         None => default,
         some => words[word("split", some, &known)?].1.clone(),
     };
+    if let Some(written) = input.split.as_ref().filter(|_| !input.inside.is_empty() && chosen != DefaultSplit::Inside) {
+        let what = format!("`inside` says what comes in by port 0, but split = \"{}\" does not ask", written.get_ref());
+        return Err(Problem::new(what, "leave `inside` out, or write split = \"inside\"").at(place_of(&input.inside)));
+    }
     Ok(match chosen {
         DefaultSplit::Single => PortSplit::Single,
         DefaultSplit::MacHash => PortSplit::MacHash(ports),

@@ -206,6 +206,12 @@ impl Config {
     }
 }
 
+/// Place of a list, from its first value to its last; empty if it has none or stands in no file.
+pub fn place_of<T>(list: &[Spanned<T>]) -> Range<usize> {
+    let (first, last) = (list.first().map_or(0..0, Spanned::span), list.last().map_or(0..0, Spanned::span));
+    first.start..last.end
+}
+
 /// A value that stands in no file.
 pub fn unplaced<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
@@ -227,7 +233,7 @@ impl PlanFile {
     /// Reads a plan file.
     pub fn parse(text: &str) -> Result<PlanFile, Problem> {
         toml::from_str(text).map_err(|error| {
-            let what = error.message().trim_end_matches('.').to_owned();
+            let what = in_words(error.message().trim_end_matches('.'));
             let help = help_for(&what);
             Problem { what, help, at: error.span().filter(|span| !span.is_empty()).or(error.span()) }
         })
@@ -254,6 +260,18 @@ impl PlanFile {
     }
 }
 
+/// What the TOML reader says, in words that are not Rust's.
+fn in_words(message: &str) -> String {
+    const WORDS: [(&str, &str); 5] = [
+        ("expected i64", "expected a whole number"),
+        ("expected a sequence", "expected a list"),
+        ("expected a map", "expected a table"),
+        (": map,", ": table,"),
+        ("` as i128", "`"),
+    ];
+    WORDS.iter().fold(message.to_owned(), |message, (theirs, ours)| message.replace(theirs, ours))
+}
+
 /// What to write instead, from what the TOML reader says.
 fn help_for(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
@@ -271,8 +289,19 @@ fn help_for(message: &str) -> String {
     if message.starts_with("missing field") {
         return format!("add `{} = …`", quoted.next().unwrap_or_default());
     }
-    if message.starts_with("invalid type") {
-        return "give a value of the kind that is expected".to_owned();
+    if let Some((given, expected)) = message.split_once(", expected ").filter(|_| message.starts_with("invalid ")) {
+        let is_table = given.ends_with("table");
+        return match expected {
+            "a whole number" if given.contains(": integer") => "write a smaller number",
+            "a whole number" => "write a whole number, without quotes",
+            "a boolean" => "write true or false, without quotes",
+            "a string" => "write a text in quotes",
+            "a list" if is_table => "write two brackets, as [[nf]]: there may be several",
+            "a list" => "write it in brackets, as [first, second], even if it is only one",
+            "a table" => "write a table, as { key = value }",
+            _ => "give a value of the kind that is expected",
+        }
+        .to_owned();
     }
     "correct the TOML at this place; docs/plan-file.md lists every key with an example".to_owned()
 }
@@ -324,7 +353,12 @@ mod tests {
 
     #[test]
     fn wrong_types_and_missing_keys_are_refused() {
-        check("\n\nworkers = \"two\"\n", 3, "invalid type", "kind");
+        check("\n\nworkers = \"two\"\n", 3, "string \"two\", expected a whole number", "without quotes");
+        check("workers = 99999999999999999999\n", 1, "integer `99999999999999999999`, expected", "a smaller number");
+        check("in_order = \"yes\"\n", 1, "expected a boolean", "true or false");
+        check("[input]\nfrom = \"a.pcap\"\n", 2, "expected a list", "in brackets, as [first, second]");
+        check("[nf]\nfunction = \"nat\"\n", 1, "table, expected a list", "two brackets, as [[nf]]");
+        check("[[nf]]\nfunction = \"nat\"\nconfig = 3\n", 3, "expected a table", "{ key = value }");
         check("batch = 1\n[[nf]]\nname = \"x\"\n", 2, "missing field `function`", "function = ");
         check("workers = = 2\n", 1, "", "TOML");
     }

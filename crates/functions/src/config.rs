@@ -70,7 +70,12 @@ fn explain(message: &str, whole: &str) -> ConfigError {
 
 /// What serde expects, in the words of somebody who writes a plan.
 fn in_words<'a>(expected: &'a str, reason: &str) -> &'a str {
+    let is_outside = reason.starts_with("invalid value: integer");
     match expected {
+        "u8" if is_outside => "a whole number from 0 to 255",
+        "u16" if is_outside => "a whole number from 0 to 65535",
+        "u32" if is_outside => "a whole number from 0 to 4294967295",
+        "u64" | "usize" if is_outside => "a whole number that is not negative",
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, without quotes",
         "i8" | "i16" | "i32" | "i64" => "a whole number, without quotes, perhaps negative",
         "f32" | "f64" => "a number, without quotes",
@@ -167,7 +172,7 @@ mod tests {
         check("rat = 1", "`rat`: no such key; did you mean `rate`?");
         check("colour = 1", "`colour`: no such key; known keys are rate, mode, inner");
         check("rate = 'fast'", "`rate`: invalid type: string \"fast\"; write a whole number, without quotes");
-        check("rate = -1", "`rate`: invalid value: integer `-1`; write a whole number, without quotes");
+        check("rate = -1", "`rate`: invalid value: integer `-1`; write a whole number that is not negative");
         check("mode = 'pas'", "`mode`: unknown variant `pas`; write `drop` or `pass`");
         check("[[inner]]\nprt = 1", "`inner.prt`: no such key; did you mean `port`?");
         check("[[inner]]", "`inner.port`: missing; write `port = …` there");

@@ -89,6 +89,10 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         None
     }
 
+    /// Whether what is kept of a set means the same whatever the set is, as a count or a bucket does: then a plan may give the function
+    /// any other packet set. Else only one whose packets all belong to one set of its own too.
+    const ANY_SET: bool = false;
+
     /// How long a set lives without a packet, in nanoseconds; may depend on its state. `u64::MAX`: for ever.
     fn timeout_ns(&self, _set: &Self::Set) -> u64 {
         u64::MAX

@@ -21,6 +21,8 @@ pub trait Stage: Send + Sync {
     fn kind(&self) -> &'static str;
     /// Which packets belong together.
     fn packet_set(&self) -> Option<SetDef>;
+    /// [`NetworkFunction::ANY_SET`].
+    fn takes_any_set(&self) -> bool;
     /// Bytes of its packet-set state.
     fn set_bytes(&self) -> usize;
     /// Told once, before the first packet, where its set state lies.
@@ -148,6 +150,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn packet_set(&self) -> Option<SetDef> {
         self.function.packet_set()
+    }
+
+    fn takes_any_set(&self) -> bool {
+        N::ANY_SET
     }
 
     fn set_bytes(&self) -> usize {

@@ -29,8 +29,13 @@ pub enum ChainError {
     #[error("two functions of the chain are named `{0}`: give one of them another name")]
     SameName(String),
     /// More functions in a group than its live mask has bits.
-    #[error("more than 16 functions share the packet set `{0}`")]
-    GroupTooLarge(String),
+    #[error("{GROUP_MAX} functions share the packet set `{set}`, and `{function}` would be one more")]
+    GroupTooLarge {
+        /// Name of the packet set.
+        set: String,
+        /// The function that finds no room.
+        function: String,
+    },
     /// A packet-set definition makes no key.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -273,7 +278,8 @@ impl Group {
     /// Gives one more function its place.
     fn take_in(&mut self, position: usize, stage: &mut dyn Stage, sharing: &mut Sharing<'_>) -> Result<(), ChainError> {
         if self.stages.len() == GROUP_MAX {
-            return Err(ChainError::GroupTooLarge(self.set.name.clone()));
+            let (set, function) = (self.set.name.clone(), stage.name().to_owned());
+            return Err(ChainError::GroupTooLarge { set, function });
         }
         if self.shared {
             stage.share(sharing.builder, &self.set, sharing.capacity)?;

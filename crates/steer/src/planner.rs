@@ -287,7 +287,11 @@ impl fmt::Display for Candidate {
             (None, true) => ", both directions alike",
             (None, false) => "",
         };
-        write!(f, "hash {}{way}: {} of {} local", self.fields, self.local(), self.outcomes.len())
+        write!(f, "hash {}{way}: {} of {} local", self.fields, self.local(), self.outcomes.len())?;
+        match self.spread_bits() < SPREAD_BITS_MIN {
+            true => f.write_str(", but so few different values that workers would idle"),
+            false => Ok(()),
+        }
     }
 }
 

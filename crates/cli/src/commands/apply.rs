@@ -24,7 +24,7 @@ pub struct ApplyArgs {
 
 /// Runs it.
 pub fn run(args: &ApplyArgs) -> Result<ExitCode, Failure> {
-    let plan = std::fs::read_to_string(&args.plan).map_err(|error| Failure::file(&args.plan, &error))?;
+    let plan = Failure::or_text(&args.plan)?;
     let applied: Applied = connect(&args.control)?.ask(&Request::Apply { plan })?;
     if args.json {
         print_json(&applied)?

@@ -15,7 +15,6 @@ use super::{print, print_json};
 use crate::args::CertifyArgs;
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
-use crate::input::Input;
 
 /// Workers if nothing is said: fewer would have nothing to interleave, and schedules need no processors.
 const WORKERS_DEFAULT: i64 = 4;
@@ -25,18 +24,9 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let mut written = Written::read(&args.chain, Some(&args.input), &[])?;
     written.file.workers.get_or_insert(unplaced(WORKERS_DEFAULT));
     let plan = written.plan(catalog)?;
-    let input = Input::of(&plan, written.file.input.split.is_some())?;
-    let frames = input.frames(args.packets)?;
-    if frames.is_empty() {
-        return Err(Failure::new(Kind::Io, format!("{}: no packet in it", input.name()), "name another input"));
-    }
-    if frames.ports() > plan.ports {
-        let what = format!("the input comes in by {} ports, but the plan has {}", frames.ports(), plan.ports);
-        return Err(Failure::usage(what, format!("add --ports {}", frames.ports())));
-    }
+    let (frames, name) = written.frames(&plan, args.packets)?;
     written.compile(&plan, braid_control::Carry::Capture)?;
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(args.runs) } else { ProgressBar::hidden() };
-    let name = input.name();
     let request = Request {
         frames: &frames,
         input: &name,

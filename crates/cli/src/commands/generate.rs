@@ -4,17 +4,18 @@ use std::process::ExitCode;
 
 use braid_control::report::grouped;
 use braid_control::runtime::io::capture::{CaptureWriter, Precision};
+use braid_control::runtime::io::generate::Generator;
 use braid_control::runtime::io::{FrameStream, Next};
 
 use super::print;
 use crate::args::GenArgs;
 use crate::failure::Failure;
-use crate::input::{generator, generator_of};
+use crate::generated;
 
 /// Runs it.
 pub fn run(args: &GenArgs) -> Result<ExitCode, Failure> {
     let specification = args.profile.strip_prefix("gen:").unwrap_or(&args.profile);
-    let mut stream = generator_of(&generator(specification)?)?;
+    let mut stream = Generator::new(generated::config(specification)?).map_err(generated::refused)?;
     let mut file = CaptureWriter::create(&args.to, Precision::Nanoseconds)?;
     let (mut packets, mut bytes) = (0, 0);
     while stream.advance() == Next::Frame {

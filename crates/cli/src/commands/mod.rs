@@ -33,7 +33,6 @@ use serde::Serialize;
 use crate::args::{ChainArgs, InputArgs};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
-use crate::input::Input;
 
 /// Most packets of an input that are held in memory to be played again and again.
 const FRAMES_MAX: usize = 1_000_000;
@@ -54,18 +53,10 @@ pub(crate) fn loaded(
         written.file.port.clear();
     }
     let plan = written.plan(catalog)?;
-    let input = Input::of(&plan, written.file.input.split.is_some())?;
-    let frames = input.frames(FRAMES_MAX)?;
-    if frames.is_empty() {
-        return Err(Failure::new(Kind::Io, format!("{}: no packet in it", input.name()), "name another input"));
-    }
-    if frames.ports() > plan.ports {
-        let what = format!("the input comes in by {} ports, but the plan has {}", frames.ports(), plan.ports);
-        return Err(Failure::usage(what, format!("add --ports {}", frames.ports())));
-    }
+    let (frames, name) = written.frames(&plan, FRAMES_MAX)?;
     written.compile(&plan, braid_control::Carry::Nothing)?;
     let plan = live.map_or(Ok(plan), |live| live.plan(catalog))?;
-    Ok((plan, frames, input.name()))
+    Ok((plan, frames, name))
 }
 
 /// Prints on standard output. If whoever reads it has gone, there is nobody left to tell.

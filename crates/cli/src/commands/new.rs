@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use super::print;
 use crate::args::NewArgs;
+use crate::catalog::catalog;
 use crate::failure::{Failure, Kind};
 
 /// Path in the new crate, and what stands there; `{name}`, `{Type}` and `{braid-…}` are filled in.
@@ -28,6 +29,14 @@ pub fn run(args: &NewArgs) -> Result<ExitCode, Failure> {
     if !legal {
         let help = "use lower-case letters, digits and `_`, a letter first: my_function";
         return Err(Failure::usage(format!("`{}` is no name for a function", args.name), help));
+    }
+    if catalog(Vec::new()).find(&name).is_some() {
+        let what = format!("`{name}` comes with Braid");
+        return Err(Failure::usage(what, "choose another name: plans could mean either"));
+    }
+    if is_taken(&name) {
+        let what = format!("`{name}` means something else in Rust, or in the code that is written");
+        return Err(Failure::usage(what, "choose another name: my_function"));
     }
     let folder = args.folder.clone().unwrap_or_else(|| PathBuf::from(&name));
     if folder.exists() {
@@ -88,12 +97,76 @@ impl Braid {
     }
 }
 
-fn fill(text: &str, name: &str, braid: &Braid) -> String {
+/// Whether the crate or its type could not be called that: a word of the language, a crate of its own, a name in the template.
+fn is_taken(name: &str) -> bool {
+    const WORDS: [&str; 51] = [
+        "abstract",
+        "alloc",
+        "as",
+        "async",
+        "await",
+        "become",
+        "box",
+        "break",
+        "const",
+        "continue",
+        "core",
+        "crate",
+        "do",
+        "dyn",
+        "else",
+        "enum",
+        "extern",
+        "false",
+        "final",
+        "fn",
+        "for",
+        "gen",
+        "if",
+        "impl",
+        "in",
+        "let",
+        "loop",
+        "macro",
+        "match",
+        "mod",
+        "move",
+        "mut",
+        "override",
+        "priv",
+        "proc_macro",
+        "pub",
+        "ref",
+        "return",
+        "self",
+        "static",
+        "std",
+        "struct",
+        "super",
+        "test",
+        "trait",
+        "true",
+        "try",
+        "type",
+        "unsafe",
+        "use",
+        "where",
+    ];
+    let own = type_name(name);
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    WORDS.contains(&name) || FILES.iter().any(|(_, text)| text.split(|c| !is_part(c)).any(|word| word == own))
+}
+
+/// `flow_guard` as a type: `FlowGuard`.
+fn type_name(name: &str) -> String {
     let part = |part: &str| {
         part.chars().take(1).map(|c| c.to_ascii_uppercase()).chain(part.chars().skip(1)).collect::<String>()
     };
-    let type_name: String = name.split('_').map(part).collect();
-    let text = text.replace("{name}", name).replace("{Type}", &type_name);
+    name.split('_').map(part).collect()
+}
+
+fn fill(text: &str, name: &str, braid: &Braid) -> String {
+    let text = text.replace("{name}", name).replace("{Type}", &type_name(name));
     CRATES.iter().fold(text, |text, member| text.replace(&format!("{{braid-{member}}}"), &braid.dependency(member)))
 }
 

@@ -85,7 +85,7 @@ fn modelled_profile(plan: &Plan, workers: usize, request: Request<'_>) -> Result
 
 /// Says of each change in which line of the plan file it stands, or belongs.
 fn name_lines(path: &Path, plan: &Plan, profile: &mut Profile) -> Result<(), Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+    let text = Failure::or_text(path)?;
     let line = |at: usize| text.get(..at).map_or(0, |before| before.matches('\n').count() + 1);
     for cause in &mut profile.causes {
         let (Some(change), Some(setting)) = (&mut cause.change, &cause.setting) else { continue };

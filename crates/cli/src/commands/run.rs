@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_control::live::{Current, Snapshot};
+use braid_control::profile::Profile;
 use braid_control::profile_run::profile;
 use braid_control::runtime::io::capture::is_dash;
 use braid_control::runtime::io::device::{PortSpec, Ports, User};
@@ -18,43 +19,28 @@ use super::{print, print_json};
 use crate::args::RunArgs;
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
-use crate::input::{Input, sink};
 use crate::notify;
 use crate::saving::Saving;
 use crate::watch;
 
+/// What is there before the first packet.
+struct Prepared {
+    written: Written,
+    plan: Plan,
+    compiled: Arc<Compiled>,
+    carry: Carry,
+    ports: Option<Ports>,
+    source: Box<dyn Source>,
+    sink: Box<dyn Sink>,
+}
+
 /// Runs it.
 pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
-    let mut chain = args.chain.clone();
-    chain.plan = chain.plan.or_else(|| args.config.clone());
-    let mut written = Written::read(&chain, Some(&args.input), &args.to)?;
-    written.lay_ports(&args.devices);
-    written.lay_user(args.user.as_ref());
-    if let Some(path) = &args.applied {
-        written.lay_applied(path, catalog)?;
-    }
-    let plan = written.plan(catalog)?;
-    let user = plan.user;
-    user.map(|_| renounce()).transpose()?;
     let duration = args.duration.as_deref().map(duration).transpose()?;
     let mut control = Control { duration, profile: args.profile, ..Control::default() };
-    if args.json && writes_to_standard_output(&plan) {
-        let what = "--json and --out - both write to standard output";
-        return Err(Failure::usage(
-            what,
-            "name a file to write, or leave out --json: the table goes to standard error",
-        ));
-    }
-    // A chain that may be exchanged may come to want what the first one does not.
-    let lean = plan.to.is_empty() && !args.operate.is_wanted() && args.config.is_none();
-    let carry = if lean { Carry::Nothing } else { Carry::Capture };
-    let compiled = Arc::new(written.compile(&plan, carry)?);
-    args.snapshot.as_deref().map(Snapshot::check_place).transpose()?;
-    let ports = ports(&plan, &compiled, user);
-    let (source, sink) = ends(&written, &plan, ports.as_ref())?;
-    check_ports(&*source, &plan)?;
-    let (chain, workers, from) = (plan.chain_name(), compiled.run.workers, source.name());
-    eprintln!("{chain}: workers: {workers}, {}, from {from}", pages(&plan));
+    let Prepared { written, plan, compiled, carry, ports, source, sink } = prepare(args, catalog)?;
+    let (workers, from) = (compiled.run.workers, source.name());
+    eprintln!("{}: workers: {workers}, {}, from {from}", plan.chain_name(), pages(&plan));
     if let Some(note) = &compiled.note {
         eprintln!("note: {note}");
     }
@@ -66,7 +52,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         carry,
         applied: None,
     };
-    let offered = args.operate.offer(&mut control, current, args.config.as_deref(), user)?;
+    let offered = args.operate.offer(&mut control, current, args.config.as_deref(), plan.user)?;
     if let Some(path) = &args.restore {
         let saved = Snapshot::read(path)?.for_plan(&plan).map_err(|problem| written.failure(problem))?;
         eprintln!("restored from {}: {} packet sets", path.display(), saved.sets.len());
@@ -97,19 +83,50 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let is_profiled = args.profile && names(&last_plan) == names(&plan);
     let profile = is_profiled.then(|| profile(&plan, &from, &report, false));
     let report = RunReport::new(names(&last_plan), &report);
-    if successor.is_none() {
+    let Some((successor, state)) = successor else {
         notify::of_end();
+        return told(args, &plan, &report, profile.as_ref());
+    };
+    eprintln!("{report}continued by {}", successor.program.display());
+    let applied = offered.applied().map(|text| keep_applied(&state, &text)).transpose()?.or(args.applied.clone());
+    drop(offered);
+    let state = args.snapshot.as_ref().unwrap_or(&state);
+    Err(become_successor(&successor, state, applied.as_deref(), ports.as_ref()))
+}
+
+/// Reads, checks and compiles the plan, and finds its ends; opens none of them.
+fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
+    let mut chain = args.chain.clone();
+    chain.plan = chain.plan.or_else(|| args.config.clone());
+    let mut written = Written::read(&chain, Some(&args.input), &args.to)?;
+    written.lay_ports(&args.devices);
+    written.lay_user(args.user.as_ref());
+    if let Some(path) = &args.applied {
+        written.lay_applied(path, catalog)?;
     }
-    if let Some((successor, state)) = successor {
-        eprintln!("{report}continued by {}", successor.program.display());
-        let applied = offered.applied().map(|text| keep_applied(&state, &text)).transpose()?.or(args.applied.clone());
-        drop(offered);
-        let state = args.snapshot.as_ref().unwrap_or(&state);
-        return Err(become_successor(&successor, state, applied.as_deref(), ports.as_ref()));
+    let plan = written.plan(catalog)?;
+    plan.user.map(|_| renounce()).transpose()?;
+    if args.json && writes_to_standard_output(&plan) {
+        let what = "--json and --out - both write to standard output";
+        let help = "name a file to write, or leave out --json: the table goes to standard error";
+        return Err(Failure::usage(what, help));
     }
-    let code = told(&report, args.json, &plan)?;
+    // A chain that may be exchanged may come to want what the first one does not.
+    let lean = plan.to.is_empty() && !args.operate.is_wanted() && args.config.is_none();
+    let carry = if lean { Carry::Nothing } else { Carry::Capture };
+    let compiled = Arc::new(written.compile(&plan, carry)?);
+    args.snapshot.as_deref().map(Snapshot::check_place).transpose()?;
+    let ports = ports(&plan, &compiled, plan.user);
+    let (source, sink) = ends(&written, &plan, ports.as_ref())?;
+    written.check_ports(source.ports(), &plan)?;
+    Ok(Prepared { written, plan, compiled, carry, ports, source, sink })
+}
+
+/// Prints what became of the packets, then what was found about the time.
+fn told(args: &RunArgs, plan: &Plan, report: &RunReport, profile: Option<&Profile>) -> Result<ExitCode, Failure> {
+    let code = told_of_packets(report, args.json, plan)?;
     match profile {
-        Some(profile) if args.json || writes_to_standard_output(&plan) => eprint!("\n{profile}"),
+        Some(profile) if args.json || writes_to_standard_output(plan) => eprint!("\n{profile}"),
         Some(profile) => print(&format!("\n{profile}"))?,
         None if args.profile => eprintln!("note: no profile: the chain was exchanged while it ran"),
         None => {}
@@ -118,7 +135,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
 }
 
 /// Prints the report, and what was lost.
-fn told(report: &RunReport, json: bool, plan: &Plan) -> Result<ExitCode, Failure> {
+fn told_of_packets(report: &RunReport, json: bool, plan: &Plan) -> Result<ExitCode, Failure> {
     match (json, writes_to_standard_output(plan)) {
         (true, _) => print_json(report)?,
         (false, true) => eprint!("{report}"),
@@ -158,8 +175,8 @@ fn ports(plan: &Plan, compiled: &Compiled, user: Option<User>) -> Option<Ports> 
 /// Where packets come from and where they go: interfaces, or an input and an output.
 fn ends(written: &Written, plan: &Plan, ports: Option<&Ports>) -> Result<Ends, Failure> {
     let Some(ports) = ports else {
-        let input = Input::of(plan, written.file.input.split.is_some())?;
-        let sink = sink(plan, &input)?;
+        let input = written.input(plan)?;
+        let sink = written.sink(plan, &input)?;
         if let Some(note) = input.note() {
             eprintln!("note: {note}");
         }
@@ -172,15 +189,6 @@ fn ends(written: &Written, plan: &Plan, ports: Option<&Ports>) -> Result<Ends, F
 /// No program that this one might execute gets privileges back. Called before there are other threads.
 fn renounce() -> Result<(), Failure> {
     rustix::thread::set_no_new_privs(true).map_err(|error| Failure::new(Kind::Failed, error.to_string(), ""))
-}
-
-/// Refuses an input with more ports than the plan has.
-pub(super) fn check_ports(source: &dyn Source, plan: &Plan) -> Result<(), Failure> {
-    if source.ports() > usize::from(plan.ports) {
-        let what = format!("the input comes in by {} ports, but the plan has {}", source.ports(), plan.ports);
-        return Err(Failure::usage(what, format!("add --ports {}", source.ports())));
-    }
-    Ok(())
 }
 
 fn names(plan: &Plan) -> Vec<String> {

@@ -61,7 +61,7 @@ fn collect(path: &Path, into: &mut Vec<PathBuf>) -> Result<(), Failure> {
 
 /// Runs one with one worker and with two.
 fn check(path: &Path, catalog: &Catalog) -> Result<Result<Scenario, scenario::Mismatch>, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+    let text = Failure::or_text(path)?;
     let scenario = Scenario::parse(&text)
         .map_err(|error| Failure::usage(format!("{}:{}: {}", path.display(), error.line, error.what), error.help))?;
     let in_file = |problem| Failure::of_plan(problem, Some((path, scenario.plan.as_str())));

@@ -11,12 +11,11 @@ use braid_control::runtime::io::NullSink;
 use braid_control::runtime::{AtEnd, Control, Worker, launch};
 use braid_control::{Carry, Catalog};
 
-use super::{print, print_json, run};
+use super::{print, print_json};
 use crate::args::{ChainArgs, InputArgs};
 use crate::chain::Written;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::Failure;
-use crate::input::Input;
 
 /// `braid sets`.
 #[derive(Debug, clap::Args)]
@@ -83,8 +82,8 @@ fn of_capture(args: &SetsArgs, filter: Filter, catalog: &Catalog) -> Result<List
     let written = Written::read(&args.chain, Some(&args.input), &[])?;
     let plan = written.plan(catalog)?;
     let compiled = written.compile(&plan, Carry::Nothing)?;
-    let source = Input::of(&plan, written.file.input.split.is_some())?.source()?;
-    run::check_ports(&*source, &plan)?;
+    let source = written.input(&plan)?.source()?;
+    written.check_ports(source.ports(), &plan)?;
     let (listing, filter, limit) = (Arc::new(Mutex::new(Listing::default())), Arc::new(filter), args.limit);
     let (into, running) = (Arc::clone(&listing), AtomicUsize::new(compiled.run.workers));
     let list = move |worker: &mut Worker| {

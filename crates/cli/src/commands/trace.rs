@@ -17,7 +17,6 @@ use crate::args::{ChainArgs, InputArgs};
 use crate::chain::Written;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::{Failure, Kind};
-use crate::input::Input;
 
 /// `braid trace`.
 #[derive(Debug, clap::Args)]
@@ -95,10 +94,10 @@ impl Prepared {
         let written = Written::read(&args.chain, Some(&args.input), &[])?;
         let plan = written.plan(catalog)?;
         let compiled = written.compile(&plan, Carry::Capture)?;
-        let input = Input::of(&plan, written.file.input.split.is_some())?;
+        let input = written.input(&plan)?;
         input.spared_by(args.to.as_slice())?;
         let source = input.source()?;
-        run::check_ports(&*source, &plan)?;
+        written.check_ports(source.ports(), &plan)?;
         Ok(Prepared { compiled, source })
     }
 }

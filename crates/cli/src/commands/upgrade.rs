@@ -31,8 +31,7 @@ pub struct UpgradeArgs {
 pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
     let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| Failure::file(path, &error));
     let program = args.program.as_ref().map(absolute).transpose()?;
-    let read = |path: &PathBuf| std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error));
-    let plan = args.plan.as_ref().map(read).transpose()?;
+    let plan = args.plan.as_ref().map(|path| Failure::or_text(path)).transpose()?;
     let _: Value = connect(&args.control)?.ask(&Request::Upgrade { program, plan })?;
     print("the run ends and is continued\n")?;
     Ok(ExitCode::SUCCESS)

@@ -74,7 +74,12 @@ impl NetworkFunction for {Type} {
         if flows >= self.flows_max {
             return Ok(Verdict::Drop(TOO_MANY_FLOWS));
         }
-        if self.flows.insert(cx, &source, &(flows + 1))? == Inserted::Full || !set.register(cx, source) {
+        if self.flows.insert(cx, &source, &(flows + 1))? == Inserted::Full {
+            return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
+        }
+        if !set.register(cx, source) {
+            // A dropped packet keeps what it has written: a flow that does not live must not count.
+            self.forget(cx, &source)?;
             return Ok(Verdict::Drop(Reason::SET_TABLE_FULL));
         }
         Ok(cx.pass())
@@ -92,6 +97,13 @@ impl NetworkFunction for {Type} {
 
     /// A flow has been silent for too long.
     fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, source: &IpAddress) -> Result<(), Conflict> {
+        self.forget(cx, source)
+    }
+}
+
+impl {Type} {
+    /// Takes one flow of a source off its count.
+    fn forget(&self, cx: &mut Cx<'_>, source: &IpAddress) -> Result<(), Conflict> {
         match self.flows.get(cx, source)? {
             Some(flows) if flows > 1 => self.flows.insert(cx, source, &(flows - 1)).map(drop),
             _ => self.flows.remove(cx, source).map(drop),

@@ -6,7 +6,12 @@ use braid_testkit::{Bench, Frame};
 use {name}::{Type};
 
 fn bench(config: &str) -> Bench {
-    Bench::new(2, |builder| {
+    bench_with_room(config, 1_000)
+}
+
+/// With room for so many flows.
+fn bench_with_room(config: &str, flows: usize) -> Bench {
+    Bench::with_sets(2, flows, |builder| {
         let config = parse(config.parse().unwrap()).unwrap();
         Box::new(Instance::new("{name}", {Type}::from_config(config, builder, 2).unwrap()))
     })
@@ -31,4 +36,12 @@ fn a_source_has_so_many_flows_and_no_more() {
 fn packets_without_a_flow_pass() {
     let arp = Frame::arp("10.0.0.1", "10.0.0.2").bytes();
     assert_eq!(bench("").send(0, 0, &arp).ports(), [1]);
+}
+
+#[test]
+fn flows_without_room_do_not_count() {
+    let mut bench = bench_with_room("flows_max = 2", 1);
+    assert_eq!(bench.send(0, 0, &packet("10.0.0.1:1000")).ports(), [1]);
+    assert_eq!(bench.send(0, 1, &packet("10.0.0.1:1001")).dropped, Some("set_table_full"));
+    assert_eq!(bench.send(0, 2, &packet("10.0.0.1:1001")).dropped, Some("set_table_full"));
 }

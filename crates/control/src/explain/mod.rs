@@ -343,8 +343,14 @@ fn steering(plan: &Plan, hash: &HashPlan) -> SteeringPart {
         balanced: plan.balance.is_some() && plan.workers > 1,
         gather_us: plan.gather.as_micros() as u64,
         key: Key::microsoft().to_string(),
-        outcomes: hash.chosen.outcomes.iter().map(|outcome| outcome.explanation.clone()).collect(),
-        alternatives: hash.alternatives.iter().map(ToString::to_string).collect(),
+        outcomes: match plan.workers {
+            1 => vec!["there is one worker: every packet comes to it".to_owned()],
+            _ => hash.chosen.outcomes.iter().map(|outcome| outcome.explanation.clone()).collect(),
+        },
+        alternatives: match plan.workers {
+            1 => Vec::new(),
+            _ => hash.alternatives.iter().map(ToString::to_string).collect(),
+        },
     }
 }
 

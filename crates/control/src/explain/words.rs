@@ -6,7 +6,9 @@ use super::{AccessPart, Explanation, FunctionPart, GroupPart, MetadataPart, Orde
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} workers, {} ports, batches of at most {}", self.workers, self.ports, self.batch)?;
+        let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let (workers, ports) = (of(self.workers, "worker"), of(usize::from(self.ports), "port"));
+        writeln!(f, "{workers}, {ports}, batches of at most {}", self.batch)?;
         write!(f, "{}", self.order)?;
         self.functions.iter().try_for_each(|function| write!(f, "\n{function}"))?;
         writeln!(f, "\nrecords of packet sets (one look-up each)")?;
@@ -22,7 +24,8 @@ impl fmt::Display for Explanation {
         let AccessPart { packet, sets: [v4, v6] } = self.accesses;
         writeln!(
             f,
-            "\nmemory: {packet:.2} cache lines a packet for headers and metadata, {v4} for its packet sets ({v6} if IPv6)"
+            "\nmemory: {packet:.2} cache lines a packet for headers and metadata, {v4} for its packet sets ({v6} if IPv6), \
+             and what handlers touch of state objects"
         )
     }
 }

@@ -58,6 +58,7 @@ impl FromConfig for FlowCounter {
 impl NetworkFunction for FlowCounter {
     type Set = Count;
     const NAME: &'static str = "flow_counter";
+    const ANY_SET: bool = true;
 
     /// Counts stay counts whatever the timeout.
     fn inherits(&self, _older: &Self) -> Result<(), String> {

@@ -84,6 +84,7 @@ impl FromConfig for Policer {
 impl NetworkFunction for Policer {
     type Set = Metered;
     const NAME: &'static str = "policer";
+    const ANY_SET: bool = true;
 
     /// A bucket is worth its credit under any limit; more than the burst is cut.
     fn inherits(&self, older: &Self) -> Result<(), String> {

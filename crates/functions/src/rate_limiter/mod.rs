@@ -36,6 +36,7 @@ impl FromConfig for RateLimiter {
 impl NetworkFunction for RateLimiter {
     type Set = Bucket;
     const NAME: &'static str = "rate_limiter";
+    const ANY_SET: bool = true;
 
     /// A bucket is worth its credit under any limit; more than the burst is cut.
     fn inherits(&self, _older: &Self) -> Result<(), String> {

@@ -46,7 +46,7 @@ fn from_name(path: &Path) -> Result<(Format, bool), OpenError> {
         Some((_, "pcap" | "cap" | "dmp")) => Ok((Format::Pcap, gzip)),
         Some((_, "pcapng" | "ntar")) => Ok((Format::PcapNg, gzip)),
         _ => Err(OpenError::Config(format!(
-            "{}: the name does not say the format: end it with .pcap, .pcapng, .pcap.gz or .pcapng.gz",
+            "{}: the name does not say the format: end it with .pcap or .pcapng, or with either and .gz",
             path.display()
         ))),
     }
@@ -106,6 +106,11 @@ pub struct CaptureWriter {
 }
 
 impl CaptureWriter {
+    /// Whether the file's name says a format, without touching it.
+    pub fn check_name(path: &Path) -> Result<(), OpenError> {
+        from_name(path).map(drop)
+    }
+
     /// Creates the file, and its folder if there is none; its name says format and compression. `-` is standard output.
     pub fn create(path: &Path, precision: Precision) -> Result<CaptureWriter, OpenError> {
         let (format, gzip) = from_name(path)?;

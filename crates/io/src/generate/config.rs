@@ -134,7 +134,7 @@ pub(crate) const FRAME_MAX: u32 = 9018;
 
 impl GenConfig {
     /// Whether it makes sense.
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self) -> Result<(), ConfigError> {
         let share = |field, value: f64| {
             if (0.0..=1.0).contains(&value) { Ok(()) } else { Err(ConfigError::Share { field, value }) }
         };

@@ -184,6 +184,18 @@ impl SetDef {
         self
     }
 
+    /// Whether the packets of one set under this definition are always of one set under `coarser` too, and seen in as many
+    /// directions.
+    pub fn refines(&self, coarser: &SetDef) -> bool {
+        let all_belong = match (&self.protocols, &coarser.protocols) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(own), Some(theirs)) => own.iter().all(|number| theirs.contains(number)),
+        };
+        let fields = coarser.fields.iter().all(|field| self.fields.contains(field));
+        fields && all_belong && self.symmetric == coarser.symmetric
+    }
+
     /// The same set within each of these segments by itself.
     pub fn within(mut self, segments: Arc<Segments>) -> SetDef {
         self.fields.push(FieldId::Segment);

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use braid_control::PlanFile;
 use braid_control::live::{Applied, Request};
 use braid_functions::load_balancer::{self, Backend, Check, Service};
 use toml::{Table, Value};
@@ -66,7 +67,8 @@ struct Change {
 
 /// Runs it.
 pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
-    let text = std::fs::read_to_string(&args.plan).map_err(|error| Failure::file(&args.plan, &error))?;
+    let text = Failure::or_text(&args.plan)?;
+    PlanFile::parse(&text).map_err(|problem| Failure::of_plan(problem, Some((&args.plan, &text))))?;
     let mut plan: Table = text.parse().map_err(|error: toml::de::Error| Failure::usage(error.to_string(), ""))?;
     let targets = targets(&plan)?;
     // What the run has of another plan becomes what this one says, or it refuses before anybody is asked.

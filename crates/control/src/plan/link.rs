@@ -1,0 +1,154 @@
+//! The functions of a plan: what a plan file says of each, checked.
+
+use std::ops::Range;
+
+use braid_runtime::nf::packet::key::{FieldId, KeyError, KeyExtractor, SetDef};
+use toml::Spanned;
+
+use crate::catalog::{Catalog, Entry};
+use crate::plan_file::{Config, NfFile, Problem, SetFile, place_of};
+use crate::suggest::nearest;
+
+/// Longest name of a function: it stands in every line of a report.
+const NAME_MAX: usize = 64;
+
+/// One function of the chain.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Its entry in the catalog.
+    pub entry: Entry,
+    /// What it is called in this plan.
+    pub name: String,
+    /// Its configuration as written.
+    pub config: Config,
+    /// Another packet set than its own.
+    pub packet_set: Option<SetDef>,
+    /// Where that stands in the plan file.
+    pub packet_set_at: Range<usize>,
+    /// State objects that it has together with other functions: its own name for each, the common one, and where that stands.
+    pub share: Vec<Share>,
+    /// Where it stands in the plan file.
+    pub at: Range<usize>,
+}
+
+/// A state object that functions have together.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// What the function calls it.
+    pub own: String,
+    /// What it is called in the plan.
+    pub name: String,
+    /// Where that stands in the plan file.
+    pub at: Range<usize>,
+}
+
+impl Link {
+    /// Checks what a plan file says of it.
+    pub(super) fn new(nf: &NfFile, catalog: &Catalog) -> Result<Link, Problem> {
+        let function = nf.function.get_ref();
+        let Some(entry) = catalog.find(function) else {
+            let help = match nearest(function, catalog.names()) {
+                Some(right) => format!("write `{right}`, or see `braid nf list` for all functions"),
+                None => format!("possible are: {}", catalog.names().collect::<Vec<_>>().join(", ")),
+            };
+            return Err(Problem::new(format!("there is no function `{function}`"), help).at(nf.function.span()));
+        };
+        let name = nf.name.as_ref().unwrap_or(&nf.function);
+        if name.get_ref() == SHARED {
+            let help = "give it another one: objects that functions share stand under this name";
+            return Err(Problem::new(format!("a function cannot be called `{SHARED}`"), help).at(name.span()));
+        }
+        if !is_name(name.get_ref()) {
+            let help = format!(
+                "use letters, digits, `_` and `-`, at most {NAME_MAX}: it stands in reports and before the keys of --set"
+            );
+            return Err(Problem::new(format!("`{}` is no name for a function", name.get_ref()), help).at(name.span()));
+        }
+        let packet_set = nf.packet_set.as_ref().map(|set| set_def(set, nf.function.span())).transpose()?;
+        Ok(Link {
+            entry: entry.clone(),
+            name: name.get_ref().clone(),
+            config: nf.config.clone(),
+            packet_set,
+            packet_set_at: nf.packet_set.as_ref().map_or(0..0, |set| place_of(&set.fields)),
+            share: nf.share.iter().map(share).collect::<Result<_, _>>()?,
+            at: nf.function.span(),
+        })
+    }
+}
+
+/// Whether something can be called that.
+fn is_name(text: &str) -> bool {
+    let is_plain = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    (1..=NAME_MAX).contains(&text.chars().count()) && text.chars().all(is_plain)
+}
+
+/// Scope of the names of shared objects.
+const SHARED: &str = "shared";
+
+fn share((own, name): (&Spanned<String>, &Spanned<String>)) -> Result<Share, Problem> {
+    let common = name.get_ref();
+    if !is_name(common) {
+        let help = "use letters, digits, `_` and `-`; functions that write the same name have one object together";
+        return Err(Problem::new(format!("`{common}` is no name for a shared object"), help).at(name.span()));
+    }
+    let at = own.span().start..name.span().end;
+    Ok(Share { own: own.get_ref().clone(), name: format!("{SHARED}.{common}"), at })
+}
+
+/// The field of that name: as reports print it (`ip.src`) or as programs write it (`ip_src`).
+pub fn field(name: &str) -> Result<FieldId, Problem> {
+    let by_name = FieldId::by_name(name).or_else(|| FieldId::by_name(&name.replace('_', ".")));
+    let turned = || name.split_once('_').and_then(|(end, kind)| FieldId::by_name(&format!("{kind}.{end}")));
+    by_name.or_else(turned).ok_or_else(|| {
+        // What segments are only a function knows.
+        let known = FieldId::ALL.into_iter().filter(|field| *field != FieldId::Segment);
+        let known: Vec<&str> = known.map(FieldId::name).collect();
+        let help = match nearest(name, known.iter().copied()) {
+            Some(right) => format!("write `{right}`; all fields: {}", known.join(", ")),
+            None => format!("possible are: {}", known.join(", ")),
+        };
+        Problem::new(format!("there is no header field `{name}`"), help)
+    })
+}
+
+/// What reports call a packet set that the plan has given.
+const GIVEN: &str = "plan's own";
+
+/// A packet set of the function that stands at `at`.
+fn set_def(set: &SetFile, at: Range<usize>) -> Result<SetDef, Problem> {
+    let named =
+        |name: &Spanned<String>| field(name.get_ref()).map_err(|problem| Problem { at: Some(name.span()), ..problem });
+    let fields = set.fields.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+    if let Some(twice) = (1..fields.len()).find(|&i| fields[..i].contains(&fields[i])) {
+        let what = format!("the packet set names {} twice", fields[twice].name());
+        return Err(Problem::new(what, "name it once").at(set.fields[twice].span()));
+    }
+    let mut def = SetDef::new(GIVEN, &fields);
+    def.symmetric = set.symmetric;
+    def.protocols = set.protocols.as_ref().map(|list| protocols(list, &at)).transpose()?;
+    let help = |error: &KeyError| match error {
+        KeyError::Empty(_) => "write for example fields = [\"ip.src\"], or leave [nf.packet_set] out".to_owned(),
+        KeyError::TooWide { .. } => "name fewer fields".to_owned(),
+        KeyError::OneSided { other, .. } => format!("add \"{}\", or leave `symmetric` out", other.name()),
+        KeyError::NoSegments(_) | KeyError::NoDirection(_) => "leave `symmetric` out".to_owned(),
+    };
+    let place = Some(place_of(&set.fields)).filter(|place| !place.is_empty()).unwrap_or(at);
+    KeyExtractor::compile(&def).map_err(|error| Problem::new(error.to_string(), help(&error)).at(place))?;
+    Ok(def)
+}
+
+/// Numbers of IP protocols, for the packet set of the function that stands at `at`.
+fn protocols(list: &[Spanned<i64>], at: &Range<usize>) -> Result<Vec<u8>, Problem> {
+    if list.is_empty() {
+        let what = "a packet set of no protocols has no packets";
+        return Err(Problem::new(what, "name at least one, or leave `protocols` out for all").at(at.clone()));
+    }
+    let number = |number: &Spanned<i64>| {
+        u8::try_from(*number.get_ref()).map_err(|_| {
+            let what = format!("{} is no IP protocol", number.get_ref());
+            Problem::new(what, "write a number from 0 to 255: 6 is TCP, 17 UDP, 1 ICMP").at(number.span())
+        })
+    };
+    list.iter().map(number).collect()
+}
