@@ -7,7 +7,7 @@ use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
 use crate::bridge::WrittenMac;
-use crate::parts::Prefix;
+use crate::parts::prefix::{self, Prefix};
 use crate::parts::syslog::Collector;
 use crate::parts::tags::{OuterTag, TagRange};
 
@@ -27,6 +27,7 @@ pub struct Config {
     pub outside_next_hop: Option<WrittenMac>,
     pub mac: Option<WrittenMac>,
     pub gateways: Vec<Ipv4Addr>,
+    #[serde(deserialize_with = "prefix::with_ends")]
     pub external: Vec<Prefix>,
     pub first_port: u16,
     pub last_port: u16,

@@ -15,6 +15,7 @@ use braid_nf::state::{Alone, Handle, MapConfig, StateObject, Tx, Vacancy, Visit}
 use braid_nf::{Findings, Part, Reason};
 
 use super::block_log::Change;
+use super::census::Census;
 use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER, Packed};
 use super::hosts::{Hosts, MAPPING_TABLE_FULL, NO_FREE_PORT};
@@ -65,6 +66,7 @@ pub(crate) struct Mappings<K> {
     entries: Map<K, Packed>,
     pub(super) ports: Ports,
     hosts: Hosts,
+    census: Census,
     /// In order, so that numbers are found by bisection.
     external: Box<[[u8; 4]]>,
     pub(super) first_port: u16,
@@ -83,6 +85,8 @@ impl<K: Kept> Mappings<K> {
             ports: Ports::new(builder, addresses, pool.first_port, pool.last_port)
                 .map_err(|error| ConfigError::state("external", &error))?,
             hosts: Hosts::new(builder, pool)?,
+            census: Census::new(builder, pool.networks.clone())
+                .map_err(|error| ConfigError::state("networks", &error))?,
             external: pool.external.clone(),
             first_port: pool.first_port,
             last_port: pool.last_port,
@@ -161,7 +165,7 @@ impl<K: Kept> Mappings<K> {
         }
         let (address, port) = match place {
             Ok(place) => place,
-            Err(reason) => return Ok(Err(reason)),
+            Err(reason) => return self.refuse(cx, inside, reason),
         };
         let ends_ns = cx.now() + lives_ns + self.refresh_ns;
         self.insert(cx, (inside, vacancy), Entry { ends_ns, address, port, home, ..Entry::default() })
@@ -201,16 +205,25 @@ impl<K: Kept> Mappings<K> {
             true => self.hosts.enter(cx, inside, place)?,
             false => Some(None),
         };
-        let Some(change) = change else { return Ok(Err(MAPPING_TABLE_FULL)) };
+        let Some(change) = change else { return self.refuse(cx, inside, MAPPING_TABLE_FULL) };
         let Some(handle) = self.entries.fill(cx, vacancy, &K::of(inside), &entry.into())? else {
             if is_counted {
                 self.hosts.leave(cx, inside, place)?;
             }
-            return Ok(Err(MAPPING_TABLE_FULL));
+            return self.refuse(cx, inside, MAPPING_TABLE_FULL);
         };
+        if is_counted {
+            self.census.begin(cx, inside.network)?;
+        }
         self.note(cx, change)?;
         self.ports.set_owner(cx, slot(inside.protocol), entry.address, entry.port, Some(handle.index))?;
         Ok(Ok(self.mapping(inside, handle, &entry)))
+    }
+
+    #[cold]
+    fn refuse<T>(&self, cx: &mut Cx<'_>, inside: Inside, reason: Reason) -> Result<Result<T, Reason>, Conflict> {
+        self.census.refuse(cx, inside.network)?;
+        Ok(Err(reason))
     }
 
     /// The entry of that number, ended or not, if there is one.
@@ -336,9 +349,10 @@ impl<K: Kept> Mappings<K> {
         changes.into_iter().try_for_each(|change| self.note(cx, Some(change)))
     }
 
-    /// What is logged of hosts.
+    /// What is logged of hosts, and what each network has.
     pub(crate) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
-        self.hosts.report(cx, into, &self.external)
+        self.hosts.report(cx, into, &self.external)?;
+        self.census.report(cx, into)
     }
 
     pub(super) fn is_free(&self, now: u64, entry: &Entry) -> bool {
@@ -359,6 +373,7 @@ impl<K: Kept> Mappings<K> {
     /// What belongs to an entry goes with it: the block that its host has no longer, if it was the last there.
     fn give_back(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<Option<Change>, Conflict> {
         self.ports.set_owner(tx, slot(inside.protocol), entry.address, entry.port, None)?;
+        self.census.end(tx, inside.network)?;
         self.hosts.leave(tx, inside, (entry.address, entry.port))
     }
 
@@ -377,5 +392,6 @@ impl<K: Kept> Part for Mappings<K> {
         self.entries.objects(into);
         self.ports.objects(into);
         self.hosts.objects(into);
+        self.census.objects(into);
     }
 }

@@ -9,6 +9,7 @@
 //! Not here: other protocols than TCP, UDP and ICMP, application-level gateways, IPv6 translation.
 
 mod block_log;
+mod census;
 mod claim;
 mod config;
 pub(crate) mod endpoint;
@@ -25,12 +26,12 @@ mod ports;
 mod reclaim;
 mod rewrite;
 pub(crate) mod session;
-mod settings;
+pub(crate) mod settings;
 mod steady;
 #[cfg(test)]
 mod tests;
 
-pub use config::{AllocationKind, Config, Filtering, Networks, Others, Pooling, Static, StaticProtocol};
+pub use config::{AllocationKind, Config, Filtering, Networks, NextHop, Others, Pooling, Static, StaticProtocol};
 pub use find::{FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
 pub use hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
 pub use icmp::BAD_CHECKSUM;

@@ -13,7 +13,7 @@ use braid_nf::prelude::*;
 use super::config::{Config, Networks, NextHop};
 use super::endpoint::NETWORK_MAX;
 use crate::config::ConfigError;
-use crate::parts::tags::{self, OuterTag};
+use crate::parts::tags::{self, OuterTag, TagRange};
 use crate::parts::{Side, Sides};
 
 /// From inside, but from no network that is configured, or from outside for an external address, but with other tags than those of
@@ -71,8 +71,8 @@ impl Behind {
 /// How networks are told apart.
 #[derive(Clone, Debug)]
 pub(crate) struct Nets {
-    pub(super) kind: Networks,
-    pub(super) list: List,
+    kind: Networks,
+    pub(crate) list: List,
     tagged: Option<Tagged>,
 }
 
@@ -97,7 +97,7 @@ struct Tagged {
 }
 
 impl Nets {
-    pub(super) fn check(config: &Config, sides: Sides, ports: u16) -> Result<Nets, ConfigError> {
+    pub(crate) fn check(config: &Config, sides: Sides, ports: u16) -> Result<Nets, ConfigError> {
         let inside = || (0..ports).filter(move |port| sides.of(*port) == Some(Side::Inside));
         let kind = config.networks;
         let by_vlan = matches!(kind, Networks::ByVlan | Networks::ByPortAndVlan);
@@ -174,8 +174,36 @@ impl Nets {
         key.number(field).unwrap_or(0) as u16
     }
 
-    /// The network of a static mapping by what is said of it, and the inside port behind which it is; `home` if no port counts.
-    pub(super) fn named(&self, port: Option<Port>, vlan: Option<Tagging>, home: Port) -> Option<(u16, Port)> {
+    /// Number of the network of a static mapping of `inside`, by what is said of it, and the inside port behind which it is; `home` if no
+    /// port counts.
+    pub(crate) fn place(
+        &self,
+        (port, vlan): (Option<Port>, &Option<TagRange>),
+        home: Port,
+        inside: &dyn std::fmt::Display,
+    ) -> Result<(u16, Port), ConfigError> {
+        let tagging = vlan.as_ref().map(|range| range.single());
+        let named = match tagging {
+            Some(None) => None,
+            tagging => self.named(port, tagging.flatten(), home),
+        };
+        let instead = match self.kind {
+            Networks::One => "leave out `network` and `vlan`, or add networks = \"by_port\"",
+            Networks::ByPort => "name an inside port: network = 0",
+            Networks::ByVlan => "name one of `vlans`: vlan = 10",
+            Networks::ByPortAndVlan => "name an inside port and one of `vlans`: network = 0, vlan = 10",
+        };
+        let told = match (port, vlan) {
+            (None, None) => format!("{inside} is in no network"),
+            (Some(port), None) => format!("there is no network {port}"),
+            (port, Some(_)) => {
+                format!("there is no such VLAN{}", port.map_or(String::new(), |port| format!(" of port {port}")))
+            }
+        };
+        named.ok_or_else(|| ConfigError::new("static", told, instead))
+    }
+
+    fn named(&self, port: Option<Port>, vlan: Option<Tagging>, home: Port) -> Option<(u16, Port)> {
         match (&self.tagged, port, vlan) {
             (None, None, None) if self.kind == Networks::One => Some((0, home)),
             (None, Some(port), None) if self.kind == Networks::ByPort => {

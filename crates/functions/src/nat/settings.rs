@@ -6,7 +6,7 @@ use std::time::Duration;
 use braid_nf::packet::{IpAddress, Segments};
 use braid_nf::{Packet, Port};
 
-use super::config::{Allocation, Config, Networks, Others, Static};
+use super::config::{Allocation, Config, Others};
 use super::endpoint::{Endpoint, Inside};
 use super::networks::Nets;
 use super::pool::Pool;
@@ -39,11 +39,11 @@ braid_nf::plain!(Settings);
 
 /// Inside and external endpoints that belong together always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fixed {
-    pub(super) inside: Inside,
-    pub(super) external: Endpoint,
+pub(crate) struct Fixed {
+    pub(crate) inside: Inside,
+    pub(crate) external: Endpoint,
     /// Port of the plan behind which its host is until it sends.
-    pub(super) home: Port,
+    pub(crate) home: Port,
 }
 
 impl Settings {
@@ -145,7 +145,7 @@ fn fixed(config: &Config, pool: &Pool, (networks, home): (&Nets, Port)) -> Resul
         let wrong = |reason: String, instead: &str| Err(ConfigError::new("static", reason, instead));
         let number = entry.protocol.number();
         pool.check_static(entry.external)?;
-        let (network, home) = network_of(entry, networks, home)?;
+        let (network, home) = networks.place((entry.network, &entry.vlan), home, &entry.inside)?;
         let inside = Inside::new(network, (*entry.inside.ip()).into(), entry.inside.port(), number);
         let external = Endpoint::new(entry.external.ip().octets(), entry.external.port(), number);
         if !config.inside.iter().any(|range| range.contains(inside.address)) {
@@ -176,27 +176,4 @@ fn gateways(config: &Config) -> Result<Box<[Ipv4Addr]>, ConfigError> {
         ),
         _ => Ok(config.gateways.clone().into()),
     }
-}
-
-/// Number of the network of a static mapping, and the inside port behind which it is.
-fn network_of(entry: &Static, networks: &Nets, home: Port) -> Result<(u16, Port), ConfigError> {
-    let vlan = entry.vlan.as_ref().map(|range| range.single());
-    let named = match vlan {
-        Some(None) => None,
-        vlan => networks.named(entry.network, vlan.flatten(), home),
-    };
-    let instead = match networks.kind {
-        Networks::One => "leave out `network` and `vlan`, or add networks = \"by_port\"",
-        Networks::ByPort => "name an inside port: network = 0",
-        Networks::ByVlan => "name one of `vlans`: vlan = 10",
-        Networks::ByPortAndVlan => "name an inside port and one of `vlans`: network = 0, vlan = 10",
-    };
-    let told = match (entry.network, &entry.vlan) {
-        (None, None) => format!("{} is in no network", entry.inside),
-        (Some(port), None) => format!("there is no network {port}"),
-        (port, Some(_)) => {
-            format!("there is no such VLAN{}", port.map_or(String::new(), |port| format!(" of port {port}")))
-        }
-    };
-    named.ok_or_else(|| ConfigError::new("static", told, instead))
 }

@@ -7,6 +7,8 @@ use braid_nf::{Declare, Instance, SetTables};
 use braid_testkit::{Bench, Frame, Outcome};
 use proptest::prelude::*;
 
+mod census;
+
 use super::{Config, Filtering, Nat, Networks, Session};
 use crate::catalog::FromConfig;
 use crate::config::parse;

@@ -12,14 +12,16 @@ use super::prefix::Prefix64;
 use crate::bridge::WrittenMac;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::nat::endpoint::{Endpoint, Inside};
-use crate::nat::networks;
+use crate::nat::networks::Nets;
 use crate::nat::pool::Pool;
 use crate::nat::session::Timeouts;
-use crate::nat::{self, AllocationKind, Filtering, Others, Pooling, StaticProtocol};
+use crate::nat::settings::Fixed;
+use crate::nat::{self, AllocationKind, Filtering, Networks, NextHop, Others, Pooling, StaticProtocol};
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
 use crate::parts::syslog::Collector;
-use crate::parts::{Prefix, Side, Sides};
+use crate::parts::tags::{OuterTag, TagRange};
+use crate::parts::{Prefix, Side, Sides, prefix};
 
 /// The smallest MTU of an IPv6 link (RFC 8200 section 5), and the largest that is handled.
 const MTUS: std::ops::RangeInclusive<u16> = 1280..=9216;
@@ -33,7 +35,14 @@ pub struct Config {
     pub inside: Vec<Prefix>,
     pub inside_ports: Vec<Port>,
     pub outside_ports: Vec<Port>,
+    pub networks: Networks,
+    pub vlans: Vec<TagRange>,
+    pub outside_vlan: Option<TagRange>,
+    pub outer_tag: OuterTag,
+    pub next_hops: Vec<NextHop>,
+    pub outside_next_hop: Option<WrittenMac>,
     pub mac: Option<WrittenMac>,
+    #[serde(deserialize_with = "prefix::with_ends")]
     pub external: Vec<Prefix>,
     pub first_port: u16,
     pub last_port: u16,
@@ -71,13 +80,19 @@ pub struct Config {
 }
 
 /// A mapping that is always there: what comes to an external port goes to an inside one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct Static {
     pub protocol: StaticProtocol,
     pub external: SocketAddrV4,
     pub inside: SocketAddrV6,
+    /// The port of the plan behind which its network is, if there are several.
+    #[serde(default)]
+    pub network: Option<Port>,
+    /// The VLAN behind which it is, if there are several.
+    #[serde(default)]
+    pub vlan: Option<TagRange>,
 }
 
 impl Default for Config {
@@ -88,6 +103,12 @@ impl Default for Config {
             inside: "::/0".parse().into_iter().collect(),
             inside_ports: Vec::new(),
             outside_ports: Vec::new(),
+            networks: outward.networks,
+            vlans: Vec::new(),
+            outside_vlan: None,
+            outer_tag: outward.outer_tag,
+            next_hops: Vec::new(),
+            outside_next_hop: None,
             mac: None,
             external: outward.external,
             first_port: outward.first_port,
@@ -134,10 +155,8 @@ pub(super) struct Settings {
     pub(super) prefix: Prefix64,
     pub(super) inside: Box<[Prefix]>,
     pub(super) pool: Pool,
-    /// Inside and external endpoints that belong together always.
-    pub(super) fixed: Box<[(Inside, Endpoint)]>,
-    /// Port of the plan behind which hosts of static mappings are until they send.
-    pub(super) home: Port,
+    pub(super) networks: Nets,
+    pub(super) fixed: Box<[Fixed]>,
     /// Whether private IPv4 addresses may be reached.
     pub(super) private: bool,
     pub(super) timeouts: Timeouts,
@@ -175,18 +194,21 @@ impl Settings {
                 return Err(ConfigError::new(key, format!("{mtu} is out of range"), instead));
             }
         }
-        let pool =
-            Pool { subscriber_bits: config.subscriber_bits, ..Pool::check(&outward(config), ports, networks::one())? };
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
+        let outward = outward(config);
+        let networks = Nets::check(&outward, sides, ports)?;
+        let pool = Pool::check(&outward, ports, networks.list.clone())?;
+        let pool = Pool { subscriber_bits: config.subscriber_bits, ..pool };
+        let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
         let span = |key, s| span_ns(key, Duration::from_secs(s), Duration::from_secs(1), IDLE_MAX);
         let closing_ns = span("tcp_closing_s", config.tcp_closing_s)?;
         Ok(Settings {
             sides,
             prefix,
             inside: config.inside.clone().into(),
-            fixed: fixed(config, &pool, prefix)?,
+            fixed: fixed(config, &pool, prefix, (&networks, home))?,
+            networks,
             pool,
-            home: (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0),
             private: config.private == Others::Pass || !prefix.is_well_known(),
             timeouts: Timeouts {
                 tcp_ns: [
@@ -224,12 +246,24 @@ fn outward(config: &Config) -> nat::Config {
         mappings_max: config.mappings_max,
         refresh_ms: config.refresh_ms,
         rest_s: config.rest_s,
+        networks: config.networks,
+        vlans: config.vlans.clone(),
+        outside_vlan: config.outside_vlan.clone(),
+        outer_tag: config.outer_tag,
+        next_hops: config.next_hops.clone(),
+        outside_next_hop: config.outside_next_hop,
+        mac: config.mac,
         ..nat::Config::default()
     }
 }
 
-fn fixed(config: &Config, pool: &Pool, prefix: Prefix64) -> Result<Box<[(Inside, Endpoint)]>, ConfigError> {
-    let mut fixed: Vec<(Inside, Endpoint)> = Vec::new();
+fn fixed(
+    config: &Config,
+    pool: &Pool,
+    prefix: Prefix64,
+    (networks, home): (&Nets, Port),
+) -> Result<Box<[Fixed]>, ConfigError> {
+    let mut fixed: Vec<Fixed> = Vec::new();
     for entry in &config.fixed {
         let wrong = |reason: String, instead: &str| Err(ConfigError::new("static", reason, instead));
         pool.check_static(entry.external)?;
@@ -237,12 +271,13 @@ fn fixed(config: &Config, pool: &Pool, prefix: Prefix64) -> Result<Box<[(Inside,
         if prefix.contains(address) || !config.inside.iter().any(|range| range.contains(address)) {
             return wrong(format!("{address} is not inside"), "write an address of an `inside` range");
         }
-        let inside = Inside::new(0, address, entry.inside.port(), number);
-        let outside = Endpoint::new(entry.external.ip().octets(), entry.external.port(), number);
-        if fixed.iter().any(|(known, other)| *known == inside || *other == outside) {
+        let (network, home) = networks.place((entry.network, &entry.vlan), home, &entry.inside)?;
+        let inside = Inside::new(network, address, entry.inside.port(), number);
+        let external = Endpoint::new(entry.external.ip().octets(), entry.external.port(), number);
+        if fixed.iter().any(|known| known.inside == inside || known.external == external) {
             return wrong(format!("{} or {} stands there twice", entry.inside, entry.external), "write it once");
         }
-        fixed.push((inside, outside));
+        fixed.push(Fixed { inside, external, home });
     }
     if fixed.len() > config.mappings_max as usize {
         let instead = format!("write at most {}, or a larger `mappings_max`", config.mappings_max);

@@ -14,6 +14,7 @@ use super::header::{self, NewHeader};
 use super::icmp::{self, Message};
 use super::rewrite::{NO_ROOM, write_version};
 use super::transport::{self, Addresses, NewPorts};
+use crate::nat::networks::Behind;
 use crate::nat::{BAD_CHECKSUM, NO_MAPPING};
 use crate::parts::turn::turn;
 
@@ -33,6 +34,7 @@ pub(super) struct ErrorRewrite {
     /// Of the quoted packet.
     pub(super) ports: NewPorts,
     pub(super) to: Port,
+    pub(super) behind: Behind,
 }
 
 impl Nat64 {
@@ -63,7 +65,7 @@ impl Nat64 {
         };
         body[2..4].copy_from_slice(&sum.to_be_bytes());
         let done = write_packet(packet, rewrite.ends, number, body, cx.now());
-        Ok(if done { Verdict::Forward(rewrite.to) } else { Verdict::Drop(NO_ROOM) })
+        Ok(if done { self.leave(packet, rewrite.to, rewrite.behind) } else { Verdict::Drop(NO_ROOM) })
     }
 
     /// Type, code and the word behind the checksum in the other version.
@@ -128,7 +130,7 @@ impl Nat64 {
         if rewrite.to == packet.port() {
             turn(packet);
         }
-        Verdict::Forward(rewrite.to)
+        self.leave(packet, rewrite.to, rewrite.behind)
     }
 }
 

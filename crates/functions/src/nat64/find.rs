@@ -6,7 +6,7 @@
 
 use braid_nf::packet::headers::{icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{Embedded, IpAddress, IpVersion};
+use braid_nf::packet::{Embedded, IpAddress, IpVersion, Segments};
 use braid_nf::prelude::*;
 
 use super::errors::ErrorRewrite;
@@ -15,8 +15,9 @@ use super::transport::NewPorts;
 use super::{Nat64, Session};
 use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::mappings::Mapping;
+use crate::nat::networks::Behind;
 use crate::nat::session::{INWARD, OUTWARD, Phase};
-use crate::nat::{NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others, UNWANTED};
+use crate::nat::{NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others, UNWANTED};
 use crate::parts::{Side, scope};
 
 /// Over IPv6 to the prefix, but not from an inside address, or from the prefix itself.
@@ -61,6 +62,9 @@ impl Nat64 {
         let (source, destination) = (packet.src_ip(), packet.dst_ip());
         if packet.ip_version() == Some(IpVersion::V4) {
             return match self.settings.pool.is_external(destination) {
+                true if side == Side::Outside && !self.settings.networks.is_outside(packet) => {
+                    Ok(Found::No(NO_NETWORK))
+                }
                 true => self.find_inward(cx, packet),
                 false => Ok(self.routed(across)),
             };
@@ -75,6 +79,9 @@ impl Nat64 {
         let is_ours = self.settings.inside.iter().any(|range| range.contains(source));
         if side != Side::Inside || !is_ours || self.settings.prefix.contains(source) {
             return Ok(Found::No(NOT_INSIDE));
+        }
+        if self.settings.networks.of(packet) == Segments::OTHER {
+            return Ok(Found::No(NO_NETWORK));
         }
         if !scope::is_unicast_v4(server, server) {
             return Ok(Found::No(NOT_UNICAST));
@@ -114,7 +121,7 @@ impl Nat64 {
             // An echo request has one identifier, which cannot be of two mappings.
             return Ok(Found::No(NO_MAPPING));
         }
-        let source = Inside::new(0, packet.src_ip(), ends.source, ends.number);
+        let source = Inside::new(self.settings.networks.of(packet), packet.src_ip(), ends.source, ends.number);
         let destination = Endpoint::new(server, ends.destination, ends.number);
         let ours = match self.flows.outward(cx, source, packet.port(), ends.flags)? {
             Ok(mapping) => mapping,
@@ -201,6 +208,7 @@ impl Nat64 {
             port,
             from: packet.port(),
             to,
+            network: mapping.inside.network,
             protocol: number,
             phase: phase as u8,
             way,
@@ -213,6 +221,7 @@ impl Nat64 {
             ends: (self.settings.prefix.embed(ours.external.address), theirs.inside.address),
             ports: NewPorts { source: Some(ours.external.port), destination: Some(theirs.inside.port) },
             to: theirs.home,
+            behind: Behind::Network(theirs.inside.network),
         }
     }
 
@@ -228,7 +237,7 @@ impl Nat64 {
         let Some((quoted, (number, source, destination))) = quoted else { return Ok(Err(NO_MAPPING)) };
         // It must go to whom the quoted packet came from.
         let server = self.settings.prefix.extract(quoted.src_ip).filter(|_| quoted.src_ip == packet.dst_ip());
-        let inside = Inside::new(0, quoted.dst_ip, destination, number);
+        let inside = Inside::new(self.settings.networks.of(packet), quoted.dst_ip, destination, number);
         let (Some(server), Some(external)) = (server, self.flows.mappings.external_of(cx, inside)?) else {
             return Ok(Err(NO_MAPPING));
         };
@@ -242,12 +251,14 @@ impl Nat64 {
                 quoted: (theirs.inside.address, ours),
                 ports: NewPorts { source: Some(theirs.inside.port), destination: Some(external.port) },
                 to: theirs.home,
+                behind: Behind::Network(theirs.inside.network),
             }));
         }
         // A router inside has no mapping of its own: the quoted host's address stands for it (RFC 5508 REQ-5).
         let (server, ours) = (IpAddress::from_v4(server), external.ip());
         let ports = NewPorts { source: None, destination: Some(external.port) };
-        Ok(Ok(ErrorRewrite { ends: (ours, server), quoted: (server, ours), ports, to: across }))
+        let behind = Behind::Outside;
+        Ok(Ok(ErrorRewrite { ends: (ours, server), quoted: (server, ours), ports, to: across, behind }))
     }
 
     /// An error from outside, about a packet that went out.
@@ -269,6 +280,7 @@ impl Nat64 {
             quoted: (host, self.settings.prefix.embed(server)),
             ports: NewPorts { source: Some(mapping.inside.port), destination: None },
             to: mapping.home,
+            behind: Behind::Network(mapping.inside.network),
         }))
     }
 }

@@ -40,8 +40,11 @@ use crate::config::ConfigError;
 use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::flows::{self, Flows};
 use crate::nat::mappings::SWEEP_EVERY;
+use crate::nat::networks::Behind;
 use crate::nat::session::{OUTWARD, Phase};
+use crate::nat::settings::Fixed;
 use crate::nat::{Others, UNWANTED};
+use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::{AnswerRate, Fragments, Side, aged, answer, proxy, scope};
 
 network_function! {
@@ -70,12 +73,14 @@ pub struct Session {
     from: Port,
     /// Where they leave.
     to: Port,
+    /// Number of the network of the inside host.
+    network: u16,
     protocol: u8,
     /// A [`Phase`].
     phase: u8,
     /// [`OUTWARD`] or inward.
     way: u8,
-    zero: [u8; 7],
+    zero: [u8; 5],
 }
 
 impl FromConfig for Nat64 {
@@ -107,6 +112,7 @@ impl NetworkFunction for Nat64 {
             ("`subscriber_bits`", now.pool.subscriber_bits == before.pool.subscriber_bits),
             ("static mappings", now.fixed == before.fixed),
             ("`inside`", now.inside == before.inside),
+            ("`networks`, `outside_vlan` and `vlans` (but for more)", now.networks.has_those_of(&before.networks)),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),
             ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),
         ];
@@ -115,7 +121,7 @@ impl NetworkFunction for Nat64 {
 
     /// Each direction by itself: they are not even of one version.
     fn packet_set(&self) -> Option<SetDef> {
-        Some(SetDef::five_tuple())
+        Some(self.settings.networks.within(SetDef::five_tuple()))
     }
 
     fn timeout_ns(&self, session: &Session) -> u64 {
@@ -128,22 +134,25 @@ impl NetworkFunction for Nat64 {
     }
 
     fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        for (inside, external) in &self.settings.fixed {
-            self.flows.mappings.create_static(cx, *inside, *external, self.settings.home)?;
+        for Fixed { inside, external, home } in &self.settings.fixed {
+            self.flows.mappings.create_static(cx, *inside, *external, *home)?;
         }
         Ok(())
     }
 
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
-        Rewrites::of(&[IpSrc, IpDst, SrcPort, DstPort, IpProto, IcmpId, EtherType])
+        match self.settings.networks.are_tagged() {
+            false => Rewrites::of(&[IpSrc, IpDst, SrcPort, DstPort, IpProto, IcmpId, EtherType]),
+            true => Rewrites::of(&[IpSrc, IpDst, SrcPort, DstPort, IpProto, IcmpId, EtherType, VlanId, Segment]),
+        }
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
         let flags = if session.protocol == protocol::TCP { packet.tcp_flags().unwrap_or(0) } else { 0 };
         let phase = Phase::after(session.phase, flags) as u8;
         let steady = (cx.now() < session.look_ns) & (phase == session.phase) & (packet.port() == session.from);
-        if !steady || packet.is_fragment() {
+        if !steady || packet.is_fragment() || !self.has_its_tags(packet, session) {
             return self.unsteady(cx, packet, session, phase);
         }
         self.translate_flow(cx, packet, session)
@@ -153,7 +162,7 @@ impl NetworkFunction for Nat64 {
         let found = self.find(cx, packet)?;
         if let Found::Session(session) = &found {
             let of = (session.protocol, session.handle);
-            let peer = || self.peer(session, packet.src_ip(), packet.dst_ip(), packet.ports()?);
+            let peer = || self.peer(session, (packet.src_ip(), packet.dst_ip()), packet.ports()?);
             if let Err(reason) = self.flows.keep(cx, peer, of, |cx| set.register(cx, *session))? {
                 return Ok(Verdict::Drop(reason));
             }
@@ -179,7 +188,7 @@ impl NetworkFunction for Nat64 {
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, session: &Session) -> Result<(), Conflict> {
         let peer = key
             .five_tuple()
-            .and_then(|tuple| self.peer(session, tuple.src_ip, tuple.dst_ip, (tuple.src_port, tuple.dst_port)));
+            .and_then(|tuple| self.peer(session, (tuple.src_ip, tuple.dst_ip), (tuple.src_port, tuple.dst_port)));
         self.flows.forget(cx, peer, (session.protocol, Some(session.handle)))
     }
 
@@ -199,7 +208,8 @@ impl Nat64 {
     #[cold]
     #[inline(never)]
     fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session, phase: u8) -> Handled {
-        let look_ns = match packet.port() == session.from && !packet.is_fragment() {
+        let is_expected = packet.port() == session.from && self.has_its_tags(packet, session);
+        let look_ns = match is_expected && !packet.is_fragment() {
             true => self.flows.look(cx, session.handle, session.protocol, session.way, phase)?,
             false => None,
         };
@@ -218,6 +228,19 @@ impl Nat64 {
         self.conclude(cx, packet, &found)
     }
 
+    /// Whether a packet of a known flow comes from the network of its set, or from the outside.
+    #[inline(always)]
+    fn has_its_tags(&self, packet: &Packet<'_>, session: &Session) -> bool {
+        // A set is within its network; beyond all networks are several VLANs.
+        session.way == OUTWARD || self.settings.networks.is_outside(packet)
+    }
+
+    /// Sends a packet on, with the tags that belong there.
+    #[inline(always)]
+    fn leave(&self, packet: &mut Packet<'_>, to: Port, behind: Behind) -> Verdict {
+        if self.settings.networks.retag(packet, behind) { Verdict::Forward(to) } else { Verdict::Drop(NO_ROOM_FOR_TAG) }
+    }
+
     fn translate_flow(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &Session) -> Handled {
         match self.rewrite_of(packet, session) {
             Some(rewrite) => self.send(cx, packet, &rewrite),
@@ -229,12 +252,14 @@ impl Nat64 {
     fn peer(
         &self,
         session: &Session,
-        source: IpAddress,
-        destination: IpAddress,
+        (source, destination): (IpAddress, IpAddress),
         (ours, theirs): (u16, u16),
     ) -> Option<(Inside, Endpoint)> {
         let server = self.settings.prefix.extract(destination).filter(|_| session.way == OUTWARD)?;
-        Some((Inside::new(0, source, ours, session.protocol), Endpoint::new(server, theirs, session.protocol)))
+        Some((
+            Inside::new(session.network, source, ours, session.protocol),
+            Endpoint::new(server, theirs, session.protocol),
+        ))
     }
 
     fn conclude(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, found: &Found) -> Handled {

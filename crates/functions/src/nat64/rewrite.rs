@@ -10,7 +10,9 @@ use super::header::{self, NewHeader, Untranslatable};
 use super::transport::{self, Addresses, NewPorts};
 use super::{Nat64, Session};
 use crate::nat::NOT_TRANSLATABLE;
+use crate::nat::networks::Behind;
 use crate::nat::session::OUTWARD;
+use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::turn::turn;
 use crate::parts::{Fate, answer, fragments};
 use crate::router;
@@ -24,18 +26,23 @@ pub const SOURCE_ROUTE: Reason = Reason("source_route");
 /// The buffer has no room for a longer header, or the link has no place for the other version.
 pub const NO_ROOM: Reason = Reason("no_room");
 
+/// Room for a translated piece that has waited.
+const PIECE_ROOM: usize = fragments::PIECE_MAX + header::GROWTH + header::FRAGMENT_LEN;
+
 /// What a packet's headers shall say, and where it goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rewrite {
     pub(super) ends: Addresses,
     pub(super) ports: NewPorts,
     pub(super) to: Port,
+    pub(super) behind: Behind,
 }
 
 impl From<Fate> for Rewrite {
     /// For a later fragment: addresses only.
     fn from(fate: Fate) -> Rewrite {
-        Rewrite { ends: (fate.source, fate.destination), ports: NewPorts::default(), to: fate.port }
+        let behind = Behind::from_bits(fate.behind);
+        Rewrite { ends: (fate.source, fate.destination), ports: NewPorts::default(), to: fate.port, behind }
     }
 }
 
@@ -49,11 +56,13 @@ impl Nat64 {
                 ends: (session.address, IpAddress::from_v4(prefix.extract(packet.dst_ip())?)),
                 ports: NewPorts { source: port, destination: None },
                 to: session.to,
+                behind: Behind::Outside,
             },
             _ => Rewrite {
                 ends: (prefix.embed(packet.src_ip().v4()?), session.address),
                 ports: NewPorts { source: None, destination: port },
                 to: session.to,
+                behind: Behind::Network(session.network),
             },
         })
     }
@@ -88,6 +97,9 @@ impl Nat64 {
         }
         if let Err(reason) = self.translate(packet, &header, rewrite) {
             return Ok(Verdict::Drop(reason));
+        }
+        if !self.settings.networks.retag(packet, rewrite.behind) {
+            return Ok(Verdict::Drop(NO_ROOM_FOR_TAG));
         }
         self.cut_if_long(cx, packet, &header, rewrite.to, mtu)
     }
@@ -160,7 +172,7 @@ impl Nat64 {
                 packet.set_dst_ip(rewrite.ends.1);
             }
         }
-        Ok(Verdict::Forward(rewrite.to))
+        Ok(self.leave(packet, rewrite.to, rewrite.behind))
     }
 
     /// Remembers what becomes of a first fragment, and sends on those that have waited for it.
@@ -170,7 +182,7 @@ impl Nat64 {
         packet: &Packet<'_>,
         rewrite: &Rewrite,
     ) -> Result<Result<(), Reason>, Conflict> {
-        let fate = Fate::new(rewrite.to, Some(rewrite.ends.0), Some(rewrite.ends.1));
+        let fate = Fate::new(rewrite.to, Some(rewrite.ends.0), Some(rewrite.ends.1)).behind(rewrite.behind.to_bits());
         if !self.fragments.remember(cx, packet, fate)? {
             return Ok(Err(fragments::TABLE_FULL));
         }
@@ -178,7 +190,9 @@ impl Nat64 {
         if is_v4 != rewrite.ends.0.is_v4() {
             self.fragments.release_by(cx, packet, |cx, frame, ip| self.emit_piece(cx, frame, ip, rewrite))?;
         } else {
-            self.fragments.release(cx, packet, &fate, 1)?;
+            let networks = &self.settings.networks;
+            let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
+            self.fragments.release_tagged(cx, packet, (&fate, 1), retag)?;
         }
         Ok(Ok(()))
     }
@@ -193,7 +207,7 @@ impl Nat64 {
         let Ok(header) = header else { return };
         let Some(carried) = ip.get(header.replaces..header.replaces + header.carried) else { return };
         let (begin, len) = (l3 + header.bytes().len(), header.bytes().len() + l3 + carried.len());
-        let mut piece = [0; fragments::PIECE_MAX + header::GROWTH + header::FRAGMENT_LEN];
+        let mut piece = [0; PIECE_ROOM];
         let Some(room) = piece.get_mut(..len) else { return };
         room[..l3].copy_from_slice(&frame[..l3]);
         room[l3..begin].copy_from_slice(header.bytes());
@@ -202,7 +216,11 @@ impl Nat64 {
             return;
         }
         let most = if rewrite.ends.0.is_v4() { usize::MAX } else { self.settings.lowest_mtu.into() };
-        cut::emit_pieces(cx, rewrite.to, room, l3, most, 0);
+        let mut tagged = [0; PIECE_ROOM + fragments::TAGS_MAX];
+        match self.settings.networks.retagged(room, l3, rewrite.behind, &mut tagged) {
+            Some(now) => cut::emit_pieces(cx, rewrite.to, &tagged[..now], l3 + now - len, most, 0),
+            None => cut::emit_pieces(cx, rewrite.to, room, l3, most, 0),
+        }
     }
 
     /// Sends a translated packet, in pieces if it is longer than may be and may be cut.

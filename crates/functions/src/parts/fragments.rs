@@ -98,7 +98,7 @@ impl Stamp for Fate {
 /// Most bytes of a piece that waits, with its link header.
 pub const PIECE_MAX: usize = 1536;
 /// Bytes of two tags.
-const TAGS_MAX: usize = 8;
+pub const TAGS_MAX: usize = 8;
 /// Most pieces of one datagram that wait: a whole datagram in pieces for Ethernet.
 const PIECES_MAX: u32 = 45;
 

@@ -1,7 +1,7 @@
 //! Address ranges as they are written in configuration: `10.0.0.0/8`, `2001:db8::/32`, or a single address.
 
 use braid_nf::packet::IpAddress;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// All addresses that share their first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -135,6 +135,36 @@ impl std::fmt::Display for Prefix {
     }
 }
 
+/// Most addresses that a range with two ends may have.
+const SPAN_MAX: u32 = 1 << 16;
+
+/// Address ranges in a plan file, also such as have two ends: `198.51.100.3-198.51.100.9`.
+pub(crate) fn with_ends<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix>, D::Error> {
+    let written = Vec::<Written>::deserialize(deserializer)?;
+    Ok(written.into_iter().flat_map(|written| written.0).collect())
+}
+
+/// One element of such a list.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Written(Vec<Prefix>);
+
+impl TryFrom<String> for Written {
+    type Error = PrefixError;
+
+    fn try_from(text: String) -> Result<Written, PrefixError> {
+        let Some((first, last)) = text.split_once('-') else { return Ok(Written(vec![text.parse()?])) };
+        let end = |text: &str| text.trim().parse::<std::net::Ipv4Addr>().ok().map(u32::from);
+        match (end(first), end(last)) {
+            (Some(first), Some(last)) if first <= last && last - first < SPAN_MAX => {
+                let address = |number: u32| Prefix::new(IpAddress::from_v4(number.to_be_bytes()), 32);
+                Ok(Written((first..=last).map(address).collect()))
+            }
+            _ => Err(PrefixError(text)),
+        }
+    }
+}
+
 /// Private addresses (RFC 1918, RFC 6598, RFC 4193): what is inside if nothing is said about it.
 pub(crate) fn private() -> Vec<Prefix> {
     let ranges = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"];
@@ -165,6 +195,20 @@ mod tests {
         check("2001:db8::/32", "2001:db9::1", false);
         check("192.0.2.1", "192.0.2.1", true);
         check("192.0.2.1", "192.0.2.2", false);
+    }
+
+    #[test]
+    fn a_range_may_have_two_ends() {
+        let ranges =
+            |text: &str| Written::try_from(text.to_owned()).map(|written| written.0.len()).map_err(|error| error.0);
+        assert_eq!(ranges("198.51.100.3-198.51.100.9"), Ok(7));
+        assert_eq!(ranges("198.51.100.3 - 198.51.100.3"), Ok(1));
+        assert_eq!(ranges("198.51.100.0/28"), Ok(1));
+        for wrong in
+            ["198.51.100.9-198.51.100.3", "10.0.0.0-10.255.255.255", "198.51.100.3-", "198.51.100.3-9", "::1-::2"]
+        {
+            assert_eq!(ranges(wrong), Err(wrong.to_owned()));
+        }
     }
 
     #[test]

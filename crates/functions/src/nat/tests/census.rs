@@ -1,0 +1,38 @@
+//! What the report tells of each inside network.
+
+use super::*;
+
+/// Lines of the report about networks.
+fn told(nat: Bench) -> Vec<String> {
+    let findings = nat.findings();
+    let networks = findings.list().iter().filter(|found| found.kind == "network");
+    networks.map(|found| format!("{}: {}", found.subject, found.detail)).collect()
+}
+
+/// The same after three hosts' worth of mappings, at a second.
+#[track_caller]
+fn check(at_s: u64, expected: [&str; 2]) {
+    let text = "networks = 'by_vlan'\nvlans = [10, 20, 30]\nports_per_host = 2\nudp_s = 10\nrest_s = 0\n\
+        first_port = 1024\nlast_port = 1279";
+    let mut nat = bench(parse(text.parse().unwrap()).unwrap());
+    for (vlan, port) in [(10, 1), (10, 2), (10, 3), (10, 1), (20, 1)] {
+        nat.send(0, 0, &Frame::udp(&format!("10.0.0.1:{port}"), SERVER).vlan(vlan).bytes());
+    }
+    for second in at_s..at_s + 3 {
+        nat.send(0, second * 1000, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+    }
+    assert_eq!(told(nat), expected);
+}
+
+#[test]
+fn each_network_has_its_count_of_mappings() {
+    check(0, ["vlan 10: mappings: 2 now, 2 in all, 1 refused", "vlan 20: mappings: 1 now, 1 in all, 0 refused"]);
+    check(100, ["vlan 10: mappings: 0 now, 2 in all, 1 refused", "vlan 20: mappings: 0 now, 1 in all, 0 refused"]);
+}
+
+#[test]
+fn one_network_is_not_told_of() {
+    let mut nat = bench(small());
+    nat.send(0, 0, &Frame::udp("10.0.0.1:1", SERVER).bytes());
+    assert_eq!(told(nat), [String::new(); 0]);
+}
