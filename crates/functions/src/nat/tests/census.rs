@@ -34,5 +34,5 @@ fn each_network_has_its_count_of_mappings() {
 fn one_network_is_not_told_of() {
     let mut nat = bench(small());
     nat.send(0, 0, &Frame::udp("10.0.0.1:1", SERVER).bytes());
-    assert_eq!(told(nat), [String::new(); 0]);
+    assert!(told(nat).is_empty());
 }
