@@ -80,7 +80,8 @@ impl IpAddress {
     /// Its four bytes if it is an IPv4 address.
     #[inline(always)]
     pub fn v4(&self) -> Option<[u8; 4]> {
-        self.is_v4().then_some([self.0[12], self.0[13], self.0[14], self.0[15]])
+        // As one piece: taken byte by byte, it is loaded byte by byte too.
+        self.0.last_chunk().copied().filter(|_| self.is_v4())
     }
 
     /// All sixteen bytes.

@@ -62,13 +62,6 @@ impl Change {
         Change(self.0 + u64::from(!old) + u64::from(new))
     }
 
-    /// One word at an even offset sank by `by`, and was at least that before: the same as [`u16`](Self::u16), which needs the
-    /// word.
-    #[inline(always)]
-    pub fn sank(self, by: u16) -> Change {
-        Change(self.0 + u64::from(!by))
-    }
-
     /// Four bytes at an even offset were replaced.
     #[inline(always)]
     pub fn u32(self, old: u32, new: u32) -> Change {
@@ -100,6 +93,54 @@ impl Change {
     pub fn apply_udp(self, checksum: u16) -> u16 {
         if checksum == 0 { 0 } else { udp_zero(self.apply(checksum)) }
     }
+}
+
+/// A [`Change`] in one word, applied to checksums one after another: each costs an addition and its carry. A ones' complement sum has
+/// two zeroes, and which one comes out depends on the words alone, so both forms make the same checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortChange(u16);
+
+impl ShortChange {
+    /// Four bytes at an even offset were replaced.
+    #[inline(always)]
+    pub fn of_u32(old: u32, new: u32) -> ShortChange {
+        let (sum, carry) = (!old).overflowing_add(new);
+        let sum = sum + u32::from(carry);
+        ShortChange(around(sum as u16, (sum >> 16) as u16))
+    }
+
+    /// One word at an even offset was replaced too.
+    #[inline(always)]
+    pub fn u16(self, old: u16, new: u16) -> ShortChange {
+        ShortChange(around(around(self.0, !old), new))
+    }
+
+    /// As [`Change::apply`].
+    #[inline(always)]
+    pub fn apply(self, checksum: u16) -> u16 {
+        !around(!checksum, self.0)
+    }
+
+    /// The same where another word, at an even offset too, sank by `by`, and was at least that before: nobody needs to read it.
+    #[inline(always)]
+    pub fn apply_sunk(self, by: u16, checksum: u16) -> u16 {
+        let sum = u32::from(self.0) + u32::from(!by) + u32::from(!checksum);
+        !around(sum as u16, (sum >> 16) as u16)
+    }
+
+    /// As [`Change::apply_udp`].
+    #[inline(always)]
+    pub fn apply_udp(self, checksum: u16) -> u16 {
+        if checksum == 0 { 0 } else { udp_zero(self.apply(checksum)) }
+    }
+}
+
+/// A sum whose carry comes back at its end.
+#[inline(always)]
+fn around(a: u16, b: u16) -> u16 {
+    let (sum, carry) = a.overflowing_add(b);
+    // After a carry the sum is at most 0xfffe.
+    sum.wrapping_add(carry.into())
 }
 
 /// A computed UDP checksum as it is sent: zero would mean that there is none.

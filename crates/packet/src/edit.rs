@@ -4,7 +4,7 @@
 //! [`Change`] of all words that it wrote, to be applied to a checksum that covers them from outside.
 
 use crate::address::IpAddress;
-use crate::checksum::Change;
+use crate::checksum::{Change, ShortChange};
 use crate::crc32c;
 use crate::headers::{Icmp, Icmpv6};
 use crate::parse::{be16, protocol, walk_extensions};
@@ -218,12 +218,11 @@ pub(crate) fn set_plain(ip: &mut [u8; PLAIN], side: Side, udp: bool, address: [u
     let (address_at, port_at) = if side == Side::Source { (12, 20) } else { (16, 22) };
     // Sums of words do not care for the order of their bytes (RFC 1071 section 2 B), so nothing is swapped here.
     let new = u32::from_ne_bytes(address);
-    let addresses = Change::NONE.u32(load_u32(ip, address_at), new);
+    let mut all = ShortChange::of_u32(load_u32(ip, address_at), new);
     store_u32(ip, address_at, new);
     ip[8] -= hops;
     let hops = u16::from_ne_bytes([hops, 0]);
-    store_u16(ip, 10, addresses.sank(hops).apply(load_u16(ip, 10)));
-    let mut all = addresses;
+    store_u16(ip, 10, all.apply_sunk(hops, load_u16(ip, 10)));
     if let Some(port) = port {
         let new = u16::from_ne_bytes(port.to_be_bytes());
         all = all.u16(load_u16(ip, port_at), new);
@@ -248,12 +247,12 @@ fn store_u16(ip: &mut [u8; PLAIN], at: usize, word: u16) {
 
 #[inline(always)]
 fn load_u32(ip: &[u8; PLAIN], at: usize) -> u32 {
-    u32::from_ne_bytes([ip[at], ip[at + 1], ip[at + 2], ip[at + 3]])
+    ip[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
 #[inline(always)]
 fn store_u32(ip: &mut [u8; PLAIN], at: usize, word: u32) {
-    [ip[at], ip[at + 1], ip[at + 2], ip[at + 3]] = word.to_ne_bytes();
+    ip[at..at + 4].copy_from_slice(&word.to_ne_bytes());
 }
 
 /// Sets a port. None, and nothing is written, if there is none or the checksum cannot be kept right (SCTP in fragments).

@@ -25,12 +25,33 @@ fn zero_of_udp_means_none() {
     assert_eq!(Change::NONE.u16(0, 1).apply_udp(0x0001), 0xffff);
 }
 
+#[test]
+fn a_change_in_one_word_knows_both_zeroes() {
+    for (old, new) in
+        [(0, 0), (u32::MAX, 0), (u32::MAX, u32::MAX), (0, u32::MAX), (1, 0), (0xffff, 0), (0xffff_0000, 0)]
+    {
+        for checksum in [0, 1, 0xfffe, 0xffff] {
+            let (short, long) = (ShortChange::of_u32(old, new), Change::NONE.u32(old, new));
+            assert_eq!(short.apply(checksum), long.apply(checksum), "{old:x} {new:x} {checksum:x}");
+            assert_eq!(short.apply_udp(checksum), long.apply_udp(checksum), "{old:x} {new:x} {checksum:x}");
+        }
+    }
+}
+
 proptest! {
     #[test]
-    fn a_word_that_sank_is_a_word_that_was_replaced(before: u16, by: u16, checksum: u16) {
+    fn a_change_in_one_word_makes_the_same_checksums(old: u32, new: u32, word: (u16, u16), checksum: u16) {
+        let short = ShortChange::of_u32(old, new).u16(word.0, word.1);
+        let long = Change::NONE.u32(old, new).u16(word.0, word.1);
+        prop_assert_eq!(short.apply(checksum), long.apply(checksum));
+        prop_assert_eq!(short.apply_udp(checksum), long.apply_udp(checksum));
+    }
+
+    #[test]
+    fn a_word_that_sank_is_a_word_that_was_replaced(before: u16, by: u16, rest: (u32, u32), checksum: u16) {
         prop_assume!(before >= by);
-        let sank = Change::NONE.sank(by).apply(checksum);
-        prop_assert_eq!(sank, Change::NONE.u16(before, before - by).apply(checksum));
+        let change = ShortChange::of_u32(rest.0, rest.1);
+        prop_assert_eq!(change.apply_sunk(by, checksum), change.u16(before, before - by).apply(checksum));
     }
 
     #[test]
