@@ -9,7 +9,7 @@ use crate::lines::{Line, LinedFrame};
 use crate::metas::Metas;
 use crate::packet::Packet;
 use crate::pool::{Buffers, Pool};
-use crate::raw::held::{Heads, Held, HeldMut};
+use crate::raw::held::{Held, HeldMut, Seen};
 use crate::record::{Link, Port, Record};
 use crate::undo::{Place, Undo};
 
@@ -218,10 +218,16 @@ impl Batch {
         self.held.frames()
     }
 
-    /// Records and heads of all packets, for the ways without detours.
+    /// Shows all packets, with their numbers.
     #[inline(always)]
-    pub(crate) fn heads(&self) -> Heads<'_> {
-        self.held.heads()
+    pub(crate) fn each(&self, visit: impl FnMut(usize, Seen<'_>)) {
+        self.held.each(visit);
+    }
+
+    /// [`parse_all`](Self::parse_all), which shows each packet as soon as its headers are found.
+    #[inline(always)]
+    pub(crate) fn parse_each(&mut self, visit: impl FnMut(usize, Seen<'_>)) {
+        self.held.parse_each(visit);
     }
 
     /// Bytes of packet `i`.

@@ -12,6 +12,13 @@ use crate::record::Link;
 
 /// Parsed frames in a batch of their own, in buffers that held other packets before.
 pub(crate) fn batch(frames: &[(Vec<u8>, Link)], layout: Layout) -> Batch {
+    let mut batch = unparsed(frames, layout);
+    batch.parse_all();
+    batch
+}
+
+/// The same, of which nothing is known yet.
+pub(crate) fn unparsed(frames: &[(Vec<u8>, Link)], layout: Layout) -> Batch {
     let config = PoolConfig { buffers: 64, jumbos: 1, pages: braid_memory::HugePages::Never };
     let pool = Pool::new(&config).unwrap();
     let mut batch = Batch::new(&pool, &Arc::new(layout));
@@ -23,7 +30,6 @@ pub(crate) fn batch(frames: &[(Vec<u8>, Link)], layout: Layout) -> Batch {
         let info = FrameInfo { link: *link, wire_len: bytes.len() as u32, sequence: i as u64, ..FrameInfo::default() };
         assert!(batch.copy_in(&mut buffers, bytes, &info));
     }
-    batch.parse_all();
     batch
 }
 

@@ -200,6 +200,15 @@ impl Chain {
         self.group_of[position]
     }
 
+    /// The group whose keys are made of every batch before any function has changed a packet: the first function's, if all packets
+    /// meet that one first.
+    #[inline]
+    pub fn first_keys(&self) -> Option<usize> {
+        let course = &self.course;
+        let meets_all = course.outside().is_none() && !course.atomic && course.when(0).is_always();
+        self.group_of.first().copied().flatten().filter(|_| meets_all)
+    }
+
     /// The course of packets.
     pub fn course(&self) -> &Course {
         &self.course

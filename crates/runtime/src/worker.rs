@@ -246,8 +246,9 @@ impl Worker {
     /// A batch has come: parse it, note its time, expect every packet to go straight through.
     fn arrive(&mut self) {
         self.counters.batches += 1;
+        self.sets.iter_mut().for_each(Sets::forget);
         if !self.parts.receive.has_parsed() {
-            self.batch.parse_all();
+            self.parse();
         }
         self.witness.received(&self.batch);
         self.last_ns = self.parts.clock.stamp(&self.batch, self.last_ns, &mut self.now_ns);
@@ -261,11 +262,16 @@ impl Worker {
         if !self.counters.ports.is_empty() {
             self.count_arrivals();
         }
-        for sets in &mut self.sets {
-            sets.ready = false;
-        }
         if self.tracer.is_some() {
             self.select_traced();
+        }
+    }
+
+    /// Finds the headers of all packets; and their keys, if those of the first function are always made, from packets as they came.
+    fn parse(&mut self) {
+        match self.parts.chain.first_keys() {
+            Some(group) => self.sets[group].parse(&self.parts.chain.groups()[group], &mut self.batch),
+            None => self.batch.parse_all(),
         }
     }
 

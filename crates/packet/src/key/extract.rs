@@ -1,94 +1,34 @@
-//! From packets to keys, a batch at a time.
+//! From packets to keys: a definition, compiled, and the general way of one packet.
 
 use std::sync::Arc;
 
-use super::fast::{self, Narrow, OUTSIDE};
+use super::fast::OUTSIDE;
 use super::hash::{DEFAULT_SEED, KeyHash};
+use super::keys::{Extracted, Keys};
 use super::packing::{Packing, arp_target, gtp_teid, icmp_id, vxlan_vni};
 use super::{FieldId, KeyClass, KeyError, KeyShape, SYMMETRIC, SetDef, SetKey, protocol};
-use crate::batch::{BATCH_MAX, Batch};
 use crate::edit::{Headers, Side};
 use crate::parse::LinkFields;
 use crate::port_set::PortSet;
-use crate::raw::held::Head;
 use crate::record::{Flags, Link, Record};
 use crate::segments::Segments;
-
-/// Keys of a batch, field by field. What stands beyond the batch's length or belongs to another class is left over.
-#[derive(Debug)]
-pub struct Keys {
-    /// Which of the two arrays has the packet's key.
-    pub class: [KeyClass; BATCH_MAX],
-    /// Whether a symmetric key exchanged the packet's ends: the packet goes from the greater end to the smaller one.
-    pub swapped: [bool; BATCH_MAX],
-    /// Seeded hash of the key; 0 for orphans.
-    pub hash: [u64; BATCH_MAX],
-    /// Keys of at most 16 bytes.
-    pub narrow: [[u64; 2]; BATCH_MAX],
-    /// Keys of more.
-    pub wide: [[u64; 5]; BATCH_MAX],
-    /// Fields of all keys.
-    pub shape: KeyShape,
-    /// Every packet of the batch has a key of at most 16 bytes.
-    pub all_narrow: bool,
-}
-
-impl Keys {
-    /// Most bytes of a key.
-    pub const WIDE_BYTES: usize = 40;
-    const NARROW_BYTES: usize = 16;
-
-    /// Room for a batch, all orphans.
-    pub fn boxed() -> Box<Keys> {
-        Box::new(Keys {
-            class: [KeyClass::None; BATCH_MAX],
-            swapped: [false; BATCH_MAX],
-            hash: [0; BATCH_MAX],
-            narrow: [[0; 2]; BATCH_MAX],
-            wide: [[0; 5]; BATCH_MAX],
-            shape: KeyShape::default(),
-            all_narrow: false,
-        })
-    }
-
-    /// Key of packet `i`, to keep or to print; [`SetKey::NONE`] for an orphan.
-    #[inline(always)]
-    pub fn key(&self, i: usize) -> SetKey {
-        match self.class[i] {
-            KeyClass::Narrow => SetKey::narrow(self.shape, self.narrow[i]),
-            KeyClass::Wide => SetKey::wide(self.shape, self.wide[i]),
-            KeyClass::None => SetKey::NONE,
-        }
-    }
-}
-
-/// Key of a single packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Extracted {
-    /// The key.
-    pub key: SetKey,
-    /// Its hash.
-    pub hash: u64,
-    /// Whether a symmetric key exchanged the packet's ends.
-    pub swapped: bool,
-}
 
 /// A definition, ready to run.
 #[derive(Clone, Debug)]
 pub struct KeyExtractor {
     fields: u32,
-    form: Form,
-    symmetric: bool,
-    shape: KeyShape,
+    pub(super) form: Form,
+    pub(super) symmetric: bool,
+    pub(super) shape: KeyShape,
     /// One bit for each IP protocol that belongs.
-    protocols: Option<[u64; 4]>,
+    pub(super) protocols: Option<[u64; 4]>,
     /// Keys of IPv4 fit 16 bytes with addresses of four.
     narrow_v4: bool,
-    hash: KeyHash,
+    pub(super) hash: KeyHash,
     /// What numbers of segments mean.
     segments: Option<Arc<Segments>>,
     /// The ports outside, if sides are told apart.
-    outside: Option<PortSet>,
+    pub(super) outside: Option<PortSet>,
 }
 
 const ADDRESSES: u32 = FieldId::IpSrc.bit() | FieldId::IpDst.bit();
@@ -114,7 +54,7 @@ pub(super) struct Packed {
 
 /// Which way keys are made.
 #[derive(Clone, Copy, Debug)]
-enum Form {
+pub(super) enum Form {
     FiveTuple,
     OneAddress(Side),
     MacPair,
@@ -228,123 +168,6 @@ impl KeyExtractor {
         self.shape
     }
 
-    /// Writes keys and hashes of all packets of a parsed batch.
-    pub fn extract_batch(&self, batch: &Batch, keys: &mut Keys) {
-        keys.shape = self.shape;
-        let no_wide = |_: &Record, _: &Head| None;
-        if let Some(outside) = self.outside {
-            return self.extract_by_sides(outside, batch, keys);
-        }
-        match (self.form, self.symmetric) {
-            (Form::FiveTuple, true) => self.each(batch, keys, fast::five_tuple::<true>, fast::five_tuple_v6::<true>),
-            (Form::FiveTuple, false) => self.each(batch, keys, fast::five_tuple::<false>, fast::five_tuple_v6::<false>),
-            (Form::OneAddress(side), _) => {
-                let wide = |record: &Record, head: &Head| fast::one_address_v6(record, head, side);
-                self.each(batch, keys, |record, head| fast::one_address(record, head, side), wide)
-            }
-            (Form::MacPair, true) => self.each(batch, keys, fast::mac_pair::<true, false>, no_wide),
-            (Form::MacPair, false) => self.each(batch, keys, fast::mac_pair::<false, false>, no_wide),
-            (Form::MacPairVlan, true) => self.each(batch, keys, fast::mac_pair::<true, true>, no_wide),
-            (Form::MacPairVlan, false) => self.each(batch, keys, fast::mac_pair::<false, true>, no_wide),
-            (Form::Any, _) => self.each(batch, keys, |_, _| None, no_wide),
-        }
-    }
-
-    fn extract_by_sides(&self, outside: PortSet, batch: &Batch, keys: &mut Keys) {
-        let symmetric = self.symmetric;
-        if let Form::FiveTuple = self.form {
-            let narrow = |record: &Record, head: &Head| {
-                fast::five_tuple::<false>(record, head).map(|key| key.by_side(symmetric, outside.has(record.port)))
-            };
-            let wide = |record: &Record, head: &Head| {
-                fast::five_tuple_v6::<false>(record, head).map(|key| key.by_side(symmetric, outside.has(record.port)))
-            };
-            self.each(batch, keys, narrow, wide);
-        } else {
-            self.each(batch, keys, |_, _| None, |_, _| None);
-        }
-    }
-
-    /// Writes key and hash of packet `i` of a parsed batch alone.
-    pub fn extract_at(&self, batch: &Batch, i: usize, keys: &mut Keys) {
-        keys.shape = self.shape;
-        let record = &batch.records()[i];
-        let belongs = self.protocols.is_none_or(|protocols| admits(&protocols, record));
-        self.elsewhere(belongs, record, batch.bytes(i), keys, i);
-    }
-
-    /// The loop over a batch: first the narrow way, then the wide one, then the general one, which decides on orphans.
-    #[inline(always)]
-    fn each(
-        &self,
-        batch: &Batch,
-        keys: &mut Keys,
-        narrow: impl Fn(&Record, &Head) -> Option<Narrow>,
-        wide: impl Fn(&Record, &Head) -> Option<Packed>,
-    ) {
-        // Two loops, so that sets without protocols do not ask for them.
-        match self.protocols {
-            None => self.each_of(batch, keys, |_| true, narrow, wide),
-            Some(protocols) => self.each_of(batch, keys, |record| admits(&protocols, record), narrow, wide),
-        }
-    }
-
-    #[inline(always)]
-    fn each_of(
-        &self,
-        batch: &Batch,
-        keys: &mut Keys,
-        admits: impl Fn(&Record) -> bool,
-        narrow: impl Fn(&Record, &Head) -> Option<Narrow>,
-        wide: impl Fn(&Record, &Head) -> Option<Packed>,
-    ) {
-        let hash = self.hash;
-        // What nearly all are; the others write their own.
-        keys.class[..batch.len()].fill(KeyClass::Narrow);
-        keys.all_narrow = true;
-        let heads = batch.heads();
-        for (i, record) in heads.records().iter().enumerate().take(BATCH_MAX) {
-            let belongs = admits(record);
-            if belongs
-                && let Some(head) = heads.head(i)
-                && let Some(Narrow(key, swapped)) = narrow(record, head)
-            {
-                keys.swapped[i] = swapped;
-                keys.narrow[i] = key;
-                keys.hash[i] = hash.narrow(&key);
-            } else {
-                let key = match heads.head(i) {
-                    Some(head) if belongs => wide(record, head),
-                    _ => None,
-                };
-                match key {
-                    Some(Packed { words, swapped, .. }) => {
-                        keys.class[i] = KeyClass::Wide;
-                        keys.all_narrow = false;
-                        keys.swapped[i] = swapped;
-                        keys.wide[i] = words;
-                        keys.hash[i] = hash.wide(&words);
-                    }
-                    None => self.elsewhere(belongs, record, batch.bytes(i), keys, i),
-                }
-            }
-        }
-    }
-
-    #[inline(never)]
-    fn elsewhere(&self, belongs: bool, record: &Record, frame: &[u8], keys: &mut Keys, i: usize) {
-        let key = if belongs { self.pack(record, frame) } else { None };
-        let Packed { words, class, swapped } = key.unwrap_or_default();
-        keys.class[i] = class;
-        keys.all_narrow &= class == KeyClass::Narrow;
-        keys.swapped[i] = swapped;
-        keys.hash[i] = self.hash.of(class, &words);
-        match class {
-            KeyClass::Wide => keys.wide[i] = words,
-            _ => keys.narrow[i] = [words[0], words[1]],
-        }
-    }
-
     /// Key of one packet, given its parsed record and its bytes. None for an orphan.
     pub fn extract(&self, record: &Record, frame: &[u8]) -> Option<Extracted> {
         if self.protocols.is_some_and(|protocols| !admits(&protocols, record)) {
@@ -361,7 +184,7 @@ impl KeyExtractor {
 
     /// The general way: any fields.
     #[inline(never)]
-    fn pack(&self, record: &Record, frame: &[u8]) -> Option<Packed> {
+    pub(super) fn pack(&self, record: &Record, frame: &[u8]) -> Option<Packed> {
         let ip = Headers::outer(record);
         if ip.is_none() && self.wants(NEED_IP) {
             return None;
@@ -439,7 +262,7 @@ impl KeyExtractor {
 
 /// Whether the packet's protocol belongs; a set that names protocols takes in IP only.
 #[inline(always)]
-fn admits(protocols: &[u64; 4], record: &Record) -> bool {
+pub(super) fn admits(protocols: &[u64; 4], record: &Record) -> bool {
     record.flags.has(Flags::IP) && protocols[usize::from(record.proto >> 6)] >> (record.proto & 63) & 1 != 0
 }
 

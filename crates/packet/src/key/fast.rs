@@ -136,7 +136,8 @@ pub(super) fn mac_pair<const SYMMETRIC: bool, const VLAN: bool>(record: &Record,
     let (destination, source) = (load(head, 0)? & MAC, load(head, 6)? & MAC);
     let mut vlan = 0;
     if VLAN {
-        let [kind, tag, inner] = [12, 14, 16].map(|at| u16::from_be_bytes([head[at], head[at + 1]]));
+        let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let (kind, tag, inner) = (word(12), word(14), word(16));
         if is_tag(kind) && record.len() >= 18 && !is_tag(inner) {
             vlan = u64::from((tag & 0x0fff).swap_bytes());
         } else if is_tag(kind) || kind < ETHER_TYPE_MIN {

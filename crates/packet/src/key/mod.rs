@@ -10,12 +10,15 @@
 mod extract;
 mod fast;
 mod hash;
+mod keys;
+mod loops;
 mod packing;
 mod show;
 mod tuple;
 
-pub use extract::{Extracted, KeyExtractor, Keys};
+pub use extract::KeyExtractor;
 pub use hash::{DEFAULT_SEED, KeyHash};
+pub use keys::{Extracted, Keys};
 pub use show::KeyParts;
 pub use tuple::FiveTuple;
 

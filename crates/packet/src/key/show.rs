@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::extract::{Keys, select};
+use super::extract::select;
+use super::keys::Keys;
 use super::{FieldId, KeyClass, SYMMETRIC, SetKey, protocol};
 use crate::address::{IpAddress, MacAddress};
 

@@ -191,6 +191,13 @@ proptest! {
             let symmetric = symmetric && def.fields.len() > 1;
             let def = SetDef { symmetric, protocols: protocols.clone(), ..def };
             let (extractor, keys) = keys(&def, &batch);
+            let (mut on_the_way, mut again) = (testing::unparsed(&frames, Layout::bare()), Keys::boxed());
+            extractor.parse_and_extract(&mut on_the_way, &mut again);
+            for (i, (record, parsed)) in batch.records().iter().zip(on_the_way.records()).enumerate() {
+                prop_assert_eq!(record.parsed(), parsed.parsed());
+                prop_assert_eq!((keys.key(i), keys.hash[i], keys.swapped[i]), (again.key(i), again.hash[i], again.swapped[i]));
+            }
+            prop_assert_eq!(keys.all_narrow, again.all_narrow);
             for (i, (record, frame)) in batch.frames().enumerate() {
                 let alone = extractor.extract(record, frame);
                 prop_assert_eq!(alone.map_or(SetKey::NONE, |alone| alone.key), keys.key(i));

@@ -1,6 +1,7 @@
 //! What a five-tuple key says, for functions that get a key and no packet: when a set has expired.
 
-use super::extract::{FIVE_TUPLE, Keys};
+use super::extract::FIVE_TUPLE;
+use super::keys::Keys;
 use super::{KeyClass, SYMMETRIC, SetKey};
 use crate::address::IpAddress;
 use crate::parse::be16;

@@ -166,30 +166,42 @@ impl Held {
         })
     }
 
-    /// Records and heads of all packets.
+    /// Shows all packets, with their numbers.
     #[inline(always)]
-    pub(crate) fn heads(&self) -> Heads<'_> {
-        Heads { records: &self.records, bases: self.pool.slab.bases() }
+    pub(crate) fn each(&self, mut visit: impl FnMut(usize, Seen<'_>)) {
+        let bases = self.pool.slab.bases();
+        for (i, record) in self.records.iter().enumerate().take(BATCH_MAX) {
+            // SAFETY: the record owns the buffer; `&self` keeps everybody from writing to it.
+            let head = unsafe { bases.head(&record.buffer, record.start) };
+            visit(i, Seen { record, head, bases });
+        }
     }
 
-    /// Finds the headers of every packet and writes them into the records.
-    #[inline(never)]
-    pub(crate) fn parse_all(&mut self) {
+    /// Finds the headers of every packet, writes them into the record, and shows the packet.
+    #[inline(always)]
+    pub(crate) fn parse_each(&mut self, mut visit: impl FnMut(usize, Seen<'_>)) {
         let slab = &self.pool.slab;
         let bases = slab.bases();
-        for record in &mut self.records {
+        for (i, record) in self.records.iter_mut().enumerate().take(BATCH_MAX) {
             // SAFETY: the record owns the buffer, and `&mut self` keeps everybody from writing to it.
-            let head = unsafe { bases.head(&record.buffer, record.start) }.and_then(|head| head.first_chunk());
-            let Some(head) = head.filter(|_| record.flags.link() == Link::Ethernet) else {
-                parse_slowly(slab, record);
-                continue;
-            };
-            let Some(Word(word)) = parse_plain::<14>(head, record.len()) else {
-                parse_less_plain(slab, record, head);
-                continue;
-            };
-            set_word(record, word);
+            let head = unsafe { bases.head(&record.buffer, record.start) };
+            match head.and_then(|head| head.first_chunk()) {
+                Some(common) if record.flags.link() == Link::Ethernet => {
+                    match parse_plain::<14>(common, record.len()) {
+                        Some(Word(word)) => set_word(record, word),
+                        None => parse_less_plain(slab, record, common),
+                    }
+                }
+                _ => parse_slowly(slab, record),
+            }
+            visit(i, Seen { record, head, bases });
         }
+    }
+
+    /// The same without looking at them.
+    #[inline(never)]
+    pub(crate) fn parse_all(&mut self) {
+        self.parse_each(|_, _| ());
     }
 
     /// Record and all bytes of the buffer of packet `i`, to change.
@@ -239,25 +251,31 @@ fn set_word(record: &mut Record, word: u32) {
     unsafe { std::ptr::from_mut(record).cast::<[u8; 4]>().add(3).write(word.to_le_bytes()) };
 }
 
-/// Records and heads of a batch, borrowed.
+/// A packet of a batch, borrowed.
 #[derive(Clone, Copy)]
-pub(crate) struct Heads<'a> {
-    records: &'a [Record],
+pub(crate) struct Seen<'a> {
+    record: &'a Record,
+    head: Option<&'a Head>,
     bases: Bases<'a>,
 }
 
-impl<'a> Heads<'a> {
+impl<'a> Seen<'a> {
     #[inline(always)]
-    pub(crate) fn records(&self) -> &'a [Record] {
-        self.records
+    pub(crate) fn record(&self) -> &'a Record {
+        self.record
     }
 
-    /// Head of a record that is here; none in jumbo buffers and where the frame begins late in its buffer.
+    /// Its head; none in jumbo buffers and where the frame begins late in its buffer.
     #[inline(always)]
-    pub(crate) fn head(&self, i: usize) -> Option<&'a Head> {
-        let record = &self.records[i];
+    pub(crate) fn head(&self) -> Option<&'a Head> {
+        self.head
+    }
+
+    /// Its bytes.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> &'a [u8] {
         // SAFETY: the record owns the buffer; the borrow keeps everybody from writing to it while the result lives.
-        unsafe { self.bases.head(&record.buffer, record.start) }
+        self.record.cut(unsafe { self.bases.bytes(&self.record.buffer) })
     }
 }
 

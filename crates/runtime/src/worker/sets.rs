@@ -14,6 +14,9 @@ pub(super) struct Sets {
     pub(super) keys: Box<Keys>,
     pub(super) found: Box<Found>,
     pub(super) scan: Scan,
+    /// The keys are those of the batch.
+    keyed: bool,
+    /// Its packets have been looked up.
     pub(super) ready: bool,
 }
 
@@ -24,13 +27,29 @@ impl Sets {
             keys: Keys::boxed(),
             found: Found::boxed(),
             scan: Scan::default(),
+            keyed: false,
             ready: false,
         })
     }
 
+    /// A batch has come of which nothing is known yet.
+    pub(super) fn forget(&mut self) {
+        (self.keyed, self.ready) = (false, false);
+    }
+
+    /// Parses the batch and makes its keys on the way.
+    #[inline]
+    pub(super) fn parse(&mut self, group: &Group, batch: &mut Batch) {
+        group.extractor.parse_and_extract(batch, &mut self.keys);
+        self.keyed = true;
+    }
+
     #[inline]
     pub(super) fn look_up(&mut self, group: &Group, batch: &Batch, todo: &[u16], now_ns: &[u64; 256]) {
-        group.extractor.extract_batch(batch, &mut self.keys);
+        // Made with the parser's help, or of what functions have left so far.
+        if !std::mem::take(&mut self.keyed) {
+            group.extractor.extract_batch(batch, &mut self.keys);
+        }
         if !group.shared {
             self.lend().look_up(todo, now_ns);
         }

@@ -1,0 +1,63 @@
+//! What comes out of an extractor: the keys of a batch, and of a single packet.
+
+use super::{KeyClass, KeyShape, SetKey};
+use crate::batch::BATCH_MAX;
+
+/// Keys of a batch, field by field. What stands beyond the batch's length or belongs to another class is left over.
+#[derive(Debug)]
+pub struct Keys {
+    /// Which of the two arrays has the packet's key.
+    pub class: [KeyClass; BATCH_MAX],
+    /// Whether a symmetric key exchanged the packet's ends: the packet goes from the greater end to the smaller one.
+    pub swapped: [bool; BATCH_MAX],
+    /// Seeded hash of the key; 0 for orphans.
+    pub hash: [u64; BATCH_MAX],
+    /// Keys of at most 16 bytes.
+    pub narrow: [[u64; 2]; BATCH_MAX],
+    /// Keys of more.
+    pub wide: [[u64; 5]; BATCH_MAX],
+    /// Fields of all keys.
+    pub shape: KeyShape,
+    /// Every packet of the batch has a key of at most 16 bytes.
+    pub all_narrow: bool,
+}
+
+impl Keys {
+    /// Most bytes of a key.
+    pub const WIDE_BYTES: usize = 40;
+    pub(super) const NARROW_BYTES: usize = 16;
+
+    /// Room for a batch, all orphans.
+    pub fn boxed() -> Box<Keys> {
+        Box::new(Keys {
+            class: [KeyClass::None; BATCH_MAX],
+            swapped: [false; BATCH_MAX],
+            hash: [0; BATCH_MAX],
+            narrow: [[0; 2]; BATCH_MAX],
+            wide: [[0; 5]; BATCH_MAX],
+            shape: KeyShape::default(),
+            all_narrow: false,
+        })
+    }
+
+    /// Key of packet `i`, to keep or to print; [`SetKey::NONE`] for an orphan.
+    #[inline(always)]
+    pub fn key(&self, i: usize) -> SetKey {
+        match self.class[i] {
+            KeyClass::Narrow => SetKey::narrow(self.shape, self.narrow[i]),
+            KeyClass::Wide => SetKey::wide(self.shape, self.wide[i]),
+            KeyClass::None => SetKey::NONE,
+        }
+    }
+}
+
+/// Key of a single packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Extracted {
+    /// The key.
+    pub key: SetKey,
+    /// Its hash.
+    pub hash: u64,
+    /// Whether a symmetric key exchanged the packet's ends.
+    pub swapped: bool,
+}
