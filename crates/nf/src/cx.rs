@@ -79,6 +79,8 @@ impl Emitted {
 #[derive(Debug)]
 pub struct Cx<'a> {
     tx: &'a mut Tx,
+    /// Told to the transaction by whoever reaches for it: a function without aggregate state never does.
+    now_ns: u64,
     emitted: &'a mut Emitted,
     ports: u16,
     index: u16,
@@ -90,14 +92,14 @@ impl<'a> Cx<'a> {
     /// What handlers for the packet at `index` of the batch are given.
     #[inline(always)]
     pub(crate) fn new(tx: &'a mut Tx, emitted: &'a mut Emitted, ports: u16, index: usize, reversed: bool) -> Cx<'a> {
-        Cx { tx, emitted, ports, index: index as u16, reversed, thread: PhantomData }
+        let now_ns = tx.now();
+        Cx { tx, now_ns, emitted, ports, index: index as u16, reversed, thread: PhantomData }
     }
 
     /// Turns to another packet of the batch, which comes at `now_ns`.
     #[inline(always)]
     pub(crate) fn turn_to(&mut self, index: usize, reversed: bool, now_ns: u64) {
-        self.tx.set_now(now_ns);
-        (self.index, self.reversed) = (index as u16, reversed);
+        (self.now_ns, self.index, self.reversed) = (now_ns, index as u16, reversed);
     }
 
     /// What handlers without a packet are given.
@@ -109,7 +111,7 @@ impl<'a> Cx<'a> {
     /// It never goes back on one worker.
     #[inline(always)]
     pub fn now(&self) -> u64 {
-        self.tx.now()
+        self.now_ns
     }
 
     /// Ports of the plan, numbered from 0.
@@ -161,6 +163,7 @@ impl Deref for Cx<'_> {
 impl DerefMut for Cx<'_> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Tx {
+        self.tx.set_now(self.now_ns);
         self.tx
     }
 }

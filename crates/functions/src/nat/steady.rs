@@ -45,9 +45,8 @@ impl Nat {
         }
         let track = self.track(packet.port(), way, known);
         match translated(packet, track) {
-            Translated::Expired => None,
             Translated::Done => Some(Verdict::Forward(track.to)),
-            Translated::Refused => Some(Verdict::Drop(Reason::MALFORMED)),
+            Translated::Expired | Translated::Refused => None,
         }
     }
 

@@ -46,6 +46,19 @@ impl<'a, N: NetworkFunction> Steady<'a, N> {
     }
 }
 
+/// How far a loop has come: noted when it ends, by a panic too, and kept in a register until then.
+struct Reached<'a> {
+    kept: &'a mut usize,
+    at: usize,
+}
+
+impl Drop for Reached<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.kept = self.at;
+    }
+}
+
 /// Whether a set is past its timeout. No timeout is shorter than nothing: whoever was here within the millisecond need not be
 /// asked for it.
 #[inline(always)]
@@ -105,11 +118,12 @@ impl Pass<'_> {
         let mut steady = Steady::new(function, sets, place);
         let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
         let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
+        let mut reached = Reached { kept: &mut logs.kept, at: from };
         for (at, &i) in (from..).zip(&self.todo[from..to]) {
             let i = usize::from(i) & 255;
             let reversed = steady.swapped[i];
             let Some(state) = steady.state(i) else { return at };
-            logs.kept = at;
+            reached.at = at;
             cx.turn_to(i, reversed, self.now_ns[i]);
             if let Ok(verdict) = handle_packet(function, &mut cx, &mut packets.packet(i, None), state) {
                 self.verdicts.set(i, verdict);
@@ -123,9 +137,10 @@ impl Pass<'_> {
     fn run_orphans<N: NetworkFunction>(&mut self, function: &N, from: usize, to: usize) {
         let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
         let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
+        let mut reached = Reached { kept: &mut logs.kept, at: from };
         for (at, &i) in (from..).zip(&self.todo[from..to]) {
             let i = usize::from(i) & 255;
-            logs.kept = at;
+            reached.at = at;
             cx.turn_to(i, false, self.now_ns[i]);
             if let Ok(verdict) = function.orphan(&mut cx, &mut packets.packet(i, None)) {
                 self.verdicts.set(i, verdict);
@@ -170,7 +185,7 @@ impl Pass<'_> {
 
     /// Runs the handlers of packets of live sets while the transaction is fresh: what such a packet did stands at once, or it is
     /// the first that leaves a mark. Says where the loop ended.
-    #[inline(never)]
+    #[inline(always)]
     fn attempt_fresh<N: NetworkFunction>(
         &mut self,
         function: &N,
@@ -178,45 +193,86 @@ impl Pass<'_> {
         from: usize,
         to: usize,
     ) -> Result<usize, Interrupted> {
-        let Some(sets) = &mut self.sets else { return Ok(from) };
-        let mut steady = Steady::new(function, sets, place);
-        let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
-        let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
-        if !cx.is_fresh() {
-            return Ok(from);
+        if !N::STEADY {
+            return self.attempt_standing(function, place, from, to);
         }
+        let mut at = from;
+        while at < to && self.tx.is_fresh() {
+            at = self.attempt_steady(function, place, at, to);
+            // The one that it stopped at, alone: nearly all others are steady.
+            let next = self.attempt_standing(function, place, at, to.min(at + 1))?;
+            if next == at {
+                return Ok(at);
+            }
+            at = next;
+        }
+        Ok(at)
+    }
+
+    /// The loop for packets that [`NetworkFunction::steady`] decides on: it knows no context, no log, no copy of what was before. Says
+    /// where another one stands.
+    #[inline(never)]
+    fn attempt_steady<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) -> usize {
+        let Some(sets) = &mut self.sets else { return from };
+        let mut steady = Steady::new(function, sets, place);
+        let mut packets = self.batch.packets();
+        let mut stands = Reached { kept: &mut self.logs.kept, at: from };
         for (at, &i) in (from..).zip(&self.todo[from..to]) {
             let i = usize::from(i) & 255;
             let reversed = steady.swapped[i];
-            let Some(state) = steady.state(i) else { return Ok(at) };
-            if N::STEADY {
-                let arrival = Arrival { now_ns: self.now_ns[i], reversed, alone: cx.alone() };
-                if let Some(verdict) = function.steady(arrival, &mut packets.packet(i, None), state) {
-                    // At most one thing was read that somebody else may write: it stands.
-                    logs.kept = at + 1;
-                    self.verdicts.set(i, verdict);
-                    continue;
-                }
-            }
-            cx.turn_to(i, reversed, self.now_ns[i]);
-            let before = *state;
-            let handled = function.packet(&mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
-            if let Ok(verdict) = handled
-                && cx.settle()
-            {
-                // It stands, whatever comes after it.
-                logs.packets.clear();
-                logs.kept = at + 1;
-                self.verdicts.set(i, verdict);
-                if cx.is_fresh() {
-                    continue;
-                }
-                return Ok(at + 1);
-            }
-            let before = (state.as_bytes() != before.as_bytes()).then_some(before);
-            return self.mark_first(place, at, before, handled);
+            let Some(state) = steady.state(i) else { return at };
+            let arrival = Arrival { now_ns: self.now_ns[i], reversed, alone: self.tx.alone() };
+            let Some(verdict) = function.steady(arrival, &mut packets.packet(i, None), state) else { return at };
+            // At most one thing was read that somebody else may write: it stands.
+            stands.at = at + 1;
+            self.verdicts.set(i, verdict);
         }
-        Ok(to)
+        to
+    }
+
+    /// The loop for packets that may touch shared state, as long as none has changed any.
+    #[inline(never)]
+    fn attempt_standing<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        place: Place,
+        from: usize,
+        to: usize,
+    ) -> Result<usize, Interrupted> {
+        let (at, before, handled) = {
+            let Some(sets) = &mut self.sets else { return Ok(from) };
+            let mut steady = Steady::new(function, sets, place);
+            let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
+            let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
+            if !cx.is_fresh() {
+                return Ok(from);
+            }
+            let mut stands = Reached { kept: &mut logs.kept, at: from };
+            let mut todo = (from..).zip(&self.todo[from..to]);
+            loop {
+                let Some((at, &i)) = todo.next() else { return Ok(to) };
+                let i = usize::from(i) & 255;
+                let reversed = steady.swapped[i];
+                let Some(state) = steady.state(i) else { return Ok(at) };
+                cx.turn_to(i, reversed, self.now_ns[i]);
+                let before = *state;
+                let handled = function.packet(&mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
+                if let Ok(verdict) = handled
+                    && cx.settle()
+                {
+                    // It stands, whatever comes after it.
+                    logs.packets.clear();
+                    stands.at = at + 1;
+                    self.verdicts.set(i, verdict);
+                    if cx.is_fresh() {
+                        continue;
+                    }
+                    return Ok(at + 1);
+                }
+                break (at, (state.as_bytes() != before.as_bytes()).then_some(before), handled);
+            }
+        };
+        self.mark_first(place, at, before, handled)
     }
 
     /// The packet at `at` has changed shared state, the first one to do so, or met a conflict; `before` is the state of its set

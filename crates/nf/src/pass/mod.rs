@@ -50,7 +50,7 @@ pub struct Found {
     pub idle_ms: [u32; 256],
     /// Functions for which the sets of all packets were live.
     live: u16,
-    /// The longest that any of them had been without a packet.
+    /// At least the longest that any of them had been without a packet, and less than twice that.
     longest_ms: u32,
 }
 
@@ -304,7 +304,8 @@ impl PassSets<'_> {
             idle_ms[i & 255] = idle;
             meta.last_seen_ms = now_ms;
             all_live &= meta.live;
-            longest = idle.max(longest);
+            // All bits together, not the greatest: nearly always both are nothing, and this takes one instruction.
+            longest |= idle;
         });
         // A packet without a key is not asked about: then nothing is said of all.
         let has_key = |&i: &u16| self.keys.class[i as usize & 255] != KeyClass::None;
