@@ -8,7 +8,7 @@ use braid_memory::HugePages;
 use braid_nf::prelude::*;
 use braid_packet::FrameInfo;
 use braid_runtime::launch::Model;
-use braid_runtime::probe::Attempts;
+use braid_runtime::probe::{Attempts, Lap};
 use braid_runtime::virtual_time::{Costs, StageCosts};
 use braid_runtime::{Control, Distribution, Plan, Report, Time, launch};
 use braid_state::{DistributedConfig, VectorConfig};
@@ -185,9 +185,11 @@ fn a_profile_that_refuses_handles_every_packet_twice_and_loses_none() {
     let report = launch(&plan(1, 0), Box::new(source(3_200)), Box::new(NullSink), &control).expect("it runs");
     assert_eq!((report.total.packets_in, report.total.packets_out), (3_200, 3_200));
     // The first packet of each batch writes too, so none stands before the attempt that is refused.
-    let stage = &report.splits[0].stages[0];
-    assert_eq!((stage.undo.packets, stage.handlers.packets), (3_200, 3_200));
-    assert_eq!(report.total.aborts, stage.undo.times);
+    assert_eq!(report.total.aborts, report.total.batches);
+    let (stage, away) = (&report.splits[0].stages[0], &report.splits[0].away);
+    for packets in [stage.undo.packets, stage.handlers.packets] {
+        assert!(packets <= 3_200 && packets + away_of(away) >= 3_200, "{packets} {away:?}");
+    }
 }
 
 #[test]
@@ -209,8 +211,14 @@ fn a_profile_splits_the_time_of_each_worker() {
     assert_eq!(report.splits.len(), 2);
     for split in &report.splits {
         assert!(split.cycles_per_ns > 0.1 && split.busy_cycles() > 0);
-        assert_eq!(split.receive.packets, 50_000);
+        let received = split.receive.packets;
+        assert!(received <= 50_000 && received + away_of(&split.away) >= 50_000, "{received} {:?}", split.away);
         assert!(split.stages[0].handlers.cycles > 0 && split.stages[0].commit.cycles > 0);
         assert!(split.stages[0].reads >= 50_000, "{:?}", split.stages[0]);
     }
+}
+
+/// At most so many packets are missing where time was taken: of each batch during which something else had the processor.
+fn away_of(away: &Lap) -> u64 {
+    32 * away.times
 }
