@@ -42,6 +42,38 @@ fn a_functions_configuration_changes_and_its_state_stays() {
     conserved(&run.stop());
 }
 
+/// What a rule has decided, as `braid stats` tells it.
+fn decided(stats: &Value, comment: &str) -> Option<u64> {
+    let found = stats["findings"]["firewall"]["found"].as_array()?;
+    let rule = found.iter().find(|one| one["subject"].as_str().is_some_and(|subject| subject.contains(comment)))?;
+    rule["detail"].as_str()?.split(' ').nth(1)?.parse().ok()
+}
+
+#[test]
+fn a_rule_file_that_has_changed_is_read_again_and_rules_that_have_not_count_on() {
+    let braid = Braid::new();
+    let rules = |first: &str| {
+        format!(
+            "table inet filter {{\n{first}\nchain forward {{ type filter hook forward priority 0; policy drop;\n\
+             iif 0 counter accept comment \"out\"\n}} }}\n"
+        )
+    };
+    braid.write("edge.nft", &rules(""));
+    braid.write("plan.toml", "[[nf]]\nfunction = \"firewall\"\nconfig = { rules_file = \"edge.nft\" }\n");
+    let mut run = Running::start(&braid, &format!("plan.toml {TRAFFIC}"));
+    let before = run.until("rule", |stats| decided(stats, "(out)") > Some(50));
+    assert!(braid.ok("apply plan.toml --control control.sock").contains("nothing differs"));
+    braid.write(
+        "edge.nft",
+        &rules("chain more { tcp dport 22 counter drop comment \"more\"; }").replace("iif 0", "jump more\niif 0"),
+    );
+    let applied = braid.json("apply plan.toml --control control.sock");
+    assert_eq!(names(&applied["changed"]), ["firewall"]);
+    let after = run.until("the new rule", |stats| decided(stats, "(more)").is_some());
+    assert!(decided(&after, "(out)") >= decided(&before, "(out)"), "{:?}", after["findings"]);
+    conserved(&run.stop());
+}
+
 /// Functions with a change that their state survives, and one that it does not.
 const CHANGES: [(&str, &str, &str); 10] = [
     ("port_scan", "answer_ms = 500", "false_alarms = 0.1"),

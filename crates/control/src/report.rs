@@ -57,7 +57,7 @@ pub struct RunReport {
 }
 
 /// What one function has to tell.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Told {
     /// Sums by name.
     pub sums: BTreeMap<String, u64>,
@@ -66,10 +66,10 @@ pub struct Told {
 }
 
 /// A finding.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Found {
     /// What was found.
-    pub kind: &'static str,
+    pub kind: String,
     /// About whom.
     pub subject: String,
     /// What speaks for it.
@@ -197,7 +197,7 @@ impl RunReport {
             },
             pages: report.backing.to_string(),
             memory_bytes: report.memory_bytes,
-            findings: report.findings.iter().map(|(name, findings)| (name.clone(), told(findings))).collect(),
+            findings: report.findings.iter().map(|(name, findings)| (name.clone(), findings.into())).collect(),
             damages: report.damages.iter().map(ToString::to_string).collect(),
             lost: report.lost.iter().map(ToString::to_string).collect(),
         }
@@ -214,12 +214,14 @@ impl RunReport {
     }
 }
 
-fn told(findings: &Findings) -> Told {
-    let found = |finding: &Finding| {
-        let Finding { kind, subject, detail } = finding.clone();
-        Found { kind, subject, detail }
-    };
-    Told { sums: findings.sums().clone(), found: findings.list().iter().map(found).collect() }
+impl From<&Findings> for Told {
+    fn from(findings: &Findings) -> Told {
+        let found = |finding: &Finding| {
+            let Finding { kind, subject, detail } = finding.clone();
+            Found { kind: kind.to_owned(), subject, detail }
+        };
+        Told { sums: findings.sums().clone(), found: findings.list().iter().map(found).collect() }
+    }
 }
 
 fn share(worker: &WorkerCounters) -> Share {

@@ -134,7 +134,7 @@ impl Current {
         let old = &self.plan.chain;
         let differs = |link: &&crate::Link| {
             let before = old.iter().find(|old| old.name == link.name);
-            before.is_some_and(|before| before.config.table() != link.config.table())
+            before.is_some_and(|before| (before.config.table(), before.files) != (link.config.table(), link.files))
         };
         let names: Vec<String> = new.chain.iter().filter(differs).map(|link| link.name.clone()).collect();
         let same = |(old, new): (&crate::Link, &crate::Link)| {
@@ -201,7 +201,7 @@ const FEWER: &str = "nothing has changed; write a larger `sets`, or end some fir
 /// What differs between two chains.
 struct Changed {
     any: bool,
-    /// Functions of both whose configuration differs.
+    /// Functions of both whose configuration differs, or a file that it names.
     names: Vec<String>,
 }
 

@@ -149,7 +149,8 @@ impl Service {
     /// Carries a request out; parts of the answer go to `more`.
     pub fn answer(&self, request: Request, more: &mut More<'_>) -> Result<Value, Refused> {
         match request {
-            Request::Stats { timing } => json(&self.stats(timing)),
+            Request::Stats { timing: true } => json(&self.stats(true)),
+            Request::Stats { timing: false } => json(&self.stats(false).with_findings(&self.live)),
             Request::Sets { filter, limit } => json(&sets::list(&self.live, &parse(&filter)?, limit)?),
             Request::EndSets { filter } if filter.trim().is_empty() => Err(Refused::new(
                 "no filter says which sets are to be ended",

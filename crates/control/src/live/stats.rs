@@ -13,7 +13,7 @@ use braid_runtime::probe::{Lap, TimeSplit};
 use braid_runtime::{PortCounters, WorkerCounters};
 use serde::{Deserialize, Serialize};
 
-use crate::report::{Sets, Transactions};
+use crate::report::{Sets, Told, Transactions};
 
 /// Most rows of what is listed by frequency.
 const ROWS_MAX: usize = 16;
@@ -43,6 +43,9 @@ pub struct Stats {
     pub dropped: BTreeMap<String, u64>,
     /// Packet sets.
     pub sets: Sets,
+    /// What functions have to tell, by function: counters of rules, backends. Only asked for by `braid stats`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub findings: BTreeMap<String, Told>,
     /// The functions, in the order of the chain.
     pub functions: Vec<Function>,
     /// Drops outside functions: by the source and by the runtime.
@@ -212,6 +215,13 @@ impl Stats {
         stats.aborts = aborts(&running, &total);
         stats.top_sets = top_sets(&splits);
         stats
+    }
+
+    /// The same with what functions have to tell, of which the first worker that answers reads all parts.
+    pub fn with_findings(mut self, live: &Live) -> Stats {
+        let told = (0..live.workers()).find_map(|worker| live.ask(worker, |worker| worker.findings()).ok());
+        self.findings = told.into_iter().flatten().map(|(name, findings)| (name, Told::from(&findings))).collect();
+        self
     }
 
     fn count(&mut self, total: &WorkerCounters, undelivered: BTreeMap<String, u64>) {

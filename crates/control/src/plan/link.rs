@@ -1,5 +1,6 @@
 //! The functions of a plan: what a plan file says of each, checked.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use braid_runtime::nf::packet::key::{FieldId, KeyError, KeyExtractor, SetDef};
@@ -21,6 +22,8 @@ pub struct Link {
     pub name: String,
     /// Its configuration as written.
     pub config: Config,
+    /// What the files hold that the configuration names, as a hash: of keys that end in `_file`.
+    pub files: u64,
     /// Another packet set than its own.
     pub packet_set: Option<SetDef>,
     /// Where that stands in the plan file.
@@ -69,12 +72,23 @@ impl Link {
             entry: entry.clone(),
             name: name.get_ref().clone(),
             config: nf.config.clone(),
+            files: files(&nf.config.table()),
             packet_set,
             packet_set_at: nf.packet_set.as_ref().map_or(0..0, |set| place_of(&set.fields)),
             share: nf.share.iter().map(share).collect::<Result<_, _>>()?,
             at: nf.function.span(),
         })
     }
+}
+
+/// A hash of the files that a configuration names; one that cannot be read is for the function to complain about.
+fn files(config: &toml::Table) -> u64 {
+    let named = config.iter().filter(|(key, _)| key.ends_with("_file")).filter_map(|(_, value)| value.as_str());
+    let mut hasher = DefaultHasher::new();
+    for path in named {
+        std::fs::read(path).ok().hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// Whether something can be called that.

@@ -1,12 +1,15 @@
 //! What is seen of a worker from outside: its counters between two batches, and what is left of it in the end.
 
+use std::sync::Arc;
+
 use braid_memory::thread_time;
-use braid_nf::SetTables;
+use braid_nf::{Findings, SetTables};
 
 use super::Worker;
 use super::sets::Sets;
 use crate::attempt::Witness;
 use crate::counters::WorkerCounters;
+use crate::launch::findings_of_objects;
 use crate::live::Seen;
 use crate::probe::{Probe, TimeSplit};
 
@@ -77,6 +80,14 @@ impl Worker {
             now_ns: self.last_ns,
             split: self.probe.split().map(TimeSplit::so_far),
         }
+    }
+
+    /// What functions tell of their state objects, as they do when a run ends; packet sets are not gone through. Read in transactions of
+    /// this worker, between two batches: what a function tells much of keeps the worker from its packets meanwhile.
+    pub fn findings(&mut self) -> Vec<(String, Findings)> {
+        let chain = Arc::clone(&self.parts.chain);
+        let none = vec![Findings::default(); chain.stages().len()];
+        findings_of_objects(&chain, &mut self.parts.tx, self.parts.ports, self.last_ns, none)
     }
 
     fn count_time(&mut self) {
