@@ -6,6 +6,7 @@ use braid_nf::Port;
 use serde::Deserialize;
 
 use super::maglev::SIZE_DEFAULT;
+use crate::bridge::WrittenMac;
 
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -126,6 +127,9 @@ pub struct Backend {
     /// Its share of new connections; 0: none, it drains.
     #[serde(default = "one")]
     pub weight: u32,
+    /// Its Ethernet address, for direct routing.
+    #[serde(default)]
+    pub mac: Option<WrittenMac>,
     /// Whether it is up when the run begins.
     #[serde(default = "yes")]
     pub up: bool,
@@ -137,7 +141,7 @@ pub struct Backend {
 impl Backend {
     /// A backend with all defaults.
     pub fn new(address: IpAddr) -> Backend {
-        Backend { address, port: None, weight: 1, up: true, server_id: None }
+        Backend { address, port: None, weight: 1, mac: None, up: true, server_id: None }
     }
 }
 
@@ -162,18 +166,8 @@ pub enum Mode {
     Gre,
     /// In UDP (generic UDP encapsulation, variant 1).
     Gue,
-}
-
-impl Mode {
-    /// By its number.
-    pub(super) fn of(number: u8) -> Mode {
-        match number {
-            0 => Mode::Nat,
-            1 => Mode::Ipip,
-            2 => Mode::Gre,
-            _ => Mode::Gue,
-        }
-    }
+    /// As they are, to the backend's Ethernet address (direct routing, `-g` of IPVS).
+    Direct,
 }
 
 /// What stays with one backend.

@@ -33,7 +33,7 @@ impl LoadBalancer {
             return self.expired_on_way(cx, packet);
         }
         if service.mode != Mode::Nat {
-            return self.send_whole(cx, packet, server.address, service.mode);
+            return self.send_whole(cx, packet, &server);
         }
         if let Some(mut inner) = packet.embedded_mut() {
             inner.set_src(server.address, if server.port == 0 { source } else { server.port });

@@ -19,17 +19,19 @@ struct Count {
     all: u64,
 }
 
-/// The counts of all backends.
-pub(super) struct Load(DistributedVector<Count>);
+/// The counts of all backends, so many in each object: those that are there stay when backends are added.
+pub(super) struct Load(Vec<DistributedVector<Count>>);
 
-/// There is room for so many more backends, or a multiple: counts stay when some are added.
 const STEP: u32 = 64;
 
 impl Load {
     pub(super) fn new(builder: &mut StateBuilder, backends: u32) -> Result<Load, StateError> {
-        let config = DistributedVectorConfig { name: "load".into(), len: backends.next_multiple_of(STEP) };
         let add = |sum: &mut Count, part: &Count| *sum = sum.plus(part);
-        Ok(Load(DistributedVector::new(builder, &config, add)?))
+        let object = |number: u32| {
+            let name = if number == 0 { "load".to_owned() } else { format!("load_{number}") };
+            DistributedVector::new(builder, &DistributedVectorConfig { name, len: STEP }, add)
+        };
+        Ok(Load((0..backends.div_ceil(STEP)).map(object).collect::<Result<_, _>>()?))
     }
 
     /// A flow begins.
@@ -43,8 +45,11 @@ impl Load {
     }
 
     fn change(&self, cx: &mut Cx<'_>, flow: &Flow, by: Count) -> Result<(), Conflict> {
-        if flow.way != FROM_BACKEND {
-            self.0.update(cx, flow.backend.into(), |count| *count = count.plus(&by))?;
+        let backend = u32::from(flow.backend);
+        if flow.way != FROM_BACKEND
+            && let Some(counts) = self.0.get((backend / STEP) as usize)
+        {
+            counts.update(cx, backend % STEP, |count| *count = count.plus(&by))?;
         }
         Ok(())
     }
@@ -61,7 +66,9 @@ impl LoadBalancer {
     pub(super) fn tell_load(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         for (number, server) in (0u32..).zip(&self.settings.servers) {
             let mut sum = Count::default();
-            self.load.0.visit(cx, number, |count| sum = sum.plus(count))?;
+            if let Some(counts) = self.load.0.get((number / STEP) as usize) {
+                counts.visit(cx, number % STEP, |count| sum = sum.plus(count))?;
+            }
             let state = if self.is_up(cx, number)? { "up" } else { "down" };
             let end = |address, port| match port {
                 0 => format!("{address}"),
@@ -78,6 +85,6 @@ impl LoadBalancer {
 
 impl Part for Load {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
-        into.push(self.0.object());
+        into.extend(self.0.iter().map(DistributedVector::object));
     }
 }

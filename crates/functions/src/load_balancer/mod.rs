@@ -157,6 +157,12 @@ impl NetworkFunction for LoadBalancer {
     /// The server's end: the destination of what clients send, from whichever side, and the source of replies.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
+        if self.settings.services.iter().any(|service| service.mode == Mode::Direct) {
+            return Rewrites {
+                from_inside: &[IpSrc, IpDst, SrcPort, DstPort, EthSrc, EthDst],
+                from_outside: &[IpDst, DstPort, EthSrc, EthDst],
+            };
+        }
         Rewrites { from_inside: &[IpSrc, IpDst, SrcPort, DstPort], from_outside: &[IpDst, DstPort] }
     }
 
@@ -304,7 +310,7 @@ impl LoadBalancer {
         if !packet.decrement_ttl() {
             return self.expired_on_way(cx, packet);
         }
-        self.send_whole(cx, packet, server.address, Mode::of(flow.way - TO_BACKEND))
+        self.send_whole(cx, packet, server)
     }
 
     /// Translates a packet the way of its flow; or says why it goes nowhere, and then it is as it was.
@@ -347,9 +353,10 @@ impl LoadBalancer {
         if !packet.decrement_ttl() {
             return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
         }
-        let backend = self.settings.servers_at(fate.destination).next().map(|(_, server)| server.mode);
-        if let Some(mode @ (Mode::Ipip | Mode::Gre | Mode::Gue)) = backend {
-            return self.send_whole(cx, packet, fate.destination, mode);
+        if let Some((_, server)) =
+            self.settings.servers_at(fate.destination).next().filter(|(_, it)| it.mode != Mode::Nat)
+        {
+            return self.send_whole(cx, packet, server);
         }
         fate.apply(packet);
         Ok(Verdict::Forward(fate.port))

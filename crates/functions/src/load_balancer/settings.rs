@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use braid_nf::Port;
-use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{IpAddress, MacAddress};
 use foldhash::{HashMap, HashSet};
 
 use super::config::{Backend, Check, Config, Mode, Persistence, Service, Transport, WhenDown};
@@ -42,6 +42,8 @@ pub(super) struct Server {
     pub(super) port: u16,
     pub(super) weight: u32,
     pub(super) mode: Mode,
+    /// Its Ethernet address, if packets go there as they are.
+    pub(super) mac: MacAddress,
     /// Whether it is up at the start.
     pub(super) up: bool,
     /// What clients see of it.
@@ -184,6 +186,13 @@ impl Settings {
             let reason = format!("{address} is reached in two modes, {:?} and {:?}", other.mode, service.mode);
             return Err((reason.to_lowercase(), "give each mode an address of its own"));
         }
+        let mac = backend.mac.map(|written| written.0).unwrap_or_default();
+        if let Some((_, other)) = self.servers_at(address).find(|(_, other)| other.mac != mac) {
+            return Err((
+                format!("{address} has two Ethernet addresses, {} and {mac}", other.mac),
+                "write one of them",
+            ));
+        }
         let port = backend.port.or(service.port).unwrap_or(0);
         // Answers of other modes do not come this way.
         for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {
@@ -203,6 +212,7 @@ impl Settings {
             port,
             weight: backend.weight,
             mode: service.mode,
+            mac,
             up: backend.up,
             service_address,
             service_port: service.port.unwrap_or(0),
@@ -298,6 +308,19 @@ fn check_backend(service: &Service, backend: &Backend) -> Result<(), Wrong> {
     if backend.port.is_some() && service.mode != Mode::Nat {
         let reason = format!("{} has a port, but only mode = \"nat\" changes ports", backend.address);
         return Err((reason, "remove `port`: it listens where the service does"));
+    }
+    match (service.mode, backend.mac.map(|written| written.0)) {
+        (Mode::Direct, None) => {
+            return Err((format!("{} has no Ethernet address", backend.address), "write mac = \"02:00:00:00:00:01\""));
+        }
+        (Mode::Direct, Some(mac)) if mac.is_group() => {
+            return Err((format!("{mac} is a group address"), "write the one of the backend"));
+        }
+        (Mode::Direct, Some(_)) | (_, None) => {}
+        (_, Some(_)) => {
+            let reason = format!("{} has an Ethernet address, but only mode = \"direct\" writes it", backend.address);
+            return Err((reason, "remove `mac`, or write mode = \"direct\""));
+        }
     }
     if backend.server_id.is_some() && service.protocol == Some(Transport::Tcp) {
         return Err((format!("{} has a `server_id`, but TCP has none", backend.address), "write protocol = \"udp\""));

@@ -4,22 +4,25 @@
 //! | link | outer IP: router > backend | GRE or UDP | IP: client > service | … |
 //! ```
 //!
+//! Or it goes as it is, and only its frame is addressed anew (direct routing): the backend is on the link.
+//!
 //! The outer packet has the inner one's traffic class (RFC 6040 section 4.1), may not be fragmented, and gets 64 hops. A packet that
 //! has no room within the MTU is dropped, and its sender is told (RFC 2003 section 5.1, RFC 1191, RFC 8201).
 
 use braid_nf::packet::headers::{Gre, Header, Ipv4, Ipv6, Udp, ether_type};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, IpVersion, checksum};
+use braid_nf::packet::{IpAddress, IpVersion, MacAddress, checksum};
 use braid_nf::prelude::*;
 use braid_nf::state::hash;
 
 use super::LoadBalancer;
 use super::config::Mode;
+use super::settings::Server;
 use crate::parts::answer;
 
 /// Within a tunnel it would be longer than the MTU.
 pub const TOO_BIG: Reason = Reason("too_big");
-/// The buffer has no room for an outer header, or there is no address to send from.
+/// The buffer has no room for an outer header, or there is no address to send from; or no Ethernet header to address anew.
 pub const NO_TUNNEL: Reason = Reason("no_tunnel");
 
 /// Where generic UDP encapsulation is listened for.
@@ -28,8 +31,12 @@ const GUE_PORT: u16 = 6080;
 const IP_IN_IP: [u8; 2] = [4, 41];
 
 impl LoadBalancer {
-    /// Sends a packet to its backend at `to`, whole.
-    pub(super) fn send_whole(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, to: IpAddress, mode: Mode) -> Handled {
+    /// Sends a packet to its backend, whole.
+    pub(super) fn send_whole(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, server: &Server) -> Handled {
+        let (to, mode) = (server.address, server.mode);
+        if mode == Mode::Direct {
+            return Ok(self.send_direct(packet, server.mac));
+        }
         let v6 = packet.ip_version() == Some(IpVersion::V6);
         let overhead = overhead(mode, v6);
         let l3 = packet.record().l3 as usize;
@@ -52,6 +59,16 @@ impl LoadBalancer {
         Ok(Verdict::Forward(self.settings.across(packet.port())))
     }
 
+    /// Sends a frame on to a backend on the same link, in the name of whom the client's router took for the service.
+    fn send_direct(&self, packet: &mut Packet<'_>, mac: MacAddress) -> Verdict {
+        let across = self.settings.across(packet.port());
+        let Some(ethernet) = packet.ethernet_mut() else { return Verdict::Drop(NO_TUNNEL) };
+        let own = ethernet.destination();
+        ethernet.set_source(own);
+        ethernet.set_destination(mac);
+        Verdict::Forward(across)
+    }
+
     /// A number that is the same for all packets of a flow, for routers that spread by ports.
     fn entropy(&self, packet: &Packet<'_>) -> u16 {
         let (source, destination) = packet.ports().unwrap_or_default();
@@ -68,7 +85,7 @@ impl LoadBalancer {
 fn overhead(mode: Mode, v6: bool) -> usize {
     let ip = if v6 { Ipv6::LEN } else { Ipv4::LEN };
     ip + match mode {
-        Mode::Nat | Mode::Ipip => 0,
+        Mode::Nat | Mode::Ipip | Mode::Direct => 0,
         Mode::Gre => Gre::LEN,
         Mode::Gue => Udp::LEN,
     }
@@ -100,7 +117,7 @@ fn write_inner_header(
 ) -> (u8, usize) {
     let inner_at = l3 + overhead;
     match mode {
-        Mode::Nat | Mode::Ipip => (if v6 { IP_IN_IP[1] } else { IP_IN_IP[0] }, inner),
+        Mode::Nat | Mode::Ipip | Mode::Direct => (if v6 { IP_IN_IP[1] } else { IP_IN_IP[0] }, inner),
         Mode::Gre => {
             let kind = if v6 { ether_type::IPV6 } else { ether_type::IPV4 };
             frame[inner_at - Gre::LEN..inner_at].copy_from_slice(&[0, 0, (kind >> 8) as u8, kind as u8]);
