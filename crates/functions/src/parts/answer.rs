@@ -6,8 +6,8 @@
 
 use braid_nf::packet::headers::{Header, Icmp, Icmpv6, Ipv4, Ipv6, Tcp, ether_type, icmp_type, icmpv6_type, tcp_flags};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, IpVersion, Link, MacAddress, checksum};
-use braid_nf::{Cx, Packet};
+use braid_nf::packet::{IpAddress, IpVersion, Link, checksum};
+use braid_nf::{Cx, Packet, Port};
 
 use super::scope::is_unicast_v4;
 
@@ -80,20 +80,34 @@ pub fn too_big(cx: &mut Cx<'_>, packet: &Packet<'_>, router: Router, mtu: u16) {
 /// (RFC 1812 section 5.2.7.1, RFC 4443 section 3.1), in the name of its destination.
 #[cold]
 pub fn refuse(cx: &mut Cx<'_>, packet: &Packet<'_>) {
+    match packet.protocol() {
+        protocol::TCP => reset(cx, packet),
+        _ => unreachable(cx, packet, [13, 1]),
+    }
+}
+
+/// Refuses a packet by "destination unreachable" with this code of ICMP or that of ICMPv6, in the name of its destination.
+#[cold]
+pub fn unreachable(cx: &mut Cx<'_>, packet: &Packet<'_>, [v4, v6]: [u8; 2]) {
     let destination = packet.dst_ip();
-    match (packet.protocol(), packet.ip_version()) {
-        (protocol::TCP, _) => reset(cx, packet),
-        (_, Some(IpVersion::V4)) => error(cx, packet, destination, (icmp_type::UNREACHABLE, 13), 0),
-        (_, Some(IpVersion::V6)) => error(cx, packet, destination, (icmpv6_type::UNREACHABLE, 1), 0),
-        (_, None) => {}
+    match packet.ip_version() {
+        Some(IpVersion::V4) => error(cx, packet, destination, (icmp_type::UNREACHABLE, v4), 0),
+        Some(IpVersion::V6) => error(cx, packet, destination, (icmpv6_type::UNREACHABLE, v6), 0),
+        None => {}
     }
 }
 
 /// Sends an ICMP error of this type and code back, in the name of `from`; `word` stands behind the checksum: an MTU, a pointer.
 #[cold]
 pub fn error(cx: &mut Cx<'_>, packet: &Packet<'_>, from: IpAddress, (kind, code): (u8, u8), word: u32) {
-    let is_v6 = packet.ip_version() == Some(IpVersion::V6);
-    let Some(quoted) = datagram(packet) else { return };
+    let Some(quoted) = datagram(packet).filter(|_| may_be_answered(packet)) else { return };
+    error_to(cx, &Cause::of(packet), quoted, from, (kind, code), word);
+}
+
+/// The same about a packet of which only its link header and what is quoted are left, and which [`may_be_answered`].
+#[cold]
+pub fn error_to(cx: &mut Cx<'_>, cause: &Cause<'_>, quoted: &[u8], from: IpAddress, (kind, code): (u8, u8), word: u32) {
+    let is_v6 = !cause.sender.is_v4();
     let mut body = [0; MOST[1]];
     let most = MOST[usize::from(is_v6)] - if is_v6 { Ipv6::LEN } else { Ipv4::LEN };
     let len = most.min(Icmp::LEN + quoted.len());
@@ -101,7 +115,32 @@ pub fn error(cx: &mut Cx<'_>, packet: &Packet<'_>, from: IpAddress, (kind, code)
     body[..2].copy_from_slice(&[kind, code]);
     body[4..8].copy_from_slice(&word.to_be_bytes());
     let number = if is_v6 { protocol::ICMPV6 } else { protocol::ICMP };
-    answer(cx, packet, from, number, &mut body[..len]);
+    answer(cx, cause, from, number, &mut body[..len]);
+}
+
+/// What is answered: by which port it came, from whom, in which link header.
+#[derive(Clone, Copy, Debug)]
+pub struct Cause<'a> {
+    /// The port.
+    pub port: Port,
+    /// The sender of the packet.
+    pub sender: IpAddress,
+    /// The link header as it came.
+    pub link: &'a [u8],
+    /// Whether that begins with Ethernet addresses.
+    pub is_ethernet: bool,
+}
+
+impl<'a> Cause<'a> {
+    /// Of a packet.
+    fn of(packet: &'a Packet<'_>) -> Cause<'a> {
+        Cause {
+            port: packet.port(),
+            sender: packet.src_ip(),
+            link: packet.bytes().get(..packet.record().l3 as usize).unwrap_or_default(),
+            is_ethernet: packet.ethernet().is_some(),
+        }
+    }
 }
 
 fn reset(cx: &mut Cx<'_>, packet: &Packet<'_>) {
@@ -126,18 +165,17 @@ fn reset(cx: &mut Cx<'_>, packet: &Packet<'_>) {
 
 /// Answers a TCP segment, in the name of its destination, with another: header and options, the checksum zero.
 pub fn segment(cx: &mut Cx<'_>, cause: &Packet<'_>, segment: &mut [u8]) {
-    answer(cx, cause, cause.dst_ip(), protocol::TCP, segment);
+    if may_be_answered(cause) {
+        answer(cx, &Cause::of(cause), cause.dst_ip(), protocol::TCP, segment);
+    }
 }
 
 /// The precedence of ICMP errors (RFC 1812 section 4.3.2.5).
 const INTERNETWORK_CONTROL: u8 = 6 << 5;
 
 /// Puts headers before `body`, whose checksum is zero so far, and sends it.
-fn answer(cx: &mut Cx<'_>, cause: &Packet<'_>, from: IpAddress, number: u8, body: &mut [u8]) {
-    if !may_be_answered(cause) {
-        return;
-    }
-    let to = cause.src_ip();
+fn answer(cx: &mut Cx<'_>, cause: &Cause<'_>, from: IpAddress, number: u8, body: &mut [u8]) {
+    let to = cause.sender;
     let at = if number == protocol::TCP { 16 } else { 2 };
     let sum = match number {
         protocol::ICMP => checksum::ipv4_header(body),
@@ -146,13 +184,11 @@ fn answer(cx: &mut Cx<'_>, cause: &Packet<'_>, from: IpAddress, number: u8, body
     body[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 
     let mut frame = [0; ROOM];
-    let link = cause.record().l3 as usize;
-    frame[..link].copy_from_slice(&cause.bytes()[..link]);
-    if let Some(ethernet) = cause.ethernet() {
-        let MacAddress(destination) = ethernet.source();
-        let MacAddress(source) = ethernet.destination();
-        frame[..6].copy_from_slice(&destination);
-        frame[6..12].copy_from_slice(&source);
+    let link = cause.link.len();
+    frame[..link].copy_from_slice(cause.link);
+    if cause.is_ethernet {
+        frame[..6].copy_from_slice(&cause.link[6..12]);
+        frame[6..12].copy_from_slice(&cause.link[..6]);
     }
     let rest = &mut frame[link..];
     let header = match (from.v4(), to.v4()) {
@@ -179,7 +215,7 @@ fn answer(cx: &mut Cx<'_>, cause: &Packet<'_>, from: IpAddress, number: u8, body
         _ => return,
     };
     rest[header..header + body.len()].copy_from_slice(body);
-    cx.emit(cause.port(), &frame[..link + header + body.len()]);
+    cx.emit(cause.port, &frame[..link + header + body.len()]);
 }
 
 /// The packet from its IP header on, without what pads the link.

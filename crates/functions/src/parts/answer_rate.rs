@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use braid_nf::prelude::*;
 use braid_nf::state::{Distributed, DistributedConfig, StateObject, VectorConfig};
-use braid_nf::{Findings, Part};
+use braid_nf::{Findings, Part, Port};
 
 use super::answer::may_be_answered;
 use crate::config::ConfigError;
@@ -43,10 +43,13 @@ impl AnswerRate {
     /// Whether the packet may be answered once more.
     #[cold]
     pub fn admits(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<bool, Conflict> {
-        if !may_be_answered(packet) {
-            return Ok(false);
-        }
-        let (now, port) = (cx.now(), packet.port().into());
+        if !may_be_answered(packet) { Ok(false) } else { self.admits_by(cx, packet.port()) }
+    }
+
+    /// The same of one that [`may_be_answered`], and came by this port.
+    #[cold]
+    pub fn admits_by(&self, cx: &mut Cx<'_>, port: Port) -> Result<bool, Conflict> {
+        let (now, port) = (cx.now(), port.into());
         if let Some(limit) = &self.limit
             && let Some(mut bucket) = self.buckets.get(cx, port)?
             && limit.take(&mut bucket, now, 1)

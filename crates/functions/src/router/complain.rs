@@ -9,6 +9,7 @@ use braid_nf::state::{StateBuilder, StateObject};
 use braid_nf::{Cx, Findings, Handled, Part};
 
 use super::config::Interface;
+use super::waiting::Held;
 use crate::ConfigError;
 use crate::parts::{AnswerRate, answer};
 
@@ -89,6 +90,19 @@ impl Errors {
             answer::error(cx, packet, own, head, word);
         }
         Ok(Verdict::Drop(reason))
+    }
+
+    /// Tells the sender of a packet that has waited in vain; `came` is the interface by which it came.
+    #[cold]
+    pub fn send_about(&self, cx: &mut Cx<'_>, held: &mut Held, came: &Interface) -> Result<(), Conflict> {
+        let Some((cause, quoted)) = held.cause() else { return Ok(()) };
+        if let Some(own) = came.address_towards(cause.sender)
+            && self.rate.admits_by(cx, cause.port)?
+        {
+            let (head, word) = Complaint::HostAbsent.message(own.is_v4());
+            answer::error_to(cx, &cause, quoted, own, head, word);
+        }
+        Ok(())
     }
 
     /// Tells a neighbour that `next`, on its own network, is nearer to where it sends: ICMP redirect for a host (RFC 1812 section 5.2.7.2).

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::fragment::MTU_MAX;
 use super::lpm::{Lpm, Prefixed};
+use super::spread::Spread;
 use crate::bridge::WrittenMac;
 use crate::config::{ConfigError, check_port, span_ns};
 use crate::parts::Prefix;
@@ -102,8 +103,28 @@ pub struct RouteConfig {
     pub via: Option<IpAddr>,
     /// Or straight out by this port.
     pub port: Option<Port>,
+    /// Or by way of several neighbours, each pair of addresses by one of them.
+    #[serde(default)]
+    pub hops: Vec<HopConfig>,
     /// Or nowhere.
     pub refuse: Option<Refusal>,
+}
+
+/// One of several ways to the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HopConfig {
+    /// The neighbour.
+    pub via: IpAddr,
+    /// Where it is; none: where an interface has its network.
+    pub port: Option<Port>,
+    /// Its share, against the sum of all.
+    #[serde(default = "weight_default")]
+    pub weight: u16,
+}
+
+fn weight_default() -> u16 {
+    1
 }
 
 /// What becomes of packets to where a route leads nowhere (as `ip route add blackhole`, `unreachable`, `prohibit`).
@@ -146,11 +167,16 @@ pub struct Interface {
 pub enum Way {
     /// Out by a port, to a neighbour; none: to the destination itself.
     To(Port, Option<IpAddress>),
+    /// By one of the spread's hops.
+    Spread(u32),
     /// Nowhere.
     Nowhere(Refusal),
 }
 
 braid_nf::plain!(Interface, Way, Refusal);
+
+/// Ways, tables by family, spreads.
+type Routes = (Vec<Way>, [Lpm; 2], Vec<Spread>);
 
 /// Smallest MTUs (RFC 791, RFC 8200 section 5).
 const MTU_MIN: u16 = 68;
@@ -167,7 +193,13 @@ impl Config {
                 interface(1, vec![address("192.0.2.1/24"), address("2001:db8::1/32")]),
             ];
             let route = |to: &str, via: &str| {
-                Some(RouteConfig { to: to.parse().ok()?, via: via.parse().ok(), port: None, refuse: None })
+                Some(RouteConfig {
+                    to: to.parse().ok()?,
+                    via: via.parse().ok(),
+                    port: None,
+                    hops: Vec::new(),
+                    refuse: None,
+                })
             };
             let defaults = [("0.0.0.0/0", "192.0.2.254"), ("::/0", "2001:db8::fe")];
             self.routes = defaults.iter().filter_map(|(to, via)| route(to, via)).collect();
@@ -190,8 +222,9 @@ impl Config {
         Ok(interfaces)
     }
 
-    /// The ways, and for IPv4 and IPv6 which way a destination takes.
-    pub(super) fn routes(&self, interfaces: &[Option<Interface>]) -> Result<(Vec<Way>, [Lpm; 2]), ConfigError> {
+    /// The ways, for IPv4 and IPv6 which way a destination takes, and the ways that are several.
+    pub(super) fn routes(&self, interfaces: &[Option<Interface>]) -> Result<Routes, ConfigError> {
+        let mut spreads = Vec::new();
         let mut ways = Vec::new();
         let mut prefixes = [Vec::new(), Vec::new()];
         let mut add = |first: IpAddress, bits: u8, way: Way| {
@@ -206,14 +239,21 @@ impl Config {
                 let reason = format!("{} has two routes", route.to);
                 return Err(ConfigError::new("route.to", reason, "keep one: a destination has one way"));
             }
-            add(route.to.first(), route.to.bits(), route.way(interfaces)?);
+            let way = match route.hops.as_slice() {
+                [] => route.way(interfaces)?,
+                hops => {
+                    spreads.push(route.spread(hops, interfaces)?);
+                    Way::Spread(spreads.len() as u32 - 1)
+                }
+            };
+            add(route.to.first(), route.to.bits(), way);
         }
         for (port, interface) in interfaces.iter().enumerate() {
             for (address, bits) in interface.iter().flat_map(|interface| &interface.addresses) {
                 add(address.prefix(*bits), *bits, Way::To(port as Port, None));
             }
         }
-        Ok((ways, prefixes.map(|prefixes| Lpm::new(&prefixes))))
+        Ok((ways, prefixes.map(|prefixes| Lpm::new(&prefixes)), spreads))
     }
 
     pub(super) fn lifetime_ns(&self) -> Result<u64, ConfigError> {
@@ -324,7 +364,7 @@ impl Interface {
 }
 
 impl RouteConfig {
-    fn way(&self, interfaces: &[Option<Interface>]) -> Result<Way, ConfigError> {
+    pub(super) fn way(&self, interfaces: &[Option<Interface>]) -> Result<Way, ConfigError> {
         let has = |port: Port| interfaces.get(usize::from(port)).is_some_and(Option::is_some);
         let reaching = |via| {
             let reaches = |interface: &Option<Interface>| interface.as_ref().is_some_and(|one| one.reaches(via));

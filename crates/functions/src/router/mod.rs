@@ -11,16 +11,21 @@ mod local;
 mod lpm;
 mod neighbours;
 mod objections;
+mod spread;
+mod waiting;
 
-pub use config::{Config, Interface, InterfaceConfig, NeighbourConfig, Refusal, RouteConfig, SourceRoutes, Way};
+pub use config::{
+    Config, HopConfig, Interface, InterfaceConfig, NeighbourConfig, Refusal, RouteConfig, SourceRoutes, Way,
+};
 pub use lpm::{Lpm, Prefixed};
 pub use neighbours::{Hop, Neighbours};
+pub use spread::Spread;
 
 use std::time::Duration;
 
 use braid_nf::FieldUse;
-use braid_nf::packet::MacAddress;
 use braid_nf::packet::headers::Ethernet;
+use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 
@@ -30,6 +35,7 @@ use crate::parts::scope::is_damaged_ip;
 use crate::{ConfigError, FromConfig};
 use complain::{Complaint, Errors};
 use neighbours::Resolved;
+use waiting::Held;
 
 /// The port has no interface.
 const NO_INTERFACE: Reason = Reason("no_interface");
@@ -59,6 +65,7 @@ network_function! {
         ways: Vec<Way>,
         /// For IPv4 and for IPv6.
         tables: [Lpm; 2],
+        spreads: Vec<Spread>,
         neighbours: Neighbours,
         fixed: Vec<Fixed>,
         errors: Errors,
@@ -67,6 +74,8 @@ network_function! {
         redirects: bool,
         /// A hash of interfaces and routes.
         fingerprint: u64,
+        /// A hash of interfaces: what hashes of flows begin with, so that routers one behind the other spread differently (RFC 2991 section 3).
+        seed: u64,
     }
 }
 
@@ -97,7 +106,7 @@ impl FromConfig for Router {
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Router, ConfigError> {
         let config = config.completed();
         let interfaces = config.interfaces(ports)?;
-        let (ways, tables) = config.routes(&interfaces)?;
+        let (ways, tables, spreads) = config.routes(&interfaces)?;
         let neighbours = Neighbours::new(builder, config.neighbours_max, config.waiting_max, config.lifetime_ns()?);
         let fixed = config.neighbours.iter().map(|neighbour| {
             crate::config::check_port("neighbour.port", neighbour.port, ports)?;
@@ -107,12 +116,14 @@ impl FromConfig for Router {
             interfaces,
             ways,
             tables,
+            spreads,
             neighbours: neighbours.map_err(|error| ConfigError::state("neighbours_max", &error))?,
             fixed: fixed.collect::<Result<_, ConfigError>>()?,
             errors: Errors::new(builder, config.icmp_errors_per_s, ports)?,
             promiscuous: config.promiscuous,
             source_routes: config.source_routes,
             redirects: config.redirects,
+            seed: mixed(format!("{:?}", config.interfaces).as_bytes(), 0),
             fingerprint: mixed(format!("{:?} {:?}", config.interfaces, config.routes).as_bytes(), 0),
         })
     }
@@ -136,6 +147,7 @@ impl NetworkFunction for Router {
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.neighbours.report(cx, into)?;
         self.errors.report(cx, into)
     }
 
@@ -190,8 +202,23 @@ impl NetworkFunction for Router {
         }
     }
 
+    /// Neighbours are forgotten; those for whom packets wait, or who are one of several and were missed, are asked again.
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
-        self.neighbours.sweep(cx)
+        self.neighbours.sweep(cx)?;
+        for hop in self.neighbours.waited_for(cx)? {
+            let resolved = self.resolve(cx, hop)?;
+            for mut held in self.neighbours.give_up(cx, hop, resolved)? {
+                if let Some(came) = self.interface(held.came()) {
+                    self.errors.send_about(cx, &mut held, came)?;
+                }
+            }
+        }
+        for hop in self.spreads.iter().flat_map(|spread| spread.from(0)) {
+            if self.neighbours.is_missed(cx, hop)? {
+                self.resolve(cx, hop)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -262,6 +289,7 @@ impl Router {
         };
         let (port, via) = match *way {
             Way::To(port, via) => (port, via),
+            Way::Spread(number) => self.one_of(cx, packet, number)?,
             Way::Nowhere(refusal) => return self.refuse(cx, packet, interface, refusal),
         };
         let Some(out) = self.interface(port) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
@@ -289,14 +317,7 @@ impl Router {
         let (Some(out), Some(came)) = (self.interface(hop.port), self.interface(packet.port())) else {
             return Ok(Verdict::Drop(NO_INTERFACE));
         };
-        let resolved = self.neighbours.resolve(cx, hop)?;
-        if matches!(resolved, Resolved::Waits { ask: true } | Resolved::Doubtful(..)) {
-            let question = out.address_towards(hop.address).and_then(|own| Message::ask(out.mac, own, hop.address));
-            if let Some(question) = question {
-                cx.emit(hop.port, question.bytes());
-            }
-        }
-        match resolved {
+        match self.resolve(cx, hop)? {
             Resolved::At(mac, until) | Resolved::Doubtful(mac, until) => {
                 if self.redirects && hop.port == packet.port() && !objections::has_source_route(packet) {
                     self.errors.redirect(cx, packet, came, hop.address)?;
@@ -309,14 +330,51 @@ impl Router {
                 Ok(if fits || fragment::cut(cx, packet, hop.port, out.mtu) { verdict } else { Verdict::Drop(TOO_LONG) })
             }
             Resolved::Waits { .. } => {
+                let held = Held::new(packet, cx.now());
                 self.forward(packet, hop.port, MacAddress::default());
                 let fits = objections::ip_len(packet) <= usize::from(out.mtu);
-                let held = fits && self.neighbours.hold(cx, hop, packet.bytes())?;
+                let held = match held.with(packet.bytes()).filter(|_| fits) {
+                    Some(held) => self.neighbours.hold(cx, hop, &held)?,
+                    None => false,
+                };
                 Ok(Verdict::Drop(if held { WAITS } else { WAITING_FULL }))
             }
             Resolved::Absent => self.errors.send(cx, packet, came, Complaint::HostAbsent, ABSENT),
             Resolved::Full => Ok(Verdict::Drop(NEIGHBOURS_FULL)),
         }
+    }
+
+    /// Where a neighbour is; asks for it if it is time to.
+    fn resolve(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<Resolved, Conflict> {
+        let resolved = self.neighbours.resolve(cx, hop)?;
+        if matches!(resolved, Resolved::Waits { ask: true } | Resolved::Doubtful(..))
+            && let Some(out) = self.interface(hop.port)
+            && let Some(own) = out.address_towards(hop.address)
+            && let Some(question) = Message::ask(out.mac, own, hop.address)
+        {
+            cx.emit(hop.port, question.bytes());
+        }
+        Ok(resolved)
+    }
+
+    /// The way of a pair of addresses where there are several: by the share that its hash lies in, or the next one whose neighbour
+    /// answers.
+    #[cold]
+    fn one_of(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, number: u32) -> Result<(Port, Option<IpAddress>), Conflict> {
+        let Some(spread) = self.spreads.get(number as usize) else { unreachable!("ways are made with their spreads") };
+        let mut pair = [0; 32];
+        pair[..16].copy_from_slice(&packet.src_ip().octets());
+        pair[16..].copy_from_slice(&packet.dst_ip().octets());
+        let mut chosen = None;
+        for hop in spread.from(mixed(&pair, self.seed)) {
+            if !self.neighbours.is_missed(cx, hop)? {
+                chosen = Some(hop);
+                break;
+            }
+            chosen = chosen.or(Some(hop));
+        }
+        let Some(hop) = chosen else { unreachable!("a spread has hops") };
+        Ok((hop.port, Some(hop.address)))
     }
 
     /// Counts the hop and writes the Ethernet addresses of the next link.

@@ -2,24 +2,28 @@
 //! them.
 //!
 //! A neighbour that has not answered is asked once a second, three times. One that has answered is believed for its
-//! lifetime; then it is asked again and used meanwhile, until it has not answered three times. Only the last packet for
-//! a neighbour waits (RFC 1122 section 2.3.2.2 asks for one at least).
+//! lifetime; then it is asked again and used meanwhile, until it has not answered three times. The last four packets for
+//! a neighbour wait (RFC 1122 section 2.3.2.2 asks for one at least); of those that have waited in vain the senders are told.
 
 use std::sync::Arc;
 
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
-use braid_nf::state::{Inserted, MapConfig, StateBuilder, StateError, StateObject, VectorConfig, Visit};
+use braid_nf::state::{
+    DistributedVector, DistributedVectorConfig, Inserted, MapConfig, StateBuilder, StateError, StateObject,
+    VectorConfig, Visit,
+};
 use braid_nf::{Part, Port};
 
+use super::waiting::Held;
 use crate::parts::SECOND;
 
 /// How often a neighbour is asked before it counts as absent.
 const TRIES: u8 = 3;
 /// How long an absent one is left alone, and a packet waits.
 const REST_NS: u64 = 3 * SECOND;
-/// The longest frame that waits.
-const HELD_MAX: usize = 1520;
+/// Most packets that wait for one neighbour.
+const PLACES: u8 = 4;
 /// Entries that one sweep looks at.
 const PIECE: u32 = 256;
 /// How often [`Neighbours::sweep`] is to be called.
@@ -33,13 +37,20 @@ pub struct Hop {
     pub address: IpAddress,
     /// The port.
     pub port: Port,
-    zero: [u8; 6],
+    /// Of packets that wait for it: which one.
+    place: u8,
+    zero: [u8; 5],
 }
 
 impl Hop {
     /// A neighbour.
     pub fn new(address: IpAddress, port: Port) -> Hop {
-        Hop { address, port, zero: [0; 6] }
+        Hop { address, port, place: 0, zero: [0; 5] }
+    }
+
+    /// The places of packets that wait for it.
+    fn places(self) -> impl Iterator<Item = Hop> {
+        (0..PLACES).map(move |place| Hop { place, ..self })
     }
 }
 
@@ -53,20 +64,12 @@ struct Neighbour {
     mac: [u8; 6],
     /// Questions without an answer.
     tries: u8,
-    /// 1 if `mac` is known.
+    /// 1 if `mac` is known, [`MISSED`] if it has not answered when it was asked last.
     known: u8,
 }
 
+const MISSED: u8 = 2;
 const FIXED: u64 = u64::MAX;
-
-/// A packet that waits: complete but for its Ethernet destination.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Held {
-    since_ns: u64,
-    len: u64,
-    bytes: [u8; HELD_MAX],
-}
 
 /// What is known of a neighbour now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,10 +93,15 @@ pub enum Resolved {
 pub struct Neighbours {
     table: Map<Hop, Neighbour>,
     waiting: Map<Hop, Held>,
-    /// How often a neighbour has moved or was forgotten.
+    /// How often a neighbour has moved, was forgotten or has come back.
     changes: Vector<u64>,
+    /// Packets that have waited in vain, and that made room for later ones.
+    ends: DistributedVector<u64>,
     lifetime_ns: u64,
 }
+
+const IN_VAIN: u32 = 0;
+const REPLACED: u32 = 1;
 
 impl Neighbours {
     /// Nobody yet.
@@ -104,10 +112,12 @@ impl Neighbours {
         lifetime_ns: u64,
     ) -> Result<Neighbours, StateError> {
         let map = |name: &str, capacity| MapConfig { name: name.into(), capacity, ..MapConfig::default() };
+        let ends = DistributedVectorConfig { name: "waiting_ends".into(), len: 2 };
         Ok(Neighbours {
             table: Map::new(builder, &map("neighbours", most))?,
             waiting: Map::new(builder, &map("waiting", waiting))?,
             changes: Vector::new(builder, &VectorConfig { name: "changes".into(), len: 1 }, 0)?,
+            ends: DistributedVector::new(builder, &ends, |sum, part| *sum += part)?,
             lifetime_ns,
         })
     }
@@ -145,52 +155,84 @@ impl Neighbours {
             return Ok(if known { at } else { Resolved::Waits { ask: false } });
         }
         if tries >= TRIES {
-            if known {
-                self.table.update(cx, &hop, |entry| entry.known = 0)?;
+            if entry.known != MISSED {
+                self.table.update(cx, &hop, |entry| entry.known = MISSED)?;
                 self.changes.update(cx, 0, |changes| *changes += 1)?;
             }
             return Ok(Resolved::Absent);
         }
-        self.table.update(cx, &hop, |entry| (entry.asked_ns, entry.tries) = (now, tries + 1))?;
+        self.table.update(cx, &hop, |entry| {
+            if !known && since >= REST_NS {
+                entry.known = MISSED;
+            }
+            (entry.asked_ns, entry.tries) = (now, tries + 1);
+        })?;
         Ok(if known { Resolved::Doubtful(mac, now + SECOND) } else { Resolved::Waits { ask: true } })
+    }
+
+    /// Whether a neighbour has not answered when it was asked last: others that lead the same way are better.
+    pub fn is_missed(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<bool, Conflict> {
+        Ok(self.table.get(cx, &hop)?.is_some_and(|entry| entry.known == MISSED))
     }
 
     /// Notes where a neighbour says it is. One that is not in the table is added if it `asked` for this router.
     pub fn learn(&self, cx: &mut Cx<'_>, hop: Hop, mac: MacAddress, asked: bool) -> Result<(), Conflict> {
         let now = cx.now();
         let before = self.table.get(cx, &hop)?;
-        let is_known = before.is_some_and(|entry| entry.known == 1);
         if mac.is_group() || before.is_none() && !asked || before.is_some_and(|entry| entry.seen_ns == FIXED) {
             return Ok(());
         }
         let seen_ns = before.map_or(now, |entry| entry.seen_ns.max(now));
         let entry = Neighbour { seen_ns, mac: mac.0, known: 1, ..Neighbour::default() };
         self.table.insert(cx, &hop, &entry)?;
-        if is_known && before.is_some_and(|entry| entry.mac != mac.0) {
+        let is_news = |entry: Neighbour| match entry.known {
+            0 => false,
+            known => known == MISSED || entry.mac != mac.0,
+        };
+        if before.is_some_and(is_news) {
             self.changes.update(cx, 0, |changes| *changes += 1)?;
         }
-        if let Some(mut held) = self.waiting.remove(cx, &hop)? {
-            held.bytes[..6].copy_from_slice(&mac.0);
-            cx.emit(hop.port, &held.bytes[..HELD_MAX.min(held.len as usize)]);
+        let mut waited = Vec::new();
+        for place in hop.places() {
+            waited.extend(self.waiting.remove(cx, &place)?);
+        }
+        waited.sort_by_key(|held: &Held| held.since_ns);
+        waited.iter_mut().for_each(|held| cx.emit(hop.port, held.addressed(mac)));
+        Ok(())
+    }
+
+    /// Keeps a packet until the neighbour answers, instead of the earliest one if four wait already; false if there is no room.
+    pub fn hold(&self, cx: &mut Cx<'_>, hop: Hop, held: &Held) -> Result<bool, Conflict> {
+        let mut earliest = (u64::MAX, hop);
+        for place in hop.places() {
+            match self.waiting.get(cx, &place)? {
+                Some(other) if other.since_ns < earliest.0 => earliest = (other.since_ns, place),
+                Some(_) => {}
+                None => return Ok(self.waiting.insert(cx, &place, held)? != Inserted::Full),
+            }
+        }
+        self.ends.update(cx, REPLACED, |count| *count += 1)?;
+        Ok(self.waiting.insert(cx, &earliest.1, held)? != Inserted::Full)
+    }
+
+    /// How packets that waited have ended, but for those that left.
+    pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        for (end, name) in [(IN_VAIN, "waited_in_vain"), (REPLACED, "replaced_while_waiting")] {
+            let mut sum = 0;
+            self.ends.visit(cx, end, |count| sum += count)?;
+            if sum > 0 {
+                into.add(name, sum);
+            }
         }
         Ok(())
     }
 
-    /// Keeps a packet until the neighbour answers, instead of an earlier one; false if there is no room.
-    pub fn hold(&self, cx: &mut Cx<'_>, hop: Hop, frame: &[u8]) -> Result<bool, Conflict> {
-        let mut held = Held { since_ns: cx.now(), len: frame.len() as u64, bytes: [0; HELD_MAX] };
-        let Some(bytes) = held.bytes.get_mut(..frame.len()) else { return Ok(false) };
-        bytes.copy_from_slice(frame);
-        Ok(self.waiting.insert(cx, &hop, &held)? != Inserted::Full)
-    }
-
-    /// Forgets who has been silent for long, and packets that have waited long enough: a piece at a time.
+    /// Forgets who has been silent for long, a piece at a time.
     pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         let now = cx.now();
-        let turn = now / SWEEP_EVERY.as_nanos() as u64;
-        let piece = |capacity: u32| (turn % u64::from(capacity.div_ceil(PIECE))) as u32 * PIECE;
+        let from = piece(now, self.table.capacity());
         let mut removed = 0;
-        self.table.for_each(cx, piece(self.table.capacity()), PIECE, |_, _, entry| {
+        self.table.for_each(cx, from, PIECE, |_, _, entry| {
             let last = entry.seen_ns.max(entry.asked_ns);
             let old = last.saturating_add(self.lifetime_ns).saturating_add(2 * REST_NS) < now;
             removed += u64::from(old && entry.known == 1);
@@ -199,11 +241,42 @@ impl Neighbours {
         if removed > 0 {
             self.changes.update(cx, 0, |changes| *changes += removed)?;
         }
-        self.waiting.for_each(cx, piece(self.waiting.capacity()), PIECE, |_, _, held| {
-            Ok(if held.since_ns.saturating_add(REST_NS) < now { Visit::Remove } else { Visit::Keep })
-        })?;
         Ok(())
     }
+
+    /// For whom packets wait: a piece of them.
+    pub fn waited_for(&self, cx: &mut Cx<'_>) -> Result<Vec<Hop>, Conflict> {
+        let from = piece(cx.now(), self.waiting.capacity());
+        let mut hops = Vec::new();
+        self.waiting.for_each(cx, from, PIECE, |_, place, _| {
+            hops.push(Hop { place: 0, ..*place });
+            Ok(Visit::Keep)
+        })?;
+        hops.sort_unstable_by_key(|hop: &Hop| (hop.address, hop.port));
+        hops.dedup();
+        Ok(hops)
+    }
+
+    /// Takes the packets that wait for a neighbour, if that is absent, or of them those that have waited long enough.
+    pub fn give_up(&self, cx: &mut Cx<'_>, hop: Hop, resolved: Resolved) -> Result<Vec<Held>, Conflict> {
+        let now = cx.now();
+        let mut given_up = Vec::new();
+        for place in hop.places() {
+            let Some(held) = self.waiting.get(cx, &place)? else { continue };
+            if resolved == Resolved::Absent || held.since_ns.saturating_add(REST_NS) <= now {
+                self.waiting.remove(cx, &place)?;
+                self.ends.update(cx, IN_VAIN, |count| *count += 1)?;
+                given_up.push(held);
+            }
+        }
+        Ok(given_up)
+    }
+}
+
+/// Where the piece begins whose turn it is.
+fn piece(now: u64, capacity: u32) -> u32 {
+    let turn = now / SWEEP_EVERY.as_nanos() as u64;
+    (turn % u64::from(capacity.div_ceil(PIECE))) as u32 * PIECE
 }
 
 impl Part for Neighbours {
@@ -211,5 +284,6 @@ impl Part for Neighbours {
         self.table.objects(into);
         self.waiting.objects(into);
         self.changes.objects(into);
+        into.push(self.ends.object());
     }
 }

@@ -265,3 +265,45 @@ proptest! {
         prop_assert_eq!(lasts, usize::from(!more));
     }
 }
+
+/// Two next hops with weights 1 and 3, by port 1.
+const TWO_WAYS: &str = "[[interface]]\nport = 0\nmac = '02:00:00:00:0f:00'\naddresses = ['10.0.0.1/8']
+    [[interface]]\nport = 1\nmac = '02:00:00:00:0f:01'\naddresses = ['192.0.2.1/24']
+    [[route]]\nto = '0.0.0.0/0'\nhops = [{ via = '192.0.2.2' }, { via = '192.0.2.3', weight = 3 }]\n";
+const FIRST: &str = "[[neighbour]]\naddress = '192.0.2.2'\nmac = '02:00:00:00:00:02'\nport = 1\n";
+const SECOND: &str = "[[neighbour]]\naddress = '192.0.2.3'\nmac = '02:00:00:00:00:03'\nport = 1\n";
+
+fn from(host: u32) -> Vec<u8> {
+    let [_, b, c, d] = host.to_be_bytes();
+    Frame::udp(&format!("10.{b}.{c}.{d}:1"), "198.51.100.9:2").mac(HOST, OURS[0]).bytes()
+}
+
+#[test]
+fn pairs_are_spread_by_weight() {
+    let mut bench = bench(10, &format!("{TWO_WAYS}{FIRST}{SECOND}"));
+    let mut by_second = 0;
+    for host in 2..2002 {
+        let sent = bench.send(0, 0, &from(host)).sent;
+        let [(1, frame)] = &sent[..] else { panic!("{sent:?}") };
+        assert!(matches!(frame[5], 2 | 3));
+        by_second += u32::from(frame[5] == 3);
+    }
+    assert!((1400..1600).contains(&by_second), "{by_second} of 2000");
+}
+
+#[test]
+fn a_next_hop_that_is_silent_is_passed_over() {
+    let mut bench = bench(100, &format!("{TWO_WAYS}{SECOND}"));
+    // One of these is the silent one's.
+    let silent = (2..100).find(|host| bench.send(0, 0, &from(*host)).dropped == Some("waits_for_neighbour"));
+    let host = silent.expect("one of a hundred");
+    let after = |bench: &mut Bench, ms| bench.send(0, ms, &from(host));
+    // Asked once more, and by then known to be silent.
+    assert_eq!(after(&mut bench, 5_000).dropped, Some("waits_for_neighbour"));
+    let by_second = after(&mut bench, 5_050);
+    assert_eq!(by_second.sent.iter().filter(|(port, frame)| *port == 1 && frame[5] == 3).count(), 1, "{by_second:?}");
+    // Who asks says where it is.
+    bench.send(1, 5_100, &Frame::arp("192.0.2.2", "192.0.2.1").bytes());
+    let by_first = after(&mut bench, 5_200);
+    assert_eq!(by_first.sent.iter().map(|(port, frame)| (*port, frame[5])).collect::<Vec<_>>(), [(1, 1)]);
+}
