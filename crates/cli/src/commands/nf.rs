@@ -104,7 +104,10 @@ fn explain(chain: &ChainArgs, packet: &str, port: u16) -> Result<String, Failure
 /// A table of what rules cost on this machine.
 fn cost(chain: Option<ChainArgs>) -> Result<String, Failure> {
     let costs = match chain {
-        Some(chain) => vec![firewall::cost::of(configured(&chain)?.0).map_err(refused)?],
+        Some(chain) => {
+            let (config, ports) = configured(&chain)?;
+            vec![firewall::cost::of(config, ports).map_err(refused)?]
+        }
         None => firewall::cost::curve().collect(),
     };
     let mut table =

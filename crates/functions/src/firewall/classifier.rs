@@ -6,6 +6,8 @@
 //! stands in the tree once, and memory grows with the rules and no faster. A search goes down one side and across, and leaves
 //! out what begins with a later rule than the one it has found.
 //!
+//! A rule that decides nothing is found like any other; the search then goes on behind it ([`Classifier::find`] from a rule on).
+//!
 //! Not here: TCP flags as a dimension; they are looked at in the leaves.
 
 use super::rules::{Direction, Facts, Rule};
@@ -31,14 +33,21 @@ const REST: usize = 2;
 pub(super) struct Classifier {
     nodes: Vec<Node>,
     boxes: Vec<Box6>,
+    /// Combinations of TCP flags that boxes ask for; the first is any.
+    flags: Vec<FlagSet>,
     /// By the side that a packet comes from.
     roots: [u32; 2],
 }
 
+/// Which values of the byte of TCP flags fit: bit by bit.
+type FlagSet = [u64; 4];
+const ANY_FLAGS: FlagSet = [u64::MAX; 4];
+
 impl Default for Classifier {
     /// Without rules.
     fn default() -> Classifier {
-        Classifier { nodes: vec![Node::Leaf { from: 0, to: 0 }], boxes: Vec::new(), roots: [0; 2] }
+        let nodes = vec![Node::Leaf { from: 0, to: 0 }];
+        Classifier { nodes, boxes: Vec::new(), flags: vec![ANY_FLAGS], roots: [0; 2] }
     }
 }
 
@@ -48,10 +57,17 @@ struct Box6 {
     addresses: [(u128, u128); 2],
     /// Ports, protocol and port of the plan.
     rest: [(u16, u16); 4],
-    /// As [`super::values::Bits`]; both 0: any.
-    flags_set: u8,
-    flags_of: u8,
+    /// The place of its combinations of TCP flags.
+    flags: u32,
     rule: u32,
+}
+
+/// What is searched for.
+struct Wanted {
+    values: [u128; FIELDS],
+    flags: u8,
+    /// The first rule that may be found.
+    from: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -69,12 +85,13 @@ impl Classifier {
         if count > BOXES_MAX {
             return Err(count);
         }
-        let mut classifier = Classifier { nodes: Vec::new(), boxes: Vec::new(), roots: [0; 2] };
+        let flags = vec![ANY_FLAGS];
+        let mut classifier = Classifier { nodes: Vec::new(), boxes: Vec::new(), flags, roots: [0; 2] };
         for (side, direction) in [Direction::Outbound, Direction::Inbound].into_iter().enumerate() {
             let mut boxes = Vec::new();
             for (number, rule) in (0u32..).zip(rules) {
                 if rule.direction.is_none_or(|wanted| wanted == direction) {
-                    add_boxes(rule, number, &mut boxes);
+                    add_boxes(rule, (number, classifier.flags_of(rule)), &mut boxes);
                 }
             }
             classifier.roots[side] = classifier.build(boxes, 0);
@@ -82,8 +99,21 @@ impl Classifier {
         Ok(classifier)
     }
 
-    /// The first rule that fits.
-    pub(super) fn find(&self, facts: &Facts) -> Option<usize> {
+    /// The place of the combinations of TCP flags that a rule asks for.
+    fn flags_of(&mut self, rule: &Rule) -> u32 {
+        let fits = |flags: u8| rule.tcp_flags.iter().all(|bits| bits.fit(flags));
+        let set: FlagSet = std::array::from_fn(|word| {
+            (0..64).fold(0, |bits, bit| bits | u64::from(fits((word * 64 + bit) as u8)) << bit)
+        });
+        let known = self.flags.iter().position(|one| *one == set);
+        known.unwrap_or_else(|| {
+            self.flags.push(set);
+            self.flags.len() - 1
+        }) as u32
+    }
+
+    /// The first rule that fits, of the one with the number `from` and those behind it.
+    pub(super) fn find(&self, facts: &Facts, from: usize) -> Option<usize> {
         let values = [
             facts.source,
             facts.destination,
@@ -92,7 +122,8 @@ impl Classifier {
             facts.protocol.into(),
             facts.port.into(),
         ];
-        let found = self.search(self.roots[facts.side as usize], &values, facts.flags, NONE);
+        let wanted = Wanted { values, flags: facts.flags, from: from as u32 };
+        let found = self.search(self.roots[facts.side as usize], &wanted, NONE);
         (found != NONE).then_some(found as usize)
     }
 
@@ -102,20 +133,28 @@ impl Classifier {
     }
 
     /// The first rule below a node that fits, if it is before `best`; else `best`.
-    fn search(&self, node: u32, values: &[u128; FIELDS], flags: u8, best: u32) -> u32 {
+    fn search(&self, node: u32, wanted: &Wanted, best: u32) -> u32 {
         match &self.nodes[node as usize] {
             Node::Leaf { from, to } => {
                 let boxes = &self.boxes[*from as usize..*to as usize];
                 let mut candidates = boxes.iter().take_while(|one| one.rule < best);
-                candidates.find(|one| one.contains(values, flags)).map_or(best, |one| one.rule)
+                candidates.find(|one| self.contains(one, wanted)).map_or(best, |one| one.rule)
             }
             Node::Split { first, .. } if *first >= best => best,
             Node::Split { field, at, low, high, across, .. } => {
-                let side = if values[*field] < *at { *low } else { *high };
-                let best = self.search(side, values, flags, best);
-                self.search(*across, values, flags, best)
+                let side = if wanted.values[*field] < *at { *low } else { *high };
+                let best = self.search(side, wanted, best);
+                self.search(*across, wanted, best)
             }
         }
+    }
+
+    #[inline]
+    fn contains(&self, one: &Box6, wanted: &Wanted) -> bool {
+        let within = |(first, last): (u128, u128), value: u128| first <= value && value <= last;
+        (0..FIELDS).all(|field| within(one.range(field), wanted.values[field]))
+            && one.rule >= wanted.from
+            && self.flags[one.flags as usize][usize::from(wanted.flags >> 6)] >> (wanted.flags & 63) & 1 != 0
     }
 
     fn build(&mut self, boxes: Vec<Box6>, depth: u32) -> u32 {
@@ -182,17 +221,6 @@ impl Box6 {
             }
         }
     }
-
-    #[inline]
-    fn contains(&self, values: &[u128; FIELDS], flags: u8) -> bool {
-        let within = |(first, last): (u128, u128), value: u128| first <= value && value <= last;
-        let flags_fit = match (self.flags_set, self.flags_of) {
-            (0, 0) => true,
-            (set, 0) => flags & set != 0,
-            (set, of) => flags & of == set,
-        };
-        (0..FIELDS).all(|field| within(self.range(field), values[field])) && flags_fit
-    }
 }
 
 /// How many boxes a rule makes.
@@ -208,14 +236,13 @@ fn boxes_of(rule: &Rule) -> usize {
     lens.into_iter().map(|len| len.max(1)).fold(1, usize::saturating_mul)
 }
 
-fn add_boxes(rule: &Rule, number: u32, into: &mut Vec<Box6>) {
+fn add_boxes(rule: &Rule, (number, flags): (u32, u32), into: &mut Vec<Box6>) {
     let (sources, destinations) = (address_ranges(&rule.source.0), address_ranges(&rule.destination.0));
     let source_ports = ranges(rule.source_ports.0.iter().map(|range| (range.first, range.last)));
     let icmp = rule.icmp.0.iter().map(|kind| (kind.first, kind.last));
     let destination_ports = ranges(rule.destination_ports.0.iter().map(|range| (range.first, range.last)).chain(icmp));
     let protocols = ranges(rule.protocol.0.iter().map(|protocol| (protocol.0.into(), protocol.0.into())));
     let ports = ranges(rule.ports.0.iter().map(|port| (*port, *port)));
-    let (flags_set, flags_of) = rule.tcp_flags.map_or((0, 0), |bits| (bits.set, bits.of));
     for &source in &sources {
         for &destination in &destinations {
             for &source_port in &source_ports {
@@ -224,8 +251,7 @@ fn add_boxes(rule: &Rule, number: u32, into: &mut Vec<Box6>) {
                         into.extend(ports.iter().map(|&port| Box6 {
                             addresses: [source, destination],
                             rest: [source_port, destination_port, protocol, port],
-                            flags_set,
-                            flags_of,
+                            flags,
                             rule: number,
                         }));
                     }

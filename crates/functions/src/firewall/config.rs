@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::connection::Timeouts;
 use super::limits::Most;
 use super::policy::Policy;
+use super::rule_file::{Hooks, Ports};
 use super::rules::{Action, Rule};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::Sides;
@@ -26,6 +27,8 @@ pub struct Config {
     pub inbound: Action,
     pub rules: Vec<Rule>,
     pub rules_file: Option<PathBuf>,
+    pub rules_hook: Hooks,
+    pub interfaces: Vec<String>,
     pub windows: WindowCheck,
     pub loose: bool,
     pub tcp_opening_s: u64,
@@ -85,6 +88,8 @@ impl Default for Config {
             inbound: Action::Deny,
             rules: Vec::new(),
             rules_file: None,
+            rules_hook: Hooks::Forward,
+            interfaces: Vec::new(),
             windows: WindowCheck::Strict,
             loose: false,
             tcp_opening_s: 120,
@@ -149,8 +154,13 @@ impl Settings {
             udp_ns: [seconds("udp_unanswered_s", config.udp_unanswered_s)?, seconds("udp_s", config.udp_s)?],
             other_ns: seconds("other_s", config.other_s)?,
         };
+        let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
+        if config.interfaces.len() > usize::from(ports) {
+            let reason = format!("{} names, but the plan has {ports} ports", config.interfaces.len());
+            return Err(ConfigError::new("interfaces", reason, "write a name for each port, in their order"));
+        }
         Ok(Settings {
-            sides: Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?,
+            sides,
             timeouts,
             windows: config.windows,
             loose: config.loose,
@@ -163,7 +173,7 @@ impl Settings {
             fragment_ns: seconds("fragment_s", config.fragment_s)?,
             ttl: config.ttl,
             router: Router { v4: config.router.into(), v6: config.router_v6.map(Into::into) },
-            policy: Policy::check(&mut config)?,
+            policy: Policy::check(&mut config, Ports { count: ports, sides })?,
         })
     }
 }

@@ -7,8 +7,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use super::classifier::Classifier;
-use super::config::Config;
-use super::policy::Policy;
+use super::config::{Config, Settings};
 use super::rules::{Action, Facts, Rule};
 use super::values::{Addresses, PortRange, Protocol};
 use crate::config::ConfigError;
@@ -46,8 +45,8 @@ pub fn curve() -> impl Iterator<Item = Cost> {
 }
 
 /// With the rules of a configuration.
-pub fn of(mut config: Config) -> Result<Cost, ConfigError> {
-    Ok(measure(&Policy::check(&mut config)?.rules))
+pub fn of(config: Config, ports: u16) -> Result<Cost, ConfigError> {
+    Ok(measure(&Settings::check(config, ports)?.policy.rules))
 }
 
 fn measure(rules: &[Rule]) -> Cost {
@@ -59,7 +58,7 @@ fn measure(rules: &[Rule]) -> Cost {
     let packets: Vec<Facts> = (0..PACKETS).map(|_| packet(rules, &mut random)).collect();
     let begun = Instant::now();
     for facts in packets.iter().cycle().take(PACKETS * ROUNDS) {
-        black_box(classifier.find(black_box(facts)));
+        black_box(classifier.find(black_box(facts), 0));
     }
     let search_ns = begun.elapsed().as_secs_f64() * 1e9 / (PACKETS * ROUNDS) as f64;
     let walked = (WALKED / rules.len().max(1)).clamp(100, PACKETS);

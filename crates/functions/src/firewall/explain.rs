@@ -68,15 +68,25 @@ fn read<T>(frame: &[u8], port: Port, look: impl FnOnce(&braid_nf::Packet<'_>) ->
 }
 
 fn report(policy: &Policy, facts: &Facts) -> String {
-    let (deciding, action) = policy.decide(facts);
+    let mut met = Vec::new();
+    let decided = policy.decide(facts, |number, _| {
+        met.push(number);
+        Ok::<bool, std::convert::Infallible>(true)
+    });
+    let Ok((deciding, action)) = decided;
     let what = match action {
         Action::Allow => "passes, and opens a connection",
-        Action::Deny => "is dropped: denied",
+        Action::Deny | Action::Continue => "is dropped: denied",
         Action::Reject => "is dropped: rejected, and its sender is told",
     };
     let direction = direction(Direction::from(facts.side));
     let mut page = format!("The packet is {direction} by port {} and {what}.\n\n", facts.port);
     // Writing to a string cannot fail.
+    for (number, rule) in
+        met.iter().filter(|met| Some(**met) != deciding).filter_map(|met| Some((met, policy.rules.get(*met)?)))
+    {
+        let _ = writeln!(page, "{} fits and goes on: {}", rule.place(*number), conditions(rule));
+    }
     match deciding.and_then(|number| Some((number, policy.rules.get(number)?))) {
         Some((number, rule)) => {
             let _ = writeln!(page, "{} decides: {}", rule.place(number), conditions(rule));
@@ -87,7 +97,7 @@ fn report(policy: &Policy, facts: &Facts) -> String {
     }
     let before = deciding.unwrap_or(policy.rules.len());
     for (number, rule) in policy.rules.iter().enumerate().take(before).rev().take(BEFORE_MAX) {
-        if let Some(mismatch) = rule.mismatch(facts) {
+        if let Some(mismatch) = rule.mismatch(facts).filter(|_| rule.action != Action::Continue) {
             let _ = writeln!(page, "  before it, {} does not fit by its {mismatch}", rule.place(number));
         }
     }
@@ -132,6 +142,7 @@ fn conditions(rule: &Rule) -> String {
     add("destination ports", rule.destination_ports.0.iter().map(|it| range(it.first, it.last)).collect());
     add("ICMP type", rule.icmp.0.iter().map(icmp).collect());
     add("TCP flags", rule.tcp_flags.iter().map(ToString::to_string).collect());
+    add("at most", rule.limit.iter().map(ToString::to_string).collect());
     if words.is_empty() {
         words.push("everything".to_owned());
     }
@@ -139,6 +150,7 @@ fn conditions(rule: &Rule) -> String {
         Action::Allow => "accept",
         Action::Deny => "drop",
         Action::Reject => "reject",
+        Action::Continue => "continue",
     };
     format!("{}: {action}", words.join(", "))
 }

@@ -12,11 +12,13 @@ mod classifier;
 mod config;
 mod connection;
 pub mod cost;
-mod counters;
+mod effects;
 mod explain;
 mod known;
 mod limits;
+mod log;
 mod names;
+mod often;
 mod policy;
 mod related;
 mod rule_file;
@@ -30,7 +32,9 @@ pub use config::{Config, Ttl, WindowCheck};
 pub use connection::Connection;
 pub use explain::{ExplainError, explain};
 pub use limits::{HALF_OPEN_LIMIT, HOST_LIMIT, HOST_TABLE_FULL};
+pub use often::Often;
 pub use related::{NO_QUERY, TINY_FRAGMENT, UNRELATED};
+pub use rule_file::Hooks;
 pub use rules::{Action, Direction, Rule};
 pub use values::{Addresses, Bits, IcmpKind, PortRange, Protocol};
 
@@ -42,10 +46,10 @@ use braid_nf::prelude::*;
 
 use self::config::Settings;
 use self::connection::{Ends, Phase, are_valid, is_opening};
-use self::counters::Counters;
+use self::effects::Effects;
 use self::known::Known;
 use self::limits::Limits;
-use self::rules::Facts;
+use self::rules::{Facts, Reply};
 use self::window::{Segment, Windows};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
@@ -78,7 +82,7 @@ network_function! {
         limits: Limits,
         fragments: Fragments,
         answers: AnswerRate,
-        counters: Counters,
+        effects: Effects,
     }
 }
 
@@ -98,8 +102,8 @@ impl FromConfig for Firewall {
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let limits =
             Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;
-        let counters = Counters::new(builder, &settings.policy.rules)?;
-        Ok(Firewall { settings, connections, queries, limits, fragments, answers, counters })
+        let effects = Effects::new(builder, &settings.policy.rules)?;
+        Ok(Firewall { settings, connections, queries, limits, fragments, answers, effects })
     }
 }
 
@@ -231,7 +235,11 @@ impl NetworkFunction for Firewall {
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
-        self.counters.report(cx, &self.settings.policy.rules, into)?;
+        let policy = &self.settings.policy;
+        for note in policy.notes.iter() {
+            into.find("rule_file", format!("line {}", note.line), &*note.text);
+        }
+        self.effects.report(cx, &policy.rules, into)?;
         self.answers.report(cx, into)
     }
 
@@ -323,14 +331,17 @@ impl Firewall {
 
     /// What the rules say about a packet that would open a connection.
     fn judge(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<Result<(), Reason>, Conflict> {
-        let (rule, action) = self.settings.policy.decide(&Facts::of(packet, side));
-        self.counters.count(cx, rule)?;
+        let (facts, policy) = (Facts::of(packet, side), &self.settings.policy);
+        let (deciding, action) = policy.decide(&facts, |number, rule| self.effects.meet(cx, &facts, number, rule))?;
         Ok(match action {
             Action::Allow => Ok(()),
-            Action::Deny => Err(DENIED),
+            Action::Deny | Action::Continue => Err(DENIED),
             Action::Reject => {
                 if self.answers.admits(cx, packet)? {
-                    answer::refuse(cx, packet);
+                    match deciding.and_then(|number| policy.rules.get(number)).map(|rule| rule.reply) {
+                        Some(Reply::Unreachable(v4, v6)) => answer::unreachable(cx, packet, [v4, v6]),
+                        _ => answer::refuse(cx, packet),
+                    }
                 }
                 Err(REJECTED)
             }

@@ -3,9 +3,11 @@
 use std::fs;
 use std::sync::Arc;
 
+use braid_nf::state::hash;
+
 use super::classifier::{BOXES_MAX, Classifier};
 use super::config::Config;
-use super::rule_file;
+use super::rule_file::{self, Ports};
 use super::rules::{Action, Facts, Rule, refuse};
 use crate::config::ConfigError;
 
@@ -13,6 +15,8 @@ use crate::config::ConfigError;
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
     pub(super) rules: Arc<[Rule]>,
+    /// What of a rule file is not asked, and why.
+    pub(super) notes: Arc<[rule_file::Note]>,
     classifier: Arc<Classifier>,
     /// From inside, from outside.
     otherwise: [Action; 2],
@@ -20,18 +24,26 @@ pub(super) struct Policy {
 
 impl Policy {
     /// Those of the plan first, then those of the rule file.
-    pub(super) fn check(config: &mut Config) -> Result<Policy, ConfigError> {
-        for (number, rule) in config.rules.iter().enumerate() {
-            rule.check().map_err(|error| refuse(number, error))?;
+    pub(super) fn check(config: &mut Config, ports: Ports) -> Result<Policy, ConfigError> {
+        for key in [("outbound", config.outbound), ("inbound", config.inbound)] {
+            if key.1 == Action::Continue {
+                return Err(ConfigError::new(key.0, "nothing comes behind it", "write allow, deny or reject"));
+            }
         }
+        for (number, rule) in config.rules.iter_mut().enumerate() {
+            rule.check().map_err(|error| refuse(number, error))?;
+            rule.origin = hash::mixed(format!("{rule:?}").as_bytes(), 0);
+        }
+        let mut notes = Vec::new();
         if let Some(path) = config.rules_file.clone() {
             let wrong = |reason: String, instead: String| ConfigError::new("rules_file", reason, instead);
             let text = fs::read_to_string(&path).map_err(|error| {
                 let instead = "write the path of a rule file, from the folder in which braid runs";
                 wrong(format!("{}: {error}", path.display()), instead.to_owned())
             })?;
-            rule_file::read(&text, config).map_err(|error| {
-                wrong(format!("{}:{}: {}", path.display(), error.line, error.reason), error.instead)
+            notes = rule_file::read(&text, config, ports).map_err(|error| {
+                let rule_file::RuleError { line, column, reason, instead } = error;
+                wrong(format!("{}:{line}:{column}: {reason}", path.display()), instead)
             })?;
         }
         let classifier = Classifier::new(&config.rules).map_err(|boxes| {
@@ -40,15 +52,34 @@ impl Policy {
         })?;
         Ok(Policy {
             rules: std::mem::take(&mut config.rules).into(),
+            notes: notes.into(),
             classifier: Arc::new(classifier),
             otherwise: [config.outbound, config.inbound],
         })
     }
 
-    /// The number of the first rule that fits, if one does, and what becomes of the packet.
-    pub(super) fn decide(&self, facts: &Facts) -> (Option<usize>, Action) {
-        let number = self.classifier.find(facts);
-        let action = number.and_then(|number| self.rules.get(number)).map(|rule| rule.action);
-        (number, action.unwrap_or(self.otherwise[facts.side as usize]))
+    /// The number of the rule that decides, if one does, and what becomes of the packet. `meets` is asked about each rule on the
+    /// way that does something besides: whether it fits now, which its limit may prevent.
+    pub(super) fn decide<E>(
+        &self,
+        facts: &Facts,
+        mut meets: impl FnMut(usize, &Rule) -> Result<bool, E>,
+    ) -> Result<(Option<usize>, Action), E> {
+        let mut from = 0;
+        while let Some(number) = self.classifier.find(facts, from)
+            && let Some(rule) = self.rules.get(number)
+        {
+            let behind = if !rule.has_effects() || meets(number, rule)? {
+                if rule.action != Action::Continue {
+                    return Ok((Some(number), rule.action));
+                }
+                rule.next
+            } else {
+                rule.missed
+            };
+            // Rules only go on at later ones.
+            from = behind.map_or(number + 1, |behind| (behind as usize).max(number + 1));
+        }
+        Ok((None, self.otherwise[facts.side as usize]))
     }
 }

@@ -1,36 +1,80 @@
-//! Rule files: one rule a line, in the words of nftables.
+//! Rule files: whole tables of nftables, or one rule a line in the same words.
 //!
 //! ```text
 //! define admins = { 192.0.2.0/28, 2001:db8::/48 }
-//! policy inbound drop
-//! inbound ip saddr $admins tcp dport { 22, 8000-8080 } accept   # conditions, then what becomes of the packet
-//! icmp type echo-request accept
-//! ip saddr != 10.0.0.0/8 outbound reject
+//! table inet filter {
+//!     chain services { tcp dport { http, https } accept; }
+//!     chain forward {
+//!         type filter hook forward priority filter; policy drop;
+//!         ct state vmap { established : accept, related : accept, invalid : drop }
+//!         iifname lan oifname wan accept
+//!         ip daddr 10.0.0.0/24 jump services
+//!         ip saddr $admins tcp dport ssh counter log prefix "admin: " accept
+//!     }
+//! }
 //! ```
 //!
-//! Sets may go over several lines. Rules are for packets that would open a connection, so `ct state new` is always so, and what
-//! lines say of other states has to be what happens anyway.
+//! A file is read into statements ([`file`]), of which those of chains that are asked are read as rules ([`statement`]), and chains become
+//! one list ([`flatten`]). Rules are for packets that would open a connection, so `ct state new` is always so, and what rules say of
+//! other states has to be what happens anyway. What cannot be said is refused, the file whole.
+
+use std::cell::Cell;
+
+use serde::Deserialize;
 
 use super::config::Config;
-use super::rules::{Action, Direction, Rule};
+use super::rules::Action;
+use crate::parts::Sides;
 
 mod conditions;
+mod file;
+mod flatten;
 mod reader;
-mod words;
+mod statement;
+mod tokens;
+mod verdict;
 
-use self::reader::Words;
-use self::words::{Word, lines};
+use self::file::File;
+use self::reader::{Scope, Sets, Words};
+use self::tokens::tokens;
 
-/// A line that is no rule.
+/// A file that is no rule file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {reason}; {instead}")]
+#[error("line {line}, column {column}: {reason}; {instead}")]
 pub struct RuleError {
     /// Counted from 1.
     pub line: u32,
+    /// Counted from 1, in characters.
+    pub column: u32,
     /// What is wrong.
     pub reason: String,
     /// What to write instead.
     pub instead: String,
+}
+
+/// What a file says that is not asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Note {
+    pub(super) line: u32,
+    pub(super) text: String,
+}
+
+/// The ports that interfaces stand for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ports {
+    pub(super) count: u16,
+    pub(super) sides: Sides,
+}
+
+/// Which chains of a file are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hooks {
+    /// Those of hook forward, as in a router.
+    Forward,
+    /// Those of hook input about what comes from outside, those of hook output about what comes from inside: rules that were
+    /// written for the hosts inside.
+    Host,
 }
 
 type Parsed<T> = Result<T, (String, String)>;
@@ -39,173 +83,62 @@ fn wrong<T>(reason: impl Into<String>, instead: impl Into<String>) -> Parsed<T> 
     Err((reason.into(), instead.into()))
 }
 
-/// Names that stand for sets.
-type Defined = Vec<(String, Vec<String>)>;
-
 /// Reads a rule file into a configuration: its rules behind those that are there, its policies in their place.
-pub fn read(text: &str, config: &mut Config) -> Result<(), RuleError> {
-    let mut defined = Defined::new();
-    for (line, words) in lines(text) {
-        let number = config.rules.len();
-        statement(&words, &mut defined, config)
-            .and_then(|()| match config.rules.get_mut(number) {
-                Some(rule) => {
-                    rule.line = line;
-                    rule.check().map_err(|(reason, instead)| (reason, instead.to_owned()))
-                }
-                None => Ok(()),
-            })
-            .map_err(|(reason, instead)| RuleError { line, reason, instead })?;
-    }
-    Ok(())
+pub(super) fn read(text: &str, config: &mut Config, ports: Ports) -> Result<Vec<Note>, RuleError> {
+    let (at, none) = (Cell::new((1, 1)), Sets::new());
+    let interfaces = std::mem::take(&mut config.interfaces);
+    let scope = Scope { ports, interfaces: &interfaces, sets: &none, in_table: false, at: &at };
+    let notes = read_all(text, config, &scope).map_err(|(reason, instead)| {
+        let (line, column) = at.get();
+        RuleError { line, column, reason, instead }
+    });
+    config.interfaces = interfaces;
+    notes
 }
 
-fn statement(words: &[Word], defined: &mut Defined, config: &mut Config) -> Parsed<()> {
-    let mut rest = Words { words, defined };
-    match rest.peek() {
-        "define" => {
-            rest.word();
-            let name = rest.word();
-            if rest.word() != "=" {
-                return wrong("a definition without `=`", "write define admins = { 192.0.2.0/28 }");
+fn read_all(text: &str, config: &mut Config, scope: &Scope<'_>) -> Parsed<Vec<Note>> {
+    let mut file = File::read(&tokens(text), scope)?;
+    let (base, hooks) = (config.rules.len(), config.rules_hook);
+    let (rules, notes) = if file.tables.is_empty() {
+        let mut rules = Vec::new();
+        for line in std::mem::take(&mut file.lines) {
+            if line.first().is_some_and(|first| first.text == "policy") {
+                policy(Words { words: &line, scope }, config)?;
+            } else {
+                rules.push(line);
             }
-            let (values, is_negated) = rest.set(&name)?;
-            if is_negated || !rest.words.is_empty() {
-                return wrong("more than a set", "write define admins = { 192.0.2.0/28 }");
-            }
-            defined.push((name, values));
-            Ok(())
         }
-        "policy" => {
-            rest.word();
-            let direction = rest.word();
-            let Some(action) = action(&rest.word()) else {
-                return wrong("no such policy", "write policy inbound drop, reject or accept");
-            };
-            match direction.as_str() {
-                "outbound" => config.outbound = action,
-                "inbound" => config.inbound = action,
-                other => return wrong(format!("`{other}` is no direction"), "write outbound or inbound"),
-            }
-            rest.end()
-        }
-        "set" => {
-            rest.word();
-            let set = named_set(&mut rest)?;
-            defined.push(set);
-            Ok(())
-        }
-        _ => {
-            config.rules.extend(rule(rest)?);
-            Ok(())
-        }
-    }
-}
-
-fn action(word: &str) -> Option<Action> {
-    match word {
-        "accept" => Some(Action::Allow),
-        "drop" => Some(Action::Deny),
-        "reject" => Some(Action::Reject),
-        _ => None,
-    }
-}
-
-/// The next rule; none if it says of packets that go on what becomes of them anyway.
-fn rule(mut rest: Words<'_>) -> Parsed<Option<Rule>> {
-    let mut rule = Rule::new(Action::Deny);
-    loop {
-        let word = rest.word();
-        if let Some(action) = action(&word) {
-            rule.action = action;
-            if action == Action::Reject && rest.take("with") {
-                conditions::reject_with(&rule, &mut rest)?;
-            }
-            if rest.take("comment") {
-                rule.comment = rest.word();
-            }
-            rest.end()?;
-            return Ok(Some(rule));
-        }
-        match word.as_str() {
-            "inbound" | "outbound" if rule.direction.is_some() => {
-                return wrong("the direction is said twice", "write inbound, or outbound, or neither");
-            }
-            "inbound" => rule.direction = Some(Direction::Inbound),
-            "outbound" => rule.direction = Some(Direction::Outbound),
-            "iif" => {
-                let ports = rest.list("the number of a port of the plan", |text| text.parse().ok())?;
-                conditions::once(&mut rule.ports, ports, "the port")?;
-            }
-            "ip" => conditions::ip(&mut rule, &mut rest, true)?,
-            "ip6" => conditions::ip(&mut rule, &mut rest, false)?,
-            "meta" => conditions::meta(&mut rule, &mut rest)?,
-            "tcp" | "udp" | "sctp" => conditions::transport(&mut rule, &mut rest, &word)?,
-            "th" => conditions::any_transport(&mut rule, &mut rest)?,
-            "icmp" | "icmpv6" => conditions::icmp(&mut rule, &mut rest, &word)?,
-            "ct" if !conditions::ct(&mut rest)? => return Ok(None),
-            "ct" => {}
-            "counter" => {
-                rule.counter = true;
-                // What `nft list` prints of a counter.
-                while rest.take("packets") || rest.take("bytes") {
-                    rest.word();
-                }
-            }
-            "" => return wrong("nothing is said about what becomes of the packet", "end with accept, drop or reject"),
-            other => return unknown(other),
-        }
-    }
-}
-
-/// Words of nftables that are none here, each with what to do instead.
-fn unknown<T>(word: &str) -> Parsed<T> {
-    let instead = match word {
-        "table" | "chain" | "type" | "}" => {
-            "write the rules of one chain alone, one a line, and what no rule fits as policy inbound drop"
-        }
-        "iifname" => "write iif 0: ports have the numbers that they have in the plan",
-        "oif" | "oifname" => "write inbound or outbound: a packet is judged by where it comes from",
-        "log" => "write counter, and the report says how often the rule decided",
-        "limit" => "put rate_limiter, policer or connection_limiter in the chain, before or behind the firewall",
-        "dnat" | "snat" | "masquerade" | "redirect" => "put nat in the chain, and write accept here",
-        "jump" | "goto" | "return" | "queue" => "write the rules one after another: the first that fits decides",
-        "include" => "write the rules into one file",
-        "flush" | "add" | "insert" | "delete" => {
-            "write the rules themselves; `braid apply` exchanges all of them at once"
-        }
-        "allow" => "write accept",
-        "deny" => "write drop",
-        "ether" | "vlan" | "arp" => "leave it out: rules are for IP packets",
-        _ => {
-            let instead = "write inbound, outbound, iif, ip, ip6, meta l4proto, tcp, udp, sctp, th, icmp, icmpv6, \
-                           counter, or accept, drop, reject";
-            return wrong(format!("`{word}` is no condition"), instead);
-        }
+        (flatten::lines(rules, &file.sets, scope, base)?, Vec::new())
+    } else if let Some(first) = file.lines.first().and_then(|line| line.first()) {
+        scope.at.set((first.line, first.column));
+        return match first.text.as_str() {
+            "include" => statement::unknown("include"),
+            other => wrong(
+                format!("`{other}` stands outside of the tables"),
+                "write it into a chain; or all rules without tables, one a line",
+            ),
+        };
+    } else {
+        flatten::flatten(&file, hooks, &Scope { in_table: true, ..*scope }, base)?
     };
-    wrong(format!("`{word}` is no condition here"), instead)
+    config.rules.extend(rules);
+    Ok(notes)
 }
 
-/// `set NAME { type ipv4_addr; flags interval; elements = { … } }`, as nftables lists it.
-fn named_set(rest: &mut Words<'_>) -> Parsed<(String, Vec<String>)> {
-    let name = rest.word();
-    let form = "write set admins { type ipv4_addr; elements = { 192.0.2.0/28 } }, or define admins = { 192.0.2.0/28 }";
-    if !rest.take("{") {
-        return wrong(format!("the set `{name}` has no braces"), form);
+/// `policy inbound drop`: what becomes of packets that no line fits.
+fn policy(mut rest: Words<'_>, config: &mut Config) -> Parsed<()> {
+    rest.word();
+    let direction = rest.word();
+    let action = match rest.word().as_str() {
+        "accept" => Action::Allow,
+        "drop" => Action::Deny,
+        "reject" => Action::Reject,
+        _ => return wrong("no such policy", "write policy inbound drop, reject or accept"),
+    };
+    match direction.as_str() {
+        "outbound" => config.outbound = action,
+        "inbound" => config.inbound = action,
+        other => return wrong(format!("`{other}` is no direction"), "write outbound or inbound"),
     }
-    loop {
-        match rest.word().as_str() {
-            "elements" if rest.take("=") => break,
-            "timeout" | "dynamic" | "gc-interval" => return wrong("sets do not change here", form),
-            "}" | "" => return wrong(format!("the set `{name}` has no elements"), form),
-            _ => {}
-        }
-    }
-    let (values, is_negated) = rest.set(&name)?;
-    rest.take(";");
-    if is_negated || !rest.take("}") {
-        return wrong("more than a set", form);
-    }
-    rest.end()?;
-    Ok((name, values))
+    rest.end()
 }

@@ -6,6 +6,7 @@ use braid_nf::packet::Packet;
 use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
+use super::often::Often;
 use super::values::{Addresses, Bits, IcmpKind, PortRange, Protocol, number};
 use crate::config::ConfigError;
 use crate::parts::{Many, Side};
@@ -22,6 +23,18 @@ pub enum Action {
     Deny,
     /// It is dropped, and its sender is told: a reset for TCP, an ICMP error for everything else.
     Reject,
+    /// The rules behind this one decide: it counts, or writes into the log.
+    Continue,
+}
+
+/// How the sender of a rejected packet is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// TCP by a reset, everything else by "administratively prohibited".
+    #[default]
+    Usual,
+    /// By "destination unreachable" with these codes of ICMP and ICMPv6, TCP too.
+    Unreachable(u8, u8),
 }
 
 /// The direction of a connection's first packet.
@@ -68,21 +81,43 @@ pub struct Rule {
     /// Destination ports.
     #[serde(default)]
     pub destination_ports: Many<PortRange>,
-    /// Control bits of TCP.
-    #[serde(default)]
-    pub tcp_flags: Option<Bits>,
+    /// Control bits of TCP; all have to fit.
+    #[serde(default, deserialize_with = "one")]
+    pub tcp_flags: Vec<Bits>,
     /// Types and codes of ICMP or ICMPv6.
     #[serde(default)]
     pub icmp: Many<IcmpKind>,
     /// Whether the report says how often it has decided.
     #[serde(default)]
     pub counter: bool,
+    /// Packets that it has fitted are written into the log, with this before them.
+    #[serde(default)]
+    pub log: Option<String>,
+    /// It fits only so often.
+    #[serde(default)]
+    pub limit: Option<Often>,
     /// What it is for, beside its counter.
     #[serde(default)]
     pub comment: String,
     /// The line of the rule file in which it stands; 0: in the plan.
     #[serde(skip)]
     pub line: u32,
+    /// What it is known by when rules are exchanged: rules of one statement count, log and are limited together.
+    #[serde(skip)]
+    pub(super) origin: u64,
+    #[serde(skip)]
+    pub(super) reply: Reply,
+    /// The rule at which it goes on if it decides nothing; none: the next one.
+    #[serde(skip)]
+    pub(super) next: Option<u32>,
+    /// The rule at which it goes on if its limit does not let it fit; none: the next one.
+    #[serde(skip)]
+    pub(super) missed: Option<u32>,
+}
+
+/// Control bits in a plan: one text.
+fn one<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Bits>, D::Error> {
+    Bits::deserialize(deserializer).map(|bits| vec![bits])
 }
 
 impl Rule {
@@ -97,11 +132,17 @@ impl Rule {
             destination: Many::default(),
             source_ports: Many::default(),
             destination_ports: Many::default(),
-            tcp_flags: None,
+            tcp_flags: Vec::new(),
             icmp: Many::default(),
             counter: false,
+            log: None,
+            limit: None,
             comment: String::new(),
             line: 0,
+            origin: 0,
+            reply: Reply::Usual,
+            next: None,
+            missed: None,
         }
     }
 
@@ -111,6 +152,32 @@ impl Rule {
             0 => format!("rules[{number}]"),
             line => format!("line {line} of the rule file"),
         }
+    }
+
+    /// Whether it does something besides deciding.
+    pub(super) fn has_effects(&self) -> bool {
+        self.counter || self.log.is_some() || self.limit.is_some()
+    }
+
+    /// A rule that decides as `inner` does, and fits what both fit; none if that is nothing.
+    pub(super) fn meet(&self, inner: &Rule) -> Option<Rule> {
+        let direction = match (self.direction, inner.direction) {
+            (Some(one), Some(other)) if one != other => return None,
+            (one, other) => one.or(other),
+        };
+        let met = Rule {
+            direction,
+            ports: both(&self.ports, &inner.ports, equal)?,
+            protocol: both(&self.protocol, &inner.protocol, equal)?,
+            source: both(&self.source, &inner.source, Addresses::meet)?,
+            destination: both(&self.destination, &inner.destination, Addresses::meet)?,
+            source_ports: both(&self.source_ports, &inner.source_ports, PortRange::meet)?,
+            destination_ports: both(&self.destination_ports, &inner.destination_ports, PortRange::meet)?,
+            tcp_flags: self.tcp_flags.iter().chain(&inner.tcp_flags).copied().collect(),
+            icmp: both(&self.icmp, &inner.icmp, IcmpKind::meet)?,
+            ..inner.clone()
+        };
+        met.check().is_ok().then_some(met)
     }
 
     /// Refuses what can fit nothing, as (what is wrong, what to write instead).
@@ -126,7 +193,7 @@ impl Rule {
         if has_ports && !only(protocol::has_ports) {
             return Err(("ports without a protocol that has them".into(), "add protocol = \"tcp\" or \"udp\""));
         }
-        if self.tcp_flags.is_some() && !only(|number| number == protocol::TCP) {
+        if !self.tcp_flags.is_empty() && !only(|number| number == protocol::TCP) {
             return Err(("TCP flags without TCP".into(), "add protocol = \"tcp\""));
         }
         if !self.icmp.0.is_empty() && !only(|number| matches!(number, protocol::ICMP | protocol::ICMPV6)) {
@@ -148,11 +215,25 @@ impl Rule {
             ("destination", self.destination.any(|range| range.contains(facts.destination))),
             ("source port", self.source_ports.any(|range| range.contains(facts.source_port))),
             ("destination port", self.destination_ports.any(|range| range.contains(facts.destination_port))),
-            ("TCP flags", self.tcp_flags.is_none_or(|bits| bits.fit(facts.flags))),
+            ("TCP flags", self.tcp_flags.iter().all(|bits| bits.fit(facts.flags))),
             ("ICMP type", self.icmp.any(|kind| kind.contains(facts.destination_port))),
         ];
         conditions.into_iter().find(|(_, fulfilled)| !fulfilled).map(|(name, _)| name)
     }
+}
+
+/// What is in both lists; none if nothing is. An empty list is everything.
+pub(super) fn both<T: Clone>(one: &Many<T>, other: &Many<T>, meet: impl Fn(&T, &T) -> Option<T>) -> Option<Many<T>> {
+    if one.0.is_empty() || other.0.is_empty() {
+        return Some(if one.0.is_empty() { other.clone() } else { one.clone() });
+    }
+    let met: Vec<T> = one.0.iter().flat_map(|a| other.0.iter().filter_map(|b| meet(a, b))).collect();
+    (!met.is_empty()).then_some(Many(met))
+}
+
+/// What is in both of two single values.
+pub(super) fn equal<T: PartialEq + Copy>(one: &T, other: &T) -> Option<T> {
+    (one == other).then_some(*one)
 }
 
 /// What rules look at of a packet.

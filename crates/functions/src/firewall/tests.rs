@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 mod limits;
 mod rules;
+mod tables;
 mod windows;
 
 use super::{Config, Firewall};

@@ -182,6 +182,12 @@ impl IcmpKind {
         names.iter().find(|(known, _)| *known == name).map(|(_, kind)| IcmpKind::of(*kind, None))
     }
 
+    /// What is in both.
+    pub(super) fn meet(&self, other: &IcmpKind) -> Option<IcmpKind> {
+        let both = IcmpKind { first: self.first.max(other.first), last: self.last.min(other.last) };
+        (both.first <= both.last).then_some(both)
+    }
+
     /// The code of that number, of the same type.
     pub(super) fn with_code(&self, code: u8) -> IcmpKind {
         IcmpKind::of((self.first >> 8) as u8, Some(code))
@@ -200,13 +206,19 @@ pub struct Bits {
     pub(super) set: u8,
     /// 0: one of `set` has to be set.
     pub(super) of: u8,
+    /// Whether they must not stand so.
+    pub(super) not: bool,
 }
 
 impl Bits {
     pub(super) fn fit(self, flags: u8) -> bool {
-        if self.of == 0 { flags & self.set != 0 } else { flags & self.of == self.set }
+        let is_so = if self.of == 0 { flags & self.set != 0 } else { flags & self.of == self.set };
+        is_so != self.not
     }
 }
+
+/// All control bits.
+pub(super) const ALL_FLAGS: &str = "fin,syn,rst,psh,ack,urg,ecn,cwr";
 
 const FLAG_NAMES: [(&str, u8); 8] = [
     ("fin", tcp_flags::FIN),
@@ -223,6 +235,7 @@ impl std::str::FromStr for Bits {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Bits, String> {
+        let (text, not) = text.strip_prefix("not ").map_or((text, false), |text| (text, true));
         let named = |name: &str| FLAG_NAMES.iter().find(|(known, _)| *known == name.trim()).map(|(_, bit)| *bit);
         let bits = |list: &str| match list.trim() {
             "none" => Some(0),
@@ -230,8 +243,8 @@ impl std::str::FromStr for Bits {
         };
         let (set, of) = text.split_once('/').map_or((text, None), |(set, of)| (set, Some(of)));
         match (bits(set), of.map(bits)) {
-            (Some(set), None) if set != 0 => Ok(Bits { set, of: 0 }),
-            (Some(set), Some(Some(of))) if set & !of == 0 && of != 0 => Ok(Bits { set, of }),
+            (Some(set), None) if set != 0 => Ok(Bits { set, of: 0, not }),
+            (Some(set), Some(Some(of))) if set & !of == 0 && of != 0 => Ok(Bits { set, of, not }),
             _ => Err(format!("`{text}` are no TCP flags, expected such as syn,ack or syn / fin,syn,rst,ack")),
         }
     }
@@ -243,6 +256,9 @@ impl std::fmt::Display for Bits {
             let names: Vec<_> = FLAG_NAMES.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name).collect();
             if names.is_empty() { "none".to_owned() } else { names.join(",") }
         };
+        if self.not {
+            f.write_str("not ")?;
+        }
         f.write_str(&names(self.set))?;
         if self.of == 0 { Ok(()) } else { write!(f, " / {}", names(self.of)) }
     }

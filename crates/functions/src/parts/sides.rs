@@ -41,11 +41,14 @@ braid_nf::plain!(Sides);
 impl Default for Sides {
     /// Even ports are inside, odd ones outside.
     fn default() -> Sides {
-        Sides { inside: u64::MAX / 3, outside: u64::MAX / 3 * 2 }
+        Sides::EVEN_INSIDE
     }
 }
 
 impl Sides {
+    /// Even ports are inside, odd ones outside.
+    pub const EVEN_INSIDE: Sides = Sides { inside: u64::MAX / 3, outside: u64::MAX / 3 * 2 };
+
     /// From the lists under `inside_ports` and `outside_ports` of a plan with `ports` ports; both empty for the default.
     pub fn from_lists(inside: &[Port], outside: &[Port], ports: u16) -> Result<Sides, ConfigError> {
         Sides::from_lists_named(("inside_ports", inside), ("outside_ports", outside), ports)

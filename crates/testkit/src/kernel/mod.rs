@@ -128,6 +128,18 @@ impl KernelOracle {
         Ok(oracle)
     }
 
+    /// A router with a rule set of nftables; its interfaces are `inside` and `outside`.
+    ///
+    /// # Errors
+    /// What this machine lacks, or what nft has to say of the rules.
+    pub fn ruleset(inside: &[&str], rules: &str) -> Result<KernelOracle, Unavailable> {
+        let mut oracle = KernelOracle::router(inside, Tracking::Liberal)?;
+        oracle.rules(rules)?;
+        oracle.rules("table inet own { chain input { type filter hook input priority 0; policy drop; } }")?;
+        oracle.settle()?;
+        Ok(oracle)
+    }
+
     /// A router and nothing else: `inside` prefixes of either family to port 0, everything else to port 1.
     ///
     /// # Errors

@@ -73,7 +73,8 @@ pub fn others(function: &str) -> &'static [&'static str] {
                 colour_aware = true\ndscp = { green = 10, yellow = 12 }\nlink = { per_s = 500, burst = 50 }",
             "meter = 'srtcm'\nby = 'source'\nexcess_burst = 9000\nprefix = { capacity = 8 }",
         ],
-        "router" => &[ROUTED],
+        "firewall" => &[RULED],
+        "router" => &[ROUTED, SPREAD],
         "shaper" => &[
             "burst_bytes = 2000\nlink = { bytes_per_s = 100000, burst_bytes = 2000 }\nby = 'source'",
             "bytes_per_s = 20000\nburst_bytes = 3000\nceil_bytes_per_s = 400000\nceil_burst_bytes = 4000
@@ -105,6 +106,23 @@ const COOKIES_ALWAYS: &str =
     connections_max = 8, opening_timeout_s = 1, connection_timeout_s = 2 }";
 const COOKIES_UNDER_ATTACK: &str = "action = 'cookies'\nflows_min = 5\nidle_timeout_s = 1
     cookies = { secret = '000102030405060708090a0b0c0d0e0f', window_scale = 9, connections_max = 8 }";
+
+/// Rules that log, count and are limited, and decide nothing or for a while only.
+const RULED: &str = "rules = [
+    { action = 'continue', protocol = 'udp', log = 'udp: ' },
+    { action = 'reject', protocol = 'udp', limit = 'over 50/second burst 20' },
+    { action = 'allow', direction = 'inbound', limit = '100/second burst 30', counter = true },
+    { action = 'continue', counter = true },
+]";
+
+/// Two ways to everybody, one of which nobody answers on.
+const SPREAD: &str = "promiscuous = true
+    interface = [
+        { port = 0, addresses = ['10.0.0.1/8', 'fd00::1/8'] },
+        { port = 1, addresses = ['192.0.2.1/24', '2001:db8::1/32'] },
+    ]
+    route = [{ to = '0.0.0.0/0', hops = [{ via = '192.0.2.2' }, { via = '192.0.2.3', weight = 2 }] }]
+    neighbour = [{ address = '192.0.2.3', mac = '02:00:00:00:00:03', port = 1 }]";
 
 /// Neighbours that are there, links of different length.
 const ROUTED: &str = "promiscuous = true\nicmp_errors_per_s = 20

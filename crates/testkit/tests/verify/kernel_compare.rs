@@ -219,6 +219,33 @@ fn the_firewall_decides_as_the_kernel_does() {
     }
 }
 
+/// A table with chains, jumps, sets and maps, as it is.
+#[test]
+fn the_firewall_decides_by_a_table_of_nftables_as_the_kernel_does() {
+    let test = "the_firewall_decides_by_a_table_of_nftables_as_the_kernel_does";
+    if skipped(test) {
+        return;
+    }
+    const TABLE: &str = include_str!("kernel_compare/table.nft");
+    // Not every kernel can log.
+    if let Err(reason) = KernelOracle::ruleset(&["10.0.0.0/8"], TABLE) {
+        note(test, &reason);
+        return;
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify/kernel_compare/table.nft");
+    let config = format!(
+        "rules_file = {path:?}\ninterfaces = ['inside', 'outside']\nloose = true\nttl = 'decrement'\nwindows = 'liberal'"
+    );
+    let mut comparison = Comparison::default();
+    for name in RECORDED {
+        let mut kernel = KernelOracle::ruleset(OFFICE, TABLE).expect("probed");
+        let (mut ours, mut screen) = (bench("firewall", &config, 2), Screen::default());
+        let gateways = (&mut kernel, &mut ours);
+        comparison.of_gateways(&recorded(name), name, OFFICE, gateways, |frame| screen.objection(frame).is_none());
+    }
+    comparison.check(4000);
+}
+
 /// A translator alone, or behind a firewall.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Translator {

@@ -1,19 +1,42 @@
-//! What is left of a statement: its next word, a set, a list of values of one kind.
+//! What is left of a statement: its next word, a set, a list of values of one kind; and what names in it stand for.
 
-use super::words::Word;
-use super::{Defined, Parsed, wrong};
+use std::cell::Cell;
+
+use super::tokens::{Kind, Token};
+use super::{Parsed, Ports, wrong};
 use crate::firewall::values::{NameOrNumber, PortRange};
 use crate::parts::Many;
 
-/// The words of a statement that are still to be read.
-pub(super) struct Words<'a> {
-    pub(super) words: &'a [Word],
-    pub(super) defined: &'a Defined,
+/// Named sets and maps: what stands between their braces.
+pub(super) type Sets = Vec<(String, Vec<Token>)>;
+
+/// What statements are read by.
+pub(super) struct Scope<'a> {
+    pub(super) ports: Ports,
+    /// Names of the plan's ports.
+    pub(super) interfaces: &'a [String],
+    pub(super) sets: &'a Sets,
+    /// Within a table, where words mean what they mean to nftables.
+    pub(super) in_table: bool,
+    /// The line and column that were read last: where an error is.
+    pub(super) at: &'a Cell<(u32, u32)>,
 }
 
-impl Words<'_> {
-    pub(super) fn peek(&self) -> &str {
-        self.words.first().map_or("", |Word(text)| text)
+/// The words of a statement that are still to be read.
+#[derive(Clone, Copy)]
+pub(super) struct Words<'a> {
+    pub(super) words: &'a [Token],
+    pub(super) scope: &'a Scope<'a>,
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn peek(&self) -> &'a str {
+        self.peek_at(0)
+    }
+
+    /// The word behind the next `n`; empty beyond the end.
+    pub(super) fn peek_at(&self, n: usize) -> &'a str {
+        self.words.get(n).map_or("", |token| &token.text)
     }
 
     /// Takes the next word if it is this one.
@@ -27,48 +50,81 @@ impl Words<'_> {
 
     /// The next word; empty at the end.
     pub(super) fn word(&mut self) -> String {
-        let word = self.peek().to_owned();
-        self.words = self.words.get(1..).unwrap_or_default();
-        word
+        self.token().map_or_else(String::new, |token| token.text.clone())
     }
 
-    pub(super) fn end(&self) -> Parsed<()> {
-        match self.peek() {
+    pub(super) fn token(&mut self) -> Option<&'a Token> {
+        let (first, rest) = self.words.split_first()?;
+        self.scope.at.set((first.line, first.column));
+        self.words = rest;
+        Some(first)
+    }
+
+    /// The next so many tokens.
+    pub(super) fn tokens(&mut self, n: usize) -> &'a [Token] {
+        let (taken, rest) = self.words.split_at(n.min(self.words.len()));
+        self.words = rest;
+        taken
+    }
+
+    pub(super) fn end(&mut self) -> Parsed<()> {
+        match self.word().as_str() {
             "" => Ok(()),
             more => wrong(format!("`{more}` comes behind the end of the rule"), "remove it, or begin a new line"),
         }
     }
 
-    /// A value, a set in braces or one that is defined; and whether `!=` stands before it.
-    pub(super) fn set(&mut self, of: &str) -> Parsed<(Vec<String>, bool)> {
-        let is_negated = self.peek() == "!=";
-        if is_negated || self.peek() == "==" {
-            self.word();
+    /// Takes `!=`, `==` or nothing; whether it was `!=`.
+    pub(super) fn negated(&mut self) -> bool {
+        let is_negated = self.take("!=");
+        if !is_negated {
+            self.take("==");
         }
-        let word = self.word();
-        if word.is_empty() {
+        is_negated
+    }
+
+    /// What stands between the braces that come next, or in the set that is named.
+    pub(super) fn elements(&mut self, of: &str) -> Parsed<Vec<Token>> {
+        let Some(first) = self.token() else {
             return wrong(format!("nothing stands behind `{of}`"), "write a value or { a, set }");
-        }
-        if let Some(name) = word.strip_prefix(['$', '@']) {
-            return match self.defined.iter().rev().find(|(known, _)| known == name) {
-                Some((_, values)) => Ok((values.clone(), is_negated)),
-                None => wrong(format!("`{name}` is not defined"), format!("write define {name} = {{ … }} before")),
+        };
+        if let Some(name) = first.text.strip_prefix('@') {
+            return match self.scope.sets.iter().rev().find(|(known, _)| known == name) {
+                Some((_, elements)) => Ok(elements.clone()),
+                None => wrong(
+                    format!("there is no set `{name}`"),
+                    format!("write set {name} {{ type ipv4_addr; elements = {{ … }} }}"),
+                ),
             };
         }
-        if word != "{" {
-            return Ok((vec![word], is_negated));
+        if first.text != "{" {
+            return Ok(vec![first.clone()]);
         }
-        let mut values = Vec::new();
+        let (mut depth, mut elements) = (1, Vec::new());
         loop {
-            match self.word().as_str() {
-                "}" => break,
-                "," => {}
-                "" => return wrong("a set without its end", "write } behind it"),
-                value => values.push(value.to_owned()),
+            let Some(token) = self.token() else { return wrong("a set without its end", "write } behind it") };
+            match token.text.as_str() {
+                "{" => depth += 1,
+                "}" => depth -= 1,
+                _ if token.kind == Kind::End => {}
+                _ => elements.push(token.clone()),
+            }
+            if depth == 0 {
+                break;
             }
         }
-        if values.is_empty() {
+        if elements.is_empty() {
             return wrong("a set with nothing in it", "write one value or more");
+        }
+        Ok(elements)
+    }
+
+    /// A value, a set in braces or one that has a name; and whether `!=` stands before it.
+    pub(super) fn set(&mut self, of: &str) -> Parsed<(Vec<String>, bool)> {
+        let is_negated = self.negated();
+        let mut values = Vec::new();
+        for element in self.elements(of)?.split(|token| token.text == "," && token.kind != Kind::Quoted) {
+            values.extend(value(element)?);
         }
         Ok((values, is_negated))
     }
@@ -77,7 +133,7 @@ impl Words<'_> {
     pub(super) fn list<T>(&mut self, what: &str, parse: impl Fn(&str) -> Option<T>) -> Parsed<Many<T>> {
         let (texts, is_negated) = self.set(what)?;
         if is_negated {
-            return wrong("`!=` is for addresses and ports only", "name what shall fit");
+            return wrong("`!=` is for addresses, ports, interfaces and flags only", "name what shall fit");
         }
         let mut values = Vec::new();
         for text in texts {
@@ -91,10 +147,7 @@ impl Words<'_> {
 
     /// A set of ports, or what it leaves of all of them.
     pub(super) fn ports(&mut self) -> Parsed<Many<PortRange>> {
-        let is_negated = self.peek() == "!=";
-        if is_negated {
-            self.word();
-        }
+        let is_negated = self.take("!=");
         let Many(mut ranges) = self.list("a port, a range or a name such as 80, 6000-6063 or ssh", |text| {
             NameOrNumber::Name(text.to_owned()).try_into().ok()
         })?;
@@ -103,4 +156,23 @@ impl Words<'_> {
         }
         if ranges.is_empty() { wrong("no port is left", "write != and less than all ports") } else { Ok(Many(ranges)) }
     }
+}
+
+/// The value of an element: a word, or a range with blanks in it; none if there is nothing between two commas.
+fn value(element: &[Token]) -> Parsed<Option<String>> {
+    let mut text = String::new();
+    for token in element {
+        match token.text.as_str() {
+            "comment" | "counter" if token.kind == Kind::Word && !text.is_empty() => break,
+            "timeout" | "expires" if token.kind == Kind::Word => {
+                return wrong("elements do not go by themselves here", "remove the timeout");
+            }
+            word if text.is_empty() || text.ends_with('-') || word.starts_with('-') => text += word,
+            "." => {
+                return wrong("a concatenation is not expected here", "write the fields with . between them before it");
+            }
+            word => return wrong(format!("`{word}` comes behind `{text}` without a comma"), "write { one, two }"),
+        }
+    }
+    Ok((!text.is_empty()).then_some(text))
 }

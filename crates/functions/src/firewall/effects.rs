@@ -1,0 +1,198 @@
+//! What rules do besides deciding: counters, limits and the log, as `counter`, `limit rate` and `log` of nftables. Rules are asked
+//! about packets that would open a connection and queries, so of no others anything is counted or logged.
+//!
+//! Each worker counts and logs by itself, so a flood makes no conflicts; limits are exact over all workers. Rules that come of one
+//! statement (a chain to which several rules jump, a verdict map) do this together. What a rule has counted and what is left of its limit
+//! stays when rules are exchanged and its text is the same.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use braid_nf::Part;
+use braid_nf::prelude::*;
+use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateError, StateObject, VectorConfig, hash};
+
+use super::log::Log;
+use super::rules::{Action, Facts, Rule};
+use crate::config::ConfigError;
+use crate::token_bucket::{Bucket, Limit};
+
+/// Most statements that have a counter of their own, and most that have a limit. Counters beyond that stand in one object and
+/// begin anew when any of their rules changes.
+const APART_MAX: usize = 1024;
+const NONE: u32 = u32::MAX;
+
+/// The effects; nothing at all if no rule has one.
+pub(super) struct Effects {
+    /// By the number of the rule its statement's place.
+    places: Vec<u32>,
+    statements: Vec<Statement>,
+    log: Option<Log>,
+}
+
+/// What rules of one statement do.
+struct Statement {
+    /// The first of its rules.
+    rule: usize,
+    count: Option<(DistributedVector<u64>, u32)>,
+    limit: Option<(Vector<Bucket>, Limit)>,
+}
+
+impl Effects {
+    pub(super) fn new(builder: &mut StateBuilder, rules: &[Rule]) -> Result<Effects, ConfigError> {
+        let (mut places, mut firsts) = (Vec::with_capacity(rules.len()), Vec::new());
+        let mut known: HashMap<(u64, u32), u32> = HashMap::new();
+        for (number, rule) in rules.iter().enumerate() {
+            let new = if rule.has_effects() { firsts.len() as u32 } else { NONE };
+            // Two statements may say the same: those of a file stand in lines of their own.
+            let at = if rule.line == 0 { number as u32 } else { rule.line };
+            let place = if new == NONE { NONE } else { *known.entry((rule.origin, at)).or_insert(new) };
+            if place == new && new != NONE {
+                firsts.push(number);
+            }
+            places.push(place);
+        }
+        let statements =
+            Statements { rules, names: HashMap::new(), counters: 0, limits: 0, rest: rest(builder, rules, &firsts)? };
+        let statements = statements.make(builder, firsts)?;
+        let logs = rules.iter().any(|rule| rule.log.is_some());
+        let log =
+            if logs { Some(Log::new(builder).map_err(|error| ConfigError::state("rules", &error))?) } else { None };
+        let places = if statements.is_empty() { Vec::new() } else { places };
+        Ok(Effects { places, statements, log })
+    }
+
+    /// A packet has come to a rule that does something besides. Whether the rule fits it now.
+    #[cold]
+    pub(super) fn meet(&self, cx: &mut Cx<'_>, facts: &Facts, number: usize, rule: &Rule) -> Result<bool, Conflict> {
+        let place = self.places.get(number).copied().unwrap_or(NONE);
+        let Some(statement) = self.statements.get(place as usize) else { return Ok(true) };
+        if let (Some((buckets, limit)), Some(often)) = (&statement.limit, &rule.limit) {
+            let now = cx.now();
+            let mut bucket = buckets.get(cx, 0)?.unwrap_or_default();
+            let is_within = limit.take(&mut bucket, now, often.cost());
+            if is_within {
+                // An empty bucket is left as it is, so that a flood makes no conflicts.
+                buckets.set(cx, 0, bucket)?;
+            }
+            if is_within == often.over {
+                return Ok(false);
+            }
+        }
+        if let Some((counts, at)) = &statement.count {
+            counts.update(cx, *at, |count| *count += 1)?;
+        }
+        if let (Some(log), Some(_)) = (&self.log, &rule.log) {
+            log.write(cx, facts, rule.origin)?;
+        }
+        Ok(true)
+    }
+
+    /// What each rule that counts has counted, and the end of the log.
+    pub(super) fn report(&self, cx: &mut Cx<'_>, rules: &[Rule], into: &mut Findings) -> Result<(), Conflict> {
+        for statement in &self.statements {
+            let (Some((counts, at)), Some(rule)) = (&statement.count, rules.get(statement.rule)) else { continue };
+            let mut sum = 0;
+            counts.visit(cx, *at, |count| sum += count)?;
+            let comment = if rule.comment.is_empty() { String::new() } else { format!(" ({})", rule.comment) };
+            let did = match (rule.action, &rule.log) {
+                (Action::Continue, Some(_)) => "logged",
+                (Action::Continue, None) => "fitted",
+                _ => "decided",
+            };
+            into.find("rule", format!("{}{comment}", rule.place(statement.rule)), format!("{did} {sum} times"));
+        }
+        self.log.as_ref().map_or(Ok(()), |log| log.report(cx, rules, into))
+    }
+}
+
+/// On the way to [`Effects::statements`].
+struct Statements<'a> {
+    rules: &'a [Rule],
+    /// How many objects have been named after a statement's text.
+    names: HashMap<u64, u32>,
+    counters: u32,
+    limits: usize,
+    /// For the counters that have no object of their own.
+    rest: Option<DistributedVector<u64>>,
+}
+
+impl Statements<'_> {
+    fn make(mut self, builder: &mut StateBuilder, firsts: Vec<usize>) -> Result<Vec<Statement>, ConfigError> {
+        let state = |error: StateError| ConfigError::state("rules", &error);
+        let mut statements = Vec::with_capacity(firsts.len());
+        for number in firsts {
+            let rule = &self.rules[number];
+            let same = self.names.entry(rule.origin).or_default();
+            let name = format!("{:016x}_{same}", rule.origin);
+            *same += 1;
+            let count = if counts(rule) { Some(self.counter(builder, &name).map_err(state)?) } else { None };
+            let limit = match &rule.limit {
+                None => None,
+                Some(_) if self.limits == APART_MAX => {
+                    let reason = format!("more than {APART_MAX} rules have a limit");
+                    return Err(ConfigError::new("rules", reason, "write one limit before a jump to a chain"));
+                }
+                Some(often) => {
+                    self.limits += 1;
+                    let (config, limit) = (VectorConfig { name: format!("limit_{name}"), len: 1 }, often.limit()?);
+                    Some((Vector::new(builder, &config, limit.full(0)).map_err(state)?, limit))
+                }
+            };
+            statements.push(Statement { rule: number, count, limit });
+        }
+        Ok(statements)
+    }
+
+    fn counter(&mut self, builder: &mut StateBuilder, name: &str) -> Result<(DistributedVector<u64>, u32), StateError> {
+        let at = self.counters;
+        self.counters += 1;
+        if let Some(rest) = &self.rest
+            && at >= APART_MAX as u32
+        {
+            return Ok((rest.clone(), at - APART_MAX as u32));
+        }
+        Ok((vector(builder, format!("count_{name}"), 1)?, 0))
+    }
+}
+
+fn counts(rule: &Rule) -> bool {
+    rule.counter || rule.log.is_some()
+}
+
+/// One object for the counters beyond those that have their own.
+fn rest(
+    builder: &mut StateBuilder,
+    rules: &[Rule],
+    firsts: &[usize],
+) -> Result<Option<DistributedVector<u64>>, ConfigError> {
+    let origins: Vec<u64> =
+        firsts.iter().map(|at| &rules[*at]).filter(|rule| counts(rule)).map(|rule| rule.origin).collect();
+    let Some(rest) = origins.get(APART_MAX..).filter(|rest| !rest.is_empty()) else { return Ok(None) };
+    let name = format!(
+        "rule_counts_{:08x}",
+        hash::mixed(&rest.iter().flat_map(|one| one.to_le_bytes()).collect::<Vec<_>>(), 0) as u32
+    );
+    vector(builder, name, rest.len() as u32).map(Some).map_err(|error| ConfigError::state("rules", &error))
+}
+
+fn vector(builder: &mut StateBuilder, name: String, len: u32) -> Result<DistributedVector<u64>, StateError> {
+    DistributedVector::new(builder, &DistributedVectorConfig { name, len }, |sum, part| *sum += part)
+}
+
+impl Part for Effects {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        for statement in &self.statements {
+            // Those that share an object name it once, by its first element.
+            if let Some((counts, 0)) = &statement.count {
+                into.push(counts.object());
+            }
+            if let Some((buckets, _)) = &statement.limit {
+                buckets.objects(into);
+            }
+        }
+        if let Some(log) = &self.log {
+            log.objects(into);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The log of rules: the last packets that came to a rule with `log`, shown in the report. A worker keeps a ring of its own, so writing
+//! makes no conflicts; how many there were in all is what the rules' counters say.
+
+use std::sync::Arc;
+
+use braid_nf::Part;
+use braid_nf::packet::IpAddress;
+use braid_nf::packet::parse::protocol;
+use braid_nf::prelude::*;
+use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateError, StateObject};
+
+use super::rules::{Facts, Rule};
+use crate::parts::seconds;
+
+/// Packets in the ring of each worker, and packets that a report shows.
+pub(super) const KEPT: u32 = 64;
+
+/// One packet; all zero: none yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Logged {
+    at_ns: u64,
+    /// Of its statement.
+    origin: u64,
+    source: [u8; 16],
+    destination: [u8; 16],
+    source_port: u16,
+    /// Of ICMP type and code.
+    destination_port: u16,
+    /// By which it came.
+    port: u16,
+    protocol: u8,
+    /// 1 if there is one here.
+    is_there: u8,
+}
+
+/// The rings.
+pub(super) struct Log {
+    /// How many each worker has written.
+    written: DistributedVector<u64>,
+    rings: DistributedVector<Logged>,
+}
+
+impl Log {
+    pub(super) fn new(builder: &mut StateBuilder) -> Result<Log, StateError> {
+        let written = DistributedVectorConfig { name: "logged".into(), len: 1 };
+        let rings = DistributedVectorConfig { name: "log".into(), len: KEPT };
+        Ok(Log {
+            written: DistributedVector::new(builder, &written, |sum, part| *sum += part)?,
+            rings: DistributedVector::new(builder, &rings, |kept: &mut Logged, other| {
+                if other.at_ns > kept.at_ns {
+                    *kept = *other;
+                }
+            })?,
+        })
+    }
+
+    /// Writes a packet into the worker's ring, in the place of its oldest.
+    pub(super) fn write(&self, cx: &mut Cx<'_>, facts: &Facts, origin: u64) -> Result<(), Conflict> {
+        let logged = Logged {
+            at_ns: cx.now(),
+            origin,
+            source: facts.source.to_be_bytes(),
+            destination: facts.destination.to_be_bytes(),
+            source_port: facts.source_port,
+            destination_port: facts.destination_port,
+            port: facts.port,
+            protocol: facts.protocol,
+            is_there: 1,
+        };
+        let number = self.written.update(cx, 0, |written| std::mem::replace(written, *written + 1))?;
+        let place = number.unwrap_or_default() % u64::from(KEPT);
+        self.rings.update(cx, place as u32, |kept| *kept = logged).map(drop)
+    }
+
+    /// The last packets, with what their rules write before them.
+    pub(super) fn report(&self, cx: &mut Cx<'_>, rules: &[Rule], into: &mut Findings) -> Result<(), Conflict> {
+        let mut all: Vec<Logged> = Vec::new();
+        for place in 0..KEPT {
+            self.rings.visit(cx, place, |logged| all.extend(Some(*logged).filter(|logged| logged.is_there != 0)))?;
+        }
+        all.sort_by_key(|logged| (std::cmp::Reverse(logged.at_ns), logged.origin, logged.source, logged.source_port));
+        for logged in all.iter().take(KEPT as usize) {
+            let rule = rules.iter().find(|rule| rule.origin == logged.origin);
+            let prefix = rule.and_then(|rule| rule.log.as_deref()).unwrap_or("(a former rule) ");
+            into.find("logged", seconds(logged.at_ns), format!("{prefix}{logged}"));
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Logged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (source, destination) = (IpAddress::from_v6(self.source), IpAddress::from_v6(self.destination));
+        match protocol::name(self.protocol) {
+            Some(name) => f.write_str(name)?,
+            None => write!(f, "protocol {}", self.protocol)?,
+        }
+        let (from, to) = (self.source_port, self.destination_port);
+        match self.protocol {
+            protocol::ICMP | protocol::ICMPV6 => write!(f, " {source} > {destination} type {}/{}", to >> 8, to & 255)?,
+            number if protocol::has_ports(number) => write!(f, " {source} port {from} > {destination} port {to}")?,
+            _ => write!(f, " {source} > {destination}")?,
+        }
+        write!(f, " by port {}", self.port)
+    }
+}
+
+impl Part for Log {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        into.extend([self.written.object(), self.rings.object()]);
+    }
+}

@@ -1,0 +1,421 @@
+//! A rule file as what stands in it: tables with their chains and sets, or lines without a table. Names that `define` gives are replaced
+//! here; rules stay tokens until their chain is asked.
+
+use super::reader::{Scope, Sets, Words};
+use super::tokens::{Kind, Token};
+use super::{Parsed, wrong};
+
+/// What a file says.
+#[derive(Debug, Default)]
+pub(super) struct File {
+    pub(super) tables: Vec<Table>,
+    /// Statements outside of tables.
+    pub(super) lines: Vec<Vec<Token>>,
+    /// Sets outside of tables.
+    pub(super) sets: Sets,
+    defined: Sets,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) family: String,
+    pub(super) name: String,
+    pub(super) chains: Vec<Chain>,
+    /// Sets and maps.
+    pub(super) sets: Sets,
+}
+
+#[derive(Debug)]
+pub(super) struct Chain {
+    pub(super) name: String,
+    pub(super) line: u32,
+    pub(super) column: u32,
+    /// Where packets come to it by themselves; none: by jumps only.
+    pub(super) base: Option<Base>,
+    pub(super) rules: Vec<Vec<Token>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Base {
+    /// `filter`, `nat`, `route`.
+    pub(super) kind: String,
+    pub(super) hook: String,
+    /// Chains of lower ones are asked first.
+    pub(super) priority: i32,
+    /// What it does not decide passes to the next chain.
+    pub(super) accepts: bool,
+}
+
+const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
+/// Priorities by name (`include/uapi/linux/netfilter_ipv4.h`).
+const PRIORITIES: [(&str, i32); 6] =
+    [("raw", -300), ("mangle", -150), ("dstnat", -100), ("filter", 0), ("security", 50), ("srcnat", 100)];
+
+impl File {
+    /// Reads all statements.
+    pub(super) fn read(tokens: &[Token], scope: &Scope<'_>) -> Parsed<File> {
+        let mut file = File::default();
+        let mut rest = Words { words: tokens, scope };
+        loop {
+            while rest.words.first().is_some_and(|token| token.kind == Kind::End) {
+                rest.token();
+            }
+            match rest.peek() {
+                "" => return Ok(file),
+                "table" => file.table(&mut rest)?,
+                "add" | "create"
+                    if matches!(rest.peek_at(1), "table" | "chain" | "rule" | "set" | "map" | "element") =>
+                {
+                    rest.word();
+                    file.command(&mut rest)?;
+                }
+                "flush" | "delete" | "destroy" => file.clear(&mut rest)?,
+                "define" => file.define(&mut rest)?,
+                "set" => {
+                    rest.word();
+                    let set = named_set(&mut rest, &file.defined)?;
+                    file.sets.push(set);
+                }
+                "}" => {
+                    rest.word();
+                    return wrong("a brace that nothing has opened", "remove it");
+                }
+                _ => {
+                    let line = file.replace(statement(&mut rest), scope)?;
+                    file.lines.push(line);
+                }
+            }
+        }
+    }
+
+    /// `define lan = { eth0, eth1 }`.
+    fn define(&mut self, rest: &mut Words<'_>) -> Parsed<()> {
+        rest.word();
+        let name = rest.word();
+        if rest.word() != "=" {
+            return wrong("a definition without `=`", "write define admins = { 192.0.2.0/28 }");
+        }
+        let value = self.replace(statement(rest), rest.scope)?;
+        let is_one = match value.as_slice() {
+            [first, .., last] => first.text == "{" && last.text == "}",
+            [_] => true,
+            [] => false,
+        };
+        if !is_one {
+            return wrong("not one value and not a set", "write define admins = { 192.0.2.0/28 }");
+        }
+        self.defined.push((name, value));
+        Ok(())
+    }
+
+    /// Tokens with what `define` says in the places of names.
+    fn replace(&self, tokens: Vec<Token>, scope: &Scope<'_>) -> Parsed<Vec<Token>> {
+        replace(&self.defined, tokens, scope)
+    }
+
+    /// `table inet filter { … }`, or a table that is only declared.
+    fn table(&mut self, rest: &mut Words<'_>) -> Parsed<()> {
+        rest.word();
+        let at = self.named_table(rest)?;
+        if !rest.take("{") {
+            return Ok(());
+        }
+        loop {
+            match rest.peek() {
+                "}" => {
+                    rest.word();
+                    return Ok(());
+                }
+                "" => return wrong("a table without its end", "write } behind it"),
+                "chain" => {
+                    rest.word();
+                    let name = rest.word();
+                    let place = rest.scope.at.get();
+                    if !rest.take("{") {
+                        return wrong(format!("the chain `{name}` has no braces"), "write chain forward { … }");
+                    }
+                    self.chain(at, name, place, rest)?;
+                }
+                "set" | "map" => {
+                    rest.word();
+                    let set = named_set(rest, &self.defined)?;
+                    self.tables[at].sets.push(set);
+                }
+                // Named counters count with their rules; what a flow table is for needs no rule here.
+                "counter" | "flowtable" => block(rest)?,
+                "quota" | "limit" | "ct" | "secmark" | "synproxy" => {
+                    let what = rest.word();
+                    return wrong(
+                        format!("`{what}` has no name here"),
+                        "write limits into the rules, and remove the rest",
+                    );
+                }
+                "comment" | "flags" => drop(statement(rest)),
+                _ if rest.words.first().is_some_and(|token| token.kind == Kind::End) => drop(rest.token()),
+                other => {
+                    let reason = format!("`{other}` is nothing that a table holds");
+                    rest.word();
+                    return wrong(reason, "write chain NAME { … }, set NAME { … } or map NAME { … }");
+                }
+            }
+        }
+    }
+
+    /// The table whose family and name come next; a new one if it is not there.
+    fn named_table(&mut self, rest: &mut Words<'_>) -> Parsed<usize> {
+        let family = if FAMILIES.contains(&rest.peek()) { rest.word() } else { "ip".to_owned() };
+        let name = rest.word();
+        if name.is_empty() || name == "{" || name == "\n" {
+            return wrong("a table without a name", "write table inet filter { … }");
+        }
+        let found = self.tables.iter().position(|table| (&table.family, &table.name) == (&family, &name));
+        Ok(found.unwrap_or_else(|| {
+            self.tables.push(Table { family, name, chains: Vec::new(), sets: Vec::new() });
+            self.tables.len() - 1
+        }))
+    }
+
+    fn chain_of(&mut self, table: usize, name: String, (line, column): (u32, u32)) -> &mut Chain {
+        let chains = &mut self.tables[table].chains;
+        let at = chains.iter().position(|chain| chain.name == name).unwrap_or_else(|| {
+            chains.push(Chain { name, line, column, base: None, rules: Vec::new() });
+            chains.len() - 1
+        });
+        &mut chains[at]
+    }
+
+    /// The statements of a chain, up to its closing brace.
+    fn chain(&mut self, table: usize, name: String, place: (u32, u32), rest: &mut Words<'_>) -> Parsed<()> {
+        self.chain_of(table, name.clone(), place);
+        loop {
+            match rest.peek() {
+                "}" => {
+                    rest.word();
+                    return Ok(());
+                }
+                "" => return wrong(format!("the chain `{name}` has no end"), "write } behind it"),
+                _ if rest.words.first().is_some_and(|token| token.kind == Kind::End) => drop(rest.token()),
+                "type" => {
+                    let base = base(rest)?;
+                    self.chain_of(table, name.clone(), place).base = Some(base);
+                }
+                "policy" => {
+                    rest.word();
+                    let accepts = policy(rest)?;
+                    if let Some(base) = &mut self.chain_of(table, name.clone(), place).base {
+                        base.accepts = accepts;
+                    }
+                }
+                "comment" => drop(statement(rest)),
+                _ => {
+                    let rule = self.replace(statement(rest), rest.scope)?;
+                    self.chain_of(table, name.clone(), place).rules.push(rule);
+                }
+            }
+        }
+    }
+
+    /// `add` with what is added: the words of scripts.
+    fn command(&mut self, rest: &mut Words<'_>) -> Parsed<()> {
+        if rest.peek() == "table" {
+            return self.table(rest);
+        }
+        let what = rest.word();
+        let table = self.named_table(rest)?;
+        match what.as_str() {
+            "chain" => {
+                let name = rest.word();
+                let place = rest.scope.at.get();
+                if rest.take("{") {
+                    return self.chain(table, name, place, rest);
+                }
+                self.chain_of(table, name, place);
+            }
+            "rule" => {
+                let name = rest.word();
+                let place = rest.scope.at.get();
+                let rule = self.replace(statement(rest), rest.scope)?;
+                self.chain_of(table, name, place).rules.push(rule);
+            }
+            "element" => {
+                let name = rest.word();
+                let mut more = self.replace(statement(rest), rest.scope)?;
+                let is_open = more.first().is_some_and(|token| token.text == "{");
+                if !is_open || more.pop().is_none_or(|token| token.text != "}") {
+                    return wrong("elements without braces", "write add element inet filter web { 80, 443 }");
+                }
+                more.remove(0);
+                let Some((_, set)) = self.tables[table].sets.iter_mut().find(|(known, _)| *known == name) else {
+                    return wrong(format!("there is no set `{name}`"), "add the set before its elements");
+                };
+                if let Some(last) = set.last().cloned() {
+                    set.push(Token { text: ",".to_owned(), ..last });
+                }
+                set.extend(more);
+            }
+            _ => {
+                let set = named_set(rest, &self.defined)?;
+                self.tables[table].sets.push(set);
+            }
+        }
+        Ok(())
+    }
+
+    /// `flush ruleset`, `delete table inet filter`: what was there before this file is exchanged as a whole anyway.
+    fn clear(&mut self, rest: &mut Words<'_>) -> Parsed<()> {
+        let verb = rest.word();
+        match rest.word().as_str() {
+            "ruleset" if verb == "flush" => {
+                self.tables.clear();
+                drop(statement(rest));
+                Ok(())
+            }
+            "table" => {
+                let at = self.named_table(rest)?;
+                match verb.as_str() {
+                    "flush" => self.tables[at].chains.iter_mut().for_each(|chain| chain.rules.clear()),
+                    _ => drop(self.tables.remove(at)),
+                }
+                Ok(())
+            }
+            other => wrong(
+                format!("`{verb} {other}` does nothing here"),
+                "write the rules themselves; `braid apply` exchanges all of them at once",
+            ),
+        }
+    }
+}
+
+/// The tokens up to the end of the statement, which is taken, or to a brace that closes what is around it, which is not.
+fn statement(rest: &mut Words<'_>) -> Vec<Token> {
+    let (mut depth, mut tokens) = (0u32, Vec::new());
+    while let Some(token) = rest.words.first() {
+        match token.text.as_str() {
+            "{" if token.kind == Kind::Word => depth += 1,
+            "}" if token.kind == Kind::Word && depth == 0 => break,
+            "}" if token.kind == Kind::Word => depth -= 1,
+            _ => {}
+        }
+        rest.token();
+        match token.kind {
+            Kind::End if depth == 0 => break,
+            Kind::End => {}
+            _ => tokens.push(token.clone()),
+        }
+    }
+    tokens
+}
+
+fn replace(defined: &Sets, tokens: Vec<Token>, scope: &Scope<'_>) -> Parsed<Vec<Token>> {
+    if !tokens.iter().any(|token| token.text.starts_with('$')) {
+        return Ok(tokens);
+    }
+    let mut replaced = Vec::new();
+    for token in tokens {
+        let Some(name) = token.text.strip_prefix('$') else {
+            replaced.push(token);
+            continue;
+        };
+        let Some((_, value)) = defined.iter().rev().find(|(known, _)| known == name) else {
+            scope.at.set((token.line, token.column));
+            return wrong(format!("`{name}` is not defined"), format!("write define {name} = {{ … }} before"));
+        };
+        replaced.extend(value.iter().map(|it| Token { line: token.line, column: token.column, ..it.clone() }));
+    }
+    Ok(replaced)
+}
+
+/// A block that says nothing here, and its name.
+fn block(rest: &mut Words<'_>) -> Parsed<()> {
+    rest.tokens(2);
+    if rest.take("{") {
+        while !rest.words.is_empty() && rest.peek() != "}" {
+            drop(statement(rest));
+            if rest.peek() == "{" {
+                return wrong("braces within braces", "write one block");
+            }
+        }
+        rest.take("}");
+    }
+    Ok(())
+}
+
+/// `NAME { type ipv4_addr; flags interval; elements = { … } }`, as nftables lists sets and maps.
+fn named_set(rest: &mut Words<'_>, defined: &Sets) -> Parsed<(String, Vec<Token>)> {
+    let name = rest.word();
+    let form = "write set admins { type ipv4_addr; elements = { 192.0.2.0/28 } }, or define admins = { 192.0.2.0/28 }";
+    if !rest.take("{") {
+        return wrong(format!("the set `{name}` has no braces"), form);
+    }
+    let mut elements = Vec::new();
+    loop {
+        match rest.peek() {
+            "}" => {
+                rest.word();
+                return Ok((name, elements));
+            }
+            "" => return wrong(format!("the set `{name}` has no end"), "write } behind it"),
+            "elements" => {
+                rest.word();
+                if !rest.take("=") {
+                    return wrong("elements without `=`", form);
+                }
+                elements = replace(defined, statement(rest), rest.scope)?;
+                let is_set = elements.first().is_some_and(|token| token.text == "{");
+                if !is_set || elements.pop().is_none_or(|token| token.text != "}") {
+                    return wrong("more than a set", form);
+                }
+                elements.remove(0);
+                // Sets within the set, by their names.
+                elements.retain(|token| !matches!(token.text.as_str(), "{" | "}") || token.kind == Kind::Quoted);
+            }
+            "timeout" | "gc-interval" => {
+                rest.word();
+                return wrong("elements do not go by themselves here", form);
+            }
+            _ => drop(statement(rest)),
+        }
+    }
+}
+
+/// `type filter hook forward priority filter; policy drop`, up to the first `;`.
+fn base(rest: &mut Words<'_>) -> Parsed<Base> {
+    rest.word();
+    let form = "write type filter hook forward priority 0; policy drop;";
+    let kind = rest.word();
+    if !rest.take("hook") {
+        rest.word();
+        return wrong("a chain of a type without its hook", form);
+    }
+    let hook = rest.word();
+    if rest.take("device") {
+        rest.word();
+    }
+    if !rest.take("priority") {
+        rest.word();
+        return wrong("a chain without its priority", form);
+    }
+    let mut priority = 0;
+    let mut sign = 1;
+    while !matches!(rest.peek(), "" | "\n" | ";" | "}" | "policy") {
+        let word = rest.word();
+        priority += match (word.as_str(), word.parse::<i32>()) {
+            ("-", _) => (sign = -1, 0).1,
+            ("+", _) => 0,
+            (_, Ok(number)) => sign * number,
+            (name, _) => match PRIORITIES.iter().find(|(known, _)| *known == name) {
+                Some((_, number)) => *number,
+                None => return wrong(format!("`{name}` is no priority"), "write filter, filter - 10 or a number"),
+            },
+        };
+    }
+    Ok(Base { kind, hook, priority, accepts: true })
+}
+
+fn policy(rest: &mut Words<'_>) -> Parsed<bool> {
+    match rest.word().as_str() {
+        "accept" => Ok(true),
+        "drop" => Ok(false),
+        other => wrong(format!("`{other}` is no policy"), "write policy drop; or policy accept;"),
+    }
+}

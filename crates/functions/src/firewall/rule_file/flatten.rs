@@ -1,0 +1,373 @@
+//! Chains as one list of rules, of which the first that fits decides: so the classifier finds it as fast as without chains.
+//!
+//! A jump is replaced by the rules of its chain, each fitting only what the jump fits as well. `return`, `goto` and what a limit does
+//! not let pass go on at a later rule. Chains of the same hook follow one another by their priority: what one accepts comes to the
+//! next, what it drops does not. Where two jumps lead to a chain its rules stand twice, so there is a bound.
+
+use std::collections::HashMap;
+
+use braid_nf::state::hash;
+
+use super::conditions::{ESTABLISHED, INVALID, NEW, RELATED};
+use super::file::{Chain, File, Table};
+use super::reader::{Scope, Sets, Words};
+use super::statement::{Clause, statement};
+use super::tokens::Token;
+use super::verdict::Verdict;
+use super::{Hooks, Note, Parsed, wrong};
+use crate::firewall::rules::{Action, Direction, Rule};
+use crate::firewall::values::Addresses;
+
+/// Most rules that chains may come to.
+pub(super) const RULES_MAX: usize = 1 << 18;
+/// How deep chains may jump (`NFT_JUMP_STACK_SIZE` of Linux).
+const DEPTH_MAX: usize = 16;
+
+/// A statement that has been read.
+struct Read {
+    clauses: Vec<Clause>,
+    line: u32,
+    column: u32,
+    origin: u64,
+}
+
+/// The list in the making.
+struct Flat<'a> {
+    table: &'a Table,
+    scope: &'a Scope<'a>,
+    /// Statements of the chains that have been read, by the name of the chain.
+    read: HashMap<&'a str, Vec<Read>>,
+    rules: Vec<Rule>,
+    /// Rules of which `next` is behind the base chain: they accept, and another chain comes.
+    accepting: Vec<usize>,
+    /// The number of the first rule.
+    base: usize,
+    is_last: bool,
+    notes: Vec<Note>,
+}
+
+/// The rules of all chains that are asked, to be put behind `base` others.
+pub(super) fn flatten(file: &File, hooks: Hooks, scope: &Scope<'_>, base: usize) -> Parsed<(Vec<Rule>, Vec<Note>)> {
+    let (mut chains, mut notes) = (Vec::<Asked<'_>>::new(), Vec::new());
+    for (table, chain) in file.tables.iter().flat_map(|table| table.chains.iter().map(move |chain| (table, chain))) {
+        scope.at.set((chain.line, chain.column));
+        if let Some(direction) = asked(table, chain, hooks, &mut notes)? {
+            chains.push((table, chain, direction));
+        }
+    }
+    if chains.is_empty() {
+        return match hooks {
+            Hooks::Forward => wrong(
+                "no chain of the file has the hook forward",
+                "write type filter hook forward priority 0; or rules_hook = \"host\" in the plan if the hosts inside are whom its chains input and \
+                 output are for",
+            ),
+            Hooks::Host => {
+                wrong("no chain of the file has the hook input or output", "write type filter hook input priority 0;")
+            }
+        };
+    }
+    chains.sort_by_key(|(_, chain, _)| chain.base.as_ref().map(|base| base.priority));
+    let mut rules = Vec::new();
+    for (number, (table, chain, direction)) in chains.iter().enumerate() {
+        let is_last = is_last(&chains, number);
+        let base = base + rules.len();
+        let sets = scope_sets(file, table);
+        let scope = Scope { sets: &sets, ..*scope };
+        let mut flat = Flat::new(table, &scope, base, is_last);
+        flat.base_chain(chain, *direction)?;
+        rules.append(&mut flat.rules);
+        notes.append(&mut flat.notes);
+    }
+    // What comes to the end was accepted by each chain that it came to; those behind may have been for another family.
+    for (number, (table, chain, direction)) in chains.iter().enumerate() {
+        let by_policy = chain.base.as_ref().is_some_and(|base| base.accepts);
+        if by_policy || !is_last(&chains, number) {
+            let comment = format!("{} chain {}", if by_policy { "policy of" } else { "accepted by" }, chain.name);
+            rules.push(Rule { action: Action::Allow, comment, line: chain.line, ..within(table, *direction) });
+        }
+    }
+    Ok((rules, notes))
+}
+
+/// A chain that is asked, in its table, and for which direction.
+type Asked<'a> = (&'a Table, &'a Chain, Option<Direction>);
+
+/// Whether no chain comes behind this one; one of another direction is on another path.
+fn is_last(chains: &[Asked<'_>], number: usize) -> bool {
+    let direction = chains[number].2;
+    !chains[number + 1..].iter().any(|(.., other)| *other == direction)
+}
+
+/// Conditions of all packets that come to a chain.
+fn within(table: &Table, direction: Option<Direction>) -> Rule {
+    let mut within = Rule { direction, ..Rule::new(Action::Continue) };
+    let family = [("ip", true), ("ip6", false)].into_iter().find(|(family, _)| *family == table.family);
+    within.source.0.extend(family.map(|(_, v4)| Addresses::all(v4)));
+    within
+}
+
+/// Rules without a table, one after another.
+pub(super) fn lines(rules: Vec<Vec<Token>>, sets: &Sets, scope: &Scope<'_>, base: usize) -> Parsed<Vec<Rule>> {
+    let (line, column) = (1, 1);
+    let chain = Chain { name: String::new(), line, column, base: None, rules };
+    let table = Table { family: String::new(), name: String::new(), chains: vec![chain], sets: Vec::new() };
+    let scope = Scope { sets, ..*scope };
+    let mut flat = Flat::new(&table, &scope, base, true);
+    flat.chain("", &Rule::new(Action::Continue), 1)?;
+    Ok(flat.rules)
+}
+
+/// A table's sets, behind those outside of tables.
+fn scope_sets(file: &File, table: &Table) -> Sets {
+    file.sets.iter().chain(&table.sets).cloned().collect()
+}
+
+/// Whether packets between ports come to a chain, and of which direction: none for both.
+fn asked(table: &Table, chain: &Chain, hooks: Hooks, notes: &mut Vec<Note>) -> Parsed<Option<Option<Direction>>> {
+    let Some(base) = &chain.base else { return Ok(None) };
+    let says_nothing = chain.rules.is_empty() && base.accepts;
+    if says_nothing && (base.kind != "filter" || base.hook != "forward") {
+        return Ok(None);
+    }
+    if matches!(table.family.as_str(), "arp" | "bridge" | "netdev") {
+        return wrong(
+            format!("the table `{}` is not for IP packets", table.name),
+            "remove it: rules are for IP packets",
+        );
+    }
+    match (base.kind.as_str(), base.hook.as_str(), hooks) {
+        ("filter", "forward", Hooks::Forward) => Ok(Some(None)),
+        ("filter", "input", Hooks::Host) => Ok(Some(Some(Direction::Inbound))),
+        ("filter", "output", Hooks::Host) => Ok(Some(Some(Direction::Outbound))),
+        ("filter" | "route", "input" | "output" | "forward", _) => {
+            let whose = match hooks {
+                Hooks::Forward => "packets to and from the machine itself do not come here",
+                Hooks::Host => "with rules_hook = \"host\" input and output are asked",
+            };
+            notes.push(Note { line: chain.line, text: format!("chain {} is not asked: {whose}", chain.name) });
+            Ok(None)
+        }
+        ("nat", ..) => wrong(
+            format!("the chain `{}` translates addresses", chain.name),
+            "remove it, and put nat in the plan behind the firewall",
+        ),
+        (_, hook, _) => wrong(
+            format!("there is no hook `{hook}` here"),
+            "write its rules into a chain of hook forward, of a lower priority",
+        ),
+    }
+}
+
+impl<'a> Flat<'a> {
+    fn new(table: &'a Table, scope: &'a Scope<'a>, base: usize, is_last: bool) -> Flat<'a> {
+        let (rules, accepting, notes) = (Vec::new(), Vec::new(), Vec::new());
+        Flat { table, scope, read: HashMap::new(), rules, accepting, base, is_last, notes }
+    }
+
+    fn base_chain(&mut self, chain: &'a Chain, direction: Option<Direction>) -> Parsed<()> {
+        let within = within(self.table, direction);
+        self.chain(&chain.name, &within, 1)?;
+        let accepts = chain.base.as_ref().is_none_or(|base| base.accepts);
+        if !accepts {
+            let comment = format!("policy of chain {}", chain.name);
+            self.rules.push(Rule { action: Action::Deny, comment, line: chain.line, ..within });
+        }
+        let end = self.end();
+        self.accepting.iter().for_each(|at| self.rules[*at].next = Some(end));
+        Ok(())
+    }
+
+    /// The number that the next rule will have.
+    fn end(&self) -> u32 {
+        (self.base + self.rules.len()) as u32
+    }
+
+    /// The rules of a chain, for packets that fit `within`.
+    fn chain(&mut self, name: &str, within: &Rule, depth: usize) -> Parsed<()> {
+        let chain = self.find(name)?;
+        if depth > DEPTH_MAX {
+            return wrong(
+                format!("the chain `{name}` is more than {DEPTH_MAX} jumps deep, or jumps in a circle"),
+                "write fewer jumps in one another",
+            );
+        }
+        self.read(chain)?;
+        // Taken out while it is walked: a chain that jumps to itself is read once more, and refused by its depth.
+        let statements = self.read.remove(chain.name.as_str()).unwrap_or_default();
+        let mut returning = Vec::new();
+        for one in &statements {
+            self.scope.at.set((one.line, one.column));
+            self.one(one, within, depth, &mut returning)?;
+        }
+        self.read.insert(&chain.name, statements);
+        let end = self.end();
+        returning.iter().for_each(|at| self.rules[*at].next = Some(end));
+        Ok(())
+    }
+
+    fn find(&self, name: &str) -> Parsed<&'a Chain> {
+        match self.table.chains.iter().find(|chain| chain.name == name) {
+            Some(chain) => Ok(chain),
+            None => {
+                wrong(format!("there is no chain `{name}`"), format!("write chain {name} {{ … }} in the same table"))
+            }
+        }
+    }
+
+    /// Reads the statements of a chain, if they are not yet.
+    fn read(&mut self, chain: &'a Chain) -> Parsed<()> {
+        if self.read.contains_key(chain.name.as_str()) {
+            return Ok(());
+        }
+        let mut statements = Vec::with_capacity(chain.rules.len());
+        for tokens in chain.rules.iter().filter(|tokens| !tokens.is_empty()) {
+            let clauses = statement(Words { words: tokens, scope: self.scope })?;
+            for fits in clauses.iter().flat_map(|clause| &clause.fits).filter(|fits| fits.is_asked()) {
+                fits.rule.check().map_err(|(reason, instead)| (reason, instead.to_owned()))?;
+            }
+            let words: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
+            let text = format!("{} {} {}: {}", self.table.family, self.table.name, chain.name, words.join(" "));
+            let origin = hash::mixed(text.as_bytes(), 0);
+            statements.push(Read { clauses, line: tokens[0].line, column: tokens[0].column, origin });
+        }
+        self.read.insert(&chain.name, statements);
+        Ok(())
+    }
+
+    fn one(&mut self, one: &Read, within: &Rule, depth: usize, returning: &mut Vec<usize>) -> Parsed<()> {
+        let mut missed = Vec::new();
+        for (number, clause) in one.clauses.iter().enumerate() {
+            for fits in &clause.fits {
+                if !fits.is_asked() {
+                    self.known(one, clause, fits.states & !NEW, fits.never)?;
+                    continue;
+                }
+                let does =
+                    Rule { line: one.line, origin: one.origin.wrapping_add(number as u64), ..clause.does.clone() };
+                let Some(met) = within.meet(&fits.rule) else { continue };
+                let rule = Rule { action: Action::Continue, ..does.fitting(met) };
+                if rule.limit.is_some() {
+                    missed.push(self.rules.len());
+                }
+                self.clause(&clause.verdict, rule, depth, returning)?;
+                if self.rules.len() > RULES_MAX {
+                    return wrong(
+                        format!("jumps make more than {RULES_MAX} rules of the chains"),
+                        "write fewer jumps to long chains, or sets instead of rules",
+                    );
+                }
+            }
+        }
+        let end = self.end();
+        missed.iter().for_each(|at| self.rules[*at].missed = Some(end));
+        Ok(())
+    }
+
+    /// One clause for packets of known conditions.
+    fn clause(&mut self, verdict: &Verdict, rule: Rule, depth: usize, returning: &mut Vec<usize>) -> Parsed<()> {
+        let at = self.rules.len();
+        match verdict {
+            Verdict::Accept if self.is_last => self.rules.push(Rule { action: Action::Allow, ..rule }),
+            Verdict::Accept => {
+                self.accepting.push(at);
+                self.rules.push(rule);
+            }
+            Verdict::Drop => self.rules.push(Rule { action: Action::Deny, ..rule }),
+            Verdict::Reject(reply) => self.rules.push(Rule { action: Action::Reject, reply: *reply, ..rule }),
+            Verdict::Continue => self.rules.extend(Some(rule).filter(Rule::has_effects)),
+            Verdict::Return => {
+                returning.push(at);
+                self.rules.push(rule);
+            }
+            Verdict::Jump(name) | Verdict::Goto(name) => {
+                let within = Rule { line: rule.line, ..Rule::new(Action::Continue) }.fitting(rule.clone());
+                if rule.has_effects() {
+                    self.rules.push(rule);
+                }
+                self.chain(name, &within, depth + 1)?;
+                if matches!(verdict, Verdict::Goto(_)) {
+                    returning.push(self.rules.len());
+                    self.rules.push(within);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A clause about packets of connections that are known: it has to say what becomes of them anyway.
+    fn known(&mut self, one: &Read, clause: &Clause, states: u8, never: bool) -> Parsed<()> {
+        if never || states == 0 {
+            return Ok(());
+        }
+        let all = |of: u8| states & !of == 0;
+        let is_so = match &clause.verdict {
+            Verdict::Accept => all(ESTABLISHED | RELATED),
+            Verdict::Drop | Verdict::Reject(_) => all(INVALID),
+            Verdict::Continue | Verdict::Return => true,
+            Verdict::Jump(name) | Verdict::Goto(name) => {
+                let accepts = self.may(name, &|verdict| *verdict == Verdict::Accept, 1)?;
+                let drops = self.may(name, &|verdict| matches!(verdict, Verdict::Drop | Verdict::Reject(_)), 1)?;
+                (!drops || all(INVALID)) && (!accepts || all(ESTABLISHED | RELATED))
+            }
+        };
+        if !is_so {
+            self.scope.at.set((one.line, one.column));
+            return wrong(
+                "the rule decides about connections that are known, which pass or are dropped as they are",
+                "write ct state new, or leave it out: rules are for packets that would open a connection, the others follow it",
+            );
+        }
+        if clause.does.has_effects() && !self.notes.iter().any(|note| note.line == one.line) {
+            let text = "counts, limits and logs nothing: packets of known connections are not asked about".to_owned();
+            self.notes.push(Note { line: one.line, text });
+        }
+        Ok(())
+    }
+
+    /// Whether a chain may come to such a verdict.
+    fn may(&mut self, name: &str, such: &dyn Fn(&Verdict) -> bool, depth: usize) -> Parsed<bool> {
+        let chain = self.find(name)?;
+        if depth > DEPTH_MAX {
+            return Ok(true);
+        }
+        self.read(chain)?;
+        let verdicts: Vec<Verdict> = self
+            .read
+            .get(chain.name.as_str())
+            .into_iter()
+            .flatten()
+            .flat_map(|one| &one.clauses)
+            .map(|clause| clause.verdict.clone())
+            .collect();
+        for verdict in verdicts {
+            let is_such = match &verdict {
+                Verdict::Jump(name) | Verdict::Goto(name) => self.may(name, such, depth + 1)?,
+                verdict => such(verdict),
+            };
+            if is_such {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Rule {
+    /// A rule that does what this one does, and fits what `conditions` fits.
+    pub(super) fn fitting(self, conditions: Rule) -> Rule {
+        Rule {
+            action: self.action,
+            counter: self.counter,
+            log: self.log,
+            limit: self.limit,
+            comment: self.comment,
+            line: self.line,
+            origin: self.origin,
+            reply: self.reply,
+            next: self.next,
+            missed: self.missed,
+            ..conditions
+        }
+    }
+}

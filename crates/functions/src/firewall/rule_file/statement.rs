@@ -1,0 +1,319 @@
+//! One rule: conditions, what it does besides, and its verdict, in the order in which they stand. What stands behind a counter is
+//! not asked before it counts, so a rule comes apart into clauses that are taken one after another.
+
+use std::cell::Cell;
+
+use super::conditions::{Fits, NEW, STATES, condition, selector};
+use super::reader::{Scope, Words};
+use super::tokens::{Kind, Token};
+use super::verdict::{Verdict, verdict};
+use super::{Parsed, wrong};
+use crate::firewall::often::Often;
+use crate::firewall::rules::{Action, Direction, Rule};
+
+/// Conditions, of which one has to hold, and what happens then.
+#[derive(Clone, Debug)]
+pub(super) struct Clause {
+    pub(super) fits: Vec<Fits>,
+    /// What its rules do besides; its conditions are empty.
+    pub(super) does: Rule,
+    pub(super) verdict: Verdict,
+}
+
+/// Most ways in which a rule may fit, by joined fields and maps.
+const WAYS_MAX: usize = 1 << 16;
+
+/// A rule that is being read.
+struct Reading {
+    fits: Vec<Fits>,
+    does: Rule,
+    clauses: Vec<Clause>,
+}
+
+impl Reading {
+    /// Ends a clause, if there is something in it.
+    fn close(&mut self, verdict: Verdict) {
+        if verdict != Verdict::Continue || self.does.has_effects() {
+            let does = std::mem::replace(&mut self.does, Rule::new(Action::Continue));
+            self.clauses.push(Clause { fits: self.fits.clone(), does, verdict });
+        }
+    }
+
+    /// Narrows what fits, by each of several ways to say it, of which one has to hold; `read` narrows by one of them.
+    fn narrow<W>(&mut self, ways: &[W], read: impl Fn(&mut Fits, &W) -> Parsed<()>) -> Parsed<()> {
+        self.close(Verdict::Continue);
+        if self.fits.len().saturating_mul(ways.len()) > WAYS_MAX {
+            return wrong(format!("the rule says more than {WAYS_MAX} things"), "write several rules");
+        }
+        let (mut narrowed, mut objection) = (Vec::new(), wrong("a set with nothing in it", "write one value or more"));
+        for fits in &self.fits {
+            for way in ways {
+                let mut fits = fits.clone();
+                match read(&mut fits, way) {
+                    Ok(()) => narrowed.push(fits),
+                    Err(error) => objection = Err(error),
+                }
+            }
+        }
+        // What cannot hold together with other conditions does not fit, as long as something does.
+        if narrowed.is_empty() {
+            return objection;
+        }
+        self.fits = narrowed;
+        Ok(())
+    }
+}
+
+/// Reads a rule.
+pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
+    let begin = Fits { rule: Rule::new(Action::Continue), states: STATES, never: false };
+    let mut reading = Reading { fits: vec![begin], does: Rule::new(Action::Continue), clauses: Vec::new() };
+    loop {
+        if let Some(verdict) = verdict(&mut rest, &mut reading.fits)? {
+            if rest.take("comment") {
+                reading.does.comment = rest.word();
+            }
+            rest.end()?;
+            reading.close(verdict);
+            return Ok(named(reading.clauses));
+        }
+        match rest.peek() {
+            "" if rest.scope.in_table || reading.does.has_effects() => {
+                reading.close(Verdict::Continue);
+                return Ok(named(reading.clauses));
+            }
+            "" => return wrong("nothing is said about what becomes of the packet", "end with accept, drop or reject"),
+            "comment" => {
+                rest.word();
+                reading.does.comment = rest.word();
+            }
+            "inbound" | "outbound" => direction(&mut rest, &mut reading)?,
+            "counter" => counter(&mut rest, &mut reading),
+            "log" => log(&mut rest, &mut reading)?,
+            "limit" => limit(&mut rest, &mut reading)?,
+            "flow" | "nftrace" => {
+                // Faster ways for known connections, and tracing: nothing that rules decide.
+                rest.tokens(3);
+            }
+            _ => {
+                if let Some(verdicts) = conditions(&mut rest, &mut reading)? {
+                    if rest.take("comment") {
+                        reading.does.comment = rest.word();
+                    }
+                    rest.end()?;
+                    return verdict_map(verdicts, reading);
+                }
+            }
+        }
+    }
+}
+
+/// The comment of a rule is that of all its clauses.
+fn named(mut clauses: Vec<Clause>) -> Vec<Clause> {
+    if let Some(comment) = clauses.iter().map(|clause| &clause.does.comment).find(|it| !it.is_empty()).cloned() {
+        clauses.iter_mut().for_each(|clause| clause.does.comment.clone_from(&comment));
+    }
+    clauses
+}
+
+fn direction(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
+    let direction = if rest.word() == "inbound" { Direction::Inbound } else { Direction::Outbound };
+    for fits in &mut reading.fits {
+        if fits.rule.direction.replace(direction).is_some() {
+            return wrong("the direction is said twice", "write inbound, or outbound, or neither");
+        }
+    }
+    Ok(())
+}
+
+/// `counter`, `counter packets 7 bytes 420`, `counter name "web"`.
+fn counter(rest: &mut Words<'_>, reading: &mut Reading) {
+    rest.word();
+    reading.does.counter = true;
+    while rest.take("packets") || rest.take("bytes") || rest.take("name") {
+        rest.word();
+    }
+}
+
+/// `log prefix "text"`; how loud, to whom and what of the packet is not asked.
+fn log(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
+    rest.word();
+    let mut prefix = String::new();
+    loop {
+        match rest.peek() {
+            "prefix" => {
+                rest.word();
+                prefix = rest.word();
+                if prefix.is_empty() {
+                    return wrong("a prefix without text", "write log prefix \"refused: \"");
+                }
+            }
+            "level" | "group" | "snaplen" | "queue-threshold" => drop(rest.tokens(2)),
+            "flags" => {
+                rest.tokens(2);
+                while rest.take(",") || matches!(rest.peek(), "sequence" | "options") {
+                    rest.word();
+                }
+            }
+            _ => break,
+        }
+    }
+    reading.does.log = Some(prefix);
+    Ok(())
+}
+
+/// `limit rate 5/second burst 10 packets`, `limit rate over 10/minute`. What was counted before is not limited.
+fn limit(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
+    reading.close(Verdict::Continue);
+    rest.word();
+    if !rest.take("rate") {
+        return wrong("a limit has no name here", "write limit rate 5/second");
+    }
+    let mut text = String::new();
+    if rest.take("over") {
+        text += "over ";
+    }
+    text += &rest.word();
+    if rest.take("burst") {
+        text += &format!(" burst {}", rest.word());
+        if rest.peek().ends_with("bytes") {
+            return wrong("a limit counts packets", "put policer in the chain for bytes");
+        }
+        rest.take("packets");
+    } else if rest.peek().starts_with("bytes/") || rest.peek().contains("bytes/") {
+        return wrong("a limit counts packets", "put policer in the chain for bytes");
+    }
+    match text.parse::<Often>() {
+        Ok(often) => reading.does.limit = Some(often),
+        Err(error) => {
+            let (reason, instead) = error.split_once(", expected ").unwrap_or((&error, "5/second"));
+            return wrong(reason, format!("write limit rate {instead}"));
+        }
+    }
+    Ok(())
+}
+
+/// Reads a condition, one of several fields together, or a verdict map, of which the ways and verdicts are returned.
+fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<(Fits, Verdict)>>> {
+    let mut fields = Vec::new();
+    let mut look = *rest;
+    while let Some(n) = selector(&look) {
+        fields.push(look.tokens(n));
+        if !look.take(".") {
+            break;
+        }
+    }
+    let is_map = look.peek() == "vmap";
+    if !is_map && fields.len() < 2 {
+        let (begin, left) = (*rest, Cell::new(rest.words));
+        reading.narrow(&[()], |fits, ()| {
+            let mut words = begin;
+            condition(fits, &mut words)?;
+            left.set(words.words);
+            Ok(())
+        })?;
+        rest.words = left.get();
+        return Ok(None);
+    }
+    *rest = look;
+    if is_map {
+        rest.word();
+        return verdicts(rest, reading, &fields).map(Some);
+    }
+    if rest.negated() {
+        return wrong("`!=` is for single fields only", "write what shall fit");
+    }
+    let elements = rest.elements("a set")?;
+    let ways: Vec<_> = listed(&elements).map(|key| sayings(&fields, key)).collect();
+    reading.narrow(&ways, |fits, said| say(fits, said, rest.scope))?;
+    Ok(None)
+}
+
+/// What fits each element of a verdict map, and its verdict.
+fn verdicts(rest: &mut Words<'_>, reading: &Reading, fields: &[&[Token]]) -> Parsed<Vec<(Fits, Verdict)>> {
+    let (elements, scope) = (rest.elements("vmap")?, rest.scope);
+    let mut verdicts = Vec::new();
+    for element in listed(&elements) {
+        let Some(colon) = element.iter().position(|token| token.text == ":") else {
+            Words { words: element, scope }.token();
+            return wrong("an element of a verdict map without its verdict", "write { 22 : accept, 23 : drop }");
+        };
+        let (key, value) = element.split_at(colon);
+        let mut one = Reading { fits: reading.fits.clone(), does: Rule::new(Action::Continue), clauses: Vec::new() };
+        one.narrow(&[sayings(fields, key)], |fits, said| say(fits, said, scope))?;
+        let mut value = Words { words: value, scope };
+        value.take(":");
+        let Some(verdict) = verdict(&mut value, &mut one.fits)? else {
+            return wrong(format!("`{}` is no verdict", value.word()), "write { 22 : accept, 23 : drop }");
+        };
+        value.end()?;
+        verdicts.extend(one.fits.into_iter().map(|fits| (fits, verdict.clone())));
+    }
+    Ok(verdicts)
+}
+
+/// The elements of a set or map.
+fn listed(elements: &[Token]) -> impl Iterator<Item = &[Token]> {
+    elements.split(|token| token.text == "," && token.kind != Kind::Quoted).filter(|element| !element.is_empty())
+}
+
+/// Each field with its part of a key, as a condition of its own: `ip saddr . tcp dport` and `10.0.0.1 . 22`.
+fn sayings(fields: &[&[Token]], key: &[Token]) -> Vec<Vec<Token>> {
+    let parts = key.split(|token| token.text == ".");
+    fields.iter().zip(parts.chain(std::iter::repeat(&[][..]))).map(|(field, part)| [*field, part].concat()).collect()
+}
+
+/// Narrows by several conditions.
+fn say(fits: &mut Fits, said: &[Vec<Token>], scope: &Scope<'_>) -> Parsed<()> {
+    said.iter().try_for_each(|words| {
+        let mut words = Words { words, scope };
+        condition(fits, &mut words)?;
+        words.end()
+    })
+}
+
+/// A rule that ends with a verdict map: what it does besides comes first, for whatever fits so far.
+fn verdict_map(verdicts: Vec<(Fits, Verdict)>, mut reading: Reading) -> Parsed<Vec<Clause>> {
+    let comment = std::mem::take(&mut reading.does.comment);
+    reading.close(Verdict::Continue);
+    for (fits, verdict) in verdicts {
+        let does = Rule { comment: comment.clone(), ..Rule::new(Action::Continue) };
+        reading.clauses.push(Clause { fits: vec![fits], does, verdict });
+    }
+    Ok(reading.clauses)
+}
+
+impl Fits {
+    /// Whether a packet that would open a connection may fit.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.never && self.states & NEW != 0
+    }
+}
+
+/// Words of nftables that are none here, each with what to do instead.
+pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
+    let instead = match word {
+        "table" | "chain" | "type" | "}" => "write table inet filter { chain forward { … } } around its rules",
+        "dnat" | "snat" | "masquerade" | "redirect" | "tproxy" => "put nat in the chain, and write accept here",
+        "queue" | "dup" | "fwd" | "synproxy" => "remove it: packets are passed, dropped or rejected",
+        "include" => "write the rules into one file",
+        "add" | "update" | "delete" | "insert" | "replace" | "set" => {
+            "remove it: rules and sets do not change by packets; port_scan, anti_ddos and connection_limiter keep lists"
+        }
+        "notrack" => "remove it: every connection is followed",
+        "quota" => "put policer in the chain",
+        "fib" | "rt" | "socket" | "numgen" | "jhash" | "symhash" | "ipsec" | "osf" | "cgroup" => {
+            "write addresses and ports of the plan: nothing is known of the machine's own routes and programs"
+        }
+        "mark" => "leave it out: packets have no marks here",
+        "allow" => "write accept",
+        "deny" => "write drop",
+        "ether" | "vlan" | "arp" => "leave it out: rules are for IP packets",
+        _ => {
+            let instead = "write inbound, outbound, iif, iifname, oifname, ip, ip6, meta, tcp, udp, sctp, th, icmp, icmpv6, ct state, \
+                           counter, log, limit, or accept, drop, reject, jump, goto, return";
+            return wrong(format!("`{word}` is no condition"), instead);
+        }
+    };
+    wrong(format!("`{word}` is no condition here"), instead)
+}

@@ -1,0 +1,104 @@
+//! The verdict of a rule, and how the sender of a packet that is rejected is told.
+
+use braid_nf::packet::parse::protocol as number;
+
+use super::conditions::{Fits, narrow_family, narrow_protocol};
+use super::reader::Words;
+use super::{Parsed, wrong};
+use crate::firewall::rules::Reply;
+use crate::firewall::values::Protocol;
+
+/// What becomes of a packet that a clause fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Accept,
+    Drop,
+    Reject(Reply),
+    /// The next rule.
+    Continue,
+    /// The rule behind the jump that led here; in the first chain its policy.
+    Return,
+    Jump(String),
+    Goto(String),
+}
+
+/// A verdict, if it comes next.
+pub(super) fn verdict(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<Verdict>> {
+    let verdict = match rest.peek() {
+        "accept" => Verdict::Accept,
+        "drop" => Verdict::Drop,
+        "reject" => Verdict::Reject(Reply::Usual),
+        "continue" => Verdict::Continue,
+        "return" => Verdict::Return,
+        "jump" => Verdict::Jump(rest.peek_at(1).to_owned()),
+        "goto" => Verdict::Goto(rest.peek_at(1).to_owned()),
+        _ => return Ok(None),
+    };
+    rest.word();
+    Ok(Some(match verdict {
+        Verdict::Reject(_) => Verdict::Reject(reply(rest, fits)?),
+        Verdict::Jump(_) | Verdict::Goto(_) if rest.word().is_empty() => {
+            return wrong("a jump to nowhere", "write jump and the name of a chain");
+        }
+        Verdict::Jump(_) | Verdict::Goto(_) | Verdict::Return if !rest.scope.in_table => {
+            return wrong(
+                "there are no chains outside of tables",
+                "write table inet filter { chain forward { … } } around the rules",
+            );
+        }
+        verdict => verdict,
+    }))
+}
+
+/// Codes of "destination unreachable" by their names: of ICMP, of ICMPv6, of both.
+const ICMP_CODES: [(&str, u8); 7] = [
+    ("net-unreachable", 0),
+    ("host-unreachable", 1),
+    ("prot-unreachable", 2),
+    ("port-unreachable", 3),
+    ("net-prohibited", 9),
+    ("host-prohibited", 10),
+    ("admin-prohibited", 13),
+];
+const ICMPV6_CODES: [(&str, u8); 6] = [
+    ("no-route", 0),
+    ("admin-prohibited", 1),
+    ("addr-unreachable", 3),
+    ("port-unreachable", 4),
+    ("policy-fail", 5),
+    ("reject-route", 6),
+];
+const ICMPX_CODES: [(&str, (u8, u8)); 4] =
+    [("port-unreachable", (3, 4)), ("admin-prohibited", (13, 1)), ("no-route", (0, 0)), ("host-unreachable", (1, 3))];
+
+/// How a rejected packet is answered. Without a word about it in a table as nftables does: port unreachable, TCP too.
+fn reply(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Reply> {
+    if !rest.take("with") {
+        return Ok(if rest.scope.in_table { Reply::Unreachable(3, 4) } else { Reply::Usual });
+    }
+    let family = rest.word();
+    if family == "tcp" {
+        if !rest.take("reset") {
+            return wrong("TCP is told by a reset", "write reject with tcp reset");
+        }
+        fits.iter_mut().try_for_each(|fits| narrow_protocol(&mut fits.rule, vec![Protocol(number::TCP)]))?;
+        return Ok(Reply::Usual);
+    }
+    rest.take("type");
+    let name = rest.word();
+    let code = |codes: &[(&str, u8)]| codes.iter().find(|(known, _)| *known == name).map(|(_, code)| *code);
+    let found = match family.as_str() {
+        "icmp" => code(&ICMP_CODES).map(|code| (code, code)),
+        "icmpv6" => code(&ICMPV6_CODES).map(|code| (code, code)),
+        "icmpx" => ICMPX_CODES.iter().find(|(known, _)| *known == name).map(|(_, codes)| *codes),
+        _ => None,
+    };
+    let Some((v4, v6)) = found else {
+        let instead = "write tcp reset, icmp port-unreachable, icmpv6 admin-prohibited or icmpx host-unreachable";
+        return wrong(format!("`with {family} {name}` is no way to tell"), instead);
+    };
+    if family != "icmpx" {
+        fits.iter_mut().try_for_each(|fits| narrow_family(&mut fits.rule, family == "icmp"))?;
+    }
+    Ok(Reply::Unreachable(v4, v6))
+}

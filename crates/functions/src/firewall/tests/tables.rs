@@ -1,0 +1,408 @@
+//! Whole tables of nftables: rule sets as users have them, and chains against a walk through them.
+
+use proptest::prelude::*;
+
+use super::rules::{PORTS, named};
+use crate::firewall::config::Config;
+use crate::firewall::policy::Policy;
+use crate::firewall::rule_file::{self, Hooks};
+use crate::firewall::rules::{Action, Facts};
+use crate::firewall::values::Addresses;
+use crate::parts::Side;
+
+/// A rule file, ready to decide.
+fn policy(text: &str, hooks: Hooks) -> Policy {
+    let mut config = Config { rules_hook: hooks, ..named() };
+    let notes = rule_file::read(text, &mut config, PORTS).unwrap_or_else(|error| panic!("{error}"));
+    let mut policy = Policy::check(&mut config, PORTS).expect("rules that were checked");
+    policy.notes = notes.into();
+    policy
+}
+
+fn facts(side: Side, source: &str, destination: &str, protocol: u8, port: u16) -> Facts {
+    let address = |text: &str| text.parse::<Addresses>().expect("an address").first;
+    Facts {
+        source: address(source),
+        destination: address(destination),
+        source_port: 1100,
+        destination_port: port,
+        protocol,
+        flags: 2,
+        port: side as u16,
+        side,
+    }
+}
+
+/// What becomes of a packet, and which line says so; no limit is reached.
+fn decided(policy: &Policy, facts: &Facts) -> (Action, Option<u32>) {
+    let Ok((number, action)) = policy.decide(facts, |_, _| Ok::<_, std::convert::Infallible>(true));
+    (action, number.map(|number| policy.rules[number].line))
+}
+
+const IN: Side = Side::Inside;
+const OUT: Side = Side::Outside;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
+/// Checks who passes: side, source, destination, protocol, port or type and code.
+#[track_caller]
+fn check(policy: &Policy, packet: (Side, &str, &str, u8, u16), expected: Action) {
+    let (side, source, destination, protocol, port) = packet;
+    let (action, line) = decided(policy, &facts(side, source, destination, protocol, port));
+    assert_eq!(action, expected, "{packet:?} by line {line:?}");
+}
+
+use Action::{Allow, Deny, Reject};
+
+const GATEWAY: &str = include_str!("gateway.nft");
+const WORKSTATION: &str = include_str!("workstation.nft");
+const SCRIPT: &str = include_str!("script.nft");
+
+/// A router between a network and the world, as the wikis of nftables, Arch and Debian have it.
+#[test]
+fn a_gateways_table_decides_as_written() {
+    let policy = policy(GATEWAY, Hooks::Forward);
+    check(&policy, (IN, "192.168.1.7", "203.0.113.9", TCP, 443), Allow);
+    check(&policy, (IN, "192.168.1.7", "203.0.113.9", TCP, 25), Reject);
+    check(&policy, (IN, "192.168.1.66", "203.0.113.9", TCP, 443), Deny);
+    check(&policy, (IN, "10.9.9.9", "203.0.113.9", TCP, 443), Deny);
+    check(&policy, (OUT, "203.0.113.9", "192.168.1.10", TCP, 443), Allow);
+    check(&policy, (OUT, "203.0.113.9", "192.168.1.10", TCP, 23), Reject);
+    check(&policy, (OUT, "203.0.113.9", "192.168.1.10", UDP, 51820), Allow);
+    check(&policy, (OUT, "203.0.113.9", "192.168.1.20", TCP, 22), Deny);
+    check(&policy, (OUT, "198.51.100.7", "192.168.1.20", TCP, 22), Allow);
+    check(&policy, (OUT, "198.51.100.7", "192.168.1.21", TCP, 22), Deny);
+    check(&policy, (OUT, "10.0.0.1", "192.168.1.10", TCP, 443), Deny);
+    check(&policy, (OUT, "203.0.113.9", "192.168.1.10", ICMP, 8 << 8), Allow);
+    check(&policy, (OUT, "203.0.113.9", "192.168.1.10", ICMP, 13 << 8), Deny);
+    check(&policy, (OUT, "2001:db8:9::9", "2001:db8:1::10", ICMPV6, 128 << 8), Allow);
+    let notes: Vec<_> = policy.notes.iter().map(|note| note.text.split(':').next().unwrap_or_default()).collect();
+    assert_eq!(notes, ["chain input is not asked", "counts, limits and logs nothing"]);
+}
+
+#[test]
+fn rules_for_the_hosts_inside_are_asked_by_direction() {
+    let policy = policy(WORKSTATION, Hooks::Host);
+    check(&policy, (OUT, "203.0.113.9", "10.0.0.1", TCP, 22), Allow);
+    check(&policy, (OUT, "203.0.113.9", "10.0.0.1", TCP, 80), Deny);
+    check(&policy, (OUT, "2001:db8::9", "2001:db8::1", ICMPV6, 2 << 8), Allow);
+    check(&policy, (OUT, "203.0.113.9", "10.0.0.1", ICMP, 8 << 8), Allow);
+    check(&policy, (OUT, "203.0.113.9", "224.0.0.5", UDP, 22), Deny);
+    check(&policy, (OUT, "203.0.113.9", "10.0.0.1", UDP, 22), Reject);
+    check(&policy, (IN, "10.0.0.1", "203.0.113.9", TCP, 80), Allow);
+}
+
+#[test]
+fn scripts_of_commands_make_the_same_tables() {
+    let policy = policy(SCRIPT, Hooks::Forward);
+    check(&policy, (IN, "10.0.0.1", "203.0.113.9", TCP, 80), Allow);
+    check(&policy, (OUT, "203.0.113.9", "10.0.0.1", TCP, 443), Allow);
+    check(&policy, (OUT, "203.0.113.9", "10.0.0.1", TCP, 22), Deny);
+}
+
+fn table(rules: &str) -> String {
+    format!("table inet filter {{ chain forward {{ type filter hook forward priority 0; policy drop; {rules} }} }}")
+}
+
+/// What one chain accepts comes to the next of the same hook; what it drops does not.
+#[test]
+fn chains_of_one_hook_follow_each_other_by_priority() {
+    let text = "table ip late { chain a { type filter hook forward priority filter + 10; policy accept; tcp dport 80 drop; } }
+        table inet early { chain b { type filter hook forward priority -5; policy drop; tcp dport { 80, 443 } accept; } }";
+    let policy = policy(text, Hooks::Forward);
+    check(&policy, (IN, "10.0.0.1", "10.0.1.1", TCP, 443), Allow);
+    check(&policy, (IN, "10.0.0.1", "10.0.1.1", TCP, 80), Deny);
+    check(&policy, (IN, "10.0.0.1", "10.0.1.1", TCP, 22), Deny);
+    check(&policy, (IN, "2001:db8::1", "2001:db8::2", TCP, 80), Allow);
+}
+
+#[test]
+fn a_table_for_each_family_says_nothing_about_the_other() {
+    let table = |family: &str, port: u16| {
+        format!(
+            "table {family} filter {{ chain f {{ type filter hook forward priority 0; policy drop; tcp dport {port} accept; }} }}\n"
+        )
+    };
+    for text in [table("ip", 4) + &table("ip6", 6), table("ip6", 6) + &table("ip", 4)] {
+        let policy = policy(&text, Hooks::Forward);
+        check(&policy, (OUT, "203.0.113.9", "10.0.0.1", TCP, 4), Allow);
+        check(&policy, (OUT, "203.0.113.9", "10.0.0.1", TCP, 6), Deny);
+        check(&policy, (OUT, "2001:db8::9", "2001:db8::1", TCP, 6), Allow);
+        check(&policy, (OUT, "2001:db8::9", "2001:db8::1", TCP, 4), Deny);
+    }
+}
+
+/// An IPv4 table says nothing about IPv6: `inbound` and `outbound` of the plan do.
+#[test]
+fn what_no_chain_is_asked_about_is_for_the_plan() {
+    let text = "table ip filter { chain a { type filter hook forward priority 0; policy accept; } }";
+    let policy = policy(text, Hooks::Forward);
+    check(&policy, (OUT, "203.0.113.9", "10.0.0.1", TCP, 22), Allow);
+    check(&policy, (OUT, "2001:db8::9", "2001:db8::1", TCP, 22), Deny);
+}
+
+#[test]
+fn fields_may_be_joined_in_sets_and_maps() {
+    let policy = policy(
+        &table(
+            "ip daddr . tcp dport { 10.0.0.1 . 22, 10.0.0.2 . 80-90 } accept; ip saddr . udp dport vmap { 10.0.0.9 . 53 : accept, 10.0.0.9 . 123 : drop }",
+        ),
+        Hooks::Forward,
+    );
+    check(&policy, (OUT, "203.0.113.9", "10.0.0.1", TCP, 22), Allow);
+    check(&policy, (OUT, "203.0.113.9", "10.0.0.1", TCP, 80), Deny);
+    check(&policy, (OUT, "203.0.113.9", "10.0.0.2", TCP, 85), Allow);
+    check(&policy, (OUT, "10.0.0.9", "10.0.0.1", UDP, 53), Allow);
+    check(&policy, (OUT, "10.0.0.8", "10.0.0.1", UDP, 53), Deny);
+}
+
+/// What a limit does not let pass goes on behind its statement, chains it jumps to included.
+#[test]
+fn what_a_limit_holds_back_goes_on_behind_it() {
+    let text = "table inet filter {
+        chain web { tcp dport 80 accept; }
+        chain forward { type filter hook forward priority 0; policy drop;
+            limit rate 1/second burst 1 packets counter jump web
+            counter log prefix \"missed: \" tcp dport 443 accept
+        } }";
+    let policy = policy(text, Hooks::Forward);
+    let web = facts(IN, "10.0.0.1", "10.0.1.1", TCP, 80);
+    assert_eq!(decided(&policy, &web), (Allow, Some(2)));
+    let mut met = Vec::new();
+    let missed = policy.decide(&web, |number, rule| {
+        met.push(policy.rules[number].line);
+        Ok::<_, std::convert::Infallible>(rule.limit.is_none())
+    });
+    assert_eq!((missed, met), (Ok((Some(policy.rules.len() - 1), Deny)), vec![4, 5]));
+}
+
+/// The place of an error, its reason and what to write.
+#[track_caller]
+fn check_error(text: &str, (line, column): (u32, u32), expected: &str) {
+    let error = rule_file::read(text, &mut named(), PORTS).unwrap_err();
+    let said = format!("{}; {}", error.reason, error.instead);
+    assert!(said.contains(expected), "{said}");
+    assert_eq!((error.line, error.column), (line, column), "{said}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_place() {
+    let one = |rule: &str| {
+        format!("table inet filter {{\n chain forward {{\n  type filter hook forward priority 0;\n  {rule}\n }}\n}}\n")
+    };
+    check_error(
+        &one("tcp dport 22 jump ssh"),
+        (4, 3),
+        "there is no chain `ssh`; write chain ssh { … } in the same table",
+    );
+    check_error(&one("masquerade"), (4, 3), "put nat in the chain");
+    check_error(&one("meta mark 7 accept"), (4, 8), "nothing is known of `meta mark`");
+    check_error(&one("ip saddr @bad drop"), (4, 12), "there is no set `bad`");
+    check_error(&one("ip saddr 10.0.0.0/33 drop"), (4, 12), "no address range");
+    check_error(&one("add @bad { ip saddr }"), (4, 3), "rules and sets do not change by packets");
+    check_error(&one("fib daddr type local accept"), (4, 3), "nothing is known of the machine's own routes");
+    check_error(&one("iifname ppp0 accept"), (4, 11), "interfaces = [\"ppp0\", …]");
+    check_error(&one("tcp dport vmap { 22 accept }"), (4, 20), "without its verdict");
+    check_error(&one("limit rate 1 mbytes/second accept"), (4, 14), "put policer");
+    check_error(&one("jump forward"), (4, 3), "jumps in a circle");
+    check_error(&one("ip saddr . tcp dport { , } accept"), (4, 28), "a set with nothing in it");
+    check_error(&one("ct state established drop"), (4, 3), "connections that are known");
+    check_error(
+        "table ip nat { chain post { type nat hook postrouting priority 100;\n masquerade } }",
+        (1, 22),
+        "put nat in the plan",
+    );
+    check_error("table inet filter { chain forward { accept }", (1, 45), "a table without its end");
+    check_error(
+        "table inet filter { chain input { type filter hook input priority 0; drop; } }",
+        (1, 27),
+        "rules_hook = \"host\"",
+    );
+    check_error("include \"/etc/nftables.d/*.nft\"", (1, 1), "write the rules into one file");
+    check_error(&format!("{}\ntcp dport 22 accept", one("accept")), (8, 1), "outside of the tables");
+}
+
+#[test]
+fn chains_that_multiply_have_a_bound() {
+    let mut text =
+        String::from("table inet t {\n chain c0 { tcp dport { 1, 2 } tcp sport 1 accept; ip saddr 10.0.0.1 drop; }\n");
+    for n in 1..15 {
+        let jumps = format!("jump c{}; ", n - 1).repeat(4);
+        text += &format!(" chain c{n} {{ {jumps} }}\n");
+    }
+    text += " chain f { type filter hook forward priority 0; jump c14; }\n}";
+    let error = rule_file::read(&text, &mut named(), PORTS).unwrap_err();
+    assert!(error.reason.contains("more than 262144 rules"), "{error}");
+}
+
+/// A verdict of the oracle's chains.
+#[derive(Clone, Debug)]
+enum Verdict {
+    Accept,
+    Drop,
+    Return,
+    Continue,
+    Jump(usize),
+    Goto(usize),
+}
+
+/// A rule for ports from one to another.
+type Rules = Vec<(u16, u16, Verdict)>;
+
+fn some_chains() -> impl Strategy<Value = Vec<Rules>> {
+    let chain = |number: usize| {
+        // To later chains only, so that they end.
+        let behind = number + 1..5.max(number + 2);
+        let verdict = prop_oneof![
+            2 => Just(Verdict::Accept),
+            2 => Just(Verdict::Drop),
+            1 => Just(Verdict::Return),
+            1 => Just(Verdict::Continue),
+            2 => behind.clone().prop_map(Verdict::Jump),
+            1 => behind.prop_map(Verdict::Goto),
+        ];
+        prop::collection::vec((0u16..8, 0u16..8, verdict), 0..5)
+            .prop_map(|rules| rules.into_iter().map(|(a, b, verdict)| (a.min(b), a.max(b), verdict)).collect())
+    };
+    (chain(0), chain(1), chain(2), chain(3), chain(4), Just(Rules::new()))
+        .prop_map(|(a, b, c, d, e, f)| vec![a, b, c, d, e, f])
+}
+
+/// A walk through chains as nftables does it; none: the end of the chain was reached.
+fn walk(chains: &[Rules], chain: usize, port: u16) -> Option<bool> {
+    for (from, to, verdict) in &chains[chain] {
+        if !(from..=to).contains(&&port) {
+            continue;
+        }
+        match verdict {
+            Verdict::Accept => return Some(true),
+            Verdict::Drop => return Some(false),
+            Verdict::Return => return None,
+            Verdict::Continue => {}
+            Verdict::Jump(to) => {
+                if let Some(decided) = walk(chains, *to, port) {
+                    return Some(decided);
+                }
+            }
+            Verdict::Goto(to) => return walk(chains, *to, port),
+        }
+    }
+    None
+}
+
+fn written(chains: &[Rules]) -> String {
+    let mut text = String::from("table inet filter {\n");
+    for (number, rules) in chains.iter().enumerate() {
+        text += &format!("chain c{number} {{\n");
+        if number == 0 {
+            text += "type filter hook forward priority 0; policy drop;\n";
+        }
+        for (from, to, verdict) in rules {
+            let verdict = match verdict {
+                Verdict::Jump(to) => format!("jump c{to}"),
+                Verdict::Goto(to) => format!("goto c{to}"),
+                other => format!("{other:?}").to_lowercase(),
+            };
+            text += &format!("udp dport {from}-{to} {verdict}\n");
+        }
+        text += "}\n";
+    }
+    text + "}\n"
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn chains_in_one_list_decide_as_a_walk_through_them(chains in some_chains()) {
+        let policy = policy(&written(&chains), Hooks::Forward);
+        for port in 0..8 {
+            let accepts = walk(&chains, 0, port).unwrap_or(false);
+            let (action, _) = decided(&policy, &facts(IN, "10.0.0.1", "10.0.1.1", UDP, port));
+            prop_assert_eq!(action == Allow, accepts, "port {}", port);
+        }
+    }
+
+    /// Whatever stands in a file, it is read or refused.
+    #[test]
+    fn no_text_makes_the_reader_panic(words in prop::collection::vec(prop::sample::select(WORDS), 0..40)) {
+        let _ = rule_file::read(&words.join(" "), &mut named(), PORTS);
+    }
+}
+
+const WORDS: &[&str] = &[
+    "table",
+    "inet",
+    "ip",
+    "filter",
+    "{",
+    "}",
+    "chain",
+    "forward",
+    "type",
+    "hook",
+    "priority",
+    "0",
+    ";",
+    "\n",
+    "policy",
+    "drop",
+    "accept",
+    "tcp",
+    "dport",
+    "22",
+    "-",
+    ":",
+    ".",
+    ",",
+    "vmap",
+    "@s",
+    "set",
+    "elements",
+    "=",
+    "!=",
+    "jump",
+    "goto",
+    "return",
+    "ct",
+    "state",
+    "new",
+    "established",
+    "limit",
+    "rate",
+    "5/second",
+    "burst",
+    "log",
+    "prefix",
+    "\"x\"",
+    "counter",
+    "reject",
+    "with",
+    "icmp",
+    "icmpx",
+    "flags",
+    "syn",
+    "&",
+    "(",
+    "|",
+    ")",
+    "/",
+    "define",
+    "$a",
+    "a",
+    "flush",
+    "ruleset",
+    "add",
+    "rule",
+    "element",
+    "delete",
+    "\\",
+    "comment",
+    "meta",
+    "iifname",
+    "lan0",
+    "pkttype",
+    "host",
+];
