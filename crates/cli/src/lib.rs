@@ -16,6 +16,7 @@ pub mod generated;
 pub mod input;
 pub mod notify;
 pub mod operate;
+pub mod panics;
 mod saving;
 pub mod study;
 pub mod watch;
@@ -29,6 +30,7 @@ pub use braid_control as control;
 
 /// The whole program: functions of one's own stand before those that come with Braid.
 pub fn main(own: Vec<Entry>) -> ExitCode {
+    panics::say_each_once();
     let cli = args::Cli::parse();
     let catalog = catalog::catalog(own);
     match act(cli.command, &catalog) {

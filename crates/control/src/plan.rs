@@ -79,14 +79,7 @@ impl Plan {
             return Err(Problem::new("the plan names no function", help));
         }
         let chain = file.nf.iter().map(|nf| Link::new(nf, catalog)).collect::<Result<Vec<_>, _>>()?;
-        for (i, link) in chain.iter().enumerate() {
-            if chain[..i].iter().any(|earlier| earlier.name == link.name) {
-                let what = format!("two functions are named `{}`", link.name);
-                let help = format!("give one of them another name: name = \"{}_2\"", link.name);
-                let at = file.nf[i].name.as_ref().map_or(link.at.clone(), Spanned::span);
-                return Err(Problem::new(what, help).at(at));
-            }
-        }
+        check_names(file, &chain)?;
         let devices = devices(&file.port)?;
         let least = chain.iter().map(|link| i64::from(link.entry.ports.max(1))).max().unwrap_or(1);
         let usual = if devices.is_empty() { least.max(2) } else { devices.len() as i64 };
@@ -150,6 +143,19 @@ impl Plan {
     pub fn chain_name(&self) -> String {
         self.chain.iter().map(|link| link.name.as_str()).collect::<Vec<_>>().join(" → ")
     }
+}
+
+/// Reports and settings tell functions apart by their names.
+fn check_names(file: &PlanFile, chain: &[Link]) -> Result<(), Problem> {
+    for (i, link) in chain.iter().enumerate() {
+        if chain[..i].iter().any(|earlier| earlier.name == link.name) {
+            let what = format!("two functions are named `{}`", link.name);
+            let help = format!("give one of them another name: name = \"{}_2\"", link.name);
+            let at = file.nf[i].name.as_ref().map_or(link.at.clone(), Spanned::span);
+            return Err(Problem::new(what, help).at(at));
+        }
+    }
+    Ok(())
 }
 
 /// Interfaces as they are written.

@@ -264,7 +264,7 @@ impl fmt::Display for RunReport {
             row(f, "transactions", *commits, &note)?;
         }
         if *panics > 0 {
-            row(f, "handlers that panicked", *panics, "an error in a function: please report it")?;
+            row(f, "handlers that panicked", *panics, "an error in a function: its message stands above")?;
         }
         for (number, worker) in self.workers.iter().enumerate() {
             let percent = 100.0 * worker.packets as f64 / self.packets_in.max(1) as f64;

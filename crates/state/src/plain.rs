@@ -4,8 +4,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Values that are their bytes: no padding, no pointers, every bit pattern legal. Derive zerocopy's `FromBytes`, `IntoBytes`,
 /// `Immutable` and `KnownLayout` (and `Clone`, `Copy`) and a type is `Plain`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no plain data, as what Braid keeps of packet sets and in state objects has to be",
+    label = "not plain data",
+    note = "no pointers (`String`, `Vec`, `Box`), no padding, every bit pattern legal: an array of bytes, an integer, or a `#[repr(C)]` struct that \
+            derives `Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout`, all of them in `braid_nf::prelude`"
+)]
 pub trait Plain: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync + 'static {}
 
+// Else the compiler names the first of these traits that is missing, and not what is asked for.
+#[diagnostic::do_not_recommend]
 impl<T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync + 'static> Plain for T {}
 
 /// Words of 8 bytes that hold a `T`.

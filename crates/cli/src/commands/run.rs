@@ -131,7 +131,13 @@ fn told(args: &RunArgs, plan: &Plan, report: &RunReport, profile: Option<&Profil
         None if args.profile => eprintln!("note: no profile: the chain was exchanged while it ran"),
         None => {}
     }
-    Ok(code)
+    match report.transactions.panics {
+        0 => Ok(code),
+        panics => {
+            let what = format!("handlers panicked {panics} times: their packets were dropped as handler_panic");
+            Err(Failure::new(Kind::Failed, what, "mend the function at the line that the message above names"))
+        }
+    }
 }
 
 /// Prints the report, and what was lost.

@@ -1,4 +1,4 @@
-//! Source and sink over all ports of a plan.
+//! The ports of a plan, and the source over all of them; the sink is in `sending.rs`.
 //!
 //! Ports are opened when the run knows its buffers ([`Source::prepare`]), all or none. One receiver takes from all ports, or several
 //! share the ports' queues and hand packets on to those to whom they are steered (`handover.rs`). A receiver takes
@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use braid_packet::{Batch, Buffers, Pool, PoolConfig, Port};
 
 use super::handover::Handover;
-use super::live::{Arrivals, CardHash, RxPort, Sent, Tally, TxPort};
+use super::live::{Arrivals, CardHash, RxPort, Tally, TxPort};
 use super::open::{Lanes, Opened, Wires, open_all};
+use super::sending::LiveSink;
 use super::spec::PortSpec;
 use super::user::User;
 use crate::af_xdp::Umem;
 use crate::progress::{Progress, Unit};
-use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
 use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
 
 /// Receives between two questions to the kernel what it had to drop.
@@ -126,11 +126,11 @@ impl Ports {
         Lanes { receivers: self.receivers, senders, hash: self.hash.as_ref(), port: 0 }
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    fn sending(&self) -> std::sync::MutexGuard<'_, SendingEnds> {
+    pub(super) fn sending(&self) -> std::sync::MutexGuard<'_, SendingEnds> {
         // Only ever replaced as a whole.
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -330,106 +330,5 @@ impl RxQueue for LiveRx {
     fn close(&mut self) -> bool {
         self.closing = true;
         true
-    }
-}
-
-/// Sends by all ports.
-pub struct LiveSink {
-    ports: Ports,
-}
-
-impl Sink for LiveSink {
-    fn name(&self) -> String {
-        self.ports.name()
-    }
-
-    fn open(self: Box<Self>, queues: usize) -> Result<Vec<Box<dyn TxQueue>>, OpenError> {
-        let sending = std::mem::take(&mut *self.ports.sending());
-        if sending.len() != queues {
-            return Err(OpenError::Nothing { what: "ports are prepared before they are opened, for as many queues" });
-        }
-        let queue = |ports: Vec<Box<dyn TxPort>>| {
-            let lists = ports.iter().map(|_| Vec::new()).collect();
-            let counters = self.ports.counters();
-            Box::new(LiveTx { ports, lists, counters, total: TxCounters::default(), seen: [0; 4] }) as Box<dyn TxQueue>
-        };
-        Ok(sending.into_iter().map(queue).collect())
-    }
-}
-
-/// One worker's way out.
-struct LiveTx {
-    ports: Vec<Box<dyn TxPort>>,
-    /// Packets of the batch for each port.
-    lists: Vec<Vec<u16>>,
-    counters: Arc<[PortCounters]>,
-    total: TxCounters,
-    /// One bit for each packet of a batch.
-    seen: [u64; 4],
-}
-
-impl LiveTx {
-    /// Sorts packets by port. Whether one of them is to be sent more than once.
-    fn sort(&mut self, out: &[(u16, Port)]) -> bool {
-        self.lists.iter_mut().for_each(Vec::clear);
-        self.seen = [0; 4];
-        let mut any_twice = false;
-        for &(i, port) in out {
-            let Some(list) = self.lists.get_mut(usize::from(port)) else {
-                self.total.no_such_port += 1;
-                continue;
-            };
-            list.push(i);
-            let (word, bit) = ((usize::from(i) / 64) & 3, 1u64 << (i % 64));
-            any_twice |= self.seen[word] & bit != 0;
-            self.seen[word] |= bit;
-        }
-        any_twice
-    }
-
-    fn note(&mut self, port: usize, sent: Sent) {
-        let counters = &self.counters[port];
-        self.total.packets += sent.packets;
-        self.total.bytes += sent.bytes;
-        self.total.device_full += sent.device_full;
-        self.total.too_long += sent.too_long;
-        counters.tx_packets.fetch_add(sent.packets, Ordering::Relaxed);
-        counters.tx_bytes.fetch_add(sent.bytes, Ordering::Relaxed);
-        counters.tx_dropped.fetch_add(sent.device_full + sent.too_long, Ordering::Relaxed);
-    }
-}
-
-impl TxQueue for LiveTx {
-    fn send(&mut self, _: &Batch, _: &[(u16, Port)]) {
-        unreachable!("workers send by send_owned");
-    }
-
-    fn send_owned(&mut self, batch: &mut Batch, buffers: &mut Buffers, out: &[(u16, Port)]) {
-        let any_twice = self.sort(out);
-        for port in 0..self.ports.len() {
-            let list = std::mem::take(&mut self.lists[port]);
-            // A packet that leaves by two ports belongs to neither; then all are copied, and their order stays.
-            let sent = match (list.is_empty(), any_twice) {
-                (true, _) => Sent::default(),
-                (false, true) => self.ports[port].send(batch, buffers, &list),
-                (false, false) => self.ports[port].send_owned(batch, buffers, &list),
-            };
-            self.lists[port] = list;
-            if sent != Sent::default() {
-                self.note(port, sent);
-            }
-        }
-    }
-
-    fn progress(&mut self, _: u64) {
-        self.ports.iter_mut().for_each(|port| port.push());
-    }
-
-    fn counters(&self) -> TxCounters {
-        self.total
-    }
-
-    fn finish(&mut self) -> Result<TxCounters, SinkError> {
-        Ok(self.total)
     }
 }

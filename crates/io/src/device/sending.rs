@@ -1,0 +1,112 @@
+//! The sink over all ports of a plan: each worker sorts what leaves by port.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use braid_packet::{Batch, Buffers, Port};
+
+use super::live::{Sent, TxPort};
+use super::ports::{PortCounters, Ports};
+use crate::sink::{Sink, SinkError, TxCounters, TxQueue};
+use crate::source::OpenError;
+
+/// Sends by all ports.
+pub struct LiveSink {
+    pub(super) ports: Ports,
+}
+
+impl Sink for LiveSink {
+    fn name(&self) -> String {
+        self.ports.name()
+    }
+
+    fn open(self: Box<Self>, queues: usize) -> Result<Vec<Box<dyn TxQueue>>, OpenError> {
+        let sending = std::mem::take(&mut *self.ports.sending());
+        if sending.len() != queues {
+            return Err(OpenError::Nothing { what: "ports are prepared before they are opened, for as many queues" });
+        }
+        let queue = |ports: Vec<Box<dyn TxPort>>| {
+            let lists = ports.iter().map(|_| Vec::new()).collect();
+            let counters = self.ports.counters();
+            Box::new(LiveTx { ports, lists, counters, total: TxCounters::default(), seen: [0; 4] }) as Box<dyn TxQueue>
+        };
+        Ok(sending.into_iter().map(queue).collect())
+    }
+}
+
+/// One worker's way out.
+struct LiveTx {
+    ports: Vec<Box<dyn TxPort>>,
+    /// Packets of the batch for each port.
+    lists: Vec<Vec<u16>>,
+    counters: Arc<[PortCounters]>,
+    total: TxCounters,
+    /// One bit for each packet of a batch.
+    seen: [u64; 4],
+}
+
+impl LiveTx {
+    /// Sorts packets by port. Whether one of them is to be sent more than once.
+    fn sort(&mut self, out: &[(u16, Port)]) -> bool {
+        self.lists.iter_mut().for_each(Vec::clear);
+        self.seen = [0; 4];
+        let mut any_twice = false;
+        for &(i, port) in out {
+            let Some(list) = self.lists.get_mut(usize::from(port)) else {
+                self.total.no_such_port += 1;
+                continue;
+            };
+            list.push(i);
+            let (word, bit) = ((usize::from(i) / 64) & 3, 1u64 << (i % 64));
+            any_twice |= self.seen[word] & bit != 0;
+            self.seen[word] |= bit;
+        }
+        any_twice
+    }
+
+    fn note(&mut self, port: usize, sent: Sent) {
+        let counters = &self.counters[port];
+        self.total.packets += sent.packets;
+        self.total.bytes += sent.bytes;
+        self.total.device_full += sent.device_full;
+        self.total.too_long += sent.too_long;
+        counters.tx_packets.fetch_add(sent.packets, Ordering::Relaxed);
+        counters.tx_bytes.fetch_add(sent.bytes, Ordering::Relaxed);
+        counters.tx_dropped.fetch_add(sent.device_full + sent.too_long, Ordering::Relaxed);
+    }
+}
+
+impl TxQueue for LiveTx {
+    fn send(&mut self, _: &Batch, _: &[(u16, Port)]) {
+        unreachable!("workers send by send_owned");
+    }
+
+    fn send_owned(&mut self, batch: &mut Batch, buffers: &mut Buffers, out: &[(u16, Port)]) {
+        let any_twice = self.sort(out);
+        for port in 0..self.ports.len() {
+            let list = std::mem::take(&mut self.lists[port]);
+            // A packet that leaves by two ports belongs to neither; then all are copied, and their order stays.
+            let sent = match (list.is_empty(), any_twice) {
+                (true, _) => Sent::default(),
+                (false, true) => self.ports[port].send(batch, buffers, &list),
+                (false, false) => self.ports[port].send_owned(batch, buffers, &list),
+            };
+            self.lists[port] = list;
+            if sent != Sent::default() {
+                self.note(port, sent);
+            }
+        }
+    }
+
+    fn progress(&mut self, _: u64) {
+        self.ports.iter_mut().for_each(|port| port.push());
+    }
+
+    fn counters(&self) -> TxCounters {
+        self.total
+    }
+
+    fn finish(&mut self) -> Result<TxCounters, SinkError> {
+        Ok(self.total)
+    }
+}
