@@ -124,6 +124,16 @@ impl Arena {
         self.locator.prefetch_all(index);
     }
 
+    /// Touches the pages on which the first objects lie, so that whoever writes them first meets no page fault.
+    pub fn touch(&self, objects: u32) {
+        self.shared.memory.touch(objects.min(self.objects()));
+    }
+
+    /// Which object begins at this address, if one of this arena does.
+    pub(crate) fn index_of(&self, object: ObjectRef) -> Option<u32> {
+        self.shared.memory.index_of(object)
+    }
+
     /// Panics unless it belongs to the domain with this number.
     #[inline(always)]
     pub(crate) fn check(&self, domain: u64) {

@@ -127,6 +127,7 @@ impl Tx {
         }
         if let Some(hooks) = &mut self.hooks {
             hooks.settle();
+            self.writes.entries().iter().for_each(|entry| hooks.note(entry.object));
         }
         self.finish();
         Ok(Committed { sequence })

@@ -1,11 +1,13 @@
-//! Recording, replaying and scheduling: what a certificate needs and an ordinary run does not pay for.
+//! Recording, replaying, scheduling and noting changes: what an ordinary run does not pay for.
 //!
 //! *Recording* draws a global sequence number at each commit, after locking and before validating (read-only transactions
 //! validate too), so that the order of the numbers is a serial order of all transactions. What an operation chose where
 //! the sequential semantics leave a choice (which free resource, how stale a value) is noted. *Replaying* feeds the choices
 //! back, and the structures report a [`Violation`] where a choice was not legal in the sequential state.
 
+use crate::arena::Arena;
 use crate::conflict::ObjectId;
+use crate::raw::object::ObjectRef;
 
 /// Where a scheduler may switch to another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,11 +112,21 @@ pub(crate) struct Hooks {
     pub(crate) sequence: u64,
     pub(crate) violations: Vec<Violation>,
     pub(crate) yielding: Option<Yield>,
+    /// Arenas whose changes somebody wants to know of.
+    pub(crate) watched: Vec<Arena>,
+    /// Which of them, and which of its objects; one may stand there several times.
+    pub(crate) changed: Vec<(usize, u32)>,
 }
 
 impl Hooks {
     pub(crate) fn is_idle(&self) -> bool {
-        self.mode == Mode::Free && self.yielding.is_none()
+        self.mode == Mode::Free && self.yielding.is_none() && self.watched.is_empty()
+    }
+
+    /// Notes an object if it is of a watched arena.
+    pub(crate) fn note(&mut self, object: ObjectRef) {
+        let watched = self.watched.iter().enumerate();
+        self.changed.extend(watched.filter_map(|(at, arena)| Some((at, arena.index_of(object)?))));
     }
 
     /// Begins the record of another attempt if the last one has committed.

@@ -12,6 +12,7 @@ use crate::log::{ReadEntry, Savepoint, WriteLog};
 
 mod accesses;
 mod begin;
+mod noted;
 mod order;
 mod raise;
 mod read;
@@ -232,7 +233,7 @@ impl Tx {
         self.clear();
     }
 
-    /// Refers to nothing any more, so that [`Domain::reclaim`] gives memory back. To be called between two transactions; nothing
+    /// Refers to nothing any more (but what it [notes changes](Tx::note_changes) of), so that [`Domain::reclaim`] gives memory back. To be called between two transactions; nothing
     /// happens in the middle of one.
     pub fn let_go(&mut self) {
         if self.reads.is_empty() && self.writes.is_empty() && self.deferred.is_empty() {

@@ -141,6 +141,10 @@ impl Tx {
         self.yield_at(YieldPoint::Packet { logged: 0 });
         self.make_ready();
         self.yield_at(YieldPoint::Hold { line: object.line() });
+        if let Some(hooks) = &mut self.hooks {
+            // Before it is changed, and perhaps it will not be: whoever asks does so between two transactions.
+            hooks.note(object);
+        }
     }
 
     #[cold]

@@ -89,6 +89,12 @@ impl Memory {
         return Backing::Ordinary;
     }
 
+    #[cfg_attr(loom, expect(unused_variables, reason = "no pages there"))]
+    pub(crate) fn touch(&self, objects: u32) {
+        #[cfg(not(loom))]
+        self.region.touch(0..objects as usize * self.stride * 8);
+    }
+
     fn base(&self) -> *const AtomicU64 {
         #[cfg(not(loom))]
         return self.region.base().cast();
