@@ -4,6 +4,10 @@
 //! waits for commit. An empty shelf borrows from the fullest one. What is popped and not yet committed, or between two
 //! shelves, is in *limbo*.
 //!
+//! Numbers are dealt to the workers in rows, one after another in turn, and what is given back goes to the worker to whom it was
+//! dealt, whoever gives it. So each of them uses the same numbers again, low ones before high ones, and a smaller structure can
+//! [succeed](crate::Succession) one that was never full.
+//!
 //! "There is none" must be as exact as if one core ran everything. It is decided by a worker that has its turn: nobody else
 //! commits, all limbo has come back, the shelves are still empty, and nobody has popped anything in between (other workers may
 //! begin attempts all the time). The answer is then *watched*: a transactional object notes
@@ -28,6 +32,8 @@ pub(crate) const RETAKEN: u32 = 2;
 
 /// Choice "there is none".
 const NONE: u64 = u64::MAX;
+/// Most numbers in a row: entries side by side, which may share a cache line, are mostly one worker's.
+const ROW: u32 = 64;
 /// Most numbers that move between shelves at once.
 const CHUNK: usize = 32;
 /// Ranges that the watch object can note.
@@ -61,6 +67,8 @@ pub(crate) struct Pool {
     /// The operation of the structure that takes.
     take: Op,
     shelves: Box<[CachePadded<Shelf>]>,
+    /// Binary logarithm of the length of a row.
+    row_bits: u32,
     /// Per number: 0 if it is on no shelf, else (shelf + 1) << 32 | position. Written under that shelf's lock.
     home: Box<[AtomicU64]>,
     watch: Arena,
@@ -72,7 +80,7 @@ impl Boosted for Pool {
         match action {
             TAKEN => self.settle(worker),
             RETAKEN => {}
-            _ => self.push(worker, argument as u32),
+            _ => self.put_back(argument as u32),
         }
     }
 
@@ -86,15 +94,18 @@ impl Boosted for Pool {
 }
 
 impl Pool {
-    /// All of `0..numbers` free and dealt evenly to the workers, for a structure whose operation `take` is.
+    /// All of `0..numbers` free and dealt to the workers, for a structure whose operation `take` is.
     pub(crate) fn new(builder: &StateBuilder, of: &Named, take: Op, numbers: u32) -> Result<Pool, StateError> {
         let watch = builder.arena(Arena::new, of, POOL_WATCH, 1, WATCH_WORDS)?;
         let workers = builder.domain().workers();
         let home: Box<[AtomicU64]> = (0..numbers).map(|_| AtomicU64::new(0)).collect();
-        let bound = |worker: usize| (u64::from(numbers) * worker as u64 / workers as u64) as u32;
+        let row_bits = (numbers / workers as u32).clamp(1, ROW).ilog2();
+        let row = 1 << row_bits;
         let shelf = |worker: usize| {
             // Descending, so that low numbers are handed out first.
-            let free: Vec<u32> = (bound(worker)..bound(worker + 1)).rev().collect();
+            let rows = (worker..numbers.div_ceil(row) as usize).step_by(workers).map(|at| at as u32 * row);
+            let free: Vec<u32> =
+                rows.rev().flat_map(|from| (from..from.saturating_add(row).min(numbers)).rev()).collect();
             for (position, number) in free.iter().enumerate() {
                 home[*number as usize].store(place(worker, position), Ordering::Relaxed);
             }
@@ -103,7 +114,7 @@ impl Pool {
             CachePadded::new(Shelf { free: Mutex::new(free), available, popped, returned })
         };
         let shelves = (0..workers).map(shelf).collect();
-        Ok(Pool { object: of.id, take, shelves, home, watch })
+        Ok(Pool { object: of.id, take, shelves, row_bits, home, watch })
     }
 
     pub(crate) fn numbers(&self) -> u32 {
@@ -316,6 +327,11 @@ impl Pool {
             self.settle(worker);
         }
         found
+    }
+
+    /// A number that was taken for good is free again, for the worker to whom it was dealt.
+    pub(crate) fn put_back(&self, number: u32) {
+        self.push((number >> self.row_bits) as usize % self.shelves.len(), number);
     }
 
     /// Takes any free number for good, outside any transaction.

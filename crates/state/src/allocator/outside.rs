@@ -29,7 +29,7 @@ impl Boosted for Shared {
         }
         // Before the resource can be handed out again.
         stamp.store(0, Ordering::SeqCst);
-        self.pool.push(worker, index);
+        self.pool.put_back(index);
     }
 
     fn undo(&self, worker: usize, action: u32, argument: u64) {
