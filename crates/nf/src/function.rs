@@ -111,7 +111,8 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
 
     /// Whether this function, built anew while it runs because its configuration changed, goes on with the packet sets and
     /// state objects of `older`. The answer is the author's: only they know what the state stands for. An error says which
-    /// change the state does not survive; then nothing changes. State objects of another size than before are copied.
+    /// change the state does not survive; then nothing changes. State objects of another size than before get what the former ones hold;
+    /// what is in use keeps its number.
     fn inherits(&self, _older: &Self) -> Result<(), String> {
         Err("the function does not say which changes its state survives".to_owned())
     }

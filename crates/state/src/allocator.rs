@@ -20,6 +20,7 @@ use crate::pool::{GIVEN, Giving, Pool, RETAKEN, TAKEN};
 
 mod image;
 mod outside;
+mod succession;
 
 /// A lease was given back. Argument: the resource.
 const FREED: u32 = GIVEN;
@@ -201,6 +202,7 @@ impl Allocator {
         let now = self.shared.tick(tx.now());
         if seen < now && !self.shared.is_new(tx, lease.index) {
             stamp.fetch_max(now, Ordering::SeqCst);
+            tx.note_change(&self.shared.leases, lease.index / PER_LINE);
             // Not locked yet after the stamp has moved: the same argument holds for the new stamp.
             tx.confirm(&self.shared.leases, lease.index / PER_LINE, AllocatorOp::Refresh.op())?;
         }

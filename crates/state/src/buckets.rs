@@ -12,7 +12,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::hash::{second, spread};
 use crate::plain;
-use crate::pool::{GIVEN, Giving, Pool};
+use crate::pool::Pool;
+
+use self::change::{Transacted, Unused};
+
+mod change;
 
 /// Words of a bucket.
 pub(crate) const BUCKET_WORDS: usize = 7;
@@ -167,18 +171,20 @@ impl Buckets {
         Ok(Bucket(tx.read(arena, index, op)?))
     }
 
+    /// A bucket, outside any transaction.
+    fn bucket(&self, at: At) -> Bucket {
+        let (arena, index) = self.place(at);
+        let mut words = [0; BUCKET_WORDS];
+        arena.snapshot(index, &mut words);
+        Bucket(words)
+    }
+
     /// Entries whose keys may be the one of this home, outside any transaction.
     pub(crate) fn snapshot(&self, home: Home) -> impl Iterator<Item = u32> {
-        let of = move |at: At| {
-            let (arena, index) = self.place(at);
-            let mut words = [0; BUCKET_WORDS];
-            arena.snapshot(index, &mut words);
-            Bucket(words)
-        };
-        let chain = std::iter::successors(Some(of(At::Main(home.first))), move |before| {
-            before.next().map(|next| of(At::Overflow(next)))
+        let chain = std::iter::successors(Some(self.bucket(At::Main(home.first))), move |before| {
+            before.next().map(|next| self.bucket(At::Overflow(next)))
         });
-        let buckets = std::iter::once(of(At::Main(home.second))).chain(chain);
+        let buckets = std::iter::once(self.bucket(At::Main(home.second))).chain(chain);
         buckets.flat_map(move |bucket| bucket.candidates(home.tag).map(|(_, entry)| entry).collect::<Vec<_>>())
     }
 
@@ -197,12 +203,6 @@ impl Buckets {
         let place = place_of(bucket.matching(tag))?;
         bucket.0[place / 2] = self.main.hint(main, place / 2);
         bucket.entry(place)
-    }
-
-    #[track_caller]
-    fn write(&self, tx: &mut Tx, at: At, bucket: &Bucket, op: Op) -> Result<(), Conflict> {
-        let (arena, index) = self.place(at);
-        tx.write(arena, index, &bucket.0, op)
     }
 
     #[inline(always)]
@@ -228,7 +228,7 @@ impl Buckets {
         {
             return Ok(());
         }
-        self.insert_anywhere(tx, home, entry, op)
+        change::insert(&mut Transacted { buckets: self, tx, op }, home, entry)
     }
 
     /// Enters an entry in a main bucket; false if that is full.
@@ -245,87 +245,19 @@ impl Buckets {
         }))
     }
 
-    #[cold]
-    #[track_caller]
-    fn insert_anywhere(&self, tx: &mut Tx, home: Home, entry: u32, op: Op) -> Result<(), Conflict> {
-        let first = self.read(tx, At::Main(home.first), op)?;
-        let second = self.read(tx, At::Main(home.second), op)?;
-        let (main, bucket) = if second.used() < first.used() { (home.second, second) } else { (home.first, first) };
-        if bucket.empty_place().is_some() && self.insert_in(tx, main, home.tag, entry, op)? {
-            return Ok(());
-        }
-        self.insert_in_chain(tx, home, first, entry, op)
-    }
-
-    #[cold]
-    #[track_caller]
-    fn insert_in_chain(&self, tx: &mut Tx, home: Home, mut main: Bucket, entry: u32, op: Op) -> Result<(), Conflict> {
-        if let Some(index) = main.next() {
-            let at = At::Overflow(index);
-            let mut bucket = self.read(tx, at, op)?;
-            if let Some(place) = bucket.empty_place() {
-                bucket.set(place, Some(entry), home.tag);
-                return self.write(tx, at, &bucket, op);
-            }
-        }
-        let Some(index) = self.spare.take(tx)? else {
-            unreachable!("capacity / 8 + 1 overflow buckets are always enough, see the module's invariant")
-        };
-        let mut bucket = Bucket([0; BUCKET_WORDS]);
-        bucket.set(0, Some(entry), home.tag);
-        bucket.set_next(main.next());
-        self.write(tx, At::Overflow(index), &bucket, op)?;
-        main.set_next(Some(index));
-        self.write(tx, At::Main(home.first), &main, op)
-    }
-
     /// Takes an entry out of the bucket where it was found and fills the hole from the chain, if there is one.
     #[track_caller]
     pub(crate) fn remove(&self, tx: &mut Tx, home: Home, entry: u32, op: Op) -> Result<(), Conflict> {
-        for main in [home.first, home.second] {
-            let mut at = At::Main(main);
-            loop {
-                let bucket = self.read(tx, at, op)?;
-                let place = bucket.candidates(home.tag).find(|(_, found)| *found == entry);
-                if let Some((place, _)) = place {
-                    return self.clear(tx, main, at, place, op);
-                }
-                match bucket.next() {
-                    Some(next) if main == home.first => at = At::Overflow(next),
-                    _ => break,
-                }
-            }
-        }
-        unreachable!("entry {entry} is live but in none of its key's buckets")
+        change::remove(&mut Transacted { buckets: self, tx, op }, home, entry)
     }
 
-    #[track_caller]
-    fn clear(&self, tx: &mut Tx, main: u32, at: At, place: usize, op: Op) -> Result<(), Conflict> {
-        let mut head = self.read(tx, At::Main(main), op)?;
-        let Some(index) = head.next() else {
-            head.set(place, None, 0);
-            return self.write(tx, At::Main(main), &head, op);
-        };
-        // The chain's first bucket gives one of its numbers away.
-        let mut giver = self.read(tx, At::Overflow(index), op)?;
-        let Some(last) = (0..PLACES).rev().find(|place| giver.entry(*place).is_some()) else {
-            unreachable!("an empty overflow bucket in a chain")
-        };
-        let (moved, tag) = (giver.entry(last), giver.tag(last));
-        giver.set(last, None, 0);
-        self.write(tx, At::Overflow(index), &giver, op)?;
-        // If the hole is the number that was given away, there is nothing left to fill.
-        if at != At::Overflow(index) || place != last {
-            let mut holed = self.read(tx, at, op)?;
-            holed.set(place, moved, tag);
-            self.write(tx, at, &holed, op)?;
-        }
-        if giver.used() == 0 {
-            let mut head = self.read(tx, At::Main(main), op)?;
-            head.set_next(giver.next());
-            self.write(tx, At::Main(main), &head, op)?;
-            self.spare.give(tx, index, Giving { op, action: GIVEN, argument: u64::from(index) })?;
-        }
-        Ok(())
+    /// As [`insert`](Self::insert), before any transaction uses these buckets.
+    pub(crate) fn place_entry(&self, home: Home, entry: u32) {
+        let Ok(()) = change::insert(&mut Unused(self), home, entry);
+    }
+
+    /// As [`remove`](Self::remove), before any transaction uses these buckets.
+    pub(crate) fn displace_entry(&self, home: Home, entry: u32) {
+        let Ok(()) = change::remove(&mut Unused(self), home, entry);
     }
 }

@@ -18,6 +18,7 @@ use crate::object::{Named, StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
 
 mod image;
+mod succession;
 
 /// Replaying: a part was changed. Argument: the worker.
 const CHANGED: u32 = 0;

@@ -15,6 +15,7 @@ use crate::object::{Named, StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
 
 mod image;
+mod succession;
 
 /// What a distributed vector shall be.
 #[derive(Clone, Debug)]

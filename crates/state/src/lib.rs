@@ -25,6 +25,7 @@ mod object;
 mod plain;
 mod pool;
 mod raw;
+mod succession;
 mod vector;
 
 pub use allocator::{Allocator, AllocatorConfig, Lease};
@@ -36,4 +37,5 @@ pub use image::{Image, ImageError};
 pub use map::{Handle, Held, Inserted, Map, MapConfig, Vacancy, Visit};
 pub use object::{Named, StateBuilder, StateError, StateObject};
 pub use plain::Plain;
+pub use succession::{BROUGHT_MAX, Bringing, Brought, Pair, Succeed, Succession};
 pub use vector::{Vector, VectorConfig};

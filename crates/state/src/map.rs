@@ -28,6 +28,7 @@ mod held;
 mod image;
 mod locate;
 mod outside;
+mod succession;
 
 pub use handle::Handle;
 pub use held::Held;

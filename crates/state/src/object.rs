@@ -6,6 +6,7 @@ use std::sync::Arc;
 use braid_stm::{Arena, ArenaInit, Boosted, Domain, HugePages, MemoryError, ObjectId, ObjectInfo, Part};
 
 use crate::image::Image;
+use crate::succession::Succeed;
 
 /// What a structure is called.
 #[derive(Clone, Debug)]
@@ -16,7 +17,7 @@ pub struct Named {
 }
 
 /// A structure, seen from outside transactions: for reports and for comparing final states.
-pub trait StateObject: Image + Any + Send + Sync {
+pub trait StateObject: Image + Succeed + Any + Send + Sync {
     /// What it is called.
     fn named(&self) -> &Named;
     /// Its number in the domain.

@@ -10,6 +10,7 @@ use crate::object::{Named, StateBuilder, StateError, StateObject};
 use crate::plain::{self, Plain};
 
 mod image;
+mod succession;
 
 /// What a vector shall be.
 #[derive(Clone, Debug)]

@@ -8,7 +8,6 @@ use zerocopy::IntoBytes;
 
 use super::{Shared, entry};
 use crate::buckets::Home;
-use crate::causes::MapOp;
 use crate::image::{Image, ImageError, Reader, put};
 
 /// Entries whose buckets are asked for before the first of them is looked at: their misses overlap.
@@ -59,7 +58,7 @@ impl Image for Shared {
             for saved in ahead.drain(..) {
                 match u32::try_from(saved.index).ok().filter(|index| *index < self.free.numbers()) {
                     Some(index) if self.free.remove(tx.worker(), index) => {
-                        self.occupy(tx, index, &saved, &mut words)?;
+                        self.occupy(index, &saved, &mut words)?;
                         placed += 1;
                     }
                     Some(index) => return Err(reader.wrong(format!("entry {index} stands in it twice"))),
@@ -75,7 +74,7 @@ impl Image for Shared {
             // The next life of the entry that they get: what is remembered of its earlier ones must not find them.
             self.entries.snapshot(index, &mut words);
             saved.head = entry::head(&words) | 1;
-            self.occupy(tx, index, &saved, &mut words)?;
+            self.occupy(index, &saved, &mut words)?;
         }
         Ok(())
     }
@@ -113,22 +112,16 @@ impl Shared {
     }
 
     /// Fills a free entry and lets its buckets know, if no other one has its key.
-    fn occupy(&self, tx: &mut Tx, index: u32, saved: &Saved<'_>, words: &mut [u64]) -> Result<(), ImageError> {
-        let wrong = |what: &str| ImageError { object: self.named.name.clone(), what: what.to_owned() };
+    fn occupy(&self, index: u32, saved: &Saved<'_>, words: &mut [u64]) -> Result<(), ImageError> {
         let is_there = self.buckets.snapshot(saved.home).any(|other| {
             self.entries.snapshot(other, words);
             entry::is_live(words) && self.content(words)[0] == saved.key
         });
         if is_there {
-            return Err(wrong("a key stands in it twice"));
+            return Err(ImageError { object: self.named.name.clone(), what: "a key stands in it twice".to_owned() });
         }
         self.initialise(index, saved.head, [saved.key, saved.value], words);
-        let inserted =
-            self.buckets.insert(tx, saved.home, None, index, MapOp::Insert.op()).is_ok() && tx.commit().is_ok();
-        if !inserted {
-            tx.abort();
-            return Err(wrong("another transaction runs"));
-        }
+        self.buckets.place_entry(saved.home, index);
         Ok(())
     }
 }

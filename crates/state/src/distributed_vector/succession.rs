@@ -1,0 +1,22 @@
+//! A distributed vector takes the place of one of the same number of elements only: what stands where would mean something else.
+
+use braid_stm::Arena;
+
+use super::Shared;
+use crate::image::ImageError;
+use crate::object::StateObject;
+use crate::succession::{Brought, Succeed, check, checked, copy};
+
+impl Succeed for Shared {
+    fn elements(&self) -> &Arena {
+        &self.elements
+    }
+
+    fn check(&self, former: &dyn StateObject) -> Result<(), ImageError> {
+        check(self, former, |former: &Shared| (former.bytes, former.len) == (self.bytes, self.len))
+    }
+
+    fn bring(&self, former: &dyn StateObject, index: u32) -> Brought {
+        copy(&checked::<Shared>(former).elements, &self.elements, index)
+    }
+}
