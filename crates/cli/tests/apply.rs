@@ -22,7 +22,7 @@ fn a_functions_configuration_changes_and_its_state_stays() {
     let mut run = Running::start(&braid, &format!("plan.toml {TRAFFIC}"));
     let before = run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(50));
     // Nothing new may come in or go out any more; what is there goes on.
-    braid.write("closed.toml", "[[nf]]\nfunction = \"firewall\"\nconfig = { outbound = \"deny\", inbound = \"deny\", connections_max = 2000 }\n");
+    braid.write("closed.toml", "[[nf]]\nfunction = \"firewall\"\nconfig = { outbound = \"deny\", inbound = \"deny\", connections_max = 200000 }\n");
     let applied = braid.json("apply closed.toml --control control.sock");
     assert_eq!((names(&applied["changed"]), names(&applied["kept"])), (vec!["firewall"], vec!["firewall"]));
     assert_eq!(

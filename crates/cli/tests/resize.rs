@@ -129,6 +129,7 @@ fn sets_that_workers_share_and_functions_that_come_with_the_change() {
     run.until("sets", |stats| count(stats, "live") > 1000);
     let applied = apply(&braid, &policers(50_000, ""));
     assert_eq!(applied["copied"].as_array().map(Vec::len), Some(1), "{applied}");
+    assert!(applied["elements"].as_u64() > Some(500) && applied["elements_held"] == 0, "{applied}");
     let applied = apply(&braid, &policers(60_000, COUNTER));
     assert_eq!(applied["added"][0], "flow_counter", "{applied}");
     let stats = all_have_moved(&mut run);

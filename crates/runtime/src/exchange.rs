@@ -1,8 +1,9 @@
 //! Another chain for a run that goes on: built beside the running one, then taken by all workers between two batches.
 //!
-//! Functions that both chains have keep packet sets and state objects. Objects that are alike are the same ones; those of
-//! another size are copied while the workers stand still. Packet sets whose tables are other ones, because the room for them is
-//! another one or functions came or went, come over while packets go on
+//! Functions that both chains have keep packet sets and state objects. Objects that are alike are the same ones. What those of
+//! another size hold comes over before the exchange, while packets go on
+//! ([decision](../../../docs/decisions/0011-objects-are-brought-over-by-who-changes-them.md)); packet sets whose tables are other ones, because the
+//! room for them is another one or functions came or went, come over after it
 //! ([decision](../../../docs/decisions/0009-sets-come-over-batch-by-batch.md)). Everything that can be refused is refused before any
 //! worker has changed anything.
 
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use braid_nf::Stage;
 use braid_nf::packet::key::SetDef;
-use braid_nf::state::{Domain, ImageError, StateBuilder, StateObject, Tx};
+use braid_nf::state::{Domain, ImageError, Pair, StateBuilder, StateObject, Succession, Tx};
 use braid_steer::planner::Changed;
 
 use crate::chain::{Chain, ChainError, Sharing, keys_hold};
@@ -25,6 +26,9 @@ const ROUNDS_MAX: usize = 8;
 
 /// Times in a row that a worker is asked to move sets and moves none: so often it has looked at the slots of the largest tables.
 const IN_VAIN_MAX: usize = 1 << 17;
+
+/// How often it is looked whether all elements of state objects have come over.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Why a run keeps its chain.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +64,7 @@ pub enum ExchangeError {
     /// What lies beside each packet would change.
     #[error("the chain wants other metadata beside each packet than the source delivers")]
     Metadata,
-    /// A state object cannot be copied.
+    /// What a state object holds cannot come over to one of another size.
     #[error(transparent)]
     Image(#[from] ImageError),
     /// Not enough memory.
@@ -104,8 +108,10 @@ pub struct Exchanged {
     pub removed: Vec<String>,
     /// State objects that were copied because their size changed.
     pub copied: Vec<String>,
-    /// Bytes of their images.
-    pub copied_bytes: usize,
+    /// Elements of them that were copied while packets went through, again if they had changed.
+    pub elements: usize,
+    /// Elements that were copied while the workers stood still.
+    pub elements_held: usize,
     /// Packet sets that come over to other tables from now on, while packets go through.
     pub moving: usize,
     /// How long the workers stood still.
@@ -151,25 +157,27 @@ fn exchange_running(
     let mut exchanged = compare(&running.chain, &chain, changed)?;
     check_steering(now, plan)?;
     let new = chain.objects().into_iter();
-    let copies: Vec<_> = new.filter_map(|new| Some((older(&heritage, &new)?, new))).collect();
+    let copies: Vec<Pair> = new.filter_map(|new| Some((older(&heritage, &new)?, new))).collect();
     exchanged.copied = copies.iter().map(|(_, new)| new.name().to_owned()).collect();
     let is_added = |at: &usize| exchanged.added.iter().any(|name| name == chain.stages()[*at].name());
     let added: Vec<usize> = (0..chain.stages().len()).filter(is_added).collect();
     settle(live)?;
     let (emptied, gone) = channel();
     let prepared = prepare(live, (&running.chain, &chain), (now, plan), &Emptied(emptied))?;
-    let next = Next { chain, copies, added, prepared, gone };
-    hand_over(live, running, plan, next, &mut exchanged)?;
+    let succession = Succession::new(copies)?;
+    let next = Next { chain, added, prepared, gone };
+    let handed_over = bring_objects(live, &succession)
+        .and_then(|()| hand_over(live, running, plan, next, &succession, &mut exchanged));
+    if let Err(error) = handed_over {
+        live.ask_all(Worker::end_bringing);
+        return Err(error);
+    }
     Ok(exchanged)
 }
-
-/// An object, and the one of another size that gets its content.
-type Copied = (Arc<dyn StateObject>, Arc<dyn StateObject>);
 
 /// What workers go on with.
 struct Next {
     chain: Arc<Chain>,
-    copies: Vec<Copied>,
     /// Positions of functions that are new.
     added: Vec<usize>,
     /// By worker.
@@ -178,15 +186,44 @@ struct Next {
     gone: Receiver<Gone>,
 }
 
+/// Has what state objects hold come over to others, by the workers between their batches, until they hold the same but for what
+/// is just changing.
+fn bring_objects(live: &Live, succession: &Arc<Succession>) -> Result<(), ExchangeError> {
+    if succession.is_complete() {
+        return Ok(());
+    }
+    let begun = Arc::clone(succession);
+    answered(live.ask_all(move |worker| worker.begin_bringing(Arc::clone(&begun))))?;
+    succession.open();
+    while !succession.is_complete() {
+        if live.has_ended() {
+            return Err(ExchangeError::NotRunning);
+        }
+        // A worker that hangs is waited for no longer than for any other answer.
+        answered(live.ask_all(|_| ()))?;
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// An error if a worker has not answered that has not ended.
+fn answered(answers: Vec<Result<(), Unanswered>>) -> Result<(), Unanswered> {
+    answers
+        .into_iter()
+        .find(|answer| matches!(answer, Err(Unanswered::Late(_) | Unanswered::NoWorker(_))))
+        .unwrap_or(Ok(()))
+}
+
 /// The part for which workers stand still.
 fn hand_over(
     live: &Live,
     running: Running,
     plan: &Plan,
     next: Next,
+    succession: &Succession,
     exchanged: &mut Exchanged,
 ) -> Result<(), ExchangeError> {
-    let Next { chain, copies, added, prepared, gone } = next;
+    let Next { chain, added, prepared, gone } = next;
     let held = live.hold()?;
     let begun = Instant::now();
     let first = held.workers().next().ok_or(ExchangeError::NotRunning)?;
@@ -195,9 +232,8 @@ fn hand_over(
         check_room(worker, live, plan)?;
     }
     unmap(gone)?;
-    if !copies.is_empty() {
-        exchanged.copied_bytes = held.tell(first, move |worker| worker.transact(|tx| copy(tx, &copies)))??;
-    }
+    exchanged.elements_held = held.tell_all(Worker::end_bringing)?.into_iter().sum();
+    exchanged.elements = succession.finish()? - exchanged.elements_held;
     for (id, prepared) in prepared {
         let exchange = move |worker: &mut Worker| {
             worker.exchange(prepared);
@@ -214,17 +250,6 @@ fn hand_over(
     live.announce(Running { chain, ..running });
     exchanged.held = begun.elapsed();
     Ok(())
-}
-
-/// Fills objects with what others hold; says how many bytes that is.
-fn copy(tx: &mut Tx, copies: &[Copied]) -> Result<usize, ImageError> {
-    let mut bytes = 0;
-    for (old, new) in copies {
-        let image = old.save();
-        new.restore(tx, &image)?;
-        bytes += image.len();
-    }
-    Ok(bytes)
 }
 
 /// Has the sets that are on their way since an earlier change come over, some between two batches each time. One for which chance has

@@ -148,14 +148,16 @@ impl Live {
     #[cold]
     pub(crate) fn serve(&self, id: usize, worker: &mut Worker) {
         let desk = &self.desks[id];
+        // First, so that an order to stand still finds nothing left.
+        worker.bring_objects();
         let orders = {
             let mut state = desk.lock();
             desk.rings.store(false, Ordering::Relaxed);
             std::mem::take(&mut state.orders)
         };
         orders.into_iter().for_each(|order| order(worker));
-        // Packet sets on their way to other tables: a few of them each round, until all are there.
-        if worker.move_sets() {
+        // State objects and packet sets on their way to others: a few of them each round, until all are there.
+        if worker.move_sets() | worker.is_bringing() {
             desk.rings.store(true, Ordering::Relaxed);
         }
     }
@@ -163,6 +165,7 @@ impl Live {
     /// A worker ends: no order is taken any more.
     pub(crate) fn close(&self, id: usize, worker: &mut Worker) {
         self.serve(id, worker);
+        worker.bring_objects();
         let mut seen = worker.seen();
         seen.ended = true;
         let mut state = self.desks[id].lock();

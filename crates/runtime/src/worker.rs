@@ -7,7 +7,7 @@ use braid_io::{Received, RxQueue, TxQueue};
 use braid_memory::{HugePages, thread_time};
 use braid_nf::{Logs, Pass, Reason, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Pool, Port};
-use braid_state::Tx;
+use braid_state::{Bringing, Tx};
 
 use self::later::{PeriodicTick, periodic_ticks};
 use self::sets::Sets;
@@ -104,6 +104,8 @@ pub struct Worker {
     tracer: Option<Box<Tracer>>,
     /// While sets come over from former tables: where those go then.
     emptied: Option<Emptied>,
+    /// While other state objects take the place of those that its functions use.
+    bringing: Option<Bringing>,
     pulse: Option<Arc<Pulse>>,
     /// Whether packets that functions hold back are sent when all workers end.
     drains: bool,
@@ -139,6 +141,7 @@ impl Worker {
             probe: Probe::Off,
             tracer: None,
             emptied: None,
+            bringing: None,
             pulse: None,
             drains: true,
             progress: Progress::default(),

@@ -36,7 +36,7 @@ pub fn run(args: &ApplyArgs) -> Result<ExitCode, Failure> {
 
 /// What was applied, in lines.
 pub fn text(applied: &Applied) -> String {
-    let Applied { changed, added, removed, kept, copied, copied_bytes, sets, moving, held_us } = applied;
+    let Applied { changed, added, removed, kept, copied, elements, elements_held, sets, moving, held_us } = applied;
     let lists = [("changed", changed), ("added", added), ("removed", removed), ("copied", copied), ("kept", kept)];
     if lists[..3].iter().all(|(_, list)| list.is_empty()) && sets.is_none() && *held_us == 0 {
         return "nothing differs\n".to_owned();
@@ -49,7 +49,13 @@ pub fn text(applied: &Applied) -> String {
     if *moving > 0 {
         text.push_str(&format!("{moving} packet sets move to other tables while packets go through\n"));
     }
-    let bytes = if *copied_bytes > 0 { format!(", {copied_bytes} bytes were copied") } else { String::new() };
-    text.push_str(&format!("workers stood still for {held_us} µs{bytes}\n"));
+    if !copied.is_empty() {
+        let held = match elements_held {
+            0 => "none".to_owned(),
+            some => some.to_string(),
+        };
+        text.push_str(&format!("{elements} elements of state objects were copied while packets went through, {held} while workers stood still\n"));
+    }
+    text.push_str(&format!("workers stood still for {held_us} µs\n"));
     text
 }

@@ -7,6 +7,7 @@
 mod dpdk;
 mod everyday;
 mod operations;
+mod resizes;
 mod scene;
 mod steered;
 mod storms;

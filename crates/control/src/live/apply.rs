@@ -49,9 +49,12 @@ pub struct Applied {
     pub kept: Vec<String>,
     /// State objects that were copied because their size changed.
     pub copied: Vec<String>,
-    /// Bytes that were copied for them while the workers stood still.
+    /// Elements of them that were copied while packets went through.
     #[serde(default)]
-    pub copied_bytes: usize,
+    pub elements: usize,
+    /// Elements that were copied while the workers stood still.
+    #[serde(default)]
+    pub elements_held: usize,
     /// The number of packet sets before and now, if it changed.
     #[serde(default)]
     pub sets: Option<(usize, usize)>,
@@ -86,9 +89,9 @@ impl Current {
         })?;
         (self.file, self.plan, self.compiled) = (file, plan, Arc::new(compiled));
         self.applied = Some(complete(&self.plan));
-        let Exchanged { kept, added, removed, copied, copied_bytes, moving, held } = exchanged;
-        let held_us = held.as_micros() as u64;
-        Ok(Applied { changed: changed.names, added, removed, kept, copied, copied_bytes, sets, moving, held_us })
+        let Exchanged { kept, added, removed, copied, elements, elements_held, moving, held } = exchanged;
+        let (changed, held_us) = (changed.names, held.as_micros() as u64);
+        Ok(Applied { changed, added, removed, kept, copied, elements, elements_held, sets, moving, held_us })
     }
 
     /// Whether another process can go on with the state under the plan of a file: ports, workers and sizes may differ from what runs.

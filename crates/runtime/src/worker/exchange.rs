@@ -3,13 +3,14 @@
 //! Two steps, so that running out of memory on one worker changes nothing on any, and no packet waits for memory: [`Prepared`] is
 //! made beside the worker, [`Worker::exchange`] cannot fail and takes as long for a million sets as for none. A group whose records
 //! look as before and whose room is the same keeps its tables; all others get new ones, to which their sets come over batch by batch
-//! ([`braid_nf::SetTables::succeed`]): those of a batch's own packets, and [`MOVED_MAX`] more behind each batch.
+//! ([`braid_nf::SetTables::succeed`]): those of a batch's own packets, and [`MOVED_MAX`] more behind each batch. State objects of
+//! another size come over before the exchange ([`Succession`]).
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use braid_nf::{Carry, Former, MOVED_MAX, SetTables, Stage};
-use braid_state::Tx;
+use braid_state::{Bringing, Succession, Tx};
 
 use super::{Sets, Worker, periodic_ticks};
 use crate::attempt::{Stretch, run_event};
@@ -168,6 +169,28 @@ impl Worker {
     pub fn settle_sets(&mut self) {
         self.sets.iter_mut().for_each(|sets| sets.tables.settle());
         self.emptied = None;
+    }
+
+    /// Notes from now on what it changes of state objects whose place others take.
+    pub(crate) fn begin_bringing(&mut self, succession: Arc<Succession>) {
+        self.bringing = Some(Bringing::begin(succession, &mut self.parts.tx));
+    }
+
+    /// Whether there are such objects.
+    pub(crate) fn is_bringing(&self) -> bool {
+        self.bringing.is_some()
+    }
+
+    /// Brings over what it has changed of them since the last time, and some elements more.
+    pub(crate) fn bring_objects(&mut self) {
+        if let Some(bringing) = &mut self.bringing {
+            bringing.bring(&mut self.parts.tx);
+        }
+    }
+
+    /// Brings over what is left of that; says how many elements.
+    pub(crate) fn end_bringing(&mut self) -> usize {
+        self.bringing.take().map_or(0, |bringing| bringing.end(&mut self.parts.tx))
     }
 
     /// Runs the start handlers of functions that are new in its chain.
