@@ -149,18 +149,25 @@ pub(crate) fn with_ends<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ve
 #[serde(try_from = "String")]
 struct Written(Vec<Prefix>);
 
-impl TryFrom<String> for Written {
-    type Error = PrefixError;
+/// A text that is neither.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no address range, expected `198.51.100.0/28`, `198.51.100.3-198.51.100.9`, or a single address")]
+struct WrittenError(String);
 
-    fn try_from(text: String) -> Result<Written, PrefixError> {
-        let Some((first, last)) = text.split_once('-') else { return Ok(Written(vec![text.parse()?])) };
+impl TryFrom<String> for Written {
+    type Error = WrittenError;
+
+    fn try_from(text: String) -> Result<Written, WrittenError> {
+        let Some((first, last)) = text.split_once('-') else {
+            return text.parse().map(|prefix| Written(vec![prefix])).map_err(|PrefixError(text)| WrittenError(text));
+        };
         let end = |text: &str| text.trim().parse::<std::net::Ipv4Addr>().ok().map(u32::from);
         match (end(first), end(last)) {
             (Some(first), Some(last)) if first <= last && last - first < SPAN_MAX => {
                 let address = |number: u32| Prefix::new(IpAddress::from_v4(number.to_be_bytes()), 32);
                 Ok(Written((first..=last).map(address).collect()))
             }
-            _ => Err(PrefixError(text)),
+            _ => Err(WrittenError(text)),
         }
     }
 }
