@@ -20,7 +20,7 @@ impl Spread {
     /// Its hops, the one that this hash value chooses first.
     pub fn from(&self, hash: u64) -> impl Iterator<Item = Hop> {
         let total = self.hops.last().map_or(1, |(_, sum)| *sum);
-        let at = (u128::from(hash) * u128::from(total) >> 64) as u32;
+        let at = ((u128::from(hash) * u128::from(total)) >> 64) as u32;
         let first = self.hops.partition_point(|(_, sum)| *sum <= at);
         self.hops.iter().cycle().skip(first).take(self.hops.len()).map(|(hop, _)| *hop)
     }
