@@ -40,6 +40,9 @@ pub enum Clock {
     },
 }
 
+/// The latest time that a capture may tell, in nanoseconds: what is added to it, timeouts and periods, does not overflow.
+const LATEST_NS: u64 = u64::MAX / 2;
+
 impl Clock {
     /// Live, from now on; `base_ns` is the time now.
     pub fn live(base_ns: u64) -> Clock {
@@ -53,7 +56,7 @@ impl Clock {
             Clock::Capture => {
                 let mut now = last;
                 for (i, place) in now_ns[..batch.len()].iter_mut().enumerate() {
-                    now = now.max(batch.timestamp_ns(i));
+                    now = now.max(batch.timestamp_ns(i).min(LATEST_NS));
                     *place = now;
                 }
                 now
