@@ -17,6 +17,7 @@ pub mod input;
 pub mod notify;
 pub mod operate;
 pub mod panics;
+mod processor;
 mod saving;
 pub mod study;
 pub mod watch;
@@ -31,9 +32,11 @@ pub use braid_control as control;
 /// The whole program: functions of one's own stand before those that come with Braid.
 pub fn main(own: Vec<Entry>) -> ExitCode {
     panics::say_each_once();
-    let cli = args::Cli::parse();
-    let catalog = catalog::catalog(own);
-    match act(cli.command, &catalog) {
+    let done = processor::check().and_then(|()| {
+        let cli = args::Cli::parse();
+        act(cli.command, &catalog::catalog(own))
+    });
+    match done {
         Ok(code) => code,
         Err(failure) => {
             eprint!("{}", failure.render());

@@ -9,12 +9,13 @@ use crate::catalog::catalog;
 use crate::failure::{Failure, Kind};
 
 /// Path in the new crate, and what stands there; `{name}`, `{Type}` and `{braid-…}` are filled in.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("Cargo.toml", include_str!("../../templates/manifest.toml")),
     ("src/lib.rs", include_str!("../../templates/src/lib.rs")),
     ("src/main.rs", include_str!("../../templates/src/main.rs")),
     ("tests/traffic.rs", include_str!("../../templates/tests/traffic.rs")),
     ("README.md", include_str!("../../templates/README.md")),
+    (".cargo/config.toml", include_str!("../../templates/config.toml")),
     (".gitignore", include_str!("../../templates/gitignore")),
 ];
 
