@@ -1,5 +1,5 @@
 //! One function's pass over a batch: what handlers run on, and what is needed to take any of it back. The loops in which they
-//! run are in `handlers.rs`.
+//! run are in `handlers.rs` and `attempts.rs`.
 //!
 //! An attempt covers packets `from..to` of the pass. Before each packet a [`Mark`] remembers where every log stands, so a
 //! conflict at packet *k* takes back *k* alone, and a failed commit takes back all of them, newest first. Marks are kept from
@@ -16,7 +16,9 @@ use crate::shared::Lives;
 use crate::verdict::VerdictCode;
 use crate::{NetworkFunction, Verdicts};
 
+mod attempts;
 pub(crate) mod handlers;
+mod steady;
 mod whole;
 
 pub use whole::Beginning;

@@ -1,0 +1,226 @@
+//! The loops in which packets are handled that a conflict may take back.
+//!
+//! There are three for packets of live sets, from one to the next: as long as nothing has been written and no conflict was met, every
+//! packet stands as soon as it is handled, and most need not even a context ([`Pass::attempt_steady`], [`Pass::attempt_standing`]); behind
+//! that a mark is left before each ([`Pass::attempt_marked`]). All others are handled out of line ([`Pass::attempt_one`]).
+
+use braid_state::Plain;
+use zerocopy::IntoBytes;
+
+use super::handlers::handle_packet;
+use super::steady::{Reached, Steady};
+use super::{Interrupted, Mark, Pass, Place};
+use crate::cx::Cx;
+use crate::shared::SharedSets;
+use crate::{Arrival, Handled, NetworkFunction};
+
+impl Pass<'_> {
+    /// Runs handlers over positions `from..to`, remembering how to take each back.
+    pub(crate) fn attempt<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        place: Place,
+        shared: Option<&SharedSets>,
+        from: usize,
+        to: usize,
+    ) -> Result<(), Interrupted> {
+        (self.logs.kept, self.logs.emitted_before) = (from, self.logs.emitted.len());
+        let mut at = from;
+        while at < to {
+            if shared.is_none() {
+                at = self.attempt_fresh(function, place, at, to)?;
+                // Either nothing is fresh any more, or the next packet is none for this loop either.
+                at = self.attempt_marked(function, place, at, to)?;
+            }
+            if at < to {
+                self.attempt_one(function, place, shared, at)?;
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the handlers of packets of live sets while the transaction is fresh: what such a packet did stands at once, or it is
+    /// the first that leaves a mark. Says where the loop ended.
+    #[inline(always)]
+    fn attempt_fresh<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        place: Place,
+        from: usize,
+        to: usize,
+    ) -> Result<usize, Interrupted> {
+        if !N::STEADY {
+            return self.attempt_standing(function, place, from, to);
+        }
+        let mut at = from;
+        while at < to && self.tx.is_fresh() {
+            at = self.attempt_steady(function, place, at, to);
+            // The one that it stopped at, alone: nearly all others are steady.
+            let next = self.attempt_standing(function, place, at, to.min(at + 1))?;
+            if next == at {
+                return Ok(at);
+            }
+            at = next;
+        }
+        Ok(at)
+    }
+
+    /// The loop for packets that [`NetworkFunction::steady`] decides on: it knows no context, no log, no copy of what was before. Says
+    /// where another one stands.
+    #[inline(never)]
+    fn attempt_steady<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) -> usize {
+        let Some(sets) = &mut self.sets else { return from };
+        let mut steady = Steady::new(function, sets, place);
+        let mut packets = self.batch.packets();
+        let mut stands = Reached { kept: &mut self.logs.kept, at: from };
+        for (at, &i) in (from..).zip(&self.todo[from..to]) {
+            let i = usize::from(i) & 255;
+            let reversed = steady.swapped[i];
+            let Some(state) = steady.state(i) else { return at };
+            let arrival = Arrival { now_ns: self.now_ns[i], reversed, alone: self.tx.alone() };
+            let Some(verdict) = function.steady(arrival, &mut packets.packet(i, None), state) else { return at };
+            // At most one thing was read that somebody else may write: it stands.
+            stands.at = at + 1;
+            self.verdicts.set(i, verdict);
+        }
+        to
+    }
+
+    /// The loop for packets that may touch shared state, as long as none has changed any.
+    #[inline(never)]
+    fn attempt_standing<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        place: Place,
+        from: usize,
+        to: usize,
+    ) -> Result<usize, Interrupted> {
+        let (at, before, handled) = {
+            let Some(sets) = &mut self.sets else { return Ok(from) };
+            let mut steady = Steady::new(function, sets, place);
+            let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
+            let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
+            if !cx.is_fresh() {
+                return Ok(from);
+            }
+            let mut stands = Reached { kept: &mut logs.kept, at: from };
+            let mut todo = (from..).zip(&self.todo[from..to]);
+            loop {
+                let Some((at, &i)) = todo.next() else { return Ok(to) };
+                let i = usize::from(i) & 255;
+                let reversed = steady.swapped[i];
+                let Some(state) = steady.state(i) else { return Ok(at) };
+                cx.turn_to(i, reversed, self.now_ns[i]);
+                let before = *state;
+                let handled = function.packet(&mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
+                if let Ok(verdict) = handled
+                    && cx.settle()
+                {
+                    // It stands, whatever comes after it.
+                    logs.packets.clear();
+                    stands.at = at + 1;
+                    self.verdicts.set(i, verdict);
+                    if cx.is_fresh() {
+                        continue;
+                    }
+                    return Ok(at + 1);
+                }
+                break (at, (state.as_bytes() != before.as_bytes()).then_some(before), handled);
+            }
+        };
+        self.mark_first(place, at, before, handled)
+    }
+
+    /// The packet at `at` has changed shared state, the first one to do so, or met a conflict; `before` is the state of its set
+    /// as it was, if it has changed.
+    #[cold]
+    #[inline(never)]
+    fn mark_first<S: Plain>(
+        &mut self,
+        place: Place,
+        at: usize,
+        before: Option<S>,
+        handled: Handled,
+    ) -> Result<usize, Interrupted> {
+        let i = usize::from(self.todo[at]) & 255;
+        let (slot, idle_ms) = self.set_place(i);
+        if let Some(before) = before {
+            self.logs.sets.save_state(slot, place.offset, &before);
+        }
+        let Ok(verdict) = handled else {
+            self.take_back_last(i, (slot, idle_ms));
+            return Err(Interrupted { at });
+        };
+        self.logs.marks.push(Mark::first(self.logs, i, self.verdicts.code(i), (slot, idle_ms)));
+        self.verdicts.set(i, verdict);
+        Ok(at + 1)
+    }
+
+    /// Runs the handlers of packets of live sets, a mark before each; says where another one stands.
+    #[inline(never)]
+    fn attempt_marked<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        place: Place,
+        from: usize,
+        to: usize,
+    ) -> Result<usize, Interrupted> {
+        let Some(sets) = &mut self.sets else { return Ok(from) };
+        let mut steady = Steady::new(function, sets, place);
+        let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
+        for (at, &i) in (from..).zip(&self.todo[from..to]) {
+            let i = usize::from(i) & 255;
+            let (slot, idle_ms) = (steady.found.slots[i], steady.found.idle_ms[i]);
+            let reversed = steady.swapped[i];
+            let Some(state) = steady.state(i) else { return Ok(at) };
+            let mark = Mark::new(self.tx, logs, self.verdicts.code(i), (slot, idle_ms));
+            logs.marks.push(mark);
+            self.tx.set_now(self.now_ns[i]);
+            let before = *state;
+            let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, i, reversed);
+            let handled = handle_packet(function, &mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
+            // Most leave their set as it was.
+            if state.as_bytes() != before.as_bytes() {
+                logs.sets.save_state(slot, place.offset, &before);
+            }
+            let Ok(verdict) = handled else {
+                self.take_back_last(i, (slot, idle_ms));
+                return Err(Interrupted { at });
+            };
+            self.verdicts.set(i, verdict);
+        }
+        Ok(to)
+    }
+
+    #[inline(never)]
+    pub(crate) fn attempt_one<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        place: Place,
+        shared: Option<&SharedSets>,
+        at: usize,
+    ) -> Result<(), Interrupted> {
+        let i = usize::from(self.todo[at]) & 255;
+        let is_first = self.tx.is_fresh() && shared.is_none();
+        let place_before = self.set_place(i);
+        if !is_first {
+            let mark = Mark::new(self.tx, self.logs, self.verdicts.code(i), place_before);
+            self.logs.marks.push(mark);
+        }
+        let Ok(verdict) = self.handle_anywhere(function, place, shared, i) else {
+            self.take_back_last(i, place_before);
+            return Err(Interrupted { at });
+        };
+        if is_first && self.tx.settle() {
+            // It stands, whatever comes after it.
+            self.logs.commit();
+            self.logs.kept = at + 1;
+        } else if is_first {
+            let mark = Mark::first(self.logs, i, self.verdicts.code(i), place_before);
+            self.logs.marks.push(mark);
+        }
+        self.verdicts.set(i, verdict);
+        Ok(())
+    }
+}
