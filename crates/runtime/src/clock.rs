@@ -118,3 +118,26 @@ impl Timeline {
         earliest.filter(|&reached| reached != u64::MAX).unwrap_or(own_ns)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use braid_memory::HugePages;
+    use braid_packet::fields::{Layout, StageUse, TIMESTAMP_NS};
+    use braid_packet::{Buffers, FrameInfo, Pool, PoolConfig};
+
+    use super::*;
+
+    #[test]
+    fn a_capture_from_the_end_of_time_leaves_room_for_timeouts() {
+        let pool = Pool::new(&PoolConfig { buffers: 4, jumbos: 1, pages: HugePages::Never }).expect("a few buffers");
+        let layout = Layout::compose(&[StageUse::new("reader").reads(TIMESTAMP_NS, 8)]).expect("one field");
+        let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(layout)), Buffers::new(&pool));
+        for timestamp_ns in [7, u64::MAX, 9] {
+            assert!(batch.copy_in(&mut buffers, &[0; 60], &FrameInfo { timestamp_ns, ..FrameInfo::default() }));
+        }
+        let mut now_ns = [0; 256];
+        assert_eq!(Clock::Capture.stamp(&batch, 5, &mut now_ns), LATEST_NS);
+        assert_eq!(now_ns[..3], [7, LATEST_NS, LATEST_NS], "and it never goes back");
+        batch.release(&mut buffers);
+    }
+}
