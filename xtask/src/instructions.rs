@@ -26,7 +26,7 @@ const GROWTH: f64 = 1.03;
 const SLACK: f64 = 2.0;
 
 /// Stages in the order in which a packet meets them, each with what the names of its functions contain. The first that fits
-/// counts; what fits none is the rest of the program.
+/// counts; what fits none is the rest of the program. Keys that are made on the parser's way have its instructions too.
 const STAGES: [(&str, &[&str]); 7] = [
     ("receive", &["RxQueue>::receive"]),
     ("parse", &["Held::parse_all", "braid_packet::parse", "parse_less_plain"]),
