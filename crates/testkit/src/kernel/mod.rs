@@ -135,7 +135,7 @@ impl KernelOracle {
     pub fn ruleset(inside: &[&str], rules: &str) -> Result<KernelOracle, Unavailable> {
         let mut oracle = KernelOracle::router(inside, Tracking::Liberal)?;
         oracle.rules(rules)?;
-        oracle.rules("table inet own { chain input { type filter hook input priority 0; policy drop; } }")?;
+        oracle.rules("table inet own {\n chain input {\n type filter hook input priority 0; policy drop;\n }\n }")?;
         oracle.settle()?;
         Ok(oracle)
     }
