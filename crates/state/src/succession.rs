@@ -52,9 +52,22 @@ pub trait Succeed {
     fn touch(&self, former: &dyn StateObject) {
         self.elements().touch(former.elements().objects());
     }
-    /// Has element `index` as `former`, which was checked, has it at this moment. By one thread at a time, before any transaction uses
-    /// this object.
-    fn bring(&self, former: &dyn StateObject, index: u32) -> Brought;
+    /// Has element `index` as `former`, which was checked, has it at this moment: as it is, if nothing else has to follow; one beyond the end
+    /// is left behind. By one thread at a time, before any transaction uses this object.
+    fn bring(&self, former: &dyn StateObject, index: u32) -> Brought {
+        let (former, own) = (former.elements(), self.elements());
+        if index >= own.objects() {
+            return Brought::Nothing;
+        }
+        let (mut words, mut before) = (vec![0; former.payload_words()], vec![0; own.payload_words()]);
+        former.snapshot(index, &mut words);
+        own.snapshot(index, &mut before);
+        if words == before {
+            return Brought::Nothing;
+        }
+        own.initialise(index, &words);
+        Brought::Whole
+    }
 }
 
 /// The former object as what it is.
@@ -81,21 +94,6 @@ pub(crate) fn check<S: StateObject>(
         object: own.name().to_owned(),
         what: "its elements are others than those that it would get".into(),
     })
-}
-
-/// Brings an element over for which nothing else has to follow; one beyond the end is left behind.
-pub(crate) fn copy(former: &Arena, new: &Arena, index: u32) -> Brought {
-    if index >= new.objects() {
-        return Brought::Nothing;
-    }
-    let (mut words, mut before) = (vec![0; former.payload_words()], vec![0; new.payload_words()]);
-    former.snapshot(index, &mut words);
-    new.snapshot(index, &mut before);
-    if words == before {
-        return Brought::Nothing;
-    }
-    new.initialise(index, &words);
-    Brought::Whole
 }
 
 /// A former object, and the one that takes its place.

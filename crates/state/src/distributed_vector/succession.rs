@@ -5,7 +5,7 @@ use braid_stm::Arena;
 use super::Shared;
 use crate::image::ImageError;
 use crate::object::StateObject;
-use crate::succession::{Brought, Succeed, check, checked, copy};
+use crate::succession::{Succeed, check};
 
 impl Succeed for Shared {
     fn elements(&self) -> &Arena {
@@ -14,9 +14,5 @@ impl Succeed for Shared {
 
     fn check(&self, former: &dyn StateObject) -> Result<(), ImageError> {
         check(self, former, |former: &Shared| (former.bytes, former.len) == (self.bytes, self.len))
-    }
-
-    fn bring(&self, former: &dyn StateObject, index: u32) -> Brought {
-        copy(&checked::<Shared>(former).elements, &self.elements, index)
     }
 }

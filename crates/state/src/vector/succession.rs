@@ -6,7 +6,7 @@ use braid_stm::Arena;
 use super::Shared;
 use crate::image::ImageError;
 use crate::object::StateObject;
-use crate::succession::{Brought, Succeed, check, checked, copy};
+use crate::succession::{Succeed, check};
 
 impl Succeed for Shared {
     fn elements(&self) -> &Arena {
@@ -15,9 +15,5 @@ impl Succeed for Shared {
 
     fn check(&self, former: &dyn StateObject) -> Result<(), ImageError> {
         check(self, former, |former: &Shared| former.bytes == self.bytes)
-    }
-
-    fn bring(&self, former: &dyn StateObject, index: u32) -> Brought {
-        copy(&checked::<Shared>(former).elements, &self.elements, index)
     }
 }
