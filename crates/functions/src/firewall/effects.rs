@@ -43,21 +43,23 @@ impl Effects {
         let (mut places, mut firsts) = (Vec::with_capacity(rules.len()), Vec::new());
         let mut known: HashMap<(u64, u32), u32> = HashMap::new();
         for (number, rule) in rules.iter().enumerate() {
-            let new = if rule.has_effects() { firsts.len() as u32 } else { NONE };
+            if !rule.has_effects() {
+                places.push(NONE);
+                continue;
+            }
             // Two statements may say the same: those of a file stand in lines of their own.
             let at = if rule.line == 0 { number as u32 } else { rule.line };
-            let place = if new == NONE { NONE } else { *known.entry((rule.origin, at)).or_insert(new) };
-            if place == new && new != NONE {
+            let place = known.entry((rule.origin, at)).or_insert_with(|| {
                 firsts.push(number);
-            }
-            places.push(place);
+                firsts.len() as u32 - 1
+            });
+            places.push(*place);
         }
         let statements =
             Statements { rules, names: HashMap::new(), counters: 0, limits: 0, rest: rest(builder, rules, &firsts)? };
         let statements = statements.make(builder, firsts)?;
         let logs = rules.iter().any(|rule| rule.log.is_some());
-        let log =
-            if logs { Some(Log::new(builder).map_err(|error| ConfigError::state("rules", &error))?) } else { None };
+        let log = logs.then(|| Log::new(builder)).transpose().map_err(|error| ConfigError::state("rules", &error))?;
         let places = if statements.is_empty() { Vec::new() } else { places };
         Ok(Effects { places, statements, log })
     }

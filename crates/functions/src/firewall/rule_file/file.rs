@@ -57,7 +57,7 @@ impl File {
         let mut file = File::default();
         let mut rest = Words { words: tokens, scope };
         loop {
-            while rest.words.first().is_some_and(|token| token.kind == Kind::End) {
+            while rest.at_end() {
                 rest.token();
             }
             match rest.peek() {
@@ -151,7 +151,7 @@ impl File {
                     );
                 }
                 "comment" | "flags" => drop(statement(rest)),
-                _ if rest.words.first().is_some_and(|token| token.kind == Kind::End) => drop(rest.token()),
+                _ if rest.at_end() => drop(rest.token()),
                 other => {
                     let reason = format!("`{other}` is nothing that a table holds");
                     rest.word();
@@ -194,7 +194,7 @@ impl File {
                     return Ok(());
                 }
                 "" => return wrong(format!("the chain `{name}` has no end"), "write } behind it"),
-                _ if rest.words.first().is_some_and(|token| token.kind == Kind::End) => drop(rest.token()),
+                _ if rest.at_end() => drop(rest.token()),
                 "type" => {
                     let base = base(rest)?;
                     self.chain_of(table, name.clone(), place).base = Some(base);
@@ -239,12 +239,9 @@ impl File {
             }
             "element" => {
                 let name = rest.word();
-                let mut more = self.replace(statement(rest), rest.scope)?;
-                let is_open = more.first().is_some_and(|token| token.text == "{");
-                if !is_open || more.pop().is_none_or(|token| token.text != "}") {
+                let Some(more) = within_braces(self.replace(statement(rest), rest.scope)?) else {
                     return wrong("elements without braces", "write add element inet filter web { 80, 443 }");
-                }
-                more.remove(0);
+                };
                 let Some((_, set)) = self.tables[table].sets.iter_mut().find(|(known, _)| *known == name) else {
                     return wrong(format!("there is no set `{name}`"), "add the set before its elements");
                 };
@@ -306,6 +303,17 @@ fn statement(rest: &mut Words<'_>) -> Vec<Token> {
     tokens
 }
 
+/// What stands between the braces around a statement; none if there are none.
+fn within_braces(mut tokens: Vec<Token>) -> Option<Vec<Token>> {
+    let is_open = tokens.first().is_some_and(|token| token.text == "{");
+    if !is_open || tokens.pop().is_none_or(|token| token.text != "}") {
+        return None;
+    }
+    tokens.remove(0);
+    Some(tokens)
+}
+
+/// Tokens with what `define` says in the places of names.
 fn replace(defined: &Sets, tokens: Vec<Token>, scope: &Scope<'_>) -> Parsed<Vec<Token>> {
     if !tokens.iter().any(|token| token.text.starts_with('$')) {
         return Ok(tokens);
@@ -360,12 +368,10 @@ fn named_set(rest: &mut Words<'_>, defined: &Sets) -> Parsed<(String, Vec<Token>
                 if !rest.take("=") {
                     return wrong("elements without `=`", form);
                 }
-                elements = replace(defined, statement(rest), rest.scope)?;
-                let is_set = elements.first().is_some_and(|token| token.text == "{");
-                if !is_set || elements.pop().is_none_or(|token| token.text != "}") {
+                let Some(within) = within_braces(replace(defined, statement(rest), rest.scope)?) else {
                     return wrong("more than a set", form);
-                }
-                elements.remove(0);
+                };
+                elements = within;
                 // Sets within the set, by their names.
                 elements.retain(|token| !matches!(token.text.as_str(), "{" | "}") || token.kind == Kind::Quoted);
             }

@@ -60,6 +60,11 @@ impl<'a> Words<'a> {
         Some(first)
     }
 
+    /// Whether a statement ends here.
+    pub(super) fn at_end(&self) -> bool {
+        self.words.first().is_some_and(|token| token.kind == Kind::End)
+    }
+
     /// The next so many tokens.
     pub(super) fn tokens(&mut self, n: usize) -> &'a [Token] {
         let (taken, rest) = self.words.split_at(n.min(self.words.len()));

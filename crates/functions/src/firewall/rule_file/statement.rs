@@ -39,6 +39,14 @@ impl Reading {
         }
     }
 
+    /// The end of the rule, perhaps with a comment before it.
+    fn end(&mut self, rest: &mut Words<'_>) -> Parsed<()> {
+        if rest.take("comment") {
+            self.does.comment = rest.word();
+        }
+        rest.end()
+    }
+
     /// Narrows what fits, by each of several ways to say it, of which one has to hold; `read` narrows by one of them.
     fn narrow<W>(&mut self, ways: &[W], read: impl Fn(&mut Fits, &W) -> Parsed<()>) -> Parsed<()> {
         self.close(Verdict::Continue);
@@ -70,10 +78,7 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
     let mut reading = Reading { fits: vec![begin], does: Rule::new(Action::Continue), clauses: Vec::new() };
     loop {
         if let Some(verdict) = verdict(&mut rest, &mut reading.fits)? {
-            if rest.take("comment") {
-                reading.does.comment = rest.word();
-            }
-            rest.end()?;
+            reading.end(&mut rest)?;
             reading.close(verdict);
             return Ok(named(reading.clauses));
         }
@@ -97,10 +102,7 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
             }
             _ => {
                 if let Some(verdicts) = conditions(&mut rest, &mut reading)? {
-                    if rest.take("comment") {
-                        reading.does.comment = rest.word();
-                    }
-                    rest.end()?;
+                    reading.end(&mut rest)?;
                     return verdict_map(verdicts, reading);
                 }
             }
@@ -180,7 +182,7 @@ fn limit(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
             return wrong("a limit counts packets", "put policer in the chain for bytes");
         }
         rest.take("packets");
-    } else if rest.peek().starts_with("bytes/") || rest.peek().contains("bytes/") {
+    } else if rest.peek().contains("bytes/") {
         return wrong("a limit counts packets", "put policer in the chain for bytes");
     }
     match text.parse::<Often>() {
