@@ -140,7 +140,7 @@ impl ShortChange {
 fn around(a: u16, b: u16) -> u16 {
     let (sum, carry) = a.overflowing_add(b);
     // After a carry the sum is at most 0xfffe.
-    sum.wrapping_add(carry.into())
+    sum + u16::from(carry)
 }
 
 /// A computed UDP checksum as it is sent: zero would mean that there is none.

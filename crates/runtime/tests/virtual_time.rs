@@ -190,6 +190,8 @@ fn a_profile_that_refuses_handles_every_packet_twice_and_loses_none() {
     for packets in [stage.undo.packets, stage.handlers.packets] {
         assert!(packets <= 3_200 && packets + away_of(away) >= 3_200, "{packets} {away:?}");
     }
+    let (aborts, undone) = (report.total.aborts, stage.undo.times);
+    assert!(undone <= aborts && undone + away.times >= aborts, "{undone} of {aborts}, {away:?}");
 }
 
 #[test]
