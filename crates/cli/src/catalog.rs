@@ -30,6 +30,7 @@ pub fn own<F: FromConfig>(summary: &str, ports: u16) -> Entry {
         mirrors: false,
         page: String::new(),
         build: Arc::new(build),
+        files: |config| braid_functions::parse(config).map_or_else(|_| Vec::new(), |config| F::files(&config)),
     }
 }
 
@@ -51,6 +52,7 @@ fn entry(entry: &braid_functions::Entry) -> Entry {
         mirrors: entry.mirrors,
         page: page(entry.name).to_owned(),
         build,
+        files: entry.files,
     }
 }
 

@@ -71,6 +71,14 @@ fn a_rule_file_that_has_changed_is_read_again_and_rules_that_have_not_count_on()
     assert_eq!(names(&applied["changed"]), ["firewall"]);
     let after = run.until("the new rule", |stats| decided(stats, "(more)").is_some());
     assert!(decided(&after, "(out)") >= decided(&before, "(out)"), "{:?}", after["findings"]);
+    // A file that it includes is a part of it.
+    braid.write("more.nft", "iif 1 tcp dport 23 counter drop comment \"telnet\"\n");
+    braid.write("edge.nft", &rules("").replace("iif 0", "include \"mor?.nft\"\niif 0"));
+    braid.ok("apply plan.toml --control control.sock");
+    run.until("the included rule", |stats| decided(stats, "(telnet)").is_some());
+    assert!(braid.ok("apply plan.toml --control control.sock").contains("nothing differs"));
+    braid.write("more.nft", "iif 1 tcp dport 23 counter drop comment \"more telnet\"\n");
+    assert_eq!(names(&braid.json("apply plan.toml --control control.sock")["changed"]), ["firewall"]);
     conserved(&run.stop());
 }
 

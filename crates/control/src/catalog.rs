@@ -1,5 +1,6 @@
 //! The functions that can be named in a plan. Control knows none of them: whoever makes the binary passes the list in.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use braid_runtime::nf::Stage;
@@ -48,6 +49,8 @@ pub struct Entry {
     pub page: String,
     /// Builds it.
     pub build: Arc<BuildFunction>,
+    /// Files that those which a configuration names name in turn.
+    pub files: fn(toml::Table) -> Vec<PathBuf>,
 }
 
 impl std::fmt::Debug for Entry {

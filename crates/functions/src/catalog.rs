@@ -1,5 +1,7 @@
 //! The catalogue: every function under its name, with what the command line needs to run it without a plan file.
 
+use std::path::PathBuf;
+
 use braid_nf::state::StateBuilder;
 use braid_nf::{Instance, NetworkFunction, Stage};
 use serde::de::DeserializeOwned;
@@ -15,6 +17,12 @@ use crate::{nptv6, policer, port_scan, protocol_classifier, rate_limiter, router
 pub trait FromConfig: NetworkFunction {
     /// What a plan file may say about it.
     type Config: DeserializeOwned;
+
+    /// Files that those which the configuration names (by keys in `_file`) name in turn: one that changes is a change of the
+    /// configuration.
+    fn files(_config: &Self::Config) -> Vec<PathBuf> {
+        Vec::new()
+    }
 
     /// Checks the configuration and makes the function with its state objects, for a plan with `ports` ports.
     fn from_config(config: Self::Config, builder: &mut StateBuilder, ports: u16) -> Result<Self, ConfigError>;
@@ -45,6 +53,8 @@ pub struct Entry {
     pub mirrors: bool,
     /// Makes it: its name in the plan, its configuration, where its state objects go, the ports of the plan.
     pub build: Build,
+    /// See [`FromConfig::files`].
+    pub files: fn(toml::Table) -> Vec<PathBuf>,
 }
 
 /// Makes a function of the catalogue.
@@ -58,7 +68,7 @@ impl std::fmt::Debug for Entry {
 
 impl Entry {
     const fn new<F: FromConfig>(summary: &'static str, ports: u16, split: Split) -> Entry {
-        Entry { name: F::NAME, summary, ports, split, mirrors: false, build: build::<F> }
+        Entry { name: F::NAME, summary, ports, split, mirrors: false, build: build::<F>, files: files::<F> }
     }
 
     const fn built_by(self, build: Build) -> Entry {
@@ -68,6 +78,10 @@ impl Entry {
     const fn mirrors(self) -> Entry {
         Entry { mirrors: true, ..self }
     }
+}
+
+fn files<F: FromConfig>(config: toml::Table) -> Vec<PathBuf> {
+    parse(config).map_or_else(|_| Vec::new(), |config| F::files(&config))
 }
 
 fn build<F: FromConfig>(

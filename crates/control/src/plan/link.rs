@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
+use std::path::PathBuf;
 
 use braid_runtime::nf::packet::key::{FieldId, KeyError, KeyExtractor, SetDef};
 use toml::Spanned;
@@ -72,7 +73,7 @@ impl Link {
             entry: entry.clone(),
             name: name.get_ref().clone(),
             config: nf.config.clone(),
-            files: files(&nf.config.table()),
+            files: files(&nf.config.table(), entry),
             packet_set,
             packet_set_at: nf.packet_set.as_ref().map_or(0..0, |set| place_of(&set.fields)),
             share: nf.share.iter().map(share).collect::<Result<_, _>>()?,
@@ -81,11 +82,12 @@ impl Link {
     }
 }
 
-/// A hash of the files that a configuration names; one that cannot be read is for the function to complain about.
-fn files(config: &toml::Table) -> u64 {
+/// A hash of the files that a configuration names, and of those that these name; one that cannot be read is for the function to complain about.
+fn files(config: &toml::Table, entry: &Entry) -> u64 {
     let named = config.iter().filter(|(key, _)| key.ends_with("_file")).filter_map(|(_, value)| value.as_str());
     let mut hasher = DefaultHasher::new();
-    for path in named {
+    let more = (entry.files)(config.clone());
+    for path in named.map(PathBuf::from).chain(more) {
         std::fs::read(path).ok().hash(&mut hasher);
     }
     hasher.finish()

@@ -8,8 +8,9 @@
 //!
 //! A rule that decides nothing is found like any other; the search then goes on behind it ([`Classifier::find`] from a rule on).
 //!
-//! Not here: TCP flags as a dimension; they are looked at in the leaves.
+//! Not here: TCP flags and what few rules look at (`fields.rs`) as dimensions; they are looked at in the leaves.
 
+use super::fields::{Values, Within};
 use super::rules::{Direction, Facts, Rule};
 use super::values::Addresses;
 
@@ -35,6 +36,8 @@ pub(super) struct Classifier {
     boxes: Vec<Box6>,
     /// Combinations of TCP flags that boxes ask for; the first is any.
     flags: Vec<FlagSet>,
+    /// What else boxes ask for; the first is nothing.
+    fields: Vec<Vec<Within>>,
     /// By the side that a packet comes from.
     roots: [u32; 2],
 }
@@ -47,7 +50,8 @@ impl Default for Classifier {
     /// Without rules.
     fn default() -> Classifier {
         let nodes = vec![Node::Leaf { from: 0, to: 0 }];
-        Classifier { nodes, boxes: Vec::new(), flags: vec![ANY_FLAGS], roots: [0; 2] }
+        let (flags, fields) = (vec![ANY_FLAGS], vec![Vec::new()]);
+        Classifier { nodes, boxes: Vec::new(), flags, fields, roots: [0; 2] }
     }
 }
 
@@ -59,12 +63,15 @@ struct Box6 {
     rest: [(u16, u16); 4],
     /// The place of its combinations of TCP flags.
     flags: u32,
+    /// The place of what else it asks for; 0: nothing.
+    fields: u32,
     rule: u32,
 }
 
 /// What is searched for.
-struct Wanted {
+struct Wanted<'a> {
     values: [u128; FIELDS],
+    fields: &'a Values,
     flags: u8,
     /// The first rule that may be found.
     from: u32,
@@ -85,13 +92,12 @@ impl Classifier {
         if count > BOXES_MAX {
             return Err(count);
         }
-        let flags = vec![ANY_FLAGS];
-        let mut classifier = Classifier { nodes: Vec::new(), boxes: Vec::new(), flags, roots: [0; 2] };
+        let mut classifier = Classifier { nodes: Vec::new(), ..Classifier::default() };
         for (side, direction) in [Direction::Outbound, Direction::Inbound].into_iter().enumerate() {
             let mut boxes = Vec::new();
             for (number, rule) in (0u32..).zip(rules) {
                 if rule.direction.is_none_or(|wanted| wanted == direction) {
-                    add_boxes(rule, (number, classifier.flags_of(rule)), &mut boxes);
+                    add_boxes(rule, (number, classifier.flags_of(rule), classifier.fields_of(rule)), &mut boxes);
                 }
             }
             classifier.roots[side] = classifier.build(boxes, 0);
@@ -101,7 +107,7 @@ impl Classifier {
 
     /// The place of the combinations of TCP flags that a rule asks for.
     fn flags_of(&mut self, rule: &Rule) -> u32 {
-        let fits = |flags: u8| rule.tcp_flags.iter().all(|bits| bits.fit(flags));
+        let fits = |flags: u8| rule.tcp_flags.iter().all(|bits| bits.any(|bits| bits.fit(flags)));
         let set: FlagSet = std::array::from_fn(|word| {
             (0..64).fold(0, |bits, bit| bits | u64::from(fits((word * 64 + bit) as u8)) << bit)
         });
@@ -109,6 +115,15 @@ impl Classifier {
         known.unwrap_or_else(|| {
             self.flags.push(set);
             self.flags.len() - 1
+        }) as u32
+    }
+
+    /// The place of what else a rule asks for.
+    fn fields_of(&mut self, rule: &Rule) -> u32 {
+        let known = self.fields.iter().position(|one| *one == rule.fields);
+        known.unwrap_or_else(|| {
+            self.fields.push(rule.fields.clone());
+            self.fields.len() - 1
         }) as u32
     }
 
@@ -122,7 +137,7 @@ impl Classifier {
             facts.protocol.into(),
             facts.port.into(),
         ];
-        let wanted = Wanted { values, flags: facts.flags, from: from as u32 };
+        let wanted = Wanted { values, fields: &facts.fields, flags: facts.flags, from: from as u32 };
         let found = self.search(self.roots[facts.side as usize], &wanted, NONE);
         (found != NONE).then_some(found as usize)
     }
@@ -133,7 +148,7 @@ impl Classifier {
     }
 
     /// The first rule below a node that fits, if it is before `best`; else `best`.
-    fn search(&self, node: u32, wanted: &Wanted, best: u32) -> u32 {
+    fn search(&self, node: u32, wanted: &Wanted<'_>, best: u32) -> u32 {
         match &self.nodes[node as usize] {
             Node::Leaf { from, to } => {
                 let boxes = &self.boxes[*from as usize..*to as usize];
@@ -150,11 +165,12 @@ impl Classifier {
     }
 
     #[inline]
-    fn contains(&self, one: &Box6, wanted: &Wanted) -> bool {
+    fn contains(&self, one: &Box6, wanted: &Wanted<'_>) -> bool {
         let within = |(first, last): (u128, u128), value: u128| first <= value && value <= last;
         (0..FIELDS).all(|field| within(one.range(field), wanted.values[field]))
             && one.rule >= wanted.from
             && self.flags[one.flags as usize][usize::from(wanted.flags >> 6)] >> (wanted.flags & 63) & 1 != 0
+            && (one.fields == 0 || self.fields[one.fields as usize].iter().all(|within| within.fits(wanted.fields)))
     }
 
     fn build(&mut self, boxes: Vec<Box6>, depth: u32) -> u32 {
@@ -230,18 +246,32 @@ fn boxes_of(rule: &Rule) -> usize {
         rule.destination.0.len() * 2,
         rule.source_ports.0.len(),
         rule.destination_ports.0.len().max(rule.icmp.0.len()),
-        rule.protocol.0.len(),
+        protocols(rule).len(),
         rule.ports.0.len(),
     ];
     lens.into_iter().map(|len| len.max(1)).fold(1, usize::saturating_mul)
 }
 
-fn add_boxes(rule: &Rule, (number, flags): (u32, u32), into: &mut Vec<Box6>) {
+/// Protocols as ranges: all but one are two of them.
+fn protocols(rule: &Rule) -> Vec<(u16, u16)> {
+    let mut numbers: Vec<u16> = rule.protocol.0.iter().map(|protocol| protocol.0.into()).collect();
+    numbers.sort_unstable();
+    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if number <= *last + 1 => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    ranges
+}
+
+fn add_boxes(rule: &Rule, (number, flags, fields): (u32, u32, u32), into: &mut Vec<Box6>) {
     let (sources, destinations) = (address_ranges(&rule.source.0), address_ranges(&rule.destination.0));
     let source_ports = ranges(rule.source_ports.0.iter().map(|range| (range.first, range.last)));
     let icmp = rule.icmp.0.iter().map(|kind| (kind.first, kind.last));
     let destination_ports = ranges(rule.destination_ports.0.iter().map(|range| (range.first, range.last)).chain(icmp));
-    let protocols = ranges(rule.protocol.0.iter().map(|protocol| (protocol.0.into(), protocol.0.into())));
+    let protocols = ranges(protocols(rule).into_iter());
     let ports = ranges(rule.ports.0.iter().map(|port| (*port, *port)));
     for &source in &sources {
         for &destination in &destinations {
@@ -252,6 +282,7 @@ fn add_boxes(rule: &Rule, (number, flags): (u32, u32), into: &mut Vec<Box6>) {
                             addresses: [source, destination],
                             rest: [source_port, destination_port, protocol, port],
                             flags,
+                            fields,
                             rule: number,
                         }));
                     }

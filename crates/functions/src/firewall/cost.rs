@@ -109,6 +109,7 @@ fn packet(rules: &[Rule], random: &mut Random) -> Facts {
         flags: 2,
         port: 0,
         side: Side::Inside,
+        fields: Default::default(),
     }
 }
 

@@ -41,7 +41,7 @@ struct Statement {
 impl Effects {
     pub(super) fn new(builder: &mut StateBuilder, rules: &[Rule]) -> Result<Effects, ConfigError> {
         let (mut places, mut firsts) = (Vec::with_capacity(rules.len()), Vec::new());
-        let mut known: HashMap<(u64, u32), u32> = HashMap::new();
+        let mut known: HashMap<(u64, u32, Option<&str>), u32> = HashMap::new();
         for (number, rule) in rules.iter().enumerate() {
             if !rule.has_effects() {
                 places.push(NONE);
@@ -49,7 +49,7 @@ impl Effects {
             }
             // Two statements may say the same: those of a file stand in lines of their own.
             let at = if rule.line == 0 { number as u32 } else { rule.line };
-            let place = known.entry((rule.origin, at)).or_insert_with(|| {
+            let place = known.entry((rule.origin, at, rule.file.as_deref())).or_insert_with(|| {
                 firsts.push(number);
                 firsts.len() as u32 - 1
             });

@@ -42,8 +42,8 @@ const BEFORE_MAX: usize = 10;
 pub fn explain(config: Config, ports: u16, port: Port, frame: &[u8]) -> Result<String, ExplainError> {
     let settings = Settings::check(config, ports)?;
     let side = settings.sides.of(port).filter(|_| port < ports).ok_or(ExplainError::Side(port))?;
-    let facts =
-        read(frame, port, |packet| packet.is_ip().then(|| Facts::of(packet, side)))?.ok_or(ExplainError::NotIp)?;
+    let facts = read(frame, port, |packet| packet.is_ip().then(|| settings.policy.facts(packet, side)))?
+        .ok_or(ExplainError::NotIp)?;
     let mut page = report(&settings.policy, &facts);
     if facts.protocol == protocol::TCP && !is_opening(facts.flags) && !settings.loose {
         page += "It is no SYN: unless it is of a live connection it is dropped as not_syn, if not denied already.\n";
@@ -141,8 +141,11 @@ fn conditions(rule: &Rule) -> String {
     add("to", rule.destination.0.iter().map(ToString::to_string).collect());
     add("destination ports", rule.destination_ports.0.iter().map(|it| range(it.first, it.last)).collect());
     add("ICMP type", rule.icmp.0.iter().map(icmp).collect());
-    add("TCP flags", rule.tcp_flags.iter().map(ToString::to_string).collect());
+    for bits in &rule.tcp_flags {
+        add("TCP flags", vec![bits.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")]);
+    }
     add("at most", rule.limit.iter().map(ToString::to_string).collect());
+    words.extend(rule.fields.iter().map(ToString::to_string));
     if words.is_empty() {
         words.push("everything".to_owned());
     }

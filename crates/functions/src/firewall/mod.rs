@@ -14,6 +14,7 @@ mod connection;
 pub mod cost;
 mod effects;
 mod explain;
+mod fields;
 mod known;
 mod limits;
 mod log;
@@ -38,6 +39,7 @@ pub use rule_file::Hooks;
 pub use rules::{Action, Direction, Rule};
 pub use values::{Addresses, Bits, IcmpKind, PortRange, Protocol};
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use braid_nf::packet::parse::protocol;
@@ -49,7 +51,7 @@ use self::connection::{Ends, Phase, are_valid, is_opening};
 use self::effects::Effects;
 use self::known::Known;
 use self::limits::Limits;
-use self::rules::{Facts, Reply};
+use self::rules::Reply;
 use self::window::{Segment, Windows};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
@@ -88,6 +90,10 @@ network_function! {
 
 impl FromConfig for Firewall {
     type Config = Config;
+
+    fn files(config: &Config) -> Vec<PathBuf> {
+        config.rules_file.as_deref().map(rule_file::included).unwrap_or_default()
+    }
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Firewall, ConfigError> {
         let (connections_max, queries_max) = (config.connections_max, config.queries_max);
@@ -237,7 +243,8 @@ impl NetworkFunction for Firewall {
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let policy = &self.settings.policy;
         for note in policy.notes.iter() {
-            into.find("rule_file", format!("line {}", note.line), &*note.text);
+            let file = note.file.as_ref().map_or_else(String::new, |file| format!(" of {file}"));
+            into.find("rule_file", format!("line {}{file}", note.line), &*note.text);
         }
         self.effects.report(cx, &policy.rules, into)?;
         self.answers.report(cx, into)
@@ -331,7 +338,8 @@ impl Firewall {
 
     /// What the rules say about a packet that would open a connection.
     fn judge(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<Result<(), Reason>, Conflict> {
-        let (facts, policy) = (Facts::of(packet, side), &self.settings.policy);
+        let policy = &self.settings.policy;
+        let facts = policy.facts(packet, side);
         let (deciding, action) = policy.decide(&facts, |number, rule| self.effects.meet(cx, &facts, number, rule))?;
         Ok(match action {
             Action::Allow => Ok(()),

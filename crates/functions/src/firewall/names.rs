@@ -100,3 +100,29 @@ pub(super) const ICMPV6_NAMES: &[(&str, u8)] = &[
     ("nd-redirect", 137),
     ("mld2-listener-report", 143),
 ];
+
+/// Codes of "destination unreachable" by their names, of ICMP.
+pub(super) const ICMP_CODES: &[(&str, u8)] = &[
+    ("net-unreachable", 0),
+    ("host-unreachable", 1),
+    ("prot-unreachable", 2),
+    ("port-unreachable", 3),
+    ("frag-needed", 4),
+    ("net-prohibited", 9),
+    ("host-prohibited", 10),
+    ("admin-prohibited", 13),
+];
+/// The same of ICMPv6.
+pub(super) const ICMPV6_CODES: &[(&str, u8)] = &[
+    ("no-route", 0),
+    ("admin-prohibited", 1),
+    ("addr-unreachable", 3),
+    ("port-unreachable", 4),
+    ("policy-fail", 5),
+    ("reject-route", 6),
+];
+
+/// The code of that name.
+pub(super) fn code(codes: &[(&str, u8)], name: &str) -> Option<u32> {
+    codes.iter().find(|(known, _)| *known == name).map(|(_, code)| u32::from(*code))
+}

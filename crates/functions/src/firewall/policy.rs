@@ -3,13 +3,16 @@
 use std::fs;
 use std::sync::Arc;
 
+use braid_nf::packet::Packet;
 use braid_nf::state::hash;
 
 use super::classifier::{BOXES_MAX, Classifier};
-use super::config::Config;
+use super::config::{Config, Ttl};
+use super::fields;
 use super::rule_file::{self, Ports};
 use super::rules::{Action, Facts, Rule, refuse};
 use crate::config::ConfigError;
+use crate::parts::Side;
 
 /// Rules, and what counts if none of them fits.
 #[derive(Clone, Debug)]
@@ -18,6 +21,8 @@ pub(super) struct Policy {
     /// What of a rule file is not asked, and why.
     pub(super) notes: Arc<[rule_file::Note]>,
     classifier: Arc<Classifier>,
+    /// How many hops a packet loses here, if rules look at what few do.
+    looks_at_fields: Option<u8>,
     /// From inside, from outside.
     otherwise: [Action; 2],
 }
@@ -41,21 +46,34 @@ impl Policy {
                 let instead = "write the path of a rule file, from the folder in which braid runs";
                 wrong(format!("{}: {error}", path.display()), instead.to_owned())
             })?;
-            notes = rule_file::read(&text, config, ports).map_err(|error| {
-                let rule_file::RuleError { line, column, reason, instead } = error;
-                wrong(format!("{}:{line}:{column}: {reason}", path.display()), instead)
+            notes = rule_file::read(&path, &text, config, ports).map_err(|error| {
+                let rule_file::RuleError { file, line, column, reason, instead } = error;
+                wrong(format!("{file}:{line}:{column}: {reason}"), instead)
             })?;
         }
         let classifier = Classifier::new(&config.rules).map_err(|boxes| {
             let reason = format!("the lists of the rules multiply to {boxes} combinations; {BOXES_MAX} is the most");
             ConfigError::new("rules", reason, "write rules with fewer long lists in one")
         })?;
+        let looks = config.rules.iter().any(|rule| !rule.fields.is_empty());
+        let looks_at_fields = looks.then_some(u8::from(config.ttl == Ttl::Decrement));
         Ok(Policy {
             rules: std::mem::take(&mut config.rules).into(),
             notes: notes.into(),
             classifier: Arc::new(classifier),
+            looks_at_fields,
             otherwise: [config.outbound, config.inbound],
         })
+    }
+
+    /// What the rules look at of a packet.
+    #[inline]
+    pub(super) fn facts(&self, packet: &Packet<'_>, side: Side) -> Facts {
+        let facts = Facts::of(packet, side);
+        match self.looks_at_fields {
+            None => facts,
+            Some(hops) => Facts { fields: fields::of(packet, hops), ..facts },
+        }
     }
 
     /// The number of the rule that decides, if one does, and what becomes of the packet. `meets` is asked about each rule on the

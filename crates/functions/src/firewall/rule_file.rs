@@ -19,6 +19,8 @@
 //! other states has to be what happens anyway. What cannot be said is refused, the file whole.
 
 use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -26,22 +28,32 @@ use super::config::Config;
 use super::rules::Action;
 use crate::parts::Sides;
 
+mod base;
+mod blocks;
 mod conditions;
 mod file;
+mod flags;
 mod flatten;
+mod interfaces;
+mod numbers;
 mod reader;
+mod source;
+mod state;
 mod statement;
 mod tokens;
 mod verdict;
 
 use self::file::File;
 use self::reader::{Scope, Sets, Words};
-use self::tokens::tokens;
+use self::source::Source;
+use self::tokens::Place;
 
 /// A file that is no rule file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}, column {column}: {reason}; {instead}")]
+#[error("{file}, line {line}, column {column}: {reason}; {instead}")]
 pub struct RuleError {
+    /// Which of the files: the rule file, or one that it includes.
+    pub file: String,
     /// Counted from 1.
     pub line: u32,
     /// Counted from 1, in characters.
@@ -56,6 +68,8 @@ pub struct RuleError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) line: u32,
+    /// None: of the rule file itself.
+    pub(super) file: Option<Arc<str>>,
     pub(super) text: String,
 }
 
@@ -84,20 +98,29 @@ fn wrong<T>(reason: impl Into<String>, instead: impl Into<String>) -> Parsed<T> 
 }
 
 /// Reads a rule file into a configuration: its rules behind those that are there, its policies in their place.
-pub(super) fn read(text: &str, config: &mut Config, ports: Ports) -> Result<Vec<Note>, RuleError> {
-    let (at, none) = (Cell::new((1, 1)), Sets::new());
+pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -> Result<Vec<Note>, RuleError> {
+    let (source, whole) = Source::read(path, text);
+    let (files, sets) = (source.names(), Sets::new());
+    let at = Cell::new(whole.as_ref().map_or(source.at(), |()| Place { file: 0, line: 1, column: 1 }));
     let interfaces = std::mem::take(&mut config.interfaces);
-    let scope = Scope { ports, interfaces: &interfaces, sets: &none, in_table: false, at: &at };
-    let notes = read_all(text, config, &scope).map_err(|(reason, instead)| {
-        let (line, column) = at.get();
-        RuleError { line, column, reason, instead }
+    let scope = Scope { ports, interfaces: &interfaces, sets: &sets, in_table: false, at: &at, files: &files };
+    let notes = whole.and_then(|()| read_all(&source, config, &scope)).map_err(|(reason, instead)| {
+        let Place { file, line, column } = at.get();
+        let file = files.get(usize::from(file)).map_or_else(String::new, |name| name.to_string());
+        RuleError { file, line, column, reason, instead }
     });
     config.interfaces = interfaces;
     notes
 }
 
-fn read_all(text: &str, config: &mut Config, scope: &Scope<'_>) -> Parsed<Vec<Note>> {
-    let mut file = File::read(&tokens(text), scope)?;
+/// The files that a rule file includes, those that cannot be read as well; reading it says what is wrong with them.
+pub(super) fn included(path: &Path) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    Source::read(path, &text).0.files.split_off(1)
+}
+
+fn read_all(source: &Source, config: &mut Config, scope: &Scope<'_>) -> Parsed<Vec<Note>> {
+    let mut file = File::read(&source.tokens, scope)?;
     let (base, hooks) = (config.rules.len(), config.rules_hook);
     let (rules, notes) = if file.tables.is_empty() {
         let mut rules = Vec::new();
@@ -110,7 +133,7 @@ fn read_all(text: &str, config: &mut Config, scope: &Scope<'_>) -> Parsed<Vec<No
         }
         (flatten::lines(rules, &file.sets, scope, base)?, Vec::new())
     } else if let Some(first) = file.lines.first().and_then(|line| line.first()) {
-        scope.at.set((first.line, first.column));
+        scope.at.set(first.at);
         return match first.text.as_str() {
             "include" => statement::unknown("include"),
             other => wrong(

@@ -1,11 +1,14 @@
 //! Rules as they are written: what each says, and what it says of a packet. The first that fits decides; the classifier finds
 //! that one fast, and here is what it means.
 
+use std::sync::Arc;
+
 use braid_nf::Port;
 use braid_nf::packet::Packet;
 use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
+use super::fields::{self, Values, Within};
 use super::often::Often;
 use super::values::{Addresses, Bits, IcmpKind, PortRange, Protocol, number};
 use crate::config::ConfigError;
@@ -81,12 +84,15 @@ pub struct Rule {
     /// Destination ports.
     #[serde(default)]
     pub destination_ports: Many<PortRange>,
-    /// Control bits of TCP; all have to fit.
+    /// Control bits of TCP; all have to fit, of each one.
     #[serde(default, deserialize_with = "one")]
-    pub tcp_flags: Vec<Bits>,
+    pub tcp_flags: Vec<Many<Bits>>,
     /// Types and codes of ICMP or ICMPv6.
     #[serde(default)]
     pub icmp: Many<IcmpKind>,
+    /// What else rule files look at; all have to fit.
+    #[serde(skip)]
+    pub(super) fields: Vec<Within>,
     /// Whether the report says how often it has decided.
     #[serde(default)]
     pub counter: bool,
@@ -102,6 +108,9 @@ pub struct Rule {
     /// The line of the rule file in which it stands; 0: in the plan.
     #[serde(skip)]
     pub line: u32,
+    /// The file that the rule file includes and in which that line is; none: the rule file itself.
+    #[serde(skip)]
+    pub file: Option<Arc<str>>,
     /// What it is known by when rules are exchanged: rules of one statement count, log and are limited together.
     #[serde(skip)]
     pub(super) origin: u64,
@@ -116,8 +125,8 @@ pub struct Rule {
 }
 
 /// Control bits in a plan: one text.
-fn one<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Bits>, D::Error> {
-    Bits::deserialize(deserializer).map(|bits| vec![bits])
+fn one<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Many<Bits>>, D::Error> {
+    Bits::deserialize(deserializer).map(|bits| vec![Many(vec![bits])])
 }
 
 impl Rule {
@@ -134,11 +143,13 @@ impl Rule {
             destination_ports: Many::default(),
             tcp_flags: Vec::new(),
             icmp: Many::default(),
+            fields: Vec::new(),
             counter: false,
             log: None,
             limit: None,
             comment: String::new(),
             line: 0,
+            file: None,
             origin: 0,
             reply: Reply::Usual,
             next: None,
@@ -148,9 +159,10 @@ impl Rule {
 
     /// Where the rule with this number stands.
     pub(super) fn place(&self, number: usize) -> String {
-        match self.line {
-            0 => format!("rules[{number}]"),
-            line => format!("line {line} of the rule file"),
+        match (self.line, &self.file) {
+            (0, _) => format!("rules[{number}]"),
+            (line, None) => format!("line {line} of the rule file"),
+            (line, Some(file)) => format!("line {line} of {file}"),
         }
     }
 
@@ -165,15 +177,20 @@ impl Rule {
             (Some(one), Some(other)) if one != other => return None,
             (one, other) => one.or(other),
         };
+        let mut fields = self.fields.clone();
+        if !inner.fields.iter().all(|more| fields::narrow(&mut fields, more.clone())) {
+            return None;
+        }
         let met = Rule {
             direction,
+            fields,
             ports: both(&self.ports, &inner.ports, equal)?,
             protocol: both(&self.protocol, &inner.protocol, equal)?,
             source: both(&self.source, &inner.source, Addresses::meet)?,
             destination: both(&self.destination, &inner.destination, Addresses::meet)?,
             source_ports: both(&self.source_ports, &inner.source_ports, PortRange::meet)?,
             destination_ports: both(&self.destination_ports, &inner.destination_ports, PortRange::meet)?,
-            tcp_flags: self.tcp_flags.iter().chain(&inner.tcp_flags).copied().collect(),
+            tcp_flags: self.tcp_flags.iter().chain(&inner.tcp_flags).cloned().collect(),
             icmp: both(&self.icmp, &inner.icmp, IcmpKind::meet)?,
             ..inner.clone()
         };
@@ -215,10 +232,11 @@ impl Rule {
             ("destination", self.destination.any(|range| range.contains(facts.destination))),
             ("source port", self.source_ports.any(|range| range.contains(facts.source_port))),
             ("destination port", self.destination_ports.any(|range| range.contains(facts.destination_port))),
-            ("TCP flags", self.tcp_flags.iter().all(|bits| bits.fit(facts.flags))),
+            ("TCP flags", self.tcp_flags.iter().all(|bits| bits.any(|bits| bits.fit(facts.flags)))),
             ("ICMP type", self.icmp.any(|kind| kind.contains(facts.destination_port))),
         ];
-        conditions.into_iter().find(|(_, fulfilled)| !fulfilled).map(|(name, _)| name)
+        let plain = conditions.into_iter().find(|(_, fulfilled)| !fulfilled).map(|(name, _)| name);
+        plain.or_else(|| self.fields.iter().find(|within| !within.fits(&facts.fields)).map(Within::name))
     }
 }
 
@@ -248,6 +266,8 @@ pub(super) struct Facts {
     pub(super) flags: u8,
     pub(super) port: Port,
     pub(super) side: Side,
+    /// What few rules look at; all zero if none does.
+    pub(super) fields: Values,
 }
 
 impl Facts {
@@ -268,6 +288,7 @@ impl Facts {
             flags: packet.tcp_flags().unwrap_or(0),
             port: packet.port(),
             side,
+            fields: Values::default(),
         }
     }
 }

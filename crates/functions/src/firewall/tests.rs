@@ -4,6 +4,8 @@ use braid_nf::Instance;
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 
+mod conditions;
+mod includes;
 mod limits;
 mod rules;
 mod tables;

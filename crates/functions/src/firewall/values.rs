@@ -6,7 +6,7 @@ use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
-use super::names;
+use super::{fields, names};
 use crate::parts::Prefix;
 
 /// An address as a number: in its order, IPv4 in its mapped form.
@@ -143,24 +143,6 @@ impl PortRange {
         let both = PortRange { first: self.first.max(other.first), last: self.last.min(other.last) };
         (both.first <= both.last).then_some(both)
     }
-
-    /// All ports that stand in none of `taken`.
-    pub(super) fn except(taken: Vec<PortRange>) -> Vec<PortRange> {
-        let mut taken = taken;
-        taken.sort_by_key(|range| range.first);
-        let mut left = Vec::new();
-        let mut from = 0;
-        for range in taken {
-            if u32::from(range.first) > from {
-                left.push(PortRange { first: from as u16, last: range.first - 1 });
-            }
-            from = from.max(u32::from(range.last) + 1);
-        }
-        if from <= u32::from(u16::MAX) {
-            left.push(PortRange { first: from as u16, last: u16::MAX });
-        }
-        left
-    }
 }
 
 /// A type of ICMP or ICMPv6, and perhaps a code: `8`, `"3/4"`; in rule files also the names of nftables.
@@ -176,8 +158,24 @@ impl IcmpKind {
         (self.first..=self.last).contains(&kind)
     }
 
+    /// As rule files write it: a name of ICMP or of ICMPv6, `8`, `3/4`, `128-130`.
+    pub(super) fn written(text: &str, v6: bool) -> Option<IcmpKind> {
+        let one =
+            |text: &str| IcmpKind::named(text, v6).or_else(|| NameOrNumber::Name(text.to_owned()).try_into().ok());
+        let ends = || text.split_once('-').and_then(|(first, last)| Some((one(first)?, one(last)?)));
+        let range = |(first, last): (IcmpKind, IcmpKind)| IcmpKind { first: first.first, last: last.last };
+        one(text).or_else(|| ends().map(range).filter(|range| range.first <= range.last))
+    }
+
+    /// All types that are none of `taken`.
+    pub(super) fn except(taken: &[IcmpKind]) -> Vec<IcmpKind> {
+        let taken = taken.iter().map(|kind| (kind.first.into(), kind.last.into())).collect();
+        let left = fields::except(taken, u16::MAX.into()).into_iter();
+        left.map(|(first, last)| IcmpKind { first: first as u16, last: last as u16 }).collect()
+    }
+
     /// By a name of ICMP, or of ICMPv6.
-    pub(super) fn named(name: &str, v6: bool) -> Option<IcmpKind> {
+    fn named(name: &str, v6: bool) -> Option<IcmpKind> {
         let names = if v6 { names::ICMPV6_NAMES } else { names::ICMP_NAMES };
         names.iter().find(|(known, _)| *known == name).map(|(_, kind)| IcmpKind::of(*kind, None))
     }
@@ -186,11 +184,6 @@ impl IcmpKind {
     pub(super) fn meet(&self, other: &IcmpKind) -> Option<IcmpKind> {
         let both = IcmpKind { first: self.first.max(other.first), last: self.last.min(other.last) };
         (both.first <= both.last).then_some(both)
-    }
-
-    /// The code of that number, of the same type.
-    pub(super) fn with_code(&self, code: u8) -> IcmpKind {
-        IcmpKind::of((self.first >> 8) as u8, Some(code))
     }
 
     fn of(kind: u8, code: Option<u8>) -> IcmpKind {
@@ -217,9 +210,6 @@ impl Bits {
     }
 }
 
-/// All control bits.
-pub(super) const ALL_FLAGS: &str = "fin,syn,rst,psh,ack,urg,ecn,cwr";
-
 const FLAG_NAMES: [(&str, u8); 8] = [
     ("fin", tcp_flags::FIN),
     ("syn", tcp_flags::SYN),
@@ -231,15 +221,19 @@ const FLAG_NAMES: [(&str, u8); 8] = [
     ("cwr", tcp_flags::CWR),
 ];
 
+/// The control bit of that name.
+pub(super) fn flag(name: &str) -> Option<u8> {
+    FLAG_NAMES.iter().find(|(known, _)| *known == name).map(|(_, bit)| *bit)
+}
+
 impl std::str::FromStr for Bits {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Bits, String> {
         let (text, not) = text.strip_prefix("not ").map_or((text, false), |text| (text, true));
-        let named = |name: &str| FLAG_NAMES.iter().find(|(known, _)| *known == name.trim()).map(|(_, bit)| *bit);
         let bits = |list: &str| match list.trim() {
             "none" => Some(0),
-            list => list.split(',').try_fold(0, |bits, name| Some(bits | named(name)?)),
+            list => list.split(',').try_fold(0, |bits, name| Some(bits | flag(name.trim())?)),
         };
         let (set, of) = text.split_once('/').map_or((text, None), |(set, of)| (set, Some(of)));
         match (bits(set), of.map(bits)) {

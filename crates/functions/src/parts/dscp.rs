@@ -33,7 +33,8 @@ impl TryFrom<NumberOrName> for CodePoint {
     }
 }
 
-fn named(name: &str) -> Option<u8> {
+/// The code point of that name.
+pub fn named(name: &str) -> Option<u8> {
     let digits: Vec<u8> = name.bytes().skip(2).map(|digit| digit.wrapping_sub(b'0')).collect();
     match (name.get(..2)?, digits.as_slice()) {
         ("ef", []) => Some(46),

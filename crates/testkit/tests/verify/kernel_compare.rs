@@ -16,6 +16,7 @@
 //! Ethernet addresses of routed packets are not compared: the kernel writes those of its neighbours, ours keeps the frame's.
 
 mod bridge;
+mod numbers;
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,13 +1,18 @@
 //! The conditions of a rule, each by its first word. All of them have to hold: what is said of a field twice is what fits both.
 
-use braid_nf::Port;
 use braid_nf::packet::parse::protocol as number;
 
+use super::flags::{self, flags};
+use super::interfaces::interface;
+use super::numbers::{Numbers, nameless};
 use super::reader::Words;
+use super::state::ct;
 use super::{Parsed, wrong};
+use crate::firewall::fields::{self, Field, UNTAGGED, Within};
+use crate::firewall::names;
 use crate::firewall::rules::{Rule, both, equal};
-use crate::firewall::values::{ALL_FLAGS, Addresses, Bits, IcmpKind, NameOrNumber, PortRange, Protocol};
-use crate::parts::{Many, Side};
+use crate::firewall::values::{Addresses, IcmpKind, NameOrNumber, PortRange, Protocol};
+use crate::parts::{Many, dscp};
 
 /// What a rule asks for so far.
 #[derive(Clone, Debug)]
@@ -19,19 +24,12 @@ pub(super) struct Fits {
     pub(super) never: bool,
 }
 
-/// States of a connection. Nothing is untracked here.
-pub(super) const NEW: u8 = 1;
-pub(super) const ESTABLISHED: u8 = 2;
-pub(super) const RELATED: u8 = 4;
-pub(super) const INVALID: u8 = 8;
-pub(super) const STATES: u8 = 15;
-
 /// How many words name what is looked at; none if that is no condition with a value.
 pub(super) fn selector(words: &Words<'_>) -> Option<usize> {
     match words.peek() {
-        "iif" | "oif" | "iifname" | "oifname" => Some(1),
-        "ip" | "ip6" | "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6" | "meta" | "ct" => Some(2),
-        "pkttype" | "l4proto" | "nfproto" => Some(1),
+        "iif" | "oif" | "iifname" | "oifname" | "pkttype" | "l4proto" | "nfproto" => Some(1),
+        "tcp" if words.peek_at(1) == "flags" => Some(flags::named(words)),
+        "ip" | "ip6" | "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6" | "meta" | "ct" | "ether" | "vlan" => Some(2),
         _ => None,
     }
 }
@@ -39,11 +37,11 @@ pub(super) fn selector(words: &Words<'_>) -> Option<usize> {
 /// Reads one condition with its value.
 pub(super) fn condition(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     let named = selector(rest).unwrap_or(1);
-    let at = named + usize::from(matches!(rest.peek_at(named), "!=" | "=="));
+    let at = named + usize::from(matches!(rest.peek_at(named), "!=" | "ne" | "==" | "eq"));
     if let Some(name) = rest.peek_at(at).strip_prefix('@')
         && rest.scope.sets.iter().any(|(known, elements)| known == name && elements.is_empty())
     {
-        fits.never |= rest.peek_at(named) != "!=";
+        fits.never |= !matches!(rest.peek_at(named), "!=" | "ne");
         rest.tokens(at + 1);
         return Ok(());
     }
@@ -51,8 +49,10 @@ pub(super) fn condition(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     let rule = &mut fits.rule;
     match word.as_str() {
         "iif" | "oif" | "iifname" | "oifname" => interface(fits, rest, &word),
-        "ip" => ip(rule, rest, true),
-        "ip6" => ip(rule, rest, false),
+        "ip" => ip(fits, rest, true),
+        "ip6" => ip(fits, rest, false),
+        "ether" => ether(fits, rest),
+        "vlan" => vlan(fits, rest),
         "meta" | "pkttype" | "l4proto" | "nfproto" => {
             let key = if word == "meta" { rest.word() } else { word };
             meta(fits, rest, &key)
@@ -66,7 +66,12 @@ pub(super) fn condition(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
 }
 
 /// Lets a condition fit only what it did and `more` does.
-fn narrow<T: Clone>(place: &mut Many<T>, more: Vec<T>, meet: impl Fn(&T, &T) -> Option<T>, what: &str) -> Parsed<()> {
+pub(super) fn narrow<T: Clone>(
+    place: &mut Many<T>,
+    more: Vec<T>,
+    meet: impl Fn(&T, &T) -> Option<T>,
+    what: &str,
+) -> Parsed<()> {
     match both(place, &Many(more), meet) {
         Some(met) => *place = met,
         None => {
@@ -87,27 +92,71 @@ pub(super) fn narrow_family(rule: &mut Rule, v4: bool) -> Parsed<()> {
     narrow(&mut rule.source, vec![Addresses::all(v4)], Addresses::meet, "address")
 }
 
-fn ip(rule: &mut Rule, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
-    let what = rest.word();
-    if matches!((what.as_str(), v4), ("protocol", true) | ("nexthdr", false)) {
-        protocols(rule, rest)?;
-        return if rest.scope.in_table { narrow_family(rule, v4) } else { Ok(()) };
+/// Lets a field be only within these ranges.
+fn narrow_field(rule: &mut Rule, field: Field, ranges: Vec<(u32, u32)>) -> Parsed<()> {
+    let more = Within { field, ranges };
+    let what = more.name();
+    if fields::narrow(&mut rule.fields, more) {
+        return Ok(());
     }
-    let place = match what.as_str() {
-        "saddr" => &mut rule.source,
-        "daddr" => &mut rule.destination,
-        "version" => {
-            rest.word();
+    wrong(format!("no {what} fits all that the rule says"), "write two rules, or what can hold together")
+}
+
+const LENGTH: Numbers = Numbers { what: "a length such as 1500, 0-100 or > 1000", last: 0xffff, named: nameless };
+const TTL: Numbers = Numbers { what: "a number of hops such as 64, 1-5 or < 5", last: 255, named: nameless };
+const DSCP: Numbers = Numbers { what: "a code point such as ef, af11, cs1 or 0-63", last: 63, named: code_point };
+const ECN: Numbers = Numbers { what: "not-ect, ect0, ect1 or ce", last: 3, named: congestion };
+const VLAN: Numbers = Numbers { what: "a VLAN such as 10 or 20-29", last: 4095, named: nameless };
+
+fn code_point(name: &str) -> Option<u32> {
+    dscp::named(if name == "lephb" { "le" } else { name }).map(u32::from)
+}
+
+fn congestion(name: &str) -> Option<u32> {
+    ["not-ect", "ect1", "ect0", "ce"].iter().position(|known| *known == name).map(|at| at as u32)
+}
+
+fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
+    let rule = &mut fits.rule;
+    let what = rest.word();
+    let field = match (what.as_str(), v4) {
+        ("protocol", true) | ("nexthdr", false) => {
+            protocols(rule, rest)?;
+            return if rest.scope.in_table { narrow_family(rule, v4) } else { Ok(()) };
+        }
+        ("saddr", _) => return addresses(&mut rule.source, rest, v4),
+        ("daddr", _) => return addresses(&mut rule.destination, rest, v4),
+        ("version", _) => {
+            if rest.negated() || rest.word() != if v4 { "4" } else { "6" } {
+                return wrong("the other version stands in the other header", "write ip version 4 or ip6 version 6");
+            }
             return narrow_family(rule, v4);
         }
-        other => {
+        ("length", true) => (Field::Length, LENGTH.read(rest)?),
+        // Of what stands behind the header.
+        ("length", false) => {
+            let lengths = LENGTH.read(rest)?;
+            (Field::Length, lengths.into_iter().map(|(first, last)| (first + 40, last + 40)).collect())
+        }
+        ("ttl", true) | ("hoplimit", false) => (Field::Ttl, TTL.read(rest)?),
+        ("dscp", _) => (Field::Dscp, DSCP.read(rest)?),
+        ("ecn", _) => (Field::Ecn, ECN.read(rest)?),
+        ("frag-off", _) => {
+            return wrong("pieces are not judged: they follow the first one of their datagram", "leave the line out");
+        }
+        (other, _) => {
             return wrong(
                 format!("`{other}` of an IP header is not looked at"),
-                "write saddr, daddr, protocol or nexthdr",
+                "write saddr, daddr, protocol or nexthdr, length, ttl or hoplimit, dscp, ecn",
             );
         }
     };
-    let (texts, is_negated) = rest.set(&what)?;
+    narrow_field(rule, field.0, field.1)?;
+    narrow_family(rule, v4)
+}
+
+fn addresses(place: &mut Many<Addresses>, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
+    let (texts, is_negated) = rest.set("an address")?;
     let mut ranges = Vec::new();
     for text in texts {
         match text.parse::<Addresses>() {
@@ -135,9 +184,9 @@ fn transport(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
 
 fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     match rest.word().as_str() {
-        "sport" => narrow(&mut rule.source_ports, rest.ports()?.0, PortRange::meet, "port")?,
-        "dport" => narrow(&mut rule.destination_ports, rest.ports()?.0, PortRange::meet, "port")?,
-        "flags" if name == "tcp" => rule.tcp_flags.push(flags(rest)?),
+        "sport" => narrow(&mut rule.source_ports, rest.ports()?, PortRange::meet, "port")?,
+        "dport" => narrow(&mut rule.destination_ports, rest.ports()?, PortRange::meet, "port")?,
+        "flags" if name == "tcp" => rule.tcp_flags.extend(flags(rest)?),
         "option" => {
             return wrong("options are neither looked at nor changed", "leave the line out: sizes of segments stay");
         }
@@ -149,83 +198,93 @@ fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     Ok(())
 }
 
-/// `syn,ack`, `syn / fin,syn,rst,ack`, `== syn`, or as older versions of nftables have it: `& (fin|syn|rst|ack) == syn`.
-fn flags(rest: &mut Words<'_>) -> Parsed<Bits> {
-    let (text, is_negated) = if rest.take("&") {
-        let mask = listed(rest);
-        let is_negated = rest.peek() == "!=";
-        match rest.take("==") || rest.take("!=") {
-            true => (format!("{} / {mask}", listed(rest)), is_negated),
-            false => (mask, false),
-        }
-    } else {
-        let is_exact = matches!(rest.peek(), "==" | "!=");
-        let is_negated = rest.negated();
-        let set = listed(rest);
-        match rest.take("/") {
-            true => (format!("{set} / {}", listed(rest)), is_negated),
-            false if is_exact => (format!("{set} / {ALL_FLAGS}"), is_negated),
-            false => (set, false),
-        }
-    };
-    match text.parse::<Bits>() {
-        Ok(bits) => Ok(Bits { not: is_negated, ..bits }),
-        Err(_) => wrong(format!("`{text}` are no TCP flags"), "write syn,ack or syn / fin,syn,rst,ack"),
-    }
-}
-
-/// Names of flags with `,` or `|` between them, perhaps in parentheses, as a list with commas; 0 is none.
-fn listed(rest: &mut Words<'_>) -> String {
-    let (mut names, mut goes_on) = (Vec::new(), true);
-    loop {
-        match rest.peek() {
-            "(" | "|" | "," => goes_on = true,
-            ")" => {}
-            name if goes_on && !name.is_empty() => {
-                names.push(if matches!(name, "0" | "0x0") { "none" } else { name });
-                goes_on = false;
-            }
-            _ => return names.join(","),
-        }
-        rest.word();
-    }
-}
-
 /// Ports, whichever of the protocols has them.
 fn any_transport(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     narrow_protocol(rule, [number::TCP, number::UDP, number::SCTP].map(Protocol).to_vec())?;
     ports(rule, rest, "th")
 }
 
+const PROTOCOL: Numbers = Numbers {
+    what: "a protocol: a name such as tcp, or a number up to 255",
+    last: 255,
+    named: |name| protocol(name).map(|found| found.0.into()),
+};
+
 fn protocols(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
-    let (texts, is_negated) = rest.set("a protocol")?;
-    let mut wanted = Vec::new();
-    for text in &texts {
-        match protocol(text) {
-            Some(one) => wanted.push(one),
-            None => return wrong(format!("`{text}` is no protocol"), "write a name such as tcp, or a number"),
-        }
-    }
-    if is_negated {
-        wanted = (0..=255).map(Protocol).filter(|one| !wanted.contains(one)).collect();
-    }
-    narrow_protocol(rule, wanted)
+    let ranges = PROTOCOL.read(rest)?;
+    narrow_protocol(
+        rule,
+        ranges.into_iter().flat_map(|(first, last)| first..=last).map(|it| Protocol(it as u8)).collect(),
+    )
 }
 
 fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
     match key {
         "l4proto" => protocols(&mut fits.rule, rest),
         "iif" | "oif" | "iifname" | "oifname" => interface(fits, rest, key),
-        "nfproto" | "protocol" => match rest.word().as_str() {
-            "ipv4" | "ip" => narrow_family(&mut fits.rule, true),
-            "ipv6" | "ip6" => narrow_family(&mut fits.rule, false),
-            other => wrong(format!("`{other}` is no family"), "write ipv4 or ipv6"),
-        },
+        "nfproto" | "protocol" => families(fits, rest, key),
+        "length" => narrow_field(&mut fits.rule, Field::Length, LENGTH.read(rest)?),
         "pkttype" => packet_type(&mut fits.rule, rest),
+        "mark" | "priority" => {
+            let instead = "leave it out: no function reads marks or priorities of rules";
+            wrong(format!("packets have no `{key}` here"), instead)
+        }
         other => wrong(
             format!("nothing is known of `meta {other}`"),
-            "write meta l4proto tcp, meta nfproto ipv4, meta iifname eth0 or meta pkttype host",
+            "write meta l4proto tcp, meta nfproto ipv4, meta length > 1000, meta iifname eth0 or meta pkttype host",
         ),
+    }
+}
+
+/// `ipv4`, `{ ip, ip6 }`, `!= ip6`. Nothing else is asked about.
+fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parsed<()> {
+    let (names, is_negated) = rest.set(of)?;
+    let mut named = [false; 2];
+    for name in &names {
+        match name.as_str() {
+            "ipv4" | "ip" | "0x0800" | "2" => named[0] = true,
+            "ipv6" | "ip6" | "0x86dd" | "10" => named[1] = true,
+            "arp" => {}
+            other => {
+                return wrong(
+                    format!("`{other}` is no family"),
+                    "write ipv4 or ipv6, behind protocol and type ip or ip6",
+                );
+            }
+        }
+    }
+    match named.map(|named| named != is_negated) {
+        [true, true] => Ok(()),
+        [false, false] => {
+            fits.never = true;
+            Ok(())
+        }
+        [v4, _] => narrow_family(&mut fits.rule, v4),
+    }
+}
+
+/// What the frame holds behind its tags, or that it has some.
+fn ether(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
+    if rest.word() != "type" {
+        return wrong("Ethernet addresses are not looked at", "write ether type ip, vlan id 10, or ip saddr");
+    }
+    let at = usize::from(matches!(rest.peek(), "==" | "eq"));
+    if matches!(rest.peek_at(at), "vlan" | "8021q" | "0x8100") {
+        rest.tokens(at + 1);
+        return narrow_field(&mut fits.rule, Field::Vlan, vec![(0, UNTAGGED - 1)]);
+    }
+    families(fits, rest, "ether type")
+}
+
+/// Of the outermost tag.
+fn vlan(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
+    match rest.word().as_str() {
+        "id" => narrow_field(&mut fits.rule, Field::Vlan, VLAN.read(rest)?),
+        "type" => {
+            narrow_field(&mut fits.rule, Field::Vlan, vec![(0, UNTAGGED - 1)])?;
+            families(fits, rest, "vlan type")
+        }
+        other => wrong(format!("`{other}` of a VLAN tag is not looked at"), "write vlan id 10 or vlan type ip"),
     }
 }
 
@@ -256,122 +315,45 @@ fn packet_type(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     narrow(&mut rule.destination, wanted, Addresses::meet, "address")
 }
 
-/// Ports of the plan by their numbers, or by their names under `interfaces`; nothing comes from or goes to the loopback interface.
-fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Parsed<()> {
-    let (names, is_negated) = rest.set(word)?;
-    let all = 0..rest.scope.ports.count;
-    let mut wanted: Vec<Port> = Vec::new();
-    for name in names.iter().filter(|name| *name != "lo") {
-        let is_named = |port: &Port| {
-            let known = rest.scope.interfaces.get(usize::from(*port));
-            known.is_some_and(|known| match name.strip_suffix('*') {
-                Some(stem) => known.starts_with(stem),
-                None => known == name,
-            })
-        };
-        let number = name.parse::<Port>().ok().filter(|number| !word.ends_with("name") && all.contains(number));
-        let before = wanted.len();
-        wanted.extend(all.clone().filter(|port| is_named(port) || number == Some(*port)));
-        if wanted.len() == before {
-            let instead = format!(
-                "write its port: interfaces = [\"{name}\", …] in the plan, a name for each port in their order; or iif 0"
-            );
-            return wrong(format!("no port of the plan is named `{name}`"), instead);
-        }
-    }
-    if is_negated {
-        wanted = all.clone().filter(|port| !wanted.contains(port)).collect();
-    }
-    if wanted.is_empty() {
-        fits.never = true;
-        return Ok(());
-    }
-    if all.clone().all(|port| wanted.contains(&port)) {
-        return Ok(());
-    }
-    let came = if word.starts_with('o') { came_by(rest, &wanted)? } else { wanted };
-    narrow(&mut fits.rule.ports, came, equal, "port")
-}
-
-/// The ports by which packets come that leave by one of these. Known where there is one way only: with two ports, or if a side
-/// has one port and the packets leave by all of the other.
-fn came_by(rest: &Words<'_>, leave: &[Port]) -> Parsed<Vec<Port>> {
-    let ports = &rest.scope.ports;
-    if ports.count == 2 {
-        return Ok(leave.iter().map(|port| port ^ 1).collect());
-    }
-    let on =
-        |side: Side| -> Vec<Port> { (0..ports.count).filter(|port| ports.sides.of(*port) == Some(side)).collect() };
-    for side in [Side::Inside, Side::Outside] {
-        let (here, across) = (on(side), on(side.other()));
-        if here.len() == 1 && across.len() == leave.len() && across.iter().all(|port| leave.contains(port)) {
-            return Ok(here);
-        }
-    }
-    wrong(
-        "by which port a packet leaves is decided behind the firewall",
-        "write iifname, ip daddr, inbound or outbound; with two ports, or for all ports of a side if the other has one, oifname is known",
-    )
-}
-
-/// The states of connections that a rule is about.
-fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
-    let other =
-        "write ct state new, or leave it out: rules are for packets that would open a connection, the others follow it";
-    match rest.word().as_str() {
-        "state" => {}
-        "count" => {
-            return wrong(
-                "connections are not counted by rules",
-                "set host_connections_max, or put connection_limiter before it",
-            );
-        }
-        "status" => return wrong("translations are not known here", "write ip daddr and the port instead"),
-        _ => return wrong("only the state of a connection is known", other),
-    }
-    let (mut names, is_negated) = rest.set("ct state")?;
-    while rest.take(",") {
-        names.push(rest.word());
-    }
-    let mut states = 0;
-    for name in &names {
-        states |= match name.as_str() {
-            "new" => NEW,
-            "established" => ESTABLISHED,
-            "related" => RELATED,
-            "invalid" => INVALID,
-            "untracked" => 0,
-            _ => return wrong(format!("`{name}` is no state"), "write new, established, related or invalid"),
-        };
-    }
-    fits.states &= if is_negated { STATES & !states } else { states };
-    Ok(())
-}
+const ICMP_CODE: Numbers = Numbers {
+    what: "a code such as port-unreachable, or 0 to 255",
+    last: 255,
+    named: |name| names::code(names::ICMP_CODES, name),
+};
+const ICMPV6_CODE: Numbers = Numbers { named: |name| names::code(names::ICMPV6_CODES, name), ..ICMP_CODE };
 
 fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     narrow_protocol(rule, protocol(name).into_iter().collect())?;
     let v6 = name == "icmpv6";
     match rest.word().as_str() {
         "type" => {}
-        "code" if !rule.icmp.0.is_empty() => return icmp_code(rule, rest),
+        "code" => {
+            let codes = if v6 { ICMPV6_CODE.read(rest)? } else { ICMP_CODE.read(rest)? };
+            return narrow_field(rule, Field::IcmpCode, codes);
+        }
         _ => {
             let instead =
                 format!("write {name} type echo-request, {name} type 3 {name} code 4, or meta l4proto {name}");
             return wrong(format!("only type and code of {name} are looked at"), instead);
         }
     }
-    let Many(kinds) = rest.list("an ICMP type", |text| {
-        IcmpKind::named(text, v6).or_else(|| NameOrNumber::Name(text.to_owned()).try_into().ok())
-    })?;
+    let (texts, is_negated) = rest.set("an ICMP type")?;
+    let mut kinds = Vec::new();
+    for text in &texts {
+        match IcmpKind::written(text, v6) {
+            Some(kind) => kinds.push(kind),
+            None => {
+                return wrong(format!("`{text}` is not an ICMP type"), "write an ICMP type: echo-request, 8 or 3/4");
+            }
+        }
+    }
+    if is_negated {
+        kinds = IcmpKind::except(&kinds);
+    }
+    if kinds.is_empty() {
+        return wrong("no type is left", "write != and less than all types");
+    }
     narrow(&mut rule.icmp, kinds, IcmpKind::meet, "ICMP type")
-}
-
-/// Narrows types to a code of theirs.
-fn icmp_code(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
-    let Many(codes) = rest.list("a code from 0 to 255", |text| text.parse::<u8>().ok())?;
-    let types = std::mem::take(&mut rule.icmp.0);
-    rule.icmp = Many(types.iter().flat_map(|kind| codes.iter().map(|code| kind.with_code(*code))).collect());
-    Ok(())
 }
 
 fn protocol(text: &str) -> Option<Protocol> {

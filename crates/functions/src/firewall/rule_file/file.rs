@@ -1,8 +1,10 @@
 //! A rule file as what stands in it: tables with their chains and sets, or lines without a table. Names that `define` gives are replaced
 //! here; rules stay tokens until their chain is asked.
 
+use super::base::{Base, base, policy};
+use super::blocks::{block, named_set, replace, statement, within_braces};
 use super::reader::{Scope, Sets, Words};
-use super::tokens::{Kind, Token};
+use super::tokens::{Place, Token};
 use super::{Parsed, wrong};
 
 /// What a file says.
@@ -28,28 +30,13 @@ pub(super) struct Table {
 #[derive(Debug)]
 pub(super) struct Chain {
     pub(super) name: String,
-    pub(super) line: u32,
-    pub(super) column: u32,
+    pub(super) at: Place,
     /// Where packets come to it by themselves; none: by jumps only.
     pub(super) base: Option<Base>,
     pub(super) rules: Vec<Vec<Token>>,
 }
 
-#[derive(Debug)]
-pub(super) struct Base {
-    /// `filter`, `nat`, `route`.
-    pub(super) kind: String,
-    pub(super) hook: String,
-    /// Chains of lower ones are asked first.
-    pub(super) priority: i32,
-    /// What it does not decide passes to the next chain.
-    pub(super) accepts: bool,
-}
-
 const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
-/// Priorities by name (`include/uapi/linux/netfilter_ipv4.h`).
-const PRIORITIES: [(&str, i32); 6] =
-    [("raw", -300), ("mangle", -150), ("dstnat", -100), ("filter", 0), ("security", 50), ("srcnat", 100)];
 
 impl File {
     /// Reads all statements.
@@ -70,7 +57,7 @@ impl File {
                     file.command(&mut rest)?;
                 }
                 "flush" | "delete" | "destroy" => file.clear(&mut rest)?,
-                "define" => file.define(&mut rest)?,
+                "define" | "redefine" | "undefine" => file.define(&mut rest)?,
                 "set" => {
                     rest.word();
                     let set = named_set(&mut rest, &file.defined)?;
@@ -88,10 +75,14 @@ impl File {
         }
     }
 
-    /// `define lan = { eth0, eth1 }`.
+    /// `define lan = { eth0, eth1 }`, `undefine lan`.
     fn define(&mut self, rest: &mut Words<'_>) -> Parsed<()> {
-        rest.word();
+        let verb = rest.word();
         let name = rest.word();
+        if verb == "undefine" {
+            self.defined.retain(|(known, _)| *known != name);
+            return Ok(());
+        }
         if rest.word() != "=" {
             return wrong("a definition without `=`", "write define admins = { 192.0.2.0/28 }");
         }
@@ -120,10 +111,12 @@ impl File {
         if !rest.take("{") {
             return Ok(());
         }
+        let defined = self.defined.clone();
         loop {
             match rest.peek() {
                 "}" => {
                     rest.word();
+                    self.defined = defined;
                     return Ok(());
                 }
                 "" => return wrong("a table without its end", "write } behind it"),
@@ -151,6 +144,7 @@ impl File {
                     );
                 }
                 "comment" | "flags" => drop(statement(rest)),
+                "define" | "redefine" | "undefine" => self.define(rest)?,
                 _ if rest.at_end() => drop(rest.token()),
                 other => {
                     let reason = format!("`{other}` is nothing that a table holds");
@@ -175,22 +169,24 @@ impl File {
         }))
     }
 
-    fn chain_of(&mut self, table: usize, name: String, (line, column): (u32, u32)) -> &mut Chain {
+    fn chain_of(&mut self, table: usize, name: String, at: Place) -> &mut Chain {
         let chains = &mut self.tables[table].chains;
-        let at = chains.iter().position(|chain| chain.name == name).unwrap_or_else(|| {
-            chains.push(Chain { name, line, column, base: None, rules: Vec::new() });
+        let known = chains.iter().position(|chain| chain.name == name).unwrap_or_else(|| {
+            chains.push(Chain { name, at, base: None, rules: Vec::new() });
             chains.len() - 1
         });
-        &mut chains[at]
+        &mut chains[known]
     }
 
     /// The statements of a chain, up to its closing brace.
-    fn chain(&mut self, table: usize, name: String, place: (u32, u32), rest: &mut Words<'_>) -> Parsed<()> {
+    fn chain(&mut self, table: usize, name: String, place: Place, rest: &mut Words<'_>) -> Parsed<()> {
         self.chain_of(table, name.clone(), place);
+        let defined = self.defined.clone();
         loop {
             match rest.peek() {
                 "}" => {
                     rest.word();
+                    self.defined = defined;
                     return Ok(());
                 }
                 "" => return wrong(format!("the chain `{name}` has no end"), "write } behind it"),
@@ -207,6 +203,7 @@ impl File {
                     }
                 }
                 "comment" => drop(statement(rest)),
+                "define" | "redefine" | "undefine" => self.define(rest)?,
                 _ => {
                     let rule = self.replace(statement(rest), rest.scope)?;
                     self.chain_of(table, name.clone(), place).rules.push(rule);
@@ -280,148 +277,5 @@ impl File {
                 "write the rules themselves; `braid apply` exchanges all of them at once",
             ),
         }
-    }
-}
-
-/// The tokens up to the end of the statement, which is taken, or to a brace that closes what is around it, which is not.
-fn statement(rest: &mut Words<'_>) -> Vec<Token> {
-    let (mut depth, mut tokens) = (0u32, Vec::new());
-    while let Some(token) = rest.words.first() {
-        match token.text.as_str() {
-            "{" if token.kind == Kind::Word => depth += 1,
-            "}" if token.kind == Kind::Word && depth == 0 => break,
-            "}" if token.kind == Kind::Word => depth -= 1,
-            _ => {}
-        }
-        rest.token();
-        match token.kind {
-            Kind::End if depth == 0 => break,
-            Kind::End => {}
-            _ => tokens.push(token.clone()),
-        }
-    }
-    tokens
-}
-
-/// What stands between the braces around a statement; none if there are none.
-fn within_braces(mut tokens: Vec<Token>) -> Option<Vec<Token>> {
-    let is_open = tokens.first().is_some_and(|token| token.text == "{");
-    if !is_open || tokens.pop().is_none_or(|token| token.text != "}") {
-        return None;
-    }
-    tokens.remove(0);
-    Some(tokens)
-}
-
-/// Tokens with what `define` says in the places of names.
-fn replace(defined: &Sets, tokens: Vec<Token>, scope: &Scope<'_>) -> Parsed<Vec<Token>> {
-    if !tokens.iter().any(|token| token.text.starts_with('$')) {
-        return Ok(tokens);
-    }
-    let mut replaced = Vec::new();
-    for token in tokens {
-        let Some(name) = token.text.strip_prefix('$') else {
-            replaced.push(token);
-            continue;
-        };
-        let Some((_, value)) = defined.iter().rev().find(|(known, _)| known == name) else {
-            scope.at.set((token.line, token.column));
-            return wrong(format!("`{name}` is not defined"), format!("write define {name} = {{ … }} before"));
-        };
-        replaced.extend(value.iter().map(|it| Token { line: token.line, column: token.column, ..it.clone() }));
-    }
-    Ok(replaced)
-}
-
-/// A block that says nothing here, and its name.
-fn block(rest: &mut Words<'_>) -> Parsed<()> {
-    rest.tokens(2);
-    if rest.take("{") {
-        while !rest.words.is_empty() && rest.peek() != "}" {
-            drop(statement(rest));
-            if rest.peek() == "{" {
-                return wrong("braces within braces", "write one block");
-            }
-        }
-        rest.take("}");
-    }
-    Ok(())
-}
-
-/// `NAME { type ipv4_addr; flags interval; elements = { … } }`, as nftables lists sets and maps.
-fn named_set(rest: &mut Words<'_>, defined: &Sets) -> Parsed<(String, Vec<Token>)> {
-    let name = rest.word();
-    let form = "write set admins { type ipv4_addr; elements = { 192.0.2.0/28 } }, or define admins = { 192.0.2.0/28 }";
-    if !rest.take("{") {
-        return wrong(format!("the set `{name}` has no braces"), form);
-    }
-    let mut elements = Vec::new();
-    loop {
-        match rest.peek() {
-            "}" => {
-                rest.word();
-                return Ok((name, elements));
-            }
-            "" => return wrong(format!("the set `{name}` has no end"), "write } behind it"),
-            "elements" => {
-                rest.word();
-                if !rest.take("=") {
-                    return wrong("elements without `=`", form);
-                }
-                let Some(within) = within_braces(replace(defined, statement(rest), rest.scope)?) else {
-                    return wrong("more than a set", form);
-                };
-                elements = within;
-                // Sets within the set, by their names.
-                elements.retain(|token| !matches!(token.text.as_str(), "{" | "}") || token.kind == Kind::Quoted);
-            }
-            "timeout" | "gc-interval" => {
-                rest.word();
-                return wrong("elements do not go by themselves here", form);
-            }
-            _ => drop(statement(rest)),
-        }
-    }
-}
-
-/// `type filter hook forward priority filter; policy drop`, up to the first `;`.
-fn base(rest: &mut Words<'_>) -> Parsed<Base> {
-    rest.word();
-    let form = "write type filter hook forward priority 0; policy drop;";
-    let kind = rest.word();
-    if !rest.take("hook") {
-        rest.word();
-        return wrong("a chain of a type without its hook", form);
-    }
-    let hook = rest.word();
-    if rest.take("device") {
-        rest.word();
-    }
-    if !rest.take("priority") {
-        rest.word();
-        return wrong("a chain without its priority", form);
-    }
-    let mut priority = 0;
-    let mut sign = 1;
-    while !matches!(rest.peek(), "" | "\n" | ";" | "}" | "policy") {
-        let word = rest.word();
-        priority += match (word.as_str(), word.parse::<i32>()) {
-            ("-", _) => (sign = -1, 0).1,
-            ("+", _) => 0,
-            (_, Ok(number)) => sign * number,
-            (name, _) => match PRIORITIES.iter().find(|(known, _)| *known == name) {
-                Some((_, number)) => *number,
-                None => return wrong(format!("`{name}` is no priority"), "write filter, filter - 10 or a number"),
-            },
-        };
-    }
-    Ok(Base { kind, hook, priority, accepts: true })
-}
-
-fn policy(rest: &mut Words<'_>) -> Parsed<bool> {
-    match rest.word().as_str() {
-        "accept" => Ok(true),
-        "drop" => Ok(false),
-        other => wrong(format!("`{other}` is no policy"), "write policy drop; or policy accept;"),
     }
 }

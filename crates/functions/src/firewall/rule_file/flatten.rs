@@ -8,11 +8,11 @@ use std::collections::HashMap;
 
 use braid_nf::state::hash;
 
-use super::conditions::{ESTABLISHED, INVALID, NEW, RELATED};
 use super::file::{Chain, File, Table};
 use super::reader::{Scope, Sets, Words};
+use super::state::{ESTABLISHED, INVALID, NEW, RELATED};
 use super::statement::{Clause, statement};
-use super::tokens::Token;
+use super::tokens::{Place, Token};
 use super::verdict::Verdict;
 use super::{Hooks, Note, Parsed, wrong};
 use crate::firewall::rules::{Action, Direction, Rule};
@@ -26,8 +26,7 @@ const DEPTH_MAX: usize = 16;
 /// A statement that has been read.
 struct Read {
     clauses: Vec<Clause>,
-    line: u32,
-    column: u32,
+    at: Place,
     origin: u64,
 }
 
@@ -50,8 +49,8 @@ struct Flat<'a> {
 pub(super) fn flatten(file: &File, hooks: Hooks, scope: &Scope<'_>, base: usize) -> Parsed<(Vec<Rule>, Vec<Note>)> {
     let (mut chains, mut notes) = (Vec::<Asked<'_>>::new(), Vec::new());
     for (table, chain) in file.tables.iter().flat_map(|table| table.chains.iter().map(move |chain| (table, chain))) {
-        scope.at.set((chain.line, chain.column));
-        if let Some(direction) = asked(table, chain, hooks, &mut notes)? {
+        scope.at.set(chain.at);
+        if let Some(direction) = asked(table, chain, hooks, (scope, &mut notes))? {
             chains.push((table, chain, direction));
         }
     }
@@ -84,7 +83,8 @@ pub(super) fn flatten(file: &File, hooks: Hooks, scope: &Scope<'_>, base: usize)
         let by_policy = chain.base.as_ref().is_some_and(|base| base.accepts);
         if by_policy || !is_last(&chains, number) {
             let comment = format!("{} chain {}", if by_policy { "policy of" } else { "accepted by" }, chain.name);
-            rules.push(Rule { action: Action::Allow, comment, line: chain.line, ..within(table, *direction) });
+            let (line, file) = (chain.at.line, scope.file(chain.at));
+            rules.push(Rule { action: Action::Allow, comment, line, file, ..within(table, *direction) });
         }
     }
     Ok((rules, notes))
@@ -109,8 +109,7 @@ fn within(table: &Table, direction: Option<Direction>) -> Rule {
 
 /// Rules without a table, one after another.
 pub(super) fn lines(rules: Vec<Vec<Token>>, sets: &Sets, scope: &Scope<'_>, base: usize) -> Parsed<Vec<Rule>> {
-    let (line, column) = (1, 1);
-    let chain = Chain { name: String::new(), line, column, base: None, rules };
+    let chain = Chain { name: String::new(), at: Place::default(), base: None, rules };
     let table = Table { family: String::new(), name: String::new(), chains: vec![chain], sets: Vec::new() };
     let scope = Scope { sets, ..*scope };
     let mut flat = Flat::new(&table, &scope, base, true);
@@ -124,7 +123,12 @@ fn scope_sets(file: &File, table: &Table) -> Sets {
 }
 
 /// Whether packets between ports come to a chain, and of which direction: none for both.
-fn asked(table: &Table, chain: &Chain, hooks: Hooks, notes: &mut Vec<Note>) -> Parsed<Option<Option<Direction>>> {
+fn asked(
+    table: &Table,
+    chain: &Chain,
+    hooks: Hooks,
+    (scope, notes): (&Scope<'_>, &mut Vec<Note>),
+) -> Parsed<Option<Option<Direction>>> {
     let Some(base) = &chain.base else { return Ok(None) };
     let says_nothing = chain.rules.is_empty() && base.accepts;
     if says_nothing && (base.kind != "filter" || base.hook != "forward") {
@@ -145,7 +149,8 @@ fn asked(table: &Table, chain: &Chain, hooks: Hooks, notes: &mut Vec<Note>) -> P
                 Hooks::Forward => "packets to and from the machine itself do not come here",
                 Hooks::Host => "with rules_hook = \"host\" input and output are asked",
             };
-            notes.push(Note { line: chain.line, text: format!("chain {} is not asked: {whose}", chain.name) });
+            let text = format!("chain {} is not asked: {whose}", chain.name);
+            notes.push(Note { line: chain.at.line, file: scope.file(chain.at), text });
             Ok(None)
         }
         ("nat", ..) => wrong(
@@ -171,7 +176,8 @@ impl<'a> Flat<'a> {
         let accepts = chain.base.as_ref().is_none_or(|base| base.accepts);
         if !accepts {
             let comment = format!("policy of chain {}", chain.name);
-            self.rules.push(Rule { action: Action::Deny, comment, line: chain.line, ..within });
+            let (line, file) = (chain.at.line, self.scope.file(chain.at));
+            self.rules.push(Rule { action: Action::Deny, comment, line, file, ..within });
         }
         let end = self.end();
         self.accepting.iter().for_each(|at| self.rules[*at].next = Some(end));
@@ -197,7 +203,7 @@ impl<'a> Flat<'a> {
         let statements = self.read.remove(chain.name.as_str()).unwrap_or_default();
         let mut returning = Vec::new();
         for one in &statements {
-            self.scope.at.set((one.line, one.column));
+            self.scope.at.set(one.at);
             self.one(one, within, depth, &mut returning)?;
         }
         self.read.insert(&chain.name, statements);
@@ -229,7 +235,7 @@ impl<'a> Flat<'a> {
             let words: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
             let text = format!("{} {} {}: {}", self.table.family, self.table.name, chain.name, words.join(" "));
             let origin = hash::mixed(text.as_bytes(), 0);
-            statements.push(Read { clauses, line: tokens[0].line, column: tokens[0].column, origin });
+            statements.push(Read { clauses, at: tokens[0].at, origin });
         }
         self.read.insert(&chain.name, statements);
         Ok(())
@@ -243,8 +249,9 @@ impl<'a> Flat<'a> {
                     self.known(one, clause, fits.states & !NEW, fits.never)?;
                     continue;
                 }
-                let does =
-                    Rule { line: one.line, origin: one.origin.wrapping_add(number as u64), ..clause.does.clone() };
+                let (line, file) = (one.at.line, self.scope.file(one.at));
+                let origin = one.origin.wrapping_add(number as u64);
+                let does = Rule { line, file, origin, ..clause.does.clone() };
                 let Some(met) = within.meet(&fits.rule) else { continue };
                 let rule = Rule { action: Action::Continue, ..does.fitting(met) };
                 if rule.limit.is_some() {
@@ -281,7 +288,8 @@ impl<'a> Flat<'a> {
                 self.rules.push(rule);
             }
             Verdict::Jump(name) | Verdict::Goto(name) => {
-                let within = Rule { line: rule.line, ..Rule::new(Action::Continue) }.fitting(rule.clone());
+                let (line, file) = (rule.line, rule.file.clone());
+                let within = Rule { line, file, ..Rule::new(Action::Continue) }.fitting(rule.clone());
                 if rule.has_effects() {
                     self.rules.push(rule);
                 }
@@ -312,15 +320,16 @@ impl<'a> Flat<'a> {
             }
         };
         if !is_so {
-            self.scope.at.set((one.line, one.column));
+            self.scope.at.set(one.at);
             return wrong(
                 "the rule decides about connections that are known, which pass or are dropped as they are",
                 "write ct state new, or leave it out: rules are for packets that would open a connection, the others follow it",
             );
         }
-        if clause.does.has_effects() && !self.notes.iter().any(|note| note.line == one.line) {
+        let (line, file) = (one.at.line, self.scope.file(one.at));
+        if clause.does.has_effects() && !self.notes.iter().any(|note| note.line == line && note.file == file) {
             let text = "counts, limits and logs nothing: packets of known connections are not asked about".to_owned();
-            self.notes.push(Note { line: one.line, text });
+            self.notes.push(Note { line, file, text });
         }
         Ok(())
     }
@@ -363,6 +372,7 @@ impl Rule {
             limit: self.limit,
             comment: self.comment,
             line: self.line,
+            file: self.file,
             origin: self.origin,
             reply: self.reply,
             next: self.next,

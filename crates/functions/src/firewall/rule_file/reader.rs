@@ -1,11 +1,13 @@
-//! What is left of a statement: its next word, a set, a list of values of one kind; and what names in it stand for.
+//! What is left of a statement: its next word, a set, ports; and what names in it stand for.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
-use super::tokens::{Kind, Token};
+use super::numbers::Numbers;
+use super::tokens::{Kind, Place, Token};
 use super::{Parsed, Ports, wrong};
-use crate::firewall::values::{NameOrNumber, PortRange};
-use crate::parts::Many;
+use crate::firewall::names;
+use crate::firewall::values::PortRange;
 
 /// Named sets and maps: what stands between their braces.
 pub(super) type Sets = Vec<(String, Vec<Token>)>;
@@ -18,8 +20,17 @@ pub(super) struct Scope<'a> {
     pub(super) sets: &'a Sets,
     /// Within a table, where words mean what they mean to nftables.
     pub(super) in_table: bool,
-    /// The line and column that were read last: where an error is.
-    pub(super) at: &'a Cell<(u32, u32)>,
+    /// What was read last: where an error is.
+    pub(super) at: &'a Cell<Place>,
+    /// Names of the files that are read.
+    pub(super) files: &'a [Arc<str>],
+}
+
+impl Scope<'_> {
+    /// The file in which something stands; none: the rule file itself.
+    pub(super) fn file(&self, at: Place) -> Option<Arc<str>> {
+        self.files.get(usize::from(at.file)).filter(|_| at.file > 0).cloned()
+    }
 }
 
 /// The words of a statement that are still to be read.
@@ -55,7 +66,7 @@ impl<'a> Words<'a> {
 
     pub(super) fn token(&mut self) -> Option<&'a Token> {
         let (first, rest) = self.words.split_first()?;
-        self.scope.at.set((first.line, first.column));
+        self.scope.at.set(first.at);
         self.words = rest;
         Some(first)
     }
@@ -79,11 +90,11 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Takes `!=`, `==` or nothing; whether it was `!=`.
+    /// Takes `!=`, `==` (as words `ne`, `eq`) or nothing; whether it was `!=`.
     pub(super) fn negated(&mut self) -> bool {
-        let is_negated = self.take("!=");
-        if !is_negated {
-            self.take("==");
+        let is_negated = self.take("!=") || self.take("ne");
+        if !is_negated && !self.take("==") {
+            self.take("eq");
         }
         is_negated
     }
@@ -134,32 +145,15 @@ impl<'a> Words<'a> {
         Ok((values, is_negated))
     }
 
-    /// A set of values of one kind.
-    pub(super) fn list<T>(&mut self, what: &str, parse: impl Fn(&str) -> Option<T>) -> Parsed<Many<T>> {
-        let (texts, is_negated) = self.set(what)?;
-        if is_negated {
-            return wrong("`!=` is for addresses, ports, interfaces and flags only", "name what shall fit");
-        }
-        let mut values = Vec::new();
-        for text in texts {
-            match parse(&text) {
-                Some(value) => values.push(value),
-                None => return wrong(format!("`{text}` is not {what}"), format!("write {what}")),
-            }
-        }
-        Ok(Many(values))
-    }
-
     /// A set of ports, or what it leaves of all of them.
-    pub(super) fn ports(&mut self) -> Parsed<Many<PortRange>> {
-        let is_negated = self.take("!=");
-        let Many(mut ranges) = self.list("a port, a range or a name such as 80, 6000-6063 or ssh", |text| {
-            NameOrNumber::Name(text.to_owned()).try_into().ok()
-        })?;
-        if is_negated {
-            ranges = PortRange::except(ranges);
-        }
-        if ranges.is_empty() { wrong("no port is left", "write != and less than all ports") } else { Ok(Many(ranges)) }
+    pub(super) fn ports(&mut self) -> Parsed<Vec<PortRange>> {
+        const PORT: Numbers = Numbers {
+            what: "a port, a range or a name such as 80, 6000-6063 or ssh",
+            last: u16::MAX as u32,
+            named: |name| names::service(name).map(u32::from),
+        };
+        let ranges = PORT.read(self)?.into_iter();
+        Ok(ranges.map(|(first, last)| PortRange { first: first as u16, last: last as u16 }).collect())
     }
 }
 

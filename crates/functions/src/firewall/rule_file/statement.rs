@@ -3,8 +3,9 @@
 
 use std::cell::Cell;
 
-use super::conditions::{Fits, NEW, STATES, condition, selector};
+use super::conditions::{Fits, condition, selector};
 use super::reader::{Scope, Words};
+use super::state::{NEW, STATES};
 use super::tokens::{Kind, Token};
 use super::verdict::{Verdict, verdict};
 use super::{Parsed, wrong};
@@ -262,7 +263,12 @@ fn listed(elements: &[Token]) -> impl Iterator<Item = &[Token]> {
 /// Each field with its part of a key, as a condition of its own: `ip saddr . tcp dport` and `10.0.0.1 . 22`.
 fn sayings(fields: &[&[Token]], key: &[Token]) -> Vec<Vec<Token>> {
     let parts = key.split(|token| token.text == ".");
-    fields.iter().zip(parts.chain(std::iter::repeat(&[][..]))).map(|(field, part)| [*field, part].concat()).collect()
+    let say = |(field, part): (&&[Token], &[Token])| {
+        // In a key flags are all that is set, as behind `==`.
+        let equal = part.first().map(|first| Token { text: "==".to_owned(), kind: Kind::Word, ..first.clone() });
+        [*field, equal.as_slice(), part].concat()
+    };
+    fields.iter().zip(parts.chain(std::iter::repeat(&[][..]))).map(say).collect()
 }
 
 /// Narrows by several conditions.
@@ -298,22 +304,26 @@ pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
         "table" | "chain" | "type" | "}" => "write table inet filter { chain forward { … } } around its rules",
         "dnat" | "snat" | "masquerade" | "redirect" | "tproxy" => "put nat in the chain, and write accept here",
         "queue" | "dup" | "fwd" | "synproxy" => "remove it: packets are passed, dropped or rejected",
-        "include" => "write the rules into one file",
+        "include" => "write include \"services.nft\", in a line of its own",
         "add" | "update" | "delete" | "insert" | "replace" | "set" => {
             "remove it: rules and sets do not change by packets; port_scan, anti_ddos and connection_limiter keep lists"
         }
         "notrack" => "remove it: every connection is followed",
         "quota" => "put policer in the chain",
-        "fib" | "rt" | "socket" | "numgen" | "jhash" | "symhash" | "ipsec" | "osf" | "cgroup" => {
+        "fib" => {
+            "write the addresses: ip daddr for those of the machine, pkttype for groups and broadcast, and for reverse paths \
+             iifname eth0 ip saddr != { networks behind eth0 } drop"
+        }
+        "rt" | "socket" | "numgen" | "jhash" | "symhash" | "ipsec" | "osf" | "cgroup" => {
             "write addresses and ports of the plan: nothing is known of the machine's own routes and programs"
         }
-        "mark" => "leave it out: packets have no marks here",
+        "mark" => "leave it out: no function reads marks",
         "allow" => "write accept",
         "deny" => "write drop",
-        "ether" | "vlan" | "arp" => "leave it out: rules are for IP packets",
+        "arp" => "leave it out: rules are for IP packets",
         _ => {
-            let instead = "write inbound, outbound, iif, iifname, oifname, ip, ip6, meta, tcp, udp, sctp, th, icmp, icmpv6, ct state, \
-                           counter, log, limit, or accept, drop, reject, jump, goto, return";
+            let instead = "write inbound, outbound, iif, iifname, oifname, ip, ip6, meta, tcp, udp, sctp, th, icmp, icmpv6, vlan id, \
+                           ct state, counter, log, limit, or accept, drop, reject, jump, goto, return";
             return wrong(format!("`{word}` is no condition"), instead);
         }
     };

@@ -1,14 +1,22 @@
-//! A rule file as tokens, each with its place. Braces, commas, `;`, `=`, `|`, parentheses and lone `:` `.` `-` are tokens of their own; `#`
-//! begins a comment; `\` at the end of a line joins it with the next.
+//! A rule file as tokens, each with its place. Braces, commas, `;`, `=`, `<`, `>`, `&`, `|`, parentheses and lone `:` `.` `-` are tokens of
+//! their own; `#` begins a comment; `\` at the end of a line joins it with the next.
 
 /// A word or a sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) text: String,
+    pub(super) at: Place,
+    pub(super) kind: Kind,
+}
+
+/// Where a token stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Its number among the files that are read.
+    pub(super) file: u16,
     /// Counted from 1, both; the column in characters.
     pub(super) line: u32,
     pub(super) column: u32,
-    pub(super) kind: Kind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,28 +28,29 @@ pub(super) enum Kind {
     End,
 }
 
-/// All tokens of a file.
-pub(super) fn tokens(text: &str) -> Vec<Token> {
+/// All tokens of the file with this number.
+pub(super) fn tokens(text: &str, file: u16) -> Vec<Token> {
     let mut tokens = Vec::new();
     for (line, content) in (1u32..).zip(text.lines()) {
         let before = tokens.len();
-        split(content, line, &mut tokens);
+        let place = |column: u32| Place { file, line, column };
+        split(content, place, &mut tokens);
         match tokens.last() {
             Some(last) if tokens.len() > before && last.text == "\\" => drop(tokens.pop()),
-            _ => push(&mut tokens, "\n", (line, content.chars().count() as u32 + 1), Kind::End),
+            _ => push(&mut tokens, "\n", place(content.chars().count() as u32 + 1), Kind::End),
         }
     }
     tokens
 }
 
-fn push(into: &mut Vec<Token>, text: &str, (line, column): (u32, u32), kind: Kind) {
-    into.push(Token { text: text.to_owned(), line, column, kind });
+fn push(into: &mut Vec<Token>, text: &str, at: Place, kind: Kind) {
+    into.push(Token { text: text.to_owned(), at, kind });
 }
 
 /// The tokens of a line.
-fn split(content: &str, line: u32, into: &mut Vec<Token>) {
+fn split(content: &str, place: impl Fn(u32) -> Place, into: &mut Vec<Token>) {
     let characters: Vec<char> = content.chars().collect();
-    let column = |at: usize| at as u32 + 1;
+    let place = |at: usize| place(at as u32 + 1);
     let mut at = 0;
     while let Some(&first) = characters.get(at) {
         let begun = at;
@@ -53,21 +62,19 @@ fn split(content: &str, line: u32, into: &mut Vec<Token>) {
                     at += 1;
                 }
                 let text: String = characters[begun + 1..at].iter().collect();
-                push(into, &text, (line, column(begun)), Kind::Quoted);
+                push(into, &text, place(begun), Kind::Quoted);
                 at += 1;
             }
-            ';' => push(into, ";", (line, column(begun)), Kind::End),
-            '=' | '!' => {
+            ';' => push(into, ";", place(begun), Kind::End),
+            '=' | '!' | '<' | '>' => {
                 at += usize::from(characters.get(at) == Some(&'='));
                 let text: String = characters[begun..at].iter().collect();
-                push(into, &text, (line, column(begun)), Kind::Word);
+                push(into, &text, place(begun), Kind::Word);
             }
-            '{' | '}' | ',' | '|' | '(' | ')' | '/' => {
-                push(into, &first.to_string(), (line, column(begun)), Kind::Word)
-            }
+            '{' | '}' | ',' | '|' | '&' | '(' | ')' | '/' => push(into, &first.to_string(), place(begun), Kind::Word),
             first if first.is_whitespace() => {}
             _ => {
-                while characters.get(at).is_some_and(|it| !it.is_whitespace() && !"{},;|()=!#\"".contains(*it)) {
+                while characters.get(at).is_some_and(|it| !it.is_whitespace() && !"{},;|&()=!<>#\"".contains(*it)) {
                     at += 1;
                 }
                 let mut text: String = characters[begun..at].iter().collect();
@@ -76,9 +83,9 @@ fn split(content: &str, line: u32, into: &mut Vec<Token>) {
                 if ends_key {
                     text.pop();
                 }
-                push(into, &text, (line, column(begun)), Kind::Word);
+                push(into, &text, place(begun), Kind::Word);
                 if ends_key {
-                    push(into, ":", (line, column(at - 1)), Kind::Word);
+                    push(into, ":", place(at - 1), Kind::Word);
                 }
             }
         }

@@ -5,6 +5,7 @@ use braid_nf::packet::parse::protocol as number;
 use super::conditions::{Fits, narrow_family, narrow_protocol};
 use super::reader::Words;
 use super::{Parsed, wrong};
+use crate::firewall::names::{ICMP_CODES, ICMPV6_CODES};
 use crate::firewall::rules::Reply;
 use crate::firewall::values::Protocol;
 
@@ -50,24 +51,7 @@ pub(super) fn verdict(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<
     }))
 }
 
-/// Codes of "destination unreachable" by their names: of ICMP, of ICMPv6, of both.
-const ICMP_CODES: [(&str, u8); 7] = [
-    ("net-unreachable", 0),
-    ("host-unreachable", 1),
-    ("prot-unreachable", 2),
-    ("port-unreachable", 3),
-    ("net-prohibited", 9),
-    ("host-prohibited", 10),
-    ("admin-prohibited", 13),
-];
-const ICMPV6_CODES: [(&str, u8); 6] = [
-    ("no-route", 0),
-    ("admin-prohibited", 1),
-    ("addr-unreachable", 3),
-    ("port-unreachable", 4),
-    ("policy-fail", 5),
-    ("reject-route", 6),
-];
+/// Codes of "destination unreachable" that ICMP and ICMPv6 both have.
 const ICMPX_CODES: [(&str, (u8, u8)); 4] =
     [("port-unreachable", (3, 4)), ("admin-prohibited", (13, 1)), ("no-route", (0, 0)), ("host-unreachable", (1, 3))];
 
@@ -88,8 +72,8 @@ fn reply(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Reply> {
     let name = rest.word();
     let code = |codes: &[(&str, u8)]| codes.iter().find(|(known, _)| *known == name).map(|(_, code)| *code);
     let found = match family.as_str() {
-        "icmp" => code(&ICMP_CODES).map(|code| (code, code)),
-        "icmpv6" => code(&ICMPV6_CODES).map(|code| (code, code)),
+        "icmp" => code(ICMP_CODES).map(|code| (code, code)),
+        "icmpv6" => code(ICMPV6_CODES).map(|code| (code, code)),
         "icmpx" => ICMPX_CODES.iter().find(|(known, _)| *known == name).map(|(_, codes)| *codes),
         _ => None,
     };

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::rules::{PORTS, named};
+use super::rules::{PORTS, named, read_text};
 use crate::firewall::config::Config;
 use crate::firewall::policy::Policy;
-use crate::firewall::rule_file::{self, Hooks};
+use crate::firewall::rule_file::Hooks;
 use crate::firewall::rules::{Action, Facts};
 use crate::firewall::values::Addresses;
 use crate::parts::Side;
@@ -13,7 +13,7 @@ use crate::parts::Side;
 /// A rule file, ready to decide.
 fn policy(text: &str, hooks: Hooks) -> Policy {
     let mut config = Config { rules_hook: hooks, ..named() };
-    let notes = rule_file::read(text, &mut config, PORTS).unwrap_or_else(|error| panic!("{error}"));
+    let notes = read_text(text, &mut config, PORTS).unwrap_or_else(|error| panic!("{error}"));
     let mut policy = Policy::check(&mut config, PORTS).expect("rules that were checked");
     policy.notes = notes.into();
     policy
@@ -30,6 +30,7 @@ fn facts(side: Side, source: &str, destination: &str, protocol: u8, port: u16) -
         flags: 2,
         port: side as u16,
         side,
+        fields: Default::default(),
     }
 }
 
@@ -181,7 +182,7 @@ fn what_a_limit_holds_back_goes_on_behind_it() {
 /// The place of an error, its reason and what to write.
 #[track_caller]
 fn check_error(text: &str, (line, column): (u32, u32), expected: &str) {
-    let error = rule_file::read(text, &mut named(), PORTS).unwrap_err();
+    let error = read_text(text, &mut named(), PORTS).unwrap_err();
     let said = format!("{}; {}", error.reason, error.instead);
     assert!(said.contains(expected), "{said}");
     assert_eq!((error.line, error.column), (line, column), "{said}");
@@ -198,11 +199,11 @@ fn what_cannot_be_is_refused_with_its_place() {
         "there is no chain `ssh`; write chain ssh { … } in the same table",
     );
     check_error(&one("masquerade"), (4, 3), "put nat in the chain");
-    check_error(&one("meta mark 7 accept"), (4, 8), "nothing is known of `meta mark`");
+    check_error(&one("meta mark 7 accept"), (4, 8), "no function reads marks");
     check_error(&one("ip saddr @bad drop"), (4, 12), "there is no set `bad`");
     check_error(&one("ip saddr 10.0.0.0/33 drop"), (4, 12), "no address range");
     check_error(&one("add @bad { ip saddr }"), (4, 3), "rules and sets do not change by packets");
-    check_error(&one("fib daddr type local accept"), (4, 3), "nothing is known of the machine's own routes");
+    check_error(&one("fib daddr type local accept"), (4, 3), "write the addresses: ip daddr");
     check_error(&one("iifname ppp0 accept"), (4, 11), "interfaces = [\"ppp0\", …]");
     check_error(&one("tcp dport vmap { 22 accept }"), (4, 20), "without its verdict");
     check_error(&one("limit rate 1 mbytes/second accept"), (4, 14), "put policer");
@@ -220,7 +221,7 @@ fn what_cannot_be_is_refused_with_its_place() {
         (1, 27),
         "rules_hook = \"host\"",
     );
-    check_error("include \"/etc/nftables.d/*.nft\"", (1, 1), "write the rules into one file");
+    check_error("include services.nft", (1, 1), "write include \"services.nft\"");
     check_error(&format!("{}\ntcp dport 22 accept", one("accept")), (8, 1), "outside of the tables");
 }
 
@@ -233,7 +234,7 @@ fn chains_that_multiply_have_a_bound() {
         text += &format!(" chain c{n} {{ {jumps} }}\n");
     }
     text += " chain f { type filter hook forward priority 0; jump c14; }\n}";
-    let error = rule_file::read(&text, &mut named(), PORTS).unwrap_err();
+    let error = read_text(&text, &mut named(), PORTS).unwrap_err();
     assert!(error.reason.contains("more than 262144 rules"), "{error}");
 }
 
@@ -328,7 +329,7 @@ proptest! {
     /// Whatever stands in a file, it is read or refused.
     #[test]
     fn no_text_makes_the_reader_panic(words in prop::collection::vec(prop::sample::select(WORDS), 0..40)) {
-        let _ = rule_file::read(&words.join(" "), &mut named(), PORTS);
+        let _ = read_text(&words.join(" "), &mut named(), PORTS);
     }
 }
 

@@ -1,0 +1,109 @@
+//! TCP flags in all the ways in which nftables writes them. The same words mean other things with a sign before them: `syn,ack` is one
+//! of both, `== syn,ack` both and no other, `! syn,ack` none of both; in sets and maps each element is all that is set.
+
+use super::numbers::number;
+use super::reader::Words;
+use super::tokens::{Kind, Token};
+use super::{Parsed, wrong};
+use crate::firewall::values::{Bits, flag};
+use crate::parts::Many;
+
+const FORM: &str = "write syn,ack or syn / fin,syn,rst,ack or == syn | ack or { syn, syn | ack }";
+const ALL: u8 = 0xff;
+
+/// How many tokens name what is looked at, the mask in `tcp flags & (fin | syn)` included.
+pub(super) fn named(words: &Words<'_>) -> usize {
+    if words.peek_at(2) != "&" {
+        return 2;
+    }
+    let mut at = 3;
+    if words.peek_at(3) == "(" {
+        while !matches!(words.peek_at(at), ")" | "") {
+            at += 1;
+        }
+        return at + 1;
+    }
+    while words.peek_at(at + 1) == "|" {
+        at += 2;
+    }
+    at + 1
+}
+
+/// Reads what stands behind `tcp flags`: all of these have to fit, of each one.
+pub(super) fn flags(rest: &mut Words<'_>) -> Parsed<Vec<Many<Bits>>> {
+    let mask = if rest.take("&") { Some(listed(rest)?) } else { None };
+    let sign = match rest.peek() {
+        "==" | "eq" => "==",
+        "!=" | "ne" => "!=",
+        "!" => "!",
+        _ => "",
+    };
+    if !sign.is_empty() {
+        rest.word();
+    }
+    let not = sign == "!=";
+    if matches!(rest.peek(), "{") || rest.peek().starts_with('@') {
+        return several(&rest.elements("tcp flags")?, mask.unwrap_or(ALL), not);
+    }
+    let one = match (mask, sign) {
+        // As older versions of nftables have it: one of them.
+        (Some(mask), "") if !continues(rest) => Bits { set: mask, of: 0, not: false },
+        (Some(of), _) => Bits { set: listed(rest)?, of, not },
+        (None, sign) => {
+            let set = listed(rest)?;
+            match (rest.take("/"), sign) {
+                (true, _) => Bits { set, of: listed(rest)?, not },
+                (false, "!") => Bits { set: 0, of: set, not: false },
+                (false, "") => Bits { set, of: 0, not: false },
+                (false, _) => Bits { set, of: ALL, not },
+            }
+        }
+    };
+    Ok(vec![Many(vec![checked(one)?])])
+}
+
+/// Elements of a set: each is what is set of the mask.
+fn several(elements: &[Token], of: u8, not: bool) -> Parsed<Vec<Many<Bits>>> {
+    let mut each = Vec::new();
+    for element in elements.split(|token| token.text == "," && token.kind != Kind::Quoted) {
+        let mut set = 0;
+        for token in element.iter().take_while(|token| token.text != "comment") {
+            if !matches!(token.text.as_str(), "|" | "(" | ")") {
+                set |= bits(&token.text)?;
+            }
+        }
+        each.push(checked(Bits { set, of, not })?);
+    }
+    // Of a set one has to fit; of what must not be, each has to be otherwise.
+    Ok(if not { each.into_iter().map(|one| Many(vec![one])).collect() } else { vec![Many(each)] })
+}
+
+fn checked(bits: Bits) -> Parsed<Bits> {
+    let fits_never = bits.set & !bits.of != 0 && bits.of != 0 || bits.set == 0 && bits.of == 0;
+    if fits_never { wrong(format!("no segment has the flags `{bits}`"), FORM) } else { Ok(bits) }
+}
+
+/// Whether a flag comes next.
+fn continues(rest: &Words<'_>) -> bool {
+    rest.peek() == "(" || flag(rest.peek()).is_some() || number(rest.peek()).is_some()
+}
+
+/// Names of flags or numbers, with `,` or `|` between them, perhaps in parentheses.
+fn listed(rest: &mut Words<'_>) -> Parsed<u8> {
+    let mut set = 0;
+    loop {
+        rest.take("(");
+        set |= bits(&rest.word())?;
+        rest.take(")");
+        if !rest.take(",") && !rest.take("|") {
+            return Ok(set);
+        }
+    }
+}
+
+fn bits(text: &str) -> Parsed<u8> {
+    match flag(text).or_else(|| number(text).and_then(|number| u8::try_from(number).ok())) {
+        Some(bits) => Ok(bits),
+        None => wrong(format!("`{text}` is no TCP flag"), FORM),
+    }
+}

@@ -1,0 +1,67 @@
+//! Ports of the plan, by the names that interfaces have under `interfaces`, or by their numbers.
+
+use braid_nf::Port;
+
+use super::conditions::{Fits, narrow};
+use super::reader::Words;
+use super::{Parsed, wrong};
+use crate::firewall::rules::equal;
+use crate::parts::Side;
+
+/// Ports of the plan by their numbers, or by their names under `interfaces`; nothing comes from or goes to the loopback interface.
+pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Parsed<()> {
+    let (names, is_negated) = rest.set(word)?;
+    let all = 0..rest.scope.ports.count;
+    let mut wanted: Vec<Port> = Vec::new();
+    for name in names.iter().filter(|name| *name != "lo") {
+        let is_named = |port: &Port| {
+            let known = rest.scope.interfaces.get(usize::from(*port));
+            known.is_some_and(|known| match name.strip_suffix('*') {
+                Some(stem) => known.starts_with(stem),
+                None => known == name,
+            })
+        };
+        let number = name.parse::<Port>().ok().filter(|number| !word.ends_with("name") && all.contains(number));
+        let before = wanted.len();
+        wanted.extend(all.clone().filter(|port| is_named(port) || number == Some(*port)));
+        if wanted.len() == before {
+            let instead = format!(
+                "write its port: interfaces = [\"{name}\", …] in the plan, a name for each port in their order; or iif 0"
+            );
+            return wrong(format!("no port of the plan is named `{name}`"), instead);
+        }
+    }
+    if is_negated {
+        wanted = all.clone().filter(|port| !wanted.contains(port)).collect();
+    }
+    if wanted.is_empty() {
+        fits.never = true;
+        return Ok(());
+    }
+    if all.clone().all(|port| wanted.contains(&port)) {
+        return Ok(());
+    }
+    let came = if word.starts_with('o') { came_by(rest, &wanted)? } else { wanted };
+    narrow(&mut fits.rule.ports, came, equal, "port")
+}
+
+/// The ports by which packets come that leave by one of these. Known where there is one way only: with two ports, or if a side
+/// has one port and the packets leave by all of the other.
+fn came_by(rest: &Words<'_>, leave: &[Port]) -> Parsed<Vec<Port>> {
+    let ports = &rest.scope.ports;
+    if ports.count == 2 {
+        return Ok(leave.iter().map(|port| port ^ 1).collect());
+    }
+    let on =
+        |side: Side| -> Vec<Port> { (0..ports.count).filter(|port| ports.sides.of(*port) == Some(side)).collect() };
+    for side in [Side::Inside, Side::Outside] {
+        let (here, across) = (on(side), on(side.other()));
+        if here.len() == 1 && across.len() == leave.len() && across.iter().all(|port| leave.contains(port)) {
+            return Ok(here);
+        }
+    }
+    wrong(
+        "by which port a packet leaves is decided behind the firewall",
+        "write iifname, ip daddr, inbound or outbound; with two ports, or for all ports of a side if the other has one, oifname is known",
+    )
+}

@@ -1,0 +1,119 @@
+//! A rule file with all that it includes, as the tokens of one: `include "services.nft"` stands for what that file says, wherever a
+//! statement may stand. Tokens remember their file, so that errors, reports and explanations name it.
+//!
+//! As in nftables: `*`, `?` and `[…]` in names, in the order of the alphabet, and none has to fit; what has no such sign has to be there.
+//! Names are looked for from the folder of the file that includes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::tokens::{Kind, Place, Token, tokens};
+use super::{Parsed, wrong};
+
+/// How deep files may include each other (`MAX_INCLUDE_DEPTH` of nftables).
+const DEPTH_MAX: usize = 16;
+/// Most files of a rule set.
+const FILES_MAX: usize = 1024;
+
+/// The tokens of a file and of those that it includes.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    pub(super) tokens: Vec<Token>,
+    /// Each once for each time that it is read; the first is the rule file.
+    pub(super) files: Vec<PathBuf>,
+    /// What is being read: the file that includes before the one that is included.
+    open: Vec<PathBuf>,
+    /// Where an error is.
+    at: Place,
+}
+
+impl Source {
+    /// Reads `text` as what stands in the file at `path`. An error has its place, and its file among those that have been read.
+    pub(super) fn read(path: &Path, text: &str) -> (Source, Parsed<()>) {
+        let mut source = Source::default();
+        let read = source.add(path, text);
+        (source, read)
+    }
+
+    /// Where reading ended.
+    pub(super) fn at(&self) -> Place {
+        self.at
+    }
+
+    /// The names of the files, as they are told.
+    pub(super) fn names(&self) -> Vec<Arc<str>> {
+        self.files.iter().map(|path| path.display().to_string().into()).collect()
+    }
+
+    fn add(&mut self, path: &Path, text: &str) -> Parsed<()> {
+        let file = self.files.len() as u16;
+        self.files.push(path.to_owned());
+        self.open.push(path.to_owned());
+        let read = tokens(text, file);
+        let mut rest = read.as_slice();
+        while let [token, more @ ..] = rest {
+            rest = more;
+            let Some(name) = included(self.tokens.last(), token, rest) else {
+                self.tokens.push(token.clone());
+                continue;
+            };
+            self.at = rest[0].at;
+            rest = &rest[1..];
+            for found in self.find(path, name)? {
+                self.include(&found)?;
+            }
+        }
+        self.open.pop();
+        Ok(())
+    }
+
+    fn include(&mut self, path: &Path) -> Parsed<()> {
+        let same = |open: &PathBuf| fs::canonicalize(open).ok() == fs::canonicalize(path).ok();
+        if self.open.iter().any(same) {
+            let chain: Vec<_> = self.open.iter().map(|open| open.display().to_string()).collect();
+            let reason = format!("{} would include {} within itself", chain.join(" includes "), path.display());
+            return wrong(reason, "include every file from one place");
+        }
+        if self.open.len() >= DEPTH_MAX || self.files.len() >= FILES_MAX {
+            let reason = format!("files include each other more than {DEPTH_MAX} deep, or more than {FILES_MAX} times");
+            return wrong(reason, "include fewer files");
+        }
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                let instead = "write the name of a file, from the folder of the file that includes it";
+                return wrong(format!("{}: {error}", path.display()), instead);
+            }
+        };
+        let at = self.at;
+        self.add(path, &text)?;
+        self.at = at;
+        Ok(())
+    }
+
+    /// The files that a name stands for, in the file at `from`.
+    fn find(&self, from: &Path, name: &str) -> Parsed<Vec<PathBuf>> {
+        let path = from.parent().unwrap_or(Path::new("")).join(name);
+        if !name.contains(['*', '?', '[']) {
+            return Ok(vec![path]);
+        }
+        let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+        // Signs in the names of folders above are none of the pattern.
+        let above = from.parent().map_or_else(String::new, |above| glob::Pattern::escape(&above.display().to_string()));
+        let pattern = Path::new(&above).join(name);
+        match glob::glob_with(&pattern.display().to_string(), options) {
+            Ok(paths) => Ok(paths.flatten().filter(|path| !path.is_dir()).collect()),
+            Err(error) => {
+                wrong(format!("`{name}` is no pattern of names: {}", error.msg), "write include \"nftables.d/*.nft\"")
+            }
+        }
+    }
+}
+
+/// The name in `include "name"`, if that is what begins here.
+fn included<'a>(before: Option<&Token>, token: &Token, rest: &'a [Token]) -> Option<&'a str> {
+    let begins = before.is_none_or(|last| last.kind == Kind::End || matches!(last.text.as_str(), "{" | "}"));
+    let name = rest.first().filter(|name| name.kind == Kind::Quoted)?;
+    (begins && token.kind == Kind::Word && token.text == "include").then_some(&name.text)
+}

@@ -1,0 +1,276 @@
+//! What rule files may look at: every spelling against an account of what it means, written apart from the reader.
+
+use proptest::prelude::*;
+
+use super::rules::{PORTS, named, read_text};
+use crate::firewall::config::Config;
+use crate::firewall::fields::{UNTAGGED, Values};
+use crate::firewall::policy::Policy;
+use crate::firewall::rules::{Action, Facts};
+use crate::firewall::values::Addresses;
+use crate::parts::Side;
+use braid_testkit::Frame;
+
+/// What a packet of the tests has.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    v4: bool,
+    protocol: u8,
+    ports: (u16, u16),
+    flags: u8,
+    /// Length, time to live, code point, congestion, VLAN, ICMP code.
+    fields: Values,
+}
+
+const SEEN: Seen = Seen { v4: true, protocol: 6, ports: (1100, 80), flags: 2, fields: [100, 64, 0, 0, UNTAGGED, 0] };
+
+/// Whether a condition fits a packet.
+fn fits(condition: &str, seen: Seen) -> bool {
+    let text = format!(
+        "table inet t {{ chain f {{ type filter hook forward priority 0; policy drop; {condition} accept; }} }}"
+    );
+    let mut config = Config { ..named() };
+    read_text(&text, &mut config, PORTS).unwrap_or_else(|error| panic!("{condition}: {error}"));
+    let policy = Policy::check(&mut config, PORTS).expect("rules that were checked");
+    let [source, destination] = if seen.v4 { ["10.0.0.1", "10.0.1.1"] } else { ["2001:db8::1", "2001:db8::2"] };
+    let address = |text: &str| text.parse::<Addresses>().expect("an address").first;
+    let facts = Facts {
+        source: address(source),
+        destination: address(destination),
+        source_port: seen.ports.0,
+        destination_port: seen.ports.1,
+        protocol: seen.protocol,
+        flags: seen.flags,
+        port: 0,
+        side: Side::Inside,
+        fields: seen.fields,
+    };
+    let Ok((_, action)) = policy.decide(&facts, |_, _| Ok::<_, std::convert::Infallible>(true));
+    action == Action::Allow
+}
+
+/// The flags of TCP that each spelling lets through, as `nft --debug=netlink` 1.0.6 translates it.
+#[test]
+fn tcp_flags_mean_what_nftables_means_by_each_spelling() {
+    const FIN: u8 = 1;
+    const SYN: u8 = 2;
+    const RST: u8 = 4;
+    const ACK: u8 = 16;
+    type Meaning = fn(u8) -> bool;
+    let spellings: [(&str, Meaning); 27] = [
+        ("syn", |flags| flags & SYN != 0),
+        ("syn,ack", |flags| flags & (SYN | ACK) != 0),
+        ("syn | ack", |flags| flags & (SYN | ACK) != 0),
+        ("0x02", |flags| flags & SYN != 0),
+        ("{ syn, syn | ack }", |flags| flags == SYN || flags == SYN | ACK),
+        ("{ syn, ack }", |flags| flags == SYN || flags == ACK),
+        ("== { syn, fin }", |flags| flags == SYN || flags == FIN),
+        ("!= { syn, ack }", |flags| flags != SYN && flags != ACK),
+        ("== syn", |flags| flags == SYN),
+        ("eq syn", |flags| flags == SYN),
+        ("== syn,ack", |flags| flags == SYN | ACK),
+        ("== syn | ack", |flags| flags == SYN | ACK),
+        ("!= syn", |flags| flags != SYN),
+        ("!= syn,ack", |flags| flags != SYN | ACK),
+        ("! syn", |flags| flags & SYN == 0),
+        ("! syn,ack", |flags| flags & (SYN | ACK) == 0),
+        ("! 0x2", |flags| flags & SYN == 0),
+        ("& (syn|ack) != 0", |flags| flags & (SYN | ACK) != 0),
+        ("& (fin|syn) == 0x0", |flags| flags & (FIN | SYN) == 0),
+        ("& 0x3 == 0", |flags| flags & (FIN | SYN) == 0),
+        ("& syn == syn", |flags| flags & SYN == SYN),
+        ("& (fin | syn | rst | ack) == syn", |flags| flags & (FIN | SYN | RST | ACK) == SYN),
+        ("& (fin|syn) == syn | fin", |flags| flags & (FIN | SYN) == FIN | SYN),
+        ("& (fin|syn) { fin, syn }", |flags| matches!(flags & (FIN | SYN), FIN | SYN)),
+        ("& (fin|syn) != { fin, syn }", |flags| !matches!(flags & (FIN | SYN), FIN | SYN)),
+        ("syn / syn,ack", |flags| flags & (SYN | ACK) == SYN),
+        ("!= syn / syn,ack", |flags| flags & (SYN | ACK) != SYN),
+    ];
+    for (spelling, meaning) in spellings {
+        for flags in 0..=255 {
+            let seen = Seen { flags, ..SEEN };
+            assert_eq!(
+                fits(&format!("tcp flags {spelling}"), seen),
+                meaning(flags),
+                "tcp flags {spelling}: {flags:#x}"
+            );
+        }
+    }
+    for (flags, expected) in [(SYN, true), (FIN | SYN, true), (SYN | ACK, true), (FIN, false), (ACK, false)] {
+        let maps = "tcp flags & (fin | syn | rst) vmap { syn : accept, fin | syn : accept, rst : drop } ip ttl 1";
+        let map = maps.trim_end_matches(" ip ttl 1");
+        let text = format!("{map}; tcp flags . ip ttl {{ fin . 1 }}");
+        assert_eq!(fits(&text, Seen { flags, ..SEEN }), expected, "{flags:#x}");
+    }
+}
+
+#[test]
+fn states_of_connections_may_be_written_in_all_ways() {
+    let always = [
+        "ct state new",
+        "ct state new,established",
+        "ct state new | established",
+        "ct state { new, untracked }",
+        "ct state == new",
+        "ct state & (new | related) != 0",
+        "ct state & new == new",
+        "ct direction original",
+        "ct state != invalid",
+        "ct state ! invalid ct state ! established,related",
+    ];
+    for condition in always {
+        let drop = condition.contains("!=") || condition.contains("! ");
+        // What is said of connections that are known has to be so: asked together with `new` it is.
+        let condition = if drop { format!("ct state new {condition}") } else { condition.to_owned() };
+        let both = fits(&condition, SEEN);
+        assert!(both, "{condition}");
+    }
+    for condition in ["ct state established", "ct state ! new ct state { established, related }", "ct state untracked"]
+    {
+        assert!(!fits(condition, SEEN), "{condition}");
+    }
+}
+
+#[test]
+fn families_and_types_are_known_by_several_names() {
+    for (condition, v4, v6) in [
+        ("meta nfproto ipv4", true, false),
+        ("meta nfproto != ipv4", false, true),
+        ("meta nfproto { ipv4, ipv6 }", true, true),
+        ("meta protocol { ip, arp }", true, false),
+        ("meta protocol arp", false, false),
+        ("ether type ip6", false, true),
+        ("ether type { ip, ip6 }", true, true),
+        ("ip version 4", true, false),
+        ("ip6 version 6", false, true),
+        ("ip protocol != 7-255", true, false),
+        ("meta l4proto < 17", true, true),
+        ("tcp dport > 79 tcp dport le http", true, true),
+        ("tcp dport ne 81", true, true),
+    ] {
+        assert_eq!((fits(condition, SEEN), fits(condition, Seen { v4: false, ..SEEN })), (v4, v6), "{condition}");
+    }
+}
+
+#[test]
+fn codes_and_types_of_icmp_may_be_ranges() {
+    let icmp = |kind: u8, code: u8| Seen {
+        protocol: 1,
+        ports: (0, u16::from_be_bytes([kind, code])),
+        fields: [100, 64, 0, 0, UNTAGGED, code.into()],
+        ..SEEN
+    };
+    for (condition, expected) in [
+        ("icmp code port-unreachable", [false, true, false]),
+        ("icmp type destination-unreachable icmp code { 3, frag-needed }", [false, true, false]),
+        ("icmp code != 1-3", [true, false, false]),
+        ("icmp type != echo-request", [false, true, true]),
+        ("icmp type 3-8", [true, true, false]),
+        ("icmp type . icmp code { 3 . 3, 9 . 2 }", [false, true, false]),
+    ] {
+        let seen = [icmp(8, 0), icmp(3, 3), icmp(13, 1)].map(|seen| fits(condition, seen));
+        assert_eq!(seen, expected, "{condition}");
+    }
+}
+
+/// One condition in words, and what it means.
+#[derive(Clone, Debug)]
+struct Said {
+    text: String,
+    v4: Option<bool>,
+    at: usize,
+    /// Added to a value before it is compared.
+    offset: u32,
+    fits: Vec<(u32, u32)>,
+    is_negated: bool,
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    let fields = vec![
+        ("ip length", Some(true), 0, 0, 130),
+        ("ip6 length", Some(false), 0, 40, 130),
+        ("meta length", None, 0, 0, 130),
+        ("ip ttl", Some(true), 1, 0, 255),
+        ("ip6 hoplimit", Some(false), 1, 0, 255),
+        ("ip dscp", Some(true), 2, 0, 63),
+        ("ip6 dscp", Some(false), 2, 0, 63),
+        ("ip ecn", Some(true), 3, 0, 3),
+        ("ip6 ecn", Some(false), 3, 0, 3),
+        ("vlan id", None, 4, 0, 4095),
+    ];
+    let range = (any::<prop::sample::Index>(), any::<prop::sample::Index>());
+    (prop::sample::select(fields), prop::collection::vec(range, 1..4), 0usize..8).prop_map(
+        |((name, v4, at, offset, last), picks, form)| {
+            let number = |pick: &prop::sample::Index| pick.index(last as usize + 1) as u32;
+            let ranges: Vec<_> =
+                picks.iter().map(|(a, b)| (number(a).min(number(b)), number(a).max(number(b)))).collect();
+            let (first, end) = ranges[0];
+            let written = |ranges: &[(u32, u32)]| {
+                ranges.iter().map(|(first, end)| format!("{first}-{end}")).collect::<Vec<_>>().join(", ")
+            };
+            let (value, fits, is_negated) = match form {
+                0 => (format!("{first}"), vec![(first, first)], false),
+                1 => (format!("!= {first:#x}"), vec![(first, first)], true),
+                2 => (format!("{first}-{end}"), vec![(first, end)], false),
+                3 => (format!("< {}", first.max(1)), vec![(0, first.max(1) - 1)], false),
+                4 => (format!("ge {first}"), vec![(first, u32::MAX)], false),
+                5 => (format!("{{ {} }}", written(&ranges)), ranges.clone(), false),
+                6 => (format!("!= {{ {} }}", written(&ranges)), ranges.clone(), true),
+                _ => (format!("<= {end}"), vec![(0, end)], false),
+            };
+            Said { text: format!("{name} {value}"), v4, at, offset, fits, is_negated }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn numbers_of_a_packet_are_compared_as_written(
+        said in said(),
+        v4 in any::<bool>(),
+        values in (0u32..140, 0u32..256, 0u32..64, 0u32..4, 0u32..=UNTAGGED),
+    ) {
+        let fields = [values.0, values.1, values.2, values.3, values.4, 0];
+        let value = fields[said.at].checked_sub(said.offset);
+        let is_within = value.is_some_and(|value| said.fits.iter().any(|(first, end)| (*first..=*end).contains(&value)));
+        let is_tagged = said.at != 4 || values.4 < UNTAGGED;
+        let has_value = value.is_some() && said.v4.is_none_or(|wanted| wanted == v4) && is_tagged;
+        let mut config = named();
+        let is_possible = read_text(&format!("{} accept", said.text), &mut config, PORTS).is_ok();
+        prop_assert!(is_possible || said.is_negated, "{}", said.text);
+        if is_possible {
+            let seen = Seen { v4, fields, ..SEEN };
+            prop_assert_eq!(fits(&said.text, seen), has_value && is_within != said.is_negated, "{} of {:?}", said.text, fields);
+        }
+    }
+}
+
+/// A frame's own numbers, in the plan as they are read of it.
+#[test]
+fn rules_see_what_stands_in_the_frame() {
+    let rules = "ip length 33 ip ttl 9 ip dscp ef ip ecn ce vlan id 7 accept\nip6 length 13 ip6 hoplimit 5 ip6 dscp af11 vlan type ip6 accept";
+    let explained = |frame: Frame| {
+        let mut config = named();
+        read_text(rules, &mut config, PORTS).expect("rules");
+        let mut bytes = frame.bytes();
+        match bytes[14] >> 4 {
+            // Type of service: EF and congestion experienced.
+            4 => bytes[15] = 46 << 2 | 3,
+            _ => bytes[14..16].copy_from_slice(&(0x6000u16 | 10 << 6).to_be_bytes()),
+        }
+        // A tag of VLAN 7 with priority 3.
+        bytes.splice(12..12, [0x81, 0x00, 0x60, 0x07]);
+        crate::firewall::explain(config, 2, 0, &bytes).expect("a packet")
+    };
+    let page = explained(Frame::udp("10.0.0.1:5", "192.0.2.9:6").ttl(9).payload(b"hello"));
+    assert!(
+        page.contains("line 1 of the rule file decides: from 0.0.0.0/0, length 33, time to live 9, code point 46, congestion notification 3, VLAN 7: accept"),
+        "{page}"
+    );
+    let page = explained(Frame::udp("10.0.0.1:5", "192.0.2.9:6").ttl(8).payload(b"hello"));
+    assert!(page.contains("line 1 of the rule file does not fit by its time to live"), "{page}");
+    let page = explained(Frame::udp("[2001:db8::1]:5", "[2001:db8::2]:6").ttl(5).payload(b"hello"));
+    assert!(page.contains("line 2 of the rule file decides"), "{page}");
+}

@@ -1,0 +1,69 @@
+//! What few rules look at (lengths, hops, code points, flags, codes) against the kernel, on packets made for it.
+
+use braid_testkit::Frame;
+
+use super::*;
+
+const RULES: &str = include_str!("numbers.nft");
+
+/// Packets that each open a connection of their own, from a seed.
+fn openings(seed: u64, count: usize) -> Vec<(usize, Vec<u8>)> {
+    let mut state = seed;
+    let mut below = |n: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) % n
+    };
+    let mut made = Vec::new();
+    for number in 0..count {
+        let (v6, outward) = (below(2) == 1, below(4) > 0);
+        // Each to another host: what is known in one direction only is new to the kernel until it is answered, and not to ours.
+        let outside =
+            if v6 { format!("2001:db8::{number:x}") } else { format!("203.0.{}.{}", number / 250, number % 250 + 1) };
+        let (inside, outside) = (if v6 { "fd00:1::9" } else { "10.1.0.9" }, outside.as_str());
+        let (from, to) = if outward { (inside, outside) } else { (outside, inside) };
+        let written =
+            |address: &str, port: u64| if v6 { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
+        let (source, destination) =
+            (written(from, 1024 + number as u64), written(to, [53, 80, 443][below(3) as usize]));
+        let mut frame = match below(6) {
+            0 | 1 => Frame::udp(&source, &destination),
+            // What a connection may begin with for the kernel too.
+            2 | 3 => Frame::tcp(&source, &destination).flags(["S", "A", "PA"][below(3) as usize]),
+            4 => Frame::echo_request(from, to, number as u16, 1),
+            _ => Frame::ip(from, to, 47),
+        };
+        let lengths = [0, 8, 13, 60, 400, 1000];
+        frame = frame.payload(&vec![7; lengths[below(6) as usize]]);
+        let points = [0, 8, 10, 46, 63];
+        frame =
+            frame.ttl([2, 3, 9, 64, 65, 255][below(6) as usize]).tos((points[below(5) as usize] << 2 | below(4)) as u8);
+        made.push((if outward { INSIDE } else { OUTSIDE }, frame.bytes()));
+    }
+    made
+}
+
+#[test]
+fn the_firewall_decides_by_the_numbers_of_a_packet_as_the_kernel_does() {
+    let test = "the_firewall_decides_by_the_numbers_of_a_packet_as_the_kernel_does";
+    if skipped(test) {
+        return;
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify/kernel_compare/numbers.nft");
+    let config = format!("rules_file = {path:?}\nloose = true\nttl = 'decrement'\nwindows = 'liberal'");
+    let mut kernel = match KernelOracle::ruleset(OFFICE, RULES) {
+        Ok(kernel) => kernel,
+        Err(reason) => return note(test, &reason),
+    };
+    let (mut ours, mut comparison, mut passed) = (bench("firewall", &config, 2), Comparison::default(), 0);
+    for (n, (port, frame)) in openings(0x9e37_79b9_7f4a_7c15, 3000).iter().enumerate() {
+        let expected = packets(kernel.feed(*port, frame).expect("the kernel takes it"));
+        let outcome = ours.send(*port as u16, 0, frame);
+        let sent = packets(by_port(outcome.sent));
+        passed += usize::from(!expected.is_empty());
+        comparison.note(&format!("packet {n}: {}", hex(frame)), &expected, &sent, outcome.dropped);
+    }
+    assert!((500..2500).contains(&passed), "{passed} passed: the table tells too few apart");
+    comparison.check(3000);
+}
