@@ -39,6 +39,8 @@ pub struct Config {
     pub icmp_errors_per_s: u64,
     /// Whether neighbours are told of nearer routers.
     pub redirects: bool,
+    /// By what one of several ways is chosen.
+    pub hash: Hash,
     /// What becomes of packets whose sender says by way of whom they go.
     pub source_routes: SourceRoutes,
     /// Whether frames for any Ethernet address are taken, as of a capture that was recorded elsewhere.
@@ -56,6 +58,7 @@ impl Default for Config {
             waiting_max: 64,
             icmp_errors_per_s: 1000,
             redirects: true,
+            hash: Hash::Addresses,
             source_routes: SourceRoutes::Drop,
             promiscuous: false,
         }
@@ -73,6 +76,18 @@ pub enum SourceRoutes {
 }
 
 braid_nf::plain!(SourceRoutes);
+
+/// By what the way of a packet is chosen where a route has several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hash {
+    /// Packets between two hosts take one way.
+    Addresses,
+    /// Packets of a connection take one way; those without ports, and pieces, by their addresses.
+    Ports,
+}
+
+braid_nf::plain!(Hash);
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

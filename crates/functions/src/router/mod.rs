@@ -15,7 +15,7 @@ mod spread;
 mod waiting;
 
 pub use config::{
-    Config, HopConfig, Interface, InterfaceConfig, NeighbourConfig, Refusal, RouteConfig, SourceRoutes, Way,
+    Config, Hash, HopConfig, Interface, InterfaceConfig, NeighbourConfig, Refusal, RouteConfig, SourceRoutes, Way,
 };
 pub use lpm::{Lpm, Prefixed};
 pub use neighbours::{Hop, Neighbours};
@@ -66,6 +66,7 @@ network_function! {
         /// For IPv4 and for IPv6.
         tables: [Lpm; 2],
         spreads: Vec<Spread>,
+        hash: Hash,
         neighbours: Neighbours,
         fixed: Vec<Fixed>,
         errors: Errors,
@@ -97,7 +98,9 @@ pub struct Known {
     from: Port,
     to: Port,
     mtu: u16,
-    unused: [u8; 4],
+    /// 1 if the way was chosen by ports: pieces have another one.
+    by_ports: u8,
+    unused: [u8; 3],
 }
 
 impl FromConfig for Router {
@@ -117,6 +120,7 @@ impl FromConfig for Router {
             ways,
             tables,
             spreads,
+            hash: config.hash,
             neighbours: neighbours.map_err(|error| ConfigError::state("neighbours_max", &error))?,
             fixed: fixed.collect::<Result<_, ConfigError>>()?,
             errors: Errors::new(builder, config.icmp_errors_per_s, ports)?,
@@ -138,12 +142,18 @@ impl NetworkFunction for Router {
         if self.fixed != older.fixed {
             return Err("neighbours that are written down stand in the table: `neighbour` stays".to_owned());
         }
+        if self.hash != older.hash {
+            return Err("which packets are one set follows from it: `hash` stays".to_owned());
+        }
         Ok(())
     }
 
-    /// Packets between two hosts keep their order, fragments included.
+    /// Packets between two hosts keep their order, fragments included; with ways by ports those of a connection do.
     fn packet_set(&self) -> Option<SetDef> {
-        Some(SetDef::new("address pair", &[FieldId::IpSrc, FieldId::IpDst]))
+        Some(match self.hash {
+            Hash::Addresses => SetDef::new("address pair", &[FieldId::IpSrc, FieldId::IpDst]),
+            Hash::Ports => SetDef::five_tuple(),
+        })
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
@@ -183,7 +193,8 @@ impl NetworkFunction for Router {
 
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
-        let same = (packet.port() == known.from) & (cx.now() < known.due_ns);
+        let goes_apart = known.by_ports & u8::from(packet.is_fragment());
+        let same = (packet.port() == known.from) & (cx.now() < known.due_ns) & (goes_apart == 0);
         if !same || !self.is_ordinary(packet, known.mtu) || self.era(cx)? != known.era {
             return self.route(cx, packet, known);
         }
@@ -259,7 +270,7 @@ impl Router {
 
     /// Everything that may become of a packet, and what its set is to remember.
     fn route(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
-        known.due_ns = 0;
+        (known.due_ns, known.by_ports) = (0, 0);
         let Some(interface) = self.interface(packet.port()) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
         if let Some(objection) = objections::to_any(packet) {
             return Ok(Verdict::Drop(objection));
@@ -289,7 +300,10 @@ impl Router {
         };
         let (port, via) = match *way {
             Way::To(port, via) => (port, via),
-            Way::Spread(number) => self.one_of(cx, packet, number)?,
+            Way::Spread(number) => {
+                known.by_ports = (self.hash == Hash::Ports).into();
+                self.one_of(cx, packet, number)?
+            }
             Way::Nowhere(refusal) => return self.refuse(cx, packet, interface, refusal),
         };
         let Some(out) = self.interface(port) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
@@ -322,9 +336,10 @@ impl Router {
                 if self.redirects && hop.port == packet.port() && !objections::has_source_route(packet) {
                     self.errors.redirect(cx, packet, came, hop.address)?;
                 }
-                let (era, from) = (self.era(cx)?, packet.port());
-                *known =
-                    Known { era, due_ns: until, neighbour: mac.0, from, to: hop.port, mtu: out.mtu, unused: [0; 4] };
+                if known.by_ports == 0 || !packet.is_fragment() {
+                    let (era, from, neighbour) = (self.era(cx)?, packet.port(), mac.0);
+                    *known = Known { era, due_ns: until, neighbour, from, to: hop.port, mtu: out.mtu, ..*known };
+                }
                 let verdict = self.forward(packet, hop.port, mac);
                 let fits = objections::ip_len(packet) <= usize::from(out.mtu);
                 Ok(if fits || fragment::cut(cx, packet, hop.port, out.mtu) { verdict } else { Verdict::Drop(TOO_LONG) })
@@ -357,16 +372,12 @@ impl Router {
         Ok(resolved)
     }
 
-    /// The way of a pair of addresses where there are several: by the share that its hash lies in, or the next one whose neighbour
-    /// answers.
+    /// The way of a packet where there are several: by the share that its hash lies in, or the next one whose neighbour answers.
     #[cold]
     fn one_of(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, number: u32) -> Result<(Port, Option<IpAddress>), Conflict> {
         let Some(spread) = self.spreads.get(number as usize) else { unreachable!("ways are made with their spreads") };
-        let mut pair = [0; 32];
-        pair[..16].copy_from_slice(&packet.src_ip().octets());
-        pair[16..].copy_from_slice(&packet.dst_ip().octets());
         let mut chosen = None;
-        for hop in spread.from(mixed(&pair, self.seed)) {
+        for hop in spread.from(self.hash.of(packet, self.seed)) {
             if !self.neighbours.is_missed(cx, hop)? {
                 chosen = Some(hop);
                 break;

@@ -1,6 +1,9 @@
-//! Several ways to one destination: each pair of addresses keeps to one of them, by the weights.
+//! Several ways to one destination: each pair of addresses, or each connection, keeps to one of them, by the weights.
 
-use super::config::{HopConfig, Interface, RouteConfig, Way};
+use braid_nf::Packet;
+use braid_nf::state::hash::mixed;
+
+use super::config::{Hash, HopConfig, Interface, RouteConfig, Way};
 use super::neighbours::Hop;
 use crate::ConfigError;
 
@@ -23,6 +26,22 @@ impl Spread {
         let at = ((u128::from(hash) * u128::from(total)) >> 64) as u32;
         let first = self.hops.partition_point(|(_, sum)| *sum <= at);
         self.hops.iter().cycle().skip(first).take(self.hops.len()).map(|(hop, _)| *hop)
+    }
+}
+
+impl Hash {
+    /// What a packet's way is chosen by. Packets without ports and pieces, the first included, are told by their addresses alone, so that
+    /// all pieces of a datagram go the same way (as with fib_multipath_hash_policy=1 of Linux).
+    pub(super) fn of(self, packet: &Packet<'_>, seed: u64) -> u64 {
+        let mut flow = [0; 37];
+        flow[..16].copy_from_slice(&packet.src_ip().octets());
+        flow[16..32].copy_from_slice(&packet.dst_ip().octets());
+        let ports = packet.ports().filter(|_| self == Hash::Ports && !packet.is_fragment());
+        let Some((source, destination)) = ports else { return mixed(&flow[..32], seed) };
+        flow[32] = packet.protocol();
+        flow[33..35].copy_from_slice(&source.to_be_bytes());
+        flow[35..].copy_from_slice(&destination.to_be_bytes());
+        mixed(&flow, seed)
     }
 }
 

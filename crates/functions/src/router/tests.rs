@@ -307,3 +307,39 @@ fn a_next_hop_that_is_silent_is_passed_over() {
     let by_first = after(&mut bench, 5_200);
     assert_eq!(by_first.sent.iter().map(|(port, frame)| (*port, frame[5])).collect::<Vec<_>>(), [(1, 1)]);
 }
+
+/// A packet of a connection from 10.0.0.2, whole or in pieces: the first one (`Some(0)`) has ports, the others have none.
+fn of_connection(port: u16, piece: Option<u16>) -> Vec<u8> {
+    let whole = Frame::udp(&format!("10.0.0.2:{port}"), "198.51.100.9:2").payload(&[7; 16]);
+    let frame = match piece {
+        None => whole,
+        Some(0) => whole.fragment(9, 0, true),
+        Some(at) => Frame::ip("10.0.0.2", "198.51.100.9", 17).payload(&[7; 16]).fragment(9, at, false),
+    };
+    frame.mac(HOST, OURS[0]).bytes()
+}
+
+/// With `hash = "ports"` connections between two hosts are spread, and each keeps its way; pieces go by addresses, all of them.
+#[test]
+fn connections_are_spread_by_ports_and_pieces_by_addresses() {
+    let mut bench = bench(10, &format!("hash = 'ports'\n{TWO_WAYS}{FIRST}{SECOND}"));
+    let mut way = |port, piece| {
+        let sent = bench.send(0, 0, &of_connection(port, piece)).sent;
+        let [(1, frame)] = &sent[..] else { panic!("{sent:?}") };
+        frame[5]
+    };
+    let of_pieces = way(1, Some(3));
+    let (mut by_second, mut apart) = (0, 0);
+    for port in 1..2001 {
+        let of_connection = way(port, None);
+        by_second += u32::from(of_connection == 3);
+        apart += u32::from(of_connection != of_pieces);
+        assert_eq!(
+            [way(port, Some(0)), way(port, Some(3)), way(port, None)],
+            [of_pieces, of_pieces, of_connection],
+            "port {port}"
+        );
+    }
+    assert!((1400..1600).contains(&by_second), "{by_second} of 2000");
+    assert!(apart > 0, "some connections go another way than their pieces");
+}
