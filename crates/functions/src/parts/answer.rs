@@ -219,7 +219,7 @@ fn answer(cx: &mut Cx<'_>, cause: &Cause<'_>, from: IpAddress, number: u8, body:
 }
 
 /// The packet from its IP header on, without what pads the link.
-fn datagram<'p>(packet: &'p Packet<'_>) -> Option<&'p [u8]> {
+pub fn datagram<'p>(packet: &'p Packet<'_>) -> Option<&'p [u8]> {
     let promised = match packet.ipv4() {
         Some(ip) => usize::from(ip.total_len()),
         None => Ipv6::LEN + usize::from(packet.ipv6()?.payload_len()),

@@ -4,7 +4,7 @@
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 
-use crate::parts::answer::{Cause, may_be_answered};
+use crate::parts::answer::{Cause, datagram, may_be_answered};
 
 /// The longest frame that waits.
 const HELD_MAX: usize = 1520;
@@ -21,8 +21,10 @@ pub struct Held {
     came: u16,
     /// The Ethernet addresses with which it came.
     link: [u8; 12],
-    /// 1 if its sender may be told.
-    may_be_answered: u32,
+    /// Bytes of the IP packet, without padding of the link; 0: its sender may not be told.
+    quoted: u32,
+    /// Who sent it.
+    sender: [u8; 16],
     bytes: [u8; HELD_MAX],
 }
 
@@ -39,7 +41,8 @@ impl Held {
             l3: packet.record().l3.into(),
             came: packet.port(),
             link,
-            may_be_answered: may_be_answered(packet).into(),
+            quoted: datagram(packet).filter(|_| may_be_answered(packet)).map_or(0, |ip| ip.len() as u32),
+            sender: packet.src_ip().octets(),
             bytes: [0; HELD_MAX],
         }
     }
@@ -68,21 +71,12 @@ impl Held {
 
     /// What an error about it answers and quotes; none if there may be none. Called once: the frame's link header becomes what it was.
     pub fn cause(&mut self) -> Option<(Cause<'_>, &[u8])> {
-        if self.may_be_answered == 0 {
+        if self.quoted == 0 {
             return None;
         }
         self.bytes[..12].copy_from_slice(&self.link);
-        let (link, quoted) = self.frame().split_at_checked(self.l3.into())?;
-        let sender = match quoted.first()? >> 4 {
-            4 => IpAddress::from_v4(*quoted.get(12..)?.first_chunk()?),
-            _ => IpAddress::from_v6(*quoted.get(8..)?.first_chunk()?),
-        };
-        // Padding of the link is not quoted.
-        let promised = match quoted.first()? >> 4 {
-            4 => usize::from(u16::from_be_bytes(*quoted.get(2..)?.first_chunk()?)),
-            _ => 40 + usize::from(u16::from_be_bytes(*quoted.get(4..)?.first_chunk()?)),
-        };
-        let cause = Cause { port: self.came, sender, link, is_ethernet: true };
-        Some((cause, &quoted[..promised.min(quoted.len())]))
+        let (link, packet) = self.frame().split_at_checked(self.l3.into())?;
+        let cause = Cause { port: self.came, sender: IpAddress::from_v6(self.sender), link, is_ethernet: true };
+        Some((cause, packet.get(..self.quoted as usize)?))
     }
 }
