@@ -133,11 +133,19 @@ pub struct Foundation {
 
 /// Builds the functions with fresh state.
 pub fn build(plan: &Plan) -> Result<Foundation, RunError> {
+    build_for(plan, None)
+}
+
+/// The same with state in which saved state will have a place.
+pub(crate) fn build_for(plan: &Plan, saved: Option<&Saved>) -> Result<Foundation, RunError> {
     if !(1..=256).contains(&plan.workers) {
         return Err(RunError::Workers(plan.workers));
     }
     let domain = Domain::new(plan.workers);
     let mut builder = StateBuilder::new(&domain, plan.pages);
+    if let Some(saved) = saved {
+        builder.succeed_saved(&saved.objects);
+    }
     let stages = (plan.build)(&mut builder)?;
     let is_local = |set: &SetDef, changed: Changed| plan.workers == 1 || plan.steering.keeps(set, changed);
     let sharing = &mut Sharing { is_local: &is_local, builder: &mut builder, capacity: plan.sets };
@@ -161,7 +169,7 @@ pub fn launch(
     sink: Box<dyn Sink>,
     control: &Control,
 ) -> Result<Report, RunError> {
-    let Foundation { domain, chain } = build(plan)?;
+    let Foundation { domain, chain } = build_for(plan, control.restore.as_deref())?;
     let pool = pool(plan, &mut *source)?;
     source.prepare(&pool, plan.workers)?;
     // Who moves load orders the workers as somebody outside would.

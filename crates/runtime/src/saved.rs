@@ -11,7 +11,7 @@ use braid_nf::state::{ImageError, Tx};
 use braid_nf::{SetMeta, Stage};
 
 use crate::chain::Chain;
-use crate::launch::{Foundation, RunError, build};
+use crate::launch::{Foundation, RunError, build_for};
 use crate::plan::Plan;
 use crate::worker::Worker;
 
@@ -138,7 +138,7 @@ impl Saved {
 
 /// Whether a run of this plan could begin with the state: tried with a chain of its own, which is let go.
 pub fn fits(plan: &Plan, saved: &Saved) -> Result<(), RunError> {
-    let Foundation { domain, chain } = build(plan)?;
+    let Foundation { domain, chain } = build_for(plan, Some(saved))?;
     saved.restore_objects(&chain, &mut Tx::new(&domain, 0))?;
     Ok(())
 }

@@ -28,7 +28,7 @@ pub trait StateObject: Image + Succeed + Any + Send + Sync {
     fn name(&self) -> &str {
         &self.named().name
     }
-    /// `Map`, `Vector`, `Allocator` or `Distributed`.
+    /// `Map`, `Vector`, `Allocator`, `Distributed` or `Legacy`.
     fn kind(&self) -> &'static str {
         self.named().kind
     }
@@ -81,6 +81,8 @@ pub struct StateBuilder {
     pages: HugePages,
     objects: Vec<Arc<dyn StateObject>>,
     heritage: Vec<Arc<dyn StateObject>>,
+    /// What structures of another process held: name, kind, image.
+    saved: Vec<(String, String, Vec<u8>)>,
     /// Names that structures would have, and the name of the one that stands for them.
     shares: Vec<(String, String)>,
     unlike: Option<String>,
@@ -95,6 +97,7 @@ impl StateBuilder {
             pages,
             objects: Vec::new(),
             heritage: Vec::new(),
+            saved: Vec::new(),
             shares: Vec::new(),
             unlike: None,
         }
@@ -104,6 +107,26 @@ impl StateBuilder {
     /// types and sizes, is that one.
     pub fn inherit(&mut self, objects: Vec<Arc<dyn StateObject>>) {
         self.heritage = objects;
+    }
+
+    /// What structures of another process held, whose content will be put back into those that are made: name, kind and image of each.
+    pub fn succeed_saved(&mut self, objects: &[(String, String, Vec<u8>)]) {
+        self.saved = objects.to_vec();
+    }
+
+    /// Whether a structure of this name and kind is there already, or was there in another process.
+    pub fn has_left(&self, name: &str, kind: &str) -> bool {
+        let name = self.name(name);
+        self.heritage.iter().any(|object| object.name() == name && object.kind() == kind)
+            || self.saved.iter().any(|(saved, of, _)| *saved == name && of == kind)
+    }
+
+    /// The image of the structure of this name and kind that is there already, or was there in another process.
+    pub fn left_behind(&self, name: &str, kind: &str) -> Option<Vec<u8>> {
+        let name = self.name(name);
+        let inherited = self.heritage.iter().find(|object| object.name() == name && object.kind() == kind);
+        let saved = || self.saved.iter().find(|(saved, of, _)| *saved == name && of == kind);
+        inherited.map(|object| object.save()).or_else(|| saved().map(|(.., image)| image.clone()))
     }
 
     /// The structure that would be called `name` in the present scope is called `shared` instead. So functions of a chain have one

@@ -56,6 +56,11 @@ impl<T: Plain> Vector<T> {
         Ok(Vector { shared, values: PhantomData })
     }
 
+    /// An element of the vector of this name that is there already, or was there in another process.
+    pub fn left(builder: &StateBuilder, name: &str, index: u32) -> Option<T> {
+        image::element(&builder.left_behind(name, "Vector")?, index)
+    }
+
     /// Number of elements.
     #[inline(always)]
     pub fn len(&self) -> u32 {

@@ -107,9 +107,54 @@ impl Bench {
         course: &Course,
         build: impl FnOnce(&mut StateBuilder) -> Vec<Box<dyn Stage>>,
     ) -> Bench {
-        let pages = HugePages::Never;
         let domain = Domain::new(1);
-        let mut builder = StateBuilder::new(&domain, pages);
+        let builder = StateBuilder::new(&domain, HugePages::Never);
+        Bench::upon(domain, builder, (ports, sets), course, build)
+    }
+
+    /// A bench whose single function takes the place of this one's, under the same name: it goes on with the state objects. What packet
+    /// sets remember is forgotten.
+    #[track_caller]
+    pub fn succeeded(self, build: impl FnOnce(&mut StateBuilder) -> Box<dyn Stage>) -> Bench {
+        let Bench { workers, objects, ground: Ground { domain, ports, sets, .. }, .. } = self;
+        drop(workers);
+        let mut builder = StateBuilder::new(&domain, HugePages::Never);
+        builder.inherit(objects.clone());
+        let bench = Bench::upon(domain, builder, (ports, sets), &Course::default(), |builder| vec![build(builder)]);
+        for new in &bench.objects {
+            let former = objects.iter().find(|old| old.name() == new.name() && old.kind() == new.kind());
+            let Some(former) = former.filter(|former| former.id() != new.id()) else { continue };
+            new.check(&**former).expect("elements of the same kind");
+            (0..former.elements().objects()).for_each(|index| _ = new.bring(&**former, index));
+        }
+        bench
+    }
+
+    /// The same by what another process would find in a snapshot.
+    #[track_caller]
+    pub fn restored(self, build: impl FnOnce(&mut StateBuilder) -> Box<dyn Stage>) -> Bench {
+        let Ground { ports, sets, .. } = self.ground;
+        let saved: Vec<_> = self.objects.iter().map(|o| (o.name().to_owned(), o.kind().to_owned(), o.save())).collect();
+        // Besides its worker somebody puts things back.
+        let domain = Domain::new(2);
+        let mut builder = StateBuilder::new(&domain, HugePages::Never);
+        builder.succeed_saved(&saved);
+        let bench = Bench::upon(domain, builder, (ports, sets), &Course::default(), |builder| vec![build(builder)]);
+        let mut tx = Tx::new(&bench.ground.domain, 1);
+        for (name, kind, image) in &saved {
+            let object = bench.objects.iter().find(|object| object.name() == name && object.kind() == kind);
+            object.map_or(Ok(()), |object| object.restore(&mut tx, image)).expect("an image that fits");
+        }
+        bench
+    }
+
+    fn upon(
+        domain: Arc<Domain>,
+        mut builder: StateBuilder,
+        (ports, sets): (u16, usize),
+        course: &Course,
+        build: impl FnOnce(&mut StateBuilder) -> Vec<Box<dyn Stage>>,
+    ) -> Bench {
         let stages = build(&mut builder);
 
         let source = StageUse::new("source").writes(TIMESTAMP_NS, 8).writes(WIRE_LEN, 4).writes(SEQUENCE, 8);

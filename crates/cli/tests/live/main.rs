@@ -3,6 +3,7 @@
 //! Offloads of the interfaces stay as they are by default: segments of 64 KiB and checksums that were left undone arrive, and
 //! must leave right.
 
+mod addresses;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod everyday;

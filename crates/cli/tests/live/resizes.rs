@@ -22,7 +22,7 @@ fn plan(chain: &str, mappings: u32, connections: u32) -> String {
 
 /// The client asks the server by datagrams from ever other ports until `stop`; says how many were answered. An answer that
 /// does not come, or to another socket, is an error.
-fn ask(scene: &Scene, stop: &AtomicBool) -> usize {
+pub fn ask(scene: &Scene, stop: &AtomicBool) -> usize {
     let server = scene.server.inside(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 7070))).expect("a socket");
     server.set_read_timeout(Some(Duration::from_millis(100))).expect("a time");
     let (done, open) = (AtomicBool::new(false), || {

@@ -231,6 +231,15 @@ impl Connection {
         assert_eq!(&answer, b"hello");
     }
 
+    /// Whether a byte still arrives within half a second.
+    pub fn answers(&mut self) -> bool {
+        let wait = |end: &TcpStream, time| end.set_read_timeout(Some(time)).expect("a time");
+        wait(&self.far, Duration::from_millis(500));
+        let arrives = self.near.write_all(b"?").and_then(|()| self.far.read_exact(&mut [0])).is_ok();
+        wait(&self.far, PATIENCE);
+        arrives
+    }
+
     /// Many bytes one way; the sender uses whatever the kernel offers: segments of 64 KiB, checksums left undone.
     #[track_caller]
     pub fn transfer(&mut self, bytes: usize) {

@@ -83,10 +83,7 @@ impl Current {
         let compiled = plan.compile(self.carry).map_err(refused)?;
         let difference = if changed.any { Difference::Chain(&changed.names) } else { Difference::Sets };
         let exchanged = exchange(live, &self.compiled.run, &compiled.run, difference);
-        let exchanged = exchanged.map_err(|error| {
-            let help = if matches!(error, ExchangeError::Sets { .. }) { FEWER } else { RESTART };
-            Refused::new(error.to_string(), help)
-        })?;
+        let exchanged = exchanged.map_err(|error| not_exchanged(&error, &plan, text))?;
         (self.file, self.plan, self.compiled) = (file, plan, Arc::new(compiled));
         self.applied = Some(complete(&self.plan));
         let Exchanged { kept, added, removed, copied, elements, elements_held, moving, held } = exchanged;
@@ -206,6 +203,21 @@ struct Changed {
     any: bool,
     /// Functions of both whose configuration differs, or a file that it names.
     names: Vec<String>,
+}
+
+/// Why a run keeps its chain, with its place: of the first key that the reason names, else of the function.
+fn not_exchanged(error: &ExchangeError, plan: &Plan, text: &str) -> Refused {
+    let (function, reason, help) = match error {
+        ExchangeError::Sets { .. } => return Refused::new(error.to_string(), FEWER),
+        ExchangeError::Function { function, reason } => (function, reason, RESTART),
+        ExchangeError::Build(build) => (&build.function, &build.reason, "nothing has changed"),
+        _ => return Refused::new(error.to_string(), RESTART),
+    };
+    let Some(link) = plan.chain.iter().find(|link| link.name == *function) else {
+        return Refused::new(error.to_string(), help);
+    };
+    let written = reason.split('`').skip(1).step_by(2).find_map(|key| link.config.place(key));
+    refused(&Problem::new(error.to_string(), help).at(written.unwrap_or(link.at.clone())), text)
 }
 
 /// A problem with its place in the text.

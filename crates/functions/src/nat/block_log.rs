@@ -20,8 +20,8 @@ use crate::parts::{Syslog, seconds};
 #[repr(C)]
 struct Event {
     at_ns: u64,
-    /// Number of the external address.
-    address: u32,
+    /// The external address.
+    address: [u8; 4],
     /// The block's first port.
     first: u16,
     /// 1: a host got it; 0: it gave it back.
@@ -63,16 +63,12 @@ impl BlockLog {
         Ok(BlockLog { events, lost: Distributed::new(builder, &lost, 0)?, syslog, size, networks })
     }
 
-    /// Notes a change; `external` are the addresses by number.
-    pub(super) fn note(&self, cx: &mut Cx<'_>, change: &Change, external: &[[u8; 4]]) -> Result<(), Conflict> {
-        let &Change { host, address, first, assigned } = change;
+    /// Notes a change at this external address.
+    pub(super) fn note(&self, cx: &mut Cx<'_>, change: &Change, address: [u8; 4]) -> Result<(), Conflict> {
+        let &Change { host, first, assigned, .. } = change;
         let event = Event { at_ns: cx.now(), address, first, assigned: assigned.into() };
         if let Some(syslog) = &self.syslog {
-            syslog.send(
-                cx,
-                "port_block",
-                format_args!("host {} {}", host.words(&self.networks), self.words(&event, external)),
-            );
+            syslog.send(cx, "port_block", format_args!("host {} {}", host.words(&self.networks), self.words(&event)));
         }
         if let Some(events) = &self.events
             && events.insert(cx, &event, &host)? == Inserted::Full
@@ -82,17 +78,17 @@ impl BlockLog {
         Ok(())
     }
 
-    fn words(&self, event: &Event, external: &[[u8; 4]]) -> String {
-        let address = IpAddress::from_v4(external.get(event.address as usize).copied().unwrap_or_default());
+    fn words(&self, event: &Event) -> String {
+        let address = IpAddress::from_v4(event.address);
         let (last, what) = (event.first + (self.size - 1), if event.assigned == 1 { "assigned" } else { "released" });
         format!("{address} ports {} to {last} {what} at {}", event.first, seconds(event.at_ns))
     }
 
-    /// Tells all of it; `external` are the addresses by number.
-    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings, external: &[[u8; 4]]) -> Result<(), Conflict> {
+    /// Tells all of it.
+    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let Some(events) = &self.events else { return Ok(()) };
         events.for_each(cx, 0, u32::MAX, |_, event, host| {
-            into.find("port_block", host.words(&self.networks), self.words(event, external));
+            into.find("port_block", host.words(&self.networks), self.words(event));
             Ok(Visit::Keep)
         })?;
         let lost = self.lost.read(cx, |sum, part| *sum += part)?;

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::endpoint::{Inside, scaled};
+use super::hosts::Host;
 
 /// The first port that is not a system port (RFC 6335 section 6).
 const USER_PORTS: u16 = 1024;
@@ -12,8 +13,10 @@ pub(super) struct Claim {
     pub(super) inside: Inside,
     /// All of its host's name counts in it.
     pub(super) number: u64,
-    /// The external address to which its host falls.
+    /// The external address that its host has, or would begin with.
     pub(super) home: u32,
+    /// What is known of its host.
+    pub(super) host: Host,
     /// Whether its own port there is known to be somebody's.
     pub(super) is_own_taken: bool,
 }

@@ -29,6 +29,8 @@ pub struct Config {
     pub gateways: Vec<Ipv4Addr>,
     #[serde(deserialize_with = "prefix::with_ends")]
     pub external: Vec<Prefix>,
+    #[serde(deserialize_with = "prefix::with_ends")]
+    pub draining: Vec<Prefix>,
     pub first_port: u16,
     pub last_port: u16,
     pub allocation: AllocationKind,
@@ -189,6 +191,7 @@ impl Default for Config {
             mac: None,
             gateways: Vec::new(),
             external: ranges(&["198.51.100.1"]),
+            draining: Vec::new(),
             first_port: 1024,
             last_port: u16::MAX,
             allocation: AllocationKind::Shared,

@@ -2,7 +2,7 @@
 
 use braid_nf::prelude::*;
 
-use super::pool::EXTERNAL_MAX;
+use super::roster::NUMBERS_MAX;
 
 /// The end of a mapping that never ends.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -11,11 +11,14 @@ const SETS_MAX: u32 = (1 << SETS_BITS) - 1;
 /// Ends are kept in units of so many bits of nanoseconds, 4.2 ms, rounded up.
 const TICK_BITS: u32 = 22;
 const ENDS_BITS: u32 = 40;
-const SETS_BITS: u32 = 18;
+const SETS_BITS: u32 = 17;
+/// Where it is said whether the host counts it.
+const KNOWN_BIT: u32 = ENDS_BITS + SETS_BITS;
+const HOME_BIT: u32 = KNOWN_BIT + 1;
 const ENDS_MAX: u64 = (1 << ENDS_BITS) - 1;
 const PORT_BITS: u32 = 16;
 
-const _: () = assert!(EXTERNAL_MAX <= 1 << (32 - PORT_BITS) && ENDS_BITS + SETS_BITS + 6 == 64);
+const _: () = assert!(NUMBERS_MAX <= 1 << (32 - PORT_BITS) && HOME_BIT + 6 == 64);
 
 /// The entry of an inside endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub(crate) struct Entry {
     pub(crate) port: u16,
     /// Port of the plan by which the owner sent last: one of a side, so below 64.
     pub(crate) home: Port,
+    /// Whether its host counts it.
+    pub(crate) is_known: bool,
 }
 
 impl Entry {
@@ -46,7 +51,7 @@ impl Entry {
     }
 }
 
-/// An entry as it lies in memory: in the first word, from below, end, TCP sets and port of the plan; then external port and number
+/// An entry as it lies in memory: in the first word, from below, end, TCP sets, whether its host counts it, and port of the plan; then external port and number
 /// of the external address.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -65,7 +70,8 @@ impl From<Packed> for Entry {
             address: place >> PORT_BITS,
             sets: (times >> ENDS_BITS) as u32 & SETS_MAX,
             port: place as u16,
-            home: (times >> (ENDS_BITS + SETS_BITS)) as Port,
+            home: (times >> HOME_BIT) as Port,
+            is_known: times >> KNOWN_BIT & 1 == 1,
         }
     }
 }
@@ -78,8 +84,8 @@ impl From<Entry> for Packed {
             NEVER => ENDS_MAX,
             ends_ns => ends_ns.div_ceil(1 << TICK_BITS).min(ENDS_MAX - 1),
         };
-        let home = u64::from(entry.home) << (ENDS_BITS + SETS_BITS);
-        let times = ends | u64::from(entry.sets) << ENDS_BITS | home;
+        let flags = u64::from(entry.home) << HOME_BIT | u64::from(entry.is_known) << KNOWN_BIT;
+        let times = ends | u64::from(entry.sets) << ENDS_BITS | flags;
         Packed {
             times: [times as u32, (times >> 32) as u32],
             place: entry.address << PORT_BITS | u32::from(entry.port),
@@ -98,8 +104,9 @@ mod tests {
 
     #[test]
     fn an_entry_is_packed_and_unpacked_with_an_end_that_is_never_earlier() {
-        let entry = Entry { ends_ns: 0, address: 4095, sets: SETS_MAX, port: 65_535, home: 63 };
+        let entry = Entry { ends_ns: 0, address: 8191, sets: SETS_MAX, port: 65_535, home: 63, is_known: false };
         check(entry, 0);
+        check(Entry { is_known: true, home: 0, ..entry }, 0);
         check(Entry { ends_ns: 1, ..entry }, 1 << TICK_BITS);
         check(Entry { ends_ns: 300 << TICK_BITS, ..Entry::default() }, 300 << TICK_BITS);
         check(Entry { ends_ns: NEVER, ..entry }, NEVER);

@@ -20,6 +20,8 @@ use crate::parts::{Fate, Side, scope};
 pub const NO_MAPPING: Reason = Reason("no_mapping");
 /// From an outside endpoint to which the mapping's owner has not sent.
 pub const FILTERED: Reason = Reason("filtered");
+/// For an external address that has left a moment ago, while its mappings end.
+pub const ADDRESS_LEFT: Reason = Reason("address_left");
 /// A protocol without ports cannot share an address.
 pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");
 /// Multicast, broadcast, or an address that is no host's.
@@ -97,6 +99,9 @@ impl Nat {
                 Side::Inside => Found::Once(Rewrite::none(packet.port())),
                 Side::Outside => Found::No(NO_MAPPING),
             });
+        }
+        if !inward && self.flows.mappings.roster.is_leaving(cx, destination)? {
+            return Ok(Found::No(ADDRESS_LEFT));
         }
         if !inward && !outward {
             return Ok(Found::Once(Rewrite::none(across)));

@@ -19,6 +19,7 @@ use super::endpoint::{Inside, scaled, slot};
 use super::networks::{self, Network};
 use super::pool::Pool;
 use super::ports::{Bits, Ports};
+use super::roster::Roster;
 use crate::config::ConfigError;
 use crate::parts::Prefix;
 
@@ -32,17 +33,58 @@ pub const MAPPING_TABLE_FULL: Reason = Reason("mapping_table_full");
 /// Most blocks of a host.
 pub(super) const BLOCKS_MAX: usize = 4;
 /// Other addresses that are tried with arbitrary pooling.
-const OTHERS: u32 = 8;
+const OTHERS: usize = 8;
 
 /// What is known of a host that has mappings.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct Host {
+pub(super) struct Host {
     mappings: u32,
-    /// Mappings in each of its blocks, of all protocols.
+    /// Mappings in each of its pieces, of all protocols.
     used: [u32; BLOCKS_MAX],
-    /// Its blocks: numbers on its external address, plus 1; 0 if there is none.
-    blocks: [u32; BLOCKS_MAX],
+    /// Its [`Piece`]s; 0 if there is none.
+    pieces: [u32; BLOCKS_MAX],
+}
+
+/// Ports that a host has: a block, or without blocks those of a whole external address, which then is block 0. Mostly all are of one address; while one
+/// drains, some are of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    address: u32,
+    block: u32,
+}
+
+impl Piece {
+    /// Addresses have numbers of fewer than 16 bits, and so have blocks.
+    fn bits(self) -> u32 {
+        self.address << 16 | (self.block + 1)
+    }
+}
+
+impl Host {
+    /// Of the first `most`.
+    fn pieces(&self, most: usize) -> impl Iterator<Item = Piece> {
+        let pieces = self.pieces[..most].iter().filter(|bits| **bits != 0);
+        pieces.map(|bits| Piece { address: bits >> 16, block: (bits & 0xffff) - 1 })
+    }
+
+    /// The address that it keeps, as long as it has a mapping there.
+    fn home(&self, roster: &Roster) -> Option<u32> {
+        self.pieces(BLOCKS_MAX).map(|piece| piece.address).find(|address| roster.is_open(*address))
+    }
+
+    fn place_of(&self, piece: u32) -> Option<usize> {
+        self.pieces.iter().position(|known| *known == piece)
+    }
+}
+
+/// What became of a mapping that began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Entered {
+    /// Its host counts it.
+    pub(super) is_known: bool,
+    /// The block that its host got with it, if it did.
+    pub(super) change: Option<Change>,
 }
 
 /// A host, or subscriber: an IPv4 address, or the prefix that an IPv6 subscriber has, in its network.
@@ -94,12 +136,13 @@ pub(super) struct Hosts {
     quota: u32,
     first: u16,
     last: u16,
-    addresses: u32,
     inside: Box<[Prefix]>,
     /// Addresses of all inside ranges together.
     inside_len: u64,
     networks: networks::List,
     subscriber_bits: u8,
+    /// Whether all mappings are counted; else only those that are not where their hosts would begin now.
+    counts_all: bool,
     /// Only if something has to be remembered of hosts.
     table: Option<Map<Name, Host>>,
     /// Which blocks are taken, a row for each address.
@@ -109,18 +152,19 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    pub(super) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Hosts, ConfigError> {
-        let addresses = pool.external.len() as u32;
+    pub(super) fn new(builder: &mut StateBuilder, pool: &Pool, roster: &Roster) -> Result<Hosts, ConfigError> {
         let state = |key: &'static str| move |error: StateError| ConfigError::state(key, &error);
         let blocks = match pool.allocation {
             Allocation::Blocks { size, .. } => {
                 let len = pool.ports() / u32::from(size);
-                Some(Bits::new(builder, "blocks", addresses, len).map_err(state("external"))?)
+                Some(Bits::new(builder, "blocks", roster.room(), len).map_err(state("external"))?)
             }
             _ => None,
         };
         let map = MapConfig { name: "hosts".into(), capacity: pool.mappings_max, ..MapConfig::default() };
-        let remembers = blocks.is_some() || pool.quota > 0;
+        let counts_all = pool.counts_hosts();
+        let is_paired = pool.allocation == Allocation::Shared && pool.pooling == Pooling::Paired;
+        let remembers = counts_all || (is_paired && roster.has_changed()) || builder.has_left("hosts", "Map");
         let table = remembers.then(|| Map::new(builder, &map)).transpose().map_err(state("mappings_max"))?;
         let log = match pool.allocation {
             Allocation::Blocks { size, .. } if pool.block_log_max > 0 || pool.block_syslog.is_some() => {
@@ -136,11 +180,11 @@ impl Hosts {
             quota: pool.quota,
             first: pool.first_port,
             last: pool.last_port,
-            addresses,
             inside_len: pool.inside.iter().filter_map(Prefix::len_v4).sum(),
             inside: pool.inside.clone(),
             networks: pool.networks.clone(),
             subscriber_bits: pool.subscriber_bits,
+            counts_all,
             table,
             blocks,
             log,
@@ -156,29 +200,52 @@ impl Hosts {
 
     /// An inside endpoint that wants a port.
     #[inline(always)]
-    pub(super) fn claim(&self, inside: Inside) -> Claim {
+    pub(super) fn claim(&self, tx: &mut Tx, roster: &Roster, inside: Inside) -> Result<Claim, Conflict> {
+        let mut claim = self.expected(roster, inside);
+        if let Some(table) = &self.table {
+            self.recall(table, tx, roster, &mut claim)?;
+        }
+        Ok(claim)
+    }
+
+    /// The same as if nothing were known of its host.
+    #[inline(always)]
+    fn expected(&self, roster: &Roster, inside: Inside) -> Claim {
         let number = self.name(inside).number();
         let home = match self.allocation {
-            Allocation::Deterministic { size } => self.deterministic(inside, size).map_or(0, |(address, _)| address),
-            _ => scaled(number, self.addresses),
+            Allocation::Deterministic { size } => self.deterministic(roster, inside, size).map_or(0, |place| place.0),
+            _ => roster.home(number),
         };
-        Claim { inside, number, home, is_own_taken: false }
+        Claim { inside, number, home, host: Host::default(), is_own_taken: false }
+    }
+
+    fn recall(&self, table: &Map<Name, Host>, tx: &mut Tx, roster: &Roster, claim: &mut Claim) -> Result<(), Conflict> {
+        let host = table.get(tx, &self.name(claim.inside))?;
+        claim.host = host.unwrap_or_default();
+        if !matches!(self.allocation, Allocation::Deterministic { .. }) {
+            claim.home = match claim.host.home(roster) {
+                Some(home) => home,
+                None if host.is_some() => claim.home,
+                None => roster.home_of_unknown(tx, claim.number)?,
+            };
+        }
+        Ok(())
     }
 
     /// A free port for a new mapping; with blocks, perhaps in a new block.
-    pub(super) fn choose(&self, tx: &mut Tx, ports: &Ports, claim: &Claim) -> Result<Result<Place, Reason>, Conflict> {
-        let inside = claim.inside;
-        let host = match &self.table {
-            Some(table) => table.get(tx, &self.name(inside))?.unwrap_or_default(),
-            None => Host::default(),
-        };
-        if self.quota > 0 && host.mappings >= self.quota {
+    pub(super) fn choose(
+        &self,
+        tx: &mut Tx,
+        (ports, roster): (&Ports, &Roster),
+        claim: &Claim,
+    ) -> Result<Result<Place, Reason>, Conflict> {
+        if self.quota > 0 && claim.host.mappings >= self.quota {
             return Ok(Err(PORT_QUOTA));
         }
         let place = match self.allocation {
-            Allocation::Shared => self.choose_shared(tx, ports, claim)?,
-            Allocation::Blocks { size, most } => self.choose_in_blocks(tx, ports, claim, &host, (size, most))?,
-            Allocation::Deterministic { size } => match self.deterministic(inside, size) {
+            Allocation::Shared => self.choose_shared(tx, (ports, roster), claim)?,
+            Allocation::Blocks { size, most } => self.choose_in_blocks(tx, ports, claim, (size, most))?,
+            Allocation::Deterministic { size } => match self.deterministic(roster, claim.inside, size) {
                 Some((address, first)) => {
                     let within = first..=first + (size - 1);
                     self.find(tx, ports, claim, address, within)?.map(|port| (address, port))
@@ -191,8 +258,8 @@ impl Hosts {
 
     /// Asks for what [`choose`](Self::choose) will mostly look at.
     #[inline(always)]
-    pub(super) fn prefetch(&self, ports: &Ports, inside: Inside) {
-        let (claim, number) = (self.claim(inside), slot(inside.protocol));
+    pub(super) fn prefetch(&self, (ports, roster): (&Ports, &Roster), inside: Inside) {
+        let (claim, number) = (self.expected(roster, inside), slot(inside.protocol));
         if (self.first..=self.last).contains(&inside.port) {
             ports.prefetch(number, claim.home, inside.port);
         }
@@ -204,14 +271,18 @@ impl Hosts {
     }
 
     #[inline(always)]
-    fn choose_shared(&self, tx: &mut Tx, ports: &Ports, claim: &Claim) -> Result<Option<Place>, Conflict> {
+    fn choose_shared(
+        &self,
+        tx: &mut Tx,
+        (ports, roster): (&Ports, &Roster),
+        claim: &Claim,
+    ) -> Result<Option<Place>, Conflict> {
         let whole = self.first..=self.last;
         if let Some(port) = self.find(tx, ports, claim, claim.home, whole.clone())? {
             return Ok(Some((claim.home, port)));
         }
-        let others = if self.pooling == Pooling::Paired { 0 } else { OTHERS.min(self.addresses - 1) };
-        for n in 1..=others {
-            let address = (claim.home + n) % self.addresses;
+        let others = if self.pooling == Pooling::Paired { 0 } else { OTHERS };
+        for address in roster.others(claim.home).take(others) {
             if let Some(port) = self.find(tx, ports, claim, address, whole.clone())? {
                 return Ok(Some((address, port)));
             }
@@ -265,16 +336,15 @@ impl Hosts {
         tx: &mut Tx,
         ports: &Ports,
         claim: &Claim,
-        host: &Host,
         (size, most): (u16, usize),
     ) -> Result<Option<Place>, Conflict> {
-        let home = claim.home;
-        for block in host.blocks[..most].iter().filter_map(|block| block.checked_sub(1)) {
-            if let Some(port) = self.find(tx, ports, claim, home, self.block(block, size))? {
+        let (home, host) = (claim.home, &claim.host);
+        for piece in host.pieces(most).filter(|piece| piece.address == home) {
+            if let Some(port) = self.find(tx, ports, claim, home, self.block(piece.block, size))? {
                 return Ok(Some((home, port)));
             }
         }
-        let Some(blocks) = self.blocks.as_ref().filter(|_| host.blocks[..most].contains(&0)) else { return Ok(None) };
+        let Some(blocks) = self.blocks.as_ref().filter(|_| host.pieces[..most].contains(&0)) else { return Ok(None) };
         let count = (u32::from(self.last - self.first) + 1) / u32::from(size);
         match blocks.find_zero(tx, home, 0..count, scaled(claim.number, count), u64::MAX)? {
             Some(block) => Ok(self.find(tx, ports, claim, home, self.block(block, size))?.map(|port| (home, port))),
@@ -288,7 +358,7 @@ impl Hosts {
     }
 
     /// Number of the external address and first port of the block that a host always has.
-    fn deterministic(&self, Inside { address, network, .. }: Inside, size: u16) -> Option<Place> {
+    fn deterministic(&self, roster: &Roster, Inside { address, network, .. }: Inside, size: u16) -> Option<Place> {
         let network = self.networks.binary_search_by_key(&network, |known| known.number).ok()?;
         let mut before = network as u64 * self.inside_len;
         for range in &self.inside {
@@ -296,7 +366,7 @@ impl Hosts {
                 let offset = u32::from_be_bytes(v4) - range.first().v4().map_or(0, u32::from_be_bytes);
                 let (host, per_address) = (before + u64::from(offset), self.per_address(size));
                 let first = self.first + (host % per_address) as u16 * size;
-                return Some(((host / per_address) as u32, first));
+                return Some((roster.open(host / per_address), first));
             }
             before += range.len_v4().unwrap_or(0);
         }
@@ -307,12 +377,18 @@ impl Hosts {
         (u64::from(self.last - self.first) + 1) / u64::from(size)
     }
 
-    /// A host got an external port. None if no more hosts can be remembered; else the block that it got with it, if it did.
+    /// A host got an external port. None if no more hosts can be remembered.
     #[inline(always)]
-    pub(super) fn enter(&self, tx: &mut Tx, inside: Inside, place: Place) -> Result<Option<Option<Change>>, Conflict> {
+    pub(super) fn enter(
+        &self,
+        tx: &mut Tx,
+        roster: &Roster,
+        inside: Inside,
+        place: Place,
+    ) -> Result<Option<Entered>, Conflict> {
         match &self.table {
-            Some(table) => self.enter_in(table, tx, inside, place),
-            None => Ok(Some(None)),
+            Some(table) => self.enter_in(table, tx, roster, inside, place),
+            None => Ok(Some(Entered::default())),
         }
     }
 
@@ -320,49 +396,56 @@ impl Hosts {
         &self,
         table: &Map<Name, Host>,
         tx: &mut Tx,
+        roster: &Roster,
         inside: Inside,
-        (address, port): Place,
-    ) -> Result<Option<Option<Change>>, Conflict> {
+        place: Place,
+    ) -> Result<Option<Entered>, Conflict> {
         let name = self.name(inside);
-        let mut host = table.get(tx, &name)?.unwrap_or_default();
-        let mut change = None;
-        host.mappings += 1;
-        if let (Allocation::Blocks { size, .. }, Some(blocks)) = (self.allocation, &self.blocks) {
-            let block = u32::from((port - self.first) / size);
-            let known = host.blocks.iter().position(|known| *known == block + 1);
-            let at = known.or_else(|| host.blocks.iter().position(|known| *known == 0)).unwrap_or(0);
-            if known.is_none() {
-                host.blocks[at] = block + 1;
-                blocks.set(tx, address, block, true)?;
-                change = Some(Change { host: name, address, first: self.first + block as u16 * size, assigned: true });
-            }
-            host.used[at] += 1;
+        if !self.counts_all && (self.pooling != Pooling::Paired || roster.home(name.number()) == place.0) {
+            return Ok(Some(Entered::default()));
         }
-        Ok((table.insert(tx, &name, &host)? != Inserted::Full).then_some(change))
+        let mut host = table.get(tx, &name)?.unwrap_or_default();
+        let (mut change, piece) = (None, self.piece(place));
+        host.mappings += 1;
+        let known = host.place_of(piece.bits());
+        if let Some(at) = known.or_else(|| host.place_of(0)) {
+            host.used[at] += 1;
+            if known.is_none() {
+                host.pieces[at] = piece.bits();
+                change = self.take_block(tx, name, piece, true)?;
+            }
+        }
+        let is_known = table.insert(tx, &name, &host)? != Inserted::Full;
+        Ok(is_known.then_some(Entered { is_known, change }))
     }
 
-    /// A host no longer has an external port; an empty block is free again, and returned.
-    pub(super) fn leave(
-        &self,
-        tx: &mut Tx,
-        inside: Inside,
-        (address, port): Place,
-    ) -> Result<Option<Change>, Conflict> {
+    fn piece(&self, (address, port): Place) -> Piece {
+        match self.allocation {
+            Allocation::Blocks { size, .. } => Piece { address, block: u32::from((port - self.first) / size) },
+            _ => Piece { address, block: 0 },
+        }
+    }
+
+    /// A block is somebody's, or nobody's any more; nothing if there are no blocks.
+    fn take_block(&self, tx: &mut Tx, host: Name, piece: Piece, assigned: bool) -> Result<Option<Change>, Conflict> {
+        let (Allocation::Blocks { size, .. }, Some(blocks)) = (self.allocation, &self.blocks) else { return Ok(None) };
+        let Piece { address, block } = piece;
+        blocks.set(tx, address, block, assigned)?;
+        Ok(Some(Change { host, address, first: self.first + block as u16 * size, assigned }))
+    }
+
+    /// A host that counted it no longer has an external port; an empty block is free again, and returned.
+    pub(super) fn leave(&self, tx: &mut Tx, inside: Inside, place: Place) -> Result<Option<Change>, Conflict> {
         let Some(table) = &self.table else { return Ok(None) };
         let name = self.name(inside);
         let Some(mut host) = table.get(tx, &name)? else { return Ok(None) };
-        let mut change = None;
+        let (mut change, piece) = (None, self.piece(place));
         host.mappings = host.mappings.saturating_sub(1);
-        if let (Allocation::Blocks { size, .. }, Some(blocks)) = (self.allocation, &self.blocks) {
-            let block = u32::from((port - self.first) / size);
-            if let Some(at) = host.blocks.iter().position(|known| *known == block + 1) {
-                host.used[at] = host.used[at].saturating_sub(1);
-                if host.used[at] == 0 {
-                    host.blocks[at] = 0;
-                    blocks.set(tx, address, block, false)?;
-                    let first = self.first + block as u16 * size;
-                    change = Some(Change { host: name, address, first, assigned: false });
-                }
+        if let Some(at) = host.place_of(piece.bits()) {
+            host.used[at] = host.used[at].saturating_sub(1);
+            if host.used[at] == 0 {
+                host.pieces[at] = 0;
+                change = self.take_block(tx, name, piece, false)?;
             }
         }
         match host.mappings {
@@ -373,17 +456,17 @@ impl Hosts {
     }
 
     /// Logs what [`enter`](Self::enter) or [`leave`](Self::leave) changed.
-    pub(super) fn note(&self, cx: &mut Cx<'_>, change: &Change, external: &[[u8; 4]]) -> Result<(), Conflict> {
+    pub(super) fn note(&self, cx: &mut Cx<'_>, change: &Change, address: [u8; 4]) -> Result<(), Conflict> {
         match &self.log {
-            Some(log) => log.note(cx, change, external),
+            Some(log) => log.note(cx, change, address),
             None => Ok(()),
         }
     }
 
     /// Who had which block.
-    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings, external: &[[u8; 4]]) -> Result<(), Conflict> {
+    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         match &self.log {
-            Some(log) => log.report(cx, into, external),
+            Some(log) => log.report(cx, into),
             None => Ok(()),
         }
     }

@@ -18,10 +18,11 @@ use super::block_log::Change;
 use super::census::Census;
 use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER, Packed};
-use super::hosts::{Hosts, MAPPING_TABLE_FULL, NO_FREE_PORT};
+use super::hosts::{Entered, Hosts, MAPPING_TABLE_FULL, NO_FREE_PORT};
 use super::pool::Pool;
 use super::ports::Ports;
 use super::reclaim::Holder;
+use super::roster::Roster;
 use crate::config::ConfigError;
 use crate::parts::SECOND;
 
@@ -63,12 +64,11 @@ pub(crate) enum Use {
 
 /// All mappings.
 pub(crate) struct Mappings<K> {
-    entries: Map<K, Packed>,
+    pub(super) entries: Map<K, Packed>,
     pub(super) ports: Ports,
-    hosts: Hosts,
+    pub(super) hosts: Hosts,
     census: Census,
-    /// In order, so that numbers are found by bisection.
-    external: Box<[[u8; 4]]>,
+    pub(crate) roster: Roster,
     pub(super) first_port: u16,
     pub(super) last_port: u16,
     refresh_ns: u64,
@@ -77,17 +77,17 @@ pub(crate) struct Mappings<K> {
 
 impl<K: Kept> Mappings<K> {
     pub(crate) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Mappings<K>, ConfigError> {
-        let addresses = pool.external.len() as u32;
-        let capacity = pool.mappings_max.min(pool.ports().saturating_mul(addresses).saturating_mul(3));
+        let roster = Roster::new(builder, pool)?;
+        let capacity = pool.mappings_max.min(pool.ports().saturating_mul(roster.room()).saturating_mul(3));
         let map = MapConfig { name: "mappings".into(), capacity, ..MapConfig::default() };
         Ok(Mappings {
             entries: Map::new(builder, &map).map_err(|error| ConfigError::state("mappings_max", &error))?,
-            ports: Ports::new(builder, addresses, pool.first_port, pool.last_port)
+            ports: Ports::new(builder, roster.room(), pool.first_port, pool.last_port)
                 .map_err(|error| ConfigError::state("external", &error))?,
-            hosts: Hosts::new(builder, pool)?,
+            hosts: Hosts::new(builder, pool, &roster)?,
             census: Census::new(builder, pool.networks.clone())
                 .map_err(|error| ConfigError::state("networks", &error))?,
-            external: pool.external.clone(),
+            roster,
             first_port: pool.first_port,
             last_port: pool.last_port,
             refresh_ns: pool.refresh_ns,
@@ -114,6 +114,9 @@ impl<K: Kept> Mappings<K> {
             Ok((handle, packed)) => (handle, Entry::from(packed)),
             Err(vacancy) => return Ok(Err(vacancy)),
         };
+        if self.roster.has_left(entry.address) {
+            return self.begin_anew(cx, inside, &entry);
+        }
         let now = cx.now();
         if entry.home != home || entry.ends_ns <= now + lives_ns {
             entry.home = home;
@@ -123,11 +126,19 @@ impl<K: Kept> Mappings<K> {
         Ok(Ok(self.mapping(inside, handle, &entry)))
     }
 
+    /// Ends a mapping on an address that has left; where a new one would go.
+    #[cold]
+    fn begin_anew(&self, cx: &mut Cx<'_>, inside: Inside, entry: &Entry) -> Result<Result<Mapping, Vacancy>, Conflict> {
+        self.end(cx, inside, entry)?;
+        let found = self.entries.look(cx, &K::of(inside))?;
+        Ok(found.map(|(handle, packed)| self.mapping(inside, handle, &packed.into())))
+    }
+
     /// The mapping behind an external endpoint, if it holds. Nothing is refreshed.
     pub(crate) fn inward(&self, cx: &mut Cx<'_>, external: Endpoint) -> Result<Option<Mapping>, Conflict> {
         let is_port = (self.first_port..=self.last_port).contains(&external.port);
-        let (Ok(address), true) = (self.external.binary_search(&external.address), is_port) else { return Ok(None) };
-        let owner = self.ports.owner(cx, slot(external.protocol), address as u32, external.port)?;
+        let (Some(address), true) = (self.roster.number(external.address), is_port) else { return Ok(None) };
+        let owner = self.ports.owner(cx, slot(external.protocol), address, external.port)?;
         let Some(owner) = owner else { return Ok(None) };
         let now = cx.now();
         let entry = self.at(cx, owner)?.filter(|(_, _, entry)| now < entry.ends_ns);
@@ -138,7 +149,8 @@ impl<K: Kept> Mappings<K> {
     pub(crate) fn holding(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<Option<Mapping>, Conflict> {
         let now = cx.now();
         let found = self.entries.look(cx, &K::of(inside))?.ok().map(|(handle, packed)| (handle, Entry::from(packed)));
-        Ok(found.filter(|(_, entry)| now < entry.ends_ns).map(|(handle, entry)| self.mapping(inside, handle, &entry)))
+        let holds = |entry: &Entry| now < entry.ends_ns && !self.roster.has_left(entry.address);
+        Ok(found.filter(|(_, entry)| holds(entry)).map(|(handle, entry)| self.mapping(inside, handle, &entry)))
     }
 
     /// The external endpoint of an inside one, if it has any. Nothing is refreshed.
@@ -155,13 +167,13 @@ impl<K: Kept> Mappings<K> {
         home: Port,
         lives_ns: u64,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
-        let mut claim = self.hosts.claim(inside);
+        let mut claim = self.hosts.claim(cx, &self.roster, inside)?;
         // The port that it would like best may belong to a mapping that nobody needs any more.
         let own = self.reclaim(cx, slot(inside.protocol), (claim.home, inside.port))?;
         claim.is_own_taken = own == Holder::Other;
-        let mut place = self.hosts.choose(cx, &self.ports, &claim)?;
+        let mut place = self.hosts.choose(cx, (&self.ports, &self.roster), &claim)?;
         if place == Err(NO_FREE_PORT) && self.reclaim_some(cx, inside, claim.home)? {
-            place = self.hosts.choose(cx, &self.ports, &claim)?;
+            place = self.hosts.choose(cx, (&self.ports, &self.roster), &claim)?;
         }
         let (address, port) = match place {
             Ok(place) => place,
@@ -179,8 +191,8 @@ impl<K: Kept> Mappings<K> {
         external: Endpoint,
         home: Port,
     ) -> Result<(), Conflict> {
-        if let Ok(address) = self.external.binary_search(&external.address) {
-            let (address, port) = (address as u32, external.port);
+        if let Some(address) = self.roster.number(external.address) {
+            let port = external.port;
             let entry = Entry { ends_ns: NEVER, address, port, home, ..Entry::default() };
             // After a change of the configuration it may be there.
             self.entries.remove(cx, &K::of(inside))?;
@@ -197,17 +209,18 @@ impl<K: Kept> Mappings<K> {
         &self,
         cx: &mut Cx<'_>,
         (inside, vacancy): (Inside, Vacancy),
-        entry: Entry,
+        mut entry: Entry,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
         let (place, is_counted) = ((entry.address, entry.port), entry.ends_ns != NEVER);
         // What is configured counts for no quota and lies in no block.
-        let change = match is_counted {
-            true => self.hosts.enter(cx, inside, place)?,
-            false => Some(None),
+        let entered = match is_counted {
+            true => self.hosts.enter(cx, &self.roster, inside, place)?,
+            false => Some(Entered::default()),
         };
-        let Some(change) = change else { return self.refuse(cx, inside, MAPPING_TABLE_FULL) };
+        let Some(Entered { is_known, change }) = entered else { return self.refuse(cx, inside, MAPPING_TABLE_FULL) };
+        entry.is_known = is_known;
         let Some(handle) = self.entries.fill(cx, vacancy, &K::of(inside), &entry.into())? else {
-            if is_counted {
+            if is_known {
                 self.hosts.leave(cx, inside, place)?;
             }
             return self.refuse(cx, inside, MAPPING_TABLE_FULL);
@@ -249,22 +262,22 @@ impl<K: Kept> Mappings<K> {
     #[inline(always)]
     pub(crate) fn prefetch_outward(&self, inside: Inside) {
         self.entries.prefetch(&K::of(inside));
-        self.hosts.prefetch(&self.ports, inside);
+        self.hosts.prefetch((&self.ports, &self.roster), inside);
     }
 
     /// Asks for the port to which a packet for an external endpoint goes.
     #[inline(always)]
     pub(crate) fn prefetch_inward(&self, external: Endpoint) {
         let is_port = (self.first_port..=self.last_port).contains(&external.port);
-        if let (Ok(address), true) = (self.external.binary_search(&external.address), is_port) {
-            self.ports.prefetch(slot(external.protocol), address as u32, external.port);
+        if let (Some(address), true) = (self.roster.number(external.address), is_port) {
+            self.ports.prefetch(slot(external.protocol), address, external.port);
         }
     }
 
     /// An external address, by its number.
     #[inline(always)]
     pub(crate) fn address(&self, number: u32) -> [u8; 4] {
-        self.external.get(number as usize).copied().unwrap_or_default()
+        self.roster.address(number)
     }
 
     fn change<R>(
@@ -285,7 +298,8 @@ impl<K: Kept> Mappings<K> {
     pub(crate) fn renew(&self, cx: &mut Cx<'_>, handle: Handle, how: Use) -> Result<Option<u64>, Conflict> {
         let now = cx.now();
         let found = self.entries.value_at(cx, handle)?.map(Entry::from);
-        let Some(mut entry) = found.filter(|entry| now < entry.ends_ns) else {
+        let holds = |entry: &Entry| now < entry.ends_ns && !self.roster.has_left(entry.address);
+        let Some(mut entry) = found.filter(holds) else {
             return Ok(None);
         };
         let look_ns = match how {
@@ -333,6 +347,7 @@ impl<K: Kept> Mappings<K> {
 
     /// Takes out what has ended and rested, in the piece whose turn it is.
     pub(crate) fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        self.settle(cx)?;
         let now = cx.now();
         let piece = (self.entries.capacity() / SWEEPS).max(PIECE);
         let pieces = u64::from(self.entries.capacity().div_ceil(piece));
@@ -351,7 +366,7 @@ impl<K: Kept> Mappings<K> {
 
     /// What is logged of hosts, and what each network has.
     pub(crate) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
-        self.hosts.report(cx, into, &self.external)?;
+        self.hosts.report(cx, into)?;
         self.census.report(cx, into)
     }
 
@@ -366,15 +381,17 @@ impl<K: Kept> Mappings<K> {
         self.note(cx, change)
     }
 
-    fn note(&self, cx: &mut Cx<'_>, change: Option<Change>) -> Result<(), Conflict> {
-        change.map_or(Ok(()), |change| self.hosts.note(cx, &change, &self.external))
+    pub(super) fn note(&self, cx: &mut Cx<'_>, change: Option<Change>) -> Result<(), Conflict> {
+        change.map_or(Ok(()), |change| self.hosts.note(cx, &change, self.address(change.address)))
     }
 
     /// What belongs to an entry goes with it: the block that its host has no longer, if it was the last there.
-    fn give_back(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<Option<Change>, Conflict> {
+    pub(super) fn give_back(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<Option<Change>, Conflict> {
         self.ports.set_owner(tx, slot(inside.protocol), entry.address, entry.port, None)?;
-        self.census.end(tx, inside.network)?;
-        self.hosts.leave(tx, inside, (entry.address, entry.port))
+        if entry.ends_ns != NEVER {
+            self.census.end(tx, inside.network)?;
+        }
+        if entry.is_known { self.hosts.leave(tx, inside, (entry.address, entry.port)) } else { Ok(None) }
     }
 
     fn mapping(&self, inside: Inside, handle: Handle, entry: &Entry) -> Mapping {
@@ -389,6 +406,7 @@ impl<K: Kept> Mappings<K> {
 
 impl<K: Kept> Part for Mappings<K> {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.roster.objects(into);
         self.entries.objects(into);
         self.ports.objects(into);
         self.hosts.objects(into);

@@ -25,14 +25,16 @@ pub(crate) mod pool;
 mod ports;
 mod reclaim;
 mod rewrite;
+mod roster;
 pub(crate) mod session;
 pub(crate) mod settings;
+mod settle;
 mod steady;
 #[cfg(test)]
 mod tests;
 
 pub use config::{AllocationKind, Config, Filtering, Networks, NextHop, Others, Pooling, Static, StaticProtocol};
-pub use find::{FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
+pub use find::{ADDRESS_LEFT, FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
 pub use hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
 pub use icmp::BAD_CHECKSUM;
 pub use networks::NO_NETWORK;
@@ -106,16 +108,16 @@ impl NetworkFunction for Nat {
     fn inherits(&self, older: &Self) -> Result<(), String> {
         let (now, before) = (&self.settings, &older.settings);
         let same = [
-            ("`external`", now.pool.external == before.pool.external),
             ("`first_port` and `last_port`", self.flows.mappings.has_ports_of(&older.flows.mappings)),
             ("how ports are allocated", now.pool.allocation == before.pool.allocation),
-            ("static mappings", now.fixed == before.fixed),
+            ("`static` (but for those on addresses that leave)", now.pool.still_fixed(&before.fixed).eq(&now.fixed)),
             ("`inside`", now.inside == before.inside),
             ("`networks`, `outside_vlan` and `vlans` (but for more)", now.has_networks_of(before)),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),
             ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),
         ];
-        flows::kept_under(&same)
+        flows::kept_under(&same)?;
+        now.pool.check_determined(&before.pool)
     }
 
     /// Each direction by itself: a reply's addresses are others than those of what it answers.

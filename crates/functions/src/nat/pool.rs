@@ -8,6 +8,7 @@ use braid_nf::packet::IpAddress;
 use super::config::{Allocation, AllocationKind, Config, Pooling};
 use super::hosts::BLOCKS_MAX;
 use super::networks;
+use super::settings::Fixed;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::{Prefix, Syslog};
 
@@ -17,8 +18,12 @@ pub(super) const EXTERNAL_MAX: u64 = 4096;
 /// The checked part of a configuration that is about external addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
-    /// In order.
+    /// In order, those that drain among them.
     pub(crate) external: Box<[[u8; 4]]>,
+    /// Those of them on which no new mapping is made, in order.
+    pub(crate) draining: Box<[[u8; 4]]>,
+    /// So many of the others, from the first one on, have blocks that follow from hosts' addresses.
+    pub(crate) determined: usize,
     pub(crate) first_port: u16,
     pub(crate) last_port: u16,
     pub(crate) allocation: Allocation,
@@ -46,11 +51,15 @@ impl Pool {
             let reason = format!("{} to {} is no range of ports", config.first_port, config.last_port);
             return Err(ConfigError::new("first_port", reason, "write 1 or more, and at most `last_port`"));
         }
-        let external = external(config)?;
+        let (open, draining) = (addresses("external", &config.external)?, addresses("draining", &config.draining)?);
+        let external = known(&open, &draining)?;
+        let (allocation, determined) = allocation(config, open.len() as u64, networks.len() as u64)?;
         let (refresh, rest) = (Duration::from_millis(config.refresh_ms), Duration::from_secs(config.rest_s));
         Ok(Pool {
-            allocation: allocation(config, external.len() as u64, networks.len() as u64)?,
+            allocation,
             external,
+            draining,
+            determined,
             first_port: config.first_port,
             last_port: config.last_port,
             pooling: config.pooling,
@@ -69,6 +78,33 @@ impl Pool {
     /// External ports of an address.
     pub(crate) fn ports(&self) -> u32 {
         u32::from(self.last_port - self.first_port) + 1
+    }
+
+    /// Whether it is known of all hosts how many mappings they have.
+    pub(super) fn counts_hosts(&self) -> bool {
+        self.quota > 0 || matches!(self.allocation, Allocation::Blocks { .. })
+    }
+
+    /// Those on which new mappings are made, in order.
+    fn open(&self) -> impl Iterator<Item = &[u8; 4]> {
+        self.external.iter().filter(|address| self.draining.binary_search(address).is_err())
+    }
+
+    /// Whether every host that has a block by its address had the same one under another configuration.
+    pub(crate) fn check_determined(&self, former: &Pool) -> Result<(), String> {
+        let most = self.determined;
+        if self.open().take(most).eq(former.open().take(most)) {
+            return Ok(());
+        }
+        Err(format!(
+            "with `allocation` = \"deterministic\" the block of a host follows from where its address stands in `external`: \
+             leave the first {most} as they were, and let only higher ones join or leave"
+        ))
+    }
+
+    /// Static mappings of a former configuration whose addresses have not left since.
+    pub(crate) fn still_fixed<'a>(&self, former: &'a [Fixed]) -> impl Iterator<Item = &'a Fixed> {
+        former.iter().filter(|fixed| self.is_external_v4(fixed.external.address))
     }
 
     /// Whether an address is one of the external ones.
@@ -90,6 +126,10 @@ impl Pool {
         if self.external.binary_search(&external.ip().octets()).is_err() {
             return wrong(format!("{} is no external address", external.ip()), "write one of `external`");
         }
+        if self.draining.binary_search(&external.ip().octets()).is_ok() {
+            let instead = "write another one of `external`, or take it out with the address";
+            return wrong(format!("{} drains, and a static mapping never ends", external.ip()), instead);
+        }
         if !(self.first_port..=self.last_port).contains(&external.port()) {
             let instead = "write a port from `first_port` to `last_port`, or a lower `first_port`";
             return wrong(format!("{} is no external port", external.port()), instead);
@@ -98,33 +138,50 @@ impl Pool {
     }
 }
 
-/// All external addresses, in order.
-fn external(config: &Config) -> Result<Box<[[u8; 4]]>, ConfigError> {
-    let wrong = |reason: String, instead: &str| Err(ConfigError::new("external", reason, instead));
-    let mut external: Vec<[u8; 4]> = Vec::new();
-    for range in &config.external {
+/// The addresses that a key names, in order.
+fn addresses(key: &str, ranges: &[Prefix]) -> Result<Box<[[u8; 4]]>, ConfigError> {
+    let wrong = |reason: String, instead: &str| Err(ConfigError::new(key, reason, instead));
+    let mut addresses: Vec<[u8; 4]> = Vec::new();
+    for range in ranges {
         match range.len_v4() {
             None => return wrong(format!("{range} is not IPv4"), "name IPv4 addresses or ranges"),
-            Some(len) if external.len() as u64 + len > EXTERNAL_MAX => {
+            Some(len) if addresses.len() as u64 + len > EXTERNAL_MAX => {
                 return wrong(
                     format!("{range} makes more than {EXTERNAL_MAX} addresses"),
                     "name fewer or smaller ranges",
                 );
             }
-            Some(_) => external.extend(range.addresses_v4()),
+            Some(_) => addresses.extend(range.addresses_v4()),
         }
     }
-    external.sort_unstable();
-    if external.is_empty() {
-        return wrong("names no address".into(), "write for example external = [\"198.51.100.1\"]");
-    }
-    if let Some(pair) = external.windows(2).find(|pair| pair[0] == pair[1]) {
+    addresses.sort_unstable();
+    if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
         return wrong(format!("{} stands there twice", IpAddress::from_v4(pair[0])), "write it once");
     }
-    Ok(external.into())
+    Ok(addresses.into())
 }
 
-fn allocation(config: &Config, addresses: u64, networks: u64) -> Result<Allocation, ConfigError> {
+/// All external addresses, in order.
+fn known(open: &[[u8; 4]], draining: &[[u8; 4]]) -> Result<Box<[[u8; 4]]>, ConfigError> {
+    if open.is_empty() {
+        let instead = "write for example external = [\"198.51.100.1\"]";
+        return Err(ConfigError::new("external", "names no address", instead));
+    }
+    if let Some(both) = draining.iter().find(|address| open.binary_search(address).is_ok()) {
+        let reason = format!("{} stands in `external` too", IpAddress::from_v4(*both));
+        return Err(ConfigError::new("draining", reason, "write it in one of them"));
+    }
+    if open.len() + draining.len() > EXTERNAL_MAX as usize {
+        let reason = format!("with `external` they are more than {EXTERNAL_MAX} addresses");
+        return Err(ConfigError::new("draining", reason, "name fewer or smaller ranges"));
+    }
+    let mut known: Vec<[u8; 4]> = open.iter().chain(draining).copied().collect();
+    known.sort_unstable();
+    Ok(known.into())
+}
+
+/// How ports are given to hosts, and so many addresses as have a block for each host by its address.
+fn allocation(config: &Config, addresses: u64, networks: u64) -> Result<(Allocation, usize), ConfigError> {
     let ports = u64::from(config.last_port - config.first_port) + 1;
     let (size, blocks) = (config.block_size, ports / u64::from(config.block_size.max(1)));
     if config.allocation != AllocationKind::Shared && (size == 0 || blocks == 0) {
@@ -132,12 +189,16 @@ fn allocation(config: &Config, addresses: u64, networks: u64) -> Result<Allocati
         return Err(ConfigError::new("block_size", format!("{size} makes no block"), instead));
     }
     match config.allocation {
-        AllocationKind::Shared => Ok(Allocation::Shared),
+        AllocationKind::Shared => Ok((Allocation::Shared, 0)),
         AllocationKind::Blocks if !(1..=BLOCKS_MAX as u32).contains(&config.blocks_per_host) => {
             let reason = format!("{} is out of range", config.blocks_per_host);
             Err(ConfigError::new("blocks_per_host", reason, format!("write 1 to {BLOCKS_MAX}, and larger blocks")))
         }
-        AllocationKind::Blocks => Ok(Allocation::Blocks { size, most: config.blocks_per_host as usize }),
+        AllocationKind::Blocks => Ok((Allocation::Blocks { size, most: config.blocks_per_host as usize }, 0)),
+        AllocationKind::Deterministic if !config.draining.is_empty() => {
+            let reason = "blocks follow from hosts' addresses, so no host can go elsewhere";
+            Err(ConfigError::new("draining", reason, "leave it out, or write another `allocation`"))
+        }
         AllocationKind::Deterministic => {
             let each: u64 = config.inside.iter().filter_map(Prefix::len_v4).sum();
             let hosts = each * networks;
@@ -148,7 +209,7 @@ fn allocation(config: &Config, addresses: u64, networks: u64) -> Result<Allocati
                 let instead = "write smaller blocks, smaller `inside` ranges or more `external` addresses";
                 return Err(ConfigError::new("block_size", reason, instead));
             }
-            Ok(Allocation::Deterministic { size })
+            Ok((Allocation::Deterministic { size }, hosts.div_ceil(blocks) as usize))
         }
     }
 }

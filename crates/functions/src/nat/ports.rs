@@ -80,6 +80,9 @@ fn bits_of(word: u32, range: std::ops::Range<u32>) -> u64 {
     below(high) & !below(low)
 }
 
+/// Protocols, each with ports of its own.
+const PROTOCOLS: u32 = 3;
+
 /// Ports of one protocol and address as lines of entry numbers; 0 is a free port.
 type Line = [u32; OWNERS as usize];
 
@@ -89,7 +92,6 @@ pub(super) struct Ports {
     /// For each line whether its even ports are all taken, and whether its odd ones are. Never so of a line with ports that are
     /// nobody's to have.
     full: Bits,
-    addresses: u32,
     /// The first port of the first line, an even number.
     base: u32,
     /// Lines of an address.
@@ -101,12 +103,11 @@ impl Ports {
     pub(super) fn new(builder: &mut StateBuilder, addresses: u32, first: u16, last: u16) -> Result<Ports, StateError> {
         let base = u32::from(first) & !1;
         let lines = (u32::from(last) - base + 1).div_ceil(OWNERS);
-        let rows = addresses.saturating_mul(3);
+        let rows = addresses.saturating_mul(PROTOCOLS);
         let owners = VectorConfig { name: "ports".into(), len: lines.saturating_mul(rows) };
         Ok(Ports {
             owners: Vector::new(builder, &owners, Line::default())?,
             full: Bits::new(builder, "full_ports", rows, 2 * lines)?,
-            addresses,
             base,
             lines,
         })
@@ -122,7 +123,7 @@ impl Ports {
         within: std::ops::RangeInclusive<u16>,
         from: u16,
     ) -> Result<Option<u16>, Conflict> {
-        let row = slot * self.addresses + address;
+        let row = row(slot, address);
         let range = u32::from(*within.start()) - self.base..u32::from(*within.end()) + 1 - self.base;
         let parity = if from.is_multiple_of(2) { EVEN } else { ODD };
         let from = u32::from(from).saturating_sub(self.base);
@@ -232,7 +233,7 @@ impl Ports {
     pub(super) fn prefetch(&self, slot: u32, address: u32, port: u16) {
         // Any port may be asked for, also one below the first.
         let at = u32::from(port).saturating_sub(self.base);
-        self.owners.prefetch(self.line(slot * self.addresses + address, at));
+        self.owners.prefetch(self.line(row(slot, address), at));
     }
 
     /// The line of a place in a row.
@@ -244,8 +245,14 @@ impl Ports {
     /// Row of a protocol and address, and a port's place in it.
     #[inline(always)]
     fn place(&self, slot: u32, address: u32, port: u16) -> (u32, u32) {
-        (slot * self.addresses + address, u32::from(port) - self.base)
+        (row(slot, address), u32::from(port) - self.base)
     }
+}
+
+/// Row of a protocol and address: more addresses have theirs behind those that are there.
+#[inline(always)]
+fn row(slot: u32, address: u32) -> u32 {
+    address * PROTOCOLS + slot
 }
 
 /// A bit for each port of a line that is nobody's.

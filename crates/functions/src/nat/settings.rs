@@ -133,7 +133,8 @@ fn check_ranges(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError
     for address in external.iter().map(|address| IpAddress::from_v4(*address)) {
         if let Some(range) = config.inside.iter().find(|range| range.contains(address)) {
             let reason = format!("{address} lies in the inside range {range}");
-            return Err(ConfigError::new("external", reason, "write an outside address, or smaller `inside` ranges"));
+            let key = if config.draining.iter().any(|range| range.contains(address)) { "draining" } else { "external" };
+            return Err(ConfigError::new(key, reason, "write an outside address, or smaller `inside` ranges"));
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ use braid_nf::{Declare, Instance, SetTables};
 use braid_testkit::{Bench, Frame, Outcome};
 use proptest::prelude::*;
 
+mod addresses;
 mod census;
 
 use super::{Config, Filtering, Nat, Networks, Session};

@@ -44,6 +44,8 @@ pub struct Config {
     pub mac: Option<WrittenMac>,
     #[serde(deserialize_with = "prefix::with_ends")]
     pub external: Vec<Prefix>,
+    #[serde(deserialize_with = "prefix::with_ends")]
+    pub draining: Vec<Prefix>,
     pub first_port: u16,
     pub last_port: u16,
     pub allocation: AllocationKind,
@@ -111,6 +113,7 @@ impl Default for Config {
             outside_next_hop: None,
             mac: None,
             external: outward.external,
+            draining: Vec::new(),
             first_port: outward.first_port,
             last_port: outward.last_port,
             allocation: outward.allocation,
@@ -234,6 +237,7 @@ impl Settings {
 fn outward(config: &Config) -> nat::Config {
     nat::Config {
         external: config.external.clone(),
+        draining: config.draining.clone(),
         first_port: config.first_port,
         last_port: config.last_port,
         allocation: config.allocation,

@@ -17,7 +17,7 @@ use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::mappings::Mapping;
 use crate::nat::networks::Behind;
 use crate::nat::session::{INWARD, OUTWARD, Phase};
-use crate::nat::{NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others, UNWANTED};
+use crate::nat::{ADDRESS_LEFT, NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others, UNWANTED};
 use crate::parts::{Side, scope};
 
 /// Over IPv6 to the prefix, but not from an inside address, or from the prefix itself.
@@ -66,6 +66,7 @@ impl Nat64 {
                     Ok(Found::No(NO_NETWORK))
                 }
                 true => self.find_inward(cx, packet),
+                false if self.is_leaving(cx, destination)? => Ok(Found::No(ADDRESS_LEFT)),
                 false => Ok(self.routed(across)),
             };
         }
@@ -91,6 +92,10 @@ impl Nat64 {
             return Ok(Found::No(NOT_GLOBAL));
         }
         self.find_outward(cx, packet, (server, is_external), across)
+    }
+
+    fn is_leaving(&self, cx: &mut Cx<'_>, address: IpAddress) -> Result<bool, Conflict> {
+        address.v4().map_or(Ok(false), |v4| self.flows.mappings.roster.is_leaving(cx, v4))
     }
 
     fn routed(&self, across: Port) -> Found {

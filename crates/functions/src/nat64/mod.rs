@@ -106,11 +106,10 @@ impl NetworkFunction for Nat64 {
         let (now, before) = (&self.settings, &older.settings);
         let same = [
             ("`prefix`", now.prefix == before.prefix),
-            ("`external`", now.pool.external == before.pool.external),
             ("`first_port` and `last_port`", self.flows.mappings.has_ports_of(&older.flows.mappings)),
             ("how ports are allocated", now.pool.allocation == before.pool.allocation),
             ("`subscriber_bits`", now.pool.subscriber_bits == before.pool.subscriber_bits),
-            ("static mappings", now.fixed == before.fixed),
+            ("`static` (but for those on addresses that leave)", now.pool.still_fixed(&before.fixed).eq(&now.fixed)),
             ("`inside`", now.inside == before.inside),
             ("`networks`, `outside_vlan` and `vlans` (but for more)", now.networks.has_those_of(&before.networks)),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),

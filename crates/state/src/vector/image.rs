@@ -5,6 +5,21 @@ use zerocopy::IntoBytes;
 
 use super::Shared;
 use crate::image::{Image, ImageError, Reader, put};
+use crate::plain::Plain;
+
+/// One element of an image; none if it has none of that number, or elements of another size.
+pub(super) fn element<T: Plain>(image: &[u8], index: u32) -> Option<T> {
+    let mut reader = Reader::new("", image);
+    reader.same("elements", size_of::<T>()).ok()?;
+    let len = reader.word().ok()?;
+    while !reader.is_empty() {
+        let (at, bytes) = (reader.word().ok()?, reader.bytes(size_of::<T>()).ok()?);
+        if at == u64::from(index) {
+            return T::read_from_bytes(bytes).ok();
+        }
+    }
+    (u64::from(index) < len).then(T::new_zeroed)
+}
 
 impl Image for Shared {
     fn save(&self) -> Vec<u8> {

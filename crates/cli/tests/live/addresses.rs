@@ -1,0 +1,101 @@
+//! External addresses of a NAT that join and leave while packets go through.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::operations::Gateway;
+use crate::resizes::ask;
+use crate::scene::{CLIENT, EXTERNAL, SERVER, Scene, connect, eventually};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Hosts beside the client, behind the same interface, and the external addresses that may be.
+const HOSTS: std::ops::Range<u8> = 11..31;
+const OTHERS: std::ops::RangeInclusive<u8> = 3..=6;
+
+/// By which external address the server sees a host, if its datagram arrives.
+fn seen(scene: &Scene, host: Ipv4Addr) -> Option<IpAddr> {
+    let server = scene.server.inside(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 7171))).expect("a socket");
+    let socket = scene.client.inside(|| UdpSocket::bind((host, 0))).expect("a socket");
+    for socket in [&server, &socket] {
+        socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a time");
+    }
+    socket.send_to(b"?", (SERVER, 7171)).expect("a route");
+    let (_, from) = server.recv_from(&mut [0; 8]).ok()?;
+    server.send_to(b"!", from).expect("a route back");
+    socket.recv(&mut [0; 8]).ok()?;
+    Some(from.ip())
+}
+
+#[test]
+fn external_addresses_join_drain_and_leave_under_traffic() {
+    let Some(scene) = crate::scene("a NAT of other addresses") else { return };
+    let mac = scene.client.link_address("c0").expect("an interface");
+    for n in OTHERS {
+        let address = format!("neighbour replace 198.51.100.{n} lladdr {mac} dev s0 nud permanent");
+        scene.server.run("ip", &address).expect("a neighbour");
+    }
+    for n in HOSTS {
+        scene.client.run("ip", &format!("address add 10.7.0.{n}/24 dev c0")).expect("an address");
+    }
+    let gateway = Gateway::new();
+    let write = |config: &str| -> PathBuf {
+        let text = format!("[[nf]]\nfunction = \"nat\"\n[nf.config]\nmappings_max = 20000\n{config}\n");
+        std::fs::write(gateway.path("plan.toml"), text).expect("the folder can be written to");
+        gateway.path("plan.toml")
+    };
+    // Until all mappings were looked at since the last change another one is refused.
+    let apply = |config: &str| eventually("applied", || gateway.tell(&["apply"], Some(&write(config))).is_ok());
+    let (file, socket) = (write("external = [\"198.51.100.1\"]"), gateway.path("socket"));
+    let ports = "--port af_packet:m0 --port af_packet:m1 -w 2";
+    let braid = scene.run_braid(&format!("{} --control {} {ports}", file.display(), socket.display()));
+    eventually("the first datagram arrives", || seen(&scene, CLIENT) == Some(EXTERNAL.into()));
+    let mut held = connect(&scene.client, &scene.server, SERVER, 7000, PATIENCE).expect("a connection");
+    held.talk();
+
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| ask(&scene, &stop));
+        for external in ["\"198.51.100.1\", \"198.51.100.3-198.51.100.6\"", "\"198.51.100.1\", \"198.51.100.4/31\""] {
+            std::thread::sleep(Duration::from_millis(300));
+            apply(&format!("external = [{external}]"));
+            held.talk();
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(asking.join().expect("all are answered") > 0);
+    });
+    let used: BTreeSet<IpAddr> = HOSTS.filter_map(|n| seen(&scene, Ipv4Addr::new(10, 7, 0, n))).collect();
+    let open = [1, 4, 5].map(|n| IpAddr::from([198, 51, 100, n]));
+    assert!(used.len() > 1 && used.iter().all(|address| open.contains(address)), "{used:?}");
+    assert_eq!(seen(&scene, CLIENT), Some(EXTERNAL.into()), "it has mappings there");
+
+    let fixed = "static = [{ protocol = \"tcp\", external = \"198.51.100.4:8080\", inside = \"10.7.0.1:80\" }]";
+    let refused =
+        gateway.tell(&["apply"], Some(&write(&format!("external = [\"198.51.100.1\", \"198.51.100.4\"]\n{fixed}"))));
+    let refused = refused.expect_err("static mappings stay");
+    assert!(refused.contains("line 6:1: nat: ") && refused.contains("`static`"), "{refused}");
+
+    apply("external = [\"198.51.100.4/31\"]\ndraining = [\"198.51.100.1\"]");
+    held.talk();
+    let other = seen(&scene, CLIENT).expect("it is let out");
+    assert_ne!(other, IpAddr::from(EXTERNAL), "no new mapping there");
+    // Another process knows addresses by the same numbers.
+    eventually("upgraded", || {
+        gateway
+            .tell(
+                &["upgrade"],
+                Some(&write("external = [\"198.51.100.3-198.51.100.5\"]\ndraining = [\"198.51.100.1\"]")),
+            )
+            .is_ok()
+    });
+    held.talk();
+    eventually("the new program answers", || gateway.tell(&["stats"], None).is_ok());
+    assert_eq!(seen(&scene, CLIENT), Some(other), "pooling is paired");
+    held.transfer(1 << 20);
+
+    apply("external = [\"198.51.100.3-198.51.100.5\"]");
+    eventually("its mapping has ended", || seen(&scene, CLIENT) == Some(other) && !held.answers());
+    braid.stop();
+}

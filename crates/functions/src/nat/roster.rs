@@ -1,0 +1,239 @@
+//! External addresses and their numbers. Mappings, ports and blocks speak of an address by its number, which it keeps when the configuration
+//! changes: what joins gets a number that is free, what leaves keeps its own until nothing speaks of it any more.
+//!
+//! New mappings are made on *open* addresses only. Those that *drain* keep what they have; those that have *left* lose it, with the
+//! sweep that follows each change ([`Mappings::settle`](super::mappings::Mappings)). Until that sweep has seen every mapping, another change is refused.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use braid_nf::Part;
+use braid_nf::prelude::*;
+use braid_nf::state::{Legacy, StateObject, Tx};
+
+use super::endpoint::scaled;
+use super::pool::{EXTERNAL_MAX, Pool};
+use super::settle::Settling;
+use crate::config::ConfigError;
+
+/// Most numbers: as many addresses may have left as there may be.
+pub(super) const NUMBERS_MAX: usize = 2 * EXTERNAL_MAX as usize;
+
+/// What an address is to mappings; kept as a byte.
+const NOBODYS: u8 = 0;
+const OPEN: u8 = 1;
+const DRAINING: u8 = 2;
+const LEFT: u8 = 3;
+
+/// One number, as it is kept for whoever takes over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Line {
+    address: [u8; 4],
+    /// How often addresses had changed, the same on all lines.
+    epoch: u32,
+    now: u8,
+    /// What it was before the last change.
+    before: u8,
+    /// 1 if all mappings are counted by host, and if they were before the last change; the same on all lines.
+    counts_hosts: u8,
+    counted_hosts: u8,
+}
+
+/// All external addresses.
+pub(crate) struct Roster {
+    lines: Box<[Line]>,
+    /// By number.
+    addresses: Box<[[u8; 4]]>,
+    /// Addresses with mappings, in order, and the number of each.
+    known: Box<[[u8; 4]]>,
+    numbers: Box<[u32]>,
+    /// Numbers on which new mappings are made, in the order of their addresses, now and before the last change.
+    open: Box<[u32]>,
+    open_before: Box<[u32]>,
+    /// Addresses that have left, in order.
+    left: Box<[[u8; 4]]>,
+    /// Whether a host of which nothing is known has no mapping.
+    knows_hosts: bool,
+    legacy: Legacy,
+    pub(super) settling: Settling,
+}
+
+braid_nf::plain!(Line);
+
+impl Roster {
+    /// The numbers of a pool's addresses, after those that the same function had before.
+    pub(super) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Roster, ConfigError> {
+        let wrong = |reason: &str, instead: &str| Err(ConfigError::new("external", reason, instead));
+        let former = Legacy::left::<Line>(builder, "external").filter(|lines| are_sound(lines)).unwrap_or_default();
+        let was_numbered = pool.external.len() == 1 && !pool.counts_hosts();
+        if former.is_empty() && builder.has_left("mappings", "Map") && !was_numbered {
+            let instead = "begin without that state: this one numbers ports and hosts otherwise";
+            return wrong("the state was saved by an older program", instead);
+        }
+        let wanted: BTreeMap<[u8; 4], u8> =
+            pool.external.iter().map(|address| (*address, pool.state_of(*address))).collect();
+        let mut lines = former.clone();
+        let changes = |line: &Line| (wanted.get(&line.address).copied() != Some(line.now)) && line.is_known();
+        let has_known = |address: &[u8; 4]| former.iter().any(|line| line.address == *address && line.is_known());
+        let counts = u8::from(pool.counts_hosts());
+        let counts_otherwise = former.iter().any(|line| line.counts_hosts != counts);
+        let is_other = former.iter().any(changes) || !wanted.keys().all(has_known) || counts_otherwise;
+        if is_other {
+            let epoch = former.first().map_or(0, |line| line.epoch + 1);
+            if epoch > 1 && !Settling::was_through(builder, epoch - 1) {
+                return wrong(
+                    "the addresses have changed a moment ago, and not all mappings have been looked at since",
+                    "try again in some seconds",
+                );
+            }
+            renumber(&mut lines, wanted);
+            let counted = former.first().map_or(counts, |line| line.counts_hosts);
+            for line in &mut lines {
+                (line.epoch, line.counts_hosts, line.counted_hosts) = (epoch, counts, counted);
+            }
+        }
+        if lines.len() > NUMBERS_MAX {
+            let reason = format!("with those that leave they are more than {NUMBERS_MAX} addresses");
+            return wrong(&reason, "let some leave first, and others join later");
+        }
+        let legacy =
+            Legacy::new(builder, "external", &lines).map_err(|error| ConfigError::state("external", &error))?;
+        let epoch = lines.first().map_or(0, |line| line.epoch);
+        let settling = Settling::new(builder, epoch).map_err(|error| ConfigError::state("external", &error))?;
+        Ok(Roster::of(lines, legacy, settling))
+    }
+
+    fn of(lines: Vec<Line>, legacy: Legacy, settling: Settling) -> Roster {
+        let in_order = |is: &dyn Fn(&Line) -> bool| {
+            let listed = lines.iter().zip(0u32..).filter(|(line, _)| is(line));
+            let mut listed: Vec<([u8; 4], u32)> = listed.map(|(line, number)| (line.address, number)).collect();
+            listed.sort_unstable();
+            listed
+        };
+        let numbers = |listed: Vec<([u8; 4], u32)>| listed.into_iter().map(|(_, number)| number).collect();
+        let known = in_order(&Line::is_known);
+        Roster {
+            addresses: lines.iter().map(|line| line.address).collect(),
+            known: known.iter().map(|(address, _)| *address).collect(),
+            numbers: numbers(known),
+            open: numbers(in_order(&|line| line.now == OPEN)),
+            open_before: numbers(in_order(&|line| line.before == OPEN)),
+            left: in_order(&|line| line.now == LEFT).into_iter().map(|(address, _)| address).collect(),
+            knows_hosts: lines.iter().all(|line| line.counts_hosts & line.counted_hosts == 1),
+            lines: lines.into(),
+            legacy,
+            settling,
+        }
+    }
+
+    /// Numbers are below it.
+    pub(super) fn room(&self) -> u32 {
+        self.lines.len() as u32
+    }
+
+    /// An address by its number.
+    #[inline(always)]
+    pub(super) fn address(&self, number: u32) -> [u8; 4] {
+        self.addresses.get(number as usize).copied().unwrap_or_default()
+    }
+
+    /// The number of an address that may have mappings.
+    #[inline(always)]
+    pub(super) fn number(&self, address: [u8; 4]) -> Option<u32> {
+        self.known.binary_search(&address).ok().map(|at| self.numbers[at])
+    }
+
+    /// Whether an address has left, and something may still speak of it.
+    pub(crate) fn is_leaving(&self, tx: &mut Tx, address: [u8; 4]) -> Result<bool, Conflict> {
+        Ok(self.left.binary_search(&address).is_ok() && !self.settling.is_through(tx)?)
+    }
+
+    /// Whether new mappings may be made on it.
+    pub(super) fn is_open(&self, number: u32) -> bool {
+        self.lines.get(number as usize).is_some_and(|line| line.now == OPEN)
+    }
+
+    /// Whether its mappings end.
+    #[inline(always)]
+    pub(super) fn has_left(&self, number: u32) -> bool {
+        !self.left.is_empty() && self.lines.get(number as usize).is_none_or(|line| line.now == LEFT)
+    }
+
+    /// Whether addresses have joined or left since the state began.
+    pub(super) fn has_changed(&self) -> bool {
+        self.settling.epoch > 0
+    }
+
+    /// Where a host begins that has no mapping.
+    #[inline(always)]
+    pub(super) fn home(&self, host: u64) -> u32 {
+        self.open[scaled(host, self.open.len() as u32) as usize]
+    }
+
+    /// Where a host begins of which nothing is known: if it may have mappings for all that, where those are.
+    pub(super) fn home_of_unknown(&self, tx: &mut Tx, host: u64) -> Result<u32, Conflict> {
+        if self.knows_hosts || self.settling.is_through(tx)? {
+            return Ok(self.home(host));
+        }
+        let before = self.open_before.get(scaled(host, self.open_before.len() as u32) as usize).copied();
+        Ok(before.filter(|number| self.is_open(*number)).unwrap_or_else(|| self.home(host)))
+    }
+
+    /// The open address of that place in their order.
+    pub(super) fn open(&self, place: u64) -> u32 {
+        self.open.get(place as usize).copied().unwrap_or(0)
+    }
+
+    /// Open addresses that follow on one, round the end, without it.
+    pub(super) fn others(&self, number: u32) -> impl Iterator<Item = u32> {
+        let at = self.open.iter().position(|open| *open == number).unwrap_or(0);
+        self.open[at + 1..].iter().chain(&self.open[..at]).copied()
+    }
+}
+
+impl Line {
+    fn is_known(&self) -> bool {
+        matches!(self.now, OPEN | DRAINING)
+    }
+}
+
+impl Pool {
+    fn state_of(&self, address: [u8; 4]) -> u8 {
+        if self.draining.binary_search(&address).is_ok() { DRAINING } else { OPEN }
+    }
+}
+
+/// Gives every wanted address its former number, or one that is nobody's; what is not wanted leaves. Nothing speaks any more of what had left before.
+fn renumber(lines: &mut Vec<Line>, mut wanted: BTreeMap<[u8; 4], u8>) {
+    for line in lines.iter_mut() {
+        let is_known = line.is_known();
+        let stays = if line.now == NOBODYS { None } else { wanted.remove(&line.address) };
+        line.before = if is_known { line.now } else { NOBODYS };
+        line.now = stays.unwrap_or(if is_known { LEFT } else { NOBODYS });
+    }
+    let mut free = (0..lines.len()).filter(|at| lines[*at].now == NOBODYS).collect::<Vec<_>>().into_iter();
+    for (address, now) in wanted {
+        let line = Line { address, now, ..Line::default() };
+        match free.next() {
+            Some(at) => lines[at] = line,
+            None => lines.push(line),
+        }
+    }
+}
+
+/// Lines may come from a file that somebody has touched: each address has one number.
+fn are_sound(lines: &[Line]) -> bool {
+    let mut known: Vec<[u8; 4]> = lines.iter().filter(|line| line.now != NOBODYS).map(|line| line.address).collect();
+    known.sort_unstable();
+    known.windows(2).all(|pair| pair[0] != pair[1])
+        && lines.len() <= NUMBERS_MAX
+        && lines.iter().all(|line| line.now <= LEFT && line.before <= LEFT && line.epoch == lines[0].epoch)
+}
+
+impl Part for Roster {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        into.push(self.legacy.object());
+        self.settling.objects(into);
+    }
+}

@@ -1,0 +1,314 @@
+//! External addresses that join and leave while mappings are kept.
+
+use std::collections::BTreeMap;
+
+use braid_nf::{NetworkFunction, Stage};
+
+use super::*;
+
+fn build(text: &str) -> impl FnOnce(&mut StateBuilder) -> Box<dyn Stage> {
+    let config = parse(text.parse().unwrap()).unwrap();
+    move |builder| {
+        let nat = Nat::from_config(config, builder.scope("nat"), 2).expect("a configuration that works");
+        Box::new(Instance::new("nat", nat))
+    }
+}
+
+fn begin(text: &str) -> Bench {
+    Bench::with_sets(2, 1024, build(text))
+}
+
+/// Few ports, so that one tick looks at all mappings, and ten addresses from `.0` on: `o` those that are open, `d` those that drain.
+fn few(states: &str) -> String {
+    let list = |wanted: char| {
+        let named = states.chars().enumerate().filter(|(_, state)| *state == wanted);
+        named.map(|(n, _)| format!("'198.51.100.{n}'")).collect::<Vec<_>>().join(", ")
+    };
+    let small = "first_port = 1024\nlast_port = 1279\nmappings_max = 2000\nfragments_max = 8\nheld_max = 4\nblock_log_max = 100";
+    format!("{small}\nexternal = [{}]\ndraining = [{}]\n", list('o'), list('d'))
+}
+
+/// Lets the ticks of some time pass.
+fn settle(bench: &mut Bench, from_ms: u64) {
+    for n in 1..=250 {
+        bench.send(0, from_ms + 10 * n, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+    }
+}
+
+/// Last byte of the external address, and the port, by which a host's packet left.
+#[track_caller]
+fn external(bench: &mut Bench, ms: u64, (host, port): (u8, u16)) -> (u8, u16) {
+    let outcome = bench.send(0, ms, &Frame::udp(&format!("10.0.0.{host}:{port}"), SERVER).bytes());
+    let bytes = outcome.only().1;
+    (bytes[29], u16::from_be_bytes([bytes[34], bytes[35]]))
+}
+
+/// What becomes of an answer to an external endpoint.
+fn answer(bench: &mut Bench, ms: u64, (address, port): (u8, u16)) -> String {
+    show::outcome(&bench.send(1, ms, &Frame::udp(SERVER, &format!("198.51.100.{address}:{port}")).bytes()))
+}
+
+#[test]
+fn an_address_that_joins_is_for_new_hosts_and_others_keep_theirs() {
+    let mut nat = begin("external = ['198.51.100.1']");
+    let before: Vec<_> = (1..=40).map(|host| external(&mut nat, 0, (host, 2000))).collect();
+    let text = "external = ['198.51.100.0/30']";
+    let mut nat = nat.succeeded(build(text));
+    let is_kept = |nat: &mut Bench, ms: u64, port: u16| {
+        for host in 1..=40 {
+            assert_eq!(external(nat, ms, (host, 2000)), before[usize::from(host) - 1]);
+            assert_eq!(external(nat, ms, (host, port)).0, 1, "pooling is paired");
+            let expected = format!("0: udp {SERVER} > 10.0.0.{host}:2000 ttl 63");
+            assert_eq!(answer(nat, ms, before[usize::from(host) - 1]), expected);
+        }
+    };
+    is_kept(&mut nat, 0, 3000);
+    settle(&mut nat, 0);
+    is_kept(&mut nat, 2600, 4000);
+    let used: HashSet<u8> = (41..=90).map(|host| external(&mut nat, 2600, (host, 2000)).0).collect();
+    assert_eq!(used, HashSet::from([0, 1, 2, 3]));
+    let mut nat = nat.restored(build(text));
+    is_kept(&mut nat, 2700, 5000);
+}
+
+#[test]
+fn the_mappings_of_an_address_that_leaves_end_and_others_stay() {
+    let mut nat = begin(&few("ooo"));
+    let before: Vec<_> = (1..=40).map(|host| external(&mut nat, 0, (host, 1100))).collect();
+    let mut nat = nat.succeeded(build(&few("o.o")));
+    let gone = before.iter().find(|(address, _)| *address == 1).copied().expect("some were there");
+    assert_eq!(answer(&mut nat, 0, gone), "drop address_left");
+    for (host, before) in (1..=40).zip(&before) {
+        let now = external(&mut nat, 0, (host, 1100));
+        assert!(if before.0 == 1 { now.0 != 1 } else { now == *before }, "{before:?} {now:?}");
+        assert_eq!(external(&mut nat, 0, (host, 1101)).0, now.0, "pooling is paired");
+    }
+    settle(&mut nat, 0);
+    let routed = format!("0: udp {SERVER} > 198.51.100.1:{} ttl 63", gone.1);
+    assert_eq!(answer(&mut nat, 2600, gone), routed, "like any other address outside");
+    // What had its number is forgotten when another address gets it.
+    let mut nat = nat.succeeded(build(&few("o.o......o")));
+    assert!((50..=99).any(|host| external(&mut nat, 2600, (host, 1100)).0 == 9));
+}
+
+#[test]
+fn an_address_that_drains_keeps_its_mappings_and_gets_no_new_ones() {
+    let mut nat = begin(&few("oo"));
+    let before: Vec<_> = (1..=40).map(|host| external(&mut nat, 0, (host, 1100))).collect();
+    let mut nat = nat.succeeded(build(&few("do")));
+    for (host, before) in (1..=40).zip(&before) {
+        assert_eq!(external(&mut nat, 0, (host, 1100)), *before);
+        assert_eq!(answer(&mut nat, 0, *before), format!("0: udp {SERVER} > 10.0.0.{host}:1100 ttl 63"));
+        assert_eq!(external(&mut nat, 0, (host, 1101)).0, 1);
+    }
+    let unknown = before.iter().find(|(address, _)| *address == 0).map(|(address, port)| (*address, port + 99));
+    assert_eq!(answer(&mut nat, 0, unknown.expect("some were there")), "drop no_mapping");
+    // Five minutes later they have timed out: whoever comes again comes to the other address.
+    settle(&mut nat, 500_000);
+    assert!((1..=40).all(|host| external(&mut nat, 503_000, (host, 1100)).0 == 1));
+}
+
+#[test]
+fn blocks_on_an_address_that_leaves_are_given_back_and_the_log_says_where_they_were() {
+    let text = |states: &str| few(states) + "allocation = 'blocks'\nblock_size = 64\nblocks_per_host = 2";
+    let mut nat = begin(&text(".o"));
+    external(&mut nat, 0, (1, 2000));
+    let mut nat = nat.succeeded(build(&text("od")));
+    assert_eq!(external(&mut nat, 1000, (1, 3000)).0, 0, "a block of the address that joined");
+    assert_eq!(external(&mut nat, 1000, (1, 2000)).0, 1, "what drains is used on");
+    settle(&mut nat, 1000);
+    let mut nat = nat.succeeded(build(&text("o.")));
+    settle(&mut nat, 4000);
+    let findings = nat.findings();
+    let blocks = findings.list().iter().filter(|found| found.kind == "port_block");
+    let mut blocks: Vec<String> = blocks.map(|found| format!("{} {}", found.subject, found.detail)).collect();
+    blocks.sort();
+    let said = |address: &str, what: &str| {
+        let of =
+            |line: &&String| line.starts_with(&format!("10.0.0.1 198.51.100.{address} ports")) && line.contains(what);
+        assert_eq!(blocks.iter().filter(of).count(), 1, "{address} {what}: {blocks:?}");
+    };
+    said("1", "assigned");
+    said("1", "released");
+    said("0", "assigned");
+    assert_eq!(blocks.len(), 3, "{blocks:?}");
+}
+
+#[test]
+fn a_quota_counts_the_mappings_of_all_addresses() {
+    let text = |states: &str| few(states) + "ports_per_host = 3";
+    let mut nat = begin(&text("o"));
+    external(&mut nat, 0, (1, 2000));
+    external(&mut nat, 0, (1, 2001));
+    let mut nat = nat.succeeded(build(&text("do")));
+    assert_eq!(external(&mut nat, 0, (1, 2002)).0, 1);
+    check(
+        &mut nat,
+        0,
+        0,
+        Frame::udp("10.0.0.1:2003", SERVER),
+        "0: unreachable 192.0.0.8 > 10.0.0.1 [udp 10.0.0.1:2003 > 192.0.2.9:80] ttl 64, drop port_quota",
+    );
+    settle(&mut nat, 0);
+    let mut nat = nat.succeeded(build(&text(".o")));
+    settle(&mut nat, 3000);
+    external(&mut nat, 6000, (1, 2003));
+    external(&mut nat, 6000, (1, 2004));
+    assert_eq!(nat.send(0, 6000, &Frame::udp("10.0.0.1:2005", SERVER).bytes()).dropped, Some("port_quota"));
+}
+
+#[test]
+fn a_quota_that_is_new_counts_what_was_there() {
+    let mut nat = begin(&few("oo"));
+    external(&mut nat, 0, (1, 2000));
+    external(&mut nat, 0, (1, 2001));
+    let mut nat = nat.succeeded(build(&(few("oo") + "ports_per_host = 2")));
+    settle(&mut nat, 0);
+    assert_eq!(nat.send(0, 4000, &Frame::udp("10.0.0.1:2005", SERVER).bytes()).dropped, Some("port_quota"));
+}
+
+#[test]
+fn static_mappings_stay_and_leave_with_their_address() {
+    let fixed = |n: u8| format!("{{ protocol = 'udp', external = '198.51.100.{n}:1030', inside = '10.0.0.5:80' }}");
+    let other = "{ protocol = 'udp', external = '198.51.100.2:1030', inside = '10.0.0.6:80' }";
+    let mut nat = begin(&(few(".oo") + &format!("static = [{}, {other}]", fixed(1))));
+    let mut nat = {
+        nat.send(0, 0, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+        nat.succeeded(build(&(few("oo") + &format!("static = [{}]", fixed(1)))))
+    };
+    settle(&mut nat, 0);
+    assert_eq!(answer(&mut nat, 2600, (1, 1030)), format!("0: udp {SERVER} > 10.0.0.5:80 ttl 63"));
+    assert_eq!(answer(&mut nat, 2600, (2, 1030)), format!("0: udp {SERVER} > 198.51.100.2:1030 ttl 63"));
+    assert_ne!(external(&mut nat, 2600, (6, 80)).0, 2);
+}
+
+#[test]
+fn a_second_change_waits_until_all_mappings_were_looked_at() {
+    let mut nat = begin("external = ['198.51.100.1']");
+    external(&mut nat, 0, (1, 2000));
+    let nat = nat.succeeded(build("external = ['198.51.100.1', '198.51.100.2']"));
+    let mut refusal = None;
+    let _ = nat.succeeded(|builder| {
+        let config = parse("external = ['198.51.100.2']".parse().unwrap()).unwrap();
+        refusal = Nat::from_config(config, builder.scope("nat"), 2).err();
+        build("external = ['198.51.100.1', '198.51.100.2']")(builder)
+    });
+    let refusal = refusal.expect("it is refused").to_string();
+    assert!(refusal.starts_with("`external`: the addresses have changed a moment ago"), "{refusal}");
+}
+
+/// Why a configuration does not go on with the state of another one.
+fn refusal(before: &str, after: &str) -> Option<String> {
+    let nat = |text: &str| {
+        let domain = Domain::new(1);
+        let mut builder = StateBuilder::new(&domain, HugePages::Never);
+        Nat::from_config(parse(text.parse().unwrap()).unwrap(), &mut builder, 2).unwrap()
+    };
+    nat(after).inherits(&nat(before)).err()
+}
+
+#[test]
+fn blocks_that_follow_from_addresses_keep_the_order_of_those_that_have_any() {
+    let text = |external: &str| {
+        format!("inside = ['10.0.0.0/28']\nallocation = 'deterministic'\nblock_size = 8064\nexternal = [{external}]")
+    };
+    // Eight blocks an address, so two have any.
+    let before = text("'198.51.100.4', '198.51.100.5', '198.51.100.6'");
+    assert_eq!(refusal(&before, &text("'198.51.100.4', '198.51.100.5', '198.51.100.9'")), None);
+    assert_eq!(refusal(&before, &text("'198.51.100.4', '198.51.100.5'")), None);
+    for wrong in ["'198.51.100.3-198.51.100.6'", "'198.51.100.5', '198.51.100.6'"] {
+        let refusal = refusal(&before, &text(wrong)).expect("it is refused");
+        assert!(refusal.contains("leave the first 2 as they were"), "{refusal}");
+    }
+    let fixed = "static = [{ protocol = 'udp', external = '198.51.100.1:1030', inside = '10.0.0.5:80' }]";
+    let refusal = refusal("", fixed).expect("it is refused");
+    assert!(refusal.contains("`static` (but for those on addresses that leave)"), "{refusal}");
+}
+
+#[test]
+fn addresses_that_drain_are_checked_like_others() {
+    check_error("draining = ['198.51.100.1']", "`draining`: 198.51.100.1 stands in `external` too");
+    check_error("draining = ['10.0.0.1']", "`draining`: 10.0.0.1 lies in the inside range 10.0.0.0/8");
+    check_error("draining = ['198.18.0.0/20']", "`draining`: with `external` they are more than 4096 addresses");
+    check_error(
+        "draining = ['198.51.100.2']\ninside = ['10.0.0.0/28']\nallocation = 'deterministic'",
+        "`draining`: blocks follow from hosts' addresses",
+    );
+    check_error(
+        "draining = ['198.51.100.2']\n\
+         static = [{ protocol = 'udp', external = '198.51.100.2:1030', inside = '10.0.0.5:80' }]",
+        "`static`: 198.51.100.2 drains",
+    );
+}
+
+/// One step: a host's endpoint sends, or addresses become open (`o`), drain (`d`) or leave (`.`).
+#[derive(Clone, Debug)]
+enum Step {
+    Send(u8, u16),
+    Change(String),
+    Restore,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let states = prop::collection::vec(prop::sample::select(vec!['o', 'o', 'd', '.']), 0..6);
+    let step = prop_oneof![
+        8 => (1u8..8, 2000u16..2004).prop_map(|(host, port)| Step::Send(host, port)),
+        1 => (0usize..6, states).prop_map(|(open, mut states)| {
+            states.insert(open.min(states.len()), 'o');
+            Step::Change(states.into_iter().collect())
+        }),
+        1 => Just(Step::Restore),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// However addresses come and go: mappings on those that stay hold, no two share an endpoint, new ones are on open addresses only, and where
+    /// their host has another one on an open address, there.
+    #[test]
+    fn mappings_outlive_every_change_of_other_addresses(
+        steps in steps(),
+        more in prop::sample::select(vec!["", "ports_per_host = 99", "allocation = 'blocks'\nblock_size = 16\nblocks_per_host = 4"]),
+    ) {
+        let mut states = "oo".to_owned();
+        let (mut nat, mut ms) = (begin(&(few(&states) + more)), 0);
+        let mut known = BTreeMap::<(u8, u16), (u8, u16)>::new();
+        let is = |states: &str, address: u8, wanted: &str| {
+            wanted.contains(states.chars().nth(address.into()).unwrap_or('.'))
+        };
+        for step in steps {
+            match step {
+                Step::Change(to) => {
+                    ms += 50;
+                    nat.send(0, ms, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+                    ms += 50;
+                    nat.send(0, ms, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+                    states = to;
+                    nat = nat.succeeded(build(&(few(&states) + more)));
+                    known.retain(|_, (address, _)| is(&states, *address, "od"));
+                }
+                Step::Restore => nat = nat.restored(build(&(few(&states) + more))),
+                Step::Send(host, port) => {
+                    let (before, used) = (known.get(&(host, port)).copied(), external(&mut nat, ms, (host, port)));
+                    let mine = known.iter().filter(|((of, _), (at, _))| *of == host && is(&states, *at, "o"));
+                    let mine: Vec<u8> = mine.map(|(_, (address, _))| *address).collect();
+                    match before {
+                        Some(before) => prop_assert_eq!(used, before),
+                        None => {
+                            prop_assert!(is(&states, used.0, "o"), "{} on {}", used.0, states);
+                            prop_assert!(mine.is_empty() || mine.contains(&used.0), "{:?} beside {:?}", used, mine);
+                            prop_assert!(known.values().all(|other| *other != used));
+                        }
+                    }
+                    known.insert((host, port), used);
+                    for ((host, port), external) in &known {
+                        let expected = format!("0: udp {SERVER} > 10.0.0.{host}:{port} ttl 63");
+                        prop_assert_eq!(answer(&mut nat, ms, *external), expected);
+                    }
+                }
+            }
+        }
+    }
+}

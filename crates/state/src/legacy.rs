@@ -1,0 +1,106 @@
+//! What a function wrote down when it was built, for the one that takes its place: after a change of the configuration, or in another
+//! process that goes on with the state.
+//!
+//! State speaks of things by numbers that some configuration gave them. Under another configuration the same things shall keep
+//! theirs: so what was numbered is kept here, is saved with the state, and is read before the state is ([`StateBuilder::left_behind`]). Nothing of
+//! it changes while packets go through, and no transaction reads it.
+
+use std::sync::Arc;
+
+use braid_stm::{Arena, Part, Tx};
+
+use crate::image::{Image, ImageError};
+use crate::object::{Named, StateBuilder, StateError, StateObject};
+use crate::plain::Plain;
+use crate::succession::{Brought, Succeed, check};
+
+/// A list that never changes.
+pub struct Legacy {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    named: Named,
+    content: Vec<u8>,
+    /// Nothing is in it: every object has elements that could come over.
+    elements: Arena,
+}
+
+impl Legacy {
+    /// What the function of this scope that was there before has left under `name`; none if there was none, or it left something else.
+    pub fn left<T: Plain>(builder: &StateBuilder, name: &str) -> Option<Vec<T>> {
+        let content = builder.left_behind(name, "Legacy")?;
+        content.chunks(size_of::<T>()).map(|bytes| T::read_from_bytes(bytes).ok()).collect()
+    }
+
+    /// Leaves a list.
+    pub fn new<T: Plain>(builder: &mut StateBuilder, name: &str, list: &[T]) -> Result<Legacy, StateError> {
+        let content: Vec<u8> = list.iter().flat_map(|value| value.as_bytes()).copied().collect();
+        if let Some(shared) = builder.inherited(name, |shared: &Shared| shared.content == content) {
+            return Ok(Legacy { shared });
+        }
+        let named = builder.register(name, "Legacy");
+        let elements = builder.arena(Arena::new, &named, Part(0), 1, 1)?;
+        let shared = Arc::new(Shared { named, content, elements });
+        builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
+        Ok(Legacy { shared })
+    }
+
+    /// The structure, seen from outside.
+    pub fn object(&self) -> Arc<dyn StateObject> {
+        Arc::clone(&self.shared) as Arc<dyn StateObject>
+    }
+}
+
+impl std::fmt::Debug for Legacy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Legacy({})", self.shared.named.name)
+    }
+}
+
+impl StateObject for Shared {
+    fn named(&self) -> &Named {
+        &self.named
+    }
+
+    fn capacity(&self) -> usize {
+        1
+    }
+
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.elements.bytes() + self.content.len()
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        self.content.clone()
+    }
+}
+
+impl Image for Shared {
+    fn save(&self) -> Vec<u8> {
+        self.content.clone()
+    }
+
+    /// Whoever made this one has read it.
+    fn restore(&self, _: &mut Tx, _: &[u8]) -> Result<(), ImageError> {
+        Ok(())
+    }
+}
+
+impl Succeed for Shared {
+    fn elements(&self) -> &Arena {
+        &self.elements
+    }
+
+    fn check(&self, former: &dyn StateObject) -> Result<(), ImageError> {
+        check(self, former, |_: &Shared| true)
+    }
+
+    fn bring(&self, _: &dyn StateObject, _: u32) -> Brought {
+        Brought::Nothing
+    }
+}
