@@ -60,6 +60,8 @@ pub struct Config {
     pub non_ip: Others,
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
+    pub outside_router: Option<Ipv4Addr>,
+    pub outside_router_v6: Option<Ipv6Addr>,
     pub icmp_errors_per_s: u64,
 }
 
@@ -221,6 +223,8 @@ impl Default for Config {
             // The dummy address of RFC 7600 section 4.8, for routers that have none of their own.
             router: Ipv4Addr::new(192, 0, 0, 8),
             router_v6: None,
+            outside_router: None,
+            outside_router_v6: None,
             icmp_errors_per_s: 1000,
         }
     }

@@ -75,6 +75,7 @@ impl Nat {
         if packet.ip_version() == Some(IpVersion::V6) {
             return Ok(match self.settings.ipv6 {
                 Others::Drop => Found::No(UNWANTED),
+                Others::Pass if self.settings.is_for_router(packet) => Found::Untouched(packet.port()),
                 Others::Pass if scope::stays_on_link(packet) => Found::Untouched(across),
                 Others::Pass => Found::Once(Rewrite::none(across)),
             });
@@ -87,6 +88,9 @@ impl Nat {
         }
         if side == Side::Inside && self.settings.networks.of(packet) == Segments::OTHER {
             return Ok(Found::No(NO_NETWORK));
+        }
+        if self.settings.is_for_router(packet) {
+            return Ok(Found::Untouched(packet.port()));
         }
         let outward = side == Side::Inside && self.settings.is_inside(source);
         let inward = self.settings.is_external(destination);

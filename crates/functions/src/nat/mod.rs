@@ -364,7 +364,7 @@ impl Nat {
             Found::No(reason) => Ok(Verdict::Drop(reason)),
             Found::Refused(reason) => {
                 if self.answers.admits(cx, packet)? {
-                    answer::prohibited(cx, packet, self.settings.router);
+                    answer::prohibited(cx, packet, self.settings.router(packet));
                 }
                 Ok(Verdict::Drop(reason))
             }
@@ -401,7 +401,7 @@ impl Nat {
     #[cold]
     fn ttl_exceeded(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
         if self.answers.admits(cx, packet)? {
-            answer::time_exceeded(cx, packet, self.settings.router);
+            answer::time_exceeded(cx, packet, self.settings.router(packet));
         }
         Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
     }

@@ -29,7 +29,8 @@ pub(super) struct Settings {
     pub(super) fragment_ns: u64,
     pub(super) ipv6: Others,
     pub(super) non_ip: Others,
-    pub(super) router: Router,
+    /// What it is inside, and outside.
+    routers: [Router; 2],
     pub(super) proxy: Option<Proxy>,
     /// For which addresses it answers inside.
     gateways: Box<[Ipv4Addr]>,
@@ -75,7 +76,7 @@ impl Settings {
             fragment_ns: span("fragment_s", config.fragment_s, 1)?,
             ipv6: config.ipv6,
             non_ip: config.non_ip,
-            router: Router { v4: config.router.into(), v6: config.router_v6.map(IpAddress::from) },
+            routers: routers(config),
             proxy: Proxy::check(config.mac)?,
             gateways: gateways(config)?,
         })
@@ -90,6 +91,21 @@ impl Settings {
     /// The inside endpoint that sent a packet.
     pub(super) fn inside(&self, packet: &Packet<'_>, end: Endpoint) -> Inside {
         Inside::new(self.networks.of(packet), end.ip(), end.port, end.protocol)
+    }
+
+    /// What it calls itself to who sent a packet.
+    pub(super) fn router(&self, packet: &Packet<'_>) -> Router {
+        let [inside, outside] = self.routers;
+        if self.sides.of(packet.port()) == Some(Side::Outside) { outside } else { inside }
+    }
+
+    /// Whether a packet from inside is for what it calls itself there, so that it goes no further: there a router behind it takes it.
+    pub(super) fn is_for_router(&self, packet: &Packet<'_>) -> bool {
+        let (to, [inside, outside]) = (packet.dst_ip(), self.routers);
+        match self.sides.of(packet.port()) {
+            Some(Side::Inside) => to == inside.v4 || Some(to) == inside.v6,
+            _ => Some(to) == outside.v6,
+        }
     }
 
     /// Whether a neighbour who asks for an address is answered: outside for external ones, inside for gateways, of which every network
@@ -118,6 +134,12 @@ impl Settings {
     pub(super) fn is_exempt(&self, address: [u8; 4]) -> bool {
         self.exempt.contains(address)
     }
+}
+
+fn routers(config: &Config) -> [Router; 2] {
+    let router = |v4: Ipv4Addr, v6: Option<std::net::Ipv6Addr>| Router { v4: v4.into(), v6: v6.map(IpAddress::from) };
+    let outside = (config.outside_router.unwrap_or(config.router), config.outside_router_v6.or(config.router_v6));
+    [router(config.router, config.router_v6), router(outside.0, outside.1)]
 }
 
 fn check_ranges(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError> {

@@ -37,6 +37,8 @@ pub struct Config {
     pub waiting_max: u32,
     /// ICMP errors a second at each port.
     pub icmp_errors_per_s: u64,
+    /// Whether a packet that goes on has one hop less. Not if a translator before it, in both directions, has counted the hop.
+    pub counts_hops: bool,
     /// Whether neighbours are told of nearer routers.
     pub redirects: bool,
     /// By what one of several ways is chosen.
@@ -57,6 +59,7 @@ impl Default for Config {
             neighbour_lifetime_s: 60,
             waiting_max: 64,
             icmp_errors_per_s: 1000,
+            counts_hops: true,
             redirects: true,
             hash: Hash::Addresses,
             source_routes: SourceRoutes::Drop,

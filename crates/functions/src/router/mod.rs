@@ -71,6 +71,8 @@ network_function! {
         fixed: Vec<Fixed>,
         errors: Errors,
         promiscuous: bool,
+        /// Packets with so many hops left, or fewer, go no further: 1, or 0 if somebody else counts hops.
+        last_hop: u8,
         source_routes: SourceRoutes,
         redirects: bool,
         /// A hash of interfaces and routes.
@@ -125,6 +127,7 @@ impl FromConfig for Router {
             fixed: fixed.collect::<Result<_, ConfigError>>()?,
             errors: Errors::new(builder, config.icmp_errors_per_s, ports)?,
             promiscuous: config.promiscuous,
+            last_hop: config.counts_hops.into(),
             source_routes: config.source_routes,
             redirects: config.redirects,
             seed: mixed(format!("{:?}", config.interfaces).as_bytes(), 0),
@@ -253,7 +256,7 @@ impl Router {
             None => false,
         };
         packet.ethernet().is_some_and(for_us)
-            && packet.ttl().is_some_and(|ttl| ttl > 1)
+            && packet.ttl().is_some_and(|ttl| ttl > self.last_hop)
             && objections::ip_len(packet) <= usize::from(mtu)
             && objections::header_is_right(packet)
             && objections::length_is_right(packet)
@@ -291,7 +294,7 @@ impl Router {
         if let Some(objection) = objections::to_forwarding(packet) {
             return Ok(Verdict::Drop(objection));
         }
-        if packet.ttl().is_none_or(|ttl| ttl <= 1) {
+        if packet.ttl().is_none_or(|ttl| ttl <= self.last_hop) {
             return self.errors.send(cx, packet, interface, Complaint::TimeExceeded, Reason::TTL_EXCEEDED);
         }
         let found = self.tables[usize::from(!to.is_v4())].get(config::key(to));
@@ -388,11 +391,13 @@ impl Router {
         Ok((hop.port, Some(hop.address)))
     }
 
-    /// Counts the hop and writes the Ethernet addresses of the next link.
+    /// Counts the hop, unless that was done, and writes the Ethernet addresses of the next link.
     #[inline(always)]
     fn forward(&self, packet: &mut Packet<'_>, to: Port, neighbour: MacAddress) -> Verdict {
         let Some(out) = self.interface(to) else { return Verdict::Drop(NO_INTERFACE) };
-        packet.decrement_ttl();
+        if self.last_hop > 0 {
+            packet.decrement_ttl();
+        }
         if let Some(ethernet) = packet.ethernet_mut() {
             ethernet.set_source(out.mac);
             ethernet.set_destination(neighbour);
