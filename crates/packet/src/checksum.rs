@@ -115,17 +115,18 @@ impl ShortChange {
         ShortChange(around(around(self.0, !old), new))
     }
 
-    /// As [`Change::apply`].
+    /// The same where a word sank by `by`, and was at least that before: nobody needs to read it.
     #[inline(always)]
-    pub fn apply(self, checksum: u16) -> u16 {
-        !around(!checksum, self.0)
+    pub fn sunk(self, by: u16) -> ShortChange {
+        self.u16(by, 0)
     }
 
-    /// The same where another word, at an even offset too, sank by `by`, and was at least that before: nobody needs to read it.
+    /// As [`Change::apply`]: adding to the complement of a number is subtracting from the number.
     #[inline(always)]
-    pub fn apply_sunk(self, by: u16, checksum: u16) -> u16 {
-        let sum = u32::from(self.0) + u32::from(!by) + u32::from(!checksum);
-        !around(sum as u16, (sum >> 16) as u16)
+    pub fn apply(self, checksum: u16) -> u16 {
+        let (difference, borrow) = checksum.overflowing_sub(self.0);
+        // After a borrow the difference is at least 1.
+        difference - u16::from(borrow)
     }
 
     /// As [`Change::apply_udp`].

@@ -17,6 +17,14 @@ pub(crate) enum Side {
     Destination,
 }
 
+impl Side {
+    /// Where address and port lie from the IP header on, if that is one of IPv4 without options.
+    #[inline(always)]
+    fn places(self) -> (usize, usize) {
+        if self == Side::Source { (12, 20) } else { (16, 22) }
+    }
+}
+
 /// Where the headers of an IP packet lie in a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headers {
@@ -208,30 +216,102 @@ pub(crate) fn set_end(frame: &mut [u8], at: Headers, side: Side, address: IpAddr
     Some(all.and(port_change).and(update_checksum(frame, checksum, udp, address.and(port_change))))
 }
 
-/// Bytes from the IP header on that [`set_plain`] needs: IPv4 without options, and TCP's fixed header.
+/// Bytes from the IP header on that [`set_plain`] and [`exchange_plain`] need: IPv4 without options, and TCP's fixed header.
 pub(crate) const PLAIN: usize = 40;
 
 /// [`set_end`], or [`set_address`] without a port, for what most packets are, without detours: IPv4 without options, with TCP or
 /// UDP behind it. `ip` begins with the IP header, whose time to live sinks by `hops`; it must be at least that.
 #[inline(always)]
 pub(crate) fn set_plain(ip: &mut [u8; PLAIN], side: Side, udp: bool, address: [u8; 4], port: Option<u16>, hops: u8) {
-    let (address_at, port_at) = if side == Side::Source { (12, 20) } else { (16, 22) };
+    let (address_at, port_at) = side.places();
+    let change = ShortChange::of_u32(load_u32(ip, address_at), u32::from_ne_bytes(address));
+    let transport = match port {
+        Some(port) => change.u16(load_u16(ip, port_at), port.to_be()),
+        None => change,
+    };
+    write_plain(ip, (side, udp), (address, port), hops, (change.sunk(sunk_by(hops)), transport));
+}
+
+/// [`set_plain`] for an end that always takes the place of the same one; one hop is counted. The packet has that one.
+#[inline(always)]
+pub(crate) fn exchange_plain(ip: &mut [u8; PLAIN], udp: bool, exchange: &Exchange, address: [u8; 4]) {
+    debug_assert!(exchange.is_from(ip), "the packet has another end than the one that is exchanged");
+    let end = (address, exchange.port);
+    write_plain(ip, (exchange.side, udp), end, 1, (exchange.header, exchange.transport));
+}
+
+/// Writes an end, and into both checksums what changes by it; the change of the header has `hops` in it.
+#[inline(always)]
+fn write_plain(
+    ip: &mut [u8; PLAIN],
+    (side, udp): (Side, bool),
+    (address, port): ([u8; 4], Option<u16>),
+    hops: u8,
+    (header, transport): (ShortChange, ShortChange),
+) {
     // Sums of words do not care for the order of their bytes (RFC 1071 section 2 B), so nothing is swapped here.
-    let new = u32::from_ne_bytes(address);
-    let mut all = ShortChange::of_u32(load_u32(ip, address_at), new);
-    store_u32(ip, address_at, new);
+    let (address_at, port_at) = side.places();
+    store_u32(ip, address_at, u32::from_ne_bytes(address));
     ip[8] -= hops;
-    let hops = u16::from_ne_bytes([hops, 0]);
-    store_u16(ip, 10, all.apply_sunk(hops, load_u16(ip, 10)));
+    store_u16(ip, 10, header.apply(load_u16(ip, 10)));
     if let Some(port) = port {
-        let new = u16::from_ne_bytes(port.to_be_bytes());
-        all = all.u16(load_u16(ip, port_at), new);
-        store_u16(ip, port_at, new);
+        store_u16(ip, port_at, port.to_be());
     }
     if udp {
-        store_u16(ip, 26, all.apply_udp(load_u16(ip, 26)));
+        store_u16(ip, 26, transport.apply_udp(load_u16(ip, 26)));
     } else {
-        store_u16(ip, 36, all.apply(load_u16(ip, 36)));
+        store_u16(ip, 36, transport.apply(load_u16(ip, 36)));
+    }
+}
+
+/// By how much the word of time to live and protocol sinks, as it lies in memory.
+#[inline(always)]
+fn sunk_by(hops: u8) -> u16 {
+    u16::from_ne_bytes([hops, 0])
+}
+
+/// One end of packets, to be written over another one that is known beforehand: then what that does to checksums is, too. Two share
+/// a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+pub struct Exchange {
+    pub(crate) address: IpAddress,
+    pub(crate) port: Option<u16>,
+    /// The address, if it is one of IPv4.
+    pub(crate) v4: Option<[u8; 4]>,
+    /// What it does to the checksum of an IPv4 header that counts one hop.
+    header: ShortChange,
+    /// What it does to one that covers address and port.
+    transport: ShortChange,
+    pub(crate) side: Side,
+}
+
+const _: () = assert!(size_of::<Exchange>() == 32);
+
+impl Exchange {
+    /// Of packets that come with the source `old`, which gets the address `new` and, if there is one, that port.
+    pub fn of_src(old: (IpAddress, u16), new: (IpAddress, Option<u16>)) -> Exchange {
+        Exchange::new(Side::Source, old, new)
+    }
+
+    /// The same for the destination.
+    pub fn of_dst(old: (IpAddress, u16), new: (IpAddress, Option<u16>)) -> Exchange {
+        Exchange::new(Side::Destination, old, new)
+    }
+
+    fn new(side: Side, old: (IpAddress, u16), (address, port): (IpAddress, Option<u16>)) -> Exchange {
+        let word = |address: IpAddress| address.v4().map_or(0, u32::from_ne_bytes);
+        let change = ShortChange::of_u32(word(old.0), word(address));
+        let transport = port.map_or(change, |port| change.u16(old.1.to_be(), port.to_be()));
+        Exchange { address, port, v4: address.v4(), header: change.sunk(sunk_by(1)), transport, side }
+    }
+
+    /// Whether a packet has the end that is exchanged, as far as the checksums can tell.
+    fn is_from(&self, ip: &[u8; PLAIN]) -> bool {
+        let (address_at, port_at) = self.side.places();
+        let address = IpAddress::from_v4(load_u32(ip, address_at).to_ne_bytes());
+        let here = Exchange::new(self.side, (address, u16::from_be(load_u16(ip, port_at))), (self.address, self.port));
+        (here.header.apply(1), here.transport.apply(1)) == (self.header.apply(1), self.transport.apply(1))
     }
 }
 

@@ -29,6 +29,7 @@ mod undo;
 
 pub use address::{IpAddress, MacAddress};
 pub use batch::{BATCH_MAX, Batch, Frame, FrameInfo, Packets};
+pub use edit::Exchange;
 pub use fields::{Field, FieldDecl, FieldError, Layout, StageUse};
 pub use key::{FieldId, KeyClass, KeyError, KeyExtractor, KeyHash, KeyShape, Keys, SetDef, SetKey};
 pub use lines::{Line, LinedFrame, Lines};

@@ -28,9 +28,9 @@ pub use tunnel::{NO_TUNNEL, TOO_BIG};
 
 use std::time::Duration;
 
-use braid_nf::packet::Translated;
 use braid_nf::packet::headers::tcp_flags::{FIN, RST, SYN};
 use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{Exchange, Translated};
 use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
@@ -174,10 +174,10 @@ impl NetworkFunction for LoadBalancer {
 
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Option<Verdict> {
-        if self.is_stale(flow, arrival.now_ns) || packet.is_fragment() || flow.way > TO_BACKEND {
+        if self.is_stale(flow, arrival.now_ns) || packet.is_fragment() {
             return None;
         }
-        let verdict = self.translate(packet, flow).ok()?;
+        let verdict = self.translate(packet, self.settings.exchange(flow)?).ok()?;
         flow.note_flags(packet);
         Some(verdict)
     }
@@ -300,8 +300,8 @@ impl LoadBalancer {
                 return Ok(Verdict::Drop(fragments::TABLE_FULL));
             }
         }
-        if flow.way <= TO_BACKEND {
-            return match self.translate(packet, flow) {
+        if let Some(exchange) = self.settings.exchange(flow) {
+            return match self.translate(packet, exchange) {
                 Ok(verdict) => Ok(verdict),
                 Err(Reason::TTL_EXCEEDED) => self.expired_on_way(cx, packet),
                 Err(reason) => Ok(Verdict::Drop(reason)),
@@ -315,19 +315,12 @@ impl LoadBalancer {
 
     /// Translates a packet the way of its flow; or says why it goes nowhere, and then it is as it was.
     #[inline(always)]
-    fn translate(&self, packet: &mut Packet<'_>, flow: &Flow) -> Result<Verdict, Reason> {
-        let server = self.settings.server_of(flow).ok_or(NO_BACKEND)?;
+    fn translate(&self, packet: &mut Packet<'_>, exchange: &Exchange) -> Result<Verdict, Reason> {
         // A packet whose ports are cut off is none of its flow.
         if packet.is_short() && packet.ports().is_none() {
             return Err(Reason::MALFORMED);
         }
-        // A service of all ports leaves them as they are.
-        let written = |port: u16| (port != 0).then_some(port);
-        let translated = match flow.way {
-            FROM_BACKEND => packet.translate_src(server.service_address, written(server.service_port)),
-            _ => packet.translate_dst(server.address, written(server.port)),
-        };
-        match translated {
+        match packet.exchange(exchange) {
             Translated::Done => Ok(Verdict::Forward(self.settings.across(packet.port()))),
             Translated::Expired => Err(Reason::TTL_EXCEEDED),
             Translated::Refused => Err(Reason::MALFORMED),

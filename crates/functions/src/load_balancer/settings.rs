@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use braid_nf::Port;
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, MacAddress};
+use braid_nf::packet::{Exchange, IpAddress, MacAddress};
 use foldhash::{HashMap, HashSet};
 
 use super::config::{Backend, Check, Config, Mode, Persistence, Service, Transport, WhenDown};
 use super::maglev::{Candidate, Maglev, is_prime};
 use super::quic::{ServerId, ServerIds};
-use super::{Flow, MS};
+use super::{FROM_BACKEND, Flow, MS, TO_BACKEND};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
-use crate::parts::Sides;
 use crate::parts::answer::Router;
+use crate::parts::{Across, Sides};
 
 /// Address, port and protocol; port 0 stands for all.
 pub(super) type End = (IpAddress, u16, u8);
@@ -51,14 +51,29 @@ pub(super) struct Server {
     pub(super) service_port: u16,
 }
 
+impl Server {
+    /// By [`FROM_BACKEND`] and [`TO_BACKEND`]: the service's end over the backend's source, and the backend's over the service's
+    /// destination. A service of all ports leaves them as they are.
+    fn exchanges(&self) -> [Exchange; 2] {
+        let written = |port: u16| (port != 0).then_some(port);
+        let (backend, service) = ((self.address, self.port), (self.service_address, self.service_port));
+        let from = Exchange::of_src(backend, (service.0, written(service.1)));
+        let to = Exchange::of_dst(service, (backend.0, written(backend.1)));
+        const { assert!(FROM_BACKEND == 0 && TO_BACKEND == 1) };
+        [from, to]
+    }
+}
+
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) sides: Sides,
     /// For each port the one on the other side.
-    across: [Port; 64],
+    across: Across,
     pub(super) services: Vec<Virtual>,
     pub(super) servers: Vec<Server>,
+    /// For each of them what is written into packets from it, and to it if its service translates.
+    exchanges: Vec<[Exchange; 2]>,
     by_service: HashMap<End, usize>,
     by_server: HashMap<End, u16>,
     addresses: HashSet<IpAddress>,
@@ -103,6 +118,7 @@ impl Settings {
             across: sides.across_all(ports),
             services: Vec::new(),
             servers: Vec::new(),
+            exchanges: Vec::new(),
             by_service: HashMap::default(),
             by_server: HashMap::default(),
             by_address: HashMap::default(),
@@ -218,6 +234,7 @@ impl Settings {
             service_port: service.port.unwrap_or(0),
         };
         self.servers.push(server);
+        self.exchanges.push(server.exchanges());
         Ok(server)
     }
 
@@ -242,6 +259,12 @@ impl Settings {
         self.servers.get(usize::from(flow.backend))
     }
 
+    /// What is written into the packets of a flow; none if they go to their backend in another mode.
+    #[inline(always)]
+    pub(super) fn exchange(&self, flow: &Flow) -> Option<&Exchange> {
+        self.exchanges.get(usize::from(flow.backend))?.get(usize::from(flow.way))
+    }
+
     /// The backends at an address, with their numbers.
     pub(super) fn servers_at(&self, address: IpAddress) -> impl Iterator<Item = (u32, &Server)> {
         let numbers = self.by_address.get(&address).map_or(&[][..], Vec::as_slice);
@@ -256,7 +279,7 @@ impl Settings {
     /// By which port a packet leaves for the other side.
     #[inline(always)]
     pub(super) fn across(&self, port: Port) -> Port {
-        self.across.get(usize::from(port)).copied().unwrap_or(port)
+        self.across.of(port)
     }
 }
 

@@ -152,7 +152,8 @@ fn show(f: &mut std::fmt::Formatter<'_>, number: u8, address: IpAddress, port: u
 
 /// Both ends of a packet that can be translated: of TCP and UDP, and of ICMP queries, whose identifier stands at both ends.
 pub(super) fn ends(packet: &Packet<'_>) -> Option<(Endpoint, Endpoint)> {
-    ends_between(packet, packet.src_ip().v4()?, packet.dst_ip().v4()?)
+    let (source, destination) = packet.addresses_v4()?;
+    ends_between(packet, source, destination)
 }
 
 /// The same of a packet of which the addresses are known.

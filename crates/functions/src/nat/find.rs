@@ -71,7 +71,6 @@ impl Nat {
     pub(super) fn find(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Found::No(NO_SIDE)) };
         let across = self.across(packet.port());
-        let (source, destination) = (packet.src_ip(), packet.dst_ip());
         if packet.ip_version() == Some(IpVersion::V6) {
             return Ok(match self.settings.ipv6 {
                 Others::Drop => Found::No(UNWANTED),
@@ -80,7 +79,7 @@ impl Nat {
                 Others::Pass => Found::Once(Rewrite::none(across)),
             });
         }
-        let ends = (source.v4().unwrap_or_default(), destination.v4().unwrap_or_default());
+        let ends = packet.addresses_v4().unwrap_or_default();
         let (source, destination) = ends;
         // No address at all is no host's either.
         if !scope::is_unicast_v4(source, destination) {

@@ -170,6 +170,14 @@ impl Packet<'_> {
         self.headers().and_then(|at| at.address(self.bytes(), Side::Destination)).unwrap_or_default()
     }
 
+    /// Both at once, of an IPv4 packet, as they stand there.
+    #[inline(always)]
+    pub fn addresses_v4(&self) -> Option<([u8; 4], [u8; 4])> {
+        let ip = self.at_ip().filter(|_| !self.record.flags.has(Flags::V6))?;
+        let both: &[u8; 8] = ip.get(12..)?.first_chunk()?;
+        both.first_chunk().copied().zip(both.last_chunk().copied())
+    }
+
     /// IP protocol number of what follows the IP header and its extension headers; 0 if it is not IP.
     #[inline(always)]
     pub fn protocol(&self) -> u8 {

@@ -7,7 +7,7 @@ use super::Packet;
 use crate::address::{IpAddress, MacAddress};
 use crate::checksum::{self, Change};
 use crate::crc32c;
-use crate::edit::{self, Headers, Side};
+use crate::edit::{self, Exchange, Headers, Side};
 use crate::headers::{Ethernet, Header, Icmp, Icmpv6, Ipv4, Sctp, Tcp, Udp, Vlan};
 use crate::parse::{is_tag, protocol};
 use crate::record::{Flags, Link, Port};
@@ -139,6 +139,21 @@ impl Packet<'_> {
     #[inline(always)]
     pub fn translate_dst(&mut self, address: IpAddress, port: Option<u16>) -> Translated {
         self.translate(Side::Destination, address, port)
+    }
+
+    /// As [`Packet::translate_src`] or [`Packet::translate_dst`], for a packet that has the end that is exchanged.
+    #[inline(always)]
+    pub fn exchange(&mut self, exchange: &Exchange) -> Translated {
+        if let Some(new) = exchange.v4
+            && let Some((ip, udp)) = self.plain_mut()
+        {
+            if ip[8] <= 1 {
+                return Translated::Expired;
+            }
+            edit::exchange_plain(ip, udp, exchange, new);
+            return Translated::Done;
+        }
+        self.out_of_line(|packet| packet.translate_slowly(exchange.side, exchange.address, exchange.port))
     }
 
     #[inline(always)]

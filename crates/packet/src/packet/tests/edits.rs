@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::edit::Exchange;
 
 #[derive(Clone, Debug)]
 enum Edit {
@@ -94,6 +95,9 @@ fn read_all(packet: &Packet<'_>) -> usize {
     let transport =
         (packet.tcp().map(|tcp| tcp.options().count()), packet.udp(), packet.sctp(), packet.icmp(), packet.icmpv6());
     let link = (packet.ethernet(), packet.vlan(), packet.ether_type(), packet.arp());
+    let v4 = packet.addresses_v4();
+    let both = packet.src_ip().v4().zip(packet.dst_ip().v4()).filter(|_| packet.ip_version() == Some(IpVersion::V4));
+    assert_eq!(v4, both);
     let rest = (packet.src_ip(), packet.dst_ip(), packet.ports(), packet.ttl(), packet.icmp_id(), packet.tcp_flags());
     let more = (packet.payload(), packet.ip_payload(), packet.embedded(), packet.checksums_ok(), packet.wire_len());
     format!("{ip:?} {transport:?} {link:?} {rest:?} {more:?}").len()
@@ -194,8 +198,8 @@ proptest! {
         let [a, b, c, d, ..] = octets;
         let address = if v6 { IpAddress::from_v6(octets) } else { IpAddress::from_v4([a, b, c, d]) };
         let side = if source { Side::Source } else { Side::Destination };
-        let [mut one, mut other] = [(); 2].map(|()| testing::batch(std::slice::from_ref(&frame), Layout::bare()));
-        for batch in [&mut one, &mut other] {
+        let [mut one, mut other, mut known] = [(); 3].map(|()| testing::batch(std::slice::from_ref(&frame), Layout::bare()));
+        for batch in [&mut one, &mut other, &mut known] {
             let mut packet = batch.packet(0, None);
             let (l3, l4) = (usize::from(packet.record().l3), packet.l4_offset());
             if let Some(ttl) = ttl {
@@ -224,6 +228,15 @@ proptest! {
         prop_assert_eq!(at_once, steps);
         prop_assert_eq!(one.bytes(0), other.bytes(0));
         prop_assert!(at_once == Translated::Done || one.bytes(0) == before);
+        // And the same if it is known beforehand which end it takes the place of.
+        let mut packet = known.packet(0, None);
+        let (sent, came) = packet.ports().unwrap_or_default();
+        let exchange = match side {
+            Side::Source => Exchange::of_src((packet.src_ip(), sent), (address, port)),
+            Side::Destination => Exchange::of_dst((packet.dst_ip(), came), (address, port)),
+        };
+        prop_assert_eq!(packet.exchange(&exchange), at_once);
+        prop_assert_eq!(known.bytes(0), one.bytes(0));
     }
 
     #[test]
