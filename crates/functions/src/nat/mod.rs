@@ -62,7 +62,7 @@ use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::turn::turn;
-use crate::parts::{AnswerRate, Fragments, Side, aged, answer, fragments, lengths, proxy, scope};
+use crate::parts::{Across, AnswerRate, Fragments, Side, aged, answer, fragments, lengths, proxy, scope};
 
 /// IPv6 or not IP, and configured to be dropped.
 pub const UNWANTED: Reason = Reason("unwanted");
@@ -78,7 +78,7 @@ network_function! {
         /// The same where networks are told by VLAN tags.
         tagged_needs: Option<Needs>,
         /// By the port where a packet comes in, the one where it leaves for the other side.
-        across: Box<[Port]>,
+        across: Across,
     }
 }
 
@@ -92,7 +92,7 @@ impl FromConfig for Nat {
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        let across = settings.sides.across_all(ports).into();
+        let across = settings.sides.across_all(ports);
         let tagged_needs = settings.networks.are_tagged().then(|| flows.needs());
         // Where tags are changed no packet only reads its mapping.
         let needs = if tagged_needs.is_some() { Needs::new(|_, _, _| u64::MAX) } else { flows.needs() };
@@ -243,7 +243,7 @@ impl Nat {
     /// By which port a packet leaves for the other side.
     #[inline(always)]
     fn across(&self, from: Port) -> Port {
-        self.across.get(usize::from(from)).copied().unwrap_or(from)
+        self.across.of(from)
     }
 
     /// What every other packet of a flow comes to.

@@ -24,7 +24,7 @@ impl Nat {
         (handle, inside, entry): &(Handle, Inside4, Entry),
         needs: &Needs,
     ) -> Option<Verdict> {
-        let holds = phase_after(session, packet) == session.phase()
+        let holds = (!session.is_tcp() || phase_after(session, packet) == session.phase())
             && !packet.is_fragment()
             && session.is_over(*handle)
             && entry.ends_ns.saturating_sub(now_ns) > needs.ns(session);

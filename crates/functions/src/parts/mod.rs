@@ -35,7 +35,7 @@ pub(crate) use answer_rate::AnswerRate;
 pub(crate) use fragments::{Fate, Fragments};
 pub use many::Many;
 pub use prefix::{Prefix, PrefixError, PrefixesV4};
-pub(crate) use sides::{Side, Sides};
+pub(crate) use sides::{Across, Side, Sides};
 pub(crate) use syslog::Syslog;
 pub use volume::Volume;
 

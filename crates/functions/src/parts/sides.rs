@@ -102,9 +102,9 @@ impl Sides {
         self.across_of(port, cx.ports())
     }
 
-    /// The same for all ports that can be on a side, looked up beforehand.
-    pub fn across_all(&self, ports: u16) -> [Port; 64] {
-        std::array::from_fn(|port| self.across_of(port as Port, ports))
+    /// The same for all ports, looked up beforehand.
+    pub fn across_all(&self, ports: u16) -> Across {
+        Across(std::array::from_fn(|port| self.across_of(port as Port, ports) as u8))
     }
 
     #[inline(always)]
@@ -112,7 +112,7 @@ impl Sides {
         let other = match self.of(port) {
             Some(Side::Inside) => self.outside,
             Some(Side::Outside) => self.inside,
-            None => 0,
+            None => return port,
         };
         let partner = port ^ 1;
         if partner < ports && other.checked_shr(partner.into()).unwrap_or(0) & 1 != 0 {
@@ -120,6 +120,20 @@ impl Sides {
         }
         let first = other.trailing_zeros() as Port;
         if first < ports { first } else { port }
+    }
+}
+
+/// For each port the one on the other side.
+#[derive(Clone, Copy, Debug)]
+pub struct Across([u8; 256]);
+
+braid_nf::plain!(Across);
+
+impl Across {
+    /// Where packets from `port` leave. Plans have at most 256 ports, and none beyond the 64th is on a side.
+    #[inline(always)]
+    pub fn of(&self, port: Port) -> Port {
+        self.0[usize::from(port as u8)].into()
     }
 }
 
@@ -151,6 +165,8 @@ mod tests {
         let lists = Sides::from_lists(&[0, 1, 2], &[3], 4).unwrap();
         assert_eq!([0, 1, 2, 3].map(|port| lists.across_of(port, 4)), [3, 3, 3, 2]);
         assert_eq!(lists.across_of(9, 4), 9);
+        let all = lists.across_all(256);
+        assert_eq!([0, 3, 64, 255].map(|port| all.of(port)), [3, 2, 64, 255]);
     }
 
     #[test]

@@ -141,10 +141,10 @@ impl NetworkFunction for Policer {
         {
             return Ok(cx.pass());
         }
-        match &self.groups {
+        packet.out_of_line(|packet| match &self.groups {
             None => self.police(cx, packet, metered),
             Some(groups) => self.police_group(cx, packet, groups),
-        }
+        })
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>) -> Handled {

@@ -143,9 +143,10 @@ impl<'a> Packet<'a> {
         self.save(&(start..start));
     }
 
-    /// Has a function out of line do something with it, on a copy of what it consists of: for the reason given in `save`.
+    /// Has a function out of line do something with it, on a copy of what it consists of: one that is never lent out of line lives in
+    /// registers. For what few packets need.
     #[inline(always)]
-    fn out_of_line<R>(&mut self, done: impl FnOnce(&mut Packet<'_>) -> R) -> R {
+    pub fn out_of_line<R>(&mut self, done: impl FnOnce(&mut Packet<'_>) -> R) -> R {
         let mut packet = Packet {
             record: self.record,
             room: self.room,
