@@ -69,6 +69,8 @@ pub struct Arrival<'a> {
     /// One element of one state object may be read ([`Map::entry_alone`](braid_state::Map::entry_alone),
     /// [`Vector::read_alone`](braid_state::Vector::read_alone)); none where a transaction has begun or somebody watches.
     pub alone: Option<Alone<'a>>,
+    /// [`NetworkFunction::era`]; none where `alone` is none, or the era changes while it is read.
+    pub era: Option<u64>,
 }
 
 /// A network function, written as if one core ran it.
@@ -165,6 +167,18 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// `None` leaves packet and set as they were, and sends both to [`packet`](Self::packet).
     #[inline(always)]
     fn steady(&self, _arrival: Arrival<'_>, _packet: &mut Packet<'_>, _set: &mut Self::Set) -> Option<Verdict> {
+        None
+    }
+
+    /// Whether the function has an [`era`](Self::era). Its steady packets have no `alone` then: they are as of one instant already, and they
+    /// need nothing that [`prefetch`](Self::prefetch) asks for.
+    const ERAS: bool = false;
+
+    /// A number in shared state that changes as soon as what sets remember may no longer hold: [`steady`](Self::steady) compares it with the
+    /// one under which its set was decided. Read once for a stretch of packets that are steady one after another. All of
+    /// them had come by then, and none needs anything else that is shared: it is as if they all were handled at that instant.
+    #[inline(always)]
+    fn era(&self, _alone: Alone<'_>) -> Option<u64> {
         None
     }
 

@@ -239,10 +239,6 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         if pass.goes_on {
             return pass.take_part(function, place, shared, from, to).map(|()| to);
         }
-        // Sets that workers share have no records to look into.
-        if N::PREFETCHES && shared.is_none() {
-            pass.prefetch(function, place, from, to);
-        }
         match shared {
             Some(sets) if !self.has_objects && !pass.is_logged => pass.attempt_held(function, sets, from, to),
             None if !self.has_objects => {

@@ -31,7 +31,7 @@ mod succession;
 mod vector;
 
 pub use allocator::{Allocator, AllocatorConfig, Lease};
-pub use braid_stm::{Alone, Conflict, Domain, HugePages, MemoryError, ObjectId, Savepoint, Tx};
+pub use braid_stm::{Alone, Conflict, Domain, HugePages, MemoryError, ObjectId, Savepoint, Solitude, Tx};
 pub use distributed::{Distributed, DistributedConfig};
 pub use distributed_vector::{DistributedVector, DistributedVectorConfig};
 pub use flow_table::{FlowTable, NO_SLOT, Records, SetMeta, Slot, States, TableFull};

@@ -35,4 +35,4 @@ pub use conflict::{Conflict, ConflictKind, ConflictReport, ObjectId, Op, Part};
 pub use domain::{Domain, ObjectInfo, WORKERS_MAX};
 pub use hooks::{Violation, YieldPoint};
 pub use log::Savepoint;
-pub use tx::{Access, Alone, Glance, PATIENCE, Stats, Tx};
+pub use tx::{Access, Alone, Glance, PATIENCE, Solitude, Stats, Tx};

@@ -19,7 +19,7 @@ mod read;
 mod write;
 
 pub use accesses::Access;
-pub use read::{Alone, Glance};
+pub use read::{Alone, Glance, Solitude};
 
 /// Aborts in a row after which a worker asks for its turn, unless [`Tx::set_patience`] says otherwise.
 pub const PATIENCE: u32 = 8;

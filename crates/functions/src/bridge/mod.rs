@@ -2,8 +2,8 @@
 //! last seen, or everywhere.
 //!
 //! What has been learnt is shared by all workers in one table. A packet set remembers what was decided from it and how many
-//! *changes* there had been: stations that moved or were forgotten. While that number stays, so does the decision; each frame
-//! reads it, and so follows a station that moved at once.
+//! *changes* there had been: stations that moved or were forgotten. While that number stays, so does the decision; it is read for
+//! each run of frames that nothing else comes between, so they follow a station that moved at once.
 
 mod config;
 mod leave;
@@ -28,7 +28,7 @@ use std::time::Duration;
 use braid_nf::Relaxation;
 use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
-use braid_nf::state::{Handle, Vacancy, Visit};
+use braid_nf::state::{Alone, Handle, Vacancy, Visit};
 
 use crate::{ConfigError, FromConfig};
 
@@ -191,9 +191,15 @@ impl NetworkFunction for Bridge {
 
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Option<Verdict> {
-        let holds = self.still_holds(arrival.now_ns, packet, known)
-            && self.changes.read_alone(arrival.alone?, 0)? == known.changes;
+        let holds = arrival.era == Some(known.changes) && self.still_holds(arrival.now_ns, packet, known);
         holds.then(|| self.leave_as_known(packet, known))
+    }
+
+    const ERAS: bool = true;
+
+    #[inline(always)]
+    fn era(&self, alone: Alone<'_>) -> Option<u64> {
+        self.changes.read_alone(alone, 0)
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {

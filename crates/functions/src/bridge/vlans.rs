@@ -101,5 +101,6 @@ pub fn retag(packet: &mut Packet<'_>, came: Tag, vlan: u16) -> bool {
         return true;
     }
     let tag = new.map(|control| tags::tag(ether_type::VLAN, control));
-    tags::put(packet, if old.is_some() { TAG } else { 0 }, tag.as_ref().map_or(&[], |tag| tag))
+    let (old, new) = (if old.is_some() { TAG } else { 0 }, tag.as_ref().map_or(&[][..], |tag| tag));
+    packet.out_of_line(|packet| tags::put(packet, old, new))
 }

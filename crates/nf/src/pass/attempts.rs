@@ -4,7 +4,7 @@
 //! packet stands as soon as it is handled, and most need not even a context ([`Pass::attempt_steady`], [`Pass::attempt_standing`]); behind
 //! that a mark is left before each ([`Pass::attempt_marked`]). All others are handled out of line ([`Pass::attempt_one`]).
 
-use braid_state::Plain;
+use braid_state::{Plain, Solitude};
 use zerocopy::IntoBytes;
 
 use super::handlers::handle_packet;
@@ -26,6 +26,13 @@ impl Pass<'_> {
     ) -> Result<(), Interrupted> {
         (self.logs.kept, self.logs.emitted_before) = (from, self.logs.emitted.len());
         let mut at = from;
+        // Sets that workers share have no records to look into.
+        if N::PREFETCHES && shared.is_none() {
+            if N::ERAS && self.tx.is_fresh() {
+                at = self.attempt_steady(function, place, from, to);
+            }
+            self.prefetch(function, place, at, to);
+        }
         while at < to {
             if shared.is_none() {
                 at = self.attempt_fresh(function, place, at, to)?;
@@ -66,21 +73,40 @@ impl Pass<'_> {
         Ok(at)
     }
 
-    /// The loop for packets that [`NetworkFunction::steady`] decides on: it knows no context, no log, no copy of what was before. Says
-    /// where another one stands.
-    #[inline(never)]
+    /// Runs the handlers of packets that [`NetworkFunction::steady`] decides on; says where another one stands.
+    #[inline(always)]
     fn attempt_steady<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) -> usize {
+        match self.sets.as_ref().is_some_and(|sets| sets.found.is_steady(function, place)) {
+            true => self.attempt_steady_of::<N, true>(function, place, from, to),
+            false => self.attempt_steady_of::<N, false>(function, place, from, to),
+        }
+    }
+
+    /// Their loop: it knows no context, no log, no copy of what was before.
+    #[inline(never)]
+    fn attempt_steady_of<N: NetworkFunction, const ALL: bool>(
+        &mut self,
+        function: &N,
+        place: Place,
+        from: usize,
+        to: usize,
+    ) -> usize {
         let Some(sets) = &mut self.sets else { return from };
         let mut steady = Steady::new(function, sets, place);
         let mut packets = self.batch.packets();
         let mut stands = Reached { kept: &mut self.logs.kept, at: from };
+        let (solitude, mut era) = (self.tx.solitude(), None);
+        if N::ERAS {
+            era = solitude.as_ref().and_then(|solitude| function.era(solitude.alone()));
+        }
         for (at, &i) in (from..).zip(&self.todo[from..to]) {
             let i = usize::from(i) & 255;
             let reversed = steady.swapped[i];
-            let Some(state) = steady.state(i) else { return at };
-            let arrival = Arrival { now_ns: self.now_ns[i], reversed, alone: self.tx.alone() };
+            let Some(state) = steady.state::<ALL>(i) else { return at };
+            let alone = if N::ERAS { None } else { solitude.as_ref().map(Solitude::alone) };
+            let arrival = Arrival { now_ns: self.now_ns[i], reversed, alone, era };
             let Some(verdict) = function.steady(arrival, &mut packets.packet(i, None), state) else { return at };
-            // At most one thing was read that somebody else may write: it stands.
+            // At most one thing was read that somebody else may write, by this packet or once for all of them: it stands.
             stands.at = at + 1;
             self.verdicts.set(i, verdict);
         }
@@ -110,7 +136,7 @@ impl Pass<'_> {
                 let Some((at, &i)) = todo.next() else { return Ok(to) };
                 let i = usize::from(i) & 255;
                 let reversed = steady.swapped[i];
-                let Some(state) = steady.state(i) else { return Ok(at) };
+                let Some(state) = steady.state::<false>(i) else { return Ok(at) };
                 cx.turn_to(i, reversed, self.now_ns[i]);
                 let before = *state;
                 let handled = function.packet(&mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
@@ -173,7 +199,7 @@ impl Pass<'_> {
             let i = usize::from(i) & 255;
             let (slot, idle_ms) = (steady.found.slots[i], steady.found.idle_ms[i]);
             let reversed = steady.swapped[i];
-            let Some(state) = steady.state(i) else { return Ok(at) };
+            let Some(state) = steady.state::<false>(i) else { return Ok(at) };
             let mark = Mark::new(self.tx, logs, self.verdicts.code(i), (slot, idle_ms));
             logs.marks.push(mark);
             self.tx.set_now(self.now_ns[i]);

@@ -24,7 +24,7 @@ pub(crate) fn handle_packet<N: NetworkFunction>(
     state: &mut N::Set,
 ) -> Handled {
     if N::STEADY {
-        let arrival = Arrival { now_ns: cx.now(), reversed: cx.reversed(), alone: cx.alone() };
+        let arrival = Arrival { now_ns: cx.now(), reversed: cx.reversed(), alone: cx.alone(), era: None };
         if let Some(verdict) = function.steady(arrival, packet, state) {
             return Ok(verdict);
         }
@@ -47,12 +47,14 @@ impl Pass<'_> {
     /// Runs handlers that cannot meet a conflict over positions `from..to`.
     pub(crate) fn run<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
         self.logs.emitted_before = self.logs.emitted.len();
-        if self.sets.is_none() {
-            return self.run_orphans(function, from, to);
-        }
+        let Some(sets) = &self.sets else { return self.run_orphans(function, from, to) };
+        let all = sets.found.is_steady(function, place);
         let mut at = from;
         while at < to {
-            at = self.run_steady(function, place, at, to);
+            at = match all {
+                true => self.run_steady::<N, true>(function, place, at, to),
+                false => self.run_steady::<N, false>(function, place, at, to),
+            };
             if at < to {
                 self.run_one(function, place, at);
                 at += 1;
@@ -60,9 +62,15 @@ impl Pass<'_> {
         }
     }
 
-    /// Runs the handlers of packets of live sets; says where another one stands.
+    /// Runs the handlers of packets of live sets, which `ALL` are; says where another one stands.
     #[inline(always)]
-    fn run_steady<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) -> usize {
+    fn run_steady<N: NetworkFunction, const ALL: bool>(
+        &mut self,
+        function: &N,
+        place: Place,
+        from: usize,
+        to: usize,
+    ) -> usize {
         let Some(sets) = &mut self.sets else { return from };
         let mut steady = Steady::new(function, sets, place);
         let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
@@ -71,7 +79,7 @@ impl Pass<'_> {
         for (at, &i) in (from..).zip(&self.todo[from..to]) {
             let i = usize::from(i) & 255;
             let reversed = steady.swapped[i];
-            let Some(state) = steady.state(i) else { return at };
+            let Some(state) = steady.state::<ALL>(i) else { return at };
             reached.at = at;
             cx.turn_to(i, reversed, self.now_ns[i]);
             if let Ok(verdict) = handle_packet(function, &mut cx, &mut packets.packet(i, None), state) {

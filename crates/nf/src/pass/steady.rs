@@ -11,23 +11,21 @@ pub(super) struct Steady<'a, N: NetworkFunction> {
     pub(super) found: &'a Found,
     pub(super) swapped: &'a [bool; 256],
     bit: u16,
-    /// Nothing need be asked about single packets.
-    all: bool,
 }
 
 impl<'a, N: NetworkFunction> Steady<'a, N> {
     #[inline(always)]
     pub(super) fn new(function: &'a N, sets: &'a mut PassSets<'_>, place: Place) -> Steady<'a, N> {
         let PassSets { tables, keys, found } = sets;
-        let (states, all) = (tables.states_at(place.offset), found.is_steady(function, place));
-        Steady { function, states, found, swapped: &keys.swapped, bit: place.bit, all }
+        Steady { function, states: tables.states_at(place.offset), found, swapped: &keys.swapped, bit: place.bit }
     }
 
-    /// The state of packet `i`'s set if it is live for the function and within its timeout.
+    /// The state of packet `i`'s set if it is live for the function and within its timeout. `ALL`: all are ([`Found::is_steady`]), and need
+    /// not be asked.
     #[inline(always)]
-    pub(super) fn state(&mut self, i: usize) -> Option<&mut N::Set> {
+    pub(super) fn state<const ALL: bool>(&mut self, i: usize) -> Option<&mut N::Set> {
         let (meta, state) = self.states.get(self.found.slots[i])?;
-        if !self.all && (meta.live & self.bit == 0 || is_late(self.function, state, self.found.idle_ms[i])) {
+        if !ALL && (meta.live & self.bit == 0 || is_late(self.function, state, self.found.idle_ms[i])) {
             return None;
         }
         Some(state)

@@ -7,7 +7,7 @@ use braid_io::{FrameStream, Next, ReplaySource};
 use braid_nf::Stage;
 use braid_nf::prelude::*;
 use braid_packet::FrameInfo;
-use braid_state::{DistributedConfig, MapConfig, VectorConfig};
+use braid_state::{Alone, DistributedConfig, MapConfig, VectorConfig};
 
 network_function! {
     /// Packets of each flow; expires after a second; writes the count into the packet.
@@ -166,6 +166,62 @@ impl NetworkFunction for Mostly {
 pub fn mostly(builder: &mut StateBuilder) -> Vec<Box<dyn Stage>> {
     let cells = Vector::new(builder, &VectorConfig { name: "cells".into(), len: 1 }, 0).expect("one cell");
     vec![Box::new(braid_nf::Instance::new("mostly", Mostly { cells }))]
+}
+
+network_function! {
+    /// Writes into each packet how often something had changed; every fifth packet of a flow changes something. A flow remembers under
+    /// which number it wrote last, and its packets.
+    struct Ages {
+        era: Vector<u64>,
+    }
+}
+
+impl NetworkFunction for Ages {
+    type Set = [u64; 2];
+    const NAME: &'static str = "ages";
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple())
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, [u64; 2]>) -> Handled {
+        let era = self.era.get(cx, 0)?.unwrap_or(0);
+        packet.bytes_mut()[50..58].copy_from_slice(&era.to_be_bytes());
+        Ok(if set.register(cx, [era, 1]) { cx.pass() } else { Verdict::Drop(Reason::SET_TABLE_FULL) })
+    }
+
+    const STEADY: bool = true;
+
+    fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, set: &mut [u64; 2]) -> Option<Verdict> {
+        let [era, count] = *set;
+        if arrival.era != Some(era) || count.is_multiple_of(5) {
+            return None;
+        }
+        set[1] += 1;
+        packet.bytes_mut()[50..58].copy_from_slice(&era.to_be_bytes());
+        Some(Verdict::Onward)
+    }
+
+    const ERAS: bool = true;
+
+    fn era(&self, alone: Alone<'_>) -> Option<u64> {
+        self.era.read_alone(alone, 0)
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut [u64; 2]) -> Handled {
+        if set[1].is_multiple_of(5) {
+            self.era.update(cx, 0, |era| *era += 1)?;
+        }
+        let era = self.era.get(cx, 0)?.unwrap_or(0);
+        *set = [era, set[1] + 1];
+        packet.bytes_mut()[50..58].copy_from_slice(&era.to_be_bytes());
+        Ok(cx.pass())
+    }
+}
+
+pub fn ages(builder: &mut StateBuilder) -> Vec<Box<dyn Stage>> {
+    let era = Vector::new(builder, &VectorConfig { name: "era".into(), len: 1 }, 0).expect("one cell");
+    vec![Box::new(braid_nf::Instance::new("ages", Ages { era }))]
 }
 
 network_function! {

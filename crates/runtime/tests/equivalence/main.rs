@@ -13,7 +13,7 @@ use braid_runtime::{Balance, Balanced, Control, Course, Distribution, Plan, Repo
 use braid_state::Tx;
 use braid_steer::{Fields, Reta, Steering, Symmetry, toeplitz};
 
-use functions::{halves, mostly, stages, traffic};
+use functions::{ages, halves, mostly, stages, traffic};
 
 fn plan(workers: usize, distribution: Distribution) -> Plan {
     let reta = Reta::new(128, workers).expect("a power of two");
@@ -144,6 +144,22 @@ fn packets_without_a_context_are_taken_back_with_those_before_them() {
     let aborts: u64 = (0..20).map(|seed| check_plan(&mostly, Some(seed)).total.aborts).sum();
     assert!(aborts > 100, "the schedules provoke conflicts: {aborts}");
     check_plan(&atomic(mostly), Some(1));
+}
+
+#[test]
+fn packets_after_a_change_are_of_the_new_era() {
+    let ages = |workers| Plan { build: Arc::new(|builder| Ok(ages(builder))), ..plan(workers, Distribution::Hardware) };
+    // Who is watched looks before each packet.
+    let sent = |record| {
+        let (sink, collected) = MemorySink::new();
+        let control = Control { record, ..Control::default() };
+        launch(&ages(1), Box::new(traffic(2000, 40)), Box::new(sink), &control).expect("the plan runs");
+        collected.packets()
+    };
+    let free = sent(false);
+    assert!(free.len() == 2000 && free == sent(true));
+    let aborts: u64 = (0..10).map(|seed| check_plan(&ages(4), Some(seed)).total.aborts).sum();
+    assert!(aborts > 50, "the schedules provoke conflicts: {aborts}");
 }
 
 fn atomic(plan: Plan) -> Plan {

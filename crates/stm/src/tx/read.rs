@@ -59,6 +59,19 @@ pub struct Alone<'a> {
     tx: PhantomData<&'a Tx>,
 }
 
+/// That no attempt begins and nobody watches for as long as it is kept: many such rights, one after another, for one look at the
+/// transaction.
+#[derive(Debug)]
+pub struct Solitude<'a>(Alone<'a>);
+
+impl<'a> Solitude<'a> {
+    /// The right to one transaction more of one read.
+    #[inline(always)]
+    pub fn alone(&self) -> Alone<'a> {
+        Alone { ..self.0 }
+    }
+}
+
 impl Alone<'_> {
     /// Reads the first `out.len()` words of an object. False if somebody is just writing it: then `out` holds nothing.
     #[inline(always)]
@@ -103,6 +116,12 @@ impl Tx {
     #[inline(always)]
     pub fn alone(&self) -> Option<Alone<'_>> {
         (self.slow == slow::IDLE).then_some(Alone { domain: self.domain_id, tx: PhantomData })
+    }
+
+    /// The same for as many transactions as one likes, until the next access.
+    #[inline(always)]
+    pub fn solitude(&self) -> Option<Solitude<'_>> {
+        self.alone().map(Solitude)
     }
 
     /// Reads all words of an object into the transaction's own memory.
