@@ -46,7 +46,7 @@ fn a_functions_configuration_changes_and_its_state_stays() {
 fn decided(stats: &Value, comment: &str) -> Option<u64> {
     let found = stats["findings"]["firewall"]["found"].as_array()?;
     let rule = found.iter().find(|one| one["subject"].as_str().is_some_and(|subject| subject.contains(comment)))?;
-    rule["detail"].as_str()?.split(' ').nth(1)?.parse().ok()
+    rule["number"].as_u64()
 }
 
 #[test]

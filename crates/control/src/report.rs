@@ -74,6 +74,9 @@ pub struct Found {
     pub subject: String,
     /// What speaks for it.
     pub detail: String,
+    /// The number that the detail is about, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
 }
 
 /// Findings of one function that the table shows; JSON has all.
@@ -217,8 +220,8 @@ impl RunReport {
 impl From<&Findings> for Told {
     fn from(findings: &Findings) -> Told {
         let found = |finding: &Finding| {
-            let Finding { kind, subject, detail } = finding.clone();
-            Found { kind: kind.to_owned(), subject, detail }
+            let Finding { kind, subject, detail, number } = finding.clone();
+            Found { kind: kind.to_owned(), subject, detail, number }
         };
         Told { sums: findings.sums().clone(), found: findings.list().iter().map(found).collect() }
     }
@@ -290,7 +293,7 @@ impl Told {
         self.sums.iter().try_for_each(|(name, sum)| writeln!(f, "  {name:<28} {:>16}", grouped(*sum)))?;
         let widest = |text: &dyn Fn(&Found) -> usize| self.found.iter().take(SHOWN).map(text).max().unwrap_or(0);
         let (kinds, subjects) = (widest(&|found| found.kind.len()), widest(&|found| found.subject.len()));
-        for Found { kind, subject, detail } in self.found.iter().take(SHOWN) {
+        for Found { kind, subject, detail, .. } in self.found.iter().take(SHOWN) {
             writeln!(f, "  {kind:<kinds$}  {subject:<subjects$}  {detail}")?;
         }
         match self.found.len().saturating_sub(SHOWN) {

@@ -1,7 +1,8 @@
 //! What a function has to tell when a run ends: sums, and findings about somebody.
 //!
 //! Findings are for reading. They are made from committed state after the last packet, so they are as certain as the state
-//! is: a certificate that compares all state compares them too.
+//! is: a certificate that compares all state compares them too. While a run goes on they are told a [piece](Findings::pieces) at a time,
+//! so that no log, however long, keeps a worker from its packets.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +15,78 @@ pub struct Finding {
     pub subject: String,
     /// What speaks for it.
     pub detail: String,
+    /// The number that the detail is about, for metrics; none if it is about none.
+    pub number: Option<u64>,
 }
 
-/// All that one function found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// All that one function found, or a piece of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings {
     sums: BTreeMap<String, u64>,
     list: Vec<Finding>,
+    /// Entries of each log that this piece is about.
+    piece: (u32, u32),
+    /// Whether what is told now belongs to this piece: what stands in no log belongs to the first.
+    tells: bool,
+    /// Where the next piece begins.
+    next: Option<u32>,
+}
+
+impl Default for Findings {
+    fn default() -> Findings {
+        Findings::piece(0, u32::MAX)
+    }
 }
 
 impl Findings {
+    /// For those of so many entries of each log, from one on; the first piece has all besides.
+    pub fn piece(from: u32, entries: u32) -> Findings {
+        Findings { sums: BTreeMap::new(), list: Vec::new(), piece: (from, entries), tells: from == 0, next: None }
+    }
+
+    /// Tells of a log: `walk` is given where to begin and how many entries to look at, and returns where to go on, as
+    /// [`Map::for_each`](braid_state::Map::for_each) does.
+    pub fn pieces<E>(&mut self, walk: impl FnOnce(&mut Findings, u32, u32) -> Result<Option<u32>, E>) -> Result<(), E> {
+        let (from, entries) = self.piece;
+        let told = std::mem::replace(&mut self.tells, true);
+        let next = walk(self, from, entries);
+        self.tells = told;
+        self.next = self.next.max(next?);
+        Ok(())
+    }
+
+    /// Where the next piece begins; none if this was the last one.
+    pub fn next(&self) -> Option<u32> {
+        self.next
+    }
+
+    /// Adds another piece.
+    pub fn append(&mut self, mut piece: Findings) {
+        piece.sums.into_iter().for_each(|(name, more)| *self.sums.entry(name).or_default() += more);
+        self.list.append(&mut piece.list);
+    }
+
     /// Adds to a sum, which begins at 0.
     pub fn add(&mut self, name: impl Into<String>, more: u64) {
-        *self.sums.entry(name.into()).or_default() += more;
+        if self.tells {
+            *self.sums.entry(name.into()).or_default() += more;
+        }
     }
 
     /// Adds a finding.
     pub fn find(&mut self, kind: &'static str, subject: impl ToString, detail: impl Into<String>) {
-        self.list.push(Finding { kind, subject: subject.to_string(), detail: detail.into() });
+        self.note(kind, subject, detail, None);
+    }
+
+    /// Adds a finding about a number, which metrics have as well: the subject is one of the plan (a rule, a backend), not of the packets.
+    pub fn count(&mut self, kind: &'static str, subject: impl ToString, number: u64, detail: impl Into<String>) {
+        self.note(kind, subject, detail, Some(number));
+    }
+
+    fn note(&mut self, kind: &'static str, subject: impl ToString, detail: impl Into<String>, number: Option<u64>) {
+        if self.tells {
+            self.list.push(Finding { kind, subject: subject.to_string(), detail: detail.into(), number });
+        }
     }
 
     /// Sums by name.
@@ -58,7 +113,44 @@ impl Findings {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
+
+    /// A function with two logs and a sum: what it tells in pieces of so many entries, together.
+    fn told(entries: u32) -> (Findings, usize) {
+        let logs: [&[u32]; 2] = [&[1, 2, 3, 4, 5], &[6, 7]];
+        let (mut all, mut from, mut pieces) = (Findings::default(), Some(0), 0);
+        while let Some(at) = from {
+            let mut piece = Findings::piece(at, entries);
+            for log in logs {
+                let told = piece.pieces(|piece, from, entries| {
+                    let end = from.saturating_add(entries).min(log.len() as u32);
+                    for entry in log.iter().take(end as usize).skip(from as usize) {
+                        piece.find("entry", entry, "");
+                        piece.add("entries", 1);
+                    }
+                    Ok::<_, Infallible>((end < log.len() as u32).then_some(end))
+                });
+                assert!(told.is_ok());
+            }
+            piece.add("packets", 9);
+            piece.count("rule", "line 1", 9, "decided 9 times");
+            (from, pieces) = (piece.next(), pieces + 1);
+            all.append(piece);
+        }
+        all.sort();
+        (all, pieces)
+    }
+
+    #[test]
+    fn logs_that_are_told_in_pieces_are_told_whole_and_all_else_once() {
+        let (whole, pieces) = told(u32::MAX);
+        assert_eq!((whole.list().len(), &whole.sums()["packets"], &whole.sums()["entries"], pieces), (8, &9, &7, 1));
+        for (entries, expected) in [(2, 3), (3, 2), (4, 2), (5, 1)] {
+            assert_eq!(told(entries), (whole.clone(), expected), "pieces of {entries}");
+        }
+    }
 
     #[test]
     fn sums_add_up_and_findings_stand_once_in_order() {

@@ -148,11 +148,12 @@ impl SharedSets {
         function: &N,
         into: &mut Findings,
     ) -> Result<(), Conflict> {
-        self.map.for_each(tx, 0, u32::MAX, |_, key, entry| {
-            function.report_set(key, &state::<N::Set>(entry), into);
-            Ok(Visit::Keep)
-        })?;
-        Ok(())
+        into.pieces(|into, from, entries| {
+            self.map.for_each(tx, from, entries, |_, key, entry| {
+                function.report_set(key, &state::<N::Set>(entry), into);
+                Ok(Visit::Keep)
+            })
+        })
     }
 
     /// Ends a set if it is still past its timeout; says whether it did.

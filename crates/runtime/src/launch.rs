@@ -34,7 +34,7 @@ mod report;
 mod threads;
 
 use report::Remains;
-pub use report::{Record, Report, findings_of_objects, findings_of_sets, snapshots};
+pub use report::{Record, Report, findings_of_objects, findings_of_sets, findings_of_stage, snapshots};
 use threads::run_threads;
 
 /// A run that could not start.

@@ -123,7 +123,7 @@ fn respond(head: &Head, service: &Service, offer: &Offer) -> Response {
     let path = head.target.split('?').next().unwrap_or("");
     match (head.method.as_str(), path, offer) {
         ("GET", "/metrics", Offer::Metrics) => {
-            Response("200 OK", metrics::CONTENT_TYPE, metrics::text(&service.stats(false)))
+            Response("200 OK", metrics::CONTENT_TYPE, metrics::text(&service.stats_with_figures()))
         }
         ("GET", "/", Offer::Metrics) => plain("200 OK", "braid: metrics are at /metrics\n"),
         ("GET", "/", Offer::Page { .. }) => Response("200 OK", "text/html; charset=utf-8", PAGE.to_owned()),

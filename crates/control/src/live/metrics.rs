@@ -1,7 +1,10 @@
 //! The figures of a run in the OpenMetrics text format (openmetrics.io, version 1.0), for Prometheus and its kin.
 //!
 //! Names begin with `braid_`, units stand last (`_seconds`, `_bytes`), counters end in `_total`; labels are few and their values
-//! come from the plan: functions, drop reasons, ports, workers, state objects. Nothing is labelled by packet set or address.
+//! come from the plan: functions, drop reasons, ports, workers, state objects, rules and backends. Nothing is labelled by packet set or by
+//! an address of a packet.
+
+use std::collections::BTreeMap;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -11,6 +14,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::stats::{Function, Object, PortStats, Stats, WorkerStats};
+use crate::report::Told;
 
 /// What the answer is called in HTTP.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -63,6 +67,7 @@ impl Collector for Sample {
         let (stats, encoder) = (&self.0, &mut encoder);
         run(stats, encoder)?;
         functions(stats, encoder)?;
+        told(&stats.findings, encoder)?;
         ports(&stats.ports, encoder)?;
         workers(&stats.workers, encoder)?;
         objects(&stats.objects, encoder)
@@ -113,6 +118,23 @@ fn functions(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), s
         })
     });
     family(encoder, ("dropped_packets", "Packets dropped, by function (or source, runtime) and reason", None), drops)
+}
+
+/// What functions tell in numbers: their sums, and findings that are about a number. Two about the same are one figure.
+fn told(findings: &BTreeMap<String, Told>, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    let mut figures: BTreeMap<[&str; 3], u64> = BTreeMap::new();
+    for (function, told) in findings {
+        let sums = told.sums.iter().map(|(name, sum)| ([function, name.as_str(), ""], *sum));
+        let numbers =
+            told.found.iter().filter_map(|found| Some(([function, &found.kind, &*found.subject], found.number?)));
+        sums.chain(numbers).for_each(|(figure, more)| *figures.entry(figure).or_default() += more);
+    }
+    let figures = figures.into_iter().map(|([function, figure, subject], number)| {
+        let labels = [("function", function), ("figure", figure), ("subject", subject)];
+        (labels.map(|(name, value)| (name, value.to_owned())).to_vec(), gauge(number as f64))
+    });
+    let help = "What a function tells besides: a sum, or the number of a rule, a backend, a network";
+    family(encoder, ("function_figure", help, None), figures)
 }
 
 fn ports(ports: &[PortStats], encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
@@ -182,6 +204,7 @@ fn objects(objects: &[Object], encoder: &mut DescriptorEncoder<'_>) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Found;
 
     #[test]
     fn the_text_ends_as_the_format_wants_and_labels_are_escaped() {
@@ -192,5 +215,27 @@ mod tests {
         assert!(text.contains("braid_uptime_seconds 1.5\n"), "{text}");
         assert!(text.contains("braid_object_elements{object=\"a \\\"b\\\"\\n\"} 3.0"), "{text}");
         assert!(text.contains("# TYPE braid_sets_created counter\n") && text.contains("braid_sets_created_total 0\n"));
+    }
+
+    #[test]
+    fn what_functions_tell_in_numbers_is_there_once_and_nothing_else_of_it() {
+        let found = |subject: &str, number| Found {
+            kind: "rule".into(),
+            subject: subject.into(),
+            detail: "decided".into(),
+            number,
+        };
+        let told = Told {
+            sums: [("icmp_errors_withheld".to_owned(), 3)].into(),
+            found: vec![found("line 1", Some(2)), found("line 1", Some(5)), found("10.0.0.1", None)],
+        };
+        let stats = Stats { findings: [("firewall".to_owned(), told)].into(), ..Stats::default() };
+        let text = text(&stats);
+        let figures: Vec<&str> = text.lines().filter(|line| line.starts_with("braid_function_figure{")).collect();
+        let expected = [
+            r#"braid_function_figure{function="firewall",figure="icmp_errors_withheld",subject=""} 3.0"#,
+            r#"braid_function_figure{function="firewall",figure="rule",subject="line 1"} 7.0"#,
+        ];
+        assert_eq!(figures, expected, "{text}");
     }
 }

@@ -187,6 +187,11 @@ impl Service {
         stats
     }
 
+    /// All figures now, and the numbers that functions have to tell.
+    pub fn stats_with_figures(&self) -> Stats {
+        self.stats(false).with_figures(&self.live)
+    }
+
     /// Follows packets; returns how many were.
     fn trace(&self, filter: &Arc<Filter>, count: u64, wait: Duration, more: &mut More<'_>) -> Result<u64, Refused> {
         let Ok(_tracing) = self.tracing.try_lock() else {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use braid_runtime::aborts::AbortRow;
 use braid_runtime::live::{Live, Running, Seen, Unanswered};
-use braid_runtime::nf::Stage;
 use braid_runtime::nf::state::causes::{cause_of, operation};
+use braid_runtime::nf::{Findings, Stage};
 use braid_runtime::probe::{Lap, TimeSplit};
 use braid_runtime::{PortCounters, WorkerCounters};
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,9 @@ use crate::report::{Sets, Told, Transactions};
 
 /// Most rows of what is listed by frequency.
 const ROWS_MAX: usize = 16;
+
+/// Entries of a function's log that a worker reads between two batches: some tens of microseconds.
+const LOG_PIECE: u32 = 512;
 
 /// A run at one moment. Counts are since its begin.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -43,7 +46,8 @@ pub struct Stats {
     pub dropped: BTreeMap<String, u64>,
     /// Packet sets.
     pub sets: Sets,
-    /// What functions have to tell, by function: counters of rules, backends. Only asked for by `braid stats`.
+    /// What functions have to tell, by function: counters of rules, backends. `braid stats` asks for all, metrics
+    /// for numbers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub findings: BTreeMap<String, Told>,
     /// The functions, in the order of the chain.
@@ -217,10 +221,24 @@ impl Stats {
         stats
     }
 
-    /// The same with what functions have to tell, of which the first worker that answers reads all parts.
-    pub fn with_findings(mut self, live: &Live) -> Stats {
-        let told = (0..live.workers()).find_map(|worker| live.ask(worker, |worker| worker.findings()).ok());
-        self.findings = told.into_iter().flatten().map(|(name, findings)| (name, Told::from(&findings))).collect();
+    /// The same with all that functions have to tell. A worker reads a piece of a function's logs between two batches.
+    pub fn with_findings(self, live: &Live) -> Stats {
+        self.told(live, LOG_PIECE)
+    }
+
+    /// The same with what functions have to tell apart from logs: what little metrics ask for every few seconds.
+    pub fn with_figures(self, live: &Live) -> Stats {
+        self.told(live, 0)
+    }
+
+    fn told(mut self, live: &Live, entries: u32) -> Stats {
+        for (position, function) in self.functions.iter().enumerate() {
+            let mut findings = told(live, position, entries, &function.name);
+            findings.sort();
+            if !findings.is_empty() {
+                self.findings.insert(function.name.clone(), Told::from(&findings));
+            }
+        }
         self
     }
 
@@ -251,6 +269,22 @@ impl Stats {
     pub fn dropped_total(&self) -> u64 {
         self.dropped.values().sum()
     }
+}
+
+/// What a function tells, piece by piece, each read by the first worker that answers; with no entries, what stands in no log. It ends early
+/// if there are no more workers, or if another function has come to stand there.
+fn told(live: &Live, position: usize, entries: u32, function: &str) -> Findings {
+    let (mut all, mut from) = (Findings::default(), Some(0));
+    while let Some(at) = from {
+        let ask = |worker| live.ask(worker, move |worker| worker.tell(position, (at, entries))).ok().flatten();
+        let Some((name, piece)) = (0..live.workers()).find_map(ask) else { break };
+        if name != function {
+            break;
+        }
+        from = piece.next().filter(|_| entries > 0);
+        all.append(piece);
+    }
+    all
 }
 
 fn version() -> String {

@@ -146,9 +146,11 @@ impl NetworkFunction for Abacus {
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
-        self.accounts.for_each(cx, 0, u32::MAX, |_, subscriber, usage| {
-            tell(subscriber, usage, into);
-            Ok(braid_nf::state::Visit::Keep)
+        into.pieces(|into, from, entries| {
+            self.accounts.for_each(cx, from, entries, |_, subscriber, usage| {
+                tell(subscriber, usage, into);
+                Ok(braid_nf::state::Visit::Keep)
+            })
         })?;
         let unaccounted = self.unaccounted.read(cx, |sum, part| *sum += part)?;
         if unaccounted > 0 {

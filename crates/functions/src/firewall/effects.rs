@@ -102,7 +102,7 @@ impl Effects {
                 (Action::Continue, None) => "fitted",
                 _ => "decided",
             };
-            into.find("rule", format!("{}{comment}", rule.place(statement.rule)), format!("{did} {sum} times"));
+            into.count("rule", format!("{}{comment}", rule.place(statement.rule)), sum, format!("{did} {sum} times"));
         }
         self.log.as_ref().map_or(Ok(()), |log| log.report(cx, rules, into))
     }

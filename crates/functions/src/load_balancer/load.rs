@@ -77,7 +77,7 @@ impl LoadBalancer {
             let service = end(server.service_address, server.service_port);
             let (backend, live) = (end(server.address, server.port), sum.live.max(0));
             let detail = format!("{state}, weight {}, connections: {live} now, {} in all", server.weight, sum.all);
-            into.find("backend", format!("{service} at {backend}"), detail);
+            into.count("backend", format!("{service} at {backend}"), live as u64, detail);
         }
         Ok(())
     }

@@ -87,9 +87,11 @@ impl BlockLog {
     /// Tells all of it.
     pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let Some(events) = &self.events else { return Ok(()) };
-        events.for_each(cx, 0, u32::MAX, |_, event, host| {
-            into.find("port_block", host.words(&self.networks), self.words(event));
-            Ok(Visit::Keep)
+        into.pieces(|into, from, entries| {
+            events.for_each(cx, from, entries, |_, event, host| {
+                into.find("port_block", host.words(&self.networks), self.words(event));
+                Ok(Visit::Keep)
+            })
         })?;
         let lost = self.lost.read(cx, |sum, part| *sum += part)?;
         if lost > 0 {

@@ -78,7 +78,7 @@ impl Census {
             if sum != Count::default() {
                 let Count { live, all, refused } = sum;
                 let detail = format!("mappings: {} now, {all} in all, {refused} refused", live.max(0));
-                into.find("network", &network.name, detail);
+                into.count("network", &network.name, live.max(0) as u64, detail);
             }
         }
         Ok(())

@@ -68,9 +68,11 @@ impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
         into: &mut Findings,
         mut show: impl FnMut(&K, &A, &mut Findings),
     ) -> Result<(), Conflict> {
-        self.log.for_each(cx, 0, u32::MAX, |_, subject, alert| {
-            show(subject, alert, into);
-            Ok(Visit::Keep)
+        into.pieces(|into, from, entries| {
+            self.log.for_each(cx, from, entries, |_, subject, alert| {
+                show(subject, alert, into);
+                Ok(Visit::Keep)
+            })
         })?;
         let lost = self.lost.read(cx, |sum, part| *sum += part)?;
         if lost > 0 {

@@ -78,11 +78,12 @@ impl NetworkFunction for WebCache {
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
-        self.responses.for_each(cx, 0, u32::MAX, |_, _, cached| {
-            into.add("responses", 1);
-            into.add("hits", cached.hits);
-            Ok(braid_nf::state::Visit::Keep)
-        })?;
-        Ok(())
+        into.pieces(|into, from, entries| {
+            self.responses.for_each(cx, from, entries, |_, _, cached| {
+                into.add("responses", 1);
+                into.add("hits", cached.hits);
+                Ok(braid_nf::state::Visit::Keep)
+            })
+        })
     }
 }

@@ -8,14 +8,14 @@ use braid_io::capture::Damage;
 use braid_io::{RxCounters, SinkError, TxCounters};
 use braid_memory::Backing;
 use braid_nf::state::Domain;
-use braid_nf::{Findings, SetTables};
+use braid_nf::{Emitted, Findings, SetTables, Stage};
 use braid_packet::Pool;
 use braid_state::Tx;
 use braid_stm::{ObjectId, ObjectInfo, Part};
 
 use super::run_once;
 use crate::aborts::Aborts;
-use crate::attempt::Witness;
+use crate::attempt::{Witness, run_event};
 use crate::chain::Chain;
 use crate::counters::WorkerCounters;
 use crate::dispatch::Dispatched;
@@ -231,18 +231,24 @@ pub fn findings_of_objects(
     now_ns: u64,
     mut findings: Vec<Findings>,
 ) -> Vec<(String, Findings)> {
-    run_once(chain, tx, ports, now_ns, |stage, event| {
-        let position = chain.stages().iter().position(|other| other.name() == stage.name());
-        let Some(known) = position.and_then(|position| findings.get_mut(position)) else { return Ok(()) };
-        let mut more = known.clone();
-        stage.report(event, &mut more)?;
-        *known = more;
-        Ok(())
-    });
+    for (stage, findings) in chain.stages().iter().zip(&mut findings) {
+        findings_of_stage(&**stage, tx, ports, now_ns, findings);
+    }
     let names = chain.stages().iter().map(|stage| stage.name().to_owned());
     let mut told: Vec<_> = names.zip(findings).filter(|(_, findings)| !findings.is_empty()).collect();
     told.iter_mut().for_each(|(_, findings)| findings.sort());
     told
+}
+
+/// Adds what the state objects of one function tell.
+pub fn findings_of_stage(stage: &dyn Stage, tx: &mut Tx, ports: u16, now_ns: u64, findings: &mut Findings) {
+    let (mut emitted, mut counters) = (Emitted::default(), WorkerCounters::default());
+    run_event(tx, &mut emitted, ports, now_ns, &mut counters, |event| {
+        let mut more = findings.clone();
+        stage.report(event, &mut more)?;
+        *findings = more;
+        Ok(())
+    });
 }
 
 /// Name and content of every state object.

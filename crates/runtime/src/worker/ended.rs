@@ -9,7 +9,7 @@ use super::Worker;
 use super::sets::Sets;
 use crate::attempt::Witness;
 use crate::counters::WorkerCounters;
-use crate::launch::findings_of_objects;
+use crate::launch::findings_of_stage;
 use crate::live::Seen;
 use crate::probe::{Probe, TimeSplit};
 
@@ -82,12 +82,14 @@ impl Worker {
         }
     }
 
-    /// What functions tell of their state objects, as they do when a run ends; packet sets are not gone through. Read in transactions of
-    /// this worker, between two batches: what a function tells much of keeps the worker from its packets meanwhile.
-    pub fn findings(&mut self) -> Vec<(String, Findings)> {
+    /// What a function tells of its state objects, as it does when a run ends, with so many entries of each of its logs from one on;
+    /// packet sets are not gone through. Read in a transaction of this worker, between two batches.
+    pub fn tell(&mut self, position: usize, (from, entries): (u32, u32)) -> Option<(String, Findings)> {
         let chain = Arc::clone(&self.parts.chain);
-        let none = vec![Findings::default(); chain.stages().len()];
-        findings_of_objects(&chain, &mut self.parts.tx, self.parts.ports, self.last_ns, none)
+        let stage = chain.stages().get(position)?;
+        let mut findings = Findings::piece(from, entries);
+        findings_of_stage(&**stage, &mut self.parts.tx, self.parts.ports, self.last_ns, &mut findings);
+        Some((stage.name().to_owned(), findings))
     }
 
     fn count_time(&mut self) {
