@@ -133,6 +133,7 @@ fn compare(
         schedule,
         transactions: record.logs.iter().map(|log| log.entries.len()).sum(),
         aborts: report.total.aborts,
+        panics: report.total.panics,
         packets: report.workers.iter().map(|worker| worker.packets_in).collect(),
     };
     let differences = replay(plan, &record, watchdog)?;

@@ -79,6 +79,16 @@ orphans_only!(Peeking, "peeking", |this, cx, packet| {
 });
 
 network_function! {
+    /// Wrong, and says so: panics at every fourth packet, after it has counted it.
+    struct Fragile { count: Vector<u64> }
+}
+orphans_only!(Fragile, "fragile", |this, cx, packet| {
+    this.count.update(cx, 0, |count| *count += 1)?;
+    assert!(!packet.bytes()[29].is_multiple_of(4), "a packet that nobody expected");
+    Ok(cx.pass())
+});
+
+network_function! {
     /// Right, but only where steering keeps all packets to one destination together.
     struct ByDestination {}
 }
@@ -216,4 +226,17 @@ fn sets_that_steering_keeps_and_sets_that_it_tears_apart_are_certified() {
         let certificate = certified(|_| Box::new(Instance::new("by_destination", ByDestination {})), steering);
         assert!(certificate.holds(), "{certificate}");
     }
+}
+
+#[test]
+fn handlers_that_panic_are_counted_and_said_beside_the_certificate() {
+    let fragile = |builder: &mut StateBuilder| -> Box<dyn Stage> {
+        let count = Vector::new(builder, &VectorConfig { name: "count".into(), len: 1 }, 0).expect("small");
+        Box::new(Instance::new("fragile", Fragile { count }))
+    };
+    let certificate = certified(fragile, Fields::FOUR_TUPLE);
+    assert!(certificate.holds() && certificate.panics() > 0, "{certificate}");
+    let said = format!("but handlers panicked {} times", certificate.panics());
+    assert!(certificate.to_string().contains(&said), "{certificate}");
+    assert!(!certified(vector, Fields::FOUR_TUPLE).to_string().contains("panicked"));
 }

@@ -35,6 +35,8 @@ pub struct Run {
     pub transactions: usize,
     /// Attempts that were taken back.
     pub aborts: u64,
+    /// Handlers that panicked; their packets were dropped as `handler_panic`, in the replay as well.
+    pub panics: u64,
     /// Packets of each worker.
     pub packets: Vec<u64>,
 }
@@ -121,6 +123,11 @@ impl Certificate {
     pub fn holds(&self) -> bool {
         self.violation.is_none()
     }
+
+    /// Handlers that panicked in all runs. What they did is certified like all else: that their packets were dropped, and nothing stayed.
+    pub fn panics(&self) -> u64 {
+        self.runs.iter().map(|run| run.panics).sum()
+    }
 }
 
 impl fmt::Display for Certificate {
@@ -144,7 +151,13 @@ impl fmt::Display for Certificate {
             f,
             "  every run equals one worker that does the same transactions in commit order: \
              packets, packets made, state objects, packet sets"
-        )
+        )?;
+        match self.panics() {
+            0 => Ok(()),
+            panics => {
+                writeln!(f, "  but handlers panicked {panics} times: their packets were dropped as handler_panic")
+            }
+        }
     }
 }
 
