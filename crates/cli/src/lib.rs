@@ -4,8 +4,11 @@
 //! [`args`] is what was typed; [`chain`] and [`input`] give it meaning; [`commands`] act. Errors end in [`failure`], which
 //! knows the exit codes.
 #![forbid(unsafe_code)]
+// Whoever reads may have gone: `aside` and `commands::print` stand that.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod args;
+mod aside;
 pub mod bench;
 pub mod catalog;
 pub mod chain;
@@ -39,7 +42,7 @@ pub fn main(own: Vec<Entry>) -> ExitCode {
     match done {
         Ok(code) => code,
         Err(failure) => {
-            eprint!("{}", failure.render());
+            aside::aside!("{}", failure.render());
             failure.exit_code()
         }
     }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use braid_control::runtime::AtStart;
 use sd_notify::NotifyState;
 
+use crate::aside::asideln;
+
 /// To be done when the run has begun.
 pub fn when_begun(chain: String) -> AtStart {
     AtStart(Arc::new(move || tell(&[NotifyState::Ready, NotifyState::Status(&chain)])))
@@ -22,6 +24,6 @@ pub fn of_end() {
 /// A run goes on without a manager that does not listen.
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        eprintln!("note: NOTIFY_SOCKET cannot be told: {error}");
+        asideln!("note: NOTIFY_SOCKET cannot be told: {error}");
     }
 }

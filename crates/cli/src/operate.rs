@@ -17,6 +17,7 @@ use braid_control::runtime::{Control, Live};
 
 use signal_hook::consts::SIGHUP;
 
+use crate::aside::{aside, asideln};
 use crate::connect::default_path;
 use crate::failure::{Failure, Kind};
 
@@ -105,7 +106,7 @@ impl OperateArgs {
         let offered = offered.map_err(|error| {
             Failure::new(Kind::Io, format!("--metrics {address}: {error}"), "name a port that nobody uses")
         })?;
-        eprintln!("metrics at http://{}/metrics", offered.address());
+        asideln!("metrics at http://{}/metrics", offered.address());
         Ok(offered)
     }
 }
@@ -120,7 +121,7 @@ fn offer_page(address: SocketAddr, service: &Arc<Service>) -> Result<HttpServer,
     };
     let token = token().map_err(failed)?;
     let offered = HttpServer::offer(address, service, Offer::Page { token: token.clone() }).map_err(failed)?;
-    eprintln!("page at http://{}/#{token}", offered.address());
+    asideln!("page at http://{}/#{token}", offered.address());
     Ok(offered)
 }
 
@@ -215,10 +216,10 @@ impl Drop for Reload {
 fn reload(config: &Path, service: &Service) {
     let name = config.display();
     match std::fs::read_to_string(config) {
-        Err(error) => eprintln!("{name}: {error}; nothing has changed"),
+        Err(error) => asideln!("{name}: {error}; nothing has changed"),
         Ok(text) => match service.apply(&text) {
-            Ok(applied) => eprint!("{name} applied\n{}", crate::commands::apply::text(&applied)),
-            Err(refused) => eprintln!("{name} refused: {}; {}", refused.what, refused.help),
+            Ok(applied) => aside!("{name} applied\n{}", crate::commands::apply::text(&applied)),
+            Err(refused) => asideln!("{name} refused: {}; {}", refused.what, refused.help),
         },
     }
 }

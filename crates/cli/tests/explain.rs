@@ -2,6 +2,8 @@
 
 mod support;
 
+use braid_cli::control::machine::Cache;
+use serde_json::Value;
 use support::Braid;
 
 #[test]
@@ -59,6 +61,20 @@ fn records_and_their_cost_are_explained() {
         json["accesses"]["packet"].as_f64().unwrap() > 1.0
             && json["metadata"]["batch_that_fits"].as_u64().unwrap() > 32
     );
+    let uses = |function: &Value| -> u64 {
+        function["state"].as_array().unwrap().iter().filter_map(|state| state["lines"].as_u64()).sum()
+    };
+    let of_nat = uses(&json["functions"][1]);
+    assert!(of_nat > 2 && json["accesses"]["objects"].as_u64() == Some(of_nat), "{}", json["accesses"]);
+    // What `braid bench` names as the machine's.
+    let text = braid.ok("plan plan.toml --workers 2");
+    match Cache::first_level() {
+        Some(bytes) => {
+            assert_eq!(json["metadata"]["first_level_bytes"].as_u64(), Some(bytes as u64));
+            assert!(text.contains("half of this machine's first-level cache of"), "{text}");
+        }
+        None => assert!(text.contains("half of a usual first-level cache of 32.0 KiB"), "{text}"),
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub mod facts;
 pub mod filter;
 pub mod frames;
 pub mod live;
+pub mod machine;
 pub mod model;
 mod overridden;
 pub mod plan;

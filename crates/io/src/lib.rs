@@ -33,6 +33,7 @@ pub mod source;
 mod spread;
 mod stream;
 mod tap;
+pub mod whole;
 pub mod wrap;
 
 pub use memory::{Collected, CollectedPacket, MemorySink, NullSink, Repeat, ReplaySource};

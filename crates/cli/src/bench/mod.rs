@@ -1,9 +1,8 @@
 //! Measuring chains in memory: which traffic ([`traffic`]) in which order ([`orders`]), what is read off the clocks and when
 //! ([`meter`]), one row after another ([`rows`]), latency under load ([`latency`], with packets that come at a steady rate:
-//! [`paced`]), a long run ([`soak`]), each behind the first frames of a replay (`warm`), on which machine ([`machine`]), and how the rows are written for others ([`output`]).
+//! [`paced`]), a long run ([`soak`]), each behind the first frames of a replay (`warm`), and how the rows are written for others ([`output`]).
 
 pub mod latency;
-pub mod machine;
 pub mod meter;
 pub mod orders;
 pub mod output;

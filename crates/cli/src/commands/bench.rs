@@ -2,24 +2,27 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use braid_control::Catalog;
+use braid_control::machine::Machine;
 use braid_control::plan_file::{PlanFile, unplaced};
-use braid_control::runtime::io::NullSink;
+use braid_control::runtime::io::{NullSink, whole};
 use braid_control::runtime::{Control, Live, launch};
 use serde::Serialize;
 
 use super::run::duration;
 use super::{print, print_json};
 use crate::args::BenchArgs;
-use crate::bench::machine::Machine;
 use crate::bench::rows::{Row, Trial, ablation};
 use crate::bench::soak::{self, Renewed, Sample};
 use crate::bench::traffic::{CHAINS, Trace, chain};
 use crate::bench::{latency, output};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
+use crate::watch;
 
 /// Packets per worker that are measured if nothing is said.
 const PACKETS: f64 = 20e6;
@@ -86,24 +89,44 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     };
     let copied = "copied from a ring into buffers (receive copy)";
     say(args, &format!("{}64-byte frames in memory, {copied}, flows known; {LOSS_CRITERION}\n", bench.machine))?;
-    for what in &args.what {
-        match what {
-            What::Rates => rates(args, catalog, &mut bench.rows)?,
-            What::Ablation => ablate(args, catalog, &mut bench.rows)?,
-            What::Latency => latencies(args, catalog, &mut bench.latency)?,
-            What::Soak => bench.soak = soak(args, catalog)?,
-        }
-    }
+    let outputs = [&args.csv, &args.plot];
+    outputs.into_iter().flatten().try_for_each(|path| whole::check(path).map_err(|error| unwritten(path, &error)))?;
+    let stop = Stop::default();
+    watch::stop_on_signal(&stop)?;
+    // Whatever ends it early: what was measured before is not lost.
+    let measured = args.what.iter().try_for_each(|what| measure(*what, args, catalog, &stop, &mut bench));
     if args.json {
         print_json(&bench)?;
     }
     write(args, &bench)?;
+    measured?;
     let growth = soak::growth(&bench.soak);
     if growth > GROWTH_MAX {
         say(args, &format!("memory grew by {:.1} % in the second half\n", 100.0 * growth))?;
     }
     let is_well = bench.is_lossless() && growth <= GROWTH_MAX;
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(Kind::Failed as u8) })
+}
+
+/// Set by Ctrl-C: the row that is being measured is the last one.
+type Stop = Arc<AtomicBool>;
+
+fn measure(what: What, args: &BenchArgs, catalog: &Catalog, stop: &Stop, bench: &mut Bench) -> Result<(), Failure> {
+    match what {
+        What::Rates => rates(args, catalog, stop, &mut bench.rows)?,
+        What::Ablation => ablate(args, catalog, stop, &mut bench.rows)?,
+        What::Latency => latencies(args, catalog, stop, &mut bench.latency)?,
+        What::Soak => bench.soak = soak(args, catalog, stop)?,
+    }
+    unless(stop)
+}
+
+/// An error once somebody has asked for the end.
+fn unless(stop: &Stop) -> Result<(), Failure> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Failure::new(Kind::Failed, "interrupted", "what was measured before is written")),
+        false => Ok(()),
+    }
 }
 
 /// To people; programs get one object at the end.
@@ -113,7 +136,7 @@ fn say(args: &BenchArgs, text: &str) -> Result<(), Failure> {
 
 /// Tables and pictures in files; latencies stand in files of their own.
 fn write(args: &BenchArgs, bench: &Bench) -> Result<(), Failure> {
-    let to = |path: &Path, text: String| std::fs::write(path, text).map_err(|error| unwritten(path, &error));
+    let to = |path: &Path, text: String| whole::write(path, text.as_bytes()).map_err(|error| unwritten(path, &error));
     if let Some(path) = args.csv.as_ref().filter(|_| !bench.rows.is_empty()) {
         to(path, output::csv(&bench.rows))?;
     }
@@ -179,6 +202,7 @@ fn packets(args: &BenchArgs) -> u64 {
 /// Every combination of a chain with flows and workers.
 fn each(
     args: &BenchArgs,
+    stop: &Stop,
     (chain, file): (&str, &PlanFile),
     mut trial: impl FnMut(Trial<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -188,18 +212,20 @@ fn each(
             let is_own = args.plan.is_some();
             let (trace, distribution, variant) = (Trace::Uniform, "hardware", "");
             let step_ns = args.step_ns;
+            unless(stop)?;
             trial(Trial { chain, file, is_own, trace, flows, workers, distribution, variant, step_ns })?;
         }
     }
     Ok(())
 }
 
-fn rates(args: &BenchArgs, catalog: &Catalog, rows: &mut Vec<Row>) -> Result<(), Failure> {
+fn rates(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>) -> Result<(), Failure> {
     say(args, Row::HEAD)?;
     for (name, file) in chains(args, catalog, &CHAINS)? {
-        each(args, (&name, &file), |trial| {
+        each(args, stop, (&name, &file), |trial| {
             let orders = distributions(args).iter().flat_map(|d| args.trace.iter().map(move |trace| (*d, *trace)));
             for (distribution, trace) in orders {
+                unless(stop)?;
                 let row = Trial { distribution, trace, ..trial }.measure(catalog, packets(args))?;
                 say(args, &row.line())?;
                 rows.push(row);
@@ -210,11 +236,11 @@ fn rates(args: &BenchArgs, catalog: &Catalog, rows: &mut Vec<Row>) -> Result<(),
     Ok(())
 }
 
-fn ablate(args: &BenchArgs, catalog: &Catalog, rows: &mut Vec<Row>) -> Result<(), Failure> {
+fn ablate(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>) -> Result<(), Failure> {
     say(args, Row::HEAD)?;
     for (name, file) in chains(args, catalog, &[STATEFUL])? {
         for (variant, file) in ablation(&file, catalog)? {
-            each(args, (&name, &file), |trial| {
+            each(args, stop, (&name, &file), |trial| {
                 let row = Trial { variant, ..trial }.measure(catalog, packets(args))?;
                 say(args, &row.line())?;
                 rows.push(row);
@@ -225,11 +251,11 @@ fn ablate(args: &BenchArgs, catalog: &Catalog, rows: &mut Vec<Row>) -> Result<()
     Ok(())
 }
 
-fn latencies(args: &BenchArgs, catalog: &Catalog, rows: &mut Vec<latency::Row>) -> Result<(), Failure> {
+fn latencies(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<latency::Row>) -> Result<(), Failure> {
     let time = time(args, LOAD, LOAD_QUICK)?;
     say(args, latency::Row::HEAD)?;
     for (name, file) in chains(args, catalog, &["forward", STATEFUL])? {
-        each(args, (&name, &file), |trial| {
+        each(args, stop, (&name, &file), |trial| {
             rows.extend(latency::measure(&trial, catalog, time, &mut |row| say(args, &row.line()))?);
             Ok(())
         })?;
@@ -244,7 +270,7 @@ fn time(args: &BenchArgs, usual: Duration, quick: Duration) -> Result<Duration, 
 }
 
 /// One run with the most flows and workers that are named.
-fn soak(args: &BenchArgs, catalog: &Catalog) -> Result<Vec<Sample>, Failure> {
+fn soak(args: &BenchArgs, catalog: &Catalog, stop: &Stop) -> Result<Vec<Sample>, Failure> {
     let time = time(args, SOAK, SOAK_QUICK)?;
     let Some((name, mut file)) = chains(args, catalog, &[STATEFUL])?.into_iter().next() else { return Ok(Vec::new()) };
     let flows = args.flows.iter().copied().max().unwrap_or(FLOWS_QUICK);
@@ -273,7 +299,8 @@ fn soak(args: &BenchArgs, catalog: &Catalog) -> Result<Vec<Sample>, Failure> {
     let (traffic, compiled) = trial.prepare(catalog, flows)?;
     say(args, &format!("{name}, {flows} flows, a tenth of the packets begins a flow, for {time:?}\n{}", Sample::HEAD))?;
     let live = Live::new(compiled.run.workers);
-    let control = Control { live: Some(live.clone()), duration: Some(time), ..Control::default() };
+    let control =
+        Control { live: Some(live.clone()), duration: Some(time), stop: Arc::clone(stop), ..Control::default() };
     let source = Box::new(Renewed(traffic.source));
     std::thread::scope(|scope| {
         let running = scope.spawn(|| launch(&compiled.run, source, Box::new(NullSink), &control));

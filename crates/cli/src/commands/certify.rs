@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 
 use super::{print, print_json};
 use crate::args::CertifyArgs;
+use crate::aside::asideln;
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 
@@ -21,6 +22,9 @@ const WORKERS_DEFAULT: i64 = 4;
 
 /// Runs it.
 pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
+    if args.runs == 0 {
+        return Err(Failure::usage("--runs 0 certifies nothing", "write a number from 1 on"));
+    }
     let mut written = Written::read(&args.chain, Some(&args.input), &[])?;
     written.file.workers.get_or_insert(unplaced(WORKERS_DEFAULT));
     let plan = written.plan(catalog)?;
@@ -43,9 +47,16 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         print(&certificate.to_string())?
     }
     if let Some(violation) = &certificate.violation {
-        eprintln!("look at it again: --seed {} --runs 1", violation.seed);
+        asideln!("look at it again: --seed {} --runs 1", violation.seed);
     }
-    Ok(if certificate.holds() { ExitCode::SUCCESS } else { ExitCode::from(Kind::Failed as u8) })
+    match certificate.panics() {
+        _ if !certificate.holds() => Ok(ExitCode::from(Kind::Failed as u8)),
+        0 => Ok(ExitCode::SUCCESS),
+        panics => {
+            let what = format!("handlers panicked {panics} times");
+            Err(Failure::new(Kind::Failed, what, "mend the function at the line that the message above names"))
+        }
+    }
 }
 
 /// A handler over one batch takes microseconds: after this long it will not come back.
@@ -56,7 +67,7 @@ fn watchdog() -> Watchdog {
     let tell = |function: &str| {
         let what = format!("a handler of `{function}` has not come back for {} s", HANDLER_MAX.as_secs());
         let help = "a handler must end whatever it reads: look for a loop that waits for another packet or worker";
-        eprintln!("{}", Failure::new(Kind::Failed, what, help).render());
+        asideln!("{}", Failure::new(Kind::Failed, what, help).render());
         std::process::exit(Kind::Failed as i32);
     };
     Watchdog { limit: HANDLER_MAX, tell: Arc::new(tell) }

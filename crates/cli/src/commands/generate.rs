@@ -1,6 +1,8 @@
 //! `braid gen`: generated traffic into a capture file.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_control::report::grouped;
 use braid_control::runtime::io::capture::{CaptureWriter, Precision};
@@ -9,22 +11,29 @@ use braid_control::runtime::io::{FrameStream, Next};
 
 use super::print;
 use crate::args::GenArgs;
-use crate::failure::Failure;
-use crate::generated;
+use crate::failure::{Failure, Kind};
+use crate::{generated, watch};
 
 /// Runs it.
 pub fn run(args: &GenArgs) -> Result<ExitCode, Failure> {
     let specification = args.profile.strip_prefix("gen:").unwrap_or(&args.profile);
     let mut stream = Generator::new(generated::config(specification)?).map_err(generated::refused)?;
-    let mut file = CaptureWriter::create(&args.to, Precision::Nanoseconds)?;
+    let mut file = CaptureWriter::create_whole(&args.to, Precision::Nanoseconds)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    watch::stop_on_signal(&stop)?;
     let (mut packets, mut bytes) = (0, 0);
-    while stream.advance() == Next::Frame {
+    // Relaxed: the flag carries no data.
+    while !stop.load(Ordering::Relaxed) && stream.advance() == Next::Frame {
         let (frame, info) = stream.frame();
         file.write(frame, &info);
         packets += 1;
         bytes += u64::from(info.wire_len);
     }
-    file.finish()?;
+    if stop.load(Ordering::Relaxed) {
+        let what = format!("{}: interrupted after {} packets", args.to.display(), grouped(packets));
+        return Err(Failure::new(Kind::Failed, what, "no file is written"));
+    }
+    file.finish().map_err(|error| Failure::new(Kind::Io, error.to_string(), "no file is written"))?;
     print(&format!("{}: {} packets, {} bytes\n", args.to.display(), grouped(packets), grouped(bytes)))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -45,19 +45,27 @@ pub fn run(args: &NewArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(what, "choose another name, or a folder with --folder"));
     }
     let braid = Braid::of(args.braid.as_deref())?;
+    write_all(&folder, &name, &braid).inspect_err(|_| {
+        // So that it can be tried again; what is not ours was not there.
+        let _ = std::fs::remove_dir_all(&folder);
+    })?;
+    let folder = folder.display();
+    print(&format!(
+        "{folder}: a function, its test and a binary\n  cd {folder} && cargo test\n  cargo run -- certify --nf {name} --in gen:campus?packets=20000 --runs 10\n"
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_all(folder: &Path, name: &str, braid: &Braid) -> Result<(), Failure> {
     for (path, text) in FILES {
-        write(&folder.join(path), &fill(text, &name, &braid))?;
+        write(&folder.join(path), &fill(text, name, braid))?;
     }
     if let Some(lock) = braid.lock() {
         // The versions that Braid itself was built with: nothing has to be looked up.
         let to = folder.join("Cargo.lock");
         std::fs::copy(&lock, &to).map_err(|error| Failure::file(&to, &error))?;
     }
-    let folder = folder.display();
-    print(&format!(
-        "{folder}: a function, its test and a binary\n  cd {folder} && cargo test\n  cargo run -- certify --nf {name} --in gen:campus?packets=20000 --runs 10\n"
-    ))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Where Braid's crates are.

@@ -7,6 +7,7 @@ use braid_control::model::{Request, calibrate, model, modelled, real};
 use braid_control::profile::Profile;
 use braid_control::profile::html;
 use braid_control::profile_run::{profile, try_changes};
+use braid_control::runtime::io::whole;
 use braid_control::{Catalog, Plan};
 
 use super::model::WORKERS_MAX;
@@ -99,7 +100,7 @@ fn name_lines(path: &Path, plan: &Plan, profile: &mut Profile) -> Result<(), Fai
     Ok(())
 }
 
-/// Writes a text file.
+/// Writes a text file, whole or not at all.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| Failure::file(path, &error))
+    whole::write(path, text.as_bytes()).map_err(|error| Failure::file(path, &error))
 }

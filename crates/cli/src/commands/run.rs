@@ -17,6 +17,7 @@ use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
 use super::upgrade::{become_successor, keep_applied};
 use super::{print, print_json};
 use crate::args::RunArgs;
+use crate::aside::{aside, asideln};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 use crate::notify;
@@ -40,9 +41,9 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let mut control = Control { duration, profile: args.profile, ..Control::default() };
     let Prepared { written, plan, compiled, carry, ports, source, sink } = prepare(args, catalog)?;
     let (workers, from) = (compiled.run.workers, source.name());
-    eprintln!("{}: workers: {workers}, {}, from {from}", plan.chain_name(), pages(&plan));
+    asideln!("{}: workers: {workers}, {}, from {from}", plan.chain_name(), pages(&plan));
     if let Some(note) = &compiled.note {
-        eprintln!("note: {note}");
+        asideln!("note: {note}");
     }
     let current = Current {
         catalog: catalog.clone(),
@@ -55,7 +56,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let offered = args.operate.offer(&mut control, current, args.config.as_deref(), plan.user)?;
     if let Some(path) = &args.restore {
         let saved = Snapshot::read(path)?.for_plan(&plan).map_err(|problem| written.failure(problem))?;
-        eprintln!("restored from {}: {} packet sets", path.display(), saved.sets.len());
+        asideln!("restored from {}: {} packet sets", path.display(), saved.sets.len());
         control.restore = Some(Arc::new(saved));
     }
     let (always, successor) = (args.snapshot.is_some(), offered.on_upgrade());
@@ -73,21 +74,24 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     // Nothing more comes by them, unless another program goes on.
     let ports = ports.filter(|_| successor.is_some());
     let wanted = args.snapshot.as_ref().or(successor.as_ref().map(|(_, state)| state));
-    if let (Some(saving), Some(path)) = (saving, wanted) {
-        eprint!("{}", saving.end(&last_plan, path)?);
-    }
+    let saved = match (saving, wanted) {
+        (Some(saving), Some(path)) => saving.end(&last_plan, path).map(|said| aside!("{said}")),
+        _ => Ok(()),
+    };
     if report.sets_left_out > 0 {
-        eprintln!("note: {} packet sets of the earlier run found no place in this one", report.sets_left_out);
+        asideln!("note: {} packet sets of the earlier run found no place in this one", report.sets_left_out);
     }
     // Of a chain that was exchanged meanwhile, stages and counters would not belong together.
     let is_profiled = args.profile && names(&last_plan) == names(&plan);
     let profile = is_profiled.then(|| profile(&plan, &from, &report, false));
     let report = RunReport::new(names(&last_plan), &report);
-    let Some((successor, state)) = successor else {
+    let Some((successor, state)) = successor.filter(|_| saved.is_ok()) else {
         notify::of_end();
-        return told(args, &plan, &report, profile.as_ref());
+        // What became of the packets is told in any case.
+        let code = told(args, &plan, &report, profile.as_ref());
+        return saved.and(code);
     };
-    eprintln!("{report}continued by {}", successor.program.display());
+    asideln!("{report}continued by {}", successor.program.display());
     let applied = offered.applied().map(|text| keep_applied(&state, &text)).transpose()?.or(args.applied.clone());
     drop(offered);
     let state = args.snapshot.as_ref().unwrap_or(&state);
@@ -126,9 +130,9 @@ fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
 fn told(args: &RunArgs, plan: &Plan, report: &RunReport, profile: Option<&Profile>) -> Result<ExitCode, Failure> {
     let code = told_of_packets(report, args.json, plan)?;
     match profile {
-        Some(profile) if args.json || writes_to_standard_output(plan) => eprint!("\n{profile}"),
+        Some(profile) if args.json || writes_to_standard_output(plan) => aside!("\n{profile}"),
         Some(profile) => print(&format!("\n{profile}"))?,
-        None if args.profile => eprintln!("note: no profile: the chain was exchanged while it ran"),
+        None if args.profile => asideln!("note: no profile: the chain was exchanged while it ran"),
         None => {}
     }
     match report.transactions.panics {
@@ -144,11 +148,11 @@ fn told(args: &RunArgs, plan: &Plan, report: &RunReport, profile: Option<&Profil
 fn told_of_packets(report: &RunReport, json: bool, plan: &Plan) -> Result<ExitCode, Failure> {
     match (json, writes_to_standard_output(plan)) {
         (true, _) => print_json(report)?,
-        (false, true) => eprint!("{report}"),
+        (false, true) => aside!("{report}"),
         (false, false) => print(&report.to_string())?,
     }
     if may_depend_on_order(plan, report) {
-        eprintln!("note: workers replay side by side, so drops may differ from one worker's; not with --in-order");
+        asideln!("note: workers replay side by side, so drops may differ from one worker's; not with --in-order");
     }
     debug_assert!(report.adds_up(), "a packet is neither out nor dropped: {report:?}");
     match report.lost.first() {
@@ -174,7 +178,7 @@ type Ends = (Box<dyn Source>, Box<dyn Sink>);
 /// The interfaces of a plan that has any, not yet open.
 fn ports(plan: &Plan, compiled: &Compiled, user: Option<User>) -> Option<Ports> {
     let receivers = if plan.distribution == Distribution::Hardware { plan.workers } else { 1 };
-    let ports = Ports::new(plan.devices.clone(), |how| eprintln!("{how}"));
+    let ports = Ports::new(plan.devices.clone(), |how| asideln!("{how}"));
     (!plan.devices.is_empty()).then(|| ports.received_by(receivers, compiled.card_hash()).then_as(user))
 }
 
@@ -184,7 +188,7 @@ fn ends(written: &Written, plan: &Plan, ports: Option<&Ports>) -> Result<Ends, F
         let input = written.input(plan)?;
         let sink = written.sink(plan, &input)?;
         if let Some(note) = input.note() {
-            eprintln!("note: {note}");
+            asideln!("note: {note}");
         }
         return Ok((input.source()?, sink));
     };

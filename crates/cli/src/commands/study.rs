@@ -13,6 +13,7 @@ use braid_control::profile_run::profile;
 use super::model::USUAL;
 use super::{loaded, print};
 use crate::args::{ChainArgs, InputArgs};
+use crate::aside::asideln;
 use crate::catalog::{catalog, own};
 use crate::failure::Failure;
 use crate::study::{Study, Variant, cost, dummy::Dummy, imbalance};
@@ -74,7 +75,7 @@ fn scaling(args: &StudyArgs) -> Result<String, Failure> {
     let workers = args.virtual_workers.as_deref().unwrap_or(usual);
     let mut found = Vec::new();
     for variant in args.study.variants() {
-        eprintln!("{}…", variant.name);
+        asideln!("{}…", variant.name);
         let (chain, input) = chain(&variant);
         let (plan, frames, input) = loaded(&chain, &input, &catalog)?;
         let (packets, repeats) = (args.packets, args.repeats);

@@ -14,6 +14,7 @@ use braid_control::{Carry, Catalog, Compiled};
 
 use super::{print, print_json, run};
 use crate::args::{ChainArgs, InputArgs};
+use crate::aside::asideln;
 use crate::chain::Written;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::{Failure, Kind};
@@ -75,7 +76,7 @@ pub fn run(args: &TraceArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         print_json(&reports)?;
     }
     if reports.is_empty() {
-        eprintln!("no packet matched");
+        asideln!("no packet matched");
     }
     if let Some(writer) = &mut writer {
         writer.finish().map_err(|error| Failure::new(Kind::Io, error.to_string(), ""))?;

@@ -10,6 +10,7 @@ use braid_control::tune::tune;
 
 use super::{loaded, print};
 use crate::args::{ChainArgs, InputArgs};
+use crate::aside::asideln;
 use crate::failure::Failure;
 
 /// `braid tune`.
@@ -35,7 +36,7 @@ pub fn run(args: &TuneArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let request = Request { frames: &frames, input: &input, packets: 200_000, repeats: 3, seed: 0 };
     let outcome = tune(&plan, args.virtual_workers, request)?;
     if outcome.tuned.is_empty() {
-        eprintln!("{}: the chain allows nothing to be relaxed", plan.chain_name());
+        asideln!("{}: the chain allows nothing to be relaxed", plan.chain_name());
     }
     let text = plan_text(&outcome);
     match &args.to {

@@ -40,7 +40,7 @@ pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
 /// Leaves the plan that was applied last beside the state.
 pub(super) fn keep_applied(state: &Path, text: &str) -> Result<PathBuf, Failure> {
     let path = state.with_extension("plan.toml");
-    std::fs::write(&path, text).map_err(|error| Failure::file(&path, &error))?;
+    super::profile::write(&path, text)?;
     Ok(path)
 }
 

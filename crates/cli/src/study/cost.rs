@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
+use braid_control::machine::Machine;
 use braid_testkit::cost::{Cost, Pair, Scaling, Work, gigahertz};
-
-use crate::bench::machine::Machine;
 
 /// Batches.
 const BATCHES: [usize; 2] = [64, 128];

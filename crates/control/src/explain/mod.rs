@@ -1,7 +1,7 @@
 //! What a plan will do and why, before it does it: like a database's EXPLAIN.
 //!
-//! Figures of memory are those of the framework: lines of packets, metadata and packet sets. What handlers ask of state objects
-//! is theirs to know; `braid profile` measures it.
+//! Figures of memory are those of the framework: lines of packets, metadata, packet sets, and of one use of each state object. How often
+//! handlers use an object is theirs to know; `braid profile` measures it.
 
 mod words;
 
@@ -17,6 +17,7 @@ use braid_runtime::{Chain, Direction, Full, When};
 use serde::Serialize;
 
 use crate::compile::{Carry, members};
+use crate::machine::Cache;
 use crate::plan::Plan;
 use crate::plan_file::Problem;
 
@@ -65,6 +66,8 @@ pub struct AccessPart {
     pub packet: f64,
     /// Of the tables of packet sets, of IPv4 packets and of IPv6 packets, if every packet meets every function.
     pub sets: [usize; 2],
+    /// Of state objects, if handlers use each of them once.
+    pub objects: usize,
 }
 
 /// One function.
@@ -91,7 +94,7 @@ pub struct StatePart {
     pub name: String,
     /// `packet-set state`, `Map`, `Vector`, `Allocator` or `Distributed`.
     pub kind: String,
-    /// `local`, `indexed`, `transactional` or `distributed`.
+    /// `local`, `transactional` or `distributed`.
     pub placement: &'static str,
     /// Why it is placed so.
     pub why: String,
@@ -99,6 +102,8 @@ pub struct StatePart {
     pub capacity: usize,
     /// Bytes of memory; for packet-set state, of one set.
     pub bytes: usize,
+    /// Cache lines that one use touches; of packet-set state none, for they are those of its record.
+    pub lines: usize,
 }
 
 /// Functions that share a record.
@@ -167,7 +172,11 @@ pub struct MetadataPart {
     pub fields: Vec<FieldPart>,
     /// First-level cache lines that a full batch touches: headers, records, extensions.
     pub cache_lines_per_batch: [usize; 3],
-    /// Largest batch of which these fill at most half of a first-level cache of 32 KiB.
+    /// Bytes of the first-level cache for data: this machine's, or 32 KiB if it does not tell.
+    pub first_level_bytes: usize,
+    /// Whether this machine told.
+    pub first_level_is_known: bool,
+    /// Largest batch of which these fill at most half of that cache.
     pub batch_that_fits: usize,
 }
 
@@ -191,6 +200,8 @@ pub fn explain(plan: &Plan) -> Result<Explanation, Problem> {
     let chain = plan.probe(Carry::Capture)?;
     let hash = planner::plan_with(&members(&chain), plan.course.outside());
     let functions = chain.stages().iter().zip(&hash.chosen.outcomes).enumerate();
+    let functions: Vec<FunctionPart> =
+        functions.map(|(at, (stage, outcome))| function(plan, at, &**stage, outcome)).collect();
     let groups = groups(plan, &chain, &hash);
     let metadata = metadata(plan, &chain);
     Ok(Explanation {
@@ -198,8 +209,8 @@ pub fn explain(plan: &Plan) -> Result<Explanation, Problem> {
         ports: plan.ports,
         batch: plan.batch,
         order: order(plan, &chain),
-        functions: functions.map(|(at, (stage, outcome))| function(plan, at, &**stage, outcome)).collect(),
-        accesses: accesses(plan, &groups, &metadata),
+        accesses: accesses(plan, &functions, &groups, &metadata),
+        functions,
         groups,
         steering: steering(plan, &hash),
         nic: nic(plan, &chain),
@@ -248,6 +259,7 @@ fn function(plan: &Plan, at: usize, stage: &dyn Stage, outcome: &Outcome) -> Fun
             why,
             capacity: plan.sets,
             bytes: stage.set_bytes(),
+            lines: 0,
         });
     }
     for object in stage.objects() {
@@ -267,6 +279,7 @@ fn function(plan: &Plan, at: usize, stage: &dyn Stage, outcome: &Outcome) -> Fun
             why: why.to_owned(),
             capacity: object.capacity(),
             bytes: object.memory_bytes(),
+            lines: lines_of_use(object.kind()),
         });
     }
     FunctionPart {
@@ -284,6 +297,11 @@ const TAG_LINES: usize = 2;
 /// Lines of a set in a transactional map: its bucket, and its entry of two lines.
 const SHARED_LINES: usize = 3;
 const LINE: usize = 64;
+
+/// Lines that one use of a state object touches: of a map a bucket and an entry, of all others an element, the worker's own if each has one.
+fn lines_of_use(kind: &str) -> usize {
+    if kind == "Map" { 2 } else { 1 }
+}
 
 fn groups(plan: &Plan, chain: &Chain, hash: &HashPlan) -> Vec<GroupPart> {
     let name = |&position: &usize| chain.stages()[position].name().to_owned();
@@ -325,10 +343,13 @@ fn apart(chain: &Chain, earlier: &[Group], group: &Group) -> Option<String> {
     Some(format!("`{here}` sees other keys than `{there}`: `{who}` changes them on the way"))
 }
 
-fn accesses(plan: &Plan, groups: &[GroupPart], metadata: &MetadataPart) -> AccessPart {
+fn accesses(plan: &Plan, functions: &[FunctionPart], groups: &[GroupPart], metadata: &MetadataPart) -> AccessPart {
     let lines: usize = metadata.cache_lines_per_batch.iter().sum();
     let sets = |version: usize| groups.iter().map(|group| group.lines[version]).sum();
-    AccessPart { packet: (lines as f64 / plan.batch as f64 * 100.0).round() / 100.0, sets: [sets(0), sets(1)] }
+    // An object that functions share is named once for each of them, and touched by each.
+    let objects = functions.iter().flat_map(|function| &function.state).map(|state| state.lines).sum();
+    let packet = (lines as f64 / plan.batch as f64 * 100.0).round() / 100.0;
+    AccessPart { packet, sets: [sets(0), sets(1)], objects }
 }
 
 fn steering(plan: &Plan, hash: &HashPlan) -> SteeringPart {
@@ -363,11 +384,15 @@ fn nic(plan: &Plan, chain: &Chain) -> Vec<NicPart> {
     chain.groups().iter().map(judge).collect()
 }
 
-/// Half of a first-level cache of 32 KiB: the other half is for state.
-const BUDGET_LINES: usize = 256;
+/// What a first-level cache has at least, for a machine that does not tell.
+const FIRST_LEVEL_BYTES: usize = 32 << 10;
 
 fn metadata(plan: &Plan, chain: &Chain) -> MetadataPart {
     let layout = chain.layout();
+    let first_level = Cache::first_level();
+    let first_level_bytes = first_level.unwrap_or(FIRST_LEVEL_BYTES);
+    // The other half is for state.
+    let budget = first_level_bytes / 2 / LINE;
     let lines = layout.cache_lines(plan.batch);
     let field = |row: &braid_runtime::nf::packet::fields::FieldRow| FieldPart {
         name: row.name.clone(),
@@ -381,6 +406,8 @@ fn metadata(plan: &Plan, chain: &Chain) -> MetadataPart {
         extension_bytes: layout.record_bytes,
         fields: layout.describe().iter().map(field).collect(),
         cache_lines_per_batch: [lines.headers, lines.records, lines.extension],
-        batch_that_fits: (1..=256).rev().find(|&batch| layout.cache_lines(batch).total() <= BUDGET_LINES).unwrap_or(1),
+        first_level_bytes,
+        first_level_is_known: first_level.is_some(),
+        batch_that_fits: (1..=256).rev().find(|&batch| layout.cache_lines(batch).total() <= budget).unwrap_or(1),
     }
 }

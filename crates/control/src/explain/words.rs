@@ -21,11 +21,11 @@ impl fmt::Display for Explanation {
             writeln!(f, "\nNIC, for {}\n{}", nic.packet_set, nic.words.trim_end())?;
         }
         write!(f, "\n{}", self.metadata)?;
-        let AccessPart { packet, sets: [v4, v6] } = self.accesses;
+        let AccessPart { packet, sets: [v4, v6], objects } = self.accesses;
         writeln!(
             f,
             "\nmemory: {packet:.2} cache lines a packet for headers and metadata, {v4} for its packet sets ({v6} if IPv6), \
-             and what handlers touch of state objects"
+             and {objects} of state objects if handlers use each once"
         )
     }
 }
@@ -77,7 +77,7 @@ impl fmt::Display for FunctionPart {
             writeln!(f, "  {when}")?;
         }
         for state in &self.state {
-            let StatePart { name, kind, placement, why, capacity, bytes } = state;
+            let StatePart { name, kind, placement, why, capacity, bytes, lines: _ } = state;
             let size = match kind.as_str() {
                 "packet-set state" => format!("{bytes} bytes a set"),
                 "Map" => format!("{}, {} bytes each", human_bytes(*bytes), bytes / (*capacity).max(1)),
@@ -136,7 +136,9 @@ impl fmt::Display for MetadataPart {
             f,
             "  a full batch touches {total} first-level cache lines: {headers} of headers, {records} of records, {extensions} of extensions"
         )?;
-        writeln!(f, "  half of a first-level cache of 32 KiB holds those of a batch of {}", self.batch_that_fits)
+        let size = human_bytes(self.first_level_bytes);
+        let whose = if self.first_level_is_known { "this machine's" } else { "a usual" };
+        writeln!(f, "  half of {whose} first-level cache of {size} holds those of a batch of {}", self.batch_that_fits)
     }
 }
 

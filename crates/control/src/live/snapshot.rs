@@ -7,13 +7,12 @@
 //! before it; what a later version wrote is refused. Nothing in a file is trusted: the checksum, every length and every key
 //! are checked before anything is built, and a file of more than [`FILE_MAX`] bytes is not read.
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use braid_runtime::exchange::settle;
+use braid_runtime::io::whole::Whole;
 use braid_runtime::live::Unanswered;
 use braid_runtime::nf::packet::crc32c::crc32c;
 use braid_runtime::nf::packet::key::{KeyShape, SetKey};
@@ -30,6 +29,8 @@ use crate::plan_file::Problem;
 pub const FILE_MAX: u64 = 16 << 30;
 /// The version that is written.
 pub const VERSION: u32 = 1;
+/// Its owner alone may read it.
+const FILE_MODE: u32 = 0o600;
 const MAGIC: &[u8; 8] = b"BRAIDSNP";
 const COUNT_MAX: u64 = 1 << 32;
 
@@ -219,35 +220,23 @@ impl Snapshot {
     /// Writes a file that only its owner may read, whole or not at all.
     pub fn write(&self, path: &Path) -> Result<u64, SnapshotError> {
         let bytes = self.encode();
-        write_beside(path, |beside| {
-            let mut file = create(beside)?;
+        let write = || {
+            let (whole, mut file) = Whole::begin(path, FILE_MODE)?;
             file.write_all(&bytes).and_then(|()| file.sync_all())?;
-            std::fs::rename(beside, path)
-        })?;
+            whole.end()
+        };
+        write().map_err(|source| SnapshotError::Io { path: path.to_owned(), source })?;
         Ok(bytes.len() as u64)
     }
 
     /// Whether a file could be written there: found out before there is state to lose.
     pub fn check_place(path: &Path) -> Result<(), SnapshotError> {
-        write_beside(path, |beside| create(beside).and_then(|_| std::fs::remove_file(beside)))
+        let begun = match path.is_dir() {
+            true => Err(io::ErrorKind::IsADirectory.into()),
+            false => Whole::begin(path, FILE_MODE).map(drop),
+        };
+        begun.map_err(|source| SnapshotError::Io { path: path.to_owned(), source })
     }
-}
-
-/// Does something with a file beside the one that is meant; after an error nothing of it stays.
-fn write_beside(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), SnapshotError> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".partial");
-    let beside = PathBuf::from(beside);
-    // Nobody's link is followed: what an interrupted attempt left is removed, and the file is a new one.
-    let _ = std::fs::remove_file(&beside);
-    write(&beside).map_err(|source| {
-        let _ = std::fs::remove_file(&beside);
-        SnapshotError::Io { path: path.to_owned(), source }
-    })
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Nanoseconds since 1970.

@@ -15,6 +15,7 @@ use super::piped::is_dash;
 use crate::sink::SinkError;
 use crate::source::OpenError;
 use crate::stream::{FrameStream, Next};
+use crate::whole::Whole;
 
 /// Snap length that the headers name: nothing that we carry is longer.
 const SNAP_LEN: u32 = 262_144;
@@ -81,10 +82,14 @@ impl Output {
     }
 }
 
+fn standard_output() -> io::Result<File> {
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
+}
+
 /// Creates a file and its folder, or takes standard output.
 fn create(path: &Path) -> io::Result<File> {
     if is_dash(path) {
-        return Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?));
+        return standard_output();
     }
     if let Some(folder) = path.parent() {
         create_dir_all(folder)?;
@@ -95,6 +100,8 @@ fn create(path: &Path) -> io::Result<File> {
 /// A capture file that is being written. It is complete after [`CaptureWriter::finish`] or when it is dropped.
 pub struct CaptureWriter {
     path: PathBuf,
+    /// The file has not its name before it is complete.
+    whole: Option<Whole>,
     output: Option<Output>,
     format: Format,
     precision: Precision,
@@ -113,13 +120,34 @@ impl CaptureWriter {
 
     /// Creates the file, and its folder if there is none; its name says format and compression. `-` is standard output.
     pub fn create(path: &Path, precision: Precision) -> Result<CaptureWriter, OpenError> {
+        CaptureWriter::over(path, precision, |path| Ok((None, create(path)?)))
+    }
+
+    /// The same, but the file has its name only when [`finish`](CaptureWriter::finish) has succeeded; until then nothing is there that others
+    /// could take for it.
+    pub fn create_whole(path: &Path, precision: Precision) -> Result<CaptureWriter, OpenError> {
+        CaptureWriter::over(path, precision, |path| {
+            if is_dash(path) {
+                return Ok((None, standard_output()?));
+            }
+            let (whole, file) = Whole::open(path)?;
+            Ok((Some(whole), file))
+        })
+    }
+
+    fn over(
+        path: &Path,
+        precision: Precision,
+        open: impl FnOnce(&Path) -> io::Result<(Option<Whole>, File)>,
+    ) -> Result<CaptureWriter, OpenError> {
         let (format, gzip) = from_name(path)?;
         let failed = |source| OpenError::Io { path: path.to_owned(), source };
-        let file = create(path).map_err(failed)?;
+        let (whole, file) = open(path).map_err(failed)?;
         let file = BufWriter::with_capacity(256 << 10, file);
         let output = if gzip { Output::Gzip(GzEncoder::new(file, Compression::fast())) } else { Output::Plain(file) };
         Ok(CaptureWriter {
             path: path.to_owned(),
+            whole,
             output: Some(output),
             format,
             precision,
@@ -293,12 +321,20 @@ impl CaptureWriter {
         if let (Err(error), false) = (closed, matches!(self.failure, Some(SinkError::Write { .. }))) {
             self.failed(&error, 0);
         }
+        let whole = self.whole.take();
+        if self.failure.is_none()
+            && let Some(Err(error)) = whole.map(Whole::end)
+        {
+            self.failed(&error, 0);
+        }
         self.failure.clone().map_or(Ok(()), Err)
     }
 }
 
 impl Drop for CaptureWriter {
     fn drop(&mut self) {
+        // What is to be there whole is not if nobody finished it.
+        self.whole = None;
         // Nobody is left to hear of an error; who wants to, calls `finish`.
         let _ = self.finish();
     }

@@ -1,4 +1,4 @@
-//! The machine that a figure belongs to.
+//! The machine that a figure belongs to, and that a plan is made for.
 
 use std::fmt;
 use std::process::Command;
@@ -12,7 +12,7 @@ pub struct Machine {
     pub processor: String,
     /// Processors that this program may use.
     pub processors: usize,
-    /// Caches of the first processor, as `L1 Data 48K`.
+    /// Caches of its first processor, as `L1 Data 48K`.
     pub caches: Vec<String>,
     /// Kernel version.
     pub kernel: String,
@@ -34,7 +34,7 @@ impl Machine {
         Machine {
             processor: model.unwrap_or("unknown").to_owned(),
             processors: std::thread::available_parallelism().map_or(1, |n| n.get()),
-            caches: (0..8).filter_map(cache).collect(),
+            caches: Cache::all().map(|cache| cache.to_string()).collect(),
             kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
             load: file("/proc/loadavg").split(' ').next().unwrap_or("unknown").to_owned(),
             prefetch: cfg!(not(braid_no_prefetch)),
@@ -43,12 +43,43 @@ impl Machine {
     }
 }
 
-fn cache(index: usize) -> Option<String> {
-    let read = |what: &str| {
-        std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{what}"))
-            .map(|text| text.trim().to_owned())
-    };
-    Some(format!("L{} {} {}", read("level").ok()?, read("type").ok()?, read("size").ok()?))
+/// A cache of the first processor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// 1 is the nearest.
+    pub level: u32,
+    /// `Data`, `Instruction` or `Unified`.
+    pub kind: String,
+    /// Its size.
+    pub kib: usize,
+}
+
+impl Cache {
+    /// All that the kernel knows of.
+    pub fn all() -> impl Iterator<Item = Cache> {
+        (0..8).filter_map(|index| {
+            let file = |what: &str| format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{what}");
+            let read = |what: &str| std::fs::read_to_string(file(what)).ok();
+            Cache::parse(&read("level")?, &read("type")?, &read("size")?)
+        })
+    }
+
+    fn parse(level: &str, kind: &str, size: &str) -> Option<Cache> {
+        let kib = size.trim().strip_suffix('K')?.parse().ok()?;
+        Some(Cache { level: level.trim().parse().ok()?, kind: kind.trim().to_owned(), kib })
+    }
+
+    /// Bytes of the first-level cache for data, if it is known.
+    pub fn first_level() -> Option<usize> {
+        let of_data = |cache: &Cache| cache.level == 1 && cache.kind != "Instruction";
+        Cache::all().find(of_data).map(|cache| cache.kib * 1024).filter(|bytes| *bytes > 0)
+    }
+}
+
+impl fmt::Display for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "L{} {} {}K", self.level, self.kind, self.kib)
+    }
 }
 
 fn commit() -> Option<String> {
@@ -71,5 +102,17 @@ impl fmt::Display for Machine {
             writeln!(f, "other programs use the processors: latencies and rates by the wall mean little")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_is_read_as_the_kernel_writes_it_and_nothing_else_is() {
+        let cache = Cache::parse("1\n", "Data\n", "48K\n").expect("a cache");
+        assert_eq!((cache.to_string().as_str(), cache.kib), ("L1 Data 48K", 48));
+        assert_eq!([Cache::parse("", "Data", "48K"), Cache::parse("1", "Data", "48M")], [None, None]);
     }
 }

@@ -1,0 +1,129 @@
+//! What goes wrong around a command (nobody reads what it says, no room on the disk, an interruption) ends it with a clear error or not at all,
+//! and leaves nothing half done.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::Braid;
+
+fn names(braid: &Braid) -> Vec<String> {
+    let entries = std::fs::read_dir(braid.path("")).expect("the folder").flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_run_goes_on_when_nobody_reads_what_it_says() {
+    let braid = Braid::new();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = braid
+        .command("run --nf nat --in gen:campus?packets=2000 --out out.pcapng --snapshot state --json")
+        .stderr(writer)
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{:?}", output.status);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    support::conserved(&report);
+    assert_eq!(names(&braid), ["out.pcapng", "state"]);
+}
+
+#[test]
+fn an_error_that_nobody_reads_still_has_its_exit_code() {
+    let braid = Braid::new();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = braid.command("run --nf forward --in nothing.pcap").stderr(writer).status().expect("it runs");
+    assert_eq!(status.code(), Some(3));
+}
+
+#[test]
+fn generated_traffic_that_is_interrupted_leaves_no_file_and_what_was_there() {
+    let braid = Braid::new();
+    braid.write("there.pcap", "what was there");
+    for file in ["there.pcap", "new.pcapng.gz"] {
+        let mut command = braid.command(&format!("gen campus?packets=4000000000 --out {file}"));
+        let child = command.stderr(Stdio::piped()).spawn().expect("it runs");
+        let partial = braid.path(&format!("{file}.partial"));
+        wait_for("packets are written", || std::fs::metadata(&partial).is_ok_and(|file| file.len() > 0));
+        Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill");
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted after"), "{output:?}");
+    }
+    assert_eq!(names(&braid), ["there.pcap"]);
+    assert_eq!(std::fs::read_to_string(braid.path("there.pcap")).expect("it"), "what was there");
+}
+
+#[test]
+fn a_full_disk_is_named_with_what_was_lost() {
+    let braid = Braid::new();
+    std::os::unix::fs::symlink("/dev/full", braid.path("full.pcap")).expect("a link");
+    let said = braid.fails(3, "gen campus?packets=5000 --out full.pcap");
+    assert!(said.contains("No space left on device") && said.contains("packets not written"), "{said}");
+    let output = braid.run("run --nf forward --in gen:campus?packets=5000 --out full.pcap --json");
+    assert_eq!(output.status.code(), Some(3));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report all the same");
+    assert!(report["lost"][0].as_str().is_some_and(|lost| lost.contains("No space left")), "{report}");
+    assert!(braid.path("full.pcap").is_symlink());
+}
+
+#[test]
+fn a_state_that_cannot_be_saved_takes_no_report_with_it() {
+    let braid = Braid::new();
+    let said = braid.fails(3, "run --nf nat --in gen:campus?packets=50 --snapshot .");
+    assert!(said.contains("is a directory"), "found out before the run: {said}");
+    std::fs::create_dir(braid.path("there")).expect("a folder");
+    let mut command = braid.command("run --nf nat --in gen:campus?packets=4000000000 --snapshot there/state --json");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    // Its first line comes when the place has been looked at.
+    let mut said = BufReader::new(child.stderr.take().expect("piped"));
+    said.read_line(&mut String::new()).expect("it says how it runs");
+    std::fs::remove_dir(braid.path("there")).expect("nothing is in it yet");
+    std::thread::sleep(Duration::from_millis(300));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    support::conserved(&serde_json::from_slice(&output.stdout).expect("a report all the same"));
+}
+
+#[test]
+fn nothing_is_certified_without_a_run() {
+    let braid = Braid::new();
+    let said = braid.fails(2, "certify --nf forward --in gen:campus?packets=10 --runs 0");
+    assert!(said.contains("certifies nothing"), "{said}");
+}
+
+#[test]
+fn figures_that_were_measured_before_an_interruption_are_written() {
+    let braid = Braid::new();
+    let said = braid.fails(1, "bench --quick --chain forward --csv /proc/none/bench.csv");
+    assert!(said.contains("/proc/none/bench.csv"), "found out before the first row: {said}");
+    let line = "bench --quick --chain forward,flow_counter,nat,policer,bridge --flows 1000 --packets 0.02 --workers 1";
+    let mut command = braid.command(&format!("{line} --trace uniform,zipf,ipv6 --csv bench.csv"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let rows = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    let mut rows = rows.skip_while(|line| !line.starts_with("forward "));
+    assert!(rows.next().is_some(), "a first row");
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    let more = rows.count();
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"), "{output:?}");
+    let written = std::fs::read_to_string(braid.path("bench.csv")).expect("what there was");
+    assert_eq!(written.lines().filter(|line| line.starts_with("forward")).count(), 1 + more.min(2), "{written}");
+    assert!(more < 14, "it went on: {written}");
+}

@@ -1,0 +1,112 @@
+//! Files that are there whole or not at all: written beside their place, with `.partial` at the end of the name, and called by their name
+//! when they are complete. What an interrupted writer leaves is taken away by the next one.
+
+use std::fs::{File, OpenOptions, create_dir_all};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// A file that has not yet its name. Dropped before its [`end`](Whole::end), nothing of it stays, and what had the name before has it still.
+#[derive(Debug)]
+pub struct Whole {
+    path: PathBuf,
+    beside: Option<PathBuf>,
+}
+
+impl Whole {
+    /// Begins a file with these permissions. Nobody's link is followed: one at the path will be replaced.
+    pub fn begin(path: &Path, mode: u32) -> io::Result<(Whole, File)> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".partial");
+        let beside = PathBuf::from(beside);
+        let _ = std::fs::remove_file(&beside);
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        Ok((Whole { path: path.to_owned(), beside: Some(beside) }, file))
+    }
+
+    /// Begins a file that everybody may read, and makes its folder. A pipe or device is opened as it is.
+    pub fn open(path: &Path) -> io::Result<(Whole, File)> {
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Ok((Whole { path: path.to_owned(), beside: None }, File::create(path)?));
+        }
+        path.parent().map_or(Ok(()), create_dir_all)?;
+        Whole::begin(path, 0o666)
+    }
+
+    /// Gives the file its name.
+    pub fn end(mut self) -> io::Result<()> {
+        let Some(beside) = &self.beside else { return Ok(()) };
+        std::fs::rename(beside, &self.path)?;
+        self.beside = None;
+        Ok(())
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        if let Some(beside) = &self.beside {
+            // It may have gone with its folder.
+            let _ = std::fs::remove_file(beside);
+        }
+    }
+}
+
+/// Writes a file.
+pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let (whole, mut file) = Whole::open(path)?;
+    file.write_all(content)?;
+    whole.end()
+}
+
+/// Whether a file could be written there: found out before there is something to lose.
+pub fn check(path: &Path) -> io::Result<()> {
+    Whole::open(path).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_that_is_not_completed_leaves_what_was_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("plan.toml");
+        write(&path, b"first").expect("written");
+        std::fs::write(folder.path().join("plan.toml.partial"), b"of an interrupted writer").expect("written");
+        let (whole, mut file) = Whole::open(&path).expect("begun");
+        file.write_all(b"seco").expect("written");
+        assert_eq!(names(folder.path()), ["plan.toml", "plan.toml.partial"]);
+        drop(whole);
+        assert_eq!(
+            (names(folder.path()), std::fs::read(&path).expect("it")),
+            (vec!["plan.toml".into()], b"first".to_vec())
+        );
+        write(&path, b"second").expect("written");
+        assert_eq!(
+            (names(folder.path()), std::fs::read(&path).expect("it")),
+            (vec!["plan.toml".into()], b"second".to_vec())
+        );
+    }
+
+    #[test]
+    fn a_device_stays_one_and_a_link_is_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (device, link, other) =
+            (folder.path().join("null"), folder.path().join("link"), folder.path().join("other"));
+        std::os::unix::fs::symlink("/dev/null", &device).expect("a link");
+        write(&device, b"gone").expect("written");
+        assert!(device.is_symlink());
+        write(&other, b"somebody's").expect("written");
+        std::os::unix::fs::symlink(&other, &link).expect("a link");
+        write(&link, b"mine").expect("written");
+        assert!(!link.is_symlink());
+        assert_eq!(std::fs::read(&other).expect("it"), b"somebody's");
+    }
+}
