@@ -20,6 +20,7 @@ mod limits;
 mod log;
 mod names;
 mod often;
+mod opening;
 mod policy;
 mod related;
 mod rule_file;
@@ -268,72 +269,6 @@ impl Firewall {
             !connection.is_opening() || connection.windows.synchronise(from, packet, segment, phase == Phase::Asked)
         };
         fits || (self.settings.windows == WindowCheck::Liberal && segment.flags & tcp_flags::RST == 0)
-    }
-
-    /// Makes a new connection live, if there is room for it.
-    fn open(
-        &self,
-        cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        side: Side,
-        segment: Option<&Segment>,
-        set: &mut NewSet<'_, Connection>,
-    ) -> Result<Result<(), Reason>, Conflict> {
-        let mut connection = self.connection(cx, packet, side, segment);
-        let Some(ends) = connection.ends(&set.key()) else { return Ok(Err(Reason::MALFORMED)) };
-        let counts = self.counts(segment);
-        match self.limits.admit(cx, ends.host(), counts)? {
-            Ok(hurries) if counts => connection.count_half_open(hurries),
-            Ok(_) => {}
-            Err(reason) => return Ok(Err(reason)),
-        }
-        let refusal = if !self.connections.enter(cx, &ends)? {
-            CONNECTION_TABLE_FULL
-        } else if set.register(cx, connection) {
-            return Ok(Ok(()));
-        } else {
-            self.connections.leave(cx, &ends)?;
-            Reason::SET_TABLE_FULL
-        };
-        self.limits.end(cx, ends.host(), counts)?;
-        Ok(Err(refusal))
-    }
-
-    /// Begins anew between ends whose connection is over.
-    #[cold]
-    fn reopen(
-        &self,
-        cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        side: Side,
-        segment: &Segment,
-        connection: &mut Connection,
-    ) -> Result<Result<(), Reason>, Conflict> {
-        if let Err(reason) = self.judge(cx, packet, side)? {
-            return Ok(Err(reason));
-        }
-        let mut again = self.connection(cx, packet, side, Some(segment));
-        if self.counts(Some(segment)) {
-            match self.limits.readmit(cx, inside_host(packet, side))? {
-                Ok(hurries) => again.count_half_open(hurries),
-                Err(reason) => return Ok(Err(reason)),
-            }
-        }
-        *connection = again;
-        Ok(Ok(()))
-    }
-
-    fn connection(&self, cx: &Cx<'_>, packet: &Packet<'_>, side: Side, segment: Option<&Segment>) -> Connection {
-        let mut connection = Connection::open(cx, packet, side, segment);
-        if self.settings.windows == WindowCheck::Off || packet.is_fragment() {
-            connection.windows = Windows::UNKNOWN;
-        }
-        connection
-    }
-
-    /// Whether a connection that begins with a segment is counted as half open.
-    fn counts(&self, segment: Option<&Segment>) -> bool {
-        self.settings.most.counts_half_open() && segment.is_some_and(|segment| is_opening(segment.flags))
     }
 
     /// What the rules say about a packet that would open a connection.
