@@ -8,7 +8,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, StateObject};
 use braid_nf::{Cx, Findings, Handled, Part};
 
-use super::config::Interface;
+use super::interface::Interface;
 use super::waiting::Held;
 use crate::ConfigError;
 use crate::parts::{AnswerRate, answer};
@@ -94,7 +94,7 @@ impl Errors {
 
     /// Tells the sender of a packet that has waited in vain; `came` is the interface by which it came.
     #[cold]
-    pub fn send_about(&self, cx: &mut Cx<'_>, held: &mut Held, came: &Interface) -> Result<(), Conflict> {
+    pub fn send_about(&self, cx: &mut Cx<'_>, held: &Held, came: &Interface) -> Result<(), Conflict> {
         let Some((cause, quoted)) = held.cause() else { return Ok(()) };
         if let Some(own) = came.address_towards(cause.sender)
             && self.rate.admits_by(cx, cause.port)?

@@ -4,22 +4,23 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use braid_nf::Port;
-use braid_nf::packet::{IpAddress, MacAddress};
+use braid_nf::packet::IpAddress;
 use foldhash::HashSet;
 use serde::Deserialize;
 
-use super::fragment::MTU_MAX;
+use super::interface::Interface;
+use super::links::Link;
 use super::lpm::{Lpm, Prefixed};
 use super::spread::Spread;
 use crate::bridge::WrittenMac;
-use crate::config::{ConfigError, check_port, span_ns};
+use crate::config::{ConfigError, span_ns};
 use crate::parts::Prefix;
 
 /// Configuration of [`Router`](super::Router).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Interfaces, at most one for each port. None at all: 10.0.0.1/8 and fd00::1/8 at port 0, 192.0.2.1/24 and 2001:db8::1/32 at
+    /// Interfaces, at most one for each port and one for each VLAN there. None at all: 10.0.0.1/8 and fd00::1/8 at port 0, 192.0.2.1/24 and 2001:db8::1/32 at
     /// port 1, and default routes by way of 192.0.2.254 and 2001:db8::fe.
     #[serde(rename = "interface")]
     pub interfaces: Vec<InterfaceConfig>,
@@ -98,6 +99,8 @@ braid_nf::plain!(Hash);
 pub struct InterfaceConfig {
     /// Its port.
     pub port: Port,
+    /// Its VLAN there; none: what has no tag.
+    pub vlan: Option<u16>,
     /// Its Ethernet address; 02:00:00:01:00:00 at port 0, 02:00:00:01:00:01 at port 1 and so on if not given.
     pub mac: Option<WrittenMac>,
     /// Its addresses with the length of their network, such as `192.0.2.1/24`.
@@ -121,6 +124,8 @@ pub struct RouteConfig {
     pub via: Option<IpAddr>,
     /// Or straight out by this port.
     pub port: Option<Port>,
+    /// And there in this VLAN.
+    pub vlan: Option<u16>,
     /// Or by way of several neighbours, each pair of addresses by one of them.
     #[serde(default)]
     pub hops: Vec<HopConfig>,
@@ -136,6 +141,8 @@ pub struct HopConfig {
     pub via: IpAddr,
     /// Where it is; none: where an interface has its network.
     pub port: Option<Port>,
+    /// In which VLAN there; none: without a tag.
+    pub vlan: Option<u16>,
     /// Its share, against the sum of all.
     #[serde(default = "weight_default")]
     pub weight: u16,
@@ -167,45 +174,33 @@ pub struct NeighbourConfig {
     pub mac: WrittenMac,
     /// Where it is.
     pub port: Port,
-}
-
-/// An interface, checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
-    /// Its Ethernet address.
-    pub mac: MacAddress,
-    /// Most bytes of an IP packet.
-    pub mtu: u16,
-    /// Its addresses with the length of their network.
-    pub addresses: Vec<(IpAddress, u8)>,
+    /// In which VLAN there; none: without a tag.
+    pub vlan: Option<u16>,
 }
 
 /// Where a route leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Out by a port, to a neighbour; none: to the destination itself.
-    To(Port, Option<IpAddress>),
+    /// Out by an interface, to a neighbour; none: to the destination itself.
+    To(Link, Option<IpAddress>),
     /// By one of the spread's hops.
     Spread(u32),
     /// Nowhere.
     Nowhere(Refusal),
 }
 
-braid_nf::plain!(Interface, Way, Refusal);
+braid_nf::plain!(Way, Refusal);
 
 /// Ways, tables by family, spreads.
 type Routes = (Vec<Way>, [Lpm; 2], Vec<Spread>);
-
-/// Smallest MTUs (RFC 791, RFC 8200 section 5).
-const MTU_MIN: u16 = 68;
-const MTU_MIN_V6: u16 = 1280;
 
 impl Config {
     /// The configuration with its interfaces, if none are given.
     pub(super) fn completed(mut self) -> Config {
         if self.interfaces.is_empty() && self.routes.is_empty() {
             let address = |text: &str| text.to_owned();
-            let interface = |port, addresses| InterfaceConfig { port, mac: None, addresses, mtu: mtu_default() };
+            let interface =
+                |port, addresses| InterfaceConfig { port, vlan: None, mac: None, addresses, mtu: mtu_default() };
             self.interfaces = vec![
                 interface(0, vec![address("10.0.0.1/8"), address("fd00::1/8")]),
                 interface(1, vec![address("192.0.2.1/24"), address("2001:db8::1/32")]),
@@ -215,6 +210,7 @@ impl Config {
                     to: to.parse().ok()?,
                     via: via.parse().ok(),
                     port: None,
+                    vlan: None,
                     hops: Vec::new(),
                     refuse: None,
                 })
@@ -223,21 +219,6 @@ impl Config {
             self.routes = defaults.iter().filter_map(|(to, via)| route(to, via)).collect();
         }
         self
-    }
-
-    /// The interface of each port.
-    pub(super) fn interfaces(&self, ports: u16) -> Result<Vec<Option<Interface>>, ConfigError> {
-        let mut interfaces = vec![None; ports.into()];
-        for written in &self.interfaces {
-            let place = usize::from(check_port("interface.port", written.port, ports)?);
-            if interfaces[place].is_some() {
-                let reason = format!("port {} has two interfaces", written.port);
-                return Err(ConfigError::new("interface.port", reason, "write all `addresses` in one"));
-            }
-            interfaces[place] = Some(written.checked()?);
-        }
-        check_networks(&interfaces)?;
-        Ok(interfaces)
     }
 
     /// The ways, for IPv4 and IPv6 which way a destination takes, and the ways that are several.
@@ -266,9 +247,9 @@ impl Config {
             };
             add(route.to.first(), route.to.bits(), way);
         }
-        for (port, interface) in interfaces.iter().enumerate() {
+        for (link, interface) in interfaces.iter().enumerate() {
             for (address, bits) in interface.iter().flat_map(|interface| &interface.addresses) {
-                add(address.prefix(*bits), *bits, Way::To(port as Port, None));
+                add(address.prefix(*bits), *bits, Way::To(link as Link, None));
             }
         }
         Ok((ways, prefixes.map(|prefixes| Lpm::new(&prefixes)), spreads))
@@ -289,104 +270,32 @@ pub fn key(address: IpAddress) -> u128 {
     }
 }
 
-impl InterfaceConfig {
-    fn checked(&self) -> Result<Interface, ConfigError> {
-        let [high, low] = self.port.to_be_bytes();
-        let mac = self.mac.map_or(MacAddress([2, 0, 0, 1, high, low]), |written| written.0);
-        if mac.is_group() {
-            return Err(ConfigError::new(
-                "interface.mac",
-                format!("{mac} is a group address"),
-                "write one of a station",
-            ));
-        }
-        let mut addresses = Vec::new();
-        for text in &self.addresses {
-            let wrong = || ConfigError::new("interface.addresses", format!("`{text}` is none"), "write `192.0.2.1/24`");
-            let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
-            let address: IpAddress = address.parse().map_err(|_| wrong())?;
-            let bits = bits.parse().ok().filter(|bits: &u8| *bits <= if address.is_v4() { 32 } else { 128 });
-            addresses.push((address, bits.ok_or_else(wrong)?));
-        }
-        let checked = Interface { mac, mtu: self.mtu, addresses };
-        if let Some((own, _)) = checked.addresses.iter().find(|(own, _)| checked.is_broadcast(*own)) {
-            let reason = format!("{own} is the network or all of its hosts");
-            return Err(ConfigError::new("interface.addresses", reason, "write the address of a host"));
-        }
-        let least = if checked.addresses.iter().all(|(address, _)| address.is_v4()) { MTU_MIN } else { MTU_MIN_V6 };
-        if !(least..=MTU_MAX).contains(&self.mtu) {
-            let instead = format!("write {least} to {MTU_MAX}");
-            return Err(ConfigError::new("interface.mtu", format!("{} is not possible", self.mtu), instead));
-        }
-        Ok(checked)
-    }
+/// The number of the interface of a port, or of a VLAN there.
+fn link(interfaces: &[Option<Interface>], port: Port, vlan: Option<u16>) -> Option<Link> {
+    let is_there = |one: &Option<Interface>| one.as_ref().is_some_and(|one| one.place() == (port, vlan));
+    interfaces.iter().position(is_there).map(|link| link as Link)
 }
 
-/// No network is at two ports, and no address there twice.
-fn check_networks(interfaces: &[Option<Interface>]) -> Result<(), ConfigError> {
-    let mut known: Vec<(IpAddress, u8)> = Vec::new();
-    for (own, bits) in interfaces.iter().flatten().flat_map(|interface| interface.networks()) {
-        if known.contains(&(own, bits)) {
-            let reason = format!("{own}/{bits} is at two ports");
-            let instead = "give each port a network of its own; put a bridge before the router to join them";
-            return Err(ConfigError::new("interface.addresses", reason, instead));
-        }
-        known.push((own, bits));
-    }
-    Ok(())
+fn place(port: Port, vlan: Option<u16>) -> String {
+    vlan.map_or_else(|| format!("port {port}"), |vlan| format!("VLAN {vlan} of port {port}"))
 }
 
-impl Interface {
-    /// The networks of its addresses, each once.
-    fn networks(&self) -> Vec<(IpAddress, u8)> {
-        let mut networks: Vec<_> = self.addresses.iter().map(|(own, bits)| (own.prefix(*bits), *bits)).collect();
-        networks.sort_unstable();
-        networks.dedup();
-        networks
-    }
-
-    /// Whether it has this address.
-    pub fn owns(&self, address: IpAddress) -> bool {
-        self.addresses.iter().any(|(own, _)| *own == address)
-    }
-
-    /// Whether an address is in one of its networks; a link-local IPv6 address always is.
-    pub fn reaches(&self, address: IpAddress) -> bool {
-        let same = |(own, bits): &(IpAddress, u8)| {
-            own.is_v4() == address.is_v4() && own.prefix(*bits) == address.prefix(*bits)
-        };
-        let [a, b, ..] = address.octets();
-        (a == 0xfe && b & 0xc0 == 0x80) || self.addresses.iter().any(same)
-    }
-
-    /// Whether an IPv4 address is that of all hosts of one of its networks, or of the network itself.
-    pub fn is_broadcast(&self, address: IpAddress) -> bool {
-        let host = |bits: u8| u32::MAX.checked_shr(bits.into()).unwrap_or(0);
-        let of = |v4: [u8; 4]| u32::from_be_bytes(v4);
-        let mut networks = self.addresses.iter().filter(|(_, bits)| *bits < 31);
-        networks.any(|(own, bits)| match (own.v4(), address.v4()) {
-            (Some(own), Some(address)) => {
-                let mask = host(*bits);
-                (of(own) ^ of(address)) & !mask == 0 && (of(address) & mask == mask || of(address) & mask == 0)
-            }
-            _ => false,
-        })
-    }
-
-    /// The address that it speaks with to `to`: of the same network, else the first of the family.
-    pub fn address_towards(&self, to: IpAddress) -> Option<IpAddress> {
-        let family = || self.addresses.iter().filter(|(own, _)| own.is_v4() == to.is_v4());
-        let near = family().find(|(own, bits)| own.prefix(*bits) == to.prefix(*bits));
-        near.or_else(|| family().next()).map(|(own, _)| *own)
+impl NeighbourConfig {
+    /// Refuses a VLAN in which no interface is.
+    pub(super) fn check(&self, interfaces: &[Option<Interface>]) -> Result<(), ConfigError> {
+        if self.vlan.is_none() || link(interfaces, self.port, self.vlan).is_some() {
+            return Ok(());
+        }
+        let reason = format!("{} has no interface", place(self.port, self.vlan));
+        Err(ConfigError::new("neighbour.vlan", reason, "write the `vlan` of an [[interface]], or none"))
     }
 }
 
 impl RouteConfig {
     pub(super) fn way(&self, interfaces: &[Option<Interface>]) -> Result<Way, ConfigError> {
-        let has = |port: Port| interfaces.get(usize::from(port)).is_some_and(Option::is_some);
         let reaching = |via| {
             let reaches = |interface: &Option<Interface>| interface.as_ref().is_some_and(|one| one.reaches(via));
-            interfaces.iter().position(reaches).map(|port| port as Port)
+            interfaces.iter().position(reaches).map(|link| link as Link)
         };
         let wrong = |reason: String| {
             ConfigError::new("route.via", reason, "name a neighbour in a network of an interface, or a `port`")
@@ -400,10 +309,16 @@ impl RouteConfig {
             (_, Some(via), None) if via.is_v4() != self.to.is_v4() => {
                 Err(wrong(format!("{via} is of the other family")))
             }
-            (Some(port), via, None) if has(port) => Ok(Way::To(port, via)),
-            (Some(port), _, None) => Err(wrong(format!("port {port} has no interface"))),
+            (Some(port), via, None) => match link(interfaces, port, self.vlan) {
+                Some(link) => Ok(Way::To(link, via)),
+                None => Err(wrong(format!("{} has no interface", place(port, self.vlan)))),
+            },
+            (None, ..) if self.vlan.is_some() => {
+                let reason = format!("{} has a `vlan` without its port", self.to);
+                Err(ConfigError::new("route.vlan", reason, "write `port` too"))
+            }
             (None, Some(via), None) => match reaching(via) {
-                Some(port) => Ok(Way::To(port, Some(via))),
+                Some(link) => Ok(Way::To(link, Some(via))),
                 None => Err(wrong(format!("{via} is in no network of an interface"))),
             },
             (None, None, None) => {

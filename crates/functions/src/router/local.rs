@@ -4,9 +4,9 @@ use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, icmp_type, icmpv6_t
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
-use braid_nf::{Cx, Handled, Port};
+use braid_nf::{Cx, Handled};
 
-use super::config::Interface;
+use super::interface::Interface;
 use super::objections::BAD_CHECKSUM;
 use super::{Complaint, Hop, Router};
 use crate::parts::answer;
@@ -27,18 +27,18 @@ pub fn is_discovery(packet: &Packet<'_>) -> bool {
 
 impl Router {
     /// Answers questions for own addresses, and learns who asked and who answers (RFC 826).
-    pub(super) fn arp(&self, cx: &mut Cx<'_>, port: Port, interface: &Interface, arp: &Arp) -> Handled {
+    pub(super) fn arp(&self, cx: &mut Cx<'_>, interface: &Interface, arp: &Arp) -> Handled {
         let (sender, target) = (arp.sender_ip(), arp.target_ip());
         let is_neighbour = interface.reaches(sender) && !interface.owns(sender);
         let asks = interface.owns(target);
         if is_neighbour {
-            self.neighbours.learn(cx, Hop::new(sender, port), arp.sender_mac(), asks)?;
+            self.neighbours.learn(cx, Hop::new(sender, interface.place()), arp.sender_mac(), asks)?;
         }
         if asks
             && arp.operation() == ArpOperation::Request
             && let (Some(own), Some(asker)) = (target.v4(), sender.v4())
         {
-            cx.emit(port, Message::arp_reply(arp, interface.mac, own, asker).bytes());
+            interface.say(cx, Message::arp_reply(arp, interface.mac, own, asker).bytes());
         }
         Ok(Verdict::Drop(ARP))
     }
@@ -48,7 +48,7 @@ impl Router {
         if packet.ttl() != Some(255) || !packet.checksums_ok() {
             return Ok(Verdict::Drop(DISCOVERY));
         }
-        let (port, body, source) = (packet.port(), packet.ip_payload(), packet.src_ip());
+        let (body, source) = (packet.ip_payload(), packet.src_ip());
         if !discovery::is_valid(body, source, packet.dst_ip()) {
             return Ok(Verdict::Drop(DISCOVERY));
         }
@@ -60,11 +60,11 @@ impl Router {
             && interface.reaches(teller)
             && !interface.owns(teller)
         {
-            self.neighbours.learn(cx, Hop::new(teller, port), mac, for_us)?;
+            self.neighbours.learn(cx, Hop::new(teller, interface.place()), mac, for_us)?;
         }
         if asks && for_us {
             let asker = mac.or(packet.ethernet().map(Ethernet::source)).unwrap_or_default();
-            cx.emit(port, Message::advertisement(interface.mac, target, (asker, source), By::Router).bytes());
+            interface.say(cx, Message::advertisement(interface.mac, target, (asker, source), By::Router).bytes());
         }
         Ok(Verdict::Drop(DISCOVERY))
     }

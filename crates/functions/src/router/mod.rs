@@ -7,6 +7,9 @@
 mod complain;
 mod config;
 pub(crate) mod fragment;
+mod hand_over;
+mod interface;
+mod links;
 mod local;
 mod lpm;
 mod neighbours;
@@ -14,9 +17,8 @@ mod objections;
 mod spread;
 mod waiting;
 
-pub use config::{
-    Config, Hash, HopConfig, Interface, InterfaceConfig, NeighbourConfig, Refusal, RouteConfig, SourceRoutes, Way,
-};
+pub use config::{Config, Hash, HopConfig, InterfaceConfig, NeighbourConfig, Refusal, RouteConfig, SourceRoutes, Way};
+pub use interface::Interface;
 pub use lpm::{Lpm, Prefixed};
 pub use neighbours::{Hop, Neighbours};
 pub use spread::Spread;
@@ -24,20 +26,19 @@ pub use spread::Spread;
 use std::time::Duration;
 
 use braid_nf::FieldUse;
+use braid_nf::packet::MacAddress;
 use braid_nf::packet::headers::Ethernet;
-use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 
 use crate::config::READS_WIRE_LEN;
-use crate::parts::discovery::Message;
 use crate::parts::scope::is_damaged_ip;
+use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::{ConfigError, FromConfig};
 use complain::{Complaint, Errors};
-use neighbours::Resolved;
-use waiting::Held;
+use links::{Link, Links};
 
-/// The port has no interface.
+/// The port has no interface, or none for the frame's VLAN.
 const NO_INTERFACE: Reason = Reason("no_interface");
 /// No route leads to the destination.
 const NO_ROUTE: Reason = Reason("no_route");
@@ -61,7 +62,7 @@ const NEIGHBOURS_FULL: Reason = Reason("neighbours_full");
 network_function! {
     /// Routes between its interfaces; see the README beside this file.
     pub struct Router {
-        interfaces: Vec<Option<Interface>>,
+        links: Links,
         ways: Vec<Way>,
         /// For IPv4 and for IPv6.
         tables: [Lpm; 2],
@@ -97,8 +98,8 @@ pub struct Known {
     /// When to look again in any case.
     due_ns: u64,
     neighbour: [u8; 6],
-    from: Port,
-    to: Port,
+    from: Link,
+    to: Link,
     mtu: u16,
     /// 1 if the way was chosen by ports: pieces have another one.
     by_ports: u8,
@@ -115,16 +116,19 @@ impl FromConfig for Router {
         let neighbours = Neighbours::new(builder, config.neighbours_max, config.waiting_max, config.lifetime_ns()?);
         let fixed = config.neighbours.iter().map(|neighbour| {
             crate::config::check_port("neighbour.port", neighbour.port, ports)?;
-            Ok(Fixed(Hop::new(neighbour.address.into(), neighbour.port), neighbour.mac.0))
+            neighbour.check(&interfaces)?;
+            let place = (neighbour.port, neighbour.vlan);
+            Ok(Fixed(Hop::new(neighbour.address.into(), place), neighbour.mac.0))
         });
+        let fixed = fixed.collect::<Result<_, ConfigError>>()?;
         Ok(Router {
-            interfaces,
+            links: Links::new(interfaces, ports),
             ways,
             tables,
             spreads,
             hash: config.hash,
             neighbours: neighbours.map_err(|error| ConfigError::state("neighbours_max", &error))?,
-            fixed: fixed.collect::<Result<_, ConfigError>>()?,
+            fixed,
             errors: Errors::new(builder, config.icmp_errors_per_s, ports)?,
             promiscuous: config.promiscuous,
             last_hop: config.counts_hops.into(),
@@ -197,8 +201,9 @@ impl NetworkFunction for Router {
     #[inline(always)]
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
         let goes_apart = known.by_ports & u8::from(packet.is_fragment());
-        let same = (packet.port() == known.from) & (cx.now() < known.due_ns) & (goes_apart == 0);
-        if !same || !self.is_ordinary(packet, known.mtu) || self.era(cx)? != known.era {
+        let link = self.links.of(packet);
+        let same = (link == known.from) & (cx.now() < known.due_ns) & (goes_apart == 0);
+        if !same || !self.is_ordinary(packet, link, known.mtu) || self.era(cx)? != known.era {
             return self.route(cx, packet, known);
         }
         Ok(self.forward(packet, known.to, MacAddress(known.neighbour)))
@@ -206,10 +211,11 @@ impl NetworkFunction for Router {
 
     /// ARP, and what no router forwards.
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-        match self.interface(packet.port()) {
+        let link = self.links.of(packet);
+        match self.links.get(link) {
             None => Ok(Verdict::Drop(NO_INTERFACE)),
             Some(interface) => match packet.arp().copied() {
-                Some(arp) => self.arp(cx, packet.port(), interface, &arp),
+                Some(arp) => self.arp(cx, interface, &arp),
                 None if is_damaged_ip(packet) => Ok(Verdict::Drop(Reason::MALFORMED)),
                 None => Ok(Verdict::Drop(objections::NOT_IP)),
             },
@@ -221,9 +227,10 @@ impl NetworkFunction for Router {
         self.neighbours.sweep(cx)?;
         for hop in self.neighbours.waited_for(cx)? {
             let resolved = self.resolve(cx, hop)?;
-            for mut held in self.neighbours.give_up(cx, hop, resolved)? {
-                if let Some(came) = self.interface(held.came()) {
-                    self.errors.send_about(cx, &mut held, came)?;
+            for held in self.neighbours.give_up(cx, hop, resolved)? {
+                let (port, vlan) = held.came();
+                if let Some(came) = self.links.get(self.links.at(port, vlan)) {
+                    self.errors.send_about(cx, &held, came)?;
                 }
             }
         }
@@ -243,15 +250,10 @@ impl Router {
         Ok(self.neighbours.changes(cx)? ^ self.fingerprint)
     }
 
-    #[inline(always)]
-    fn interface(&self, port: Port) -> Option<&Interface> {
-        self.interfaces.get(usize::from(port))?.as_ref()
-    }
-
     /// Whether a packet of a known set needs nothing but to be handed on.
     #[inline(always)]
-    fn is_ordinary(&self, packet: &Packet<'_>, mtu: u16) -> bool {
-        let for_us = |ethernet: &Ethernet| match self.interface(packet.port()) {
+    fn is_ordinary(&self, packet: &Packet<'_>, link: Link, mtu: u16) -> bool {
+        let for_us = |ethernet: &Ethernet| match self.links.get(link) {
             Some(interface) => self.takes(interface, ethernet),
             None => false,
         };
@@ -274,7 +276,8 @@ impl Router {
     /// Everything that may become of a packet, and what its set is to remember.
     fn route(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known) -> Handled {
         (known.due_ns, known.by_ports) = (0, 0);
-        let Some(interface) = self.interface(packet.port()) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
+        let link = self.links.of(packet);
+        let Some(interface) = self.links.get(link) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
         if let Some(objection) = objections::to_any(packet) {
             return Ok(Verdict::Drop(objection));
         }
@@ -288,7 +291,7 @@ impl Router {
             return Ok(Verdict::Drop(objections::SOURCE_ROUTED));
         }
         let to = packet.dst_ip();
-        if self.interfaces.iter().flatten().any(|own| own.owns(to)) {
+        if self.links.all().iter().flatten().any(|own| own.owns(to)) {
             return self.receive(cx, packet, interface);
         }
         if let Some(objection) = objections::to_forwarding(packet) {
@@ -301,22 +304,22 @@ impl Router {
         let Some(way) = found.and_then(|way| self.ways.get(way as usize)) else {
             return self.errors.send(cx, packet, interface, Complaint::NoRoute, NO_ROUTE);
         };
-        let (port, via) = match *way {
-            Way::To(port, via) => (port, via),
+        let (to_link, via) = match *way {
+            Way::To(link, via) => (link, via),
             Way::Spread(number) => {
                 known.by_ports = (self.hash == Hash::Ports).into();
                 self.one_of(cx, packet, number)?
             }
             Way::Nowhere(refusal) => return self.refuse(cx, packet, interface, refusal),
         };
-        let Some(out) = self.interface(port) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
+        let Some(out) = self.links.get(to_link) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
         if out.is_broadcast(to) {
             return Ok(Verdict::Drop(objections::NOT_UNICAST));
         }
         if objections::ip_len(packet) > usize::from(out.mtu) && objections::is_whole(packet) {
             return self.errors.send(cx, packet, interface, Complaint::TooLong(out.mtu), TOO_LONG);
         }
-        self.hand_over(cx, packet, known, Hop::new(via.unwrap_or(to), port))
+        self.hand_over(cx, packet, known, (link, to_link), via.unwrap_or(to))
     }
 
     /// Drops a packet to where a route says that none goes.
@@ -329,72 +332,13 @@ impl Router {
         }
     }
 
-    /// Finds the neighbour and gives it the packet, or lets the packet wait.
-    fn hand_over(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, known: &mut Known, hop: Hop) -> Handled {
-        let (Some(out), Some(came)) = (self.interface(hop.port), self.interface(packet.port())) else {
-            return Ok(Verdict::Drop(NO_INTERFACE));
-        };
-        match self.resolve(cx, hop)? {
-            Resolved::At(mac, until) | Resolved::Doubtful(mac, until) => {
-                if self.redirects && hop.port == packet.port() && !objections::has_source_route(packet) {
-                    self.errors.redirect(cx, packet, came, hop.address)?;
-                }
-                if known.by_ports == 0 || !packet.is_fragment() {
-                    let (era, from, neighbour) = (self.era(cx)?, packet.port(), mac.0);
-                    *known = Known { era, due_ns: until, neighbour, from, to: hop.port, mtu: out.mtu, ..*known };
-                }
-                let verdict = self.forward(packet, hop.port, mac);
-                let fits = objections::ip_len(packet) <= usize::from(out.mtu);
-                Ok(if fits || fragment::cut(cx, packet, hop.port, out.mtu) { verdict } else { Verdict::Drop(TOO_LONG) })
-            }
-            Resolved::Waits { .. } => {
-                let held = Held::new(packet, cx.now());
-                self.forward(packet, hop.port, MacAddress::default());
-                let fits = objections::ip_len(packet) <= usize::from(out.mtu);
-                let held = match held.with(packet.bytes()).filter(|_| fits) {
-                    Some(held) => self.neighbours.hold(cx, hop, &held)?,
-                    None => false,
-                };
-                Ok(Verdict::Drop(if held { WAITS } else { WAITING_FULL }))
-            }
-            Resolved::Absent => self.errors.send(cx, packet, came, Complaint::HostAbsent, ABSENT),
-            Resolved::Full => Ok(Verdict::Drop(NEIGHBOURS_FULL)),
-        }
-    }
-
-    /// Where a neighbour is; asks for it if it is time to.
-    fn resolve(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<Resolved, Conflict> {
-        let resolved = self.neighbours.resolve(cx, hop)?;
-        if matches!(resolved, Resolved::Waits { ask: true } | Resolved::Doubtful(..))
-            && let Some(out) = self.interface(hop.port)
-            && let Some(own) = out.address_towards(hop.address)
-            && let Some(question) = Message::ask(out.mac, own, hop.address)
-        {
-            cx.emit(hop.port, question.bytes());
-        }
-        Ok(resolved)
-    }
-
-    /// The way of a packet where there are several: by the share that its hash lies in, or the next one whose neighbour answers.
-    #[cold]
-    fn one_of(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, number: u32) -> Result<(Port, Option<IpAddress>), Conflict> {
-        let Some(spread) = self.spreads.get(number as usize) else { unreachable!("ways are made with their spreads") };
-        let mut chosen = None;
-        for hop in spread.from(self.hash.of(packet, self.seed)) {
-            if !self.neighbours.is_missed(cx, hop)? {
-                chosen = Some(hop);
-                break;
-            }
-            chosen = chosen.or(Some(hop));
-        }
-        let Some(hop) = chosen else { unreachable!("a spread has hops") };
-        Ok((hop.port, Some(hop.address)))
-    }
-
-    /// Counts the hop, unless that was done, and writes the Ethernet addresses of the next link.
+    /// Counts the hop, unless that was done, and writes tag and Ethernet addresses of the next link.
     #[inline(always)]
-    fn forward(&self, packet: &mut Packet<'_>, to: Port, neighbour: MacAddress) -> Verdict {
-        let Some(out) = self.interface(to) else { return Verdict::Drop(NO_INTERFACE) };
+    fn forward(&self, packet: &mut Packet<'_>, to: Link, neighbour: MacAddress) -> Verdict {
+        let Some(out) = self.links.get(to) else { return Verdict::Drop(NO_INTERFACE) };
+        if !self.links.retag(packet, out) {
+            return Verdict::Drop(NO_ROOM_FOR_TAG);
+        }
         if self.last_hop > 0 {
             packet.decrement_ttl();
         }
@@ -402,7 +346,7 @@ impl Router {
             ethernet.set_source(out.mac);
             ethernet.set_destination(neighbour);
         }
-        Verdict::Forward(to)
+        Verdict::Forward(out.port)
     }
 }
 

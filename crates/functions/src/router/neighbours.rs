@@ -29,7 +29,7 @@ const PIECE: u32 = 256;
 /// How often [`Neighbours::sweep`] is to be called.
 pub const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// A neighbour's address and the port where it is looked for.
+/// A neighbour's address and the interface where it is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Hop {
@@ -39,13 +39,16 @@ pub struct Hop {
     pub port: Port,
     /// Of packets that wait for it: which one.
     place: u8,
-    zero: [u8; 5],
+    zero: u8,
+    /// The VLAN there; 0: none.
+    pub vlan: u16,
+    zeros: [u8; 2],
 }
 
 impl Hop {
-    /// A neighbour.
-    pub fn new(address: IpAddress, port: Port) -> Hop {
-        Hop { address, port, place: 0, zero: [0; 5] }
+    /// A neighbour at a port, or in a VLAN there.
+    pub fn new(address: IpAddress, (port, vlan): (Port, Option<u16>)) -> Hop {
+        Hop { address, port, place: 0, zero: 0, vlan: vlan.unwrap_or(0), zeros: [0; 2] }
     }
 
     /// The places of packets that wait for it.
@@ -252,7 +255,7 @@ impl Neighbours {
             hops.push(Hop { place: 0, ..*place });
             Ok(Visit::Keep)
         })?;
-        hops.sort_unstable_by_key(|hop: &Hop| (hop.address, hop.port));
+        hops.sort_unstable_by_key(|hop: &Hop| (hop.address, hop.port, hop.vlan));
         hops.dedup();
         Ok(hops)
     }

@@ -3,7 +3,8 @@
 use braid_nf::Packet;
 use braid_nf::state::hash::mixed;
 
-use super::config::{Hash, HopConfig, Interface, RouteConfig, Way};
+use super::config::{Hash, HopConfig, RouteConfig, Way};
+use super::interface::Interface;
 use super::neighbours::Hop;
 use crate::ConfigError;
 
@@ -53,14 +54,16 @@ impl RouteConfig {
         interfaces: &[Option<Interface>],
     ) -> Result<Spread, ConfigError> {
         let wrong = |reason: String, instead: &str| Err(ConfigError::new("route.hops", reason, instead));
-        if self.via.is_some() || self.port.is_some() || self.refuse.is_some() {
+        if self.via.is_some() || self.port.is_some() || self.vlan.is_some() || self.refuse.is_some() {
             return wrong(format!("{} has another way as well", self.to), "keep `hops` alone");
         }
         let (mut hops, mut sum) = (Vec::<(Hop, u32)>::new(), 0);
         for one in written {
-            let single = RouteConfig { via: Some(one.via), port: one.port, hops: Vec::new(), ..self.clone() };
-            let Way::To(port, Some(via)) = single.way(interfaces)? else { continue };
-            let hop = Hop::new(via, port);
+            let single =
+                RouteConfig { via: Some(one.via), port: one.port, vlan: one.vlan, hops: Vec::new(), ..self.clone() };
+            let Way::To(link, Some(via)) = single.way(interfaces)? else { continue };
+            let Some(out) = interfaces.get(usize::from(link)).and_then(Option::as_ref) else { continue };
+            let hop = Hop::new(via, out.place());
             if one.weight == 0 || hops.iter().any(|(known, _)| *known == hop) {
                 let reason = format!("{} has no weight or stands there twice", one.via);
                 return wrong(reason, "write each neighbour once, with a weight of 1 or more");

@@ -1,5 +1,7 @@
 //! Neighbour discovery, pieces, damage and other stations, through packets; what scenarios say in text is not said again.
 
+mod vlans;
+
 use braid_testkit::{Bench, Frame, assert_checksums};
 use proptest::prelude::*;
 
@@ -224,11 +226,27 @@ fn contradictions_are_refused() {
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[interface]]\nport = 1\naddresses = ['10.0.0.2/24']",
-        "`interface.addresses`: 10.0.0.0/24 is at two ports; give each port a network of its own; put a bridge before the router to join them",
+        "`interface.addresses`: 10.0.0.0/24 is at two interfaces; give each a network of its own; put a bridge before the router to join them",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['2001:db8::1/64']\nmtu = 1279",
         "`interface.mtu`: 1279 is not possible; write 1280 to 9216",
+    );
+    refuse(
+        "[[interface]]\nport = 0\nvlan = 4095\naddresses = ['10.0.0.1/24']",
+        "`interface.vlan`: 4095 is no VLAN; write 1 to 4094; without `vlan` an interface has what comes without a tag",
+    );
+    refuse(
+        "[[interface]]\nport = 0\nvlan = 7\naddresses = ['10.0.0.1/24']\n[[interface]]\nport = 0\nvlan = 7\naddresses = ['10.0.1.1/24']",
+        "`interface.port`: port 0 has two interfaces for VLAN 7; write all `addresses` in one, or give each a `vlan` of its own",
+    );
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[route]]\nto = '198.51.100.0/24'\nport = 0\nvlan = 7",
+        "`route.via`: VLAN 7 of port 0 has no interface; name a neighbour in a network of an interface, or a `port`",
+    );
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[neighbour]]\naddress = '10.0.0.9'\nmac = '02:00:00:00:00:09'\nport = 0\nvlan = 7",
+        "`neighbour.vlan`: VLAN 7 of port 0 has no interface; write the `vlan` of an [[interface]], or none",
     );
 }
 

@@ -4,10 +4,13 @@
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 
+use super::interface::Interface;
 use crate::parts::answer::{Cause, datagram, may_be_answered};
 
 /// The longest frame that waits.
 const HELD_MAX: usize = 1520;
+/// The longest link header that is kept to answer by: Ethernet with two tags.
+const LINK_MAX: usize = 22;
 
 /// The packet.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -15,48 +18,55 @@ const HELD_MAX: usize = 1520;
 pub struct Held {
     pub(super) since_ns: u64,
     len: u32,
-    /// Where its IP header begins.
+    /// Where its IP header begins in the frame that is to leave.
     l3: u16,
-    /// The port by which it came.
-    came: u16,
-    /// The Ethernet addresses with which it came.
-    link: [u8; 12],
+    /// The port by which it came, and the VLAN there; 0: none.
+    port: u16,
+    vlan: u16,
     /// Bytes of the IP packet, without padding of the link; 0: its sender may not be told.
-    quoted: u32,
+    quoted: u16,
+    /// Bytes of the link header with which it came, and these.
+    link_len: u16,
+    link: [u8; LINK_MAX],
+    unused: [u8; 4],
     /// Who sent it.
     sender: [u8; 16],
     bytes: [u8; HELD_MAX],
 }
 
 impl Held {
-    /// A packet as it came, still without its bytes.
-    pub fn new(packet: &Packet<'_>, now_ns: u64) -> Held {
-        let mut link = [0; 12];
-        if let Some(addresses) = packet.bytes().get(..12) {
-            link.copy_from_slice(addresses);
-        }
+    /// A packet as it came by an interface, still without its bytes.
+    pub fn new(packet: &Packet<'_>, came: &Interface, now_ns: u64) -> Held {
+        let header = packet.bytes().get(..packet.record().l3.into()).filter(|header| header.len() <= LINK_MAX);
+        let (mut link, header) = ([0; LINK_MAX], header.unwrap_or_default());
+        link[..header.len()].copy_from_slice(header);
+        let quoted = datagram(packet).filter(|_| !header.is_empty() && may_be_answered(packet));
         Held {
             since_ns: now_ns,
             len: 0,
-            l3: packet.record().l3.into(),
-            came: packet.port(),
+            l3: 0,
+            port: came.port,
+            vlan: came.vlan.unwrap_or(0),
+            quoted: quoted.map_or(0, |packet| packet.len() as u16),
+            link_len: header.len() as u16,
             link,
-            quoted: datagram(packet).filter(|_| may_be_answered(packet)).map_or(0, |ip| ip.len() as u32),
+            unused: [0; 4],
             sender: packet.src_ip().octets(),
             bytes: [0; HELD_MAX],
         }
     }
 
     /// The same with the frame that is to leave; none if it is too long to wait.
-    pub fn with(mut self, frame: &[u8]) -> Option<Held> {
+    pub fn with(mut self, packet: &Packet<'_>) -> Option<Held> {
+        let frame = packet.bytes();
         self.bytes.get_mut(..frame.len())?.copy_from_slice(frame);
-        self.len = frame.len() as u32;
+        (self.len, self.l3) = (frame.len() as u32, packet.record().l3.into());
         Some(self)
     }
 
-    /// The port by which it came.
-    pub fn came(&self) -> Port {
-        self.came
+    /// The port by which it came, and the VLAN there; 0: none.
+    pub fn came(&self) -> (Port, u16) {
+        (self.port, self.vlan)
     }
 
     /// The frame, for a neighbour that has answered.
@@ -69,14 +79,11 @@ impl Held {
         &self.bytes[..HELD_MAX.min(self.len as usize)]
     }
 
-    /// What an error about it answers and quotes; none if there may be none. Called once: the frame's link header becomes what it was.
-    pub fn cause(&mut self) -> Option<(Cause<'_>, &[u8])> {
-        if self.quoted == 0 {
-            return None;
-        }
-        self.bytes[..12].copy_from_slice(&self.link);
-        let (link, packet) = self.frame().split_at_checked(self.l3.into())?;
-        let cause = Cause { port: self.came, sender: IpAddress::from_v6(self.sender), link, is_ethernet: true };
-        Some((cause, packet.get(..self.quoted as usize)?))
+    /// What an error about it answers and quotes; none if there may be none.
+    pub fn cause(&self) -> Option<(Cause<'_>, &[u8])> {
+        let quoted = self.frame().get(self.l3.into()..)?.get(..self.quoted.into())?;
+        let (sender, link) = (IpAddress::from_v6(self.sender), self.link.get(..self.link_len.into())?);
+        let cause = Cause { port: self.port, sender, link, is_ethernet: true };
+        Some((cause, quoted)).filter(|_| self.quoted > 0)
     }
 }

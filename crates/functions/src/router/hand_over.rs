@@ -1,0 +1,98 @@
+//! Handing a packet over to the neighbour on its way: who that is where there are several, where it is, and what becomes of the packet
+//! until that is known.
+
+use braid_nf::packet::{IpAddress, MacAddress};
+use braid_nf::prelude::*;
+use braid_nf::{Cx, Handled};
+
+use super::complain::Complaint;
+use super::links::Link;
+use super::neighbours::{Hop, Resolved};
+use super::waiting::Held;
+use super::{
+    ABSENT, Known, NEIGHBOURS_FULL, NO_INTERFACE, Router, TOO_LONG, WAITING_FULL, WAITS, fragment, objections,
+};
+use crate::parts::discovery::Message;
+
+impl Router {
+    /// Finds the neighbour and gives it the packet, or lets the packet wait.
+    pub(super) fn hand_over(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &mut Packet<'_>,
+        known: &mut Known,
+        (from, to): (Link, Link),
+        neighbour: IpAddress,
+    ) -> Handled {
+        let (Some(out), Some(came)) = (self.links.get(to), self.links.get(from)) else {
+            return Ok(Verdict::Drop(NO_INTERFACE));
+        };
+        let hop = Hop::new(neighbour, out.place());
+        match self.resolve(cx, hop)? {
+            Resolved::At(mac, until) | Resolved::Doubtful(mac, until) => {
+                if self.redirects && to == from && !objections::has_source_route(packet) {
+                    self.errors.redirect(cx, packet, came, hop.address)?;
+                }
+                if known.by_ports == 0 || !packet.is_fragment() {
+                    let (era, neighbour) = (self.era(cx)?, mac.0);
+                    *known = Known { era, due_ns: until, neighbour, from, to, mtu: out.mtu, ..*known };
+                }
+                let verdict = self.forward(packet, to, mac);
+                if !matches!(verdict, Verdict::Forward(_)) {
+                    return Ok(verdict);
+                }
+                let fits = objections::ip_len(packet) <= usize::from(out.mtu);
+                Ok(if fits || fragment::cut(cx, packet, out.port, out.mtu) { verdict } else { Verdict::Drop(TOO_LONG) })
+            }
+            Resolved::Waits { .. } => {
+                let held = Held::new(packet, came, cx.now());
+                let verdict = self.forward(packet, to, MacAddress::default());
+                if !matches!(verdict, Verdict::Forward(_)) {
+                    return Ok(verdict);
+                }
+                let fits = objections::ip_len(packet) <= usize::from(out.mtu);
+                let held = match held.with(packet).filter(|_| fits) {
+                    Some(held) => self.neighbours.hold(cx, hop, &held)?,
+                    None => false,
+                };
+                Ok(Verdict::Drop(if held { WAITS } else { WAITING_FULL }))
+            }
+            Resolved::Absent => self.errors.send(cx, packet, came, Complaint::HostAbsent, ABSENT),
+            Resolved::Full => Ok(Verdict::Drop(NEIGHBOURS_FULL)),
+        }
+    }
+
+    /// Where a neighbour is; asks for it if it is time to.
+    pub(super) fn resolve(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<Resolved, Conflict> {
+        let resolved = self.neighbours.resolve(cx, hop)?;
+        if matches!(resolved, Resolved::Waits { ask: true } | Resolved::Doubtful(..))
+            && let Some(out) = self.links.get(self.links.at(hop.port, hop.vlan))
+            && let Some(own) = out.address_towards(hop.address)
+            && let Some(question) = Message::ask(out.mac, own, hop.address)
+        {
+            out.say(cx, question.bytes());
+        }
+        Ok(resolved)
+    }
+
+    /// The way of a packet where there are several: by the share that its hash lies in, or the next one whose neighbour answers.
+    #[cold]
+    pub(super) fn one_of(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        number: u32,
+    ) -> Result<(Link, Option<IpAddress>), Conflict> {
+        let Some(spread) = self.spreads.get(number as usize) else { unreachable!("ways are made with their spreads") };
+        let mut chosen = None;
+        for hop in spread.from(self.hash.of(packet, self.seed)) {
+            if !self.neighbours.is_missed(cx, hop)? {
+                chosen = Some(hop);
+                break;
+            }
+            chosen = chosen.or(Some(hop));
+        }
+        let Some(hop) = chosen else { unreachable!("a spread has hops") };
+        Ok((self.links.at(hop.port, hop.vlan), Some(hop.address)))
+    }
+}

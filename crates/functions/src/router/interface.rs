@@ -1,0 +1,156 @@
+//! Interfaces: what is written of them, checked, and what they say about addresses.
+
+use braid_nf::Port;
+use braid_nf::packet::{IpAddress, MacAddress};
+
+use super::config::{Config, InterfaceConfig};
+use super::fragment::MTU_MAX;
+use crate::config::{ConfigError, check_port};
+use crate::parts::tags::VLAN_MAX;
+
+/// An interface, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its port of the plan.
+    pub port: Port,
+    /// Its VLAN; none: what comes by the port without a tag.
+    pub vlan: Option<u16>,
+    /// Its Ethernet address.
+    pub mac: MacAddress,
+    /// Most bytes of an IP packet.
+    pub mtu: u16,
+    /// Its addresses with the length of their network.
+    pub addresses: Vec<(IpAddress, u8)>,
+}
+
+braid_nf::plain!(Interface);
+
+/// Most interfaces of ports and VLANs.
+const LINKS_MAX: usize = 4096;
+/// Smallest MTUs (RFC 791, RFC 8200 section 5).
+const MTU_MIN: u16 = 68;
+const MTU_MIN_V6: u16 = 1280;
+
+impl Config {
+    /// The interface of each port, and behind those the interfaces of VLANs.
+    pub(super) fn interfaces(&self, ports: u16) -> Result<Vec<Option<Interface>>, ConfigError> {
+        let mut interfaces = vec![None; ports.into()];
+        for written in &self.interfaces {
+            let place = usize::from(check_port("interface.port", written.port, ports)?);
+            let interface = written.checked()?;
+            let same = |one: &Interface| one.place() == interface.place();
+            if interfaces.iter().flatten().any(same) {
+                let vlan = interface.vlan.map_or_else(String::new, |vlan| format!(" for VLAN {vlan}"));
+                let reason = format!("port {} has two interfaces{vlan}", written.port);
+                let instead = "write all `addresses` in one, or give each a `vlan` of its own";
+                return Err(ConfigError::new("interface.port", reason, instead));
+            }
+            match interface.vlan {
+                None => interfaces[place] = Some(interface),
+                Some(_) if interfaces.len() == LINKS_MAX => {
+                    let reason = format!("more than {LINKS_MAX} interfaces");
+                    return Err(ConfigError::new("interface.vlan", reason, "put some into another router"));
+                }
+                Some(_) => interfaces.push(Some(interface)),
+            }
+        }
+        check_networks(&interfaces)?;
+        Ok(interfaces)
+    }
+}
+
+impl InterfaceConfig {
+    fn checked(&self) -> Result<Interface, ConfigError> {
+        let [high, low] = self.port.to_be_bytes();
+        let mac = self.mac.map_or(MacAddress([2, 0, 0, 1, high, low]), |written| written.0);
+        if mac.is_group() {
+            return Err(ConfigError::new(
+                "interface.mac",
+                format!("{mac} is a group address"),
+                "write one of a station",
+            ));
+        }
+        if let Some(vlan) = self.vlan.filter(|vlan| !(1..=VLAN_MAX).contains(vlan)) {
+            let instead = format!("write 1 to {VLAN_MAX}; without `vlan` an interface has what comes without a tag");
+            return Err(ConfigError::new("interface.vlan", format!("{vlan} is no VLAN"), instead));
+        }
+        let mut addresses = Vec::new();
+        for text in &self.addresses {
+            let wrong = || ConfigError::new("interface.addresses", format!("`{text}` is none"), "write `192.0.2.1/24`");
+            let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
+            let address: IpAddress = address.parse().map_err(|_| wrong())?;
+            let bits = bits.parse().ok().filter(|bits: &u8| *bits <= if address.is_v4() { 32 } else { 128 });
+            addresses.push((address, bits.ok_or_else(wrong)?));
+        }
+        let checked = Interface { port: self.port, vlan: self.vlan, mac, mtu: self.mtu, addresses };
+        if let Some((own, _)) = checked.addresses.iter().find(|(own, _)| checked.is_broadcast(*own)) {
+            let reason = format!("{own} is the network or all of its hosts");
+            return Err(ConfigError::new("interface.addresses", reason, "write the address of a host"));
+        }
+        let least = if checked.addresses.iter().all(|(address, _)| address.is_v4()) { MTU_MIN } else { MTU_MIN_V6 };
+        if !(least..=MTU_MAX).contains(&self.mtu) {
+            let instead = format!("write {least} to {MTU_MAX}");
+            return Err(ConfigError::new("interface.mtu", format!("{} is not possible", self.mtu), instead));
+        }
+        Ok(checked)
+    }
+}
+
+/// No network is at two ports, and no address there twice.
+fn check_networks(interfaces: &[Option<Interface>]) -> Result<(), ConfigError> {
+    let mut known: Vec<(IpAddress, u8)> = Vec::new();
+    for (own, bits) in interfaces.iter().flatten().flat_map(|interface| interface.networks()) {
+        if known.contains(&(own, bits)) {
+            let reason = format!("{own}/{bits} is at two interfaces");
+            let instead = "give each a network of its own; put a bridge before the router to join them";
+            return Err(ConfigError::new("interface.addresses", reason, instead));
+        }
+        known.push((own, bits));
+    }
+    Ok(())
+}
+
+impl Interface {
+    /// The networks of its addresses, each once.
+    fn networks(&self) -> Vec<(IpAddress, u8)> {
+        let mut networks: Vec<_> = self.addresses.iter().map(|(own, bits)| (own.prefix(*bits), *bits)).collect();
+        networks.sort_unstable();
+        networks.dedup();
+        networks
+    }
+
+    /// Whether it has this address.
+    pub fn owns(&self, address: IpAddress) -> bool {
+        self.addresses.iter().any(|(own, _)| *own == address)
+    }
+
+    /// Whether an address is in one of its networks; a link-local IPv6 address always is.
+    pub fn reaches(&self, address: IpAddress) -> bool {
+        let same = |(own, bits): &(IpAddress, u8)| {
+            own.is_v4() == address.is_v4() && own.prefix(*bits) == address.prefix(*bits)
+        };
+        let [a, b, ..] = address.octets();
+        (a == 0xfe && b & 0xc0 == 0x80) || self.addresses.iter().any(same)
+    }
+
+    /// Whether an IPv4 address is that of all hosts of one of its networks, or of the network itself.
+    pub fn is_broadcast(&self, address: IpAddress) -> bool {
+        let host = |bits: u8| u32::MAX.checked_shr(bits.into()).unwrap_or(0);
+        let of = |v4: [u8; 4]| u32::from_be_bytes(v4);
+        let mut networks = self.addresses.iter().filter(|(_, bits)| *bits < 31);
+        networks.any(|(own, bits)| match (own.v4(), address.v4()) {
+            (Some(own), Some(address)) => {
+                let mask = host(*bits);
+                (of(own) ^ of(address)) & !mask == 0 && (of(address) & mask == mask || of(address) & mask == 0)
+            }
+            _ => false,
+        })
+    }
+
+    /// The address that it speaks with to `to`: of the same network, else the first of the family.
+    pub fn address_towards(&self, to: IpAddress) -> Option<IpAddress> {
+        let family = || self.addresses.iter().filter(|(own, _)| own.is_v4() == to.is_v4());
+        let near = family().find(|(own, bits)| own.prefix(*bits) == to.prefix(*bits));
+        near.or_else(|| family().next()).map(|(own, _)| *own)
+    }
+}
