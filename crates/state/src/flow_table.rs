@@ -1,16 +1,19 @@
 //! The table of live packet sets of one worker: no synchronisation, one look-up for every function of a chain.
 //!
-//! Tags stand apart from records: groups of eight 16-bit tags (16 bytes), two candidate groups per key, and the record's
-//! position follows from its tag's position, so no index is followed. A record is a whole number of halves of cache lines of [`Records`],
+//! Tags stand apart from records: groups of 31 16-bit tags, each group a cache line, and the record's position follows from its
+//! tag's position, so no index is followed. A key is at home in one group. If that is full it strays: its tag goes to another group, which follows
+//! from home and tag alone, and home counts its strays. Who looks for a key goes further than home only if some strayed from there, so a look-up
+//! touches one line of tags. A stray's tag is even and one at home is odd, so that each finds the home whose count it lowers when it ends.
+//! A record is a whole number of halves of cache lines of [`Records`],
 //!
 //! ```text
 //! | last seen, 4 | live mask, 2 | generation, 2 | states of the chain's functions … | key, 8·K bytes |
 //! ```
 //!
 //! and never moves while it lives. States lie at the same place whatever the length of the key, so tables with long keys and
-//! with short ones have their records in one region, and who has a record's place need not know its table. At a load of at most 0.6 the second choice leaves about one key in a hundred thousand
-//! without a place, also when sets have come and gone for long (at 0.72 it would then be one in three hundred, and the stash
-//! full); those few go to a stash, so the declared capacity is always reached.
+//! with short ones have their records in one region, and who has a record's place need not know its table. At the load of 0.65 about one key in a
+//! thousand strays and one in a hundred thousand finds both groups full, also when sets have come and gone for long; those few go to a stash, so the
+//! declared capacity is always reached.
 //!
 //! [`FlowTable::look_up`] overlaps the misses of a batch in three steps: it asks for tags, compares them and asks for records,
 //! compares keys.
@@ -20,7 +23,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::raw::records::{HALF, halves_of};
 pub use crate::raw::records::{Records, States};
-use crate::raw::tags::{GROUP, Tags};
+use crate::raw::tags::{GROUP, PLACES, Tags};
 
 /// Where a record begins: so many halves of cache lines behind the first of its region.
 pub type Slot = u32;
@@ -31,8 +34,11 @@ pub const NO_SLOT: Slot = u32::MAX;
 /// Tags of so many bytes stay in the second-level cache: asking for them beforehand costs more than it gains.
 const NEAR_BYTES: usize = 256 << 10;
 
-/// Slots beyond the groups, for keys that find both their groups full.
-const STASH: usize = 256;
+/// Groups beyond the homes, for keys that find both their groups full.
+const STASH: usize = 8;
+
+/// Marks the tag of a set at home; a stray has none. Above it stands a bit that is always set: 0 is an empty place.
+const AT_HOME: u16 = 1;
 
 /// What a record holds besides key and state.
 #[derive(
@@ -82,13 +88,13 @@ impl<const K: usize> FlowTable<K> {
     /// A table for `capacity` sets with `state_bytes` bytes of state each, whose records begin with half line `first`, an even number.
     pub fn new(capacity: usize, state_bytes: usize, first: usize, pages: HugePages) -> Result<FlowTable<K>, Error> {
         let halves = halves_of(state_bytes, K);
-        // 0.6: the load up to which two choices leave no more keys than the stash holds.
-        let groups = (capacity * 10).div_ceil(6 * GROUP).max(2);
-        let end = first + (groups * GROUP + STASH) * halves;
+        // 0.65: the load up to which strays leave no more keys than the stash holds.
+        let homes = (capacity * 100).div_ceil(65 * PLACES).max(2);
+        let end = first + (homes + STASH) * GROUP * halves;
         if end >= NO_SLOT as usize {
             return Err(Error::too_large(end * HALF));
         }
-        let tags = Tags::new(groups, STASH / GROUP, pages)?;
+        let tags = Tags::new(homes, STASH, pages)?;
         Ok(FlowTable { tags, first: first as Slot, halves, capacity, len: 0, stashed: 0 })
     }
 
@@ -115,7 +121,7 @@ impl<const K: usize> FlowTable<K> {
 
     /// Records that have a place, live or not: the range of [`scan`](Self::scan).
     pub fn slots(&self) -> usize {
-        self.tags.homes() * GROUP + STASH
+        (self.tags.homes() + STASH) * GROUP
     }
 
     /// Bytes mapped for it, without records.
@@ -132,9 +138,7 @@ impl<const K: usize> FlowTable<K> {
     /// Asks for the tags of a hash, which is about to be looked for or put in.
     #[inline(always)]
     pub fn prefetch(&self, hash: u64) {
-        let (first, second) = self.tags.home(hash);
-        self.tags.prefetch(first);
-        self.tags.prefetch(second);
+        self.tags.prefetch(self.tags.home(hash));
     }
 
     /// Whether a record is live.
@@ -158,10 +162,22 @@ impl<const K: usize> FlowTable<K> {
         (slot - self.first) as usize / self.halves
     }
 
-    /// Never 0, which marks an empty slot.
+    /// The tag of a hash at home.
     #[inline(always)]
     fn tag(hash: u64) -> u16 {
-        hash as u16 | 1
+        hash as u16 | 2 | AT_HOME
+    }
+
+    /// The group in which what is at home in `home` with this tag strays.
+    #[inline(always)]
+    fn abroad(&self, home: usize, tag: u16) -> usize {
+        let group = home + self.tags.way(tag & !AT_HOME);
+        if group < self.tags.homes() { group } else { group - self.tags.homes() }
+    }
+
+    /// The home of the stray with this tag in `group`.
+    fn home_of_stray(&self, group: usize, tag: u16) -> usize {
+        (group + self.tags.homes() - self.tags.way(tag)) % self.tags.homes()
     }
 
     /// The key of a record.
@@ -174,12 +190,11 @@ impl<const K: usize> FlowTable<K> {
     fn in_group(&self, records: &Records, group: usize, tag: u16, key: &[u64; K]) -> Option<Slot> {
         let mut lanes = self.tags.lanes(group, tag);
         while lanes != 0 {
-            let lane = lanes.trailing_zeros() / 2;
-            let slot = self.slot(group * GROUP + lane as usize);
+            let slot = self.slot(group * GROUP + lanes.trailing_zeros() as usize);
             if self.key(records, slot) == *key {
                 return Some(slot);
             }
-            lanes &= !(3 << (2 * lane));
+            lanes &= lanes - 1;
         }
         None
     }
@@ -187,19 +202,15 @@ impl<const K: usize> FlowTable<K> {
     /// The live record of a key.
     #[inline]
     pub fn find(&self, records: &Records, key: &[u64; K], hash: u64) -> Option<Slot> {
-        let (first, second) = self.tags.home(hash);
-        let tag = Self::tag(hash);
-        let at_home = self.in_group(records, first, tag, key).or_else(|| self.in_group(records, second, tag, key));
-        at_home.or_else(|| self.in_stash(records, tag, key))
+        let (home, tag) = (self.tags.home(hash), Self::tag(hash));
+        self.in_group(records, home, tag, key).or_else(|| self.find_stray(records, home, tag, key))
     }
 
-    #[inline(always)]
-    fn in_stash(&self, records: &Records, tag: u16, key: &[u64; K]) -> Option<Slot> {
-        if self.stashed == 0 {
-            return None;
-        }
-        let first = self.tags.homes();
-        (first..first + STASH / GROUP).find_map(|group| self.in_group(records, group, tag, key))
+    /// The record of a key that is not at home: abroad, if some are from there, or in the stash.
+    fn find_stray(&self, records: &Records, home: usize, tag: u16, key: &[u64; K]) -> Option<Slot> {
+        let abroad = (self.tags.strays(home) != 0).then(|| self.abroad(home, tag));
+        let stash = self.tags.homes()..self.tags.homes() + if self.stashed == 0 { 0 } else { STASH };
+        abroad.into_iter().chain(stash).find_map(|group| self.in_group(records, group, tag & !AT_HOME, key))
     }
 
     /// Makes a record for a key that has none: state zeroed, no function live.
@@ -207,31 +218,35 @@ impl<const K: usize> FlowTable<K> {
         if self.len >= self.capacity {
             return Err(TableFull { capacity: self.capacity });
         }
-        let (first, second) = self.tags.home(hash);
-        let (free_first, free_second) = (self.tags.lanes(first, 0), self.tags.lanes(second, 0));
-        let (group, free) = if free_second.count_ones() > free_first.count_ones() {
-            (second, free_second)
-        } else {
-            (first, free_first)
-        };
-        let position = match free {
-            0 => self.stash_position()?,
-            free => group * GROUP + free.trailing_zeros() as usize / 2,
+        let (home, tag) = (self.tags.home(hash), Self::tag(hash));
+        let (position, tag) = match self.free(home) {
+            Some(position) => (position, tag),
+            None => (self.place_abroad(home, tag)?, tag & !AT_HOME),
         };
         let slot = self.slot(position);
-        self.tags.set(position, Self::tag(hash));
+        self.tags.set(position, tag);
         records.begin(slot, self.halves, key);
         self.len += 1;
         Ok(slot)
     }
 
+    /// An empty place of a group.
+    #[inline(always)]
+    fn free(&self, group: usize) -> Option<usize> {
+        let free = self.tags.lanes(group, 0);
+        (free != 0).then(|| group * GROUP + free.trailing_zeros() as usize)
+    }
+
+    /// A place for what finds its home full.
     #[cold]
-    fn stash_position(&mut self) -> Result<usize, TableFull> {
+    fn place_abroad(&mut self, home: usize, tag: u16) -> Result<usize, TableFull> {
+        let strays = self.tags.strays(home);
+        if let (Some(position), true) = (self.free(self.abroad(home, tag)), strays < u16::MAX) {
+            self.tags.set_strays(home, strays + 1);
+            return Ok(position);
+        }
         let first = self.tags.homes();
-        let free = (first..first + STASH / GROUP).find_map(|group| {
-            let free = self.tags.lanes(group, 0);
-            (free != 0).then(|| group * GROUP + free.trailing_zeros() as usize / 2)
-        });
+        let free = (first..first + STASH).find_map(|group| self.free(group));
         self.stashed += usize::from(free.is_some());
         free.ok_or(TableFull { capacity: self.capacity })
     }
@@ -239,13 +254,18 @@ impl<const K: usize> FlowTable<K> {
     /// Ends the life of a record.
     pub fn remove(&mut self, slot: Slot) {
         let position = self.position(slot);
-        if self.tags.tag(position) == 0 {
+        let tag = self.tags.tag(position);
+        if tag == 0 {
             return;
         }
         self.tags.set(position, 0);
         self.len -= 1;
-        if position >= self.tags.homes() * GROUP {
+        let group = position / GROUP;
+        if group >= self.tags.homes() {
             self.stashed -= 1;
+        } else if tag & AT_HOME == 0 {
+            let home = self.home_of_stray(group, tag);
+            self.tags.set_strays(home, self.tags.strays(home) - 1);
         }
     }
 
@@ -267,12 +287,26 @@ impl<const K: usize> FlowTable<K> {
         let mut candidates = [NO_SLOT; 256];
         for (candidate, &i) in candidates.iter_mut().zip(wanted) {
             let hash = hashes[i as usize & 255];
-            if let Some(position) = self.tags.find(hash, Self::tag(hash)) {
-                *candidate = self.slot(position);
-                records.prefetch(*candidate, self.halves);
-            }
+            let position = match self.tags.find(hash, Self::tag(hash)) {
+                Ok(position) => position,
+                Err(0) => continue,
+                Err(_) => match self.seen_abroad(hash) {
+                    Some(position) => position,
+                    None => continue,
+                },
+            };
+            *candidate = self.slot(position);
+            records.prefetch(*candidate, self.halves);
         }
         self.compare(records, wanted, (keys, hashes), &candidates, found);
+    }
+
+    /// The first position abroad with the tag of a hash.
+    #[cold]
+    fn seen_abroad(&self, hash: u64) -> Option<usize> {
+        let (group, tag) = (self.abroad(self.tags.home(hash), Self::tag(hash)), Self::tag(hash) & !AT_HOME);
+        let lanes = self.tags.lanes(group, tag);
+        (lanes != 0).then(|| group * GROUP + lanes.trailing_zeros() as usize)
     }
 
     /// The last step: compares the keys of records that have arrived.

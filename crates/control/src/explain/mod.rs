@@ -292,8 +292,8 @@ fn function(plan: &Plan, at: usize, stage: &dyn Stage, outcome: &Outcome) -> Fun
     }
 }
 
-/// Lines of two groups of tags.
-const TAG_LINES: usize = 2;
+/// The line of tags where a key is at home.
+const TAG_LINES: usize = 1;
 /// Lines of a set in a transactional map: its bucket, and its entry of two lines.
 const SHARED_LINES: usize = 3;
 const LINE: usize = 64;

@@ -48,6 +48,26 @@ fn a_table_in_which_sets_come_and_go_stays_as_large_as_it_was_declared() {
 }
 
 #[test]
+fn keys_that_share_a_home_stray_and_their_home_forgets_them_when_they_end() {
+    let (mut table, mut records) = table(1000);
+    let hash_of = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let slots: Vec<Slot> = (0..1000)
+        .map(|i| table.insert(&mut records, &[i, 0], hash_of(i)).unwrap_or_else(|e| panic!("{e} at {i}")))
+        .collect();
+    let unique: std::collections::HashSet<_> = slots.iter().collect();
+    assert_eq!(unique.len(), 1000, "no two share a record");
+    assert!((0..1000).all(|i| table.find(&records, &[i, 0], hash_of(i)) == Some(slots[i as usize])));
+    assert_ne!((table.tags.strays(0), table.stashed), (0, 0), "the home has 31 places");
+    slots.iter().step_by(2).for_each(|&slot| table.remove(slot));
+    for i in 0..1000 {
+        let expected = (i % 2 == 1).then_some(slots[i as usize]);
+        assert_eq!(table.find(&records, &[i, 0], hash_of(i)), expected, "{i}");
+    }
+    slots.iter().for_each(|&slot| table.remove(slot));
+    assert_eq!((table.tags.strays(0), table.stashed, table.len()), (0, 0, 0));
+}
+
+#[test]
 fn random_inserts_finds_and_removes_agree_with_a_hash_map() {
     let ((mut table, mut records), mut oracle) = (table(1000), HashMap::new());
     let mut random = 88_172_645_463_325_252u64;
