@@ -138,7 +138,10 @@ pub(crate) fn parse_wider(head: &[u8; COMMON], len: usize) -> Option<Word> {
     parse_plain::<18>(head, len).or_else(|| parse_v6::<18>(head, len))
 }
 
-/// The IPv4 header without options at `L3`, with its Ethernet type in front of it, of a whole packet that is no fragment.
+/// Bytes of the shortest IPv4 packet that has ports.
+pub(crate) const PLAIN_TOTAL: usize = 24;
+
+/// The IPv4 header without options at `L3`, with its Ethernet type in front of it, of a whole packet that is no fragment and may have ports.
 #[inline(always)]
 pub(crate) fn parse_plain<const L3: usize>(head: &[u8; COMMON], len: usize) -> Option<Word> {
     // Type, version, length, service, total length; then, two bytes farther, fragment, hops, protocol.
@@ -147,7 +150,7 @@ pub(crate) fn parse_plain<const L3: usize>(head: &[u8; COMMON], len: usize) -> O
     const LEAD: u32 = 0x45 << 16 | ETHER_IPV4.swap_bytes() as u32;
     const FRAGMENT: u16 = 0x3fff_u16.swap_bytes();
     // A total length that fits the frame says that the header does.
-    if lead as u32 & 0x00ff_ffff != LEAD || rest as u16 & FRAGMENT != 0 || total < 20 || L3 + total > len {
+    if lead as u32 & 0x00ff_ffff != LEAD || rest as u16 & FRAGMENT != 0 || total < PLAIN_TOTAL || L3 + total > len {
         return None;
     }
     Some(Word::new(L3, 5, (rest >> 24) as u8, Flags::IP))

@@ -26,7 +26,7 @@ pub use whole::Beginning;
 /// Nanoseconds in the unit of [`SetMeta::last_seen_ms`].
 pub(crate) const MS: u64 = 1_000_000;
 
-/// Out of line, or the compiler divides for every packet, whether or not its time is another one.
+/// Out of line, or the compiler divides for every packet of a capture, whether or not its time is another one.
 #[inline(never)]
 fn to_ms(ns: u64) -> u32 {
     (ns / MS) as u32
@@ -282,14 +282,33 @@ impl PassSets<'_> {
         self.tables.meta_mut(found).last_seen_ms = now_ms;
     }
 
-    /// Looks up the packets in `todo` and notes their arrival: how long each set had waited, and that it was seen now.
+    /// Looks up the packets in `todo` and notes their arrival: how long each set had waited, and that it was seen now. Their times
+    /// follow the order in which they stand in the batch.
     #[inline(never)]
     pub fn look_up(&mut self, todo: &[u16], now_ns: &[u64; 256]) {
+        let (first, last) = todo.iter().fold((255, 0), |(first, last), &i| (i.min(first), i.max(last)));
+        let mut latest_ns = now_ns[usize::from(last) & 255];
+        let mut now_ms = to_ms(latest_ns);
+        if now_ns[usize::from(first) & 255] == latest_ns {
+            // Live, always.
+            return self.look_up_at(todo, |_| now_ms);
+        }
+        self.look_up_at(todo, |i| {
+            if now_ns[i & 255] != latest_ns {
+                latest_ns = now_ns[i & 255];
+                now_ms = to_ms(latest_ns);
+            }
+            now_ms
+        });
+    }
+
+    /// The same, given the time of each packet in milliseconds.
+    #[inline(always)]
+    fn look_up_at(&mut self, todo: &[u16], mut now_ms: impl FnMut(usize) -> u32) {
         let Found { slots, idle_ms, live, longest_ms } = &mut *self.found;
         if !self.keys.all_narrow {
             todo.iter().for_each(|&i| slots[i as usize & 255] = SetSlot::MISS);
         }
-        let (mut latest_ns, mut now_ms) = (0, 0);
         let (mut all_live, mut longest, mut misses) = (u16::MAX, 0, false);
         self.tables.look_up(self.keys, todo, |i, slot, meta| {
             slots[i & 255] = slot;
@@ -297,11 +316,7 @@ impl PassSets<'_> {
                 misses = true;
                 return;
             };
-            // Live, all packets of a batch have one time.
-            if now_ns[i & 255] != latest_ns {
-                latest_ns = now_ns[i & 255];
-                now_ms = to_ms(latest_ns);
-            }
+            let now_ms = now_ms(i);
             let idle = meta.idle_ms(now_ms);
             idle_ms[i & 255] = idle;
             meta.last_seen_ms = now_ms;

@@ -9,7 +9,7 @@ use super::extract::{Packed, VERSION_SHIFT};
 use super::{KeyClass, protocol};
 use crate::edit::Side;
 use crate::parse::{ETHER_TYPE_MIN, is_tag};
-use crate::raw::held::Head;
+use crate::raw::held::{Head, Seen};
 use crate::record::{Flags, Link, Record};
 
 /// A key of 16 bytes, and whether the ends were exchanged.
@@ -70,22 +70,22 @@ fn is_plain_v4(record: &Record) -> bool {
     record.flags.0 & (Flags::IP | Flags::V6 | Flags::LATER_FRAGMENT) == Flags::IP
 }
 
-/// What the parser writes of Ethernet, IPv4 without options and TCP or UDP, whole: nearly all that there is.
+/// Whether that is Ethernet, IPv4 without options and TCP or UDP: nearly all that there is.
 #[inline(always)]
-fn is_plainest(record: &Record) -> bool {
+fn is_plainest(found: u32) -> bool {
     const TCP: u32 = Record::found(14, 5, protocol::TCP, Flags::IP);
     const UDP: u32 = Record::found(14, 5, protocol::UDP, Flags::IP);
-    let parsed = record.parsed();
-    (parsed == TCP || parsed == UDP) && record.len() >= 38
+    found == TCP || found == UDP
 }
 
 /// Key of IPv4 by addresses, ports and protocol; none if there should be ports but are not.
 #[inline(always)]
-pub(super) fn five_tuple<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<Narrow> {
-    if is_plainest(record) {
-        return Some(tuple::<SYMMETRIC>(load(head, 26)?, load_u32(head, 34)?, record.proto));
+pub(super) fn five_tuple<const SYMMETRIC: bool>(packet: &Seen<'_>, head: &Head) -> Option<Narrow> {
+    if is_plainest(packet.found()) {
+        let proto = (packet.found() >> 16) as u8;
+        return Some(tuple::<SYMMETRIC>(load(head, 26)?, load_u32(head, 34)?, proto));
     }
-    five_tuple_v4::<SYMMETRIC>(record, head)
+    five_tuple_v4::<SYMMETRIC>(packet.record(), head)
 }
 
 #[inline(never)]
@@ -118,7 +118,8 @@ fn tuple<const SYMMETRIC: bool>(addresses: u64, ports: u64, proto: u8) -> Narrow
 
 /// Key of IPv4 by one address.
 #[inline(always)]
-pub(super) fn one_address(record: &Record, head: &Head, side: Side) -> Option<Narrow> {
+pub(super) fn one_address(packet: &Seen<'_>, head: &Head, side: Side) -> Option<Narrow> {
+    let record = packet.record();
     let l3 = record.l3 as usize;
     if !is_plain_v4(record) || l3 + 20 > record.len() {
         return None;
@@ -128,7 +129,8 @@ pub(super) fn one_address(record: &Record, head: &Head, side: Side) -> Option<Na
 
 /// Key by Ethernet source and destination, and by VLAN if `VLAN`: of frames that have types, and at most one tag.
 #[inline(always)]
-pub(super) fn mac_pair<const SYMMETRIC: bool, const VLAN: bool>(record: &Record, head: &Head) -> Option<Narrow> {
+pub(super) fn mac_pair<const SYMMETRIC: bool, const VLAN: bool>(packet: &Seen<'_>, head: &Head) -> Option<Narrow> {
+    let record = packet.record();
     if record.flags.link() != Link::Ethernet || record.len() < 14 {
         return None;
     }

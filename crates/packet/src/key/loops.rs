@@ -34,7 +34,7 @@ impl KeyExtractor {
             }
             (Form::OneAddress(side), _) => {
                 let wide = |record: &Record, head: &Head| fast::one_address_v6(record, head, side);
-                self.each(packets, keys, |record, head| fast::one_address(record, head, side), wide);
+                self.each(packets, keys, |packet, head| fast::one_address(packet, head, side), wide);
             }
             (Form::MacPair, true) => self.each(packets, keys, fast::mac_pair::<true, false>, no_wide),
             (Form::MacPair, false) => self.each(packets, keys, fast::mac_pair::<false, false>, no_wide),
@@ -47,8 +47,9 @@ impl KeyExtractor {
     fn extract_by_sides(&self, outside: PortSet, packets: impl Packets, keys: &mut Keys) {
         let symmetric = self.symmetric;
         if let Form::FiveTuple = self.form {
-            let narrow = |record: &Record, head: &Head| {
-                fast::five_tuple::<false>(record, head).map(|key| key.by_side(symmetric, outside.has(record.port)))
+            let narrow = |packet: &Seen<'_>, head: &Head| {
+                let from_outside = outside.has(packet.record().port);
+                fast::five_tuple::<false>(packet, head).map(|key| key.by_side(symmetric, from_outside))
             };
             let wide = |record: &Record, head: &Head| {
                 fast::five_tuple_v6::<false>(record, head).map(|key| key.by_side(symmetric, outside.has(record.port)))
@@ -73,7 +74,7 @@ impl KeyExtractor {
         &self,
         packets: impl Packets,
         keys: &mut Keys,
-        narrow: impl Fn(&Record, &Head) -> Option<Narrow>,
+        narrow: impl Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         wide: impl Fn(&Record, &Head) -> Option<Packed>,
     ) {
         // Two loops, so that sets without protocols do not ask for them.
@@ -89,7 +90,7 @@ impl KeyExtractor {
         packets: impl Packets,
         keys: &mut Keys,
         admits: impl Fn(&Record) -> bool,
-        narrow: impl Fn(&Record, &Head) -> Option<Narrow>,
+        narrow: impl Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         wide: impl Fn(&Record, &Head) -> Option<Packed>,
     ) {
         let hash = self.hash;
@@ -100,7 +101,7 @@ impl KeyExtractor {
             let belongs = admits(packet.record());
             if belongs
                 && let Some(head) = packet.head()
-                && let Some(Narrow(key, swapped)) = narrow(packet.record(), head)
+                && let Some(Narrow(key, swapped)) = narrow(&packet, head)
             {
                 keys.swapped[i] = swapped;
                 keys.narrow[i] = key;

@@ -13,7 +13,7 @@ use braid_memory::prefetch_read;
 use super::slab::{Bases, HEAD, Slab};
 use crate::batch::BATCH_MAX;
 use crate::lines::{Line, LinedFrame};
-use crate::parse::{COMMON, Word, parse_any, parse_plain, parse_wider};
+use crate::parse::{COMMON, PLAIN_TOTAL, Word, parse_any, parse_plain, parse_wider};
 use crate::pool::{Buffers, HEADROOM, Pool};
 use crate::record::{Link, Record};
 
@@ -170,10 +170,11 @@ impl Held {
     #[inline(always)]
     pub(crate) fn each(&self, mut visit: impl FnMut(usize, Seen<'_>)) {
         let bases = self.pool.slab.bases();
-        for (i, record) in self.records.iter().enumerate().take(BATCH_MAX) {
+        for (i, record) in self.records[..self.records.len().min(BATCH_MAX)].iter().enumerate() {
             // SAFETY: the record owns the buffer; `&self` keeps everybody from writing to it.
             let head = unsafe { bases.head(&record.buffer, record.start) };
-            visit(i, Seen { record, head, bases });
+            let found = if record.len() >= 14 + PLAIN_TOTAL { record.parsed() } else { 0 };
+            visit(i, Seen { record, head, found, bases });
         }
     }
 
@@ -182,19 +183,24 @@ impl Held {
     pub(crate) fn parse_each(&mut self, mut visit: impl FnMut(usize, Seen<'_>)) {
         let slab = &self.pool.slab;
         let bases = slab.bases();
-        for (i, record) in self.records.iter_mut().enumerate().take(BATCH_MAX) {
+        let most = self.records.len().min(BATCH_MAX);
+        for (i, record) in self.records[..most].iter_mut().enumerate() {
+            let mut found = 0;
             // SAFETY: the record owns the buffer, and `&mut self` keeps everybody from writing to it.
             let head = unsafe { bases.head(&record.buffer, record.start) };
             match head.and_then(|head| head.first_chunk()) {
                 Some(common) if record.flags.link() == Link::Ethernet => {
                     match parse_plain::<14>(common, record.len()) {
-                        Some(Word(word)) => set_word(record, word),
+                        Some(Word(word)) => {
+                            set_word(record, word);
+                            found = word;
+                        }
                         None => parse_less_plain(slab, record, common),
                     }
                 }
                 _ => parse_slowly(slab, record),
             }
-            visit(i, Seen { record, head, bases });
+            visit(i, Seen { record, head, found, bases });
         }
     }
 
@@ -256,10 +262,17 @@ fn set_word(record: &mut Record, word: u32) {
 pub(crate) struct Seen<'a> {
     record: &'a Record,
     head: Option<&'a Head>,
+    found: u32,
     bases: Bases<'a>,
 }
 
 impl<'a> Seen<'a> {
+    /// What the parser found, if that is Ethernet and IPv4 without options and the frame goes on for another four bytes. Of others it says so or nothing, 0.
+    #[inline(always)]
+    pub(crate) fn found(&self) -> u32 {
+        self.found
+    }
+
     #[inline(always)]
     pub(crate) fn record(&self) -> &'a Record {
         self.record
