@@ -180,7 +180,7 @@ fn what_cannot_change_is_refused_with_its_reason_and_changes_nothing() {
         let said = braid.fails(1, &format!("apply {name} --control control.sock"));
         assert!(said.contains(part), "{text}: {said}");
     };
-    refused("a.toml", "[[nf]]\nfunction = \"nat\"\nconfig = { external = [\"203.0.113.9\"] }\n", "`external`");
+    refused("a.toml", "[[nf]]\nfunction = \"nat\"\nconfig = { first_port = 2000 }\n", "`first_port`");
     refused("b.toml", "workers = 3\n[[nf]]\nfunction = \"nat\"\n", "`workers` cannot change");
     refused("c.toml", "[[nf]]\nfunction = \"firewall\"\nname = \"nat\"\n", "cannot become a firewall");
     refused("d.toml", "[[nf]]\nfunction = \"fierwall\"\n", "line 2:12");
