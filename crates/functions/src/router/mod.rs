@@ -78,7 +78,7 @@ network_function! {
         redirects: bool,
         /// A hash of interfaces and routes.
         fingerprint: u64,
-        /// A hash of interfaces: what hashes of flows begin with, so that routers one behind the other spread differently (RFC 2991 section 3).
+        /// A hash of the first Ethernet address: what hashes of flows begin with, so that routers one behind the other spread differently (RFC 2991 section 3).
         seed: u64,
     }
 }
@@ -121,6 +121,8 @@ impl FromConfig for Router {
             Ok(Fixed(Hop::new(neighbour.address.into(), place), neighbour.mac.0))
         });
         let fixed = fixed.collect::<Result<_, ConfigError>>()?;
+        // Routers one behind another choose differently, and interfaces that come and go move no connection.
+        let own = interfaces.iter().flatten().next().map_or([0; 6], |first| first.mac.0);
         Ok(Router {
             links: Links::new(interfaces, ports),
             ways,
@@ -134,7 +136,7 @@ impl FromConfig for Router {
             last_hop: config.counts_hops.into(),
             source_routes: config.source_routes,
             redirects: config.redirects,
-            seed: mixed(format!("{:?}", config.interfaces).as_bytes(), 0),
+            seed: mixed(&own, 0),
             fingerprint: mixed(format!("{:?} {:?}", config.interfaces, config.routes).as_bytes(), 0),
         })
     }
