@@ -6,13 +6,14 @@ use std::process::{Command, Stdio};
 use crate::shell;
 
 /// Programs that tests compare with or that count instructions, each with the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 13] = [
+const PROGRAMS: [(&str, &str); 14] = [
     ("tshark", "tshark"),
     ("nft", "nftables"),
     ("ip", "iproute2"),
     ("conntrack", "conntrack"),
     ("tcpdump", "tcpdump"),
     ("ping", "iputils-ping"),
+    ("ethtool", "ethtool"),
     ("dpdk-testpmd", "dpdk-dev"),
     ("valgrind", "valgrind"),
     ("iperf3", "iperf3"),
