@@ -93,7 +93,7 @@ fn what_does_not_fit_is_refused_with_its_reason() {
         let said = braid.fails(code, line);
         assert!(said.contains(part), "{said}");
     };
-    refused(2, &format!("{line} --restore state --set external=[\"203.0.113.9\"]"), "`external`");
+    refused(2, &format!("{line} --restore state --set first_port=2000"), "`first_port`");
     refused(2, &format!("{line} --restore state --time live"), "time = \"capture\"");
     refused(3, &format!("{line} --restore nothing"), "No such file");
     refused(3, &format!("{line} --snapshot nowhere/state"), "No such file");
@@ -152,9 +152,9 @@ fn another_number_of_workers_goes_on_with_the_state_in_another_process() {
     assert!(braid.ok("apply open.toml --control control.sock").contains("changed  nat"));
     upgraded("", 1);
     upgraded("plan.toml", 2);
-    braid.write("other.toml", "workers = 1\n[[nf]]\nfunction = \"nat\"\nconfig = { external = [\"203.0.113.9\"] }\n");
+    braid.write("other.toml", "workers = 1\n[[nf]]\nfunction = \"nat\"\nconfig = { first_port = 2000 }\n");
     let refused = braid.fails(1, "upgrade other.toml --control control.sock");
-    assert!(refused.contains("`external`"), "{refused}");
+    assert!(refused.contains("`first_port`"), "{refused}");
     assert_eq!(workers(&run.until("packets", |_| true)), Some(2), "after a refusal nothing has changed");
     conserved(&run.stop());
 }
