@@ -219,7 +219,7 @@ impl<const K: usize> FlowTable<K> {
             return Err(TableFull { capacity: self.capacity });
         }
         let (home, tag) = (self.tags.home(hash), Self::tag(hash));
-        let (position, tag) = match self.free(home) {
+        let (position, tag) = match self.tags.first(home, 0) {
             Some(position) => (position, tag),
             None => (self.place_abroad(home, tag)?, tag & !AT_HOME),
         };
@@ -230,23 +230,16 @@ impl<const K: usize> FlowTable<K> {
         Ok(slot)
     }
 
-    /// An empty place of a group.
-    #[inline(always)]
-    fn free(&self, group: usize) -> Option<usize> {
-        let free = self.tags.lanes(group, 0);
-        (free != 0).then(|| group * GROUP + free.trailing_zeros() as usize)
-    }
-
     /// A place for what finds its home full.
     #[cold]
     fn place_abroad(&mut self, home: usize, tag: u16) -> Result<usize, TableFull> {
         let strays = self.tags.strays(home);
-        if let (Some(position), true) = (self.free(self.abroad(home, tag)), strays < u16::MAX) {
+        if let (Some(position), true) = (self.tags.first(self.abroad(home, tag), 0), strays < u16::MAX) {
             self.tags.set_strays(home, strays + 1);
             return Ok(position);
         }
         let first = self.tags.homes();
-        let free = (first..first + STASH).find_map(|group| self.free(group));
+        let free = (first..first + STASH).find_map(|group| self.tags.first(group, 0));
         self.stashed += usize::from(free.is_some());
         free.ok_or(TableFull { capacity: self.capacity })
     }
@@ -305,8 +298,7 @@ impl<const K: usize> FlowTable<K> {
     #[cold]
     fn seen_abroad(&self, hash: u64) -> Option<usize> {
         let (group, tag) = (self.abroad(self.tags.home(hash), Self::tag(hash)), Self::tag(hash) & !AT_HOME);
-        let lanes = self.tags.lanes(group, tag);
-        (lanes != 0).then(|| group * GROUP + lanes.trailing_zeros() as usize)
+        self.tags.first(group, tag)
     }
 
     /// The last step: compares the keys of records that have arrived.

@@ -77,6 +77,13 @@ impl Tags {
         equal_lanes(self.line(group), tag)
     }
 
+    /// The first position of a group that holds `tag`.
+    #[inline(always)]
+    pub(crate) fn first(&self, group: usize, tag: u16) -> Option<usize> {
+        let lanes = self.lanes(group, tag);
+        (lanes != 0).then(|| group * GROUP + lanes.trailing_zeros() as usize)
+    }
+
     /// The first position that holds `tag` in the home of a hash; no place: what its strays are counted as.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, tag: u16) -> Result<usize, u16> {
