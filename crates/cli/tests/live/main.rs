@@ -7,6 +7,7 @@ mod addresses;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod everyday;
+mod gateways;
 mod operations;
 mod resizes;
 mod scene;

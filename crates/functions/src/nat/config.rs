@@ -62,6 +62,8 @@ pub struct Config {
     pub router_v6: Option<Ipv6Addr>,
     pub outside_router: Option<Ipv4Addr>,
     pub outside_router_v6: Option<Ipv6Addr>,
+    pub inside_mtu: Option<u16>,
+    pub outside_mtu: Option<u16>,
     pub icmp_errors_per_s: u64,
 }
 
@@ -225,6 +227,8 @@ impl Default for Config {
             router_v6: None,
             outside_router: None,
             outside_router_v6: None,
+            inside_mtu: None,
+            outside_mtu: None,
             icmp_errors_per_s: 1000,
         }
     }

@@ -69,9 +69,10 @@ impl Nat {
 
     /// Writes both headers and sends the error on.
     pub(super) fn send_error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: &QuotedRewrite) -> Handled {
-        if !packet.decrement_ttl() {
-            return self.ttl_exceeded(cx, packet);
+        if let Some(end) = self.end(cx, packet, rewrite.to)? {
+            return Ok(end);
         }
+        packet.decrement_ttl();
         if let Some(mut quoted) = packet.embedded_mut() {
             if let Some(source) = rewrite.quoted_source
                 && !quoted.set_src(source.ip(), source.port)

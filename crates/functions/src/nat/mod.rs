@@ -19,6 +19,7 @@ mod find;
 pub(crate) mod flows;
 mod hosts;
 mod icmp;
+mod leave;
 pub(crate) mod mappings;
 pub(crate) mod networks;
 pub(crate) mod pool;
@@ -37,14 +38,15 @@ pub use config::{AllocationKind, Config, Filtering, Networks, NextHop, Others, P
 pub use find::{ADDRESS_LEFT, FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
 pub use hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
 pub use icmp::BAD_CHECKSUM;
+pub use leave::TOO_LONG;
 pub use networks::NO_NETWORK;
 pub use session::Session;
 
 use std::time::Duration;
 
 use braid_nf::Relaxation;
+use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, Translated};
 use braid_nf::prelude::*;
 use braid_nf::state::Handle;
 
@@ -53,16 +55,13 @@ use self::entry::NEVER;
 use self::find::{Flow, Found};
 use self::flows::Flows;
 use self::mappings::SWEEP_EVERY;
-use self::networks::Behind;
-use self::rewrite::{Rewrite, Track};
+use self::rewrite::Track;
 use self::session::{INWARD, Needs, OUTWARD, Phase};
 use self::settings::{Fixed, Settings};
-use self::steady::{phase_after, translated};
+use self::steady::phase_after;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
-use crate::parts::tags::NO_ROOM_FOR_TAG;
-use crate::parts::turn::turn;
-use crate::parts::{Across, AnswerRate, Fragments, Side, aged, answer, fragments, lengths, proxy, scope};
+use crate::parts::{Across, AnswerRate, Fragments, Side, aged, lengths, proxy, scope};
 
 /// IPv6 or not IP, and configured to be dropped.
 pub const UNWANTED: Reason = Reason("unwanted");
@@ -246,15 +245,6 @@ impl Nat {
         self.across.of(from)
     }
 
-    /// What every other packet of a flow comes to.
-    fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, track: Track) -> Handled {
-        match translated(packet, track) {
-            Translated::Done => Ok(self.leave(packet, track.to, track.behind())),
-            Translated::Expired => self.ttl_exceeded(cx, packet),
-            Translated::Refused => Ok(Verdict::Drop(Reason::MALFORMED)),
-        }
-    }
-
     /// A packet of a known flow that is a fragment, comes by another port, changes the phase of its connection, or is the one
     /// that prolongs the mapping.
     #[cold]
@@ -351,58 +341,5 @@ impl Nat {
         let network = self.settings.networks.of_key(&parts);
         let inside = Inside::new(network, IpAddress::from_v4(source.v4()?), ours, number);
         Some((inside, Endpoint::new(destination.v4()?, theirs, number)))
-    }
-
-    fn conclude(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, found: Found) -> Handled {
-        match found {
-            Found::Flow(flow) if !packet.is_fragment() => self.translate(cx, packet, flow.track),
-            Found::Flow(flow) => self.send(cx, packet, Rewrite::from(flow.track)),
-            Found::Once(rewrite) => self.send(cx, packet, rewrite),
-            Found::Error(error) => self.send_error(cx, packet, &error),
-            Found::Untouched(port) => Ok(Verdict::Forward(port)),
-            Found::Waits => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
-            Found::No(reason) => Ok(Verdict::Drop(reason)),
-            Found::Refused(reason) => {
-                if self.answers.admits(cx, packet)? {
-                    answer::prohibited(cx, packet, self.settings.router(packet));
-                }
-                Ok(Verdict::Drop(reason))
-            }
-        }
-    }
-
-    fn send(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: Rewrite) -> Handled {
-        let is_first_fragment = packet.is_fragment() && !packet.is_later_fragment();
-        if is_first_fragment && !self.fragments.remember(cx, packet, rewrite.fate())? {
-            return Ok(Verdict::Drop(fragments::TABLE_FULL));
-        }
-        if packet.ttl().is_some_and(|ttl| ttl <= 1) {
-            return self.ttl_exceeded(cx, packet);
-        }
-        if is_first_fragment {
-            let networks = &self.settings.networks;
-            let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
-            self.fragments.release_tagged(cx, packet, (&rewrite.fate(), 1), retag)?;
-        }
-        packet.decrement_ttl();
-        rewrite.apply(packet);
-        if rewrite.destination.is_some() && rewrite.to == packet.port() {
-            turn(packet);
-        }
-        Ok(self.leave(packet, rewrite.to, rewrite.behind))
-    }
-
-    /// Sends a packet on, with the tags that belong there.
-    #[inline(always)]
-    fn leave(&self, packet: &mut Packet<'_>, to: Port, behind: Behind) -> Verdict {
-        if self.settings.networks.retag(packet, behind) { Verdict::Forward(to) } else { Verdict::Drop(NO_ROOM_FOR_TAG) }
-    }
-
-    #[cold]
-    fn ttl_exceeded(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
-        if self.answers.admits(cx, packet)? {
-            answer::time_exceeded(cx, packet, self.settings.router(packet));
-        }
-        Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
     }
 }

@@ -1,6 +1,7 @@
 //! What the configuration means once it has been checked.
 
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use braid_nf::packet::{IpAddress, Segments};
@@ -15,6 +16,9 @@ use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
 use crate::parts::{PrefixesV4, Side, Sides};
+
+/// What the interface of a `router` may have.
+const MTUS: RangeInclusive<u16> = 68..=9216;
 
 /// A checked configuration.
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ pub(super) struct Settings {
     pub(super) non_ip: Others,
     /// What it is inside, and outside.
     routers: [Router; 2],
+    /// Most bytes of an IP packet that leaves for the inside, and for the outside, as far as that is for this function to know.
+    mtus: [u16; 2],
     pub(super) proxy: Option<Proxy>,
     /// For which addresses it answers inside.
     gateways: Box<[Ipv4Addr]>,
@@ -77,6 +83,7 @@ impl Settings {
             ipv6: config.ipv6,
             non_ip: config.non_ip,
             routers: routers(config),
+            mtus: [mtu("inside_mtu", config.inside_mtu)?, mtu("outside_mtu", config.outside_mtu)?],
             proxy: Proxy::check(config.mac)?,
             gateways: gateways(config)?,
         })
@@ -97,6 +104,12 @@ impl Settings {
     pub(super) fn router(&self, packet: &Packet<'_>) -> Router {
         let [inside, outside] = self.routers;
         if self.sides.of(packet.port()) == Some(Side::Outside) { outside } else { inside }
+    }
+
+    /// Most bytes of an IP packet that leaves for a side.
+    #[inline(always)]
+    pub(super) fn mtu(&self, to: Side) -> u16 {
+        self.mtus[to as usize]
     }
 
     /// Whether a packet from inside is for what it calls itself there, so that it goes no further: there a router behind it takes it.
@@ -140,6 +153,17 @@ fn routers(config: &Config) -> [Router; 2] {
     let router = |v4: Ipv4Addr, v6: Option<std::net::Ipv6Addr>| Router { v4: v4.into(), v6: v6.map(IpAddress::from) };
     let outside = (config.outside_router.unwrap_or(config.router), config.outside_router_v6.or(config.router_v6));
     [router(config.router, config.router_v6), router(outside.0, outside.1)]
+}
+
+/// Without one nothing is too long.
+fn mtu(key: &str, mtu: Option<u16>) -> Result<u16, ConfigError> {
+    match mtu {
+        Some(mtu) if !MTUS.contains(&mtu) => {
+            let instead = format!("write {} to {}: that of the link, 1492 over PPPoE", MTUS.start(), MTUS.end());
+            Err(ConfigError::new(key, format!("{mtu} is out of range"), instead))
+        }
+        mtu => Ok(mtu.unwrap_or(u16::MAX)),
+    }
 }
 
 fn check_ranges(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError> {

@@ -10,11 +10,11 @@ use super::entry::Entry;
 use super::networks::Behind;
 use super::rewrite::Track;
 use super::session::{INWARD, Needs, OUTWARD, Phase, Session};
-use crate::parts::Side;
+use crate::parts::{Side, lengths};
 
 impl Nat {
     /// A packet of a known flow over its mapping, if neither changes by it: who opens or ends a connection, prolongs the mapping, comes by
-    /// another port, or has no hops left and is told so, does more than read.
+    /// another port, or goes no further and its sender is told so, does more than read.
     #[inline(always)]
     pub(super) fn go_on(
         &self,
@@ -40,7 +40,10 @@ impl Nat {
 
     #[inline(always)]
     fn go(&self, packet: &mut Packet<'_>, way: u8, known: (&Inside4, &Entry)) -> Option<Verdict> {
-        if !self.is_expected(packet.port(), way, known.1) {
+        let towards = if way == OUTWARD { Side::Outside } else { Side::Inside };
+        if !self.is_expected(packet.port(), way, known.1)
+            || lengths::is_too_long_to_cut(packet, self.settings.mtu(towards))
+        {
             return None;
         }
         let track = self.track(packet.port(), way, known);

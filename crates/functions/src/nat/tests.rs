@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 mod addresses;
 mod census;
+mod mtu;
 
 use super::{Config, Filtering, Nat, Networks, Session};
 use crate::catalog::FromConfig;

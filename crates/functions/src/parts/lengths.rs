@@ -1,4 +1,4 @@
-//! Whether an IP packet is as long as it says: what no end would take needs no way kept for it.
+//! Whether an IP packet is as long as it says: what no end would take needs no way kept for it. And whether it fits where it goes.
 
 use braid_nf::Packet;
 use braid_nf::packet::headers::{Header, Ipv6, Tcp};
@@ -11,6 +11,19 @@ pub fn ip_len(packet: &Packet<'_>) -> usize {
         Some(ip) => usize::from(ip.total_len()),
         None => packet.ipv6().map_or(0, |ip| Ipv6::LEN + usize::from(ip.payload_len())),
     }
+}
+
+/// Whether an IPv4 packet is longer than `most` bytes and says that nobody may cut it. Of what a capture has cut the bytes that are left count.
+#[inline(always)]
+pub fn is_too_long_to_cut(packet: &Packet<'_>, most: u16) -> bool {
+    packet.len() > usize::from(packet.record().l3) + usize::from(most) && says_too_long(packet, most)
+}
+
+/// The same as its header says: a link may have filled up what it carried.
+#[cold]
+#[inline(never)]
+fn says_too_long(packet: &Packet<'_>, most: u16) -> bool {
+    packet.ipv4().is_some_and(|ip| ip.dont_fragment() && ip.total_len() > most)
 }
 
 /// Whether the lengths of a packet leave room for the headers that it claims (RFC 768, RFC 792, RFC 9293 section 3.1). Nothing is

@@ -1,0 +1,93 @@
+//! How packets leave: rewritten, or with a word to their sender why they do not.
+
+use braid_nf::packet::Translated;
+use braid_nf::prelude::*;
+
+use super::Nat;
+use super::find::Found;
+use super::networks::Behind;
+use super::rewrite::{Rewrite, Track};
+use super::steady::translated;
+use crate::parts::tags::NO_ROOM_FOR_TAG;
+use crate::parts::turn::turn;
+use crate::parts::{Side, answer, fragments, lengths};
+
+/// Longer than where it goes takes, and not to be cut.
+pub const TOO_LONG: Reason = Reason("too_long");
+
+impl Nat {
+    /// What every other packet of a flow comes to.
+    pub(super) fn translate(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, track: Track) -> Handled {
+        if let Some(end) = self.end(cx, packet, track.to)? {
+            return Ok(end);
+        }
+        Ok(match translated(packet, track) {
+            Translated::Done => self.leave(packet, track.to, track.behind()),
+            Translated::Expired | Translated::Refused => Verdict::Drop(Reason::MALFORMED),
+        })
+    }
+
+    /// What the mappings said is done.
+    pub(super) fn conclude(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, found: Found) -> Handled {
+        match found {
+            Found::Flow(flow) if !packet.is_fragment() => self.translate(cx, packet, flow.track),
+            Found::Flow(flow) => self.send(cx, packet, Rewrite::from(flow.track)),
+            Found::Once(rewrite) => self.send(cx, packet, rewrite),
+            Found::Error(error) => self.send_error(cx, packet, &error),
+            Found::Untouched(port) => Ok(Verdict::Forward(port)),
+            Found::Waits => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),
+            Found::No(reason) => Ok(Verdict::Drop(reason)),
+            Found::Refused(reason) => {
+                if self.answers.admits(cx, packet)? {
+                    answer::prohibited(cx, packet, self.settings.router(packet));
+                }
+                Ok(Verdict::Drop(reason))
+            }
+        }
+    }
+
+    fn send(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: Rewrite) -> Handled {
+        let is_first_fragment = packet.is_fragment() && !packet.is_later_fragment();
+        if is_first_fragment && !self.fragments.remember(cx, packet, rewrite.fate())? {
+            return Ok(Verdict::Drop(fragments::TABLE_FULL));
+        }
+        if let Some(end) = self.end(cx, packet, rewrite.to)? {
+            return Ok(end);
+        }
+        if is_first_fragment {
+            let networks = &self.settings.networks;
+            let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
+            self.fragments.release_tagged(cx, packet, (&rewrite.fate(), 1), retag)?;
+        }
+        packet.decrement_ttl();
+        rewrite.apply(packet);
+        if rewrite.destination.is_some() && rewrite.to == packet.port() {
+            turn(packet);
+        }
+        Ok(self.leave(packet, rewrite.to, rewrite.behind))
+    }
+
+    /// Sends a packet on, with the tags that belong there.
+    #[inline(always)]
+    pub(super) fn leave(&self, packet: &mut Packet<'_>, to: Port, behind: Behind) -> Verdict {
+        if self.settings.networks.retag(packet, behind) { Verdict::Forward(to) } else { Verdict::Drop(NO_ROOM_FOR_TAG) }
+    }
+
+    /// Ends a packet whose hops are used up, or that is too long for where it leaves and must not be cut, and tells its sender while it is
+    /// still as that has sent it. What may be cut is left to the router behind this one, IPv6 as well: it meets that untranslated.
+    pub(super) fn end(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, to: Port) -> Result<Option<Verdict>, Conflict> {
+        let mtu = self.settings.mtu(self.settings.sides.of(to).unwrap_or(Side::Inside));
+        let is_last_hop = packet.ttl().is_some_and(|ttl| ttl <= 1);
+        if !is_last_hop && !lengths::is_too_long_to_cut(packet, mtu) {
+            return Ok(None);
+        }
+        if self.answers.admits(cx, packet)? {
+            let router = self.settings.router(packet);
+            match is_last_hop {
+                true => answer::time_exceeded(cx, packet, router),
+                false => answer::too_big(cx, packet, router, mtu),
+            }
+        }
+        Ok(Some(Verdict::Drop(if is_last_hop { Reason::TTL_EXCEEDED } else { TOO_LONG })))
+    }
+}
