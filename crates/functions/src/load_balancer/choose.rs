@@ -9,6 +9,7 @@ use super::config::{Persistence, WhenDown};
 use super::settings::Virtual;
 use super::{Flow, LoadBalancer, MS, TO_BACKEND};
 use crate::parts::aged::Stamp;
+use crate::parts::tallies::Tally;
 
 /// No backend of the service is up.
 pub const NO_BACKEND: Reason = Reason("no_backend");
@@ -154,9 +155,9 @@ impl LoadBalancer {
             return Ok(false);
         };
         let Some(backend) = self.choose(cx, service, packet.src_ip(), source)? else { return Ok(false) };
-        self.load.end(cx, flow)?;
+        self.count(cx, flow, Tally::ENDED)?;
         *flow = self.flow_to(cx, backend, flow.phase);
-        self.load.begin(cx, flow)?;
+        self.count(cx, flow, Tally::BEGUN)?;
         Ok(true)
     }
 }

@@ -35,11 +35,11 @@ use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
 use self::choose::{Client, Kept};
-use self::load::Load;
 use self::settings::{Server, Settings};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
+use crate::parts::tallies::{Tallies, Tally};
 use crate::parts::{Aged, AnswerRate, Fate, Fragments, Side, answer, fragments, scope};
 
 /// An ICMP error about no service, sent to one.
@@ -56,7 +56,7 @@ network_function! {
         /// Clients that stay with their backend.
         kept: Aged<Client, Kept>,
         fragments: Fragments,
-        load: Load,
+        load: Tallies,
         answers: AnswerRate,
     }
 }
@@ -108,7 +108,8 @@ impl FromConfig for LoadBalancer {
         let clients = if has_persistence { config.persistence_max } else { 1 };
         let kept = Aged::new(builder, "clients", clients, settings.persistence_ns)
             .map_err(|error| ConfigError::state("persistence_max", &error))?;
-        let load = Load::new(builder, len).map_err(|error| ConfigError::state("service", &error))?;
+        let load =
+            Tallies::new(builder, "load", len, load::STEP).map_err(|error| ConfigError::state("service", &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         Ok(LoadBalancer { settings, up, heard, kept, fragments, load, answers })
     }
@@ -208,7 +209,7 @@ impl NetworkFunction for LoadBalancer {
         };
         // Without room the packet goes its way all the same: the next one is hashed to the same backend.
         if set.register(cx, flow) {
-            self.load.begin(cx, &flow)?;
+            self.count(cx, &flow, Tally::BEGUN)?;
         }
         self.send(cx, packet, &flow)
     }
@@ -218,7 +219,7 @@ impl NetworkFunction for LoadBalancer {
     }
 
     fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, flow: &Flow) -> Result<(), Conflict> {
-        self.load.end(cx, flow)
+        self.count(cx, flow, Tally::ENDED)
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {

@@ -4,7 +4,8 @@
 //! that one line of a log tells who had them for hours; with *deterministic* blocks which ports are a host's follows from its
 //! address and nothing needs to be logged (RFC 7422). A host keeps one external address (pooling is paired).
 
-use std::ops::RangeInclusive;
+mod choice;
+
 use std::sync::Arc;
 
 use braid_nf::packet::IpAddress;
@@ -13,12 +14,12 @@ use braid_nf::state::{Inserted, MapConfig, StateError, StateObject, Tx};
 use braid_nf::{Findings, Part, Reason};
 
 use super::block_log::{BlockLog, Change};
-use super::claim::{Claim, is_system, of_class};
+use super::claim::Claim;
 use super::config::{Allocation, Pooling};
-use super::endpoint::{Inside, scaled, slot};
+use super::endpoint::Inside;
 use super::networks::{self, Network};
 use super::pool::Pool;
-use super::ports::{Bits, Ports};
+use super::ports::Bits;
 use super::roster::Roster;
 use crate::config::ConfigError;
 use crate::parts::Prefix;
@@ -32,9 +33,6 @@ pub const MAPPING_TABLE_FULL: Reason = Reason("mapping_table_full");
 
 /// Most blocks of a host.
 pub(super) const BLOCKS_MAX: usize = 4;
-/// Other addresses that are tried with arbitrary pooling.
-const OTHERS: usize = 8;
-
 /// What is known of a host that has mappings.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -230,151 +228,6 @@ impl Hosts {
             };
         }
         Ok(())
-    }
-
-    /// A free port for a new mapping; with blocks, perhaps in a new block.
-    pub(super) fn choose(
-        &self,
-        tx: &mut Tx,
-        (ports, roster): (&Ports, &Roster),
-        claim: &Claim,
-    ) -> Result<Result<Place, Reason>, Conflict> {
-        if self.quota > 0 && claim.host.mappings >= self.quota {
-            return Ok(Err(PORT_QUOTA));
-        }
-        let place = match self.allocation {
-            Allocation::Shared => self.choose_shared(tx, (ports, roster), claim)?,
-            Allocation::Blocks { size, most } => self.choose_in_blocks(tx, ports, claim, (size, most))?,
-            Allocation::Deterministic { size } => match self.deterministic(roster, claim.inside, size) {
-                Some((address, first)) => {
-                    let within = first..=first + (size - 1);
-                    self.find(tx, ports, claim, address, within)?.map(|port| (address, port))
-                }
-                None => None,
-            },
-        };
-        Ok(place.ok_or(NO_FREE_PORT))
-    }
-
-    /// Asks for what [`choose`](Self::choose) will mostly look at.
-    #[inline(always)]
-    pub(super) fn prefetch(&self, (ports, roster): (&Ports, &Roster), inside: Inside) {
-        let (claim, number) = (self.expected(roster, inside), slot(inside.protocol));
-        if (self.first..=self.last).contains(&inside.port) {
-            ports.prefetch(number, claim.home, inside.port);
-        }
-        if self.allocation == Allocation::Shared
-            && let Some(near) = of_class(&(self.first..=self.last), is_system(inside.port))
-        {
-            ports.prefetch(number, claim.home, claim.begin(&near));
-        }
-    }
-
-    #[inline(always)]
-    fn choose_shared(
-        &self,
-        tx: &mut Tx,
-        (ports, roster): (&Ports, &Roster),
-        claim: &Claim,
-    ) -> Result<Option<Place>, Conflict> {
-        let whole = self.first..=self.last;
-        if let Some(port) = self.find(tx, ports, claim, claim.home, whole.clone())? {
-            return Ok(Some((claim.home, port)));
-        }
-        let others = if self.pooling == Pooling::Paired { 0 } else { OTHERS };
-        for address in roster.others(claim.home).take(others) {
-            if let Some(port) = self.find(tx, ports, claim, address, whole.clone())? {
-                return Ok(Some((address, port)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// System ports for system ports, others for others if that can be (RFC 4787 REQ-3 a and b).
-    #[inline(always)]
-    fn find(
-        &self,
-        tx: &mut Tx,
-        ports: &Ports,
-        claim: &Claim,
-        address: u32,
-        within: RangeInclusive<u16>,
-    ) -> Result<Option<u16>, Conflict> {
-        let (number, wanted) = (slot(claim.inside.protocol), claim.inside.port);
-        let may_be_free = !claim.is_own_taken || address != claim.home;
-        if may_be_free && within.contains(&wanted) && ports.owner(tx, number, address, wanted)?.is_none() {
-            return Ok(Some(wanted));
-        }
-        let class = is_system(wanted);
-        let found = self.find_in_class(tx, ports, claim, address, (&within, class))?;
-        if found.is_some() {
-            return Ok(found);
-        }
-        self.find_in_class(tx, ports, claim, address, (&within, !class))
-    }
-
-    #[inline(always)]
-    fn find_in_class(
-        &self,
-        tx: &mut Tx,
-        ports: &Ports,
-        claim: &Claim,
-        address: u32,
-        (within, is_system): (&RangeInclusive<u16>, bool),
-    ) -> Result<Option<u16>, Conflict> {
-        match of_class(within, is_system) {
-            Some(within) => {
-                let from = claim.begin(&within);
-                ports.find(tx, slot(claim.inside.protocol), address, within, from)
-            }
-            None => Ok(None),
-        }
-    }
-
-    fn choose_in_blocks(
-        &self,
-        tx: &mut Tx,
-        ports: &Ports,
-        claim: &Claim,
-        (size, most): (u16, usize),
-    ) -> Result<Option<Place>, Conflict> {
-        let (home, host) = (claim.home, &claim.host);
-        for piece in host.pieces(most).filter(|piece| piece.address == home) {
-            if let Some(port) = self.find(tx, ports, claim, home, self.block(piece.block, size))? {
-                return Ok(Some((home, port)));
-            }
-        }
-        let Some(blocks) = self.blocks.as_ref().filter(|_| host.pieces[..most].contains(&0)) else { return Ok(None) };
-        let count = (u32::from(self.last - self.first) + 1) / u32::from(size);
-        match blocks.find_zero(tx, home, 0..count, scaled(claim.number, count), u64::MAX)? {
-            Some(block) => Ok(self.find(tx, ports, claim, home, self.block(block, size))?.map(|port| (home, port))),
-            None => Ok(None),
-        }
-    }
-
-    fn block(&self, number: u32, size: u16) -> RangeInclusive<u16> {
-        let first = self.first + number as u16 * size;
-        first..=first + (size - 1)
-    }
-
-    /// Number of the external address and first port of the block that a host always has.
-    fn deterministic(&self, roster: &Roster, Inside { address, network, .. }: Inside, size: u16) -> Option<Place> {
-        let network = self.networks.binary_search_by_key(&network, |known| known.number).ok()?;
-        let mut before = network as u64 * self.inside_len;
-        for range in &self.inside {
-            if let Some(v4) = address.v4().filter(|_| range.contains(address)) {
-                let offset = u32::from_be_bytes(v4) - range.first().v4().map_or(0, u32::from_be_bytes);
-                let (host, per_address) = (before + u64::from(offset), self.per_address(size));
-                let first = self.first + (host % per_address) as u16 * size;
-                return Some((roster.open(host / per_address), first));
-            }
-            before += range.len_v4().unwrap_or(0);
-        }
-        None
-    }
-
-    fn per_address(&self, size: u16) -> u64 {
-        (u64::from(self.last - self.first) + 1) / u64::from(size)
     }
 
     /// A host got an external port. None if no more hosts can be remembered.

@@ -12,19 +12,19 @@ use std::sync::Arc;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::{Alone, Handle, MapConfig, StateObject, Tx, Vacancy, Visit};
-use braid_nf::{Findings, Part, Reason};
+use braid_nf::{Findings, Part};
 
 use super::block_log::Change;
 use super::census::Census;
 use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER, Packed};
-use super::hosts::{Entered, Hosts, MAPPING_TABLE_FULL, NO_FREE_PORT};
+use super::hosts::Hosts;
 use super::pool::Pool;
 use super::ports::Ports;
-use super::reclaim::Holder;
 use super::roster::Roster;
 use crate::config::ConfigError;
 use crate::parts::SECOND;
+use crate::parts::tallies::Tally;
 
 /// How often mappings are swept.
 pub(crate) const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
@@ -67,11 +67,11 @@ pub(crate) struct Mappings<K> {
     pub(super) entries: Map<K, Packed>,
     pub(super) ports: Ports,
     pub(super) hosts: Hosts,
-    census: Census,
+    pub(super) census: Census,
     pub(crate) roster: Roster,
     pub(super) first_port: u16,
     pub(super) last_port: u16,
-    refresh_ns: u64,
+    pub(super) refresh_ns: u64,
     rest_ns: u64,
 }
 
@@ -156,87 +156,6 @@ impl<K: Kept> Mappings<K> {
     /// The external endpoint of an inside one, if it has any. Nothing is refreshed.
     pub(crate) fn external_of(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<Option<Endpoint>, Conflict> {
         Ok(self.holding(cx, inside)?.map(|mapping| mapping.external))
-    }
-
-    /// A new mapping for an inside endpoint that has none.
-    #[inline(always)]
-    pub(crate) fn create(
-        &self,
-        cx: &mut Cx<'_>,
-        (inside, vacancy): (Inside, Vacancy),
-        home: Port,
-        lives_ns: u64,
-    ) -> Result<Result<Mapping, Reason>, Conflict> {
-        let mut claim = self.hosts.claim(cx, &self.roster, inside)?;
-        // The port that it would like best may belong to a mapping that nobody needs any more.
-        let own = self.reclaim(cx, slot(inside.protocol), (claim.home, inside.port))?;
-        claim.is_own_taken = own == Holder::Other;
-        let mut place = self.hosts.choose(cx, (&self.ports, &self.roster), &claim)?;
-        if place == Err(NO_FREE_PORT) && self.reclaim_some(cx, inside, claim.home)? {
-            place = self.hosts.choose(cx, (&self.ports, &self.roster), &claim)?;
-        }
-        let (address, port) = match place {
-            Ok(place) => place,
-            Err(reason) => return self.refuse(cx, inside, reason),
-        };
-        let ends_ns = cx.now() + lives_ns + self.refresh_ns;
-        self.insert(cx, (inside, vacancy), Entry { ends_ns, address, port, home, ..Entry::default() })
-    }
-
-    /// Before the first packet: a mapping that never ends, to an external endpoint that is free.
-    pub(crate) fn create_static(
-        &self,
-        cx: &mut Cx<'_>,
-        inside: Inside,
-        external: Endpoint,
-        home: Port,
-    ) -> Result<(), Conflict> {
-        if let Some(address) = self.roster.number(external.address) {
-            let port = external.port;
-            let entry = Entry { ends_ns: NEVER, address, port, home, ..Entry::default() };
-            // After a change of the configuration it may be there.
-            self.entries.remove(cx, &K::of(inside))?;
-            if let Err(vacancy) = self.entries.look(cx, &K::of(inside))? {
-                // Room for them was checked with the configuration.
-                let _ = self.insert(cx, (inside, vacancy), entry)?;
-            }
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn insert(
-        &self,
-        cx: &mut Cx<'_>,
-        (inside, vacancy): (Inside, Vacancy),
-        mut entry: Entry,
-    ) -> Result<Result<Mapping, Reason>, Conflict> {
-        let (place, is_counted) = ((entry.address, entry.port), entry.ends_ns != NEVER);
-        // What is configured counts for no quota and lies in no block.
-        let entered = match is_counted {
-            true => self.hosts.enter(cx, &self.roster, inside, place)?,
-            false => Some(Entered::default()),
-        };
-        let Some(Entered { is_known, change }) = entered else { return self.refuse(cx, inside, MAPPING_TABLE_FULL) };
-        entry.is_known = is_known;
-        let Some(handle) = self.entries.fill(cx, vacancy, &K::of(inside), &entry.into())? else {
-            if is_known {
-                self.hosts.leave(cx, inside, place)?;
-            }
-            return self.refuse(cx, inside, MAPPING_TABLE_FULL);
-        };
-        if is_counted {
-            self.census.begin(cx, inside.network)?;
-        }
-        self.note(cx, change)?;
-        self.ports.set_owner(cx, slot(inside.protocol), entry.address, entry.port, Some(handle.index))?;
-        Ok(Ok(self.mapping(inside, handle, &entry)))
-    }
-
-    #[cold]
-    fn refuse<T>(&self, cx: &mut Cx<'_>, inside: Inside, reason: Reason) -> Result<Result<T, Reason>, Conflict> {
-        self.census.refuse(cx, inside.network)?;
-        Ok(Err(reason))
     }
 
     /// The entry of that number, ended or not, if there is one.
@@ -389,12 +308,12 @@ impl<K: Kept> Mappings<K> {
     pub(super) fn give_back(&self, tx: &mut Tx, inside: Inside, entry: &Entry) -> Result<Option<Change>, Conflict> {
         self.ports.set_owner(tx, slot(inside.protocol), entry.address, entry.port, None)?;
         if entry.ends_ns != NEVER {
-            self.census.end(tx, inside.network)?;
+            self.census.count(tx, inside.network, Tally::ENDED)?;
         }
         if entry.is_known { self.hosts.leave(tx, inside, (entry.address, entry.port)) } else { Ok(None) }
     }
 
-    fn mapping(&self, inside: Inside, handle: Handle, entry: &Entry) -> Mapping {
+    pub(super) fn mapping(&self, inside: Inside, handle: Handle, entry: &Entry) -> Mapping {
         let external = self.external(inside.protocol, entry);
         Mapping { inside, external, handle, home: entry.home, ends_ns: entry.ends_ns }
     }

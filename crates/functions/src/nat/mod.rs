@@ -8,6 +8,7 @@
 //!
 //! Not here: other protocols than TCP, UDP and ICMP, application-level gateways, IPv6 translation.
 
+mod begin;
 mod block_log;
 mod census;
 mod claim;

@@ -31,6 +31,22 @@ fn each_network_has_its_count_of_mappings() {
 }
 
 #[test]
+fn counts_stay_when_networks_are_added_whatever_their_numbers() {
+    let config = |more: &str| -> Config {
+        let text = format!("networks = 'by_vlan'\nvlans = [10, 20{more}]\nmappings_max = 100");
+        parse(text.parse().unwrap()).unwrap()
+    };
+    let mut nat = bench(config(""));
+    nat.send(0, 0, &Frame::udp("10.0.0.1:1", SERVER).vlan(10).bytes());
+    let nat = nat.succeeded(|builder| {
+        let more = config(", '100.1-4094', '101.1-4094'");
+        let nat = Nat::from_config(more, builder.scope("nat"), 2).expect("a configuration that works");
+        Box::new(Instance::new("nat", nat))
+    });
+    assert_eq!(told(nat), ["vlan 10: mappings: 1 now, 1 in all, 0 refused"]);
+}
+
+#[test]
 fn one_network_is_not_told_of() {
     let mut nat = bench(small());
     nat.send(0, 0, &Frame::udp("10.0.0.1:1", SERVER).bytes());

@@ -1,0 +1,94 @@
+//! How mappings begin: of a host that sends and has none, and before the first packet those that are configured.
+
+use braid_nf::prelude::*;
+use braid_nf::state::Vacancy;
+
+use super::endpoint::{Endpoint, Inside, Kept, slot};
+use super::entry::{Entry, NEVER};
+use super::hosts::{Entered, MAPPING_TABLE_FULL, NO_FREE_PORT};
+use super::mappings::{Mapping, Mappings};
+use super::reclaim::Holder;
+use crate::parts::tallies::Tally;
+
+impl<K: Kept> Mappings<K> {
+    /// A new mapping for an inside endpoint that has none.
+    #[inline(always)]
+    pub(crate) fn create(
+        &self,
+        cx: &mut Cx<'_>,
+        (inside, vacancy): (Inside, Vacancy),
+        home: Port,
+        lives_ns: u64,
+    ) -> Result<Result<Mapping, Reason>, Conflict> {
+        let mut claim = self.hosts.claim(cx, &self.roster, inside)?;
+        // The port that it would like best may belong to a mapping that nobody needs any more.
+        let own = self.reclaim(cx, slot(inside.protocol), (claim.home, inside.port))?;
+        claim.is_own_taken = own == Holder::Other;
+        let mut place = self.hosts.choose(cx, (&self.ports, &self.roster), &claim)?;
+        if place == Err(NO_FREE_PORT) && self.reclaim_some(cx, inside, claim.home)? {
+            place = self.hosts.choose(cx, (&self.ports, &self.roster), &claim)?;
+        }
+        let (address, port) = match place {
+            Ok(place) => place,
+            Err(reason) => return self.refuse(cx, inside, reason),
+        };
+        let ends_ns = cx.now() + lives_ns + self.refresh_ns;
+        self.insert(cx, (inside, vacancy), Entry { ends_ns, address, port, home, ..Entry::default() })
+    }
+
+    /// Before the first packet: a mapping that never ends, to an external endpoint that is free.
+    pub(crate) fn create_static(
+        &self,
+        cx: &mut Cx<'_>,
+        inside: Inside,
+        external: Endpoint,
+        home: Port,
+    ) -> Result<(), Conflict> {
+        if let Some(address) = self.roster.number(external.address) {
+            let port = external.port;
+            let entry = Entry { ends_ns: NEVER, address, port, home, ..Entry::default() };
+            // After a change of the configuration it may be there.
+            self.entries.remove(cx, &K::of(inside))?;
+            if let Err(vacancy) = self.entries.look(cx, &K::of(inside))? {
+                // Room for them was checked with the configuration.
+                let _ = self.insert(cx, (inside, vacancy), entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn insert(
+        &self,
+        cx: &mut Cx<'_>,
+        (inside, vacancy): (Inside, Vacancy),
+        mut entry: Entry,
+    ) -> Result<Result<Mapping, Reason>, Conflict> {
+        let (place, is_counted) = ((entry.address, entry.port), entry.ends_ns != NEVER);
+        // What is configured counts for no quota and lies in no block.
+        let entered = match is_counted {
+            true => self.hosts.enter(cx, &self.roster, inside, place)?,
+            false => Some(Entered::default()),
+        };
+        let Some(Entered { is_known, change }) = entered else { return self.refuse(cx, inside, MAPPING_TABLE_FULL) };
+        entry.is_known = is_known;
+        let Some(handle) = self.entries.fill(cx, vacancy, &K::of(inside), &entry.into())? else {
+            if is_known {
+                self.hosts.leave(cx, inside, place)?;
+            }
+            return self.refuse(cx, inside, MAPPING_TABLE_FULL);
+        };
+        if is_counted {
+            self.census.count(cx, inside.network, Tally::BEGUN)?;
+        }
+        self.note(cx, change)?;
+        self.ports.set_owner(cx, slot(inside.protocol), entry.address, entry.port, Some(handle.index))?;
+        Ok(Ok(self.mapping(inside, handle, &entry)))
+    }
+
+    #[cold]
+    fn refuse<T>(&self, cx: &mut Cx<'_>, inside: Inside, reason: Reason) -> Result<Result<T, Reason>, Conflict> {
+        self.census.count(cx, inside.network, Tally::REFUSED)?;
+        Ok(Err(reason))
+    }
+}

@@ -1,0 +1,81 @@
+//! How many of something each of many numbered owners has, has had, and was refused: connections of backends, mappings of networks.
+//!
+//! Each worker counts its own, and may see the end of what another one saw begin: only sums mean something.
+
+use std::sync::Arc;
+
+use braid_nf::Part;
+use braid_nf::prelude::*;
+use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateError, StateObject, Tx};
+
+/// What one of them has, as far as a worker knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Tally {
+    live: i64,
+    /// All that it ever had.
+    pub all: u64,
+    /// All that it wanted and did not get.
+    pub refused: u64,
+}
+
+impl Tally {
+    /// One begins.
+    pub const BEGUN: Tally = Tally { live: 1, all: 1, refused: 0 };
+    /// One ends.
+    pub const ENDED: Tally = Tally { live: -1, all: 0, refused: 0 };
+    /// One could not begin.
+    pub const REFUSED: Tally = Tally { live: 0, all: 0, refused: 1 };
+
+    /// What it has now.
+    pub fn live(&self) -> u64 {
+        self.live.max(0) as u64
+    }
+
+    fn add(&mut self, more: &Tally) {
+        self.live += more.live;
+        self.all += more.all;
+        self.refused += more.refused;
+    }
+}
+
+/// The tallies of all, by number, so many in each object: those that are there stay when there are more.
+pub struct Tallies {
+    objects: Vec<DistributedVector<Tally>>,
+    step: u32,
+}
+
+impl Tallies {
+    /// For `count` numbers from zero, `step` of them in each object: `name`, `name_1`, …
+    pub fn new(builder: &mut StateBuilder, name: &str, count: u32, step: u32) -> Result<Tallies, StateError> {
+        let object = |number: u32| {
+            let name = if number == 0 { name.to_owned() } else { format!("{name}_{number}") };
+            DistributedVector::new(builder, &DistributedVectorConfig { name, len: step }, Tally::add)
+        };
+        Ok(Tallies { objects: (0..count.div_ceil(step)).map(object).collect::<Result<_, _>>()?, step })
+    }
+
+    /// Counts for a number; nothing if it is beyond those that are counted.
+    #[inline(always)]
+    pub fn count(&self, tx: &mut Tx, number: u32, by: Tally) -> Result<(), Conflict> {
+        match self.objects.get((number / self.step) as usize) {
+            Some(tallies) => tallies.update(tx, number % self.step, |tally| tally.add(&by)).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// What all workers counted for a number.
+    pub fn sum(&self, cx: &mut Cx<'_>, number: u32) -> Result<Tally, Conflict> {
+        let mut sum = Tally::default();
+        if let Some(tallies) = self.objects.get((number / self.step) as usize) {
+            tallies.visit(cx, number % self.step, |part| sum.add(part))?;
+        }
+        Ok(sum)
+    }
+}
+
+impl Part for Tallies {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        into.extend(self.objects.iter().map(DistributedVector::object));
+    }
+}
