@@ -133,7 +133,7 @@ impl Settings {
             persistence_ns: seconds("persistence_s", config.persistence_s)?,
             mtu: config.mtu,
             fragment_ns: seconds("fragment_s", config.fragment_s)?,
-            router: Router { v4: config.router.into(), v6: config.router_v6.map(Into::into) },
+            router: Router::check(("router", config.router), ("router_v6", config.router_v6))?,
         };
         if config.services.is_empty() {
             return Err(ConfigError::new("service", "there is none", "write at least one [[service]]"));

@@ -103,6 +103,7 @@ impl Nets {
         let by_vlan = matches!(kind, Networks::ByVlan | Networks::ByPortAndVlan);
         let given = [
             ("vlans", !config.vlans.is_empty()),
+            ("outer_tag", config.outer_tag != OuterTag::default()),
             ("outside_vlan", config.outside_vlan.is_some()),
             ("next_hops", !config.next_hops.is_empty()),
             ("outside_next_hop", config.outside_next_hop.is_some()),

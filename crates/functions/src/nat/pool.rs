@@ -10,6 +10,7 @@ use super::hosts::BLOCKS_MAX;
 use super::networks;
 use super::settings::Fixed;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::parts::scope::is_host_v4;
 use crate::parts::{Prefix, Syslog};
 
 /// Most external addresses.
@@ -51,6 +52,7 @@ impl Pool {
             let reason = format!("{} to {} is no range of ports", config.first_port, config.last_port);
             return Err(ConfigError::new("first_port", reason, "write 1 or more, and at most `last_port`"));
         }
+        check_meant(config)?;
         let (open, draining) = (addresses("external", &config.external)?, addresses("draining", &config.draining)?);
         let external = known(&open, &draining)?;
         let (allocation, determined) = allocation(config, open.len() as u64, networks.len() as u64)?;
@@ -154,6 +156,10 @@ fn addresses(key: &str, ranges: &[Prefix]) -> Result<Box<[[u8; 4]]>, ConfigError
             Some(_) => addresses.extend(range.addresses_v4()),
         }
     }
+    if let Some(wrong) = addresses.iter().find(|address| !is_host_v4(**address)) {
+        let reason = format!("{} is no host's address", IpAddress::from_v4(*wrong));
+        return Err(ConfigError::new(key, reason, "write addresses that are routed to this function"));
+    }
     addresses.sort_unstable();
     if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
         return wrong(format!("{} stands there twice", IpAddress::from_v4(pair[0])), "write it once");
@@ -178,6 +184,26 @@ fn known(open: &[[u8; 4]], draining: &[[u8; 4]]) -> Result<Box<[[u8; 4]]>, Confi
     let mut known: Vec<[u8; 4]> = open.iter().chain(draining).copied().collect();
     known.sort_unstable();
     Ok(known.into())
+}
+
+/// Whether every key is of use as ports are given to hosts.
+fn check_meant(config: &Config) -> Result<(), ConfigError> {
+    let (usual, kind) = (Config::default(), config.allocation);
+    let (has_blocks, is_shared) = (kind == AllocationKind::Blocks, kind == AllocationKind::Shared);
+    let idle = [
+        ("block_size", is_shared && config.block_size != usual.block_size, "blocks"),
+        ("blocks_per_host", !has_blocks && config.blocks_per_host != usual.blocks_per_host, "blocks"),
+        ("block_log_max", !has_blocks && config.block_log_max != usual.block_log_max, "blocks"),
+        ("block_syslog", !has_blocks && config.block_syslog.is_some(), "blocks"),
+        ("pooling", !is_shared && config.pooling == Pooling::Arbitrary, "shared"),
+    ];
+    match idle.into_iter().find(|(_, is_idle, _)| *is_idle) {
+        Some((key, _, wanted)) => {
+            let instead = format!("write allocation = \"{wanted}\", or leave it out");
+            Err(ConfigError::new(key, "says nothing as ports are given to hosts", instead))
+        }
+        None => Ok(()),
+    }
 }
 
 /// How ports are given to hosts, and so many addresses as have a block for each host by its address.

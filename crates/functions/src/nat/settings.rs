@@ -82,7 +82,7 @@ impl Settings {
             fragment_ns: span("fragment_s", config.fragment_s, 1)?,
             ipv6: config.ipv6,
             non_ip: config.non_ip,
-            routers: routers(config),
+            routers: routers(config)?,
             mtus: [mtu("inside_mtu", config.inside_mtu)?, mtu("outside_mtu", config.outside_mtu)?],
             proxy: Proxy::check(config.mac)?,
             gateways: gateways(config)?,
@@ -149,10 +149,10 @@ impl Settings {
     }
 }
 
-fn routers(config: &Config) -> [Router; 2] {
-    let router = |v4: Ipv4Addr, v6: Option<std::net::Ipv6Addr>| Router { v4: v4.into(), v6: v6.map(IpAddress::from) };
-    let outside = (config.outside_router.unwrap_or(config.router), config.outside_router_v6.or(config.router_v6));
-    [router(config.router, config.router_v6), router(outside.0, outside.1)]
+fn routers(config: &Config) -> Result<[Router; 2], ConfigError> {
+    let inside = Router::check(("router", config.router), ("router_v6", config.router_v6))?;
+    let (v4, v6) = (config.outside_router.unwrap_or(config.router), config.outside_router_v6.or(config.router_v6));
+    Ok([inside, Router::check(("outside_router", v4), ("outside_router_v6", v6))?])
 }
 
 /// Without one nothing is too long.

@@ -471,6 +471,29 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     let by_port = format!("networks = 'by_port'\n{}", fixed("198.51.100.1:8080", "10.0.0.1:80"));
     check_error(&by_port, "`static`: 10.0.0.1:80 is in no network; name an inside port");
     check_error("outside_ports = [1]", "`inside_ports`: missing");
+    check_error("outer_tag = '802.1q'", "`outer_tag`: says nothing: networks are not told by VLAN");
+    for external in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255"] {
+        check_error(&format!("external = ['{external}']"), &format!("`external`: {external} is no host's address"));
+        check_error(&format!("router = '{external}'"), &format!("`router`: {external} is no host's address"));
+    }
+    check_error("outside_router_v6 = 'ff02::1'", "`outside_router_v6`: ff02::1 is no host's address beyond its link");
+}
+
+#[test]
+fn keys_that_say_nothing_as_ports_are_given_are_refused() {
+    let check = |text: &str, key: &str, wanted: &str| {
+        let instead = format!("`{key}`: says nothing as ports are given to hosts; write allocation = \"{wanted}\"");
+        check_error(text, &instead);
+    };
+    check("block_size = 64", "block_size", "blocks");
+    check("blocks_per_host = 2", "blocks_per_host", "blocks");
+    check("block_log_max = 7", "block_log_max", "blocks");
+    let ends =
+        "from = '10.9.0.1:514', to = '10.9.0.9:514', from_mac = '02:00:00:00:00:01', to_mac = '02:00:00:00:00:09'";
+    check(&format!("block_syslog = {{ port = 1, {ends} }}"), "block_syslog", "blocks");
+    check("pooling = 'arbitrary'\nallocation = 'blocks'", "pooling", "shared");
+    let few = "inside = ['10.0.0.0/24']\nallocation = 'deterministic'\nblock_size = 64";
+    check(&format!("{few}\nblocks_per_host = 2"), "blocks_per_host", "blocks");
 }
 
 proptest! {

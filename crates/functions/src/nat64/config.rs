@@ -181,6 +181,9 @@ impl Settings {
         if let Some(range) = config.inside.iter().find(|range| range.is_v4()) {
             return Err(ConfigError::new("inside", format!("{range} is not IPv6"), "name IPv6 ranges only"));
         }
+        if config.inside.is_empty() {
+            return Err(ConfigError::new("inside", "names no range", "write for example inside = [\"::/0\"]"));
+        }
         if !(1..=128).contains(&config.subscriber_bits) {
             let reason = format!("{} is no length of a prefix", config.subscriber_bits);
             return Err(ConfigError::new("subscriber_bits", reason, "write 1 to 128, mostly 56 or 64"));
@@ -196,6 +199,10 @@ impl Settings {
                 let instead = format!("write {} to {}", MTUS.start(), MTUS.end());
                 return Err(ConfigError::new(key, format!("{mtu} is out of range"), instead));
             }
+        }
+        if config.lowest_mtu_v6 > config.mtu_v6 {
+            let reason = format!("{} is more than `mtu_v6`, {}", config.lowest_mtu_v6, config.mtu_v6);
+            return Err(ConfigError::new("lowest_mtu_v6", reason, format!("write 1280 to {}", config.mtu_v6)));
         }
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         let outward = outward(config);
@@ -225,9 +232,9 @@ impl Settings {
             },
             fragment_ns: span("fragment_s", config.fragment_s)?,
             mtus: Mtus { v4: config.mtu_v4, v6: config.mtu_v6 },
-            lowest_mtu: config.lowest_mtu_v6.min(config.mtu_v6),
+            lowest_mtu: config.lowest_mtu_v6,
             others: config.others,
-            router: Router { v4: config.router.into(), v6: config.router_v6.map(IpAddress::from) },
+            router: Router::check(("router", config.router), ("router_v6", config.router_v6))?,
             proxy: Proxy::check(config.mac)?,
         })
     }

@@ -16,6 +16,7 @@ use braid_nf::packet::IpAddress;
 
 use crate::config::ConfigError;
 use crate::parts::Prefix;
+use crate::parts::scope::is_routed_v6;
 
 /// The prefix, and where the four bytes lie behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,15 +41,20 @@ impl Prefix64 {
                 return wrong(format!("{prefix} can hold no IPv4 addresses"), instead);
             }
         };
+        if !is_routed_v6(prefix.first()) {
+            return wrong(format!("{prefix} is no prefix of hosts"), "write one that is routed, as 64:ff9b::/96");
+        }
         if prefix.first().octets()[8] != 0 {
             return wrong(format!("{prefix} has bits from 64 to 71"), "leave them zero (RFC 6052 section 2.2)");
         }
         Ok(Prefix64 { prefix, places })
     }
 
-    /// Whether it is the well-known prefix, under which only global addresses may stand (section 3.1).
+    /// Whether it is the well-known prefix, under which only global addresses may stand (section 3.1). Those of 64:ff9b:1::/48 are for private
+    /// ones as well (RFC 8215).
     pub(super) fn is_well_known(&self) -> bool {
-        self.prefix.first().octets()[..4] == [0, 0x64, 0xff, 0x9b] && self.prefix.bits() == 96
+        const WELL_KNOWN: IpAddress = IpAddress::from_v6([0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        self.prefix.first() == WELL_KNOWN && self.prefix.bits() == 96
     }
 
     /// Whether an address begins with it.

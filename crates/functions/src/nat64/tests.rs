@@ -272,6 +272,11 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("external = []", "`external`: names no address");
     let fixed = "static = [{ protocol = 'tcp', external = '198.51.100.1:8080', inside = '[64:ff9b::1]:80' }]";
     check_error(fixed, "`static`: 64:ff9b::1 is not inside");
+    check_error("prefix = 'ff00::/96'", "`prefix`: ff00::/96 is no prefix of hosts; write one that is routed");
+    check_error("inside = []", "`inside`: names no range; write for example");
+    check_error("lowest_mtu_v6 = 1500\nmtu_v6 = 1400", "`lowest_mtu_v6`: 1500 is more than `mtu_v6`, 1400; write");
+    check_error("router_v6 = '::1'", "`router_v6`: ::1 is no host's address beyond its link");
+    check_error("block_size = 64", "`block_size`: says nothing as ports are given to hosts");
     check_error("prefx = 1", "`prefx`: no such key; did you mean `prefix`?");
 }
 

@@ -11,8 +11,11 @@ use crate::bridge::WrittenMac;
 use crate::config::ConfigError;
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
+use crate::parts::scope::is_routed_v6;
 use crate::parts::{Prefix, Sides};
 
+/// Nobody is told of anything over IPv4 (RFC 7600 section 4.8).
+const NO_ROUTER_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 /// Longest prefixes that are exchanged.
 const BITS_MAX: u32 = 64;
 
@@ -74,7 +77,7 @@ impl Settings {
             outside,
             outward: Mapping::new(first(inside), first(outside), bits),
             inward: Mapping::new(first(outside), first(inside), bits),
-            router: Router { v4: Ipv4Addr::UNSPECIFIED.into(), v6: config.router.map(IpAddress::from) },
+            router: Router::check(("router", NO_ROUTER_V4), ("router", config.router))?,
             proxy: Proxy::check(config.mac)?,
         })
     }
@@ -90,9 +93,8 @@ impl Settings {
 
 fn v6(key: &str, prefix: Option<Prefix>) -> Result<Prefix, ConfigError> {
     let prefix = prefix.ok_or_else(|| ConfigError::new(key, "missing", "write a prefix as fd00::/48"))?;
-    let is_group = prefix.first().octets()[0] == 0xff;
-    if prefix.is_v4() || is_group || !(1..=BITS_MAX).contains(&prefix.mapped_bits()) {
-        let instead = format!("write an IPv6 unicast prefix of 1 to {BITS_MAX} bits, as fd00::/48");
+    if prefix.is_v4() || !is_routed_v6(prefix.first()) || !(1..=BITS_MAX).contains(&prefix.mapped_bits()) {
+        let instead = format!("write an IPv6 unicast prefix of 1 to {BITS_MAX} bits that is routed, as fd00::/48");
         return Err(ConfigError::new(key, format!("{prefix} cannot be exchanged"), instead));
     }
     Ok(prefix)

@@ -87,6 +87,8 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("outside = 'ff02::/16'", "`outside`: ff02::/16 cannot be exchanged; write an IPv6 unicast prefix");
     check_error("outside = 'fd00::/48'", "`outside`: fd00::/48 and fd00::/48 have addresses in common");
     check_error("outside = 'fd00::/32'", "`outside`: fd00::/32 and fd00::/48 have addresses in common");
+    check_error("outside = 'fe80::/48'", "`outside`: fe80::/48 cannot be exchanged; write an IPv6 unicast prefix");
+    check_error("router = 'ff02::1'", "`router`: ff02::1 is no host's address beyond its link");
     check_error("mac = '01:00:5e:00:00:01'", "`mac`: 01:00:5e:00:00:01 is no station's");
     check_error("prefix = 1", "`prefix`: no such key");
 }

@@ -4,12 +4,15 @@
 //! not be (RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e)): ICMP errors, later fragments, groups, links whose header has a
 //! length of its own. How often is for `answer_rate.rs`.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use braid_nf::packet::headers::{Header, Icmp, Icmpv6, Ipv4, Ipv6, Tcp, ether_type, icmp_type, icmpv6_type, tcp_flags};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion, Link, checksum};
 use braid_nf::{Cx, Packet, Port};
 
-use super::scope::is_unicast_v4;
+use super::scope::{is_host_v4, is_routed_v6, is_unicast_v4};
+use crate::config::ConfigError;
 
 /// Most bytes of an IPv4 error (RFC 1812 section 4.3.2.3) and of an IPv6 one (RFC 4443 section 2.4 (c)).
 const MOST: [usize; 2] = [576, 1280];
@@ -23,6 +26,25 @@ pub struct Router {
     pub v4: IpAddress,
     /// For IPv6; without one nothing is answered.
     pub v6: Option<IpAddress>,
+}
+
+impl Router {
+    /// What a plan says under two keys.
+    pub fn check(
+        (key_v4, v4): (&str, Ipv4Addr),
+        (key_v6, v6): (&str, Option<Ipv6Addr>),
+    ) -> Result<Router, ConfigError> {
+        let wrong = |key: &str, reason: String| {
+            Err(ConfigError::new(key, reason, "write an address that this function may call its own"))
+        };
+        if !is_host_v4(v4.octets()) {
+            return wrong(key_v4, format!("{v4} is no host's address"));
+        }
+        match v6.filter(|v6| !is_routed_v6((*v6).into()) || v6.is_loopback()) {
+            Some(v6) => wrong(key_v6, format!("{v6} is no host's address beyond its link")),
+            None => Ok(Router { v4: v4.into(), v6: v6.map(IpAddress::from) }),
+        }
+    }
 }
 
 /// Tells the sender that the time to live or hop limit ended here.

@@ -35,10 +35,20 @@ pub fn stays_on_link(packet: &Packet<'_>) -> bool {
     packet.ip_version() == Some(IpVersion::V6) && (is_link_scope_v6(packet.src_ip(), packet.dst_ip()) || is_discovery())
 }
 
+/// Whether an IPv4 address may be a host's: no group, no broadcast, no loopback, and some address.
+#[inline(always)]
+pub fn is_host_v4(address: [u8; 4]) -> bool {
+    !matches!(address[0], 0 | 127 | 224..=255)
+}
+
+/// Whether addresses of an IPv6 prefix are hosts' beyond their link.
+pub fn is_routed_v6(address: IpAddress) -> bool {
+    address.octets()[0] != 0xff && !is_link_scope_v6(address, address)
+}
+
 /// Whether an IPv4 packet goes from one host to one host. Multicast, broadcast, loopback and unspecified addresses are not
 /// translated and not forwarded (RFC 1812 sections 4.2.2.11 and 5.3.7).
 #[inline(always)]
 pub fn is_unicast_v4(source: [u8; 4], destination: [u8; 4]) -> bool {
-    let host = |address: [u8; 4]| !matches!(address[0], 0 | 127 | 224..=255);
-    host(source) && host(destination)
+    is_host_v4(source) && is_host_v4(destination)
 }

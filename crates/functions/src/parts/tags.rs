@@ -90,9 +90,10 @@ impl TagRange {
 }
 
 /// The type of the outer one of two tags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum OuterTag {
     /// A service tag: 0x88a8.
+    #[default]
     #[serde(rename = "802.1ad")]
     Service,
     /// Like the inner one: 0x8100.

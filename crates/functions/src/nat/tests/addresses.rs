@@ -24,7 +24,7 @@ fn few(states: &str) -> String {
         let named = states.chars().enumerate().filter(|(_, state)| *state == wanted);
         named.map(|(n, _)| format!("'198.51.100.{n}'")).collect::<Vec<_>>().join(", ")
     };
-    let small = "first_port = 1024\nlast_port = 1279\nmappings_max = 2000\nfragments_max = 8\nheld_max = 4\nblock_log_max = 100";
+    let small = "first_port = 1024\nlast_port = 1279\nmappings_max = 2000\nfragments_max = 8\nheld_max = 4";
     format!("{small}\nexternal = [{}]\ndraining = [{}]\n", list('o'), list('d'))
 }
 
