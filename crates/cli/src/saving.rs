@@ -1,15 +1,11 @@
 //! The state of a run, saved when it ends.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use braid_control::Plan;
 use braid_control::live::Snapshot;
 use braid_control::runtime::saved::{Saved, SavedSet};
 use braid_control::runtime::{AtEnd, Control, Live, Worker};
-
-use crate::failure::Failure;
 
 /// The state of a run, collected when its workers end.
 pub struct Saving {
@@ -36,13 +32,10 @@ impl Saving {
         Saving { live, sets }
     }
 
-    /// Writes the file; says what is in it.
-    pub fn end(self, plan: &Plan, path: &Path) -> Result<String, Failure> {
-        let Some(running) = self.live.running() else { return Ok(String::new()) };
+    /// What was collected; nothing if the run never began.
+    pub fn end(self, plan: &Plan) -> Option<Snapshot> {
+        let running = self.live.running()?;
         let (sets, now_ns) = std::mem::take(&mut *self.sets.lock().unwrap_or_else(PoisonError::into_inner));
-        let saved = Saved { sets, ..Saved::of_chain(&running.chain, now_ns) };
-        let snapshot = Snapshot::new(plan, saved);
-        let bytes = snapshot.write(path)?;
-        Ok(crate::commands::snapshot::text(&snapshot.taken(bytes, Duration::ZERO)))
+        Some(Snapshot::new(plan, Saved { sets, ..Saved::of_chain(&running.chain, now_ns) }))
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::Braid;
+use support::running::Running;
 
 fn names(braid: &Braid) -> Vec<String> {
     let entries = std::fs::read_dir(braid.path("")).expect("the folder").flatten();
@@ -100,17 +101,39 @@ fn a_state_that_cannot_be_saved_takes_no_report_with_it() {
     support::conserved(&serde_json::from_slice(&output.stdout).expect("a report all the same"));
 }
 
+/// Nothing can be written where the state and the plan of an upgrade would stand.
+fn take_places(braid: &Braid) {
+    for place in ["control.sock.state", "control.sock.plan.toml"] {
+        std::fs::create_dir_all(braid.path(&format!("{place}/taken"))).expect("a folder");
+        std::fs::create_dir_all(braid.path(&format!("{place}.partial/taken"))).expect("a folder");
+    }
+}
+
 #[test]
-fn nothing_is_certified_without_a_run() {
+fn a_run_is_upgraded_without_room_beside_its_socket() {
     let braid = Braid::new();
-    let said = braid.fails(2, "certify --nf forward --in gen:campus?packets=10 --runs 0");
-    assert!(said.contains("certifies nothing"), "{said}");
+    let traffic = "--in gen:campus?packets=4000000000&flows=300&seed=5 --time live --workers 2";
+    let mut run = Running::start(&braid, &format!("--nf nat {traffic}"));
+    let before = run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(100));
+    take_places(&braid);
+    braid.write("plan.toml", "[[nf]]\nfunction = \"nat\"\nconfig = { udp_s = 100 }\n");
+    assert!(braid.ok("apply plan.toml --control control.sock").contains("changed  nat"));
+    let seconds = |stats: &Value| stats["seconds"].as_f64().unwrap_or_default();
+    for _ in 0..3 {
+        run.until("two seconds have passed", |stats| seconds(stats) > 2.0);
+        braid.ok("upgrade --control control.sock");
+        let after = run.until("it goes on", |stats| seconds(stats) < 2.0 && stats["packets_in"].as_u64() > Some(0));
+        assert!(after["sets"]["created"].as_u64() >= before["sets"]["live"].as_u64(), "{after}");
+        let kept = braid.ok("apply plan.toml --control control.sock");
+        assert!(!kept.contains("changed"), "the plan that was applied last goes on: {kept}");
+    }
+    support::conserved(&run.stop());
 }
 
 #[test]
 fn figures_that_were_measured_before_an_interruption_are_written() {
     let braid = Braid::new();
-    let said = braid.fails(1, "bench --quick --chain forward --csv /proc/none/bench.csv");
+    let said = braid.fails(3, "bench --quick --chain forward --csv /proc/none/bench.csv");
     assert!(said.contains("/proc/none/bench.csv"), "found out before the first row: {said}");
     let line = "bench --quick --chain forward,flow_counter,nat,policer,bridge --flows 1000 --packets 0.02 --workers 1";
     let mut command = braid.command(&format!("{line} --trace uniform,zipf,ipv6 --csv bench.csv"));

@@ -1,5 +1,6 @@
 //! `braid run`: packets through a chain.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +15,15 @@ use braid_control::runtime::nf::packet::{Pool, PoolConfig};
 use braid_control::runtime::{Control, Distribution, Time, launch};
 use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
 
-use super::upgrade::{become_successor, keep_applied};
+use super::upgrade::become_successor;
 use super::{print, print_json};
 use crate::args::RunArgs;
 use crate::aside::{aside, asideln};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
-use crate::notify;
 use crate::saving::Saving;
 use crate::watch;
+use crate::{handover, notify};
 
 /// What is there before the first packet.
 struct Prepared {
@@ -57,6 +58,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.restore {
         let saved = Snapshot::read(path)?.for_plan(&plan).map_err(|problem| written.failure(problem))?;
         asideln!("restored from {}: {} packet sets", path.display(), saved.sets.len());
+        handover::taken(path).map_err(|error| Failure::file(path, &error))?;
         control.restore = Some(Arc::new(saved));
     }
     let (always, successor) = (args.snapshot.is_some(), offered.on_upgrade());
@@ -73,10 +75,10 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let successor = offered.successor().map(|successor| (successor, args.operate.state_path()));
     // Nothing more comes by them, unless another program goes on.
     let ports = ports.filter(|_| successor.is_some());
-    let wanted = args.snapshot.as_ref().or(successor.as_ref().map(|(_, state)| state));
-    let saved = match (saving, wanted) {
-        (Some(saving), Some(path)) => saving.end(&last_plan, path).map(|said| aside!("{said}")),
-        _ => Ok(()),
+    let wanted = args.snapshot.as_deref().or(successor.as_ref().map(|(_, state)| state.as_path()));
+    let saved = match (saving.and_then(|saving| saving.end(&last_plan)), wanted) {
+        (Some(snapshot), Some(path)) => save(&snapshot, path, successor.is_some()).map(Some),
+        _ => Ok(None),
     };
     if report.sets_left_out > 0 {
         asideln!("note: {} packet sets of the earlier run found no place in this one", report.sets_left_out);
@@ -85,17 +87,30 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let is_profiled = args.profile && names(&last_plan) == names(&plan);
     let profile = is_profiled.then(|| profile(&plan, &from, &report, false));
     let report = RunReport::new(names(&last_plan), &report);
-    let Some((successor, state)) = successor.filter(|_| saved.is_ok()) else {
-        notify::of_end();
-        // What became of the packets is told in any case.
-        let code = told(args, &plan, &report, profile.as_ref());
-        return saved.and(code);
+    let (successor, beside, state) = match (successor, saved) {
+        (Some((successor, beside)), Ok(Some(state))) => (successor, beside, state),
+        (_, saved) => {
+            notify::of_end();
+            // What became of the packets is told in any case.
+            let code = told(args, &plan, &report, profile.as_ref());
+            return saved.and(code);
+        }
     };
     asideln!("{report}continued by {}", successor.program.display());
-    let applied = offered.applied().map(|text| keep_applied(&state, &text)).transpose()?.or(args.applied.clone());
+    let applied = offered.applied().map(|text| handover::leave_plan(&text, &beside)).transpose()?;
     drop(offered);
-    let state = args.snapshot.as_ref().unwrap_or(&state);
-    Err(become_successor(&successor, state, applied.as_deref(), ports.as_ref()))
+    let applied = applied.or(args.applied.clone());
+    Err(become_successor(&successor, &state, applied.as_deref(), ports.as_ref()))
+}
+
+/// Saves the state and says so; says where it is. For a program that goes on with it any place will do.
+fn save(snapshot: &Snapshot, path: &Path, goes_on: bool) -> Result<PathBuf, Failure> {
+    let (path, bytes) = match goes_on {
+        true => handover::leave_state(snapshot, path)?,
+        false => (path.to_owned(), snapshot.write(path)?),
+    };
+    aside!("{}", super::snapshot::text(&snapshot.taken(bytes, Duration::ZERO)));
+    Ok(path)
 }
 
 /// Reads, checks and compiles the plan, and finds its ends; opens none of them.

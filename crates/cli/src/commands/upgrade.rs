@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::print;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::{Failure, Kind};
+use crate::handover;
 
 /// `braid upgrade`.
 #[derive(Debug, clap::Args)]
@@ -37,13 +38,6 @@ pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Leaves the plan that was applied last beside the state.
-pub(super) fn keep_applied(state: &Path, text: &str) -> Result<PathBuf, Failure> {
-    let path = state.with_extension("plan.toml");
-    super::profile::write(&path, text)?;
-    Ok(path)
-}
-
 /// Becomes the other program, with the arguments of this one, the state to begin with, the plan that was applied if one
 /// was, and what `ports` leave open. Returns only if that fails.
 pub(super) fn become_successor(
@@ -62,7 +56,10 @@ pub(super) fn become_successor(
         Ok(left) => Command::new(program).args(arguments).envs(left.into_iter().flatten()).exec(),
         Err(error) => error,
     };
-    let help = format!("the state is in {}: continue with `braid run --restore`", state.display());
+    let help = match handover::is_memory(state) {
+        true => "the state was in memory, and has ended with the run".to_owned(),
+        false => format!("the state is in {}: continue with `braid run --restore`", state.display()),
+    };
     Failure::new(Kind::Failed, format!("{}: {error}", program.display()), help)
 }
 

@@ -1,0 +1,96 @@
+//! What a run leaves to the program that continues it: its state, and the plan that was applied last. Both stand in files; what finds no room
+//! there is handed over in memory, since the workers have ended by then and nobody could begin anew.
+//!
+//! The memory has a descriptor that stays open when the process becomes the other program, which opens it by its path in `/proc` as it
+//! would any file, whatever its version.
+
+use std::error::Error;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::IntoRawFd;
+use std::path::{Path, PathBuf};
+
+use braid_control::live::Snapshot;
+use braid_control::runtime::io::whole;
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::aside::asideln;
+use crate::failure::{Failure, Kind};
+
+/// What Linux calls the memory where its descriptor is listed.
+const LISTED: &str = "/memfd:braid handover (deleted)";
+
+/// Leaves the state at `path`, or in memory; says where, and how many bytes it has.
+pub fn leave_state(snapshot: &Snapshot, path: &Path) -> Result<(PathBuf, u64), Failure> {
+    match snapshot.write(path) {
+        Ok(bytes) => Ok((path.to_owned(), bytes)),
+        Err(error) => {
+            let bytes = snapshot.encode();
+            Ok((in_memory(&bytes, &error)?, bytes.len() as u64))
+        }
+    }
+}
+
+/// Leaves the plan that was applied last beside the state, or in memory; says where.
+pub fn leave_plan(text: &str, beside: &Path) -> Result<PathBuf, Failure> {
+    let path = beside.with_extension("plan.toml");
+    match whole::write(&path, text.as_bytes()) {
+        Ok(()) => Ok(path),
+        Err(error) => in_memory(text.as_bytes(), &Failure::file(&path, &error)),
+    }
+}
+
+/// Gives the memory of a state back once it has been read; files stay.
+pub fn taken(path: &Path) -> io::Result<()> {
+    if is_memory(path) { OpenOptions::new().write(true).open(path)?.set_len(0) } else { Ok(()) }
+}
+
+/// Whether it ends with the process.
+pub fn is_memory(path: &Path) -> bool {
+    path.starts_with("/proc/self/fd") && std::fs::read_link(path).is_ok_and(|listed| listed == Path::new(LISTED))
+}
+
+fn in_memory(content: &[u8], why: &dyn Error) -> Result<PathBuf, Failure> {
+    let left = || {
+        // Without CLOEXEC: it is for the program that this process becomes.
+        let mut file = File::from(memfd_create(c"braid handover", MemfdFlags::empty())?);
+        file.write_all(content)?;
+        Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
+    };
+    let path = left().map_err(|error: io::Error| {
+        Failure::new(Kind::Io, format!("{why}; nor is there memory: {error}"), "the state is lost")
+    })?;
+    asideln!("note: {why}: handed over in memory");
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_finds_no_room_is_read_from_memory_and_gives_it_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let beside = folder.path().join("missing").join("control.sock.state");
+        std::fs::write(folder.path().join("missing"), "a file, so no folder").expect("written");
+        let left = leave_plan("workers = 2\n", &beside).expect("there is memory");
+        assert!(is_memory(&left));
+        assert_eq!(std::fs::read_to_string(&left).expect("readable"), "workers = 2\n");
+        taken(&left).expect("it is ours");
+        assert_eq!(std::fs::read_to_string(&left).expect("readable"), "");
+    }
+
+    #[test]
+    fn what_has_room_stays_a_file_when_it_is_taken() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let left = leave_plan("workers = 2\n", &folder.path().join("control.sock.state")).expect("written");
+        assert_eq!(left, folder.path().join("control.sock.plan.toml"));
+        assert!(!is_memory(&left));
+        taken(&left).expect("nothing is done");
+        assert_eq!(std::fs::read_to_string(&left).expect("readable"), "workers = 2\n");
+        let own = File::open(&left).expect("readable");
+        let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&own)));
+        taken(&path).expect("nothing is done");
+        assert_eq!(std::fs::read_to_string(&left).expect("readable"), "workers = 2\n");
+    }
+}
