@@ -1,12 +1,15 @@
 //! What somebody typed, not yet what it means.
 
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use braid_control::runtime::io::device::INHERITED;
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Command as Clap, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::bench::traffic::Trace;
+use crate::bench::traffic::{FLOWS_MAX, Trace};
 use crate::commands::bench::What;
+use crate::commands::model::WORKERS_MAX;
 
 /// Write a network function as if one core ran it; Braid runs it on all of them, and proves that nobody could tell.
 #[derive(Debug, Parser)]
@@ -17,8 +20,37 @@ pub struct Cli {
     pub command: Command,
 }
 
+impl Cli {
+    /// Reads the command line; ends the program if it cannot be understood.
+    pub fn typed() -> Cli {
+        let typed = with_negative_numbers(Cli::command()).get_matches();
+        Cli::from_arg_matches(&typed).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// Has a number below 0 refused as a value that does not fit, not as an option that nobody knows.
+fn with_negative_numbers(command: Clap) -> Clap {
+    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let command = command.mut_args(|arg| match arg.get_action() {
+        ArgAction::Set | ArgAction::Append => arg.allow_negative_numbers(true),
+        _ => arg,
+    });
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_negative_numbers))
+}
+
+/// Takes numbers within bounds, both of which are possible.
+pub(crate) fn between<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
+where
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    move |text| match text.parse::<T>() {
+        Ok(number) if least <= number && number <= most => Ok(number),
+        _ => Err(format!("write a number from {least} to {most}")),
+    }
+}
+
 const EXIT_CODES: &str = "Exit codes: 0 all is well; 1 a violation was found or something failed; 2 the command line or the \
-plan is wrong; 3 a file or device cannot be read or written.";
+plan is wrong; 3 a file or device cannot be read or written, or a capture is damaged.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -209,13 +241,13 @@ pub struct CertifyArgs {
     #[command(flatten)]
     pub input: InputArgs,
     /// Schedules to try; even seeds are deterministic, odd ones run on real threads
-    #[arg(long, default_value_t = 100, value_name = "N")]
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = between(1, u64::MAX))]
     pub runs: u64,
     /// The first seed
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub seed: u64,
     /// Most packets of the input that are used
-    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = between(1, usize::MAX))]
     pub packets: usize,
     /// Print one JSON object on standard output
     #[arg(long)]
@@ -253,7 +285,7 @@ pub struct CheckRssArgs {
     #[arg(long, value_name = "FIELD[,FIELD…]", value_delimiter = ',', conflicts_with_all = ["plan", "nf"])]
     pub fields: Vec<String>,
     /// Both directions of these fields are one set
-    #[arg(long, requires = "fields")]
+    #[arg(long, requires = "fields", conflicts_with_all = ["plan", "nf"])]
     pub symmetric: bool,
     /// Print one JSON object on standard output
     #[arg(long)]
@@ -317,19 +349,19 @@ pub struct BenchArgs {
     #[arg(long, value_name = "CHAIN[,CHAIN…]", value_delimiter = ',')]
     pub chain: Vec<String>,
     /// Flows of the traces
-    #[arg(long, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [10_000, 2_000_000])]
+    #[arg(long, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [10_000, 2_000_000], value_parser = between(1, FLOWS_MAX))]
     pub flows: Vec<u64>,
     /// Numbers of workers
-    #[arg(long, short, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [1, 2])]
+    #[arg(long, short, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [1, 2], value_parser = between(1, WORKERS_MAX as i64))]
     pub workers: Vec<i64>,
     /// What to measure
     #[arg(long, value_enum, value_name = "WHAT[,WHAT…]", value_delimiter = ',', default_values_t = [What::Rates])]
     pub what: Vec<What>,
     /// Packets per worker and measurement, in millions [default: 20, and 1 with --quick]
-    #[arg(long, value_name = "MILLIONS")]
+    #[arg(long, value_name = "MILLIONS", value_parser = between(0.000_001, 1e6))]
     pub packets: Option<f64>,
     /// hardware, software or both
-    #[arg(long, default_value = "hardware", value_name = "STYLE")]
+    #[arg(long, default_value = "hardware", value_name = "STYLE", value_parser = ["hardware", "software", "both"])]
     pub distribution: String,
     /// Time of each load of --what latency, and of --what soak: 30s, 30m [default: 2s and 30m]
     #[arg(long, value_name = "TIME")]

@@ -1,7 +1,8 @@
 //! Runs and the commands that talk to them find each other by the path of a control socket.
 
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use braid_control::live::snapshot::SnapshotError;
 use braid_control::live::{Client, ClientError};
@@ -31,6 +32,10 @@ pub fn default_path() -> PathBuf {
     folder.join("control.sock")
 }
 
+fn is_socket(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.file_type().is_socket())
+}
+
 /// Connects to it.
 pub fn connect(args: &ControlArgs) -> Result<Client, Failure> {
     let path = args.control.clone().unwrap_or_else(default_path);
@@ -44,9 +49,11 @@ impl From<ClientError> for Failure {
                 let help = "start one with `braid run --control PATH …`, and name the same path";
                 Failure::new(Kind::Io, format!("{}: no run offers a control socket here", path.display()), help)
             }
-            ClientError::Io { path, source } if source.kind() == io::ErrorKind::ConnectionRefused && path.is_file() => {
+            ClientError::Io { path, source }
+                if source.kind() == io::ErrorKind::ConnectionRefused && !is_socket(&path) =>
+            {
                 let help = "name the path that `braid run --control` was given";
-                Failure::new(Kind::Io, format!("{}: this is a file, no control socket", path.display()), help)
+                Failure::new(Kind::Io, format!("{}: this is no control socket", path.display()), help)
             }
             ClientError::Io { path, source } if source.kind() == io::ErrorKind::ConnectionRefused => {
                 let help = "what was left there is replaced by the next `braid run --control`";

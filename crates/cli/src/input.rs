@@ -3,7 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
+use crate::aside::asideln;
+use crate::failure::{Failure, Kind};
 use crate::generated;
 use braid_control::Plan;
 use braid_control::frames::Frames;
@@ -140,7 +141,7 @@ impl Input {
         })
     }
 
-    /// Its first frames, in memory.
+    /// Its first frames, in memory; says it if they end at a damaged place.
     pub fn frames(&self, limit: usize) -> Result<Frames, Failure> {
         let mut stream: Box<dyn FrameStream> = match self {
             Input::Captures(paths, split) => {
@@ -148,8 +149,16 @@ impl Input {
             }
             Input::Generated(_, config) => Box::new(Generator::new((**config).clone()).map_err(generated::refused)?),
         };
-        Ok(Frames::read(&mut *stream, limit))
+        let frames = Frames::read(&mut *stream, limit);
+        stream.damages().iter().for_each(|damage| asideln!("note: {damage}; {} packets stand before it", frames.len()));
+        Ok(frames)
     }
+}
+
+/// What ends a command in the end whose input was damaged: everything up to there was handled.
+pub fn undamaged(damages: &[impl std::fmt::Display]) -> Result<(), Failure> {
+    let end = |damage| Err(Failure::new(Kind::Io, format!("{damage}"), "what stands before it was handled"));
+    damages.first().map_or(Ok(()), end)
 }
 
 /// Whether two paths lead to one regular file. Pipes and devices may well be read and written.

@@ -29,7 +29,6 @@ pub mod watch;
 use std::process::ExitCode;
 
 use braid_control::{Catalog, Entry};
-use clap::Parser;
 
 pub use braid_control as control;
 
@@ -37,7 +36,7 @@ pub use braid_control as control;
 pub fn main(own: Vec<Entry>) -> ExitCode {
     panics::say_each_once();
     let done = processor::check().and_then(|()| {
-        let cli = args::Cli::parse();
+        let cli = args::Cli::typed();
         act(cli.command, &catalog::catalog(own))
     });
     match done {

@@ -101,6 +101,69 @@ fn a_state_that_cannot_be_saved_takes_no_report_with_it() {
     support::conserved(&serde_json::from_slice(&output.stdout).expect("a report all the same"));
 }
 
+#[test]
+fn a_damaged_capture_is_handled_up_to_there_and_told_by_the_exit_code() {
+    let braid = Braid::new();
+    for name in ["cut.pcap", "cut.pcapng", "cut.pcap.gz"] {
+        braid.ok(&format!("gen campus?packets=400 --out {name}"));
+        let bytes = std::fs::read(braid.path(name)).expect("a capture");
+        std::fs::write(braid.path(name), &bytes[..bytes.len() / 2]).expect("the folder can be written to");
+        let output = braid.run(&format!("run --nf nat --in {name} --out out.pcapng --json"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains(&format!("{name}: damaged at byte")), "{said}");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("a report all the same");
+        support::conserved(&report);
+        assert!(report["packets_in"].as_u64() > Some(50), "{report}");
+        assert_eq!(report["damages"].as_array().map(Vec::len), Some(1), "{report}");
+        let written = braid.json("run --nf forward --in out.pcapng --workers 1");
+        assert_eq!(written["packets_in"], report["packets_out"], "what came before is written, and readable");
+        for command in ["trace udp -n 10000", "sets"] {
+            let output = braid.run(&format!("{command} --nf flow_counter --in {name} --json"));
+            assert_eq!(output.status.code(), Some(3), "{command}");
+            assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok(), "{command}: {output:?}");
+        }
+        let output = braid.run(&format!("certify --nf flow_counter --in {name} --runs 1"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("packets stand before it"), "{said}");
+    }
+}
+
+#[test]
+fn a_trace_that_is_interrupted_writes_what_it_has_followed() {
+    let braid = Braid::new();
+    let run = Running::start(&braid, "--nf nat --in gen:campus?packets=4000000000&flows=300&seed=5 --time live");
+    braid.write("traced.pcapng", "what was there");
+    let partial = braid.path("traced.pcapng.partial");
+    // The first waits in vain: no frame is so short. When it has gone, the next may follow packets.
+    for (filter, frames) in [("less 10", 0), ("udp", 1)] {
+        let mut command = braid.command("trace --control control.sock -n 10000 --wait 60s --out traced.pcapng");
+        let mut child = command.arg(filter).stdout(Stdio::piped()).spawn().expect("it runs");
+        wait_for("it has begun", || partial.exists());
+        if frames > 0 {
+            let mut first = String::new();
+            BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut first).expect("a packet");
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+        assert!(child.wait_with_output().expect("it ends").status.success(), "{filter}");
+        let found = braid.json("run --nf forward --in traced.pcapng --workers 1");
+        assert!(found["packets_in"].as_u64() >= Some(frames) && !partial.exists(), "{found}");
+        wait_for("nobody follows packets", || braid.run("trace ip --control control.sock -n 1").status.success());
+    }
+    support::conserved(&run.stop());
+}
+
+#[test]
+fn a_trace_that_cannot_begin_leaves_what_was_there() {
+    let braid = Braid::new();
+    braid.write("traced.pcapng", "what was there");
+    braid.fails(3, "trace udp --nf nat --in nothing.pcap --out traced.pcapng");
+    braid.fails(3, "trace udp --control nothing --out traced.pcapng");
+    assert_eq!(names(&braid), ["traced.pcapng"]);
+    assert_eq!(std::fs::read_to_string(braid.path("traced.pcapng")).expect("it"), "what was there");
+}
+
 /// Nothing can be written where the state and the plan of an upgrade would stand.
 fn take_places(braid: &Braid) {
     for place in ["control.sock.state", "control.sock.plan.toml"] {

@@ -93,7 +93,7 @@ pub fn certify_run(
     let (workers, packets) = (plan.workers, frames.len());
     let mut certificate =
         Certificate { chain, input: input.to_owned(), packets, workers, runs: Vec::new(), violation: None };
-    for seed in seed..seed.saturating_add(runs) {
+    for seed in (0..runs).map(|run| seed.wrapping_add(run)) {
         let (run, violation) = compare(plan, frames, seed, request)?;
         done(&run);
         certificate.runs.push(run);

@@ -294,8 +294,9 @@ impl<'a> Parser<'a> {
             "portrange" => {
                 let value = self.value("two ports, as 8000-8080")?;
                 let ports = value.text.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-                let (from, to) = ports.ok_or_else(|| self.unexpected(value, "two ports, as 8000-8080"))?;
-                Ok(Expression::Ports(way, from, to))
+                let (one, other): (u16, u16) =
+                    ports.ok_or_else(|| self.unexpected(value, "two ports, as 8000-8080"))?;
+                Ok(Expression::Ports(way, one.min(other), one.max(other)))
             }
             text => match range(text) {
                 Some((address, bits)) => Ok(Expression::Host(way, address, bits)),

@@ -157,6 +157,9 @@ pub struct Traffic {
     pub most: u64,
 }
 
+/// Most flows: sets and frames for all of them are held in memory.
+pub const FLOWS_MAX: u64 = 1 << 27;
+
 /// Traffic of `flows` flows for a chain, of which about `packets` packets will be measured.
 pub fn replay(chain: &str, flows: u64, trace: Trace, packets: u64) -> Result<Traffic, Failure> {
     let failed =

@@ -134,6 +134,19 @@ fn say(args: &BenchArgs, text: &str) -> Result<(), Failure> {
     if args.json { Ok(()) } else { print(text) }
 }
 
+/// A table for people, whose head stands above its first line: where there is none, an error is all.
+struct Table<'a> {
+    args: &'a BenchArgs,
+    head: &'static str,
+}
+
+impl Table<'_> {
+    fn say(&mut self, line: &str) -> Result<(), Failure> {
+        say(self.args, std::mem::take(&mut self.head))?;
+        say(self.args, line)
+    }
+}
+
 /// Tables and pictures in files; latencies stand in files of their own.
 fn write(args: &BenchArgs, bench: &Bench) -> Result<(), Failure> {
     let to = |path: &Path, text: String| whole::write(path, text.as_bytes()).map_err(|error| unwritten(path, &error));
@@ -160,7 +173,7 @@ fn beside(path: &Path, what: &str) -> PathBuf {
 }
 
 fn unwritten(path: &Path, error: &dyn std::error::Error) -> Failure {
-    Failure::new(Kind::Failed, format!("{}: {error}", path.display()), "name a file in a folder that exists")
+    Failure::new(Kind::Io, format!("{}: {error}", path.display()), "name a file in a folder that exists and has room")
 }
 
 /// Names and plan files of the chains to measure: those that are named, else `usual`.
@@ -220,14 +233,14 @@ fn each(
 }
 
 fn rates(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>) -> Result<(), Failure> {
-    say(args, Row::HEAD)?;
+    let mut table = Table { args, head: Row::HEAD };
     for (name, file) in chains(args, catalog, &CHAINS)? {
         each(args, stop, (&name, &file), |trial| {
             let orders = distributions(args).iter().flat_map(|d| args.trace.iter().map(move |trace| (*d, *trace)));
             for (distribution, trace) in orders {
                 unless(stop)?;
                 let row = Trial { distribution, trace, ..trial }.measure(catalog, packets(args))?;
-                say(args, &row.line())?;
+                table.say(&row.line())?;
                 rows.push(row);
             }
             Ok(())
@@ -237,12 +250,12 @@ fn rates(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>) 
 }
 
 fn ablate(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>) -> Result<(), Failure> {
-    say(args, Row::HEAD)?;
+    let mut table = Table { args, head: Row::HEAD };
     for (name, file) in chains(args, catalog, &[STATEFUL])? {
         for (variant, file) in ablation(&file, catalog)? {
             each(args, stop, (&name, &file), |trial| {
                 let row = Trial { variant, ..trial }.measure(catalog, packets(args))?;
-                say(args, &row.line())?;
+                table.say(&row.line())?;
                 rows.push(row);
                 Ok(())
             })?;
@@ -253,10 +266,10 @@ fn ablate(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>)
 
 fn latencies(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<latency::Row>) -> Result<(), Failure> {
     let time = time(args, LOAD, LOAD_QUICK)?;
-    say(args, latency::Row::HEAD)?;
+    let mut table = Table { args, head: latency::Row::HEAD };
     for (name, file) in chains(args, catalog, &["forward", STATEFUL])? {
         each(args, stop, (&name, &file), |trial| {
-            rows.extend(latency::measure(&trial, catalog, time, &mut |row| say(args, &row.line()))?);
+            rows.extend(latency::measure(&trial, catalog, time, &mut |row| table.say(&row.line()))?);
             Ok(())
         })?;
     }
@@ -266,7 +279,10 @@ fn latencies(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<la
 /// What `--duration` says.
 fn time(args: &BenchArgs, usual: Duration, quick: Duration) -> Result<Duration, Failure> {
     let default = if args.quick { quick } else { usual };
-    args.duration.as_deref().map_or(Ok(default), duration)
+    match args.duration.as_deref().map_or(Ok(default), duration)? {
+        Duration::ZERO => Err(Failure::usage("nothing is measured in no time", "write a --duration above 0")),
+        time => Ok(time),
+    }
 }
 
 /// One run with the most flows and workers that are named.

@@ -6,14 +6,14 @@ use braid_control::Catalog;
 use braid_control::model::{Request, model};
 
 use super::{loaded, print, print_json};
-use crate::args::{ChainArgs, InputArgs};
+use crate::args::{ChainArgs, InputArgs, between};
 use crate::failure::Failure;
 
 /// Numbers of workers that are modelled if nothing is said.
 pub(super) const USUAL: [usize; 8] = [1, 2, 4, 8, 16, 23, 32, 64];
 
 /// Most workers that can be modelled.
-pub(super) const WORKERS_MAX: usize = 256;
+pub(crate) const WORKERS_MAX: usize = 256;
 
 /// `braid model`: the chain's `--workers` are those that are modelled.
 #[derive(Debug, clap::Args)]
@@ -25,13 +25,13 @@ pub struct ModelArgs {
     #[command(flatten)]
     pub input: InputArgs,
     /// Numbers of real workers to measure beside them
-    #[arg(long, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [1, 2])]
+    #[arg(long, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [1, 2], value_parser = between(1, WORKERS_MAX))]
     pub measured: Vec<usize>,
     /// Packets of each run, modelled or real, shared among its workers
-    #[arg(long, default_value_t = 400_000, value_name = "N")]
+    #[arg(long, default_value_t = 400_000, value_name = "N", value_parser = between(1, u64::MAX))]
     pub packets: u64,
     /// Calibrations, and real runs of each number of workers, of which the medians count
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = between(1, 1000_usize))]
     pub repeats: usize,
     /// Moves the virtual workers a little apart; the same seed and costs give the same figures
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -47,7 +47,7 @@ pub fn run(args: &ModelArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let asked: Vec<usize> = chain.workers.drain(..).map(|workers| usize::try_from(workers).unwrap_or(0)).collect();
     let modelled = if asked.is_empty() { &USUAL[..] } else { &asked };
     let impossible = |workers: &&usize| !(1..=WORKERS_MAX).contains(*workers);
-    if let Some(wrong) = modelled.iter().chain(&args.measured).find(impossible) {
+    if let Some(wrong) = modelled.iter().find(impossible) {
         return Err(Failure::usage(format!("{wrong} workers cannot be modelled"), "name numbers from 1 to 256"));
     }
     let (plan, frames, input) = loaded(&chain, &args.input, catalog)?;

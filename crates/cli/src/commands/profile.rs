@@ -12,7 +12,7 @@ use braid_control::{Catalog, Plan};
 
 use super::model::WORKERS_MAX;
 use super::{loaded, print, print_json};
-use crate::args::{ChainArgs, InputArgs};
+use crate::args::{ChainArgs, InputArgs, between};
 use crate::failure::Failure;
 
 const NEXT: &str = "\nNext: `braid tune` with the same arguments tries every value that the functions allow, modelled on 23 workers, and \
@@ -31,10 +31,10 @@ pub struct ProfileArgs {
     #[command(flatten)]
     pub input: InputArgs,
     /// Packets, shared among the workers, played from memory again and again
-    #[arg(long, default_value_t = 2_000_000, value_name = "N")]
+    #[arg(long, default_value_t = 2_000_000, value_name = "N", value_parser = between(1, u64::MAX))]
     pub packets: u64,
     /// Profile so many virtual workers instead of real ones: modelled after a calibration
-    #[arg(long = "virtual", value_name = "N")]
+    #[arg(long = "virtual", value_name = "N", value_parser = between(1, WORKERS_MAX))]
     pub virtual_workers: Option<usize>,
     /// Write a page to look at, with the scaling curve from the model
     #[arg(long, value_name = "FILE")]
@@ -77,9 +77,6 @@ pub fn run(args: &ProfileArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
 
 /// What virtual workers met.
 fn modelled_profile(plan: &Plan, workers: usize, request: Request<'_>) -> Result<Profile, Failure> {
-    if !(1..=WORKERS_MAX).contains(&workers) {
-        return Err(Failure::usage(format!("{workers} workers cannot be modelled"), "name a number from 1 to 256"));
-    }
     let costs = calibrate(plan, request)?.costs;
     Ok(profile(plan, request.input, &modelled(plan, workers, &costs, request)?, true))
 }

@@ -23,7 +23,7 @@ use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 use crate::saving::Saving;
 use crate::watch;
-use crate::{handover, notify};
+use crate::{handover, input, notify};
 
 /// What is there before the first packet.
 struct Prepared {
@@ -172,7 +172,7 @@ fn told_of_packets(report: &RunReport, json: bool, plan: &Plan) -> Result<ExitCo
     debug_assert!(report.adds_up(), "a packet is neither out nor dropped: {report:?}");
     match report.lost.first() {
         Some(lost) => Err(Failure::new(Kind::Io, lost.clone(), "what was written before is readable")),
-        None => Ok(ExitCode::SUCCESS),
+        None => input::undamaged(&report.damages).map(|()| ExitCode::SUCCESS),
     }
 }
 

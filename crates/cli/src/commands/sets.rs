@@ -8,6 +8,7 @@ use braid_control::filter::Filter;
 use braid_control::live::Request;
 use braid_control::live::sets::{self, Listing};
 use braid_control::runtime::io::NullSink;
+use braid_control::runtime::io::capture::Damage;
 use braid_control::runtime::{AtEnd, Control, Worker, launch};
 use braid_control::{Carry, Catalog};
 
@@ -16,6 +17,7 @@ use crate::args::{ChainArgs, InputArgs};
 use crate::chain::Written;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::Failure;
+use crate::input::undamaged;
 
 /// `braid sets`.
 #[derive(Debug, clap::Args)]
@@ -51,8 +53,9 @@ pub fn run(args: &SetsArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         print(&format!("{ended} packet sets ended\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let listing = if args.chain.nf.is_empty() && args.chain.plan.is_none() {
-        connect(&args.control)?.ask(&Request::Sets { filter: args.filter.clone(), limit: args.limit })?
+    let (listing, damages) = if args.chain.nf.is_empty() && args.chain.plan.is_none() {
+        let request = Request::Sets { filter: args.filter.clone(), limit: args.limit };
+        (connect(&args.control)?.ask(&request)?, Vec::new())
     } else {
         of_capture(args, filter, catalog)?
     };
@@ -61,7 +64,7 @@ pub fn run(args: &SetsArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     } else {
         print(&text(&listing))?
     }
-    Ok(ExitCode::SUCCESS)
+    undamaged(&damages).map(|()| ExitCode::SUCCESS)
 }
 
 fn text(listing: &Listing) -> String {
@@ -77,8 +80,8 @@ fn text(listing: &Listing) -> String {
     text
 }
 
-/// The sets that are live when a capture has gone through the chain.
-fn of_capture(args: &SetsArgs, filter: Filter, catalog: &Catalog) -> Result<Listing, Failure> {
+/// The sets that are live when a capture has gone through the chain, and where it is damaged.
+fn of_capture(args: &SetsArgs, filter: Filter, catalog: &Catalog) -> Result<(Listing, Vec<Damage>), Failure> {
     let written = Written::read(&args.chain, Some(&args.input), &[])?;
     let plan = written.plan(catalog)?;
     let compiled = written.compile(&plan, Carry::Nothing)?;
@@ -99,8 +102,8 @@ fn of_capture(args: &SetsArgs, filter: Filter, catalog: &Catalog) -> Result<List
         listing.sets.extend(found.into_iter().take(room));
     };
     let control = Control { at_end: Some(AtEnd(Arc::new(list))), ..Control::default() };
-    launch(&compiled.run, source, Box::new(NullSink), &control)?;
+    let report = launch(&compiled.run, source, Box::new(NullSink), &control)?;
     let mut listing = listing.lock().unwrap_or_else(PoisonError::into_inner).clone();
     listing.sets.sort_by(|a, b| a.key.cmp(&b.key));
-    Ok(listing)
+    Ok((listing, report.damages))
 }

@@ -10,9 +10,9 @@ use braid_control::profile::plot::{Plot, Series};
 use braid_control::profile::{ModelReport, Profile};
 use braid_control::profile_run::profile;
 
-use super::model::USUAL;
+use super::model::{USUAL, WORKERS_MAX};
 use super::{loaded, print};
-use crate::args::{ChainArgs, InputArgs};
+use crate::args::{ChainArgs, InputArgs, between};
 use crate::aside::asideln;
 use crate::catalog::{catalog, own};
 use crate::failure::Failure;
@@ -28,13 +28,13 @@ pub struct StudyArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Numbers of virtual workers
-    #[arg(long = "workers", short, value_name = "N[,N…]", value_delimiter = ',')]
+    #[arg(long = "workers", short, value_name = "N[,N…]", value_delimiter = ',', value_parser = between(1, WORKERS_MAX))]
     pub virtual_workers: Option<Vec<usize>>,
     /// Packets of each run, modelled or real, shared among its workers
-    #[arg(long, default_value_t = 400_000, value_name = "N")]
+    #[arg(long, default_value_t = 400_000, value_name = "N", value_parser = between(1, u64::MAX))]
     pub packets: u64,
     /// Calibrations, and real runs of each number of workers, of which the medians count
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = between(1, 1000_usize))]
     pub repeats: usize,
 }
 

@@ -1,23 +1,27 @@
 //! `braid trace`: packets step by step through a chain, of a capture or of a run that goes on.
 
+use std::net::Shutdown;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use braid_control::filter::Filter;
-use braid_control::live::{Request, TraceReport, service};
-use braid_control::runtime::io::capture::{CaptureWriter, Precision};
+use braid_control::live::{Client, ClientError, Request, TraceReport, service};
+use braid_control::runtime::io::capture::{CaptureWriter, Damage, Precision};
 use braid_control::runtime::io::{NullSink, Source};
 use braid_control::runtime::{Control, Live, launch};
 use braid_control::{Carry, Catalog, Compiled};
 
 use super::{print, print_json, run};
-use crate::args::{ChainArgs, InputArgs};
+use crate::args::{ChainArgs, InputArgs, between};
 use crate::aside::asideln;
 use crate::chain::Written;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::{Failure, Kind};
+use crate::input::undamaged;
+use crate::watch;
 
 /// `braid trace`.
 #[derive(Debug, clap::Args)]
@@ -34,7 +38,7 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub control: ControlArgs,
     /// How many packets
-    #[arg(long, short = 'n', default_value_t = 10, value_name = "N")]
+    #[arg(long, short = 'n', default_value_t = 10, value_name = "N", value_parser = between(1, service::TRACED_MAX))]
     pub count: u64,
     /// How long packets of a run are waited for
     #[arg(long, default_value = "30s", value_name = "TIME")]
@@ -50,9 +54,13 @@ pub struct TraceArgs {
 /// Runs it.
 pub fn run(args: &TraceArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let filter = Filter::parse(&args.filter).map_err(|error| Failure::usage(error.what, error.help))?;
+    let seconds = run::duration(&args.wait)?.as_secs_f64();
     let is_of_run = args.chain.nf.is_empty() && args.chain.plan.is_none();
     let replay = if is_of_run { None } else { Some(Prepared::new(args, catalog)?) };
-    let mut writer = args.to.as_deref().map(|path| CaptureWriter::create(path, Precision::Nanoseconds)).transpose()?;
+    let begin = |path| CaptureWriter::create_whole(path, Precision::Nanoseconds);
+    let mut writer = args.to.as_deref().map(begin).transpose()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    watch::stop_on_signal(&stop)?;
     let mut reports = Vec::new();
     let mut take = |report: TraceReport| {
         if let Some(writer) = &mut writer {
@@ -64,25 +72,53 @@ pub fn run(args: &TraceArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         }
         reports.push(report);
     };
-    match replay {
-        Some(replay) => of_capture(replay, filter, args.count, &mut take)?,
+    let followed = match replay {
+        Some(replay) => of_capture(replay, filter, args.count, &stop, &mut take),
         None => {
-            let seconds = run::duration(&args.wait)?.as_secs_f64();
             let request = Request::Trace { filter: args.filter.clone(), count: args.count, seconds };
-            let _: u64 = connect(&args.control)?.ask_more(&request, &mut take)?;
+            of_run(connect(&args.control)?, &request, &stop, &mut take)
+        }
+    };
+    // Whatever ended it early: what was followed before is not lost.
+    if followed.is_ok() || !reports.is_empty() {
+        if args.json {
+            print_json(&reports)?;
+        }
+        if let Some(writer) = &mut writer {
+            writer.finish().map_err(|error| Failure::new(Kind::Io, error.to_string(), "no file is written"))?;
         }
     }
-    if args.json {
-        print_json(&reports)?;
-    }
+    let damages = followed?;
     if reports.is_empty() {
         asideln!("no packet matched");
     }
-    if let Some(writer) = &mut writer {
-        writer.finish().map_err(|error| Failure::new(Kind::Io, error.to_string(), ""))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    undamaged(&damages).map(|()| ExitCode::SUCCESS)
 }
+
+/// Asks a run; whoever has waited long enough may end it.
+fn of_run(
+    mut client: Client,
+    request: &Request,
+    stop: &Arc<AtomicBool>,
+    take: &mut dyn FnMut(TraceReport),
+) -> Result<Vec<Damage>, Failure> {
+    let (line, told) = (client.line()?, Arc::clone(stop));
+    std::thread::spawn(move || {
+        // Relaxed: the flag carries no data.
+        while !told.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOKS_EVERY);
+        }
+        // A line that is broken already has ended the trace.
+        let _ = line.shutdown(Shutdown::Both);
+    });
+    match client.ask_more(request, take) {
+        Err(ClientError::Io { .. }) if stop.load(Ordering::Relaxed) => Ok(Vec::new()),
+        answer => answer.map(|_: u64| Vec::new()).map_err(Failure::from),
+    }
+}
+
+/// How often somebody looks whether the trace was interrupted.
+const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 /// A capture and the chain that it is to go through.
 struct Prepared {
@@ -103,17 +139,19 @@ impl Prepared {
     }
 }
 
-/// Runs the capture through the chain until enough packets were followed.
+/// Runs the capture through the chain until enough packets were followed; says where it is damaged up to there.
 fn of_capture(
     Prepared { compiled, source }: Prepared,
     filter: Filter,
     count: u64,
+    stop: &Arc<AtomicBool>,
     take: &mut dyn FnMut(TraceReport),
-) -> Result<(), Failure> {
+) -> Result<Vec<Damage>, Failure> {
     let (order, traced) = service::order(&Arc::new(filter), count);
     let (live, left) = (Live::new(compiled.run.workers), Arc::clone(&order.left));
-    let control = Control { live: Some(Arc::clone(&live)), trace: Some(order), ..Control::default() };
-    let stop = Arc::clone(&control.stop);
+    let stop = Arc::clone(stop);
+    let control =
+        Control { live: Some(Arc::clone(&live)), trace: Some(order), stop: Arc::clone(&stop), ..Control::default() };
     let waiting = std::thread::spawn(move || {
         let wanted = left.load(Ordering::Relaxed) as usize;
         let found: Vec<_> = traced.iter().take(wanted).collect();
@@ -124,10 +162,10 @@ fn of_capture(
     // The last copies of the order go with the control, and so does whoever waits for more.
     drop(control);
     let mut found = waiting.join().unwrap_or_default();
-    result?;
+    let report = result?;
     found.sort_by_key(|traced| traced.sequence);
     if let Some(running) = live.running() {
         found.iter().for_each(|traced| take(TraceReport::new(traced, &running)));
     }
-    Ok(())
+    Ok(report.damages)
 }

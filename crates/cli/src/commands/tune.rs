@@ -8,8 +8,9 @@ use braid_control::model::Request;
 use braid_control::plan_text::plan_text;
 use braid_control::tune::tune;
 
+use super::model::WORKERS_MAX;
 use super::{loaded, print};
-use crate::args::{ChainArgs, InputArgs};
+use crate::args::{ChainArgs, InputArgs, between};
 use crate::aside::asideln;
 use crate::failure::Failure;
 
@@ -23,7 +24,7 @@ pub struct TuneArgs {
     #[command(flatten)]
     pub input: InputArgs,
     /// Virtual workers to tune for
-    #[arg(long = "virtual", value_name = "N", default_value_t = 23)]
+    #[arg(long = "virtual", value_name = "N", default_value_t = 23, value_parser = between(1, WORKERS_MAX))]
     pub virtual_workers: usize,
     /// Plan file to write [default: standard output]
     #[arg(long = "out", value_name = "FILE")]

@@ -28,6 +28,7 @@ fn packets_are_found_by_hosts_nets_ports_and_protocols() {
     check("net 198.18.0.0/16", true);
     check("src net 198.18.0.0/16", false);
     check("portrange 80-90", true);
+    check("portrange 90-80", true);
     check("tcp port 80", true);
     check("udp port 80", false);
     check("ip and not icmp", true);

@@ -51,6 +51,11 @@ impl Client {
         Ok(Client { path: path.to_owned(), stream: BufReader::new(stream) })
     }
 
+    /// The line itself: whoever shuts it down ends the waiting, which then fails.
+    pub fn line(&self) -> Result<UnixStream, ClientError> {
+        self.stream.get_ref().try_clone().map_err(|source| ClientError::Io { path: self.path.clone(), source })
+    }
+
     /// Asks and waits for the answer.
     pub fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         self.ask_more(request, |_: Value| ())

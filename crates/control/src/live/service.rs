@@ -49,8 +49,8 @@ pub struct Service {
     interfaces: Vec<String>,
 }
 
-/// Takes a part of an answer; an error ends what goes on.
-pub type More<'a> = dyn FnMut(Value) -> io::Result<()> + 'a;
+/// Takes a part of an answer; without one it is only asked whether somebody still listens. An error ends what goes on.
+pub type More<'a> = dyn FnMut(Option<Value>) -> io::Result<()> + 'a;
 
 impl Service {
     /// For a run: its workers' desks, the flag that ends it, its plan.
@@ -202,9 +202,10 @@ impl Service {
         let _ = self.live.ask_all(move |worker| worker.trace(Some(Box::new(Tracer::new(order.clone())))));
         let (begun, mut found) = (Instant::now(), 0);
         while found < count.min(TRACED_MAX) && begun.elapsed() < wait && !self.live.has_ended() {
-            let Ok(traced) = traced.recv_timeout(Duration::from_millis(100)) else { continue };
-            found += 1;
-            if more(json(&TraceReport::new(&traced, &running))?).is_err() {
+            let traced = traced.recv_timeout(Duration::from_millis(100)).ok();
+            found += u64::from(traced.is_some());
+            let part = traced.map(|traced| json(&TraceReport::new(&traced, &running))).transpose()?;
+            if more(part).is_err() {
                 break;
             }
         }

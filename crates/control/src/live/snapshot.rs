@@ -7,7 +7,8 @@
 //! before it; what a later version wrote is refused. Nothing in a file is trusted: the checksum, every length and every key
 //! are checked before anything is built, and a file of more than [`FILE_MAX`] bytes is not read.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -193,7 +194,7 @@ impl Snapshot {
     pub fn decode(bytes: &[u8]) -> Result<Snapshot, String> {
         let Some((body, checksum)) = bytes.split_last_chunk::<4>() else { return Err("it is too short".to_owned()) };
         let mut reader = Reader(body);
-        if reader.take(8)? != MAGIC {
+        if reader.take(MAGIC.len()).ok() != Some(MAGIC) {
             return Err("it is no snapshot of braid".to_owned());
         }
         let version = reader.take(4)?.iter().rev().fold(0, |version: u32, byte| version << 8 | u32::from(*byte));
@@ -210,18 +211,25 @@ impl Snapshot {
     pub fn read(path: &Path) -> Result<Snapshot, SnapshotError> {
         let io = |source| SnapshotError::Io { path: path.to_owned(), source };
         let content = |what| SnapshotError::Content { path: path.to_owned(), what };
-        let len = std::fs::metadata(path).map_err(io)?.len();
+        let file = File::open(path).map_err(io)?;
+        let len = file.metadata().map_err(io)?.len();
         if len > FILE_MAX {
             return Err(content(format!("{len} bytes, {FILE_MAX} are the most")));
         }
-        Snapshot::decode(&std::fs::read(path).map_err(io)?).map_err(content)
+        let mut bytes = Vec::with_capacity(len as usize);
+        // A pipe or device says no length, and may have no end.
+        let mut read = |most| (&file).take(most).read_to_end(&mut bytes).map(|_| bytes.starts_with(MAGIC));
+        if read(MAGIC.len() as u64).map_err(io)? {
+            read(FILE_MAX).map_err(io)?;
+        }
+        Snapshot::decode(&bytes).map_err(content)
     }
 
     /// Writes a file that only its owner may read, whole or not at all.
     pub fn write(&self, path: &Path) -> Result<u64, SnapshotError> {
         let bytes = self.encode();
         let write = || {
-            let (whole, mut file) = Whole::begin(path, FILE_MODE)?;
+            let (whole, mut file) = begin(path)?;
             file.write_all(&bytes).and_then(|()| file.sync_all())?;
             whole.end()
         };
@@ -231,11 +239,18 @@ impl Snapshot {
 
     /// Whether a file could be written there: found out before there is state to lose.
     pub fn check_place(path: &Path) -> Result<(), SnapshotError> {
-        let begun = match path.is_dir() {
-            true => Err(io::ErrorKind::IsADirectory.into()),
-            false => Whole::begin(path, FILE_MODE).map(drop),
-        };
-        begun.map_err(|source| SnapshotError::Io { path: path.to_owned(), source })
+        begin(path).map(drop).map_err(|source| SnapshotError::Io { path: path.to_owned(), source })
+    }
+}
+
+/// Begins a file. What is no file is left alone: a device would be one no longer.
+fn begin(path: &Path) -> io::Result<(Whole, File)> {
+    match path.symlink_metadata() {
+        _ if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(found) if !found.is_file() && !found.is_symlink() => {
+            Err(io::Error::other("something is there that is no file"))
+        }
+        _ => Whole::begin(path, FILE_MODE),
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::Mode;
+use serde_json::Value;
 
 use super::listener::{Listening, Serve};
 use super::protocol::{Answer, REQUEST_MAX, Refused, Request, read_line};
@@ -115,7 +116,11 @@ fn serve(stream: &UnixStream, service: &Service) -> io::Result<()> {
             }
             Err(error) => return Err(error),
         };
-        let mut more = |part| say(&mut to, &Answer::More(part));
+        let mut more = |part: Option<Value>| match part {
+            Some(part) => say(&mut to, &Answer::More(part)),
+            // Nothing is sent; it fails if the other end is closed, and not if that only says no more.
+            None => to.write(&[]).map(drop),
+        };
         let answer = Request::parse(&line).and_then(|request| service.answer(request, &mut more));
         say(&mut to, &answer.map_or_else(Answer::Error, Answer::Ok))?;
     }
