@@ -73,10 +73,25 @@ pub(super) fn end(words: &mut [u64]) {
 /// What lies at a byte.
 #[inline(always)]
 pub(super) fn load<T: Plain>(words: &[u64], at: usize) -> T {
+    if at % 8 == 4 && size_of::<T>() > 4 && size_of::<T>() <= HALF * 8 {
+        return load_between(&words[at / 8..]);
+    }
     match T::read_from_prefix(&words.as_bytes()[at..]) {
         Ok((value, _)) => value,
         Err(_) => unreachable!("{} words have no {} bytes from {at} on", words.len(), size_of::<T>()),
     }
+}
+
+/// What begins in the middle of the first word. Put together from whole words, which are in registers if they were just copied: read where
+/// they were written, at no word's beginning, it would wait until the writes are through.
+#[inline(always)]
+fn load_between<T: Plain>(words: &[u64]) -> T {
+    let mut moved = [0; HALF];
+    for (k, to) in moved.iter_mut().take(size_of::<T>().div_ceil(8)).enumerate() {
+        let next = words.get(k + 1).map_or(0, |word| word.to_le());
+        *to = u64::from_le(words[k].to_le() >> 32 | next << 32);
+    }
+    plain::load(&moved)
 }
 
 /// Writes what lies at a byte.
@@ -95,4 +110,26 @@ pub(super) fn change<T: Plain, R>(words: &mut [u64], at: usize, change: impl FnO
     let result = change(&mut value);
     store(words, at, &value);
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_begins_in_the_middle_of_a_word_is_what_lies_there() {
+        let words: [u64; 4] = std::array::from_fn(|k| u64::from_ne_bytes(std::array::from_fn(|b| (k * 8 + b) as u8)));
+        fn check<const N: usize>(words: &[u64]) {
+            for at in (0..=words.len() * 8 - N).filter(|at| at % 4 == 0) {
+                let expected: [u8; N] = std::array::from_fn(|b| (at + b) as u8);
+                assert_eq!(load::<[u8; N]>(words, at), expected, "{N} bytes from {at} on");
+            }
+        }
+        check::<4>(&words);
+        check::<8>(&words);
+        check::<12>(&words);
+        check::<16>(&words);
+        check::<20>(&words);
+        check::<28>(&words);
+    }
 }
