@@ -229,9 +229,15 @@ impl SetTables {
 pub(crate) struct StatesAt<'a, S>(States<'a, S>);
 
 impl<S: Plain> StatesAt<'_, S> {
-    /// Meta and state; none if there is no record.
+    /// Whether there is a record.
     #[inline(always)]
-    pub(crate) fn get(&mut self, at: SetSlot) -> Option<(&mut SetMeta, &mut S)> {
+    pub(crate) fn has(&self, at: SetSlot) -> bool {
+        self.0.has(at.0)
+    }
+
+    /// Meta and state of a record. Panics if there is none.
+    #[inline(always)]
+    pub(crate) fn get(&mut self, at: SetSlot) -> (&mut SetMeta, &mut S) {
         self.0.get(at.0)
     }
 }

@@ -9,7 +9,9 @@ use crate::lines::{Line, LinedFrame};
 use crate::metas::Metas;
 use crate::packet::Packet;
 use crate::pool::{Buffers, Pool};
-use crate::raw::held::{Held, HeldMut, Seen};
+use crate::raw::held::{Held, Seen};
+use crate::raw::slab::Buffer;
+use crate::raw::walk::Walk;
 use crate::record::{Link, Port, Record};
 use crate::undo::{Place, Undo};
 
@@ -179,9 +181,10 @@ impl Batch {
         }
     }
 
-    /// Record of packet `i`, to exchange its buffer for another one of the pool.
-    pub(crate) fn record_mut(&mut self, i: usize) -> &mut Record {
-        self.held.record_mut(i)
+    /// Exchanges the buffer of packet `i` for another one of the pool with that number.
+    #[inline]
+    pub(crate) fn exchange(&mut self, i: usize, buffer: Buffer, pool: u32) -> Buffer {
+        self.held.exchange(i, buffer, pool)
     }
 
     /// Takes the last packet out.
@@ -249,10 +252,17 @@ impl Batch {
         Packet::new(i, record, room, &mut self.metas, undo)
     }
 
-    /// All packets, to read and change one after another.
+    /// The packets that `order` names, to read and change one after another. Panics if there is none with such a number, or, with
+    /// `ORDINARY`, if the batch is not [ordinary](Self::is_ordinary).
     #[inline(always)]
-    pub fn packets(&mut self) -> Packets<'_> {
-        Packets { held: self.held.lend(), metas: &mut self.metas }
+    pub fn walk<'a, const ORDINARY: bool>(&'a mut self, order: &'a [u16]) -> Walk<'a, ORDINARY> {
+        self.held.walk(&mut self.metas, order)
+    }
+
+    /// Whether no packet lies in a jumbo buffer; all are taken for such as long as one is there.
+    #[inline(always)]
+    pub fn is_ordinary(&self) -> bool {
+        self.held.is_ordinary()
     }
 
     /// Takes back every change of packet `i` that `undo` holds since `mark`; those of other packets stay.
@@ -338,21 +348,5 @@ impl Batch {
             Some(field) => field.read(self.meta(i)),
             None => self.records()[i].len,
         }
-    }
-}
-
-/// The packets of a batch, borrowed: what each of them needs is at hand, so a loop need not look for it again.
-#[derive(Debug)]
-pub struct Packets<'a> {
-    held: HeldMut<'a>,
-    metas: &'a mut Metas,
-}
-
-impl Packets<'_> {
-    /// Packet `i`, as [`Batch::packet`] gives it.
-    #[inline(always)]
-    pub fn packet<'a>(&'a mut self, i: usize, undo: Option<&'a mut Undo>) -> Packet<'a> {
-        let (record, room) = self.held.parts_mut(i);
-        Packet::new(i, record, room, self.metas, undo)
     }
 }

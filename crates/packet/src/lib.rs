@@ -28,7 +28,7 @@ mod testing;
 mod undo;
 
 pub use address::{IpAddress, MacAddress};
-pub use batch::{BATCH_MAX, Batch, Frame, FrameInfo, Packets};
+pub use batch::{BATCH_MAX, Batch, Frame, FrameInfo};
 pub use edit::Exchange;
 pub use fields::{Field, FieldDecl, FieldError, Layout, StageUse};
 pub use key::{FieldId, KeyClass, KeyError, KeyExtractor, KeyHash, KeyShape, Keys, SetDef, SetKey};
@@ -38,6 +38,7 @@ pub use parse::{Parsed, parse, protocol};
 pub use pool::{Buffers, Pool, PoolConfig};
 pub use port_set::PortSet;
 pub use raw::loan::{LendableRegion, Lent, Loans};
+pub use raw::walk::{Turn, Walk};
 pub use record::{Flags, Link, Port, Record};
 pub use segments::{Segments, Tagging};
 pub use undo::Undo;

@@ -76,7 +76,8 @@ impl Pass<'_> {
     /// Runs the handlers of packets that [`NetworkFunction::steady`] decides on; says where another one stands.
     #[inline(always)]
     fn attempt_steady<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) -> usize {
-        match self.sets.as_ref().is_some_and(|sets| sets.found.is_steady(function, place)) {
+        let all = self.sets.as_ref().is_some_and(|sets| sets.found.is_steady(function, place));
+        match all && self.batch.is_ordinary() {
             true => self.attempt_steady_of::<N, true>(function, place, from, to),
             false => self.attempt_steady_of::<N, false>(function, place, from, to),
         }
@@ -93,21 +94,23 @@ impl Pass<'_> {
     ) -> usize {
         let Some(sets) = &mut self.sets else { return from };
         let mut steady = Steady::new(function, sets, place);
-        let mut packets = self.batch.packets();
-        let mut stands = Reached { kept: &mut self.logs.kept, at: from };
-        let (solitude, mut era) = (self.tx.solitude(), None);
+        let mut reached = Reached::<ALL>::new(self.batch, self.todo, from, to, &mut self.logs.kept);
+        let (now_ns, solitude, mut era) = (self.now_ns, self.tx.solitude(), None);
         if N::ERAS {
             era = solitude.as_ref().and_then(|solitude| function.era(solitude.alone()));
         }
-        for (at, &i) in (from..).zip(&self.todo[from..to]) {
-            let i = usize::from(i) & 255;
+        // At most one thing is read that somebody else may write, by a packet or once for all of them: each stands when it is handled.
+        while let Some(turn) = reached.step() {
+            let i = turn.index();
             let reversed = steady.swapped[i];
-            let Some(state) = steady.state::<ALL>(i) else { return at };
+            if !steady.is_live::<ALL>(i) {
+                return reached.at();
+            }
             let alone = if N::ERAS { None } else { solitude.as_ref().map(Solitude::alone) };
-            let arrival = Arrival { now_ns: self.now_ns[i], reversed, alone, era };
-            let Some(verdict) = function.steady(arrival, &mut packets.packet(i, None), state) else { return at };
-            // At most one thing was read that somebody else may write, by this packet or once for all of them: it stands.
-            stands.at = at + 1;
+            let arrival = Arrival { now_ns: now_ns[i], reversed, alone, era };
+            let Some(verdict) = function.steady(arrival, &mut turn.packet(None), steady.state(i)) else {
+                return reached.at();
+            };
             self.verdicts.set(i, verdict);
         }
         to
@@ -125,34 +128,36 @@ impl Pass<'_> {
         let (at, before, handled) = {
             let Some(sets) = &mut self.sets else { return Ok(from) };
             let mut steady = Steady::new(function, sets, place);
-            let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
+            let logs = &mut *self.logs;
             let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
             if !cx.is_fresh() {
                 return Ok(from);
             }
-            let mut stands = Reached { kept: &mut logs.kept, at: from };
-            let mut todo = (from..).zip(&self.todo[from..to]);
+            let mut reached = Reached::<false>::new(self.batch, self.todo, from, to, &mut logs.kept);
             loop {
-                let Some((at, &i)) = todo.next() else { return Ok(to) };
-                let i = usize::from(i) & 255;
+                let Some(turn) = reached.step() else { return Ok(to) };
+                let i = turn.index();
                 let reversed = steady.swapped[i];
-                let Some(state) = steady.state::<false>(i) else { return Ok(at) };
+                if !steady.is_live::<false>(i) {
+                    return Ok(reached.at());
+                }
+                let state = steady.state(i);
                 cx.turn_to(i, reversed, self.now_ns[i]);
                 let before = *state;
-                let handled = function.packet(&mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
+                let handled = function.packet(&mut cx, &mut turn.packet(Some(&mut logs.packets)), state);
                 if let Ok(verdict) = handled
                     && cx.settle()
                 {
                     // It stands, whatever comes after it.
                     logs.packets.clear();
-                    stands.at = at + 1;
+                    reached.note();
                     self.verdicts.set(i, verdict);
                     if cx.is_fresh() {
                         continue;
                     }
-                    return Ok(at + 1);
+                    return Ok(reached.at());
                 }
-                break (at, (state.as_bytes() != before.as_bytes()).then_some(before), handled);
+                break (reached.at(), (state.as_bytes() != before.as_bytes()).then_some(before), handled);
             }
         };
         self.mark_first(place, at, before, handled)
@@ -194,18 +199,22 @@ impl Pass<'_> {
     ) -> Result<usize, Interrupted> {
         let Some(sets) = &mut self.sets else { return Ok(from) };
         let mut steady = Steady::new(function, sets, place);
-        let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
-        for (at, &i) in (from..).zip(&self.todo[from..to]) {
-            let i = usize::from(i) & 255;
+        let (mut walk, logs) = (self.batch.walk::<false>(&self.todo[from..to]), &mut *self.logs);
+        for at in from..to {
+            let Some(turn) = walk.step() else { return Ok(at) };
+            let i = turn.index();
             let (slot, idle_ms) = (steady.found.slots[i], steady.found.idle_ms[i]);
             let reversed = steady.swapped[i];
-            let Some(state) = steady.state::<false>(i) else { return Ok(at) };
+            if !steady.is_live::<false>(i) {
+                return Ok(at);
+            }
+            let state = steady.state(i);
             let mark = Mark::new(self.tx, logs, self.verdicts.code(i), (slot, idle_ms));
             logs.marks.push(mark);
             self.tx.set_now(self.now_ns[i]);
             let before = *state;
             let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, i, reversed);
-            let handled = handle_packet(function, &mut cx, &mut packets.packet(i, Some(&mut logs.packets)), state);
+            let handled = handle_packet(function, &mut cx, &mut turn.packet(Some(&mut logs.packets)), state);
             // Most leave their set as it was.
             if state.as_bytes() != before.as_bytes() {
                 logs.sets.save_state(slot, place.offset, &before);

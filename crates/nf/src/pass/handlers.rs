@@ -48,7 +48,7 @@ impl Pass<'_> {
     pub(crate) fn run<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
         self.logs.emitted_before = self.logs.emitted.len();
         let Some(sets) = &self.sets else { return self.run_orphans(function, from, to) };
-        let all = sets.found.is_steady(function, place);
+        let all = sets.found.is_steady(function, place) && self.batch.is_ordinary();
         let mut at = from;
         while at < to {
             at = match all {
@@ -62,7 +62,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Runs the handlers of packets of live sets, which `ALL` are; says where another one stands.
+    /// Runs the handlers of packets of live sets, which `ALL` are, in ordinary buffers; says where another one stands.
     #[inline(always)]
     fn run_steady<N: NetworkFunction, const ALL: bool>(
         &mut self,
@@ -73,16 +73,17 @@ impl Pass<'_> {
     ) -> usize {
         let Some(sets) = &mut self.sets else { return from };
         let mut steady = Steady::new(function, sets, place);
-        let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
+        let (now_ns, logs) = (self.now_ns, &mut *self.logs);
         let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
-        let mut reached = Reached { kept: &mut logs.kept, at: from };
-        for (at, &i) in (from..).zip(&self.todo[from..to]) {
-            let i = usize::from(i) & 255;
+        let mut reached = Reached::<ALL>::new(self.batch, self.todo, from, to, &mut logs.kept);
+        while let Some(turn) = reached.step() {
+            let i = turn.index();
             let reversed = steady.swapped[i];
-            let Some(state) = steady.state::<ALL>(i) else { return at };
-            reached.at = at;
-            cx.turn_to(i, reversed, self.now_ns[i]);
-            if let Ok(verdict) = handle_packet(function, &mut cx, &mut packets.packet(i, None), state) {
+            if !steady.is_live::<ALL>(i) {
+                return reached.at();
+            }
+            cx.turn_to(i, reversed, now_ns[i]);
+            if let Ok(verdict) = handle_packet(function, &mut cx, &mut turn.packet(None), steady.state(i)) {
                 self.verdicts.set(i, verdict);
             }
         }
@@ -92,14 +93,13 @@ impl Pass<'_> {
     /// Runs the handlers of a function without packet sets.
     #[inline(always)]
     fn run_orphans<N: NetworkFunction>(&mut self, function: &N, from: usize, to: usize) {
-        let (mut packets, logs) = (self.batch.packets(), &mut *self.logs);
+        let logs = &mut *self.logs;
         let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
-        let mut reached = Reached { kept: &mut logs.kept, at: from };
-        for (at, &i) in (from..).zip(&self.todo[from..to]) {
-            let i = usize::from(i) & 255;
-            reached.at = at;
+        let mut reached = Reached::<false>::new(self.batch, self.todo, from, to, &mut logs.kept);
+        while let Some(turn) = reached.step() {
+            let i = turn.index();
             cx.turn_to(i, false, self.now_ns[i]);
-            if let Ok(verdict) = function.orphan(&mut cx, &mut packets.packet(i, None)) {
+            if let Ok(verdict) = function.orphan(&mut cx, &mut turn.packet(None)) {
                 self.verdicts.set(i, verdict);
             }
         }

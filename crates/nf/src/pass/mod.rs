@@ -196,11 +196,13 @@ impl Pass<'_> {
         self.logs.kept = from;
         let Some(sets) = &mut self.sets else { return };
         let mut states = sets.tables.states_at::<N::Set>(place.offset);
-        let mut packets = self.batch.packets();
-        for i in self.todo[from..to].iter().map(|&i| usize::from(i) & 255) {
-            match states.get(sets.found.slots[i]) {
-                Some((_, state)) => function.prefetch(state, self.now_ns[i]),
-                None => function.prefetch_first(&packets.packet(i, None), self.now_ns[i]),
+        let mut walk = self.batch.walk::<false>(&self.todo[from..to]);
+        while let Some(turn) = walk.step() {
+            let i = turn.index();
+            let slot = sets.found.slots[i];
+            match states.has(slot) {
+                true => function.prefetch(states.get(slot).1, self.now_ns[i]),
+                false => function.prefetch_first(&turn.packet(None), self.now_ns[i]),
             }
         }
     }

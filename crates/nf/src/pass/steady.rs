@@ -1,5 +1,7 @@
 //! What the loops for packets of live sets look at, and what they leave behind.
 
+use braid_packet::{Batch, Turn, Walk};
+
 use super::{Found, MS, PassSets, Place};
 use crate::NetworkFunction;
 use crate::sets::StatesAt;
@@ -20,28 +22,65 @@ impl<'a, N: NetworkFunction> Steady<'a, N> {
         Steady { function, states: tables.states_at(place.offset), found, swapped: &keys.swapped, bit: place.bit }
     }
 
-    /// The state of packet `i`'s set if it is live for the function and within its timeout. `ALL`: all are ([`Found::is_steady`]), and need
-    /// not be asked.
+    /// Whether packet `i`'s set is live for the function and within its timeout. `ALL`: all are ([`Found::is_steady`]), and need not be
+    /// asked. A question of its own, for the compiler asks of a reference that may be none whether it is one, and of this it need not.
     #[inline(always)]
-    pub(super) fn state<const ALL: bool>(&mut self, i: usize) -> Option<&mut N::Set> {
-        let (meta, state) = self.states.get(self.found.slots[i])?;
-        if !ALL && (meta.live & self.bit == 0 || is_late(self.function, state, self.found.idle_ms[i])) {
-            return None;
+    pub(super) fn is_live<const ALL: bool>(&mut self, i: usize) -> bool {
+        let slot = self.found.slots[i];
+        if ALL || !self.states.has(slot) {
+            return self.states.has(slot);
         }
-        Some(state)
+        let (meta, state) = self.states.get(slot);
+        meta.live & self.bit != 0 && !is_late(self.function, state, self.found.idle_ms[i])
+    }
+
+    /// The state of packet `i`'s set, which is live.
+    #[inline(always)]
+    pub(super) fn state(&mut self, i: usize) -> &mut N::Set {
+        self.states.get(self.found.slots[i]).1
     }
 }
 
-/// How far a loop has come: noted when it ends, by a panic too, and kept in a register until then.
-pub(super) struct Reached<'a> {
-    pub(super) kept: &'a mut usize,
-    pub(super) at: usize,
+/// A walk, and how far it has come: noted when it ends, by a panic too, and counted by the walk until then.
+pub(super) struct Reached<'a, const ORDINARY: bool> {
+    kept: &'a mut usize,
+    walk: Walk<'a, ORDINARY>,
+    from: usize,
+    in_turn: bool,
 }
 
-impl Drop for Reached<'_> {
+impl<'a, const ORDINARY: bool> Reached<'a, ORDINARY> {
+    /// A walk over positions `from..to` of `todo`.
+    #[inline(always)]
+    pub(super) fn new(batch: &'a mut Batch, todo: &'a [u16], from: usize, to: usize, kept: &'a mut usize) -> Self {
+        Reached { kept, walk: batch.walk(&todo[from..to]), from, in_turn: false }
+    }
+
+    /// Goes on to the next packet.
+    #[inline(always)]
+    pub(super) fn step(&mut self) -> Option<Turn<'_>> {
+        let turn = self.walk.step();
+        self.in_turn = turn.is_some();
+        turn
+    }
+
+    /// The packet whose turn it was stands.
+    #[inline(always)]
+    pub(super) fn note(&mut self) {
+        self.in_turn = false;
+    }
+
+    /// Position of the packet whose turn it is, or behind all that stand.
+    #[inline(always)]
+    pub(super) fn at(&self) -> usize {
+        self.from + self.walk.lent() - usize::from(self.in_turn)
+    }
+}
+
+impl<const ORDINARY: bool> Drop for Reached<'_, ORDINARY> {
     #[inline(always)]
     fn drop(&mut self) {
-        *self.kept = self.at;
+        *self.kept = self.at();
     }
 }
 

@@ -10,9 +10,11 @@ use std::sync::Arc;
 
 use braid_memory::prefetch_read;
 
-use super::slab::{Bases, HEAD, Slab};
+use super::slab::{Bases, Buffer, HEAD, Slab};
+use super::walk::Walk;
 use crate::batch::BATCH_MAX;
 use crate::lines::{Line, LinedFrame};
+use crate::metas::Metas;
 use crate::parse::{COMMON, PLAIN_TOTAL, Word, parse_any, parse_plain, parse_wider};
 use crate::pool::{Buffers, HEADROOM, Pool};
 use crate::record::{Link, Record};
@@ -27,11 +29,13 @@ const AHEAD: usize = 48;
 pub(crate) struct Held {
     pool: Arc<Pool>,
     records: Vec<Record>,
+    /// Whether a jumbo buffer has come in since all were given back; that it has left again is not minded.
+    has_jumbo: bool,
 }
 
 impl Held {
     pub(crate) fn new(pool: &Arc<Pool>) -> Held {
-        Held { pool: Arc::clone(pool), records: Vec::with_capacity(BATCH_MAX) }
+        Held { pool: Arc::clone(pool), records: Vec::with_capacity(BATCH_MAX), has_jumbo: false }
     }
 
     #[inline(always)]
@@ -47,12 +51,26 @@ impl Held {
     /// Takes in a record of the pool with that number. Panics if it is another pool, or if there is no room.
     pub(crate) fn push(&mut self, record: Record, pool: u32) {
         assert!(self.records.len() < BATCH_MAX && pool == self.pool.id());
+        self.add(record);
+    }
+
+    #[inline(always)]
+    fn add(&mut self, record: Record) {
+        self.has_jumbo |= record.buffer.is_jumbo();
         self.records.push(record);
     }
 
-    /// Record of packet `i`, to exchange its buffer for another one of the pool.
-    pub(crate) fn record_mut(&mut self, i: usize) -> &mut Record {
-        &mut self.records[i]
+    /// Whether no packet lies in a jumbo buffer.
+    #[inline(always)]
+    pub(crate) fn is_ordinary(&self) -> bool {
+        !self.has_jumbo
+    }
+
+    /// Exchanges the buffer of packet `i` for another one of the pool with that number; what the packet was stays in its record.
+    pub(crate) fn exchange(&mut self, i: usize, buffer: Buffer, pool: u32) -> Buffer {
+        assert!(pool == self.pool.id());
+        self.has_jumbo |= buffer.is_jumbo();
+        std::mem::replace(&mut self.records[i].buffer, buffer)
     }
 
     pub(crate) fn pop(&mut self) -> Option<Record> {
@@ -64,6 +82,7 @@ impl Held {
     pub(crate) fn release(&mut self, buffers: &mut Buffers) {
         assert!(buffers.pool().id() == self.pool.id());
         buffers.put(self.records.drain(..).map(|record| record.buffer));
+        self.has_jumbo = false;
     }
 
     /// Copies one frame in; the record has everything but its buffer. False if there is no room or no buffer.
@@ -76,7 +95,7 @@ impl Held {
         // SAFETY: it was taken from a stock of this pool and is in no record yet.
         let room = unsafe { self.pool.slab.bases().bytes_mut(&buffer) };
         room[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
-        self.records.push(Record { buffer, ..record });
+        self.add(Record { buffer, ..record });
         true
     }
 
@@ -144,7 +163,7 @@ impl Held {
         for (to, from) in room[HEADROOM..].as_chunks_mut().0.iter_mut().zip(lines) {
             *to = from.0;
         }
-        self.records.push(Record { buffer, ..frame.record.duplicate() });
+        self.add(Record { buffer, ..frame.record.duplicate() });
         true
     }
 
@@ -219,10 +238,17 @@ impl Held {
         (record, room)
     }
 
-    /// Records and buffers, to change one after another.
+    /// A walk over packets of the batch, with their metadata. Panics if there is none with such a number, or, with `ORDINARY`, if one
+    /// may lie in a jumbo buffer.
     #[inline(always)]
-    pub(crate) fn lend(&mut self) -> HeldMut<'_> {
-        HeldMut { records: &mut self.records, bases: self.pool.slab.bases() }
+    pub(crate) fn walk<'a, const ORDINARY: bool>(
+        &'a mut self,
+        metas: &'a mut Metas,
+        order: &'a [u16],
+    ) -> Walk<'a, ORDINARY> {
+        assert!(!ORDINARY || self.is_ordinary());
+        // SAFETY: the records own buffers of the pool; with `ORDINARY` none of them is a jumbo buffer (just asserted).
+        unsafe { Walk::new(&mut self.records, self.pool.slab.bases(), metas, order) }
     }
 
     /// Asks the processor for the first line of packet `i`.
@@ -289,24 +315,6 @@ impl<'a> Seen<'a> {
     pub(crate) fn bytes(&self) -> &'a [u8] {
         // SAFETY: the record owns the buffer; the borrow keeps everybody from writing to it while the result lives.
         self.record.cut(unsafe { self.bases.bytes(&self.record.buffer) })
-    }
-}
-
-/// Records and buffers of a batch, borrowed to change them.
-#[derive(Debug)]
-pub(crate) struct HeldMut<'a> {
-    records: &'a mut [Record],
-    bases: Bases<'a>,
-}
-
-impl HeldMut<'_> {
-    /// Record and all bytes of the buffer of packet `i`, to change.
-    #[inline(always)]
-    pub(crate) fn parts_mut(&mut self, i: usize) -> (&mut Record, &mut [u8]) {
-        let record = &mut self.records[i];
-        // SAFETY: the record owns the buffer, and it is borrowed mutably for as long as the result lives.
-        let room = unsafe { self.bases.bytes_mut(&record.buffer) };
-        (record, room)
     }
 }
 

@@ -99,9 +99,8 @@ impl Loans {
         if batch.records()[i].buffer.is_jumbo() {
             return None;
         }
-        let mut buffer = buffers.take(0)?;
-        let record = batch.record_mut(i);
-        std::mem::swap(&mut record.buffer, &mut buffer);
+        let buffer = batch.exchange(i, buffers.take(0)?, self.pool.id());
+        let record = &batch.records()[i];
         let (start, len) = (u64::from(record.start), record.len());
         Some(Lent { at: self.enter(buffer) + start, len })
     }

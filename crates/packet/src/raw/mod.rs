@@ -3,3 +3,4 @@
 pub(crate) mod held;
 pub(crate) mod loan;
 pub(crate) mod slab;
+pub(crate) mod walk;

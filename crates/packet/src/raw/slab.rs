@@ -121,6 +121,16 @@ impl<'a> Bases<'a> {
         unsafe { std::slice::from_raw_parts_mut(address, len) }
     }
 
+    /// All bytes of an ordinary buffer, to change, without a look at the number.
+    ///
+    /// # Safety
+    /// As for [`Bases::bytes_mut`], and it is no jumbo buffer.
+    #[inline(always)]
+    pub(crate) unsafe fn ordinary_bytes_mut(&self, buffer: &Buffer) -> &'a mut [u8] {
+        // SAFETY: an ordinary buffer lies inside the region; as above.
+        unsafe { std::slice::from_raw_parts_mut(self.ordinary(buffer), STRIDE) }
+    }
+
     /// [`HEAD`] bytes of an ordinary buffer from `start` on; none of a jumbo buffer or too near to the end.
     ///
     /// # Safety

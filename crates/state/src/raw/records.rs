@@ -49,18 +49,21 @@ pub struct States<'a, S> {
 }
 
 impl<S: Plain> States<'_, S> {
-    /// Meta and state of a record; none if there is no such place.
+    /// Whether there is such a place.
     #[inline(always)]
-    pub fn get(&mut self, record: Slot) -> Option<(&mut SetMeta, &mut S)> {
-        let half = record as usize;
-        if half >= self.halves {
-            return None;
-        }
+    pub fn has(&self, record: Slot) -> bool {
+        (record as usize) < self.halves
+    }
+
+    /// Meta and state of a record. Panics if there is no such place: who has [asked](Self::has) pays for it once.
+    #[inline(always)]
+    pub fn get(&mut self, record: Slot) -> (&mut SetMeta, &mut S) {
+        assert!(self.has(record));
         // SAFETY: the record lies inside the region, meta and state inside the record, apart from each other, each aligned to
         // eight (`Records::states`); initialised memory of which every pattern is valid, borrowed through `self`.
         unsafe {
-            let record = self.base.add(half * HALF);
-            Some((&mut *record.cast(), &mut *record.add(self.state).cast()))
+            let record = self.base.add(record as usize * HALF);
+            (&mut *record.cast(), &mut *record.add(self.state).cast())
         }
     }
 }

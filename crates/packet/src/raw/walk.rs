@@ -1,0 +1,153 @@
+//! The packets of a batch one after another, in an order that is looked at as a whole: none is asked whether it is there.
+//!
+//! Invariant: every number of the order is that of a record, and with `ORDINARY` no record owns a jumbo buffer. Both are checked where
+//! a walk begins; records and order are borrowed until it ends, and nobody to whom a packet is lent can exchange its buffer.
+
+use super::slab::Bases;
+use crate::batch::BATCH_MAX;
+use crate::metas::Metas;
+use crate::packet::Packet;
+use crate::record::Record;
+use crate::undo::Undo;
+
+/// A walk over packets of a batch. `ORDINARY`: all buffers are, and none need be asked.
+#[derive(Debug)]
+pub struct Walk<'a, const ORDINARY: bool> {
+    records: &'a mut [Record],
+    bases: Bases<'a>,
+    metas: &'a mut Metas,
+    order: &'a [u16],
+    /// How many of them have been lent.
+    lent: usize,
+}
+
+impl<'a, const ORDINARY: bool> Walk<'a, ORDINARY> {
+    /// A walk over the packets that `order` names. Panics if there is none with such a number.
+    ///
+    /// # Safety
+    /// The records own buffers of the slab of `bases`; with `ORDINARY` none of them is a jumbo buffer.
+    #[inline(always)]
+    pub(super) unsafe fn new(
+        records: &'a mut [Record],
+        bases: Bases<'a>,
+        metas: &'a mut Metas,
+        order: &'a [u16],
+    ) -> Self {
+        let end = order.iter().fold(0, |end, &i| end.max(u32::from(i) + 1));
+        assert!(end as usize <= records.len().min(BATCH_MAX), "a walk over packets that the batch has not");
+        Walk { records, bases, metas, order, lent: 0 }
+    }
+
+    /// Goes on to the next packet.
+    #[inline(always)]
+    pub fn step(&mut self) -> Option<Turn<'_>> {
+        let index = usize::from(*self.order.get(self.lent)?) & 255;
+        self.lent += 1;
+        // SAFETY: numbers of the order are those of records (the module's invariant); no batch has more than 256.
+        let record = unsafe { self.records.get_unchecked_mut(index) };
+        // SAFETY: the record owns the buffer, which is of this slab and, with `ORDINARY`, no jumbo buffer; it is borrowed as long
+        // as the walk is, which lends one packet at a time.
+        let room = unsafe {
+            match ORDINARY {
+                true => self.bases.ordinary_bytes_mut(&record.buffer),
+                false => self.bases.bytes_mut(&record.buffer),
+            }
+        };
+        Some(Turn { index, record, room, metas: self.metas })
+    }
+
+    /// Packets that have had their turn, or have it.
+    #[inline(always)]
+    pub fn lent(&self) -> usize {
+        self.lent
+    }
+}
+
+/// A packet whose turn it is.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    index: usize,
+    record: &'a mut Record,
+    room: &'a mut [u8],
+    metas: &'a mut Metas,
+}
+
+impl<'a> Turn<'a> {
+    /// Its number in the batch, below 256.
+    #[inline(always)]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The packet, to read and change; changes go to `undo` first if there is one.
+    #[inline(always)]
+    pub fn packet(self, undo: Option<&'a mut Undo>) -> Packet<'a> {
+        Packet::new(self.index, self.record, self.room, self.metas, undo)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use braid_memory::HugePages;
+
+    use crate::fields::Layout;
+    use crate::pool::{Buffers, FRAME_MAX, Pool, PoolConfig};
+    use crate::{Batch, FrameInfo};
+
+    /// Frames of these lengths, each filled with its number.
+    fn batch(lens: &[usize]) -> (Batch, Buffers) {
+        let pool = Pool::new(&PoolConfig { buffers: 8, jumbos: 1, pages: HugePages::Never }).unwrap();
+        let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(Layout::bare())), Buffers::new(&pool));
+        for (i, &len) in lens.iter().enumerate() {
+            assert!(batch.copy_in(&mut buffers, &vec![i as u8; len], &FrameInfo::default()));
+        }
+        (batch, buffers)
+    }
+
+    fn walked<const ORDINARY: bool>(batch: &mut Batch, order: &[u16]) -> Vec<(usize, u8, usize)> {
+        let (mut walk, mut seen) = (batch.walk::<ORDINARY>(order), Vec::new());
+        while let Some(turn) = walk.step() {
+            let i = turn.index();
+            let mut packet = turn.packet(None);
+            seen.push((i, packet.bytes()[0], packet.len()));
+            packet.bytes_mut().fill(0xff);
+        }
+        assert_eq!(walk.lent(), order.len());
+        seen
+    }
+
+    #[test]
+    fn packets_have_their_turn_in_the_order_named() {
+        let (mut packets, _buffers) = batch(&[60, 61, 62]);
+        let all = walked::<true>(&mut packets, &[2, 0, 2]);
+        assert_eq!(all, [(2, 2, 62), (0, 0, 60), (2, 0xff, 62)], "what was changed stays changed");
+        assert_eq!(walked::<false>(&mut packets, &[1]), [(1, 1, 61)]);
+        assert_eq!(walked::<true>(&mut packets, &[]), []);
+    }
+
+    #[test]
+    #[should_panic(expected = "a walk over packets that the batch has not")]
+    fn numbers_of_no_packet_are_refused() {
+        let (mut packets, _buffers) = batch(&[60, 61]);
+        walked::<true>(&mut packets, &[0, 2]);
+    }
+
+    #[test]
+    fn a_batch_is_ordinary_until_a_jumbo_buffer_comes_in() {
+        let (mut packets, mut buffers) = batch(&[60, FRAME_MAX + 1]);
+        assert!(!packets.is_ordinary());
+        assert_eq!(walked::<false>(&mut packets, &[0, 1]), [(0, 0, 60), (1, 1, FRAME_MAX + 1)]);
+        packets.release(&mut buffers);
+        assert!(packets.is_ordinary() && packets.copy_in(&mut buffers, &[7; 60], &FrameInfo::default()));
+        assert_eq!(walked::<true>(&mut packets, &[0]), [(0, 7, 60)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "is_ordinary")]
+    fn no_ordinary_walk_meets_a_jumbo_buffer() {
+        let (mut packets, _buffers) = batch(&[60, FRAME_MAX + 1]);
+        walked::<true>(&mut packets, &[0]);
+    }
+}
