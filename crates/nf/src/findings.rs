@@ -26,6 +26,8 @@ pub struct Findings {
     list: Vec<Finding>,
     /// Entries of each log that this piece is about.
     piece: (u32, u32),
+    /// Whether logs are told at all.
+    has_logs: bool,
     /// Whether what is told now belongs to this piece: what stands in no log belongs to the first.
     tells: bool,
     /// Where the next piece begins.
@@ -41,12 +43,44 @@ impl Default for Findings {
 impl Findings {
     /// For those of so many entries of each log, from one on; the first piece has all besides.
     pub fn piece(from: u32, entries: u32) -> Findings {
-        Findings { sums: BTreeMap::new(), list: Vec::new(), piece: (from, entries), tells: from == 0, next: None }
+        Findings {
+            sums: BTreeMap::new(),
+            list: Vec::new(),
+            piece: (from, entries),
+            has_logs: true,
+            tells: from == 0,
+            next: None,
+        }
+    }
+
+    /// The same without logs: what little metrics ask for every few seconds.
+    pub fn figures(from: u32, entries: u32) -> Findings {
+        Findings { has_logs: false, ..Findings::piece(from, entries) }
     }
 
     /// Tells of a log: `walk` is given where to begin and how many entries to look at, and returns where to go on, as
     /// [`Map::for_each`](braid_state::Map::for_each) does.
     pub fn pieces<E>(&mut self, walk: impl FnOnce(&mut Findings, u32, u32) -> Result<Option<u32>, E>) -> Result<(), E> {
+        if !self.has_logs {
+            return Ok(());
+        }
+        self.walk(walk)
+    }
+
+    /// Tells of so many things of the plan, such as rules, by their numbers: a piece at a time as a log, but to metrics too.
+    pub fn each<E>(
+        &mut self,
+        many: usize,
+        mut tell: impl FnMut(&mut Findings, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.walk(|findings, from, entries| {
+            let end = from.saturating_add(entries).min(many as u32);
+            (from..end).try_for_each(|number| tell(findings, number as usize))?;
+            Ok((end < many as u32).then_some(end))
+        })
+    }
+
+    fn walk<E>(&mut self, walk: impl FnOnce(&mut Findings, u32, u32) -> Result<Option<u32>, E>) -> Result<(), E> {
         let (from, entries) = self.piece;
         let told = std::mem::replace(&mut self.tells, true);
         let next = walk(self, from, entries);
@@ -150,6 +184,26 @@ mod tests {
         for (entries, expected) in [(2, 3), (3, 2), (4, 2), (5, 1)] {
             assert_eq!(told(entries), (whole.clone(), expected), "pieces of {entries}");
         }
+    }
+
+    #[test]
+    fn figures_are_things_of_the_plan_piece_by_piece_and_no_logs() {
+        let (mut numbers, mut from, mut pieces) = (Vec::new(), Some(0), 0);
+        while let Some(at) = from {
+            let mut piece = Findings::figures(at, 3);
+            let log = piece.pieces(|piece, from, _| {
+                piece.find("entry", from, "");
+                Ok::<_, Infallible>(Some(from + 1))
+            });
+            let rules = piece.each(7, |piece, number| {
+                piece.count("rule", number, 1, "");
+                Ok::<_, Infallible>(())
+            });
+            assert!(log.is_ok() && rules.is_ok());
+            (from, pieces) = (piece.next(), pieces + 1);
+            numbers.extend(piece.list().iter().map(|one| one.subject.clone()));
+        }
+        assert_eq!((numbers.join(" "), pieces), ("0 1 2 3 4 5 6".to_owned(), 3));
     }
 
     #[test]

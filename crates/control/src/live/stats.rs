@@ -223,17 +223,17 @@ impl Stats {
 
     /// The same with all that functions have to tell. A worker reads a piece of a function's logs between two batches.
     pub fn with_findings(self, live: &Live) -> Stats {
-        self.told(live, LOG_PIECE)
+        self.told(live, Findings::piece)
     }
 
     /// The same with what functions have to tell apart from logs: what little metrics ask for every few seconds.
     pub fn with_figures(self, live: &Live) -> Stats {
-        self.told(live, 0)
+        self.told(live, Findings::figures)
     }
 
-    fn told(mut self, live: &Live, entries: u32) -> Stats {
+    fn told(mut self, live: &Live, piece: Piece) -> Stats {
         for (position, function) in self.functions.iter().enumerate() {
-            let mut findings = told(live, position, entries, &function.name);
+            let mut findings = told(live, position, piece, &function.name);
             findings.sort();
             if !findings.is_empty() {
                 self.findings.insert(function.name.clone(), Told::from(&findings));
@@ -271,18 +271,21 @@ impl Stats {
     }
 }
 
-/// What a function tells, piece by piece, each read by the first worker that answers; with no entries, what stands in no log. It ends early
-/// if there are no more workers, or if another function has come to stand there.
-fn told(live: &Live, position: usize, entries: u32, function: &str) -> Findings {
+/// A piece of so many entries, from one on.
+type Piece = fn(u32, u32) -> Findings;
+
+/// What a function tells, piece by piece, each read by the first worker that answers. It ends early if there are no more workers,
+/// or if another function has come to stand there.
+fn told(live: &Live, position: usize, piece: Piece, function: &str) -> Findings {
     let (mut all, mut from) = (Findings::default(), Some(0));
     while let Some(at) = from {
-        let ask = |worker| live.ask(worker, move |worker| worker.tell(position, (at, entries))).ok().flatten();
-        let Some((name, piece)) = (0..live.workers()).find_map(ask) else { break };
+        let ask = |worker| live.ask(worker, move |worker| worker.tell(position, piece(at, LOG_PIECE))).ok().flatten();
+        let Some((name, told)) = (0..live.workers()).find_map(ask) else { break };
         if name != function {
             break;
         }
-        from = piece.next().filter(|_| entries > 0);
-        all.append(piece);
+        from = told.next();
+        all.append(told);
     }
     all
 }

@@ -59,7 +59,8 @@ impl Effects {
             Statements { rules, names: HashMap::new(), counters: 0, limits: 0, rest: rest(builder, rules, &firsts)? };
         let statements = statements.make(builder, firsts)?;
         let logs = rules.iter().any(|rule| rule.log.is_some());
-        let log = logs.then(|| Log::new(builder)).transpose().map_err(|error| ConfigError::state("rules", &error))?;
+        let log =
+            logs.then(|| Log::new(builder, rules)).transpose().map_err(|error| ConfigError::state("rules", &error))?;
         let places = if statements.is_empty() { Vec::new() } else { places };
         Ok(Effects { places, statements, log })
     }
@@ -90,10 +91,11 @@ impl Effects {
         Ok(true)
     }
 
-    /// What each rule that counts has counted, and the end of the log.
+    /// What each rule that counts has counted, some of them at a time, and the end of the log.
     pub(super) fn report(&self, cx: &mut Cx<'_>, rules: &[Rule], into: &mut Findings) -> Result<(), Conflict> {
-        for statement in &self.statements {
-            let (Some((counts, at)), Some(rule)) = (&statement.count, rules.get(statement.rule)) else { continue };
+        into.each(self.statements.len(), |into, number| {
+            let statement = &self.statements[number];
+            let (Some((counts, at)), Some(rule)) = (&statement.count, rules.get(statement.rule)) else { return Ok(()) };
             let mut sum = 0;
             counts.visit(cx, *at, |count| sum += count)?;
             let comment = if rule.comment.is_empty() { String::new() } else { format!(" ({})", rule.comment) };
@@ -103,8 +105,9 @@ impl Effects {
                 _ => "decided",
             };
             into.count("rule", format!("{}{comment}", rule.place(statement.rule)), sum, format!("{did} {sum} times"));
-        }
-        self.log.as_ref().map_or(Ok(()), |log| log.report(cx, rules, into))
+            Ok(())
+        })?;
+        self.log.as_ref().map_or(Ok(()), |log| log.report(cx, into))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The log of rules: the last packets that came to a rule with `log`, shown in the report. A worker keeps a ring of its own, so writing
 //! makes no conflicts; how many there were in all is what the rules' counters say.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use braid_nf::Part;
@@ -39,10 +40,13 @@ pub(super) struct Log {
     /// How many each worker has written.
     written: DistributedVector<u64>,
     rings: DistributedVector<Logged>,
+    /// What is written before packets, by the origin of their rules.
+    prefixes: HashMap<u64, String>,
 }
 
 impl Log {
-    pub(super) fn new(builder: &mut StateBuilder) -> Result<Log, StateError> {
+    pub(super) fn new(builder: &mut StateBuilder, rules: &[Rule]) -> Result<Log, StateError> {
+        let prefix = |rule: &Rule| rule.log.clone().map(|prefix| (rule.origin, prefix));
         let written = DistributedVectorConfig { name: "logged".into(), len: 1 };
         let rings = DistributedVectorConfig { name: "log".into(), len: KEPT };
         Ok(Log {
@@ -52,6 +56,7 @@ impl Log {
                     *kept = *other;
                 }
             })?,
+            prefixes: rules.iter().filter_map(prefix).collect(),
         })
     }
 
@@ -73,16 +78,19 @@ impl Log {
         self.rings.update(cx, place as u32, |kept| *kept = logged).map(drop)
     }
 
-    /// The last packets, with what their rules write before them.
-    pub(super) fn report(&self, cx: &mut Cx<'_>, rules: &[Rule], into: &mut Findings) -> Result<(), Conflict> {
+    /// The last packets, with what their rules write before them: one piece.
+    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        into.pieces(|into, from, _| if from == 0 { self.tell(cx, into).map(|()| None) } else { Ok(None) })
+    }
+
+    fn tell(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let mut all: Vec<Logged> = Vec::new();
         for place in 0..KEPT {
             self.rings.visit(cx, place, |logged| all.extend(Some(*logged).filter(|logged| logged.is_there != 0)))?;
         }
         all.sort_by_key(|logged| (std::cmp::Reverse(logged.at_ns), logged.origin, logged.source, logged.source_port));
         for logged in all.iter().take(KEPT as usize) {
-            let rule = rules.iter().find(|rule| rule.origin == logged.origin);
-            let prefix = rule.and_then(|rule| rule.log.as_deref()).unwrap_or("(a former rule) ");
+            let prefix = self.prefixes.get(&logged.origin).map_or("(a former rule) ", String::as_str);
             into.find("logged", seconds(logged.at_ns), format!("{prefix}{logged}"));
         }
         Ok(())

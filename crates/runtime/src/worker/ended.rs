@@ -82,12 +82,11 @@ impl Worker {
         }
     }
 
-    /// What a function tells of its state objects, as it does when a run ends, with so many entries of each of its logs from one on;
-    /// packet sets are not gone through. Read in a transaction of this worker, between two batches.
-    pub fn tell(&mut self, position: usize, (from, entries): (u32, u32)) -> Option<(String, Findings)> {
+    /// What a function tells of its state objects, as it does when a run ends, into one piece of its findings; packet sets are not gone
+    /// through. Read in a transaction of this worker, between two batches.
+    pub fn tell(&mut self, position: usize, mut findings: Findings) -> Option<(String, Findings)> {
         let chain = Arc::clone(&self.parts.chain);
         let stage = chain.stages().get(position)?;
-        let mut findings = Findings::piece(from, entries);
         findings_of_stage(&**stage, &mut self.parts.tx, self.parts.ports, self.last_ns, &mut findings);
         Some((stage.name().to_owned(), findings))
     }
