@@ -8,12 +8,14 @@ use braid_nf::packet::IpAddress;
 use foldhash::HashSet;
 use serde::Deserialize;
 
-use super::interface::Interface;
+use super::Fixed;
+use super::interface::{Interface, is_link_local};
 use super::links::Link;
 use super::lpm::{Lpm, Prefixed};
+use super::neighbours::Hop;
 use super::spread::Spread;
 use crate::bridge::WrittenMac;
-use crate::config::{ConfigError, span_ns};
+use crate::config::{ConfigError, check_port, span_ns};
 use crate::parts::Prefix;
 
 /// Configuration of [`Router`](super::Router).
@@ -238,6 +240,10 @@ impl Config {
                 let reason = format!("{} has two routes", route.to);
                 return Err(ConfigError::new("route.to", reason, "keep one: a destination has one way"));
             }
+            if interfaces.iter().flatten().any(|interface| interface.has_network(route.to.first(), route.to.bits())) {
+                let reason = format!("{} is the network of an interface", route.to);
+                return Err(ConfigError::new("route.to", reason, "leave the route out: packets go straight there"));
+            }
             let way = match route.hops.as_slice() {
                 [] => route.way(interfaces)?,
                 hops => {
@@ -281,14 +287,48 @@ fn place(port: Port, vlan: Option<u16>) -> String {
 }
 
 impl NeighbourConfig {
-    /// Refuses a VLAN in which no interface is.
-    pub(super) fn check(&self, interfaces: &[Option<Interface>]) -> Result<(), ConfigError> {
-        if self.vlan.is_none() || link(interfaces, self.port, self.vlan).is_some() {
-            return Ok(());
+    /// Refuses a VLAN in which no interface is, and what is no neighbour.
+    fn check(&self, interfaces: &[Option<Interface>], ports: u16) -> Result<(), ConfigError> {
+        check_port("neighbour.port", self.port, ports)?;
+        let wrong = |key: &str, reason: String, instead: &str| Err(ConfigError::new(key, reason, instead));
+        if self.vlan.is_some() && link(interfaces, self.port, self.vlan).is_none() {
+            let reason = format!("{} has no interface", place(self.port, self.vlan));
+            return wrong("neighbour.vlan", reason, "write the `vlan` of an [[interface]], or none");
         }
-        let reason = format!("{} has no interface", place(self.port, self.vlan));
-        Err(ConfigError::new("neighbour.vlan", reason, "write the `vlan` of an [[interface]], or none"))
+        if is_own(interfaces, self.address.into()) {
+            return wrong("neighbour.address", format!("{} is this router's own", self.address), "leave it out");
+        }
+        if self.mac.0.is_group() {
+            return wrong("neighbour.mac", format!("{} is a group address", self.mac.0), "write one of a station");
+        }
+        Ok(())
     }
+}
+
+impl Config {
+    /// The neighbours that stay, checked: each once, and no more than there is room for.
+    pub(super) fn fixed(&self, interfaces: &[Option<Interface>], ports: u16) -> Result<Vec<Fixed>, ConfigError> {
+        if self.neighbours.len() > self.neighbours_max as usize {
+            let reason = format!("there are {} in the plan", self.neighbours.len());
+            return Err(ConfigError::new("neighbours_max", reason, "write a larger number: they need room too"));
+        }
+        let mut fixed = Vec::<Fixed>::with_capacity(self.neighbours.len());
+        for neighbour in &self.neighbours {
+            neighbour.check(interfaces, ports)?;
+            let hop = Hop::new(neighbour.address.into(), (neighbour.port, neighbour.vlan));
+            if fixed.iter().any(|Fixed(known, _)| *known == hop) {
+                let reason = format!("{} stands there twice", neighbour.address);
+                return Err(ConfigError::new("neighbour.address", reason, "keep one: a neighbour is in one place"));
+            }
+            fixed.push(Fixed(hop, neighbour.mac.0));
+        }
+        Ok(fixed)
+    }
+}
+
+/// Whether an address is the router's.
+fn is_own(interfaces: &[Option<Interface>], address: IpAddress) -> bool {
+    interfaces.iter().flatten().any(|interface| interface.owns(address))
 }
 
 impl RouteConfig {
@@ -308,6 +348,14 @@ impl RouteConfig {
             }
             (_, Some(via), None) if via.is_v4() != self.to.is_v4() => {
                 Err(wrong(format!("{via} is of the other family")))
+            }
+            (_, Some(via), None) if is_own(interfaces, via) => Err(wrong(format!("{via} is this router's own"))),
+            (_, Some(via), None) if interfaces.iter().flatten().any(|interface| interface.is_broadcast(via)) => {
+                Err(wrong(format!("{via} is a network or all of its hosts")))
+            }
+            (None, Some(via), None) if is_link_local(via) && interfaces.iter().flatten().nth(1).is_some() => {
+                let reason = format!("{via} may be at every interface");
+                Err(ConfigError::new("route.via", reason, "write its `port` too"))
             }
             (Some(port), via, None) => match link(interfaces, port, self.vlan) {
                 Some(link) => Ok(Way::To(link, via)),

@@ -96,6 +96,12 @@ impl InterfaceConfig {
     }
 }
 
+/// Whether an IPv6 address is of one link, whichever.
+pub(super) fn is_link_local(address: IpAddress) -> bool {
+    let [a, b, ..] = address.octets();
+    a == 0xfe && b & 0xc0 == 0x80
+}
+
 /// No network is at two ports, and no address there twice.
 fn check_networks(interfaces: &[Option<Interface>]) -> Result<(), ConfigError> {
     let mut known: Vec<(IpAddress, u8)> = Vec::new();
@@ -119,6 +125,11 @@ impl Interface {
         networks
     }
 
+    /// Whether one of its networks is this one.
+    pub fn has_network(&self, first: IpAddress, bits: u8) -> bool {
+        self.networks().contains(&(first, bits))
+    }
+
     /// Whether it has this address.
     pub fn owns(&self, address: IpAddress) -> bool {
         self.addresses.iter().any(|(own, _)| *own == address)
@@ -129,8 +140,7 @@ impl Interface {
         let same = |(own, bits): &(IpAddress, u8)| {
             own.is_v4() == address.is_v4() && own.prefix(*bits) == address.prefix(*bits)
         };
-        let [a, b, ..] = address.octets();
-        (a == 0xfe && b & 0xc0 == 0x80) || self.addresses.iter().any(same)
+        is_link_local(address) || self.addresses.iter().any(same)
     }
 
     /// Whether an IPv4 address is that of all hosts of one of its networks, or of the network itself.

@@ -114,13 +114,7 @@ impl FromConfig for Router {
         let interfaces = config.interfaces(ports)?;
         let (ways, tables, spreads) = config.routes(&interfaces)?;
         let neighbours = Neighbours::new(builder, config.neighbours_max, config.waiting_max, config.lifetime_ns()?);
-        let fixed = config.neighbours.iter().map(|neighbour| {
-            crate::config::check_port("neighbour.port", neighbour.port, ports)?;
-            neighbour.check(&interfaces)?;
-            let place = (neighbour.port, neighbour.vlan);
-            Ok(Fixed(Hop::new(neighbour.address.into(), place), neighbour.mac.0))
-        });
-        let fixed = fixed.collect::<Result<_, ConfigError>>()?;
+        let fixed = config.fixed(&interfaces, ports)?;
         // Routers one behind another choose differently, and interfaces that come and go move no connection.
         let own = interfaces.iter().flatten().next().map_or([0; 6], |first| first.mac.0);
         Ok(Router {
@@ -129,7 +123,7 @@ impl FromConfig for Router {
             tables,
             spreads,
             hash: config.hash,
-            neighbours: neighbours.map_err(|error| ConfigError::state("neighbours_max", &error))?,
+            neighbours: neighbours?,
             fixed,
             errors: Errors::new(builder, config.icmp_errors_per_s, ports)?,
             promiscuous: config.promiscuous,

@@ -16,6 +16,7 @@ use braid_nf::state::{
 use braid_nf::{Part, Port};
 
 use super::waiting::Held;
+use crate::ConfigError;
 use crate::parts::SECOND;
 
 /// How often a neighbour is asked before it counts as absent.
@@ -113,14 +114,17 @@ impl Neighbours {
         most: u32,
         waiting: u32,
         lifetime_ns: u64,
-    ) -> Result<Neighbours, StateError> {
+    ) -> Result<Neighbours, ConfigError> {
         let map = |name: &str, capacity| MapConfig { name: name.into(), capacity, ..MapConfig::default() };
+        let of = |key: &'static str| move |error: StateError| ConfigError::state(key, &error);
+        let most_is = of("neighbours_max");
+        let changes = VectorConfig { name: "changes".into(), len: 1 };
         let ends = DistributedVectorConfig { name: "waiting_ends".into(), len: 2 };
         Ok(Neighbours {
-            table: Map::new(builder, &map("neighbours", most))?,
-            waiting: Map::new(builder, &map("waiting", waiting))?,
-            changes: Vector::new(builder, &VectorConfig { name: "changes".into(), len: 1 }, 0)?,
-            ends: DistributedVector::new(builder, &ends, |sum, part| *sum += part)?,
+            table: Map::new(builder, &map("neighbours", most)).map_err(most_is)?,
+            waiting: Map::new(builder, &map("waiting", waiting)).map_err(of("waiting_max"))?,
+            changes: Vector::new(builder, &changes, 0).map_err(most_is)?,
+            ends: DistributedVector::new(builder, &ends, |sum, part| *sum += part).map_err(most_is)?,
             lifetime_ns,
         })
     }

@@ -248,6 +248,42 @@ fn contradictions_are_refused() {
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[neighbour]]\naddress = '10.0.0.9'\nmac = '02:00:00:00:00:09'\nport = 0\nvlan = 7",
         "`neighbour.vlan`: VLAN 7 of port 0 has no interface; write the `vlan` of an [[interface]], or none",
     );
+    refuse(
+        "waiting_max = 0",
+        "`waiting_max`: r.waiting: a capacity of 0 is not possible: 1 to 2147483648; write a number from 1 to 2147483648",
+    );
+    let two = "interface = [{ port = 0, addresses = ['10.0.0.1/8', 'fd00::1/8'] }, { port = 1, addresses = ['192.0.2.1/24'] }]\n";
+    let route = |route: &str, expected: &str| refuse(&format!("{two}route = [{route}]"), expected);
+    let ways = "name a neighbour in a network of an interface, or a `port`";
+    route("{ to = '0.0.0.0/0', via = '192.0.2.1' }", &format!("`route.via`: 192.0.2.1 is this router's own; {ways}"));
+    route(
+        "{ to = '0.0.0.0/0', hops = [{ via = '10.0.0.1' }] }",
+        &format!("`route.via`: 10.0.0.1 is this router's own; {ways}"),
+    );
+    route(
+        "{ to = '0.0.0.0/0', via = '192.0.2.255' }",
+        &format!("`route.via`: 192.0.2.255 is a network or all of its hosts; {ways}"),
+    );
+    route("{ to = '::/0', via = 'fe80::1' }", "`route.via`: fe80::1 may be at every interface; write its `port` too");
+    route(
+        "{ to = '10.0.0.0/8', via = '192.0.2.9' }",
+        "`route.to`: 10.0.0.0/8 is the network of an interface; leave the route out: packets go straight there",
+    );
+    let neighbour = |more: &str, expected: &str| refuse(&format!("{two}{more}"), expected);
+    let one = |address: &str, mac: &str| format!("{{ address = '{address}', mac = '{mac}', port = 1 }}");
+    let (own, group) = (one("192.0.2.1", "02:00:00:00:00:01"), one("192.0.2.9", "03:00:00:00:00:01"));
+    neighbour(&format!("neighbour = [{own}]"), "`neighbour.address`: 192.0.2.1 is this router's own; leave it out");
+    neighbour(
+        &format!("neighbour = [{group}]"),
+        "`neighbour.mac`: 03:00:00:00:00:01 is a group address; write one of a station",
+    );
+    let list =
+        format!("neighbour = [{}, {}]", one("192.0.2.9", "02:00:00:00:00:01"), one("192.0.2.9", "02:00:00:00:00:02"));
+    neighbour(&list, "`neighbour.address`: 192.0.2.9 stands there twice; keep one: a neighbour is in one place");
+    neighbour(
+        &format!("neighbours_max = 1\n{list}"),
+        "`neighbours_max`: there are 2 in the plan; write a larger number: they need room too",
+    );
 }
 
 proptest! {

@@ -73,7 +73,7 @@ pub fn others(function: &str) -> &'static [&'static str] {
             "meter = 'srtcm'\nby = 'source'\nexcess_burst = 9000\nprefix = { capacity = 8 }",
         ],
         "firewall" => &[RULED],
-        "router" => &[ROUTED, SPREAD],
+        "router" => &[ROUTED, SPREAD, TAGGED],
         "shaper" => &[
             "burst_bytes = 2000\nlink = { bytes_per_s = 100000, burst_bytes = 2000 }\nby = 'source'",
             "bytes_per_s = 20000\nburst_bytes = 3000\nceil_bytes_per_s = 400000\nceil_burst_bytes = 4000
@@ -122,6 +122,18 @@ const SPREAD: &str = "promiscuous = true
     ]
     route = [{ to = '0.0.0.0/0', hops = [{ via = '192.0.2.2' }, { via = '192.0.2.3', weight = 2 }] }]
     neighbour = [{ address = '192.0.2.3', mac = '02:00:00:00:00:03', port = 1 }]";
+
+/// Interfaces told by tags, one of them with two ways by ports, of which nobody answers on one.
+const TAGGED: &str = "promiscuous = true\nhash = 'ports'\nneighbours_max = 16\nwaiting_max = 4\nneighbour_lifetime_s = 1
+    interface = [
+        { port = 0, addresses = ['10.0.1.1/24'] },
+        { port = 0, vlan = 10, addresses = ['10.0.0.1/24', '2001:db8:10::1/64'] },
+        { port = 0, vlan = 20, addresses = ['10.0.20.1/24', 'fd00::1/64'], mtu = 1280 },
+        { port = 1, addresses = ['198.18.0.250/16'], mtu = 576 },
+        { port = 1, vlan = 30, addresses = ['192.0.2.1/24', '2001:db8::1/64'] },
+    ]
+    route = [{ to = '0.0.0.0/0', hops = [{ via = '192.0.2.2' }, { via = '192.0.2.3', weight = 2 }] }, { to = '::/0', via = '2001:db8::fe' }]
+    neighbour = [{ address = '192.0.2.3', mac = '02:00:00:00:00:03', port = 1, vlan = 30 }]";
 
 /// Neighbours that are there, links of different length.
 const ROUTED: &str = "promiscuous = true\nicmp_errors_per_s = 20
@@ -289,6 +301,38 @@ fn answers(bench: &mut Bench, ms: u64, request: (u16, Vec<u8>)) -> Vec<(u16, Vec
     frames
 }
 
+/// Hosts of several VLANs that ask each other, those of the world and the router; questions of ARP among them, and pieces.
+fn tagged(packets: usize) -> Frames {
+    let (mut frames, mut chance) = (Vec::new(), 1u64);
+    for n in 0..packets as u64 {
+        chance = chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(n);
+        let [network, host, peer, port, kind] = (chance >> 24).to_be_bytes()[3..].try_into().unwrap_or([0; 5]);
+        // By port and VLAN the network there.
+        let networks =
+            [(0, None, "10.0.1"), (0, Some(10), "10.0.0"), (0, Some(20), "10.0.20"), (1, Some(30), "192.0.2")];
+        let at = |n: u8| networks[usize::from(n) % networks.len()];
+        let (in_port, vlan, network) = at(network);
+        let source = format!("{network}.{}", 2 + host % 4);
+        let other = if peer % 3 == 0 { "203.0.113".to_owned() } else { at(peer / 3).2.to_owned() };
+        let destination = format!("{other}.{}", 1 + peer % 5);
+        let ends = (format!("{source}:{}", 1030 + u16::from(port % 8)), format!("{destination}:80"));
+        let frame = match kind % 8 {
+            0 | 1 => Frame::arp(&source, &format!("{network}.1")),
+            2 => Frame::echo_request(&source, &destination, u16::from(port), 1),
+            3 => Frame::udp(&ends.0, &ends.1).payload(&[1; 8]).fragment(u16::from(kind), 0, true),
+            4 => Frame::ip(&source, &destination, 17).payload(&[2; 16]).fragment(u16::from(kind - 1), 2, false),
+            5 => Frame::tcp(&ends.0, &ends.1).payload(&[3; 1300]).may_be_fragmented(),
+            6 => Frame::udp(&ends.0, &ends.1).ttl(1),
+            _ => Frame::tcp(&ends.0, &ends.1).flags("S"),
+        };
+        let frame = frame.mac([2, 0, 0, 9, network.len() as u8, host % 4], [2, 0, 0, 1, 0, in_port as u8]);
+        // Some come by a VLAN that no interface is in.
+        let frame = vlan.map(|vlan| vlan + u16::from(host % 16 == 0)).into_iter().fold(frame, Frame::vlan).bytes();
+        frames.push((at_ms(n * 7, in_port, &frame, frames.len()), frame));
+    }
+    Frames::read(&mut Played { frames, next: 0 }, packets)
+}
+
 fn of_capture(entry: &Entry, path: &Path, packets: usize) -> Frames {
     let source = CaptureSource::new(vec![path.to_owned()]).split(split(entry));
     input(entry, &mut source.into_stream().expect("a capture"), packets)
@@ -320,6 +364,9 @@ pub fn inputs(entry: &Entry, test: &str, shared: usize, packets: usize) -> Vec<(
     }
     if entry.name == "nat" {
         inputs.push(("customers with the same addresses".to_owned(), customers(packets)));
+    }
+    if entry.name == "router" {
+        inputs.push(("hosts in VLANs".to_owned(), tagged(packets)));
     }
     if entry.name == "nat64" {
         inputs.push(("hosts with IPv6".to_owned(), translated(packets)));
@@ -378,6 +425,32 @@ fn a_chain_whose_sets_workers_share_is_certified() {
         for workers in [2, 4] {
             let certificate = certificate(&by_opposite_ends(workers), "four policers", &name, &frames, 4);
             assert!(certificate.holds(), "{certificate}");
+        }
+    }
+}
+
+/// A firewall with rules that count and are limited, and a router behind it that asks for its neighbours.
+fn firewall_and_router(config: &'static str, workers: usize) -> Case {
+    Case {
+        sets: 2048,
+        ..Case::new(2, workers, move |builder| {
+            let mut build = |name, config: &str| {
+                let entry = find(name).expect("it is in the catalogue");
+                (entry.build)(name, config.parse().expect("TOML"), builder, 2).expect("it can be built")
+            };
+            vec![build("firewall", &format!("{}\n{RULED}", busy("firewall"))), build("router", config)]
+        })
+    }
+}
+
+#[test]
+fn a_firewall_before_a_router_is_certified() {
+    let entry = find("router").expect("it is in the catalogue");
+    for (name, frames) in inputs(entry, "a_firewall_before_a_router_is_certified", 0, 300) {
+        for (config, workers) in [SPREAD, TAGGED].into_iter().flat_map(|config| [(config, 2), (config, 4)]) {
+            let case = firewall_and_router(config, workers);
+            let certificate = certificate(&case, "firewall, router", &name, &frames, 4);
+            assert!(certificate.holds(), "{config}\n{certificate}");
         }
     }
 }
