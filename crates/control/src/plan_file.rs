@@ -198,9 +198,9 @@ impl Config {
         self.0.insert(unplaced(key.to_owned()), unplaced(value));
     }
 
-    /// Place of a key (the first word of a dotted path) and its value; none if it stands in no file.
+    /// Place of a key (the first word of a path such as `route.via` or `rules[2]`) and its value; none if it stands in no file.
     pub fn place(&self, path: &str) -> Option<Range<usize>> {
-        let first = path.split('.').next().unwrap_or(path);
+        let first = path.split(['.', '[']).next().unwrap_or(path);
         let (key, value) = self.0.iter().find(|(key, _)| key.get_ref() == first)?;
         Some(key.span().start..value.span().end.max(key.span().end)).filter(|place| !place.is_empty())
     }
@@ -341,6 +341,7 @@ mod tests {
         assert_eq!(plan.nf[0].config.table()["external"][0].as_str(), Some("198.51.100.1"));
         let span = plan.nf[0].config.place("external.0").unwrap();
         assert_eq!(&text[span], r#"external = ["198.51.100.1"]"#);
+        assert_eq!(plan.nf[0].config.place("external[0]"), plan.nf[0].config.place("external"));
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn in_words<'a>(expected: &'a str, reason: &str) -> &'a str {
         "i8" | "i16" | "i32" | "i64" => "a whole number, without quotes, perhaps negative",
         "f32" | "f64" => "a number, without quotes",
         "a boolean" => "true or false",
-        "a string" => "a text in quotes",
+        "a string" | "path string" => "a text in quotes",
         "a sequence" => "a list, as [first, second]",
         "" if reason.contains("IP") => "an address such as \"192.0.2.1\" or \"2001:db8::1\", and nothing else",
         "" => "another value",

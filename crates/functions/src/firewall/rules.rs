@@ -222,6 +222,16 @@ impl Rule {
         Ok(())
     }
 
+    /// Refuses ports that the plan does not have.
+    pub(super) fn check_ports(&self, ports: u16) -> Result<(), (String, &'static str)> {
+        match self.ports.0.iter().find(|port| **port >= ports) {
+            Some(port) => {
+                Err((format!("the plan has no port {port}"), "write its ports from 0 on, or `ports` in the plan"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The first condition that a packet does not fulfil; none if the rule fits.
     pub(super) fn mismatch(&self, facts: &Facts) -> Option<&'static str> {
         let conditions = [

@@ -310,6 +310,17 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     );
     check_error("rules = [{ action = 'deny', protocol = 'tpc' }]", "`tpc` is no protocol");
     check_error("rules = [{ action = 'deny', protocol = 'tcp', source_ports = '9-8' }]", "`9-8` is no range of ports");
+    check_error(
+        "rules = [{ action = 'deny', protocol = 'tcp', destination_ports = 70000 }]",
+        "`70000` is no range of ports; write 80, \"6000-6063\" or a name such as \"ssh\"",
+    );
+    check_error(
+        "rules = [{ action = 'deny', protocol = 'tcp', destination_ports = [80, true] }]",
+        "neither a number nor a text; write such as 80 or \"ssh\", or several in a list",
+    );
+    check_error("rules = [{ action = 'deny', protocol = -1 }]", "`-1` is no protocol");
+    check_error("rules = [{ action = 'deny', ports = [0, 5] }]", "`rules[0]`: the plan has no port 5; write its ports");
+    check_error("rules_file = 5", "write a text in quotes");
     check_error("udp_s = 0", "`udp_s`: 0ns is out of range");
 }
 

@@ -267,9 +267,9 @@ impl TryFrom<String> for Bits {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "neither a number nor a text, expected such as 80 or \"ssh\", or several in a list")]
 pub(super) enum NameOrNumber {
-    Number(u16),
+    Number(i64),
     Name(String),
 }
 
@@ -293,7 +293,7 @@ impl TryFrom<NameOrNumber> for PortRange {
 
     fn try_from(written: NameOrNumber) -> Result<PortRange, String> {
         let text = match written {
-            NameOrNumber::Number(port) => return Ok(PortRange { first: port, last: port }),
+            NameOrNumber::Number(port) => port.to_string(),
             NameOrNumber::Name(text) => text,
         };
         if let Some(port) = names::service(&text) {

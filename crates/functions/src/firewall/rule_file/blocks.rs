@@ -98,7 +98,8 @@ pub(super) fn named_set(rest: &mut Words<'_>, defined: &Sets) -> Parsed<(String,
             }
             "timeout" | "gc-interval" => {
                 rest.word();
-                return wrong("elements do not go by themselves here", form);
+                let instead = "leave the set out, and what is added to it; port_scan, anti_ddos and connection_limiter keep lists";
+                return wrong("elements do not go by themselves here", instead);
             }
             _ => drop(statement(rest)),
         }

@@ -190,6 +190,12 @@ fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
         "option" => {
             return wrong("options are neither looked at nor changed", "leave the line out: sizes of segments stay");
         }
+        "length" if name == "udp" => {
+            return wrong(
+                "the length of a datagram is not looked at",
+                "write meta length, which counts the headers too: 28 more, over IPv6 48",
+            );
+        }
         other => {
             let instead = format!("write {name} dport 80, {name} sport 1024-65535, or meta l4proto {name}");
             return wrong(format!("`{other}` is nothing of {name}"), instead);

@@ -25,6 +25,14 @@ pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Pa
         let before = wanted.len();
         wanted.extend(all.clone().filter(|port| is_named(port) || number == Some(*port)));
         if wanted.len() == before {
+            let tagged = name.rsplit_once('.').filter(|(port, vlan)| {
+                rest.scope.interfaces.iter().any(|known| known == port) && vlan.parse::<u16>().is_ok()
+            });
+            if let Some((port, vlan)) = tagged {
+                let instead =
+                    format!("write iifname {port} vlan id {vlan}; by which VLAN a packet leaves is not known");
+                return wrong(format!("`{name}` is a VLAN of a port"), instead);
+            }
             let instead = format!(
                 "write its port: interfaces = [\"{name}\", …] in the plan, a name for each port in their order; or iif 0"
             );

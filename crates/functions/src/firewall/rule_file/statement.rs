@@ -190,7 +190,8 @@ fn limit(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
         Ok(often) => reading.does.limit = Some(often),
         Err(error) => {
             let (reason, instead) = error.split_once(", expected ").unwrap_or((&error, "5/second"));
-            return wrong(reason, format!("write limit rate {instead}"));
+            let words = if instead.starts_with(|first: char| first.is_ascii_digit()) { "limit rate " } else { "" };
+            return wrong(reason, format!("write {words}{instead}"));
         }
     }
     Ok(())

@@ -345,12 +345,24 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
     );
     check_error(
         "set a { type ipv4_addr; timeout 1d; }",
-        "line 1: elements do not go by themselves here; write set admins { type ipv4_addr; elements = { 192.0.2.0/28 } }, or define admins = { 192.0.2.0/28 }",
+        "line 1: elements do not go by themselves here; leave the set out, and what is added to it; port_scan, anti_ddos and connection_limiter keep lists",
     );
     check_error("accept all", "line 1: `all` comes behind the end of the rule; remove it, or begin a new line");
     check_error(
         "ip saddr 10.0.0.1 ip6 daddr 2001:db8::1 drop",
         "line 1: 10.0.0.1 and 2001:db8::1 are of two families, which no packet is; write two rules",
+    );
+    check_error(
+        "iifname wan0.10 accept",
+        "line 1: `wan0.10` is a VLAN of a port; write iifname wan0 vlan id 10; by which VLAN a packet leaves is not known",
+    );
+    check_error(
+        "udp length > 400 drop",
+        "line 1: the length of a datagram is not looked at; write meta length, which counts the headers too: 28 more, over IPv6 48",
+    );
+    check_error(
+        "limit rate 5/day burst 20 packets accept",
+        "line 1: `5/day burst 20 packets` is not possible; write a rate of at least 1, and a burst that it allows within a day",
     );
     check_error("policy forward drop", "line 1: `forward` is no direction; write outbound or inbound");
     check_error(
