@@ -19,7 +19,7 @@ pub struct Connection {
     /// Whether that packet ran against the direction in which the set's key is written.
     pub(super) reversed: u8,
     pub(super) protocol: u8,
-    /// A [`Phase`]; in bits 4 and 5 who has sent a FIN: the opener, the other; then [`HALF_OPEN`] and [`HURRIED`].
+    /// A [`Phase`]; of TCP in bits 4 and 5 who has sent a FIN: the opener, the other; then [`HALF_OPEN`] and [`HURRIED`]; of others [`NEW`].
     progress: u8,
 }
 
@@ -44,6 +44,8 @@ pub(super) enum Phase {
 /// Where the phase is in [`Connection::progress`].
 const PHASE: u8 = 0x0f;
 const FIN_SHIFT: u8 = 4;
+/// Not TCP, not answered, and the rules are asked about each packet until it is.
+const NEW: u8 = 0x10;
 /// It is counted as half open.
 const HALF_OPEN: u8 = 0x40;
 /// It began under a flood: it has little time to open.
@@ -83,6 +85,20 @@ impl Connection {
         self.progress |= if hurries { HALF_OPEN | HURRIED } else { HALF_OPEN };
     }
 
+    /// Its opener's packets are for the rules until it is answered, each of them. Of TCP the phase says whether it is.
+    pub(super) fn stay_new(&mut self) {
+        if self.protocol != protocol::TCP {
+            self.progress |= NEW;
+        }
+    }
+
+    /// Whether a packet is for the rules if they tell packets of one connection apart: `ct state new` of nftables.
+    pub(super) fn is_new(&self, from_opener: bool) -> bool {
+        let waits =
+            if self.protocol == protocol::TCP { self.phase() == Phase::Asked } else { self.progress & NEW != 0 };
+        waits && from_opener
+    }
+
     /// Whether it is counted as half open.
     pub(super) fn is_half_open(&self) -> bool {
         self.progress & HALF_OPEN != 0
@@ -108,7 +124,7 @@ impl Connection {
     pub(super) fn goes_on(&mut self, packet: &Packet<'_>, from_opener: bool) -> bool {
         if self.protocol != protocol::TCP {
             self.answer(from_opener);
-            return true;
+            return self.progress & NEW == 0;
         }
         self.progress == Phase::Established as u8
             && Segment::of(packet).is_some_and(|segment| {

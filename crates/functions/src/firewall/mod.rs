@@ -176,6 +176,11 @@ impl NetworkFunction for Firewall {
             Ok(segment) => segment,
             Err(reason) => return Ok(Verdict::Drop(reason)),
         }) else {
+            if connection.is_new(from_opener)
+                && let Err(reason) = self.judge(cx, packet, side)?
+            {
+                return Ok(Verdict::Drop(reason));
+            }
             connection.answer(from_opener);
             return self.pass(cx, packet);
         };
@@ -192,7 +197,11 @@ impl NetworkFunction for Firewall {
             // What its other pieces hold is not known.
             connection.windows = Windows::UNKNOWN;
         }
+        let is_new = connection.is_new(from_opener) && self.settings.policy.tells_packets_apart;
         connection.advance(segment.flags, from_opener);
+        if is_new && let Err(reason) = self.judge(cx, packet, side)? {
+            return Ok(Verdict::Drop(reason));
+        }
         if connection.is_half_open() && !connection.is_opening() {
             self.limits.settle(cx, inside_host(packet, side), connection)?;
         }

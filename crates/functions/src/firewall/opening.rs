@@ -67,6 +67,9 @@ impl Firewall {
         if self.settings.windows == WindowCheck::Off || packet.is_fragment() {
             connection.windows = Windows::UNKNOWN;
         }
+        if self.settings.policy.tells_packets_apart {
+            connection.stay_new();
+        }
         connection
     }
 

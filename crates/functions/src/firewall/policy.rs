@@ -21,6 +21,8 @@ pub(super) struct Policy {
     /// What of a rule file is not asked, and why.
     pub(super) notes: Arc<[rule_file::Note]>,
     classifier: Arc<Classifier>,
+    /// Whether rules may say of packets of one connection what they did not say of its first one: they count, or look at more than its ends.
+    pub(super) tells_packets_apart: bool,
     /// How many hops a packet loses here, if rules look at what few do.
     looks_at_fields: Option<u8>,
     /// From inside, from outside.
@@ -57,7 +59,9 @@ impl Policy {
         })?;
         let looks = config.rules.iter().any(|rule| !rule.fields.is_empty());
         let looks_at_fields = looks.then_some(u8::from(config.ttl == Ttl::Decrement));
+        let one_port_each = ports.count <= 2;
         Ok(Policy {
+            tells_packets_apart: config.rules.iter().any(|rule| rule.tells_packets_apart(one_port_each)),
             rules: std::mem::take(&mut config.rules).into(),
             notes: notes.into(),
             classifier: Arc::new(classifier),

@@ -171,6 +171,26 @@ impl Rule {
         self.counter || self.log.is_some() || self.limit.is_some()
     }
 
+    /// Whether it may fit one packet of a connection's opener and not another one, or does something with each.
+    pub(super) fn tells_packets_apart(&self, one_port_each: bool) -> bool {
+        let by_port = !one_port_each && !self.ports.0.is_empty();
+        self.has_effects() || by_port || !self.tcp_flags.is_empty() || !self.fields.is_empty()
+    }
+
+    /// Whether it fits what another one fits, because it says the same.
+    pub(super) fn is_for_the_same(&self, other: &Rule) -> bool {
+        self.direction == other.direction
+            && self.ports == other.ports
+            && self.protocol == other.protocol
+            && self.source == other.source
+            && self.destination == other.destination
+            && self.source_ports == other.source_ports
+            && self.destination_ports == other.destination_ports
+            && self.tcp_flags == other.tcp_flags
+            && self.icmp == other.icmp
+            && self.fields == other.fields
+    }
+
     /// A rule that decides as `inner` does, and fits what both fit; none if that is nothing.
     pub(super) fn meet(&self, inner: &Rule) -> Option<Rule> {
         let direction = match (self.direction, inner.direction) {

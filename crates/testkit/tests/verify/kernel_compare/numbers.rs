@@ -6,7 +6,7 @@ use super::*;
 
 const RULES: &str = include_str!("numbers.nft");
 
-/// Packets that each open a connection of their own, from a seed.
+/// Packets of connections that nobody answers, from a seed.
 fn openings(seed: u64, count: usize) -> Vec<(usize, Vec<u8>)> {
     let mut state = seed;
     let mut below = |n: u64| {
@@ -17,17 +17,17 @@ fn openings(seed: u64, count: usize) -> Vec<(usize, Vec<u8>)> {
     };
     let mut made = Vec::new();
     for number in 0..count {
-        let (v6, outward) = (below(2) == 1, below(4) > 0);
-        // Each to another host: what is known in one direction only is new to the kernel until it is answered, and not to ours.
-        let outside =
-            if v6 { format!("2001:db8::{number:x}") } else { format!("203.0.{}.{}", number / 250, number % 250 + 1) };
+        let (v6, outward, kind) = (below(2) == 1, below(4) > 0, below(6));
+        // TCP that begins in its middle counts as answered here and is new to the kernel, and so is a question that is asked again:
+        // each of those with a host of its own. Everything else comes again and again without an answer.
+        let at = if (2..5).contains(&kind) { number } else { number % 40 };
+        let outside = if v6 { format!("2001:db8::{at:x}") } else { format!("203.0.{}.{}", at / 250, at % 250 + 1) };
         let (inside, outside) = (if v6 { "fd00:1::9" } else { "10.1.0.9" }, outside.as_str());
         let (from, to) = if outward { (inside, outside) } else { (outside, inside) };
         let written =
             |address: &str, port: u64| if v6 { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
-        let (source, destination) =
-            (written(from, 1024 + number as u64), written(to, [53, 80, 443][below(3) as usize]));
-        let mut frame = match below(6) {
+        let (source, destination) = (written(from, 1024 + at as u64), written(to, [53, 80, 443][below(3) as usize]));
+        let mut frame = match kind {
             0 | 1 => Frame::udp(&source, &destination),
             // What a connection may begin with for the kernel too.
             2 | 3 => Frame::tcp(&source, &destination).flags(["S", "A", "PA"][below(3) as usize]),
