@@ -391,10 +391,11 @@ const GUARD: &str = "table inet guard {
 }";
 
 /// Forwards everything, answers nothing by itself, and is not slowed down by limits on ICMP errors.
-const QUIET_ROUTER: [(&str, u64); 12] = [
+const QUIET_ROUTER: [(&str, u64); 13] = [
     ("ipv4/ip_forward", 1),
     ("ipv4/icmp_ratelimit", 0),
     ("ipv4/icmp_msgs_per_sec", 1_000_000),
+    ("ipv4/icmp_msgs_burst", 1_000_000),
     ("ipv4/conf/all/rp_filter", 0),
     ("ipv4/conf/default/rp_filter", 0),
     ("ipv4/conf/all/send_redirects", 0),

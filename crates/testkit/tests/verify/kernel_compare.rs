@@ -17,6 +17,7 @@
 
 mod bridge;
 mod numbers;
+mod rulesets;
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

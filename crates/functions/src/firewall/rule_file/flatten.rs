@@ -8,9 +8,10 @@ use std::collections::HashMap;
 
 use braid_nf::state::hash;
 
+mod known;
+
 use super::file::{Chain, File, Table};
 use super::reader::{Scope, Sets, Words};
-use super::state::{ESTABLISHED, INVALID, NEW, RELATED};
 use super::statement::{Clause, statement};
 use super::tokens::{Place, Token};
 use super::verdict::Verdict;
@@ -34,6 +35,8 @@ struct Read {
 struct Flat<'a> {
     table: &'a Table,
     scope: &'a Scope<'a>,
+    /// Conditions of all packets that come to its base chain.
+    all: Rule,
     /// Statements of the chains that have been read, by the name of the chain.
     read: HashMap<&'a str, Vec<Read>>,
     rules: Vec<Rule>,
@@ -42,6 +45,12 @@ struct Flat<'a> {
     /// The number of the first rule.
     base: usize,
     is_last: bool,
+    /// States of connections of which no packet comes to the rules behind: one before has decided about all.
+    settled: u8,
+    /// Whether packets have left the chain that is walked, and come back behind it: they may not have met what settles.
+    leaves: bool,
+    /// Whether it has been noted that known connections are not dropped.
+    is_noted: bool,
     notes: Vec<Note>,
 }
 
@@ -73,8 +82,8 @@ pub(super) fn flatten(file: &File, hooks: Hooks, scope: &Scope<'_>, base: usize)
         let base = base + rules.len();
         let sets = scope_sets(file, table);
         let scope = Scope { sets: &sets, ..*scope };
-        let mut flat = Flat::new(table, &scope, base, is_last);
-        flat.base_chain(chain, *direction)?;
+        let mut flat = Flat::new(table, &scope, within(table, *direction), (base, is_last));
+        flat.base_chain(chain)?;
         rules.append(&mut flat.rules);
         notes.append(&mut flat.notes);
     }
@@ -112,8 +121,9 @@ pub(super) fn lines(rules: Vec<Vec<Token>>, sets: &Sets, scope: &Scope<'_>, base
     let chain = Chain { name: String::new(), at: Place::default(), base: None, rules };
     let table = Table { family: String::new(), name: String::new(), chains: vec![chain], sets: Vec::new() };
     let scope = Scope { sets, ..*scope };
-    let mut flat = Flat::new(&table, &scope, base, true);
-    flat.chain("", &Rule::new(Action::Continue), 1)?;
+    let all = Rule::new(Action::Continue);
+    let mut flat = Flat::new(&table, &scope, all.clone(), (base, true));
+    flat.chain("", &all, 1)?;
     Ok(flat.rules)
 }
 
@@ -165,13 +175,27 @@ fn asked(
 }
 
 impl<'a> Flat<'a> {
-    fn new(table: &'a Table, scope: &'a Scope<'a>, base: usize, is_last: bool) -> Flat<'a> {
+    fn new(table: &'a Table, scope: &'a Scope<'a>, all: Rule, (base, is_last): (usize, bool)) -> Flat<'a> {
         let (rules, accepting, notes) = (Vec::new(), Vec::new(), Vec::new());
-        Flat { table, scope, read: HashMap::new(), rules, accepting, base, is_last, notes }
+        let read = HashMap::new();
+        Flat {
+            table,
+            scope,
+            all,
+            read,
+            rules,
+            accepting,
+            base,
+            is_last,
+            settled: 0,
+            leaves: false,
+            is_noted: false,
+            notes,
+        }
     }
 
-    fn base_chain(&mut self, chain: &'a Chain, direction: Option<Direction>) -> Parsed<()> {
-        let within = within(self.table, direction);
+    fn base_chain(&mut self, chain: &'a Chain) -> Parsed<()> {
+        let within = self.all.clone();
         self.chain(&chain.name, &within, 1)?;
         let accepts = chain.base.as_ref().is_none_or(|base| base.accepts);
         if !accepts {
@@ -201,12 +225,13 @@ impl<'a> Flat<'a> {
         self.read(chain)?;
         // Taken out while it is walked: a chain that jumps to itself is read once more, and refused by its depth.
         let statements = self.read.remove(chain.name.as_str()).unwrap_or_default();
-        let mut returning = Vec::new();
+        let (mut returning, left) = (Vec::new(), self.leaves);
         for one in &statements {
             self.scope.at.set(one.at);
             self.one(one, within, depth, &mut returning)?;
         }
         self.read.insert(&chain.name, statements);
+        self.leaves = left;
         let end = self.end();
         returning.iter().for_each(|at| self.rules[*at].next = Some(end));
         Ok(())
@@ -245,14 +270,18 @@ impl<'a> Flat<'a> {
         let mut missed = Vec::new();
         for (number, clause) in one.clauses.iter().enumerate() {
             for fits in &clause.fits {
+                let settled = self.settled_by(one, clause, fits, within);
                 if !fits.is_asked() {
-                    self.known(one, clause, fits.states & !NEW, fits.never)?;
+                    self.known(one, clause, fits.states & !self.settled, fits.never)?;
+                    self.goes_on(clause, fits, depth, settled);
                     continue;
                 }
                 let (line, file) = (one.at.line, self.scope.file(one.at));
                 let origin = one.origin.wrapping_add(number as u64);
                 let does = Rule { line, file, origin, ..clause.does.clone() };
                 let Some(met) = within.meet(&fits.rule) else { continue };
+                self.note_known(one, clause, fits);
+                self.goes_on(clause, fits, depth, settled);
                 let rule = Rule { action: Action::Continue, ..does.fitting(met) };
                 if rule.limit.is_some() {
                     missed.push(self.rules.len());
@@ -301,64 +330,6 @@ impl<'a> Flat<'a> {
             }
         }
         Ok(())
-    }
-
-    /// A clause about packets of connections that are known: it has to say what becomes of them anyway.
-    fn known(&mut self, one: &Read, clause: &Clause, states: u8, never: bool) -> Parsed<()> {
-        if never || states == 0 {
-            return Ok(());
-        }
-        let all = |of: u8| states & !of == 0;
-        let is_so = match &clause.verdict {
-            Verdict::Accept => all(ESTABLISHED | RELATED),
-            Verdict::Drop | Verdict::Reject(_) => all(INVALID),
-            Verdict::Continue | Verdict::Return => true,
-            Verdict::Jump(name) | Verdict::Goto(name) => {
-                let accepts = self.may(name, &|verdict| *verdict == Verdict::Accept, 1)?;
-                let drops = self.may(name, &|verdict| matches!(verdict, Verdict::Drop | Verdict::Reject(_)), 1)?;
-                (!drops || all(INVALID)) && (!accepts || all(ESTABLISHED | RELATED))
-            }
-        };
-        if !is_so {
-            self.scope.at.set(one.at);
-            return wrong(
-                "the rule decides about connections that are known, which pass or are dropped as they are",
-                "write ct state new, or leave it out: rules are for packets that would open a connection, the others follow it",
-            );
-        }
-        let (line, file) = (one.at.line, self.scope.file(one.at));
-        if clause.does.has_effects() && !self.notes.iter().any(|note| note.line == line && note.file == file) {
-            let text = "counts, limits and logs nothing: packets of known connections are not asked about".to_owned();
-            self.notes.push(Note { line, file, text });
-        }
-        Ok(())
-    }
-
-    /// Whether a chain may come to such a verdict.
-    fn may(&mut self, name: &str, such: &dyn Fn(&Verdict) -> bool, depth: usize) -> Parsed<bool> {
-        let chain = self.find(name)?;
-        if depth > DEPTH_MAX {
-            return Ok(true);
-        }
-        self.read(chain)?;
-        let verdicts: Vec<Verdict> = self
-            .read
-            .get(chain.name.as_str())
-            .into_iter()
-            .flatten()
-            .flat_map(|one| &one.clauses)
-            .map(|clause| clause.verdict.clone())
-            .collect();
-        for verdict in verdicts {
-            let is_such = match &verdict {
-                Verdict::Jump(name) | Verdict::Goto(name) => self.may(name, such, depth + 1)?,
-                verdict => such(verdict),
-            };
-            if is_such {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }
 

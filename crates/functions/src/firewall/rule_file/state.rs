@@ -21,11 +21,14 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
         "write ct state new, or leave it out: rules are for packets that would open a connection, the others follow it";
     let states = match rest.word().as_str() {
         "state" => states(rest)?,
-        "direction" => match (rest.negated(), rest.word().as_str()) {
-            (false, "original") | (true, "reply") => STATES,
-            (true, "original") | (false, "reply") => ESTABLISHED | RELATED,
-            _ => return wrong("no such direction of a connection", "write ct direction original"),
-        },
+        "direction" => {
+            fits.one_direction = true;
+            match (rest.negated(), rest.word().as_str()) {
+                (false, "original") | (true, "reply") => STATES,
+                (true, "original") | (false, "reply") => ESTABLISHED | RELATED,
+                _ => return wrong("no such direction of a connection", "write ct direction original"),
+            }
+        }
         "count" => {
             return wrong(
                 "connections are not counted by rules",

@@ -75,7 +75,7 @@ impl Reading {
 
 /// Reads a rule.
 pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
-    let begin = Fits { rule: Rule::new(Action::Continue), states: STATES, never: false };
+    let begin = Fits { rule: Rule::new(Action::Continue), states: STATES, one_direction: false, never: false };
     let mut reading = Reading { fits: vec![begin], does: Rule::new(Action::Continue), clauses: Vec::new() };
     loop {
         if let Some(verdict) = verdict(&mut rest, &mut reading.fits)? {

@@ -80,7 +80,15 @@ fn a_gateways_table_decides_as_written() {
     check(&policy, (OUT, "203.0.113.9", "192.168.1.10", ICMP, 13 << 8), Deny);
     check(&policy, (OUT, "2001:db8:9::9", "2001:db8:1::10", ICMPV6, 128 << 8), Allow);
     let notes: Vec<_> = policy.notes.iter().map(|note| note.text.split(':').next().unwrap_or_default()).collect();
-    assert_eq!(notes, ["chain input is not asked", "counts, limits and logs nothing"]);
+    assert_eq!(notes, ["chain input is not asked"], "no invalid packet comes to the rule that counts them");
+    let counted = self::policy(&table("ct state invalid counter drop; accept"), Hooks::Forward);
+    assert!(counted.notes[0].text.starts_with("counts, limits and logs nothing"));
+    let listed = |rules: &str| {
+        self::policy(&table(rules), Hooks::Forward).notes.iter().map(|note| note.line).collect::<Vec<_>>()
+    };
+    assert_eq!(listed("ip saddr 10.0.0.66 drop;\nip saddr 10.0.0.67 drop; ct state established,related accept"), [1]);
+    assert_eq!(listed("ct state established,related accept; ip saddr 10.0.0.66 drop"), []);
+    assert_eq!(listed("ct state new ip saddr 10.0.0.66 drop; ct state established,related accept"), []);
 }
 
 #[test]
@@ -105,6 +113,50 @@ fn scripts_of_commands_make_the_same_tables() {
 
 fn table(rules: &str) -> String {
     format!("table inet filter {{ chain forward {{ type filter hook forward priority 0; policy drop; {rules} }} }}")
+}
+
+/// A rule about known connections to which none comes, since one before has decided about all of them, changes nothing.
+#[test]
+fn what_a_rule_has_settled_may_be_said_again_in_any_way() {
+    let (guard, chain) =
+        ("ct state established,related accept;", |name: &str, rules: &str| format!("chain {name} {{ {rules} }} "));
+    let read = |rules: &str, chains: &str| {
+        let text = table(rules).replace("table inet filter {", &format!("table inet filter {{ {chains}"));
+        read_text(&text, &mut named(), PORTS).map(drop).map_err(|error| error.reason)
+    };
+    for rules in [
+        "ct state ! new drop; accept",
+        "ct state != new counter drop; accept",
+        "ct state invalid drop; ct state invalid accept",
+        "ct state established drop; ct direction reply drop",
+        "tcp dport 22 jump last",
+    ] {
+        let last = chain("last", "ct state { established, invalid } drop; accept");
+        assert_eq!(read(&format!("{guard} {rules}"), &last), Ok(()), "{rules}");
+    }
+    let global = chain(
+        "global",
+        "ct state vmap { established : accept, related : accept, invalid : drop }; ct state != new drop",
+    );
+    assert_eq!(read("jump global; ct state ! new drop; accept", &global), Ok(()));
+    let refused = [
+        // Not all of them have been decided about.
+        ("ct state established accept; ct state ! new drop", String::new()),
+        ("tcp dport 22 ct state established,related accept; ct state ! new drop", String::new()),
+        ("limit rate 5/second ct state established,related accept; ct state ! new drop", String::new()),
+        ("ct direction reply accept; ct state established drop", String::new()),
+        ("ip saddr 10.0.0.0/8 jump global; ct state ! new drop", global),
+        // Some of them leave the chain before, and come back behind it.
+        ("jump some; ct state ! new drop", chain("some", &format!("tcp dport 22 return; {guard}"))),
+        (
+            "jump some; ct state ! new drop",
+            chain("some", &format!("tcp dport 22 goto none; {guard}")) + &chain("none", ""),
+        ),
+    ];
+    for (rules, chains) in refused {
+        let reason = read(rules, &chains).expect_err(rules);
+        assert!(reason.starts_with("the rule decides about connections that are known"), "{rules}: {reason}");
+    }
 }
 
 /// What one chain accepts comes to the next of the same hook; what it drops does not.
