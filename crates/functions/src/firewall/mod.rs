@@ -52,6 +52,7 @@ use self::connection::{Ends, Phase, are_valid, is_opening};
 use self::effects::Effects;
 use self::known::Known;
 use self::limits::Limits;
+use self::related::Asked;
 use self::rules::Reply;
 use self::window::{Segment, Windows};
 use crate::catalog::FromConfig;
@@ -81,7 +82,7 @@ network_function! {
         /// Ends of the live connections, for ICMP errors.
         connections: Known,
         /// Echo requests and their like that may be answered.
-        queries: Aged<Ends, u64>,
+        queries: Aged<Ends, Asked>,
         limits: Limits,
         fragments: Fragments,
         answers: AnswerRate,

@@ -6,6 +6,7 @@ use braid_nf::prelude::*;
 
 use super::connection::Ends;
 use super::{CONNECTION_TABLE_FULL, Firewall, Ttl};
+use crate::parts::aged::Stamp;
 use crate::parts::{Fate, Side, fragments};
 
 /// An ICMP error that quotes no packet of a live connection.
@@ -16,10 +17,43 @@ pub const NO_QUERY: Reason = Reason("no_query");
 /// A later fragment that begins within the TCP header.
 pub const TINY_FRAGMENT: Reason = Reason("tiny_fragment");
 
-/// What an ICMP message is.
+/// When a query was asked, to 256 ns; in the lowest byte of which type it is, and whether it has been answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub(super) struct Asked(u64);
+
+const ANSWERED: u64 = 0x80;
+const KIND: u64 = 0x7f;
+
+impl Asked {
+    fn new(at_ns: u64, kind: u8) -> Asked {
+        Asked(at_ns & !(ANSWERED | KIND) | u64::from(kind) & KIND)
+    }
+
+    fn answered(self) -> Asked {
+        Asked(self.0 | ANSWERED)
+    }
+
+    fn is_answered(self) -> bool {
+        self.0 & ANSWERED != 0
+    }
+
+    /// Types of one family whose numbers agree but for the highest bit are none of queries.
+    fn is_of(self, kind: u8) -> bool {
+        self.0 & KIND == u64::from(kind) & KIND
+    }
+}
+
+impl Stamp for Asked {
+    fn seen_ns(&self) -> u64 {
+        self.0
+    }
+}
+
+/// What an ICMP message is: queries and replies with their type and number.
 enum Message {
-    Query(u16),
-    Reply(u16),
+    Query(u8, u16),
+    Reply(u8, u16),
     Error,
     Other,
 }
@@ -36,8 +70,8 @@ impl Message {
         };
         Some(match (packet.icmp_id(), is_error) {
             (_, true) => Message::Error,
-            (Some(id), _) if is_reply => Message::Reply(id),
-            (Some(id), _) => Message::Query(id),
+            (Some(id), _) if is_reply => Message::Reply(kind, id),
+            (Some(id), _) => Message::Query(kind, id),
             _ if kind == icmpv6_type::ECHO_REQUEST => return None,
             _ => Message::Other,
         })
@@ -45,8 +79,8 @@ impl Message {
 }
 
 impl Firewall {
-    /// An ICMP or ICMPv6 message. Queries are judged by the rules one by one, replies must answer one of them, errors must
-    /// quote a packet of a live connection or query.
+    /// An ICMP or ICMPv6 message. Queries are judged by the rules until one under their number is answered, replies must answer one of
+    /// them, errors must quote a packet of a live connection or query.
     pub(super) fn icmp(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side) -> Handled {
         let Some(message) = Message::of(packet) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
         match message {
@@ -55,18 +89,22 @@ impl Firewall {
                     return Ok(Verdict::Drop(UNRELATED));
                 }
             }
-            Message::Reply(id) => {
+            Message::Reply(kind, id) => {
                 let ends = query_ends(packet, side, id).asked_from(side.other());
-                if self.queries.get(cx, &ends)?.is_none() {
-                    return Ok(Verdict::Drop(NO_QUERY));
+                let Some(asked) = self.queries.get(cx, &ends)? else { return Ok(Verdict::Drop(NO_QUERY)) };
+                if !asked.is_answered() && asked.is_of(query_of(kind)) {
+                    self.queries.insert(cx, &ends, &asked.answered())?;
                 }
             }
-            Message::Query(id) => {
-                if let Err(reason) = self.judge(cx, packet, side)? {
+            Message::Query(kind, id) => {
+                let ends = query_ends(packet, side, id).asked_from(side);
+                let known = self.queries.get(cx, &ends)?;
+                let goes_on = known.is_some_and(|known| known.is_answered() && known.is_of(kind));
+                if !goes_on && let Err(reason) = self.judge(cx, packet, side)? {
                     return Ok(Verdict::Drop(reason));
                 }
-                let (ends, now) = (query_ends(packet, side, id).asked_from(side), cx.now());
-                if !self.queries.insert(cx, &ends, &now)? {
+                let asked = Asked::new(cx.now(), kind);
+                if !self.queries.insert(cx, &ends, &if goes_on { asked.answered() } else { asked })? {
                     return Ok(Verdict::Drop(CONNECTION_TABLE_FULL));
                 }
             }
@@ -137,6 +175,11 @@ fn is_within_header(packet: &Packet<'_>) -> bool {
         None => packet.ipv6().and_then(fragment).map_or(u16::MAX, |(offset, ..)| offset),
     };
     packet.protocol() == protocol::TCP && usize::from(offset) < Tcp::LEN
+}
+
+/// The type of the query that a reply of this type answers.
+fn query_of(reply: u8) -> u8 {
+    if reply == icmp_type::ECHO_REPLY { icmp_type::ECHO_REQUEST } else { reply - 1 }
 }
 
 fn query_ends(packet: &Packet<'_>, side: Side, id: u16) -> Ends {

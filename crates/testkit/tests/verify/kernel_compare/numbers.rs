@@ -18,9 +18,9 @@ fn openings(seed: u64, count: usize) -> Vec<(usize, Vec<u8>)> {
     let mut made = Vec::new();
     for number in 0..count {
         let (v6, outward, kind) = (below(2) == 1, below(4) > 0, below(6));
-        // TCP that begins in its middle counts as answered here and is new to the kernel, and so is a question that is asked again:
-        // each of those with a host of its own. Everything else comes again and again without an answer.
-        let at = if (2..5).contains(&kind) { number } else { number % 40 };
+        // TCP that begins in its middle counts as answered here and is new to the kernel: with hosts of its own. Everything else comes
+        // again and again without an answer.
+        let at = if (2..4).contains(&kind) { number } else { number % 40 };
         let outside = if v6 { format!("2001:db8::{at:x}") } else { format!("203.0.{}.{}", at / 250, at % 250 + 1) };
         let (inside, outside) = (if v6 { "fd00:1::9" } else { "10.1.0.9" }, outside.as_str());
         let (from, to) = if outward { (inside, outside) } else { (outside, inside) };
@@ -31,7 +31,7 @@ fn openings(seed: u64, count: usize) -> Vec<(usize, Vec<u8>)> {
             0 | 1 => Frame::udp(&source, &destination),
             // What a connection may begin with for the kernel too.
             2 | 3 => Frame::tcp(&source, &destination).flags(["S", "A", "PA"][below(3) as usize]),
-            4 => Frame::echo_request(from, to, number as u16, 1),
+            4 => Frame::echo_request(from, to, at as u16, 1),
             _ => Frame::ip(from, to, 47),
         };
         let lengths = [0, 8, 13, 60, 400, 1000];
