@@ -16,6 +16,7 @@ mod icmp;
 mod load;
 mod maglev;
 mod quic;
+mod refusals;
 mod settings;
 #[cfg(test)]
 mod tests;

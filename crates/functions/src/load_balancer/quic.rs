@@ -6,7 +6,7 @@
 //!
 //! Not here: encrypted identifiers, versions with other invariants than RFC 8999's.
 
-use super::settings::Wrong;
+use super::refusals::Wrong;
 
 /// Upper bits of an identifier that names nobody.
 const NOBODY: u8 = 7;

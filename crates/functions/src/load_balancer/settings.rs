@@ -7,9 +7,10 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Exchange, IpAddress, MacAddress};
 use foldhash::{HashMap, HashSet};
 
-use super::config::{Backend, Check, Config, Mode, Persistence, Service, Transport, WhenDown};
+use super::config::{Backend, Config, Mode, Persistence, Service, Transport, WhenDown};
 use super::maglev::{Candidate, Maglev, is_prime};
 use super::quic::{ServerId, ServerIds};
+use super::refusals::{Wrong, check_backend, check_check, check_meant, check_service};
 use super::{FROM_BACKEND, Flow, MS, TO_BACKEND};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::answer::Router;
@@ -109,6 +110,7 @@ impl Settings {
             let reason = format!("{} leaves IPv6 less than the 1280 bytes that it needs within a tunnel", config.mtu);
             return Err(ConfigError::new("mtu", reason, format!("write {MTU_MIN} to 65535")));
         }
+        check_meant(config)?;
         let lists = (("backend_ports", &config.backend_ports[..]), ("client_ports", &config.client_ports[..]));
         let sides = Sides::from_lists_named(lists.0, lists.1, ports)?;
         let (tcp_ns, udp_ns) = (seconds("tcp_s", config.tcp_s)?, seconds("udp_s", config.udp_s)?);
@@ -137,9 +139,6 @@ impl Settings {
         };
         if config.services.is_empty() {
             return Err(ConfigError::new("service", "there is none", "write at least one [[service]]"));
-        }
-        if !config.monitors.is_empty() && config.heartbeat_port.is_none() {
-            return Err(ConfigError::new("monitors", "they need a port to speak to", "add heartbeat_port"));
         }
         for (number, service) in config.services.iter().enumerate() {
             settings.add(config, number, service)?;
@@ -281,74 +280,6 @@ impl Settings {
     pub(super) fn across(&self, port: Port) -> Port {
         self.across.of(port)
     }
-}
-
-/// What is wrong, and what to write instead.
-pub(super) type Wrong = (String, &'static str);
-
-fn check_service(service: &Service, config: &Config) -> Result<(), Wrong> {
-    if service.backends.iter().all(|backend| backend.weight == 0) {
-        return Err(("none has a weight".into(), "name one or more with a weight of 1 or more"));
-    }
-    if service.backends.len() * 10 > config.table_size as usize {
-        return Err(("too many for `table_size`".into(), "write a prime `table_size` of 100 for each"));
-    }
-    Ok(())
-}
-
-/// Answers are to be had before the next question, and one source says who is up.
-fn check_check(check: &Check, config: &Config) -> Result<(), Wrong> {
-    if config.heartbeat_port.is_some() {
-        return Err(("`heartbeat_port` says already who is up".into(), "keep one of both"));
-    }
-    if !(10..=3_600_000).contains(&check.every_ms) || !(1..=check.every_ms).contains(&check.timeout_ms()) {
-        let reason = format!("an answer within {} ms every {} ms cannot be", check.timeout_ms(), check.every_ms);
-        return Err((reason, "write every_ms = 10 to 3600000, and timeout_ms = 1 to every_ms"));
-    }
-    if check.rise == 0 || check.fall == 0 {
-        return Err(("no answer at all decides nothing".into(), "write a `rise` and a `fall` of 1 or more"));
-    }
-    if !check.path.starts_with('/') || check.path.contains(char::is_whitespace) {
-        return Err((format!("`{}` is no path of a page", check.path), "write path = \"/health\""));
-    }
-    if check.host.as_ref().is_some_and(|host| host.is_empty() || host.contains(char::is_whitespace)) {
-        return Err(("`host` is no name of a host".into(), "write host = \"www.example.com\", or leave it out"));
-    }
-    Ok(())
-}
-
-fn check_backend(service: &Service, backend: &Backend) -> Result<(), Wrong> {
-    if backend.address.is_ipv4() != service.address.is_ipv4() {
-        let reason = format!("{} is of another family than {}", backend.address, service.address);
-        return Err((reason, "use one family"));
-    }
-    if backend.weight > 1000 {
-        return Err((format!("weight {} is too great", backend.weight), "write 0 to 1000"));
-    }
-    if backend.port.is_some() && service.port.is_none() {
-        return Err((format!("{} has a port but the service has none", backend.address), "add `port`, or remove it"));
-    }
-    if backend.port.is_some() && service.mode != Mode::Nat {
-        let reason = format!("{} has a port, but only mode = \"nat\" changes ports", backend.address);
-        return Err((reason, "remove `port`: it listens where the service does"));
-    }
-    match (service.mode, backend.mac.map(|written| written.0)) {
-        (Mode::Direct, None) => {
-            return Err((format!("{} has no Ethernet address", backend.address), "write mac = \"02:00:00:00:00:01\""));
-        }
-        (Mode::Direct, Some(mac)) if mac.is_group() => {
-            return Err((format!("{mac} is a group address"), "write the one of the backend"));
-        }
-        (Mode::Direct, Some(_)) | (_, None) => {}
-        (_, Some(_)) => {
-            let reason = format!("{} has an Ethernet address, but only mode = \"direct\" writes it", backend.address);
-            return Err((reason, "remove `mac`, or write mode = \"direct\""));
-        }
-    }
-    if backend.server_id.is_some() && service.protocol == Some(Transport::Tcp) {
-        return Err((format!("{} has a `server_id`, but TCP has none", backend.address), "write protocol = \"udp\""));
-    }
-    Ok(())
 }
 
 /// What stands at a port, else at all ports.

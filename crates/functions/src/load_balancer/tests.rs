@@ -250,6 +250,22 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         "65536 is no prime",
     );
     check_error("\"tcp\"", "\"sctp\"", "unknown variant `sctp`");
+    check_error("10.0.0.9", "224.0.0.1", "`service[2].backends`: 224.0.0.1 is no address of a backend");
+    check_error("10.0.0.9", "203.0.113.53", "`service[2].backends`: 203.0.113.53 is no address of a backend");
+    check_error("203.0.113.53", "0.0.0.0", "0.0.0.0 is no host's address");
+    check_error("port = 53", "port = 0", "0 is no port; write the port that clients ask for");
+    let first = "[[service]]\n    address = \"203.0.113.10\"";
+    for (key, wanted) in [
+        ("heartbeat_port = 0", "`heartbeat_port`: 0 is no port"),
+        ("heartbeat_timeout_ms = 5", "`heartbeat_timeout_ms`: says nothing to any service; add heartbeat_port"),
+        ("persistence_s = 5", "`persistence_s`: says nothing to any service; add persistence = \"source\""),
+        ("persistence_max = 5", "`persistence_max`: says nothing to any service"),
+        ("mtu = 9000", "`mtu`: says nothing to any service; add a mode with tunnels"),
+    ] {
+        check_error(first, &format!("{key}\n{first}"), wanted);
+    }
+    let page = "port = 53\n    check = { kind = \"tcp\", path = \"/x\" }";
+    check_error("port = 53", page, "`service[2].check`: a connection alone asks for no page; write kind = \"http\"");
 }
 
 fn candidates(count: usize) -> Vec<Candidate> {

@@ -7,7 +7,8 @@
 //! Or it goes as it is, and only its frame is addressed anew (direct routing): the backend is on the link.
 //!
 //! The outer packet has the inner one's traffic class (RFC 6040 section 4.1), may not be fragmented, and gets 64 hops. A packet that
-//! has no room within the MTU is dropped, and its sender is told (RFC 2003 section 5.1, RFC 1191, RFC 8201).
+//! has no room within the MTU is dropped, and its sender is told (RFC 2003 section 5.1, RFC 1191, RFC 8201); one that may be cut is
+//! put into an outer packet that is cut, and the backend puts that together.
 
 use braid_nf::packet::headers::{Gre, Header, Ipv4, Ipv6, Udp, ether_type};
 use braid_nf::packet::parse::protocol;
@@ -19,12 +20,15 @@ use super::LoadBalancer;
 use super::config::Mode;
 use super::settings::Server;
 use crate::parts::answer;
+use crate::router::fragment;
 
 /// Within a tunnel it would be longer than the MTU.
 pub const TOO_BIG: Reason = Reason("too_big");
 /// The buffer has no room for an outer header, or there is no address to send from; or no Ethernet header to address anew.
 pub const NO_TUNNEL: Reason = Reason("no_tunnel");
 
+/// So many bytes of a packet make its identification.
+const HASHED: usize = 40;
 /// Where generic UDP encapsulation is listened for.
 const GUE_PORT: u16 = 6080;
 /// Protocol numbers of IPv4 and of IPv6 within IP.
@@ -41,7 +45,8 @@ impl LoadBalancer {
         let overhead = overhead(mode, v6);
         let l3 = packet.record().l3 as usize;
         let Some(inner) = inner_len(packet) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
-        if inner + overhead > usize::from(self.settings.mtu) {
+        let is_long = inner + overhead > usize::from(self.settings.mtu);
+        if is_long && packet.ipv4().is_none_or(|ip| ip.dont_fragment()) {
             if self.answers.admits(cx, packet)? {
                 answer::too_big(cx, packet, self.settings.router, self.settings.mtu - overhead as u16);
             }
@@ -50,13 +55,18 @@ impl LoadBalancer {
         let from = if v6 { self.settings.router.v6 } else { Some(self.settings.router.v4) };
         let entropy = self.entropy(packet);
         let class = traffic_class(packet);
+        // What may be cut needs an identification that its neighbours do not have (RFC 6864 section 4.2).
+        let piecewise =
+            is_long.then(|| hash::mixed(&packet.bytes()[l3..packet.len().min(l3 + HASHED)], cx.now()) as u16);
         let (Some(from), true) = (from, packet.push_front(overhead)) else { return Ok(Verdict::Drop(NO_TUNNEL)) };
         let frame = packet.bytes_mut();
         frame.copy_within(overhead..overhead + l3, 0);
         let (number, carried) = write_inner_header(mode, v6, frame, (l3, overhead), inner, (from, to, entropy));
-        write_outer(&mut frame[l3..], number, carried, class, (from, to));
+        write_outer(&mut frame[l3..], (number, carried), class, (from, to), piecewise);
         packet.reparse();
-        Ok(Verdict::Forward(self.settings.across(packet.port())))
+        let across = self.settings.across(packet.port());
+        let fits = !is_long || fragment::cut(cx, packet, across, self.settings.mtu);
+        Ok(if fits { Verdict::Forward(across) } else { Verdict::Drop(TOO_BIG) })
     }
 
     /// Sends a frame on to a backend on the same link, in the name of whom the client's router took for the service.
@@ -140,8 +150,14 @@ fn write_inner_header(
     }
 }
 
-/// Writes the outer IP header to the front of `bytes`.
-fn write_outer(bytes: &mut [u8], number: u8, carried: usize, class: u8, (from, to): (IpAddress, IpAddress)) {
+/// Writes the outer IP header to the front of `bytes`; with an identification it may be cut.
+fn write_outer(
+    bytes: &mut [u8],
+    (number, carried): (u8, usize),
+    class: u8,
+    (from, to): (IpAddress, IpAddress),
+    piecewise: Option<u16>,
+) {
     match (from.v4(), to.v4()) {
         (Some(from), Some(to)) => {
             let mut ip = Ipv4::new(number, carried as u16);
@@ -149,8 +165,8 @@ fn write_outer(bytes: &mut [u8], number: u8, carried: usize, class: u8, (from, t
             ip.set_destination(to);
             ip.set_tos(class);
             // What may not be fragmented needs no identification (RFC 6864 section 4.1).
-            ip.set_identification(0);
-            ip.set_fragment(true, false, 0);
+            ip.set_identification(piecewise.unwrap_or(0));
+            ip.set_fragment(piecewise.is_none(), false, 0);
             ip.emit(bytes);
             let sum = checksum::ipv4_header(&bytes[..Ipv4::LEN]);
             ip.set_checksum(sum);

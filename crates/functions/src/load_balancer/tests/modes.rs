@@ -90,6 +90,30 @@ fn what_has_no_room_in_a_tunnel_is_told() {
 }
 
 #[test]
+fn what_may_be_cut_goes_in_pieces_that_the_backend_puts_together() {
+    for (mode, header) in [("ipip", 0), ("gre", 4), ("gue", 8)] {
+        let mut lb = direct(mode, "mtu = 1400");
+        let inner = Frame::udp(CLIENT, "203.0.113.10:53").payload(&[7; 2000]).may_be_fragmented().bytes();
+        let sent = lb.send(1, 0, &inner).sent;
+        assert_eq!(sent.len(), 2, "{mode}");
+        let mut whole = vec![0; 2048];
+        let mut numbers = Vec::new();
+        for (port, piece) in &sent {
+            let ip = &piece[14..];
+            let (len, field) = (usize::from(u16::from_be_bytes([ip[2], ip[3]])), u16::from_be_bytes([ip[6], ip[7]]));
+            assert!((*port, len <= 1400, field & 0x4000) == (0, true, 0), "{mode}");
+            let from = usize::from(field & 0x1fff) * 8;
+            whole[from..from + len - 20].copy_from_slice(&ip[20..len]);
+            numbers.push([ip[4], ip[5]]);
+        }
+        assert_eq!(numbers[0], numbers[1], "pieces of one packet");
+        let carried = &whole[header..header + inner.len() - 14];
+        // But for one hop and the checksum of its header it is what the client sent.
+        assert_eq!((&carried[..8], &carried[12..]), (&inner[14..22], &inner[26..]), "{mode}");
+    }
+}
+
+#[test]
 fn errors_and_later_fragments_take_the_same_tunnel() {
     let mut lb = direct("ipip", "");
     let answer = Frame::tcp("203.0.113.10:80", CLIENT).bytes();

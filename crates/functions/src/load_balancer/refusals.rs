@@ -1,0 +1,124 @@
+//! What a configuration may not say, and what to write instead.
+
+use std::net::IpAddr;
+
+use super::config::{Backend, Check, CheckKind, Config, Mode, Persistence, Service, Transport};
+use crate::config::ConfigError;
+use crate::parts::scope::{is_host_v4, is_routed_v6};
+
+/// What is wrong, and what to write instead.
+pub(super) type Wrong = (String, &'static str);
+
+pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), Wrong> {
+    if !is_host(service.address) {
+        return Err((format!("{} is no host's address", service.address), "write the address that clients ask for"));
+    }
+    if service.port == Some(0) {
+        return Err(("0 is no port".into(), "write the port that clients ask for, or leave it out for all"));
+    }
+    if service.backends.iter().all(|backend| backend.weight == 0) {
+        return Err(("none has a weight".into(), "name one or more with a weight of 1 or more"));
+    }
+    if service.backends.len() * 10 > config.table_size as usize {
+        return Err(("too many for `table_size`".into(), "write a prime `table_size` of 100 for each"));
+    }
+    Ok(())
+}
+
+/// Answers are to be had before the next question, and one source says who is up.
+pub(super) fn check_check(check: &Check, config: &Config) -> Result<(), Wrong> {
+    if config.heartbeat_port.is_some() {
+        return Err(("`heartbeat_port` says already who is up".into(), "keep one of both"));
+    }
+    if !(10..=3_600_000).contains(&check.every_ms) || !(1..=check.every_ms).contains(&check.timeout_ms()) {
+        let reason = format!("an answer within {} ms every {} ms cannot be", check.timeout_ms(), check.every_ms);
+        return Err((reason, "write every_ms = 10 to 3600000, and timeout_ms = 1 to every_ms"));
+    }
+    if check.rise == 0 || check.fall == 0 {
+        return Err(("no answer at all decides nothing".into(), "write a `rise` and a `fall` of 1 or more"));
+    }
+    if check.kind == CheckKind::Tcp && (check.path != "/" || check.host.is_some()) {
+        return Err((
+            "a connection alone asks for no page".into(),
+            "write kind = \"http\", or leave out `path` and `host`",
+        ));
+    }
+    if !check.path.starts_with('/') || check.path.contains(char::is_whitespace) {
+        return Err((format!("`{}` is no path of a page", check.path), "write path = \"/health\""));
+    }
+    if check.host.as_ref().is_some_and(|host| host.is_empty() || host.contains(char::is_whitespace)) {
+        return Err(("`host` is no name of a host".into(), "write host = \"www.example.com\", or leave it out"));
+    }
+    Ok(())
+}
+
+pub(super) fn check_backend(service: &Service, backend: &Backend) -> Result<(), Wrong> {
+    if backend.address.is_ipv4() != service.address.is_ipv4() {
+        let reason = format!("{} is of another family than {}", backend.address, service.address);
+        return Err((reason, "use one family"));
+    }
+    if !is_host(backend.address) || backend.address == service.address {
+        let reason = format!("{} is no address of a backend of {}", backend.address, service.address);
+        return Err((reason, "write the address that the backend has besides"));
+    }
+    if backend.port == Some(0) {
+        return Err(("0 is no port".into(), "write where the backend listens, or leave it out"));
+    }
+    if backend.weight > 1000 {
+        return Err((format!("weight {} is too great", backend.weight), "write 0 to 1000"));
+    }
+    if backend.port.is_some() && service.port.is_none() {
+        return Err((format!("{} has a port but the service has none", backend.address), "add `port`, or remove it"));
+    }
+    if backend.port.is_some() && service.mode != Mode::Nat {
+        let reason = format!("{} has a port, but only mode = \"nat\" changes ports", backend.address);
+        return Err((reason, "remove `port`: it listens where the service does"));
+    }
+    match (service.mode, backend.mac.map(|written| written.0)) {
+        (Mode::Direct, None) => {
+            return Err((format!("{} has no Ethernet address", backend.address), "write mac = \"02:00:00:00:00:01\""));
+        }
+        (Mode::Direct, Some(mac)) if mac.is_group() => {
+            return Err((format!("{mac} is a group address"), "write the one of the backend"));
+        }
+        (Mode::Direct, Some(_)) | (_, None) => {}
+        (_, Some(_)) => {
+            let reason = format!("{} has an Ethernet address, but only mode = \"direct\" writes it", backend.address);
+            return Err((reason, "remove `mac`, or write mode = \"direct\""));
+        }
+    }
+    if backend.server_id.is_some() && service.protocol == Some(Transport::Tcp) {
+        return Err((format!("{} has a `server_id`, but TCP has none", backend.address), "write protocol = \"udp\""));
+    }
+    Ok(())
+}
+
+/// Whether every key is of use to some service.
+pub(super) fn check_meant(config: &Config) -> Result<(), ConfigError> {
+    let usual = Config::default();
+    let has = |meets: fn(&Service) -> bool| config.services.iter().any(meets);
+    let (hears, keeps) = (config.heartbeat_port.is_some(), has(|service| service.persistence == Persistence::Source));
+    let has_tunnels = has(|service| matches!(service.mode, Mode::Ipip | Mode::Gre | Mode::Gue));
+    let (hear, keep) = ("add heartbeat_port", "add persistence = \"source\" to a service");
+    let idle = [
+        ("monitors", !hears && !config.monitors.is_empty(), hear),
+        ("heartbeat_timeout_ms", !hears && config.heartbeat_timeout_ms != usual.heartbeat_timeout_ms, hear),
+        ("persistence_s", !keeps && config.persistence_s != usual.persistence_s, keep),
+        ("persistence_max", !keeps && config.persistence_max != usual.persistence_max, keep),
+        ("mtu", !has_tunnels && config.mtu != usual.mtu, "add a mode with tunnels to a service"),
+    ];
+    if let Some((key, _, instead)) = idle.into_iter().find(|(_, is_idle, _)| *is_idle) {
+        return Err(ConfigError::new(key, "says nothing to any service", format!("{instead}, or leave it out")));
+    }
+    match config.heartbeat_port {
+        Some(0) => Err(ConfigError::new("heartbeat_port", "0 is no port", "write the one that backends send to")),
+        _ => Ok(()),
+    }
+}
+
+fn is_host(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => is_host_v4(v4.octets()),
+        IpAddr::V6(v6) => is_routed_v6(v6.into()) && !v6.is_loopback(),
+    }
+}
