@@ -30,6 +30,7 @@ pub struct Config {
     pub persistence_max: u32,
     pub mtu: u16,
     pub fragments_max: u32,
+    pub held_max: u32,
     pub fragment_s: u64,
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
@@ -229,6 +230,7 @@ impl Default for Config {
             persistence_max: 65_536,
             mtu: 1500,
             fragments_max: 4096,
+            held_max: 256,
             fragment_s: 30,
             // The dummy address of RFC 7600 section 4.8, for routers that have none of their own.
             router: Ipv4Addr::new(192, 0, 0, 8),

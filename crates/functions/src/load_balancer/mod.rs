@@ -103,8 +103,8 @@ impl FromConfig for LoadBalancer {
             made.map_err(|error| ConfigError::state("service", &error))
         };
         let (up, heard) = (vector("up", 1)?, vector("heard", 0)?);
-        let fragments = Fragments::new(builder, config.fragments_max, settings.fragment_ns)
-            .map_err(|error| ConfigError::state("fragments_max", &error))?;
+        let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
+            .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let has_persistence = config.services.iter().any(|service| service.persistence == Persistence::Source);
         let clients = if has_persistence { config.persistence_max } else { 1 };
         let kept = Aged::new(builder, "clients", clients, settings.persistence_ns)
@@ -297,9 +297,12 @@ impl LoadBalancer {
                 FROM_BACKEND => (Some(server.service_address), None),
                 _ => (None, Some(server.address)),
             };
-            let across = self.settings.across(packet.port());
-            if !self.fragments.remember(cx, packet, Fate::new(across, source, destination))? {
+            let fate = Fate::new(self.settings.across(packet.port()), source, destination);
+            if !self.fragments.remember(cx, packet, fate)? {
                 return Ok(Verdict::Drop(fragments::TABLE_FULL));
+            }
+            if server.mode == Mode::Nat {
+                self.fragments.release(cx, packet, &fate, 1)?;
             }
         }
         if let Some(exchange) = self.settings.exchange(flow) {
@@ -338,12 +341,16 @@ impl LoadBalancer {
         Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
     }
 
-    /// A later fragment goes where its first one went. Fragments of others pass.
+    /// A later fragment goes where its first one went, and waits for it where packets are translated. Fragments of others pass.
     #[cold]
     fn follow_first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let Some(fate) = self.fragments.follow(cx, packet)? else {
-            let concerned = self.settings.knows(packet.src_ip()) || self.settings.knows(packet.dst_ip());
-            return Ok(if concerned { Verdict::Drop(fragments::BEFORE_FIRST) } else { cx.pass() });
+            let ends = [packet.src_ip(), packet.dst_ip()];
+            return Ok(match ends.iter().any(|end| self.settings.translates(*end)) {
+                true => Verdict::Drop(self.fragments.hold(cx, packet)?),
+                false if ends.iter().any(|end| self.settings.knows(*end)) => Verdict::Drop(fragments::BEFORE_FIRST),
+                false => cx.pass(),
+            });
         };
         if !packet.decrement_ttl() {
             return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));

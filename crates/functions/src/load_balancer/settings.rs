@@ -78,6 +78,8 @@ pub(super) struct Settings {
     by_service: HashMap<End, usize>,
     by_server: HashMap<End, u16>,
     addresses: HashSet<IpAddress>,
+    /// Those of services that translate and of their backends.
+    translated: HashSet<IpAddress>,
     /// Numbers of the backends at an address.
     by_address: HashMap<IpAddress, Vec<u32>>,
     pub(super) heartbeat_port: Option<u16>,
@@ -125,6 +127,7 @@ impl Settings {
             by_server: HashMap::default(),
             by_address: HashMap::default(),
             addresses: HashSet::default(),
+            translated: HashSet::default(),
             heartbeat_port: config.heartbeat_port,
             monitors: config.monitors.iter().map(|address| (*address).into()).collect(),
             heartbeat_ns: millis("heartbeat_timeout_ms", config.heartbeat_timeout_ms)?,
@@ -138,7 +141,7 @@ impl Settings {
             router: Router::check(("router", config.router), ("router_v6", config.router_v6))?,
         };
         if config.services.is_empty() {
-            return Err(ConfigError::new("service", "there is none", "write at least one [[service]]"));
+            return Err(ConfigError::new("service", "there is none", "write at least one [[nf.config.service]]"));
         }
         for (number, service) in config.services.iter().enumerate() {
             settings.add(config, number, service)?;
@@ -221,6 +224,9 @@ impl Settings {
             self.by_server.insert((address, port, *transport), number);
         }
         self.addresses.extend([address, service_address]);
+        if service.mode == Mode::Nat {
+            self.translated.extend([address, service_address]);
+        }
         self.by_address.entry(address).or_default().push(u32::from(number));
         let server = Server {
             address,
@@ -273,6 +279,11 @@ impl Settings {
     /// Whether an address is that of a service or a backend.
     pub(super) fn knows(&self, address: IpAddress) -> bool {
         self.addresses.contains(&address)
+    }
+
+    /// Whether packets from or to an address are translated, at some port.
+    pub(super) fn translates(&self, address: IpAddress) -> bool {
+        self.translated.contains(&address)
     }
 
     /// By which port a packet leaves for the other side.

@@ -197,12 +197,20 @@ fn icmp_errors_find_the_backend_and_the_client() {
 fn later_fragments_follow_the_first() {
     let mut lb = bench(WEB);
     let later = |id| Frame::ip("192.0.2.1", "203.0.113.53", 17).fragment(id, 2, false).payload(&[7; 24]);
-    check(&mut lb, 1, 0, later(9), "drop fragment_before_first");
+    check(&mut lb, 1, 0, later(9), "drop fragment_held");
     let first = Frame::udp("192.0.2.1:9", "203.0.113.53:53").payload(&[7; 8]).fragment(9, 0, true);
-    assert_eq!(lb.send(1, 0, &first.bytes()).ports(), [0]);
+    assert_eq!(lb.send(1, 0, &first.bytes()).ports(), [0, 0], "and the one that waited");
     check(&mut lb, 1, 0, later(9), "0: ip 192.0.2.1 > 10.0.0.9 proto 17 ttl 63");
     let others = Frame::ip("192.0.2.1", "192.0.2.2", 17).fragment(9, 2, false).payload(&[7; 24]);
     check(&mut lb, 1, 0, others, "0: ip 192.0.2.1 > 192.0.2.2 proto 17 ttl 64");
+}
+
+#[test]
+fn without_room_no_fragment_waits_and_for_a_tunnel_none_does() {
+    let later = || Frame::ip("192.0.2.1", "203.0.113.53", 17).fragment(9, 2, false).payload(&[7; 24]);
+    check(&mut bench(&format!("held_max = 0\n{WEB}")), 1, 0, later(), "drop fragment_before_first");
+    let tunnel = "[[service]]\naddress = '203.0.113.53'\nmode = 'ipip'\nbackends = [{ address = '10.0.0.9' }]";
+    check(&mut bench(tunnel), 1, 0, later(), "drop fragment_before_first");
 }
 
 #[test]
