@@ -9,7 +9,11 @@ use proptest::prelude::*;
 
 mod addresses;
 mod census;
+mod fragments;
+mod icmp;
 mod mtu;
+mod properties;
+mod refusals;
 
 use super::{Config, Filtering, Nat, Networks, Session};
 use crate::catalog::FromConfig;
@@ -38,6 +42,19 @@ fn check(bench: &mut Bench, port: u16, seconds: u64, frame: Frame, expected: &st
     let outcome = bench.send(port, seconds * 1000, &frame.bytes());
     assert_eq!(show::outcome(&outcome), expected);
     outcome
+}
+
+#[track_caller]
+fn check_error(text: &str, expected: &str) {
+    let mut bench = Err(String::new());
+    Bench::new(2, |builder| {
+        let made = parse(text.parse().unwrap()).and_then(|config| Nat::from_config(config, builder.scope("nat"), 2));
+        bench = made.as_ref().map(|_| ()).map_err(|error| error.to_string());
+        let nat = made.or_else(|_| Nat::from_config(Config::default(), builder.scope("default"), 2)).unwrap();
+        Box::new(Instance::new("nat", nat))
+    });
+    let error = bench.unwrap_err();
+    assert!(error.starts_with(expected), "{error}");
 }
 
 const HOST: &str = "10.0.0.1:1100";
@@ -195,65 +212,6 @@ fn inside_hosts_reach_each_other_by_their_external_endpoints() {
 }
 
 #[test]
-fn icmp_errors_are_translated_with_the_packet_that_they_quote() {
-    let mut nat = bench(Config::default());
-    let sent = nat.send(0, 0, &Frame::udp(HOST, SERVER).payload(b"question").bytes());
-    let router = Frame::unreachable("203.0.113.9", "198.51.100.1", sent.only().1);
-    let expected = "0: unreachable 203.0.113.9 > 10.0.0.1 [udp 10.0.0.1:1100 > 192.0.2.9:80] ttl 63";
-    check(&mut nat, 1, 0, router, expected);
-    let sent = nat.send(1, 0, &Frame::udp(SERVER, EXTERNAL).payload(b"answer").bytes());
-    let host = Frame::unreachable("10.0.0.1", "192.0.2.9", sent.only().1);
-    let expected = "1: unreachable 198.51.100.1 > 192.0.2.9 [udp 192.0.2.9:80 > 198.51.100.1:1100] ttl 63";
-    check(&mut nat, 0, 0, host, expected);
-    let sent = nat.send(0, 0, &Frame::echo_request("10.0.0.1", "192.0.2.9", 4000, 1).bytes());
-    let unreachable = Frame::unreachable("192.0.2.9", "198.51.100.1", sent.only().1);
-    check(
-        &mut nat,
-        1,
-        0,
-        unreachable,
-        "0: unreachable 192.0.2.9 > 10.0.0.1 [ping 10.0.0.1 > 192.0.2.9 id 4000] ttl 63",
-    );
-}
-
-#[test]
-fn icmp_errors_about_hairpins_are_translated_at_both_ends() {
-    let mut nat = bench(Config::default());
-    nat.send(0, 0, &Frame::udp("10.0.0.2:2200", SERVER).bytes());
-    let sent = nat.send(0, 0, &Frame::udp(HOST, "198.51.100.1:2200").bytes());
-    let error = Frame::unreachable("10.0.0.2", "198.51.100.1", sent.only().1);
-    let expected = "0: unreachable 198.51.100.1 > 10.0.0.1 [udp 10.0.0.1:1100 > 198.51.100.1:2200] ttl 63";
-    check(&mut nat, 0, 0, error, expected);
-}
-
-#[test]
-fn icmp_errors_about_nothing_are_dropped() {
-    let mut nat = bench(Config::default());
-    let quoted = Frame::udp(EXTERNAL, SERVER).bytes();
-    check(&mut nat, 1, 0, Frame::unreachable("203.0.113.9", "198.51.100.1", &quoted), "drop no_mapping");
-    let quoted = Frame::udp(SERVER, HOST).bytes();
-    check(&mut nat, 0, 0, Frame::unreachable("10.0.0.1", "192.0.2.9", &quoted), "drop no_mapping");
-}
-
-#[test]
-fn icmp_errors_with_wrong_checksums_are_dropped() {
-    let mut nat = bench(Config::default());
-    let sent = nat.send(0, 0, &Frame::udp(HOST, SERVER).payload(b"question").bytes());
-    let good = Frame::unreachable("203.0.113.9", "198.51.100.1", sent.only().1).bytes();
-    assert_eq!(nat.send(1, 0, &good).ports(), [0]);
-    // The code of the message, its own checksum, the hops of the quoted header: the last one with the message's sum put right.
-    for at in [35, 36] {
-        let mut bad = good.clone();
-        bad[at] ^= 1;
-        assert_eq!(nat.send(1, 0, &bad).dropped, Some("bad_checksum"));
-    }
-    let mut quoted = sent.only().1.to_vec();
-    quoted[22] ^= 1;
-    let bad = Frame::unreachable("203.0.113.9", "198.51.100.1", &quoted).bytes();
-    assert_eq!(nat.send(1, 0, &bad).dropped, Some("bad_checksum"));
-}
-
-#[test]
 fn a_session_takes_at_most_128_bytes_with_its_share_of_eight_addresses() {
     let config = Config { external: vec!["198.51.100.0/29".parse().unwrap()], ..Config::default() };
     let mut builder = StateBuilder::new(&Domain::new(2), HugePages::Never);
@@ -272,41 +230,6 @@ fn a_session_takes_at_most_128_bytes_with_its_share_of_eight_addresses() {
     assert_eq!((ports * 10).div_ceil(3 * 8 * 64512), 46, "tenths of a byte: what the README says");
     assert_eq!(SetTables::record_bytes(size_of::<Session>()), [32, 64]);
     assert!(2.0 * 32.0 + used + 4.6 <= 124.0, "what the README says of a session");
-}
-
-#[test]
-fn later_fragments_follow_the_first() {
-    let mut nat = bench(Config::default());
-    let later = |id| Frame::ip("10.0.0.1", "192.0.2.9", 17).fragment(id, 2, false).payload(&[7; 24]);
-    let first = Frame::udp(HOST, SERVER).payload(&[7; 8]).fragment(9, 0, true);
-    check(&mut nat, 0, 0, later(9), "drop fragment_held");
-    assert_eq!(nat.send(0, 0, &first.clone().bytes()).ports(), [1, 1], "the one that waited goes on");
-    check(&mut nat, 0, 1, later(9), "1: ip 198.51.100.1 > 192.0.2.9 proto 17 ttl 63");
-    check(&mut nat, 0, 1, later(8), "drop fragment_held");
-    check(&mut nat, 0, 40, later(9), "drop fragment_held");
-    assert_eq!(nat.send(0, 80_000, &first.bytes()).ports(), [1], "what waited for too long is gone");
-    let back = |id| Frame::ip("192.0.2.9", "198.51.100.1", 17).fragment(id, 2, false).payload(&[7; 24]);
-    let first = Frame::udp(SERVER, EXTERNAL).payload(&[7; 8]).fragment(5, 0, true);
-    assert_eq!(nat.send(1, 41_000, &first.bytes()).ports(), [0]);
-    check(&mut nat, 1, 41, back(5), "0: ip 192.0.2.9 > 10.0.0.1 proto 17 ttl 63");
-}
-
-#[test]
-fn fragments_that_find_no_place_to_wait_are_dropped() {
-    let later = |id| Frame::ip("10.0.0.1", "192.0.2.9", 17).fragment(id, 2, false).payload(&[7; 24]);
-    let mut nat = bench(Config { held_max: 1, ..Config::default() });
-    check(&mut nat, 0, 0, later(1), "drop fragment_held");
-    check(&mut nat, 0, 0, later(2), "drop fragment_before_first");
-    let mut nat = bench(Config { held_max: 0, ..Config::default() });
-    check(&mut nat, 0, 0, later(1), "drop fragment_before_first");
-}
-
-#[test]
-fn fragments_that_find_no_room_are_dropped() {
-    let mut nat = bench(Config { fragments_max: 1, ..Config::default() });
-    let first = |id| Frame::udp(HOST, SERVER).payload(&[7; 8]).fragment(id, 0, true);
-    assert_eq!(nat.send(0, 0, &first(1).bytes()).ports(), [1]);
-    check(&mut nat, 0, 0, first(2), "drop fragment_table_full");
 }
 
 #[test]
@@ -409,175 +332,4 @@ fn blocks_are_logged_when_they_are_assigned_and_released() {
     assert_eq!((count("assigned at 0.000 s"), count("assigned at 1.000 s")), (2, 1), "{lines:?}");
     assert_eq!(log(1).sums().get("blocks for which the log had no room"), Some(&5));
     assert_eq!(log(0), braid_nf::Findings::default());
-}
-
-#[track_caller]
-fn check_error(text: &str, expected: &str) {
-    let mut bench = Err(String::new());
-    Bench::new(2, |builder| {
-        let made = parse(text.parse().unwrap()).and_then(|config| Nat::from_config(config, builder.scope("nat"), 2));
-        bench = made.as_ref().map(|_| ()).map_err(|error| error.to_string());
-        let nat = made.or_else(|_| Nat::from_config(Config::default(), builder.scope("default"), 2)).unwrap();
-        Box::new(Instance::new("nat", nat))
-    });
-    let error = bench.unwrap_err();
-    assert!(error.starts_with(expected), "{error}");
-}
-
-#[test]
-fn configurations_that_cannot_work_are_refused_with_what_to_write() {
-    check_error("inside = []", "`inside`: names no range; write");
-    check_error("inside = ['fd00::/8']", "`inside`: fd00::/8 is not IPv4");
-    check_error("external = []", "`external`: names no address; write");
-    check_error("external = ['10.0.0.1']", "`external`: 10.0.0.1 lies in the inside range 10.0.0.0/8");
-    check_error("external = ['192.0.2.1', '192.0.2.1']", "`external`: 192.0.2.1 stands there twice");
-    check_error("first_port = 9000\nlast_port = 8000", "`first_port`: 9000 to 8000 is no range");
-    check_error("external = ['10.0.0.0/24']", "`external`: 10.0.0.0 lies in the inside range 10.0.0.0/8");
-    check_error("external = ['198.18.0.0/15']", "`external`: 198.18.0.0/15 makes more than 4096 addresses");
-    check_error("external = ['2001:db8::1']", "`external`: 2001:db8::1/128 is not IPv4");
-    check_error("allocation = 'blocks'\nblock_size = 0", "`block_size`: 0 makes no block; write 1 to 64512");
-    check_error("allocation = 'blocks'\nblocks_per_host = 5", "`blocks_per_host`: 5 is out of range; write 1 to 4");
-    check_error("allocation = 'deterministic'", "`block_size`: 22085632 inside addresses, but 126 blocks of 512 ports");
-    let fixed = |external: &str, inside: &str| {
-        format!("static = [{{ protocol = 'tcp', external = '{external}', inside = '{inside}' }}]")
-    };
-    check_error(&fixed("198.51.100.2:80", "10.0.0.1:80"), "`static`: 198.51.100.2 is no external address");
-    check_error(&fixed("198.51.100.1:80", "10.0.0.1:80"), "`static`: 80 is no external port");
-    check_error(&fixed("198.51.100.1:8080", "9.0.0.1:80"), "`static`: 9.0.0.1 is not inside");
-    check_error(&fixed("198.51.100.1", "10.0.0.1:80"), "`static.external`: ");
-    check_error("udp_s = 0", "`udp_s`: 0ns is out of range");
-    check_error("mapings_max = 5", "`mapings_max`: no such key; did you mean `mappings_max`?");
-    check_error(
-        "inside = ['10.0.0.0/25']\nnetworks = 'by_vlan'\nvlans = ['1-4']\nallocation = 'deterministic'",
-        "`block_size`: 512 inside addresses in 4 networks, but 126 blocks of 512 ports; write smaller blocks",
-    );
-    check_error("vlans = [10]", "`vlans`: says nothing: networks are not told by VLAN; add networks = \"by_vlan\"");
-    check_error("networks = 'by_vlan'\nvlans = ['10-12', 11]", "`vlans`: vlan 11 stands there twice; write it once");
-    check_error("networks = 'by_vlan'\nvlans = [4095]", "`vlans`: \"4095\" is no VLAN: write one from 1 to 4094 as 10");
-    check_error("networks = 'by_vlan'\nvlans = [true]", "`vlans`: ");
-    check_error("networks = 'by_vlan'\nvlans = ['1-4.1-4094']", "`vlans`: more than 12287 networks; name fewer");
-    check_error("networks = 'by_vlan'\noutside_vlan = '1-2'", "`outside_vlan`: names several; write one");
-    let hop = |list: &str| format!("networks = 'by_vlan'\nvlans = [10]\nnext_hops = [{list}]");
-    check_error(&hop("{ vlan = 11, mac = '02:00:00:00:00:01' }"), "`next_hops`: vlan 11 is no network; name some of");
-    let twice = "{ vlan = 10, mac = '02:00:00:00:00:01' }, { vlan = 10, mac = '02:00:00:00:00:02' }";
-    check_error(&hop(twice), "`next_hops`: 02:00:00:00:00:01 and 02:00:00:00:00:02 are of one network; write one");
-    let by_vlan = |network: &str| {
-        let (external, inside) = ("external = '198.51.100.1:8080'", "inside = '10.0.0.1:80'");
-        format!("networks = 'by_vlan'\nvlans = [10]\nstatic = [{{ protocol = 'tcp', {external}, {inside}{network} }}]")
-    };
-    check_error(&by_vlan(""), "`static`: 10.0.0.1:80 is in no network; name one of `vlans`: vlan = 10");
-    check_error(&by_vlan(", vlan = 11"), "`static`: there is no such VLAN; name one of `vlans`");
-    check_error(&by_vlan(", network = 0"), "`static`: there is no network 0; name one of `vlans`");
-    let by_port = format!("networks = 'by_port'\n{}", fixed("198.51.100.1:8080", "10.0.0.1:80"));
-    check_error(&by_port, "`static`: 10.0.0.1:80 is in no network; name an inside port");
-    check_error("outside_ports = [1]", "`inside_ports`: missing");
-    check_error("outer_tag = '802.1q'", "`outer_tag`: says nothing: networks are not told by VLAN");
-    for external in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255"] {
-        check_error(&format!("external = ['{external}']"), &format!("`external`: {external} is no host's address"));
-        check_error(&format!("router = '{external}'"), &format!("`router`: {external} is no host's address"));
-    }
-    check_error("outside_router_v6 = 'ff02::1'", "`outside_router_v6`: ff02::1 is no host's address beyond its link");
-}
-
-#[test]
-fn keys_that_say_nothing_as_ports_are_given_are_refused() {
-    let check = |text: &str, key: &str, wanted: &str| {
-        let instead = format!("`{key}`: says nothing as ports are given to hosts; write allocation = \"{wanted}\"");
-        check_error(text, &instead);
-    };
-    check("block_size = 64", "block_size", "blocks");
-    check("blocks_per_host = 2", "blocks_per_host", "blocks");
-    check("block_log_max = 7", "block_log_max", "blocks");
-    let ends =
-        "from = '10.9.0.1:514', to = '10.9.0.9:514', from_mac = '02:00:00:00:00:01', to_mac = '02:00:00:00:00:09'";
-    check(&format!("block_syslog = {{ port = 1, {ends} }}"), "block_syslog", "blocks");
-    check("pooling = 'arbitrary'\nallocation = 'blocks'", "pooling", "shared");
-    let few = "inside = ['10.0.0.0/24']\nallocation = 'deterministic'\nblock_size = 64";
-    check(&format!("{few}\nblocks_per_host = 2"), "blocks_per_host", "blocks");
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    /// Whatever inside endpoints send in whatever order: no two of them share an external endpoint at a time, each keeps its
-    /// own, and a reply to it comes back to the one who sent.
-    #[test]
-    fn mappings_are_injective_and_replies_come_back(
-        sends in prop::collection::vec((0u8..12, 0u16..6, 0u8..3, any::<bool>()), 1..120),
-    ) {
-        let mut nat = bench(small());
-        let mut external = HashMap::<(String, bool), String>::new();
-        for (n, (host, port, server, tcp)) in sends.into_iter().enumerate() {
-            let inside = format!("10.0.0.{}:{}", host + 1, 1030 + port);
-            let server = format!("192.0.2.{}:80", server + 1);
-            let make = |from: &str, to: &str| if tcp { Frame::tcp(from, to) } else { Frame::udp(from, to) };
-            let sent = show::outcome(&nat.send(0, n as u64 * 10, &make(&inside, &server).bytes()));
-            let mapped = sent.split(' ').nth(2).unwrap().to_owned();
-            let before = external.insert((inside.clone(), tcp), mapped.clone());
-            prop_assert!(before.is_none_or(|before| before == mapped));
-            let back = show::outcome(&nat.send(1, n as u64 * 10, &make(&server, &mapped).bytes()));
-            prop_assert!(back.contains(&format!("{server} > {inside} ")), "{}", back);
-        }
-        for tcp in [false, true] {
-            let mapped: Vec<_> = external.iter().filter(|((_, kind), _)| *kind == tcp).map(|(_, mapped)| mapped).collect();
-            prop_assert_eq!(mapped.iter().collect::<HashSet<_>>().len(), mapped.len());
-        }
-    }
-
-    /// Hosts of several networks with one address: to the outside they are as many, and each answer has the tags of whom it is for.
-    #[test]
-    fn networks_share_the_external_ports_and_nothing_else(
-        sends in prop::collection::vec((0usize..4, 0u8..3, 0u16..3, any::<bool>(), any::<bool>()), 1..80),
-    ) {
-        let vlans = ["untagged", "5", "5.6", "6.5"].map(|text| text.parse().unwrap()).to_vec();
-        let config = Config { networks: Networks::ByVlan, vlans, outside_vlan: "9".parse().ok(), ..small() };
-        let tags: [&[u16]; 4] = [&[], &[5], &[5, 6], &[6, 5]];
-        let tagged = |frame: Frame, tags: &[u16]| tags.iter().fold(frame, |frame, tag| frame.vlan(*tag)).bytes();
-        let mut nat = bench(config);
-        let mut external = HashMap::<(usize, String, bool), String>::new();
-        for (n, (network, host, port, tcp, again)) in sends.into_iter().enumerate() {
-            let (inside, server) = (format!("10.0.0.{}:{}", host + 1, 1030 + port), "192.0.2.1:80");
-            let make = |from: &str, to: &str| if tcp { Frame::tcp(from, to) } else { Frame::udp(from, to) };
-            for at in 0..=u64::from(again) {
-                let sent = nat.send(0, n as u64 * 10 + at, &tagged(make(&inside, server), tags[network]));
-                let mapped = show::outcome(&sent).split(' ').nth(2).unwrap().to_owned();
-                // Byte by byte what a host outside would have sent, but for the Ethernet addresses, which stay.
-                prop_assert_eq!(&sent.sent[0].1[12..], &tagged(make(&mapped, server).ttl(63), &[9])[12..]);
-                let before = external.insert((network, inside.clone(), tcp), mapped.clone());
-                prop_assert!(before.is_none_or(|before| before == mapped));
-                let back = nat.send(1, n as u64 * 10 + at, &tagged(make(server, &mapped), &[9]));
-                prop_assert_eq!(&back.sent[0].1[12..], &tagged(make(server, &inside).ttl(63), tags[network])[12..]);
-            }
-        }
-        for tcp in [false, true] {
-            let mapped: Vec<_> = external.iter().filter(|((.., kind), _)| *kind == tcp).map(|(_, mapped)| mapped).collect();
-            prop_assert_eq!(mapped.iter().collect::<HashSet<_>>().len(), mapped.len());
-        }
-    }
-
-    /// Bytes that are no packets, and packets with bytes changed or cut, are forwarded or dropped; nothing panics.
-    #[test]
-    fn damaged_packets_do_no_harm(flips in prop::collection::vec((0usize..80, any::<u8>()), 0..6), cut in 0usize..90, port in 0u16..2) {
-        let mut nat = bench(small());
-        let quoted = Frame::udp(EXTERNAL, SERVER).bytes();
-        let frames = [
-            Frame::tcp(HOST, SERVER).flags("S").bytes(),
-            Frame::udp(HOST, SERVER).payload(&[1; 20]).bytes(),
-            Frame::udp(HOST, SERVER).payload(&[1; 8]).fragment(3, 0, true).bytes(),
-            Frame::unreachable("192.0.2.9", "198.51.100.1", &quoted).bytes(),
-            Frame::echo_request("10.0.0.1", "192.0.2.9", 5, 6).bytes(),
-            Frame::udp("[2001:db8::1]:5", "[2001:db8:1::2]:6").bytes(),
-        ];
-        for mut frame in frames {
-            for (at, value) in &flips {
-                if let Some(byte) = frame.get_mut(*at) {
-                    *byte = *value;
-                }
-            }
-            frame.truncate(cut.max(1));
-            let outcome = nat.send(port, 0, &frame);
-            prop_assert!(outcome.dropped != Some("handler_panic"));
-            prop_assert!(!outcome.sent.is_empty() || outcome.dropped.is_some());
-        }
-    }
 }

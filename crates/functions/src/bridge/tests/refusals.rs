@@ -1,0 +1,52 @@
+//! Configurations that cannot work, and what to write instead.
+
+use super::*;
+
+#[track_caller]
+fn refuse(config: &str, expected: &str) {
+    let error = crate::parse::<Config>(config.parse().unwrap()).and_then(|config| {
+        config.times_ns()?;
+        config.filter(4)?;
+        config.checked_stations(4)
+    });
+    assert_eq!(error.unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn impossible_configurations_are_refused() {
+    refuse("ageing_s = 5", "`ageing_s`: 5s is out of range; write what comes to 10s to 1000000s");
+    refuse(
+        "refresh_interval_ms = 301000",
+        "`refresh_interval_ms`: 301s is out of range; write what comes to 0ns to 300s",
+    );
+    refuse(
+        "[[static]]\nmac = '02:00:00:00:00:0a'\nport = 4",
+        "`static.port`: the plan has no port 4; write a number from 0 to 3",
+    );
+    refuse(
+        "[[static]]\nmac = 'printer'\nport = 1",
+        "`static.mac`: `printer` is no Ethernet address; write six pairs of digits such as 02:00:00:00:00:01",
+    );
+    refuse(
+        "[[static]]\nmac = '01:00:5e:00:00:01'\nport = 1",
+        "`static.mac`: 01:00:5e:00:00:01 is a group address; write the address of one station",
+    );
+    refuse(
+        "vlan_aware = false\n[[static]]\nmac = '02:00:00:00:00:0a'\nport = 1\nvlan = 5",
+        "`static.vlan`: VLAN 5 is not possible; write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 beside \
+         `[[port]]`",
+    );
+    refuse(
+        "[[port]]\nport = 1",
+        "`port.access`: port 1 is to be an access port or a trunk; write `access`, or `trunk` perhaps with `native`",
+    );
+    refuse("[[port]]\nport = 1\naccess = 4095", "`port.access`: there is no VLAN 4095; write 1 to 4094");
+    refuse(
+        "[[port]]\nport = 1\ntrunk = ['ten']",
+        "`port.trunk`: `ten` is no VLAN; write a number or a range as in `20-29`",
+    );
+    refuse(
+        "vlan_aware = false\n[[port]]\nport = 1\naccess = 1",
+        "`port`: this bridge knows no VLANs; leave it out, or write `vlan_aware = true`",
+    );
+}

@@ -1,0 +1,89 @@
+//! What holds for any packets: mappings are injective, networks share ports and nothing else, damage does no harm.
+
+use super::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever inside endpoints send in whatever order: no two of them share an external endpoint at a time, each keeps its
+    /// own, and a reply to it comes back to the one who sent.
+    #[test]
+    fn mappings_are_injective_and_replies_come_back(
+        sends in prop::collection::vec((0u8..12, 0u16..6, 0u8..3, any::<bool>()), 1..120),
+    ) {
+        let mut nat = bench(small());
+        let mut external = HashMap::<(String, bool), String>::new();
+        for (n, (host, port, server, tcp)) in sends.into_iter().enumerate() {
+            let inside = format!("10.0.0.{}:{}", host + 1, 1030 + port);
+            let server = format!("192.0.2.{}:80", server + 1);
+            let make = |from: &str, to: &str| if tcp { Frame::tcp(from, to) } else { Frame::udp(from, to) };
+            let sent = show::outcome(&nat.send(0, n as u64 * 10, &make(&inside, &server).bytes()));
+            let mapped = sent.split(' ').nth(2).unwrap().to_owned();
+            let before = external.insert((inside.clone(), tcp), mapped.clone());
+            prop_assert!(before.is_none_or(|before| before == mapped));
+            let back = show::outcome(&nat.send(1, n as u64 * 10, &make(&server, &mapped).bytes()));
+            prop_assert!(back.contains(&format!("{server} > {inside} ")), "{}", back);
+        }
+        for tcp in [false, true] {
+            let mapped: Vec<_> = external.iter().filter(|((_, kind), _)| *kind == tcp).map(|(_, mapped)| mapped).collect();
+            prop_assert_eq!(mapped.iter().collect::<HashSet<_>>().len(), mapped.len());
+        }
+    }
+
+    /// Hosts of several networks with one address: to the outside they are as many, and each answer has the tags of whom it is for.
+    #[test]
+    fn networks_share_the_external_ports_and_nothing_else(
+        sends in prop::collection::vec((0usize..4, 0u8..3, 0u16..3, any::<bool>(), any::<bool>()), 1..80),
+    ) {
+        let vlans = ["untagged", "5", "5.6", "6.5"].map(|text| text.parse().unwrap()).to_vec();
+        let config = Config { networks: Networks::ByVlan, vlans, outside_vlan: "9".parse().ok(), ..small() };
+        let tags: [&[u16]; 4] = [&[], &[5], &[5, 6], &[6, 5]];
+        let tagged = |frame: Frame, tags: &[u16]| tags.iter().fold(frame, |frame, tag| frame.vlan(*tag)).bytes();
+        let mut nat = bench(config);
+        let mut external = HashMap::<(usize, String, bool), String>::new();
+        for (n, (network, host, port, tcp, again)) in sends.into_iter().enumerate() {
+            let (inside, server) = (format!("10.0.0.{}:{}", host + 1, 1030 + port), "192.0.2.1:80");
+            let make = |from: &str, to: &str| if tcp { Frame::tcp(from, to) } else { Frame::udp(from, to) };
+            for at in 0..=u64::from(again) {
+                let sent = nat.send(0, n as u64 * 10 + at, &tagged(make(&inside, server), tags[network]));
+                let mapped = show::outcome(&sent).split(' ').nth(2).unwrap().to_owned();
+                // Byte by byte what a host outside would have sent, but for the Ethernet addresses, which stay.
+                prop_assert_eq!(&sent.sent[0].1[12..], &tagged(make(&mapped, server).ttl(63), &[9])[12..]);
+                let before = external.insert((network, inside.clone(), tcp), mapped.clone());
+                prop_assert!(before.is_none_or(|before| before == mapped));
+                let back = nat.send(1, n as u64 * 10 + at, &tagged(make(server, &mapped), &[9]));
+                prop_assert_eq!(&back.sent[0].1[12..], &tagged(make(server, &inside).ttl(63), tags[network])[12..]);
+            }
+        }
+        for tcp in [false, true] {
+            let mapped: Vec<_> = external.iter().filter(|((.., kind), _)| *kind == tcp).map(|(_, mapped)| mapped).collect();
+            prop_assert_eq!(mapped.iter().collect::<HashSet<_>>().len(), mapped.len());
+        }
+    }
+
+    /// Bytes that are no packets, and packets with bytes changed or cut, are forwarded or dropped; nothing panics.
+    #[test]
+    fn damaged_packets_do_no_harm(flips in prop::collection::vec((0usize..80, any::<u8>()), 0..6), cut in 0usize..90, port in 0u16..2) {
+        let mut nat = bench(small());
+        let quoted = Frame::udp(EXTERNAL, SERVER).bytes();
+        let frames = [
+            Frame::tcp(HOST, SERVER).flags("S").bytes(),
+            Frame::udp(HOST, SERVER).payload(&[1; 20]).bytes(),
+            Frame::udp(HOST, SERVER).payload(&[1; 8]).fragment(3, 0, true).bytes(),
+            Frame::unreachable("192.0.2.9", "198.51.100.1", &quoted).bytes(),
+            Frame::echo_request("10.0.0.1", "192.0.2.9", 5, 6).bytes(),
+            Frame::udp("[2001:db8::1]:5", "[2001:db8:1::2]:6").bytes(),
+        ];
+        for mut frame in frames {
+            for (at, value) in &flips {
+                if let Some(byte) = frame.get_mut(*at) {
+                    *byte = *value;
+                }
+            }
+            frame.truncate(cut.max(1));
+            let outcome = nat.send(port, 0, &frame);
+            prop_assert!(outcome.dropped != Some("handler_panic"));
+            prop_assert!(!outcome.sent.is_empty() || outcome.dropped.is_some());
+        }
+    }
+}

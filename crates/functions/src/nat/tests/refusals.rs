@@ -1,0 +1,75 @@
+//! Configurations that cannot work, and what to write instead.
+
+use super::*;
+
+#[test]
+fn configurations_that_cannot_work_are_refused_with_what_to_write() {
+    check_error("inside = []", "`inside`: names no range; write");
+    check_error("inside = ['fd00::/8']", "`inside`: fd00::/8 is not IPv4");
+    check_error("external = []", "`external`: names no address; write");
+    check_error("external = ['10.0.0.1']", "`external`: 10.0.0.1 lies in the inside range 10.0.0.0/8");
+    check_error("external = ['192.0.2.1', '192.0.2.1']", "`external`: 192.0.2.1 stands there twice");
+    check_error("first_port = 9000\nlast_port = 8000", "`first_port`: 9000 to 8000 is no range");
+    check_error("external = ['10.0.0.0/24']", "`external`: 10.0.0.0 lies in the inside range 10.0.0.0/8");
+    check_error("external = ['198.18.0.0/15']", "`external`: 198.18.0.0/15 makes more than 4096 addresses");
+    check_error("external = ['2001:db8::1']", "`external`: 2001:db8::1/128 is not IPv4");
+    check_error("allocation = 'blocks'\nblock_size = 0", "`block_size`: 0 makes no block; write 1 to 64512");
+    check_error("allocation = 'blocks'\nblocks_per_host = 5", "`blocks_per_host`: 5 is out of range; write 1 to 4");
+    check_error("allocation = 'deterministic'", "`block_size`: 22085632 inside addresses, but 126 blocks of 512 ports");
+    let fixed = |external: &str, inside: &str| {
+        format!("static = [{{ protocol = 'tcp', external = '{external}', inside = '{inside}' }}]")
+    };
+    check_error(&fixed("198.51.100.2:80", "10.0.0.1:80"), "`static`: 198.51.100.2 is no external address");
+    check_error(&fixed("198.51.100.1:80", "10.0.0.1:80"), "`static`: 80 is no external port");
+    check_error(&fixed("198.51.100.1:8080", "9.0.0.1:80"), "`static`: 9.0.0.1 is not inside");
+    check_error(&fixed("198.51.100.1", "10.0.0.1:80"), "`static.external`: ");
+    check_error("udp_s = 0", "`udp_s`: 0ns is out of range");
+    check_error("mapings_max = 5", "`mapings_max`: no such key; did you mean `mappings_max`?");
+    check_error(
+        "inside = ['10.0.0.0/25']\nnetworks = 'by_vlan'\nvlans = ['1-4']\nallocation = 'deterministic'",
+        "`block_size`: 512 inside addresses in 4 networks, but 126 blocks of 512 ports; write smaller blocks",
+    );
+    check_error("vlans = [10]", "`vlans`: says nothing: networks are not told by VLAN; add networks = \"by_vlan\"");
+    check_error("networks = 'by_vlan'\nvlans = ['10-12', 11]", "`vlans`: vlan 11 stands there twice; write it once");
+    check_error("networks = 'by_vlan'\nvlans = [4095]", "`vlans`: \"4095\" is no VLAN: write one from 1 to 4094 as 10");
+    check_error("networks = 'by_vlan'\nvlans = [true]", "`vlans`: ");
+    check_error("networks = 'by_vlan'\nvlans = ['1-4.1-4094']", "`vlans`: more than 12287 networks; name fewer");
+    check_error("networks = 'by_vlan'\noutside_vlan = '1-2'", "`outside_vlan`: names several; write one");
+    let hop = |list: &str| format!("networks = 'by_vlan'\nvlans = [10]\nnext_hops = [{list}]");
+    check_error(&hop("{ vlan = 11, mac = '02:00:00:00:00:01' }"), "`next_hops`: vlan 11 is no network; name some of");
+    let twice = "{ vlan = 10, mac = '02:00:00:00:00:01' }, { vlan = 10, mac = '02:00:00:00:00:02' }";
+    check_error(&hop(twice), "`next_hops`: 02:00:00:00:00:01 and 02:00:00:00:00:02 are of one network; write one");
+    let by_vlan = |network: &str| {
+        let (external, inside) = ("external = '198.51.100.1:8080'", "inside = '10.0.0.1:80'");
+        format!("networks = 'by_vlan'\nvlans = [10]\nstatic = [{{ protocol = 'tcp', {external}, {inside}{network} }}]")
+    };
+    check_error(&by_vlan(""), "`static`: 10.0.0.1:80 is in no network; name one of `vlans`: vlan = 10");
+    check_error(&by_vlan(", vlan = 11"), "`static`: there is no such VLAN; name one of `vlans`");
+    check_error(&by_vlan(", network = 0"), "`static`: there is no network 0; name one of `vlans`");
+    let by_port = format!("networks = 'by_port'\n{}", fixed("198.51.100.1:8080", "10.0.0.1:80"));
+    check_error(&by_port, "`static`: 10.0.0.1:80 is in no network; name an inside port");
+    check_error("outside_ports = [1]", "`inside_ports`: missing");
+    check_error("outer_tag = '802.1q'", "`outer_tag`: says nothing: networks are not told by VLAN");
+    for external in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255"] {
+        check_error(&format!("external = ['{external}']"), &format!("`external`: {external} is no host's address"));
+        check_error(&format!("router = '{external}'"), &format!("`router`: {external} is no host's address"));
+    }
+    check_error("outside_router_v6 = 'ff02::1'", "`outside_router_v6`: ff02::1 is no host's address beyond its link");
+}
+
+#[test]
+fn keys_that_say_nothing_as_ports_are_given_are_refused() {
+    let check = |text: &str, key: &str, wanted: &str| {
+        let instead = format!("`{key}`: says nothing as ports are given to hosts; write allocation = \"{wanted}\"");
+        check_error(text, &instead);
+    };
+    check("block_size = 64", "block_size", "blocks");
+    check("blocks_per_host = 2", "blocks_per_host", "blocks");
+    check("block_log_max = 7", "block_log_max", "blocks");
+    let ends =
+        "from = '10.9.0.1:514', to = '10.9.0.9:514', from_mac = '02:00:00:00:00:01', to_mac = '02:00:00:00:00:09'";
+    check(&format!("block_syslog = {{ port = 1, {ends} }}"), "block_syslog", "blocks");
+    check("pooling = 'arbitrary'\nallocation = 'blocks'", "pooling", "shared");
+    let few = "inside = ['10.0.0.0/24']\nallocation = 'deterministic'\nblock_size = 64";
+    check(&format!("{few}\nblocks_per_host = 2"), "blocks_per_host", "blocks");
+}
