@@ -193,9 +193,8 @@ fn workers(workers: &[WorkerStats], encoder: &mut DescriptorEncoder<'_>) -> Resu
 }
 
 fn objects(objects: &[Object], encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-    let each = |of: fn(&Object) -> usize| {
-        objects.iter().map(move |object| (vec![("object", object.name.clone())], gauge(of(object) as f64)))
-    };
+    let labels = |object: &Object| vec![("object", object.name.clone()), ("kind", object.kind.clone())];
+    let each = |of: fn(&Object) -> usize| objects.iter().map(move |object| (labels(object), gauge(of(object) as f64)));
     family(encoder, ("object_elements", "Elements of a state object", None), each(|object| object.len))?;
     family(encoder, ("object_capacity", "Most elements of a state object", None), each(|object| object.capacity))?;
     family(encoder, ("object_memory", "Memory of a state object", Some(Unit::Bytes)), each(|object| object.bytes))
@@ -208,12 +207,12 @@ mod tests {
 
     #[test]
     fn the_text_ends_as_the_format_wants_and_labels_are_escaped() {
-        let object = Object { name: "a \"b\"\n".into(), len: 3, ..Object::default() };
+        let object = Object { name: "a \"b\"\n".into(), kind: "Map".into(), len: 3, ..Object::default() };
         let stats = Stats { objects: vec![object], seconds: 1.5, ..Stats::default() };
         let text = text(&stats);
         assert!(text.ends_with("# EOF\n"), "{text}");
         assert!(text.contains("braid_uptime_seconds 1.5\n"), "{text}");
-        assert!(text.contains("braid_object_elements{object=\"a \\\"b\\\"\\n\"} 3.0"), "{text}");
+        assert!(text.contains("braid_object_elements{object=\"a \\\"b\\\"\\n\",kind=\"Map\"} 3.0"), "{text}");
         assert!(text.contains("# TYPE braid_sets_created counter\n") && text.contains("braid_sets_created_total 0\n"));
     }
 

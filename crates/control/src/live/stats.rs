@@ -162,6 +162,14 @@ pub struct Object {
     pub bytes: usize,
 }
 
+impl Object {
+    /// Which share of its room is taken; none where all of it always is, as in a vector.
+    pub fn fullness(&self) -> Option<f64> {
+        let fills = matches!(self.kind.as_str(), "Map" | "Allocator");
+        fills.then(|| self.len as f64 / self.capacity.max(1) as f64)
+    }
+}
+
 /// One reason why attempts were taken back.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Abort {

@@ -308,7 +308,7 @@ impl Pair {
                 text(object.kind.clone()),
                 count(object.len as u64),
                 count(object.capacity as u64),
-                percent(Some(object.len as f64 / object.capacity.max(1) as f64)),
+                percent(object.fullness()),
                 count(object.bytes as u64),
             ]
         };
