@@ -1,15 +1,14 @@
 //! What somebody typed, not yet what it means.
 
-use std::fmt::Display;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use braid_control::runtime::io::device::INHERITED;
-use clap::{ArgAction, Args, Command as Clap, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::traffic::{FLOWS_MAX, Trace};
 use crate::commands::bench::What;
 use crate::commands::model::WORKERS_MAX;
+use crate::numbers::{between, may_be_negative};
 
 /// Write a network function as if one core ran it; Braid runs it on all of them, and proves that nobody could tell.
 #[derive(Debug, Parser)]
@@ -23,29 +22,8 @@ pub struct Cli {
 impl Cli {
     /// Reads the command line; ends the program if it cannot be understood.
     pub fn typed() -> Cli {
-        let typed = with_negative_numbers(Cli::command()).get_matches();
+        let typed = may_be_negative(Cli::command()).get_matches();
         Cli::from_arg_matches(&typed).unwrap_or_else(|error| error.exit())
-    }
-}
-
-/// Has a number below 0 refused as a value that does not fit, not as an option that nobody knows.
-fn with_negative_numbers(command: Clap) -> Clap {
-    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
-    let command = command.mut_args(|arg| match arg.get_action() {
-        ArgAction::Set | ArgAction::Append => arg.allow_negative_numbers(true),
-        _ => arg,
-    });
-    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_negative_numbers))
-}
-
-/// Takes numbers within bounds, both of which are possible.
-pub(crate) fn between<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
-where
-    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
-{
-    move |text| match text.parse::<T>() {
-        Ok(number) if least <= number && number <= most => Ok(number),
-        _ => Err(format!("write a number from {least} to {most}")),
     }
 }
 

@@ -19,6 +19,7 @@ pub mod generated;
 mod handover;
 pub mod input;
 pub mod notify;
+mod numbers;
 pub mod operate;
 pub mod panics;
 mod processor;

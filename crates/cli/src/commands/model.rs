@@ -6,8 +6,9 @@ use braid_control::Catalog;
 use braid_control::model::{Request, model};
 
 use super::{loaded, print, print_json};
-use crate::args::{ChainArgs, InputArgs, between};
+use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
+use crate::numbers::between;
 
 /// Numbers of workers that are modelled if nothing is said.
 pub(super) const USUAL: [usize; 8] = [1, 2, 4, 8, 16, 23, 32, 64];

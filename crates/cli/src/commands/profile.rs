@@ -12,8 +12,9 @@ use braid_control::{Catalog, Plan};
 
 use super::model::WORKERS_MAX;
 use super::{loaded, print, print_json};
-use crate::args::{ChainArgs, InputArgs, between};
+use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
+use crate::numbers::between;
 
 const NEXT: &str = "\nNext: `braid tune` with the same arguments tries every value that the functions allow, modelled on 23 workers, and \
 writes a plan file.\n";

@@ -12,10 +12,11 @@ use braid_control::profile_run::profile;
 
 use super::model::{USUAL, WORKERS_MAX};
 use super::{loaded, print};
-use crate::args::{ChainArgs, InputArgs, between};
+use crate::args::{ChainArgs, InputArgs};
 use crate::aside::asideln;
 use crate::catalog::{catalog, own};
 use crate::failure::Failure;
+use crate::numbers::between;
 use crate::study::{Study, Variant, cost, dummy::Dummy, imbalance};
 
 /// `braid study`.

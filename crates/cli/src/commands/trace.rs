@@ -15,12 +15,13 @@ use braid_control::runtime::{Control, Live, launch};
 use braid_control::{Carry, Catalog, Compiled};
 
 use super::{print, print_json, run};
-use crate::args::{ChainArgs, InputArgs, between};
+use crate::args::{ChainArgs, InputArgs};
 use crate::aside::asideln;
 use crate::chain::Written;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::{Failure, Kind};
 use crate::input::undamaged;
+use crate::numbers::between;
 use crate::watch;
 
 /// `braid trace`.

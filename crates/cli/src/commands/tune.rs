@@ -10,9 +10,10 @@ use braid_control::tune::tune;
 
 use super::model::WORKERS_MAX;
 use super::{loaded, print};
-use crate::args::{ChainArgs, InputArgs, between};
+use crate::args::{ChainArgs, InputArgs};
 use crate::aside::asideln;
 use crate::failure::Failure;
+use crate::numbers::between;
 
 /// `braid tune`.
 #[derive(Debug, clap::Args)]
