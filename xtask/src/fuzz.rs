@@ -17,7 +17,9 @@ const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=
 
 /// Reads the argument of `--minutes`.
 pub fn minutes(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("--minutes {text}: write a whole number of minutes, as in --minutes 60"))
+    // To libFuzzer 0 means for ever.
+    let number = text.parse().ok().filter(|minutes| *minutes > 0);
+    number.ok_or_else(|| format!("--minutes {text}: write a whole number of minutes, as in --minutes 60"))
 }
 
 /// Builds the target and lets it search. New inputs stay in `target/fuzz/<target>`; the committed corpus is read only.
@@ -60,4 +62,15 @@ fn names(folder: &std::path::Path) -> Vec<String> {
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_has_an_end() {
+        assert_eq!(minutes("60"), Ok(60));
+        assert!(minutes("0").is_err() && minutes("-1").is_err() && minutes("an hour").is_err());
+    }
 }
