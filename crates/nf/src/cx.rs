@@ -22,6 +22,7 @@ struct Own {
     maker: u16,
     port: Port,
     end: usize,
+    goes_on: bool,
 }
 
 impl Emitted {
@@ -57,14 +58,14 @@ impl Emitted {
         self.maker = position as u16;
     }
 
-    /// By which functions they were made, as positions in the chain, in the order made.
-    pub fn makers(&self) -> impl Iterator<Item = usize> {
-        self.list.iter().map(|own| usize::from(own.maker))
+    /// By which function each was made, as its position in the chain, and whether it goes on behind it, in the order made.
+    pub fn makers(&self) -> impl Iterator<Item = (usize, bool)> {
+        self.list.iter().map(|own| (usize::from(own.maker), own.goes_on))
     }
 
-    fn push(&mut self, cause: u16, port: Port, bytes: &[u8]) {
+    fn push(&mut self, cause: u16, port: Port, bytes: &[u8], goes_on: bool) {
         self.bytes.extend_from_slice(bytes);
-        self.list.push(Own { cause, maker: self.maker, port, end: self.bytes.len() });
+        self.list.push(Own { cause, maker: self.maker, port, end: self.bytes.len(), goes_on });
     }
 
     /// Each with the index in the batch of the packet that caused it, its port and its bytes, in the order made.
@@ -142,7 +143,14 @@ impl<'a> Cx<'a> {
     /// Sends a packet of the function's own out by `port` once this attempt commits. It skips the rest of the chain; an IP packet whose
     /// addresses a function between here and that port would have changed, in a mirrored chain, is dropped and counted.
     pub fn emit(&mut self, port: Port, bytes: &[u8]) {
-        self.emitted.push(self.index, port, bytes);
+        self.emitted.push(self.index, port, bytes, false);
+    }
+
+    /// Sends a packet on once this attempt commits, as [`Verdict::Forward`] would the one that is being handled: it came by the same port,
+    /// and meets the functions behind this one that that one meets. For pieces of it, and for what has waited for it. What is made without a
+    /// packet goes the way of [`emit`](Self::emit).
+    pub fn emit_onward(&mut self, port: Port, bytes: &[u8]) {
+        self.emitted.push(self.index, port, bytes, true);
     }
 }
 

@@ -28,8 +28,9 @@ pub trait Witness: Send {
     fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: usize, now_ns: u64, sequence: u64);
     /// The packets behind position `from` were made by the set that expired or the period that was handled last.
     fn made(&mut self, emitted: &Emitted, from: usize);
-    /// A batch was received; it is as the source delivered it.
-    fn received(&mut self, batch: &Batch);
+    /// A batch was received; it is as the source delivered it, or as functions made it that are not to handle it again. The verdicts are
+    /// those of packets about which nobody decides.
+    fn received(&mut self, batch: &Batch, verdicts: &Verdicts);
     /// The batch's packets have their final verdicts; `emitted` are those that functions made.
     fn finished(&mut self, batch: &Batch, verdicts: &Verdicts, emitted: &Emitted);
     /// Gives back what it is, to whoever set it up.
@@ -47,7 +48,7 @@ impl Witness for NoWitness {
     fn expired(&mut self, _: &mut Tx, _: usize, _: SetKey, _: u64, _: u64) {}
     fn ticked(&mut self, _: &mut Tx, _: usize, _: usize, _: u64, _: u64) {}
     fn made(&mut self, _: &Emitted, _: usize) {}
-    fn received(&mut self, _: &Batch) {}
+    fn received(&mut self, _: &Batch, _: &Verdicts) {}
     fn finished(&mut self, _: &Batch, _: &Verdicts, _: &Emitted) {}
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
         self

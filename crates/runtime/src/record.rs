@@ -10,13 +10,15 @@ use braid_state::Tx;
 use crate::attempt::Witness;
 use crate::course::Direction;
 
-/// One packet as the source delivered it.
+/// One packet as the source delivered it, or as a function sent it on that made it.
 #[derive(Clone, Debug)]
 pub struct Input {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// Port, time stamp, length on the wire, number in the source.
     pub info: FrameInfo,
+    /// What becomes of it if nobody decides.
+    pub expected: Verdict,
 }
 
 /// What became of one packet.
@@ -111,7 +113,7 @@ pub struct Entry {
 /// One batch of a worker.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedBatch {
-    /// As received.
+    /// As received, or as functions made them.
     pub inputs: Vec<Input>,
     /// As sent, packet by packet.
     pub outputs: Vec<Output>,
@@ -180,7 +182,7 @@ impl Witness for Recorder {
         }
     }
 
-    fn received(&mut self, batch: &Batch) {
+    fn received(&mut self, batch: &Batch, verdicts: &Verdicts) {
         let input = |i: usize| {
             let record = &batch.records()[i];
             let info = FrameInfo {
@@ -190,7 +192,7 @@ impl Witness for Recorder {
                 wire_len: batch.wire_len(i),
                 sequence: batch.sequence(i),
             };
-            Input { bytes: batch.bytes(i).to_vec(), info }
+            Input { bytes: batch.bytes(i).to_vec(), info, expected: verdicts.get(i) }
         };
         let inputs = (0..batch.len()).map(input).collect();
         self.log.batches.push(RecordedBatch { inputs, outputs: Vec::new() });

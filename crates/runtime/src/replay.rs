@@ -231,7 +231,7 @@ impl Replay {
         for (i, input) in recorded.inputs.iter().enumerate() {
             let copied = batch.copy_in(&mut self.buffers, &input.bytes, &input.info);
             assert!(copied, "the replay's pool holds all packets of the run");
-            verdicts.set(i, Verdict::Forward(Chain::default_port(input.info.port, self.ports)));
+            verdicts.set(i, input.expected);
         }
         batch.parse_all();
         let group =

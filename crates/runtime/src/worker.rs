@@ -10,6 +10,7 @@ use braid_packet::{BATCH_MAX, Batch, Buffers, Pool, Port};
 use braid_state::{Bringing, Tx};
 
 use self::later::{PeriodicTick, periodic_ticks};
+use self::onward::Onward;
 use self::sets::Sets;
 use crate::attempt::{NoWitness, Stretch, Witness, run_pass};
 use crate::chain::Chain;
@@ -29,6 +30,7 @@ mod exchange;
 mod handover;
 mod later;
 mod listing;
+mod onward;
 mod send;
 mod sets;
 mod traced;
@@ -83,6 +85,7 @@ pub struct Worker {
     parts: Parts,
     batch: Batch,
     own: Batch,
+    onward: Vec<Onward>,
     buffers: Buffers,
     sets: Vec<Sets>,
     logs: Logs,
@@ -123,6 +126,7 @@ impl Worker {
         Ok(Worker {
             batch: Batch::new(&parts.pool, &layout),
             own: Batch::new(&parts.pool, &layout),
+            onward: Vec::new(),
             buffers: Buffers::new(&parts.pool),
             sets,
             logs: Logs::default(),
@@ -253,11 +257,8 @@ impl Worker {
         if !self.parts.receive.has_parsed() {
             self.parse();
         }
-        self.witness.received(&self.batch);
         self.last_ns = self.parts.clock.stamp(&self.batch, self.last_ns, &mut self.now_ns);
         self.parts.timeline.publish(self.parts.id, self.now_ns[0]);
-        self.todo.clear();
-        self.todo.extend(0..self.batch.len() as u16);
         self.counters.packets_in += self.batch.len() as u64;
         let ports = self.parts.ports;
         self.verdicts.expect(self.batch.records().iter().map(|record| Chain::default_port(record.port, ports)));
@@ -265,6 +266,15 @@ impl Worker {
         if !self.counters.ports.is_empty() {
             self.count_arrivals();
         }
+        self.take_up();
+    }
+
+    /// The batch is as it comes to the first function that handles it.
+    #[inline(always)]
+    fn take_up(&mut self) {
+        self.witness.received(&self.batch, &self.verdicts);
+        self.todo.clear();
+        self.todo.extend(0..self.batch.len() as u16);
         if self.tracer.is_some() {
             self.select_traced();
         }
@@ -283,7 +293,13 @@ impl Worker {
         if self.parts.chain.course().atomic {
             return self.one_by_one(direction);
         }
-        for position in self.parts.chain.positions(direction) {
+        self.through(self.parts.chain.positions(direction));
+    }
+
+    /// The same through some functions, one after another.
+    #[inline(always)]
+    fn through(&mut self, positions: impl Iterator<Item = usize>) {
+        for position in positions {
             if self.todo.is_empty() {
                 break;
             }

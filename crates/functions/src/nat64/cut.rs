@@ -31,7 +31,7 @@ pub(super) fn cut(cx: &mut Cx<'_>, packet: &mut Packet<'_>, port: Port, most: u1
 /// Sends the pieces of a whole frame from number `first` on; the frame itself if it is no longer than `most` bytes of IP.
 pub(super) fn emit_pieces(cx: &mut Cx<'_>, port: Port, frame: &[u8], l3: usize, most: usize, first: usize) {
     if frame.len() <= l3.saturating_add(most) {
-        cx.emit(port, frame);
+        cx.emit_onward(port, frame);
         return;
     }
     let (begin, step) = (l3 + HEADERS, step(most));
@@ -41,7 +41,7 @@ pub(super) fn emit_pieces(cx: &mut Cx<'_>, port: Port, frame: &[u8], l3: usize, 
         piece[..begin].copy_from_slice(&frame[..begin]);
         piece[begin..begin + to - from].copy_from_slice(&frame[begin + from..begin + to]);
         write(&mut piece[l3..begin], from, to - from, begin + to < frame.len());
-        cx.emit(port, &piece[..begin + to - from]);
+        cx.emit_onward(port, &piece[..begin + to - from]);
     }
 }
 

@@ -237,8 +237,8 @@ impl Fragments {
                 }
                 let (frame, mut tagged) = (&piece.bytes[..piece.len as usize], [0; PIECE_MAX + TAGS_MAX]);
                 match retag(frame, piece.ip as usize, &mut tagged) {
-                    Some(len) => cx.emit(fate.port, &tagged[..len]),
-                    None => cx.emit(fate.port, frame),
+                    Some(len) => cx.emit_onward(fate.port, &tagged[..len]),
+                    None => cx.emit_onward(fate.port, frame),
                 }
             }
         })

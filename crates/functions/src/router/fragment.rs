@@ -29,7 +29,7 @@ pub fn cut(cx: &mut Cx<'_>, packet: &mut Packet<'_>, port: Port, mtu: u16) -> bo
         piece[l3 + header..][..to - from].copy_from_slice(&packet.bytes()[l3 + from..l3 + to]);
         let units = offset + (from - header) as u16;
         rewrite(&mut piece[l3..l3 + header], (header + to - from) as u16, more || to < total, units);
-        cx.emit(port, &piece[..l3 + header + to - from]);
+        cx.emit_onward(port, &piece[..l3 + header + to - from]);
     }
     packet.set_len(l3 + header + step);
     rewrite(packet.change(l3..l3 + header), (header + step) as u16, true, offset);

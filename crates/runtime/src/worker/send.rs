@@ -7,7 +7,7 @@ use super::Worker;
 use crate::counters::PortCounters;
 
 /// No buffer was free for a packet that a function made.
-const NO_BUFFER: Reason = Reason("no_buffer");
+pub(super) const NO_BUFFER: Reason = Reason("no_buffer");
 /// A packet that a function made, on whose way out stands a function of a mirrored chain that would have changed its addresses: as it is,
 /// it would show those of the inside.
 const NOT_TRANSLATED: Reason = Reason("made_before_translator");
@@ -16,6 +16,17 @@ impl Worker {
     /// Sends what is left, with the copies that flooding makes and the packets that functions made.
     #[inline(never)]
     pub(super) fn send(&mut self) {
+        self.send_batch();
+        while !self.onward.is_empty() {
+            self.go_on();
+        }
+        let next = self.parts.receive.horizon();
+        self.parts.send.progress(next);
+    }
+
+    /// The batch's end. What functions made and sent on is put aside.
+    #[inline(always)]
+    pub(super) fn send_batch(&mut self) {
         self.witness.finished(&self.batch, &self.verdicts, &self.logs.emitted);
         if let Some(tracer) = &mut self.tracer {
             tracer.finish(&self.batch, &self.verdicts);
@@ -35,9 +46,7 @@ impl Worker {
         if !self.logs.emitted.is_empty() {
             self.send_own();
         }
-        let next = self.parts.receive.horizon();
         self.batch.release(&mut self.buffers);
-        self.parts.send.progress(next);
     }
 
     /// Where each packet goes, if some are flooded or named a port that is not there.
@@ -79,7 +88,7 @@ impl Worker {
     #[cold]
     pub(super) fn send_own(&mut self) {
         let emitted = std::mem::take(&mut self.logs.emitted);
-        for ((cause, port, bytes), maker) in emitted.iter().zip(emitted.makers()) {
+        for ((cause, port, bytes), (maker, goes_on)) in emitted.iter().zip(emitted.makers()) {
             let i = if (cause as usize) < self.batch.len() { cause as usize } else { 0 };
             let info = FrameInfo {
                 port,
@@ -89,6 +98,9 @@ impl Worker {
                 sequence: if self.batch.is_empty() { 0 } else { self.batch.sequence(i) },
             };
             self.counters.packets_copied += 1;
+            if goes_on && self.put_onward((cause, maker), port, bytes, info) {
+                continue;
+            }
             if self.own.room() == 0 {
                 self.send_batch_of_own();
             }

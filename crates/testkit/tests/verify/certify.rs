@@ -429,8 +429,8 @@ fn a_chain_whose_sets_workers_share_is_certified() {
     }
 }
 
-/// A firewall with rules that count and are limited, and a router behind it that asks for its neighbours.
-fn firewall_and_router(config: &'static str, workers: usize) -> Case {
+/// A function, and a router behind it.
+fn before_a_router(name: &'static str, config: String, router: &'static str, workers: usize) -> Case {
     Case {
         sets: 2048,
         ..Case::new(2, workers, move |builder| {
@@ -438,8 +438,64 @@ fn firewall_and_router(config: &'static str, workers: usize) -> Case {
                 let entry = find(name).expect("it is in the catalogue");
                 (entry.build)(name, config.parse().expect("TOML"), builder, 2).expect("it can be built")
             };
-            vec![build("firewall", &format!("{}\n{RULED}", busy("firewall"))), build("router", config)]
+            vec![build(name, &config), build("router", router)]
         })
+    }
+}
+
+/// The inside and the outside of a translator that has the router's hop.
+const BEHIND_NAT: &str = "promiscuous = true\ncounts_hops = false\nneighbours_max = 8\nwaiting_max = 8
+    interface = [
+        { port = 0, addresses = ['10.0.0.254/24'] },
+        { port = 1, addresses = ['198.51.100.1/24'], mtu = 576 },
+    ]
+    route = [{ to = '0.0.0.0/0', via = '198.51.100.9' }]
+    neighbour = [
+        { address = '198.51.100.9', mac = '02:00:00:00:00:09', port = 1 },
+        { address = '10.0.0.2', mac = '02:00:00:00:00:12', port = 0 },
+        { address = '10.0.0.3', mac = '02:00:00:00:00:13', port = 0 },
+    ]";
+
+/// Datagrams in pieces, in any order, of hosts and to them; whole ones that a link is too short for among them.
+fn pieces(packets: usize) -> Frames {
+    let (mut frames, mut chance) = (Vec::new(), 1u64);
+    for n in 0.. {
+        chance = chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(n);
+        let [host, server, kind, first] = (chance >> 32).to_be_bytes()[4..].try_into().unwrap_or([0; 4]);
+        let (host, server) = (2 + host % 3, format!("203.0.113.{}", server % 4));
+        // Each host has a port of its own, which it keeps outside.
+        let (inside, port) = (format!("10.0.0.{host}"), 2000 + u16::from(host));
+        let (by, from, to) = if kind % 3 == 0 {
+            (1, (server, 80), ("198.51.100.1".to_owned(), port))
+        } else {
+            (0, (inside, port), (server, 80))
+        };
+        let whole = Frame::udp(&format!("{}:{}", from.0, from.1), &format!("{}:{}", to.0, to.1));
+        let later = |offset, more| Frame::ip(&from.0, &to.0, 17).payload(&[2; 16]).fragment(n as u16, offset, more);
+        let mut datagram = match kind % 5 {
+            0 => vec![whole.payload(&[3; 700]).may_be_fragmented()],
+            _ => vec![whole.payload(&[1; 8]).fragment(n as u16, 0, true), later(2, true), later(4, false)],
+        };
+        let len = datagram.len();
+        datagram.rotate_left(usize::from(first) % len);
+        for frame in datagram {
+            let frame = frame.bytes();
+            frames.push((at_ms(n, by, &frame, frames.len()), frame));
+        }
+        if frames.len() >= packets {
+            break;
+        }
+    }
+    Frames::read(&mut Played { frames, next: 0 }, packets)
+}
+
+#[test]
+fn pieces_that_go_on_behind_a_translator_are_certified() {
+    let config = "fragments_max = 64\nheld_max = 32\nrouter = '10.0.0.254'\noutside_router = '198.51.100.1'";
+    for workers in [1, 2, 4] {
+        let case = before_a_router("nat", config.to_owned(), BEHIND_NAT, workers);
+        let certificate = certificate(&case, "nat, router", "pieces", &pieces(600), 8);
+        assert!(certificate.holds(), "{certificate}");
     }
 }
 
@@ -448,7 +504,8 @@ fn a_firewall_before_a_router_is_certified() {
     let entry = find("router").expect("it is in the catalogue");
     for (name, frames) in inputs(entry, "a_firewall_before_a_router_is_certified", 0, 300) {
         for (config, workers) in [SPREAD, TAGGED].into_iter().flat_map(|config| [(config, 2), (config, 4)]) {
-            let case = firewall_and_router(config, workers);
+            let ruled = format!("{}\n{RULED}", busy("firewall"));
+            let case = before_a_router("firewall", ruled, config, workers);
             let certificate = certificate(&case, "firewall, router", &name, &frames, 4);
             assert!(certificate.holds(), "{config}\n{certificate}");
         }

@@ -228,3 +228,86 @@ fn a_gateway_whose_chain_is_one_transaction_answers_as_any_other() {
     let counters = whole.counters();
     assert_eq!((counters.commits, counters.drops.total()), (4, each.counters().drops.total()));
 }
+
+network_function! {
+    /// Writes its number behind those that are there already, in base four, into the last byte of each packet; drops those that it counts too
+    /// high.
+    struct Visited {
+        number: u8,
+        most: u8,
+    }
+}
+
+impl NetworkFunction for Visited {
+    type Set = ();
+    const NAME: &'static str = "visited";
+
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let Some(end) = packet.bytes_mut().last_mut() else { return Ok(cx.pass()) };
+        *end = end.wrapping_mul(4) + self.number;
+        Ok(if *end > self.most { Verdict::Drop(Reason("visited")) } else { cx.pass() })
+    }
+}
+
+network_function! {
+    /// Has each packet followed by two more like it, one of which goes straight.
+    struct Tripled {}
+}
+
+impl NetworkFunction for Tripled {
+    type Set = ();
+    const NAME: &'static str = "tripled";
+
+    fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let across = cx.opposite(packet.port());
+        cx.emit(across, packet.bytes());
+        cx.emit_onward(across, packet.bytes());
+        Ok(cx.pass())
+    }
+}
+
+/// Functions 1, `Tripled`, 2 and 3, the last of which drops what it counts higher than `most`.
+fn tripled(course: &Course, most: u8) -> Bench {
+    Bench::on_course(2, 256, course, |_| {
+        let visited =
+            |name: &str, number, most| -> Box<dyn Stage> { Box::new(Instance::new(name, Visited { number, most })) };
+        let tripled = Box::new(Instance::new("tripled", Tripled {}));
+        vec![visited("first", 1, u8::MAX), tripled, visited("second", 2, u8::MAX), visited("third", 3, most)]
+    })
+}
+
+/// Which functions the packets met that are sent for one from `port`: the one that goes straight, itself, the one that goes on.
+#[track_caller]
+fn check_onward(course: &Course, port: Port, expected: [u8; 3]) {
+    let mut bench = tripled(course, u8::MAX);
+    let sent = bench.send(port, 0, &Frame::udp(HOST, SERVER).payload(&[0; 8]).bytes());
+    let mut visits: Vec<u8> = sent.sent.iter().map(|(_, frame)| frame[frame.len() - 1]).collect();
+    visits.sort_unstable();
+    assert_eq!((visits, sent.ports()), (expected.to_vec(), vec![port ^ 1; 3]), "{course:?} from {port}");
+    let counters = bench.counters();
+    assert_eq!((counters.packets_in, counters.packets_copied, counters.packets_out), (1, 2, 3));
+}
+
+#[test]
+fn what_a_function_sends_on_meets_the_functions_behind_it() {
+    const ONE_TWO_THREE: u8 = 0o33;
+    const THREE_TWO_ONE: u8 = 3 * 16 + 2 * 4 + 1;
+    check_onward(&Course::default(), 0, [1, ONE_TWO_THREE, ONE_TWO_THREE]);
+    check_onward(&Course::default(), 1, [1, ONE_TWO_THREE, ONE_TWO_THREE]);
+    check_onward(&mirrored(), 0, [1, ONE_TWO_THREE, ONE_TWO_THREE]);
+    check_onward(&mirrored(), 1, [3 * 4 + 2, THREE_TWO_ONE, THREE_TWO_ONE]);
+    check_onward(&Course { atomic: true, ..mirrored() }, 1, [3 * 4 + 2, THREE_TWO_ONE, THREE_TWO_ONE]);
+    let only_from_1 = When { came_by: Some(PortSet::of([1])), ..When::default() };
+    let when = vec![When::default(), When::default(), only_from_1, When::default()];
+    check_onward(&Course { when, ..Course::default() }, 0, [1, 7, 7]);
+}
+
+#[test]
+fn what_is_sent_on_may_be_dropped_and_is_counted_there() {
+    let mut bench = tripled(&Course::default(), 0);
+    let sent = bench.send(0, 0, &Frame::udp(HOST, SERVER).payload(&[0; 8]).bytes());
+    assert_eq!(sent.sent.len(), 1, "the one that goes straight");
+    let counters = bench.counters();
+    assert_eq!((counters.packets_in + counters.packets_copied, counters.packets_out), (3, 1));
+    assert_eq!(counters.drops.iter().map(|(_, reason, n)| (reason, n)).collect::<Vec<_>>(), [("visited", 2)]);
+}
