@@ -57,7 +57,8 @@ pub(super) fn check_backend(service: &Service, backend: &Backend) -> Result<(), 
         let reason = format!("{} is of another family than {}", backend.address, service.address);
         return Err((reason, "use one family"));
     }
-    if !is_host(backend.address) || backend.address == service.address {
+    // One on this machine, to try health checks with, is none for packets, but none that cannot be meant.
+    if !(is_host(backend.address) || backend.address.is_loopback()) || backend.address == service.address {
         let reason = format!("{} is no address of a backend of {}", backend.address, service.address);
         return Err((reason, "write the address that the backend has besides"));
     }

@@ -261,6 +261,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("10.0.0.9", "224.0.0.1", "`service[2].backends`: 224.0.0.1 is no address of a backend");
     check_error("10.0.0.9", "203.0.113.53", "`service[2].backends`: 203.0.113.53 is no address of a backend");
     check_error("203.0.113.53", "0.0.0.0", "0.0.0.0 is no host's address");
+    check_error("203.0.113.53", "127.0.0.1", "127.0.0.1 is no host's address");
     check_error("port = 53", "port = 0", "0 is no port; write the port that clients ask for");
     let first = "[[service]]\n    address = \"203.0.113.10\"";
     for (key, wanted) in [
