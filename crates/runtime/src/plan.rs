@@ -7,8 +7,8 @@ use braid_memory::HugePages;
 use braid_nf::Stage;
 use braid_nf::state::StateBuilder;
 use braid_packet::fields::StageUse;
-use braid_steer::Steering;
 use braid_steer::reta::imbalance;
+use braid_steer::{Fields, Reta, Steering, Symmetry, toeplitz};
 
 use crate::balance::Balance;
 use crate::course::Course;
@@ -96,6 +96,34 @@ impl std::fmt::Debug for Plan {
 }
 
 impl Plan {
+    /// A small one for tests to change: two ports, connections steered one way, functions that see the capture's time, which goes with
+    /// each packet from source to sink, as its number does.
+    pub fn for_tests(workers: usize, build: Arc<BuildChain>) -> Plan {
+        let reta = Reta::new(256, workers).expect("a power of two, and no more workers");
+        let key = toeplitz::Key::microsoft();
+        let steering = Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &key, reta).expect("four fields fit");
+        Plan {
+            build,
+            ports: 2,
+            workers,
+            batch: 32,
+            sets: 64,
+            buffers: 0,
+            pages: HugePages::Never,
+            time: Time::Capture,
+            distribution: Distribution::Hardware,
+            steering: Arc::new(steering),
+            course: Course::default(),
+            own_fields: vec![
+                StageUse::new("source").writes("timestamp_ns", 8).writes("sequence", 8),
+                StageUse::new("sink").reads("timestamp_ns", 8).reads("sequence", 8),
+            ],
+            gather: Duration::ZERO,
+            in_order: false,
+            balance: None,
+        }
+    }
+
     /// Packet sets of one group that one worker may keep: the largest share that the indirection table gives to one, and what chance
     /// may add to it, a twelfth or four standard deviations; where load is moved between workers, a quarter.
     pub fn sets_per_worker(&self) -> usize {

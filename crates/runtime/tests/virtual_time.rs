@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use braid_io::memory::Repeat;
 use braid_io::{FrameStream, Next, NullSink, ReplaySource};
-use braid_memory::HugePages;
+use braid_nf::Stage;
 use braid_nf::prelude::*;
+use braid_nf::state::StateBuilder;
 use braid_packet::FrameInfo;
 use braid_runtime::launch::Model;
 use braid_runtime::probe::{Attempts, Lap};
 use braid_runtime::virtual_time::{Costs, StageCosts};
-use braid_runtime::{Control, Distribution, Plan, Report, Time, launch};
+use braid_runtime::{Control, Plan, Report, Time, launch};
 use braid_state::{DistributedConfig, VectorConfig};
-use braid_steer::{Fields, Reta, Steering, Symmetry, toeplitz};
 
 network_function! {
     /// Counts all packets, asks for the sum at each, and changes one of many cells.
@@ -71,33 +71,16 @@ fn source(packets_per_worker: u64) -> ReplaySource {
 }
 
 fn plan(workers: usize, staleness_ns: u64) -> Plan {
-    let reta = Reta::new(256, workers).expect("a power of two");
-    let key = toeplitz::Key::microsoft();
-    Plan {
-        build: Arc::new(move |builder| {
-            let sum = DistributedConfig { name: "sum".into(), staleness_ns };
-            let cells = VectorConfig { name: "cells".into(), len: 1000 };
-            let counting = Counting {
-                sum: Distributed::new(builder, &sum, 0).expect("small"),
-                cells: Vector::new(builder, &cells, 0).expect("small"),
-            };
-            Ok(vec![Box::new(braid_nf::Instance::new("counting", counting))])
-        }),
-        ports: 2,
-        workers,
-        batch: 32,
-        sets: 64,
-        buffers: 0,
-        pages: HugePages::Never,
-        time: Time::Live,
-        distribution: Distribution::Hardware,
-        steering: Arc::new(Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &key, reta).expect("fits")),
-        course: braid_runtime::Course::default(),
-        own_fields: Vec::new(),
-        gather: Default::default(),
-        in_order: false,
-        balance: None,
-    }
+    let build = move |builder: &mut StateBuilder| {
+        let sum = DistributedConfig { name: "sum".into(), staleness_ns };
+        let cells = VectorConfig { name: "cells".into(), len: 1000 };
+        let counting = Counting {
+            sum: Distributed::new(builder, &sum, 0).expect("small"),
+            cells: Vector::new(builder, &cells, 0).expect("small"),
+        };
+        Ok(vec![Box::new(braid_nf::Instance::new("counting", counting)) as Box<dyn Stage>])
+    };
+    Plan { time: Time::Live, own_fields: Vec::new(), ..Plan::for_tests(workers, Arc::new(build)) }
 }
 
 fn costs() -> Costs {

@@ -7,17 +7,15 @@ use std::time::Duration;
 
 use braid_io::memory::Repeat;
 use braid_io::{FrameStream, Next, NullSink, ReplaySource};
-use braid_memory::HugePages;
 use braid_nf::Stage;
 use braid_nf::packet::key::{SetDef, SetKey};
 use braid_nf::prelude::*;
+use braid_nf::state::StateBuilder;
 use braid_packet::FrameInfo;
-use braid_packet::fields::StageUse;
 use braid_runtime::launch::build;
 use braid_runtime::replay::Replay;
-use braid_runtime::{Control, Distribution, Plan, Report, Time, Watchdog, launch};
+use braid_runtime::{Control, Plan, Report, Watchdog, launch};
 use braid_state::Tx;
-use braid_steer::{Fields, Reta, Steering, Symmetry, toeplitz};
 
 /// Ends the spinning: no thread can be ended from outside.
 static RELEASED: AtomicBool = AtomicBool::new(false);
@@ -66,32 +64,11 @@ impl NetworkFunction for Stuck {
 }
 
 fn plan(at_the_end_of_sets: bool) -> Plan {
-    let reta = Reta::new(128, 2).expect("a power of two");
-    Plan {
-        steering: Arc::new(
-            Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &toeplitz::Key::microsoft(), reta).expect("fits"),
-        ),
-        build: Arc::new(move |_| {
-            let stuck = Stuck { at_the_end_of_sets };
-            Ok(vec![Box::new(braid_nf::Instance::new("guard", stuck)) as Box<dyn Stage>])
-        }),
-        ports: 2,
-        workers: 2,
-        batch: 32,
-        sets: 64,
-        buffers: 0,
-        pages: HugePages::Never,
-        time: Time::Capture,
-        distribution: Distribution::Hardware,
-        course: braid_runtime::Course::default(),
-        gather: Default::default(),
-        in_order: false,
-        balance: None,
-        own_fields: vec![
-            StageUse::new("source").writes("timestamp_ns", 8).writes("sequence", 8),
-            StageUse::new("sink").reads("timestamp_ns", 8).reads("sequence", 8),
-        ],
-    }
+    let build = move |_: &mut StateBuilder| {
+        let stuck = Stuck { at_the_end_of_sets };
+        Ok(vec![Box::new(braid_nf::Instance::new("guard", stuck)) as Box<dyn Stage>])
+    };
+    Plan::for_tests(2, Arc::new(build))
 }
 
 /// UDP packets of as many flows, so that each worker has some: the first half at the beginning, the others five seconds later.

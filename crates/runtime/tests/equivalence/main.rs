@@ -5,39 +5,15 @@ mod functions;
 use std::sync::Arc;
 
 use braid_io::MemorySink;
-use braid_memory::HugePages;
-use braid_packet::fields::StageUse;
 use braid_runtime::launch::{build, snapshots};
 use braid_runtime::replay::Replay;
-use braid_runtime::{Balance, Balanced, Control, Course, Distribution, Plan, Report, Time, launch};
+use braid_runtime::{Balance, Balanced, Control, Course, Distribution, Plan, Report, launch};
 use braid_state::Tx;
-use braid_steer::{Fields, Reta, Steering, Symmetry, toeplitz};
 
 use functions::{ages, halves, mostly, stages, traffic};
 
 fn plan(workers: usize, distribution: Distribution) -> Plan {
-    let reta = Reta::new(128, workers).expect("a power of two");
-    let key = toeplitz::Key::microsoft();
-    Plan {
-        build: Arc::new(|builder| Ok(stages(builder))),
-        ports: 2,
-        workers,
-        batch: 32,
-        sets: 4096,
-        buffers: 0,
-        pages: HugePages::Never,
-        time: Time::Capture,
-        distribution,
-        steering: Arc::new(Steering::new(Fields::FOUR_TUPLE, Symmetry::OneWay, &key, reta).expect("fits")),
-        course: Course::default(),
-        gather: Default::default(),
-        in_order: false,
-        balance: None,
-        own_fields: vec![
-            StageUse::new("source").writes("timestamp_ns", 8).writes("sequence", 8),
-            StageUse::new("sink").reads("timestamp_ns", 8).reads("sequence", 8),
-        ],
-    }
+    Plan { sets: 4096, distribution, ..Plan::for_tests(workers, Arc::new(|builder| Ok(stages(builder)))) }
 }
 
 fn run(plan: &Plan, control: &Control, packets: u64) -> Report {

@@ -10,7 +10,7 @@ use braid_nf::Stage;
 use braid_nf::state::{Domain, StateBuilder};
 use braid_packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_runtime::plan::BuildChain;
-use braid_runtime::{BuildError, Control, Distribution, Plan, Report, RunError, Time, launch};
+use braid_runtime::{BuildError, Control, Distribution, Plan, Report, RunError, launch};
 use braid_steer::planner::{self, Member};
 use braid_steer::{Key, Pattern, Reta, Steering};
 
@@ -56,20 +56,12 @@ impl Case {
         let own = [TIMESTAMP_NS, SEQUENCE].into_iter().fold(StageUse::new("sink"), |own, field| own.reads(field, 8));
         Plan {
             steering: Arc::new(steering(&*self.build, self.workers)),
-            build: Arc::clone(&self.build),
             ports: self.ports,
-            workers: self.workers,
             batch: 64,
             sets: self.sets,
-            buffers: 0,
-            pages: HugePages::Never,
-            time: Time::Capture,
             distribution: self.distribution,
-            course: braid_runtime::Course::default(),
-            gather: Default::default(),
-            in_order: false,
-            balance: None,
             own_fields: vec![StageUse::new("clock").reads(TIMESTAMP_NS, 8), own.reads(WIRE_LEN, 4)],
+            ..Plan::for_tests(self.workers, Arc::clone(&self.build))
         }
     }
 
