@@ -75,7 +75,7 @@ impl Nat {
 
     /// Ends a packet whose hops are used up, or that is too long for where it leaves and must not be cut, and tells its sender while it is
     /// still as that has sent it. What may be cut is left to the router behind this one, IPv6 as well: it meets that untranslated.
-    pub(super) fn end(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, to: Port) -> Result<Option<Verdict>, Conflict> {
+    pub(super) fn end(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, to: Port) -> Result<Option<Verdict>, Conflict> {
         let mtu = self.settings.mtu(self.settings.sides.of(to).unwrap_or(Side::Inside));
         let is_last_hop = packet.ttl().is_some_and(|ttl| ttl <= 1);
         if !is_last_hop && !lengths::is_too_long_to_cut(packet, mtu) {

@@ -15,8 +15,9 @@ pub fn ip_len(packet: &Packet<'_>) -> usize {
 
 /// Whether an IPv4 packet is longer than `most` bytes and says that nobody may cut it. Of what a capture has cut the bytes that are left count.
 #[inline(always)]
-pub fn is_too_long_to_cut(packet: &Packet<'_>, most: u16) -> bool {
-    packet.len() > usize::from(packet.record().l3) + usize::from(most) && says_too_long(packet, most)
+pub fn is_too_long_to_cut(packet: &mut Packet<'_>, most: u16) -> bool {
+    packet.len() > usize::from(packet.record().l3) + usize::from(most)
+        && packet.out_of_line(|packet| says_too_long(packet, most))
 }
 
 /// The same as its header says: a link may have filled up what it carried.
