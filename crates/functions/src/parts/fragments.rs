@@ -99,6 +99,8 @@ impl Stamp for Fate {
 pub const PIECE_MAX: usize = 1536;
 /// Bytes of two tags.
 pub const TAGS_MAX: usize = 8;
+/// Most packets for which a function may have room to let them wait: 1.6 GiB of frames.
+pub const WAITING_MAX: u32 = 1 << 20;
 /// Most pieces of one datagram that wait: a whole datagram in pieces for Ethernet.
 const PIECES_MAX: u32 = 45;
 
@@ -156,6 +158,12 @@ impl Piece {
     }
 }
 
+/// Whether so many packets may wait: a table of frames is filled when it is made, and one of terabytes for minutes.
+pub fn room_to_wait(name: &str, capacity: u32) -> Result<(), StateError> {
+    let (name, capacity, most) = (name.to_owned(), u64::from(capacity), u64::from(WAITING_MAX));
+    if (1..=most).contains(&capacity) { Ok(()) } else { Err(StateError::Capacity { name, capacity, most }) }
+}
+
 /// First pieces and what became of them, and later ones that wait.
 pub struct Fragments {
     table: Aged<Datagram, Fate>,
@@ -177,6 +185,7 @@ impl Fragments {
         held: u32,
     ) -> Result<Fragments, (&'static str, StateError)> {
         let fragments = Fragments::new(builder, capacity, lifetime_ns).map_err(|error| ("fragments_max", error))?;
+        room_to_wait("held", held.max(1)).map_err(|error| ("held_max", error))?;
         let waiting = (held > 0).then(|| Aged::new(builder, "held", held, lifetime_ns)).transpose();
         Ok(Fragments { waiting: waiting.map_err(|error| ("held_max", error))?, ..fragments })
     }

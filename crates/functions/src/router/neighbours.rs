@@ -17,7 +17,7 @@ use braid_nf::{Part, Port};
 
 use super::waiting::Held;
 use crate::ConfigError;
-use crate::parts::SECOND;
+use crate::parts::{SECOND, fragments};
 
 /// How often a neighbour is asked before it counts as absent.
 const TRIES: u8 = 3;
@@ -118,6 +118,7 @@ impl Neighbours {
         let map = |name: &str, capacity| MapConfig { name: name.into(), capacity, ..MapConfig::default() };
         let of = |key: &'static str| move |error: StateError| ConfigError::state(key, &error);
         let most_is = of("neighbours_max");
+        fragments::room_to_wait("waiting", waiting).map_err(of("waiting_max"))?;
         let changes = VectorConfig { name: "changes".into(), len: 1 };
         let ends = DistributedVectorConfig { name: "waiting_ends".into(), len: 2 };
         Ok(Neighbours {

@@ -250,7 +250,11 @@ fn contradictions_are_refused() {
     );
     refuse(
         "waiting_max = 0",
-        "`waiting_max`: r.waiting: a capacity of 0 is not possible: 1 to 2147483648; write a number from 1 to 2147483648",
+        "`waiting_max`: waiting: a capacity of 0 is not possible: 1 to 1048576; write a number from 1 to 1048576",
+    );
+    refuse(
+        "waiting_max = 999999999",
+        "`waiting_max`: waiting: a capacity of 999999999 is not possible: 1 to 1048576; write a number from 1 to 1048576",
     );
     let two = "interface = [{ port = 0, addresses = ['10.0.0.1/8', 'fd00::1/8'] }, { port = 1, addresses = ['192.0.2.1/24'] }]\n";
     let route = |route: &str, expected: &str| refuse(&format!("{two}route = [{route}]"), expected);

@@ -57,6 +57,14 @@ fn of_pieces_that_must_not_be_cut_the_first_is_told() {
 }
 
 #[test]
+fn more_room_to_wait_than_a_machine_has_is_refused_at_once() {
+    check_error(
+        "held_max = 999999999",
+        "`held_max`: held: a capacity of 999999999 is not possible: 1 to 1048576; write a number from 1 to 1048576",
+    );
+}
+
+#[test]
 fn an_mtu_that_no_link_has_is_refused() {
     check_error("outside_mtu = 67", "`outside_mtu`: 67 is out of range; write 68 to 9216: that of the link, 1492");
     check_error("inside_mtu = 9217", "`inside_mtu`: 9217 is out of range; write 68 to 9216");
