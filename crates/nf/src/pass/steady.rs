@@ -1,6 +1,7 @@
 //! What the loops for packets of live sets look at, and what they leave behind.
 
 use braid_packet::{Batch, Turn, Walk};
+use braid_state::SetMeta;
 
 use super::{Found, MS, PassSets, Place};
 use crate::NetworkFunction;
@@ -27,11 +28,10 @@ impl<'a, N: NetworkFunction> Steady<'a, N> {
     #[inline(always)]
     pub(super) fn is_live<const ALL: bool>(&mut self, i: usize) -> bool {
         let slot = self.found.slots[i];
-        if ALL || !self.states.has(slot) {
-            return self.states.has(slot);
-        }
-        let (meta, state) = self.states.get(slot);
-        meta.live & self.bit != 0 && !is_late(self.function, state, self.found.idle_ms[i])
+        let goes_on = |(meta, state): (&mut SetMeta, &mut N::Set)| {
+            meta.live & self.bit != 0 && !is_late(self.function, state, self.found.idle_ms[i])
+        };
+        self.states.has(slot) && (ALL || goes_on(self.states.get(slot)))
     }
 
     /// The state of packet `i`'s set, which is live.
