@@ -185,8 +185,8 @@ impl Fragments {
         held: u32,
     ) -> Result<Fragments, (&'static str, StateError)> {
         let fragments = Fragments::new(builder, capacity, lifetime_ns).map_err(|error| ("fragments_max", error))?;
-        room_to_wait("held", held.max(1)).map_err(|error| ("held_max", error))?;
-        let waiting = (held > 0).then(|| Aged::new(builder, "held", held, lifetime_ns)).transpose();
+        let room = || room_to_wait("held", held).and_then(|()| Aged::new(builder, "held", held, lifetime_ns));
+        let waiting = (held > 0).then(room).transpose();
         Ok(Fragments { waiting: waiting.map_err(|error| ("held_max", error))?, ..fragments })
     }
 
