@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use braid_control::HugePages;
 use braid_control::certify::{Request, certify_run};
 use braid_control::frames::Frames;
 use braid_control::profile::{Certificate, Violation};
@@ -13,7 +12,7 @@ use braid_control::runtime::nf::prelude::*;
 use braid_control::runtime::nf::state::{MapConfig, VectorConfig};
 use braid_control::runtime::nf::{Instance, Stage};
 use braid_control::runtime::steer::{Fields, Key, Reta, Steering, Symmetry};
-use braid_control::runtime::{BuildError, Distribution, Plan, Time};
+use braid_control::runtime::{BuildError, Plan};
 use braid_nf::network_function;
 
 /// Writes a number where the replay will look for it.
@@ -147,22 +146,13 @@ type Build = fn(&mut StateBuilder) -> Box<dyn Stage>;
 fn certified(build: Build, hashed: Fields) -> Certificate {
     let workers = 2;
     let reta = Reta::new(128, workers).expect("a power of two");
+    let build = Arc::new(move |builder: &mut StateBuilder| -> Result<_, BuildError> { Ok(vec![build(builder)]) });
     let plan = Plan {
-        build: Arc::new(move |builder: &mut StateBuilder| -> Result<_, BuildError> { Ok(vec![build(builder)]) }),
-        ports: 2,
-        workers,
         batch: 16,
         sets: 4096,
-        buffers: 0,
-        pages: HugePages::Never,
-        time: Time::Capture,
-        distribution: Distribution::Hardware,
         steering: Arc::new(Steering::new(hashed, Symmetry::OneWay, &Key::microsoft(), reta).expect("fits")),
-        course: braid_control::runtime::Course::default(),
         own_fields: Vec::new(),
-        gather: Default::default(),
-        in_order: false,
-        balance: None,
+        ..Plan::for_tests(workers, build)
     };
     let mut config = Profile::Uniform.config(1000);
     config.flows = 500;

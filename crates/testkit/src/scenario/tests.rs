@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use braid_memory::HugePages;
 use braid_nf::packet::key::FieldId;
 use braid_nf::{Cx, Declare, Handled, Instance, NetworkFunction, Packet, Reason, Verdict, network_function};
 use braid_packet::fields::{StageUse, TIMESTAMP_NS};
-use braid_runtime::{Distribution, Plan, Time};
+use braid_runtime::Plan;
 use braid_steer::{Fields, Key, Reta, Steering, Symmetry};
 
 use super::compare::{Bound, differences};
@@ -152,21 +151,10 @@ fn plan() -> Plan {
     let fields: Fields = [FieldId::IpSrc].into_iter().collect();
     let steering = Steering::new(fields, Symmetry::OneWay, &Key::microsoft(), Reta::new(128, 2).unwrap()).unwrap();
     Plan {
-        build: Arc::new(|_| Ok(vec![Box::new(Instance::new("across", Across {}))])),
-        ports: 2,
-        workers: 2,
         batch: 64,
-        sets: 64,
-        buffers: 0,
-        pages: HugePages::Never,
-        time: Time::Capture,
-        distribution: Distribution::Hardware,
         steering: Arc::new(steering),
-        course: braid_runtime::Course::default(),
-        gather: Default::default(),
-        in_order: false,
-        balance: None,
         own_fields: vec![StageUse::new("clock").reads(TIMESTAMP_NS, 8)],
+        ..Plan::for_tests(2, Arc::new(|_| Ok(vec![Box::new(Instance::new("across", Across {}))])))
     }
 }
 
