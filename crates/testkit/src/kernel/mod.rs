@@ -21,15 +21,17 @@
 //!   servers. A NAT with endpoint-independent mapping cannot: compare modulo the port, learnt with [`Replies`].
 //! - *Replies in a capture that was recorded inside name the inside host.* [`Replies`] readdresses them to what the NAT chose.
 
+mod bridge;
 mod namespace;
 mod replies;
+mod router;
 mod screen;
 mod sys;
 
 use std::io;
 use std::net::Ipv4Addr;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use self::namespace::Namespace;
 use self::namespace::Tap;
@@ -83,178 +85,6 @@ pub struct KernelOracle {
 }
 
 impl KernelOracle {
-    /// Source NAT of everything that comes from inside (`inside`: prefixes such as `10.1.0.0/24`) to one outside address. IPv4.
-    ///
-    /// # Errors
-    /// What this machine lacks.
-    pub fn nat(inside: &[&str], outside: Ipv4Addr, tracking: Tracking) -> Result<KernelOracle, Unavailable> {
-        let mut oracle = KernelOracle::router(inside, tracking)?;
-        oracle.translate(outside)?;
-        oracle.settle()?;
-        Ok(oracle)
-    }
-
-    /// A home gateway: [`firewall`](Self::firewall) and [`nat`](Self::nat) together.
-    ///
-    /// # Errors
-    /// What this machine lacks.
-    pub fn gateway(inside: &[&str], outside: Ipv4Addr, tracking: Tracking) -> Result<KernelOracle, Unavailable> {
-        let mut oracle = KernelOracle::router(inside, tracking)?;
-        oracle.translate(outside)?;
-        oracle.rules(GUARD)?;
-        oracle.settle()?;
-        Ok(oracle)
-    }
-
-    fn translate(&self, outside: Ipv4Addr) -> Result<(), Unavailable> {
-        self.namespace.run("ip", &format!("address add {outside}/32 dev outside"))?;
-        self.rules(&format!(
-            "table ip translate {{
-                chain postrouting {{ type nat hook postrouting priority srcnat; oifname outside snat to {outside}; }}
-                chain input {{ type filter hook input priority 0; policy drop; }}
-            }}"
-        ))
-    }
-
-    /// A stateful firewall: connections begin inside, answers and related errors come back. IPv4 and IPv6; `inside` are prefixes
-    /// of either family.
-    ///
-    /// # Errors
-    /// What this machine lacks.
-    pub fn firewall(inside: &[&str], tracking: Tracking) -> Result<KernelOracle, Unavailable> {
-        let mut oracle = KernelOracle::router(inside, tracking)?;
-        oracle.rules(GUARD)?;
-        oracle.settle()?;
-        Ok(oracle)
-    }
-
-    /// A router with a rule set of nftables; its interfaces are `inside` and `outside`.
-    ///
-    /// # Errors
-    /// What this machine lacks, or what nft has to say of the rules.
-    pub fn ruleset(inside: &[&str], rules: &str) -> Result<KernelOracle, Unavailable> {
-        let mut oracle = KernelOracle::router(inside, Tracking::Liberal)?;
-        oracle.rules(rules)?;
-        oracle.rules("table inet own {\n chain input {\n type filter hook input priority 0; policy drop;\n }\n }")?;
-        oracle.settle()?;
-        Ok(oracle)
-    }
-
-    /// A router and nothing else: `inside` prefixes of either family to port 0, everything else to port 1.
-    ///
-    /// # Errors
-    /// What this machine lacks.
-    pub fn forwarding(inside: &[&str]) -> Result<KernelOracle, Unavailable> {
-        let mut oracle = KernelOracle::router(inside, Tracking::Liberal)?;
-        oracle.settle()?;
-        Ok(oracle)
-    }
-
-    /// The same, but that each inside host may send `burst` packets and then, for all that matters here, none: nftables' limit by
-    /// source address. IPv4.
-    ///
-    /// # Errors
-    /// What this machine lacks.
-    pub fn policer(inside: &[&str], burst: u32) -> Result<KernelOracle, Unavailable> {
-        let mut oracle = KernelOracle::router(inside, Tracking::Liberal)?;
-        oracle.rules(&format!(
-            "table ip police {{
-                set sources {{ type ipv4_addr; size 65535; flags dynamic; }}
-                chain forward {{
-                    type filter hook forward priority 0; policy accept;
-                    iifname inside add @sources {{ ip saddr limit rate over 1/day burst {burst} packets }} drop
-                }}
-            }}"
-        ))?;
-        oracle.settle()?;
-        Ok(oracle)
-    }
-
-    /// A SYN proxy in front of everything inside: connections that begin outside are opened with the outside first. IPv4.
-    ///
-    /// # Errors
-    /// What this machine lacks: not every kernel has it (CONFIG_NFT_SYNPROXY).
-    pub fn syn_proxy(inside: &[&str]) -> Result<KernelOracle, Unavailable> {
-        let mut oracle = KernelOracle::router(inside, Tracking::Strict)?;
-        oracle.namespace.set("ipv4/tcp_syncookies", 2)?;
-        oracle.namespace.set("ipv4/tcp_timestamps", 1)?;
-        oracle.namespace.set("netfilter/nf_conntrack_tcp_loose", 0)?;
-        oracle.rules(
-            "table ip proxy {
-                chain prerouting {
-                    type filter hook prerouting priority raw; policy accept;
-                    iifname outside tcp flags syn notrack
-                }
-                chain forward {
-                    type filter hook forward priority 0; policy accept;
-                    iifname outside ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm
-                    ct state invalid drop
-                }
-            }",
-        )?;
-        oracle.settle()?;
-        Ok(oracle)
-    }
-
-    /// Interface addresses and next hops of every oracle that routes, as Braid's router is told of them.
-    pub const ROUTES: &str = "promiscuous = true
-        interface = [
-            { port = 0, mac = '06:00:00:00:00:01', addresses = ['198.18.0.1/30', '2001:db8:ffff:1::1/64'] },
-            { port = 1, mac = '06:00:00:00:00:02', addresses = ['198.18.0.5/30', '2001:db8:ffff:2::1/64'] },
-        ]
-        neighbour = [
-            { address = '198.18.0.2', mac = '06:00:00:00:00:11', port = 0 },
-            { address = '198.18.0.6', mac = '06:00:00:00:00:12', port = 1 },
-            { address = '2001:db8:ffff:1::2', mac = '06:00:00:00:00:11', port = 0 },
-            { address = '2001:db8:ffff:2::2', mac = '06:00:00:00:00:12', port = 1 },
-        ]\n";
-
-    /// A learning bridge with ports 0 to `ports` - 1; no spanning tree, no snooping, addresses age after 300 s of real time.
-    ///
-    /// # Errors
-    /// What this machine lacks.
-    pub fn bridge(ports: usize) -> Result<KernelOracle, Unavailable> {
-        KernelOracle::bridge_with(ports, &[])
-    }
-
-    /// The same, with VLANs filtered: for each port what `bridge vlan add` is told, such as `vid 10 pvid untagged`. A port
-    /// is in no other VLAN.
-    ///
-    /// # Errors
-    /// What this machine lacks.
-    pub fn vlan_bridge(vlans: &[&[&str]]) -> Result<KernelOracle, Unavailable> {
-        KernelOracle::bridge_with(vlans.len(), vlans)
-    }
-
-    fn bridge_with(ports: usize, vlans: &[&[&str]]) -> Result<KernelOracle, Unavailable> {
-        let namespace = Namespace::new()?;
-        namespace.set("ipv6/conf/all/disable_ipv6", 1)?;
-        namespace.set("ipv6/conf/default/disable_ipv6", 1)?;
-        for family in ["arp", "ip", "ip6"] {
-            // Only there if the module br_netfilter is loaded, and then it drops what it takes for malformed.
-            let _ = namespace.set(&format!("bridge/bridge-nf-call-{family}tables"), 0);
-        }
-        namespace.run("ip", "link add name switch type bridge mcast_snooping 0 stp_state 0")?;
-        namespace.run("ip", "link set switch address 06:00:00:00:00:ff up")?;
-        let mut taps = Vec::new();
-        for port in 0..ports {
-            taps.push(namespace.tap(&format!("port{port}"), &format!("06:00:00:00:01:{port:02x}"))?);
-            namespace.run("ip", &format!("link set port{port} master switch"))?;
-        }
-        if !vlans.is_empty() {
-            namespace.run("ip", "link set switch type bridge vlan_filtering 1 vlan_default_pvid 0")?;
-        }
-        for (port, vlans) in vlans.iter().enumerate() {
-            for vlan in *vlans {
-                namespace.run("bridge", &format!("vlan add dev port{port} {vlan}"))?;
-            }
-        }
-        let mut oracle = KernelOracle { namespace, ports: taps, addresses: None, noise: 0 };
-        oracle.wait_until_forwarding(ports)?;
-        oracle.settle()?;
-        Ok(oracle)
-    }
-
     /// Whether all three oracles work here: the reason if not.
     ///
     /// # Errors
@@ -295,6 +125,14 @@ impl KernelOracle {
         self.noise
     }
 
+    /// The rules with what they have counted, as nft lists them.
+    ///
+    /// # Errors
+    /// What nft has to say.
+    pub fn listing(&self) -> Result<String, Unavailable> {
+        self.namespace.run("nft", "list ruleset")
+    }
+
     /// Tracked connections, those included that have expired and wait for collection.
     ///
     /// # Errors
@@ -309,58 +147,6 @@ impl KernelOracle {
     /// If there is no such time-out.
     pub fn timeout(&self, name: &str, seconds: u64) -> Result<(), Unavailable> {
         self.namespace.set(&format!("netfilter/nf_conntrack_{name}"), seconds)
-    }
-
-    /// Two interfaces with routes: `inside` prefixes to port 0, everything else to port 1, next hops that are never asked for.
-    fn router(inside: &[&str], tracking: Tracking) -> Result<KernelOracle, Unavailable> {
-        let namespace = Namespace::new()?;
-        for (parameter, value) in QUIET_ROUTER {
-            namespace.set(parameter, value)?;
-        }
-        let ports = vec![namespace.tap("inside", "06:00:00:00:00:01")?, namespace.tap("outside", "06:00:00:00:00:02")?];
-        namespace.run("ip", "address add 198.18.0.1/30 dev inside")?;
-        namespace.run("ip", "address add 198.18.0.5/30 dev outside")?;
-        namespace.run("ip", "address add 2001:db8:ffff:1::1/64 dev inside nodad")?;
-        namespace.run("ip", "address add 2001:db8:ffff:2::1/64 dev outside nodad")?;
-        for (device, next_hop, link_address) in NEXT_HOPS {
-            namespace
-                .run("ip", &format!("neighbour add {next_hop} lladdr {link_address} dev {device} nud permanent"))?;
-        }
-        for prefix in inside {
-            let via = if prefix.contains(':') { "2001:db8:ffff:1::2" } else { "198.18.0.2" };
-            namespace.run("ip", &format!("route add {prefix} via {via}"))?;
-        }
-        namespace.run("ip", "route add default via 198.18.0.6")?;
-        namespace.run("ip", "route add default via 2001:db8:ffff:2::2")?;
-        let addresses = vec![
-            [6, 0, 0, 0, 0, 0x01, 6, 0, 0, 0, 0, 0x11], // destination: the router; source: the host before it
-            [6, 0, 0, 0, 0, 0x02, 6, 0, 0, 0, 0, 0x12],
-        ];
-        let oracle = KernelOracle { namespace, ports, addresses: Some(addresses), noise: 0 };
-        oracle.rules(SILENCE)?;
-        let strict = u64::from(tracking == Tracking::Strict);
-        oracle.namespace.set("netfilter/nf_conntrack_checksum", strict)?;
-        oracle.namespace.set("netfilter/nf_conntrack_tcp_be_liberal", 1 - strict)?;
-        Ok(oracle)
-    }
-
-    fn rules(&self, ruleset: &str) -> Result<(), Unavailable> {
-        self.namespace.run_with_input("nft", "-f -", ruleset).map(drop)
-    }
-
-    /// A port forwards once the kernel has noticed its carrier, which happens in its own time.
-    fn wait_until_forwarding(&self, ports: usize) -> Result<(), Unavailable> {
-        let give_up = Instant::now() + Duration::from_secs(3);
-        loop {
-            let links = self.namespace.run("bridge", "link show")?;
-            if links.matches("state forwarding").count() == ports {
-                return Ok(());
-            }
-            if Instant::now() > give_up {
-                return Err(Unavailable::Kernel { command: "bridge link show".into(), complaint: links });
-            }
-            sleep(Duration::from_millis(10));
-        }
     }
 
     /// Lets what the kernel says at start pass by; it is not counted as noise.
@@ -378,49 +164,3 @@ impl KernelOracle {
         Ok(())
     }
 }
-
-/// Lets out what begins inside, and in what belongs to it.
-const GUARD: &str = "table inet guard {
-    chain forward {
-        type filter hook forward priority 0; policy drop;
-        ct state invalid drop
-        ct state established,related accept
-        iifname inside accept
-    }
-    chain input { type filter hook input priority 0; policy drop; }
-}";
-
-/// Forwards everything, answers nothing by itself, and is not slowed down by limits on ICMP errors.
-const QUIET_ROUTER: [(&str, u64); 13] = [
-    ("ipv4/ip_forward", 1),
-    ("ipv4/icmp_ratelimit", 0),
-    ("ipv4/icmp_msgs_per_sec", 1_000_000),
-    ("ipv4/icmp_msgs_burst", 1_000_000),
-    ("ipv4/conf/all/rp_filter", 0),
-    ("ipv4/conf/default/rp_filter", 0),
-    ("ipv4/conf/all/send_redirects", 0),
-    ("ipv4/conf/default/send_redirects", 0),
-    ("ipv6/conf/all/forwarding", 1),
-    ("ipv6/conf/default/forwarding", 1),
-    ("ipv6/conf/default/addr_gen_mode", 1),
-    ("ipv6/conf/default/accept_dad", 0),
-    ("ipv6/icmp/ratelimit", 0),
-];
-
-/// Device, next hop and its Ethernet address.
-const NEXT_HOPS: [(&str, &str, &str); 4] = [
-    ("inside", "198.18.0.2", "06:00:00:00:00:11"),
-    ("outside", "198.18.0.6", "06:00:00:00:00:12"),
-    ("inside", "2001:db8:ffff:1::2", "06:00:00:00:00:11"),
-    ("outside", "2001:db8:ffff:2::2", "06:00:00:00:00:12"),
-];
-
-/// The router's own neighbour discovery and multicast reports do not reach the ports.
-const SILENCE: &str = "table inet silence {
-    chain output {
-        type filter hook output priority 0; policy accept;
-        icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, nd-router-advert, nd-redirect } drop
-        icmpv6 type { mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report } drop
-        ip protocol igmp drop
-    }
-}";
