@@ -11,7 +11,9 @@
 //! Not here: TCP flags and what few rules look at (`fields.rs`) as dimensions; they are looked at in the leaves.
 
 use super::fields::{Values, Within};
-use super::rules::{Direction, Facts, Rule};
+use super::reach::Reach;
+use super::rules::{Facts, Rule};
+use super::states::State;
 use super::values::Addresses;
 
 /// Boxes in a leaf, tried one after the other.
@@ -38,20 +40,25 @@ pub(super) struct Classifier {
     flags: Vec<FlagSet>,
     /// What else boxes ask for; the first is nothing.
     fields: Vec<Vec<Within>>,
-    /// By the side that a packet comes from.
-    roots: [u32; 2],
+    /// By the state of a packet and the side that it comes from.
+    roots: [[u32; 2]; State::COUNT],
 }
 
 /// Which values of the byte of TCP flags fit: bit by bit.
-type FlagSet = [u64; 4];
+pub(super) type FlagSet = [u64; 4];
 const ANY_FLAGS: FlagSet = [u64::MAX; 4];
+
+/// All combinations of TCP flags that fit.
+pub(super) fn flag_set(fits: impl Fn(u8) -> bool) -> FlagSet {
+    std::array::from_fn(|word| (0..64).fold(0, |bits, bit| bits | u64::from(fits((word * 64 + bit) as u8)) << bit))
+}
 
 impl Default for Classifier {
     /// Without rules.
     fn default() -> Classifier {
         let nodes = vec![Node::Leaf { from: 0, to: 0 }];
         let (flags, fields) = (vec![ANY_FLAGS], vec![Vec::new()]);
-        Classifier { nodes, boxes: Vec::new(), flags, fields, roots: [0; 2] }
+        Classifier { nodes, boxes: Vec::new(), flags, fields, roots: [[0; 2]; State::COUNT] }
     }
 }
 
@@ -71,8 +78,10 @@ struct Box6 {
 /// What is searched for.
 struct Wanted<'a> {
     values: [u128; FIELDS],
-    fields: &'a Values,
-    flags: u8,
+    /// None: whatever they are.
+    fields: Option<&'a Values>,
+    /// One of them has to fit.
+    flags: FlagSet,
     /// The first rule that may be found.
     from: u32,
 }
@@ -86,31 +95,38 @@ enum Node {
 }
 
 impl Classifier {
-    /// Makes the tree. The error is how many boxes there would be.
-    pub(super) fn new(rules: &[Rule]) -> Result<Classifier, usize> {
+    /// Makes the tree of those rules to which packets come. The error is how many boxes there would be.
+    pub(super) fn new(rules: &[Rule], reach: &Reach) -> Result<Classifier, usize> {
         let count: usize = rules.iter().map(boxes_of).fold(0, usize::saturating_add);
         if count > BOXES_MAX {
             return Err(count);
         }
         let mut classifier = Classifier { nodes: Vec::new(), ..Classifier::default() };
-        for (side, direction) in [Direction::Outbound, Direction::Inbound].into_iter().enumerate() {
-            let mut boxes = Vec::new();
-            for (number, rule) in (0u32..).zip(rules) {
-                if rule.direction.is_none_or(|wanted| wanted == direction) {
-                    add_boxes(rule, (number, classifier.flags_of(rule), classifier.fields_of(rule)), &mut boxes);
-                }
-            }
-            classifier.roots[side] = classifier.build(boxes, 0);
+        let mut built: Vec<(&[u32], u32)> = Vec::new();
+        for (state, side) in State::ALL.into_iter().flat_map(|state| [(state, 0), (state, 1)]) {
+            let list = reach.list(state, side);
+            let known = built.iter().find(|(known, _)| *known == list).map(|(_, root)| *root);
+            classifier.roots[state as usize][side] = known.unwrap_or_else(|| {
+                let root = classifier.tree(rules, list);
+                built.push((list, root));
+                root
+            });
         }
         Ok(classifier)
     }
 
+    /// The tree of some rules, by their numbers.
+    fn tree(&mut self, rules: &[Rule], list: &[u32]) -> u32 {
+        let mut boxes = Vec::new();
+        for (number, rule) in list.iter().filter_map(|number| Some((*number, rules.get(*number as usize)?))) {
+            add_boxes(rule, (number, self.flags_of(rule), self.fields_of(rule)), &mut boxes);
+        }
+        self.build(boxes, 0)
+    }
+
     /// The place of the combinations of TCP flags that a rule asks for.
     fn flags_of(&mut self, rule: &Rule) -> u32 {
-        let fits = |flags: u8| rule.tcp_flags.iter().all(|bits| bits.any(|bits| bits.fit(flags)));
-        let set: FlagSet = std::array::from_fn(|word| {
-            (0..64).fold(0, |bits, bit| bits | u64::from(fits((word * 64 + bit) as u8)) << bit)
-        });
+        let set = flag_set(|flags| rule.fits_flags(flags));
         let known = self.flags.iter().position(|one| *one == set);
         known.unwrap_or_else(|| {
             self.flags.push(set);
@@ -129,6 +145,17 @@ impl Classifier {
 
     /// The first rule that fits, of the one with the number `from` and those behind it.
     pub(super) fn find(&self, facts: &Facts, from: usize) -> Option<usize> {
+        let mut flags = [0; 4];
+        flags[usize::from(facts.flags >> 6)] = 1 << (facts.flags & 63);
+        self.found(facts, flags, Some(&facts.fields), from)
+    }
+
+    /// The same, of rules that may fit packets with these ends and with one of several combinations of TCP flags, whatever else they are.
+    pub(super) fn find_possible(&self, facts: &Facts, flags: FlagSet, from: usize) -> Option<usize> {
+        self.found(facts, flags, None, from)
+    }
+
+    fn found(&self, facts: &Facts, flags: FlagSet, fields: Option<&Values>, from: usize) -> Option<usize> {
         let values = [
             facts.source,
             facts.destination,
@@ -137,8 +164,8 @@ impl Classifier {
             facts.protocol.into(),
             facts.port.into(),
         ];
-        let wanted = Wanted { values, fields: &facts.fields, flags: facts.flags, from: from as u32 };
-        let found = self.search(self.roots[facts.side as usize], &wanted, NONE);
+        let wanted = Wanted { values, fields, flags, from: from as u32 };
+        let found = self.search(self.roots[facts.state as usize][facts.side as usize], &wanted, NONE);
         (found != NONE).then_some(found as usize)
     }
 
@@ -169,8 +196,13 @@ impl Classifier {
         let within = |(first, last): (u128, u128), value: u128| first <= value && value <= last;
         (0..FIELDS).all(|field| within(one.range(field), wanted.values[field]))
             && one.rule >= wanted.from
-            && self.flags[one.flags as usize][usize::from(wanted.flags >> 6)] >> (wanted.flags & 63) & 1 != 0
-            && (one.fields == 0 || self.fields[one.fields as usize].iter().all(|within| within.fits(wanted.fields)))
+            && self.flags[one.flags as usize].iter().zip(&wanted.flags).any(|(fit, wanted)| fit & wanted != 0)
+            && match wanted.fields {
+                Some(values) if one.fields != 0 => {
+                    self.fields[one.fields as usize].iter().all(|within| within.fits(values))
+                }
+                _ => true,
+            }
     }
 
     fn build(&mut self, boxes: Vec<Box6>, depth: u32) -> u32 {

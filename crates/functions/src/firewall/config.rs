@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::connection::Timeouts;
 use super::limits::Most;
+use super::mark::Ways;
 use super::policy::Policy;
 use super::rule_file::{Hooks, Ports};
 use super::rules::{Action, Rule};
@@ -125,6 +126,8 @@ impl Default for Config {
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) sides: Sides,
+    /// By which port what goes on without the rules comes.
+    pub(super) ways: Ways,
     pub(super) policy: Policy,
     pub(super) windows: WindowCheck,
     pub(super) loose: bool,
@@ -159,8 +162,11 @@ impl Settings {
             let reason = format!("{} names, but the plan has {ports} ports", config.interfaces.len());
             return Err(ConfigError::new("interfaces", reason, "write a name for each port, in their order"));
         }
+        let policy = Policy::check(&mut config, Ports { count: ports, sides })?;
         Ok(Settings {
             sides,
+            ways: Ways::new(sides, policy.mark),
+            policy,
             timeouts,
             windows: config.windows,
             loose: config.loose,
@@ -173,7 +179,6 @@ impl Settings {
             fragment_ns: seconds("fragment_s", config.fragment_s)?,
             ttl: config.ttl,
             router: Router { v4: config.router.into(), v6: config.router_v6.map(Into::into) },
-            policy: Policy::check(&mut config, Ports { count: ports, sides })?,
         })
     }
 }

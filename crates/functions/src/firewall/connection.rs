@@ -5,6 +5,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, Packet};
 use braid_nf::prelude::*;
 
+use super::mark::Mark;
 use super::window::{Segment, Windows};
 use crate::parts::Side;
 
@@ -14,8 +15,8 @@ use crate::parts::Side;
 pub struct Connection {
     /// What the ends of a TCP connection may send.
     pub(super) windows: Windows,
-    /// The [`Side`] that sent the first packet.
-    pub(super) opener: u8,
+    /// The [`Side`] that sent the first packet, in bit 0; above it a part of the [`Mark`].
+    opener: u8,
     /// Whether that packet ran against the direction in which the set's key is written.
     pub(super) reversed: u8,
     pub(super) protocol: u8,
@@ -92,11 +93,9 @@ impl Connection {
         }
     }
 
-    /// Whether a packet is for the rules if they tell packets of one connection apart: `ct state new` of nftables.
+    /// Whether a packet opens the connection still: `ct state new` of nftables.
     pub(super) fn is_new(&self, from_opener: bool) -> bool {
-        let waits =
-            if self.protocol == protocol::TCP { self.phase() == Phase::Asked } else { self.progress & NEW != 0 };
-        waits && from_opener
+        from_opener && self.phase() == Phase::Asked
     }
 
     /// Whether it is counted as half open.
@@ -128,8 +127,7 @@ impl Connection {
         }
         self.progress == Phase::Established as u8
             && Segment::of(packet).is_some_and(|segment| {
-                segment.flags & (SYN | FIN | RST | ACK) == ACK
-                    && self.windows.accept(usize::from(!from_opener), &segment)
+                is_steady(segment.flags) && self.windows.accept(usize::from(!from_opener), &segment)
             })
     }
 
@@ -161,9 +159,30 @@ impl Connection {
     }
 
     /// The side from which packets in a direction come, as a number.
-    #[inline(always)]
     pub(super) fn side_of(&self, from_opener: bool) -> u8 {
-        self.opener ^ u8::from(!from_opener)
+        (self.opener ^ u8::from(!from_opener)) & 1
+    }
+
+    /// The side from which packets in a direction come, with the mark: as [`Ways`](super::mark::Ways) has it for ports by which they go on.
+    #[inline(always)]
+    pub(super) fn way(&self, from_opener: bool) -> u32 {
+        let [low, high] = self.windows.spare;
+        // Four bytes that stand together.
+        let word = u32::from_le_bytes([low, high, self.opener, self.reversed]);
+        (word & 0x00ff_ffff) ^ u32::from(!from_opener) << 16
+    }
+
+    /// What rules have said of it, and which.
+    pub(super) fn mark(&self) -> Mark {
+        let [low, high] = self.windows.spare;
+        Mark::of_bytes([low, high, self.opener])
+    }
+
+    /// Remembers what rules have said of it.
+    pub(super) fn set_mark(&mut self, mark: Mark) {
+        let [low, high, opener] = mark.beside(self.opener);
+        self.windows.spare = [low, high];
+        self.opener = opener;
     }
 
     /// Its ends by their sides, from the key of its set.
@@ -171,9 +190,15 @@ impl Connection {
         let tuple = key.five_tuple()?;
         let source = (tuple.src_ip, tuple.src_port);
         let destination = (tuple.dst_ip, tuple.dst_port);
-        let from_inside = (self.opener == Side::Inside as u8) == (self.reversed == 0);
+        let from_inside = (self.side_of(true) == Side::Inside as u8) == (self.reversed == 0);
         Some(Ends::new(from_inside, source, destination, tuple.protocol))
     }
+}
+
+/// Whether a segment only goes on with its connection, by its flags.
+#[inline(always)]
+pub(super) fn is_steady(flags: u8) -> bool {
+    flags & (SYN | FIN | RST | ACK) == ACK
 }
 
 /// Whether a segment asks for a new connection.

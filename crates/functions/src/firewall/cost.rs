@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use super::classifier::Classifier;
 use super::config::{Config, Settings};
+use super::reach::Reach;
 use super::rules::{Action, Facts, Rule};
+use super::states::State;
 use super::values::{Addresses, PortRange, Protocol};
 use crate::config::ConfigError;
 use crate::parts::{Many, Side};
@@ -52,7 +54,7 @@ pub fn of(config: Config, ports: u16) -> Result<Cost, ConfigError> {
 fn measure(rules: &[Rule]) -> Cost {
     let begun = Instant::now();
     // A policy has been made of them, or they have few lists.
-    let classifier = Classifier::new(rules).unwrap_or_default();
+    let classifier = Classifier::new(rules, &Reach::of(rules)).unwrap_or_default();
     let build_ms = begun.elapsed().as_secs_f64() * 1e3;
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let packets: Vec<Facts> = (0..PACKETS).map(|_| packet(rules, &mut random)).collect();
@@ -109,6 +111,7 @@ fn packet(rules: &[Rule], random: &mut Random) -> Facts {
         flags: 2,
         port: 0,
         side: Side::Inside,
+        state: State::New,
         fields: Default::default(),
     }
 }

@@ -1,5 +1,4 @@
-//! What rules do besides deciding: counters, limits and the log, as `counter`, `limit rate` and `log` of nftables. Rules are asked
-//! about packets that would open a connection and queries, so of no others anything is counted or logged.
+//! What rules do besides deciding: counters, limits and the log, as `counter`, `limit rate` and `log` of nftables.
 //!
 //! Each worker counts and logs by itself, so a flood makes no conflicts; limits are exact over all workers. Rules that come of one
 //! statement (a chain to which several rules jump, a verdict map) do this together. What a rule has counted and what is left of its limit

@@ -12,6 +12,7 @@ use super::config::{Config, Settings};
 use super::is_opening;
 use super::policy::Policy;
 use super::rules::{Action, Direction, Facts, Rule};
+use super::states::State;
 use super::values::{IcmpKind, Protocol};
 use crate::config::ConfigError;
 
@@ -42,7 +43,7 @@ const BEFORE_MAX: usize = 10;
 pub fn explain(config: Config, ports: u16, port: Port, frame: &[u8]) -> Result<String, ExplainError> {
     let settings = Settings::check(config, ports)?;
     let side = settings.sides.of(port).filter(|_| port < ports).ok_or(ExplainError::Side(port))?;
-    let facts = read(frame, port, |packet| packet.is_ip().then(|| settings.policy.facts(packet, side)))?
+    let facts = read(frame, port, |packet| packet.is_ip().then(|| settings.policy.facts(packet, side, State::New)))?
         .ok_or(ExplainError::NotIp)?;
     let mut page = report(&settings.policy, &facts);
     if facts.protocol == protocol::TCP && !is_opening(facts.flags) && !settings.loose {

@@ -1,4 +1,5 @@
-//! A stateful firewall: rules decide about the first packet of a connection, the rest follows it.
+//! A stateful firewall: rules decide about the first packet of a connection, the rest follows it; unless tables of a rule file say what
+//! becomes of packets of known connections too (`policy.rs`).
 //!
 //! A connection is one packet set for both directions, so a packet in steady state touches its own set only. It decides
 //! whether a packet goes on, never where: in a chain others do that.
@@ -18,13 +19,16 @@ mod fields;
 mod known;
 mod limits;
 mod log;
+mod mark;
 mod names;
 mod often;
 mod opening;
 mod policy;
+mod reach;
 mod related;
 mod rule_file;
 mod rules;
+mod states;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -54,6 +58,7 @@ use self::known::Known;
 use self::limits::Limits;
 use self::related::Asked;
 use self::rules::Reply;
+use self::states::State;
 use self::window::{Segment, Windows};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
@@ -150,8 +155,8 @@ impl NetworkFunction for Firewall {
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Option<Verdict> {
         let from_opener = u8::from(arrival.reversed) == connection.reversed;
-        let is_whole =
-            !packet.is_fragment() && self.settings.sides.is_on(packet.port(), connection.side_of(from_opener));
+        // By a port of its side, and no rule has to be asked.
+        let is_whole = !packet.is_fragment() && self.settings.ways.of(packet.port()) == connection.way(from_opener);
         let counts_hops = self.settings.ttl == Ttl::Decrement;
         let is_last_hop = counts_hops && packet.ttl().is_some_and(|ttl| ttl <= 1);
         if !is_whole || is_last_hop || !connection.goes_on(packet, from_opener) {
@@ -175,14 +180,13 @@ impl NetworkFunction for Firewall {
         }
         let Some(segment) = (match check(packet) {
             Ok(segment) => segment,
-            Err(reason) => return Ok(Verdict::Drop(reason)),
+            Err(reason) => return self.invalid(cx, packet, side, reason),
         }) else {
-            if connection.is_new(from_opener)
-                && let Err(reason) = self.judge(cx, packet, side)?
-            {
+            let is_new = connection.is_new(from_opener);
+            connection.answer(from_opener);
+            if let Err(reason) = self.ask(cx, packet, (side, from_opener, is_new), connection)? {
                 return Ok(Verdict::Drop(reason));
             }
-            connection.answer(from_opener);
             return self.pass(cx, packet);
         };
         if connection.is_over() && is_opening(segment.flags) {
@@ -192,19 +196,19 @@ impl NetworkFunction for Firewall {
             return self.pass(cx, packet);
         }
         if !self.fits(packet, connection, &segment, from_opener) {
-            return Ok(Verdict::Drop(OUT_OF_WINDOW));
+            return self.invalid(cx, packet, side, OUT_OF_WINDOW);
         }
         if packet.is_fragment() {
             // What its other pieces hold is not known.
             connection.windows = Windows::UNKNOWN;
         }
-        let is_new = connection.is_new(from_opener) && self.settings.policy.tells_packets_apart;
+        let is_new = connection.is_new(from_opener);
         connection.advance(segment.flags, from_opener);
-        if is_new && let Err(reason) = self.judge(cx, packet, side)? {
-            return Ok(Verdict::Drop(reason));
-        }
         if connection.is_half_open() && !connection.is_opening() {
             self.limits.settle(cx, inside_host(packet, side), connection)?;
+        }
+        if let Err(reason) = self.ask(cx, packet, (side, from_opener, is_new), connection)? {
+            return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)
     }
@@ -225,12 +229,16 @@ impl NetworkFunction for Firewall {
         }
         let segment = match check(packet) {
             Ok(segment) => segment,
-            Err(reason) => return Ok(Verdict::Drop(reason)),
+            Err(reason) => return self.invalid(cx, packet, side, reason),
         };
-        if let Err(reason) = self.judge(cx, packet, side)? {
+        let may_open = segment.is_none_or(|segment| self.may_open(segment.flags));
+        if !may_open && self.settings.policy.has_tables {
+            return self.invalid(cx, packet, side, NOT_SYN);
+        }
+        if let Err(reason) = self.judge(cx, packet, side, State::New)? {
             return Ok(Verdict::Drop(reason));
         }
-        if segment.is_some_and(|segment| !self.may_open(segment.flags)) {
+        if !may_open {
             return Ok(Verdict::Drop(NOT_SYN));
         }
         if let Err(reason) = self.open(cx, packet, side, segment.as_ref(), set)? {
@@ -281,10 +289,51 @@ impl Firewall {
         fits || (self.settings.windows == WindowCheck::Liberal && segment.flags & tcp_flags::RST == 0)
     }
 
-    /// What the rules say about a packet that would open a connection.
-    fn judge(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<Result<(), Reason>, Conflict> {
+    /// What the rules say about a packet of a live connection, if they have to be asked about it.
+    fn ask(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (side, from_opener, is_new): (Side, bool, bool),
+        connection: &mut Connection,
+    ) -> Result<Result<(), Reason>, Conflict> {
         let policy = &self.settings.policy;
-        let facts = policy.facts(packet, side);
+        let state = if is_new { State::New } else { State::established(from_opener) };
+        let is_stale = !connection.mark().is_of(policy.mark);
+        let is_asked = if is_new { is_stale || policy.tells_packets_apart } else { policy.asks(state) };
+        let answer = if is_asked { self.judge(cx, packet, side, state)? } else { Ok(()) };
+        // What other rules would have refused stays so until these let it pass.
+        if is_stale && (answer.is_ok() || !is_new) {
+            if is_new && policy.tells_packets_apart {
+                connection.stay_new();
+            }
+            let goes_on = policy.lets_go_on(&policy.facts(packet, side, State::established(from_opener)));
+            connection.set_mark(if goes_on { policy.mark } else { policy.mark.asked() });
+        }
+        Ok(answer)
+    }
+
+    /// A packet that is of no connection and may open none, or does not fit into its own: dropped, unless a table of the rule file lets it
+    /// pass, as in nftables. It changes nothing.
+    #[cold]
+    fn invalid(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side, reason: Reason) -> Handled {
+        let is_asked = self.settings.policy.asks(State::Invalid) && reason != Reason::MALFORMED;
+        if !is_asked || self.judge(cx, packet, side, State::Invalid)?.is_err() {
+            return Ok(Verdict::Drop(reason));
+        }
+        self.pass(cx, packet)
+    }
+
+    /// What the rules say about a packet of a state.
+    fn judge(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        side: Side,
+        state: State,
+    ) -> Result<Result<(), Reason>, Conflict> {
+        let policy = &self.settings.policy;
+        let facts = policy.facts(packet, side, state);
         let (deciding, action) = policy.decide(&facts, |number, rule| self.effects.meet(cx, &facts, number, rule))?;
         Ok(match action {
             Action::Allow => Ok(()),
@@ -302,7 +351,7 @@ impl Firewall {
     }
 
     fn may_open(&self, flags: u8) -> bool {
-        is_opening(flags) || (self.settings.loose && flags & (tcp_flags::RST | tcp_flags::FIN) == 0)
+        is_opening(flags) || (self.settings.loose && flags & (tcp_flags::SYN | tcp_flags::RST | tcp_flags::FIN) == 0)
     }
 
     /// Lets a packet go on; the pieces behind a first fragment may follow it.

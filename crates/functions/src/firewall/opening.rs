@@ -4,6 +4,7 @@ use braid_nf::prelude::*;
 
 use super::config::WindowCheck;
 use super::connection::{Connection, is_opening};
+use super::states::State;
 use super::window::{Segment, Windows};
 use super::{CONNECTION_TABLE_FULL, Firewall, inside_host};
 use crate::parts::Side;
@@ -48,7 +49,7 @@ impl Firewall {
         segment: &Segment,
         connection: &mut Connection,
     ) -> Result<Result<(), Reason>, Conflict> {
-        if let Err(reason) = self.judge(cx, packet, side)? {
+        if let Err(reason) = self.judge(cx, packet, side, State::New)? {
             return Ok(Err(reason));
         }
         let mut again = self.connection(cx, packet, side, Some(segment));
@@ -67,8 +68,12 @@ impl Firewall {
         if self.settings.windows == WindowCheck::Off || packet.is_fragment() {
             connection.windows = Windows::UNKNOWN;
         }
-        if self.settings.policy.tells_packets_apart {
+        let policy = &self.settings.policy;
+        if policy.tells_packets_apart {
             connection.stay_new();
+        }
+        if !policy.asks_established() {
+            connection.set_mark(policy.mark);
         }
         connection
     }

@@ -1,16 +1,25 @@
 //! All rules together: which one decides about a packet, and what it says.
+//!
+//! Packets of known connections come to the rules as well if a table of a rule file drops, counts, logs or limits some of them. What
+//! follows from their ends alone is asked once for each connection ([`Policy::lets_go_on`]), and remembered with the [`mark`](Policy::mark)
+//! of the rules that said it, so that other rules are asked again.
 
 use std::fs;
 use std::sync::Arc;
 
 use braid_nf::packet::Packet;
+use braid_nf::packet::parse::protocol;
 use braid_nf::state::hash;
 
-use super::classifier::{BOXES_MAX, Classifier};
+use super::classifier::{BOXES_MAX, Classifier, flag_set};
 use super::config::{Config, Ttl};
+use super::connection::is_steady;
 use super::fields;
-use super::rule_file::{self, Ports};
+use super::mark::Mark;
+use super::reach::Reach;
+use super::rule_file::{self, Note, Ports};
 use super::rules::{Action, Facts, Rule, refuse};
+use super::states::{self, State};
 use crate::config::ConfigError;
 use crate::parts::Side;
 
@@ -19,10 +28,19 @@ use crate::parts::Side;
 pub(super) struct Policy {
     pub(super) rules: Arc<[Rule]>,
     /// What of a rule file is not asked, and why.
-    pub(super) notes: Arc<[rule_file::Note]>,
+    pub(super) notes: Arc<[Note]>,
     classifier: Arc<Classifier>,
-    /// Whether rules may say of packets of one connection what they did not say of its first one: they count, or look at more than its ends.
+    /// Whether rules may say of packets of one connection that is not answered what they did not say of its first one: they count, or look
+    /// at more than its ends.
     pub(super) tells_packets_apart: bool,
+    /// By state whether rules are asked: whether they do more than what would happen anyway.
+    asked: [bool; State::COUNT],
+    /// Whether tables of a rule file say what becomes of packets, those of known connections included.
+    pub(super) has_tables: bool,
+    /// Known by the rules: what they have said of a connection counts as long as they are the same. Without tables all are alike.
+    pub(super) mark: Mark,
+    /// Whether a port of the plan says which side a packet comes from, and nothing else.
+    one_port_each: bool,
     /// How many hops a packet loses here, if rules look at what few do.
     looks_at_fields: Option<u8>,
     /// From inside, from outside.
@@ -53,7 +71,11 @@ impl Policy {
                 wrong(format!("{file}:{line}:{column}: {reason}"), instead)
             })?;
         }
-        let classifier = Classifier::new(&config.rules).map_err(|boxes| {
+        let has_tables = config.rules.iter().any(|rule| rule.states & !states::NEW != 0);
+        let reach = Reach::of(&config.rules);
+        check_directions(&config.rules, &reach)?;
+        notes.extend(State::KNOWN.into_iter().find_map(|state| reach.asked(&config.rules, state)).map(asked_often));
+        let classifier = Classifier::new(&config.rules, &reach).map_err(|boxes| {
             let reason = format!("the lists of the rules multiply to {boxes} combinations; {BOXES_MAX} is the most");
             ConfigError::new("rules", reason, "write rules with fewer long lists in one")
         })?;
@@ -61,7 +83,14 @@ impl Policy {
         let looks_at_fields = looks.then_some(u8::from(config.ttl == Ttl::Decrement));
         let one_port_each = ports.count <= 2;
         Ok(Policy {
-            tells_packets_apart: config.rules.iter().any(|rule| rule.tells_packets_apart(one_port_each)),
+            tells_packets_apart: [0, 1].iter().any(|side| {
+                let mut new = reach.list(State::New, *side).iter().filter_map(|at| config.rules.get(*at as usize));
+                new.any(|rule| rule.tells_packets_apart(one_port_each))
+            }),
+            asked: State::ALL.map(|state| state == State::New || reach.asked(&config.rules, state).is_some()),
+            has_tables,
+            mark: if has_tables { Mark::of(&config.rules) } else { Mark::default() },
+            one_port_each,
             rules: std::mem::take(&mut config.rules).into(),
             notes: notes.into(),
             classifier: Arc::new(classifier),
@@ -72,8 +101,8 @@ impl Policy {
 
     /// What the rules look at of a packet.
     #[inline]
-    pub(super) fn facts(&self, packet: &Packet<'_>, side: Side) -> Facts {
-        let facts = Facts::of(packet, side);
+    pub(super) fn facts(&self, packet: &Packet<'_>, side: Side, state: State) -> Facts {
+        let facts = Facts::of(packet, side, state);
         match self.looks_at_fields {
             None => facts,
             Some(hops) => Facts { fields: fields::of(packet, hops), ..facts },
@@ -91,7 +120,7 @@ impl Policy {
         while let Some(number) = self.classifier.find(facts, from)
             && let Some(rule) = self.rules.get(number)
         {
-            let behind = if !rule.has_effects() || meets(number, rule)? {
+            let at = if !rule.has_effects() || meets(number, rule)? {
                 if rule.action != Action::Continue {
                     return Ok((Some(number), rule.action));
                 }
@@ -99,9 +128,73 @@ impl Policy {
             } else {
                 rule.missed
             };
-            // Rules only go on at later ones.
-            from = behind.map_or(number + 1, |behind| (behind as usize).max(number + 1));
+            from = rule.behind(number, at);
         }
-        Ok((None, self.otherwise[facts.side as usize]))
+        Ok((None, self.otherwise(facts)))
     }
+
+    /// What becomes of a packet that no rule fits.
+    fn otherwise(&self, facts: &Facts) -> Action {
+        match facts.state {
+            State::New => self.otherwise[facts.side as usize],
+            State::Invalid => Action::Deny,
+            State::Original | State::Reply | State::Related => Action::Allow,
+        }
+    }
+
+    /// Whether rules are asked about packets of a state. What is invalid and not asked about is dropped, everything else passes.
+    pub(super) fn asks(&self, state: State) -> bool {
+        self.asked[state as usize]
+    }
+
+    /// Whether rules are asked about packets of connections that have been answered.
+    pub(super) fn asks_established(&self) -> bool {
+        self.asks(State::Original) || self.asks(State::Reply)
+    }
+
+    /// Whether whatever is ordinary between these ends passes from now on, both ways, and no rule does anything with it.
+    pub(super) fn lets_go_on(&self, facts: &Facts) -> bool {
+        !self.asks_established() || (self.one_port_each && self.lets_pass(facts) && self.lets_pass(&facts.turned()))
+    }
+
+    /// The same, one way.
+    fn lets_pass(&self, facts: &Facts) -> bool {
+        let ordinary = flag_set(|flags| if facts.protocol == protocol::TCP { is_steady(flags) } else { flags == 0 });
+        let mut from = 0;
+        while let Some(number) = self.classifier.find_possible(facts, ordinary, from)
+            && let Some(rule) = self.rules.get(number)
+        {
+            let is_certain =
+                rule.fields.is_empty() && (0..=u8::MAX).all(|flags| !is_steady(flags) || rule.fits_flags(flags));
+            from = match rule.action {
+                _ if rule.has_effects() => return false,
+                Action::Deny | Action::Reject => return false,
+                Action::Allow if is_certain => return true,
+                Action::Allow => number + 1,
+                Action::Continue if is_certain => rule.behind(number, rule.next),
+                Action::Continue => return false,
+            };
+        }
+        true
+    }
+}
+
+/// Of an ICMP error nobody knows which way it goes, as seen from who opened its connection.
+fn check_directions(rules: &[Rule], reach: &Reach) -> Result<(), ConfigError> {
+    let numbers = [0, 1].into_iter().flat_map(|side| reach.list(State::Related, side));
+    let is_one = |rule: &&Rule| rule.states & states::RELATED != states::RELATED;
+    match numbers.filter_map(|at| rules.get(*at as usize)).find(is_one) {
+        None => Ok(()),
+        Some(rule) => {
+            let reason = format!("{}: the direction of an ICMP error is not known", rule.place(0));
+            Err(ConfigError::new("rules_file", reason, "write ct state related accept before ct direction"))
+        }
+    }
+}
+
+/// That packets of known connections cost a search.
+fn asked_often(rule: &Rule) -> Note {
+    let text = "packets of known connections come to this rule, as in nftables: those of which it has to see each one go on more slowly. What \
+                need not be asked about them costs nothing behind ct state established,related accept";
+    Note { line: rule.line, file: rule.file.clone(), text: text.to_owned() }
 }

@@ -5,7 +5,8 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::connection::Ends;
-use super::{CONNECTION_TABLE_FULL, Firewall, Ttl};
+use super::states::State;
+use super::{CONNECTION_TABLE_FULL, DENIED, Firewall, Ttl};
 use crate::parts::aged::Stamp;
 use crate::parts::{Fate, Side, fragments};
 
@@ -83,38 +84,55 @@ impl Firewall {
     /// them, errors must quote a packet of a live connection or query.
     pub(super) fn icmp(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side) -> Handled {
         let Some(message) = Message::of(packet) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
-        match message {
+        let state = match message {
             Message::Error => {
                 if !self.is_related(cx, packet, side)? {
-                    return Ok(Verdict::Drop(UNRELATED));
+                    return self.invalid(cx, packet, side, UNRELATED);
                 }
+                State::Related
             }
             Message::Reply(kind, id) => {
                 let ends = query_ends(packet, side, id).asked_from(side.other());
-                let Some(asked) = self.queries.get(cx, &ends)? else { return Ok(Verdict::Drop(NO_QUERY)) };
+                let Some(asked) = self.queries.get(cx, &ends)? else {
+                    return self.invalid(cx, packet, side, NO_QUERY);
+                };
                 if !asked.is_answered() && asked.is_of(query_of(kind)) {
                     self.queries.insert(cx, &ends, &asked.answered())?;
                 }
+                State::Reply
             }
             Message::Query(kind, id) => {
                 let ends = query_ends(packet, side, id).asked_from(side);
                 let known = self.queries.get(cx, &ends)?;
                 let goes_on = known.is_some_and(|known| known.is_answered() && known.is_of(kind));
-                if !goes_on && let Err(reason) = self.judge(cx, packet, side)? {
+                let state = if goes_on { State::Original } else { State::New };
+                if let Err(reason) = self.judge_if_asked(cx, packet, side, state)? {
                     return Ok(Verdict::Drop(reason));
                 }
                 let asked = Asked::new(cx.now(), kind);
                 if !self.queries.insert(cx, &ends, &if goes_on { asked.answered() } else { asked })? {
                     return Ok(Verdict::Drop(CONNECTION_TABLE_FULL));
                 }
+                return self.pass(cx, packet);
             }
-            Message::Other => {
-                if let Err(reason) = self.judge(cx, packet, side)? {
-                    return Ok(Verdict::Drop(reason));
-                }
-            }
+            // Nothing that conntrack follows.
+            Message::Other if self.settings.policy.has_tables => return self.invalid(cx, packet, side, DENIED),
+            Message::Other => State::New,
+        };
+        if let Err(reason) = self.judge_if_asked(cx, packet, side, state)? {
+            return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)
+    }
+
+    fn judge_if_asked(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        side: Side,
+        state: State,
+    ) -> Result<Result<(), Reason>, Conflict> {
+        if self.settings.policy.asks(state) { self.judge(cx, packet, side, state) } else { Ok(Ok(())) }
     }
 
     /// Whether an ICMP error from `side` goes to the sender of the packet that it quotes, and that packet was of a connection
@@ -128,7 +146,9 @@ impl Firewall {
         let from_inside = side == Side::Outside;
         if let Some(id) = quoted.icmp_id {
             let ends = Ends::new(from_inside, (quoted.src_ip, id), (quoted.dst_ip, id), protocol::ICMP);
-            return Ok(self.queries.get(cx, &ends.asked_from(side.other()))?.is_some());
+            // It was a query, or a reply to one from this side.
+            let has = |cx: &mut Cx<'_>, side| self.queries.get(cx, &ends.asked_from(side)).map(|asked| asked.is_some());
+            return Ok(has(cx, side.other())? || has(cx, side)?);
         }
         let (source, destination) = match quoted.ports {
             Some(ports) => ports,

@@ -15,8 +15,7 @@
 //! ```
 //!
 //! A file is read into statements ([`file`]), of which those of chains that are asked are read as rules ([`statement`]), and chains become
-//! one list ([`flatten`]). Rules are for packets that would open a connection, so `ct state new` is always so, and what rules say of
-//! other states has to be what happens anyway. What cannot be said is refused, the file whole.
+//! one list ([`flatten`]). Rules of tables are for packets of all states, lines without a table for those that would open a connection. What cannot be said is refused, the file whole.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};

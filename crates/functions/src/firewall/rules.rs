@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::fields::{self, Values, Within};
 use super::often::Often;
+use super::states::{self, State, States};
 use super::values::{Addresses, Bits, IcmpKind, PortRange, Protocol, number};
 use crate::config::ConfigError;
 use crate::parts::{Many, Side};
@@ -93,6 +94,9 @@ pub struct Rule {
     /// What else rule files look at; all have to fit.
     #[serde(skip)]
     pub(super) fields: Vec<Within>,
+    /// What packets it is for: those that would open a connection, unless a table of a rule file says more.
+    #[serde(skip, default = "of_new")]
+    pub(super) states: States,
     /// Whether the report says how often it has decided.
     #[serde(default)]
     pub counter: bool,
@@ -124,6 +128,10 @@ pub struct Rule {
     pub(super) missed: Option<u32>,
 }
 
+fn of_new() -> States {
+    states::NEW
+}
+
 /// Control bits in a plan: one text.
 fn one<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Many<Bits>>, D::Error> {
     Bits::deserialize(deserializer).map(|bits| vec![Many(vec![bits])])
@@ -144,6 +152,7 @@ impl Rule {
             tcp_flags: Vec::new(),
             icmp: Many::default(),
             fields: Vec::new(),
+            states: states::NEW,
             counter: false,
             log: None,
             limit: None,
@@ -177,18 +186,24 @@ impl Rule {
         self.has_effects() || by_port || !self.tcp_flags.is_empty() || !self.fields.is_empty()
     }
 
-    /// Whether it fits what another one fits, because it says the same.
-    pub(super) fn is_for_the_same(&self, other: &Rule) -> bool {
-        self.direction == other.direction
-            && self.ports == other.ports
-            && self.protocol == other.protocol
-            && self.source == other.source
-            && self.destination == other.destination
-            && self.source_ports == other.source_ports
-            && self.destination_ports == other.destination_ports
-            && self.tcp_flags == other.tcp_flags
-            && self.icmp == other.icmp
-            && self.fields == other.fields
+    /// Whether packets of a state from a side may come to it.
+    pub(super) fn is_for(&self, state: State, side: Side) -> bool {
+        self.states & states::bits(state) != 0 && self.direction.is_none_or(|wanted| wanted == Direction::from(side))
+    }
+
+    /// Whether it may not fit although all that it asks of packets holds.
+    pub(super) fn may_miss(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    /// Whether it fits segments with these flags, as far as they go.
+    pub(super) fn fits_flags(&self, flags: u8) -> bool {
+        self.tcp_flags.iter().all(|bits| bits.any(|bits| bits.fit(flags)))
+    }
+
+    /// Where it goes on, which is behind its own number: rules only go on at later ones.
+    pub(super) fn behind(&self, number: usize, at: Option<u32>) -> usize {
+        at.map_or(number + 1, |at| (at as usize).max(number + 1))
     }
 
     /// A rule that decides as `inner` does, and fits what both fit; none if that is nothing.
@@ -197,13 +212,14 @@ impl Rule {
             (Some(one), Some(other)) if one != other => return None,
             (one, other) => one.or(other),
         };
-        let mut fields = self.fields.clone();
-        if !inner.fields.iter().all(|more| fields::narrow(&mut fields, more.clone())) {
+        let (states, mut fields) = (self.states & inner.states, self.fields.clone());
+        if states == 0 || !inner.fields.iter().all(|more| fields::narrow(&mut fields, more.clone())) {
             return None;
         }
         let met = Rule {
             direction,
             fields,
+            states,
             ports: both(&self.ports, &inner.ports, equal)?,
             protocol: both(&self.protocol, &inner.protocol, equal)?,
             source: both(&self.source, &inner.source, Addresses::meet)?,
@@ -255,6 +271,7 @@ impl Rule {
     /// The first condition that a packet does not fulfil; none if the rule fits.
     pub(super) fn mismatch(&self, facts: &Facts) -> Option<&'static str> {
         let conditions = [
+            ("connection's state", self.states & states::bits(facts.state) != 0),
             ("direction", self.direction.is_none_or(|wanted| wanted == Direction::from(facts.side))),
             ("port", self.ports.any(|port| *port == facts.port)),
             ("protocol", self.protocol.any(|wanted| wanted.0 == facts.protocol)),
@@ -262,7 +279,7 @@ impl Rule {
             ("destination", self.destination.any(|range| range.contains(facts.destination))),
             ("source port", self.source_ports.any(|range| range.contains(facts.source_port))),
             ("destination port", self.destination_ports.any(|range| range.contains(facts.destination_port))),
-            ("TCP flags", self.tcp_flags.iter().all(|bits| bits.any(|bits| bits.fit(facts.flags)))),
+            ("TCP flags", self.fits_flags(facts.flags)),
             ("ICMP type", self.icmp.any(|kind| kind.contains(facts.destination_port))),
         ];
         let plain = conditions.into_iter().find(|(_, fulfilled)| !fulfilled).map(|(name, _)| name);
@@ -296,12 +313,13 @@ pub(super) struct Facts {
     pub(super) flags: u8,
     pub(super) port: Port,
     pub(super) side: Side,
+    pub(super) state: State,
     /// What few rules look at; all zero if none does.
     pub(super) fields: Values,
 }
 
 impl Facts {
-    pub(super) fn of(packet: &Packet<'_>, side: Side) -> Facts {
+    pub(super) fn of(packet: &Packet<'_>, side: Side, state: State) -> Facts {
         let (source_port, destination_port) = match packet.protocol() {
             protocol::ICMP | protocol::ICMPV6 => {
                 let head = packet.l4_offset().and_then(|at| packet.bytes().get(at..)?.first_chunk::<2>());
@@ -318,7 +336,22 @@ impl Facts {
             flags: packet.tcp_flags().unwrap_or(0),
             port: packet.port(),
             side,
+            state,
             fields: Values::default(),
+        }
+    }
+
+    /// Of a packet that goes the other way between the same ends, in a plan with two ports.
+    pub(super) fn turned(&self) -> Facts {
+        Facts {
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+            port: self.port ^ 1,
+            side: self.side.other(),
+            state: self.state.turned(),
+            ..*self
         }
     }
 }

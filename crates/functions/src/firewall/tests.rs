@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 mod conditions;
 mod includes;
+mod known;
 mod limits;
 mod rules;
 mod tables;

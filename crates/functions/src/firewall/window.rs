@@ -31,7 +31,8 @@ pub(super) struct Windows {
     senders: [Sender; 2],
     /// By how much their windows are shifted (RFC 7323 section 2).
     shifts: [u8; 2],
-    zero: [u8; 2],
+    /// Nothing of windows: room for what the connection's [`Mark`](super::mark::Mark) is.
+    pub(super) spare: [u8; 2],
 }
 
 /// The end has not offered to shift its window.
@@ -85,7 +86,7 @@ impl Segment {
 impl Windows {
     /// Of a connection whose first segment was not seen: everything fits.
     pub(super) const UNKNOWN: Windows =
-        Windows { senders: [Sender { end: 0, end_max: 0, window_max: 0 }; 2], shifts: [UNKNOWN; 2], zero: [0; 2] };
+        Windows { senders: [Sender { end: 0, end_max: 0, window_max: 0 }; 2], shifts: [UNKNOWN; 2], spare: [0; 2] };
 
     /// Of a connection that begins with this SYN.
     pub(super) fn begin(packet: &Packet<'_>, segment: &Segment) -> Windows {

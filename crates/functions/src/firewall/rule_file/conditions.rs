@@ -18,10 +18,6 @@ use crate::parts::{Many, dscp};
 #[derive(Clone, Debug)]
 pub(super) struct Fits {
     pub(super) rule: Rule,
-    /// States of connections, as bits.
-    pub(super) states: u8,
-    /// They are so in one direction of a connection only.
-    pub(super) one_direction: bool,
     /// Nothing that comes here: the loopback interface, an empty set.
     pub(super) never: bool,
 }

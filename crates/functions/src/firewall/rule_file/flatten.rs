@@ -8,8 +8,6 @@ use std::collections::HashMap;
 
 use braid_nf::state::hash;
 
-mod known;
-
 use super::file::{Chain, File, Table};
 use super::reader::{Scope, Sets, Words};
 use super::statement::{Clause, statement};
@@ -17,6 +15,7 @@ use super::tokens::{Place, Token};
 use super::verdict::Verdict;
 use super::{Hooks, Note, Parsed, wrong};
 use crate::firewall::rules::{Action, Direction, Rule};
+use crate::firewall::states::{self, States};
 use crate::firewall::values::Addresses;
 
 /// Most rules that chains may come to.
@@ -45,13 +44,6 @@ struct Flat<'a> {
     /// The number of the first rule.
     base: usize,
     is_last: bool,
-    /// States of connections of which no packet comes to the rules behind: one before has decided about all.
-    settled: u8,
-    /// Whether packets have left the chain that is walked, and come back behind it: they may not have met what settles.
-    leaves: bool,
-    /// Whether it has been noted that known connections are not dropped.
-    is_noted: bool,
-    notes: Vec<Note>,
 }
 
 /// The rules of all chains that are asked, to be put behind `base` others.
@@ -85,7 +77,6 @@ pub(super) fn flatten(file: &File, hooks: Hooks, scope: &Scope<'_>, base: usize)
         let mut flat = Flat::new(table, &scope, within(table, *direction), (base, is_last));
         flat.base_chain(chain)?;
         rules.append(&mut flat.rules);
-        notes.append(&mut flat.notes);
     }
     // What comes to the end was accepted by each chain that it came to; those behind may have been for another family.
     for (number, (table, chain, direction)) in chains.iter().enumerate() {
@@ -110,7 +101,7 @@ fn is_last(chains: &[Asked<'_>], number: usize) -> bool {
 
 /// Conditions of all packets that come to a chain.
 fn within(table: &Table, direction: Option<Direction>) -> Rule {
-    let mut within = Rule { direction, ..Rule::new(Action::Continue) };
+    let mut within = Rule { direction, states: states::ALL, ..Rule::new(Action::Continue) };
     let family = [("ip", true), ("ip6", false)].into_iter().find(|(family, _)| *family == table.family);
     within.source.0.extend(family.map(|(_, v4)| Addresses::all(v4)));
     within
@@ -176,22 +167,8 @@ fn asked(
 
 impl<'a> Flat<'a> {
     fn new(table: &'a Table, scope: &'a Scope<'a>, all: Rule, (base, is_last): (usize, bool)) -> Flat<'a> {
-        let (rules, accepting, notes) = (Vec::new(), Vec::new(), Vec::new());
-        let read = HashMap::new();
-        Flat {
-            table,
-            scope,
-            all,
-            read,
-            rules,
-            accepting,
-            base,
-            is_last,
-            settled: 0,
-            leaves: false,
-            is_noted: false,
-            notes,
-        }
+        let (rules, accepting, read) = (Vec::new(), Vec::new(), HashMap::new());
+        Flat { table, scope, all, read, rules, accepting, base, is_last }
     }
 
     fn base_chain(&mut self, chain: &'a Chain) -> Parsed<()> {
@@ -225,13 +202,12 @@ impl<'a> Flat<'a> {
         self.read(chain)?;
         // Taken out while it is walked: a chain that jumps to itself is read once more, and refused by its depth.
         let statements = self.read.remove(chain.name.as_str()).unwrap_or_default();
-        let (mut returning, left) = (Vec::new(), self.leaves);
+        let mut returning = Vec::new();
         for one in &statements {
             self.scope.at.set(one.at);
             self.one(one, within, depth, &mut returning)?;
         }
         self.read.insert(&chain.name, statements);
-        self.leaves = left;
         let end = self.end();
         returning.iter().for_each(|at| self.rules[*at].next = Some(end));
         Ok(())
@@ -254,7 +230,7 @@ impl<'a> Flat<'a> {
         let mut statements = Vec::with_capacity(chain.rules.len());
         for tokens in chain.rules.iter().filter(|tokens| !tokens.is_empty()) {
             let clauses = statement(Words { words: tokens, scope: self.scope })?;
-            for fits in clauses.iter().flat_map(|clause| &clause.fits).filter(|fits| fits.is_asked()) {
+            for fits in clauses.iter().flat_map(|clause| &clause.fits).filter(|fits| !fits.never) {
                 fits.rule.check().map_err(|(reason, instead)| (reason, instead.to_owned()))?;
             }
             let words: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
@@ -270,18 +246,16 @@ impl<'a> Flat<'a> {
         let mut missed = Vec::new();
         for (number, clause) in one.clauses.iter().enumerate() {
             for fits in &clause.fits {
-                let settled = self.settled_by(one, clause, fits, within);
-                if !fits.is_asked() {
-                    self.known(one, clause, fits.states & !self.settled, fits.never)?;
-                    self.goes_on(clause, fits, depth, settled);
+                if fits.never {
                     continue;
+                }
+                if !self.scope.in_table {
+                    says_what_happens(&clause.verdict, fits.rule.states)?;
                 }
                 let (line, file) = (one.at.line, self.scope.file(one.at));
                 let origin = one.origin.wrapping_add(number as u64);
                 let does = Rule { line, file, origin, ..clause.does.clone() };
                 let Some(met) = within.meet(&fits.rule) else { continue };
-                self.note_known(one, clause, fits);
-                self.goes_on(clause, fits, depth, settled);
                 let rule = Rule { action: Action::Continue, ..does.fitting(met) };
                 if rule.limit.is_some() {
                     missed.push(self.rules.len());
@@ -331,6 +305,24 @@ impl<'a> Flat<'a> {
         }
         Ok(())
     }
+}
+
+/// Lines without a table are for what would open a connection: what they say of known ones has to be what happens anyway.
+fn says_what_happens(verdict: &Verdict, states: States) -> Parsed<()> {
+    let all = |of: States| states & !of == 0;
+    let is_so = match verdict {
+        _ if states & states::NEW != 0 => true,
+        Verdict::Accept => all(states::ESTABLISHED | states::RELATED),
+        Verdict::Drop | Verdict::Reject(_) => all(states::INVALID),
+        _ => true,
+    };
+    if is_so {
+        return Ok(());
+    }
+    wrong(
+        "lines without a table are about packets that would open a connection, the others follow it",
+        "write ct state new, or leave it out; or table inet filter { chain forward { … } } around the rules",
+    )
 }
 
 impl Rule {

@@ -1,31 +1,27 @@
-//! States of connections. Rules are asked about packets that would open one, so a rule is about `new`, or says what happens anyway.
+//! `ct state`, `ct direction` and `ct status`: what a packet is of a connection.
 
 use super::conditions::Fits;
 use super::reader::Words;
 use super::{Parsed, wrong};
+use crate::firewall::states::{
+    ALL, ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, RELATED_ORIGINAL, RELATED_REPLY, REPLY, States,
+};
 
-/// States of a connection. Nothing is untracked here.
-pub(super) const NEW: u8 = 1;
-pub(super) const ESTABLISHED: u8 = 2;
-pub(super) const RELATED: u8 = 4;
-pub(super) const INVALID: u8 = 8;
-const UNTRACKED: u8 = 16;
-pub(super) const STATES: u8 = 15;
+/// Nothing is so here.
+const UNTRACKED: States = 64;
 
-const NAMES: [(&str, u8); 5] =
+const NAMES: [(&str, States); 5] =
     [("new", NEW), ("established", ESTABLISHED), ("related", RELATED), ("invalid", INVALID), ("untracked", UNTRACKED)];
 
 /// Reads what stands behind `ct`.
 pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
-    let other =
-        "write ct state new, or leave it out: rules are for packets that would open a connection, the others follow it";
     let states = match rest.word().as_str() {
         "state" => states(rest)?,
         "direction" => {
-            fits.one_direction = true;
             match (rest.negated(), rest.word().as_str()) {
-                (false, "original") | (true, "reply") => STATES,
-                (true, "original") | (false, "reply") => ESTABLISHED | RELATED,
+                // What is invalid has no connection.
+                (false, "original") | (true, "reply") => NEW | ORIGINAL | RELATED_ORIGINAL,
+                (true, "original") | (false, "reply") => REPLY | RELATED_REPLY,
                 _ => return wrong("no such direction of a connection", "write ct direction original"),
             }
         }
@@ -39,19 +35,20 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
         "mark" | "label" | "zone" => {
             return wrong("connections have no marks here, and nothing would ask for them", "leave it out");
         }
-        _ => return wrong("only state and direction of a connection are known", other),
+        _ => return wrong("only state and direction of a connection are known", "write ct state new, or leave it out"),
     };
-    fits.states &= states;
+    fits.rule.states &= states;
+    fits.never |= fits.rule.states == 0;
     Ok(())
 }
 
 /// `new`, `established,related`, `{ new, untracked }`, `!= invalid`, `! invalid`, `& (new | related) != 0`.
-fn states(rest: &mut Words<'_>) -> Parsed<u8> {
+fn states(rest: &mut Words<'_>) -> Parsed<States> {
     if rest.take("&") {
         return masked(rest);
     }
     if rest.take("!") {
-        return Ok(STATES & !listed(rest)?);
+        return Ok(ALL & !listed(rest)?);
     }
     let (names, is_negated) = rest.set("ct state")?;
     let (mut states, mut goes_on) = (0, false);
@@ -66,11 +63,11 @@ fn states(rest: &mut Words<'_>) -> Parsed<u8> {
         // To nftables that is so of every packet, for none is in two states.
         return wrong("no packet is in two states, so all are in others", "write ct state != { new, established }");
     }
-    Ok(if is_negated { STATES & !states } else { states })
+    Ok(if is_negated { ALL & !states } else { states & ALL })
 }
 
 /// Which states, as bits, are such as `& mask` with its comparison says.
-fn masked(rest: &mut Words<'_>) -> Parsed<u8> {
+fn masked(rest: &mut Words<'_>) -> Parsed<States> {
     let (mask, not) = (listed(rest)?, rest.negated());
     let wanted = if rest.take("0") || rest.take("0x0") { 0 } else { listed(rest)? };
     let fits = |one: &u8| (one & mask == wanted) != not;
@@ -78,7 +75,7 @@ fn masked(rest: &mut Words<'_>) -> Parsed<u8> {
 }
 
 /// Names of states with `,` or `|` between them, perhaps in parentheses.
-fn listed(rest: &mut Words<'_>) -> Parsed<u8> {
+fn listed(rest: &mut Words<'_>) -> Parsed<States> {
     let in_parentheses = rest.take("(");
     let mut states = state(&rest.word())?;
     while rest.take(",") || rest.take("|") {
@@ -90,7 +87,7 @@ fn listed(rest: &mut Words<'_>) -> Parsed<u8> {
     Ok(states)
 }
 
-fn state(name: &str) -> Parsed<u8> {
+fn state(name: &str) -> Parsed<States> {
     match NAMES.iter().find(|(known, _)| *known == name) {
         Some((_, state)) => Ok(*state),
         None => wrong(format!("`{name}` is no state"), "write new, established, related or invalid"),

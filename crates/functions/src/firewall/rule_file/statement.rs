@@ -5,12 +5,12 @@ use std::cell::Cell;
 
 use super::conditions::{Fits, condition, selector};
 use super::reader::{Scope, Words};
-use super::state::{NEW, STATES};
 use super::tokens::{Kind, Token};
 use super::verdict::{Verdict, verdict};
 use super::{Parsed, wrong};
 use crate::firewall::often::Often;
 use crate::firewall::rules::{Action, Direction, Rule};
+use crate::firewall::states;
 
 /// Conditions, of which one has to hold, and what happens then.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl Reading {
 
 /// Reads a rule.
 pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
-    let begin = Fits { rule: Rule::new(Action::Continue), states: STATES, one_direction: false, never: false };
+    let begin = Fits { rule: Rule { states: states::ALL, ..Rule::new(Action::Continue) }, never: false };
     let mut reading = Reading { fits: vec![begin], does: Rule::new(Action::Continue), clauses: Vec::new() };
     loop {
         if let Some(verdict) = verdict(&mut rest, &mut reading.fits)? {
@@ -290,13 +290,6 @@ fn verdict_map(verdicts: Vec<(Fits, Verdict)>, mut reading: Reading) -> Parsed<V
         reading.clauses.push(Clause { fits: vec![fits], does, verdict });
     }
     Ok(reading.clauses)
-}
-
-impl Fits {
-    /// Whether a packet that would open a connection may fit.
-    pub(super) fn is_asked(&self) -> bool {
-        !self.never && self.states & NEW != 0
-    }
 }
 
 /// Words of nftables that are none here, each with what to do instead.

@@ -7,6 +7,7 @@ use crate::firewall::config::Config;
 use crate::firewall::policy::Policy;
 use crate::firewall::rule_file::Hooks;
 use crate::firewall::rules::{Action, Facts};
+use crate::firewall::states::State;
 use crate::firewall::values::Addresses;
 use crate::parts::Side;
 
@@ -15,7 +16,7 @@ fn policy(text: &str, hooks: Hooks) -> Policy {
     let mut config = Config { rules_hook: hooks, ..named() };
     let notes = read_text(text, &mut config, PORTS).unwrap_or_else(|error| panic!("{error}"));
     let mut policy = Policy::check(&mut config, PORTS).expect("rules that were checked");
-    policy.notes = notes.into();
+    policy.notes = notes.into_iter().chain(policy.notes.iter().cloned()).collect();
     policy
 }
 
@@ -30,6 +31,7 @@ fn facts(side: Side, source: &str, destination: &str, protocol: u8, port: u16) -
         flags: 2,
         port: side as u16,
         side,
+        state: State::New,
         fields: Default::default(),
     }
 }
@@ -80,15 +82,13 @@ fn a_gateways_table_decides_as_written() {
     check(&policy, (OUT, "203.0.113.9", "192.168.1.10", ICMP, 13 << 8), Deny);
     check(&policy, (OUT, "2001:db8:9::9", "2001:db8:1::10", ICMPV6, 128 << 8), Allow);
     let notes: Vec<_> = policy.notes.iter().map(|note| note.text.split(':').next().unwrap_or_default()).collect();
-    assert_eq!(notes, ["chain input is not asked"], "no invalid packet comes to the rule that counts them");
-    let counted = self::policy(&table("ct state invalid counter drop; accept"), Hooks::Forward);
-    assert!(counted.notes[0].text.starts_with("counts, limits and logs nothing"));
-    let listed = |rules: &str| {
+    assert_eq!(notes, ["chain input is not asked"]);
+    let asked_often = |rules: &str| {
         self::policy(&table(rules), Hooks::Forward).notes.iter().map(|note| note.line).collect::<Vec<_>>()
     };
-    assert_eq!(listed("ip saddr 10.0.0.66 drop;\nip saddr 10.0.0.67 drop; ct state established,related accept"), [1]);
-    assert_eq!(listed("ct state established,related accept; ip saddr 10.0.0.66 drop"), []);
-    assert_eq!(listed("ct state new ip saddr 10.0.0.66 drop; ct state established,related accept"), []);
+    assert_eq!(asked_often("ip saddr 10.0.0.66 drop; ct state established,related accept"), [1]);
+    assert_eq!(asked_often("ct state established,related accept; ip saddr 10.0.0.66 drop"), []);
+    assert_eq!(asked_often("ct state new ip saddr 10.0.0.66 drop; ct state established,related accept"), []);
 }
 
 #[test]
@@ -115,47 +115,62 @@ fn table(rules: &str) -> String {
     format!("table inet filter {{ chain forward {{ type filter hook forward priority 0; policy drop; {rules} }} }}")
 }
 
-/// A rule about known connections to which none comes, since one before has decided about all of them, changes nothing.
+/// What becomes of packets of each state, from inside.
+fn by_state(rules: &str, chains: &str) -> String {
+    let text = table(rules).replace("table inet filter {", &format!("table inet filter {{ {chains}"));
+    let policy = policy(&text, Hooks::Forward);
+    let decides = |state| {
+        let (action, _) = decided(&policy, &Facts { state, ..facts(IN, "10.0.0.1", "10.0.1.1", TCP, 22) });
+        if action == Allow { '+' } else { '-' }
+    };
+    State::ALL.map(decides).iter().collect()
+}
+
+/// New, established in both directions, related, invalid.
 #[test]
-fn what_a_rule_has_settled_may_be_said_again_in_any_way() {
+fn states_of_connections_are_decided_about_as_written() {
     let (guard, chain) =
         ("ct state established,related accept;", |name: &str, rules: &str| format!("chain {name} {{ {rules} }} "));
-    let read = |rules: &str, chains: &str| {
-        let text = table(rules).replace("table inet filter {", &format!("table inet filter {{ {chains}"));
-        read_text(&text, &mut named(), PORTS).map(drop).map_err(|error| error.reason)
-    };
-    for rules in [
-        "ct state ! new drop; accept",
-        "ct state != new counter drop; accept",
-        "ct state invalid drop; ct state invalid accept",
-        "ct state established drop; ct direction reply drop",
-        "tcp dport 22 jump last",
-    ] {
-        let last = chain("last", "ct state { established, invalid } drop; accept");
-        assert_eq!(read(&format!("{guard} {rules}"), &last), Ok(()), "{rules}");
-    }
     let global = chain(
         "global",
         "ct state vmap { established : accept, related : accept, invalid : drop }; ct state != new drop",
     );
-    assert_eq!(read("jump global; ct state ! new drop; accept", &global), Ok(()));
-    let refused = [
-        // Not all of them have been decided about.
-        ("ct state established accept; ct state ! new drop", String::new()),
-        ("tcp dport 22 ct state established,related accept; ct state ! new drop", String::new()),
-        ("limit rate 5/second ct state established,related accept; ct state ! new drop", String::new()),
-        ("ct direction reply accept; ct state established drop", String::new()),
-        ("ip saddr 10.0.0.0/8 jump global; ct state ! new drop", global),
-        // Some of them leave the chain before, and come back behind it.
-        ("jump some; ct state ! new drop", chain("some", &format!("tcp dport 22 return; {guard}"))),
+    let cases = [
+        (format!("{guard} ct state ! new drop; accept"), String::new(), "++++-"),
+        (format!("{guard} ct state invalid drop; ct state invalid accept"), String::new(), "-+++-"),
+        (format!("{guard} ct state established drop; ct direction reply drop; accept"), String::new(), "+++++"),
         (
-            "jump some; ct state ! new drop",
+            format!("{guard} tcp dport 22 jump last"),
+            chain("last", "ct state { established, invalid } drop; accept"),
+            "++++-",
+        ),
+        ("jump global; ct state ! new drop; accept".into(), global.clone(), "++++-"),
+        ("ct state established accept; ct state ! new drop".into(), String::new(), "-++--"),
+        (
+            "tcp dport 23 ct state established,related accept; ct state ! new drop; accept".into(),
+            String::new(),
+            "+----",
+        ),
+        (
+            "ct state related accept; ct direction reply accept; ct state established drop".into(),
+            String::new(),
+            "--++-",
+        ),
+        ("ip saddr 10.1.0.0/16 jump global; ct state ! new drop".into(), global, "-----"),
+        ("jump some; ct state ! new drop".into(), chain("some", &format!("tcp dport 22 return; {guard}")), "-----"),
+        (
+            "jump some; ct state ! new drop".into(),
             chain("some", &format!("tcp dport 22 goto none; {guard}")) + &chain("none", ""),
+            "-----",
+        ),
+        (
+            "ct state established jump some; ct state established drop; accept".into(),
+            chain("some", "tcp dport 22 accept"),
+            "+++++",
         ),
     ];
-    for (rules, chains) in refused {
-        let reason = read(rules, &chains).expect_err(rules);
-        assert!(reason.starts_with("the rule decides about connections that are known"), "{rules}: {reason}");
+    for (rules, chains, expected) in cases {
+        assert_eq!(by_state(&rules, &chains), expected, "{rules} {chains}");
     }
 }
 
@@ -261,7 +276,6 @@ fn what_cannot_be_is_refused_with_its_place() {
     check_error(&one("limit rate 1 mbytes/second accept"), (4, 14), "put policer");
     check_error(&one("jump forward"), (4, 3), "jumps in a circle");
     check_error(&one("ip saddr . tcp dport { , } accept"), (4, 28), "a set with nothing in it");
-    check_error(&one("ct state established drop"), (4, 3), "connections that are known");
     check_error(
         "table ip nat { chain post { type nat hook postrouting priority 100;\n masquerade } }",
         (1, 22),

@@ -10,38 +10,38 @@ const PREFIXES: u32 = 5000;
 const PORTS: [u16; 16] = [22, 23, 25, 53, 80, 110, 123, 143, 443, 445, 465, 587, 993, 5060, 6881, 51820];
 
 /// Chance from a seed.
-struct Chance(u64);
+pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         ((self.0 >> 11) % n as u64) as usize
     }
 
-    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+    pub(super) fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len())]
     }
 }
 
 /// Two hosts that want to speak.
-struct Talk {
+pub(super) struct Talk {
     /// The port by which the first packet comes.
-    from: usize,
-    kind: usize,
+    pub(super) from: usize,
+    pub(super) kind: usize,
     /// Who asks, and whom.
-    hosts: [&'static str; 2],
+    pub(super) hosts: [&'static str; 2],
     ports: [u16; 2],
     /// What has come through: the question, the answer, the confirmation.
-    come: usize,
+    pub(super) come: usize,
 }
 
 /// A packet and who sends it: 0 for who asks.
-type Said = (usize, Frame);
+pub(super) type Said = (usize, Frame);
 
 impl Talk {
-    fn new(chance: &mut Chance, number: usize) -> Talk {
+    pub(super) fn new(chance: &mut Chance, number: usize) -> Talk {
         let v6 = chance.below(4) == 0;
         let inside = if v6 { chance.of(&["fd00:1::9", "fd00:1::5"]) } else { chance.of(&INSIDE_V4) };
         let outside = if v6 { chance.of(&["2001:db8::10", "2001:db8:bad::7"]) } else { chance.of(&OUTSIDE_V4) };
@@ -51,12 +51,22 @@ impl Talk {
         Talk { from, kind: chance.below(5), hosts, ports: [source, chance.of(&PORTS)], come: 0 }
     }
 
-    fn says(&self, chance: &mut Chance) -> Said {
-        let end = |who: usize| match self.hosts[who] {
+    /// Address and port of one of them.
+    fn end(&self, who: usize) -> String {
+        match self.hosts[who] {
             host if host.contains(':') => format!("[{host}]:{}", self.ports[who]),
             host => format!("{host}:{}", self.ports[who]),
-        };
-        let (asker, asked) = (end(0), end(1));
+        }
+    }
+
+    /// A segment that ends the connection.
+    pub(super) fn ends(&self, who: usize, flags: &str) -> Frame {
+        let numbers = if who == 0 { (1001, 5001) } else { (5001, 1001) };
+        Frame::tcp(&self.end(who), &self.end(1 - who)).flags(flags).numbers(numbers.0, numbers.1)
+    }
+
+    pub(super) fn says(&self, chance: &mut Chance) -> Said {
+        let (asker, asked) = (self.end(0), self.end(1));
         let answers = self.come > 0 && chance.below(2) == 0;
         let (who, from, to) = if answers { (1, asked, asker) } else { (0, asker, asked) };
         let frame = match (self.kind, self.come, who) {
@@ -74,7 +84,7 @@ impl Talk {
     }
 
     /// What has come through counts on.
-    fn comes(&mut self, who: usize) {
+    pub(super) fn comes(&mut self, who: usize) {
         self.come = match (self.kind, self.come, who) {
             (0..=2, ..) => 1,
             (_, 0, 0) => 1,
@@ -90,7 +100,7 @@ const OUTSIDE_V4: [&str; 7] =
     ["203.0.113.10", "203.0.113.66", "198.51.100.7", "198.51.100.70", "192.0.2.5", "192.0.2.200", "198.19.7.7"];
 
 /// Packets that pass, and whether somebody is told.
-fn passed(sent: Vec<(usize, Vec<u8>)>, came_by: usize) -> (Vec<(usize, Vec<u8>)>, bool) {
+pub(super) fn passed(sent: Vec<(usize, Vec<u8>)>, came_by: usize) -> (Vec<(usize, Vec<u8>)>, bool) {
     let count = sent.len();
     let passed: Vec<_> = sent.into_iter().filter(|(port, _)| *port != came_by).collect();
     let told = passed.len() < count;

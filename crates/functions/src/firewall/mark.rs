@@ -1,0 +1,85 @@
+//! What rules have said of a connection whose packets need not be asked about one by one, and which rules: in 23 bits beside what else
+//! is remembered of it, so that a packet in steady state finds out by one comparison.
+
+use std::fmt::Write;
+use std::hash::Hasher;
+
+use braid_nf::Port;
+
+use super::rules::Rule;
+use crate::parts::Sides;
+
+/// The number of a list of rules, and in its lowest bit whether they have to be asked about each packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark(u32);
+
+/// One bit above a [`Mark`] would be none of it.
+const END: u32 = 1 << 23;
+
+impl Mark {
+    /// Of a list of rules: none but the empty mark is of no rules. Two lists have the same one by a chance of one in four millions.
+    pub(super) fn of(rules: &[Rule]) -> Mark {
+        let mut text = Hashed(std::hash::DefaultHasher::new());
+        for rule in rules {
+            // It cannot fail.
+            let _ = write!(text, "{rule:?}");
+        }
+        Mark(((text.0.finish() as u32 % END) & !1).max(2))
+    }
+
+    /// The same rules, which have to be asked about each packet.
+    pub(super) fn asked(self) -> Mark {
+        Mark(self.0 | 1)
+    }
+
+    /// As bytes, in the lowest bit of the last one the number of a side.
+    pub(super) fn beside(self, side: u8) -> [u8; 3] {
+        let [low, high, rest, _] = self.0.to_le_bytes();
+        [low, high, rest << 1 | side & 1]
+    }
+
+    /// Of such bytes.
+    pub(super) fn of_bytes([low, high, last]: [u8; 3]) -> Mark {
+        Mark(u32::from_le_bytes([low, high, last >> 1, 0]))
+    }
+
+    /// Whether it is of the same rules.
+    pub(super) fn is_of(self, rules: Mark) -> bool {
+        self.0 & !1 == rules.0
+    }
+}
+
+/// Text that is hashed as it comes.
+struct Hashed(std::hash::DefaultHasher);
+
+impl Write for Hashed {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// For each port the side that it is on, with the mark of the rules: packets of connections that have both go on.
+#[derive(Clone, Debug)]
+pub(super) struct Ways([u32; 256]);
+
+braid_nf::plain!(Ways);
+
+impl Ways {
+    pub(super) fn new(sides: Sides, mark: Mark) -> Ways {
+        let way = |port: usize| match sides.of(port as Port) {
+            Some(side) => {
+                let [low, high, opener] = mark.beside(side as u8);
+                u32::from_le_bytes([low, high, opener, 0])
+            }
+            None => u32::MAX,
+        };
+        Ways(std::array::from_fn(way))
+    }
+
+    /// Plans have at most 256 ports.
+    #[inline(always)]
+    pub(super) fn of(&self, port: Port) -> u32 {
+        self.0[usize::from(port as u8)]
+    }
+}

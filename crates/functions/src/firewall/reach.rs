@@ -1,0 +1,91 @@
+//! Which rules packets of a state come to. Most rule files begin with `ct state established,related accept`: then packets of known
+//! connections come to that rule only, nothing has to be asked about them, and they cost what they would without a rule file.
+
+use super::rules::{Action, Rule};
+use super::states::State;
+use super::values::Addresses;
+use crate::parts::Side;
+
+const SIDES: [Side; 2] = [Side::Inside, Side::Outside];
+
+/// The rules to which packets come, by what they are and by the side that they come from; in their order.
+#[derive(Clone, Debug)]
+pub(super) struct Reach {
+    lists: [[Vec<u32>; 2]; State::COUNT],
+}
+
+impl Reach {
+    /// All that may be met on a way from the first rule.
+    pub(super) fn of(rules: &[Rule]) -> Reach {
+        let list = |state, side| {
+            let both = [true, false].map(|v4| met(rules, state, side, v4));
+            (0..rules.len()).filter(|at| both.iter().any(|met| met[*at])).map(|at| at as u32).collect()
+        };
+        Reach { lists: State::ALL.map(|state| SIDES.map(|side| list(state, side))) }
+    }
+
+    /// The numbers of the rules.
+    pub(super) fn list(&self, state: State, side: usize) -> &[u32] {
+        &self.lists[state as usize][side & 1]
+    }
+
+    /// The first rule that does to packets of a state what would not happen without it: for known connections it drops, counts, logs or
+    /// limits, for what is invalid it lets pass or tells.
+    pub(super) fn asked<'a>(&self, rules: &'a [Rule], state: State) -> Option<&'a Rule> {
+        let without = |action| match state {
+            State::New => false,
+            State::Invalid => matches!(action, Action::Deny | Action::Continue),
+            _ => matches!(action, Action::Allow | Action::Continue),
+        };
+        let first = |side| {
+            let mut all = self.list(state, side).iter().copied();
+            all.find(|at| rules.get(*at as usize).is_some_and(|rule| rule.has_effects() || !without(rule.action)))
+        };
+        [0, 1].into_iter().filter_map(first).min().and_then(|at| rules.get(at as usize))
+    }
+}
+
+/// Which rules packets of a state, a side and an IP version may meet: whatever fits all of them and decides is the end of their way.
+fn met(rules: &[Rule], state: State, side: Side, v4: bool) -> Vec<bool> {
+    let (mut comes, mut met) = (vec![false; rules.len() + 1], vec![false; rules.len()]);
+    comes[0] = true;
+    for (number, rule) in rules.iter().enumerate() {
+        if !comes[number] {
+            continue;
+        }
+        let is_met = rule.is_for(state, side) && may_fit(rule, v4);
+        met[number] = is_met;
+        if !is_met || !fits_all(rule, v4) {
+            comes[number + 1] = true;
+        }
+        let mut goes_on = |at: Option<u32>| comes[rule.behind(number, at).min(rules.len())] = true;
+        if is_met && rule.action == Action::Continue {
+            goes_on(rule.next);
+        }
+        if is_met && rule.may_miss() {
+            goes_on(rule.missed);
+        }
+    }
+    met
+}
+
+/// Whether a rule may fit packets of an IP version.
+fn may_fit(rule: &Rule, v4: bool) -> bool {
+    let has = |list: &[Addresses]| list.is_empty() || list.iter().any(|range| range.is_v4() == v4);
+    has(&rule.source.0) && has(&rule.destination.0)
+}
+
+/// Whether a rule fits all packets of an IP version.
+fn fits_all(rule: &Rule, v4: bool) -> bool {
+    let all = Addresses::all(v4);
+    let is_all = |list: &[Addresses]| list.is_empty() || list.contains(&all);
+    is_all(&rule.source.0)
+        && is_all(&rule.destination.0)
+        && rule.ports.0.is_empty()
+        && rule.protocol.0.is_empty()
+        && rule.source_ports.0.is_empty()
+        && rule.destination_ports.0.is_empty()
+        && rule.tcp_flags.is_empty()
+        && rule.icmp.0.is_empty()
+        && rule.fields.is_empty()
+}

@@ -1,0 +1,58 @@
+//! What a packet is of a connection, as conntrack has it: `ct state` and `ct direction` of nftables.
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum State {
+    /// It would open a connection, or nobody has answered yet.
+    New = 0,
+    /// Of a connection that has been answered, from who opened it.
+    Original = 1,
+    /// From who was asked.
+    Reply = 2,
+    /// An ICMP error about a connection.
+    Related = 3,
+    /// Of no connection, and it may open none; or it does not fit into its connection.
+    Invalid = 4,
+}
+
+impl State {
+    pub(super) const COUNT: usize = 5;
+    pub(super) const ALL: [State; State::COUNT] =
+        [State::New, State::Original, State::Reply, State::Related, State::Invalid];
+
+    /// Of connections that are known.
+    pub(super) const KNOWN: [State; 3] = [State::Original, State::Reply, State::Related];
+
+    /// Of a connection that has been answered.
+    pub(super) fn established(from_opener: bool) -> State {
+        if from_opener { State::Original } else { State::Reply }
+    }
+
+    /// The same of a packet that goes the other way.
+    pub(super) fn turned(self) -> State {
+        match self {
+            State::Original => State::Reply,
+            State::Reply => State::Original,
+            other => other,
+        }
+    }
+}
+
+/// Several of them, as bits; of what is related the direction as well, which rules may ask for.
+pub(super) type States = u8;
+
+pub(super) const NEW: States = 1;
+pub(super) const ORIGINAL: States = 2;
+pub(super) const REPLY: States = 4;
+pub(super) const RELATED_ORIGINAL: States = 8;
+pub(super) const RELATED_REPLY: States = 16;
+pub(super) const INVALID: States = 32;
+pub(super) const ESTABLISHED: States = ORIGINAL | REPLY;
+pub(super) const RELATED: States = RELATED_ORIGINAL | RELATED_REPLY;
+pub(super) const ALL: States = NEW | ESTABLISHED | RELATED | INVALID;
+
+/// The bits of a state.
+pub(super) fn bits(state: State) -> States {
+    [NEW, ORIGINAL, REPLY, RELATED, INVALID][state as usize]
+}

@@ -1,0 +1,192 @@
+//! Tables of rule files are asked about packets of known connections too, as far as they say something about them.
+
+use braid_nf::Instance;
+use braid_nf::state::StateBuilder;
+use braid_testkit::{Bench, Frame};
+
+use super::rules::{PORTS, named, read_text};
+use super::{SERVER, back, check, to};
+use crate::catalog::FromConfig;
+use crate::config::parse;
+use crate::firewall::mark::Mark;
+use crate::firewall::policy::Policy;
+use crate::firewall::rules::{Action, Rule};
+use crate::firewall::{Config, Firewall};
+
+/// A chain of hook forward with these rules, which lets through what they say nothing about; or drops it, with its own policy.
+fn table(rules: &str) -> String {
+    format!("table inet t {{\nchain f {{\ntype filter hook forward priority 0; policy accept;\n{rules}\n}}\n}}\n")
+}
+
+fn built(rules: &str, builder: &mut StateBuilder) -> Firewall {
+    let name = format!("braid-known-{}-{:p}.nft", std::process::id(), rules);
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, table(rules)).expect("room for a test");
+    let text = format!("rules_file = {path:?}\ninterfaces = ['lan', 'wan']");
+    let config: Config = parse(text.parse().expect("TOML")).expect("a configuration");
+    let firewall = Firewall::from_config(config, builder.scope("fw"), 2).expect("rules that can be read");
+    std::fs::remove_file(&path).expect("it is there");
+    firewall
+}
+
+fn bench(rules: &str) -> Bench {
+    Bench::with_sets(2, 1024, |builder| Box::new(Instance::new("fw", built(rules, builder))))
+}
+
+/// A TCP connection from inside, established.
+fn connected(rules: &str) -> Bench {
+    let mut fw = bench(rules);
+    check(&mut fw, 0, 0, to("S"), "pass");
+    check(&mut fw, 1, 0, back("SA"), "pass");
+    check(&mut fw, 0, 0, to("A"), "pass");
+    check(&mut fw, 1, 0, back("A"), "pass");
+    fw
+}
+
+fn asks(port: u16) -> Frame {
+    Frame::udp(&format!("10.0.0.1:{port}"), SERVER)
+}
+
+fn answers(port: u16) -> Frame {
+    Frame::udp(SERVER, &format!("10.0.0.1:{port}"))
+}
+
+/// What was told of each rule.
+fn told(fw: Bench) -> Vec<String> {
+    let told = fw.findings();
+    let of_rules = told.list().iter().filter(|told| told.subject.ends_with("rule file"));
+    of_rules.map(|told| format!("{} {}", told.subject, told.detail)).collect()
+}
+
+#[test]
+fn without_established_accept_answers_are_for_the_rules() {
+    let mut fw = bench("iifname wan drop");
+    check(&mut fw, 0, 0, asks(1), "pass");
+    check(&mut fw, 1, 0, answers(1), "denied");
+    check(&mut fw, 0, 0, asks(1), "pass");
+    let mut fw = bench("ct state established drop");
+    check(&mut fw, 0, 0, to("S"), "pass");
+    check(&mut fw, 1, 0, back("SA"), "denied");
+    // It has been answered, if not heard.
+    check(&mut fw, 0, 0, to("S"), "denied");
+}
+
+#[test]
+fn what_stands_before_established_accept_drops_answers_and_what_goes_on() {
+    let guard = "ct state established,related accept";
+    let mut fw = connected(&format!("ip saddr 192.0.2.66 drop\n{guard}\nct state ! new drop"));
+    check(&mut fw, 1, 0, back("PA"), "pass");
+    check(&mut fw, 0, 0, Frame::udp("10.0.0.1:5", "192.0.2.66:5"), "pass");
+    check(&mut fw, 1, 0, Frame::udp("192.0.2.66:5", "10.0.0.1:5"), "denied");
+    check(&mut fw, 1, 0, Frame::udp("192.0.2.66:5", "10.0.0.1:5"), "denied");
+    // Behind it nothing is asked.
+    let mut fw = connected(&format!("{guard}\nip saddr 192.0.2.9 drop"));
+    check(&mut fw, 1, 0, back("PA"), "pass");
+}
+
+#[test]
+fn what_differs_from_packet_to_packet_is_asked_of_each() {
+    let guard = "ct state established,related accept";
+    let mut fw = connected(&format!("meta length > 500 drop\n{guard}"));
+    for _ in 0..2 {
+        check(&mut fw, 0, 0, to("PA").payload(&[1; 400]), "pass");
+        check(&mut fw, 0, 0, to("PA").payload(&[1; 500]), "denied");
+        check(&mut fw, 1, 0, back("A"), "pass");
+    }
+    let mut fw = connected(&format!("tcp flags psh tcp dport 80 drop\n{guard}"));
+    check(&mut fw, 0, 0, to("PA"), "denied");
+    check(&mut fw, 1, 0, back("PA"), "pass");
+    check(&mut fw, 0, 0, to("A"), "pass");
+    // What a connection in steady state does not send costs it nothing, and is asked about all the same.
+    let mut fw = connected(&format!("tcp flags rst drop\n{guard}"));
+    check(&mut fw, 0, 0, to("A"), "pass");
+    check(&mut fw, 1, 0, back("R"), "denied");
+}
+
+#[test]
+fn rules_count_and_limit_packets_of_known_connections() {
+    let mut fw = connected("counter\nct state established counter accept\nct state new accept");
+    check(&mut fw, 0, 0, to("PA"), "pass");
+    assert_eq!(told(fw), ["line 4 of the rule file fitted 5 times", "line 5 of the rule file decided 4 times"]);
+    let mut fw = connected("tcp flags psh limit rate over 1/second burst 1 packets drop\nct state established accept");
+    check(&mut fw, 0, 0, to("PA"), "pass");
+    check(&mut fw, 0, 0, to("PA"), "denied");
+    check(&mut fw, 1, 0, back("A"), "pass");
+    check(&mut fw, 0, 1, to("PA"), "pass");
+}
+
+#[test]
+fn errors_and_answers_of_icmp_meet_the_rules_too() {
+    let mut fw = bench("icmp type { destination-unreachable, echo-reply } drop\nct state established,related accept");
+    check(&mut fw, 0, 0, asks(1), "pass");
+    check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", "10.0.0.1", &asks(1).bytes()), "denied");
+    check(&mut fw, 0, 0, Frame::echo_request("10.0.0.1", "192.0.2.9", 5, 1), "pass");
+    check(&mut fw, 1, 0, Frame::echo_reply("192.0.2.9", "10.0.0.1", 5, 1), "denied");
+    let mut fw = bench("ct state related drop\nicmp type echo-request ct state established drop");
+    check(&mut fw, 0, 0, asks(1), "pass");
+    check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", "10.0.0.1", &asks(1).bytes()), "denied");
+    check(&mut fw, 0, 0, Frame::echo_request("10.0.0.1", "192.0.2.9", 5, 1), "pass");
+    check(&mut fw, 1, 0, Frame::echo_reply("192.0.2.9", "10.0.0.1", 5, 1), "pass");
+    check(&mut fw, 0, 0, Frame::echo_request("10.0.0.1", "192.0.2.9", 5, 2), "denied");
+}
+
+#[test]
+fn what_is_invalid_meets_the_rules_and_passes_if_they_say_so() {
+    let mut fw = bench("");
+    check(&mut fw, 1, 0, back("A"), "pass");
+    check(&mut fw, 1, 0, back("SF"), "pass");
+    check(&mut fw, 1, 0, Frame::echo_reply("192.0.2.9", "10.0.0.1", 5, 1), "pass");
+    check(&mut fw, 0, 0, to("A"), "pass");
+    let mut fw = bench("ct state invalid counter drop\nct state new counter accept");
+    check(&mut fw, 1, 0, back("A"), "not_syn");
+    check(&mut fw, 1, 0, back("SF"), "invalid_tcp_flags");
+    check(&mut fw, 1, 0, Frame::echo_reply("192.0.2.9", "10.0.0.1", 5, 1), "no_query");
+    check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", "10.0.0.1", &asks(1).bytes()), "unrelated");
+    check(&mut fw, 0, 0, to("S"), "pass");
+    let counted = ["line 4 of the rule file decided 4 times", "line 5 of the rule file decided 1 times"];
+    assert_eq!(told(fw), counted);
+    // A segment beyond its window passes if it may, and is not believed.
+    let mut fw = connected("ct state established accept");
+    check(&mut fw, 0, 0, to("PA").numbers(9_000_000, 0).payload(&[1; 10]), "pass");
+    check(&mut fw, 1, 0, back("A").numbers(0, 9_000_010), "pass");
+    let mut fw = connected("ct state invalid drop");
+    check(&mut fw, 0, 0, to("PA").numbers(9_000_000, 0).payload(&[1; 10]), "out_of_window");
+}
+
+#[test]
+fn datagrams_that_nobody_answers_are_new_however_many() {
+    let mut fw =
+        bench("ct state new udp dport 80 limit rate over 1/second burst 2 packets drop\nct state established drop");
+    check(&mut fw, 0, 0, asks(1), "pass");
+    check(&mut fw, 0, 0, asks(1), "pass");
+    check(&mut fw, 0, 0, asks(1), "denied");
+    check(&mut fw, 1, 0, answers(1), "denied");
+    check(&mut fw, 0, 5, asks(1), "denied");
+}
+
+/// Of an ICMP error nobody knows who opened the connection that it is about.
+#[test]
+fn the_direction_of_an_icmp_error_is_refused_if_it_matters() {
+    let refused = |rules: &str| {
+        let mut config = named();
+        read_text(&table(rules), &mut config, PORTS).expect("rules that can be read");
+        Policy::check(&mut config, PORTS).err().map(|error| error.to_string())
+    };
+    let error = refused("ct direction reply drop").expect("refused");
+    assert!(error.contains("line 4 of the rule file: the direction of an ICMP error is not known"), "{error}");
+    assert_eq!(refused("ct state related accept\nct direction reply drop"), None);
+}
+
+/// Connections that old rules let go on meet new ones, whatever was found out about them.
+#[test]
+fn what_old_rules_have_said_of_a_connection_does_not_count() {
+    let rules = |action| vec![Rule { line: 3, ..Rule::new(action) }];
+    let (old, new) = (Mark::of(&rules(Action::Allow)), Mark::of(&rules(Action::Deny)));
+    assert_ne!(old, new);
+    assert!(!old.is_of(new) && old.is_of(old) && old.asked().is_of(old) && old.asked() != old);
+    assert!(!Mark::default().is_of(old) && Mark::default().is_of(Mark::default()));
+    for (mark, side) in [(old, 0), (old.asked(), 1), (new, 1)] {
+        let bytes = mark.beside(side);
+        assert_eq!((Mark::of_bytes(bytes), bytes[2] & 1), (mark, side));
+    }
+}

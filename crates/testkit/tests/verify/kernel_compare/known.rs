@@ -1,0 +1,192 @@
+//! Rules that packets of known connections meet, against the kernel: rule sets by chance, with and without `established,related accept`,
+//! rules before it, jumps, states and directions; compared is what becomes of each packet, and what each rule has counted.
+
+use std::fmt::Write;
+
+use braid_testkit::Frame;
+
+use super::rulesets::{Chance, Talk, passed};
+use super::*;
+
+const STATES: [&str; 12] = [
+    "",
+    "",
+    "",
+    "ct state new",
+    "ct state established",
+    "ct state related",
+    "ct state invalid",
+    "ct state established,related",
+    "ct state ! new",
+    "ct state { new, invalid }",
+    "ct state new ct direction original",
+    "ct state established ct direction reply",
+];
+const OTHERS: [&str; 30] = [
+    "",
+    "ip saddr 10.1.0.9",
+    "ip daddr 10.1.0.9",
+    "ip saddr { 10.1.0.5, 203.0.113.0/24 }",
+    "ip daddr { 10.1.0.66, 198.51.100.0/24 }",
+    "ip6 saddr fd00:1::9",
+    "ip6 daddr fd00:1::9",
+    "tcp dport 22-443",
+    "tcp sport 22-443",
+    "udp dport { 53, 123, 443, 5060 }",
+    "udp sport { 53, 123, 443, 5060 }",
+    "th dport 25",
+    "tcp flags syn / syn,ack",
+    "tcp flags & (syn | ack) == syn | ack",
+    "tcp flags & (fin | syn | rst | ack) == ack",
+    "tcp flags psh",
+    "tcp flags rst",
+    "tcp flags fin",
+    "tcp flags & (fin | syn | rst | psh | ack | urg) == 0",
+    "meta length > 300",
+    "meta length < 100",
+    "ip dscp ef",
+    "ip6 dscp ef",
+    "meta l4proto icmp",
+    "icmp type echo-reply",
+    "icmp type echo-request",
+    "icmp type destination-unreachable",
+    "icmpv6 type { destination-unreachable, echo-reply }",
+    "iifname inside",
+    "iifname outside",
+];
+const VERDICTS: [&str; 12] = [
+    "drop",
+    "counter drop",
+    "accept",
+    "counter accept",
+    "counter",
+    "counter continue",
+    "return",
+    "jump side",
+    "goto side",
+    "counter jump side",
+    "drop",
+    "accept",
+];
+
+/// A rule set by chance; every rule says its number.
+fn rule_set(chance: &mut Chance) -> String {
+    let mut number = 0;
+    let mut rule = |chance: &mut Chance, verdicts: &[&str]| {
+        number += 1;
+        format!("\t\t{} {} {} comment \"r{number}\"\n", chance.of(&STATES), chance.of(&OTHERS), chance.of(verdicts))
+    };
+    let mut text = String::from("table inet t {\n\tchain side {\n");
+    let endings = &VERDICTS[..7];
+    (0..chance.below(4)).for_each(|_| text += &rule(chance, endings));
+    let policy = chance.of(&["accept", "drop"]);
+    let _ = write!(text, "\t}}\n\tchain forward {{\n\t\ttype filter hook forward priority 0; policy {policy};\n");
+    let (count, guard) = (2 + chance.below(5), chance.below(8));
+    for at in 0..count {
+        if at == guard {
+            let guards =
+                ["ct state established,related accept", "ct state vmap { established : accept, invalid : drop }"];
+            let _ = writeln!(text, "\t\t{}", chance.of(&guards));
+        }
+        text += &rule(chance, &VERDICTS);
+    }
+    text + "\t}\n}\n"
+}
+
+/// What is said next in a talk: sometimes an ICMP error about what has come through, or an end of the connection.
+fn says(talk: &Talk, last: &mut Option<(usize, Vec<u8>)>, chance: &mut Chance) -> (usize, Frame) {
+    match (chance.below(12), last.take()) {
+        (0, Some((who, frame))) => {
+            let v6 = talk.hosts[0].contains(':');
+            let router = if v6 { "2001:db8::77" } else { "192.0.2.77" };
+            let from = if chance.below(2) == 0 { router } else { talk.hosts[1 - who] };
+            (1 - who, Frame::unreachable(from, talk.hosts[who], &frame))
+        }
+        (1, _) if talk.kind > 2 && talk.come > 2 => {
+            let who = chance.below(2);
+            (who, talk.ends(who, chance.of(&["FA", "RA", "R"])))
+        }
+        (_, kept) => {
+            *last = kept;
+            talk.says(chance)
+        }
+    }
+}
+
+/// Whether it is "destination unreachable".
+fn is_error(frame: &[u8]) -> bool {
+    match frame[14] >> 4 {
+        4 => frame[23] == 1 && frame[34] == 3,
+        _ => frame[20] == 58 && frame[54] == 1,
+    }
+}
+
+/// What rules have counted, by their comments.
+fn counted(listing: &str) -> Vec<(String, u64)> {
+    let count = |line: &str| {
+        let number = line.split_once("counter packets ")?.1.split(' ').next()?.parse().ok()?;
+        let comment = line.split_once("comment \"")?.1.split('"').next()?;
+        Some((comment.to_owned(), number))
+    };
+    let mut all: Vec<_> = listing.lines().filter_map(count).collect();
+    all.sort();
+    all
+}
+
+fn compare(test: &str, seed: u64) -> Option<usize> {
+    let mut chance = Chance(0x2545_f491_4f6c_dd1d ^ seed << 20);
+    let rules = rule_set(&mut chance);
+    // Some of them fit nothing, which nft says first.
+    let mut kernel = KernelOracle::ruleset(OFFICE, &rules).inspect_err(|reason| note(test, reason)).ok()?;
+    let path = std::env::temp_dir().join(format!("braid-known-{}-{seed}.nft", std::process::id()));
+    std::fs::write(&path, &rules).expect("a file");
+    let config = format!(
+        "rules_file = {path:?}\ninterfaces = ['inside', 'outside']\nloose = true\nttl = 'decrement'\nwindows = 'liberal'"
+    );
+    let (mut ours, mut comparison) = (bench("firewall", &config, 2), Comparison::default());
+    std::fs::remove_file(&path).expect("it is there");
+    let mut talks: Vec<_> = (0..12).map(|number| (Talk::new(&mut chance, number), None, String::new())).collect();
+    for number in 0..400 {
+        let at = chance.below(talks.len());
+        let (talk, last, before) = &mut talks[at];
+        let (who, frame) = says(talk, last, &mut chance);
+        let (port, bytes) = (talk.from ^ who, frame.bytes());
+        let (expected, _) = passed(packets(kernel.feed(port, &bytes).expect("the kernel takes it")), port);
+        let outcome = ours.send(port as u16, 0, &bytes);
+        let (sent, _) = passed(packets(by_port(outcome.sent)), port);
+        let what = format!("seed {seed} packet {number}: {}\nbefore:{before}\n{rules}", hex(&bytes));
+        comparison.note(&what, &expected, &sent, outcome.dropped);
+        let _ = write!(before, "\n{port} {} {}", hex(&bytes[14..]), if expected.is_empty() { "dropped" } else { "" });
+        if !expected.is_empty() {
+            // An error is no word of the talk.
+            if !is_error(&bytes) {
+                talk.comes(who);
+                *last = Some((who, bytes));
+            }
+        }
+    }
+    comparison.check(400);
+    let told = ours.findings();
+    let comment = |subject: &str| Some(subject.split_once('(')?.1.trim_end_matches(')').to_owned());
+    let number = |detail: &str| detail.split(' ').nth(1)?.parse().ok();
+    let mut by_us: Vec<(String, u64)> =
+        told.list().iter().filter_map(|told| Some((comment(&told.subject)?, number(&told.detail)?))).collect();
+    by_us.sort();
+    let mut by_kernel = counted(&kernel.listing().expect("nft lists"));
+    // A rule to which no packet can come counts nothing here and is not there.
+    by_kernel.retain(|(comment, count)| *count > 0 || by_us.iter().any(|(known, _)| known == comment));
+    assert_eq!(by_kernel, by_us, "seed {seed}\n{rules}");
+    Some(by_us.iter().filter(|(_, count)| *count > 0).count())
+}
+
+#[test]
+fn packets_of_known_connections_meet_the_rules_as_in_the_kernel() {
+    let test = "packets_of_known_connections_meet_the_rules_as_in_the_kernel";
+    if skipped(test) {
+        return;
+    }
+    let compared: Vec<_> = (1..=60).filter_map(|seed| compare(test, seed)).collect();
+    let counting = compared.iter().filter(|rules| **rules > 0).count();
+    eprintln!("{} rule sets, of which {counting} have counted", compared.len());
+    assert!(compared.len() >= 30 && counting >= 15, "{} and {counting}", compared.len());
+}
