@@ -35,7 +35,9 @@ impl ConfigError {
     pub fn state(key: &str, error: &StateError) -> ConfigError {
         let instead = match error {
             StateError::Capacity { most, .. } => format!("write a number from 1 to {most}"),
-            StateError::Memory { .. } => "write a smaller number, or give the machine more memory".to_owned(),
+            StateError::Memory { .. } | StateError::Beyond { .. } => {
+                "write a smaller number, or give the machine more memory".to_owned()
+            }
         };
         ConfigError::new(key, error.to_string(), instead)
     }

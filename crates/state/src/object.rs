@@ -1,6 +1,7 @@
 //! What all structures have in common: how they are made, named and looked at from outside.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use braid_stm::{Arena, ArenaInit, Boosted, Domain, HugePages, MemoryError, ObjectId, ObjectInfo, Part};
@@ -72,6 +73,22 @@ pub enum StateError {
         /// Why.
         source: MemoryError,
     },
+    /// More than the builder's [limit](StateBuilder::limit).
+    #[error("{name}: {}, {} with what was made before it, and there are {}", gib(*.bytes), gib(*.all), gib(*.limit))]
+    Beyond {
+        /// The structure.
+        name: String,
+        /// Bytes of its part.
+        bytes: usize,
+        /// The bytes of all so far.
+        all: usize,
+        /// The most possible.
+        limit: usize,
+    },
+}
+
+fn gib(bytes: usize) -> String {
+    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
 /// Makes the structures of a chain and keeps a list of them.
@@ -86,6 +103,9 @@ pub struct StateBuilder {
     /// Names that structures would have, and the name of the one that stands for them.
     shares: Vec<(String, String)>,
     unlike: Option<String>,
+    /// Most bytes of new structures, and how many they have.
+    limit: usize,
+    made: Cell<usize>,
 }
 
 impl StateBuilder {
@@ -100,7 +120,14 @@ impl StateBuilder {
             saved: Vec::new(),
             shares: Vec::new(),
             unlike: None,
+            limit: usize::MAX,
+            made: Cell::new(0),
         }
+    }
+
+    /// New structures have at most so many bytes, all together; one beyond it is refused before its pages are used.
+    pub fn limit(&mut self, bytes: usize) {
+        self.limit = bytes;
     }
 
     /// Structures of the same domain that are there already: one that is made under the name of one of them, alike in kind,
@@ -216,7 +243,20 @@ impl StateBuilder {
         payload_words: usize,
     ) -> Result<Arena, StateError> {
         let init = ArenaInit { object: of.id, part, objects, payload_words, pages: self.pages };
-        make(&self.domain, init).map_err(|source| StateError::Memory { name: of.name.clone(), source })
+        let failed = |source| StateError::Memory { name: of.name.clone(), source };
+        let arena = make(&self.domain, init).map_err(failed)?;
+        self.claim(of, arena.bytes())?;
+        Ok(arena)
+    }
+
+    /// Counts bytes of a structure whose pages nobody has used yet.
+    pub(crate) fn claim(&self, of: &Named, bytes: usize) -> Result<(), StateError> {
+        let all = self.made.get().saturating_add(bytes);
+        if all > self.limit {
+            return Err(StateError::Beyond { name: of.name.clone(), bytes, all, limit: self.limit });
+        }
+        self.made.set(all);
+        Ok(())
     }
 
     pub(crate) fn check_capacity(&self, name: &str, capacity: u64, most: u64) -> Result<u32, StateError> {
@@ -237,5 +277,27 @@ impl std::fmt::Debug for StateBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.objects.iter().map(|object| object.name()).collect();
         f.debug_struct("StateBuilder").field("prefix", &self.prefix).field("objects", &names).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Allocator, AllocatorConfig, Map, MapConfig};
+
+    #[test]
+    fn what_is_beyond_the_limit_is_refused_with_its_bytes_and_the_sum() {
+        let mut builder = StateBuilder::new(&Domain::new(2), HugePages::Never);
+        builder.limit(1 << 30);
+        let map = |capacity| MapConfig { name: "flows".to_owned(), capacity, ..MapConfig::default() };
+        Map::<u64, u64>::new(builder.scope("a"), &map(1_000_000)).expect("it is small");
+        let error = Map::<u64, u64>::new(builder.scope("b"), &map(1 << 31)).map(drop).expect_err("it is large");
+        let StateError::Beyond { name, bytes, all, limit } = &error else { panic!("{error}") };
+        assert_eq!((name.as_str(), *limit), ("b.flows", 1 << 30));
+        assert!(*bytes > 1 << 30 && all > bytes, "{error}");
+        assert!(error.to_string().ends_with("and there are 1.0 GiB"), "{error}");
+        let numbers = AllocatorConfig { resources: 1 << 30, ..AllocatorConfig::default() };
+        let error = Allocator::new(&mut builder, &numbers).map(drop).expect_err("12 bytes of each number");
+        assert!(matches!(error, StateError::Beyond { .. }), "{error}");
     }
 }

@@ -14,14 +14,18 @@
 //! the range that was found empty, every taker reads it (so the next answer costs one read), and a release that would make
 //! the answer wrong writes it and so conflicts with exactly those that were told "none".
 
+mod shelves;
+
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use braid_stm::{Arena, Boosted, Conflict, ObjectId, Op, Tx};
 use crossbeam_utils::CachePadded;
 
 use crate::causes::POOL_WATCH;
 use crate::object::{Named, StateBuilder, StateError};
+
+use shelves::{Shelf, place};
 
 /// A number was popped. Argument: the number.
 pub(crate) const TAKEN: u32 = 0;
@@ -34,22 +38,12 @@ pub(crate) const RETAKEN: u32 = 2;
 const NONE: u64 = u64::MAX;
 /// Most numbers in a row: entries side by side, which may share a cache line, are mostly one worker's.
 const ROW: u32 = 64;
-/// Most numbers that move between shelves at once.
-const CHUNK: usize = 32;
 /// Ranges that the watch object can note.
 const RANGES: usize = 3;
+/// Of each number: where it is, and itself on a shelf.
+const BYTES: usize = size_of::<AtomicU64>() + size_of::<u32>();
 /// Words of the watch object.
 const WATCH_WORDS: usize = 1 + RANGES;
-
-struct Shelf {
-    free: Mutex<Vec<u32>>,
-    /// Length of `free`, for choosing the fullest without locking all.
-    available: AtomicU32,
-    /// Numbers that this worker has ever popped, and those of them that are in limbo no more; both wrap, and are written by it
-    /// alone.
-    popped: AtomicU32,
-    returned: AtomicU32,
-}
 
 /// How a number is given back.
 #[derive(Clone, Copy)]
@@ -97,6 +91,7 @@ impl Pool {
     /// All of `0..numbers` free and dealt to the workers, for a structure whose operation `take` is.
     pub(crate) fn new(builder: &StateBuilder, of: &Named, take: Op, numbers: u32) -> Result<Pool, StateError> {
         let watch = builder.arena(Arena::new, of, POOL_WATCH, 1, WATCH_WORDS)?;
+        builder.claim(of, numbers as usize * BYTES)?;
         let workers = builder.domain().workers();
         let home: Box<[AtomicU64]> = (0..numbers).map(|_| AtomicU64::new(0)).collect();
         let row_bits = (numbers / workers as u32).clamp(1, ROW).ilog2();
@@ -127,7 +122,7 @@ impl Pool {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.home.len() * (size_of::<AtomicU64>() + size_of::<u32>()) + self.watch.bytes()
+        self.home.len() * BYTES + self.watch.bytes()
     }
 
     /// Any free number.
@@ -246,17 +241,6 @@ impl Pool {
         Ok(None)
     }
 
-    /// How many numbers each worker has popped. Acquire: whoever has seen that a number is on no shelf sees who popped it.
-    fn popped(&self) -> Vec<u32> {
-        self.shelves.iter().map(|shelf| shelf.popped.load(Ordering::Acquire)).collect()
-    }
-
-    /// Whether all that the others had popped has come back. Acquire: whoever sees that also sees where it is.
-    fn has_no_limbo(&self, worker: usize, popped: &[u32]) -> bool {
-        let others = self.shelves.iter().zip(popped).enumerate().filter(|(n, _)| *n != worker);
-        others.into_iter().all(|(_, (shelf, popped))| shelf.returned.load(Ordering::Acquire) == *popped)
-    }
-
     /// What the record says, if it is legal in the sequential state.
     fn take_recorded(
         &self,
@@ -303,136 +287,6 @@ impl Pool {
         tx.defer(self.object, action, argument);
         Ok(())
     }
-
-    /// A popped number was committed.
-    pub(crate) fn settle(&self, worker: usize) {
-        self.leave_limbo(worker, 1);
-    }
-
-    /// Plain load and store: only this worker changes its own counters.
-    fn leave_limbo(&self, worker: usize, count: u32) {
-        let returned = &self.shelves[worker].returned;
-        returned.store(returned.load(Ordering::Relaxed).wrapping_add(count), Ordering::Release);
-    }
-
-    /// A number comes back.
-    pub(crate) fn push(&self, worker: usize, number: u32) {
-        self.push_all(worker, &[number]);
-    }
-
-    /// Takes a number for good, outside any transaction; false if it is not free.
-    pub(crate) fn remove(&self, worker: usize, number: u32) -> bool {
-        let found = self.pick(worker, number);
-        if found {
-            self.settle(worker);
-        }
-        found
-    }
-
-    /// A number that was taken for good is free again, for the worker to whom it was dealt.
-    pub(crate) fn put_back(&self, number: u32) {
-        self.push((number >> self.row_bits) as usize % self.shelves.len(), number);
-    }
-
-    /// Takes any free number for good, outside any transaction.
-    pub(crate) fn remove_any(&self, worker: usize) -> Option<u32> {
-        let found = self.pop(worker)?;
-        self.settle(worker);
-        Some(found)
-    }
-
-    pub(crate) fn is_free(&self, number: u32) -> bool {
-        self.home[number as usize].load(Ordering::Acquire) != 0
-    }
-
-    fn push_all(&self, worker: usize, numbers: &[u32]) {
-        let mut free = self.lock(worker);
-        for number in numbers {
-            self.home[*number as usize].store(place(worker, free.len()), Ordering::Release);
-            free.push(*number);
-        }
-        self.shelves[worker].available.store(free.len() as u32, Ordering::Relaxed);
-    }
-
-    fn pop(&self, worker: usize) -> Option<u32> {
-        self.pop_own(worker).or_else(|| self.borrow(worker))
-    }
-
-    #[inline(always)]
-    fn pop_own(&self, worker: usize) -> Option<u32> {
-        let mut free = self.lock(worker);
-        let number = free.pop()?;
-        self.took(worker, worker, &free, &[number]);
-        Some(number)
-    }
-
-    /// Takes half of the fullest shelf, at most a chunk: one to hand out, the rest for the own shelf.
-    #[cold]
-    fn borrow(&self, worker: usize) -> Option<u32> {
-        loop {
-            // Acquire: partner in `took`.
-            let fullness = |n: &usize| self.shelves[*n].available.load(Ordering::Acquire);
-            let fullest = (0..self.shelves.len()).max_by_key(fullness)?;
-            if fullness(&fullest) == 0 {
-                return None;
-            }
-            let mut free = self.lock(fullest);
-            let count = free.len().div_ceil(2).min(CHUNK);
-            let keep = free.len() - count;
-            let mut moved = free.split_off(keep);
-            self.took(worker, fullest, &free, &moved);
-            drop(free);
-            let Some(number) = moved.pop() else { continue };
-            self.push_all(worker, &moved);
-            self.leave_limbo(worker, moved.len() as u32);
-            return Some(number);
-        }
-    }
-
-    /// Takes one number wherever it lies; false if it is on no shelf.
-    fn pick(&self, worker: usize, number: u32) -> bool {
-        loop {
-            let home = self.home[number as usize].load(Ordering::Acquire);
-            if home == 0 {
-                return false;
-            }
-            let shelf = (home >> 32) as usize - 1;
-            let mut free = self.lock(shelf);
-            let home = self.home[number as usize].load(Ordering::Relaxed);
-            if home == 0 || (home >> 32) as usize - 1 != shelf {
-                // It moved meanwhile.
-                continue;
-            }
-            let position = (home & u64::from(u32::MAX)) as usize;
-            free.swap_remove(position);
-            if let Some(moved) = free.get(position) {
-                self.home[*moved as usize].store(place(shelf, position), Ordering::Release);
-            }
-            self.took(worker, shelf, &free, &[number]);
-            return true;
-        }
-    }
-
-    /// Books numbers that were removed from a locked shelf as `worker`'s limbo.
-    fn took(&self, worker: usize, shelf: usize, free: &MutexGuard<'_, Vec<u32>>, numbers: &[u32]) {
-        // Release, and first: whoever sees in `home`, in `available` or under the lock that a number is gone also sees that it
-        // was popped. Plain load and store: only this worker changes its own counters.
-        let popped = &self.shelves[worker].popped;
-        popped.store(popped.load(Ordering::Relaxed).wrapping_add(numbers.len() as u32), Ordering::Release);
-        for number in numbers {
-            self.home[*number as usize].store(0, Ordering::Release);
-        }
-        self.shelves[shelf].available.store(free.len() as u32, Ordering::Release);
-    }
-
-    fn lock(&self, shelf: usize) -> MutexGuard<'_, Vec<u32>> {
-        // Plain numbers move under the lock: a panic cannot leave it half changed.
-        self.shelves[shelf].free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn place(shelf: usize, position: usize) -> u64 {
-    (shelf as u64 + 1) << 32 | position as u64
 }
 
 fn range_of(word: u64) -> std::ops::Range<u32> {
