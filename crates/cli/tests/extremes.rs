@@ -101,3 +101,34 @@ fn a_device_is_never_replaced_by_a_state_and_never_read_without_end() {
     let said = braid.fails(3, &format!("{run} --restore /dev/zero"));
     assert!(said.contains("no snapshot"), "{said}");
 }
+
+/// Bytes that this program may use, as it says itself.
+fn available(braid: &Braid) -> u64 {
+    braid.json("plan --nf forward")["memory"]["available_bytes"].as_u64().expect("a number")
+}
+
+#[test]
+fn tables_beyond_the_memory_are_refused_at_once_with_what_to_lower() {
+    let braid = Braid::new();
+    let explained = braid.json("plan --nf flow_counter --sets 100000");
+    assert!(explained["memory"]["sets_bytes"].as_u64() > Some(100_000 * 64), "{explained}");
+    let available = available(&braid);
+    // At least 64 bytes a set, and 90 a host.
+    let (sets, hosts) = (available / 64, available / 90);
+    if sets > 1 << 30 || hosts > 1 << 31 {
+        eprintln!("skipped: this machine has {available} bytes of memory, and the keys end before");
+        return;
+    }
+    for command in ["plan", "run --in gen:campus"] {
+        refused(&braid, &format!("{command} --nf flow_counter --sets {sets}"), "write a smaller `sets`");
+        refused(&braid, &format!("{command} --nf asset_monitor --set hosts_max={hosts}"), "`hosts_max`");
+    }
+    braid.write("plan.toml", &format!("workers = 2\nsets = {sets}\n[[nf]]\nfunction = \"flow_counter\"\n"));
+    refused(&braid, "plan plan.toml", "plan.toml:2:8");
+    // Each fits alone, both together do not.
+    let half = format!("hosts_max = {}", hosts * 6 / 10);
+    let monitor =
+        |name: &str| format!("[[nf]]\nfunction = \"asset_monitor\"\nname = \"{name}\"\n[nf.config]\n{half}\n");
+    braid.write("two.toml", &format!("sets = 1000\n{}{}", monitor("one"), monitor("two")));
+    refused(&braid, "plan two.toml", "with what was made before it");
+}

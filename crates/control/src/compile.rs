@@ -8,14 +8,16 @@ use braid_runtime::io::device::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
 use braid_runtime::nf::Stage;
 use braid_runtime::nf::packet::FieldId;
 use braid_runtime::nf::packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
+use braid_runtime::nf::packet::key::SetDef;
 use braid_runtime::nf::state::{Domain, StateBuilder};
-use braid_runtime::steer::planner::{self, HashPlan, Locality, Member};
+use braid_runtime::steer::planner::{self, Changed, HashPlan, Locality, Member};
 use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz};
 use braid_runtime::{BuildError, Chain, ChainError, Full, Plan as RunPlan, Sharing, Time};
 
 use crate::HugePages;
 use crate::catalog::Refusal;
 use crate::explain::set_in_words;
+use crate::memory::{Memory, available};
 use crate::overridden::Overridden;
 use crate::plan::{Link, Plan, Share};
 use crate::plan_file::Problem;
@@ -39,6 +41,8 @@ pub struct Compiled {
     pub hash: HashPlan,
     /// Which packet sets no steering keeps on one worker, and what that means.
     pub note: Option<String>,
+    /// What its state may come to use.
+    pub memory: Memory,
 }
 
 impl Plan {
@@ -53,6 +57,7 @@ impl Plan {
         self.check_balance(&chain, &hash, &steering)?;
         let (links, ports): (Arc<[Link]>, u16) = (self.chain.clone().into(), self.ports);
         let build = move |builder: &mut StateBuilder| {
+            builder.limit(available());
             build_all(&links, ports, builder).map_err(|(refusal, at)| {
                 let Refusal { key, reason, instead } = refusal;
                 BuildError { function: links[at].name.clone(), reason: format!("`{key}`: {reason}; {instead}") }
@@ -75,16 +80,25 @@ impl Plan {
             in_order: self.in_order,
             balance: self.balance,
         };
-        Ok(Compiled { run, hash, note })
+        let is_local = |set: &SetDef, changed: Changed| workers == 1 || run.steering.keeps(set, changed);
+        let memory = Memory::of(self, &self.chain(carry, &is_local)?, run.sets_per_worker());
+        memory.check(self)?;
+        Ok(Compiled { run, hash, note, memory })
     }
 
     /// The chain with state of its own, only to be looked at.
     pub fn probe(&self, carry: Carry) -> Result<Chain, Problem> {
+        self.chain(carry, &|_, _| true)
+    }
+
+    /// The same, with the packet sets shared that are not local.
+    fn chain(&self, carry: Carry, is_local: &dyn Fn(&SetDef, Changed) -> bool) -> Result<Chain, Problem> {
         let domain = Domain::new(self.workers);
         let mut builder = StateBuilder::new(&domain, HugePages::Never);
+        builder.limit(available());
         let stages = build_all(&self.chain, self.ports, &mut builder);
         let stages = stages.map_err(|(refusal, at)| self.build_problem(&refusal, at))?;
-        let sharing = &mut Sharing { is_local: &|_, _| true, builder: &mut builder, capacity: self.sets };
+        let sharing = &mut Sharing { is_local, builder: &mut builder, capacity: self.sets };
         Chain::new(stages, &self.own_fields(carry), &self.course, sharing).map_err(|error| self.chain_problem(&error))
     }
 

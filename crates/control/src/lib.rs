@@ -19,6 +19,7 @@ pub mod filter;
 pub mod frames;
 pub mod live;
 pub mod machine;
+pub mod memory;
 pub mod model;
 mod overridden;
 pub mod plan;

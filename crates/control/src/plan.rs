@@ -5,6 +5,7 @@ mod link;
 
 pub use link::{Link, Share, field};
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub struct Plan {
     pub ports: u16,
     /// Packet sets per group of functions, over all workers.
     pub sets: usize,
+    /// Where that stands.
+    pub sets_at: Range<usize>,
     /// Which time the functions see.
     pub time: Time,
     /// How packets come to workers.
@@ -116,6 +119,7 @@ impl Plan {
             workers,
             batch: number("batch", &file.batch, BATCH_DEFAULT, 1..=BATCH_MAX)? as usize,
             sets: number("sets", &file.sets, SETS_DEFAULT, 1..=SETS_MAX)? as usize,
+            sets_at: file.sets.as_ref().map_or(0..0, Spanned::span),
             time: if is_live { Time::Live } else { time },
             distribution,
             pages: word(

@@ -72,11 +72,15 @@ const REAL: [usize; 2] = [1, 2];
 /// Tries every relaxation of the plan on so many virtual workers, each on top of those chosen before, and measures the plan as it
 /// was and as it became on this machine.
 pub fn tune(before: &Plan, workers: usize, request: Request<'_>) -> Result<Outcome, ModelError> {
-    let Calibration { costs, .. } = calibrate(before, request)?;
     let mut plan = before.clone();
     let mut all = Vec::new();
     let can_be_tried = |(_, relaxation): &(String, Relaxation)| !relaxation.candidates.is_empty();
-    for (function, relaxation) in relaxations(&plan).into_iter().filter(can_be_tried) {
+    let relaxations: Vec<_> = relaxations(&plan).into_iter().filter(can_be_tried).collect();
+    if relaxations.is_empty() {
+        return Ok(Outcome { plan, tuned: all, workers, measured: Vec::new(), input: request.input.to_owned() });
+    }
+    let Calibration { costs, .. } = calibrate(before, request)?;
+    for (function, relaxation) in relaxations {
         let setting = |value| Setting { function: function.clone(), key: relaxation.key.to_owned(), value };
         let trial = |value: Option<i64>| -> Result<Trial, ModelError> {
             let candidate = value.map_or_else(|| plan.clone(), |value| with_setting(&plan, &setting(value)));

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::memory::Memory;
+
 use super::{AccessPart, Explanation, FunctionPart, GroupPart, MetadataPart, OrderPart, StatePart, SteeringPart};
 
 impl fmt::Display for Explanation {
@@ -26,6 +28,14 @@ impl fmt::Display for Explanation {
             f,
             "\nmemory: {packet:.2} cache lines a packet for headers and metadata, {v4} for its packet sets ({v6} if IPv6), \
              and {objects} of state objects if handlers use each once"
+        )?;
+        let Memory { sets_bytes, objects_bytes, available_bytes, .. } = self.memory;
+        writeln!(
+            f,
+            "full, packet sets have {} and state objects {}; there are {}",
+            human_bytes(sets_bytes),
+            human_bytes(objects_bytes),
+            human_bytes(available_bytes)
         )
     }
 }

@@ -1,0 +1,152 @@
+//! The memory that a plan may come to use, against what there is: the kernel maps more than it has, and ends a program that uses it.
+//!
+//! Counted are the tables of packet sets and the state objects, full; what they hold at first is less. Packet buffers are a few megabytes.
+
+use std::path::Path;
+
+use braid_runtime::nf::SetTables;
+use braid_runtime::{Chain, HugePages};
+use serde::Serialize;
+
+use crate::explain::human_bytes;
+use crate::plan::Plan;
+use crate::plan_file::Problem;
+
+/// Bytes of a plan's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// Of the tables of packet sets, of all workers.
+    pub sets_bytes: usize,
+    /// Of the state objects; packet sets that workers share are among them.
+    pub objects_bytes: usize,
+    /// The largest state object and its bytes.
+    pub largest: Option<(String, usize)>,
+    /// That this program may use: of the machine, or of its control group if that has fewer.
+    pub available_bytes: usize,
+}
+
+impl Memory {
+    /// Of a chain whose workers keep `sets` packet sets of a group each.
+    pub(crate) fn of(plan: &Plan, chain: &Chain, sets: usize) -> Memory {
+        let tables = |group: &braid_runtime::chain::Group| {
+            let shape = group.extractor.shape();
+            // Only mapped: nothing of it is used.
+            match SetTables::new(group.capacity(sets), group.state_bytes, shape, HugePages::Never) {
+                Ok(tables) => tables.memory_bytes(),
+                Err(error) => error.bytes,
+            }
+        };
+        let objects = chain.objects();
+        let of_objects = objects.iter().map(|object| (object.name().to_owned(), object.memory_bytes()));
+        Memory {
+            sets_bytes: chain.groups().iter().map(tables).sum::<usize>().saturating_mul(plan.workers),
+            objects_bytes: of_objects.clone().map(|(_, bytes)| bytes).sum(),
+            largest: of_objects.max_by_key(|(_, bytes)| *bytes),
+            available_bytes: available(),
+        }
+    }
+
+    /// All of it.
+    pub fn all_bytes(&self) -> usize {
+        self.sets_bytes.saturating_add(self.objects_bytes)
+    }
+
+    /// Refuses a plan that cannot be full without more memory than there is.
+    pub(crate) fn check(&self, plan: &Plan) -> Result<(), Problem> {
+        let Memory { sets_bytes, objects_bytes, available_bytes, .. } = self;
+        if self.all_bytes() <= *available_bytes {
+            return Ok(());
+        }
+        let what = format!(
+            "the plan may come to use {}, {} of it for packet sets and {} for state objects, and there are {}",
+            human_bytes(self.all_bytes()),
+            human_bytes(*sets_bytes),
+            human_bytes(*objects_bytes),
+            human_bytes(*available_bytes),
+        );
+        let largest = self.largest.as_ref().filter(|(_, bytes)| bytes > sets_bytes);
+        let Some((name, bytes)) = largest else {
+            let fit = available_bytes.saturating_sub(*objects_bytes) as f64 / *sets_bytes as f64 * plan.sets as f64;
+            let help = format!("write a smaller `sets`: {} fit, {} were asked for", fit as usize, plan.sets);
+            return Err(Problem::new(what, help).at(plan.sets_at.clone()));
+        };
+        let owner =
+            plan.chain.iter().find(|link| name.strip_prefix(&link.name).is_some_and(|own| own.starts_with('.')));
+        let (function, at) = owner.map_or(("…", 0..0), |link| (&link.entry.name, link.at.clone()));
+        let help = format!(
+            "make `{name}` smaller, which has {}: `braid nf show {function}` lists the keys; or lower `sets`",
+            human_bytes(*bytes)
+        );
+        Err(Problem::new(what, help).at(at))
+    }
+}
+
+/// Bytes that this program may use; no limit if the kernel does not tell.
+pub(crate) fn available() -> usize {
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let machine = read(Path::new("/proc/meminfo")).and_then(|text| of_machine(&text));
+    let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    of_groups(&groups, read).into_iter().chain(machine).min().unwrap_or(usize::MAX)
+}
+
+/// `MemTotal` of `/proc/meminfo`.
+fn of_machine(meminfo: &str) -> Option<usize> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
+}
+
+/// The least limit of the control groups that `/proc/self/cgroup` lists, and of those above them; cgroups(7), both versions.
+fn of_groups(listed: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
+    let limits = |line: &str| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            controllers if controllers.split(',').any(|one| one == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        // In a container the path may be one of the machine outside: then its root is all that is seen here.
+        let groups = Path::new(path.trim_start_matches('/')).ancestors();
+        groups.filter_map(|group| read(&Path::new(root).join(group).join(file))?.trim().parse::<usize>().ok()).min()
+    };
+    listed.lines().filter_map(limits).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_says_its_memory() {
+        assert_eq!(of_machine("MemTotal:       24642520 kB\nMemFree: 1 kB\n"), Some(24_642_520 << 10));
+        assert_eq!(of_machine("nothing of the kind"), None);
+        assert!(available() > 64 << 20);
+    }
+
+    #[track_caller]
+    fn check(listed: &str, files: &[(&str, &str)], limit: Option<usize>) {
+        let read = |path: &Path| {
+            files.iter().find(|(name, _)| Path::new(name) == path).map(|(_, content)| (*content).to_owned())
+        };
+        assert_eq!(of_groups(listed, read), limit);
+    }
+
+    #[test]
+    fn the_least_limit_on_the_way_to_the_root_counts() {
+        let files = [
+            ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("/sys/fs/cgroup/a/memory.max", "1073741824\n"),
+            ("/sys/fs/cgroup/memory.max", "4294967296\n"),
+        ];
+        check("0::/a/b\n", &files, Some(1 << 30));
+        check("0::/elsewhere\n", &files, Some(4 << 30));
+        check("0::/\n", &[], None);
+        let first = [
+            ("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712"),
+            ("/sys/fs/cgroup/memory.max", "1"),
+        ];
+        check("5:cpu,memory:/a\n4:cpuset:/\n", &first, Some(9_223_372_036_854_771_712));
+        check("garbage\n:\n::\n", &[], None);
+    }
+}
