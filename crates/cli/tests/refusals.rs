@@ -128,13 +128,15 @@ fn courses_that_lead_nowhere_are_refused() {
     check(&chain("atomic = \"chian\""), 2, &["write atomic = \"chain\""]);
     check(&chain("outside = [2]"), 2, &["no port 2 in a plan with 2 ports", "from 0 to 1"]);
     check(&chain("outside = [0, 1]"), 2, &["2 of 2 ports are outside", "outside = [1]"]);
+    check(&chain("outside = []"), 2, &["0 of 2 ports are outside", "outside = [1]"]);
     check(&chain("order = \"same\"\noutside = [1]"), 3, &["leave `outside` out"]);
+    check(&chain("order = \"same\"\noutside = []"), 3, &["leave `outside` out"]);
     check(&chain("sides = [1]"), 2, &["unknown field `sides`", "`outside`"]);
     let outside = format!("{}[nf.config]\ninside_ports = [1]\noutside_ports = [0]\n", chain("outside = [1]"));
     check(&outside, 9, &["for `nat` the ports outside are 0, for the chain 1", "outside = [0]"]);
     let when = |when: &str| format!("[[nf]]\nfunction = \"forward\"\nwhen = {when}\n");
     check(&when("{ in = [7] }"), 3, &["no port 7", "from 0 to 1"]);
-    check(&when("{ in = [] }"), 2, &["lets no packet through"]);
+    check(&when("{ in = [] }"), 3, &["lets no packet through"]);
     check(&when("{ out = [1], flooded = true }"), 2, &["write `out` or `flooded`, not both"]);
     check(&when("{ inn = [1] }"), 3, &["unknown field `inn`", "`in`"]);
     let named = |name: &str| format!("[[nf]]\nfunction = \"forward\"\nname = \"{name}\"\n");

@@ -21,8 +21,7 @@ pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Cour
         (false, Some(list)) => {
             let what =
                 "`outside` says which packets meet the functions in reverse order, but the order is the same for all";
-            let at = list.first().map_or(0..0, Spanned::span);
-            return Err(Problem::new(what, "leave `outside` out, or write order = \"mirrored\"").at(at));
+            return Err(Problem::new(what, "leave `outside` out, or write order = \"mirrored\"").at(list.span()));
         }
     };
     let when = file.nf.iter().map(|nf| when(nf, ports)).collect::<Result<Vec<_>, _>>()?;
@@ -37,7 +36,7 @@ pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Cour
 fn outside(file: &PlanFile, chain: &[Link], ports: u16) -> Result<PortSet, Problem> {
     let of_function = chain.iter().find_map(|link| Some((link, configured(link)?)));
     let outside = match (&file.chain.outside, &of_function) {
-        (Some(list), _) => port_set("outside", list, ports)?,
+        (Some(list), _) => port_set("outside", list.get_ref(), ports)?,
         (None, Some((_, outside))) => *outside,
         (None, None) => PortSet::ODD,
     };
@@ -55,7 +54,7 @@ fn outside(file: &PlanFile, chain: &[Link], ports: u16) -> Result<PortSet, Probl
     if count == 0 || count == usize::from(ports) {
         let what = format!("a mirrored chain has an inside and an outside, but {count} of {ports} ports are outside");
         let help = "write for example outside = [1] under [chain], or order = \"same\"";
-        let at = file.chain.outside.as_ref().and_then(|list| list.first()).map_or(0..0, Spanned::span);
+        let at = file.chain.outside.as_ref().map_or(0..0, Spanned::span);
         return Err(Problem::new(what, help).at(at));
     }
     // Only ports that there are, so that a plan equals the one that is written of it.
@@ -72,10 +71,12 @@ fn configured(link: &Link) -> Option<PortSet> {
 
 fn when(nf: &NfFile, ports: u16) -> Result<When, Problem> {
     let Some(when) = &nf.when else { return Ok(When::default()) };
-    let set = |key, list: &Option<Vec<_>>| list.as_ref().map(|list| port_set(key, list, ports)).transpose();
-    if [&when.came_by, &when.out].into_iter().flatten().any(Vec::is_empty) {
+    let set = |key, list: &Option<Spanned<Vec<_>>>| {
+        list.as_ref().map(|list| port_set(key, list.get_ref(), ports)).transpose()
+    };
+    if let Some(empty) = [&when.came_by, &when.out].into_iter().flatten().find(|list| list.get_ref().is_empty()) {
         let what = "a condition without ports lets no packet through";
-        return Err(Problem::new(what, "name at least one port, or leave the condition out").at(nf.function.span()));
+        return Err(Problem::new(what, "name at least one port, or leave the condition out").at(empty.span()));
     }
     let checked = When { came_by: set("in", &when.came_by)?, leaves_by: set("out", &when.out)?, flooded: when.flooded };
     if checked.leaves_by.is_some() && checked.flooded == Some(true) {

@@ -101,7 +101,7 @@ pub struct ChainFile {
     /// `same` or `mirrored`.
     pub order: Option<Spanned<String>>,
     /// Ports on the outside.
-    pub outside: Option<Vec<Spanned<i64>>>,
+    pub outside: Option<Spanned<Vec<Spanned<i64>>>>,
     /// `function` or `chain`: what of a packet's way is one transaction.
     pub atomic: Option<Spanned<String>>,
 }
@@ -158,9 +158,9 @@ pub struct NfFile {
 pub struct WhenFile {
     /// Ports by which packets came.
     #[serde(rename = "in")]
-    pub came_by: Option<Vec<Spanned<i64>>>,
+    pub came_by: Option<Spanned<Vec<Spanned<i64>>>>,
     /// Ports by which they leave, as far as is known.
-    pub out: Option<Vec<Spanned<i64>>>,
+    pub out: Option<Spanned<Vec<Spanned<i64>>>>,
     /// Whether they are flooded.
     pub flooded: Option<bool>,
 }
