@@ -6,6 +6,7 @@
 //! each run of frames that nothing else comes between, so they follow a station that moved at once.
 
 mod config;
+mod learn;
 mod leave;
 mod quota;
 mod snooping;
@@ -28,7 +29,7 @@ use std::time::Duration;
 use braid_nf::Relaxation;
 use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
-use braid_nf::state::{Alone, Handle, Vacancy, Visit};
+use braid_nf::state::{Alone, Visit};
 
 use crate::{ConfigError, FromConfig};
 
@@ -341,66 +342,6 @@ impl Bridge {
             None if self.storm.is_some() => Ok(Verdict::Flood),
             None => Ok(known.decide(port, FLOOD, due_ns)),
         }
-    }
-
-    /// Notes that `station` is at `port` now. A station that is known to be there is noted again only when that is due;
-    /// says when, 0 for at once.
-    #[inline(always)]
-    fn learn(&self, cx: &mut Cx<'_>, station: Station, port: Port, at: &mut Handle) -> Result<u64, Conflict> {
-        let now = cx.now();
-        let entry = match self.look_up(cx, station, at)? {
-            Ok(entry) => entry,
-            Err(vacancy) => return self.learn_new(cx, (station, vacancy), port, at),
-        };
-        let moved = entry.port != port;
-        let due_ns = entry.seen_ns().saturating_add(self.refresh_ns);
-        if entry.is_fixed() || !moved && now < due_ns {
-            return Ok(due_ns);
-        }
-        let seen_ns = now.max(entry.seen_ns());
-        self.table.update_at(cx, *at, |entry| *entry = Entry::seen(port, seen_ns))?;
-        if moved {
-            self.changes.update(cx, 0, |changes| *changes += 1)?;
-            self.events.update(cx, |events| events.moved += 1)?;
-        }
-        Ok(seen_ns.saturating_add(self.refresh_ns))
-    }
-
-    /// Notes a station that was not known, if there is room; says when that is due again, 0 for at once.
-    #[cold]
-    fn learn_new(
-        &self,
-        cx: &mut Cx<'_>,
-        (station, vacancy): (Station, Vacancy),
-        port: Port,
-        at: &mut Handle,
-    ) -> Result<u64, Conflict> {
-        let vlan = station.vlan();
-        if let Some(quota) = &self.quota
-            && !quota.has_room(cx, vlan)?
-        {
-            return self.events.update(cx, |events| events.vlan_full += 1).map(|()| 0);
-        }
-        let entry = Entry::seen(port, cx.now());
-        let Some(handle) = self.table.fill(cx, vacancy, &station, &entry)? else {
-            return self.events.update(cx, |events| events.table_full += 1).map(|()| 0);
-        };
-        *at = handle;
-        self.quota.iter().try_for_each(|quota| quota.add(cx, vlan))?;
-        self.events.update(cx, |events| events.learnt += 1)?;
-        Ok(entry.seen_ns().saturating_add(self.refresh_ns))
-    }
-
-    /// The station's entry as it is now: where it was last time, or found anew; else where it would go.
-    fn look_up(&self, cx: &mut Cx<'_>, station: Station, at: &mut Handle) -> Result<Result<Entry, Vacancy>, Conflict> {
-        if let Some(entry) = self.table.value_at(cx, *at)? {
-            return Ok(Ok(entry));
-        }
-        let found = self.table.look(cx, &station)?;
-        Ok(found.map(|(handle, entry)| {
-            *at = handle;
-            entry
-        }))
     }
 }
 

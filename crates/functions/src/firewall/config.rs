@@ -17,6 +17,9 @@ use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::Sides;
 use crate::parts::answer::Router;
 
+/// Seconds for a half-open connection while there are many, if nothing is said.
+const HURRIED_S: u64 = 5;
+
 /// As it stands in a plan file. The README explains each key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -34,7 +37,7 @@ pub struct Config {
     pub loose: bool,
     pub tcp_opening_s: u64,
     pub tcp_answered_s: u64,
-    pub tcp_hurried_s: u64,
+    pub tcp_hurried_s: Option<u64>,
     pub tcp_established_s: u64,
     pub tcp_half_closed_s: u64,
     pub tcp_closing_s: u64,
@@ -95,7 +98,7 @@ impl Default for Config {
             loose: false,
             tcp_opening_s: 120,
             tcp_answered_s: 60,
-            tcp_hurried_s: 5,
+            tcp_hurried_s: None,
             tcp_established_s: 7440,
             tcp_half_closed_s: 7440,
             tcp_closing_s: 120,
@@ -153,14 +156,25 @@ impl Settings {
                 seconds("tcp_closing_s", config.tcp_closing_s)?,
                 seconds("tcp_reset_s", config.tcp_reset_s)?,
             ],
-            hurried_ns: seconds("tcp_hurried_s", config.tcp_hurried_s)?,
+            hurried_ns: seconds("tcp_hurried_s", config.tcp_hurried_s.unwrap_or(config.tcp_opening_s.min(HURRIED_S)))?,
             udp_ns: [seconds("udp_unanswered_s", config.udp_unanswered_s)?, seconds("udp_s", config.udp_s)?],
             other_ns: seconds("other_s", config.other_s)?,
         };
+        if timeouts.hurried_ns > timeouts.tcp_ns[0] {
+            let reason = format!("longer than tcp_opening_s = {}", config.tcp_opening_s);
+            let instead = "write at most as many seconds: it is for having less time";
+            return Err(ConfigError::new("tcp_hurried_s", reason, instead));
+        }
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         if config.interfaces.len() > usize::from(ports) {
             let reason = format!("{} names, but the plan has {ports} ports", config.interfaces.len());
             return Err(ConfigError::new("interfaces", reason, "write a name for each port, in their order"));
+        }
+        let is_named_twice = |(at, name): (usize, &String)| config.interfaces[..at].contains(name);
+        if let Some(name) = config.interfaces.iter().enumerate().find(|one| is_named_twice(*one)).map(|(_, name)| name)
+        {
+            let reason = format!("two ports are named `{name}`");
+            return Err(ConfigError::new("interfaces", reason, "give each port a name of its own, in their order"));
         }
         let policy = Policy::check(&mut config, Ports { count: ports, sides })?;
         Ok(Settings {

@@ -1,6 +1,7 @@
 //! Address ranges as they are written in configuration: `10.0.0.0/8`, `2001:db8::/32`, or a single address.
 
 use braid_nf::packet::IpAddress;
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 /// All addresses that share their first bits.
@@ -132,6 +133,21 @@ impl TryFrom<String> for Prefix {
 impl std::fmt::Display for Prefix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.address, self.bits)
+    }
+}
+
+/// A network in a plan file, as `ip route` takes one: nothing stands behind its length, so that nobody thinks of the address alone.
+pub(crate) fn network<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Prefix, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let prefix: Prefix = text.parse().map_err(D::Error::custom)?;
+    let written: Option<IpAddress> = text.split('/').next().and_then(|address| address.parse().ok());
+    match written.filter(|address| *address != prefix.address) {
+        None => Ok(prefix),
+        Some(address) => {
+            let alone = if address.is_v4() { 32 } else { 128 };
+            let what = "has bits behind its length";
+            Err(D::Error::custom(format!("`{text}` {what}, expected `{prefix}`, or `{address}/{alone}` for it alone")))
+        }
     }
 }
 

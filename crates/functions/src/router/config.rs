@@ -16,7 +16,7 @@ use super::neighbours::Hop;
 use super::spread::Spread;
 use crate::bridge::WrittenMac;
 use crate::config::{ConfigError, check_port, span_ns};
-use crate::parts::Prefix;
+use crate::parts::prefix::{self, Prefix};
 
 /// Configuration of [`Router`](super::Router).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -121,6 +121,7 @@ fn mtu_default() -> u16 {
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
     /// Where packets go.
+    #[serde(deserialize_with = "prefix::network")]
     pub to: Prefix,
     /// By way of this neighbour.
     pub via: Option<IpAddr>,

@@ -1,5 +1,7 @@
 //! Neighbour discovery, pieces, damage and other stations, through packets; what scenarios say in text is not said again.
 
+mod refusals;
+mod spread;
 mod vlans;
 
 use braid_testkit::{Bench, Frame, assert_checksums};
@@ -190,106 +192,6 @@ fn a_neighbour_is_used_while_it_is_asked_again_and_forgotten_when_it_is_silent()
     assert_eq!(kinds[5..], [(0, 1, absent), (0, 1, absent), (1, 0, waits)], "an ICMP error, then asked for again");
 }
 
-#[test]
-fn contradictions_are_refused() {
-    let refuse = |config: &str, expected: &str| {
-        let build = find("router").unwrap().build;
-        let mut builder =
-            braid_nf::state::StateBuilder::new(&braid_nf::state::Domain::new(1), braid_nf::state::HugePages::Never);
-        let error = build("r", config.parse().unwrap(), &mut builder, 2).err().expect("it is refused");
-        assert_eq!(error.to_string(), expected);
-    };
-    refuse(
-        "[[interface]]\nport = 0\naddresses = ['10.0.0.1']",
-        "`interface.addresses`: `10.0.0.1` is none; write `192.0.2.1/24`",
-    );
-    refuse(
-        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '0.0.0.0/0'\nvia = '192.0.2.1'",
-        "`route.via`: 192.0.2.1 is in no network of an interface; name a neighbour in a network of an interface, or a `port`",
-    );
-    refuse(
-        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '192.0.2.0/24'",
-        "`route`: nothing is said about where packets to 192.0.2.0/24 go; write `via`, `port`, or refuse = \"blackhole\"",
-    );
-    refuse(
-        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '192.0.2.0/24'\nport = 0\nrefuse = 'prohibit'",
-        "`route.refuse`: 192.0.2.0/24 leads somewhere and is refused; keep `via` and `port`, or `refuse`",
-    );
-    refuse(
-        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']
-        [[route]]\nto = '192.0.2.0/24'\nvia = '10.0.0.2'\n[[route]]\nto = '192.0.2.0/24'\nvia = '10.0.0.3'",
-        "`route.to`: 192.0.2.0/24 has two routes; keep one: a destination has one way",
-    );
-    refuse(
-        "[[interface]]\nport = 0\naddresses = ['10.0.0.0/24']",
-        "`interface.addresses`: 10.0.0.0 is the network or all of its hosts; write the address of a host",
-    );
-    refuse(
-        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[interface]]\nport = 1\naddresses = ['10.0.0.2/24']",
-        "`interface.addresses`: 10.0.0.0/24 is at two interfaces; give each a network of its own; put a bridge before the router to join them",
-    );
-    refuse(
-        "[[interface]]\nport = 0\naddresses = ['2001:db8::1/64']\nmtu = 1279",
-        "`interface.mtu`: 1279 is not possible; write 1280 to 9216",
-    );
-    refuse(
-        "[[interface]]\nport = 0\nvlan = 4095\naddresses = ['10.0.0.1/24']",
-        "`interface.vlan`: 4095 is no VLAN; write 1 to 4094; without `vlan` an interface has what comes without a tag",
-    );
-    refuse(
-        "[[interface]]\nport = 0\nvlan = 7\naddresses = ['10.0.0.1/24']\n[[interface]]\nport = 0\nvlan = 7\naddresses = ['10.0.1.1/24']",
-        "`interface.port`: port 0 has two interfaces for VLAN 7; write all `addresses` in one, or give each a `vlan` of its own",
-    );
-    refuse(
-        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[route]]\nto = '198.51.100.0/24'\nport = 0\nvlan = 7",
-        "`route.via`: VLAN 7 of port 0 has no interface; name a neighbour in a network of an interface, or a `port`",
-    );
-    refuse(
-        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[neighbour]]\naddress = '10.0.0.9'\nmac = '02:00:00:00:00:09'\nport = 0\nvlan = 7",
-        "`neighbour.vlan`: VLAN 7 of port 0 has no interface; write the `vlan` of an [[interface]], or none",
-    );
-    refuse(
-        "waiting_max = 0",
-        "`waiting_max`: waiting: a capacity of 0 is not possible: 1 to 1048576; write a number from 1 to 1048576",
-    );
-    refuse(
-        "waiting_max = 999999999",
-        "`waiting_max`: waiting: a capacity of 999999999 is not possible: 1 to 1048576; write a number from 1 to 1048576",
-    );
-    let two = "interface = [{ port = 0, addresses = ['10.0.0.1/8', 'fd00::1/8'] }, { port = 1, addresses = ['192.0.2.1/24'] }]\n";
-    let route = |route: &str, expected: &str| refuse(&format!("{two}route = [{route}]"), expected);
-    let ways = "name a neighbour in a network of an interface, or a `port`";
-    route("{ to = '0.0.0.0/0', via = '192.0.2.1' }", &format!("`route.via`: 192.0.2.1 is this router's own; {ways}"));
-    route(
-        "{ to = '0.0.0.0/0', hops = [{ via = '10.0.0.1' }] }",
-        &format!("`route.via`: 10.0.0.1 is this router's own; {ways}"),
-    );
-    route(
-        "{ to = '0.0.0.0/0', via = '192.0.2.255' }",
-        &format!("`route.via`: 192.0.2.255 is a network or all of its hosts; {ways}"),
-    );
-    route("{ to = '::/0', via = 'fe80::1' }", "`route.via`: fe80::1 may be at every interface; write its `port` too");
-    route(
-        "{ to = '10.0.0.0/8', via = '192.0.2.9' }",
-        "`route.to`: 10.0.0.0/8 is the network of an interface; leave the route out: packets go straight there",
-    );
-    let neighbour = |more: &str, expected: &str| refuse(&format!("{two}{more}"), expected);
-    let one = |address: &str, mac: &str| format!("{{ address = '{address}', mac = '{mac}', port = 1 }}");
-    let (own, group) = (one("192.0.2.1", "02:00:00:00:00:01"), one("192.0.2.9", "03:00:00:00:00:01"));
-    neighbour(&format!("neighbour = [{own}]"), "`neighbour.address`: 192.0.2.1 is this router's own; leave it out");
-    neighbour(
-        &format!("neighbour = [{group}]"),
-        "`neighbour.mac`: 03:00:00:00:00:01 is a group address; write one of a station",
-    );
-    let list =
-        format!("neighbour = [{}, {}]", one("192.0.2.9", "02:00:00:00:00:01"), one("192.0.2.9", "02:00:00:00:00:02"));
-    neighbour(&list, "`neighbour.address`: 192.0.2.9 stands there twice; keep one: a neighbour is in one place");
-    neighbour(
-        &format!("neighbours_max = 1\n{list}"),
-        "`neighbours_max`: there are 2 in the plan; write a larger number: they need room too",
-    );
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
@@ -322,82 +224,4 @@ proptest! {
         prop_assert_eq!(whole, content.into_iter().map(Some).collect::<Vec<_>>());
         prop_assert_eq!(lasts, usize::from(!more));
     }
-}
-
-/// Two next hops with weights 1 and 3, by port 1.
-const TWO_WAYS: &str = "[[interface]]\nport = 0\nmac = '02:00:00:00:0f:00'\naddresses = ['10.0.0.1/8']
-    [[interface]]\nport = 1\nmac = '02:00:00:00:0f:01'\naddresses = ['192.0.2.1/24']
-    [[route]]\nto = '0.0.0.0/0'\nhops = [{ via = '192.0.2.2' }, { via = '192.0.2.3', weight = 3 }]\n";
-const FIRST: &str = "[[neighbour]]\naddress = '192.0.2.2'\nmac = '02:00:00:00:00:02'\nport = 1\n";
-const SECOND: &str = "[[neighbour]]\naddress = '192.0.2.3'\nmac = '02:00:00:00:00:03'\nport = 1\n";
-
-fn from(host: u32) -> Vec<u8> {
-    let [_, b, c, d] = host.to_be_bytes();
-    Frame::udp(&format!("10.{b}.{c}.{d}:1"), "198.51.100.9:2").mac(HOST, OURS[0]).bytes()
-}
-
-#[test]
-fn pairs_are_spread_by_weight() {
-    let mut bench = bench(10, &format!("{TWO_WAYS}{FIRST}{SECOND}"));
-    let mut by_second = 0;
-    for host in 2..2002 {
-        let sent = bench.send(0, 0, &from(host)).sent;
-        let [(1, frame)] = &sent[..] else { panic!("{sent:?}") };
-        assert!(matches!(frame[5], 2 | 3));
-        by_second += u32::from(frame[5] == 3);
-    }
-    assert!((1400..1600).contains(&by_second), "{by_second} of 2000");
-}
-
-#[test]
-fn a_next_hop_that_is_silent_is_passed_over() {
-    let mut bench = bench(100, &format!("{TWO_WAYS}{SECOND}"));
-    // One of these is the silent one's.
-    let silent = (2..100).find(|host| bench.send(0, 0, &from(*host)).dropped == Some("waits_for_neighbour"));
-    let host = silent.expect("one of a hundred");
-    let after = |bench: &mut Bench, ms| bench.send(0, ms, &from(host));
-    // Asked once more, and by then known to be silent.
-    assert_eq!(after(&mut bench, 5_000).dropped, Some("waits_for_neighbour"));
-    let by_second = after(&mut bench, 5_050);
-    assert_eq!(by_second.sent.iter().filter(|(port, frame)| *port == 1 && frame[5] == 3).count(), 1, "{by_second:?}");
-    // Who asks says where it is.
-    bench.send(1, 5_100, &Frame::arp("192.0.2.2", "192.0.2.1").bytes());
-    let by_first = after(&mut bench, 5_200);
-    assert_eq!(by_first.sent.iter().map(|(port, frame)| (*port, frame[5])).collect::<Vec<_>>(), [(1, 1)]);
-}
-
-/// A packet of a connection from 10.0.0.2, whole or in pieces: the first one (`Some(0)`) has ports, the others have none.
-fn of_connection(port: u16, piece: Option<u16>) -> Vec<u8> {
-    let whole = Frame::udp(&format!("10.0.0.2:{port}"), "198.51.100.9:2").payload(&[7; 16]);
-    let frame = match piece {
-        None => whole,
-        Some(0) => whole.fragment(9, 0, true),
-        Some(at) => Frame::ip("10.0.0.2", "198.51.100.9", 17).payload(&[7; 16]).fragment(9, at, false),
-    };
-    frame.mac(HOST, OURS[0]).bytes()
-}
-
-/// With `hash = "ports"` connections between two hosts are spread, and each keeps its way; pieces go by addresses, all of them.
-#[test]
-fn connections_are_spread_by_ports_and_pieces_by_addresses() {
-    let mut bench = bench(10, &format!("hash = 'ports'\n{TWO_WAYS}{FIRST}{SECOND}"));
-    let mut way = |port, piece| {
-        let sent = bench.send(0, 0, &of_connection(port, piece)).sent;
-        let [(1, frame)] = &sent[..] else { panic!("{sent:?}") };
-        frame[5]
-    };
-    let of_pieces = way(1, Some(3));
-    let (mut by_second, mut apart) = (0, 0);
-    for port in 1..2001 {
-        let of_connection = way(port, None);
-        by_second += u32::from(of_connection == 3);
-        apart += u32::from(of_connection != of_pieces);
-        assert_eq!(
-            [way(port, Some(0)), way(port, Some(3)), way(port, None)],
-            [of_pieces, of_pieces, of_connection],
-            "port {port}"
-        );
-    }
-    assert!((1400..1600).contains(&by_second), "{by_second} of 2000");
-    assert!(apart > 0, "some connections go another way than their pieces");
 }
