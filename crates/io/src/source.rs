@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use braid_packet::{Batch, Buffers, Link, Pool, PoolConfig, Port};
 
-use crate::capture::Damage;
+use crate::capture::{Damage, classic};
 use crate::progress::Progress;
 
 /// Chooses the receive queue of a frame, as a network card's receive-side scaling does.
@@ -56,6 +56,7 @@ pub struct RxCounters {
 fn beginning(start: &[u8]) -> String {
     match start {
         [] => "nothing is in it".to_owned(),
+        start if classic::begins(start) => "it ends within its header".to_owned(),
         start => format!("it begins with {start:02x?}, not as pcap or pcapng does"),
     }
 }

@@ -167,15 +167,13 @@ impl<S: FrameStream> Reader<S> {
             match self.stream.advance() {
                 Next::Frame => self.place(),
                 Next::Wait(time) => {
-                    self.offer_all();
+                    self.hand_over_all();
                     thread::sleep(time.min(SLEEP_MAX));
                 }
                 Next::End => break,
             }
         }
-        for number in 0..self.lanes.len() {
-            self.hand_over(number);
-        }
+        self.hand_over_all();
         *self.shared.damages.lock().unwrap_or_else(PoisonError::into_inner) = self.stream.damages().to_vec();
         // Release, before the channels close: a queue that sees the end sees this and the damages.
         self.shared.complete.store(true, Ordering::Release);
@@ -193,6 +191,11 @@ impl<S: FrameStream> Reader<S> {
                 self.hand_over(number);
             }
         }
+    }
+
+    /// Hands over all that is held: the stream may not come back for long.
+    fn hand_over_all(&mut self) {
+        (0..self.lanes.len()).for_each(|number| self.hand_over(number));
     }
 
     /// Hands over what is held for one queue, and waits if that queue is full.
@@ -328,5 +331,62 @@ impl RxQueue for Spread {
             damages.push(Damage::reader_gone());
         }
         damages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use braid_packet::{FrameInfo, Layout, Pool, PoolConfig};
+
+    use super::*;
+    use crate::source::FirstQueue;
+
+    /// Says before each frame that it may take time, and never comes to an end.
+    struct Hesitant {
+        frames: u64,
+        announced: bool,
+        ends: Receiver<()>,
+    }
+
+    impl FrameStream for Hesitant {
+        fn advance(&mut self) -> Next {
+            self.announced = !self.announced;
+            if self.announced {
+                return Next::Wait(Duration::ZERO);
+            }
+            if self.frames == 100 {
+                let _ = self.ends.recv();
+                return Next::End;
+            }
+            self.frames += 1;
+            Next::Frame
+        }
+
+        fn frame(&self) -> (&[u8], FrameInfo) {
+            (&[7; 60], FrameInfo { sequence: self.frames - 1, ..FrameInfo::default() })
+        }
+
+        fn may_block(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn what_came_before_a_wait_is_delivered_however_slow_the_worker_was() {
+        let (held, ends) = bounded(0);
+        let stream = Hesitant { frames: 0, announced: false, ends };
+        let mut queue = spread(stream, 1, Arc::new(FirstQueue)).expect("a thread").pop().expect("a queue");
+        let pool = Pool::new(&PoolConfig { buffers: 2048, ..PoolConfig::default() }).expect("memory");
+        let (mut batch, mut buffers) = (Batch::new(&pool, &Arc::new(Layout::bare())), Buffers::new(&pool));
+        // So that more have come than loads may wait.
+        thread::sleep(Duration::from_millis(50));
+        let begun = Instant::now();
+        while queue.counters().packets < 100 {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", queue.counters());
+            queue.receive(&mut batch, &mut buffers, 16);
+        }
+        drop(held);
     }
 }

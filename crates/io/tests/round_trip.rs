@@ -182,12 +182,39 @@ fn what_cannot_be_read_says_what_it_is() {
     assert!(open(b"\xfd7zXZ\0 and more").contains("compressed with xz"));
     assert!(open(b"BZh91AY&SY").contains("compressed with bzip2"));
     assert!(open(b"\x28\xb5\x2f\xfd     ").contains("compressed with zstd"));
+    assert!(open(b"\x04\x22\x4d\x18     ").contains("compressed with lz4"));
+    assert!(open(b"\x4d\x3c\xb2\xa1\x02\0\x04\0").contains("it ends within its header"));
+    assert!(open(b"\xa1\xb2\xc3\xd4").contains("it ends within its header"));
     assert!(open(b"GET / HTTP/1.1").contains("not a capture"));
     assert!(open(b"").contains("not a capture"));
     let missing = CaptureReader::open(Path::new("/nowhere/in.pcap")).err().expect("missing").to_string();
     assert!(missing.starts_with("/nowhere/in.pcap: "), "{missing}");
     let unnamed = CaptureWriter::create(Path::new("out.txt"), Precision::default()).err().expect("refused");
     assert!(matches!(unnamed, OpenError::Config(text) if text.contains("end it with .pcap or .pcapng")));
+}
+
+/// Gives bytes one by one, as a slow pipe may.
+struct OneByOne(std::io::Cursor<Vec<u8>>);
+
+impl std::io::Read for OneByOne {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let first = buffer.len().min(1);
+        self.0.read(&mut buffer[..first])
+    }
+}
+
+#[test]
+fn a_capture_that_comes_byte_by_byte_is_recognised_compressed_or_not() {
+    let directory = TempDir::new().expect("a directory");
+    let packet = Packet { port: 0, link: Link::Ethernet, timestamp_ns: 1, wire_len: 60, bytes: vec![7; 60] };
+    for name in ["slow.pcap", "slow.pcap.gz", "slow.pcapng", "slow.pcapng.gz"] {
+        let path = directory.path().join(name);
+        write(&path, Precision::Microseconds, &[packet.clone(), packet.clone()]);
+        let bytes = OneByOne(std::io::Cursor::new(std::fs::read(&path).expect("readable")));
+        let mut reader = CaptureReader::new(&path, bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let packets = std::iter::from_fn(|| reader.advance().expect("undamaged").then_some(())).count();
+        assert_eq!(packets, 2, "{name}");
+    }
 }
 
 /// Spreads packets of the property tests unevenly: by length.

@@ -16,19 +16,26 @@ pub(crate) struct Classic {
     linktype: u32,
 }
 
+/// Byte order and kind of a file that begins so; none if it is not of this format.
+fn kind_of(start: &[u8]) -> Option<(bool, u32)> {
+    let number = u32::from_le_bytes(start.get(..4)?.try_into().ok()?);
+    let is_known = |kind: &u32| matches!(kind, 0xa1b2_c3d4 | 0xa1b2_3c4d | 0xa1b2_cd34);
+    [(false, number), (true, number.swap_bytes())].into_iter().find(|(_, kind)| is_known(kind))
+}
+
+/// Whether a file that begins so is of this format, however little of it there is.
+pub(crate) fn begins(start: &[u8]) -> bool {
+    kind_of(start).is_some()
+}
+
 impl Classic {
     /// Recognises a file by its header; none if it is not of this format.
     pub(crate) fn recognise(header: &[u8]) -> Option<Classic> {
-        let magic: [u8; 4] = header.get(..4)?.try_into().ok()?;
-        let (big_endian, kind) = match u32::from_le_bytes(magic) {
-            kind @ (0xa1b2_c3d4 | 0xa1b2_3c4d | 0xa1b2_cd34) => (false, kind),
-            other => (true, other.swap_bytes()),
-        };
+        let (big_endian, kind) = kind_of(header)?;
         let (record_header, unit_ns) = match kind {
-            0xa1b2_c3d4 => (16, 1000),
             0xa1b2_3c4d => (16, 1),
             0xa1b2_cd34 => (24, 1000),
-            _ => return None,
+            _ => (16, 1000),
         };
         let mut classic = Classic { big_endian, record_header, unit_ns, linktype: 0 };
         // The upper 16 bits hold the length of the frame check sequence and reserved bits.

@@ -8,7 +8,7 @@
 //! a [`Damage`] with its byte offset.
 
 mod bytes;
-mod classic;
+pub(crate) mod classic;
 mod damage;
 mod encode;
 mod link;

@@ -18,6 +18,8 @@ use super::piped::{Arrived, Piped, is_dash};
 use crate::progress::Progress;
 use crate::source::OpenError;
 
+/// Bytes by which compressions are told apart.
+const MAGIC_MAX: usize = 6;
 /// Longest record or block that is believed: 64 MiB.
 pub(crate) const LENGTH_MAX: usize = 64 << 20;
 
@@ -96,16 +98,18 @@ impl CaptureReader {
     /// Reads from anything; `path` names it in reports.
     pub fn new(path: &Path, inner: impl Read + Send + 'static) -> Result<CaptureReader, OpenError> {
         let mut inner = io::BufReader::with_capacity(256 << 10, inner);
-        let magic = io::BufRead::fill_buf(&mut inner)
-            .map_err(|source| OpenError::Io { path: path.to_owned(), source })?
-            .get(..6)
-            .unwrap_or_default();
-        let stream = match magic {
-            [0x1f, 0x8b, ..] => ByteStream::new(Box::new(MultiGzDecoder::new(inner))),
+        // A pipe may give them one by one.
+        let mut magic = Vec::with_capacity(MAGIC_MAX);
+        let read = (&mut inner).take(MAGIC_MAX as u64).read_to_end(&mut magic);
+        read.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+        let whole = |magic| io::Cursor::new(magic).chain(inner);
+        let stream = match &magic[..] {
+            [0x1f, 0x8b, ..] => ByteStream::new(Box::new(MultiGzDecoder::new(whole(magic)))),
             [b'B', b'Z', b'h', ..] => return Err(compression(path, "bzip2")),
             [0xfd, b'7', b'z', b'X', b'Z', 0] => return Err(compression(path, "xz")),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(compression(path, "zstd")),
-            _ => ByteStream::new(Box::new(inner)),
+            [0x04, 0x22, 0x4d, 0x18, ..] => return Err(compression(path, "lz4")),
+            _ => ByteStream::new(Box::new(whole(magic))),
         };
         CaptureReader::begin(path, stream)
     }

@@ -1,11 +1,11 @@
 //! Splits one capture by port: a capture of one link shows both sides of a network function, which has a port for each.
 //!
-//! Only as much of a frame is looked at as the rule needs; VLAN tags are skipped, tunnels are not.
+//! Only as much of a frame is looked at as the rule needs; what stands before the IP header is skipped as the parser does, tunnels are not.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use braid_packet::{Link, Port};
+use braid_packet::{Flags, Link, Parsed, Port, parse};
 
 /// By which port a captured frame comes in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,34 +103,13 @@ impl FromStr for Prefix {
     }
 }
 
-/// The IP source address of a frame, if it carries IP directly or behind VLAN tags.
+/// The IP source address of a frame, if it carries IP behind whatever the parser skips.
 pub fn source_address(frame: &[u8], link: Link) -> Option<IpAddr> {
-    let half = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?));
-    let ip = match link {
-        Link::RawIp => 0,
-        Link::Loopback => 4,
-        Link::Ethernet | Link::Cooked1 | Link::Cooked2 => {
-            let (mut kind_at, mut ip) = match link {
-                Link::Ethernet => (12, 14),
-                Link::Cooked1 => (14, 16),
-                _ => (0, 20),
-            };
-            // 802.1Q, 802.1ad, and the number used before it.
-            while matches!(half(kind_at)?, 0x8100 | 0x88a8 | 0x9100) {
-                kind_at = ip + 2;
-                ip += 4;
-            }
-            if !matches!(half(kind_at)?, 0x0800 | 0x86dd) {
-                return None;
-            }
-            ip
-        }
-        Link::Ppp | Link::Hdlc | Link::Other => return None,
-    };
-    match frame.get(ip)? >> 4 {
-        4 => Some(IpAddr::from(<[u8; 4]>::try_from(frame.get(ip + 12..ip + 16)?).ok()?)),
-        6 => Some(IpAddr::from(<[u8; 16]>::try_from(frame.get(ip + 8..ip + 24)?).ok()?)),
-        _ => None,
+    let Parsed { l3, flags, .. } = parse(frame, link);
+    let ip = frame.get(usize::from(l3)..).filter(|_| flags.has(Flags::IP))?;
+    match flags.has(Flags::V6) {
+        false => Some(IpAddr::from(<[u8; 4]>::try_from(ip.get(12..16)?).ok()?)),
+        true => Some(IpAddr::from(<[u8; 16]>::try_from(ip.get(8..24)?).ok()?)),
     }
 }
 
@@ -187,6 +166,11 @@ mod tests {
         check(&[&[2, 0, 0, 0][..], &ours].concat(), Link::Loopback, 1);
         check(&[&[0; 14][..], &[8, 0], &ours].concat(), Link::Cooked1, 1);
         check(&[&[8, 0, 0, 0][..], &[0; 16], &ours].concat(), Link::Cooked2, 1);
+        check(&[&[0xff, 3, 0, 0x21][..], &ours].concat(), Link::Ppp, 1);
+        check(&[&[0x0f, 0, 8, 0][..], &ours].concat(), Link::Hdlc, 1);
+        check(&ethernet([2; 6], &[0x8847], &[&[0, 0, 0x11, 64][..], &ours].concat()), Link::Ethernet, 1);
+        let session = [&[0x11, 0, 0, 1, 0, 22, 0, 0x21][..], &ours].concat();
+        check(&ethernet([2; 6], &[0x8864], &session), Link::Ethernet, 1);
         check(&ours, Link::Other, 0);
         check(&ethernet([2; 6], &[0x0806], &ours), Link::Ethernet, 0);
         check(&ethernet([2; 6], &[0x0800], &ours[..14]), Link::Ethernet, 0);
