@@ -10,6 +10,7 @@ use braid_control::{Carry, Catalog, Compiled, Plan, Problem};
 use toml::Spanned;
 
 use crate::args::{ChainArgs, InputArgs};
+use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
 use crate::input::{Input, port_of, sink};
 
@@ -96,10 +97,12 @@ impl Written {
         plan.compile(carry).map_err(|problem| self.failure(problem))
     }
 
-    /// Where its packets come from.
+    /// Where its packets come from; says what is to be said of it.
     pub fn input(&self, plan: &Plan) -> Result<Input, Failure> {
         let input = Input::of(plan, self.file.input.split.is_some());
-        input.map_err(|failure| failure.at(place_of(&self.file.input.from), self.text()))
+        let input = input.map_err(|failure| failure.at(place_of(&self.file.input.from), self.text()))?;
+        input.notes().iter().for_each(|note| asideln!("note: {note}"));
+        Ok(input)
     }
 
     /// Where they go.

@@ -5,17 +5,12 @@ use std::path::{Path, PathBuf};
 
 use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
-use crate::generated;
+use crate::{generated, glance};
 use braid_control::Plan;
 use braid_control::frames::Frames;
-use braid_control::runtime::io::capture::{
-    CaptureReader, CaptureSink, CaptureSource, CaptureWriter, PortSplit, Prefix, source_address,
-};
+use braid_control::runtime::io::capture::{CaptureSink, CaptureSource, CaptureWriter, PortSplit};
 use braid_control::runtime::io::generate::{GenConfig, Generator, GeneratorSource};
 use braid_control::runtime::io::{FrameStream, NullSink, Sink, Source};
-
-/// Packets of a capture that are looked at before a run.
-const LOOKED_AT: usize = 10_000;
 
 /// Where packets come from.
 #[derive(Clone, Debug)]
@@ -105,30 +100,16 @@ impl Input {
         Ok(())
     }
 
-    /// What is to be said of a capture that is split by inside addresses and has none: its packets would all come in from
-    /// outside, and a gateway would do nothing.
-    pub fn note(&self) -> Option<String> {
-        let Input::Captures(paths, PortSplit::InsidePrefixes(inside)) = self else { return None };
-        let [path] = paths.as_slice() else { return None };
-        let mut reader = path.is_file().then(|| CaptureReader::open(path).ok()).flatten()?;
-        let mut outside = None;
-        for _ in 0..LOOKED_AT {
-            if !reader.advance().is_ok_and(|is_packet| is_packet) {
-                break;
-            }
-            let captured = reader.captured();
-            let Some(source) = source_address(captured.bytes, captured.link()) else { continue };
-            if inside.iter().any(|prefix| prefix.contains(source)) {
-                return None;
-            }
-            outside.get_or_insert(source);
-        }
-        let source = outside?;
-        let len = if source.is_ipv4() { 24 } else { 64 };
-        Some(format!(
-            "no packet comes from inside ({}); if {source} is inside, say so: --inside {source}/{len}",
-            inside.iter().map(Prefix::to_string).collect::<Vec<_>>().join(", ")
-        ))
+    /// What is to be said of captures before they are read.
+    pub fn notes(&self) -> Vec<String> {
+        let Input::Captures(paths, split) = self else { return Vec::new() };
+        // What comes by a pipe can be looked at once only.
+        let files: Vec<&PathBuf> = paths.iter().filter(|path| path.is_file()).collect();
+        let inside = match (split, files.as_slice()) {
+            (PortSplit::InsidePrefixes(inside), [_]) if paths.len() == 1 => inside.as_slice(),
+            _ => &[],
+        };
+        files.into_iter().flat_map(|path| glance::notes(path, inside)).collect()
     }
 
     /// As a source.

@@ -16,6 +16,7 @@ pub mod commands;
 pub mod connect;
 pub mod failure;
 pub mod generated;
+mod glance;
 mod handover;
 pub mod input;
 pub mod notify;

@@ -1,0 +1,99 @@
+//! Captures as others make them: every link type that is known means the same packets, and what is odd about a file is said.
+
+mod support;
+
+use support::Braid;
+
+/// A pcap file of these packets, each cut to so many bytes.
+fn pcap(linktype: u32, packets: &[Vec<u8>], most: usize) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 262_144, linktype] {
+        file.extend(u32::to_le_bytes(word));
+    }
+    for (second, packet) in packets.iter().enumerate() {
+        let present = &packet[..packet.len().min(most)];
+        for word in [1_700_000_000 + second, 0, present.len(), packet.len()] {
+            file.extend((word as u32).to_le_bytes());
+        }
+        file.extend(present);
+    }
+    file
+}
+
+fn udp(source: [u8; 4], destination: [u8; 4], ports: [u16; 2]) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 32, 0, 1, 0, 0, 64, 17, 0, 0];
+    packet.extend(source.iter().chain(&destination));
+    let sum = packet.chunks(2).fold(0u32, |sum, pair| sum + u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    packet[10..12].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+    packet.extend(ports.iter().flat_map(|port| port.to_be_bytes()));
+    packet.extend([0, 12, 0, 0, 1, 2, 3, 4]);
+    packet
+}
+
+/// A question from inside and its answer to the NAT's address, behind these bytes.
+fn both_ways(before: &[u8]) -> Vec<Vec<u8>> {
+    let (inside, outside, external) = ([10, 0, 0, 1], [192, 0, 2, 9], [198, 51, 100, 1]);
+    let packets = [udp(inside, outside, [40_000, 53]), udp(outside, external, [53, 40_000])];
+    packets.iter().map(|packet| [before, packet].concat()).collect()
+}
+
+#[test]
+fn inside_and_outside_are_told_apart_on_every_link_and_behind_every_tag() {
+    let braid = Braid::new();
+    let ethernet = |rest: &[u8]| [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], rest].concat();
+    for (name, linktype, before) in [
+        ("ethernet", 1, ethernet(&[8, 0])),
+        ("vlan", 1, ethernet(&[0x81, 0, 0, 5, 8, 0])),
+        ("two tags", 1, ethernet(&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 5, 8, 0])),
+        ("mpls", 1, ethernet(&[0x88, 0x47, 0, 0, 0x41, 64])),
+        ("pppoe", 1, ethernet(&[0x88, 0x64, 0x11, 0, 0, 1, 0, 34, 0, 0x21])),
+        ("snap", 1, ethernet(&[0, 40, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0])),
+        ("null", 0, vec![2, 0, 0, 0]),
+        ("loop", 108, vec![0, 0, 0, 2]),
+        ("ppp", 9, vec![0xff, 3, 0, 0x21]),
+        ("hdlc", 104, vec![0x0f, 0, 8, 0]),
+        ("raw", 101, vec![]),
+        ("ipv4", 228, vec![]),
+        ("cooked", 113, [&[0; 14][..], &[8, 0]].concat()),
+        ("cooked 2", 276, [&[8, 0][..], &[0; 18]].concat()),
+    ] {
+        std::fs::write(braid.path("in.pcap"), pcap(linktype, &both_ways(&before), usize::MAX)).expect("written");
+        let report = braid.json("run --nf nat --in in.pcap --workers 1 --out out.pcapng");
+        support::conserved(&report);
+        assert_eq!(report["packets_out"].as_u64(), Some(2), "{name}: {report}");
+    }
+}
+
+#[test]
+fn what_is_odd_about_a_capture_is_said_before_it_is_read() {
+    let braid = Braid::new();
+    let note = |file: Vec<u8>, line: &str| {
+        std::fs::write(braid.path("in.pcap"), file).expect("written");
+        String::from_utf8_lossy(&braid.run(line).stderr).into_owned()
+    };
+    let said = note(pcap(105, &both_ways(&[8; 32]), usize::MAX), "run --nf nat --in in.pcap");
+    assert!(said.contains("note: in.pcap: link type 105 is not known here"), "{said}");
+    let whole = both_ways(&[2, 0, 0, 0]);
+    let said = note(pcap(0, &whole, 20), "certify --nf nat --in in.pcap --runs 1");
+    assert!(said.contains("note: in.pcap: 2 of the first 2 packets were cut"), "{said}");
+    let said = note(pcap(0, &whole, usize::MAX), "sets --nf nat --in in.pcap");
+    assert!(!said.contains("note"), "{said}");
+}
+
+#[test]
+fn a_compression_that_is_not_read_is_named_with_what_reads_it() {
+    let braid = Braid::new();
+    for (name, magic, reader) in [
+        ("in.pcap.lz4", &b"\x04\x22\x4d\x18   "[..], "lz4cat in.pcap.lz4 | braid run --in -"),
+        ("in.pcap.xz", b"\xfd7zXZ\0  ", "xzcat in.pcap.xz"),
+        ("in.pcap.bz2", b"BZh91AY&SY", "bzcat in.pcap.bz2"),
+        ("in.pcap.zst", b"\x28\xb5\x2f\xfd   ", "zstdcat in.pcap.zst"),
+    ] {
+        std::fs::write(braid.path(name), magic).expect("written");
+        let said = braid.fails(3, &format!("run --nf forward --in {name}")).replace("\n  │ ", " ");
+        assert!(said.contains(reader), "{said}");
+    }
+    std::fs::write(braid.path("in.pcap"), &pcap(1, &[], 0)[..10]).expect("written");
+    let said = braid.fails(3, "run --nf forward --in in.pcap");
+    assert!(said.contains("it ends within its header"), "{said}");
+}
