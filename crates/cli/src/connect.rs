@@ -59,6 +59,9 @@ impl From<ClientError> for Failure {
                 let help = "what was left there is replaced by the next `braid run --control`";
                 Failure::new(Kind::Io, format!("{}: the run that was here has ended", path.display()), help)
             }
+            ClientError::Io { path, source } if source.kind() == io::ErrorKind::InvalidInput => {
+                Failure::usage(format!("{}: {source}", path.display()), "write a path of at most 107 bytes")
+            }
             ClientError::Io { path, source } => Failure::file(&path, &source),
             ClientError::Refused(refused) => Failure::new(Kind::Failed, refused.what, refused.help),
             ClientError::Answer { .. } => {
@@ -70,10 +73,12 @@ impl From<ClientError> for Failure {
 
 impl From<SnapshotError> for Failure {
     fn from(error: SnapshotError) -> Failure {
-        let help = match &error {
-            SnapshotError::Io { .. } => "check the path, and who may read and write it",
-            SnapshotError::Content { .. } => "name a file that `braid snapshot` or `--snapshot` has written",
-        };
-        Failure::new(Kind::Io, error.to_string(), help)
+        match &error {
+            SnapshotError::Io { path, source } => Failure::file(path, source),
+            SnapshotError::Content { .. } => {
+                let help = "name a file that `braid snapshot` or `--snapshot` has written";
+                Failure::new(Kind::Io, error.to_string(), help)
+            }
+        }
     }
 }

@@ -51,6 +51,12 @@ impl Failure {
             std::io::ErrorKind::NotFound => "check the path: nothing is there",
             std::io::ErrorKind::PermissionDenied => "check who may read and write it",
             std::io::ErrorKind::IsADirectory => "name a file in it",
+            // The second comes of a folder that was to be made.
+            std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists => {
+                "check the path: a file stands where a folder would have to be"
+            }
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => "make room, or name another place",
+            std::io::ErrorKind::ReadOnlyFilesystem => "name a place that can be written to",
             _ => "",
         };
         Failure::new(Kind::Io, format!("{}: {error}", path.display()), help)
@@ -133,8 +139,14 @@ impl From<OpenError> for Failure {
         match &error {
             OpenError::Device { mend, .. } => return Failure::new(Kind::Io, error.to_string(), mend),
             OpenError::Io { path, source } => return Failure::file(path, source),
-            OpenError::Compression { .. } => {
-                let help = "or decompress it on the way: zstdcat file.pcap.zst | braid run --in - …";
+            OpenError::Compression { path, method } => {
+                let reader = match *method {
+                    "bzip2" => "bzcat",
+                    "xz" => "xzcat",
+                    "lz4" => "lz4cat",
+                    _ => "zstdcat",
+                };
+                let help = format!("or decompress it on the way: {reader} {} | braid run --in - …", path.display());
                 return Failure::new(Kind::Io, error.to_string(), help);
             }
             _ => {}

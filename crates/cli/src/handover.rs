@@ -5,12 +5,13 @@
 //! would any file, whatever its version.
 
 use std::error::Error;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
 
 use braid_control::live::Snapshot;
+use braid_control::runtime::io::device::adopted;
 use braid_control::runtime::io::whole;
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -31,8 +32,9 @@ pub fn leave_state(snapshot: &Snapshot, path: &Path) -> Result<(PathBuf, u64), F
     }
 }
 
-/// Leaves the plan that was applied last beside the state, or in memory; says where.
-pub fn leave_plan(text: &str, beside: &Path) -> Result<PathBuf, Failure> {
+/// Leaves the plan that was applied last beside the state, or in memory, and the `former` one no longer; says where.
+pub fn leave_plan(text: &str, beside: &Path, former: Option<&Path>) -> Result<PathBuf, Failure> {
+    former.map(taken);
     let path = beside.with_extension("plan.toml");
     match whole::write(&path, text.as_bytes()) {
         Ok(()) => Ok(path),
@@ -40,9 +42,10 @@ pub fn leave_plan(text: &str, beside: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Gives the memory of a state back once it has been read; files stay.
-pub fn taken(path: &Path) -> io::Result<()> {
-    if is_memory(path) { OpenOptions::new().write(true).open(path)?.set_len(0) } else { Ok(()) }
+/// Closes memory that nobody reads any more; files stay.
+pub fn taken(path: &Path) {
+    let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+    drop(number.filter(|_| is_memory(path)).and_then(adopted));
 }
 
 /// Whether it ends with the process.
@@ -73,24 +76,25 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let beside = folder.path().join("missing").join("control.sock.state");
         std::fs::write(folder.path().join("missing"), "a file, so no folder").expect("written");
-        let left = leave_plan("workers = 2\n", &beside).expect("there is memory");
+        let left = leave_plan("workers = 2\n", &beside, None).expect("there is memory");
         assert!(is_memory(&left));
         assert_eq!(std::fs::read_to_string(&left).expect("readable"), "workers = 2\n");
-        taken(&left).expect("it is ours");
-        assert_eq!(std::fs::read_to_string(&left).expect("readable"), "");
+        taken(&left);
+        assert!(!left.exists(), "its descriptor is closed");
     }
 
     #[test]
     fn what_has_room_stays_a_file_when_it_is_taken() {
         let folder = tempfile::tempdir().expect("a folder");
-        let left = leave_plan("workers = 2\n", &folder.path().join("control.sock.state")).expect("written");
+        let left = leave_plan("workers = 2\n", &folder.path().join("control.sock.state"), None).expect("written");
         assert_eq!(left, folder.path().join("control.sock.plan.toml"));
         assert!(!is_memory(&left));
-        taken(&left).expect("nothing is done");
+        taken(&left);
         assert_eq!(std::fs::read_to_string(&left).expect("readable"), "workers = 2\n");
         let own = File::open(&left).expect("readable");
         let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&own)));
-        taken(&path).expect("nothing is done");
+        taken(&path);
+        assert!(path.exists(), "it is no memory that was left");
         assert_eq!(std::fs::read_to_string(&left).expect("readable"), "workers = 2\n");
     }
 }

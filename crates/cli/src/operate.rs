@@ -1,5 +1,6 @@
 //! What a run offers to those who operate it: a control socket, metrics, a page.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -226,6 +227,10 @@ fn reload(config: &Path, service: &Service) {
 
 fn failure(error: SocketError) -> Failure {
     let help = match &error {
+        // sun_path of unix(7) has 108 bytes, and the last one is 0.
+        SocketError::Io { source, .. } if source.kind() == ErrorKind::InvalidInput => {
+            "write a path of at most 107 bytes"
+        }
         SocketError::Io { .. } => "the folder must be there, and be yours to write",
         SocketError::Taken(_) => "give each run a path of its own",
         SocketError::NoSocket(_) => "name a path at which nothing is",

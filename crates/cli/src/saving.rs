@@ -1,11 +1,14 @@
-//! The state of a run, saved when it ends.
+//! The state of a run, saved when it ends, and what is said of one that a run begins with.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_control::Plan;
 use braid_control::live::Snapshot;
 use braid_control::runtime::saved::{Saved, SavedSet};
 use braid_control::runtime::{AtEnd, Control, Live, Worker};
+
+use crate::aside::asideln;
 
 /// The state of a run, collected when its workers end.
 pub struct Saving {
@@ -37,5 +40,16 @@ impl Saving {
         let running = self.live.running()?;
         let (sets, now_ns) = std::mem::take(&mut *self.sets.lock().unwrap_or_else(PoisonError::into_inner));
         Some(Snapshot::new(plan, Saved { sets, ..Saved::of_chain(&running.chain, now_ns) }))
+    }
+}
+
+/// Says how much of a state a plan goes on with, and whose is left out.
+pub fn tell(path: &Path, saved: &Saved, plan: &Plan) {
+    let goes_on =
+        |at: usize| saved.functions.get(at).is_some_and(|one| plan.chain.iter().any(|link| link.name == one.name));
+    let sets = saved.sets.iter().filter(|set| set.states.iter().any(|(at, _)| goes_on(*at))).count();
+    asideln!("restored from {}: {sets} packet sets", path.display());
+    for (_, function) in saved.functions.iter().enumerate().filter(|(at, _)| !goes_on(*at)) {
+        asideln!("note: the state of `{}` is left out: no function of the plan has this name", function.name);
     }
 }

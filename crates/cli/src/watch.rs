@@ -1,24 +1,44 @@
-//! Watching a run from outside: a progress bar on a terminal, and Ctrl-C.
+//! Watching a run from outside: a progress bar on a terminal, and the signals that end it.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use braid_control::runtime::io::{Progress, Unit};
 use indicatif::{ProgressBar, ProgressStyle};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Failure, Kind};
 
-/// Ends the run in order on Ctrl-C or a request to terminate; a second one ends the program at once.
+/// Ends the run in order on Ctrl-C, on a request to terminate, and when its terminal is gone; a second one ends the program at once.
 pub fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::new(Kind::Failed, format!("signals cannot be watched: {error}"), "");
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(stop)).map_err(failed)?;
-        signal_hook::flag::register(signal, Arc::clone(stop)).map_err(failed)?;
+    // Who is started by nohup does not hear of it.
+    if !is_ignored(SIGHUP) {
+        stop_on(SIGHUP, stop)?;
     }
-    Ok(())
+    stop_but_for_hangup(stop)
+}
+
+/// The same for a service, to which SIGHUP means something else.
+pub fn stop_but_for_hangup(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+    [SIGINT, SIGTERM].into_iter().try_for_each(|signal| stop_on(signal, stop))
+}
+
+fn stop_on(signal: i32, stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+    let watch = || {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(stop))?;
+        signal_hook::flag::register(signal, Arc::clone(stop))
+    };
+    let failed = |error: io::Error| Failure::new(Kind::Failed, format!("signals cannot be watched: {error}"), "");
+    watch().map(drop).map_err(failed)
+}
+
+/// Whether the program was started with a signal ignored: proc_pid_status(5), `SigIgn`.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
 }
 
 /// Runs `work` with a progress bar beside it, if somebody is looking.

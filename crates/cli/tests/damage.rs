@@ -94,6 +94,7 @@ fn a_state_that_cannot_be_saved_takes_no_report_with_it() {
     let mut said = BufReader::new(child.stderr.take().expect("piped"));
     said.read_line(&mut String::new()).expect("it says how it runs");
     std::fs::remove_dir(braid.path("there")).expect("nothing is in it yet");
+    braid.write("there", "a file, so no folder");
     std::thread::sleep(Duration::from_millis(300));
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
     let output = child.wait_with_output().expect("it ends");
@@ -212,4 +213,52 @@ fn figures_that_were_measured_before_an_interruption_are_written() {
     let written = std::fs::read_to_string(braid.path("bench.csv")).expect("what there was");
     assert_eq!(written.lines().filter(|line| line.starts_with("forward")).count(), 1 + more.min(2), "{written}");
     assert!(more < 14, "it went on: {written}");
+}
+
+#[test]
+fn every_output_makes_its_folder() {
+    let braid = Braid::new();
+    let input = "--in gen:campus?packets=200";
+    for (line, file) in [
+        (format!("run --nf nat {input} --out a/b/out.pcapng"), "a/b/out.pcapng"),
+        (format!("run --nf nat {input} --snapshot c/d/state"), "c/d/state"),
+        (format!("trace udp --nf nat {input} --out e/f/out.pcapng"), "e/f/out.pcapng"),
+        ("gen campus?packets=10 --out g/h/out.pcap".to_owned(), "g/h/out.pcap"),
+        (format!("tune --nf anti_ddos {input} --virtual 2 --out i/j/tuned.toml"), "i/j/tuned.toml"),
+        (
+            "bench --quick --chain forward --flows 10 --packets 0.01 --workers 1 --csv k/l/out.csv".to_owned(),
+            "k/l/out.csv",
+        ),
+    ] {
+        braid.ok(&line);
+        assert!(braid.path(file).is_file(), "{line}");
+    }
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_a_run_in_order() {
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask").trim();
+    if u64::from_str_radix(mask, 16).expect("hexadecimal") & 1 != 0 {
+        eprintln!("skipped: SIGHUP is ignored here");
+        return;
+    }
+    let braid = Braid::new();
+    let mut run =
+        Running::start(&braid, "--nf nat --in gen:campus?packets=4000000000 --snapshot state --out out.pcapng");
+    run.signal("-HUP");
+    support::conserved(&run.ended());
+    assert_eq!(names(&braid), ["out.pcapng", "state"]);
+}
+
+#[test]
+fn a_path_too_long_for_a_socket_is_refused_with_the_length_that_is_possible() {
+    let braid = Braid::new();
+    let path = "x".repeat(108);
+    for line in [format!("run --nf nat --in gen:campus?packets=5 --control {path}"), format!("stats --control {path}")]
+    {
+        let output = braid.run(&line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("at most 107 bytes"), "{said}");
+    }
 }

@@ -96,7 +96,7 @@ fn what_does_not_fit_is_refused_with_its_reason() {
     refused(2, &format!("{line} --restore state --set first_port=2000"), "`first_port`");
     refused(2, &format!("{line} --restore state --time live"), "time = \"capture\"");
     refused(3, &format!("{line} --restore nothing"), "No such file");
-    refused(3, &format!("{line} --snapshot nowhere/state"), "No such file");
+    refused(3, &format!("{line} --snapshot state/inside"), "a file stands where a folder would have to be");
     assert!(!braid.path("state.partial").exists());
     braid.ok(&format!("{line} --restore state --set udp_s=10"));
     let mut bytes = std::fs::read(braid.path("state")).expect("a file");
@@ -157,4 +157,17 @@ fn another_number_of_workers_goes_on_with_the_state_in_another_process() {
     assert!(refused.contains("`first_port`"), "{refused}");
     assert_eq!(workers(&run.until("packets", |_| true)), Some(2), "after a refusal nothing has changed");
     conserved(&run.stop());
+}
+
+#[test]
+fn the_state_of_a_function_that_the_plan_has_not_is_left_out_and_said_to_be() {
+    let braid = Braid::new();
+    let input = "--in gen:campus?packets=200";
+    braid.ok(&format!("run --nf flow_counter,nat {input} --snapshot state"));
+    let said = |line: &str| String::from_utf8_lossy(&braid.run(line).stderr).into_owned();
+    let other = said(&format!("run --nf firewall {input} --restore state"));
+    assert!(other.contains("restored from state: 0 packet sets"), "{other}");
+    assert!(other.contains("the state of `nat` is left out: no function of the plan has this name"), "{other}");
+    let same = said(&format!("run --nf flow_counter,nat {input} --restore state"));
+    assert!(!same.contains("left out") && !same.contains(": 0 packet sets"), "{same}");
 }

@@ -1,7 +1,7 @@
 //! Files that are there whole or not at all: written beside their place, with `.partial` at the end of the name, and called by their name
-//! when they are complete. What an interrupted writer leaves is taken away by the next one.
+//! when they are complete. One writer at a time; what an interrupted one leaves is taken away by the next.
 
-use std::fs::{File, OpenOptions, create_dir_all};
+use std::fs::{File, OpenOptions, TryLockError, create_dir_all};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -11,25 +11,36 @@ use std::path::{Path, PathBuf};
 pub struct Whole {
     path: PathBuf,
     beside: Option<PathBuf>,
+    /// Locked as long as somebody writes it.
+    _lock: Option<File>,
 }
 
 impl Whole {
-    /// Begins a file with these permissions. Nobody's link is followed: one at the path will be replaced.
+    /// Begins a file with these permissions, and makes its folder. Nobody's link is followed: one at the path will be replaced. An error if
+    /// somebody else is writing it.
     pub fn begin(path: &Path, mode: u32) -> io::Result<(Whole, File)> {
+        path.parent().map_or(Ok(()), create_dir_all)?;
         let mut beside = path.as_os_str().to_owned();
         beside.push(".partial");
         let beside = PathBuf::from(beside);
+        let is_file = beside.symlink_metadata().is_ok_and(|left| left.is_file());
+        let is_locked = |left: File| matches!(left.try_lock(), Err(TryLockError::WouldBlock));
+        if is_file && File::open(&beside).is_ok_and(is_locked) {
+            return Err(io::Error::other("somebody else is writing it"));
+        }
         let _ = std::fs::remove_file(&beside);
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
-        Ok((Whole { path: path.to_owned(), beside: Some(beside) }, file))
+        // Not every file system has locks: without one the last writer wins.
+        let _ = file.try_lock();
+        let lock = file.try_clone()?;
+        Ok((Whole { path: path.to_owned(), beside: Some(beside), _lock: Some(lock) }, file))
     }
 
     /// Begins a file that everybody may read, and makes its folder. A pipe or device is opened as it is.
     pub fn open(path: &Path) -> io::Result<(Whole, File)> {
         if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Ok((Whole { path: path.to_owned(), beside: None }, File::create(path)?));
+            return Ok((Whole { path: path.to_owned(), beside: None, _lock: None }, File::create(path)?));
         }
-        path.parent().map_or(Ok(()), create_dir_all)?;
         Whole::begin(path, 0o666)
     }
 
@@ -93,6 +104,20 @@ mod tests {
             (names(folder.path()), std::fs::read(&path).expect("it")),
             (vec!["plan.toml".into()], b"second".to_vec())
         );
+    }
+
+    #[test]
+    fn two_who_write_one_file_do_not_take_each_others_half() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("missing").join("state");
+        let (whole, mut first) = Whole::begin(&path, 0o600).expect("begun, in a folder that was made");
+        first.write_all(b"first").expect("written");
+        let second = Whole::begin(&path, 0o600).map(drop).expect_err("somebody is writing it");
+        assert!(second.to_string().contains("somebody else"), "{second}");
+        drop(first);
+        whole.end().expect("it is complete");
+        assert_eq!(std::fs::read(&path).expect("it"), b"first");
+        write(&path, b"second").expect("nobody writes it any more");
     }
 
     #[test]

@@ -173,7 +173,11 @@ fn beside(path: &Path, what: &str) -> PathBuf {
 }
 
 fn unwritten(path: &Path, error: &dyn std::error::Error) -> Failure {
-    Failure::new(Kind::Io, format!("{}: {error}", path.display()), "name a file in a folder that exists and has room")
+    Failure::new(
+        Kind::Io,
+        format!("{}: {error}", path.display()),
+        "name a file in a folder that can be written to and has room",
+    )
 }
 
 /// Names and plan files of the chains to measure: those that are named, else `usual`.

@@ -51,7 +51,7 @@ pub fn run(args: &NewArgs) -> Result<ExitCode, Failure> {
     })?;
     let folder = folder.display();
     print(&format!(
-        "{folder}: a function, its test and a binary\n  cd {folder} && cargo test\n  cargo run -- certify --nf {name} --in 'gen:campus?packets=20000' --runs 10\n"
+        "{folder}: a function, its test and a binary\n  cd {folder} && cargo test    (the first build is one of all Braid: minutes)\n  cargo run -- certify --nf {name} --in 'gen:campus?packets=20000' --runs 10\n"
     ))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -21,7 +21,7 @@ use crate::args::RunArgs;
 use crate::aside::{aside, asideln};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
-use crate::saving::Saving;
+use crate::saving::{self, Saving};
 use crate::watch;
 use crate::{handover, input, notify};
 
@@ -57,14 +57,17 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let offered = args.operate.offer(&mut control, current, args.config.as_deref(), plan.user)?;
     if let Some(path) = &args.restore {
         let saved = Snapshot::read(path)?.for_plan(&plan).map_err(|problem| written.failure(problem))?;
-        asideln!("restored from {}: {} packet sets", path.display(), saved.sets.len());
-        handover::taken(path).map_err(|error| Failure::file(path, &error))?;
+        saving::tell(path, &saved, &plan);
+        handover::taken(path);
         control.restore = Some(Arc::new(saved));
     }
     let (always, successor) = (args.snapshot.is_some(), offered.on_upgrade());
     let saving = (always || control.live.is_some())
         .then(|| Saving::begin(&mut control, workers, move || always || successor().is_some()));
-    watch::stop_on_signal(&control.stop)?;
+    match &args.config {
+        Some(_) => watch::stop_but_for_hangup(&control.stop)?,
+        None => watch::stop_on_signal(&control.stop)?,
+    }
     control.at_start = Some(notify::when_begun(plan.chain_name()));
     let run = |source: Box<dyn Source>| launch(&compiled.run, source, sink, &control);
     let report = match plan.devices.is_empty() {
@@ -97,9 +100,11 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         }
     };
     asideln!("{report}continued by {}", successor.program.display());
-    let applied = offered.applied().map(|text| handover::leave_plan(&text, &beside)).transpose()?;
+    let applied = match offered.applied() {
+        Some(text) => Some(handover::leave_plan(&text, &beside, args.applied.as_deref())?),
+        None => args.applied.clone(),
+    };
     drop(offered);
-    let applied = applied.or(args.applied.clone());
     Err(become_successor(&successor, &state, applied.as_deref(), ports.as_ref()))
 }
 
@@ -202,9 +207,6 @@ fn ends(written: &Written, plan: &Plan, ports: Option<&Ports>) -> Result<Ends, F
     let Some(ports) = ports else {
         let input = written.input(plan)?;
         let sink = written.sink(plan, &input)?;
-        if let Some(note) = input.note() {
-            asideln!("note: {note}");
-        }
         return Ok((input.source()?, sink));
     };
     let (source, sink) = ports.ends();

@@ -82,8 +82,12 @@ fn make_room(path: &Path) -> Result<(), SocketError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(io(error)),
         Ok(there) if !there.file_type().is_socket() => Err(SocketError::NoSocket(path.to_owned())),
-        Ok(_) if UnixStream::connect(path).is_ok() => Err(SocketError::Taken(path.to_owned())),
-        Ok(_) => fs::remove_file(path).map_err(io),
+        Ok(_) => match UnixStream::connect(path) {
+            Ok(_) => Err(SocketError::Taken(path.to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(io),
+            // Somebody else's, perhaps: whether a run answers there is not known.
+            Err(error) => Err(io(error)),
+        },
     }
 }
 

@@ -28,3 +28,9 @@ pub use ports::{LiveSource, PortCounters, Ports};
 pub use sending::LiveSink;
 pub use spec::{BackEnd, DpdkKeys, MemifKeys, PortSpec, SpecError, XdpCopy, XdpMode};
 pub use user::{User, UserError};
+
+/// The descriptor that the program before this one in the process left open under that number, which outlives it; none if there is none, or
+/// somebody has it already.
+pub fn adopted(number: std::os::fd::RawFd) -> Option<std::os::fd::OwnedFd> {
+    sys::adopt(number)
+}
