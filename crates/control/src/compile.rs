@@ -298,7 +298,7 @@ pub fn members(chain: &Chain) -> Vec<Member> {
     let member = |position: usize, stage: &dyn Stage| Member {
         name: stage.name().to_owned(),
         pattern: stage.packet_set().as_ref().map_or(Pattern::NONE, Pattern::from),
-        changed: chain.changed_before(position),
+        changed: chain.torn_before(position),
     };
     chain.stages().iter().enumerate().map(|(position, stage)| member(position, &**stage)).collect()
 }

@@ -88,6 +88,12 @@ impl Stage for Overridden {
     fn ticks(&self) -> Vec<Duration> {
         self.inner.ticks()
     }
+    fn holds_packets(&self) -> bool {
+        self.inner.holds_packets()
+    }
+    fn turns_back(&self) -> bool {
+        self.inner.turns_back()
+    }
     fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict> {
         self.inner.holds(event)
     }

@@ -3,9 +3,10 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
+use braid_packet::BATCH_MAX;
 use braid_state::Tx;
 
-use crate::{Port, Verdict};
+use crate::{EVERY_PORT, Port, Verdict, Verdicts};
 
 /// Packets that handlers made themselves (a reset, an ICMP error), waiting for the commit.
 #[derive(Debug, Default)]
@@ -14,6 +15,20 @@ pub struct Emitted {
     list: Vec<Own>,
     /// Position in the chain of the function whose handlers run.
     maker: u16,
+    /// By which port packets leave as functions before it decided, if it asks.
+    decided: Vec<Port>,
+}
+
+/// Which functions a packet meets that a handler made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leg {
+    /// None.
+    Straight,
+    /// Those behind its maker, as a packet does that came by this port; none: by that of its cause.
+    Onward(Option<Port>),
+    /// Those before its maker that turn packets back, the last one first, as a packet does that comes by this port; none: by that by
+    /// which its cause would have left.
+    Back(Option<Port>),
 }
 
 #[derive(Debug)]
@@ -22,7 +37,7 @@ struct Own {
     maker: u16,
     port: Port,
     end: usize,
-    goes_on: bool,
+    leg: Leg,
 }
 
 impl Emitted {
@@ -58,14 +73,21 @@ impl Emitted {
         self.maker = position as u16;
     }
 
-    /// By which function each was made, as its position in the chain, and whether it goes on behind it, in the order made.
-    pub fn makers(&self) -> impl Iterator<Item = (usize, bool)> {
-        self.list.iter().map(|own| (usize::from(own.maker), own.goes_on))
+    /// Keeps what has been decided so far: the function whose handlers run may ask.
+    #[inline(never)]
+    pub(crate) fn keep_decided(&mut self, verdicts: &Verdicts) {
+        self.decided.clear();
+        self.decided.extend((0..BATCH_MAX).map(|i| verdicts.port(i)));
     }
 
-    fn push(&mut self, cause: u16, port: Port, bytes: &[u8], goes_on: bool) {
+    /// By which function each was made, as its position in the chain, and which functions it meets, in the order made.
+    pub fn legs(&self) -> impl Iterator<Item = (usize, Leg)> {
+        self.list.iter().map(|own| (usize::from(own.maker), own.leg))
+    }
+
+    fn push(&mut self, cause: u16, port: Port, bytes: &[u8], leg: Leg) {
         self.bytes.extend_from_slice(bytes);
-        self.list.push(Own { cause, maker: self.maker, port, end: self.bytes.len(), goes_on });
+        self.list.push(Own { cause, maker: self.maker, port, end: self.bytes.len(), leg });
     }
 
     /// Each with the index in the batch of the packet that caused it, its port and its bytes, in the order made.
@@ -143,14 +165,39 @@ impl<'a> Cx<'a> {
     /// Sends a packet of the function's own out by `port` once this attempt commits. It skips the rest of the chain; an IP packet whose
     /// addresses a function between here and that port would have changed, in a mirrored chain, is dropped and counted.
     pub fn emit(&mut self, port: Port, bytes: &[u8]) {
-        self.emitted.push(self.index, port, bytes, false);
+        self.emitted.push(self.index, port, bytes, Leg::Straight);
     }
 
     /// Sends a packet on once this attempt commits, as [`Verdict::Forward`] would the one that is being handled: it came by the same port,
     /// and meets the functions behind this one that that one meets. For pieces of it, and for what has waited for it. What is made without a
     /// packet goes the way of [`emit`](Self::emit).
     pub fn emit_onward(&mut self, port: Port, bytes: &[u8]) {
-        self.emitted.push(self.index, port, bytes, true);
+        self.emitted.push(self.index, port, bytes, Leg::Onward(None));
+    }
+
+    /// The same for a packet that has waited since it came by `came_by`, and leaves by `port`, or as a copy by every other one if that is
+    /// [`EVERY_PORT`], unless a function behind this one decides otherwise: what [`leaves_by`](Self::leaves_by) said then. For a function that
+    /// [`HOLDS`](crate::NetworkFunction::HOLDS) packets.
+    pub fn emit_held(&mut self, came_by: Port, port: Port, bytes: &[u8]) {
+        self.emitted.push(self.index, port, bytes, Leg::Onward(Some(came_by)));
+    }
+
+    /// Sends a packet back by `port`, where the one that is being handled came from: an answer to it as this function saw it. What functions
+    /// before this one changed they undo ([`NetworkFunction::back`](crate::NetworkFunction::back)), the last one first, as for a packet that
+    /// comes from where that one was going. Other functions do not see it.
+    pub fn emit_back(&mut self, port: Port, bytes: &[u8]) {
+        self.emitted.push(self.index, port, bytes, Leg::Back(None));
+    }
+
+    /// The same for a packet that has waited, and would have left by `was_going`.
+    pub fn emit_held_back(&mut self, was_going: Port, port: Port, bytes: &[u8]) {
+        self.emitted.push(self.index, port, bytes, Leg::Back(Some(was_going)));
+    }
+
+    /// By which port the packet leaves if this function does not decide: as functions before it did, [`EVERY_PORT`] if it is flooded. Known to
+    /// a function that [`HOLDS`](crate::NetworkFunction::HOLDS) packets, and of answers that go back.
+    pub fn leaves_by(&self) -> Port {
+        self.emitted.decided.get(usize::from(self.index)).copied().unwrap_or(EVERY_PORT)
     }
 }
 

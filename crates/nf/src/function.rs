@@ -1,4 +1,4 @@
-//! The one trait that a network function implements: NFOS's seven handlers.
+//! The one trait that a network function implements: NFOS's seven handlers, and one for answers that go back.
 
 use std::time::Duration;
 
@@ -192,6 +192,16 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Ok(Verdict::Drop(Reason::ORPHAN))
     }
 
+    /// Whether it changes packets so that an answer to one has to be changed too: with it [`back`](Self::back).
+    const TURNS_BACK: bool = false;
+
+    /// An answer to a packet that went on from here: a function behind made it ([`Cx::emit_back`]), and it came by the port by which that packet
+    /// would have left. Undoes on it what was done to that packet, and says by which port it goes on; `Onward`: by that by which that packet
+    /// came. It belongs to no set, whoever handles it.
+    fn back(&self, cx: &mut Cx<'_>, _packet: &mut Packet<'_>) -> Handled {
+        Ok(cx.pass())
+    }
+
     /// A set that has seen no packet for its timeout and is gone when this returns.
     fn expired(&self, _cx: &mut Cx<'_>, _key: &SetKey, _set: &Self::Set) -> Result<(), Conflict> {
         Ok(())
@@ -201,6 +211,10 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     fn tick(&self, _cx: &mut Cx<'_>, _tick: Tick) -> Result<(), Conflict> {
         Ok(())
     }
+
+    /// Whether it lets packets wait that a [`tick`](Self::tick) sends on with [`Cx::emit_held`]. That happens on the first worker, wherever they
+    /// came: the sets of functions behind it are shared by the workers.
+    const HOLDS: bool = false;
 
     /// When the next of the packets is due that it holds back for a [`tick`](Self::tick) to send, in nanoseconds; none if it holds none.
     /// When a run ends time passes from one such moment to the next until it holds none, so ticks have to get there. A time may be too early,

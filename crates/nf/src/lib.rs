@@ -27,7 +27,7 @@ pub use braid_state as state;
 
 pub use braid_packet::{Packet, Port};
 pub use braid_state::{Conflict, Plain, SetMeta};
-pub use cx::{Cx, Emitted, opposite};
+pub use cx::{Cx, Emitted, Leg, opposite};
 pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};
 pub use function::{Arrival, FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
@@ -35,7 +35,7 @@ pub use pass::{Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, Taken
 pub use sets::{Carry, Former, FormerSlot, MOVED_MAX, NewSet, SetSlot, SetTables, SetUndo};
 pub use shared::{AHEAD, Lives, SHARED_STATE_MAX, SharedSet};
 pub use stage::{Event, Instance, ShareError, Stage};
-pub use verdict::{PORTS_MAX, Reason, Verdict, Verdicts};
+pub use verdict::{EVERY_PORT, PORTS_MAX, Reason, Verdict, Verdicts};
 
 /// What a function's file begins with: `use braid_nf::prelude::*;`
 pub mod prelude {

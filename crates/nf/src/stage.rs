@@ -71,6 +71,10 @@ pub trait Stage: Send + Sync {
     fn place(&self) -> Place;
     /// Runs the handler of a period.
     fn tick(&self, event: &mut Event<'_>, tick: Tick) -> Result<(), Conflict>;
+    /// [`NetworkFunction::HOLDS`].
+    fn holds_packets(&self) -> bool;
+    /// [`NetworkFunction::TURNS_BACK`].
+    fn turns_back(&self) -> bool;
     /// [`NetworkFunction::holds`].
     fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict>;
     /// Before the first packet.
@@ -236,6 +240,12 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted> {
         let (function, place, shared) = (&self.function, self.place, self.shared.as_ref());
+        if pass.goes_back {
+            return pass.attempt_back(function, from, to).map(|()| to);
+        }
+        if N::HOLDS {
+            pass.logs.emitted.keep_decided(pass.verdicts);
+        }
         if pass.goes_on {
             return pass.take_part(function, place, shared, from, to).map(|()| to);
         }
@@ -269,6 +279,14 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn tick(&self, event: &mut Event<'_>, tick: Tick) -> Result<(), Conflict> {
         self.function.tick(&mut event.cx(), tick)
+    }
+
+    fn holds_packets(&self) -> bool {
+        N::HOLDS
+    }
+
+    fn turns_back(&self) -> bool {
+        N::TURNS_BACK
     }
 
     fn holds(&self, event: &mut Event<'_>) -> Result<Option<u64>, Conflict> {

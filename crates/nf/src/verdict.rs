@@ -43,6 +43,8 @@ pub enum Verdict {
 pub struct Verdicts {
     codes: [u16; 256],
     reasons: [Reason; 256],
+    /// What had been decided for each packet that is dropped.
+    earlier: [u16; 256],
     /// Since the batch came, some packet was dropped.
     dropped: bool,
 }
@@ -56,10 +58,12 @@ const FLOOD: u16 = u16::MAX - 1;
 
 /// Most ports of a plan: the numbers above mean flooding and dropping.
 pub const PORTS_MAX: u16 = FLOOD;
+/// In the place of a port: every one but that by which the packet came.
+pub const EVERY_PORT: Port = FLOOD;
 
 impl Default for Verdicts {
     fn default() -> Self {
-        Verdicts { codes: [0; 256], reasons: [Reason(""); 256], dropped: false }
+        Verdicts { codes: [0; 256], reasons: [Reason(""); 256], earlier: [0; 256], dropped: false }
     }
 }
 
@@ -74,11 +78,16 @@ impl Verdicts {
         }
     }
 
-    /// Begins a batch whose packets go out by these ports if nobody decides otherwise.
+    /// By which port packet `i` leaves, or would have left if it were not dropped; [`EVERY_PORT`] if it is flooded.
+    pub fn port(&self, i: usize) -> Port {
+        if self.is_drop(i) { self.earlier[i] } else { self.codes[i] }
+    }
+
+    /// Begins a batch whose packets go out by these ports, or by [`EVERY_PORT`], if nobody decides otherwise.
     #[inline]
     pub fn expect(&mut self, ports: impl Iterator<Item = Port>) {
         self.dropped = false;
-        self.codes.iter_mut().zip(ports).for_each(|(code, port)| *code = port.min(PORTS_MAX - 1));
+        self.codes.iter_mut().zip(ports).for_each(|(code, port)| *code = port.min(EVERY_PORT));
     }
 
     /// Decides for packet `i`.
@@ -98,6 +107,9 @@ impl Verdicts {
             Verdict::Flood => self.codes[i] = FLOOD,
             Verdict::Drop(reason) => {
                 self.reasons[i] = reason;
+                if self.codes[i] != DROP {
+                    self.earlier[i] = self.codes[i];
+                }
                 self.codes[i] = DROP;
                 self.dropped = true;
             }

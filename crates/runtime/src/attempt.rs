@@ -31,6 +31,8 @@ pub trait Witness: Send {
     /// A batch was received; it is as the source delivered it, or as functions made it that are not to handle it again. The verdicts are
     /// those of packets about which nobody decides.
     fn received(&mut self, batch: &Batch, verdicts: &Verdicts);
+    /// That batch is one of answers on their way back.
+    fn goes_back(&mut self);
     /// The batch's packets have their final verdicts; `emitted` are those that functions made.
     fn finished(&mut self, batch: &Batch, verdicts: &Verdicts, emitted: &Emitted);
     /// Gives back what it is, to whoever set it up.
@@ -49,6 +51,7 @@ impl Witness for NoWitness {
     fn ticked(&mut self, _: &mut Tx, _: usize, _: usize, _: u64, _: u64) {}
     fn made(&mut self, _: &Emitted, _: usize) {}
     fn received(&mut self, _: &Batch, _: &Verdicts) {}
+    fn goes_back(&mut self) {}
     fn finished(&mut self, _: &Batch, _: &Verdicts, _: &Emitted) {}
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
         self

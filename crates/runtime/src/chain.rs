@@ -110,7 +110,7 @@ impl Chain {
         }
         let mut groups: Vec<Group> = Vec::new();
         let mut group_of = Vec::with_capacity(stages.len());
-        let rewrites: Vec<Changed> = stages.iter().map(|stage| rewritten(&**stage)).collect();
+        let torn: Vec<Changed> = stages.iter().map(|stage| torn(&**stage)).collect();
         for (position, stage) in stages.iter_mut().enumerate() {
             let Some(set) = stage.packet_set() else {
                 group_of.push(None);
@@ -121,13 +121,13 @@ impl Chain {
                 same_packets(&group.set, &set)
                     && meet_the_same(course.when(last), course.when(position))
                     && course.full(last) == course.full(position)
-                    && see_the_same(&set, &rewrites[last..=position], course.order)
+                    && see_the_same(&set, &torn[last..=position], course.order)
             };
             let number = match groups.iter().rposition(together) {
                 Some(number) => number,
                 None => {
-                    let changed = changed_before(&rewrites, position, course.order);
-                    let group = Group::new(set, changed, course, sharing)?;
+                    let torn = changed_before(&torn, position, course.order);
+                    let group = Group::new(set, torn, course, sharing)?;
                     groups.push(Group { full: course.full(position), ..group });
                     groups.len() - 1
                 }
@@ -144,7 +144,7 @@ impl Chain {
     pub fn mark_by(mut self, steering: &Arc<Steering>) -> Chain {
         let kept = |group: &Group| {
             let first = group.stages.first().copied().unwrap_or_default();
-            !group.set.symmetric || steering.keeps(&group.set, self.changed_before(first))
+            !group.set.symmetric || steering.keeps(&group.set, self.torn_before(first))
         };
         self.steering = self.groups.iter().all(kept).then(|| Arc::clone(steering));
         self
@@ -229,6 +229,30 @@ impl Chain {
         changed_before(&rewrites, position, self.course.order)
     }
 
+    /// The same, as far as steering goes: of packets that a function before it held back, which are sent on by the first worker, it says nothing
+    /// at all.
+    pub fn torn_before(&self, position: usize) -> Changed {
+        let torn: Vec<Changed> = self.stages.iter().map(|stage| torn(&**stage)).collect();
+        changed_before(&torn, position, self.course.order)
+    }
+
+    /// The functions that an answer meets, made by the one at a position, to a packet that came by `port`: those before it that undo what
+    /// they did, the last one first.
+    pub(crate) fn back_from(&self, position: usize, port: Port) -> impl Iterator<Item = usize> + '_ {
+        let met = |&at: &usize| self.course.when(at).came_by.is_none_or(|ports| ports.has(port));
+        let before = self.positions(self.side_of(port)).take_while(move |&at| at != position);
+        let before: Vec<usize> = before.filter(met).filter(|&at| self.stages[at].turns_back()).collect();
+        before.into_iter().rev()
+    }
+
+    /// In which order packets meet the functions that come by a port.
+    pub(crate) fn side_of(&self, port: Port) -> Direction {
+        match self.course.outside() {
+            Some(outside) if outside.has(port) => Direction::Reverse,
+            _ => Direction::Forward,
+        }
+    }
+
     /// Whether a function between that at a position and a port changes addresses on the way there, in a mirrored chain: the functions
     /// behind it on the way out, those before it on the way in.
     pub fn translates_between(&self, position: usize, port: Port) -> bool {
@@ -306,6 +330,11 @@ fn rewritten(stage: &dyn Stage) -> Changed {
     let fields = |fields: &[FieldId]| fields.iter().copied().collect();
     let rewrites = stage.rewrites();
     Changed { from_inside: fields(rewrites.from_inside), from_outside: fields(rewrites.from_outside) }
+}
+
+/// The same; everything, of packets that it holds back.
+fn torn(stage: &dyn Stage) -> Changed {
+    if stage.holds_packets() { Changed::everything() } else { rewritten(stage) }
 }
 
 /// What is changed before a packet comes to the function at a position. A chain with one order does not know where packets come

@@ -117,6 +117,8 @@ pub struct RecordedBatch {
     pub inputs: Vec<Input>,
     /// As sent, packet by packet.
     pub outputs: Vec<Output>,
+    /// They are answers on their way back.
+    pub goes_back: bool,
 }
 
 /// Everything that one worker did.
@@ -195,7 +197,13 @@ impl Witness for Recorder {
             Input { bytes: batch.bytes(i).to_vec(), info, expected: verdicts.get(i) }
         };
         let inputs = (0..batch.len()).map(input).collect();
-        self.log.batches.push(RecordedBatch { inputs, outputs: Vec::new() });
+        self.log.batches.push(RecordedBatch { inputs, ..RecordedBatch::default() });
+    }
+
+    fn goes_back(&mut self) {
+        if let Some(last) = self.log.batches.last_mut() {
+            last.goes_back = true;
+        }
     }
 
     fn finished(&mut self, batch: &Batch, verdicts: &Verdicts, emitted: &Emitted) {

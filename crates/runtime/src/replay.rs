@@ -256,7 +256,8 @@ impl Replay {
             open.now_ns[i as usize] = now;
         }
         let chain = Arc::clone(&self.chain);
-        let group = chain.group_of(stage);
+        // What goes back belongs to no set.
+        let group = chain.group_of(stage).filter(|_| !recorded.goes_back);
         if let Some(group) = group {
             // Once per packet: as the first function of the group that it meets finds it, as in the run.
             let (state, extractor) = (&mut open.groups[group], &chain.groups()[group].extractor);
@@ -279,6 +280,7 @@ impl Replay {
             ports: self.ports,
             logs: &mut open.logs,
             goes_on: false,
+            goes_back: recorded.goes_back,
             is_logged: false,
         };
         let done =

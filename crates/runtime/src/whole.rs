@@ -127,6 +127,7 @@ impl Whole<'_> {
             ports: self.ports,
             logs: self.logs,
             goes_on: true,
+            goes_back: false,
             is_logged: false,
         };
         self.chain.stages()[position].execute(&mut pass, 0, 1).map(drop)

@@ -86,6 +86,8 @@ pub struct Worker {
     batch: Batch,
     own: Batch,
     onward: Vec<Onward>,
+    /// The batch is one of answers on their way back: they belong to no set.
+    goes_back: bool,
     buffers: Buffers,
     sets: Vec<Sets>,
     logs: Logs,
@@ -127,6 +129,7 @@ impl Worker {
             batch: Batch::new(&parts.pool, &layout),
             own: Batch::new(&parts.pool, &layout),
             onward: Vec::new(),
+            goes_back: false,
             buffers: Buffers::new(&parts.pool),
             sets,
             logs: Logs::default(),
@@ -314,7 +317,7 @@ impl Worker {
     /// One function's handlers over the packets that have come this far.
     fn pass(&mut self, position: usize) {
         let chain = &*self.parts.chain;
-        if let Some(group) = chain.group_of(position) {
+        if let Some(group) = chain.group_of(position).filter(|_| !self.goes_back) {
             let sets = &mut self.sets[group];
             if !sets.ready {
                 sets.look_up(&chain.groups()[group], &self.batch, &self.todo, &self.now_ns);
@@ -347,13 +350,14 @@ impl Worker {
         let mut pass = Pass {
             tx: &mut self.parts.tx,
             batch: &mut self.batch,
-            sets: chain.group_of(position).map(|group| self.sets[group].lend()),
+            sets: chain.group_of(position).filter(|_| !self.goes_back).map(|group| self.sets[group].lend()),
             todo,
             verdicts: &mut self.verdicts,
             now_ns: &self.now_ns,
             ports: self.parts.ports,
             logs: &mut self.logs,
             goes_on: false,
+            goes_back: self.goes_back,
             is_logged: matches!(self.probe, Probe::Accesses(_)),
         };
         let stage = &*chain.stages()[position];

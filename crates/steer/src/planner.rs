@@ -29,7 +29,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use braid_packet::PortSet;
+use braid_packet::{FieldId, PortSet};
 
 use crate::fields::{Fields, spread_bits};
 use crate::pattern::Pattern;
@@ -58,6 +58,12 @@ pub struct Changed {
 }
 
 impl Changed {
+    /// Nothing is known of how a packet came: it may have waited, and gone on from another worker.
+    pub fn everything() -> Changed {
+        let all = FieldId::ALL.into_iter().collect();
+        Changed { from_inside: all, from_outside: all }
+    }
+
     /// Fields that are changed in packets of either side.
     pub fn any(self) -> Fields {
         self.from_inside.and(self.from_outside)
@@ -247,6 +253,12 @@ impl Outcome {
                 "{name}: its sets join both directions, but {lone} is hashed without its counterpart: \
                  replies reach another worker"
             ),
+            Locality::NotLocal { why: Conflict::Changed(_) } if member.changed.any() == Changed::everything().any() => {
+                format!(
+                    "{name}: a function before it lets packets wait, and the first worker sends them on, wherever they came: \
+                 packets of one of its sets ({own}) are handled by several workers"
+                )
+            }
             Locality::NotLocal { why: Conflict::Changed(changed) } => format!(
                 "{name}: {changed} of its sets ({own}) is changed by a function before it, and hashed as it arrived: \
                  packets of one set reach several workers"

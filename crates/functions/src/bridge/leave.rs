@@ -1,9 +1,9 @@
-//! How frames leave: by one port or by several, with the tag that belongs there.
+//! How frames leave: by one port or by several, with the tag that belongs there; and how answers to them come back.
 
 use braid_nf::prelude::*;
 
 use super::station::Known;
-use super::vlans;
+use super::vlans::{self, Vlans};
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 
 /// Sends a frame out by the port that is known, with the tag that belongs there.
@@ -15,12 +15,20 @@ pub(super) fn leave(packet: &mut Packet<'_>, known: &Known) -> Verdict {
     if is_sent && !vlans::retag(packet, came, known.vlan()) { Verdict::Drop(NO_ROOM_FOR_TAG) } else { verdict }
 }
 
+/// Gives an answer to a frame that had another tag where it was going that of where it came from.
+pub(super) fn turn_back(cx: &mut Cx<'_>, packet: &mut Packet<'_>, vlans: &Vlans) -> Verdict {
+    let (came, to) = (vlans::tag_of(packet), cx.leaves_by());
+    let Some(vlan) = vlans.classify(packet.port(), came).filter(|vlan| vlans.has(*vlan, to)) else { return cx.pass() };
+    let tag = if vlans.is_untagged(vlan, to) { 0 } else { vlan };
+    if vlans::retag(packet, came, tag) { cx.pass() } else { Verdict::Drop(NO_ROOM_FOR_TAG) }
+}
+
 /// Sends a frame as it is by these ports.
 pub(super) fn send_to(cx: &mut Cx<'_>, packet: &Packet<'_>, ports: u64) -> Verdict {
     let mut last = None;
     for port in (0..cx.ports().min(vlans::PORTS_MAX)).filter(|port| ports >> port & 1 != 0) {
         if let Some(before) = last.replace(port) {
-            cx.emit(before, packet.bytes());
+            cx.emit_onward(before, packet.bytes());
         }
     }
     last.map_or(Verdict::Drop(Reason::NOWHERE_TO_FLOOD), Verdict::Forward)
@@ -39,7 +47,7 @@ pub(super) fn flood_vlan(
         for port in (0..cx.ports().min(vlans::PORTS_MAX)).filter(|port| ports >> port & 1 != 0) {
             // In its present form it leaves by the port before.
             if let Some(before) = last.replace(port) {
-                cx.emit(before, packet.bytes());
+                cx.emit_onward(before, packet.bytes());
             }
             if !vlans::retag(packet, came, tag) {
                 return Verdict::Drop(NO_ROOM_FOR_TAG);

@@ -15,7 +15,7 @@ mod storm;
 mod vlans;
 
 pub use config::{Config, PortConfig, StaticStation};
-use leave::{flood_vlan, leave, send_to};
+use leave::{flood_vlan, leave, send_to, turn_back};
 pub use quota::{Quota, VlanConfig};
 use snooping::Course;
 pub use snooping::{Snooping, SnoopingConfig, Unregistered};
@@ -213,6 +213,12 @@ impl NetworkFunction for Bridge {
     fn orphan(&self, _: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let cut = packet.ethernet().is_some();
         Ok(Verdict::Drop(if cut { Reason::MALFORMED } else { NOT_ETHERNET }))
+    }
+
+    const TURNS_BACK: bool = true;
+
+    fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        Ok(self.vlans.as_ref().map_or(cx.pass(), |vlans| turn_back(cx, packet, vlans)))
     }
 
     /// Forgets stations that are too old, a few at a time: only to make room, for an old entry is not believed anyway.

@@ -219,6 +219,18 @@ impl NetworkFunction for LoadBalancer {
         Ok(if scope::is_damaged_ip(packet) { Verdict::Drop(Reason::MALFORMED) } else { cx.pass() })
     }
 
+    const TURNS_BACK: bool = true;
+
+    /// What was put into a tunnel is not told of.
+    fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        if packet.embedded().is_some() {
+            return self.error(cx, packet);
+        }
+        let flow = self.flow_of(cx, packet)?.and_then(Result::ok);
+        let Some(exchange) = flow.and_then(|flow| self.settings.exchange(&flow)) else { return Ok(cx.pass()) };
+        Ok(self.translate(packet, exchange).unwrap_or_else(Verdict::Drop))
+    }
+
     fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, flow: &Flow) -> Result<(), Conflict> {
         self.count(cx, flow, Tally::ENDED)
     }

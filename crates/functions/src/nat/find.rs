@@ -116,7 +116,7 @@ impl Nat {
     }
 
     #[inline(always)]
-    fn find_translation(
+    pub(super) fn find_translation(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,

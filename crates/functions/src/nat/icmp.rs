@@ -12,6 +12,7 @@ use super::Nat;
 use super::endpoint::Endpoint;
 use super::find::{Course, Found, NO_MAPPING};
 use super::networks::Behind;
+use crate::parts::Side;
 use crate::parts::turn::turn;
 
 /// An ICMP error whose own checksum or whose quoted header checksum is wrong.
@@ -29,6 +30,26 @@ pub(super) struct QuotedRewrite {
 }
 
 impl Nat {
+    /// An answer that a function behind this one made: translated as one from where its cause was going, if that was.
+    pub(super) fn turn_back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let ends = packet.addresses_v4().unwrap_or_default();
+        let (source, destination) = ends;
+        let is_from_inside = self.settings.sides.of(packet.port()) == Some(Side::Inside);
+        let inward = self.settings.is_external(destination);
+        if !inward && (!is_from_inside || self.settings.is_inside(destination) || self.settings.is_exempt(destination))
+        {
+            return Ok(cx.pass());
+        }
+        let quoted = packet.embedded().and_then(|quoted| quoted.dst_ip.v4());
+        let outward = is_from_inside && self.settings.is_inside(quoted.unwrap_or(source));
+        if !inward && !outward {
+            return Ok(cx.pass());
+        }
+        let course = Course { outward, inward, across: cx.leaves_by() };
+        let found = self.find_translation(cx, packet, ends, course)?;
+        self.conclude(cx, packet, found)
+    }
+
     /// How an ICMP error is translated, or why it is dropped.
     pub(super) fn find_error(
         &self,
@@ -57,8 +78,10 @@ impl Nat {
         if course.outward {
             let inside = self.settings.inside(packet, destination);
             let Some(external) = self.flows.mappings.external_of(cx, inside)? else { return Ok(Err(NO_MAPPING)) };
-            // An inside router has no mapping of its own; the quoted host's address stands for it (RFC 5508 REQ-5).
-            rewrite.source = Some(external.ip());
+            // An inside router has no mapping of its own; the quoted host's address stands for it (RFC 5508 REQ-5). One behind this function that
+            // answers what came from outside may have an address there.
+            let is_inside = packet.src_ip().v4().is_some_and(|source| self.settings.is_inside(source));
+            rewrite.source = is_inside.then(|| external.ip());
             rewrite.quoted_destination = Some(external);
             if !course.inward {
                 rewrite.behind = Behind::Outside;

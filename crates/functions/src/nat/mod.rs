@@ -223,6 +223,12 @@ impl NetworkFunction for Nat {
         })
     }
 
+    const TURNS_BACK: bool = true;
+
+    fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        self.turn_back(cx, packet)
+    }
+
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, session: &Session) -> Result<(), Conflict> {
         let peer = if session.way() == OUTWARD { self.ends_of(key) } else { None };
         let handle = self.handle_of(cx, session)?;

@@ -94,6 +94,17 @@ impl Nat64 {
         self.find_outward(cx, packet, (server, is_external), across)
     }
 
+    /// The same of an answer that a function behind this one made, as one from where its cause was going; none if that was not translated.
+    pub(super) fn find_back(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Option<Found>, Conflict> {
+        let to = packet.dst_ip();
+        if packet.ip_version() == Some(IpVersion::V4) {
+            return if self.settings.pool.is_external(to) { self.find_inward(cx, packet).map(Some) } else { Ok(None) };
+        }
+        let Some(server) = self.settings.prefix.extract(to) else { return Ok(None) };
+        let is_hairpin = self.settings.pool.is_external(IpAddress::from_v4(server));
+        self.find_outward(cx, packet, (server, is_hairpin), cx.leaves_by()).map(Some)
+    }
+
     fn is_leaving(&self, cx: &mut Cx<'_>, address: IpAddress) -> Result<bool, Conflict> {
         address.v4().map_or(Ok(false), |v4| self.flows.mappings.roster.is_leaving(cx, v4))
     }

@@ -184,6 +184,15 @@ impl NetworkFunction for Nat64 {
         })
     }
 
+    const TURNS_BACK: bool = true;
+
+    fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        match self.find_back(cx, packet)? {
+            Some(found) => self.conclude(cx, packet, &found),
+            None => Ok(cx.pass()),
+        }
+    }
+
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, session: &Session) -> Result<(), Conflict> {
         let peer = key
             .five_tuple()

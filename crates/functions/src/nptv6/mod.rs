@@ -96,14 +96,18 @@ impl NetworkFunction for Nptv6 {
             }
             return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
         }
-        self.translate_quoted(packet, side);
-        packet.decrement_ttl();
-        packet.set_src_ip(change.source);
-        packet.set_dst_ip(change.destination);
-        if change.to == packet.port() {
-            turn(packet);
+        Ok(self.translate(packet, side, &change))
+    }
+
+    const TURNS_BACK: bool = true;
+
+    fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(cx.pass()) };
+        if packet.ip_version() != Some(IpVersion::V6) || scope::stays_on_link(packet) {
+            return Ok(cx.pass());
         }
-        Ok(Verdict::Forward(change.to))
+        let change = self.change(packet, side, cx.leaves_by());
+        Ok(change.map_or(cx.pass(), |change| self.translate(packet, side, &change)))
     }
 }
 
@@ -123,6 +127,17 @@ impl Nptv6 {
             }
         }
         Ok(change)
+    }
+
+    fn translate(&self, packet: &mut Packet<'_>, side: Side, change: &Change) -> Verdict {
+        self.translate_quoted(packet, side);
+        packet.decrement_ttl();
+        packet.set_src_ip(change.source);
+        packet.set_dst_ip(change.destination);
+        if change.to == packet.port() {
+            turn(packet);
+        }
+        Verdict::Forward(change.to)
     }
 
     /// The sender of what cannot be translated is told why (RFC 6296 sections 3.2 and 3.7).

@@ -1,4 +1,5 @@
-//! Packets that a function answers with: ICMP errors and TCP resets, sent back by the port by which their cause came.
+//! Packets that a function answers with: ICMP errors and TCP resets, sent back by the port by which their cause came. They answer that as this
+//! function saw it; functions before that had changed it undo that on them ([`Cx::emit_back`]).
 //!
 //! An answer's link header is its cause's with the Ethernet addresses exchanged, tags included. Nothing is answered that must
 //! not be (RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e)): ICMP errors, later fragments, groups, links whose header has a
@@ -145,6 +146,8 @@ pub fn error_to(cx: &mut Cx<'_>, cause: &Cause<'_>, quoted: &[u8], from: IpAddre
 pub struct Cause<'a> {
     /// The port.
     pub port: Port,
+    /// Of one that has waited: the port by which it would have left.
+    pub was_going: Option<Port>,
     /// The sender of the packet.
     pub sender: IpAddress,
     /// The link header as it came.
@@ -158,6 +161,7 @@ impl<'a> Cause<'a> {
     fn of(packet: &'a Packet<'_>) -> Cause<'a> {
         Cause {
             port: packet.port(),
+            was_going: None,
             sender: packet.src_ip(),
             link: packet.bytes().get(..packet.record().l3 as usize).unwrap_or_default(),
             is_ethernet: packet.ethernet().is_some(),
@@ -237,7 +241,11 @@ fn answer(cx: &mut Cx<'_>, cause: &Cause<'_>, from: IpAddress, number: u8, body:
         _ => return,
     };
     rest[header..header + body.len()].copy_from_slice(body);
-    cx.emit(cause.port, &frame[..link + header + body.len()]);
+    let frame = &frame[..link + header + body.len()];
+    match cause.was_going {
+        None => cx.emit_back(cause.port, frame),
+        Some(was_going) => cx.emit_held_back(was_going, cause.port, frame),
+    }
 }
 
 /// The packet from its IP header on, without what pads the link.

@@ -92,10 +92,10 @@ impl Errors {
         Ok(Verdict::Drop(reason))
     }
 
-    /// Tells the sender of a packet that has waited in vain; `came` is the interface by which it came.
+    /// Tells the sender of a packet that has waited in vain for a neighbour at port `to`; `came` is the interface by which it came.
     #[cold]
-    pub fn send_about(&self, cx: &mut Cx<'_>, held: &Held, came: &Interface) -> Result<(), Conflict> {
-        let Some((cause, quoted)) = held.cause() else { return Ok(()) };
+    pub fn send_about(&self, cx: &mut Cx<'_>, held: &Held, came: &Interface, to: Port) -> Result<(), Conflict> {
+        let Some((cause, quoted)) = held.cause(to) else { return Ok(()) };
         if let Some(own) = came.address_towards(cause.sender)
             && self.rate.admits_by(cx, cause.port)?
         {

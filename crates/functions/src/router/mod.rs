@@ -218,6 +218,13 @@ impl NetworkFunction for Router {
         }
     }
 
+    const TURNS_BACK: bool = true;
+
+    /// It came as a frame for the next station, and goes to the one from which its cause came.
+    fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        self.route(cx, packet, &mut Known::default())
+    }
+
     /// Neighbours are forgotten; those for whom packets wait, or who are one of several and were missed, are asked again.
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         self.neighbours.sweep(cx)?;
@@ -226,7 +233,7 @@ impl NetworkFunction for Router {
             for held in self.neighbours.give_up(cx, hop, resolved)? {
                 let (port, vlan) = held.came();
                 if let Some(came) = self.links.get(self.links.at(port, vlan)) {
-                    self.errors.send_about(cx, &held, came)?;
+                    self.errors.send_about(cx, &held, came, hop.port)?;
                 }
             }
         }

@@ -79,11 +79,11 @@ impl Held {
         &self.bytes[..HELD_MAX.min(self.len as usize)]
     }
 
-    /// What an error about it answers and quotes; none if there may be none.
-    pub fn cause(&self) -> Option<(Cause<'_>, &[u8])> {
+    /// What an error about it answers and quotes, which would have left by `to`; none if there may be none.
+    pub fn cause(&self, to: Port) -> Option<(Cause<'_>, &[u8])> {
         let quoted = self.frame().get(self.l3.into()..)?.get(..self.quoted.into())?;
         let (sender, link) = (IpAddress::from_v6(self.sender), self.link.get(..self.link_len.into())?);
-        let cause = Cause { port: self.port, sender, link, is_ethernet: true };
+        let cause = Cause { port: self.port, was_going: Some(to), sender, link, is_ethernet: true };
         Some((cause, quoted)).filter(|_| self.quoted > 0)
     }
 }

@@ -163,6 +163,8 @@ impl NetworkFunction for Shaper {
         })
     }
 
+    const HOLDS: bool = true;
+
     fn holds(&self, cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
         let (Some((turn_ns, packet)), credit) = (self.wheel.first(cx)?, self.credit.get(cx, 0)?) else {
             return Ok(None);
@@ -198,8 +200,7 @@ impl Shaper {
         if packet.bytes().len() > HELD_MAX {
             return Ok(Verdict::Drop(TOO_LONG));
         }
-        let port = cx.opposite(packet.port());
-        if !self.wheel.hold(cx, port, packet.bytes(), cost, due_ns)? {
+        if !self.wheel.hold(cx, packet, cost, due_ns)? {
             return Ok(Verdict::Drop(NO_ROOM));
         }
         *shaped = Shaped { bucket, last_ns: due_ns, last_turn: wheel::turn(due_ns) };

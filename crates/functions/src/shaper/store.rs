@@ -18,11 +18,15 @@ pub struct Waiting {
     /// What it costs.
     pub cost: u32,
     len: u16,
+    /// By which port it leaves.
     port: Port,
     /// The one behind it in its list.
     pub next: Lease,
     /// Whether there is one.
-    pub has_next: u64,
+    pub has_next: u32,
+    /// By which port it came.
+    came_by: Port,
+    unused: u16,
 }
 
 /// Bytes of a packet.
@@ -59,16 +63,17 @@ impl Store {
     pub fn put(
         &self,
         cx: &mut Cx<'_>,
-        port: Port,
-        packet: &[u8],
+        packet: &Packet<'_>,
         (cost, due_ns): (u32, u64),
         last: Option<Lease>,
     ) -> Result<Option<Lease>, Conflict> {
         let Some(lease) = self.room.allocate(cx)? else { return Ok(None) };
         let mut bytes = Bytes([0; HELD_MAX]);
-        bytes.0[..packet.len()].copy_from_slice(packet);
+        let frame = packet.bytes();
+        bytes.0[..frame.len()].copy_from_slice(frame);
         self.bytes.set(cx, lease.index, bytes)?;
-        let waiting = Waiting { due_ns, cost, len: packet.len() as u16, port, ..Waiting::default() };
+        let (port, came_by, len) = (cx.leaves_by(), packet.port(), frame.len() as u16);
+        let waiting = Waiting { due_ns, cost, len, port, came_by, ..Waiting::default() };
         self.packets.set(cx, lease.index, waiting)?;
         if let Some(last) = last {
             self.packets.update(cx, last.index, |last| (last.next, last.has_next) = (lease, 1))?;
@@ -81,10 +86,10 @@ impl Store {
         Ok(self.packets.get(cx, lease.index)?.unwrap_or_default())
     }
 
-    /// Sends a packet and gives its room back.
+    /// Sends a packet on and gives its room back.
     pub fn send(&self, cx: &mut Cx<'_>, lease: Lease, packet: &Waiting) -> Result<(), Conflict> {
         if let Some(bytes) = self.bytes.get(cx, lease.index)? {
-            cx.emit(packet.port, &bytes.0[..usize::from(packet.len)]);
+            cx.emit_held(packet.came_by, packet.port, &bytes.0[..usize::from(packet.len)]);
         }
         self.room.free(cx, lease).map(drop)
     }

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use braid_nf::Part;
 use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, StateError, StateObject, VectorConfig};
-use braid_nf::{Part, Port};
 
 use super::store::{Store, Waiting};
 
@@ -84,7 +84,7 @@ impl Wheel {
 
     /// Lets a packet wait until it is due; false if there is no room, or it is due too late.
     #[cold]
-    pub fn hold(&self, cx: &mut Cx<'_>, port: Port, packet: &[u8], cost: u32, due_ns: u64) -> Result<bool, Conflict> {
+    pub fn hold(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, cost: u32, due_ns: u64) -> Result<bool, Conflict> {
         let mut progress = self.progress(cx)?;
         let (turn, now) = (turn(due_ns).max(progress.turn), cx.now());
         if due_ns.saturating_sub(now) > WAIT_MAX_NS || (progress.waiting > 0 && turn - progress.turn >= TURNS) {
@@ -93,7 +93,7 @@ impl Wheel {
         let at = (turn % TURNS) as u32;
         let list = self.turns.get(cx, at)?.unwrap_or_default();
         let last = (list.is_full == 1).then_some(list.last);
-        let Some(lease) = self.store.put(cx, port, packet, (cost, due_ns), last)? else { return Ok(false) };
+        let Some(lease) = self.store.put(cx, packet, (cost, due_ns), last)? else { return Ok(false) };
         let first = if list.is_full == 1 { list.first } else { lease };
         self.turns.set(cx, at, List { first, last: lease, is_full: 1 })?;
         if progress.waiting == 0 {
@@ -137,7 +137,7 @@ impl Wheel {
                     break;
                 }
                 self.store.send(cx, list.first, &packet)?;
-                list.is_full = packet.has_next;
+                list.is_full = packet.has_next.into();
                 list.first = packet.next;
                 progress.waiting -= 1;
                 left -= 1;

@@ -17,6 +17,7 @@ use crate::verdict::VerdictCode;
 use crate::{NetworkFunction, Verdicts};
 
 mod attempts;
+mod back;
 pub(crate) mod handlers;
 mod steady;
 mod whole;
@@ -92,6 +93,8 @@ pub struct Pass<'a> {
     pub logs: &'a mut Logs,
     /// The transaction goes on through other functions: nothing stands before it is committed elsewhere.
     pub goes_on: bool,
+    /// The packets are answers that go back ([`NetworkFunction::back`]).
+    pub goes_back: bool,
     /// Somebody wants to see in the transaction's log what each packet touches.
     pub is_logged: bool,
 }

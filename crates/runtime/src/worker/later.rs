@@ -80,6 +80,7 @@ impl Worker {
         }
         if !self.logs.emitted.is_empty() {
             self.send_own();
+            self.go_on();
         }
     }
 

@@ -1,53 +1,84 @@
-//! Packets that functions made and that go on behind them: pieces of a datagram that had waited for its first one, or into which a packet
-//! was cut. They meet the functions that are left as one more batch, before anything else is received: on this worker, where the packet was
-//! handled that caused them.
+//! Packets that functions made and that meet further functions: pieces of a datagram that had waited for its first one, or into which a packet
+//! was cut; what a shaper held; and answers on their way back. They meet the functions that are left as one more batch, before anything else
+//! is received: on this worker, where the packet was handled that caused them, or the period that released them.
 
+use braid_nf::{EVERY_PORT, Leg};
 use braid_packet::{BATCH_MAX, FrameInfo, Port};
 
 use super::Worker;
 use super::send::NO_BUFFER;
+use crate::chain::Chain;
 use crate::course::Direction;
 
 /// A packet that waits for the batch of its cause to be sent.
 pub(super) struct Onward {
     /// The function that made it.
     maker: usize,
-    direction: Direction,
+    route: Route,
     /// By which port it leaves if nobody decides otherwise.
     port: Port,
     info: FrameInfo,
     bytes: Vec<u8>,
 }
 
+/// Which functions a packet meets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Route {
+    /// Those behind its maker.
+    Behind(Direction),
+    /// Those before it that turn packets back which came by this port.
+    Back(Port),
+}
+
 impl Worker {
-    /// Puts a packet aside that `maker` made because of packet `cause` of the batch, to go on. False if that was no packet of it, or if no
-    /// function is left for it.
-    pub(super) fn put_onward(
+    /// Puts a packet aside that `maker` made because of packet `cause` of the batch, if there are functions left for it.
+    pub(super) fn put_aside(
         &mut self,
-        (cause, maker): (u16, usize),
+        (cause, maker, leg): (u16, usize, Leg),
         port: Port,
         bytes: &[u8],
         info: FrameInfo,
     ) -> bool {
-        let Some(came_by) = self.batch.records().get(usize::from(cause)).map(|record| record.port) else {
-            return false;
-        };
         let chain = &self.parts.chain;
-        let from_outside = chain.course().outside().is_some_and(|outside| outside.has(came_by));
-        let direction = if from_outside { Direction::Reverse } else { Direction::Forward };
-        let is_last = chain.positions(direction).last() == Some(maker);
-        if !is_last {
+        let cause = self.batch.records().get(usize::from(cause)).map(|record| (record.port, usize::from(cause)));
+        let (came_by, route) = match (leg, cause) {
+            (Leg::Onward(Some(came_by)), _) | (Leg::Onward(None), Some((came_by, _))) => {
+                (came_by, Route::Behind(chain.side_of(came_by)))
+            }
+            (Leg::Back(Some(was_going)), _) => (was_going, Route::Back(port)),
+            (Leg::Back(None), Some((_, cause))) => (self.was_going(cause, port), Route::Back(port)),
+            (Leg::Straight, _) | (_, None) => return false,
+        };
+        // Nobody else makes copies.
+        let meets_any = port == EVERY_PORT || functions(chain, maker, route).next().is_some();
+        if meets_any {
             let info = FrameInfo { port: came_by, ..info };
-            self.onward.push(Onward { maker, direction, port, info, bytes: bytes.to_vec() });
+            self.onward.push(Onward { maker, route, port, info, bytes: bytes.to_vec() });
         }
-        !is_last
+        meets_any
     }
 
-    /// Takes those that one function made one after another through the functions behind it, and sends them.
-    #[cold]
+    /// By which port a packet of the batch leaves or would have left, which came by `came_by`.
+    fn was_going(&self, packet: usize, came_by: Port) -> Port {
+        match self.verdicts.port(packet) {
+            port if port < self.parts.ports => port,
+            _ => Chain::default_port(came_by, self.parts.ports),
+        }
+    }
+
+    /// Takes those that were put aside through the functions that are left for them, and sends them; and those that are put aside meanwhile.
+    #[inline(always)]
     pub(super) fn go_on(&mut self) {
-        let Some((maker, direction)) = self.onward.first().map(|own| (own.maker, own.direction)) else { return };
-        let alike = self.onward.iter().take_while(|own| (own.maker, own.direction) == (maker, direction));
+        while !self.onward.is_empty() {
+            self.go_on_once();
+        }
+    }
+
+    /// The first of them, and those behind it that one function made and that meet the same ones.
+    #[cold]
+    fn go_on_once(&mut self) {
+        let Some((maker, route)) = self.onward.first().map(|own| (own.maker, own.route)) else { return };
+        let alike = self.onward.iter().take_while(|own| (own.maker, own.route) == (maker, route));
         let those: Vec<Onward> = self.onward.drain(..alike.take(BATCH_MAX).count()).collect();
         let (batch, buffers) = (&mut self.batch, &mut self.buffers);
         let (taken, lost): (Vec<_>, Vec<_>) =
@@ -60,7 +91,32 @@ impl Worker {
         self.last_ns = self.parts.clock.stamp(&self.batch, self.last_ns, &mut self.now_ns);
         self.verdicts.expect(taken.iter().map(|own| own.port));
         self.take_up();
-        self.through(self.parts.chain.positions(direction).skip_while(|&at| at != maker).skip(1));
+        let chain = std::sync::Arc::clone(&self.parts.chain);
+        match route {
+            Route::Behind(_) => self.through(functions(&chain, maker, route)),
+            Route::Back(_) => self.back_through(functions(&chain, maker, route)),
+        }
         self.send_batch();
     }
+
+    /// Takes answers back through some functions, one after another.
+    fn back_through(&mut self, positions: impl Iterator<Item = usize>) {
+        self.witness.goes_back();
+        self.goes_back = true;
+        for position in positions {
+            if !self.todo.is_empty() {
+                self.pass(position);
+            }
+        }
+        self.goes_back = false;
+    }
+}
+
+/// The functions that are left for a packet, in the order in which it meets them.
+fn functions(chain: &Chain, maker: usize, route: Route) -> impl Iterator<Item = usize> + '_ {
+    let (behind, back) = match route {
+        Route::Behind(direction) => (Some(chain.positions(direction).skip_while(move |&at| at != maker).skip(1)), None),
+        Route::Back(port) => (None, Some(chain.back_from(maker, port))),
+    };
+    behind.into_iter().flatten().chain(back.into_iter().flatten())
 }

@@ -1,6 +1,6 @@
 //! The end of a packet's way: out by its port, in copies by all of them, or counted as lost; and packets that functions made.
 
-use braid_nf::{Reason, Verdict};
+use braid_nf::{Leg, Reason, Verdict};
 use braid_packet::{Batch, Flags, FrameInfo, Link, Port, parse, protocol};
 
 use super::Worker;
@@ -17,9 +17,7 @@ impl Worker {
     #[inline(never)]
     pub(super) fn send(&mut self) {
         self.send_batch();
-        while !self.onward.is_empty() {
-            self.go_on();
-        }
+        self.go_on();
         let next = self.parts.receive.horizon();
         self.parts.send.progress(next);
     }
@@ -88,7 +86,7 @@ impl Worker {
     #[cold]
     pub(super) fn send_own(&mut self) {
         let emitted = std::mem::take(&mut self.logs.emitted);
-        for ((cause, port, bytes), (maker, goes_on)) in emitted.iter().zip(emitted.makers()) {
+        for ((cause, port, bytes), (maker, leg)) in emitted.iter().zip(emitted.legs()) {
             let i = if (cause as usize) < self.batch.len() { cause as usize } else { 0 };
             let info = FrameInfo {
                 port,
@@ -98,7 +96,7 @@ impl Worker {
                 sequence: if self.batch.is_empty() { 0 } else { self.batch.sequence(i) },
             };
             self.counters.packets_copied += 1;
-            if goes_on && self.put_onward((cause, maker), port, bytes, info) {
+            if leg != Leg::Straight && self.put_aside((cause, maker, leg), port, bytes, info) {
                 continue;
             }
             if self.own.room() == 0 {

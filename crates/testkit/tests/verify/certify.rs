@@ -13,7 +13,7 @@ use braid_control::frames::Frames;
 use braid_control::profile::certificate::Certificate;
 use braid_functions::{catalog, find};
 
-use self::configs::{BEHIND_NAT, RULED, SPREAD, TAGGED};
+use self::configs::{BEHIND_NAT, NOWHERE, RULED, SPREAD, TAGGED};
 use self::inputs::pieces;
 use crate::run::Case;
 
@@ -72,17 +72,61 @@ fn a_chain_whose_sets_workers_share_is_certified() {
     }
 }
 
-/// A function, and a router behind it.
-fn before_a_router(name: &'static str, config: String, router: &'static str, workers: usize) -> Case {
+/// Functions one behind the other, under their configurations.
+fn one_behind_the_other(functions: Vec<(&'static str, String)>, workers: usize) -> Case {
     Case {
         sets: 2048,
         ..Case::new(2, workers, move |builder| {
-            let mut build = |name, config: &str| {
+            let build = |(name, config): &(&'static str, String)| {
                 let entry = find(name).expect("it is in the catalogue");
                 (entry.build)(name, config.parse().expect("TOML"), builder, 2).expect("it can be built")
             };
-            vec![build(name, &config), build("router", router)]
+            functions.iter().map(build).collect()
         })
+    }
+}
+
+/// A function, and a router behind it.
+fn before_a_router(name: &'static str, config: String, router: &'static str, workers: usize) -> Case {
+    one_behind_the_other(vec![(name, config), ("router", router.to_owned())], workers)
+}
+
+/// What goes on and what goes back: on one worker, on two and on four.
+fn check_made(functions: &[(&'static str, &str)], name: &str, frames: &Frames) {
+    let chain: Vec<&str> = functions.iter().map(|(function, _)| *function).collect();
+    for workers in [1, 2, 4] {
+        let functions = functions.iter().map(|(name, config)| (*name, (*config).to_owned())).collect();
+        let case = one_behind_the_other(functions, workers);
+        let certificate = certificate(&case, &chain.join(", "), name, frames, 4);
+        assert!(certificate.holds(), "{certificate}");
+    }
+}
+
+/// Slow enough that most of what comes waits.
+const SLOW: &str = "bytes_per_s = 20000\nburst_bytes = 1600\nqueue_packets = 64";
+
+#[test]
+fn what_a_shaper_held_goes_on_through_a_router_or_a_translator_and_is_certified() {
+    let nat = "fragments_max = 64\nheld_max = 32";
+    let borrows = format!(
+        "{SLOW}\nceil_bytes_per_s = 40000\nceil_burst_bytes = 1600\nlink = {{ bytes_per_s = 60000, burst_bytes = 3000 }}"
+    );
+    let inputs = inputs(find("router").expect("it is in the catalogue"), "shaped", 0, 200);
+    for (name, frames) in inputs.iter().step_by(3).chain([&("pieces".to_owned(), pieces(300))]) {
+        check_made(&[("shaper", SLOW), ("router", SPREAD)], name, frames);
+        check_made(&[("shaper", &borrows), ("nat", nat)], name, frames);
+        check_made(&[("shaper", SLOW), ("nat", nat), ("router", BEHIND_NAT)], name, frames);
+    }
+}
+
+#[test]
+fn answers_that_go_back_through_a_translator_are_certified() {
+    let nat = "fragments_max = 64\nheld_max = 32\nrouter = '10.0.0.254'\noutside_router = '198.51.100.1'";
+    let inputs = inputs(find("nat").expect("it is in the catalogue"), "answered", 0, 200);
+    for (name, frames) in inputs.iter().step_by(3).chain([&("pieces".to_owned(), pieces(300))]) {
+        check_made(&[("nat", nat), ("router", NOWHERE)], name, frames);
+        check_made(&[("nat", nat), ("firewall", "inbound = 'reject'\noutbound = 'reject'")], name, frames);
+        check_made(&[("flow_counter", ""), ("nat", nat), ("router", NOWHERE)], name, frames);
     }
 }
 

@@ -15,6 +15,7 @@ mod flow_counts;
 mod generated;
 mod kernel_compare;
 mod kernel_crafted;
+mod made;
 mod nfos_functions;
 mod nfos_transactions;
 mod policed;

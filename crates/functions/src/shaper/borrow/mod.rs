@@ -186,6 +186,8 @@ impl NetworkFunction for Borrower {
         self.catch_up(cx)
     }
 
+    const HOLDS: bool = true;
+
     fn holds(&self, cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
         let line = self.line(cx)?;
         self.next_due(cx, &line, line.reached_ns)
@@ -248,8 +250,7 @@ impl Borrower {
         if packet.bytes().len() > HELD_MAX {
             return Ok(Some(TOO_LONG));
         }
-        let port = cx.opposite(packet.port());
-        if !self.queues.put(cx, at, port, packet.bytes(), cost)? {
+        if !self.queues.put(cx, at, packet, cost)? {
             return Ok(Some(NO_ROOM));
         }
         if line.waiting == 0 {

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
+use braid_nf::Part;
 use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, StateError, StateObject, VectorConfig};
-use braid_nf::{Part, Port};
 
 use super::class::Charge;
 use crate::shaper::store::{Store, Waiting};
@@ -76,10 +76,10 @@ impl Queues {
     }
 
     /// Puts a packet at the end of a queue, and the queue into its ring if it was empty; false if there is no room for the packet.
-    pub fn put(&self, cx: &mut Cx<'_>, at: u32, port: Port, packet: &[u8], cost: u32) -> Result<bool, Conflict> {
+    pub fn put(&self, cx: &mut Cx<'_>, at: u32, packet: &Packet<'_>, cost: u32) -> Result<bool, Conflict> {
         let (mut queue, now) = (self.get(cx, at)?, cx.now());
         let last = (queue.packets > 0).then_some(queue.last);
-        let Some(lease) = self.store.put(cx, port, packet, (cost, now), last)? else { return Ok(false) };
+        let Some(lease) = self.store.put(cx, packet, (cost, now), last)? else { return Ok(false) };
         queue.last = lease;
         if queue.packets == 0 {
             queue = Queue { first: lease, last: lease, ..Queue::default() };

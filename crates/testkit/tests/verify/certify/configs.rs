@@ -148,3 +148,12 @@ pub const BEHIND_NAT: &str = "promiscuous = true\ncounts_hops = false\nneighbour
         { address = '10.0.0.2', mac = '02:00:00:00:00:12', port = 0 },
         { address = '10.0.0.3', mac = '02:00:00:00:00:13', port = 0 },
     ]";
+
+/// Behind a translator: no route leads out, and only one of the hosts is there.
+pub const NOWHERE: &str =
+    "promiscuous = true\ncounts_hops = false\nneighbours_max = 8\nwaiting_max = 8\nneighbour_lifetime_s = 1
+    interface = [
+        { port = 0, addresses = ['10.0.0.254/8', 'fd00::fe/8'] },
+        { port = 1, addresses = ['198.51.100.1/24', '2001:db8::fe/32'] },
+    ]
+    neighbour = [{ address = '10.0.0.2', mac = '02:00:00:00:00:12', port = 0 }]";
