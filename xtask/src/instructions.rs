@@ -1,7 +1,7 @@
 //! Instructions per packet and stage, counted by callgrind: a regression shows on the busiest machine.
 //!
-//! Each chain runs twice, for different numbers of packets; the difference is what packets cost, without start and end. The
-//! counts are compared with `benches/instructions.txt`. They belong to one compiler and one processor family: a new compiler
+//! Each chain runs twice, for different numbers of packets; the difference is what packets cost, without start and end. A chain whose
+//! functions have sets of their own is counted on two workers as well, for with one nothing is shared. The counts are compared with `benches/instructions.txt`. They belong to one compiler and one processor family: a new compiler
 //! may need a new table, written by `cargo xtask instructions --write`.
 
 use std::collections::BTreeMap;
@@ -37,6 +37,9 @@ const STAGES: [(&str, &[&str]); 7] = [
     ("handlers", &["Stage>::execute", "braid_functions", "braid_nf", "braid_packet", "braid_state", "braid_stm"]),
 ];
 
+/// Stands before the fields of a function's own sets.
+const OWN_SETS: char = ':';
+
 type Counts = BTreeMap<String, f64>;
 
 /// Counts and compares, or writes the table anew.
@@ -48,8 +51,12 @@ pub fn run(write: bool) -> Result<(), String> {
     let mut lines = String::new();
     let known = std::fs::read_to_string(shell::root().join(TABLE)).unwrap_or_default();
     let mut grown = Vec::new();
-    for chain in chains()? {
-        let counts = per_packet("braid", &chain, by_stage)?;
+    for (chain, workers) in chains()?.iter().flat_map(|chain| [1, 2].map(|workers| (chain, workers))) {
+        if workers > 1 && !chain.contains(OWN_SETS) {
+            continue;
+        }
+        let counts = per_packet("braid", chain, workers, by_stage)?;
+        let chain = if workers > 1 { format!("{chain}@{workers}") } else { chain.clone() };
         for (stage, _) in STAGES {
             let count = counts.get(stage).copied().unwrap_or(0.0);
             let _ = writeln!(lines, "{chain} {stage} {count:.1}");
@@ -97,18 +104,19 @@ fn expected(table: &str, chain: &str, stage: &str) -> Option<f64> {
 }
 
 /// What one packet more costs in a chain of `program`, sorted by `sort`.
-fn per_packet(program: &str, chain: &str, sort: fn(&str) -> Counts) -> Result<Counts, String> {
+fn per_packet(program: &str, chain: &str, workers: u32, sort: fn(&str) -> Counts) -> Result<Counts, String> {
     let [short, long] = RUNS;
-    let count = |millions| count(program, chain, millions).map(|profile| sort(&profile));
+    let count = |millions| count(program, chain, workers, millions).map(|profile| sort(&profile));
     let (before, mut after) = (count(short)?, count(long)?);
+    let packets = (long - short) * 1e6 * f64::from(workers);
     for (stage, count) in &mut after {
-        *count = (*count - before.get(stage).copied().unwrap_or(0.0)) / ((long - short) * 1e6);
+        *count = (*count - before.get(stage).copied().unwrap_or(0.0)) / packets;
     }
     Ok(after)
 }
 
-/// The callgrind file of a whole run.
-fn count(program: &str, chain: &str, millions: f64) -> Result<String, String> {
+/// The callgrind file of a whole run, with so many packets for each worker.
+fn count(program: &str, chain: &str, workers: u32, millions: f64) -> Result<String, String> {
     let file = std::env::temp_dir().join(format!("braid-callgrind-{}", std::process::id()));
     let program = shell::built(program);
     let mut command = Command::new("valgrind");
@@ -116,8 +124,8 @@ fn count(program: &str, chain: &str, millions: f64) -> Result<String, String> {
         .args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"])
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(program)
-        .args(["bench", "--chain", chain, "--flows", "10000", "--workers", "1", "--packets", &millions.to_string()])
-        .args(["--step-ns", STEP_NS])
+        .args(["bench", "--chain", chain, "--flows", "10000", "--step-ns", STEP_NS])
+        .args(["--workers", &workers.to_string(), "--packets", &millions.to_string()])
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let outcome = shell::run(&mut command, &format!("callgrind: {chain}, {millions} million packets"));

@@ -31,9 +31,9 @@ pub use cx::{Cx, Emitted, Leg, opposite};
 pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};
 pub use function::{Arrival, FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
-pub use pass::{Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, TakenBack};
+pub use pass::{AHEAD, Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, TakenBack};
 pub use sets::{Carry, Former, FormerSlot, MOVED_MAX, NewSet, SetSlot, SetTables, SetUndo};
-pub use shared::{AHEAD, Lives, SHARED_STATE_MAX, SharedSet};
+pub use shared::{Lives, SHARED_STATE_MAX, SharedSet};
 pub use stage::{Event, Instance, ShareError, Stage};
 pub use verdict::{EVERY_PORT, PORTS_MAX, Reason, Verdict, Verdicts};
 

@@ -1,19 +1,19 @@
 //! Packet sets that no steering keeps on one worker, in a chain whose functions have different sets.
 //!
 //! Their state lives in a transactional map, a whole set at a time. If the function has no other state object, a packet holds its set
-//! while it is handled, in a transaction of its own that cannot fail (`attempt_held`); else the set is read at the beginning of
+//! while it is handled, in a transaction of its own that cannot fail (`pass/held.rs`); else the set is read at the beginning of
 //! the handler and written back at its end, in the batch's transaction (`handle_shared`). Either way packets of one set are
 //! handled one after another on whatever worker they come to; nothing is lost or counted twice, but between workers no order
 //! is kept that the steering does not keep.
 
-use braid_packet::key::{DEFAULT_SEED, KeyClass, KeyHash, SetKey};
+use braid_packet::key::{DEFAULT_SEED, KeyHash, SetKey};
 use braid_state::{Conflict, Inserted, Plain, SetMeta, StateBuilder, StateError, Tx};
 use braid_state::{Map, MapConfig, Visit};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::cx::Cx;
 use crate::pass::handlers::handle_packet;
-use crate::pass::{Interrupted, MS, Pass, Place as StatePlace, TakenBack};
+use crate::pass::{MS, Pass};
 use crate::sets::{NewSet, Place};
 use crate::stage::Event;
 use crate::{Findings, Handled, NetworkFunction};
@@ -21,15 +21,16 @@ use crate::{Findings, Handled, NetworkFunction};
 /// Most bytes of state of a shared set: what fits two cache lines with header, key and time.
 pub const SHARED_STATE_MAX: usize = 56;
 
-const WORDS: usize = SHARED_STATE_MAX / 8;
+/// Words of state in an entry.
+pub(crate) const WORDS: usize = SHARED_STATE_MAX / 8;
 
 /// When a packet last came, in milliseconds, and the state.
-type Entry = [u64; 1 + WORDS];
+pub(crate) type Entry = [u64; 1 + WORDS];
 
 /// The sets of one function.
 #[derive(Debug)]
 pub struct SharedSets {
-    map: Map<SetKey, Entry>,
+    pub(crate) map: Map<SetKey, Entry>,
 }
 
 /// Where a shared set that is not live yet would go.
@@ -61,14 +62,16 @@ pub struct SharedSet {
     pub state: Vec<u8>,
 }
 
-fn entry<S: Plain>(now_ms: u32, state: &S) -> Entry {
+#[inline(always)]
+pub(crate) fn entry<S: Plain>(now_ms: u32, state: &S) -> Entry {
     let mut entry = [0; 1 + WORDS];
     entry[0] = u64::from(now_ms);
     entry[1..].as_mut_bytes()[..size_of::<S>()].copy_from_slice(state.as_bytes());
     entry
 }
 
-fn state<S: Plain>(entry: &Entry) -> S {
+#[inline(always)]
+pub(crate) fn state<S: Plain>(entry: &Entry) -> S {
     match S::read_from_prefix(entry[1..].as_bytes()) {
         Ok((state, _)) => state,
         Err(_) => unreachable!("larger states are refused when the chain is built"),
@@ -83,10 +86,15 @@ fn key_hash(bytes: &[u8], _seed: u64) -> u64 {
     }
 }
 
-/// How long a set has been without a packet, in nanoseconds.
+/// How long a set has been without a packet, in milliseconds.
+#[inline(always)]
+pub(crate) fn idle_ms(now_ms: u32, entry: &Entry) -> u32 {
+    SetMeta { last_seen_ms: entry[0] as u32, ..SetMeta::default() }.idle_ms(now_ms)
+}
+
+/// The same in nanoseconds.
 fn idle_ns(now_ns: u64, entry: &Entry) -> u64 {
-    let meta = SetMeta { last_seen_ms: entry[0] as u32, ..SetMeta::default() };
-    u64::from(meta.idle_ms((now_ns / MS) as u32)) * MS
+    u64::from(idle_ms((now_ns / MS) as u32, entry)) * MS
 }
 
 impl SharedSets {
@@ -213,97 +221,7 @@ impl SharedPlace<'_> {
     }
 }
 
-/// No entry looks like a packet's.
-const NO_GUESS: u32 = u32::MAX;
-/// How many packets ahead the entry of a shared set is asked for.
-pub const AHEAD: usize = 16;
-
 impl Pass<'_> {
-    /// Runs the handlers of a function that has no state object but its sets over positions `from..to`; says how far it came.
-    ///
-    /// A packet of a live set has a transaction of its own that holds the set: it cannot fail, so it leaves no mark and stands at
-    /// once. All other packets (first ones, orphans) have ordinary transactions. Whoever records gets them one by one.
-    pub(crate) fn attempt_held<N: NetworkFunction>(
-        &mut self,
-        function: &N,
-        sets: &SharedSets,
-        from: usize,
-        to: usize,
-    ) -> Result<usize, Interrupted> {
-        (self.logs.kept, self.logs.emitted_before) = (from, self.logs.emitted.len());
-        let is_recorded = self.tx.is_recording() || self.tx.is_replaying();
-        let to = if is_recorded { to.min(from + 1) } else { to };
-        self.ask_for_buckets(sets, from, to);
-        let mut guesses = [NO_GUESS; AHEAD];
-        for at in from..to + AHEAD {
-            // Entries are asked for shortly before they are held: else other workers take many of them away meanwhile.
-            let guess = std::mem::replace(&mut guesses[at % AHEAD], self.guess_entry(sets, at, to));
-            let Some(at) = at.checked_sub(AHEAD).filter(|at| *at >= from) else { continue };
-            let i = usize::from(self.todo[at]) & 255;
-            if let Some(sequence) = self.handle_held(function, sets, guess, i) {
-                self.logs.stood = is_recorded.then_some(sequence);
-            } else {
-                self.attempt_one(function, StatePlace::default(), Some(sets), at)?;
-                if is_recorded {
-                    // Whoever records commits it.
-                    return Ok(to);
-                }
-                self.commit().map_err(|TakenBack { at, .. }| Interrupted { at })?;
-            }
-            self.logs.kept = at + 1;
-        }
-        Ok(to)
-    }
-
-    /// Asks for what says where the packets' sets are, misses overlapped.
-    #[inline(always)]
-    fn ask_for_buckets(&self, sets: &SharedSets, from: usize, to: usize) {
-        let Some(pass) = &self.sets else { return };
-        for i in self.todo[from..to].iter().map(|&i| usize::from(i) & 255) {
-            sets.map.prefetch_hashed(pass.keys.hash[i]);
-        }
-    }
-
-    /// Where the set of the packet at a position probably is, which is asked for; none behind `to` and for packets in no set.
-    #[inline(always)]
-    fn guess_entry(&self, sets: &SharedSets, at: usize, to: usize) -> u32 {
-        let Some(pass) = self.sets.as_ref().filter(|_| at < to) else { return NO_GUESS };
-        let i = usize::from(self.todo[at]) & 255;
-        match pass.keys.class[i] {
-            KeyClass::None => NO_GUESS,
-            _ => sets.map.guess(pass.keys.hash[i]).unwrap_or(NO_GUESS),
-        }
-    }
-
-    /// Runs the handler for packet `i` while it holds the entry of its set; returns the place in the commit order. None if the
-    /// entry is not where it was guessed, or if the set is past its timeout: then nothing happened.
-    #[inline(always)]
-    fn handle_held<N: NetworkFunction>(
-        &mut self,
-        function: &N,
-        sets: &SharedSets,
-        guess: u32,
-        i: usize,
-    ) -> Option<u64> {
-        let pass = self.sets.as_ref().filter(|_| guess != NO_GUESS)?;
-        let (key, reversed, now_ns) = (pass.keys.key(i), pass.keys.swapped[i], self.now_ns[i]);
-        let held = sets.map.hold(self.tx, guess, &key)?;
-        let words = 1 + size_of::<N::Set>().div_ceil(8);
-        let mut found: Entry = [0; 1 + WORDS];
-        held.copy_to(&mut found[..words]);
-        let mut set = state::<N::Set>(&found);
-        if idle_ns(now_ns, &found) > function.timeout_ns(&set) {
-            return None;
-        }
-        self.tx.set_now(now_ns);
-        let mut cx = Cx::new(self.tx, &mut self.logs.emitted, self.ports, i, reversed);
-        let Ok(verdict) = handle_packet(function, &mut cx, &mut self.batch.packet(i, None), &mut set) else {
-            panic!("{} met a conflict on a state object that its `objects` does not name", N::NAME)
-        };
-        self.verdicts.set(i, verdict);
-        Some(sets.map.give_back(self.tx, held, &entry((now_ns / MS) as u32, &set)[..words]).sequence)
-    }
-
     /// Runs the handler for packet `i`, whose set is shared.
     pub(crate) fn handle_shared<N: NetworkFunction>(
         &mut self,

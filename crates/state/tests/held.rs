@@ -19,7 +19,7 @@ fn map(workers: usize, hash: fn(&[u8], u64) -> u64) -> (std::sync::Arc<braid_sta
 
 /// Adds one to a key's first word in a transaction that holds its entry; false if it was not found this way.
 fn add(map: &Map<u64, [u64; 2]>, tx: &mut Tx, key: u64, hash: u64) -> bool {
-    let Some(held) = map.guess(hash).and_then(|index| map.hold(tx, index, &key)) else { return false };
+    let Some(held) = map.guess(hash, 1).and_then(|index| map.hold(tx, index, &key)) else { return false };
     let mut words = [0; 2];
     held.copy_to(&mut words);
     map.give_back(tx, held, &[words[0] + 1]);
@@ -39,13 +39,36 @@ fn what_is_held_is_changed_for_everybody_and_the_rest_of_the_value_stays() {
 }
 
 #[test]
+fn of_an_entry_of_several_lines_what_is_not_given_back_stays() {
+    type Long = Map<[u64; 6], [u64; 8]>;
+    let (domain, mut builder) = builder(1);
+    let map = Long::new(&mut builder, &MapConfig { name: "long".into(), capacity: 4, ..MapConfig::default() });
+    let (map, mut tx) = (map.expect("small"), Tx::new(&domain, 0));
+    let keys: [[u64; 6]; 2] = [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 7]];
+    for key in &keys {
+        map.insert(&mut tx, key, &[9; 8]).expect("alone");
+    }
+    commit(&mut tx);
+    let hash = braid_state::hash::mixed(zerocopy::IntoBytes::as_bytes(&keys[0]), MapConfig::default().seed);
+    let guess = map.guess(hash, 5).expect("it is there");
+    assert!(map.hold(&mut tx, guess, &keys[1]).is_none(), "keys differ in their last words");
+    let held = map.hold(&mut tx, guess, &keys[0]).expect("its own");
+    let mut words = [0; 8];
+    held.copy_to(&mut words);
+    assert_eq!(words, [9; 8]);
+    map.give_back(&mut tx, held, &[1, 2, 3, 4, 5]);
+    assert_eq!(map.get(&mut tx, &keys[0]), Ok(Some([1, 2, 3, 4, 5, 9, 9, 9])));
+    assert_eq!(map.get(&mut tx, &keys[1]), Ok(Some([9; 8])));
+}
+
+#[test]
 fn a_guess_that_has_become_wrong_holds_nothing() {
     let (domain, map) = map(1, braid_state::hash::mixed);
     let (mut tx, key) = (Tx::new(&domain, 0), 7u64);
     map.insert(&mut tx, &key, &[1, 9]).expect("alone");
     commit(&mut tx);
-    let guess =
-        map.guess(braid_state::hash::mixed(&key.to_ne_bytes(), MapConfig::default().seed)).expect("it is there");
+    let hash = braid_state::hash::mixed(&key.to_ne_bytes(), MapConfig::default().seed);
+    let guess = map.guess(hash, 1).expect("it is there");
     map.remove(&mut tx, &key).expect("alone");
     commit(&mut tx);
     assert!(map.hold(&mut tx, guess, &key).is_none(), "its entry is free");

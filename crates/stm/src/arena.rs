@@ -118,10 +118,10 @@ impl Arena {
         self.locator.prefetch_write(index);
     }
 
-    /// The same for every line of it.
+    /// Asks for another line of an object, to read it or to `WRITE` it; 0 is its first one.
     #[inline(always)]
-    pub fn prefetch_all(&self, index: u32) {
-        self.locator.prefetch_all(index);
+    pub fn prefetch_line<const WRITE: bool>(&self, index: u32, line: usize) {
+        self.locator.prefetch_line::<WRITE>(index, line);
     }
 
     /// Touches the pages on which the first objects lie, so that whoever writes them first meets no page fault.

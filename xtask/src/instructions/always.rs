@@ -22,7 +22,7 @@ pub fn run() -> Result<(), String> {
     shell::cargo(&["build", "--release", "--package", "braid-cli", "--bin", "braid"], &[])?;
     println!("always on: instructions a packet in lines that count or ask whether anybody profiles");
     for chain in CHAINS {
-        let counts = per_packet("braid", chain, by_purpose)?;
+        let counts = per_packet("braid", chain, 1, by_purpose)?;
         let of = |what: &str| counts.get(what).copied().unwrap_or(0.0);
         let (counting, all) = (of("counting"), of("all"));
         let share = 100.0 * counting / all.max(1.0);

@@ -15,7 +15,7 @@ pub fn run() -> Result<(), String> {
     }
     shell::cargo(&["build", "--release", "--package", "braid-cli", "--example", OWN], &[])?;
     let program = format!("examples/{OWN}");
-    let all = |chain: &str| per_packet(&program, chain, by_stage).map(|counts| counts.values().sum::<f64>());
+    let all = |chain: &str| per_packet(&program, chain, 1, by_stage).map(|counts| counts.values().sum::<f64>());
     let (own, built_in) = (all(OWN)?, all(BUILT_IN)?);
     let times = own / built_in;
     println!(

@@ -1,5 +1,5 @@
 //! One function's pass over a batch: what handlers run on, and what is needed to take any of it back. The loops in which they
-//! run are in `handlers.rs` and `attempts.rs`.
+//! run are in `handlers.rs`, `attempts.rs` and `held.rs`.
 //!
 //! An attempt covers packets `from..to` of the pass. Before each packet a [`Mark`] remembers where every log stands, so a
 //! conflict at packet *k* takes back *k* alone, and a failed commit takes back all of them, newest first. Marks are kept from
@@ -19,9 +19,11 @@ use crate::{NetworkFunction, Verdicts};
 mod attempts;
 mod back;
 pub(crate) mod handlers;
+mod held;
 mod steady;
 mod whole;
 
+pub use held::AHEAD;
 pub use whole::Beginning;
 
 /// Nanoseconds in the unit of [`SetMeta::last_seen_ms`].

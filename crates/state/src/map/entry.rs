@@ -1,5 +1,7 @@
 //! An entry's words: `| generation and whether it lives, 4 bytes | key | value |`. Key and value begin with a word each, unless the entry
-//! takes half a cache line beside the object's header if they follow one another without gaps: up to 20 bytes do.
+//! takes half a cache line beside the object's header if they follow one another without gaps: up to 20 bytes do. In an entry of several
+//! lines a value of at most a line comes first: whoever changes no more of it than has room beside the header writes to that line alone, and
+//! the key's, which all workers read, stays in the caches of all.
 
 use zerocopy::IntoBytes;
 
@@ -8,6 +10,8 @@ use crate::plain::{self, Plain};
 
 /// Most words of an object of half a line.
 const HALF: usize = 3;
+/// Words of a cache line; the header takes one of the first.
+const LINE: usize = 8;
 
 /// Where key and value begin, in bytes, and how many words they take.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +28,9 @@ impl Layout {
         let (dense, spaced) = ((head + key + value).div_ceil(8), 1 + key.div_ceil(8) + value.div_ceil(8));
         if dense <= HALF && spaced > HALF {
             return Layout { key: head, value: head + key, words: dense };
+        }
+        if 1 + spaced > LINE && value <= LINE * 8 {
+            return Layout { key: 8 + value.next_multiple_of(8), value: 8, words: spaced };
         }
         Layout { key: 8, value: 8 + key.next_multiple_of(8), words: spaced }
     }
@@ -115,6 +122,21 @@ pub(super) fn change<T: Plain, R>(words: &mut [u64], at: usize, change: impl FnO
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_changed_lies_on_the_line_of_the_header() {
+        let beside_the_header = (LINE - 1) * 8;
+        for (key, value) in [(8, 8), (48, 8), (48, 40), (40, 48), (200, 48), (100, 20), (48, 64), (16, 72)] {
+            let Layout { key: key_at, value: value_at, words } = Layout::of(key, value);
+            assert!(value_at.min(key_at) >= 8 && words * 8 >= (key_at + key).max(value_at + value));
+            assert!(key_at + key <= value_at || value_at + value <= key_at, "{key} and {value} bytes overlap");
+            if value <= 48 {
+                assert!(value_at + value <= beside_the_header, "{key} and {value} bytes");
+            }
+        }
+        assert_eq!(Layout::of(48, 64).value, 8, "its first words are what is changed most");
+        assert!(Layout::of(16, 72).key == 8, "a value of several lines is read in any case");
+    }
 
     #[test]
     fn what_begins_in_the_middle_of_a_word_is_what_lies_there() {

@@ -13,6 +13,8 @@ use crate::plain::{self, Plain};
 
 /// Most words of a key that is held.
 const KEY_WORDS_MAX: usize = 8;
+/// Words of a cache line: that of an entry's header has one word less for the entry.
+const LINE: usize = 8;
 
 /// An entry that is this worker's alone until it is [given back](Map::give_back) changed, or dropped unchanged.
 #[derive(Debug)]
@@ -36,12 +38,23 @@ impl<K: Plain, V: Plain> Map<K, V> {
         self.shared.buckets.prefetch(self.home_of(hash));
     }
 
-    /// The number of the entry that a key with this hash probably has, which is asked for; none if no entry looks like it.
+    /// The number of the entry that a key with this hash probably has, which is asked for, to change the first so many words of its value;
+    /// none if no entry looks like it.
     #[inline(always)]
-    pub fn guess(&self, hash: u64) -> Option<u32> {
+    pub fn guess(&self, hash: u64, words: usize) -> Option<u32> {
         let (home, buckets) = (self.home_of(hash), &self.shared.buckets);
-        let index = buckets.hint(home.first, home.tag).or_else(|| buckets.hint(home.second, home.tag))?;
-        self.shared.entries.prefetch_all(index);
+        let index = match buckets.hint(home.first, home.tag) {
+            Some(index) => index,
+            None => buckets.hint(home.second, home.tag)?,
+        };
+        self.shared.entries.prefetch_write(index);
+        let written = (1 + Self::VALUE / 8 + words).div_ceil(LINE);
+        for line in 1..(1 + Self::LAYOUT.words).div_ceil(LINE) {
+            match line < written {
+                true => self.shared.entries.prefetch_line::<true>(index, line),
+                false => self.shared.entries.prefetch_line::<false>(index, line),
+            }
+        }
         Some(index)
     }
 
@@ -49,19 +62,15 @@ impl<K: Plain, V: Plain> Map<K, V> {
     #[inline(always)]
     pub fn hold(&self, tx: &mut Tx, index: u32, key: &K) -> Option<Held<'_>> {
         const { assert!(plain::words::<K>() <= KEY_WORDS_MAX, "too long a key to be held") };
-        const { assert!(Self::KEY == 8, "an entry so short that key and value do not begin with words") };
+        const { assert!(Self::KEY.is_multiple_of(8) && Self::VALUE.is_multiple_of(8), "key and value within words") };
         if index >= self.capacity() {
             return None;
         }
         let holding = tx.begin_holding(&self.shared.entries, index, MapOp::Update.op());
-        let (mut expected, mut found) = ([0; 1 + KEY_WORDS_MAX], [0; 1 + KEY_WORDS_MAX]);
-        let len = Self::VALUE / 8;
-        expected[0] = 1;
-        plain::store(&mut expected[1..], key);
-        holding.copy_to(0, &mut found[..len]);
-        // Of the first word only whether the entry lives.
-        found[0] = u64::from(entry::is_live(&found));
-        (found[..len] == expected[..len]).then_some(Held { holding, value: len })
+        let mut wanted = [0; KEY_WORDS_MAX];
+        plain::store(&mut wanted, key);
+        let is_key = holding.equals(Self::KEY / 8, &wanted[..plain::words::<K>()]);
+        (is_key && entry::is_live(&[holding.word(0)])).then_some(Held { holding, value: Self::VALUE / 8 })
     }
 
     /// Gives an entry back with other first words of its value, which ends the transaction.

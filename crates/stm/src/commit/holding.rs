@@ -44,6 +44,21 @@ pub struct Holding<'a> {
 }
 
 impl Holding<'_> {
+    /// Word `k`.
+    #[inline(always)]
+    pub fn word(&self, k: usize) -> u64 {
+        assert!(k < self.words);
+        self.object.some_word(k)
+    }
+
+    /// Whether the words from `first` on are these. Compared one by one: copied to be compared in larger units, they would be read
+    /// before the copies are through.
+    #[inline(always)]
+    pub fn equals(&self, first: usize, words: &[u64]) -> bool {
+        assert!(first + words.len() <= self.words);
+        (first..).zip(words).fold(0, |differs, (k, word)| differs | (self.object.some_word(k) ^ word)) == 0
+    }
+
     /// Copies words from `first` on.
     #[inline(always)]
     pub fn copy_to(&self, first: usize, out: &mut [u64]) {

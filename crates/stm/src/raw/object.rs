@@ -160,14 +160,10 @@ impl Locator {
         prefetch_write(self.base.wrapping_add(index as usize * self.stride));
     }
 
-    /// Asks for all lines of an object, to write them.
     #[inline(always)]
-    pub(crate) fn prefetch_all(&self, index: u32) {
-        let first = self.base.wrapping_add(index as usize * self.stride);
-        prefetch_write(first);
-        for line in (LINE_WORDS..=self.payload_words).step_by(LINE_WORDS) {
-            prefetch_write(first.wrapping_add(line));
-        }
+    pub(crate) fn prefetch_line<const WRITE: bool>(&self, index: u32, line: usize) {
+        let address = self.base.wrapping_add(index as usize * self.stride + line * LINE_WORDS);
+        if WRITE { prefetch_write(address) } else { prefetch_read(address) }
     }
 }
 

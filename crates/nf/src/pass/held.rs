@@ -1,0 +1,135 @@
+//! The loop for packets of sets that workers share, of functions that have no other state object.
+//!
+//! A packet of a live set has a transaction of its own that holds the set: it cannot fail, so it leaves no mark and stands at
+//! once. Its memory is asked for in two steps, so that misses overlap: at the beginning of a batch what says where the sets are, and
+//! shortly before a packet's turn the entry of its set, for if it were asked for long before, other workers would have taken it away again.
+
+use braid_packet::key::{KeyClass, Keys};
+
+use super::handlers::handle_packet;
+use super::steady::{Reached, is_late};
+use super::{Interrupted, MS, Pass, Place, TakenBack};
+use crate::NetworkFunction;
+use crate::cx::Cx;
+use crate::shared::{Entry, SharedSets, WORDS, entry, idle_ms, state};
+
+/// How many packets ahead the entry of a shared set is asked for, at least; at most twice as many.
+pub const AHEAD: usize = 16;
+
+/// No entry has this number.
+const NO_GUESS: u32 = u32::MAX;
+
+/// Where the sets of a batch's packets probably are.
+struct Guesses {
+    /// By position in the pass.
+    entries: [u32; 256],
+    /// Up to which position they are made.
+    until: usize,
+}
+
+impl Guesses {
+    /// Makes [`AHEAD`] more, and asks for the entries, of whose values so many words will be changed. Out of line: the loop for which
+    /// it is done needs the registers.
+    #[inline(never)]
+    fn go_on(&mut self, sets: &SharedSets, words: usize, keys: &Keys, todo: &[u16]) {
+        let end = todo.len().min(self.until + AHEAD);
+        for (guess, &i) in self.entries[self.until..end].iter_mut().zip(&todo[self.until..end]) {
+            *guess = sets.map.guess(keys.hash[usize::from(i) & 255], words).unwrap_or(NO_GUESS);
+        }
+        self.until = end;
+    }
+}
+
+impl Pass<'_> {
+    /// Runs the handlers of a function that has no state object but its sets over positions `from..to`; says how far it came.
+    ///
+    /// Packets in no live set (first ones, orphans) have ordinary transactions. Whoever records gets all of them one by one.
+    pub(crate) fn attempt_held<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        sets: &SharedSets,
+        from: usize,
+        to: usize,
+    ) -> Result<usize, Interrupted> {
+        (self.logs.kept, self.logs.emitted_before) = (from, self.logs.emitted.len());
+        let is_recorded = self.tx.is_recording() || self.tx.is_replaying();
+        let to = if is_recorded { to.min(from + 1) } else { to };
+        self.ask_for_buckets(sets, from, to);
+        let mut guesses = Guesses { entries: [NO_GUESS; 256], until: from };
+        let mut at = from;
+        while at < to {
+            let last;
+            (at, last) = match self.batch.is_ordinary() {
+                true => self.attempt_held_of::<N, true>(function, sets, &mut guesses, at, to),
+                false => self.attempt_held_of::<N, false>(function, sets, &mut guesses, at, to),
+            };
+            self.logs.stood = last.filter(|_| is_recorded);
+            if at < to {
+                self.attempt_one(function, Place::default(), Some(sets), at)?;
+                if is_recorded {
+                    // Whoever records commits it.
+                    return Ok(to);
+                }
+                self.commit().map_err(|TakenBack { at, .. }| Interrupted { at })?;
+                at += 1;
+                self.logs.kept = at;
+            }
+        }
+        Ok(to)
+    }
+
+    /// Asks for what says where the packets' sets are.
+    #[inline(always)]
+    fn ask_for_buckets(&self, sets: &SharedSets, from: usize, to: usize) {
+        let Some(pass) = &self.sets else { return };
+        for i in self.todo[from..to].iter().map(|&i| usize::from(i) & 255) {
+            sets.map.prefetch_hashed(pass.keys.hash[i]);
+        }
+    }
+
+    /// Runs the handlers of packets whose sets are where they were guessed, and live; says where another one stands, and the place in the
+    /// commit order of the last that was none.
+    #[inline(never)]
+    fn attempt_held_of<N: NetworkFunction, const ORDINARY: bool>(
+        &mut self,
+        function: &N,
+        sets: &SharedSets,
+        guesses: &mut Guesses,
+        from: usize,
+        to: usize,
+    ) -> (usize, Option<u64>) {
+        let (mut last, words) = (None, 1 + size_of::<N::Set>().div_ceil(8));
+        let Some(keys) = self.sets.as_ref().map(|pass| pass.keys) else { return (from, last) };
+        let (todo, logs) = (&self.todo[..to], &mut *self.logs);
+        let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
+        let mut reached = Reached::<ORDINARY>::new(self.batch, todo, from, to, &mut logs.kept);
+        loop {
+            let at = reached.at();
+            while guesses.until < todo.len().min(at + AHEAD) {
+                guesses.go_on(sets, words, keys, todo);
+            }
+            let Some(turn) = reached.step() else { return (to, last) };
+            let i = turn.index();
+            if keys.class[i] == KeyClass::None {
+                return (at, last);
+            }
+            let now_ns = self.now_ns[i];
+            cx.turn_to(i, keys.swapped[i], now_ns);
+            let Some(held) = sets.map.hold(&mut cx, guesses.entries[at & 255], &keys.key(i)) else {
+                return (at, last);
+            };
+            let (mut found, now_ms): (Entry, _) = ([0; 1 + WORDS], (now_ns / MS) as u32);
+            held.copy_to(&mut found[..words]);
+            let mut set = state::<N::Set>(&found);
+            if is_late(function, &set, idle_ms(now_ms, &found)) {
+                return (at, last);
+            }
+            let Ok(verdict) = handle_packet(function, &mut cx, &mut turn.packet(None), &mut set) else {
+                panic!("{} met a conflict on a state object that its `objects` does not name", N::NAME)
+            };
+            self.verdicts.set(i, verdict);
+            last = Some(sets.map.give_back(&mut cx, held, &entry(now_ms, &set)[..words]).sequence);
+            reached.note();
+        }
+    }
+}
