@@ -187,6 +187,8 @@ fn what_cannot_change_is_refused_with_its_reason_and_changes_nothing() {
     refused("e.toml", "nonsense", "line 1");
     let before = "[[nf]]\nfunction = \"policer\"\n[[nf]]\nfunction = \"nat\"\n";
     refused("f.toml", &format!("[chain]\norder = \"same\"\n{before}"), "steered");
+    let both = "[[nf]]\nfunction = \"firewall\"\n";
+    refused("h.toml", both, "ip.src, ip.dst, port.src, port.dst (both directions alike) instead of ip.src");
     refused("g.toml", before, "another order");
     let stats = run.until("packets", |_| true);
     assert_eq!((stats["functions"].as_array().map(Vec::len), stats["missing"].as_i64()), (Some(1), Some(0)));

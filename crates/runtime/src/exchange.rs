@@ -325,8 +325,7 @@ fn check_steering(now: &Plan, plan: &Plan) -> Result<(), ExchangeError> {
     let (before, after) = (&now.steering, &plan.steering);
     let alike = (before.fields(), before.symmetry()) == (after.fields(), after.symmetry());
     if plan.workers > 1 && !alike {
-        let name = |steering: &braid_steer::Steering| steering.fields().to_string();
-        return Err(ExchangeError::Steering { now: name(before), wanted: name(after) });
+        return Err(ExchangeError::Steering { now: before.to_string(), wanted: after.to_string() });
     }
     Ok(())
 }

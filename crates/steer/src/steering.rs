@@ -66,6 +66,18 @@ pub struct Steering {
     extractor: Option<KeyExtractor>,
 }
 
+/// What is hashed, in words.
+impl std::fmt::Display for Steering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ways = match self.symmetry {
+            Symmetry::OneWay => "",
+            Symmetry::BothWays => " (both directions alike)",
+            Symmetry::BySides(_) => " (of packets from outside, their opposites)",
+        };
+        write!(f, "{}{ways}", self.fields)
+    }
+}
+
 /// Ones where a field is hashed, in the order in which it stands in a header.
 #[derive(Clone, Copy, Debug)]
 struct Masks {
