@@ -6,13 +6,14 @@ use braid_control::frames::Frames;
 use braid_control::live::completed;
 use braid_control::plan_file::{PlanFile, PortFile, place_of, unplaced};
 use braid_control::runtime::io::Sink;
+use braid_control::runtime::io::capture::CaptureReader;
 use braid_control::{Carry, Catalog, Compiled, Plan, Problem};
 use toml::Spanned;
 
 use crate::args::{ChainArgs, InputArgs};
 use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
-use crate::input::{Input, port_of, sink};
+use crate::input::{Input, is_same_file, port_of, sink};
 
 /// A plan file's path and text, kept for its errors.
 pub struct Written {
@@ -30,7 +31,7 @@ impl Written {
                 let help = "name a plan file, or functions: braid run --nf forward --in capture.pcap";
                 return Err(Failure::usage("nothing to run", help));
             }
-            None => Written { file: PlanFile::of_functions(chain.nf.iter().map(String::as_str)), from: None },
+            None => Written { file: PlanFile::of_functions(chain.nf.iter().map(|name| name.trim())), from: None },
         };
         if chain.workers.len() > 1 {
             let help = "give one: several are for `braid model` and `braid bench`";
@@ -72,6 +73,10 @@ impl Written {
 
     /// Reads a plan file.
     pub fn of_file(path: &Path) -> Result<Written, Failure> {
+        if path.is_file() && CaptureReader::open(path).is_ok() {
+            let help = format!("name functions, and the capture behind --in: --nf forward --in {}", path.display());
+            return Err(Failure::usage(format!("{}: this is a capture, and no plan file", path.display()), help));
+        }
         let text = Failure::or_text(path)?;
         let file = PlanFile::parse(&text).map_err(|problem| Failure::of_plan(problem, Some((path, &text))))?;
         Ok(Written { file, from: Some((path.to_owned(), text)) })
@@ -108,6 +113,22 @@ impl Written {
     /// Where they go.
     pub fn sink(&self, plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
         sink(plan, input).map_err(|failure| failure.at(place_of(&self.file.output.to), self.text()))
+    }
+
+    /// Refuses to save a state over the plan file, an input or an output.
+    pub fn spared_by(&self, state: &Path, plan: &Plan) -> Result<(), Failure> {
+        let name = state.display();
+        let file = |text: &str| PathBuf::from(port_of(text).map_or(text, |(_, file)| file));
+        let mut read = self.from.iter().map(|(path, _)| path.clone()).chain(plan.from.iter().map(|text| file(text)));
+        if read.any(|path| is_same_file(&path, state)) {
+            let what = format!("{name} is to be read, and the state to be saved there");
+            return Err(Failure::usage(what, "name another file: nothing was changed"));
+        }
+        let mut written = plan.to.iter().map(|path| file(&path.to_string_lossy()));
+        if written.any(|path| path == state || is_same_file(&path, state)) {
+            return Err(Failure::usage(format!("{name} is to be written twice"), "name another file for the state"));
+        }
+        Ok(())
     }
 
     /// Its input in memory, some packets at least and `limit` at most, and the input's name.
@@ -213,11 +234,16 @@ fn set_keys(file: &mut PlanFile, settings: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A TOML value; what is none is text, so that addresses need no quotes.
+/// A TOML value; what is none is text, or a list of texts in brackets, so that addresses need no quotes.
 fn value_of(text: &str) -> toml::Value {
     let parsed = toml::from_str::<toml::Table>(&format!("value = {text}"));
-    let parsed = parsed.ok().filter(|table| table.len() == 1);
-    parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| toml::Value::String(text.to_owned()))
+    let parsed = parsed.ok().filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
+    let list = || {
+        let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+        let is_plain = !inner.contains(['[', ']', '{', '}', '"', '\'', '\n']);
+        is_plain.then(|| toml::Value::Array(inner.split(',').map(|one| value_of(one.trim())).collect()))
+    };
+    parsed.or_else(list).unwrap_or_else(|| toml::Value::String(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -231,5 +257,9 @@ mod tests {
         assert_eq!(value_of("[\"a\"]").as_array().map(Vec::len), Some(1));
         assert_eq!(value_of("198.51.100.1").as_str(), Some("198.51.100.1"));
         assert_eq!(value_of("1\nworkers = 2").as_str(), Some("1\nworkers = 2"));
+        let list = |text: &str| value_of(text).as_array().cloned().unwrap_or_default();
+        assert_eq!(list("[198.51.100.1, 7]"), [toml::Value::from("198.51.100.1"), toml::Value::from(7)]);
+        assert_eq!(list("[1\nworkers = 2]"), []);
+        assert_eq!(value_of("[a, \"b\"").as_str(), Some("[a, \"b\""));
     }
 }

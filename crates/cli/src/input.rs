@@ -143,7 +143,7 @@ pub fn undamaged(damages: &[impl std::fmt::Display]) -> Result<(), Failure> {
 }
 
 /// Whether two paths lead to one regular file. Pipes and devices may well be read and written.
-fn is_same_file(one: &Path, other: &Path) -> bool {
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
     match (one.metadata(), other.metadata()) {
         (Ok(one), Ok(other)) => one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()),
         _ => false,

@@ -37,6 +37,7 @@ pub use braid_control as control;
 /// The whole program: functions of one's own stand before those that come with Braid.
 pub fn main(own: Vec<Entry>) -> ExitCode {
     panics::say_each_once();
+    watch::bear_limits_of_files();
     let done = processor::check().and_then(|()| {
         let cli = args::Cli::typed();
         act(cli.command, &catalog::catalog(own))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use braid_control::runtime::io::{Progress, Unit};
 use indicatif::{ProgressBar, ProgressStyle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::failure::{Failure, Kind};
 
@@ -23,6 +23,12 @@ pub fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
 /// The same for a service, to which SIGHUP means something else.
 pub fn stop_but_for_hangup(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
     [SIGINT, SIGTERM].into_iter().try_for_each(|signal| stop_on(signal, stop))
+}
+
+/// A file that grows beyond what it may (`ulimit -f`) is an error of whoever writes it, and no end of the program.
+pub fn bear_limits_of_files() {
+    // If it cannot be watched, it ends the program as ever.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
 fn stop_on(signal: i32, stop: &Arc<AtomicBool>) -> Result<(), Failure> {

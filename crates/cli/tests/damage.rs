@@ -224,7 +224,6 @@ fn every_output_makes_its_folder() {
         (format!("run --nf nat {input} --snapshot c/d/state"), "c/d/state"),
         (format!("trace udp --nf nat {input} --out e/f/out.pcapng"), "e/f/out.pcapng"),
         ("gen campus?packets=10 --out g/h/out.pcap".to_owned(), "g/h/out.pcap"),
-        (format!("tune --nf anti_ddos {input} --virtual 2 --out i/j/tuned.toml"), "i/j/tuned.toml"),
         (
             "bench --quick --chain forward --flows 10 --packets 0.01 --workers 1 --csv k/l/out.csv".to_owned(),
             "k/l/out.csv",
@@ -261,4 +260,17 @@ fn a_path_too_long_for_a_socket_is_refused_with_the_length_that_is_possible() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains("at most 107 bytes"), "{said}");
     }
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_a_full_disk_and_no_sudden_end() {
+    let braid = Braid::new();
+    let program = env!("CARGO_BIN_EXE_braid");
+    let run =
+        format!("ulimit -f 8; exec {program} run --nf nat --in 'gen:campus?packets=2000' --out out.pcapng --json");
+    let output = Command::new("sh").args(["-c", &run]).current_dir(braid.path("")).output().expect("sh");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report all the same");
+    support::conserved(&report);
+    assert!(report["lost"][0].as_str().is_some_and(|lost| lost.contains("out.pcapng: File too large")), "{report}");
 }

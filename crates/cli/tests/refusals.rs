@@ -162,6 +162,10 @@ fn the_command_line_is_answered_likewise() {
     fails(2, "run --nf forward --in gen:edge --duration soon", "30s");
     fails(2, "run --nf forward --in 0=a.pcap --in 2=b.pcap", "without gaps");
     fails(2, "nf show foward", "forward");
+    braid.ok("gen uniform?packets=10&flows=1 --out in.pcap");
+    fails(2, "run in.pcap", "--nf forward --in in.pcap");
+    fails(2, "certify in.pcap --in in.pcap", "this is a capture, and no plan file");
+    braid.ok("run --nf nat --in in.pcap --set external=[203.0.113.7]");
     fails(2, "check-rss --fields ip.src --nic mlx55", "known are");
     fails(3, "run missing.toml --in gen:edge", "missing.toml");
     braid.write("text.pcap", "no capture at all");
@@ -190,6 +194,13 @@ fn files_that_are_there_are_not_lost() {
     refused("run --nf forward --in 0=gone.pcap --in 1=in.pcap --out 0=a.pcap --out 1=in.pcap", "read and written");
     refused("run --nf forward --in in.pcap --out 0=a.pcap --out 1=a.pcap", "written twice");
     refused("trace tcp --nf forward --in in.pcap --out in.pcap", "read and written");
+    refused("run --nf forward --in in.pcap --snapshot other.pcap", "is to be read, and the state");
+    refused("run --nf forward --in 0=in.pcap --snapshot in.pcap", "is to be read, and the state");
+    refused("run --nf forward --in in.pcap --out out.pcap --snapshot out.pcap", "written twice");
+    let plan = "[[nf]]\nfunction = \"forward\"\n";
+    braid.write("plan.toml", plan);
+    refused("run plan.toml --in in.pcap --snapshot plan.toml", "is to be read, and the state");
+    assert_eq!(std::fs::read_to_string(braid.path("plan.toml")).expect("readable"), plan);
     // What would be written is created only when there is something to read.
     braid.fails(3, "run --nf forward --in missing.pcap --out in.pcap");
     assert!(std::fs::read(braid.path("in.pcap")).expect("readable") == before);

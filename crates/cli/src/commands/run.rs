@@ -139,7 +139,10 @@ fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
     let lean = plan.to.is_empty() && !args.operate.is_wanted() && args.config.is_none();
     let carry = if lean { Carry::Nothing } else { Carry::Capture };
     let compiled = Arc::new(written.compile(&plan, carry)?);
-    args.snapshot.as_deref().map(Snapshot::check_place).transpose()?;
+    if let Some(state) = &args.snapshot {
+        written.spared_by(state, &plan)?;
+        Snapshot::check_place(state)?;
+    }
     let ports = ports(&plan, &compiled, plan.user);
     let (source, sink) = ends(&written, &plan, ports.as_ref())?;
     written.check_ports(source.ports(), &plan)?;

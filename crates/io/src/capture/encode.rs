@@ -146,7 +146,7 @@ impl CaptureWriter {
         let file = BufWriter::with_capacity(256 << 10, file);
         let output = if gzip { Output::Gzip(GzEncoder::new(file, Compression::fast())) } else { Output::Plain(file) };
         Ok(CaptureWriter {
-            path: path.to_owned(),
+            path: if is_dash(path) { "standard output".into() } else { path.to_owned() },
             whole,
             output: Some(output),
             format,
