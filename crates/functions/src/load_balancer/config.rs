@@ -171,6 +171,13 @@ pub enum Mode {
     Direct,
 }
 
+impl Mode {
+    /// Whether packets go within others.
+    pub fn is_tunnel(self) -> bool {
+        matches!(self, Mode::Ipip | Mode::Gre | Mode::Gue)
+    }
+}
+
 /// What stays with one backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]

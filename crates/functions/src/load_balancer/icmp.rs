@@ -14,11 +14,11 @@ impl LoadBalancer {
     pub(super) fn error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let Some(quoted) = packet.embedded() else { return Ok(cx.pass()) };
         let Some((source, destination)) = quoted.ports else { return Ok(self.unrelated(cx, packet)) };
-        if self.settings.sides.of(packet.port()) == Some(Side::Inside) {
-            return self.error_to_client(cx, packet, &quoted, destination);
-        }
         let Some(service) = self.settings.service((quoted.src_ip, source, quoted.protocol)) else {
-            return Ok(self.unrelated(cx, packet));
+            return match self.settings.sides.of(packet.port()) {
+                Some(Side::Inside) => self.error_to_client(cx, packet, &quoted, destination),
+                _ => Ok(self.unrelated(cx, packet)),
+            };
         };
         if packet.dst_ip() != quoted.src_ip {
             return Ok(Verdict::Drop(UNRELATED));

@@ -15,6 +15,7 @@ mod health;
 mod icmp;
 mod load;
 mod maglev;
+mod pieces;
 mod quic;
 mod refusals;
 mod settings;
@@ -204,7 +205,7 @@ impl NetworkFunction for LoadBalancer {
             return self.error(cx, packet);
         }
         let flow = match self.flow_of(cx, packet)? {
-            None => return Ok(cx.pass()),
+            None => return self.pass_by(cx, packet),
             Some(Err(reason)) => return Ok(Verdict::Drop(reason)),
             Some(Ok(flow)) => flow,
         };
@@ -309,12 +310,8 @@ impl LoadBalancer {
                 FROM_BACKEND => (Some(server.service_address), None),
                 _ => (None, Some(server.address)),
             };
-            let fate = Fate::new(self.settings.across(packet.port()), source, destination);
-            if !self.fragments.remember(cx, packet, fate)? {
+            if !self.lead(cx, packet, Fate::new(self.settings.across(packet.port()), source, destination))? {
                 return Ok(Verdict::Drop(fragments::TABLE_FULL));
-            }
-            if server.mode == Mode::Nat {
-                self.fragments.release(cx, packet, &fate, 1)?;
             }
         }
         if let Some(exchange) = self.settings.exchange(flow) {
@@ -351,28 +348,5 @@ impl LoadBalancer {
             answer::time_exceeded(cx, packet, self.settings.router);
         }
         Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
-    }
-
-    /// A later fragment goes where its first one went, and waits for it where packets are translated. Fragments of others pass.
-    #[cold]
-    fn follow_first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-        let Some(fate) = self.fragments.follow(cx, packet)? else {
-            let ends = [packet.src_ip(), packet.dst_ip()];
-            return Ok(match ends.iter().any(|end| self.settings.translates(*end)) {
-                true => Verdict::Drop(self.fragments.hold(cx, packet)?),
-                false if ends.iter().any(|end| self.settings.knows(*end)) => Verdict::Drop(fragments::BEFORE_FIRST),
-                false => cx.pass(),
-            });
-        };
-        if !packet.decrement_ttl() {
-            return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
-        }
-        if let Some((_, server)) =
-            self.settings.servers_at(fate.destination).next().filter(|(_, it)| it.mode != Mode::Nat)
-        {
-            return self.send_whole(cx, packet, server);
-        }
-        fate.apply(packet);
-        Ok(Verdict::Forward(fate.port))
     }
 }

@@ -13,6 +13,10 @@ pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), Wr
     if !is_host(service.address) {
         return Err((format!("{} is no host's address", service.address), "write the address that clients ask for"));
     }
+    if service.mode.is_tunnel() && service.address.is_ipv6() && config.router_v6.is_none() {
+        let reason = format!("the tunnels of {} have no address to come from", service.address);
+        return Err((reason, "write router_v6 = \"…\" beside the services: an address of this machine's"));
+    }
     if service.port == Some(0) {
         return Err(("0 is no port".into(), "write the port that clients ask for, or leave it out for all"));
     }
@@ -99,7 +103,7 @@ pub(super) fn check_meant(config: &Config) -> Result<(), ConfigError> {
     let usual = Config::default();
     let has = |meets: fn(&Service) -> bool| config.services.iter().any(meets);
     let (hears, keeps) = (config.heartbeat_port.is_some(), has(|service| service.persistence == Persistence::Source));
-    let has_tunnels = has(|service| matches!(service.mode, Mode::Ipip | Mode::Gre | Mode::Gue));
+    let has_tunnels = has(|service| service.mode.is_tunnel());
     let (hear, keep) = ("add heartbeat_port", "add persistence = \"source\" to a service");
     let idle = [
         ("monitors", !hears && !config.monitors.is_empty(), hear),

@@ -14,7 +14,7 @@ use super::refusals::{Wrong, check_backend, check_check, check_meant, check_serv
 use super::{FROM_BACKEND, Flow, MS, TO_BACKEND};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::answer::Router;
-use crate::parts::{Across, Sides};
+use crate::parts::{Across, Side, Sides};
 
 /// Address, port and protocol; port 0 stands for all.
 pub(super) type End = (IpAddress, u16, u8);
@@ -78,8 +78,10 @@ pub(super) struct Settings {
     by_service: HashMap<End, usize>,
     by_server: HashMap<End, u16>,
     addresses: HashSet<IpAddress>,
-    /// Those of services that translate and of their backends.
-    translated: HashSet<IpAddress>,
+    /// Those of services.
+    services_at: HashSet<IpAddress>,
+    /// Those of backends whose answers are translated.
+    translated_from: HashSet<IpAddress>,
     /// Numbers of the backends at an address.
     by_address: HashMap<IpAddress, Vec<u32>>,
     pub(super) heartbeat_port: Option<u16>,
@@ -127,7 +129,8 @@ impl Settings {
             by_server: HashMap::default(),
             by_address: HashMap::default(),
             addresses: HashSet::default(),
-            translated: HashSet::default(),
+            services_at: HashSet::default(),
+            translated_from: HashSet::default(),
             heartbeat_port: config.heartbeat_port,
             monitors: config.monitors.iter().map(|address| (*address).into()).collect(),
             heartbeat_ns: millis("heartbeat_timeout_ms", config.heartbeat_timeout_ms)?,
@@ -173,12 +176,13 @@ impl Settings {
             }
         }
         let (mut numbers, mut candidates, mut server_ids) = (Vec::new(), Vec::new(), ServerIds::default());
-        for backend in &service.backends {
+        for (place, backend) in service.backends.iter().enumerate() {
             let at = self.servers.len();
-            let server = self.add_server(service, backend, protocols).map_err(|error| wrong("backends", error))?;
+            let wrong = |error| wrong(&format!("backends[{place}]"), error);
+            let server = self.add_server(service, backend, protocols).map_err(wrong)?;
             if let Some(id) = &backend.server_id {
-                let id = id.parse::<ServerId>().map_err(|error| wrong("backends", error))?;
-                server_ids.add(id, at as u32).map_err(|error| wrong("backends", error))?;
+                let id = id.parse::<ServerId>().map_err(wrong)?;
+                server_ids.add(id, at as u32).map_err(wrong)?;
             }
             candidates.push(Candidate { name: format!("{} {}", server.address, server.port), weight: backend.weight });
             numbers.push(at as u32);
@@ -218,14 +222,19 @@ impl Settings {
             let is_ambiguous =
                 known(port) || known(0) || (port == 0 && self.servers_at(address).any(|(_, other)| known(other.port)));
             if is_ambiguous {
-                let reason = format!("{address} port {port} is a backend twice, so its replies are ambiguous");
+                let twice = match port {
+                    0 => format!("{address} with all its ports"),
+                    port => format!("{address} port {port}"),
+                };
+                let reason = format!("{twice} is a backend twice, so its replies are ambiguous");
                 return Err((reason, "give each service ports or addresses of its own on it"));
             }
             self.by_server.insert((address, port, *transport), number);
         }
         self.addresses.extend([address, service_address]);
+        self.services_at.insert(service_address);
         if service.mode == Mode::Nat {
-            self.translated.extend([address, service_address]);
+            self.translated_from.insert(address);
         }
         self.by_address.entry(address).or_default().push(u32::from(number));
         let server = Server {
@@ -281,9 +290,14 @@ impl Settings {
         self.addresses.contains(&address)
     }
 
-    /// Whether packets from or to an address are translated, at some port.
-    pub(super) fn translates(&self, address: IpAddress) -> bool {
-        self.translated.contains(&address)
+    /// Whether packets between two addresses go to a service or come from a backend, at some port.
+    pub(super) fn may_change(&self, source: IpAddress, destination: IpAddress) -> bool {
+        self.services_at.contains(&destination) || self.translated_from.contains(&source)
+    }
+
+    /// By which port a packet leaves for a backend, whole: a client may be on the backends' side too.
+    pub(super) fn to_backends(&self, port: Port) -> Port {
+        if self.sides.of(port) == Some(Side::Inside) { port } else { self.across(port) }
     }
 
     /// By which port a packet leaves for the other side.

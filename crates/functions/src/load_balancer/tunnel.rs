@@ -10,9 +10,10 @@
 //! has no room within the MTU is dropped, and its sender is told (RFC 2003 section 5.1, RFC 1191, RFC 8201); one that may be cut is
 //! put into an outer packet that is cut, and the backend puts that together.
 
+use braid_nf::Port;
 use braid_nf::packet::headers::{Gre, Header, Ipv4, Ipv6, Udp, ether_type};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, IpVersion, MacAddress, checksum};
+use braid_nf::packet::{IpAddress, MacAddress, checksum};
 use braid_nf::prelude::*;
 use braid_nf::state::hash;
 
@@ -20,6 +21,7 @@ use super::LoadBalancer;
 use super::config::Mode;
 use super::settings::Server;
 use crate::parts::answer;
+use crate::parts::fragments::PIECE_MAX;
 use crate::router::fragment;
 
 /// Within a tunnel it would be longer than the MTU.
@@ -34,61 +36,116 @@ const GUE_PORT: u16 = 6080;
 /// Protocol numbers of IPv4 and of IPv6 within IP.
 const IP_IN_IP: [u8; 2] = [4, 41];
 
+/// Most bytes of all outer headers.
+const OVERHEAD_MAX: usize = Ipv6::LEN + Udp::LEN;
+
 impl LoadBalancer {
     /// Sends a packet to its backend, whole.
     pub(super) fn send_whole(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, server: &Server) -> Handled {
-        let (to, mode) = (server.address, server.mode);
-        if mode == Mode::Direct {
-            return Ok(self.send_direct(packet, server.mac));
+        let port = self.settings.to_backends(packet.port());
+        if server.mode == Mode::Direct {
+            return Ok(send_direct(packet, server.mac, port));
         }
-        let v6 = packet.ip_version() == Some(IpVersion::V6);
-        let overhead = overhead(mode, v6);
-        let l3 = packet.record().l3 as usize;
-        let Some(inner) = inner_len(packet) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
-        let is_long = inner + overhead > usize::from(self.settings.mtu);
-        if is_long && packet.ipv4().is_none_or(|ip| ip.dont_fragment()) {
+        let l3 = usize::from(packet.record().l3);
+        let ports = packet.ports().filter(|_| !packet.is_fragment());
+        let Some(inner) = packet.bytes().get(l3..).and_then(Inner::read) else {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        };
+        let overhead = overhead(server.mode, inner.is_v6);
+        let is_long = inner.len + overhead > usize::from(self.settings.mtu);
+        if is_long && !inner.may_be_cut {
             if self.answers.admits(cx, packet)? {
                 answer::too_big(cx, packet, self.settings.router, self.settings.mtu - overhead as u16);
             }
             return Ok(Verdict::Drop(TOO_BIG));
         }
-        let from = if v6 { self.settings.router.v6 } else { Some(self.settings.router.v4) };
-        let entropy = self.entropy(packet);
-        let class = traffic_class(packet);
-        // What may be cut needs an identification that its neighbours do not have (RFC 6864 section 4.2).
-        let piecewise =
-            is_long.then(|| hash::mixed(&packet.bytes()[l3..packet.len().min(l3 + HASHED)], cx.now()) as u16);
-        let (Some(from), true) = (from, packet.push_front(overhead)) else { return Ok(Verdict::Drop(NO_TUNNEL)) };
+        let flow = (packet.src_ip(), ports);
+        let Some(tunnel) = self.tunnel(cx, server, inner, flow).filter(|_| packet.push_front(overhead)) else {
+            return Ok(Verdict::Drop(NO_TUNNEL));
+        };
         let frame = packet.bytes_mut();
         frame.copy_within(overhead..overhead + l3, 0);
-        let (number, carried) = write_inner_header(mode, v6, frame, (l3, overhead), inner, (from, to, entropy));
-        write_outer(&mut frame[l3..], (number, carried), class, (from, to), piecewise);
+        tunnel.write(frame, l3);
         packet.reparse();
-        let across = self.settings.across(packet.port());
-        let fits = !is_long || fragment::cut(cx, packet, across, self.settings.mtu);
-        Ok(if fits { Verdict::Forward(across) } else { Verdict::Drop(TOO_BIG) })
+        let fits = !is_long || fragment::cut(cx, packet, port, self.settings.mtu);
+        Ok(if fits { Verdict::Forward(port) } else { Verdict::Drop(TOO_BIG) })
     }
 
-    /// Sends a frame on to a backend on the same link, in the name of whom the client's router took for the service.
-    fn send_direct(&self, packet: &mut Packet<'_>, mac: MacAddress) -> Verdict {
-        let across = self.settings.across(packet.port());
-        let Some(ethernet) = packet.ethernet_mut() else { return Verdict::Drop(NO_TUNNEL) };
-        let own = ethernet.destination();
-        ethernet.set_source(own);
-        ethernet.set_destination(mac);
-        Verdict::Forward(across)
+    /// The same with a piece that has waited for the first one of its datagram: a frame, and the offset of its IP header. If it has no room and
+    /// may not be cut it ends here; the first one's sender was told.
+    pub(super) fn send_piece(&self, cx: &mut Cx<'_>, first: &Packet<'_>, server: &Server, piece: &[u8], l3: usize) {
+        let port = self.settings.to_backends(first.port());
+        let mut room = [0; PIECE_MAX + OVERHEAD_MAX];
+        if server.mode == Mode::Direct {
+            let frame = &mut room[..piece.len()];
+            frame.copy_from_slice(piece);
+            if first.ethernet().is_some() && address(frame, server.mac) {
+                cx.emit_onward(port, frame);
+            }
+            return;
+        }
+        let Some(inner) = Inner::read(&piece[l3..]) else { return };
+        let (may_be_cut, overhead) = (inner.may_be_cut, overhead(server.mode, inner.is_v6));
+        let is_long = inner.len + overhead > usize::from(self.settings.mtu);
+        let Some(tunnel) = self.tunnel(cx, server, inner, (first.src_ip(), None)) else { return };
+        let frame = &mut room[..overhead + piece.len()];
+        frame[..l3].copy_from_slice(&piece[..l3]);
+        frame[overhead + l3..].copy_from_slice(&piece[l3..]);
+        tunnel.write(frame, l3);
+        let len = match is_long {
+            false => Some(frame.len()),
+            true if !may_be_cut => None,
+            true => fragment::cut_frame(frame, l3, self.settings.mtu, |part| cx.emit_onward(port, part)),
+        };
+        if let Some(len) = len {
+            cx.emit_onward(port, &frame[..len]);
+        }
     }
 
-    /// A number that is the same for all packets of a flow, for routers that spread by ports.
-    fn entropy(&self, packet: &Packet<'_>) -> u16 {
-        let (source, destination) = packet.ports().unwrap_or_default();
-        let mut name = [0; 20];
-        name[..16].copy_from_slice(&packet.src_ip().octets());
-        name[16..18].copy_from_slice(&source.to_be_bytes());
-        name[18..].copy_from_slice(&destination.to_be_bytes());
-        // From the dynamic ports (RFC 6335 section 6).
-        0xc000 | (hash::mixed(&name, 0) >> 48) as u16
+    /// The tunnel for a packet to a backend, given the client's address and both ports, none of pieces. None if there is no address to send from.
+    fn tunnel(
+        &self,
+        cx: &Cx<'_>,
+        server: &Server,
+        inner: Inner<'_>,
+        (client, ports): (IpAddress, Option<(u16, u16)>),
+    ) -> Option<Tunnel> {
+        let from = if inner.is_v6 { self.settings.router.v6? } else { self.settings.router.v4 };
+        // What may be cut needs an identification that its neighbours do not have (RFC 6864 section 4.2).
+        let is_long = inner.len + overhead(server.mode, inner.is_v6) > usize::from(self.settings.mtu);
+        let name = &inner.bytes[..inner.bytes.len().min(HASHED)];
+        let identification = is_long.then(|| hash::mixed(name, cx.now()) as u16);
+        let entropy = entropy(client, ports.unwrap_or_default());
+        let (mode, to) = (server.mode, server.address);
+        Some(Tunnel { mode, from, to, len: inner.len, class: inner.class, entropy, identification })
     }
+}
+
+/// Sends a frame on to a backend on the same link, in the name of whom the client's router took for the service.
+fn send_direct(packet: &mut Packet<'_>, mac: MacAddress, port: Port) -> Verdict {
+    let is_done = packet.ethernet().is_some() && address(packet.change(0..2 * MAC), mac);
+    if is_done { Verdict::Forward(port) } else { Verdict::Drop(NO_TUNNEL) }
+}
+
+/// Bytes of an Ethernet address.
+const MAC: usize = 6;
+
+/// Addresses an Ethernet frame to a backend, from whom it was sent to. False if it has no such addresses.
+fn address(frame: &mut [u8], mac: MacAddress) -> bool {
+    let Some(addresses) = frame.get_mut(..2 * MAC) else { return false };
+    addresses.copy_within(..MAC, MAC);
+    addresses[..MAC].copy_from_slice(&mac.0);
+    true
+}
+
+/// A number that is the same for all packets of a flow, for routers that spread by ports.
+fn entropy(client: IpAddress, (source, destination): (u16, u16)) -> u16 {
+    let mut name = [0; 20];
+    name[..16].copy_from_slice(&client.octets());
+    name[16..18].copy_from_slice(&source.to_be_bytes());
+    name[18..].copy_from_slice(&destination.to_be_bytes());
+    // From the dynamic ports (RFC 6335 section 6).
+    0xc000 | (hash::mixed(&name, 0) >> 48) as u16
 }
 
 /// Bytes of all outer headers.
@@ -101,83 +158,100 @@ fn overhead(mode: Mode, v6: bool) -> usize {
     }
 }
 
-/// Bytes of the IP packet, as its header promises.
-fn inner_len(packet: &Packet<'_>) -> Option<usize> {
-    match packet.ipv4() {
-        Some(ip) => Some(ip.total_len().into()),
-        None => Some(usize::from(packet.ipv6()?.payload_len()) + Ipv6::LEN),
-    }
-}
-
-fn traffic_class(packet: &Packet<'_>) -> u8 {
-    match packet.ipv4() {
-        Some(ip) => ip.dscp() << 2 | ip.ecn(),
-        None => packet.ipv6().map_or(0, |ip| ip.traffic_class()),
-    }
-}
-
-/// Writes what stands between the outer and the inner IP header; says which protocol the outer one carries, and how many bytes.
-fn write_inner_header(
-    mode: Mode,
-    v6: bool,
-    frame: &mut [u8],
-    (l3, overhead): (usize, usize),
-    inner: usize,
-    (from, to, entropy): (IpAddress, IpAddress, u16),
-) -> (u8, usize) {
-    let inner_at = l3 + overhead;
-    match mode {
-        Mode::Nat | Mode::Ipip | Mode::Direct => (if v6 { IP_IN_IP[1] } else { IP_IN_IP[0] }, inner),
-        Mode::Gre => {
-            let kind = if v6 { ether_type::IPV6 } else { ether_type::IPV4 };
-            frame[inner_at - Gre::LEN..inner_at].copy_from_slice(&[0, 0, (kind >> 8) as u8, kind as u8]);
-            (protocol::GRE, inner + Gre::LEN)
-        }
-        Mode::Gue => {
-            let len = inner + Udp::LEN;
-            let mut udp = [0; Udp::LEN];
-            let words = [entropy, GUE_PORT, len as u16, 0];
-            udp.chunks_exact_mut(2).zip(words).for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_be_bytes()));
-            let at = inner_at - Udp::LEN;
-            frame[at..inner_at].copy_from_slice(&udp);
-            // IPv4 needs no checksum here (RFC 768), IPv6 does (RFC 8200 section 8.1).
-            if v6 && let Some(datagram) = frame.get(at..at + len) {
-                let sum = checksum::transport(from, to, protocol::UDP, datagram);
-                frame[at + 6..at + 8].copy_from_slice(&sum.to_be_bytes());
-            }
-            (protocol::UDP, len)
-        }
-    }
-}
-
-/// Writes the outer IP header to the front of `bytes`; with an identification it may be cut.
-fn write_outer(
-    bytes: &mut [u8],
-    (number, carried): (u8, usize),
+/// A packet that goes into a tunnel.
+struct Inner<'p> {
+    /// From its IP header on.
+    bytes: &'p [u8],
+    is_v6: bool,
+    /// Bytes, as its header promises.
+    len: usize,
+    /// Its traffic class.
     class: u8,
-    (from, to): (IpAddress, IpAddress),
-    piecewise: Option<u16>,
-) {
-    match (from.v4(), to.v4()) {
-        (Some(from), Some(to)) => {
-            let mut ip = Ipv4::new(number, carried as u16);
-            ip.set_source(from);
-            ip.set_destination(to);
-            ip.set_tos(class);
-            // What may not be fragmented needs no identification (RFC 6864 section 4.1).
-            ip.set_identification(piecewise.unwrap_or(0));
-            ip.set_fragment(piecewise.is_none(), false, 0);
-            ip.emit(bytes);
-            let sum = checksum::ipv4_header(&bytes[..Ipv4::LEN]);
-            ip.set_checksum(sum);
-            ip.emit(bytes);
+    may_be_cut: bool,
+}
+
+impl Inner<'_> {
+    fn read(bytes: &[u8]) -> Option<Inner<'_>> {
+        if bytes.first()? >> 4 == 4 {
+            let ip = Ipv4::parse(bytes)?;
+            let (class, may_be_cut) = (ip.dscp() << 2 | ip.ecn(), !ip.dont_fragment());
+            return Some(Inner { bytes, is_v6: false, len: ip.total_len().into(), class, may_be_cut });
         }
-        _ => {
-            let mut ip = Ipv6::new(number, carried as u16);
-            ip.set_source(from.octets());
-            ip.set_destination(to.octets());
-            ip.set_traffic_class(class);
-            ip.emit(bytes);
+        let ip = Ipv6::parse(bytes)?;
+        let len = Ipv6::LEN + usize::from(ip.payload_len());
+        Some(Inner { bytes, is_v6: true, len, class: ip.traffic_class(), may_be_cut: false })
+    }
+}
+
+/// What stands before a packet in a tunnel.
+struct Tunnel {
+    mode: Mode,
+    from: IpAddress,
+    to: IpAddress,
+    /// Bytes of the packet.
+    len: usize,
+    class: u8,
+    entropy: u16,
+    /// With one it may be cut.
+    identification: Option<u16>,
+}
+
+impl Tunnel {
+    /// Writes all outer headers at `at`, where there is room for them before the packet.
+    fn write(&self, frame: &mut [u8], at: usize) {
+        let inner_at = at + overhead(self.mode, !self.to.is_v4());
+        let (number, carried) = self.write_between(frame, inner_at);
+        self.write_ip(&mut frame[at..], number, carried);
+    }
+
+    /// Writes what stands between the outer and the inner IP header; says which protocol the outer one carries, and how many bytes.
+    fn write_between(&self, frame: &mut [u8], inner_at: usize) -> (u8, usize) {
+        let is_v6 = !self.to.is_v4();
+        match self.mode {
+            Mode::Nat | Mode::Ipip | Mode::Direct => (IP_IN_IP[usize::from(is_v6)], self.len),
+            Mode::Gre => {
+                let [high, low] = if is_v6 { ether_type::IPV6 } else { ether_type::IPV4 }.to_be_bytes();
+                frame[inner_at - Gre::LEN..inner_at].copy_from_slice(&[0, 0, high, low]);
+                (protocol::GRE, self.len + Gre::LEN)
+            }
+            Mode::Gue => {
+                let (at, len) = (inner_at - Udp::LEN, self.len + Udp::LEN);
+                let words = [self.entropy, GUE_PORT, len as u16, 0];
+                let udp = frame[at..inner_at].chunks_exact_mut(2);
+                udp.zip(words).for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_be_bytes()));
+                // IPv4 needs no checksum here (RFC 768), IPv6 does (RFC 8200 section 8.1).
+                if is_v6 && let Some(datagram) = frame.get(at..at + len) {
+                    let sum = checksum::transport(self.from, self.to, protocol::UDP, datagram);
+                    frame[at + 6..at + 8].copy_from_slice(&sum.to_be_bytes());
+                }
+                (protocol::UDP, len)
+            }
+        }
+    }
+
+    /// Writes the outer IP header to the front of `bytes`.
+    fn write_ip(&self, bytes: &mut [u8], number: u8, carried: usize) {
+        match (self.from.v4(), self.to.v4()) {
+            (Some(from), Some(to)) => {
+                let mut ip = Ipv4::new(number, carried as u16);
+                ip.set_source(from);
+                ip.set_destination(to);
+                ip.set_tos(self.class);
+                // What may not be fragmented needs no identification (RFC 6864 section 4.1).
+                ip.set_identification(self.identification.unwrap_or(0));
+                ip.set_fragment(self.identification.is_none(), false, 0);
+                ip.emit(bytes);
+                let sum = checksum::ipv4_header(&bytes[..Ipv4::LEN]);
+                ip.set_checksum(sum);
+                ip.emit(bytes);
+            }
+            _ => {
+                let mut ip = Ipv6::new(number, carried as u16);
+                ip.set_source(self.from.octets());
+                ip.set_destination(self.to.octets());
+                ip.set_traffic_class(self.class);
+                ip.emit(bytes);
+            }
         }
     }
 }

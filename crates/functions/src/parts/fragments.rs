@@ -227,7 +227,7 @@ impl Fragments {
     /// Sends on the pieces that wait for a first one, given as it came: to its fate, `hops` hops further. Those that go back where they came
     /// from, to another address, do so in [turned](super::turn) frames.
     pub fn release(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: &Fate, hops: u8) -> Result<(), Conflict> {
-        self.release_tagged(cx, packet, (fate, hops), |_, _, _| None)
+        self.release_with(cx, packet, (fate, hops), |cx, frame, _| cx.emit_onward(fate.port, frame))
     }
 
     /// The same with other VLAN tags: `retag` may write a frame, of which the offset of the IP header is given, into a buffer, and says
@@ -239,16 +239,30 @@ impl Fragments {
         (fate, hops): (&Fate, u8),
         retag: impl Fn(&[u8], usize, &mut [u8]) -> Option<usize>,
     ) -> Result<(), Conflict> {
+        self.release_with(cx, packet, (fate, hops), |cx, frame, ip| {
+            let mut tagged = [0; PIECE_MAX + TAGS_MAX];
+            match retag(frame, ip, &mut tagged) {
+                Some(len) => cx.emit_onward(fate.port, &tagged[..len]),
+                None => cx.emit_onward(fate.port, frame),
+            }
+        })
+    }
+
+    /// The same by way of `send`, which is given a frame and the offset of its IP header.
+    pub fn release_with(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (fate, hops): (&Fate, u8),
+        mut send: impl FnMut(&mut Cx<'_>, &[u8], usize),
+    ) -> Result<(), Conflict> {
         self.take_waiting(cx, packet, |cx, piece| {
             if piece.rewrite(fate, hops) {
+                let (frame, ip) = (&mut piece.bytes[..piece.len as usize], piece.ip as usize);
                 if fate.port == packet.port() && fate.destination != IpAddress::UNSPECIFIED {
-                    turn_frame(&mut piece.bytes[..piece.len as usize], piece.ip as usize);
+                    turn_frame(frame, ip);
                 }
-                let (frame, mut tagged) = (&piece.bytes[..piece.len as usize], [0; PIECE_MAX + TAGS_MAX]);
-                match retag(frame, piece.ip as usize, &mut tagged) {
-                    Some(len) => cx.emit_onward(fate.port, &tagged[..len]),
-                    None => cx.emit_onward(fate.port, frame),
-                }
+                send(cx, frame, ip);
             }
         })
     }

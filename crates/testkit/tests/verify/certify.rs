@@ -13,7 +13,7 @@ use braid_control::frames::Frames;
 use braid_control::profile::certificate::Certificate;
 use braid_functions::{catalog, find};
 
-use self::configs::{BEHIND_NAT, NOWHERE, RULED, SPREAD, TAGGED};
+use self::configs::{BEHIND_BALANCER, BEHIND_NAT, IN_EVERY_MODE, NOWHERE, RULED, SPREAD, TAGGED};
 use self::inputs::pieces;
 use crate::run::Case;
 
@@ -112,7 +112,7 @@ fn what_a_shaper_held_goes_on_through_a_router_or_a_translator_and_is_certified(
         "{SLOW}\nceil_bytes_per_s = 40000\nceil_burst_bytes = 1600\nlink = {{ bytes_per_s = 60000, burst_bytes = 3000 }}"
     );
     let inputs = inputs(find("router").expect("it is in the catalogue"), "shaped", 0, 200);
-    for (name, frames) in inputs.iter().step_by(3).chain([&("pieces".to_owned(), pieces(300))]) {
+    for (name, frames) in inputs.iter().step_by(3).chain([&("pieces".to_owned(), pieces(300, 2))]) {
         check_made(&[("shaper", SLOW), ("router", SPREAD)], name, frames);
         check_made(&[("shaper", &borrows), ("nat", nat)], name, frames);
         check_made(&[("shaper", SLOW), ("nat", nat), ("router", BEHIND_NAT)], name, frames);
@@ -123,7 +123,7 @@ fn what_a_shaper_held_goes_on_through_a_router_or_a_translator_and_is_certified(
 fn answers_that_go_back_through_a_translator_are_certified() {
     let nat = "fragments_max = 64\nheld_max = 32\nrouter = '10.0.0.254'\noutside_router = '198.51.100.1'";
     let inputs = inputs(find("nat").expect("it is in the catalogue"), "answered", 0, 200);
-    for (name, frames) in inputs.iter().step_by(3).chain([&("pieces".to_owned(), pieces(300))]) {
+    for (name, frames) in inputs.iter().step_by(3).chain([&("pieces".to_owned(), pieces(300, 2))]) {
         check_made(&[("nat", nat), ("router", NOWHERE)], name, frames);
         check_made(&[("nat", nat), ("firewall", "inbound = 'reject'\noutbound = 'reject'")], name, frames);
         check_made(&[("flow_counter", ""), ("nat", nat), ("router", NOWHERE)], name, frames);
@@ -135,7 +135,17 @@ fn pieces_that_go_on_behind_a_translator_are_certified() {
     let config = "fragments_max = 64\nheld_max = 32\nrouter = '10.0.0.254'\noutside_router = '198.51.100.1'";
     for workers in [1, 2, 4] {
         let case = before_a_router("nat", config.to_owned(), BEHIND_NAT, workers);
-        let certificate = certificate(&case, "nat, router", "pieces", &pieces(600), 8);
+        let certificate = certificate(&case, "nat, router", "pieces", &pieces(600, 2), 8);
+        assert!(certificate.holds(), "{certificate}");
+    }
+}
+
+#[test]
+fn pieces_that_go_whole_to_backends_behind_a_router_are_certified() {
+    // Some are cut once more in their tunnels.
+    for (workers, eights) in [1, 2, 4].into_iter().flat_map(|workers| [(workers, 2), (workers, 172)]) {
+        let case = before_a_router("load_balancer", IN_EVERY_MODE.to_owned(), BEHIND_BALANCER, workers);
+        let certificate = certificate(&case, "load_balancer, router", "pieces", &pieces(600, eights), 8);
         assert!(certificate.holds(), "{certificate}");
     }
 }

@@ -157,3 +157,25 @@ pub const NOWHERE: &str =
         { port = 1, addresses = ['198.51.100.1/24', '2001:db8::fe/32'] },
     ]
     neighbour = [{ address = '10.0.0.2', mac = '02:00:00:00:00:12', port = 0 }]";
+
+/// Whose backends get datagrams in tunnels, by their Ethernet addresses, and translated. Clients ask by port 0.
+pub const IN_EVERY_MODE: &str = "client_ports = [0]\nbackend_ports = [1]\ntable_size = 251\nfragments_max = 64\nheld_max = 32\nmtu = 1400
+    router = '198.51.100.254'
+    [[service]]\naddress = '203.0.113.0'\nmode = 'ipip'\nbackends = [{ address = '198.51.100.2' }, { address = '198.51.100.3' }]
+    [[service]]\naddress = '203.0.113.1'\nmode = 'gue'\nbackends = [{ address = '198.51.100.4' }, { address = '198.51.100.5' }]
+    [[service]]\naddress = '203.0.113.2'\nmode = 'direct'\nbackends = [
+        { address = '198.51.100.6', mac = '02:00:00:00:00:16' }, { address = '198.51.100.7', mac = '02:00:00:00:00:17' }]
+    [[service]]\naddress = '203.0.113.3'\nbackends = [{ address = '198.51.100.8' }, { address = '198.51.100.9' }]";
+
+/// The router of their clients and backends, to which frames are addressed. Two backends it has to ask for.
+pub const BEHIND_BALANCER: &str = "neighbours_max = 12\nwaiting_max = 8
+    interface = [
+        { port = 0, addresses = ['10.0.0.254/24', '203.0.113.0/32', '203.0.113.1/32', '203.0.113.2/32'], mac = '02:00:00:00:00:02' },
+        { port = 1, addresses = ['198.51.100.254/24'] },
+    ]
+    neighbour = [
+        { address = '198.51.100.2', mac = '02:00:00:00:00:12', port = 1 },
+        { address = '198.51.100.4', mac = '02:00:00:00:00:14', port = 1 },
+        { address = '198.51.100.5', mac = '02:00:00:00:00:15', port = 1 },
+        { address = '198.51.100.9', mac = '02:00:00:00:00:19', port = 1 },
+    ]";

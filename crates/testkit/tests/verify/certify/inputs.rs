@@ -234,8 +234,9 @@ pub fn inputs(entry: &Entry, test: &str, shared: usize, packets: usize) -> Vec<(
     inputs
 }
 
-/// Datagrams in pieces, in any order, of hosts and to them; whole ones that a link is too short for among them.
-pub fn pieces(packets: usize) -> Frames {
+/// Datagrams in pieces of so many eights of bytes, in any order, of hosts and to them; whole ones that a link is too short for among them.
+pub fn pieces(packets: usize, eights: u16) -> Frames {
+    let len = usize::from(eights) * 8;
     let (mut frames, mut chance) = (Vec::new(), 1u64);
     for n in 0.. {
         chance = chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(n);
@@ -249,10 +250,11 @@ pub fn pieces(packets: usize) -> Frames {
             (0, (inside, port), (server, 80))
         };
         let whole = Frame::udp(&format!("{}:{}", from.0, from.1), &format!("{}:{}", to.0, to.1));
-        let later = |offset, more| Frame::ip(&from.0, &to.0, 17).payload(&[2; 16]).fragment(n as u16, offset, more);
+        let later =
+            |at, more| Frame::ip(&from.0, &to.0, 17).payload(&vec![2; len]).fragment(n as u16, at * eights, more);
         let mut datagram = match kind % 5 {
             0 => vec![whole.payload(&[3; 700]).may_be_fragmented()],
-            _ => vec![whole.payload(&[1; 8]).fragment(n as u16, 0, true), later(2, true), later(4, false)],
+            _ => vec![whole.payload(&vec![1; len - 8]).fragment(n as u16, 0, true), later(1, true), later(2, false)],
         };
         let len = datagram.len();
         datagram.rotate_left(usize::from(first) % len);

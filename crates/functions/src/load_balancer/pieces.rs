@@ -1,0 +1,80 @@
+//! Pieces of datagrams. Only the first one has ports, so the others go its way, and wait for it if they come before it: to another worker,
+//! as happens whatever the order. Each is translated, put into a tunnel or addressed by itself; a tunnel's end puts together what was cut there,
+//! and the backend what the client cut.
+
+use braid_nf::packet::parse::protocol;
+use braid_nf::prelude::*;
+
+use super::LoadBalancer;
+use super::config::Mode;
+use super::settings::Server;
+use crate::parts::{Fate, fragments};
+
+/// In the place of a fate's tags: the datagram is none of a service's, and goes on as it came.
+const PASSES: u16 = 1;
+
+impl LoadBalancer {
+    /// Notes what becomes of a datagram by its first piece, and sends on what has waited for that. False if there is no room.
+    pub(super) fn lead(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: Fate) -> Result<bool, Conflict> {
+        if !self.fragments.remember(cx, packet, fate)? {
+            return Ok(false);
+        }
+        let as_it_is = Fate::new(fate.port, None, None);
+        match self.whole(&fate) {
+            Some(server) => self.fragments.release_with(cx, packet, (&as_it_is, 1), |cx, frame, l3| {
+                self.send_piece(cx, packet, server, frame, l3);
+            })?,
+            None if fate.behind == PASSES => self.fragments.release(cx, packet, &fate, 0)?,
+            None => self.fragments.release(cx, packet, &fate, 1)?,
+        }
+        Ok(true)
+    }
+
+    /// A packet that is none of a service's; so are the later pieces of its datagram.
+    pub(super) fn pass_by(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Handled {
+        if packet.is_fragment() && self.may_be_balanced(packet) {
+            let fate = Fate::new(cx.opposite(packet.port()), None, None).behind(PASSES);
+            if !self.lead(cx, packet, fate)? {
+                return Ok(Verdict::Drop(fragments::TABLE_FULL));
+            }
+        }
+        Ok(cx.pass())
+    }
+
+    /// A later piece goes where its first one went. What cannot be a service's passes.
+    #[cold]
+    pub(super) fn follow_first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        if !self.may_be_balanced(packet) {
+            return Ok(cx.pass());
+        }
+        let Some(fate) = self.fragments.follow(cx, packet)? else {
+            return Ok(Verdict::Drop(self.fragments.hold(cx, packet)?));
+        };
+        if fate.behind == PASSES {
+            return Ok(cx.pass());
+        }
+        if !packet.decrement_ttl() {
+            return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+        }
+        if let Some(server) = self.whole(&fate) {
+            return self.send_whole(cx, packet, server);
+        }
+        fate.apply(packet);
+        Ok(Verdict::Forward(fate.port))
+    }
+
+    /// The backend that gets a datagram whole; none if it is translated or passes. An address has one mode.
+    fn whole(&self, fate: &Fate) -> Option<&Server> {
+        let (_, server) = self.settings.servers_at(fate.destination).next()?;
+        Some(server).filter(|server| server.mode != Mode::Nat)
+    }
+
+    /// Whether a piece may belong to a connection: by its addresses, and a protocol that has ports.
+    fn may_be_balanced(&self, packet: &Packet<'_>) -> bool {
+        // In IPv6 options for the destination may stand between a fragment header and that of UDP; a later piece names only them.
+        const OPTIONS: u8 = 60;
+        let is_v6 = !packet.src_ip().is_v4();
+        (matches!(packet.protocol(), protocol::TCP | protocol::UDP) || is_v6 && packet.protocol() == OPTIONS)
+            && self.settings.may_change(packet.src_ip(), packet.dst_ip())
+    }
+}

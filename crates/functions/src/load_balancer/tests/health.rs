@@ -1,0 +1,70 @@
+//! Who is up, by what backends announce.
+
+use braid_testkit::{Bench, Frame};
+
+use super::{WEB, backend, bench, check, heartbeat};
+
+#[test]
+fn the_connections_of_a_silent_backend_move_and_no_others() {
+    let mut lb = bench(&format!("heartbeat_port = 7000\nheartbeat_timeout_ms = 3000\n{WEB}"));
+    let hear = |lb: &mut Bench, ms, hosts: &[&str]| {
+        for host in hosts {
+            check(lb, 0, ms, heartbeat(host), "drop heartbeat");
+        }
+    };
+    hear(&mut lb, 1, &["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+    let before: Vec<_> = (0..200).map(|client| backend(&mut lb, client, 2, "S")).collect();
+    for second in 1..8 {
+        hear(&mut lb, second * 1000, &["10.0.0.1", "10.0.0.3"]);
+    }
+    let after: Vec<_> = (0..200).map(|client| backend(&mut lb, client, 8000, "A")).collect();
+    for (before, after) in before.iter().zip(&after) {
+        assert_ne!(after, "10.0.0.2:8080");
+        assert!(before == after || before == "10.0.0.2:8080");
+    }
+    assert!(
+        ["10.0.0.1:8080", "10.0.0.3:8080"].iter().all(|up| before.iter().zip(&after).any(|(b, a)| b != a && a == up))
+    );
+    // It comes back: new connections as before, the moved ones stay.
+    hear(&mut lb, 8500, &["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+    let stayed: Vec<_> = (0..200).map(|client| backend(&mut lb, client, 9600, "A")).collect();
+    assert_eq!(stayed, after);
+    hear(&mut lb, 909_000, &["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+    let anew: Vec<_> = (0..200).map(|client| backend(&mut lb, client, 909_700, "S")).collect();
+    assert_eq!(anew, before);
+}
+
+#[test]
+fn connections_stay_with_a_silent_backend_if_configured() {
+    let mut lb = bench(&format!("heartbeat_port = 7000\nwhen_down = 'keep'\n{WEB}"));
+    for host in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
+        check(&mut lb, 0, 1, heartbeat(host), "drop heartbeat");
+    }
+    let before: Vec<_> = (0..30).map(|client| backend(&mut lb, client, 2, "S")).collect();
+    for second in 1..8 {
+        check(&mut lb, 0, second * 1000, heartbeat("10.0.0.1"), "drop heartbeat");
+    }
+    let after: Vec<_> = (0..30).map(|client| backend(&mut lb, client, 8000, "A")).collect();
+    assert_eq!(before, after);
+    assert!((30..60).all(|client| backend(&mut lb, client, 8000, "S") == "10.0.0.1:8080"));
+}
+
+#[test]
+fn without_any_backend_connections_are_dropped() {
+    let mut lb = bench(&format!("heartbeat_port = 7000\n{WEB}"));
+    backend(&mut lb, 1, 1, "S");
+    for second in 1..6 {
+        check(&mut lb, 0, second * 1000, Frame::arp("10.0.0.1", "10.0.0.2"), "1: not ip");
+    }
+    assert_eq!(backend(&mut lb, 1, 6000, "A"), "no_backend");
+    assert_eq!(backend(&mut lb, 2, 6000, "S"), "no_backend");
+    check(&mut lb, 0, 6001, heartbeat("10.0.0.2"), "drop heartbeat");
+    assert_eq!(backend(&mut lb, 2, 6002, "S"), "10.0.0.2:8080");
+}
+
+#[test]
+fn only_backends_announce_themselves() {
+    let mut lb = bench(&format!("heartbeat_port = 7000\n{WEB}"));
+    check(&mut lb, 0, 0, heartbeat("10.0.0.77"), "1: udp 10.0.0.77:9000 > 203.0.113.10:7000 ttl 64");
+    check(&mut lb, 1, 0, heartbeat("10.0.0.1"), "0: udp 10.0.0.1:9000 > 203.0.113.10:7000 ttl 64");
+}

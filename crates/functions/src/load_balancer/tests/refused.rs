@@ -1,0 +1,55 @@
+//! Configurations that cannot work.
+
+use super::WEB;
+use crate::config::parse;
+use crate::load_balancer::Config;
+use crate::load_balancer::settings::Settings;
+
+#[track_caller]
+fn check_error(from: &str, to: &str, expected: &str) {
+    let text = WEB.replace(from, to);
+    let error = match parse::<Config>(text.parse().unwrap()) {
+        Err(error) => error.to_string(),
+        Ok(config) => Settings::check(&config, 2).unwrap_err().to_string(),
+    };
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn configurations_that_cannot_work_are_refused_with_what_to_write() {
+    check_error("10.0.0.9", "2001:db8::9", "is of another family than 203.0.113.53; use one family");
+    check_error("10.0.0.2", "10.0.0.1", "10.0.0.1 port 8080 is a backend twice, so its replies are ambiguous");
+    check_error("port = 80\n", "", "10.0.0.1 has a port but the service has none");
+    check_error("[{ address = \"10.0.0.9\" }]", "[]", "`service[2].backends`: none has a weight");
+    check_error("{ address = \"10.0.0.9\" }", "{ address = \"10.0.0.9\", weight = 0 }", "none has a weight");
+    check_error(
+        "203.0.113.53\"\n    port = 53\n    protocol = \"udp\"",
+        "203.0.113.10\"\n    port = 80",
+        "has this service already",
+    );
+    check_error(
+        "[[service]]\n    address = \"203.0.113.10\"",
+        "table_size = 65536\n[[service]]\naddress = \"203.0.113.10\"",
+        "65536 is no prime",
+    );
+    check_error("\"tcp\"", "\"sctp\"", "unknown variant `sctp`");
+    check_error("10.0.0.9", "224.0.0.1", "`service[2].backends[0]`: 224.0.0.1 is no address of a backend");
+    check_error("10.0.0.9", "203.0.113.53", "`service[2].backends[0]`: 203.0.113.53 is no address of a backend");
+    check_error("203.0.113.53", "0.0.0.0", "0.0.0.0 is no host's address");
+    check_error("203.0.113.53", "127.0.0.1", "127.0.0.1 is no host's address");
+    check_error("port = 53", "port = 0", "0 is no port; write the port that clients ask for");
+    let (v6, tunnel) = ("2001:db8::10\"", "2001:db8::10\"\n    mode = \"gre\"");
+    check_error(v6, tunnel, "the tunnels of 2001:db8::10 have no address to come from; write router_v6");
+    let first = "[[service]]\n    address = \"203.0.113.10\"";
+    for (key, wanted) in [
+        ("heartbeat_port = 0", "`heartbeat_port`: 0 is no port"),
+        ("heartbeat_timeout_ms = 5", "`heartbeat_timeout_ms`: says nothing to any service; add heartbeat_port"),
+        ("persistence_s = 5", "`persistence_s`: says nothing to any service; add persistence = \"source\""),
+        ("persistence_max = 5", "`persistence_max`: says nothing to any service"),
+        ("mtu = 9000", "`mtu`: says nothing to any service; add a mode with tunnels"),
+    ] {
+        check_error(first, &format!("{key}\n{first}"), wanted);
+    }
+    let page = "port = 53\n    check = { kind = \"tcp\", path = \"/x\" }";
+    check_error("port = 53", page, "`service[2].check`: a connection alone asks for no page; write kind = \"http\"");
+}
