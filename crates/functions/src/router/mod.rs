@@ -295,7 +295,7 @@ impl Router {
         }
         let to = packet.dst_ip();
         if self.links.all().iter().flatten().any(|own| own.owns(to)) {
-            return self.receive(cx, packet, interface);
+            return if is_addressed(packet, interface) { Ok(cx.pass()) } else { self.receive(cx, packet, interface) };
         }
         if let Some(objection) = objections::to_forwarding(packet) {
             return Ok(Verdict::Drop(objection));
@@ -351,6 +351,13 @@ impl Router {
         }
         Verdict::Forward(out.port)
     }
+}
+
+/// Whether a function before this one has sent a frame to a host on a link, in the router's name: a load balancer whose backends have the
+/// service's address, which is one of the router's own. What is only turned round goes to another address, and is routed.
+fn is_addressed(packet: &Packet<'_>, interface: &Interface) -> bool {
+    let is_ours = |frame: &Ethernet| frame.source() == interface.mac && frame.destination() != interface.mac;
+    packet.ethernet().is_some_and(is_ours)
 }
 
 #[cfg(test)]
