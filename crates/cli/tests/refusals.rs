@@ -35,6 +35,26 @@ fn values_out_of_range_say_the_range() {
 }
 
 #[test]
+fn one_of_several_tables_is_refused_at_its_own_line() {
+    let services = |second: &str| {
+        format!(
+            "[[nf]]\nfunction = \"load_balancer\"\n[[nf.config.service]]\naddress = \"203.0.113.10\"\nbackends = [{{ address = \"10.0.0.1\" }}]
+[[nf.config.service]]\naddress = \"203.0.113.11\"\n{second}\n"
+        )
+    };
+    check(&services("backends = []"), 8, &["`service[1].backends`: none has a weight"]);
+    let third = "backends = [\n{ address = \"10.0.0.2\" },\n{ address = \"10.0.0.1\" },\n]";
+    check(&services(third), 10, &["`service[1].backends[1]`: 10.0.0.1 with all its ports is a backend twice"]);
+    check(&services("port = \"80\"\nbackends = []"), 8, &["`service[1].port`", "a whole number, without quotes"]);
+    check(&services("prot = 80\nbackends = []"), 8, &["`service[1].prot`: no such key", "did you mean `protocol`?"]);
+    check(&services("port = 80"), 6, &["`service[1].backends`: missing"]);
+    check(&services("backends = [{ address = \"10.0.0.2:80\" }]"), 8, &["`service[1].backends.address`"]);
+    let rules =
+        "[[nf]]\nfunction = \"firewall\"\n[nf.config]\nrules = [\n{ action = \"allow\" },\n{ action = \"alow\" },\n]\n";
+    check(rules, 6, &["`rules[1].action`", "`allow`"]);
+}
+
+#[test]
 fn packet_sets_are_checked() {
     let set = |set: &str| format!("[[nf]]\nfunction = \"flow_counter\"\n[nf.packet_set]\n{set}\n");
     check(&set("fields = [\"ip.scr\"]"), 4, &["no header field `ip.scr`", "`ip.src`"]);

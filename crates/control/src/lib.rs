@@ -29,6 +29,7 @@ pub mod profile_run;
 pub mod report;
 pub mod suggest;
 pub mod tune;
+mod written;
 
 pub use braid_profile as profile;
 pub use braid_runtime as runtime;

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::suggest::nearest;
+use crate::written::Written;
 
 /// What is wrong with a plan, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -182,27 +183,28 @@ pub struct SetFile {
 /// The keys of one function's configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
-pub struct Config(BTreeMap<Spanned<String>, Spanned<toml::Value>>);
+pub struct Config(BTreeMap<Spanned<String>, Spanned<Written>>);
 
 impl Config {
     /// As a table, for the function to read.
     pub fn table(&self) -> toml::Table {
-        self.0.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
+        self.0.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().value())).collect()
     }
 
     /// Sets a key; dots lead into tables.
     pub fn set(&mut self, path: &str, value: toml::Value) {
         let (key, rest) = path.split_once('.').unwrap_or((path, ""));
-        let known = self.0.remove(key).map(Spanned::into_inner);
+        let known = self.0.remove(key).map(|known| known.get_ref().value());
         let value = if rest.is_empty() { value } else { set_within(known, rest, value) };
-        self.0.insert(unplaced(key.to_owned()), unplaced(value));
+        self.0.insert(unplaced(key.to_owned()), unplaced(value.into()));
     }
 
-    /// Place of a key (the first word of a path such as `route.via` or `rules[2]`) and its value; none if it stands in no file.
+    /// Place of a key and its value, as far as a path such as `route.via` or `service[1].backends` leads; none if it stands in no file.
     pub fn place(&self, path: &str) -> Option<Range<usize>> {
-        let first = path.split(['.', '[']).next().unwrap_or(path);
+        let (first, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
         let (key, value) = self.0.iter().find(|(key, _)| key.get_ref() == first)?;
-        Some(key.span().start..value.span().end.max(key.span().end)).filter(|place| !place.is_empty())
+        let whole = key.span().start..value.span().end.max(key.span().end);
+        Some(value.get_ref().place(rest).unwrap_or(whole)).filter(|place| !place.is_empty())
     }
 }
 
@@ -339,9 +341,39 @@ mod tests {
         assert_eq!(plan.workers.unwrap().into_inner(), 2);
         assert_eq!(plan.nf.len(), 2);
         assert_eq!(plan.nf[0].config.table()["external"][0].as_str(), Some("198.51.100.1"));
-        let span = plan.nf[0].config.place("external.0").unwrap();
-        assert_eq!(&text[span], r#"external = ["198.51.100.1"]"#);
-        assert_eq!(plan.nf[0].config.place("external[0]"), plan.nf[0].config.place("external"));
+        let place = |path| plan.nf[0].config.place(path).map(|span| &text[span]);
+        assert_eq!(place("external"), Some(r#"external = ["198.51.100.1"]"#));
+        assert_eq!((place("external.0"), place("external[0]")), (Some(r#""198.51.100.1""#), place("external.0")));
+        assert_eq!((place("external[1]"), place("inside")), (place("external"), None));
+    }
+
+    #[test]
+    fn each_table_of_a_list_has_its_place() {
+        let text = r#"
+            [[nf]]
+            function = "load_balancer"
+            [nf.config]
+            rules = [{ port = 1 }, { protocol = "udp", port = 2 }]
+            [[nf.config.service]]
+            address = "203.0.113.10"
+            [nf.config.service.check]
+            kind = "http"
+            [[nf.config.service]]
+            address = "203.0.113.11"
+            port = 53
+        "#;
+        let plan = PlanFile::parse(text).unwrap();
+        let place = |path| plan.nf[0].config.place(path).map(|span| text[span].lines().next().unwrap_or_default());
+        assert_eq!(place("rules[1]"), Some(r#"{ protocol = "udp", port = 2 }"#));
+        assert_eq!(place("rules[1].port"), Some("2"));
+        assert_eq!(place("service[0]"), Some("[[nf.config.service]]"));
+        assert_eq!(place("service[1].address"), Some(r#""203.0.113.11""#));
+        assert_eq!(place("service[1].missing"), place("service[1]"));
+        assert_ne!(place("service[1]").map(str::as_ptr), place("service[0]").map(str::as_ptr));
+        assert_eq!(place("service[0].check.kind"), Some(r#""http""#));
+        assert_eq!(place("service.port"), place("service"), "it does not say which");
+        let table = plan.nf[0].config.table();
+        assert_eq!(table["service"][1]["port"].as_integer(), Some(53));
     }
 
     #[test]
@@ -356,6 +388,8 @@ mod tests {
     fn wrong_types_and_missing_keys_are_refused() {
         check("\n\nworkers = \"two\"\n", 3, "string \"two\", expected a whole number", "without quotes");
         check("workers = 99999999999999999999\n", 1, "integer `99999999999999999999`, expected", "a smaller number");
+        let big = "[[nf]]\nfunction = \"nat\"\nconfig.tcp_s = 99999999999999999999\n";
+        check(big, 3, "integer `99999999999999999999`, expected a whole number", "a smaller number");
         check("in_order = \"yes\"\n", 1, "expected a boolean", "true or false");
         check("[input]\nfrom = \"a.pcap\"\n", 2, "expected a list", "in brackets, as [first, second]");
         check("[nf]\nfunction = \"nat\"\n", 1, "table, expected a list", "two brackets, as [[nf]]");

@@ -45,7 +45,31 @@ impl ConfigError {
 
 /// Reads a configuration type from a table.
 pub fn parse<C: DeserializeOwned>(table: toml::Table) -> Result<C, ConfigError> {
-    table.try_into().map_err(|error: toml::de::Error| explain(error.message(), &error.to_string()))
+    let error = match table.clone().try_into() {
+        Ok(config) => return Ok(config),
+        Err(error) => error,
+    };
+    let error = explain(error.message(), &error.to_string());
+    match numbered::<C>(&error.key, table) {
+        Some(key) => Err(ConfigError { key, ..error }),
+        None => Err(error),
+    }
+}
+
+/// The key of an error within a list of tables with the number of the wrong one; none if the error is not within a list.
+fn numbered<C: DeserializeOwned>(key: &str, mut table: toml::Table) -> Option<String> {
+    let (first, rest) = key.split_at(key.find('.')?);
+    let list = table.get(first)?.as_array()?.clone();
+    let mut is_right = |count: usize| {
+        table.insert(first.to_owned(), list[..count].to_vec().into());
+        table.clone().try_into::<C>().is_ok()
+    };
+    if !is_right(0) {
+        return None;
+    }
+    let counts: Vec<usize> = (1..=list.len()).collect();
+    let wrong = counts.partition_point(|count| is_right(*count));
+    Some(format!("{first}[{wrong}]{rest}"))
 }
 
 /// Serde says what is wrong in prose; toml adds a line "in `key`" where it knows the key.
@@ -67,6 +91,7 @@ fn explain(message: &str, whole: &str) -> ConfigError {
         return ConfigError::new(&key, "missing", format!("write `{missing} = …` there"));
     }
     let (reason, expected) = message.split_once(", expected ").unwrap_or((message, ""));
+    let reason = if reason == "invalid type: unit variant" { "invalid type: no text" } else { reason };
     ConfigError::new(at.unwrap_or("?"), reason, format!("write {}", in_words(expected, reason)))
 }
 
@@ -82,7 +107,7 @@ fn in_words<'a>(expected: &'a str, reason: &str) -> &'a str {
         "i8" | "i16" | "i32" | "i64" => "a whole number, without quotes, perhaps negative",
         "f32" | "f64" => "a number, without quotes",
         "a boolean" => "true or false",
-        "a string" | "path string" => "a text in quotes",
+        "a string" | "path string" | "string only" => "a text in quotes",
         "a sequence" => "a list, as [first, second]",
         "" if reason.contains("IP") => "an address such as \"192.0.2.1\" or \"2001:db8::1\", and nothing else",
         "" => "another value",
@@ -175,8 +200,19 @@ mod tests {
         check("colour = 1", "`colour`: no such key; known keys are rate, mode, inner");
         check("rate = 'fast'", "`rate`: invalid type: string \"fast\"; write a whole number, without quotes");
         check("rate = -1", "`rate`: invalid value: integer `-1`; write a whole number that is not negative");
+        check("mode = 300", "`mode`: invalid type: no text; write a text in quotes");
         check("mode = 'pas'", "`mode`: unknown variant `pas`; write `drop` or `pass`");
-        check("[[inner]]\nprt = 1", "`inner.prt`: no such key; did you mean `port`?");
-        check("[[inner]]", "`inner.port`: missing; write `port = …` there");
+        check("[[inner]]\nprt = 1", "`inner[0].prt`: no such key; did you mean `port`?");
+        check("[[inner]]", "`inner[0].port`: missing; write `port = …` there");
+        check(
+            "[[inner]]\nport = 1\n[[inner]]\nport = 2\n[[inner]]",
+            "`inner[2].port`: missing; write `port = …` there",
+        );
+        let wrong = "`inner[1].port`: invalid type: string \"x\"; write a whole number, without quotes";
+        check("[[inner]]\nport = 1\n[[inner]]\nport = 'x'\n[[inner]]\nport = 'y'", wrong);
+        check(
+            "rate = 'fast'\ninner = [{ port = 1 }]",
+            "`rate`: invalid type: string \"fast\"; write a whole number, without quotes",
+        );
     }
 }

@@ -22,7 +22,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error(&fixed("198.51.100.2:80", "10.0.0.1:80"), "`static`: 198.51.100.2 is no external address");
     check_error(&fixed("198.51.100.1:80", "10.0.0.1:80"), "`static`: 80 is no external port");
     check_error(&fixed("198.51.100.1:8080", "9.0.0.1:80"), "`static`: 9.0.0.1 is not inside");
-    check_error(&fixed("198.51.100.1", "10.0.0.1:80"), "`static.external`: ");
+    check_error(&fixed("198.51.100.1", "10.0.0.1:80"), "`static[0].external`: ");
     check_error("udp_s = 0", "`udp_s`: 0ns is out of range");
     check_error("mapings_max = 5", "`mapings_max`: no such key; did you mean `mappings_max`?");
     check_error(
