@@ -54,6 +54,20 @@ fn one_of_several_tables_is_refused_at_its_own_line() {
     check(rules, 6, &["`rules[1].action`", "`allow`"]);
 }
 
+/// A translator has an inside and an outside; a balancer or a firewall does with one port.
+#[test]
+fn a_plan_with_one_port_is_for_functions_that_do_with_one() {
+    check(
+        "ports = 1\n[[nf]]\nfunction = \"nat\"\n",
+        1,
+        &["comes in by 2 ports, but the plan has 1", "write ports = 2"],
+    );
+    let braid = Braid::new();
+    for function in ["load_balancer", "firewall", "policer"] {
+        braid.ok(&format!("run --nf {function} --ports 1 --in gen:uniform?packets=10"));
+    }
+}
+
 #[test]
 fn packet_sets_are_checked() {
     let set = |set: &str| format!("[[nf]]\nfunction = \"flow_counter\"\n[nf.packet_set]\n{set}\n");

@@ -96,7 +96,11 @@ impl Plan {
         if needed > usize::from(ports) {
             let what = format!("the input comes in by {needed} ports, but the plan has {ports}");
             let at = file.ports.as_ref().map_or(0..0, Spanned::span);
-            return Err(Problem::new(what, format!("write ports = {needed}")).at(at));
+            let help = match is_live {
+                true => format!("name {needed} interfaces"),
+                false => format!("write ports = {needed}"),
+            };
+            return Err(Problem::new(what, help).at(at));
         }
         // Live, the kernel needs a processor as well, and one worker needs no dispatcher.
         let usual_workers = if is_live { (processors() - 1).max(1) } else { processors() };
@@ -290,7 +294,13 @@ fn nic_named(name: &Spanned<String>) -> Result<&'static Nic, Problem> {
 fn split(input: &InputFile, chain: &[Link], ports: u16) -> Result<PortSplit, Problem> {
     let wish = chain.iter().map(|link| &link.entry.split).find(|split| **split != DefaultSplit::Single);
     let default = wish.cloned().unwrap_or(DefaultSplit::Single);
-    let default = if input.inside.is_empty() { default } else { DefaultSplit::Inside };
+    // With one port nobody is on another side; a translator cannot do without.
+    let is_alone = ports == 1 && !chain.iter().any(|link| link.entry.mirrors);
+    let default = match input.inside.is_empty() {
+        true if is_alone => DefaultSplit::Single,
+        true => default,
+        false => DefaultSplit::Inside,
+    };
     let words =
         [("single", DefaultSplit::Single), ("inside", DefaultSplit::Inside), ("mac_hash", DefaultSplit::MacHash)];
     let known: Vec<(&str, usize)> = words.iter().enumerate().map(|(i, (word, _))| (*word, i)).collect();
