@@ -22,6 +22,7 @@ use toml::{Table, Value};
 
 use self::probe::{Bad, ask};
 use super::print;
+use crate::aside::asideln;
 use crate::connect::{ControlArgs, connect};
 use crate::failure::{Failure, Kind};
 
@@ -145,11 +146,23 @@ fn watch(target: Target, say: &Sender<Change>) {
     let Target { place, end, check, up } = target;
     let (every, timeout) = (Duration::from_millis(check.every_ms), Duration::from_millis(check.timeout_ms()));
     let mut state = State { up, against: 0 };
+    let mut could_ask = true;
     loop {
         let begun = Instant::now();
         let answer = ask(end, &check, timeout);
-        if state.hear(answer.is_ok(), &check) && say.send(Change { place, end, up: answer }).is_err() {
-            return;
+        let could = std::mem::replace(&mut could_ask, !matches!(answer, Err(Bad::Unasked(_))));
+        match answer {
+            // It may be as well as ever: its state stays.
+            Err(why @ Bad::Unasked(_)) => {
+                if could {
+                    asideln!("note: {end} stays as it is: {why}");
+                }
+            }
+            answer => {
+                if state.hear(answer.is_ok(), &check) && say.send(Change { place, end, up: answer }).is_err() {
+                    return;
+                }
+            }
         }
         std::thread::sleep(every.saturating_sub(begun.elapsed()));
     }

@@ -15,6 +15,9 @@ pub enum Bad {
     /// It cannot be reached.
     #[error("{0}")]
     Io(io::Error),
+    /// Nobody asked: this machine has no way there, or may not go it. That says nothing about the backend.
+    #[error("this machine cannot ask it: {0}")]
+    Unasked(io::Error),
     /// There is none in time.
     #[error("no answer in time")]
     Late,
@@ -31,6 +34,9 @@ impl From<io::Error> for Bad {
         match error.kind() {
             // A read with a time limit that has passed "would block" (socket(7), SO_RCVTIMEO).
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Bad::Late,
+            io::ErrorKind::NetworkUnreachable | io::ErrorKind::AddrNotAvailable | io::ErrorKind::PermissionDenied => {
+                Bad::Unasked(error)
+            }
             _ => Bad::Io(error),
         }
     }
@@ -122,5 +128,6 @@ mod tests {
         assert!(matches!(ask(end, &silent, Duration::from_millis(30)), Err(Bad::Late)), "it accepts and says nothing");
         drop(server);
         assert!(matches!(ask(end, &Check::default(), second), Err(Bad::Io(_))));
+        assert!(matches!(Bad::from(io::Error::from(io::ErrorKind::NetworkUnreachable)), Bad::Unasked(_)));
     }
 }
