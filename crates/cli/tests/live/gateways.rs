@@ -42,7 +42,7 @@ fn learnt(host: &Namespace, to: &str) -> Option<u16> {
 }
 
 /// The gateway answers for its own addresses: nobody needs to be told who has them.
-fn ask_for_neighbours(scene: &Scene) -> Result<(), Unavailable> {
+pub fn ask_for_neighbours(scene: &Scene) -> Result<(), Unavailable> {
     scene.client.run("ip", &format!("neighbour del {GATEWAY} dev c0"))?;
     scene.server.run("ip", &format!("neighbour del {EXTERNAL} dev s0"))?;
     for (host, interface, own, far, via) in [

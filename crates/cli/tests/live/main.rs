@@ -4,6 +4,7 @@
 //! must leave right.
 
 mod addresses;
+mod balancers;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod everyday;
@@ -151,30 +152,6 @@ fn a_bridge_of_three_ports_joins_three_hosts() {
         bulk.transfer(1 << 20);
         let report = braid.stop();
         assert!(report["packets_copied"].as_u64().is_some_and(|copies| copies > 0), "ARP is flooded: {report}");
-    }
-}
-
-#[test]
-fn a_load_balancer_brings_clients_to_its_backends() {
-    const SERVICE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
-    for back_end in BACK_ENDS {
-        let Some(scene) = scene("a load balancer") else { return };
-        let folder = tempfile::tempdir().expect("a folder");
-        let plan = folder.path().join("plan.toml");
-        let text = format!(
-            "[[port]]\ndevice = \"{back_end}:m1\"\n[[port]]\ndevice = \"{back_end}:m0\"\n[[nf]]\nfunction = \"load_balancer\"\n\
-             [[nf.config.service]]\naddress = \"{SERVICE}\"\nport = 80\nbackends = [{{ address = \"{SERVER}\", port = 8080 }}]\n"
-        );
-        std::fs::write(&plan, text).expect("the folder can be written to");
-        let braid = scene.run_braid(&format!("{} --port {back_end}:m1 --port {back_end}:m0", plan.display()));
-        let listener = scene.server.inside(|| std::net::TcpListener::bind((SERVER, 8080))).expect("a socket");
-        let stream = scene
-            .client
-            .inside(|| std::net::TcpStream::connect_timeout(&(SERVICE, 80).into(), Duration::from_secs(10)));
-        let near = stream.expect("the service answers");
-        let (_, client) = listener.accept().expect("the backend was asked");
-        assert_eq!((client.ip(), near.peer_addr().expect("connected").ip()), (CLIENT.into(), SERVICE.into()));
-        braid.stop();
     }
 }
 

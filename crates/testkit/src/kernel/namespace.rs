@@ -150,6 +150,17 @@ impl Namespace {
         self.inside(|| sys::frame_receiver(interface)).map(File::from)
     }
 
+    /// A socket that receives whole IP packets of a protocol (IP in IP, GRE, …) that are for this namespace, as [`frame_receiver`] does frames:
+    /// those of IPv4 with their header, of IPv6 without.
+    ///
+    /// # Errors
+    /// If the kernel has no such sockets.
+    ///
+    /// [`frame_receiver`]: Self::frame_receiver
+    pub fn packet_receiver(&self, protocol: u8, is_v6: bool) -> io::Result<File> {
+        self.inside(|| sys::packet_receiver(protocol, is_v6)).map(File::from)
+    }
+
     /// A TAP device with this name and Ethernet address, up.
     pub(super) fn tap(&self, name: &str, address: &str) -> Result<Tap, Unavailable> {
         let device = self.inside(|| {

@@ -4,6 +4,7 @@
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketType, bind, socket};
+use rustix::net::{AddressFamily, Protocol, SocketType, bind, socket};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// Gives the calling thread an empty network namespace of its own; children that it starts inherit it.
@@ -40,6 +41,16 @@ pub fn frame_sender(interface: &str) -> io::Result<OwnedFd> {
 /// One that receives all frames, and waits for one for a tenth of a second at most.
 pub fn frame_receiver(interface: &str) -> io::Result<OwnedFd> {
     let socket = frame_socket(interface, ALL_PROTOCOLS.to_be())?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(100)))?;
+    Ok(socket)
+}
+
+/// One that receives all IP packets of a protocol that are for the thread's namespace, put together if they came in pieces. Those of IPv4
+/// begin with their header, those of IPv6 with what it carries.
+pub fn packet_receiver(protocol: u8, is_v6: bool) -> io::Result<OwnedFd> {
+    let family = if is_v6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    let protocol = NonZeroU32::new(protocol.into()).map(Protocol::from_raw);
+    let socket = socket(family, SocketType::RAW, protocol)?;
     set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(100)))?;
     Ok(socket)
 }
