@@ -25,7 +25,7 @@ fn impossible_configurations_are_refused() {
     );
     refuse(
         "[[static]]\nmac = 'printer'\nport = 1",
-        "`static.mac`: `printer` is no Ethernet address; write six pairs of digits such as 02:00:00:00:00:01",
+        "`static[0].mac`: `printer` is no Ethernet address; write six pairs of digits such as 02:00:00:00:00:01",
     );
     refuse(
         "[[static]]\nmac = '01:00:5e:00:00:01'\nport = 1",

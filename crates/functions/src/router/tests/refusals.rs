@@ -96,7 +96,7 @@ fn routes_and_neighbours_that_lead_nowhere_are_refused() {
         ("0.0.0.1/0", "`0.0.0.0/0`, or `0.0.0.1/32` for it alone"),
         ("2001:db8::7/32", "`2001:db8::/32`, or `2001:db8::7/128` for it alone"),
     ] {
-        let expected = format!("`route.to`: `{to}` has bits behind its length; write {instead}");
+        let expected = format!("`route[0].to`: `{to}` has bits behind its length; write {instead}");
         route(&format!("{{ to = '{to}', via = '192.0.2.9' }}"), &expected);
     }
     let neighbour = |more: &str, expected: &str| refuse(&format!("{two}{more}"), expected);

@@ -171,7 +171,7 @@ fn impossible_values_are_refused() {
     );
     refuse(
         &with("priority = [{ dscp = 64 }]"),
-        "`priority.dscp`: `64` is no code point; write 0 to 63 or a name such as \"af11\", \"ef\", \"cs1\"",
+        "`priority[0].dscp`: `64` is no code point; write 0 to 63 or a name such as \"af11\", \"ef\", \"cs1\"",
     );
     refuse(
         &with("group = [{ prefixes = '10.0.0.0/8', total = { bytes_per_s = 1000000, burst_bytes = 3000 } }]"),
