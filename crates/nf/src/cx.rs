@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use braid_packet::BATCH_MAX;
+use braid_packet::{BATCH_MAX, Link};
 use braid_state::Tx;
 
 use crate::{EVERY_PORT, Port, Verdict, Verdicts};
@@ -19,13 +19,22 @@ pub struct Emitted {
     decided: Vec<Port>,
 }
 
+/// How a packet came that a function holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Came {
+    /// By which port.
+    pub by: Port,
+    /// What its frame begins with.
+    pub link: Link,
+}
+
 /// Which functions a packet meets that a handler made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leg {
     /// None.
     Straight,
-    /// Those behind its maker, as a packet does that came by this port; none: by that of its cause.
-    Onward(Option<Port>),
+    /// Those behind its maker, as a packet does that came so; none: as its cause.
+    Onward(Option<Came>),
     /// Those before its maker that turn packets back, the last one first, as a packet does that comes by this port; none: by that by
     /// which its cause would have left.
     Back(Option<Port>),
@@ -175,11 +184,11 @@ impl<'a> Cx<'a> {
         self.emitted.push(self.index, port, bytes, Leg::Onward(None));
     }
 
-    /// The same for a packet that has waited since it came by `came_by`, and leaves by `port`, or as a copy by every other one if that is
+    /// The same for a packet that has waited since it came, and leaves by `port`, or as a copy by every other one if that is
     /// [`EVERY_PORT`], unless a function behind this one decides otherwise: what [`leaves_by`](Self::leaves_by) said then. For a function that
     /// [`HOLDS`](crate::NetworkFunction::HOLDS) packets.
-    pub fn emit_held(&mut self, came_by: Port, port: Port, bytes: &[u8]) {
-        self.emitted.push(self.index, port, bytes, Leg::Onward(Some(came_by)));
+    pub fn emit_held(&mut self, came: Came, port: Port, bytes: &[u8]) {
+        self.emitted.push(self.index, port, bytes, Leg::Onward(Some(came)));
     }
 
     /// Sends a packet back by `port`, where the one that is being handled came from: an answer to it as this function saw it. What functions

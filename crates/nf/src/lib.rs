@@ -27,7 +27,7 @@ pub use braid_state as state;
 
 pub use braid_packet::{Packet, Port};
 pub use braid_state::{Conflict, Plain, SetMeta};
-pub use cx::{Cx, Emitted, Leg, opposite};
+pub use cx::{Came, Cx, Emitted, Leg, opposite};
 pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};
 pub use function::{Arrival, FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};

@@ -31,7 +31,8 @@ pub enum Link {
 }
 
 impl Link {
-    fn from_bits(bits: u8) -> Link {
+    /// The one of this number; of the lowest three bits.
+    pub fn from_bits(bits: u8) -> Link {
         match bits & 7 {
             0 => Link::Ethernet,
             1 => Link::RawIp,

@@ -238,11 +238,12 @@ impl Chain {
 
     /// The functions that an answer meets, made by the one at a position, to a packet that came by `port`: those before it that undo what
     /// they did, the last one first.
-    pub(crate) fn back_from(&self, position: usize, port: Port) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn back_from(&self, position: usize, port: Port) -> Vec<usize> {
         let met = |&at: &usize| self.course.when(at).came_by.is_none_or(|ports| ports.has(port));
-        let before = self.positions(self.side_of(port)).take_while(move |&at| at != position);
-        let before: Vec<usize> = before.filter(met).filter(|&at| self.stages[at].turns_back()).collect();
-        before.into_iter().rev()
+        let before = self.positions(self.side_of(port)).take_while(|&at| at != position);
+        let mut functions: Vec<usize> = before.filter(met).filter(|&at| self.stages[at].turns_back()).collect();
+        functions.reverse();
+        functions
     }
 
     /// In which order packets meet the functions that come by a port.

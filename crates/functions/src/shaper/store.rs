@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use braid_nf::packet::Link;
 use braid_nf::prelude::*;
 use braid_nf::state::{AllocatorConfig, StateBuilder, StateError, StateObject, VectorConfig};
-use braid_nf::{Part, Port};
+use braid_nf::{Came, Part, Port};
 
 /// The longest frame that can wait.
 pub const HELD_MAX: usize = 1520;
@@ -24,9 +25,9 @@ pub struct Waiting {
     pub next: Lease,
     /// Whether there is one.
     pub has_next: u32,
-    /// By which port it came.
+    /// By which port it came, and as what kind of frame.
     came_by: Port,
-    unused: u16,
+    link: u16,
 }
 
 /// Bytes of a packet.
@@ -72,8 +73,8 @@ impl Store {
         let frame = packet.bytes();
         bytes.0[..frame.len()].copy_from_slice(frame);
         self.bytes.set(cx, lease.index, bytes)?;
-        let (port, came_by, len) = (cx.leaves_by(), packet.port(), frame.len() as u16);
-        let waiting = Waiting { due_ns, cost, len, port, came_by, ..Waiting::default() };
+        let (port, came_by, link) = (cx.leaves_by(), packet.port(), packet.link() as u16);
+        let waiting = Waiting { due_ns, cost, len: frame.len() as u16, port, came_by, link, ..Waiting::default() };
         self.packets.set(cx, lease.index, waiting)?;
         if let Some(last) = last {
             self.packets.update(cx, last.index, |last| (last.next, last.has_next) = (lease, 1))?;
@@ -89,7 +90,8 @@ impl Store {
     /// Sends a packet on and gives its room back.
     pub fn send(&self, cx: &mut Cx<'_>, lease: Lease, packet: &Waiting) -> Result<(), Conflict> {
         if let Some(bytes) = self.bytes.get(cx, lease.index)? {
-            cx.emit_held(packet.came_by, packet.port, &bytes.0[..usize::from(packet.len)]);
+            let came = Came { by: packet.came_by, link: Link::from_bits(packet.link as u8) };
+            cx.emit_held(came, packet.port, &bytes.0[..usize::from(packet.len)]);
         }
         self.room.free(cx, lease).map(drop)
     }

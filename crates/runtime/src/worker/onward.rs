@@ -2,7 +2,7 @@
 //! was cut; what a shaper held; and answers on their way back. They meet the functions that are left as one more batch, before anything else
 //! is received: on this worker, where the packet was handled that caused them, or the period that released them.
 
-use braid_nf::{EVERY_PORT, Leg};
+use braid_nf::{Came, EVERY_PORT, Leg};
 use braid_packet::{BATCH_MAX, FrameInfo, Port};
 
 use super::Worker;
@@ -42,15 +42,15 @@ impl Worker {
         let chain = &self.parts.chain;
         let cause = self.batch.records().get(usize::from(cause)).map(|record| (record.port, usize::from(cause)));
         let (came_by, route) = match (leg, cause) {
-            (Leg::Onward(Some(came_by)), _) | (Leg::Onward(None), Some((came_by, _))) => {
-                (came_by, Route::Behind(chain.side_of(came_by)))
+            (Leg::Onward(Some(Came { by, .. })), _) | (Leg::Onward(None), Some((by, _))) => {
+                (by, Route::Behind(chain.side_of(by)))
             }
             (Leg::Back(Some(was_going)), _) => (was_going, Route::Back(port)),
             (Leg::Back(None), Some((_, cause))) => (self.was_going(cause, port), Route::Back(port)),
             (Leg::Straight, _) | (_, None) => return false,
         };
         // Nobody else makes copies.
-        let meets_any = port == EVERY_PORT || functions(chain, maker, route).next().is_some();
+        let meets_any = port == EVERY_PORT || !route.functions(chain, maker).is_empty();
         if meets_any {
             let info = FrameInfo { port: came_by, ..info };
             self.onward.push(Onward { maker, route, port, info, bytes: bytes.to_vec() });
@@ -91,19 +91,19 @@ impl Worker {
         self.last_ns = self.parts.clock.stamp(&self.batch, self.last_ns, &mut self.now_ns);
         self.verdicts.expect(taken.iter().map(|own| own.port));
         self.take_up();
-        let chain = std::sync::Arc::clone(&self.parts.chain);
+        let functions = route.functions(&self.parts.chain, maker);
         match route {
-            Route::Behind(_) => self.through(functions(&chain, maker, route)),
-            Route::Back(_) => self.back_through(functions(&chain, maker, route)),
+            Route::Behind(_) => self.through(functions.into_iter()),
+            Route::Back(_) => self.back_through(&functions),
         }
         self.send_batch();
     }
 
     /// Takes answers back through some functions, one after another.
-    fn back_through(&mut self, positions: impl Iterator<Item = usize>) {
+    fn back_through(&mut self, positions: &[usize]) {
         self.witness.goes_back();
         self.goes_back = true;
-        for position in positions {
+        for &position in positions {
             if !self.todo.is_empty() {
                 self.pass(position);
             }
@@ -112,11 +112,12 @@ impl Worker {
     }
 }
 
-/// The functions that are left for a packet, in the order in which it meets them.
-fn functions(chain: &Chain, maker: usize, route: Route) -> impl Iterator<Item = usize> + '_ {
-    let (behind, back) = match route {
-        Route::Behind(direction) => (Some(chain.positions(direction).skip_while(move |&at| at != maker).skip(1)), None),
-        Route::Back(port) => (None, Some(chain.back_from(maker, port))),
-    };
-    behind.into_iter().flatten().chain(back.into_iter().flatten())
+impl Route {
+    /// The functions that are left for a packet of a function's making, in the order in which it meets them.
+    fn functions(self, chain: &Chain, maker: usize) -> Vec<usize> {
+        match self {
+            Route::Behind(direction) => chain.positions(direction).skip_while(|&at| at != maker).skip(1).collect(),
+            Route::Back(port) => chain.back_from(maker, port),
+        }
+    }
 }

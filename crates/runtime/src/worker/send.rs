@@ -88,9 +88,13 @@ impl Worker {
         let emitted = std::mem::take(&mut self.logs.emitted);
         for ((cause, port, bytes), (maker, leg)) in emitted.iter().zip(emitted.legs()) {
             let i = if (cause as usize) < self.batch.len() { cause as usize } else { 0 };
+            let link = match leg {
+                Leg::Onward(Some(came)) => came.link,
+                _ => self.batch.records().get(i).map_or_else(Default::default, |record| record.flags.link()),
+            };
             let info = FrameInfo {
                 port,
-                link: self.batch.records().get(i).map_or_else(Default::default, |record| record.flags.link()),
+                link,
                 timestamp_ns: if self.batch.is_empty() { self.last_ns } else { self.batch.timestamp_ns(i) },
                 wire_len: bytes.len() as u32,
                 sequence: if self.batch.is_empty() { 0 } else { self.batch.sequence(i) },

@@ -6,7 +6,7 @@ use braid_io::generate::Profile;
 use braid_nf::prelude::*;
 use braid_nf::state::StateBuilder;
 use braid_nf::{Instance, Stage};
-use braid_packet::PortSet;
+use braid_packet::{FrameInfo, Link, PortSet};
 use braid_runtime::{Course, Order, When};
 use braid_testkit::{Bench, Frame};
 
@@ -177,6 +177,27 @@ fn what_a_shaper_held_behind_a_bridge_goes_to_its_station_or_to_everybody() {
     let mut ports: Vec<_> = sent.iter().map(|(port, frame)| (*port, noted(frame))).collect();
     ports.sort_unstable();
     assert_eq!(ports, [(1, 3), (2, 3), (2, 3), (2, 3), (3, 3)], "known, unknown three times, and the later one");
+}
+
+#[test]
+fn what_a_shaper_held_is_still_a_frame_of_its_link() {
+    let shaper = "bytes_per_s = 100000\nburst_bytes = 100\nqueue_packets = 16";
+    let mut bench = Bench::chain(2, 256, |builder| {
+        [("shaper", shaper), ("nat", "")].map(|(name, config)| function(name, config, 2, builder)).into()
+    });
+    // No Ethernet before the IP header.
+    let bytes = Frame::udp(HOST, SERVER).payload(&[0; 50]).bytes().split_off(14);
+    let mut send = |ms: u64| {
+        let timestamp_ns = ms * 1_000_000;
+        let wire_len = bytes.len() as u32;
+        bench.send_info(FrameInfo { link: Link::RawIp, timestamp_ns, wire_len, ..FrameInfo::default() }, &bytes)
+    };
+    assert_eq!(send(0).sent.len(), 1);
+    assert_eq!(send(0).dropped, Some("waits_for_credit"));
+    // It comes before the period that sends the one that waits.
+    let later = send(50);
+    assert_eq!(later.dropped, Some("waits_for_credit"));
+    assert_eq!(later.only().1[12..16], [198, 51, 100, 1], "it is translated");
 }
 
 /// Frames of the mixes are for other stations; no route leads out.
