@@ -97,3 +97,14 @@ fn a_compression_that_is_not_read_is_named_with_what_reads_it() {
     let said = braid.fails(3, "run --nf forward --in in.pcap");
     assert!(said.contains("it ends within its header"), "{said}");
 }
+
+#[test]
+fn what_takes_its_time_says_so_before() {
+    let braid = Braid::new();
+    let said = |line: &str| String::from_utf8_lossy(&braid.run(line).stderr).into_owned();
+    let model =
+        said("model --nf forward --in gen:campus?packets=20 --packets 3000 --repeats 1 --measured 1 --workers 2");
+    assert!(model.contains("forward: several runs of 3,000 packets each") && model.contains("--packets"), "{model}");
+    let tune = said("tune --nf nat --in gen:campus?packets=20");
+    assert!(tune.contains("allows nothing to be relaxed") && !tune.contains("several runs"), "{tune}");
+}

@@ -69,13 +69,17 @@ pub struct Measured {
 /// Real workers that a tuned plan is measured on.
 const REAL: [usize; 2] = [1, 2];
 
+/// What of a plan can be relaxed, with values to try: each function's name and the relaxation.
+pub fn tried(plan: &Plan) -> Vec<(String, Relaxation)> {
+    relaxations(plan).into_iter().filter(|(_, relaxation)| !relaxation.candidates.is_empty()).collect()
+}
+
 /// Tries every relaxation of the plan on so many virtual workers, each on top of those chosen before, and measures the plan as it
 /// was and as it became on this machine.
 pub fn tune(before: &Plan, workers: usize, request: Request<'_>) -> Result<Outcome, ModelError> {
     let mut plan = before.clone();
     let mut all = Vec::new();
-    let can_be_tried = |(_, relaxation): &(String, Relaxation)| !relaxation.candidates.is_empty();
-    let relaxations: Vec<_> = relaxations(&plan).into_iter().filter(can_be_tried).collect();
+    let relaxations = tried(&plan);
     if relaxations.is_empty() {
         return Ok(Outcome { plan, tuned: all, workers, measured: Vec::new(), input: request.input.to_owned() });
     }

@@ -26,11 +26,14 @@ pub(crate) mod upgrade;
 use std::io::Write;
 
 use braid_control::frames::Frames;
+use braid_control::model::Request;
 use braid_control::plan_file::unplaced;
+use braid_control::report::grouped;
 use braid_control::{Catalog, Plan};
 use serde::Serialize;
 
 use crate::args::{ChainArgs, InputArgs};
+use crate::aside::asideln;
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 
@@ -57,6 +60,12 @@ pub(crate) fn loaded(
     written.compile(&plan, braid_control::Carry::Nothing)?;
     let plan = live.map_or(Ok(plan), |live| live.plan(catalog))?;
     Ok((plan, frames, name))
+}
+
+/// Says what is about to take its time, longest with long packets: each is copied in each run.
+pub(crate) fn announce(plan: &Plan, request: &Request<'_>, instead: &str) {
+    let packets = grouped(request.packets);
+    asideln!("{}: several runs of {packets} packets each, made of {}{instead}", plan.chain_name(), request.input);
 }
 
 /// Prints on standard output. If whoever reads it has gone, there is nobody left to tell.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use braid_control::Catalog;
 use braid_control::model::{Request, model};
 
-use super::{loaded, print, print_json};
+use super::{announce, loaded, print, print_json};
 use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
 use crate::numbers::between;
@@ -54,6 +54,7 @@ pub fn run(args: &ModelArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (plan, frames, input) = loaded(&chain, &args.input, catalog)?;
     let (packets, repeats, seed) = (args.packets, args.repeats, args.seed);
     let request = Request { frames: &frames, input: &input, packets, repeats, seed };
+    announce(&plan, &request, "; fewer with --packets");
     let report = model(&plan, modelled, &args.measured, request)?;
     if args.json {
         print_json(&report)?

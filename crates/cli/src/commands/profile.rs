@@ -11,7 +11,7 @@ use braid_control::runtime::io::whole;
 use braid_control::{Catalog, Plan};
 
 use super::model::WORKERS_MAX;
-use super::{loaded, print, print_json};
+use super::{announce, loaded, print, print_json};
 use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
 use crate::numbers::between;
@@ -49,6 +49,7 @@ pub struct ProfileArgs {
 pub fn run(args: &ProfileArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (plan, frames, input) = loaded(&args.chain, &args.input, catalog)?;
     let request = Request { frames: &frames, input: &input, packets: args.packets, repeats: 3, seed: 0 };
+    announce(&plan, &request, "; fewer with --packets");
     let mut profile = match args.virtual_workers {
         Some(workers) => modelled_profile(&plan, workers, request)?,
         None => {

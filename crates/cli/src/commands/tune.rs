@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use braid_control::Catalog;
 use braid_control::model::Request;
 use braid_control::plan_text::plan_text;
-use braid_control::tune::tune;
+use braid_control::tune::{tried, tune};
 
 use super::model::WORKERS_MAX;
-use super::{loaded, print};
+use super::{announce, loaded, print};
 use crate::args::{ChainArgs, InputArgs};
 use crate::aside::asideln;
 use crate::failure::Failure;
@@ -36,6 +36,9 @@ pub struct TuneArgs {
 pub fn run(args: &TuneArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let (plan, frames, input) = loaded(&args.chain, &args.input, catalog)?;
     let request = Request { frames: &frames, input: &input, packets: 200_000, repeats: 3, seed: 0 };
+    if !tried(&plan).is_empty() {
+        announce(&plan, &request, "");
+    }
     let outcome = tune(&plan, args.virtual_workers, request)?;
     if outcome.tuned.is_empty() {
         asideln!("{}: the chain allows nothing to be relaxed", plan.chain_name());
