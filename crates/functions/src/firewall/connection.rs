@@ -1,5 +1,7 @@
 //! What a packet set remembers of a connection, and how far TCP has come.
 
+use std::mem::offset_of;
+
 use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN, URG};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, Packet};
@@ -42,6 +44,8 @@ pub(super) enum Phase {
     Reset = 5,
 }
 
+/// Where the bytes of the mark begin: the last one is `opener`, and behind it stands `reversed`.
+const MARK: usize = offset_of!(Connection, windows) + offset_of!(Windows, spare);
 /// Where the phase is in [`Connection::progress`].
 const PHASE: u8 = 0x0f;
 const FIN_SHIFT: u8 = 4;
@@ -163,13 +167,12 @@ impl Connection {
         (self.opener ^ u8::from(!from_opener)) & 1
     }
 
-    /// The side from which packets in a direction come, with the mark: as [`Ways`](super::mark::Ways) has it for ports by which they go on.
+    /// What packets in steady state are compared with: in the highest byte `reversed`, below it the opener's side beside the mark.
     #[inline(always)]
-    pub(super) fn way(&self, from_opener: bool) -> u32 {
-        let [low, high] = self.windows.spare;
-        // Four bytes that stand together.
-        let word = u32::from_le_bytes([low, high, self.opener, self.reversed]);
-        (word & 0x00ff_ffff) ^ u32::from(!from_opener) << 16
+    pub(super) fn word(&self) -> u32 {
+        const { assert!(offset_of!(Connection, opener) == MARK + 2 && offset_of!(Connection, reversed) == MARK + 3) };
+        let bytes = self.as_bytes();
+        u32::from_le_bytes([bytes[MARK], bytes[MARK + 1], bytes[MARK + 2], bytes[MARK + 3]])
     }
 
     /// What rules have said of it, and which.

@@ -11,6 +11,7 @@ use braid_nf::Part;
 use braid_nf::prelude::*;
 use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateError, StateObject, VectorConfig, hash};
 
+use super::keyed::{Met, Sets};
 use super::log::Log;
 use super::rules::{Action, Facts, Rule};
 use crate::config::ConfigError;
@@ -27,6 +28,7 @@ pub(super) struct Effects {
     places: Vec<u32>,
     statements: Vec<Statement>,
     log: Option<Log>,
+    pub(super) sets: Sets,
 }
 
 /// What rules of one statement do.
@@ -38,7 +40,11 @@ struct Statement {
 }
 
 impl Effects {
-    pub(super) fn new(builder: &mut StateBuilder, rules: &[Rule]) -> Result<Effects, ConfigError> {
+    pub(super) fn new(
+        builder: &mut StateBuilder,
+        rules: &[Rule],
+        connections_max: u32,
+    ) -> Result<Effects, ConfigError> {
         let (mut places, mut firsts) = (Vec::with_capacity(rules.len()), Vec::new());
         let mut known: HashMap<(u64, u32, Option<&str>), u32> = HashMap::new();
         for (number, rule) in rules.iter().enumerate() {
@@ -61,12 +67,23 @@ impl Effects {
         let log =
             logs.then(|| Log::new(builder, rules)).transpose().map_err(|error| ConfigError::state("rules", &error))?;
         let places = if statements.is_empty() { Vec::new() } else { places };
-        Ok(Effects { places, statements, log })
+        Ok(Effects { places, statements, log, sets: Sets::new(builder, rules, connections_max)? })
     }
 
     /// A packet has come to a rule that does something besides. Whether the rule fits it now.
     #[cold]
-    pub(super) fn meet(&self, cx: &mut Cx<'_>, facts: &Facts, number: usize, rule: &Rule) -> Result<bool, Conflict> {
+    pub(super) fn meet(
+        &self,
+        cx: &mut Cx<'_>,
+        facts: &Facts,
+        (number, rule): (usize, &Rule),
+        met: Option<&mut Met>,
+    ) -> Result<bool, Conflict> {
+        if let Some(keyed) = &rule.keyed
+            && !self.sets.meet(cx, facts, keyed, met)?
+        {
+            return Ok(false);
+        }
         let place = self.places.get(number).copied().unwrap_or(NONE);
         let Some(statement) = self.statements.get(place as usize) else { return Ok(true) };
         if let (Some((buckets, limit)), Some(often)) = (&statement.limit, &rule.limit) {
@@ -186,6 +203,7 @@ fn vector(builder: &mut StateBuilder, name: String, len: u32) -> Result<Distribu
 
 impl Part for Effects {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.sets.objects(into);
         for statement in &self.statements {
             // Those that share an object name it once, by its first element.
             if let Some((counts, 0)) = &statement.count {

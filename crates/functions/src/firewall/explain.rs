@@ -146,6 +146,7 @@ fn conditions(rule: &Rule) -> String {
         add("TCP flags", vec![bits.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")]);
     }
     add("at most", rule.limit.iter().map(ToString::to_string).collect());
+    words.extend(rule.keyed.iter().map(|keyed| format!("as the set {} says", keyed.set.name)));
     words.extend(rule.fields.iter().map(ToString::to_string));
     if words.is_empty() {
         words.push("everything".to_owned());

@@ -77,9 +77,10 @@ impl Ways {
         Ways(std::array::from_fn(way))
     }
 
-    /// Plans have at most 256 ports.
+    /// Whether a packet by a port goes on with the connection of which this is the [word](super::connection::Connection::word): who sends it
+    /// is on that port's side, and these rules have nothing to say. Plans have at most 256 ports.
     #[inline(always)]
-    pub(super) fn of(&self, port: Port) -> u32 {
-        self.0[usize::from(port as u8)]
+    pub(super) fn lets(&self, port: Port, from_opener: bool, word: u32) -> bool {
+        (word & 0x00ff_ffff) ^ u32::from(!from_opener) << 16 == self.0[usize::from(port as u8)]
     }
 }

@@ -16,6 +16,8 @@ pub mod cost;
 mod effects;
 mod explain;
 mod fields;
+mod judge;
+mod keyed;
 mod known;
 mod limits;
 mod log;
@@ -57,8 +59,6 @@ use self::effects::Effects;
 use self::known::Known;
 use self::limits::Limits;
 use self::related::Asked;
-use self::rules::Reply;
-use self::states::State;
 use self::window::{Segment, Windows};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
@@ -115,7 +115,7 @@ impl FromConfig for Firewall {
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let limits =
             Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;
-        let effects = Effects::new(builder, &settings.policy.rules)?;
+        let effects = Effects::new(builder, &settings.policy.rules, connections_max)?;
         Ok(Firewall { settings, connections, queries, limits, fragments, answers, effects })
     }
 }
@@ -154,9 +154,10 @@ impl NetworkFunction for Firewall {
 
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Option<Verdict> {
-        let from_opener = u8::from(arrival.reversed) == connection.reversed;
+        let word = connection.word();
+        let from_opener = u32::from(arrival.reversed) == word >> 24;
         // By a port of its side, and no rule has to be asked.
-        let is_whole = !packet.is_fragment() && self.settings.ways.of(packet.port()) == connection.way(from_opener);
+        let is_whole = !packet.is_fragment() && self.settings.ways.lets(packet.port(), from_opener, word);
         let counts_hops = self.settings.ttl == Ttl::Decrement;
         let is_last_hop = counts_hops && packet.ttl().is_some_and(|ttl| ttl <= 1);
         if !is_whole || is_last_hop || !connection.goes_on(packet, from_opener) {
@@ -204,6 +205,9 @@ impl NetworkFunction for Firewall {
         }
         let is_new = connection.is_new(from_opener);
         connection.advance(segment.flags, from_opener);
+        if connection.is_over() && segment.flags & tcp_flags::FIN == 0 && self.effects.sets.counts_connections() {
+            self.effects.sets.leave(cx, &ends_of(packet, side))?;
+        }
         if connection.is_half_open() && !connection.is_opening() {
             self.limits.settle(cx, inside_host(packet, side), connection)?;
         }
@@ -235,13 +239,14 @@ impl NetworkFunction for Firewall {
         if !may_open && self.settings.policy.has_tables {
             return self.invalid(cx, packet, side, NOT_SYN);
         }
-        if let Err(reason) = self.judge(cx, packet, side, State::New)? {
-            return Ok(Verdict::Drop(reason));
-        }
+        let met = match self.admit(cx, packet, side)? {
+            Ok(met) => met,
+            Err(reason) => return Ok(Verdict::Drop(reason)),
+        };
         if !may_open {
             return Ok(Verdict::Drop(NOT_SYN));
         }
-        if let Err(reason) = self.open(cx, packet, side, segment.as_ref(), set)? {
+        if let Err(reason) = self.open(cx, packet, (side, met), segment.as_ref(), set)? {
             return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)
@@ -254,6 +259,7 @@ impl NetworkFunction for Firewall {
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, connection: &Connection) -> Result<(), Conflict> {
         if let Some(ends) = connection.ends(key) {
             self.connections.leave(cx, &ends)?;
+            self.effects.sets.leave(cx, &ends)?;
             self.limits.end(cx, ends.host(), connection.is_half_open())?;
         }
         Ok(())
@@ -271,6 +277,7 @@ impl NetworkFunction for Firewall {
 
     fn tick(&self, cx: &mut Cx<'_>, _tick: Tick) -> Result<(), Conflict> {
         self.queries.sweep(cx)?;
+        self.effects.sets.sweep(cx)?;
         self.fragments.sweep(cx)
     }
 }
@@ -287,67 +294,6 @@ impl Firewall {
             !connection.is_opening() || connection.windows.synchronise(from, packet, segment, phase == Phase::Asked)
         };
         fits || (self.settings.windows == WindowCheck::Liberal && segment.flags & tcp_flags::RST == 0)
-    }
-
-    /// What the rules say about a packet of a live connection, if they have to be asked about it.
-    fn ask(
-        &self,
-        cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        (side, from_opener, is_new): (Side, bool, bool),
-        connection: &mut Connection,
-    ) -> Result<Result<(), Reason>, Conflict> {
-        let policy = &self.settings.policy;
-        let state = if is_new { State::New } else { State::established(from_opener) };
-        let is_stale = !connection.mark().is_of(policy.mark);
-        let is_asked = if is_new { is_stale || policy.tells_packets_apart } else { policy.asks(state) };
-        let answer = if is_asked { self.judge(cx, packet, side, state)? } else { Ok(()) };
-        // What other rules would have refused stays so until these let it pass.
-        if is_stale && (answer.is_ok() || !is_new) {
-            if is_new && policy.tells_packets_apart {
-                connection.stay_new();
-            }
-            let goes_on = policy.lets_go_on(&policy.facts(packet, side, State::established(from_opener)));
-            connection.set_mark(if goes_on { policy.mark } else { policy.mark.asked() });
-        }
-        Ok(answer)
-    }
-
-    /// A packet that is of no connection and may open none, or does not fit into its own: dropped, unless a table of the rule file lets it
-    /// pass, as in nftables. It changes nothing.
-    #[cold]
-    fn invalid(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side, reason: Reason) -> Handled {
-        let is_asked = self.settings.policy.asks(State::Invalid) && reason != Reason::MALFORMED;
-        if !is_asked || self.judge(cx, packet, side, State::Invalid)?.is_err() {
-            return Ok(Verdict::Drop(reason));
-        }
-        self.pass(cx, packet)
-    }
-
-    /// What the rules say about a packet of a state.
-    fn judge(
-        &self,
-        cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        side: Side,
-        state: State,
-    ) -> Result<Result<(), Reason>, Conflict> {
-        let policy = &self.settings.policy;
-        let facts = policy.facts(packet, side, state);
-        let (deciding, action) = policy.decide(&facts, |number, rule| self.effects.meet(cx, &facts, number, rule))?;
-        Ok(match action {
-            Action::Allow => Ok(()),
-            Action::Deny | Action::Continue => Err(DENIED),
-            Action::Reject => {
-                if self.answers.admits(cx, packet)? {
-                    match deciding.and_then(|number| policy.rules.get(number)).map(|rule| rule.reply) {
-                        Some(Reply::Unreachable(v4, v6)) => answer::unreachable(cx, packet, [v4, v6]),
-                        _ => answer::refuse(cx, packet),
-                    }
-                }
-                Err(REJECTED)
-            }
-        })
     }
 
     fn may_open(&self, flags: u8) -> bool {
@@ -394,6 +340,13 @@ fn check(packet: &Packet<'_>) -> Result<Option<Segment>, Reason> {
         Some(segment) if !are_valid(segment.flags) => Err(INVALID_TCP_FLAGS),
         segment => Ok(segment),
     }
+}
+
+/// The ends of the connection that a packet is of.
+fn ends_of(packet: &Packet<'_>, from: Side) -> Ends {
+    let (source, destination) = packet.ports().unwrap_or_default();
+    let ends = ((packet.src_ip(), source), (packet.dst_ip(), destination));
+    Ends::new(from == Side::Inside, ends.0, ends.1, packet.protocol())
 }
 
 /// The host whose limits a packet concerns.

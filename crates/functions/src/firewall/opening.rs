@@ -4,9 +4,9 @@ use braid_nf::prelude::*;
 
 use super::config::WindowCheck;
 use super::connection::{Connection, is_opening};
-use super::states::State;
+use super::keyed::Met;
 use super::window::{Segment, Windows};
-use super::{CONNECTION_TABLE_FULL, Firewall, inside_host};
+use super::{CONNECTION_TABLE_FULL, Firewall, ends_of, inside_host};
 use crate::parts::Side;
 
 impl Firewall {
@@ -15,7 +15,7 @@ impl Firewall {
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        side: Side,
+        (side, met): (Side, Met),
         segment: Option<&Segment>,
         set: &mut NewSet<'_, Connection>,
     ) -> Result<Result<(), Reason>, Conflict> {
@@ -30,6 +30,9 @@ impl Firewall {
         let refusal = if !self.connections.enter(cx, &ends)? {
             CONNECTION_TABLE_FULL
         } else if set.register(cx, connection) {
+            if met != 0 {
+                self.effects.sets.enter(cx, &ends, side, met)?;
+            }
             return Ok(Ok(()));
         } else {
             self.connections.leave(cx, &ends)?;
@@ -49,15 +52,21 @@ impl Firewall {
         segment: &Segment,
         connection: &mut Connection,
     ) -> Result<Result<(), Reason>, Conflict> {
-        if let Err(reason) = self.judge(cx, packet, side, State::New)? {
-            return Ok(Err(reason));
-        }
+        let ends = ends_of(packet, side);
+        self.effects.sets.leave(cx, &ends)?;
+        let met = match self.admit(cx, packet, side)? {
+            Ok(met) => met,
+            Err(reason) => return Ok(Err(reason)),
+        };
         let mut again = self.connection(cx, packet, side, Some(segment));
         if self.counts(Some(segment)) {
             match self.limits.readmit(cx, inside_host(packet, side))? {
                 Ok(hurries) => again.count_half_open(hurries),
                 Err(reason) => return Ok(Err(reason)),
             }
+        }
+        if met != 0 {
+            self.effects.sets.enter(cx, &ends, side, met)?;
         }
         *connection = again;
         Ok(Ok(()))

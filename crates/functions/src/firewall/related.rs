@@ -132,7 +132,8 @@ impl Firewall {
         side: Side,
         state: State,
     ) -> Result<Result<(), Reason>, Conflict> {
-        if self.settings.policy.asks(state) { self.judge(cx, packet, side, state) } else { Ok(Ok(())) }
+        let is_asked = self.settings.policy.asks(state);
+        if is_asked { self.judge(cx, packet, side, state) } else { Ok(Ok(())) }
     }
 
     /// Whether an ICMP error from `side` goes to the sender of the packet that it quotes, and that packet was of a connection

@@ -17,7 +17,7 @@
 //! A file is read into statements ([`file`]), of which those of chains that are asked are read as rules ([`statement`]), and chains become
 //! one list ([`flatten`]). Rules of tables are for packets of all states, lines without a table for those that would open a connection. What cannot be said is refused, the file whole.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,6 +34,7 @@ mod file;
 mod flags;
 mod flatten;
 mod interfaces;
+mod keyed;
 mod numbers;
 mod reader;
 mod source;
@@ -102,14 +103,24 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
     let (files, sets) = (source.names(), Sets::new());
     let at = Cell::new(whole.as_ref().map_or(source.at(), |()| Place { file: 0, line: 1, column: 1 }));
     let interfaces = std::mem::take(&mut config.interfaces);
-    let scope = Scope { ports, interfaces: &interfaces, sets: &sets, in_table: false, at: &at, files: &files };
+    let told = RefCell::default();
+    let scope = Scope {
+        ports,
+        interfaces: &interfaces,
+        sets: &sets,
+        dynamic: &[],
+        in_table: false,
+        at: &at,
+        notes: &told,
+        files: &files,
+    };
     let notes = whole.and_then(|()| read_all(&source, config, &scope)).map_err(|(reason, instead)| {
         let Place { file, line, column } = at.get();
         let file = files.get(usize::from(file)).map_or_else(String::new, |name| name.to_string());
         RuleError { file, line, column, reason, instead }
     });
     config.interfaces = interfaces;
-    notes
+    notes.map(|notes| notes.into_iter().chain(told.into_inner()).collect())
 }
 
 /// The files that a rule file includes, those that cannot be read as well; reading it says what is wrong with them.

@@ -9,6 +9,7 @@ use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
 use super::fields::{self, Values, Within};
+use super::keyed::Keyed;
 use super::often::Often;
 use super::states::{self, State, States};
 use super::values::{Addresses, Bits, IcmpKind, PortRange, Protocol, number};
@@ -106,6 +107,9 @@ pub struct Rule {
     /// It fits only so often.
     #[serde(default)]
     pub limit: Option<Often>,
+    /// What it asks of a set that packets change.
+    #[serde(skip)]
+    pub(super) keyed: Option<Keyed>,
     /// What it is for, beside its counter.
     #[serde(default)]
     pub comment: String,
@@ -156,6 +160,7 @@ impl Rule {
             counter: false,
             log: None,
             limit: None,
+            keyed: None,
             comment: String::new(),
             line: 0,
             file: None,
@@ -177,7 +182,7 @@ impl Rule {
 
     /// Whether it does something besides deciding.
     pub(super) fn has_effects(&self) -> bool {
-        self.counter || self.log.is_some() || self.limit.is_some()
+        self.counter || self.log.is_some() || self.may_miss()
     }
 
     /// Whether it may fit one packet of a connection's opener and not another one, or does something with each.
@@ -193,7 +198,7 @@ impl Rule {
 
     /// Whether it may not fit although all that it asks of packets holds.
     pub(super) fn may_miss(&self) -> bool {
-        self.limit.is_some()
+        self.limit.is_some() || self.keyed.is_some()
     }
 
     /// Whether it fits segments with these flags, as far as they go.

@@ -5,10 +5,12 @@ use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 
 mod conditions;
+mod files;
 mod includes;
 mod known;
 mod limits;
 mod rules;
+mod sets;
 mod tables;
 mod windows;
 

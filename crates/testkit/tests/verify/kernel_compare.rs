@@ -20,6 +20,7 @@ mod known;
 mod numbers;
 mod routers;
 mod rulesets;
+mod sets;
 mod translators;
 
 use std::fs::File;

@@ -14,6 +14,17 @@ pub(super) struct Base {
     pub(super) accepts: bool,
 }
 
+impl Base {
+    /// Where on the way of a packet it stands: before, at and behind the decision where it goes.
+    pub(super) fn place(&self) -> u8 {
+        match self.hook.as_str() {
+            "prerouting" => 0,
+            "postrouting" => 2,
+            _ => 1,
+        }
+    }
+}
+
 /// Priorities by name (`include/uapi/linux/netfilter_ipv4.h`).
 const PRIORITIES: [(&str, i32); 6] =
     [("raw", -300), ("mangle", -150), ("dstnat", -100), ("filter", 0), ("security", 50), ("srcnat", 100)];

@@ -1,5 +1,6 @@
 //! What files are made of, whatever it says: statements up to their ends, braces, sets with names, and the names that `define` gives.
 
+use super::keyed::Declared;
 use super::reader::{Scope, Sets, Words};
 use super::tokens::{Kind, Token};
 use super::{Parsed, wrong};
@@ -70,18 +71,21 @@ pub(super) fn block(rest: &mut Words<'_>) -> Parsed<()> {
 }
 
 /// `NAME { type ipv4_addr; flags interval; elements = { … } }`, as nftables lists sets and maps.
-pub(super) fn named_set(rest: &mut Words<'_>, defined: &Sets) -> Parsed<(String, Vec<Token>)> {
+pub(super) fn named_set(rest: &mut Words<'_>, defined: &Sets) -> Parsed<((String, Vec<Token>), Declared)> {
     let name = rest.word();
     let form = "write set admins { type ipv4_addr; elements = { 192.0.2.0/28 } }, or define admins = { 192.0.2.0/28 }";
     if !rest.take("{") {
         return wrong(format!("the set `{name}` has no braces"), form);
     }
-    let mut elements = Vec::new();
+    let (mut elements, mut declared) = (Vec::new(), Declared::default());
     loop {
+        if declared.read(rest)? {
+            continue;
+        }
         match rest.peek() {
             "}" => {
                 rest.word();
-                return Ok((name, elements));
+                return Ok(((name, elements), declared));
             }
             "" => return wrong(format!("the set `{name}` has no end"), "write } behind it"),
             "elements" => {
@@ -95,11 +99,6 @@ pub(super) fn named_set(rest: &mut Words<'_>, defined: &Sets) -> Parsed<(String,
                 elements = within;
                 // Sets within the set, by their names.
                 elements.retain(|token| !matches!(token.text.as_str(), "{" | "}") || token.kind == Kind::Quoted);
-            }
-            "timeout" | "gc-interval" => {
-                rest.word();
-                let instead = "leave the set out, and what is added to it; port_scan, anti_ddos and connection_limiter keep lists";
-                return wrong("elements do not go by themselves here", instead);
             }
             _ => drop(statement(rest)),
         }

@@ -34,9 +34,10 @@ pub(super) fn selector(words: &Words<'_>) -> Option<usize> {
 
 /// Reads one condition with its value.
 pub(super) fn condition(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
-    let named = selector(rest).unwrap_or(1);
+    let named = selector(rest).unwrap_or_default();
     let at = named + usize::from(matches!(rest.peek_at(named), "!=" | "ne" | "==" | "eq"));
     if let Some(name) = rest.peek_at(at).strip_prefix('@')
+        && named > 0
         && rest.scope.sets.iter().any(|(known, elements)| known == name && elements.is_empty())
     {
         fits.never |= !matches!(rest.peek_at(named), "!=" | "ne");
@@ -139,6 +140,7 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
         ("ttl", true) | ("hoplimit", false) => (Field::Ttl, TTL.read(rest)?),
         ("dscp", _) => (Field::Dscp, DSCP.read(rest)?),
         ("ecn", _) => (Field::Ecn, ECN.read(rest)?),
+        ("frag-off", true) if rest.peek() == "&" => return pieces(fits, rest),
         ("frag-off", _) => {
             return wrong("pieces are not judged: they follow the first one of their datagram", "leave the line out");
         }
@@ -151,6 +153,20 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
     };
     narrow_field(rule, field.0, field.1)?;
     narrow_family(rule, v4)
+}
+
+/// `& 0x1fff != 0`: the kernel has put datagrams together before it asks, so none is a piece.
+fn pieces(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
+    rest.word();
+    let mask = super::numbers::number(&rest.word());
+    let (not, value) = (rest.negated(), super::numbers::number(&rest.word()));
+    match (mask, value) {
+        (Some(1..=0x3fff), Some(value)) => {
+            fits.never |= (value == 0) == not;
+            narrow_family(&mut fits.rule, true)
+        }
+        _ => wrong("only whether it is a piece is known of `frag-off`", "write ip frag-off & 0x1fff != 0"),
+    }
 }
 
 fn addresses(place: &mut Many<Addresses>, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
@@ -204,8 +220,12 @@ fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
 
 /// Ports, whichever of the protocols has them.
 fn any_transport(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
-    narrow_protocol(rule, [number::TCP, number::UDP, number::SCTP].map(Protocol).to_vec())?;
+    any_protocol_with_ports(rule)?;
     ports(rule, rest, "th")
+}
+
+pub(super) fn any_protocol_with_ports(rule: &mut Rule) -> Parsed<()> {
+    narrow_protocol(rule, [number::TCP, number::UDP, number::SCTP].map(Protocol).to_vec())
 }
 
 const PROTOCOL: Numbers = Numbers {
@@ -360,7 +380,7 @@ fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     narrow(&mut rule.icmp, kinds, IcmpKind::meet, "ICMP type")
 }
 
-fn protocol(text: &str) -> Option<Protocol> {
+pub(super) fn protocol(text: &str) -> Option<Protocol> {
     // As nftables calls it.
     let text = if text == "ipv6-icmp" { "icmpv6" } else { text };
     NameOrNumber::Name(text.to_owned()).try_into().ok()

@@ -1,11 +1,14 @@
 //! A rule file as what stands in it: tables with their chains and sets, or lines without a table. Names that `define` gives are replaced
 //! here; rules stay tokens until their chain is asked.
 
+use std::sync::Arc;
+
 use super::base::{Base, base, policy};
 use super::blocks::{block, named_set, replace, statement, within_braces};
 use super::reader::{Scope, Sets, Words};
 use super::tokens::{Place, Token};
 use super::{Parsed, wrong};
+use crate::firewall::keyed::Dynamic;
 
 /// What a file says.
 #[derive(Debug, Default)]
@@ -25,6 +28,8 @@ pub(super) struct Table {
     pub(super) chains: Vec<Chain>,
     /// Sets and maps.
     pub(super) sets: Sets,
+    /// Sets that packets change.
+    pub(super) dynamic: Vec<Arc<Dynamic>>,
 }
 
 #[derive(Debug)]
@@ -60,7 +65,10 @@ impl File {
                 "define" | "redefine" | "undefine" => file.define(&mut rest)?,
                 "set" => {
                     rest.word();
-                    let set = named_set(&mut rest, &file.defined)?;
+                    let (set, declared) = named_set(&mut rest, &file.defined)?;
+                    if declared.made("", &set.0, &set.1)?.is_some() {
+                        return wrong("packets change sets of tables only", "write table inet filter { … } around it");
+                    }
                     file.sets.push(set);
                 }
                 "}" => {
@@ -131,8 +139,7 @@ impl File {
                 }
                 "set" | "map" => {
                     rest.word();
-                    let set = named_set(rest, &self.defined)?;
-                    self.tables[at].sets.push(set);
+                    self.set(at, rest)?;
                 }
                 // Named counters count with their rules; what a flow table is for needs no rule here.
                 "counter" | "flowtable" => block(rest)?,
@@ -155,6 +162,16 @@ impl File {
         }
     }
 
+    /// A set or map of a table, from its name on.
+    fn set(&mut self, table: usize, rest: &mut Words<'_>) -> Parsed<()> {
+        let (set, declared) = named_set(rest, &self.defined)?;
+        let table = &mut self.tables[table];
+        let name = format!("{} {}", table.family, table.name);
+        table.dynamic.extend(declared.made(&name, &set.0, &set.1)?);
+        table.sets.push(set);
+        Ok(())
+    }
+
     /// The table whose family and name come next; a new one if it is not there.
     fn named_table(&mut self, rest: &mut Words<'_>) -> Parsed<usize> {
         let family = if FAMILIES.contains(&rest.peek()) { rest.word() } else { "ip".to_owned() };
@@ -164,7 +181,7 @@ impl File {
         }
         let found = self.tables.iter().position(|table| (&table.family, &table.name) == (&family, &name));
         Ok(found.unwrap_or_else(|| {
-            self.tables.push(Table { family, name, chains: Vec::new(), sets: Vec::new() });
+            self.tables.push(Table { family, name, chains: Vec::new(), sets: Vec::new(), dynamic: Vec::new() });
             self.tables.len() - 1
         }))
     }
@@ -248,8 +265,7 @@ impl File {
                 set.extend(more);
             }
             _ => {
-                let set = named_set(rest, &self.defined)?;
-                self.tables[table].sets.push(set);
+                self.set(table, rest)?;
             }
         }
         Ok(())

@@ -20,6 +20,8 @@ use crate::firewall::values::Addresses;
 
 /// Most rules that chains may come to.
 pub(super) const RULES_MAX: usize = 1 << 18;
+/// Chains of this priority and before it come before connection tracking (`NF_IP_PRI_CONNTRACK`).
+const BEFORE_TRACKING: i32 = -200;
 /// How deep chains may jump (`NFT_JUMP_STACK_SIZE` of Linux).
 const DEPTH_MAX: usize = 16;
 
@@ -55,7 +57,8 @@ pub(super) fn flatten(file: &File, hooks: Hooks, scope: &Scope<'_>, base: usize)
             chains.push((table, chain, direction));
         }
     }
-    if chains.is_empty() {
+    let on_its_way = |(_, chain, _): &Asked<'_>| chain.base.as_ref().is_some_and(|base| base.place() == 1);
+    if !chains.iter().any(on_its_way) {
         return match hooks {
             Hooks::Forward => wrong(
                 "no chain of the file has the hook forward",
@@ -67,13 +70,13 @@ pub(super) fn flatten(file: &File, hooks: Hooks, scope: &Scope<'_>, base: usize)
             }
         };
     }
-    chains.sort_by_key(|(_, chain, _)| chain.base.as_ref().map(|base| base.priority));
+    chains.sort_by_key(|(_, chain, _)| chain.base.as_ref().map(|base| (base.place(), base.priority)));
     let mut rules = Vec::new();
     for (number, (table, chain, direction)) in chains.iter().enumerate() {
         let is_last = is_last(&chains, number);
         let base = base + rules.len();
         let sets = scope_sets(file, table);
-        let scope = Scope { sets: &sets, ..*scope };
+        let scope = Scope { sets: &sets, dynamic: &table.dynamic, ..*scope };
         let mut flat = Flat::new(table, &scope, within(table, *direction), (base, is_last));
         flat.base_chain(chain)?;
         rules.append(&mut flat.rules);
@@ -110,7 +113,13 @@ fn within(table: &Table, direction: Option<Direction>) -> Rule {
 /// Rules without a table, one after another.
 pub(super) fn lines(rules: Vec<Vec<Token>>, sets: &Sets, scope: &Scope<'_>, base: usize) -> Parsed<Vec<Rule>> {
     let chain = Chain { name: String::new(), at: Place::default(), base: None, rules };
-    let table = Table { family: String::new(), name: String::new(), chains: vec![chain], sets: Vec::new() };
+    let table = Table {
+        family: String::new(),
+        name: String::new(),
+        chains: vec![chain],
+        sets: Vec::new(),
+        dynamic: Vec::new(),
+    };
     let scope = Scope { sets, ..*scope };
     let all = Rule::new(Action::Continue);
     let mut flat = Flat::new(&table, &scope, all.clone(), (base, true));
@@ -123,6 +132,20 @@ fn scope_sets(file: &File, table: &Table) -> Sets {
     file.sets.iter().chain(&table.sets).cloned().collect()
 }
 
+/// Whether nothing stands in a chain and in those to which it jumps.
+fn is_silent(table: &Table, chain: &Chain, depth: usize) -> bool {
+    depth <= DEPTH_MAX
+        && chain.rules.iter().all(|rule| {
+            let at = rule.iter().position(|token| matches!(token.text.as_str(), "jump" | "goto"));
+            let name = at.and_then(|at| rule.get(at + 1)).map(|token| token.text.as_str());
+            let conditions = rule.iter().take(at.unwrap_or_default());
+            let does = ["counter", "log", "limit", "add", "update", "meter", "vmap"];
+            let does_nothing = !conditions.into_iter().any(|token| does.contains(&token.text.as_str()));
+            let named = name.and_then(|name| table.chains.iter().find(|chain| chain.name == name));
+            does_nothing && named.is_some_and(|chain| is_silent(table, chain, depth + 1))
+        })
+}
+
 /// Whether packets between ports come to a chain, and of which direction: none for both.
 fn asked(
     table: &Table,
@@ -131,7 +154,7 @@ fn asked(
     (scope, notes): (&Scope<'_>, &mut Vec<Note>),
 ) -> Parsed<Option<Option<Direction>>> {
     let Some(base) = &chain.base else { return Ok(None) };
-    let says_nothing = chain.rules.is_empty() && base.accepts;
+    let says_nothing = base.accepts && is_silent(table, chain, 1);
     if says_nothing && (base.kind != "filter" || base.hook != "forward") {
         return Ok(None);
     }
@@ -142,9 +165,13 @@ fn asked(
         );
     }
     match (base.kind.as_str(), base.hook.as_str(), hooks) {
-        ("filter", "forward", Hooks::Forward) => Ok(Some(None)),
-        ("filter", "input", Hooks::Host) => Ok(Some(Some(Direction::Inbound))),
-        ("filter", "output", Hooks::Host) => Ok(Some(Some(Direction::Outbound))),
+        ("filter", "prerouting" | "postrouting", _) if base.priority <= BEFORE_TRACKING => wrong(
+            format!("the chain `{}` comes before connections are told", chain.name),
+            "write its rules into a chain of priority mangle",
+        ),
+        ("filter", "forward" | "prerouting" | "postrouting", Hooks::Forward) => Ok(Some(None)),
+        ("filter", "input" | "prerouting", Hooks::Host) => Ok(Some(Some(Direction::Inbound))),
+        ("filter", "output" | "postrouting", Hooks::Host) => Ok(Some(Some(Direction::Outbound))),
         ("filter" | "route", "input" | "output" | "forward", _) => {
             let whose = match hooks {
                 Hooks::Forward => "packets to and from the machine itself do not come here",
@@ -154,10 +181,12 @@ fn asked(
             notes.push(Note { line: chain.at.line, file: scope.file(chain.at), text });
             Ok(None)
         }
-        ("nat", ..) => wrong(
-            format!("the chain `{}` translates addresses", chain.name),
-            "remove it, and put nat in the plan behind the firewall",
-        ),
+        ("nat", ..) => {
+            let text =
+                format!("chain {} is not asked: translating is for nat, behind the firewall in the plan", chain.name);
+            notes.push(Note { line: chain.at.line, file: scope.file(chain.at), text });
+            Ok(None)
+        }
         (_, hook, _) => wrong(
             format!("there is no hook `{hook}` here"),
             "write its rules into a chain of hook forward, of a lower priority",
@@ -257,7 +286,7 @@ impl<'a> Flat<'a> {
                 let does = Rule { line, file, origin, ..clause.does.clone() };
                 let Some(met) = within.meet(&fits.rule) else { continue };
                 let rule = Rule { action: Action::Continue, ..does.fitting(met) };
-                if rule.limit.is_some() {
+                if rule.may_miss() {
                     missed.push(self.rules.len());
                 }
                 self.clause(&clause.verdict, rule, depth, returning)?;
@@ -333,6 +362,7 @@ impl Rule {
             counter: self.counter,
             log: self.log,
             limit: self.limit,
+            keyed: self.keyed,
             comment: self.comment,
             line: self.line,
             file: self.file,

@@ -1,11 +1,12 @@
 //! What is left of a statement: its next word, a set, ports; and what names in it stand for.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use super::numbers::Numbers;
 use super::tokens::{Kind, Place, Token};
-use super::{Parsed, Ports, wrong};
+use super::{Note, Parsed, Ports, wrong};
+use crate::firewall::keyed::Dynamic;
 use crate::firewall::names;
 use crate::firewall::values::PortRange;
 
@@ -18,15 +19,29 @@ pub(super) struct Scope<'a> {
     /// Names of the plan's ports.
     pub(super) interfaces: &'a [String],
     pub(super) sets: &'a Sets,
+    /// Sets that packets change.
+    pub(super) dynamic: &'a [Arc<Dynamic>],
     /// Within a table, where words mean what they mean to nftables.
     pub(super) in_table: bool,
     /// What was read last: where an error is.
     pub(super) at: &'a Cell<Place>,
+    /// What is not done, and why.
+    pub(super) notes: &'a RefCell<Vec<Note>>,
     /// Names of the files that are read.
     pub(super) files: &'a [Arc<str>],
 }
 
 impl Scope<'_> {
+    /// Notes once of a line that something of it is not done.
+    pub(super) fn note(&self, text: &str) {
+        let at = self.at.get();
+        let note = Note { line: at.line, file: self.file(at), text: text.to_owned() };
+        let mut notes = self.notes.borrow_mut();
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+
     /// The file in which something stands; none: the rule file itself.
     pub(super) fn file(&self, at: Place) -> Option<Arc<str>> {
         self.files.get(usize::from(at.file)).filter(|_| at.file > 0).cloned()

@@ -4,10 +4,12 @@
 use std::cell::Cell;
 
 use super::conditions::{Fits, condition, selector};
+use super::keyed::{dynamic, key_of, keyed};
 use super::reader::{Scope, Words};
 use super::tokens::{Kind, Token};
 use super::verdict::{Verdict, verdict};
 use super::{Parsed, wrong};
+use crate::firewall::keyed::{Act, Keyed};
 use crate::firewall::often::Often;
 use crate::firewall::rules::{Action, Direction, Rule};
 use crate::firewall::states;
@@ -93,6 +95,19 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
                 rest.word();
                 reading.does.comment = rest.word();
             }
+            "add" | "update" | "meter" | "ct" if is_keyed(&rest) => {
+                // What was counted before it is not held back by it.
+                reading.close(Verdict::Continue);
+                reading.does.keyed = keyed(&mut rest, &mut reading.fits)?;
+            }
+            // What is sent on has the size that it had: no packet is decided about by this.
+            "tcp" if rest.peek_at(1) == "option" && rest.peek_at(2) == "maxseg" && rest.peek_at(4) == "set" => {
+                rest.word();
+                rest.scope.note("sizes of segments stay: path MTU discovery works, also through nat");
+                rest.tokens(4);
+                let words = if rest.peek() == "rt" { 2 } else { 1 };
+                rest.tokens(words);
+            }
             "inbound" | "outbound" => direction(&mut rest, &mut reading)?,
             "counter" => counter(&mut rest, &mut reading),
             "log" => log(&mut rest, &mut reading)?,
@@ -168,6 +183,12 @@ fn log(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
 /// `limit rate 5/second burst 10 packets`, `limit rate over 10/minute`. What was counted before is not limited.
 fn limit(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     reading.close(Verdict::Continue);
+    reading.does.limit = Some(rate(rest)?);
+    Ok(())
+}
+
+/// `limit rate 5/second burst 10 packets`.
+pub(super) fn rate(rest: &mut Words<'_>) -> Parsed<Often> {
     rest.word();
     if !rest.take("rate") {
         return wrong("a limit has no name here", "write limit rate 5/second");
@@ -187,14 +208,13 @@ fn limit(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
         return wrong("a limit counts packets", "put policer in the chain for bytes");
     }
     match text.parse::<Often>() {
-        Ok(often) => reading.does.limit = Some(often),
+        Ok(often) => Ok(often),
         Err(error) => {
             let (reason, instead) = error.split_once(", expected ").unwrap_or((&error, "5/second"));
             let words = if instead.starts_with(|first: char| first.is_ascii_digit()) { "limit rate " } else { "" };
-            return wrong(reason, format!("write {words}{instead}"));
+            wrong(reason, format!("write {words}{instead}"))
         }
     }
-    Ok(())
 }
 
 /// Reads a condition, one of several fields together, or a verdict map, of which the ways and verdicts are returned.
@@ -208,6 +228,14 @@ fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<
         }
     }
     let is_map = look.peek() == "vmap";
+    if let Some(keyed) = asked_set(look, &fields, reading)? {
+        reading.close(Verdict::Continue);
+        reading.does.keyed = Some(keyed);
+        look.negated();
+        look.word();
+        *rest = look;
+        return Ok(None);
+    }
     if !is_map && fields.len() < 2 {
         let (begin, left) = (*rest, Cell::new(rest.words));
         reading.narrow(&[()], |fits, ()| {
@@ -231,6 +259,24 @@ fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<
     let ways: Vec<_> = listed(&elements).map(|key| sayings(&fields, key)).collect();
     reading.narrow(&ways, |fits, said| say(fits, said, rest.scope))?;
     Ok(None)
+}
+
+/// Whether a statement about a set that packets change comes next.
+fn is_keyed(rest: &Words<'_>) -> bool {
+    let next = rest.peek_at(1);
+    match rest.peek() {
+        "meter" => true,
+        "ct" => next == "count",
+        _ => next.starts_with('@'),
+    }
+}
+
+/// `ip saddr @banned`, if packets change that set.
+fn asked_set(mut look: Words<'_>, fields: &[&[Token]], reading: &mut Reading) -> Parsed<Option<Keyed>> {
+    let not = look.negated();
+    let Some(set) = look.peek().strip_prefix('@').and_then(|name| dynamic(&look, name)) else { return Ok(None) };
+    let key = key_of(fields, &look, &mut reading.fits)?;
+    Ok(Some(Keyed { set, key, act: Act::Has { not }, refreshes: false }))
 }
 
 /// What fits each element of a verdict map, and its verdict.
@@ -300,7 +346,7 @@ pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
         "queue" | "dup" | "fwd" | "synproxy" => "remove it: packets are passed, dropped or rejected",
         "include" => "write include \"services.nft\", in a line of its own",
         "add" | "update" | "delete" | "insert" | "replace" | "set" => {
-            "remove it: rules and sets do not change by packets; port_scan, anti_ddos and connection_limiter keep lists"
+            "write add @set { ip saddr } or update @set { … }; rules do not change by packets, and elements leave sets by their timeouts"
         }
         "notrack" => "remove it: every connection is followed",
         "quota" => "put policer in the chain",

@@ -7,7 +7,7 @@ use braid_testkit::{Bench, Frame};
 use super::rules::{PORTS, named, read_text};
 use super::{SERVER, back, check, to};
 use crate::catalog::FromConfig;
-use crate::config::parse;
+use crate::config::{ConfigError, parse};
 use crate::firewall::mark::Mark;
 use crate::firewall::policy::Policy;
 use crate::firewall::rules::{Action, Rule};
@@ -18,19 +18,27 @@ fn table(rules: &str) -> String {
     format!("table inet t {{\nchain f {{\ntype filter hook forward priority 0; policy accept;\n{rules}\n}}\n}}\n")
 }
 
-fn built(rules: &str, builder: &mut StateBuilder) -> Firewall {
-    let name = format!("braid-known-{}-{:p}.nft", std::process::id(), rules);
+/// A firewall with this rule file, or why there is none.
+pub(super) fn made(text: &str, builder: &mut StateBuilder) -> Result<Firewall, ConfigError> {
+    let name = format!("braid-known-{}-{:x}.nft", std::process::id(), text.as_ptr() as usize);
     let path = std::env::temp_dir().join(name);
-    std::fs::write(&path, table(rules)).expect("room for a test");
-    let text = format!("rules_file = {path:?}\ninterfaces = ['lan', 'wan']");
-    let config: Config = parse(text.parse().expect("TOML")).expect("a configuration");
-    let firewall = Firewall::from_config(config, builder.scope("fw"), 2).expect("rules that can be read");
+    std::fs::write(&path, text).expect("room for a test");
+    let config = format!("rules_file = {path:?}\ninterfaces = ['lan', 'wan']");
+    let config: Config = parse(config.parse().expect("TOML")).expect("a configuration");
+    let firewall = Firewall::from_config(config, builder.scope("fw"), 2);
     std::fs::remove_file(&path).expect("it is there");
     firewall
 }
 
 fn bench(rules: &str) -> Bench {
-    Bench::with_sets(2, 1024, |builder| Box::new(Instance::new("fw", built(rules, builder))))
+    bench_of(&table(rules))
+}
+
+/// A firewall with this rule file.
+pub(super) fn bench_of(text: &str) -> Bench {
+    Bench::with_sets(2, 1024, |builder| {
+        Box::new(Instance::new("fw", made(text, builder).expect("rules that can be read")))
+    })
 }
 
 /// A TCP connection from inside, established.

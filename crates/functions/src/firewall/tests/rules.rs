@@ -354,7 +354,7 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
     );
     check_error(
         "set a { type ipv4_addr; timeout 1d; }",
-        "line 1: elements do not go by themselves here; leave the set out, and what is added to it; port_scan, anti_ddos and connection_limiter keep lists",
+        "line 1: packets change sets of tables only; write table inet filter { … } around it",
     );
     check_error("accept all", "line 1: `all` comes behind the end of the rule; remove it, or begin a new line");
     check_error(

@@ -12,7 +12,7 @@ use crate::firewall::values::Addresses;
 use crate::parts::Side;
 
 /// A rule file, ready to decide.
-fn policy(text: &str, hooks: Hooks) -> Policy {
+pub(super) fn policy(text: &str, hooks: Hooks) -> Policy {
     let mut config = Config { rules_hook: hooks, ..named() };
     let notes = read_text(text, &mut config, PORTS).unwrap_or_else(|error| panic!("{error}"));
     let mut policy = Policy::check(&mut config, PORTS).expect("rules that were checked");
@@ -42,16 +42,16 @@ fn decided(policy: &Policy, facts: &Facts) -> (Action, Option<u32>) {
     (action, number.map(|number| policy.rules[number].line))
 }
 
-const IN: Side = Side::Inside;
-const OUT: Side = Side::Outside;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(super) const IN: Side = Side::Inside;
+pub(super) const OUT: Side = Side::Outside;
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
 /// Checks who passes: side, source, destination, protocol, port or type and code.
 #[track_caller]
-fn check(policy: &Policy, packet: (Side, &str, &str, u8, u16), expected: Action) {
+pub(super) fn check(policy: &Policy, packet: (Side, &str, &str, u8, u16), expected: Action) {
     let (side, source, destination, protocol, port) = packet;
     let (action, line) = decided(policy, &facts(side, source, destination, protocol, port));
     assert_eq!(action, expected, "{packet:?} by line {line:?}");
@@ -269,7 +269,7 @@ fn what_cannot_be_is_refused_with_its_place() {
     check_error(&one("meta mark 7 accept"), (4, 8), "no function reads marks");
     check_error(&one("ip saddr @bad drop"), (4, 12), "there is no set `bad`");
     check_error(&one("ip saddr 10.0.0.0/33 drop"), (4, 12), "no address range");
-    check_error(&one("add @bad { ip saddr }"), (4, 3), "rules and sets do not change by packets");
+    check_error(&one("add @bad { ip saddr }"), (4, 7), "`@bad` is no set that packets change");
     check_error(&one("fib daddr type local accept"), (4, 3), "write the addresses: ip daddr");
     check_error(&one("iifname ppp0 accept"), (4, 11), "interfaces = [\"ppp0\", …]");
     check_error(&one("tcp dport vmap { 22 accept }"), (4, 20), "without its verdict");
@@ -279,7 +279,7 @@ fn what_cannot_be_is_refused_with_its_place() {
     check_error(
         "table ip nat { chain post { type nat hook postrouting priority 100;\n masquerade } }",
         (1, 22),
-        "put nat in the plan",
+        "no chain of the file has the hook forward",
     );
     check_error("table inet filter { chain forward { accept }", (1, 45), "a table without its end");
     check_error(

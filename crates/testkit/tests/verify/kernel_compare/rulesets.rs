@@ -107,7 +107,7 @@ pub(super) fn passed(sent: Vec<(usize, Vec<u8>)>, came_by: usize) -> (Vec<(usize
     (passed, told)
 }
 
-fn compare(test: &str, path: &Path) {
+pub(super) fn compare(test: &str, path: &Path) {
     let rules = std::fs::read_to_string(path).expect("a rule set");
     let config = format!(
         "rules_file = {path:?}\ninterfaces = ['inside', 'outside']\nloose = true\nttl = 'decrement'\nwindows = 'liberal'

@@ -1,0 +1,237 @@
+//! Statements and conditions about sets that packets change: `add @floods { ip saddr limit rate over 10/second } drop`, `update`, `meter`,
+//! `ct count over 20`, and `ip saddr @banned` where rules add to `banned`.
+
+use std::sync::Arc;
+
+use super::conditions::{Fits, any_protocol_with_ports, narrow_family, narrow_protocol, protocol};
+use super::reader::Words;
+use super::statement::rate;
+use super::tokens::{Kind, Token};
+use super::{Parsed, wrong};
+use crate::firewall::keyed::{Act, Dynamic, Key, Keyed, PARTS_MAX, Part, SIZE};
+use crate::firewall::values::Addresses;
+
+const FORM: &str =
+    "write add @floods { ip saddr limit rate over 10/second } drop, with set floods { type ipv4_addr; flags dynamic; }";
+
+/// A statement that begins with `add`, `update`, `meter` or `ct count`, if one comes next.
+pub(super) fn keyed(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<Keyed>> {
+    match rest.peek() {
+        "add" | "update" if rest.peek_at(1).starts_with('@') => {
+            let refreshes = rest.word() == "update";
+            let name = rest.word();
+            let Some(set) = dynamic(rest, name.trim_start_matches('@')) else {
+                return wrong(
+                    format!("`{name}` is no set that packets change"),
+                    "write set floods { type ipv4_addr; flags dynamic; } in the same table",
+                );
+            };
+            element(rest, fits, set, refreshes).map(Some)
+        }
+        "meter" => {
+            rest.word();
+            let name = format!("meter {}", rest.word());
+            let size = if rest.take("size") { number(rest)? } else { SIZE };
+            // An element that a meter knows lives on with each packet.
+            element(rest, fits, Dynamic { table: String::new(), name, size, timeout_s: None }.into(), true).map(Some)
+        }
+        "ct" if rest.peek_at(1) == "count" => {
+            rest.word();
+            let at = rest.scope.at.get();
+            let name = format!("ct count {}:{}", at.file, at.line);
+            let set = Dynamic { table: String::new(), name, size: 1, timeout_s: None };
+            let act = count(rest)?;
+            Ok(Some(Keyed { set: set.into(), key: Key::new(), act, refreshes: false }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Whether a set is one that packets change.
+pub(super) fn dynamic(rest: &Words<'_>, name: &str) -> Option<Arc<Dynamic>> {
+    rest.scope.dynamic.iter().find(|set| set.name == name).cloned()
+}
+
+/// `{ ip saddr timeout 1h limit rate over 10/second }`.
+fn element(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>, refreshes: bool) -> Parsed<Keyed> {
+    if !rest.take("{") {
+        return wrong("a set without what is put into it", FORM);
+    }
+    let (key, mut set, mut act) = (key(rest, fits)?, set, Act::Add);
+    loop {
+        match rest.peek() {
+            "}" => {
+                rest.word();
+                return Ok(Keyed { set, key, act, refreshes });
+            }
+            "timeout" => {
+                rest.word();
+                let timeout_s = Some(duration(rest)?);
+                match set.timeout_s {
+                    None => set = Dynamic { timeout_s, ..(*set).clone() }.into(),
+                    Some(_) if set.timeout_s == timeout_s => {}
+                    Some(_) => return wrong("another timeout than that of the set", "write the timeout of the set"),
+                }
+            }
+            "limit" => act = Act::Limit(rate(rest)?),
+            "ct" if rest.peek_at(1) == "count" => {
+                rest.word();
+                act = count(rest)?;
+            }
+            // How much an element has counted nobody asks.
+            "counter" => drop(rest.word()),
+            _ => return wrong(format!("`{}` is not said of an element", rest.word()), FORM),
+        }
+    }
+}
+
+/// `count over 20`, `count 20`.
+fn count(rest: &mut Words<'_>) -> Parsed<Act> {
+    rest.word();
+    let over = rest.take("over");
+    Ok(Act::Count { most: number(rest)?, over })
+}
+
+/// `ip saddr . tcp dport`: from whom, to whom, by which ports, as far as they are said.
+fn key(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Key> {
+    let mut key = Key::new();
+    loop {
+        field(rest, fits, &mut key)?;
+        if !rest.take(".") {
+            return Ok(key);
+        }
+    }
+}
+
+/// The key of a condition `ip saddr . tcp dport @banned`.
+pub(super) fn key_of(fields: &[&[Token]], rest: &Words<'_>, fits: &mut [Fits]) -> Parsed<Key> {
+    let mut key = Key::new();
+    for words in fields {
+        let mut words = Words { words, scope: rest.scope };
+        field(&mut words, fits, &mut key)?;
+        words.end()?;
+    }
+    Ok(key)
+}
+
+fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<()> {
+    if key.len() == PARTS_MAX {
+        return wrong(format!("an element of more than {PARTS_MAX} fields"), "write fewer of them");
+    }
+    let (of, what) = (rest.word(), rest.word());
+    let mut narrow = |by: &dyn Fn(&mut Fits) -> Parsed<()>| fits.iter_mut().try_for_each(by);
+    match (of.as_str(), what.as_str()) {
+        ("ip" | "ip6", "saddr" | "daddr") => {
+            let v4 = of == "ip";
+            narrow(&|fits| narrow_family(&mut fits.rule, v4))?;
+            let mask = mask(rest, v4)?;
+            key.push(if what == "saddr" { Part::Source(mask) } else { Part::Destination(mask) });
+        }
+        ("tcp" | "udp" | "sctp" | "th", "sport" | "dport") => {
+            match of.as_str() {
+                "th" => narrow(&|fits| any_protocol_with_ports(&mut fits.rule))?,
+                name => narrow(&|fits| narrow_protocol(&mut fits.rule, protocol(name).into_iter().collect()))?,
+            }
+            key.push(if what == "sport" { Part::SourcePort } else { Part::DestinationPort });
+        }
+        ("meta", "l4proto") | ("ip", "protocol") | ("ip6", "nexthdr") => key.push(Part::Protocol),
+        _ => {
+            return wrong(
+                format!("elements are not made of `{of} {what}`"),
+                "write ip saddr, ip daddr, ip6 saddr, tcp dport, meta l4proto, or several with . between them",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// `& 255.255.255.0`, `and ffff:ffff::`; all of an address without.
+fn mask(rest: &mut Words<'_>, v4: bool) -> Parsed<u128> {
+    if !rest.take("&") && !rest.take("and") {
+        return Ok(u128::MAX);
+    }
+    let text = rest.word();
+    match text.parse::<Addresses>() {
+        Ok(one) if one.is_v4() == v4 && one.first == one.last => {
+            Ok(if v4 { one.first | u128::MAX << 32 } else { one.first })
+        }
+        _ => wrong(format!("`{text}` is no mask"), "write & 255.255.255.0, or & ffff:ffff:ffff:ffff::"),
+    }
+}
+
+fn number(rest: &mut Words<'_>) -> Parsed<u32> {
+    let text = rest.word();
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => wrong(format!("`{text}` is no number from 1 on"), "write a number such as 20"),
+    }
+}
+
+/// `1d2h3m4s`, in seconds.
+pub(super) fn duration(rest: &mut Words<'_>) -> Parsed<u32> {
+    let text = rest.word();
+    let (mut seconds, mut digits) = (Some(0u32), String::new());
+    for letter in text.chars() {
+        if letter.is_ascii_digit() {
+            digits.push(letter);
+            continue;
+        }
+        let unit = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)].into_iter().find(|(name, _)| *name == letter);
+        let part = digits.parse::<u32>().ok().zip(unit).and_then(|(number, (_, unit))| number.checked_mul(unit));
+        seconds = seconds.zip(part).and_then(|(all, part)| all.checked_add(part));
+        digits.clear();
+    }
+    match seconds {
+        Some(seconds) if seconds > 0 && digits.is_empty() => Ok(seconds),
+        _ => wrong(format!("`{text}` is no time"), "write 30s, 10m, 1h or 1d"),
+    }
+}
+
+/// What of a set's declaration says that packets change it: its flags, how long elements live, how many there may be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Declared {
+    is_dynamic: bool,
+    timeout_s: Option<u32>,
+    size: Option<u32>,
+}
+
+impl Declared {
+    /// Reads a line of the declaration, if it says something about that.
+    pub(super) fn read(&mut self, rest: &mut Words<'_>) -> Parsed<bool> {
+        match rest.peek() {
+            "flags" => {
+                while !rest.at_end() && !matches!(rest.peek(), "" | "}") {
+                    self.is_dynamic |= matches!(rest.word().as_str(), "dynamic" | "timeout");
+                }
+            }
+            "timeout" => {
+                rest.word();
+                self.timeout_s = Some(duration(rest)?);
+                self.is_dynamic = true;
+            }
+            "size" => {
+                rest.word();
+                self.size = Some(number(rest)?);
+            }
+            // How soon dead elements are taken out.
+            "gc-interval" => drop(rest.tokens(2)),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The set, if packets change it.
+    pub(super) fn made(self, table: &str, name: &str, elements: &[Token]) -> Parsed<Option<Arc<Dynamic>>> {
+        if !self.is_dynamic {
+            return Ok(None);
+        }
+        if elements.iter().any(|token| token.kind != Kind::End) {
+            return wrong(
+                format!("the set `{name}` has elements, and packets change it"),
+                "write two sets: one that packets change, and one with elements",
+            );
+        }
+        let (table, name, size) = (table.to_owned(), name.to_owned(), self.size.unwrap_or(SIZE));
+        Ok(Some(Dynamic { table, name, size, timeout_s: self.timeout_s }.into()))
+    }
+}

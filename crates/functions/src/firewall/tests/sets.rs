@@ -1,0 +1,172 @@
+//! Sets that packets change: limits, bans and counts of connections, each for its address.
+
+use braid_nf::Instance;
+use braid_testkit::{Bench, Frame};
+
+use super::check;
+use super::known::{bench_of, made};
+use super::rules::{PORTS, named, read_text};
+
+/// The table with these sets and rules, which lets through what they say nothing about.
+fn bench(sets: &str, rules: &str) -> Bench {
+    bench_of(&table(sets, rules))
+}
+
+fn table(sets: &str, rules: &str) -> String {
+    format!(
+        "table inet t {{\n{sets}\nchain f {{\ntype filter hook forward priority 0; policy accept;\n{rules}\n}}\n}}\n"
+    )
+}
+
+fn asks(host: u8, port: u16) -> Frame {
+    Frame::udp(&format!("192.0.2.{host}:{port}"), "10.0.0.1:53")
+}
+
+fn syn(host: u8, port: u16) -> Frame {
+    Frame::tcp(&format!("192.0.2.{host}:{port}"), "10.0.0.1:22").flags("S").numbers(100, 0)
+}
+
+const FLOODS: &str = "set floods { type ipv4_addr; size 100; flags dynamic; }";
+
+#[test]
+fn each_address_has_its_own_limit() {
+    let limited = [
+        (FLOODS, "ct state new add @floods { ip saddr limit rate over 1/minute burst 2 packets } drop"),
+        (FLOODS, "ct state new update @floods { ip saddr limit rate over 1/minute burst 2 packets } counter drop"),
+        ("", "ct state new meter floods size 100 { ip saddr limit rate over 1/minute burst 2 packets } drop"),
+        (FLOODS, "ct state new add @floods { ip saddr limit rate 1/minute burst 2 packets } accept; drop"),
+    ];
+    for (sets, rules) in limited {
+        let mut fw = bench(sets, rules);
+        for port in 1..3 {
+            check(&mut fw, 1, 0, asks(9, port), "pass");
+        }
+        check(&mut fw, 1, 0, asks(9, 3), "denied");
+        check(&mut fw, 1, 0, asks(8, 3), "pass");
+        check(&mut fw, 1, 59, asks(9, 3), "denied");
+        check(&mut fw, 1, 61, asks(9, 3), "pass");
+        check(&mut fw, 1, 61, asks(9, 4), "denied");
+    }
+}
+
+#[test]
+fn elements_are_made_of_several_fields_and_of_networks() {
+    let mut fw = bench(FLOODS, "add @floods { ip saddr & 255.255.255.248 limit rate over 1/day burst 1 packets } drop");
+    check(&mut fw, 1, 0, asks(9, 1), "pass");
+    check(&mut fw, 1, 0, asks(15, 1), "denied");
+    check(&mut fw, 1, 0, asks(16, 1), "pass");
+    let sets = "set pairs { type ipv4_addr . inet_service; flags dynamic; }";
+    let mut fw = bench(sets, "add @pairs { ip saddr . udp sport limit rate over 1/day burst 1 packets } drop");
+    check(&mut fw, 1, 0, asks(9, 1), "pass");
+    check(&mut fw, 1, 0, asks(9, 1), "denied");
+    check(&mut fw, 1, 0, asks(9, 2), "pass");
+    check(&mut fw, 1, 0, syn(9, 1), "pass");
+}
+
+/// Whoever knocks too often is locked out for a while.
+#[test]
+fn who_is_put_into_a_set_stays_there_for_its_timeout() {
+    let sets = "set banned { type ipv4_addr; flags dynamic,timeout; timeout 1m30s; }\nset floods { type ipv4_addr; flags dynamic; }";
+    let rules = "ip saddr @banned drop
+        tcp dport 22 ct state new add @floods { ip saddr limit rate over 1/hour burst 2 packets } add @banned { ip saddr } drop";
+    let mut fw = bench(sets, rules);
+    for port in [1, 2] {
+        check(&mut fw, 1, 0, syn(9, port), "pass");
+    }
+    check(&mut fw, 1, 0, asks(9, 7), "pass");
+    check(&mut fw, 1, 1, syn(9, 3), "denied");
+    check(&mut fw, 1, 2, asks(9, 7), "denied");
+    check(&mut fw, 1, 2, asks(8, 7), "pass");
+    check(&mut fw, 1, 90, asks(9, 7), "denied");
+    check(&mut fw, 1, 92, asks(9, 7), "pass");
+}
+
+#[test]
+fn update_lets_elements_live_on_and_add_does_not() {
+    for (verb, expected) in [("add", "pass"), ("update", "denied")] {
+        let sets = "set seen { type ipv4_addr; flags dynamic; timeout 10s; }";
+        let mut fw = bench(sets, &format!("udp dport 53 {verb} @seen {{ ip saddr }} accept\nip saddr @seen drop"));
+        check(&mut fw, 1, 0, asks(9, 1), "pass");
+        check(&mut fw, 1, 1, syn(9, 1), "denied");
+        check(&mut fw, 1, 8, asks(9, 1), "pass");
+        check(&mut fw, 1, 12, syn(9, 1), expected);
+    }
+}
+
+/// An address is the same in a set, whoever's it is.
+#[test]
+fn a_set_knows_addresses_from_both_ends() {
+    let sets = "set banned { type ipv4_addr; flags dynamic; }";
+    let mut fw = bench(sets, "tcp dport 22 ct state new add @banned { ip saddr } drop\nip daddr @banned drop");
+    let out = || Frame::udp("10.0.0.1:7", "192.0.2.9:7");
+    check(&mut fw, 0, 0, out(), "pass");
+    check(&mut fw, 1, 0, syn(9, 1), "denied");
+    check(&mut fw, 0, 0, out(), "denied");
+}
+
+/// As in the kernel: what finds no room does not fit.
+#[test]
+fn a_full_set_takes_no_more() {
+    let sets = "set floods { type ipv4_addr; size 1; flags dynamic; }";
+    let mut fw = bench(sets, "add @floods { ip saddr limit rate 1/hour burst 5 packets } accept; drop");
+    check(&mut fw, 1, 0, asks(9, 1), "pass");
+    check(&mut fw, 1, 0, asks(8, 1), "denied");
+    check(&mut fw, 1, 0, asks(9, 2), "pass");
+}
+
+#[test]
+fn live_connections_are_counted_by_who_opened_them() {
+    let counted = "tcp dport 22 ct state new add @floods { ip saddr ct count over 2 } drop";
+    let mut fw = bench(FLOODS, counted);
+    let back = |port: u16, flags: &str, seq, ack| {
+        Frame::tcp("10.0.0.1:22", &format!("192.0.2.9:{port}")).flags(flags).numbers(seq, ack)
+    };
+    check(&mut fw, 1, 0, syn(9, 1), "pass");
+    check(&mut fw, 1, 0, syn(9, 2), "pass");
+    check(&mut fw, 1, 0, syn(9, 3), "denied");
+    check(&mut fw, 1, 0, syn(8, 3), "pass");
+    // The same once more is the same connection.
+    check(&mut fw, 1, 0, syn(9, 2), "pass");
+    check(&mut fw, 1, 0, asks(9, 3), "pass");
+    // One is refused, and so it is over.
+    check(&mut fw, 0, 0, back(2, "RA", 0, 101), "pass");
+    check(&mut fw, 1, 0, syn(9, 3), "pass");
+    check(&mut fw, 1, 0, syn(9, 4), "denied");
+    // The others die of age.
+    check(&mut fw, 1, 121, Frame::arp("10.0.0.1", "10.0.0.2"), "pass");
+    check(&mut fw, 1, 122, syn(9, 4), "pass");
+    let mut fw = bench("", "tcp dport 22 ct state new ct count over 1 drop");
+    check(&mut fw, 1, 0, syn(9, 1), "pass");
+    check(&mut fw, 1, 0, syn(8, 1), "denied");
+    let mut fw = bench("", "tcp dport 22 ct state new ct count 1 accept; tcp dport 22 ct state new drop");
+    check(&mut fw, 1, 0, syn(9, 1), "pass");
+    check(&mut fw, 1, 0, syn(8, 1), "denied");
+}
+
+#[test]
+fn what_cannot_be_said_of_a_set_is_refused() {
+    let refused = |sets: &str, rules: &str, expected: &str| {
+        let error = read_text(&table(sets, rules), &mut named(), PORTS).expect_err(rules);
+        let said = format!("{}; {}", error.reason, error.instead);
+        assert!(said.contains(expected), "{said}");
+    };
+    refused("", "add @floods { ip saddr } drop", "`@floods` is no set that packets change; write set floods");
+    refused(FLOODS, "add @floods { ether saddr } drop", "elements are not made of `ether saddr`");
+    refused(FLOODS, "add @floods { ip saddr & 255.0 } drop", "`255.0` is no mask");
+    refused(FLOODS, "add @floods { ip saddr timeout soon } drop", "`soon` is no time; write 30s, 10m, 1h or 1d");
+    refused(FLOODS, "add @floods { ip saddr ct count over many } drop", "`many` is no number from 1 on");
+    refused(
+        "set s { type ipv4_addr; flags dynamic; elements = { 10.0.0.1 }; }",
+        "ip saddr @s drop",
+        "the set `s` has elements, and packets change it",
+    );
+    let two =
+        "udp dport 1 add @floods { ip saddr ct count over 2 } drop\nadd @floods { ip saddr ct count over 3 } drop";
+    let mut error = None;
+    Bench::with_sets(2, 16, |builder| {
+        error = made(&table(FLOODS, two), builder).err().map(|error| error.to_string());
+        Box::new(Instance::new("fw", made(&table("", "accept"), builder).expect("a rule")))
+    });
+    assert!(error.is_some_and(|said| said.contains("two rules ask elements of the set `floods` for different things")));
+    refused(FLOODS, "delete @floods { ip saddr }", "elements leave sets by their timeouts");
+}
