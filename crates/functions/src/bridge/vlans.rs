@@ -93,7 +93,8 @@ impl Vlans {
 }
 
 /// Gives a frame the tag of `vlan`, with the priority of the one that it came with, or none for VLAN 0. False, and nothing
-/// happened, if there is no room for a tag.
+/// happened, if there is no room for a tag. In line: a packet that is lent to nobody lives in registers.
+#[inline(always)]
 pub fn retag(packet: &mut Packet<'_>, came: Tag, vlan: u16) -> bool {
     let old = tag_of(packet);
     let new = (vlan != 0).then_some(vlan | came.unwrap_or(0) & PRIORITY);
