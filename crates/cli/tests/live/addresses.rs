@@ -17,12 +17,14 @@ const OTHERS: std::ops::RangeInclusive<u8> = 3..=6;
 
 /// By which external address the server sees a host, if its datagram arrives.
 fn seen(scene: &Scene, host: Ipv4Addr) -> Option<IpAddr> {
-    let server = scene.server.inside(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 7171))).expect("a socket");
+    // A port of its own: a program that is being started has what was open here open for a moment longer.
+    let server = scene.server.inside(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).expect("a socket");
+    let port = server.local_addr().expect("it is bound").port();
     let socket = scene.client.inside(|| UdpSocket::bind((host, 0))).expect("a socket");
     for socket in [&server, &socket] {
         socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a time");
     }
-    socket.send_to(b"?", (SERVER, 7171)).expect("a route");
+    socket.send_to(b"?", (SERVER, port)).expect("a route");
     let (_, from) = server.recv_from(&mut [0; 8]).ok()?;
     server.send_to(b"!", from).expect("a route back");
     socket.recv(&mut [0; 8]).ok()?;
