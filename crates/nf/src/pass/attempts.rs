@@ -14,6 +14,9 @@ use crate::cx::Cx;
 use crate::shared::SharedSets;
 use crate::{Arrival, Handled, NetworkFunction};
 
+/// Packets after which it is worth beginning a loop again.
+const MANY: usize = 32;
+
 impl Pass<'_> {
     /// Runs handlers over positions `from..to`, remembering how to take each back.
     pub(crate) fn attempt<N: NetworkFunction>(
@@ -62,9 +65,11 @@ impl Pass<'_> {
         }
         let mut at = from;
         while at < to && self.tx.is_fresh() {
+            let begun = at;
             at = self.attempt_steady(function, place, at, to);
-            // The one that it stopped at, alone: nearly all others are steady.
-            let next = self.attempt_standing(function, place, at, to.min(at + 1))?;
+            // The one that it stopped at, alone: nearly all others are steady. If there was none, probably few are.
+            let others = if at > begun { 1 } else { MANY };
+            let next = self.attempt_standing(function, place, at, to.min(at + others))?;
             if next == at {
                 return Ok(at);
             }
