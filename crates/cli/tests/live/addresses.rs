@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 use crate::operations::Gateway;
@@ -15,12 +15,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const HOSTS: std::ops::Range<u8> = 11..31;
 const OTHERS: std::ops::RangeInclusive<u8> = 3..=6;
 
+/// Ports of hosts from which nothing was sent before. The kernel does not give them out by itself: of one that it gives out a mapping may
+/// be left, and what comes from it keeps that mapping's address.
+static UNUSED: AtomicU16 = AtomicU16::new(20_000);
+
 /// By which external address the server sees a host, if its datagram arrives.
 fn seen(scene: &Scene, host: Ipv4Addr) -> Option<IpAddr> {
     // A port of its own: a program that is being started has what was open here open for a moment longer.
     let server = scene.server.inside(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).expect("a socket");
     let port = server.local_addr().expect("it is bound").port();
-    let socket = scene.client.inside(|| UdpSocket::bind((host, 0))).expect("a socket");
+    let socket =
+        scene.client.inside(|| UdpSocket::bind((host, UNUSED.fetch_add(1, Ordering::Relaxed)))).expect("a socket");
     for socket in [&server, &socket] {
         socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a time");
     }
