@@ -1,5 +1,7 @@
 //! Packet-set state of one worker: the flow tables of one group of functions, and how a handler makes a set live.
 
+use std::ops::Range;
+
 use braid_packet::key::{KeyShape, Keys, SetKey};
 use braid_state::{FlowTable, HugePages, MemoryError, NO_SLOT, Plain, SetMeta, Slot, States};
 
@@ -179,6 +181,11 @@ impl SetTables {
         self.remove(at);
     }
 
+    /// Whether a record is there.
+    pub fn holds(&self, at: SetSlot) -> bool {
+        self.pair.holds(at)
+    }
+
     /// Ends a record's life.
     pub fn remove(&mut self, at: SetSlot) {
         self.pair.remove(at);
@@ -215,6 +222,11 @@ impl SetTables {
     /// Slots of both tables, the range of [`scan`](Self::scan).
     pub fn slots(&self) -> usize {
         self.pair.slots()
+    }
+
+    /// Those of them that belong to the table with more sets.
+    pub fn denser_slots(&self) -> Range<usize> {
+        self.pair.denser_slots()
     }
 
     /// Visits the live records among `count` slots from `from`; none that is still to come over.

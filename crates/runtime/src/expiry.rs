@@ -7,13 +7,17 @@
 use std::ops::RangeInclusive;
 
 use braid_nf::packet::key::SetKey;
-use braid_nf::{Emitted, Event, FormerSlot, Lives, SetSlot, SetTables, Stage};
+use braid_nf::{Emitted, Event, Lives, SetSlot, SetTables, Stage};
 use braid_state::{Conflict, Tx};
 
 use crate::attempt::{Witness, run_event};
 use crate::chain::Chain;
 use crate::counters::WorkerCounters;
 use crate::watchdog::Pulse;
+
+mod evict;
+
+pub(crate) use evict::Eviction;
 
 /// Time in which the scan comes round once, at least and at most.
 const ROUND_NS: RangeInclusive<u64> = 1_000_000_000..=16_000_000_000;
@@ -23,10 +27,6 @@ const ROUND_PART: u64 = 64;
 const SLOTS_MAX: usize = 4096;
 /// Fewest slots worth a go.
 const SLOTS_MIN: usize = 64;
-/// Most slots in which sets to evict are looked for at once: of a full table many times as many as are needed.
-const EVICT_SLOTS_MAX: usize = 64 * 1024;
-/// Sets among which the one to evict is chosen.
-const EVICT_SAMPLE: usize = 16;
 /// Time between two looks at shared sets.
 const SHARED_PAUSE_NS: u64 = 1_000_000;
 const MS: u64 = 1_000_000;
@@ -38,11 +38,6 @@ pub(crate) struct Scan {
     last_ns: u64,
     found: Vec<(SetSlot, u32)>,
     expired: Vec<SetSlot>,
-    evict_cursor: usize,
-    former_cursor: usize,
-    /// Times that sets were chosen to be evicted.
-    choices: usize,
-    found_former: Vec<(FormerSlot, u32)>,
     shared_cursors: Vec<u32>,
     shared_expired: Vec<SetKey>,
 }
@@ -96,49 +91,6 @@ impl Scan {
         }
         self.last_ns = now_ns;
         self.visit(now_ns, due.min(SLOTS_MAX), on, witness);
-    }
-
-    /// Ends sets until no more than `keep` are left: of each [`EVICT_SAMPLE`] that it comes upon, the one that has waited longest.
-    pub(crate) fn evict(&mut self, now_ns: u64, keep: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
-        let surplus = on.tables.len().saturating_sub(keep);
-        if surplus == 0 {
-            return;
-        }
-        self.choose(surplus, (now_ns / MS) as u32, on.tables);
-        for at in 0..self.found.len() {
-            let (at, _) = self.found[at];
-            for &position in &on.chain.groups()[on.group].stages {
-                let stage = &*on.chain.stages()[position];
-                if on.tables.meta_mut(at).live & stage.place().bit != 0 {
-                    expire_one(stage, position, at, now_ns, on, witness);
-                }
-            }
-            on.tables.remove(at);
-            on.counters.sets_evicted += 1;
-        }
-    }
-
-    /// Finds so many sets to end. While sets come over from former tables, nearly all that have waited long are still there; what is
-    /// missing to the number is looked for among the others.
-    fn choose(&mut self, count: usize, now_ms: u32, tables: &mut SetTables) {
-        self.found.clear();
-        self.found_former.clear();
-        self.choices = self.choices.wrapping_add(1);
-        if tables.to_move() > 0 {
-            let place = (&mut self.former_cursor, &mut self.found_former);
-            sample((count, self.choices), tables.former_slots(), place, |from, found| {
-                tables.scan_former(from, SLOTS_MIN, |at, meta| found.push((at, meta.idle_ms(now_ms))));
-            });
-        }
-        let missing = count - self.found_former.len();
-        if missing > 0 {
-            let place = (&mut self.evict_cursor, &mut self.found);
-            sample((missing, self.choices), tables.slots(), place, |from, found| {
-                tables.scan(from, SLOTS_MIN, |at, meta| found.push((at, meta.idle_ms(now_ms))));
-            });
-        }
-        let come_over = self.found_former.iter().filter_map(|&(at, idle_ms)| Some((tables.bring_one(at)?, idle_ms)));
-        self.found.extend(come_over);
     }
 
     /// The same for sets in shared state, a few entries at a time: looks first, then ends each expired set in a transaction
@@ -203,35 +155,6 @@ impl Scan {
                 on.tables.remove(at);
             }
         }
-    }
-}
-
-/// Of sets that `look` finds among slots from the cursor on, `count`: of each few that lie side by side the one that has waited longest. In
-/// a table that fills up within a millisecond all have waited alike; they come from everywhere all the same, for where none goes no new
-/// set would find a place.
-fn sample<T>(
-    (count, choice): (usize, usize),
-    slots: usize,
-    (cursor, found): (&mut usize, &mut Vec<(T, u32)>),
-    mut look: impl FnMut(usize, &mut Vec<(T, u32)>),
-) {
-    let mut visited = 0;
-    while found.len() < count * EVICT_SAMPLE && visited < slots.min(EVICT_SLOTS_MAX) {
-        look(*cursor, found);
-        *cursor = if *cursor + SLOTS_MIN < slots { *cursor + SLOTS_MIN } else { 0 };
-        visited += SLOTS_MIN;
-    }
-    if count < found.len() {
-        let few = found.len() / count;
-        // Of those that have waited alike another one each time.
-        let turn = choice % few;
-        for n in 0..count {
-            let in_turn = (turn..few).chain(0..turn).map(|i| n * few + i);
-            let longest = in_turn.max_by_key(|&i| found[i].1).unwrap_or(n);
-            // What is put in its place lies among fewer, which are done with.
-            found.swap(n, longest);
-        }
-        found.truncate(count);
     }
 }
 

@@ -13,6 +13,8 @@
 //! ([`SetTables::settle`], or [`SetTables::move_some`] a few at a time). A set past its timeout is found so by its next packet
 //! wherever it is, and by the scan when it has come over.
 
+use std::ops::Range;
+
 use braid_packet::key::{Keys, SetKey};
 use braid_state::SetMeta;
 
@@ -195,6 +197,11 @@ impl SetTables {
     /// Slots of the former tables.
     pub fn former_slots(&self) -> usize {
         self.former.as_ref().map_or(0, |former| former.pair.slots())
+    }
+
+    /// Those of them that belong to the table with more sets.
+    pub fn denser_former_slots(&self) -> Range<usize> {
+        self.former.as_ref().map_or(0..0, |former| former.pair.denser_slots())
     }
 
     /// Has one set come over; none if no function goes on with it.

@@ -1,6 +1,8 @@
 //! Two flow tables and the records of both: keys of IPv4 size in one table, longer ones in another, so that the long ones do not
 //! slow the short ones.
 
+use std::ops::Range;
+
 use braid_packet::key::{DEFAULT_SEED, KeyClass, KeyHash, KeyShape, Keys, SetKey};
 use braid_state::{FlowTable, HugePages, MemoryError, NO_SLOT, Records, SetMeta, Slot};
 
@@ -189,6 +191,12 @@ impl Pair {
     /// Slots of both tables, the range of [`scan`](Self::scan).
     pub(super) fn slots(&self) -> usize {
         self.narrow.slots() + self.wide.slots()
+    }
+
+    /// Those of the table with more records.
+    pub(super) fn denser_slots(&self) -> Range<usize> {
+        let narrow = self.narrow.slots();
+        if self.narrow.len() >= self.wide.len() { 0..narrow } else { narrow..self.slots() }
     }
 
     /// Visits the live records among `count` slots from `from`.

@@ -46,7 +46,7 @@ impl Worker {
             } else {
                 sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
                 if self.parts.chain.groups()[group].full == Full::EvictOldest {
-                    sets.scan.evict(self.last_ns, self.parts.sets, &mut on, &mut *self.witness);
+                    sets.eviction.run(self.last_ns, self.parts.sets, &mut on, &mut *self.witness);
                 }
             }
         }

@@ -6,7 +6,7 @@ use braid_nf::{Found, PassSets, SetTables};
 use braid_packet::Batch;
 
 use crate::chain::Group;
-use crate::expiry::Scan;
+use crate::expiry::{Eviction, Scan};
 
 /// The sets of one group on this worker.
 pub(super) struct Sets {
@@ -14,6 +14,7 @@ pub(super) struct Sets {
     pub(super) keys: Box<Keys>,
     pub(super) found: Box<Found>,
     pub(super) scan: Scan,
+    pub(super) eviction: Eviction,
     /// The keys are those of the batch.
     keyed: bool,
     /// Its packets have been looked up.
@@ -27,6 +28,7 @@ impl Sets {
             keys: Keys::boxed(),
             found: Found::boxed(),
             scan: Scan::default(),
+            eviction: Eviction::default(),
             keyed: false,
             ready: false,
         })

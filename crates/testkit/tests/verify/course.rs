@@ -204,6 +204,40 @@ fn a_full_table_refuses_or_lets_the_oldest_set_go() {
     }
 }
 
+/// A counter of flows with so much room, which lets the oldest go.
+fn full_of(sets: usize) -> Bench {
+    let course = Course { full: vec![Full::EvictOldest], ..Course::default() };
+    Bench::on_course(2, sets, &course, |builder| vec![function("flow_counter", "flows", "totals = false", 2, builder)])
+}
+
+/// The `n`th batch of 256 packets, each the first of a flow, in the `2n`th millisecond.
+fn batch_of_first_ones(n: u16) -> impl Iterator<Item = (FrameInfo, Vec<u8>)> {
+    let host = move |of: u16| Frame::udp(&format!("10.1.{}.{}:{of}", n >> 8, n & 255), SERVER).bytes();
+    (1..=256).map(move |of| (FrameInfo { timestamp_ns: u64::from(n) * 2_000_000, ..info(0) }, host(of)))
+}
+
+#[test]
+fn a_full_table_of_many_sets_finds_room_for_each_new_one() {
+    let mut bench = full_of(300_000);
+    (0..1600).for_each(|n| drop(bench.send_batch(batch_of_first_ones(n))));
+    let counters = bench.counters();
+    assert_eq!((counters.sets_created, counters.sets_refused), (409_600, 0));
+    assert_eq!(counters.sets_created - counters.sets_evicted, counters.sets_live);
+}
+
+#[test]
+fn a_few_sets_with_long_keys_that_are_in_use_stay_when_many_with_short_ones_go() {
+    let mut bench = full_of(300_000);
+    for n in 0..1600 {
+        bench.send_batch(batch_of_first_ones(n));
+        let long = |host: u8| Frame::udp(&format!("[2001:db8::{host}]:5"), "[2001:db8:9::1]:53").bytes();
+        let later = FrameInfo { timestamp_ns: u64::from(n) * 2_000_000 + 1_000_000, ..info(0) };
+        bench.send_batch((1..=4).map(|host| (later, long(host))));
+    }
+    let counters = bench.counters();
+    assert_eq!((counters.sets_created, counters.sets_refused), (409_604, 0), "none of the four began again");
+}
+
 #[test]
 fn a_gateway_whose_chain_is_one_transaction_answers_as_any_other() {
     let course = Course { atomic: true, ..mirrored() };

@@ -1,0 +1,126 @@
+//! Which sets go from a full table so that new ones find room: of each few that it comes upon, the one that has waited longest.
+
+use std::ops::Range;
+
+use braid_nf::{FormerSlot, SetSlot, SetTables};
+
+use super::{Expiring, MS, expire_one};
+use crate::attempt::Witness;
+
+/// Sets among which the one to evict is chosen.
+const SAMPLE: usize = 16;
+/// Slots that are looked at in one go.
+const SLOTS: usize = 64;
+/// Most slots in which candidates are looked for at once. In the denser table of a full pair, a third of whose slots are taken at least, as many as a
+/// whole batch of new sets needs.
+const SLOTS_MAX: usize = 16 * 1024;
+
+/// Looks for sets to evict.
+#[derive(Debug, Default)]
+pub(crate) struct Eviction {
+    here: Cursor,
+    to_come: Cursor,
+    /// Times that sets were chosen.
+    choices: usize,
+    /// Who may go, and since when it has waited, in milliseconds.
+    candidates: Vec<(Candidate, u32)>,
+}
+
+/// How far a pair of tables was looked through: all of it, and, where candidates are few, the denser table.
+#[derive(Debug, Default)]
+struct Cursor {
+    all: usize,
+    dense: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Candidate {
+    Here(SetSlot),
+    /// In former tables still.
+    ToCome(FormerSlot),
+}
+
+impl Eviction {
+    /// Ends sets until no more than `keep` are left.
+    pub(crate) fn run(&mut self, now_ns: u64, keep: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
+        let surplus = on.tables.len().saturating_sub(keep);
+        if surplus == 0 {
+            return;
+        }
+        self.find(surplus * SAMPLE, (now_ns / MS) as u32, on.tables);
+        self.choose(surplus);
+        for (candidate, _) in self.candidates.drain(..) {
+            let at = match candidate {
+                Candidate::Here(at) => Some(at).filter(|at| on.tables.holds(*at)),
+                Candidate::ToCome(at) => on.tables.bring_one(at),
+            };
+            let Some(at) = at else { continue };
+            for &position in &on.chain.groups()[on.group].stages {
+                let stage = &*on.chain.stages()[position];
+                if on.tables.meta_mut(at).live & stage.place().bit != 0 {
+                    expire_one(stage, position, at, now_ns, on, witness);
+                }
+            }
+            on.tables.remove(at);
+            on.counters.sets_evicted += 1;
+        }
+    }
+
+    /// Finds so many candidates. While sets come over from former tables, nearly all that have waited long are still there.
+    fn find(&mut self, wanted: usize, now_ms: u32, tables: &SetTables) {
+        let found = &mut self.candidates;
+        found.clear();
+        if tables.to_move() > 0 {
+            self.to_come.look((wanted, found), tables.former_slots(), tables.denser_former_slots(), |from, found| {
+                tables.scan_former(from, SLOTS, |at, meta| found.push((Candidate::ToCome(at), meta.idle_ms(now_ms))));
+            });
+        }
+        self.here.look((wanted, found), tables.slots(), tables.denser_slots(), |from, found| {
+            tables.scan(from, SLOTS, |at, meta| found.push((Candidate::Here(at), meta.idle_ms(now_ms))));
+        });
+    }
+
+    /// Keeps `count` candidates: of each few that lie side by side the one that has waited longest. In a table that fills up within a
+    /// millisecond all have waited alike; they come from everywhere all the same, for where none goes no new set would find a place.
+    fn choose(&mut self, count: usize) {
+        self.choices = self.choices.wrapping_add(1);
+        let found = &mut self.candidates;
+        if count >= found.len() {
+            return;
+        }
+        let few = found.len() / count;
+        // Of those that have waited alike another one each time.
+        let turn = self.choices % few;
+        for n in 0..count {
+            let in_turn = (turn..few).chain(0..turn).map(|i| n * few + i);
+            let longest = in_turn.max_by_key(|&i| found[i].1).unwrap_or(n);
+            // What is put in its place lies among fewer, which are done with.
+            found.swap(n, longest);
+        }
+        found.truncate(count);
+    }
+}
+
+impl Cursor {
+    /// Has `look` look at slots, at few perhaps twice, until `wanted` candidates are found: at all in turn, so that all are candidates equally often, and where that
+    /// leads through a table with few sets, at the `denser` one too.
+    fn look(
+        &mut self,
+        (wanted, found): (usize, &mut Vec<(Candidate, u32)>),
+        slots: usize,
+        denser: Range<usize>,
+        mut look: impl FnMut(usize, &mut Vec<(Candidate, u32)>),
+    ) {
+        for (cursor, range) in [(&mut self.all, 0..slots), (&mut self.dense, denser)] {
+            let mut looked_at = 0;
+            while found.len() < wanted && looked_at < range.len().min(SLOTS_MAX) {
+                if !range.contains(cursor) {
+                    *cursor = range.start;
+                }
+                look(*cursor, found);
+                *cursor += SLOTS;
+                looked_at += SLOTS;
+            }
+        }
+    }
+}
