@@ -31,6 +31,12 @@ impl ConfigError {
         ConfigError { key: key.to_owned(), reason: reason.into(), instead: instead.into() }
     }
 
+    /// The same of one element of a list: what stands under `route` stands under `route[3]`.
+    pub(crate) fn of(self, list: &str, number: usize) -> ConfigError {
+        let rest = self.key.strip_prefix(list).unwrap_or_default();
+        ConfigError { key: format!("{list}[{number}]{rest}"), ..self }
+    }
+
     /// A state object that cannot be made, because of the key that gives its size.
     pub fn state(key: &str, error: &StateError) -> ConfigError {
         let instead = match error {

@@ -145,7 +145,7 @@ impl Config {
             let reason = format!("{} stations do not fit a table of {}", self.stations.len(), self.capacity);
             return Err(ConfigError::new("static", reason, "write a larger `capacity`"));
         }
-        let checked = self.stations.iter().map(|written| {
+        let station = |written: &StationConfig| {
             check_port("static.port", written.port, ports)?;
             if written.mac.0.is_group() {
                 let reason = format!("{} is a group address", written.mac.0);
@@ -159,8 +159,9 @@ impl Config {
                 return Err(ConfigError::new("static.vlan", reason, instead));
             }
             Ok(StaticStation { station: Station::new(written.mac.0, written.vlan), port: written.port })
-        });
-        checked.collect()
+        };
+        let checked = |(number, written)| station(written).map_err(|error: ConfigError| error.of("static", number));
+        self.stations.iter().enumerate().map(checked).collect()
     }
 
     /// Which port carries which VLAN; none if VLANs are not filtered.
@@ -177,9 +178,9 @@ impl Config {
             return Err(ConfigError::new("port", format!("the plan has {ports} ports"), instead));
         }
         let mut vlans = Vlans::new(ports);
-        for written in &self.ports {
-            check_port("port.port", written.port, ports)?;
-            written.add_to(&mut vlans)?;
+        for (number, written) in self.ports.iter().enumerate() {
+            let added = check_port("port.port", written.port, ports).and_then(|_| written.add_to(&mut vlans));
+            added.map_err(|error| error.of("port", number))?;
         }
         let named = |port| self.ports.iter().any(|written| written.port == port);
         (0..ports).filter(|port| !named(*port)).for_each(|port| vlans.add_native(port, 1));

@@ -34,10 +34,11 @@ impl Quota {
             return Ok(None);
         }
         let mut most = vec![u32::MAX; usize::from(VLAN_MAX) + 1];
-        for vlan in vlans {
+        for (number, vlan) in vlans.iter().enumerate() {
             let Some(most) = most.get_mut(usize::from(vlan.id)) else {
                 let reason = format!("there is no VLAN {}", vlan.id);
-                return Err(ConfigError::new("vlan.id", reason, format!("write a number up to {VLAN_MAX}")));
+                let instead = format!("write a number up to {VLAN_MAX}");
+                return Err(ConfigError::new("vlan.id", reason, instead).of("vlan", number));
             };
             *most = vlan.stations_max;
         }

@@ -188,11 +188,13 @@ fn check_ranges(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError
 
 fn fixed(config: &Config, pool: &Pool, (networks, home): (&Nets, Port)) -> Result<Box<[Fixed]>, ConfigError> {
     let mut fixed: Vec<Fixed> = Vec::new();
-    for entry in &config.fixed {
-        let wrong = |reason: String, instead: &str| Err(ConfigError::new("static", reason, instead));
+    for (at, entry) in config.fixed.iter().enumerate() {
+        let of_entry = |error: ConfigError| error.of("static", at);
+        let wrong = |reason: String, instead: &str| Err(of_entry(ConfigError::new("static", reason, instead)));
         let number = entry.protocol.number();
-        pool.check_static(entry.external)?;
-        let (network, home) = networks.place((entry.network, &entry.vlan), home, &entry.inside)?;
+        pool.check_static(entry.external).map_err(of_entry)?;
+        let place = networks.place((entry.network, &entry.vlan), home, &entry.inside);
+        let (network, home) = place.map_err(of_entry)?;
         let inside = Inside::new(network, (*entry.inside.ip()).into(), entry.inside.port(), number);
         let external = Endpoint::new(entry.external.ip().octets(), entry.external.port(), number);
         if !config.inside.iter().any(|range| range.contains(inside.address)) {

@@ -275,14 +275,16 @@ fn fixed(
     (networks, home): (&Nets, Port),
 ) -> Result<Box<[Fixed]>, ConfigError> {
     let mut fixed: Vec<Fixed> = Vec::new();
-    for entry in &config.fixed {
-        let wrong = |reason: String, instead: &str| Err(ConfigError::new("static", reason, instead));
-        pool.check_static(entry.external)?;
+    for (at, entry) in config.fixed.iter().enumerate() {
+        let of_entry = |error: ConfigError| error.of("static", at);
+        let wrong = |reason: String, instead: &str| Err(of_entry(ConfigError::new("static", reason, instead)));
+        pool.check_static(entry.external).map_err(of_entry)?;
         let (address, number) = (IpAddress::from(*entry.inside.ip()), entry.protocol.number());
         if prefix.contains(address) || !config.inside.iter().any(|range| range.contains(address)) {
             return wrong(format!("{address} is not inside"), "write an address of an `inside` range");
         }
-        let (network, home) = networks.place((entry.network, &entry.vlan), home, &entry.inside)?;
+        let place = networks.place((entry.network, &entry.vlan), home, &entry.inside);
+        let (network, home) = place.map_err(of_entry)?;
         let inside = Inside::new(network, address, entry.inside.port(), number);
         let external = Endpoint::new(entry.external.ip().octets(), entry.external.port(), number);
         if fixed.iter().any(|known| known.inside == inside || known.external == external) {

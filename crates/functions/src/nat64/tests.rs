@@ -271,7 +271,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("subscriber_bits = 0", "`subscriber_bits`: 0 is no length of a prefix");
     check_error("external = []", "`external`: names no address");
     let fixed = "static = [{ protocol = 'tcp', external = '198.51.100.1:8080', inside = '[64:ff9b::1]:80' }]";
-    check_error(fixed, "`static`: 64:ff9b::1 is not inside");
+    check_error(fixed, "`static[0]`: 64:ff9b::1 is not inside");
     check_error("prefix = 'ff00::/96'", "`prefix`: ff00::/96 is no prefix of hosts; write one that is routed");
     check_error("inside = []", "`inside`: names no range; write for example");
     check_error("lowest_mtu_v6 = 1500\nmtu_v6 = 1400", "`lowest_mtu_v6`: 1500 is more than `mtu_v6`, 1400; write");

@@ -236,19 +236,24 @@ impl Config {
             prefixes[family].push(Prefixed { bits: key(first), len: bits.into(), value });
         };
         let mut known = HashSet::default();
-        for route in &self.routes {
+        for (number, route) in self.routes.iter().enumerate() {
+            let wrong = |error: ConfigError| error.of("route", number);
             if !known.insert((route.to.first(), route.to.bits())) {
                 let reason = format!("{} has two routes", route.to);
-                return Err(ConfigError::new("route.to", reason, "keep one: a destination has one way"));
+                return Err(wrong(ConfigError::new("route.to", reason, "keep one: a destination has one way")));
             }
             if interfaces.iter().flatten().any(|interface| interface.has_network(route.to.first(), route.to.bits())) {
                 let reason = format!("{} is the network of an interface", route.to);
-                return Err(ConfigError::new("route.to", reason, "leave the route out: packets go straight there"));
+                return Err(wrong(ConfigError::new(
+                    "route.to",
+                    reason,
+                    "leave the route out: packets go straight there",
+                )));
             }
             let way = match route.hops.as_slice() {
-                [] => route.way(interfaces)?,
+                [] => route.way(interfaces).map_err(wrong)?,
                 hops => {
-                    spreads.push(route.spread(hops, interfaces)?);
+                    spreads.push(route.spread(hops, interfaces).map_err(wrong)?);
                     Way::Spread(spreads.len() as u32 - 1)
                 }
             };
@@ -314,12 +319,14 @@ impl Config {
             return Err(ConfigError::new("neighbours_max", reason, "write a larger number: they need room too"));
         }
         let mut fixed = Vec::<Fixed>::with_capacity(self.neighbours.len());
-        for neighbour in &self.neighbours {
-            neighbour.check(interfaces, ports)?;
+        for (number, neighbour) in self.neighbours.iter().enumerate() {
+            let wrong = |error: ConfigError| error.of("neighbour", number);
+            neighbour.check(interfaces, ports).map_err(wrong)?;
             let hop = Hop::new(neighbour.address.into(), (neighbour.port, neighbour.vlan));
             if fixed.iter().any(|Fixed(known, _)| *known == hop) {
                 let reason = format!("{} stands there twice", neighbour.address);
-                return Err(ConfigError::new("neighbour.address", reason, "keep one: a neighbour is in one place"));
+                let twice = ConfigError::new("neighbour.address", reason, "keep one: a neighbour is in one place");
+                return Err(wrong(twice));
             }
             fixed.push(Fixed(hop, neighbour.mac.0));
         }

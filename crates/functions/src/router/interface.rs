@@ -2,6 +2,7 @@
 
 use braid_nf::Port;
 use braid_nf::packet::{IpAddress, MacAddress};
+use foldhash::HashSet;
 
 use super::config::{Config, InterfaceConfig};
 use super::fragment::MTU_MAX;
@@ -34,32 +35,48 @@ const MTU_MIN_V6: u16 = 1280;
 impl Config {
     /// The interface of each port, and behind those the interfaces of VLANs.
     pub(super) fn interfaces(&self, ports: u16) -> Result<Vec<Option<Interface>>, ConfigError> {
-        let mut interfaces = vec![None; ports.into()];
-        for written in &self.interfaces {
-            let place = usize::from(check_port("interface.port", written.port, ports)?);
-            let interface = written.checked()?;
-            let same = |one: &Interface| one.place() == interface.place();
-            if interfaces.iter().flatten().any(same) {
-                let vlan = interface.vlan.map_or_else(String::new, |vlan| format!(" for VLAN {vlan}"));
-                let reason = format!("port {} has two interfaces{vlan}", written.port);
-                let instead = "write all `addresses` in one, or give each a `vlan` of its own";
-                return Err(ConfigError::new("interface.port", reason, instead));
-            }
-            match interface.vlan {
-                None => interfaces[place] = Some(interface),
-                Some(_) if interfaces.len() == LINKS_MAX => {
-                    let reason = format!("more than {LINKS_MAX} interfaces");
-                    return Err(ConfigError::new("interface.vlan", reason, "put some into another router"));
-                }
-                Some(_) => interfaces.push(Some(interface)),
-            }
+        let (mut interfaces, mut networks) = (vec![None; ports.into()], HashSet::default());
+        for (number, written) in self.interfaces.iter().enumerate() {
+            let added = written.add_to(&mut interfaces, &mut networks, ports);
+            added.map_err(|error| error.of("interface", number))?;
         }
-        check_networks(&interfaces)?;
         Ok(interfaces)
     }
 }
 
 impl InterfaceConfig {
+    /// Puts it to those before it: no two have one place, nor one network.
+    fn add_to(
+        &self,
+        interfaces: &mut Vec<Option<Interface>>,
+        networks: &mut HashSet<(IpAddress, u8)>,
+        ports: u16,
+    ) -> Result<(), ConfigError> {
+        let place = usize::from(check_port("interface.port", self.port, ports)?);
+        let interface = self.checked()?;
+        let same = |one: &Interface| one.place() == interface.place();
+        if interfaces.iter().flatten().any(same) {
+            let vlan = interface.vlan.map_or_else(String::new, |vlan| format!(" for VLAN {vlan}"));
+            let reason = format!("port {} has two interfaces{vlan}", self.port);
+            let instead = "write all `addresses` in one, or give each a `vlan` of its own";
+            return Err(ConfigError::new("interface.port", reason, instead));
+        }
+        if let Some((first, bits)) = interface.networks().into_iter().find(|network| !networks.insert(*network)) {
+            let reason = format!("{first}/{bits} is at two interfaces");
+            let instead = "give each a network of its own; put a bridge before the router to join them";
+            return Err(ConfigError::new("interface.addresses", reason, instead));
+        }
+        match interface.vlan {
+            None => interfaces[place] = Some(interface),
+            Some(_) if interfaces.len() == LINKS_MAX => {
+                let reason = format!("more than {LINKS_MAX} interfaces");
+                return Err(ConfigError::new("interface.vlan", reason, "put some into another router"));
+            }
+            Some(_) => interfaces.push(Some(interface)),
+        }
+        Ok(())
+    }
+
     fn checked(&self) -> Result<Interface, ConfigError> {
         let [high, low] = self.port.to_be_bytes();
         let mac = self.mac.map_or(MacAddress([2, 0, 0, 1, high, low]), |written| written.0);
@@ -75,17 +92,19 @@ impl InterfaceConfig {
             return Err(ConfigError::new("interface.vlan", format!("{vlan} is no VLAN"), instead));
         }
         let mut addresses = Vec::new();
-        for text in &self.addresses {
-            let wrong = || ConfigError::new("interface.addresses", format!("`{text}` is none"), "write `192.0.2.1/24`");
+        for (number, text) in self.addresses.iter().enumerate() {
+            let key = format!("interface.addresses[{number}]");
+            let wrong = || ConfigError::new(&key, format!("`{text}` is none"), "write `192.0.2.1/24`");
             let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
             let address: IpAddress = address.parse().map_err(|_| wrong())?;
             let bits = bits.parse().ok().filter(|bits: &u8| *bits <= if address.is_v4() { 32 } else { 128 });
             addresses.push((address, bits.ok_or_else(wrong)?));
         }
         let checked = Interface { port: self.port, vlan: self.vlan, mac, mtu: self.mtu, addresses };
-        if let Some((own, _)) = checked.addresses.iter().find(|(own, _)| checked.is_broadcast(*own)) {
-            let reason = format!("{own} is the network or all of its hosts");
-            return Err(ConfigError::new("interface.addresses", reason, "write the address of a host"));
+        if let Some(number) = checked.addresses.iter().position(|(own, _)| checked.is_broadcast(*own)) {
+            let reason = format!("{} is the network or all of its hosts", checked.addresses[number].0);
+            let key = format!("interface.addresses[{number}]");
+            return Err(ConfigError::new(&key, reason, "write the address of a host"));
         }
         let least = if checked.addresses.iter().all(|(address, _)| address.is_v4()) { MTU_MIN } else { MTU_MIN_V6 };
         if !(least..=MTU_MAX).contains(&self.mtu) {
@@ -100,20 +119,6 @@ impl InterfaceConfig {
 pub(super) fn is_link_local(address: IpAddress) -> bool {
     let [a, b, ..] = address.octets();
     a == 0xfe && b & 0xc0 == 0x80
-}
-
-/// No network is at two ports, and no address there twice.
-fn check_networks(interfaces: &[Option<Interface>]) -> Result<(), ConfigError> {
-    let mut known: Vec<(IpAddress, u8)> = Vec::new();
-    for (own, bits) in interfaces.iter().flatten().flat_map(|interface| interface.networks()) {
-        if known.contains(&(own, bits)) {
-            let reason = format!("{own}/{bits} is at two interfaces");
-            let instead = "give each a network of its own; put a bridge before the router to join them";
-            return Err(ConfigError::new("interface.addresses", reason, instead));
-        }
-        known.push((own, bits));
-    }
-    Ok(())
 }
 
 impl Interface {

@@ -58,10 +58,14 @@ impl RouteConfig {
             return wrong(format!("{} has another way as well", self.to), "keep `hops` alone");
         }
         let (mut hops, mut sum) = (Vec::<(Hop, u32)>::new(), 0);
-        for one in written {
+        for (number, one) in written.iter().enumerate() {
+            let of_hop = |error: ConfigError| {
+                let rest = error.key.strip_prefix("route").unwrap_or_default();
+                ConfigError { key: format!("route.hops[{number}]{rest}"), ..error }
+            };
             let single =
                 RouteConfig { via: Some(one.via), port: one.port, vlan: one.vlan, hops: Vec::new(), ..self.clone() };
-            let Way::To(link, Some(via)) = single.way(interfaces)? else { continue };
+            let Way::To(link, Some(via)) = single.way(interfaces).map_err(of_hop)? else { continue };
             let Some(out) = interfaces.get(usize::from(link)).and_then(Option::as_ref) else { continue };
             let hop = Hop::new(via, out.place());
             if one.weight == 0 || hops.iter().any(|(known, _)| *known == hop) {

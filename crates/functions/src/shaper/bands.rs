@@ -36,11 +36,10 @@ impl Bands {
             let reason = format!("{} priorities are more than there are queues for", priorities.len());
             return Err(ConfigError::new("priority", reason, format!("write at most {PRIORITIES_MAX}")));
         }
-        for fits in priorities {
-            if *fits == Fits::default() {
-                let instead = "write `dscp`, `ports` or `addresses`, such as { dscp = 46 }";
-                return Err(ConfigError::new("priority", "nothing is said about which packets", instead));
-            }
+        if let Some(number) = priorities.iter().position(|fits| *fits == Fits::default()) {
+            let instead = "write `dscp`, `ports` or `addresses`, such as { dscp = 46 }";
+            let error = ConfigError::new("priority", "nothing is said about which packets", instead);
+            return Err(error.of("priority", number));
         }
         Ok(Bands(priorities.to_vec()))
     }

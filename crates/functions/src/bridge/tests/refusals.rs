@@ -21,7 +21,7 @@ fn impossible_configurations_are_refused() {
     );
     refuse(
         "[[static]]\nmac = '02:00:00:00:00:0a'\nport = 4",
-        "`static.port`: the plan has no port 4; write a number from 0 to 3",
+        "`static[0].port`: the plan has no port 4; write a number from 0 to 3",
     );
     refuse(
         "[[static]]\nmac = 'printer'\nport = 1",
@@ -29,21 +29,21 @@ fn impossible_configurations_are_refused() {
     );
     refuse(
         "[[static]]\nmac = '01:00:5e:00:00:01'\nport = 1",
-        "`static.mac`: 01:00:5e:00:00:01 is a group address; write the address of one station",
+        "`static[0].mac`: 01:00:5e:00:00:01 is a group address; write the address of one station",
     );
     refuse(
         "vlan_aware = false\n[[static]]\nmac = '02:00:00:00:00:0a'\nport = 1\nvlan = 5",
-        "`static.vlan`: VLAN 5 is not possible; write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 beside \
+        "`static[0].vlan`: VLAN 5 is not possible; write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 beside \
          `[[port]]`",
     );
     refuse(
         "[[port]]\nport = 1",
-        "`port.access`: port 1 is to be an access port or a trunk; write `access`, or `trunk` perhaps with `native`",
+        "`port[0].access`: port 1 is to be an access port or a trunk; write `access`, or `trunk` perhaps with `native`",
     );
-    refuse("[[port]]\nport = 1\naccess = 4095", "`port.access`: there is no VLAN 4095; write 1 to 4094");
+    refuse("[[port]]\nport = 1\naccess = 4095", "`port[0].access`: there is no VLAN 4095; write 1 to 4094");
     refuse(
         "[[port]]\nport = 1\ntrunk = ['ten']",
-        "`port.trunk`: `ten` is no VLAN; write a number or a range as in `20-29`",
+        "`port[0].trunk`: `ten` is no VLAN; write a number or a range as in `20-29`",
     );
     refuse(
         "vlan_aware = false\n[[port]]\nport = 1\naccess = 1",

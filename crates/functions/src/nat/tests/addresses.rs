@@ -237,7 +237,7 @@ fn addresses_that_drain_are_checked_like_others() {
     check_error(
         "draining = ['198.51.100.2']\n\
          static = [{ protocol = 'udp', external = '198.51.100.2:1030', inside = '10.0.0.5:80' }]",
-        "`static`: 198.51.100.2 drains",
+        "`static[0]`: 198.51.100.2 drains",
     );
 }
 

@@ -19,9 +19,9 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     let fixed = |external: &str, inside: &str| {
         format!("static = [{{ protocol = 'tcp', external = '{external}', inside = '{inside}' }}]")
     };
-    check_error(&fixed("198.51.100.2:80", "10.0.0.1:80"), "`static`: 198.51.100.2 is no external address");
-    check_error(&fixed("198.51.100.1:80", "10.0.0.1:80"), "`static`: 80 is no external port");
-    check_error(&fixed("198.51.100.1:8080", "9.0.0.1:80"), "`static`: 9.0.0.1 is not inside");
+    check_error(&fixed("198.51.100.2:80", "10.0.0.1:80"), "`static[0]`: 198.51.100.2 is no external address");
+    check_error(&fixed("198.51.100.1:80", "10.0.0.1:80"), "`static[0]`: 80 is no external port");
+    check_error(&fixed("198.51.100.1:8080", "9.0.0.1:80"), "`static[0]`: 9.0.0.1 is not inside");
     check_error(&fixed("198.51.100.1", "10.0.0.1:80"), "`static[0].external`: ");
     check_error("udp_s = 0", "`udp_s`: 0ns is out of range");
     check_error("mapings_max = 5", "`mapings_max`: no such key; did you mean `mappings_max`?");
@@ -43,11 +43,11 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         let (external, inside) = ("external = '198.51.100.1:8080'", "inside = '10.0.0.1:80'");
         format!("networks = 'by_vlan'\nvlans = [10]\nstatic = [{{ protocol = 'tcp', {external}, {inside}{network} }}]")
     };
-    check_error(&by_vlan(""), "`static`: 10.0.0.1:80 is in no network; name one of `vlans`: vlan = 10");
-    check_error(&by_vlan(", vlan = 11"), "`static`: there is no such VLAN; name one of `vlans`");
-    check_error(&by_vlan(", network = 0"), "`static`: there is no network 0; name one of `vlans`");
+    check_error(&by_vlan(""), "`static[0]`: 10.0.0.1:80 is in no network; name one of `vlans`: vlan = 10");
+    check_error(&by_vlan(", vlan = 11"), "`static[0]`: there is no such VLAN; name one of `vlans`");
+    check_error(&by_vlan(", network = 0"), "`static[0]`: there is no network 0; name one of `vlans`");
     let by_port = format!("networks = 'by_port'\n{}", fixed("198.51.100.1:8080", "10.0.0.1:80"));
-    check_error(&by_port, "`static`: 10.0.0.1:80 is in no network; name an inside port");
+    check_error(&by_port, "`static[0]`: 10.0.0.1:80 is in no network; name an inside port");
     check_error("outside_ports = [1]", "`inside_ports`: missing");
     check_error("outer_tag = '802.1q'", "`outer_tag`: says nothing: networks are not told by VLAN");
     for external in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255"] {

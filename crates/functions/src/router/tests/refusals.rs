@@ -15,52 +15,52 @@ fn refuse(config: &str, expected: &str) {
 fn interfaces_that_contradict_each_other_are_refused() {
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1']",
-        "`interface.addresses`: `10.0.0.1` is none; write `192.0.2.1/24`",
+        "`interface[0].addresses[0]`: `10.0.0.1` is none; write `192.0.2.1/24`",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '0.0.0.0/0'\nvia = '192.0.2.1'",
-        "`route.via`: 192.0.2.1 is in no network of an interface; name a neighbour in a network of an interface, or a `port`",
+        "`route[0].via`: 192.0.2.1 is in no network of an interface; name a neighbour in a network of an interface, or a `port`",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '192.0.2.0/24'",
-        "`route`: nothing is said about where packets to 192.0.2.0/24 go; write `via`, `port`, or refuse = \"blackhole\"",
+        "`route[0]`: nothing is said about where packets to 192.0.2.0/24 go; write `via`, `port`, or refuse = \"blackhole\"",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '192.0.2.0/24'\nport = 0\nrefuse = 'prohibit'",
-        "`route.refuse`: 192.0.2.0/24 leads somewhere and is refused; keep `via` and `port`, or `refuse`",
+        "`route[0].refuse`: 192.0.2.0/24 leads somewhere and is refused; keep `via` and `port`, or `refuse`",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']
         [[route]]\nto = '192.0.2.0/24'\nvia = '10.0.0.2'\n[[route]]\nto = '192.0.2.0/24'\nvia = '10.0.0.3'",
-        "`route.to`: 192.0.2.0/24 has two routes; keep one: a destination has one way",
+        "`route[1].to`: 192.0.2.0/24 has two routes; keep one: a destination has one way",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.0/24']",
-        "`interface.addresses`: 10.0.0.0 is the network or all of its hosts; write the address of a host",
+        "`interface[0].addresses[0]`: 10.0.0.0 is the network or all of its hosts; write the address of a host",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[interface]]\nport = 1\naddresses = ['10.0.0.2/24']",
-        "`interface.addresses`: 10.0.0.0/24 is at two interfaces; give each a network of its own; put a bridge before the router to join them",
+        "`interface[1].addresses`: 10.0.0.0/24 is at two interfaces; give each a network of its own; put a bridge before the router to join them",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['2001:db8::1/64']\nmtu = 1279",
-        "`interface.mtu`: 1279 is not possible; write 1280 to 9216",
+        "`interface[0].mtu`: 1279 is not possible; write 1280 to 9216",
     );
     refuse(
         "[[interface]]\nport = 0\nvlan = 4095\naddresses = ['10.0.0.1/24']",
-        "`interface.vlan`: 4095 is no VLAN; write 1 to 4094; without `vlan` an interface has what comes without a tag",
+        "`interface[0].vlan`: 4095 is no VLAN; write 1 to 4094; without `vlan` an interface has what comes without a tag",
     );
     refuse(
         "[[interface]]\nport = 0\nvlan = 7\naddresses = ['10.0.0.1/24']\n[[interface]]\nport = 0\nvlan = 7\naddresses = ['10.0.1.1/24']",
-        "`interface.port`: port 0 has two interfaces for VLAN 7; write all `addresses` in one, or give each a `vlan` of its own",
+        "`interface[1].port`: port 0 has two interfaces for VLAN 7; write all `addresses` in one, or give each a `vlan` of its own",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[route]]\nto = '198.51.100.0/24'\nport = 0\nvlan = 7",
-        "`route.via`: VLAN 7 of port 0 has no interface; name a neighbour in a network of an interface, or a `port`",
+        "`route[0].via`: VLAN 7 of port 0 has no interface; name a neighbour in a network of an interface, or a `port`",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[neighbour]]\naddress = '10.0.0.9'\nmac = '02:00:00:00:00:09'\nport = 0\nvlan = 7",
-        "`neighbour.vlan`: VLAN 7 of port 0 has no interface; write the `vlan` of an [[interface]], or none",
+        "`neighbour[0].vlan`: VLAN 7 of port 0 has no interface; write the `vlan` of an [[interface]], or none",
     );
     refuse(
         "waiting_max = 0",
@@ -77,19 +77,25 @@ fn routes_and_neighbours_that_lead_nowhere_are_refused() {
     let two = "interface = [{ port = 0, addresses = ['10.0.0.1/8', 'fd00::1/8'] }, { port = 1, addresses = ['192.0.2.1/24'] }]\n";
     let route = |route: &str, expected: &str| refuse(&format!("{two}route = [{route}]"), expected);
     let ways = "name a neighbour in a network of an interface, or a `port`";
-    route("{ to = '0.0.0.0/0', via = '192.0.2.1' }", &format!("`route.via`: 192.0.2.1 is this router's own; {ways}"));
+    route(
+        "{ to = '0.0.0.0/0', via = '192.0.2.1' }",
+        &format!("`route[0].via`: 192.0.2.1 is this router's own; {ways}"),
+    );
     route(
         "{ to = '0.0.0.0/0', hops = [{ via = '10.0.0.1' }] }",
-        &format!("`route.via`: 10.0.0.1 is this router's own; {ways}"),
+        &format!("`route[0].hops[0].via`: 10.0.0.1 is this router's own; {ways}"),
     );
     route(
         "{ to = '0.0.0.0/0', via = '192.0.2.255' }",
-        &format!("`route.via`: 192.0.2.255 is a network or all of its hosts; {ways}"),
+        &format!("`route[0].via`: 192.0.2.255 is a network or all of its hosts; {ways}"),
     );
-    route("{ to = '::/0', via = 'fe80::1' }", "`route.via`: fe80::1 may be at every interface; write its `port` too");
+    route(
+        "{ to = '::/0', via = 'fe80::1' }",
+        "`route[0].via`: fe80::1 may be at every interface; write its `port` too",
+    );
     route(
         "{ to = '10.0.0.0/8', via = '192.0.2.9' }",
-        "`route.to`: 10.0.0.0/8 is the network of an interface; leave the route out: packets go straight there",
+        "`route[0].to`: 10.0.0.0/8 is the network of an interface; leave the route out: packets go straight there",
     );
     for (to, instead) in [
         ("10.9.9.9/16", "`10.9.0.0/16`, or `10.9.9.9/32` for it alone"),
@@ -102,14 +108,14 @@ fn routes_and_neighbours_that_lead_nowhere_are_refused() {
     let neighbour = |more: &str, expected: &str| refuse(&format!("{two}{more}"), expected);
     let one = |address: &str, mac: &str| format!("{{ address = '{address}', mac = '{mac}', port = 1 }}");
     let (own, group) = (one("192.0.2.1", "02:00:00:00:00:01"), one("192.0.2.9", "03:00:00:00:00:01"));
-    neighbour(&format!("neighbour = [{own}]"), "`neighbour.address`: 192.0.2.1 is this router's own; leave it out");
+    neighbour(&format!("neighbour = [{own}]"), "`neighbour[0].address`: 192.0.2.1 is this router's own; leave it out");
     neighbour(
         &format!("neighbour = [{group}]"),
-        "`neighbour.mac`: 03:00:00:00:00:01 is a group address; write one of a station",
+        "`neighbour[0].mac`: 03:00:00:00:00:01 is a group address; write one of a station",
     );
     let list =
         format!("neighbour = [{}, {}]", one("192.0.2.9", "02:00:00:00:00:01"), one("192.0.2.9", "02:00:00:00:00:02"));
-    neighbour(&list, "`neighbour.address`: 192.0.2.9 stands there twice; keep one: a neighbour is in one place");
+    neighbour(&list, "`neighbour[1].address`: 192.0.2.9 stands there twice; keep one: a neighbour is in one place");
     neighbour(
         &format!("neighbours_max = 1\n{list}"),
         "`neighbours_max`: there are 2 in the plan; write a larger number: they need room too",

@@ -167,7 +167,7 @@ fn impossible_values_are_refused() {
     let with = |more: &str| format!("{SHARED}{more}");
     refuse(
         &with("priority = [{}]"),
-        "`priority`: nothing is said about which packets; write `dscp`, `ports` or `addresses`, such as { dscp = 46 }",
+        "`priority[0]`: nothing is said about which packets; write `dscp`, `ports` or `addresses`, such as { dscp = 46 }",
     );
     refuse(
         &with("priority = [{ dscp = 64 }]"),
