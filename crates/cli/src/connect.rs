@@ -63,6 +63,10 @@ impl From<ClientError> for Failure {
                 Failure::usage(format!("{}: {source}", path.display()), "write a path of at most 107 bytes")
             }
             ClientError::Io { path, source } => Failure::file(&path, &source),
+            ClientError::Silent(_) => {
+                let help = "is its process stopped? `ps -eo pid,stat,args` shows T; kill -CONT PID has it go on";
+                Failure::new(Kind::Io, error.to_string(), help)
+            }
             ClientError::Refused(refused) => Failure::new(Kind::Failed, refused.what, refused.help),
             ClientError::Answer { .. } => {
                 Failure::new(Kind::Failed, error.to_string(), "is it another version of braid that runs there?")

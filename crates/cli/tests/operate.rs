@@ -5,6 +5,7 @@ mod support;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::running::Running;
@@ -100,6 +101,20 @@ fn nonsense_on_the_socket_is_answered_and_harms_nobody() {
     assert!(say(&[b'x'; 2 << 20][..]).is_none_or(|answer| answer["error"].is_object()));
     assert!(say(b"{\"ask\":\"stats\"}\n").expect("an answer")["ok"]["running"].as_bool().expect("it answers"));
     run.stop();
+}
+
+#[test]
+fn a_run_that_is_stopped_is_given_up_and_goes_on_afterwards() {
+    let braid = Braid::new();
+    let mut run = Running::start(&braid, &format!("--nf forward {TRAFFIC} --workers 1"));
+    run.signal("-STOP");
+    let begun = Instant::now();
+    let given_up = braid.fails(3, "stats --control control.sock");
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    assert!(given_up.contains("says nothing") && given_up.contains("kill -CONT"), "{given_up}");
+    run.signal("-CONT");
+    adds_up(&run.until("it goes on", |stats| stats["running"] == true));
+    conserved(&run.stop());
 }
 
 #[test]

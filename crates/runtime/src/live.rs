@@ -198,10 +198,10 @@ impl Live {
         let (answer, answered) = channel();
         // An answer that nobody waits for any more is thrown away.
         self.order(worker, Box::new(move |worker| drop(answer.send(question(worker)))))?;
-        await_answer(worker, &answered)
+        await_answer(worker, &answered, Instant::now() + PATIENCE)
     }
 
-    /// Has every worker that still runs answer, all at the same time.
+    /// Has every worker that still runs answer, all at the same time: [`PATIENCE`] is for all of them together.
     pub fn ask_all<T: Send + 'static>(
         &self,
         question: impl Fn(&mut Worker) -> T + Clone + Send + 'static,
@@ -212,7 +212,8 @@ impl Live {
             order.map(|()| answered)
         };
         let asked: Vec<_> = (0..self.desks.len()).map(begin).collect();
-        let answer = |(worker, asked): (usize, Result<Receiver<T>, Unanswered>)| await_answer(worker, &asked?);
+        let until = Instant::now() + PATIENCE;
+        let answer = |(worker, asked): (usize, Result<Receiver<T>, Unanswered>)| await_answer(worker, &asked?, until);
         asked.into_iter().enumerate().map(answer).collect()
     }
 
@@ -264,14 +265,15 @@ impl Live {
                 Err(other) => return Err(other),
             }
         }
-        arrivals.iter().try_for_each(|(id, arrived)| await_answer(*id, arrived))?;
+        let until = Instant::now() + PATIENCE;
+        arrivals.iter().try_for_each(|(id, arrived)| await_answer(*id, arrived, until))?;
         Ok(held)
     }
 }
 
-fn await_answer<T>(worker: usize, answered: &Receiver<T>) -> Result<T, Unanswered> {
+fn await_answer<T>(worker: usize, answered: &Receiver<T>, until: Instant) -> Result<T, Unanswered> {
     use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
-    answered.recv_timeout(PATIENCE).map_err(|error| match error {
+    answered.recv_timeout(until.saturating_duration_since(Instant::now())).map_err(|error| match error {
         Timeout => Unanswered::Late(worker),
         Disconnected => Unanswered::Ended(worker),
     })

@@ -1,8 +1,13 @@
 //! The other end of the control socket.
+//!
+//! Some answers take long: a snapshot of a million sets, state objects that are copied while packets go through. So silence alone is no
+//! failure. After [`SILENCE`] the run is asked by another connection whether it is there at all, which any run answers whatever its workers do;
+//! one that does not answer that within [`PATIENCE`] is stopped, and is given up.
 
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -11,6 +16,11 @@ use super::protocol::{Answer, Refused, Request, read_line};
 
 /// Most bytes of an answer: a listing of a million sets.
 const ANSWER_MAX: usize = 1 << 30;
+
+/// A run that says nothing for so long is asked whether it is there at all.
+pub const SILENCE: Duration = Duration::from_secs(5);
+/// Longest time for which it may keep the answer to that: twice as long as it waits for its own workers.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +33,9 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
+    /// Its process is there, and neither answers nor says that it is at work.
+    #[error("{path}: the run there says nothing, not even within {PATIENCE:?} that it is there", path = .0.display())]
+    Silent(PathBuf),
     /// The run refuses.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -40,20 +53,19 @@ pub enum ClientError {
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Patient>,
 }
 
 impl Client {
     /// Connects.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
-        let stream = UnixStream::connect(path);
-        let stream = stream.map_err(|source| ClientError::Io { path: path.to_owned(), source })?;
-        Ok(Client { path: path.to_owned(), stream: BufReader::new(stream) })
+        let patient = Patient::connect(path).map_err(|source| failed(path, source))?;
+        Ok(Client { path: path.to_owned(), stream: BufReader::new(patient) })
     }
 
     /// The line itself: whoever shuts it down ends the waiting, which then fails.
     pub fn line(&self) -> Result<UnixStream, ClientError> {
-        self.stream.get_ref().try_clone().map_err(|source| ClientError::Io { path: self.path.clone(), source })
+        self.stream.get_ref().stream.try_clone().map_err(|source| failed(&self.path, source))
     }
 
     /// Asks and waits for the answer.
@@ -82,17 +94,65 @@ impl Client {
     fn say(&mut self, request: &Request) -> Result<(), ClientError> {
         let mut line = serde_json::to_vec(request).map_err(|error| self.unreadable(&error))?;
         line.push(b'\n');
-        self.stream.get_mut().write_all(&line).map_err(|source| ClientError::Io { path: self.path.clone(), source })
+        self.stream.get_mut().stream.write_all(&line).map_err(|source| failed(&self.path, source))
     }
 
     fn hear(&mut self) -> Result<Answer, ClientError> {
         let line = read_line(&mut self.stream, ANSWER_MAX);
-        let io = |source| ClientError::Io { path: self.path.clone(), source };
-        let line = line.map_err(io)?.ok_or_else(|| io(io::ErrorKind::UnexpectedEof.into()))?;
+        let line = line.and_then(|line| line.ok_or(io::ErrorKind::UnexpectedEof.into()));
+        let line = line.map_err(|source| failed(&self.path, source))?;
         serde_json::from_str(&line).map_err(|error| self.unreadable(&error))
     }
 
     fn unreadable(&self, error: &serde_json::Error) -> ClientError {
         ClientError::Answer { path: self.path.clone(), reason: error.to_string() }
+    }
+}
+
+fn failed(path: &Path, source: io::Error) -> ClientError {
+    let path = path.to_owned();
+    if is_late(&source) { ClientError::Silent(path) } else { ClientError::Io { path, source } }
+}
+
+/// What a socket says when its time is over: the first is Linux's word for it.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// A connection that is waited for as long as the run is there.
+#[derive(Debug)]
+struct Patient {
+    stream: UnixStream,
+    path: PathBuf,
+}
+
+impl Patient {
+    fn connect(path: &Path) -> io::Result<Patient> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(SILENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Patient { stream, path: path.to_owned() })
+    }
+
+    /// Whether the run answers a line that is no request, as any does at once. While it ends nobody answers there, and what was asked before still comes.
+    fn is_there(&self) -> bool {
+        let ask = || {
+            let mut another = UnixStream::connect(&self.path)?;
+            another.set_read_timeout(Some(PATIENCE))?;
+            another.write_all(b"\n")?;
+            another.read(&mut [0; 64])
+        };
+        ask().map_or_else(|error| !is_late(&error), |_| true)
+    }
+}
+
+impl Read for Patient {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.read(into) {
+                Err(error) if is_late(&error) && self.is_there() => {}
+                read => return read,
+            }
+        }
     }
 }

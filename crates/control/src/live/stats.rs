@@ -18,6 +18,9 @@ use crate::report::{Sets, Told, Transactions};
 /// Most rows of what is listed by frequency.
 const ROWS_MAX: usize = 16;
 
+/// State of a worker that does not come to the end of a batch.
+const LATE: &str = "late";
+
 /// Entries of a function's log that a worker reads between two batches: some tens of microseconds.
 const LOG_PIECE: u32 = 512;
 
@@ -240,8 +243,10 @@ impl Stats {
     }
 
     fn told(mut self, live: &Live, piece: Piece) -> Stats {
+        let mut answering =
+            (0..live.workers()).filter(|at| self.workers.get(*at).is_some_and(|one| one.state != LATE)).collect();
         for (position, function) in self.functions.iter().enumerate() {
-            let mut findings = told(live, position, piece, &function.name);
+            let mut findings = told(live, &mut answering, (position, piece), &function.name);
             findings.sort();
             if !findings.is_empty() {
                 self.findings.insert(function.name.clone(), Told::from(&findings));
@@ -282,13 +287,15 @@ impl Stats {
 /// A piece of so many entries, from one on.
 type Piece = fn(u32, u32) -> Findings;
 
-/// What a function tells, piece by piece, each read by the first worker that answers. It ends early if there are no more workers,
-/// or if another function has come to stand there.
-fn told(live: &Live, position: usize, piece: Piece, function: &str) -> Findings {
+/// What a function tells, piece by piece, each read by the first of the `answering` workers; one that does not answer is not asked again. It ends
+/// early if there are no more workers, or if another function has come to stand there.
+fn told(live: &Live, answering: &mut Vec<usize>, (position, piece): (usize, Piece), function: &str) -> Findings {
     let (mut all, mut from) = (Findings::default(), Some(0));
     while let Some(at) = from {
-        let ask = |worker| live.ask(worker, move |worker| worker.tell(position, piece(at, LOG_PIECE))).ok().flatten();
-        let Some((name, told)) = (0..live.workers()).find_map(ask) else { break };
+        let ask = |worker: &usize| live.ask(*worker, move |worker| worker.tell(position, piece(at, LOG_PIECE)));
+        let mut answer = None;
+        answering.retain(|worker| answer.is_some() || ask(worker).map(|told| answer = told).is_ok());
+        let Some((name, told)) = answer else { break };
         if name != function {
             break;
         }
@@ -310,7 +317,7 @@ fn port((port, counters): (usize, &PortCounters)) -> PortStats {
 fn worker((number, seen): (usize, &Result<Seen, Unanswered>)) -> WorkerStats {
     let seen = match seen {
         Ok(seen) => seen,
-        Err(_) => return WorkerStats { worker: number, state: "late".to_owned(), ..WorkerStats::default() },
+        Err(_) => return WorkerStats { worker: number, state: LATE.to_owned(), ..WorkerStats::default() },
     };
     let seconds = |cycles: u64, split: &TimeSplit| cycles as f64 / split.cycles_per_ns.max(1e-9) / 1e9;
     let counters = &seen.counters;
