@@ -112,6 +112,17 @@ fn tables_beyond_the_memory_are_refused_at_once_with_what_to_lower() {
     let braid = Braid::new();
     let explained = braid.json("plan --nf flow_counter --sets 100000");
     assert!(explained["memory"]["sets_bytes"].as_u64() > Some(100_000 * 64), "{explained}");
+    let memory = &explained["memory"];
+    let bytes = |key: &str| memory[key].as_u64().unwrap_or_else(|| panic!("no `{key}` in {explained}"));
+    assert!(
+        2 * bytes("sets_v6_bytes") >= bytes("sets_bytes") && bytes("sets_v6_bytes") < bytes("sets_bytes"),
+        "{memory}"
+    );
+    assert!(bytes("buffers_bytes") > 8192 * 2048, "{memory}");
+    let said = braid.ok("plan --nf flow_counter --sets 100000");
+    for part in ["used by IPv6 alone", "packet buffers", "not counted: what functions make of their configuration"] {
+        assert!(said.contains(part), "`{part}` is missing in\n{said}");
+    }
     let available = available(&braid);
     // At least 64 bytes a set, and 90 a host.
     let (sets, hosts) = (available / 64, available / 90);

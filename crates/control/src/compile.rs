@@ -81,7 +81,13 @@ impl Plan {
             balance: self.balance,
         };
         let is_local = |set: &SetDef, changed: Changed| workers == 1 || run.steering.keeps(set, changed);
-        let memory = Memory::of(self, &self.chain(carry, &is_local)?, run.sets_per_worker());
+        let shares = |at: usize| {
+            let set = chain.stages()[at].packet_set();
+            set.is_some_and(|set| !is_local(&set, chain.torn_before(at)))
+        };
+        // Nothing is built twice if nothing would differ: of a firewall with 100,000 rules that takes seconds.
+        let chain = if (0..chain.stages().len()).any(shares) { self.chain(carry, &is_local)? } else { chain };
+        let memory = Memory::of(&run, &chain);
         memory.check(self)?;
         Ok(Compiled { run, hash, note, memory })
     }
@@ -164,7 +170,8 @@ impl Plan {
     fn build_problem(&self, refusal: &Refusal, at: usize) -> Problem {
         let (link, Refusal { key, reason, instead }) = (&self.chain[at], refusal);
         let what = format!("{}: `{key}`: {reason}", link.name);
-        let help = format!("{instead}; `braid nf show {}` lists its keys", link.entry.name);
+        let end = if instead.ends_with('?') { "" } else { ";" };
+        let help = format!("{instead}{end} `braid nf show {}` lists its keys", link.entry.name);
         let written = match key.as_str() {
             "packet_set" => Some(link.packet_set_at.clone()),
             key => link.share.iter().find(|share| share_key(share) == key).map(|share| share.at.clone()),
@@ -306,7 +313,8 @@ pub fn members(chain: &Chain) -> Vec<Member> {
 /// Which functions' packet sets live in state that workers share, because no steering keeps them on one worker.
 fn shared_sets(hash: &HashPlan) -> Option<String> {
     let torn = hash.chosen.outcomes.iter().filter(|outcome| matches!(outcome.locality, Locality::NotLocal { .. }));
-    let each: Vec<String> = torn.map(|outcome| format!("`{}`: {}", outcome.name, outcome.explanation)).collect();
+    // Each begins with its function's name.
+    let each: Vec<&str> = torn.map(|outcome| &*outcome.explanation).collect();
     let sets = each.join("; ");
     (!each.is_empty())
         .then(|| format!("packet sets that no steering keeps on one worker live in shared state ({sets})"))

@@ -1,11 +1,15 @@
 //! The memory that a plan may come to use, against what there is: the kernel maps more than it has, and ends a program that uses it.
 //!
-//! Counted are the tables of packet sets and the state objects, full; what they hold at first is less. Packet buffers are a few megabytes.
+//! Counted are the tables of packet sets and the state objects, full (what they hold at first is less), and the packet buffers. Not counted, for nobody knows it before
+//! it is there: the buffers that interfaces hold besides, some megabytes a queue, and what functions make of their configuration, such as a
+//! classifier of rules; that is there when the plan has been compiled.
 
+use std::fmt;
 use std::path::Path;
 
 use braid_runtime::nf::SetTables;
-use braid_runtime::{Chain, HugePages};
+use braid_runtime::nf::packet::pool::{FRAME_MAX, HEADROOM};
+use braid_runtime::{Chain, HugePages, Plan as RunPlan};
 use serde::Serialize;
 
 use crate::explain::human_bytes;
@@ -17,8 +21,12 @@ use crate::plan_file::Problem;
 pub struct Memory {
     /// Of the tables of packet sets, of all workers.
     pub sets_bytes: usize,
+    /// The part of it that only sets with keys of IPv6 size touch: without them it is mapped and never used.
+    pub sets_v6_bytes: usize,
     /// Of the state objects; packet sets that workers share are among them.
     pub objects_bytes: usize,
+    /// Of the packet buffers; those that interfaces hold come on top.
+    pub buffers_bytes: usize,
     /// The largest state object and its bytes.
     pub largest: Option<(String, usize)>,
     /// That this program may use: of the machine, or of its control group if that has fewer.
@@ -26,20 +34,25 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Of a chain whose workers keep `sets` packet sets of a group each.
-    pub(crate) fn of(plan: &Plan, chain: &Chain, sets: usize) -> Memory {
+    /// Of a chain under a plan.
+    pub(crate) fn of(run: &RunPlan, chain: &Chain) -> Memory {
+        let sets = run.sets_per_worker();
         let tables = |group: &braid_runtime::chain::Group| {
             let shape = group.extractor.shape();
             // Only mapped: nothing of it is used.
             match SetTables::new(group.capacity(sets), group.state_bytes, shape, HugePages::Never) {
-                Ok(tables) => tables.memory_bytes(),
-                Err(error) => error.bytes,
+                Ok(tables) => [tables.memory_bytes(), tables.wide_bytes()],
+                Err(error) => [error.bytes, 0],
             }
         };
+        let tables: Vec<[usize; 2]> = chain.groups().iter().map(tables).collect();
+        let of_all = |part: usize| tables.iter().map(|bytes| bytes[part]).sum::<usize>().saturating_mul(run.workers);
         let objects = chain.objects();
         let of_objects = objects.iter().map(|object| (object.name().to_owned(), object.memory_bytes()));
         Memory {
-            sets_bytes: chain.groups().iter().map(tables).sum::<usize>().saturating_mul(plan.workers),
+            sets_bytes: of_all(0),
+            sets_v6_bytes: of_all(1),
+            buffers_bytes: run.own_buffers() * (HEADROOM + FRAME_MAX),
             objects_bytes: of_objects.clone().map(|(_, bytes)| bytes).sum(),
             largest: of_objects.max_by_key(|(_, bytes)| *bytes),
             available_bytes: available(),
@@ -48,25 +61,24 @@ impl Memory {
 
     /// All of it.
     pub fn all_bytes(&self) -> usize {
-        self.sets_bytes.saturating_add(self.objects_bytes)
+        self.sets_bytes.saturating_add(self.objects_bytes).saturating_add(self.buffers_bytes)
     }
 
     /// Refuses a plan that cannot be full without more memory than there is.
     pub(crate) fn check(&self, plan: &Plan) -> Result<(), Problem> {
-        let Memory { sets_bytes, objects_bytes, available_bytes, .. } = self;
+        let Memory { sets_bytes, objects_bytes, buffers_bytes, available_bytes, .. } = self;
         if self.all_bytes() <= *available_bytes {
             return Ok(());
         }
         let what = format!(
-            "the plan may come to use {}, {} of it for packet sets and {} for state objects, and there are {}",
+            "the plan may come to use {}, and there are {}: {self}",
             human_bytes(self.all_bytes()),
-            human_bytes(*sets_bytes),
-            human_bytes(*objects_bytes),
             human_bytes(*available_bytes),
         );
         let largest = self.largest.as_ref().filter(|(_, bytes)| bytes > sets_bytes);
         let Some((name, bytes)) = largest else {
-            let fit = available_bytes.saturating_sub(*objects_bytes) as f64 / *sets_bytes as f64 * plan.sets as f64;
+            let left = available_bytes.saturating_sub(*objects_bytes).saturating_sub(*buffers_bytes);
+            let fit = left as f64 / *sets_bytes as f64 * plan.sets as f64;
             let help = format!("write a smaller `sets`: {} fit, {} were asked for", fit as usize, plan.sets);
             return Err(Problem::new(what, help).at(plan.sets_at.clone()));
         };
@@ -78,6 +90,19 @@ impl Memory {
             human_bytes(*bytes)
         );
         Err(Problem::new(what, help).at(at))
+    }
+}
+
+/// In words, as a list.
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Memory { sets_bytes, sets_v6_bytes, objects_bytes, buffers_bytes, .. } = self;
+        let [sets, v6, objects, buffers] =
+            [sets_bytes, sets_v6_bytes, objects_bytes, buffers_bytes].map(|bytes| human_bytes(*bytes));
+        write!(
+            f,
+            "packet sets {sets} ({v6} of it used by IPv6 alone), state objects {objects}, packet buffers {buffers}"
+        )
     }
 }
 

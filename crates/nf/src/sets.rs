@@ -122,6 +122,11 @@ impl SetTables {
         self.pair.memory_bytes() + self.former.as_ref().map_or(0, |former| former.memory_bytes())
     }
 
+    /// The part of them that is touched by sets with long keys (IPv6) alone.
+    pub fn wide_bytes(&self) -> usize {
+        self.pair.wide_bytes()
+    }
+
     /// Looks up the keys of the packets in `todo`, misses overlapped. `found` is called for each that has a key; for equal ones
     /// in order.
     #[inline]

@@ -243,8 +243,7 @@ impl Present<'_> {
 
 /// Buffers of a run; the source wants some too.
 fn pool(plan: &Plan, source: &mut dyn Source) -> Result<Arc<Pool>, braid_memory::Error> {
-    let default = plan.workers * 4 * plan.batch.max(64) + 8192 + source.buffers();
-    let buffers = if plan.buffers == 0 { default } else { plan.buffers };
+    let buffers = plan.own_buffers() + if plan.buffers == 0 { source.buffers() } else { 0 };
     source.pool(&PoolConfig { buffers: buffers as u32, pages: plan.pages, ..PoolConfig::default() })
 }
 

@@ -124,6 +124,11 @@ impl Plan {
         }
     }
 
+    /// Buffers of its pool, without those that a source wants besides.
+    pub fn own_buffers(&self) -> usize {
+        if self.buffers == 0 { self.workers * 4 * self.batch.max(64) + 8192 } else { self.buffers }
+    }
+
     /// Packet sets of one group that one worker may keep: the largest share that the indirection table gives to one, and what chance
     /// may add to it, a twelfth or four standard deviations; where load is moved between workers, a quarter.
     pub fn sets_per_worker(&self) -> usize {

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::memory::Memory;
-
 use super::{AccessPart, Explanation, FunctionPart, GroupPart, MetadataPart, OrderPart, StatePart, SteeringPart};
 
 impl fmt::Display for Explanation {
@@ -29,13 +27,10 @@ impl fmt::Display for Explanation {
             "\nmemory: {packet:.2} cache lines a packet for headers and metadata, {v4} for its packet sets ({v6} if IPv6), \
              and {objects} of state objects if handlers use each once"
         )?;
-        let Memory { sets_bytes, objects_bytes, available_bytes, .. } = self.memory;
+        writeln!(f, "full: {}; there are {}", self.memory, human_bytes(self.memory.available_bytes))?;
         writeln!(
             f,
-            "full, packet sets have {} and state objects {}; there are {}",
-            human_bytes(sets_bytes),
-            human_bytes(objects_bytes),
-            human_bytes(available_bytes)
+            "not counted: what functions make of their configuration (100,000 rules of a firewall take half a gigabyte), and buffers that interfaces hold"
         )
     }
 }

@@ -81,6 +81,13 @@ impl Pair {
         self.narrow.memory_bytes() + self.wide.memory_bytes() + self.records.bytes()
     }
 
+    /// The part of it that sets with long keys alone touch: theirs are the last records.
+    pub(super) fn wide_bytes(&self) -> usize {
+        let halves = self.wide.end().max(1) as u128;
+        let records = self.records.bytes() as u128 * (halves - self.narrow.end() as u128) / halves;
+        self.wide.memory_bytes() + records as usize
+    }
+
     /// Touches the pages for sets with short keys, and with long ones, as asked.
     pub(super) fn touch(&self, [narrow, wide]: [bool; 2]) {
         if narrow {
