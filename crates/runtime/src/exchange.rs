@@ -376,6 +376,19 @@ fn sees_the_same(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
         .to_owned())
 }
 
+/// Why a function does not go on whose packet sets lie elsewhere than they did.
+pub fn other_sharing(becomes_shared: bool) -> &'static str {
+    match becomes_shared {
+        true => {
+            "workers would share its packet sets, of which each has its own: what a function before it lets wait is sent on by one of them; \
+             with `workers = 1` it goes on"
+        }
+        false => {
+            "workers share its packet sets, and each would have its own: keep what stands before it, and the number of workers"
+        }
+    }
+}
+
 /// Whether a function goes on as another one under the same name; `changed`: its configuration differs.
 pub fn goes_on(before: &dyn Stage, after: &dyn Stage, changed: bool) -> Result<(), String> {
     if before.kind() != after.kind() {
@@ -392,8 +405,11 @@ pub fn goes_on(before: &dyn Stage, after: &dyn Stage, changed: bool) -> Result<(
         (Some(before), Some(after)) => keys_hold(&before, &after),
         (before, after) => before.is_none() == after.is_none(),
     };
-    if !alike || before.is_shared() != after.is_shared() {
+    if !alike {
         return Err("its packet set would be another one".to_owned());
+    }
+    if before.is_shared() != after.is_shared() {
+        return Err(other_sharing(after.is_shared()).to_owned());
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use braid_nf::state::{ImageError, Tx};
 use braid_nf::{SetMeta, Stage};
 
 use crate::chain::Chain;
+use crate::exchange::other_sharing;
 use crate::launch::{Foundation, RunError, build_for};
 use crate::plan::Plan;
 use crate::worker::Worker;
@@ -96,8 +97,7 @@ impl Saved {
             } else if stage.set_bytes() != saved.set_bytes {
                 format!("it kept {} bytes per packet set, not {}", saved.set_bytes, stage.set_bytes())
             } else if stage.is_shared() != saved.shared {
-                "its packet sets were kept by workers and would be shared, or the other way round: keep the number of workers"
-                    .to_owned()
+                other_sharing(stage.is_shared()).to_owned()
             } else {
                 return Ok(Some(at));
             };

@@ -4,8 +4,10 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::operations::Gateway;
-use crate::scene::{EXTERNAL, SERVER, Scene, connect, eventually, pings};
+use crate::scene::{Connection, EXTERNAL, SERVER, Scene, connect, eventually, pings};
 
 /// How long a datagram may be on its way before it is lost.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -100,6 +102,73 @@ fn nothing_is_lost(test: &str, chain: &str) {
 #[test]
 fn a_nat_that_grows_and_shrinks_on_two_workers_loses_nothing() {
     nothing_is_lost("a NAT of another size", "");
+}
+
+/// A shaper comes before a gateway and goes again under traffic, on one worker; on two it is refused, as nobody has the state that it would need.
+fn a_shaper_comes_and_goes(test: &str, workers: usize) {
+    let Some(scene) = crate::scene(test) else { return };
+    let gateway = Gateway::new();
+    let write = |shaper: &str, workers: usize| {
+        let text = format!("workers = {workers}\n{shaper}{}", plan("", 50_000, 20_000));
+        std::fs::write(gateway.path("plan.toml"), text).expect("the folder can be written to");
+        gateway.path("plan.toml")
+    };
+    let (file, socket) = (write("", workers), gateway.path("socket"));
+    let ports = "--port af_packet:m0 --port af_packet:m1";
+    let braid = scene.run_braid(&format!("{} --control {} {ports}", file.display(), socket.display()));
+    eventually("the first echo comes back", || pings(&scene.client, SERVER));
+    let mut held = connect(&scene.client, &scene.server, SERVER, 7000, PATIENCE).expect("a connection");
+    held.talk();
+    let stop = AtomicBool::new(false);
+    let shaper = "[[nf]]\nfunction = \"shaper\"\nconfig = { bytes_per_s = 100_000_000, burst_bytes = 1_000_000 }\n";
+    let change = |chain: &str, held: &mut Connection| {
+        std::thread::sleep(Duration::from_millis(300));
+        held.talk();
+        match (workers, gateway.tell(&["apply"], Some(&write(chain, workers)))) {
+            (1, said) => assert!(said.expect("applied").contains("kept     firewall, nat")),
+            (_, Ok(said)) => assert!(chain.is_empty() && said.contains("nothing differs"), "{said}"),
+            (_, Err(refused)) => {
+                assert!(
+                    refused.contains("would share its packet sets") && refused.contains("workers = 1"),
+                    "{refused}"
+                );
+                let refused =
+                    gateway.tell(&["upgrade"], Some(&write(chain, workers))).expect_err("nor another process");
+                assert!(refused.contains("would share its packet sets"), "{refused}");
+            }
+        }
+        held.talk();
+    };
+    let answered = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| ask(&scene, &stop));
+        [shaper, "", shaper, ""].into_iter().for_each(|chain| change(chain, &mut held));
+        stop.store(true, Ordering::Relaxed);
+        asking.join().expect("all are answered")
+    });
+    assert!(answered > 3 * SOCKETS, "{answered}");
+    if workers > 1 {
+        // What the refusal says: with one worker it goes on. Its rings are other ones, so what comes meanwhile may be lost.
+        gateway.tell(&["upgrade"], Some(&write("", 1))).expect("it is continued");
+        let workers = || {
+            let stats: Value = serde_json::from_str(&gateway.tell(&["stats"], None).ok()?).ok()?;
+            stats["workers"].as_array().map(Vec::len)
+        };
+        eventually("one worker goes on", || workers() == Some(1));
+        gateway.tell(&["apply"], Some(&write(shaper, 1))).expect("applied");
+        held.talk();
+    }
+    held.transfer(1 << 20);
+    braid.stop();
+}
+
+#[test]
+fn a_shaper_before_a_gateway_comes_and_goes_without_loss() {
+    a_shaper_comes_and_goes("a shaper comes and goes", 1);
+}
+
+#[test]
+fn a_shaper_before_a_gateway_on_two_workers_is_refused_without_loss() {
+    a_shaper_comes_and_goes("a shaper on two workers", 2);
 }
 
 #[test]
