@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use braid_control::frames::Frames;
-use braid_control::live::completed;
 use braid_control::plan_file::{PlanFile, PortFile, place_of, unplaced};
 use braid_control::runtime::io::Sink;
 use braid_control::runtime::io::capture::CaptureReader;
@@ -63,14 +62,6 @@ impl Written {
         (self.file.input.from, self.file.output.to) = (Vec::new(), Vec::new());
     }
 
-    /// Lays a plan file over it that was applied to the run before: what that leaves open stays as it was.
-    pub fn lay_applied(&mut self, path: &Path, catalog: &Catalog) -> Result<(), Failure> {
-        let Written { file, from } = Written::of_file(path)?;
-        self.file = completed(file, &self.file, self.plan(catalog)?.ports);
-        self.from = from;
-        Ok(())
-    }
-
     /// Reads a plan file.
     pub fn of_file(path: &Path) -> Result<Written, Failure> {
         if path.is_file() && CaptureReader::open(path).is_ok() {
@@ -104,8 +95,7 @@ impl Written {
 
     /// Where its packets come from; says what is to be said of it.
     pub fn input(&self, plan: &Plan) -> Result<Input, Failure> {
-        let input = Input::of(plan, self.file.input.split.is_some());
-        let input = input.map_err(|failure| failure.at(place_of(&self.file.input.from), self.text()))?;
+        let input = Input::of(plan).map_err(|failure| failure.at(place_of(&self.file.input.from), self.text()))?;
         input.notes().iter().for_each(|note| asideln!("note: {note}"));
         Ok(input)
     }
@@ -115,18 +105,21 @@ impl Written {
         sink(plan, input).map_err(|failure| failure.at(place_of(&self.file.output.to), self.text()))
     }
 
-    /// Refuses to save a state over the plan file, an input or an output.
-    pub fn spared_by(&self, state: &Path, plan: &Plan) -> Result<(), Failure> {
-        let name = state.display();
+    /// Refuses to write `what` over the plan file, an input or an output.
+    pub fn spared_by(&self, path: &Path, what: &str, plan: &Plan) -> Result<(), Failure> {
+        let name = path.display();
         let file = |text: &str| PathBuf::from(port_of(text).map_or(text, |(_, file)| file));
         let mut read = self.from.iter().map(|(path, _)| path.clone()).chain(plan.from.iter().map(|text| file(text)));
-        if read.any(|path| is_same_file(&path, state)) {
-            let what = format!("{name} is to be read, and the state to be saved there");
+        if read.any(|read| is_same_file(&read, path)) {
+            let what = format!("{name} is to be read, and {what} to be written there");
             return Err(Failure::usage(what, "name another file: nothing was changed"));
         }
         let mut written = plan.to.iter().map(|path| file(&path.to_string_lossy()));
-        if written.any(|path| path == state || is_same_file(&path, state)) {
-            return Err(Failure::usage(format!("{name} is to be written twice"), "name another file for the state"));
+        if written.any(|written| written == path || is_same_file(&written, path)) {
+            return Err(Failure::usage(
+                format!("{name} is to be written twice"),
+                format!("name another file for {what}"),
+            ));
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use braid_control::live::Snapshot;
 use braid_control::runtime::io::device::adopted;
@@ -17,6 +18,9 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::aside::asideln;
 use crate::failure::{Failure, Kind};
+
+/// Under which a program is told which file holds the state that was left for it alone, and is its to remove.
+const LEFT: &str = "BRAID_STATE_LEFT";
 
 /// What Linux calls the memory where its descriptor is listed.
 const LISTED: &str = "/memfd:braid handover (deleted)";
@@ -35,11 +39,30 @@ pub fn leave_state(snapshot: &Snapshot, path: &Path) -> Result<(PathBuf, u64), F
 /// Leaves the plan that was applied last beside the state, or in memory, and the `former` one no longer; says where.
 pub fn leave_plan(text: &str, beside: &Path, former: Option<&Path>) -> Result<PathBuf, Failure> {
     former.map(taken);
-    let path = beside.with_extension("plan.toml");
+    let path = beside.with_extension("applied.toml");
     match whole::write(&path, text.as_bytes()) {
         Ok(()) => Ok(path),
         Err(error) => in_memory(text.as_bytes(), &Failure::file(&path, &error)),
     }
+}
+
+/// What the next program finds in its environment: that the state at `path` is its own, or of no file that it is.
+pub fn tell_of(state: Option<&Path>, next: &mut Command) {
+    match state {
+        Some(state) => next.env(LEFT, state),
+        None => next.env_remove(LEFT),
+    };
+}
+
+/// The file with the state if it was left for this program alone; a file that somebody names keeps what it has.
+pub fn left_for_us(state: &Path) -> Option<PathBuf> {
+    std::env::var_os(LEFT).filter(|left| Path::new(left) == state).map(PathBuf::from)
+}
+
+/// Removes a file that was left for this program, which has begun with it or ended.
+pub fn remove(left: &Path) {
+    // Memory has no name; a file that somebody has removed is no loss.
+    let _ = std::fs::remove_file(left);
 }
 
 /// Closes memory that nobody reads any more; files stay.
@@ -87,7 +110,7 @@ mod tests {
     fn what_has_room_stays_a_file_when_it_is_taken() {
         let folder = tempfile::tempdir().expect("a folder");
         let left = leave_plan("workers = 2\n", &folder.path().join("control.sock.state"), None).expect("written");
-        assert_eq!(left, folder.path().join("control.sock.plan.toml"));
+        assert_eq!(left, folder.path().join("control.sock.applied.toml"));
         assert!(!is_memory(&left));
         taken(&left);
         assert_eq!(std::fs::read_to_string(&left).expect("readable"), "workers = 2\n");

@@ -47,8 +47,8 @@ fn by_port(texts: &[String], option: &str) -> Result<Vec<PathBuf>, Failure> {
 }
 
 impl Input {
-    /// What a plan says about it; `explicit_split` if the split was asked for rather than wished by a function.
-    pub fn of(plan: &Plan, explicit_split: bool) -> Result<Input, Failure> {
+    /// What a plan says about it.
+    pub fn of(plan: &Plan) -> Result<Input, Failure> {
         let generated = plan.from.iter().find_map(|text| text.strip_prefix("gen:"));
         match generated {
             None if plan.from.is_empty() => {
@@ -61,7 +61,7 @@ impl Input {
             }
             Some(specification) => {
                 let mut config = generated::config(specification)?;
-                if explicit_split || matches!(plan.split, PortSplit::MacHash(_)) {
+                if plan.split_is_asked || matches!(plan.split, PortSplit::MacHash(_)) {
                     config.split = Some(plan.split.clone());
                 }
                 if matches!(plan.split, PortSplit::MacHash(_)) && !specification.contains("mac_pairs=") {

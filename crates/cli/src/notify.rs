@@ -4,16 +4,13 @@
 //! `systemctl start` waits for the first, so it fails if a plan is refused or a port cannot be opened. A run that is continued by
 //! another program does not end: the process stays, and tells again when it has begun.
 
-use std::sync::Arc;
-
-use braid_control::runtime::AtStart;
 use sd_notify::NotifyState;
 
 use crate::aside::asideln;
 
-/// To be done when the run has begun.
-pub fn when_begun(chain: String) -> AtStart {
-    AtStart(Arc::new(move || tell(&[NotifyState::Ready, NotifyState::Status(&chain)])))
+/// The run has begun.
+pub fn of_begin(chain: &str) {
+    tell(&[NotifyState::Ready, NotifyState::Status(chain)]);
 }
 
 /// The run has ended: what is left is to report and to save.

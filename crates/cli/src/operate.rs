@@ -146,9 +146,9 @@ impl Offered {
         self.on_upgrade()()
     }
 
-    /// The plan for the next process as a plan file, if it is not the one that this process began with.
-    pub fn applied(&self) -> Option<String> {
-        self.service.as_ref().and_then(|service| service.applied())
+    /// The plan for the next process as a plan file.
+    pub fn successor_plan(&self) -> Option<String> {
+        self.service.as_ref().and_then(|service| service.successor_plan())
     }
 
     /// The plan that runs now: another one than in the beginning if one was applied.

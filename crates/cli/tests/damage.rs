@@ -167,7 +167,7 @@ fn a_trace_that_cannot_begin_leaves_what_was_there() {
 
 /// Nothing can be written where the state and the plan of an upgrade would stand.
 fn take_places(braid: &Braid) {
-    for place in ["control.sock.state", "control.sock.plan.toml"] {
+    for place in ["control.sock.state", "control.sock.applied.toml"] {
         std::fs::create_dir_all(braid.path(&format!("{place}/taken"))).expect("a folder");
         std::fs::create_dir_all(braid.path(&format!("{place}.partial/taken"))).expect("a folder");
     }

@@ -29,13 +29,13 @@ impl Run {
     fn start(workers: usize, chain: &str) -> Run {
         let file = PlanFile::parse(&format!("workers = {workers}\n{TRAFFIC}{chain}")).expect("a plan of the tests");
         let plan = Plan::new(&file, &catalog(Vec::new())).expect("a plan of the tests");
-        let source = Input::of(&plan, false).and_then(|input| input.source()).expect("traffic is made");
+        let source = Input::of(&plan).and_then(|input| input.source()).expect("traffic is made");
         let compiled = Arc::new(plan.compile(Carry::Capture).expect("a plan of the tests"));
         let (live, stop) = (Live::new(plan.workers), Arc::<AtomicBool>::default());
         let control = Control { live: Some(Arc::clone(&live)), stop: Arc::clone(&stop), ..Control::default() };
         let run = compiled.run.clone();
         let current =
-            Current { catalog: catalog(Vec::new()), file, plan, compiled, carry: Carry::Capture, applied: None };
+            Current { catalog: catalog(Vec::new()), file, plan, compiled, carry: Carry::Capture, successor: None };
         let service = Service::new(&live, &stop, current);
         let thread = std::thread::spawn(move || launch(&run, source, Box::new(NullSink), &control).expect("it runs"));
         let run = Run { live, service, stop, thread };

@@ -114,6 +114,7 @@ fn another_program_continues_a_run_with_its_state_and_its_socket() {
         Running::start(&braid, "--nf nat --in gen:campus?packets=4000000000&flows=300&seed=5 --time live --workers 2");
     let before = run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(100));
     assert!(braid.fails(1, "upgrade --program /etc/passwd --control control.sock").contains("no program"));
+    // What the next process would not understand is found out before this one ends.
     assert!(braid.fails(1, "upgrade --program /bin/true --control control.sock").contains("does not go on with a run"));
     for _ in 0..2 {
         braid.ok("upgrade --control control.sock");
@@ -122,6 +123,7 @@ fn another_program_continues_a_run_with_its_state_and_its_socket() {
         });
         assert!(after["sets"]["created"].as_u64() >= before["sets"]["live"].as_u64(), "{after}");
         assert_eq!(after["missing"], 0);
+        assert!(!braid.path("control.sock.state").exists(), "the state that was left has served");
         run.until("a second has passed", |stats| stats["seconds"].as_f64() > Some(1.0));
     }
     conserved(&run.stop());
@@ -150,13 +152,19 @@ fn another_number_of_workers_goes_on_with_the_state_in_another_process() {
     // What a file leaves open stays as it was last, also in the process after the next.
     braid.write("open.toml", "[[nf]]\nfunction = \"nat\"\nconfig = { udp_s = 200 }\n");
     assert!(braid.ok("apply open.toml --control control.sock").contains("changed  nat"));
+    braid.write("plan.toml", "by now no plan");
     upgraded("", 1);
+    braid.write("plan.toml", "workers = 2\n[[nf]]\nfunction = \"nat\"\n");
     upgraded("plan.toml", 2);
+    let refused = braid.fails(1, "snapshot plan.toml --control control.sock");
+    assert!(refused.contains("no snapshot of braid, and is left alone"), "{refused}");
     braid.write("other.toml", "workers = 1\n[[nf]]\nfunction = \"nat\"\nconfig = { first_port = 2000 }\n");
     let refused = braid.fails(1, "upgrade other.toml --control control.sock");
     assert!(refused.contains("`first_port`"), "{refused}");
     assert_eq!(workers(&run.until("packets", |_| true)), Some(2), "after a refusal nothing has changed");
+    assert!(braid.path("control.sock.applied.toml").exists(), "the next process would go on with it");
     conserved(&run.stop());
+    assert!(!braid.path("control.sock.applied.toml").exists() && !braid.path("control.sock.state").exists());
 }
 
 #[test]

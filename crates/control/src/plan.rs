@@ -31,6 +31,14 @@ const GATHER_US_MAX: i64 = 1_000;
 /// What [`DefaultSplit::Inside`] takes for inside: private addresses (RFC 1918, RFC 4193).
 const INSIDE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
 
+/// Words for pages; the first is the default.
+pub(crate) const PAGES: [(&str, HugePages); 4] = [
+    ("prefer", HugePages::Prefer),
+    ("transparent", HugePages::Transparent),
+    ("never", HugePages::Never),
+    ("touched", HugePages::Touched),
+];
+
 /// A plan in which nothing is missing.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -66,6 +74,8 @@ pub struct Plan {
     pub user: Option<User>,
     /// How a single capture is split by port.
     pub split: PortSplit,
+    /// Whether somebody asked for that: generated traffic comes by the ports of its sides otherwise.
+    pub split_is_asked: bool,
     /// Inputs as written.
     pub from: Vec<String>,
     /// Outputs as written.
@@ -126,16 +136,7 @@ impl Plan {
             sets_at: file.sets.as_ref().map_or(0..0, Spanned::span),
             time: if is_live { Time::Live } else { time },
             distribution,
-            pages: word(
-                "pages",
-                &file.pages,
-                &[
-                    ("prefer", HugePages::Prefer),
-                    ("transparent", HugePages::Transparent),
-                    ("never", HugePages::Never),
-                    ("touched", HugePages::Touched),
-                ],
-            )?,
+            pages: word("pages", &file.pages, &PAGES)?,
             nic: file.nic.as_ref().map(nic_named).transpose()?,
             user: file.user.as_ref().map(|name| user(name, is_live)).transpose()?,
             from: file.input.from.iter().map(|input| input.get_ref().clone()).collect(),
@@ -144,6 +145,7 @@ impl Plan {
             chain,
             ports,
             split,
+            split_is_asked: file.input.split.is_some(),
         })
     }
 

@@ -7,9 +7,9 @@ use braid_runtime::io::capture::PortSplit;
 use braid_runtime::io::device::{BackEnd, PortSpec, XdpCopy, XdpMode};
 use braid_runtime::nf::packet::PortSet;
 use braid_runtime::nf::packet::key::SetDef;
-use braid_runtime::{Course, Distribution, Full, HugePages, Order, Time, When};
+use braid_runtime::{Course, Distribution, Full, Order, Time, When};
 
-use crate::plan::{Link, Plan, Share};
+use crate::plan::{Link, PAGES, Plan, Share};
 use crate::tune::{Measured, Outcome, Trial, Tuned};
 
 /// A tuned plan, complete, with the evidence as comments.
@@ -60,12 +60,7 @@ fn general(out: &mut String, plan: &Plan) {
         Distribution::Hardware => "hardware",
         Distribution::Software => "software",
     };
-    let pages = match plan.pages {
-        HugePages::Prefer => "prefer",
-        HugePages::Transparent => "transparent",
-        HugePages::Never => "never",
-        HugePages::Touched => "touched",
-    };
+    let pages = PAGES.iter().find(|(_, pages)| *pages == plan.pages).map_or("prefer", |(word, _)| word);
     let Plan { workers, batch, ports, sets, .. } = plan;
     let _ = writeln!(out, "workers = {workers}\nbatch = {batch}\nports = {ports}\nsets = {sets}");
     let _ = writeln!(out, "time = \"{time}\"\ndistribution = \"{distribution}\"\npages = \"{pages}\"");
@@ -90,12 +85,17 @@ fn general(out: &mut String, plan: &Plan) {
 fn files(out: &mut String, plan: &Plan) {
     if !plan.from.is_empty() {
         let _ = writeln!(out, "\n[input]\nfrom = {}", list(plan.from.iter().map(String::as_str)));
+        let is_generated = plan.from.iter().any(|input| input.starts_with("gen:"));
         match &plan.split {
+            PortSplit::Single if is_generated && !plan.split_is_asked => {}
             PortSplit::Single => out.push_str("split = \"single\"\n"),
             PortSplit::MacHash(_) => out.push_str("split = \"mac_hash\"\n"),
             PortSplit::InsidePrefixes(prefixes) => {
                 let prefixes: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
                 let _ = writeln!(out, "inside = {}", list(prefixes.iter().map(String::as_str)));
+                if plan.split_is_asked {
+                    out.push_str("split = \"inside\"\n");
+                }
             }
         }
     }

@@ -12,7 +12,7 @@ use braid_control::runtime::io::capture::is_dash;
 use braid_control::runtime::io::device::{PortSpec, Ports, User};
 use braid_control::runtime::io::{Sink, Source};
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
-use braid_control::runtime::{Control, Distribution, Time, launch};
+use braid_control::runtime::{AtStart, Control, Distribution, Time, launch};
 use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
 
 use super::upgrade::become_successor;
@@ -52,7 +52,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         plan: plan.clone(),
         compiled: Arc::clone(&compiled),
         carry,
-        applied: None,
+        successor: None,
     };
     let offered = args.operate.offer(&mut control, current, args.config.as_deref(), plan.user)?;
     if let Some(path) = &args.restore {
@@ -68,7 +68,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         Some(_) => watch::stop_but_for_hangup(&control.stop)?,
         None => watch::stop_on_signal(&control.stop)?,
     }
-    control.at_start = Some(notify::when_begun(plan.chain_name()));
+    control.at_start = Some(when_begun(args, plan.chain_name()));
     let run = |source: Box<dyn Source>| launch(&compiled.run, source, sink, &control);
     let report = match plan.devices.is_empty() {
         true => watch::with_progress(source.progress(), || run(source))?,
@@ -87,25 +87,34 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         asideln!("note: {} packet sets of the earlier run found no place in this one", report.sets_left_out);
     }
     // Of a chain that was exchanged meanwhile, stages and counters would not belong together.
-    let is_profiled = args.profile && names(&last_plan) == names(&plan);
-    let profile = is_profiled.then(|| profile(&plan, &from, &report, false));
+    let profile = (args.profile && names(&last_plan) == names(&plan)).then(|| profile(&plan, &from, &report, false));
     let report = RunReport::new(names(&last_plan), &report);
     let (successor, beside, state) = match (successor, saved) {
         (Some((successor, beside)), Ok(Some(state))) => (successor, beside, state),
         (_, saved) => {
             notify::of_end();
+            // Nobody goes on with this run, nor with the plan that was applied to it.
+            args.applied.as_deref().map(handover::remove);
             // What became of the packets is told in any case.
             let code = told(args, &plan, &report, profile.as_ref());
             return saved.and(code);
         }
     };
     asideln!("{report}continued by {}", successor.program.display());
-    let applied = match offered.applied() {
-        Some(text) => Some(handover::leave_plan(&text, &beside, args.applied.as_deref())?),
-        None => args.applied.clone(),
-    };
+    let left = |text: String| handover::leave_plan(&text, &beside, args.applied.as_deref());
+    let applied = offered.successor_plan().map(left).transpose()?;
     drop(offered);
-    Err(become_successor(&successor, &state, applied.as_deref(), ports.as_ref()))
+    let state = (&*state, args.snapshot.is_some());
+    Err(become_successor(&successor, state, applied.as_deref(), ports.as_ref()))
+}
+
+/// When the run has begun its manager is told, and a state that was left for it alone has served.
+fn when_begun(args: &RunArgs, chain: String) -> AtStart {
+    let left = args.restore.as_deref().and_then(handover::left_for_us);
+    AtStart(Arc::new(move || {
+        notify::of_begin(&chain);
+        left.as_deref().map(handover::remove);
+    }))
 }
 
 /// Saves the state and says so; says where it is. For a program that goes on with it any place will do.
@@ -120,14 +129,7 @@ fn save(snapshot: &Snapshot, path: &Path, goes_on: bool) -> Result<PathBuf, Fail
 
 /// Reads, checks and compiles the plan, and finds its ends; opens none of them.
 fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
-    let mut chain = args.chain.clone();
-    chain.plan = chain.plan.or_else(|| args.config.clone());
-    let mut written = Written::read(&chain, Some(&args.input), &args.to)?;
-    written.lay_ports(&args.devices);
-    written.lay_user(args.user.as_ref());
-    if let Some(path) = &args.applied {
-        written.lay_applied(path, catalog)?;
-    }
+    let written = written(args)?;
     let plan = written.plan(catalog)?;
     plan.user.map(|_| renounce()).transpose()?;
     if args.json && writes_to_standard_output(&plan) {
@@ -140,7 +142,7 @@ fn prepare(args: &RunArgs, catalog: &Catalog) -> Result<Prepared, Failure> {
     let carry = if lean { Carry::Nothing } else { Carry::Capture };
     let compiled = Arc::new(written.compile(&plan, carry)?);
     if let Some(state) = &args.snapshot {
-        written.spared_by(state, &plan)?;
+        written.spared_by(state, "the state", &plan)?;
         Snapshot::check_place(state)?;
     }
     let ports = ports(&plan, &compiled, plan.user);
@@ -194,6 +196,19 @@ fn may_depend_on_order(plan: &Plan, report: &RunReport) -> bool {
 /// Whether packets go where the report would.
 fn writes_to_standard_output(plan: &Plan) -> bool {
     plan.to.iter().any(|path| is_dash(path))
+}
+
+/// What was typed and what stands in the plan file; for a run that is continued the plan that ran last, complete, whatever the file says by now.
+fn written(args: &RunArgs) -> Result<Written, Failure> {
+    if let Some(path) = &args.applied {
+        return Written::of_file(path);
+    }
+    let mut chain = args.chain.clone();
+    chain.plan = chain.plan.or_else(|| args.config.clone());
+    let mut written = Written::read(&chain, Some(&args.input), &args.to)?;
+    written.lay_ports(&args.devices);
+    written.lay_user(args.user.as_ref());
+    Ok(written)
 }
 
 type Ends = (Box<dyn Source>, Box<dyn Sink>);

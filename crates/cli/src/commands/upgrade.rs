@@ -38,11 +38,11 @@ pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Becomes the other program, with the arguments of this one, the state to begin with, the plan that was applied if one
-/// was, and what `ports` leave open. Returns only if that fails.
+/// Becomes the other program, with the arguments of this one, the state to begin with (which is its to remove unless it was to be saved
+/// anyway), the plan that was applied if one was, and what `ports` leave open. Returns only if that fails.
 pub(super) fn become_successor(
     successor: &Successor,
-    state: &Path,
+    (state, is_to_stay): (&Path, bool),
     applied: Option<&Path>,
     ports: Option<&Ports>,
 ) -> Failure {
@@ -53,7 +53,11 @@ pub(super) fn become_successor(
     }
     let left = ports.map_or(Ok(None), |ports| ports.leave_open(|variable| successor.knows_of(variable)).map(Some));
     let error = match left {
-        Ok(left) => Command::new(program).args(arguments).envs(left.into_iter().flatten()).exec(),
+        Ok(left) => {
+            let mut next = Command::new(program);
+            handover::tell_of(Some(state).filter(|_| !is_to_stay), &mut next);
+            next.args(arguments).envs(left.into_iter().flatten()).exec()
+        }
         Err(error) => error,
     };
     let help = match handover::is_memory(state) {

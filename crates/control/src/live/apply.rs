@@ -32,8 +32,8 @@ pub struct Current {
     pub compiled: Arc<Compiled>,
     /// What the sink wants to know.
     pub carry: Carry,
-    /// The plan that runs, complete, as a plan file, if one was applied; or the one that the next process is to run.
-    pub applied: Option<String>,
+    /// The plan that the next process is to run, complete, as a plan file, if there is to be one.
+    pub successor: Option<String>,
 }
 
 /// What was applied.
@@ -85,7 +85,6 @@ impl Current {
         let exchanged = exchange(live, &self.compiled.run, &compiled.run, difference);
         let exchanged = exchanged.map_err(|error| not_exchanged(&error, &plan, text))?;
         (self.file, self.plan, self.compiled) = (file, plan, Arc::new(compiled));
-        self.applied = Some(complete(&self.plan));
         let Exchanged { kept, added, removed, copied, elements, elements_held, moving, held } = exchanged;
         let (changed, held_us) = (changed.names, held.as_micros() as u64);
         Ok(Applied { changed, added, removed, kept, copied, elements, elements_held, sets, moving, held_us })
@@ -103,6 +102,15 @@ impl Current {
         let help = "nothing has changed; the state would not survive this plan";
         fits(&compiled.run, &saved).map_err(|error| Refused::new(error.to_string(), help))?;
         Ok(complete(&plan))
+    }
+
+    /// Whether another process can go on with the plan that runs: files that it names may have changed since. The plan, complete.
+    pub fn check_again(&self) -> Result<String, Refused> {
+        let text = complete(&self.plan);
+        let refused = |problem: Problem| Refused::new(format!("the plan that runs: {}", problem.what), problem.help);
+        let file = PlanFile::parse(&text).map_err(refused)?;
+        Plan::new(&file, &self.catalog).and_then(|plan| plan.compile(self.carry)).map_err(refused)?;
+        Ok(text)
     }
 
     /// Refuses what cannot change while packets go through.
@@ -193,8 +201,10 @@ pub fn completed(mut file: PlanFile, own: &PlanFile, ports: u16) -> PlanFile {
     file
 }
 
-const RESTART: &str = "nothing has changed; another process can begin with this plan and go on with all state: \
-    `braid upgrade PLAN` with this file";
+const RESTART: &str = "nothing has changed; another process may go on with this plan and all state: `braid upgrade PLAN` with this \
+    file, which ends nothing if it cannot";
+
+const ANEW: &str = "nothing has changed; under another name it would begin without its state";
 
 const FEWER: &str = "nothing has changed; write a larger `sets`, or end some first: `braid sets --filter … --end`";
 
@@ -209,7 +219,7 @@ struct Changed {
 fn not_exchanged(error: &ExchangeError, plan: &Plan, text: &str) -> Refused {
     let (function, reason, help) = match error {
         ExchangeError::Sets { .. } => return Refused::new(error.to_string(), FEWER),
-        ExchangeError::Function { function, reason } => (function, reason, RESTART),
+        ExchangeError::Function { function, reason } => (function, reason, ANEW),
         ExchangeError::Build(build) => (&build.function, &build.reason, "nothing has changed"),
         _ => return Refused::new(error.to_string(), RESTART),
     };

@@ -109,10 +109,12 @@ impl Service {
         let Some(successor) = Successor::ask(program.clone()) else {
             return refused("does not go on with a run: it knows no `run --restore`");
         };
-        if let Some(text) = plan {
-            let mut current = lock(&self.current);
-            current.applied = Some(current.check_successor(&self.live, text)?);
-        }
+        let mut current = lock(&self.current);
+        current.successor = Some(match plan {
+            Some(text) => current.check_successor(&self.live, text)?,
+            None => current.check_again()?,
+        });
+        drop(current);
         *lock(&self.successor) = Some(successor);
         self.stop();
         Ok(())
@@ -128,9 +130,9 @@ impl Service {
         lock(&self.current).plan.clone()
     }
 
-    /// The plan for the next process as a plan file, if it is not the one that this process began with.
-    pub fn applied(&self) -> Option<String> {
-        lock(&self.current).applied.clone()
+    /// The plan for the next process as a plan file.
+    pub fn successor_plan(&self) -> Option<String> {
+        lock(&self.current).successor.clone()
     }
 
     /// Saves the state to a file.
@@ -221,9 +223,9 @@ impl Service {
         }
     }
 
-    /// Called now and then: ends what nobody asks for any more.
+    /// Called now and then by whoever accepts connections: ends what nobody asks for any more. Somebody who begins to ask is not waited for.
     pub fn rest(&self) {
-        let mut timed = lock(&self.timed);
+        let Ok(mut timed) = self.timed.try_lock() else { return };
         if timed.is_some_and(|asked| asked.elapsed() > TIMING_LASTS) {
             *timed = None;
             let _ = self.live.ask_all(|worker| worker.end_timing());

@@ -243,15 +243,24 @@ impl Snapshot {
     }
 }
 
-/// Begins a file. What is no file is left alone: a device would be one no longer.
+/// Begins a file. What is no file is left alone, for a device would be one no longer; and so is a file of another kind, a plan perhaps.
 fn begin(path: &Path) -> io::Result<(Whole, File)> {
     match path.symlink_metadata() {
+        Ok(found) if found.is_file() && found.len() > 0 && !begins_so(path) => {
+            Err(io::Error::other("the file there is no snapshot of braid, and is left alone"))
+        }
         _ if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(found) if !found.is_file() && !found.is_symlink() => {
             Err(io::Error::other("something is there that is no file"))
         }
         _ => Whole::begin(path, FILE_MODE),
     }
+}
+
+/// Whether a file begins as snapshots do.
+fn begins_so(path: &Path) -> bool {
+    let mut begin = [0; MAGIC.len()];
+    File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin == *MAGIC
 }
 
 /// Nanoseconds since 1970.
@@ -334,66 +343,4 @@ impl<'a> Reader<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn snapshot() -> Snapshot {
-        let function =
-            |name: &str| SavedFunction { name: name.into(), kind: "nat".into(), set_bytes: 3, shared: false };
-        let key =
-            SetKey::narrow(
-                braid_runtime::nf::packet::key::KeyExtractor::compile(
-                    &braid_runtime::nf::packet::key::SetDef::five_tuple(),
-                )
-                .expect("a key")
-                .shape(),
-                [7, 9],
-            );
-        let set = SavedSet { key, last_seen_ms: 12, states: vec![(0, vec![1, 2, 3]), (1, vec![4, 5, 6])] };
-        let saved = Saved {
-            now_ns: 99,
-            functions: vec![function("a"), function("b")],
-            sets: vec![set],
-            objects: vec![("a.x".into(), "Map".into(), vec![1; 40])],
-        };
-        let configs = vec![String::new(), "x = 1\n".to_owned()];
-        Snapshot { program: "0.1.0".into(), taken_ns: 5, live_time: true, configs, saved }
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        assert_eq!(Snapshot::decode(&snapshot().encode()), Ok(snapshot()));
-    }
-
-    #[test]
-    fn other_files_later_versions_and_damage_are_refused() {
-        let bytes = snapshot().encode();
-        let check = |bytes: &[u8], part: &str| {
-            let error = Snapshot::decode(bytes).expect_err(part);
-            assert!(error.contains(part), "{error}");
-        };
-        check(b"", "too short");
-        check(b"something else altogether", "no snapshot");
-        check(&bytes[..bytes.len() - 1], "checksum");
-        let mut later = bytes.clone();
-        later[8] = 2;
-        check(&later, "version 2");
-        let mut damaged = bytes;
-        damaged[40] ^= 1;
-        check(&damaged, "checksum");
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn no_bytes_harm_the_reader(at in 0usize..1000, value: u8, cut in 0usize..50) {
-            let mut bytes = snapshot().encode();
-            let at = 12 + at % (bytes.len() - 16);
-            bytes[at] = value;
-            bytes.truncate(bytes.len() - 4 - cut.min(bytes.len() - 20));
-            // With a right checksum, so that what is behind it is reached.
-            let checksum = crc32c(&bytes);
-            bytes.extend_from_slice(&checksum.to_le_bytes());
-            let _ = Snapshot::decode(&bytes);
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,59 @@
+//! What is written is read again, and nothing else.
+
+use super::*;
+
+fn snapshot() -> Snapshot {
+    let function = |name: &str| SavedFunction { name: name.into(), kind: "nat".into(), set_bytes: 3, shared: false };
+    let key = SetKey::narrow(
+        braid_runtime::nf::packet::key::KeyExtractor::compile(&braid_runtime::nf::packet::key::SetDef::five_tuple())
+            .expect("a key")
+            .shape(),
+        [7, 9],
+    );
+    let set = SavedSet { key, last_seen_ms: 12, states: vec![(0, vec![1, 2, 3]), (1, vec![4, 5, 6])] };
+    let saved = Saved {
+        now_ns: 99,
+        functions: vec![function("a"), function("b")],
+        sets: vec![set],
+        objects: vec![("a.x".into(), "Map".into(), vec![1; 40])],
+    };
+    let configs = vec![String::new(), "x = 1\n".to_owned()];
+    Snapshot { program: "0.1.0".into(), taken_ns: 5, live_time: true, configs, saved }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    assert_eq!(Snapshot::decode(&snapshot().encode()), Ok(snapshot()));
+}
+
+#[test]
+fn other_files_later_versions_and_damage_are_refused() {
+    let bytes = snapshot().encode();
+    let check = |bytes: &[u8], part: &str| {
+        let error = Snapshot::decode(bytes).expect_err(part);
+        assert!(error.contains(part), "{error}");
+    };
+    check(b"", "too short");
+    check(b"something else altogether", "no snapshot");
+    check(&bytes[..bytes.len() - 1], "checksum");
+    let mut later = bytes.clone();
+    later[8] = 2;
+    check(&later, "version 2");
+    let mut damaged = bytes;
+    damaged[40] ^= 1;
+    check(&damaged, "checksum");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_harm_the_reader(at in 0usize..1000, value: u8, cut in 0usize..50) {
+        let mut bytes = snapshot().encode();
+        let at = 12 + at % (bytes.len() - 16);
+        bytes[at] = value;
+        bytes.truncate(bytes.len() - 4 - cut.min(bytes.len() - 20));
+        // With a right checksum, so that what is behind it is reached.
+        let checksum = crc32c(&bytes);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        let _ = Snapshot::decode(&bytes);
+    }
+}
