@@ -52,6 +52,30 @@ fn one_of_several_tables_is_refused_at_its_own_line() {
     let rules =
         "[[nf]]\nfunction = \"firewall\"\n[nf.config]\nrules = [\n{ action = \"allow\" },\n{ action = \"alow\" },\n]\n";
     check(rules, 6, &["`rules[1].action`", "`allow`"]);
+    let router = |rest: &str| {
+        let first = "addresses = [\"10.0.0.1/24\"]\n[[nf.config.interface]]\nport = 1";
+        let routes = "[[nf.config.route]]\nto = \"192.0.2.0/24\"\nvia = \"10.0.0.2\"";
+        format!("[[nf]]\nfunction = \"router\"\n[[nf.config.interface]]\nport = 0\n{first}\n{rest}\n{routes}\n")
+    };
+    check(&router("addresses = [\"10.1.0.1/24\", \"10.2.0.1\"]"), 8, &["`interface[1].addresses[1]`: `10.2.0.1`"]);
+    check(&router("addresses = [\"10.0.0.9/24\"]"), 8, &["`interface[1].addresses`: 10.0.0.0/24 is at two interfaces"]);
+    let second = "[[nf.config.route]]\nto = \"198.51.100.0/24\"\nvia = \"10.7.0.2\"";
+    check(
+        &format!("{}{second}\n", router("addresses = [\"10.1.0.1/24\"]")),
+        14,
+        &["`route[1].via`: 10.7.0.2 is in no network"],
+    );
+    let hops =
+        "[[nf.config.route]]\nto = \"198.51.100.0/24\"\nhops = [\n{ via = \"10.0.0.2\" },\n{ via = \"10.7.0.2\" },\n]";
+    check(
+        &format!("{}{hops}\n", router("addresses = [\"10.1.0.1/24\"]")),
+        16,
+        &["`route[1].hops[1].via`: 10.7.0.2 is in no network"],
+    );
+    let bridge = "[[nf]]\nfunction = \"bridge\"\n[[nf.config.port]]\nport = 0\naccess = 1\n[[nf.config.port]]\nport = 1\naccess = 4095\n";
+    check(bridge, 8, &["`port[1].access`: there is no VLAN 4095"]);
+    let nat = "[[nf]]\nfunction = \"nat\"\n[nf.config]\nstatic = [\n{ protocol = \"tcp\", external = \"198.51.100.1:8080\", inside = \"10.0.0.5:80\" },\n{ protocol = \"tcp\", external = \"198.51.100.9:8080\", inside = \"10.0.0.5:80\" },\n]\n";
+    check(nat, 6, &["`static[1]`: 198.51.100.9 is no external address"]);
 }
 
 /// A translator has an inside and an outside; a balancer or a firewall does with one port.
@@ -234,7 +258,18 @@ fn files_that_are_there_are_not_lost() {
     let plan = "[[nf]]\nfunction = \"forward\"\n";
     braid.write("plan.toml", plan);
     refused("run plan.toml --in in.pcap --snapshot plan.toml", "is to be read, and the state");
+    refused("tune plan.toml --in in.pcap --out plan.toml", "is to be read, and the tuned plan");
+    refused("profile plan.toml --in in.pcap --html plan.toml", "is to be read, and the page");
+    refused("bench plan.toml --quick --csv plan.toml", "to be read and written");
+    refused("bench plan.toml --quick --csv a.csv --plot a.csv", "written twice");
     assert_eq!(std::fs::read_to_string(braid.path("plan.toml")).expect("readable"), plan);
+    refused("study cost --svg in.pcap", "has no plot");
+    for late in ["tune plan.toml --in in.pcap --out", "profile plan.toml --in in.pcap --html", "study imbalance --svg"]
+    {
+        let begun = std::time::Instant::now();
+        assert!(braid.fails(3, &format!("{late} in.pcap/inside")).contains("a file stands where a folder"), "{late}");
+        assert!(begun.elapsed().as_secs() < 5, "{late}: found out only after the work");
+    }
     // What would be written is created only when there is something to read.
     braid.fails(3, "run --nf forward --in missing.pcap --out in.pcap");
     assert!(std::fs::read(braid.path("in.pcap")).expect("readable") == before);

@@ -22,6 +22,7 @@ use crate::bench::traffic::{CHAINS, Trace, chain};
 use crate::bench::{latency, output};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
+use crate::input::is_same_file;
 use crate::watch;
 
 /// Packets per worker that are measured if nothing is said.
@@ -89,8 +90,7 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     };
     let copied = "copied from a ring into buffers (receive copy)";
     say(args, &format!("{}64-byte frames in memory, {copied}, flows known; {LOSS_CRITERION}\n", bench.machine))?;
-    let outputs = [&args.csv, &args.plot];
-    outputs.into_iter().flatten().try_for_each(|path| whole::check(path).map_err(|error| unwritten(path, &error)))?;
+    check_outputs(args)?;
     let stop = Stop::default();
     watch::stop_on_signal(&stop)?;
     // Whatever ends it early: what was measured before is not lost.
@@ -145,6 +145,20 @@ impl Table<'_> {
         say(self.args, std::mem::take(&mut self.head))?;
         say(self.args, line)
     }
+}
+
+/// Refuses outputs that could not be written, and those over something else.
+fn check_outputs(args: &BenchArgs) -> Result<(), Failure> {
+    let same = |one: Option<&PathBuf>, other: Option<&PathBuf>| {
+        one.zip(other).is_some_and(|(one, other)| one == other || is_same_file(one, other))
+    };
+    let (plan, csv, plot) = (args.plan.as_ref(), args.csv.as_ref(), args.plot.as_ref());
+    if same(csv, plot) || same(plan, csv) || same(plan, plot) {
+        let what = "one file is to be read and written, or written twice";
+        return Err(Failure::usage(what, "name files of their own for --csv and --plot: nothing was changed"));
+    }
+    let mut outputs = [csv, plot].into_iter().flatten();
+    outputs.try_for_each(|path| whole::check(path).map_err(|error| unwritten(path, &error)))
 }
 
 /// Tables and pictures in files; latencies stand in files of their own.

@@ -24,11 +24,13 @@ pub mod tune;
 pub(crate) mod upgrade;
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use braid_control::frames::Frames;
 use braid_control::model::Request;
 use braid_control::plan_file::unplaced;
 use braid_control::report::grouped;
+use braid_control::runtime::io::whole;
 use braid_control::{Catalog, Plan};
 use serde::Serialize;
 
@@ -41,9 +43,11 @@ use crate::failure::{Failure, Kind};
 const FRAMES_MAX: usize = 1_000_000;
 
 /// A plan, its input in memory, and the input's name. A plan with interfaces is tried on an input in their place, and keeps them.
+/// `to` is a file that is to be written in the end, and what: it is none of those that are read.
 pub(crate) fn loaded(
     chain: &ChainArgs,
     input: &InputArgs,
+    to: Option<(&PathBuf, &str)>,
     catalog: &Catalog,
 ) -> Result<(Plan, Frames, String), Failure> {
     let live = match input.from.is_empty() {
@@ -56,10 +60,24 @@ pub(crate) fn loaded(
         written.file.port.clear();
     }
     let plan = written.plan(catalog)?;
+    if let Some((path, what)) = to {
+        written.spared_by(path, what, &plan)?;
+        writable(path)?;
+    }
     let (frames, name) = written.frames(&plan, FRAMES_MAX)?;
     written.compile(&plan, braid_control::Carry::Nothing)?;
     let plan = live.map_or(Ok(plan), |live| live.plan(catalog))?;
     Ok((plan, frames, name))
+}
+
+/// Refuses a file that could not be written, before it has taken minutes to find out what would stand there.
+pub(crate) fn writable(path: &Path) -> Result<(), Failure> {
+    whole::check(path).map_err(|error| Failure::file(path, &error))
+}
+
+/// Writes a text file, whole or not at all.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    whole::write(path, text.as_bytes()).map_err(|error| Failure::file(path, &error))
 }
 
 /// Says what is about to take its time, longest with long packets: each is copied in each run.

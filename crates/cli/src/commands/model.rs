@@ -51,7 +51,7 @@ pub fn run(args: &ModelArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     if let Some(wrong) = modelled.iter().find(impossible) {
         return Err(Failure::usage(format!("{wrong} workers cannot be modelled"), "name numbers from 1 to 256"));
     }
-    let (plan, frames, input) = loaded(&chain, &args.input, catalog)?;
+    let (plan, frames, input) = loaded(&chain, &args.input, None, catalog)?;
     let (packets, repeats, seed) = (args.packets, args.repeats, args.seed);
     let request = Request { frames: &frames, input: &input, packets, repeats, seed };
     announce(&plan, &request, "; fewer with --packets");

@@ -7,11 +7,10 @@ use braid_control::model::{Request, calibrate, model, modelled, real};
 use braid_control::profile::Profile;
 use braid_control::profile::html;
 use braid_control::profile_run::{profile, try_changes};
-use braid_control::runtime::io::whole;
 use braid_control::{Catalog, Plan};
 
 use super::model::WORKERS_MAX;
-use super::{announce, loaded, print, print_json};
+use super::{announce, loaded, print, print_json, write};
 use crate::args::{ChainArgs, InputArgs};
 use crate::failure::Failure;
 use crate::numbers::between;
@@ -47,7 +46,8 @@ pub struct ProfileArgs {
 
 /// Runs it.
 pub fn run(args: &ProfileArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
-    let (plan, frames, input) = loaded(&args.chain, &args.input, catalog)?;
+    let (plan, frames, input) =
+        loaded(&args.chain, &args.input, args.html.as_ref().map(|path| (path, "the page")), catalog)?;
     let request = Request { frames: &frames, input: &input, packets: args.packets, repeats: 3, seed: 0 };
     announce(&plan, &request, "; fewer with --packets");
     let mut profile = match args.virtual_workers {
@@ -97,9 +97,4 @@ fn name_lines(path: &Path, plan: &Plan, profile: &mut Profile) -> Result<(), Fai
         *change = format!("{place}\n{change}");
     }
     Ok(())
-}
-
-/// Writes a text file, whole or not at all.
-pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    whole::write(path, text.as_bytes()).map_err(|error| Failure::file(path, &error))
 }

@@ -1,6 +1,6 @@
 //! `braid study`: the case studies of the papers, modelled to 64 workers and measured on one and two.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use braid_control::profile::{ModelReport, Profile};
 use braid_control::profile_run::profile;
 
 use super::model::{USUAL, WORKERS_MAX};
-use super::{loaded, print};
+use super::{loaded, print, writable, write};
 use crate::args::{ChainArgs, InputArgs};
 use crate::aside::asideln;
 use crate::catalog::{catalog, own};
@@ -42,6 +42,12 @@ pub struct StudyArgs {
 /// Runs it.
 pub fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
     let study = args.study;
+    if let Some(path) = &args.svg {
+        if matches!(study, Study::Profiling | Study::Cost) {
+            return Err(Failure::usage("this study is a table and has no plot", "leave out --svg"));
+        }
+        writable(path)?;
+    }
     let text = match study {
         Study::Overhead => overhead(args)?,
         Study::Profiling => profiling(args)?,
@@ -78,7 +84,7 @@ fn scaling(args: &StudyArgs) -> Result<String, Failure> {
     for variant in args.study.variants() {
         asideln!("{}…", variant.name);
         let (chain, input) = chain(&variant);
-        let (plan, frames, input) = loaded(&chain, &input, &catalog)?;
+        let (plan, frames, input) = loaded(&chain, &input, None, &catalog)?;
         let (packets, repeats) = (args.packets, args.repeats);
         let request = Request { frames: &frames, input: &input, packets, repeats, seed: 0 };
         found.push((variant.name, model(&plan, workers, &[1, 2], request)?));
@@ -162,7 +168,7 @@ fn draw(args: &StudyArgs, found: &[(String, ModelReport)]) -> Result<(), Failure
     );
     let y = if memory { "MiB" } else { "million packets a second: lines modelled, rings measured" };
     let plot = Plot { title, x: "workers".into(), y: y.into(), series: found.iter().map(series).collect() };
-    super::profile::write(path, &plot.svg())
+    write(path, &plot.svg())
 }
 
 /// Time per packet by part, measured on one worker and two.
@@ -182,7 +188,7 @@ fn overhead(args: &StudyArgs) -> Result<String, Failure> {
     };
     for variant in args.study.variants() {
         let (chain, input) = chain(&variant);
-        let (plan, frames, input) = loaded(&chain, &input, &catalog)?;
+        let (plan, frames, input) = loaded(&chain, &input, None, &catalog)?;
         let (packets, repeats) = (args.packets, 1);
         let request = Request { frames: &frames, input: &input, packets, repeats, seed: 0 };
         let mut series = Series { name: variant.name.clone(), ..Series::default() };
@@ -205,7 +211,7 @@ fn overhead(args: &StudyArgs) -> Result<String, Failure> {
         plot.series.push(series);
     }
     if let Some(path) = &args.svg {
-        super::profile::write(path, &plot.svg())?;
+        write(path, &plot.svg())?;
     }
     Ok(out)
 }
@@ -234,7 +240,7 @@ fn profiling(args: &StudyArgs) -> Result<String, Failure> {
     );
     for variant in args.study.variants() {
         let (chain, input) = chain(&variant);
-        let (plan, frames, input) = loaded(&chain, &input, &catalog)?;
+        let (plan, frames, input) = loaded(&chain, &input, None, &catalog)?;
         let request = Request { frames: &frames, input: &input, packets: args.packets, repeats: 1, seed: 0 };
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..args.repeats.max(1) {
@@ -259,7 +265,7 @@ fn balance(args: &StudyArgs) -> Result<String, Failure> {
     };
     let rows = imbalance::study(workers).map_err(failed)?;
     if let Some(path) = &args.svg {
-        super::profile::write(path, &imbalance::plot(&rows, workers).svg())?;
+        write(path, &imbalance::plot(&rows, workers).svg())?;
     }
     Ok(imbalance::table(&rows, workers))
 }

@@ -9,7 +9,7 @@ use braid_control::plan_text::plan_text;
 use braid_control::tune::{tried, tune};
 
 use super::model::WORKERS_MAX;
-use super::{announce, loaded, print};
+use super::{announce, loaded, print, write};
 use crate::args::{ChainArgs, InputArgs};
 use crate::aside::asideln;
 use crate::failure::Failure;
@@ -34,7 +34,8 @@ pub struct TuneArgs {
 
 /// Runs it.
 pub fn run(args: &TuneArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
-    let (plan, frames, input) = loaded(&args.chain, &args.input, catalog)?;
+    let (plan, frames, input) =
+        loaded(&args.chain, &args.input, args.to.as_ref().map(|path| (path, "the tuned plan")), catalog)?;
     let request = Request { frames: &frames, input: &input, packets: 200_000, repeats: 3, seed: 0 };
     if !tried(&plan).is_empty() {
         announce(&plan, &request, "");
@@ -45,7 +46,7 @@ pub fn run(args: &TuneArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     }
     let text = plan_text(&outcome);
     match &args.to {
-        Some(path) => super::profile::write(path, &text)?,
+        Some(path) => write(path, &text)?,
         None => print(&text)?,
     }
     Ok(ExitCode::SUCCESS)
