@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use braid_packet::pool::JUMBO_FRAME_MAX;
-use braid_packet::{Batch, Buffers};
+use braid_packet::{Batch, Buffers, FrameInfo};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
 use crate::capture::Damage;
@@ -37,6 +37,26 @@ pub(crate) fn spread<S: FrameStream + 'static>(
         1 if !stream.may_block() => Ok(vec![Box::new(Inline::new(stream))]),
         _ => spread_by_thread(stream, queues, select),
     }
+}
+
+/// Copies a frame into the batch and counts it; says how many were taken, for one that is too long is none. None if no buffer is free.
+fn take(
+    bytes: &[u8],
+    info: &FrameInfo,
+    batch: &mut Batch,
+    buffers: &mut Buffers,
+    counters: &mut RxCounters,
+) -> Option<usize> {
+    if bytes.len() > JUMBO_FRAME_MAX {
+        counters.too_long += 1;
+        return Some(0);
+    }
+    if !batch.copy_in(buffers, bytes, info) {
+        return None;
+    }
+    counters.packets += 1;
+    counters.bytes += u64::from(info.wire_len);
+    Some(1)
 }
 
 /// The only queue: it reads the stream itself.
@@ -71,15 +91,8 @@ impl<S: FrameStream> RxQueue for Inline<S> {
                 }
             }
             let (bytes, info) = self.stream.frame();
-            if bytes.len() > JUMBO_FRAME_MAX {
-                self.counters.too_long += 1;
-            } else if batch.copy_in(buffers, bytes, &info) {
-                taken += 1;
-                self.counters.packets += 1;
-                self.counters.bytes += u64::from(info.wire_len);
-            } else {
-                break;
-            }
+            let Some(count) = take(bytes, &info, batch, buffers, &mut self.counters) else { break };
+            taken += count;
             self.held = false;
             self.horizon = info.sequence + 1;
         }
@@ -299,15 +312,8 @@ impl RxQueue for Spread {
                 return if taken > 0 { Received::Packets } else { nothing };
             }
             let Some((bytes, info)) = self.load.frame(self.at) else { break };
-            if bytes.len() > JUMBO_FRAME_MAX {
-                self.counters.too_long += 1;
-            } else if batch.copy_in(buffers, bytes, &info) {
-                taken += 1;
-                self.counters.packets += 1;
-                self.counters.bytes += u64::from(info.wire_len);
-            } else {
-                break;
-            }
+            let Some(count) = take(bytes, &info, batch, buffers, &mut self.counters) else { break };
+            taken += count;
             self.at += 1;
             self.horizon = info.sequence + 1;
         }
@@ -338,7 +344,7 @@ impl RxQueue for Spread {
 mod tests {
     use std::time::Instant;
 
-    use braid_packet::{FrameInfo, Layout, Pool, PoolConfig};
+    use braid_packet::{Layout, Pool, PoolConfig};
 
     use super::*;
     use crate::source::FirstQueue;

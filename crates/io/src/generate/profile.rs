@@ -12,6 +12,13 @@ const PROVIDER: FrameSizes = FrameSizes::Mix([24.0, 26.0, 10.0, 5.0, 6.0, 2.0, 2
 /// Frame lengths of a busy link with much video, mean 891 bytes.
 const HEAVY: FrameSizes = FrameSizes::Mix([10.0, 20.0, 8.0, 3.0, 3.0, 13.0, 44.0]);
 
+/// Few who ask many hosts at all of their ports.
+const SCANNED: Addresses =
+    Addresses { client_bits: 1, client_port_bits: 4, server_bits: 17, server_port_bits: 16, server_port: None };
+/// Whoever it may be, all to one port of one host.
+const FLOODED: Addresses =
+    Addresses { client_bits: 24, client_port_bits: 15, server_bits: 0, server_port_bits: 0, server_port: Some(80) };
+
 /// A kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
@@ -81,26 +88,8 @@ impl Profile {
     }
 
     fn description(self) -> GenConfig {
-        let base = GenConfig {
-            seed: 1,
-            packets: 0,
-            flows: 1,
-            flow_sizes: FlowSizes::Zipf { s: 0.83, mean: 21.0 },
-            order: Order::Sessions { burst: 0.1, gap: 400.0 },
-            frame_sizes: PROVIDER,
-            arrivals: Arrivals { rate_pps: 1e6, cv: 2.0 },
-            reverse: 0.0,
-            protocols: Protocols { tcp: 0.80, udp: 0.19 },
-            tcp: TcpStyle::Connections,
-            ipv6: 0.0,
-            arp: 0.0,
-            fragments: 0.0,
-            addresses: Addresses::default(),
-            mac_pairs: 1,
-            split: None,
-        };
+        let base = usual();
         let lognormal = |one_packet, least, mu, sigma| FlowSizes::LogNormal { one_packet, least, mu, sigma };
-        let steady = Arrivals { rate_pps: 1e6, cv: 0.0 };
         match self {
             Profile::Backbone => GenConfig { frame_sizes: HEAVY, ipv6: 0.1, fragments: 0.002, ..base },
             Profile::Campus => GenConfig {
@@ -132,13 +121,7 @@ impl Profile {
                 frame_sizes: FrameSizes::Fixed(60),
                 protocols: Protocols { tcp: 0.82, udp: 0.08 },
                 tcp: TcpStyle::SynOnly,
-                addresses: Addresses {
-                    client_bits: 1,
-                    client_port_bits: 4,
-                    server_bits: 17,
-                    server_port_bits: 16,
-                    server_port: None,
-                },
+                addresses: SCANNED,
                 ..base
             },
             Profile::SynFlood => GenConfig {
@@ -147,24 +130,40 @@ impl Profile {
                 frame_sizes: FrameSizes::Fixed(60),
                 protocols: Protocols { tcp: 1.0, udp: 0.0 },
                 tcp: TcpStyle::SynOnly,
-                addresses: Addresses {
-                    client_bits: 24,
-                    client_port_bits: 15,
-                    server_bits: 0,
-                    server_port_bits: 0,
-                    server_port: Some(80),
-                },
+                addresses: FLOODED,
                 ..base
             },
             Profile::Skewed => GenConfig { flow_sizes: FlowSizes::Zipf { s: 1.2, mean: 21.0 }, ..base },
             Profile::Uniform | Profile::Single => GenConfig {
                 order: Order::RoundRobin,
                 frame_sizes: FrameSizes::Fixed(64),
-                arrivals: steady,
+                arrivals: Arrivals { cv: 0.0, ..base.arrivals },
                 protocols: Protocols { tcp: 0.0, udp: 1.0 },
                 ..base
             },
         }
+    }
+}
+
+/// What the profiles vary: one flow of a provider's link.
+fn usual() -> GenConfig {
+    GenConfig {
+        seed: 1,
+        packets: 0,
+        flows: 1,
+        flow_sizes: FlowSizes::Zipf { s: 0.83, mean: 21.0 },
+        order: Order::Sessions { burst: 0.1, gap: 400.0 },
+        frame_sizes: PROVIDER,
+        arrivals: Arrivals { rate_pps: 1e6, cv: 2.0 },
+        reverse: 0.0,
+        protocols: Protocols { tcp: 0.80, udp: 0.19 },
+        tcp: TcpStyle::Connections,
+        ipv6: 0.0,
+        arp: 0.0,
+        fragments: 0.0,
+        addresses: Addresses::default(),
+        mac_pairs: 1,
+        split: None,
     }
 }
 
