@@ -175,7 +175,7 @@ pub struct RunArgs {
     /// Become this user (NAME or UID:GID) once the ports are open, for good; `braid upgrade` is refused then
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
-    /// A plan file that was applied to the run which this one continues
+    /// The plan, complete, of the run which this one continues: nothing else of the command line counts for the chain
     #[arg(long, value_name = "FILE", hide = true)]
     pub applied: Option<PathBuf>,
     /// Ends the run after this time: 30s, 5m, 500ms
@@ -249,7 +249,7 @@ pub struct GenArgs {
     /// PROFILE?flows=N&packets=N&seed=N…, with or without gen: before it
     pub profile: String,
     /// Capture to write (.pcap, .pcapng, either with .gz)
-    #[arg(long = "out", short, value_name = "FILE")]
+    #[arg(long = "out", short = 'o', value_name = "FILE")]
     pub to: PathBuf,
 }
 

@@ -19,6 +19,11 @@ const FILES: [(&str, &str); 7] = [
     (".gitignore", include_str!("../../templates/gitignore")),
 ];
 
+/// Words of Rust, and crates that are always there.
+const WORDS: &str = "abstract alloc as async await become box break const continue core crate do dyn else enum extern \
+    false final fn for gen if impl in let loop macro match mod move mut override priv proc_macro pub ref \
+    return self static std struct super test trait true try type unsafe use where";
+
 /// The crates that the new one stands on.
 const CRATES: [&str; 4] = ["nf", "functions", "cli", "testkit"];
 
@@ -108,62 +113,10 @@ impl Braid {
 
 /// Whether the crate or its type could not be called that: a word of the language, a crate of its own, a name in the template.
 fn is_taken(name: &str) -> bool {
-    const WORDS: [&str; 51] = [
-        "abstract",
-        "alloc",
-        "as",
-        "async",
-        "await",
-        "become",
-        "box",
-        "break",
-        "const",
-        "continue",
-        "core",
-        "crate",
-        "do",
-        "dyn",
-        "else",
-        "enum",
-        "extern",
-        "false",
-        "final",
-        "fn",
-        "for",
-        "gen",
-        "if",
-        "impl",
-        "in",
-        "let",
-        "loop",
-        "macro",
-        "match",
-        "mod",
-        "move",
-        "mut",
-        "override",
-        "priv",
-        "proc_macro",
-        "pub",
-        "ref",
-        "return",
-        "self",
-        "static",
-        "std",
-        "struct",
-        "super",
-        "test",
-        "trait",
-        "true",
-        "try",
-        "type",
-        "unsafe",
-        "use",
-        "where",
-    ];
     let own = type_name(name);
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    WORDS.contains(&name) || FILES.iter().any(|(_, text)| text.split(|c| !is_part(c)).any(|word| word == own))
+    WORDS.split_whitespace().any(|word| word == name)
+        || FILES.iter().any(|(_, text)| text.split(|c| !is_part(c)).any(|word| word == own))
 }
 
 /// `flow_guard` as a type: `FlowGuard`.

@@ -14,6 +14,9 @@ use braid_nf::state::{Inserted, MapConfig};
 /// The source has as many flows as it may have.
 const TOO_MANY_FLOWS: Reason = Reason("too_many_flows");
 
+/// Longest time that a packet set may live without a packet: thirty days.
+const IDLE_S_MAX: u64 = 30 * 24 * 60 * 60;
+
 /// What a plan file may say: `[nf.config]`.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -46,6 +49,10 @@ impl FromConfig for {Type} {
     fn from_config(config: Config, builder: &mut StateBuilder, _ports: u16) -> Result<{Type}, ConfigError> {
         if config.flows_max == 0 {
             return Err(ConfigError::new("flows_max", "nothing would pass", "write 1 or more"));
+        }
+        if !(1..=IDLE_S_MAX).contains(&config.idle_s) {
+            let reason = format!("{} is out of range", config.idle_s);
+            return Err(ConfigError::new("idle_s", reason, format!("write 1 to {IDLE_S_MAX}")));
         }
         let flows = Map::new(builder, &MapConfig { name: "flows".into(), capacity: 65_536, ..MapConfig::default() })
             .map_err(|error| ConfigError::state("flows", &error))?;
