@@ -204,7 +204,7 @@ impl<'a> Cx<'a> {
     }
 
     /// By which port the packet leaves if this function does not decide: as functions before it did, [`EVERY_PORT`] if it is flooded. Known to
-    /// a function that [`HOLDS`](crate::NetworkFunction::HOLDS) packets, and of answers that go back.
+    /// a function that [asks](crate::NetworkFunction::ASKS_PORT), and of answers that go back.
     pub fn leaves_by(&self) -> Port {
         self.emitted.decided.get(usize::from(self.index)).copied().unwrap_or(EVERY_PORT)
     }

@@ -212,9 +212,12 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether it lets packets wait that a [`tick`](Self::tick) sends on with [`Cx::emit_held`]. That happens on the first worker, wherever they
-    /// came: the sets of functions behind it are shared by the workers.
+    /// Whether it lets packets wait that it sends on later with [`Cx::emit_held`]: when a period has passed, or for a packet that they waited
+    /// for. That happens on another worker than theirs: the sets of functions behind it are shared by the workers.
     const HOLDS: bool = false;
+
+    /// Whether its handlers ask by which port a packet leaves ([`Cx::leaves_by`]). One that holds packets does, unless it decides that itself.
+    const ASKS_PORT: bool = Self::HOLDS;
 
     /// When the next of the packets is due that it holds back for a [`tick`](Self::tick) to send, in nanoseconds; none if it holds none.
     /// When a run ends time passes from one such moment to the next until it holds none, so ticks have to get there. A time may be too early,

@@ -243,7 +243,7 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         if pass.goes_back {
             return pass.attempt_back(function, from, to).map(|()| to);
         }
-        if N::HOLDS {
+        if N::ASKS_PORT {
             pass.logs.emitted.keep_decided(pass.verdicts);
         }
         if pass.goes_on {

@@ -92,13 +92,10 @@ impl LoadBalancer {
         frame[..l3].copy_from_slice(&piece[..l3]);
         frame[overhead + l3..].copy_from_slice(&piece[l3..]);
         tunnel.write(frame, l3);
-        let len = match is_long {
-            false => Some(frame.len()),
-            true if !may_be_cut => None,
-            true => fragment::cut_frame(frame, l3, self.settings.mtu, |part| cx.emit_onward(port, part)),
-        };
-        if let Some(len) = len {
-            cx.emit_onward(port, &frame[..len]);
+        if !is_long {
+            cx.emit_onward(port, frame);
+        } else if may_be_cut {
+            fragment::cut_frame(frame, l3, self.settings.mtu, |part| cx.emit_onward(port, part));
         }
     }
 

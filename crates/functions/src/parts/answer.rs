@@ -7,7 +7,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use braid_nf::packet::headers::{Header, Icmp, Icmpv6, Ipv4, Ipv6, Tcp, ether_type, icmp_type, icmpv6_type, tcp_flags};
+use braid_nf::packet::headers::{
+    Header, Icmp, Icmpv6, Ipv4, Ipv6, Tcp, View, ether_type, icmp_type, icmpv6_type, tcp_flags,
+};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, IpVersion, Link, checksum};
 use braid_nf::{Cx, Packet, Port};
@@ -158,7 +160,7 @@ pub struct Cause<'a> {
 
 impl<'a> Cause<'a> {
     /// Of a packet.
-    fn of(packet: &'a Packet<'_>) -> Cause<'a> {
+    pub fn of(packet: &'a Packet<'_>) -> Cause<'a> {
         Cause {
             port: packet.port(),
             was_going: None,
@@ -170,7 +172,15 @@ impl<'a> Cause<'a> {
 }
 
 fn reset(cx: &mut Cx<'_>, packet: &Packet<'_>) {
-    let Some(tcp) = packet.tcp() else { return };
+    if let Some(tcp) = packet.tcp()
+        && may_be_answered(packet)
+    {
+        reset_to(cx, &Cause::of(packet), packet.dst_ip(), tcp, packet.payload().len());
+    }
+}
+
+/// Resets, in the name of `from`, the connection of a segment with so many bytes of payload, of which the packet [`may_be_answered`].
+pub fn reset_to(cx: &mut Cx<'_>, cause: &Cause<'_>, from: IpAddress, tcp: View<'_, Tcp>, payload: usize) {
     if tcp.has(tcp_flags::RST) {
         return;
     }
@@ -180,13 +190,12 @@ fn reset(cx: &mut Cx<'_>, packet: &Packet<'_>) {
         header.set_flags(tcp_flags::RST);
     } else {
         let controls = u32::from(tcp.has(tcp_flags::SYN)) + u32::from(tcp.has(tcp_flags::FIN));
-        let len = packet.payload().len() as u32 + controls;
-        header.set_acknowledgement(tcp.sequence().wrapping_add(len));
+        header.set_acknowledgement(tcp.sequence().wrapping_add(payload as u32 + controls));
         header.set_flags(tcp_flags::RST | tcp_flags::ACK);
     }
     let mut body = [0; Tcp::LEN];
     header.emit(&mut body);
-    segment(cx, packet, &mut body);
+    answer(cx, cause, from, protocol::TCP, &mut body);
 }
 
 /// Answers a TCP segment, in the name of its destination, with another: header and options, the checksum zero.
@@ -275,6 +284,6 @@ pub fn may_be_answered(packet: &Packet<'_>) -> bool {
         }
     };
     let is_error = packet.icmp().is_some_and(|icmp| icmp.is_error())
-        || packet.icmpv6().is_some_and(|icmp: braid_nf::packet::headers::View<'_, Icmpv6>| icmp.is_error());
+        || packet.icmpv6().is_some_and(|icmp: View<'_, Icmpv6>| icmp.is_error());
     plain_link && is_host && !is_error && !packet.is_later_fragment()
 }

@@ -48,6 +48,16 @@ impl Datagram {
         let tagging = Tagging::of(packet.bytes(), packet.link()).unwrap_or_default();
         Some(Datagram { source, destination, identification, tagging, port: packet.port(), protocol, zero: 0 })
     }
+
+    /// The port by which its pieces come.
+    pub fn port(&self) -> Port {
+        self.port
+    }
+
+    /// What its sender calls it.
+    pub fn identification(&self) -> u32 {
+        self.identification
+    }
 }
 
 /// What became of the first piece: addresses to write (unspecified: leave them) and the port to leave by.

@@ -9,9 +9,9 @@ use braid_nf::state::{StateBuilder, StateObject};
 use braid_nf::{Cx, Findings, Handled, Part};
 
 use super::interface::Interface;
-use super::waiting::Held;
 use crate::ConfigError;
-use crate::parts::{AnswerRate, answer};
+use crate::parts::AnswerRate;
+use crate::parts::answer::{self, Cause};
 
 /// What a router has to say about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,10 @@ pub enum Complaint {
     NoPort,
     /// This router does not speak that protocol.
     NoProtocol,
+    /// The other pieces of it have not come in time.
+    PiecesMissing,
+    /// A piece of IPv6 with a number there that is wrong.
+    WrongPiece(u32),
 }
 
 impl Complaint {
@@ -57,6 +61,10 @@ impl Complaint {
             (Complaint::NoProtocol, true) => ((v4::UNREACHABLE, 2), 0),
             // The pointer is that of the header's own next-header field.
             (Complaint::NoProtocol, false) => ((v6::PARAMETER_PROBLEM, 1), 6),
+            (Complaint::PiecesMissing, true) => ((v4::TIME_EXCEEDED, 1), 0),
+            (Complaint::PiecesMissing, false) => ((v6::TIME_EXCEEDED, 1), 0),
+            (Complaint::WrongPiece(at), true) => ((v4::PARAMETER_PROBLEM, 0), at << 24),
+            (Complaint::WrongPiece(at), false) => ((v6::PARAMETER_PROBLEM, 0), at),
         }
     }
 }
@@ -92,14 +100,19 @@ impl Errors {
         Ok(Verdict::Drop(reason))
     }
 
-    /// Tells the sender of a packet that has waited in vain for a neighbour at port `to`; `came` is the interface by which it came.
+    /// Tells the sender of a packet of which only this is left: what is answered, and what is quoted. It came by `interface`.
     #[cold]
-    pub fn send_about(&self, cx: &mut Cx<'_>, held: &Held, came: &Interface, to: Port) -> Result<(), Conflict> {
-        let Some((cause, quoted)) = held.cause(to) else { return Ok(()) };
-        if let Some(own) = came.address_towards(cause.sender)
-            && self.rate.admits_by(cx, cause.port)?
+    pub fn send_about(
+        &self,
+        cx: &mut Cx<'_>,
+        (cause, quoted): (Cause<'_>, &[u8]),
+        interface: &Interface,
+        complaint: Complaint,
+    ) -> Result<(), Conflict> {
+        if let Some(own) = interface.address_towards(cause.sender)
+            && self.admits_by(cx, cause.port)?
         {
-            let (head, word) = Complaint::HostAbsent.message(own.is_v4());
+            let (head, word) = complaint.message(own.is_v4());
             answer::error_to(cx, &cause, quoted, own, head, word);
         }
         Ok(())
@@ -130,6 +143,11 @@ impl Errors {
     /// Whether the packet may be answered by one more error.
     pub fn admits(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<bool, Conflict> {
         self.rate.admits(cx, packet)
+    }
+
+    /// The same of one that may be answered at all, and came by this port.
+    pub fn admits_by(&self, cx: &mut Cx<'_>, port: Port) -> Result<bool, Conflict> {
+        self.rate.admits_by(cx, port)
     }
 
     /// How many packets were not answered because of the limit.

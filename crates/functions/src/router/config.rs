@@ -38,6 +38,8 @@ pub struct Config {
     pub neighbour_lifetime_s: u64,
     /// Most neighbours for which a packet waits until they answer.
     pub waiting_max: u32,
+    /// Most kilobytes of pieces for the router itself that wait for the rest of their datagram.
+    pub reassembly_max: u32,
     /// ICMP errors a second at each port.
     pub icmp_errors_per_s: u64,
     /// Whether a packet that goes on has one hop less. Not if a translator before it, in both directions, has counted the hop.
@@ -61,6 +63,7 @@ impl Default for Config {
             neighbours_max: 4096,
             neighbour_lifetime_s: 60,
             waiting_max: 64,
+            reassembly_max: 512,
             icmp_errors_per_s: 1000,
             counts_hops: true,
             redirects: true,

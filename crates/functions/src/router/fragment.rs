@@ -1,11 +1,14 @@
-//! Cuts an IPv4 packet that is longer than the next link takes (RFC 791 section 3.2).
+//! Cuts an IPv4 packet that is longer than the next link takes (RFC 791 section 3.2), and of the router's own those of IPv6 too.
 
 use braid_nf::packet::checksum;
-use braid_nf::packet::headers::{Header, Ipv4};
+use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
+use braid_nf::packet::parse::protocol;
 use braid_nf::{Cx, Packet, Port};
 
 /// The largest MTU of an interface.
 pub const MTU_MAX: u16 = 9216;
+/// The header of a piece of IPv6.
+const PIECE_V6: usize = 8;
 /// A piece with its link header.
 const ROOM: usize = MTU_MAX as usize + 256;
 
@@ -13,64 +16,102 @@ const ROOM: usize = MTU_MAX as usize + 256;
 /// no whole IPv4 packet or has more header than a piece may have.
 pub fn cut(cx: &mut Cx<'_>, packet: &mut Packet<'_>, port: Port, mtu: u16) -> bool {
     let l3 = usize::from(packet.record().l3);
-    let first = send_later(packet.bytes(), l3, mtu, |piece| cx.emit_onward(port, piece));
-    let Some(first) = first else { return false };
-    packet.set_len(l3 + first.total);
-    first.write(packet.change(l3..l3 + first.header));
+    let Some(cut) = Cut::of(packet.bytes(), l3, mtu) else { return false };
+    let mut piece = [0; ROOM];
+    for number in 1..cut.pieces() {
+        let len = cut.write(packet.bytes(), number, &mut piece);
+        cx.emit_onward(port, &piece[..len]);
+    }
+    packet.set_len(l3 + cut.header + cut.step);
+    rewrite(packet.change(l3..l3 + cut.header), cut.step, true, cut.offset);
     packet.reparse();
     true
 }
 
-/// The same with a frame, of which the IP header stands at `l3`: gives all pieces but the first to `send`, leaves the first in the frame, and
-/// says how long that then is.
-pub fn cut_frame(frame: &mut [u8], l3: usize, mtu: u16, send: impl FnMut(&[u8])) -> Option<usize> {
-    let first = send_later(frame, l3, mtu, send)?;
-    first.write(&mut frame[l3..l3 + first.header]);
-    Some(l3 + first.total)
-}
-
-/// The first piece: bytes of its header, of all of it, and of the datagram before it.
-struct First {
-    header: usize,
-    total: usize,
-    offset: u16,
-}
-
-impl First {
-    fn write(&self, header: &mut [u8]) {
-        rewrite(header, self.total as u16, true, self.offset);
-    }
-}
-
-fn send_later(frame: &[u8], l3: usize, mtu: u16, mut send: impl FnMut(&[u8])) -> Option<First> {
-    let ip = Ipv4::parse(frame.get(l3..)?)?;
-    let (header, total) = (ip.header_len(), usize::from(ip.total_len()));
-    let (offset, more) = (ip.fragment_offset(), ip.more_fragments());
-    // Pieces but the last carry whole units of eight bytes.
-    let step = usize::from(mtu).saturating_sub(header) / 8 * 8;
-    if step == 0 || total <= header || l3 + total > frame.len() || l3 + header + step > ROOM {
-        return None;
-    }
-    // A piece that reaches beyond any datagram's end.
-    if usize::from(offset) + total - header > usize::from(u16::MAX) {
-        return None;
-    }
+/// Gives all pieces of a frame, of which the IP header stands at `l3`, to `send`, the first one first. False, and nothing happened, as above.
+pub fn cut_frame(frame: &[u8], l3: usize, mtu: u16, mut send: impl FnMut(&[u8])) -> bool {
+    let Some(cut) = Cut::of(frame, l3, mtu) else { return false };
     let mut piece = [0; ROOM];
-    piece[..l3 + header].copy_from_slice(&frame[..l3 + header]);
-    forget_options(&mut piece[l3 + Ipv4::LEN..l3 + header]);
-    for from in (header..total).step_by(step).skip(1) {
-        let to = total.min(from + step);
-        piece[l3 + header..][..to - from].copy_from_slice(&frame[l3 + from..l3 + to]);
-        let at = offset + (from - header) as u16;
-        rewrite(&mut piece[l3..l3 + header], (header + to - from) as u16, more || to < total, at);
-        send(&piece[..l3 + header + to - from]);
+    for number in 0..cut.pieces() {
+        let len = cut.write(frame, number, &mut piece);
+        send(&piece[..len]);
     }
-    Some(First { header, total: header + step, offset })
+    true
 }
 
-fn rewrite(header: &mut [u8], total: u16, more: bool, offset: u16) {
+/// The same of an IPv6 packet of the router's own, under a number that its pieces have (RFC 8200 section 4.5): behind the fixed header.
+pub fn cut_own_v6(frame: &[u8], l3: usize, mtu: u16, identification: u32, mut send: impl FnMut(&[u8])) {
+    let (start, step) = (l3 + Ipv6::LEN, usize::from(mtu).saturating_sub(Ipv6::LEN + PIECE_V6) / 8 * 8);
+    let Some(carried) = frame.get(start..).filter(|_| step > 0 && start + PIECE_V6 + step <= ROOM) else { return };
+    let mut piece = [0; ROOM];
+    piece[..start].copy_from_slice(&frame[..start]);
+    let next = std::mem::replace(&mut piece[l3 + 6], protocol::FRAGMENT);
+    for (number, bytes) in carried.chunks(step).enumerate() {
+        let (from, len) = (number * step, PIECE_V6 + bytes.len());
+        let more = u16::from(from + bytes.len() < carried.len());
+        piece[l3 + 4..l3 + 6].copy_from_slice(&(len as u16).to_be_bytes());
+        piece[start..start + 2].copy_from_slice(&[next, 0]);
+        piece[start + 2..start + 4].copy_from_slice(&(from as u16 | more).to_be_bytes());
+        piece[start + 4..start + PIECE_V6].copy_from_slice(&identification.to_be_bytes());
+        piece[start + PIECE_V6..][..bytes.len()].copy_from_slice(bytes);
+        send(&piece[..start + len]);
+    }
+}
+
+/// How a frame is cut.
+struct Cut {
+    /// Where its IP header begins.
+    l3: usize,
+    /// Bytes of that header, and of what stands behind it.
+    header: usize,
+    carried: usize,
+    /// Where that stands in its datagram, in units of eight bytes, and whether more of the datagram is behind it.
+    offset: u16,
+    more: bool,
+    /// Bytes of it in each piece but the last: whole units of eight.
+    step: usize,
+}
+
+impl Cut {
+    fn of(frame: &[u8], l3: usize, mtu: u16) -> Option<Cut> {
+        let ip = Ipv4::parse(frame.get(l3..)?)?;
+        let (header, total) = (ip.header_len(), usize::from(ip.total_len()));
+        let (offset, more) = (ip.fragment_offset(), ip.more_fragments());
+        let step = usize::from(mtu).saturating_sub(header) / 8 * 8;
+        if step == 0 || total <= header || l3 + total > frame.len() || l3 + header + step > ROOM {
+            return None;
+        }
+        // One that reaches beyond any datagram's end is not cut.
+        let carried = total - header;
+        let fits = usize::from(offset) + carried <= usize::from(u16::MAX);
+        fits.then_some(Cut { l3, header, carried, offset, more, step })
+    }
+
+    fn pieces(&self) -> usize {
+        self.carried.div_ceil(self.step)
+    }
+
+    /// Writes a piece with its headers; says how long it is.
+    fn write(&self, frame: &[u8], number: usize, piece: &mut [u8; ROOM]) -> usize {
+        let Cut { l3, header, .. } = *self;
+        let (from, start) = (number * self.step, l3 + header);
+        let len = self.step.min(self.carried - from);
+        piece[..start].copy_from_slice(&frame[..start]);
+        piece[start..start + len].copy_from_slice(&frame[start + from..][..len]);
+        if number > 0 {
+            forget_options(&mut piece[l3 + Ipv4::LEN..start]);
+        }
+        let more = self.more || from + len < self.carried;
+        rewrite(&mut piece[l3..start], len, more, self.offset + from as u16);
+        start + len
+    }
+}
+
+/// Makes a header that of a piece with so many bytes behind it.
+pub(super) fn rewrite(header: &mut [u8], carried: usize, more: bool, offset: u16) {
+    let total = header.len() + carried;
     if let Some(mut ip) = Ipv4::parse_mut(header) {
-        ip.set_total_len(total);
+        ip.set_total_len(total as u16);
         ip.set_fragment(false, more, offset);
         ip.set_checksum(0);
     }

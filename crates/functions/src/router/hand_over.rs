@@ -6,6 +6,7 @@ use braid_nf::prelude::*;
 use braid_nf::{Cx, Handled};
 
 use super::complain::Complaint;
+use super::interface::Interface;
 use super::links::Link;
 use super::neighbours::{Hop, Resolved};
 use super::waiting::Held;
@@ -50,8 +51,7 @@ impl Router {
                 if !matches!(verdict, Verdict::Forward(_)) {
                     return Ok(verdict);
                 }
-                let fits = objections::ip_len(packet) <= usize::from(out.mtu);
-                let held = match held.with(packet).filter(|_| fits) {
+                let held = match held.with(packet) {
                     Some(held) => self.neighbours.hold(cx, hop, &held)?,
                     None => false,
                 };
@@ -60,6 +60,21 @@ impl Router {
             Resolved::Absent => self.errors.send(cx, packet, came, Complaint::HostAbsent, ABSENT),
             Resolved::Full => Ok(Verdict::Drop(NEIGHBOURS_FULL)),
         }
+    }
+
+    /// Hears where a neighbour says it is, and gives it what has waited for that: to the functions behind this one first.
+    pub(super) fn hear(
+        &self,
+        cx: &mut Cx<'_>,
+        interface: &Interface,
+        (neighbour, mac): (IpAddress, MacAddress),
+        asked: bool,
+    ) -> Result<(), Conflict> {
+        let hop = Hop::new(neighbour, interface.place());
+        for mut held in self.neighbours.learn(cx, hop, mac, asked)? {
+            held.send(cx, mac, interface.port, interface.mtu);
+        }
+        Ok(())
     }
 
     /// Where a neighbour is; asks for it if it is time to.

@@ -8,7 +8,7 @@ use braid_nf::{Cx, Handled};
 
 use super::interface::Interface;
 use super::objections::BAD_CHECKSUM;
-use super::{Complaint, Hop, Router};
+use super::{Complaint, Router};
 use crate::parts::answer;
 use crate::parts::discovery::{self, By, Message};
 
@@ -17,7 +17,7 @@ const ARP: Reason = Reason("arp");
 /// A message of neighbour discovery; it has been heard.
 const DISCOVERY: Reason = Reason("neighbour_discovery");
 /// For this router, which does not speak that.
-const FOR_ROUTER: Reason = Reason("for_this_router");
+pub(super) const FOR_ROUTER: Reason = Reason("for_this_router");
 
 /// Whether a packet is a neighbour's question or answer.
 pub fn is_discovery(packet: &Packet<'_>) -> bool {
@@ -32,7 +32,7 @@ impl Router {
         let is_neighbour = interface.reaches(sender) && !interface.owns(sender);
         let asks = interface.owns(target);
         if is_neighbour {
-            self.neighbours.learn(cx, Hop::new(sender, interface.place()), arp.sender_mac(), asks)?;
+            self.hear(cx, interface, (sender, arp.sender_mac()), asks)?;
         }
         if asks
             && arp.operation() == ArpOperation::Request
@@ -60,7 +60,7 @@ impl Router {
             && interface.reaches(teller)
             && !interface.owns(teller)
         {
-            self.neighbours.learn(cx, Hop::new(teller, interface.place()), mac, for_us)?;
+            self.hear(cx, interface, (teller, mac), for_us)?;
         }
         if asks && for_us {
             let asker = mac.or(packet.ethernet().map(Ethernet::source)).unwrap_or_default();
@@ -72,7 +72,7 @@ impl Router {
     /// A packet for one of the router's own addresses.
     pub(super) fn receive(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, interface: &Interface) -> Handled {
         if packet.is_fragment() {
-            return Ok(Verdict::Drop(FOR_ROUTER));
+            return self.receive_piece(cx, packet, interface);
         }
         if !packet.checksums_ok() {
             return Ok(Verdict::Drop(BAD_CHECKSUM));

@@ -14,6 +14,9 @@ mod local;
 mod lpm;
 mod neighbours;
 mod objections;
+mod piece;
+mod pieces;
+mod reassembly;
 mod spread;
 mod waiting;
 
@@ -37,6 +40,7 @@ use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::{ConfigError, FromConfig};
 use complain::{Complaint, Errors};
 use links::{Link, Links};
+use reassembly::Reassembly;
 
 /// The port has no interface, or none for the frame's VLAN.
 const NO_INTERFACE: Reason = Reason("no_interface");
@@ -71,6 +75,7 @@ network_function! {
         neighbours: Neighbours,
         fixed: Vec<Fixed>,
         errors: Errors,
+        reassembly: Reassembly,
         promiscuous: bool,
         /// Packets with so many hops left, or fewer, go no further: 1, or 0 if somebody else counts hops.
         last_hop: u8,
@@ -126,6 +131,7 @@ impl FromConfig for Router {
             neighbours: neighbours?,
             fixed,
             errors: Errors::new(builder, config.icmp_errors_per_s, ports)?,
+            reassembly: Reassembly::new(builder, config.reassembly_max)?,
             promiscuous: config.promiscuous,
             last_hop: config.counts_hops.into(),
             source_routes: config.source_routes,
@@ -161,6 +167,7 @@ impl NetworkFunction for Router {
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         self.neighbours.report(cx, into)?;
+        self.reassembly.report(cx, into)?;
         self.errors.report(cx, into)
     }
 
@@ -222,18 +229,24 @@ impl NetworkFunction for Router {
 
     /// It came as a frame for the next station, and goes to the one from which its cause came.
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+    const HOLDS: bool = true;
+    const ASKS_PORT: bool = false;
+
         self.route(cx, packet, &mut Known::default())
     }
 
-    /// Neighbours are forgotten; those for whom packets wait, or who are one of several and were missed, are asked again.
+    /// Neighbours are forgotten; those for whom packets wait, or who are one of several and were missed, are asked again. Pieces are let go whose
+    /// datagram stays in pieces.
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         self.neighbours.sweep(cx)?;
         for hop in self.neighbours.waited_for(cx)? {
             let resolved = self.resolve(cx, hop)?;
             for held in self.neighbours.give_up(cx, hop, resolved)? {
-                let (port, vlan) = held.came();
-                if let Some(came) = self.links.get(self.links.at(port, vlan)) {
-                    self.errors.send_about(cx, &held, came, hop.port)?;
+                let (port, vlan) = held.came_by();
+                if let Some(came) = self.links.get(self.links.at(port, vlan))
+                    && let Some(cause) = held.cause(hop.port)
+                {
+                    self.errors.send_about(cx, cause, came, Complaint::HostAbsent)?;
                 }
             }
         }
@@ -241,6 +254,11 @@ impl NetworkFunction for Router {
             if self.neighbours.is_missed(cx, hop)? {
                 self.resolve(cx, hop)?;
             }
+        for expired in self.reassembly.sweep(cx, neighbours::SWEEP_EVERY.as_nanos() as u64)? {
+            if let Some(came) = self.links.get(expired.link(&self.links)) {
+                self.errors.send_about(cx, expired.cause(), came, Complaint::PiecesMissing)?;
+            }
+        }
         }
         Ok(())
     }

@@ -183,12 +183,13 @@ impl Neighbours {
         Ok(self.table.get(cx, &hop)?.is_some_and(|entry| entry.known == MISSED))
     }
 
-    /// Notes where a neighbour says it is. One that is not in the table is added if it `asked` for this router.
-    pub fn learn(&self, cx: &mut Cx<'_>, hop: Hop, mac: MacAddress, asked: bool) -> Result<(), Conflict> {
+    /// Notes where a neighbour says it is; gives the packets that have waited for that, in their order. One that is not in the table is added if
+    /// it `asked` for this router.
+    pub fn learn(&self, cx: &mut Cx<'_>, hop: Hop, mac: MacAddress, asked: bool) -> Result<Vec<Held>, Conflict> {
         let now = cx.now();
         let before = self.table.get(cx, &hop)?;
         if mac.is_group() || before.is_none() && !asked || before.is_some_and(|entry| entry.seen_ns == FIXED) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let seen_ns = before.map_or(now, |entry| entry.seen_ns.max(now));
         let entry = Neighbour { seen_ns, mac: mac.0, known: 1, ..Neighbour::default() };
@@ -205,8 +206,7 @@ impl Neighbours {
             waited.extend(self.waiting.remove(cx, &place)?);
         }
         waited.sort_by_key(|held: &Held| held.since_ns);
-        waited.iter_mut().for_each(|held| cx.emit(hop.port, held.addressed(mac)));
-        Ok(())
+        Ok(waited)
     }
 
     /// Keeps a packet until the neighbour answers, instead of the earliest one if four wait already; false if there is no room.

@@ -1,5 +1,6 @@
 //! Neighbour discovery, pieces, damage and other stations, through packets; what scenarios say in text is not said again.
 
+mod pieces;
 mod refusals;
 mod spread;
 mod vlans;

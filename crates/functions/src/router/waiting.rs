@@ -1,9 +1,11 @@
 //! A packet that waits until its neighbour answers, complete but for its Ethernet destination; and what is needed to tell its sender
 //! if nobody does.
 
-use braid_nf::packet::{IpAddress, MacAddress};
+use braid_nf::packet::{IpAddress, Link, MacAddress};
 use braid_nf::prelude::*;
+use braid_nf::{Came, Cx};
 
+use super::fragment;
 use super::interface::Interface;
 use crate::parts::answer::{Cause, datagram, may_be_answered};
 
@@ -65,14 +67,18 @@ impl Held {
     }
 
     /// The port by which it came, and the VLAN there; 0: none.
-    pub fn came(&self) -> (Port, u16) {
+    pub fn came_by(&self) -> (Port, u16) {
         (self.port, self.vlan)
     }
 
-    /// The frame, for a neighbour that has answered.
-    pub fn addressed(&mut self, mac: MacAddress) -> &[u8] {
+    /// Sends it on to a neighbour that has answered, by `port`, whose link takes packets of `mtu` bytes.
+    pub fn send(&mut self, cx: &mut Cx<'_>, mac: MacAddress, port: Port, mtu: u16) {
         self.bytes[..6].copy_from_slice(&mac.0);
-        self.frame()
+        let (came, frame, l3) = (Came { by: self.port, link: Link::Ethernet }, self.frame(), usize::from(self.l3));
+        let is_long = frame.len() > l3 + usize::from(mtu);
+        if !(is_long && fragment::cut_frame(frame, l3, mtu, |piece| cx.emit_held(came, port, piece))) {
+            cx.emit_held(came, port, frame);
+        }
     }
 
     fn frame(&self) -> &[u8] {

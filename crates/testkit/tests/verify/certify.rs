@@ -13,8 +13,8 @@ use braid_control::frames::Frames;
 use braid_control::profile::certificate::Certificate;
 use braid_functions::{catalog, find};
 
-use self::configs::{BEHIND_BALANCER, BEHIND_NAT, IN_EVERY_MODE, NOWHERE, RULED, SPREAD, TAGGED};
-use self::inputs::pieces;
+use self::configs::{ASKING, BEHIND_BALANCER, BEHIND_NAT, IN_EVERY_MODE, NOWHERE, RULED, SPREAD, TAGGED};
+use self::inputs::{pieces, unknown_neighbours};
 use crate::run::Case;
 
 /// Sets by source and sets by destination: no steering keeps both on one worker each. Those without a state object are held by their
@@ -117,6 +117,20 @@ fn what_a_shaper_held_goes_on_through_a_router_or_a_translator_and_is_certified(
         check_made(&[("shaper", &borrows), ("nat", nat)], name, frames);
         check_made(&[("shaper", SLOW), ("nat", nat), ("router", BEHIND_NAT)], name, frames);
     }
+}
+
+#[test]
+fn what_waited_for_a_neighbour_goes_on_through_the_functions_behind_and_is_certified() {
+    let ruled = format!("{}\n{RULED}", busy("firewall"));
+    let nat = "external = ['198.51.100.1']\nfragments_max = 64\nheld_max = 32";
+    let frames = unknown_neighbours(400);
+    check_made(&[("router", ASKING), ("flow_counter", ""), ("firewall", &ruled)], "neighbours", &frames);
+    check_made(&[("router", ASKING), ("nat", nat)], "neighbours", &frames);
+    check_made(
+        &[("nat", nat), ("router", ASKING), ("policer", "bytes_per_s = 2000\nburst_bytes = 3000")],
+        "neighbours",
+        &frames,
+    );
 }
 
 #[test]

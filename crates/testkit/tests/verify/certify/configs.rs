@@ -158,6 +158,13 @@ pub const NOWHERE: &str =
     ]
     neighbour = [{ address = '10.0.0.2', mac = '02:00:00:00:00:12', port = 0 }]";
 
+/// A router that knows nobody yet, and forgets them soon.
+pub const ASKING: &str = "neighbours_max = 20\nwaiting_max = 12\nneighbour_lifetime_s = 1
+    interface = [
+        { port = 0, addresses = ['10.0.0.1/24', '2001:db8:1::1/64'], mtu = 1280 },
+        { port = 1, addresses = ['192.0.2.1/24', '2001:db8:2::1/64'], mtu = 1300 },
+    ]";
+
 /// Whose backends get datagrams in tunnels, by their Ethernet addresses, and translated. Clients ask by port 0.
 pub const IN_EVERY_MODE: &str = "client_ports = [0]\nbackend_ports = [1]\ntable_size = 251\nfragments_max = 64\nheld_max = 32\nmtu = 1400
     router = '198.51.100.254'

@@ -234,6 +234,41 @@ pub fn inputs(entry: &Entry, test: &str, shared: usize, packets: usize) -> Vec<(
     inputs
 }
 
+/// Hosts of both families that send to neighbours of whom nothing is known yet, and neighbours that ask for the router, so that it knows them:
+/// those of [`ASKING`](super::configs::ASKING), which forgets them soon.
+pub fn unknown_neighbours(packets: usize) -> Frames {
+    const NETWORKS: [[&str; 2]; 2] = [["10.0.0.", "192.0.2."], ["2001:db8:1::", "2001:db8:2::"]];
+    let (mut frames, mut chance) = (Vec::new(), 1u64);
+    for n in 0..packets as u64 {
+        chance = chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(n);
+        let [host, peer, port, kind] = (chance >> 32).to_be_bytes()[4..].try_into().unwrap_or([0; 4]);
+        let (in_port, networks, is_v6) = (u16::from(kind & 1), NETWORKS[usize::from(kind >> 1 & 1)], kind & 2 != 0);
+        let (here, there) = (networks[usize::from(in_port)], networks[1 - usize::from(in_port)]);
+        let source = format!("{here}{}", 2 + host % 6);
+        let mac = [2, 0, 0, 9, in_port as u8, host % 6];
+        let end =
+            |address: &str, port: u16| if is_v6 { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
+        let (from, to) = (end(&source, 2000 + u16::from(port % 4)), end(&format!("{there}{}", 2 + peer % 6), 80));
+        let frame = match (kind >> 2) % 4 {
+            0 if is_v6 => {
+                let own = format!("{here}1");
+                let mut message = own.parse::<std::net::Ipv6Addr>().expect("an address").octets().to_vec();
+                message.extend([1, 1]);
+                message.extend(mac);
+                Frame::icmp(&source, &own, 135, 0, [0; 4]).ttl(255).payload(&message)
+            }
+            0 => Frame::arp(&source, &format!("{here}1")),
+            // Some are too long for the other link.
+            1 => Frame::udp(&from, &to).payload(&[1; 1350]).may_be_fragmented(),
+            2 => Frame::tcp(&from, &to).flags("S"),
+            _ => Frame::udp(&from, &to).payload(&[2; 40]),
+        };
+        let frame = frame.mac(mac, [2, 0, 0, 1, 0, in_port as u8]).bytes();
+        frames.push((at_ms(n * 40, in_port, &frame, frames.len()), frame));
+    }
+    Frames::read(&mut Played { frames, next: 0 }, packets)
+}
+
 /// Datagrams in pieces of so many eights of bytes, in any order, of hosts and to them; whole ones that a link is too short for among them.
 pub fn pieces(packets: usize, eights: u16) -> Frames {
     let len = usize::from(eights) * 8;

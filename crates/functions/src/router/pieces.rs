@@ -1,0 +1,121 @@
+//! Packets for the router itself that come in pieces: what is put together is answered as what comes whole is. The pieces themselves end here, the
+//! last one too: a reply is a packet of the router's own, cut for the link by which it leaves.
+
+use braid_nf::packet::headers::{Header, Ipv6, Tcp, Udp, icmp_type, icmpv6_type};
+use braid_nf::packet::parse::{parse, protocol};
+use braid_nf::packet::{Flags, IpAddress, Link, checksum};
+use braid_nf::prelude::*;
+use braid_nf::{Cx, Handled};
+
+use super::interface::Interface;
+use super::local::FOR_ROUTER;
+use super::objections::{BAD_CHECKSUM, BAD_SOURCE};
+use super::reassembly::Outcome;
+use super::{Complaint, Router, fragment};
+use crate::parts::answer::{self, Cause};
+use crate::parts::fragments::Datagram;
+
+impl Router {
+    /// A piece of such a packet: what it makes whole is answered.
+    #[cold]
+    pub(super) fn receive_piece(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, interface: &Interface) -> Handled {
+        if packet.src_ip() == IpAddress::UNSPECIFIED {
+            return Ok(Verdict::Drop(BAD_SOURCE));
+        }
+        match self.reassembly.add(cx, packet, interface)? {
+            Outcome::Ends(reason) => Ok(Verdict::Drop(reason)),
+            Outcome::Whole(datagram) => self.receive_whole(cx, packet, interface, &datagram),
+            Outcome::Wrong(at) => {
+                if let Some(quoted) = answer::datagram(packet) {
+                    let cause = (Cause::of(packet), quoted);
+                    self.errors.send_about(cx, cause, interface, Complaint::WrongPiece(at))?;
+                }
+                Ok(Verdict::Drop(Reason::MALFORMED))
+            }
+        }
+    }
+
+    /// A packet for the router that came in pieces, `last` the last of them.
+    fn receive_whole(&self, cx: &mut Cx<'_>, last: &Packet<'_>, interface: &Interface, datagram: &[u8]) -> Handled {
+        let found = parse(datagram, Link::RawIp);
+        let is_whole = found.l4 > 0 && !found.flags.has(Flags::SHORT);
+        let body = datagram.get(usize::from(found.l4) * 4..).filter(|_| is_whole);
+        let (Some(body), from, to) = (body, last.src_ip(), last.dst_ip()) else {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        };
+        let is_right = match found.proto {
+            protocol::ICMP => checksum::ipv4_header_ok(body),
+            protocol::UDP if Udp::parse(body).is_some_and(|udp| udp.checksum() == 0) => from.is_v4(),
+            protocol::TCP | protocol::UDP | protocol::ICMPV6 => checksum::transport_ok(from, to, found.proto, body),
+            _ => true,
+        };
+        if !is_right {
+            return Ok(Verdict::Drop(BAD_CHECKSUM));
+        }
+        let complaint = match (found.proto, body.first().copied()) {
+            (protocol::ICMP, Some(icmp_type::ECHO_REQUEST)) | (protocol::ICMPV6, Some(icmpv6_type::ECHO_REQUEST)) => {
+                echo_whole(cx, last, interface, datagram, body);
+                None
+            }
+            (protocol::ICMP | protocol::ICMPV6, _) => None,
+            (protocol::TCP, _) => {
+                if let Some(tcp) = Tcp::parse(body)
+                    && self.errors.admits_by(cx, last.port())?
+                {
+                    answer::reset_to(cx, &Cause::of(last), to, tcp, body.len() - tcp.header_len());
+                }
+                None
+            }
+            (protocol::UDP, _) => Some(Complaint::NoPort),
+            _ => Some(Complaint::NoProtocol),
+        };
+        if let Some(complaint) = complaint {
+            self.errors.send_about(cx, (Cause::of(last), datagram), interface, complaint)?;
+        }
+        Ok(Verdict::Drop(FOR_ROUTER))
+    }
+}
+
+/// Answers an echo request that came in pieces; the reply is cut for the link anew.
+fn echo_whole(cx: &mut Cx<'_>, last: &Packet<'_>, interface: &Interface, request: &[u8], body: &[u8]) {
+    let (asker, own, port, mtu) = (last.src_ip(), last.dst_ip(), last.port(), interface.mtu);
+    let link = last.bytes().get(..last.record().l3.into()).unwrap_or_default();
+    let header = if asker.is_v4() { request.len() - body.len() } else { Ipv6::LEN };
+    let mut frame = [link, &request[..header], body].concat();
+    if last.ethernet().is_some() {
+        frame.copy_within(6..12, 0);
+        frame[6..12].copy_from_slice(&interface.mac.0);
+    }
+    let l3 = link.len();
+    let (head, echo) = frame[l3..].split_at_mut(header);
+    echo[..4].copy_from_slice(&[if asker.is_v4() { icmp_type::ECHO_REPLY } else { icmpv6_type::ECHO_REPLY }, 0, 0, 0]);
+    match (own.v4(), asker.v4()) {
+        (Some(own), Some(asker)) => {
+            let sum = checksum::ipv4_header(echo);
+            echo[2..4].copy_from_slice(&sum.to_be_bytes());
+            head[8] = 64;
+            head[12..16].copy_from_slice(&own);
+            head[16..20].copy_from_slice(&asker);
+            fragment::rewrite(head, echo.len(), false, 0);
+        }
+        _ => {
+            let sum = checksum::transport(own, asker, protocol::ICMPV6, echo);
+            echo[2..4].copy_from_slice(&sum.to_be_bytes());
+            if let Some(mut ip) = Ipv6::parse_mut(head) {
+                ip.set_payload_len(echo.len() as u16);
+                ip.set_next_header(protocol::ICMPV6);
+                ip.set_hop_limit(64);
+                ip.set_source(own.octets());
+                ip.set_destination(asker.octets());
+            }
+        }
+    }
+    let identification = Datagram::of(last).map_or(0, |datagram| datagram.identification());
+    match frame.len() - l3 <= usize::from(mtu) {
+        true => cx.emit_onward(port, &frame),
+        false if asker.is_v4() => {
+            fragment::cut_frame(&frame, l3, mtu, |piece| cx.emit_onward(port, piece));
+        }
+        false => fragment::cut_own_v6(&frame, l3, mtu, identification, |piece| cx.emit_onward(port, piece)),
+    }
+}

@@ -1,0 +1,400 @@
+//! Pieces of datagrams for the router itself, put together (RFC 791 section 3.2, RFC 1122 section 3.3.2, RFC 8200 section 4.5).
+//!
+//! The bytes of a datagram lie in chunks, and each chunk knows which units of eight bytes have come: pieces of any length need no more room than their
+//! bytes, in a table of fixed size that all datagrams share. A piece that comes twice is passed over. One that overlaps others with anything else
+//! ends its datagram, those of its pieces included that are still to come (RFC 5722); so does one for which there is no room.
+
+use std::sync::Arc;
+
+use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
+use braid_nf::packet::parse::protocol;
+use braid_nf::prelude::*;
+use braid_nf::state::{
+    DistributedVector, DistributedVectorConfig, Inserted, MapConfig, StateBuilder, StateError, StateObject, Visit,
+};
+use braid_nf::{Part, Port};
+
+use super::fragment;
+use super::interface::Interface;
+use super::links::{Link, Links};
+use super::piece::{CHUNK, PartOf, Piece};
+use crate::ConfigError;
+use crate::parts::SECOND;
+use crate::parts::answer::Cause;
+use crate::parts::fragments::{self, Datagram};
+
+/// A piece for the router; the others of its datagram have not all come.
+const WAITS: Reason = Reason("waits_for_pieces");
+/// It has come already.
+const AGAIN: Reason = Reason("piece_again");
+/// It says otherwise than another piece of its datagram, or one that came before it did: nothing becomes of the datagram.
+const OVERLAP: Reason = Reason("pieces_overlap");
+/// No room for it, or for one of its datagram that came before it.
+const NO_ROOM: Reason = Reason("no_room_for_pieces");
+
+/// How long pieces wait for the others (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
+const LIFETIME_NS: u64 = 60 * SECOND;
+/// The longest link header and IP header that are kept to answer by: Ethernet with two tags, IPv4 with all options.
+const LINK_MAX: usize = 22;
+const HEAD_MAX: usize = LINK_MAX + 60;
+/// Where IPv6 says what stands behind its fixed header.
+const NEXT: usize = 6;
+/// Datagrams that one sweep looks at.
+const SWEPT: u32 = 256;
+
+/// A chunk's place: which one of its datagram.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Place {
+    datagram: Datagram,
+    number: u32,
+}
+
+impl Place {
+    fn of(datagram: &Datagram, part: &PartOf<'_>) -> Place {
+        Place { datagram: *datagram, number: part.number }
+    }
+}
+
+/// Bytes of a datagram.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Chunk {
+    /// A bit for each unit that has come.
+    come: [u64; 2],
+    bytes: [u8; CHUNK],
+}
+
+impl Chunk {
+    const EMPTY: Chunk = Chunk { come: [0; 2], bytes: [0; CHUNK] };
+
+    fn come(&self) -> u128 {
+        u128::from(self.come[1]) << 64 | u128::from(self.come[0])
+    }
+
+    fn set_come(&mut self, come: u128) {
+        self.come = [come as u64, (come >> 64) as u64];
+    }
+}
+
+/// What is known of a datagram of which pieces have come.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Gathered {
+    /// When the first of them came.
+    since_ns: u64,
+    /// Bytes that have come.
+    have: u32,
+    /// Bytes of all of it; 0: the last piece has not come.
+    total: u32,
+    /// How far the farthest piece reaches.
+    reached: u32,
+    /// Bytes of the first piece; 0: it has not come.
+    first: u32,
+    /// 0, or why nothing becomes of it: [`OVERLAPS`], [`FULL`].
+    ended: u8,
+    link_len: u8,
+    header_len: u8,
+    zero: u8,
+    /// The VLAN by which they come; 0: none.
+    vlan: u16,
+    /// Link header and IP header of the first piece.
+    head: [u8; HEAD_MAX],
+}
+
+const OVERLAPS: u8 = 1;
+const FULL: u8 = 2;
+
+/// What becomes of a piece.
+pub enum Outcome {
+    /// It is counted, and that is all.
+    Ends(Reason),
+    /// It was the last that was missing: the datagram, from its IP header on, without headers of IPv6 that stand before that of the piece.
+    Whole(Vec<u8>),
+    /// A number in a header of IPv6 that stands there is wrong (RFC 8200 section 4.5).
+    Wrong(u32),
+}
+
+/// A datagram of which pieces have waited in vain.
+pub struct Expired {
+    port: Port,
+    was_going: Port,
+    gathered: Gathered,
+    /// The first piece, from its IP header on.
+    quoted: Vec<u8>,
+}
+
+impl Expired {
+    /// The interface by which its pieces came.
+    pub fn link(&self, links: &Links) -> Link {
+        links.at(self.port, self.gathered.vlan)
+    }
+
+    /// What an error about it answers, and quotes.
+    pub fn cause(&self) -> (Cause<'_>, &[u8]) {
+        let link = &self.gathered.head[..self.gathered.link_len.into()];
+        let sender = sender(&self.quoted);
+        (Cause { port: self.port, was_going: Some(self.was_going), sender, link, is_ethernet: true }, &self.quoted)
+    }
+}
+
+/// The pieces.
+pub struct Reassembly {
+    datagrams: Map<Datagram, Gathered>,
+    chunks: Map<Place, Chunk>,
+    /// Datagrams of which pieces have waited in vain.
+    in_vain: DistributedVector<u64>,
+}
+
+impl Reassembly {
+    /// Room for so many chunks of bytes.
+    pub fn new(builder: &mut StateBuilder, chunks: u32) -> Result<Reassembly, ConfigError> {
+        let of = |error: StateError| ConfigError::state("reassembly_max", &error);
+        fragments::room_to_wait("chunks", chunks).map_err(of)?;
+        let map = |name: &str| MapConfig { name: name.into(), capacity: chunks, ..MapConfig::default() };
+        let in_vain = DistributedVectorConfig { name: "pieces_in_vain".into(), len: 1 };
+        Ok(Reassembly {
+            datagrams: Map::new(builder, &map("datagrams")).map_err(of)?,
+            chunks: Map::new(builder, &map("chunks")).map_err(of)?,
+            in_vain: DistributedVector::new(builder, &in_vain, |sum, part| *sum += part).map_err(of)?,
+        })
+    }
+
+    /// Takes a piece in, which came by an interface.
+    pub fn add(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, came: &Interface) -> Result<Outcome, Conflict> {
+        let (Some(piece), Some(datagram)) = (Piece::read(packet), Datagram::of(packet)) else {
+            return Ok(Outcome::Ends(Reason::MALFORMED));
+        };
+        if let Some(at) = piece.is_wrong() {
+            return Ok(if piece.is_v6() { Outcome::Wrong(at) } else { Outcome::Ends(Reason::MALFORMED) });
+        }
+        // It is all there is, whatever else has come under this name (RFC 6946 section 4).
+        if piece.offset == 0 && !piece.more {
+            return Ok(Outcome::Whole(whole(piece.header, piece.next, piece.bytes)));
+        }
+        let known = self.datagrams.get(cx, &datagram)?.filter(|known| !is_old(known, cx.now()));
+        let mut gathered = known.unwrap_or_else(|| Gathered::new(cx.now(), came.vlan.unwrap_or(0)));
+        if gathered.ended != 0 {
+            return Ok(Outcome::Ends(if gathered.ended == FULL { NO_ROOM } else { OVERLAP }));
+        }
+        let met = match gathered.contradicts(&piece) {
+            true => Met::Others,
+            false => self.meets(cx, &datagram, &piece)?,
+        };
+        match met {
+            Met::Itself => return Ok(Outcome::Ends(AGAIN)),
+            Met::Others => return self.end(cx, &datagram, gathered, OVERLAPS),
+            Met::Nobody => gathered.take_in(&piece, packet),
+        }
+        if self.datagrams.insert(cx, &datagram, &gathered)? == Inserted::Full {
+            return Ok(Outcome::Ends(NO_ROOM));
+        }
+        if !self.put_down(cx, &datagram, &piece)? {
+            return self.end(cx, &datagram, gathered, FULL);
+        }
+        if gathered.have != gathered.total {
+            return Ok(Outcome::Ends(WAITS));
+        }
+        let bytes = self.take_out(cx, &datagram, &gathered)?;
+        self.datagrams.remove(cx, &datagram)?;
+        let (header, bytes) = (gathered.header(), &bytes[..gathered.total as usize]);
+        Ok(Outcome::Whole(whole(header, header[NEXT], bytes)))
+    }
+
+    /// What of a piece has come before.
+    fn meets(&self, cx: &mut Cx<'_>, datagram: &Datagram, piece: &Piece<'_>) -> Result<Met, Conflict> {
+        let (mut any, mut all) = (false, true);
+        for part in piece.parts() {
+            let chunk = self.chunks.get(cx, &Place::of(datagram, &part))?.unwrap_or(Chunk::EMPTY);
+            let same = chunk.bytes[part.at..][..part.bytes.len()] == *part.bytes;
+            any |= chunk.come() & part.units() != 0;
+            all &= chunk.come() & part.units() == part.units() && same;
+        }
+        Ok(if !any {
+            Met::Nobody
+        } else if all {
+            Met::Itself
+        } else {
+            Met::Others
+        })
+    }
+
+    /// Writes a piece into its chunks. False if there is no room for one of them.
+    fn put_down(&self, cx: &mut Cx<'_>, datagram: &Datagram, piece: &Piece<'_>) -> Result<bool, Conflict> {
+        for part in piece.parts() {
+            let place = Place::of(datagram, &part);
+            let mut chunk = self.chunks.get(cx, &place)?.unwrap_or(Chunk::EMPTY);
+            chunk.bytes[part.at..][..part.bytes.len()].copy_from_slice(part.bytes);
+            chunk.set_come(chunk.come() | part.units());
+            if self.chunks.insert(cx, &place, &chunk)? == Inserted::Full {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes all chunks of a datagram out; gives their bytes, zeros where none have come.
+    fn take_out(&self, cx: &mut Cx<'_>, datagram: &Datagram, gathered: &Gathered) -> Result<Vec<u8>, Conflict> {
+        let chunks = gathered.reached.div_ceil(CHUNK as u32);
+        let mut bytes = Vec::with_capacity(chunks as usize * CHUNK);
+        for number in 0..chunks {
+            let chunk = self.chunks.remove(cx, &Place { datagram: *datagram, number })?;
+            bytes.extend_from_slice(&chunk.unwrap_or(Chunk::EMPTY).bytes);
+        }
+        Ok(bytes)
+    }
+
+    /// Nothing becomes of a datagram: its bytes are let go, and pieces that are still to come have nowhere to go.
+    fn end(&self, cx: &mut Cx<'_>, datagram: &Datagram, mut gathered: Gathered, why: u8) -> Result<Outcome, Conflict> {
+        self.take_out(cx, datagram, &gathered)?;
+        (gathered.ended, gathered.reached) = (why, 0);
+        self.datagrams.insert(cx, datagram, &gathered)?;
+        Ok(Outcome::Ends(if why == FULL { NO_ROOM } else { OVERLAP }))
+    }
+
+    /// Takes out whose time is over, of the part of the table whose turn it is; gives those whose sender is to be told.
+    pub fn sweep(&self, cx: &mut Cx<'_>, every_ns: u64) -> Result<Vec<Expired>, Conflict> {
+        let now = cx.now();
+        let turns = u64::from(self.datagrams.capacity().div_ceil(SWEPT));
+        let (from, mut old) = ((now / every_ns % turns) as u32 * SWEPT, Vec::new());
+        self.datagrams.for_each(cx, from, SWEPT, |_, datagram, gathered| {
+            let is_old = is_old(gathered, now);
+            old.extend(is_old.then_some((*datagram, *gathered)));
+            Ok(if is_old { Visit::Remove } else { Visit::Keep })
+        })?;
+        let mut expired = Vec::new();
+        for (datagram, gathered) in old {
+            let bytes = self.take_out(cx, &datagram, &gathered)?;
+            if gathered.ended != 0 {
+                continue;
+            }
+            self.in_vain.update(cx, 0, |count| *count += 1)?;
+            // Without the first piece nobody is told.
+            if gathered.first > 0 {
+                let quoted = gathered.first_piece(&datagram, &bytes);
+                let was_going = cx.opposite(datagram.port());
+                expired.push(Expired { port: datagram.port(), was_going, gathered, quoted });
+            }
+        }
+        Ok(expired)
+    }
+
+    /// How many datagrams have stayed in pieces.
+    pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        let mut sum = 0;
+        self.in_vain.visit(cx, 0, |count| sum += count)?;
+        if sum > 0 {
+            into.add("pieces_in_vain", sum);
+        }
+        Ok(())
+    }
+}
+
+impl Part for Reassembly {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.datagrams.objects(into);
+        self.chunks.objects(into);
+        into.push(self.in_vain.object());
+    }
+}
+
+/// What of a piece had come before it.
+enum Met {
+    Nobody,
+    /// All of it, with the same bytes.
+    Itself,
+    Others,
+}
+
+fn is_old(gathered: &Gathered, now: u64) -> bool {
+    now.saturating_sub(gathered.since_ns) > LIFETIME_NS
+}
+
+impl Gathered {
+    fn new(since_ns: u64, vlan: u16) -> Gathered {
+        Gathered {
+            since_ns,
+            have: 0,
+            total: 0,
+            reached: 0,
+            first: 0,
+            ended: 0,
+            link_len: 0,
+            header_len: 0,
+            zero: 0,
+            vlan,
+            head: [0; HEAD_MAX],
+        }
+    }
+
+    /// Whether a piece says otherwise than the others about where the datagram ends.
+    fn contradicts(&self, piece: &Piece<'_>) -> bool {
+        let (end, total) = (piece.end() as u32, self.total);
+        match piece.more {
+            true => total > 0 && end >= total,
+            false => self.reached > end || total > 0 && total != end,
+        }
+    }
+
+    /// Counts a piece, and keeps the headers of the first one.
+    fn take_in(&mut self, piece: &Piece<'_>, packet: &Packet<'_>) {
+        self.have += piece.bytes.len() as u32;
+        self.reached = self.reached.max(piece.end() as u32);
+        if !piece.more {
+            self.total = piece.end() as u32;
+        }
+        if piece.offset == 0 {
+            let link = packet.bytes().get(..packet.record().l3.into()).filter(|link| link.len() <= LINK_MAX);
+            let (link, header) = (link.unwrap_or_default(), piece.header);
+            self.head[..link.len()].copy_from_slice(link);
+            self.head[link.len()..][..header.len()].copy_from_slice(header);
+            // What others say they are is not asked (RFC 8200 section 4.5).
+            if piece.is_v6() {
+                self.head[link.len() + NEXT] = piece.next;
+            }
+            (self.link_len, self.header_len) = (link.len() as u8, header.len() as u8);
+            self.first = if link.is_empty() { 0 } else { piece.bytes.len() as u32 };
+        }
+    }
+
+    /// The IP header of the first piece.
+    fn header(&self) -> &[u8] {
+        &self.head[self.link_len.into()..][..self.header_len.into()]
+    }
+
+    /// The first piece as it came, as far as its bytes are quoted: without headers of IPv6 that stand before that of the piece.
+    fn first_piece(&self, datagram: &Datagram, bytes: &[u8]) -> Vec<u8> {
+        let (header, first) = (self.header(), &bytes[..bytes.len().min(self.first as usize)]);
+        let mut piece = header.to_vec();
+        if header.len() == Ipv6::LEN && header[0] >> 4 == 6 {
+            let next = std::mem::replace(&mut piece[NEXT], protocol::FRAGMENT);
+            piece[4..6].copy_from_slice(&(self.first as u16 + 8).to_be_bytes());
+            piece.extend([next, 0, 0, 1]);
+            piece.extend(datagram.identification().to_be_bytes());
+        }
+        piece.extend_from_slice(first);
+        piece
+    }
+}
+
+/// A datagram from its header and its bytes, of which the header says what they are.
+fn whole(header: &[u8], next: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut datagram = Vec::with_capacity(header.len() + bytes.len());
+    datagram.extend_from_slice(header);
+    if header[0] >> 4 == 4 {
+        fragment::rewrite(&mut datagram, bytes.len(), false, 0);
+    } else {
+        datagram[4..6].copy_from_slice(&(bytes.len() as u16).to_be_bytes());
+        datagram[NEXT] = next;
+    }
+    datagram.extend_from_slice(bytes);
+    datagram
+}
+
+/// The source of an IP packet.
+fn sender(packet: &[u8]) -> braid_nf::packet::IpAddress {
+    match Ipv4::parse(packet) {
+        Some(ip) if packet[0] >> 4 == 4 => ip.source(),
+        _ => Ipv6::parse(packet).map_or_else(Default::default, |ip| ip.source()),
+    }
+}
