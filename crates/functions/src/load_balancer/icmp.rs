@@ -13,6 +13,9 @@ use crate::parts::Side;
 impl LoadBalancer {
     pub(super) fn error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let Some(quoted) = packet.embedded() else { return Ok(cx.pass()) };
+        if let Some(verdict) = self.error_about_tunnel(cx, packet, &quoted)? {
+            return Ok(verdict);
+        }
         let Some((source, destination)) = quoted.ports else { return Ok(self.unrelated(cx, packet)) };
         let Some(service) = self.settings.service((quoted.src_ip, source, quoted.protocol)) else {
             return match self.settings.sides.of(packet.port()) {

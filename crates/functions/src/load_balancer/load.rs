@@ -30,7 +30,9 @@ impl LoadBalancer {
             };
             let service = end(server.service_address, server.service_port);
             let (backend, live) = (end(server.address, server.port), tally.live());
-            let detail = format!("{state}, weight {}, connections: {live} now, {} in all", server.weight, tally.all);
+            let way = self.known_mtu(cx, server)?.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"));
+            let detail =
+                format!("{state}, weight {}, connections: {live} now, {} in all{way}", server.weight, tally.all);
             into.count("backend", format!("{service} at {backend}"), live, detail);
         }
         Ok(())

@@ -15,6 +15,7 @@ mod health;
 mod icmp;
 mod load;
 mod maglev;
+mod path;
 mod pieces;
 mod quic;
 mod refusals;
@@ -37,6 +38,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
 use self::choose::{Client, Kept};
+use self::path::Path;
 use self::settings::{Server, Settings};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
@@ -58,6 +60,8 @@ network_function! {
         /// Clients that stay with their backend.
         kept: Aged<Client, Kept>,
         fragments: Fragments,
+        /// Per backend, what is known of the way there: of the first one at each address.
+        paths: Vector<Path>,
         load: Tallies,
         answers: AnswerRate,
     }
@@ -104,6 +108,8 @@ impl FromConfig for LoadBalancer {
             made.map_err(|error| ConfigError::state("service", &error))
         };
         let (up, heard) = (vector("up", 1)?, vector("heard", 0)?);
+        let paths = Vector::new(builder, &VectorConfig { name: "paths".into(), len }, Path::default())
+            .map_err(|error| ConfigError::state("service", &error))?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let has_persistence = config.services.iter().any(|service| service.persistence == Persistence::Source);
@@ -113,7 +119,7 @@ impl FromConfig for LoadBalancer {
         let load =
             Tallies::new(builder, "load", len, load::STEP).map_err(|error| ConfigError::state("service", &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        Ok(LoadBalancer { settings, up, heard, kept, fragments, load, answers })
+        Ok(LoadBalancer { settings, up, heard, kept, fragments, paths, load, answers })
     }
 }
 
@@ -222,7 +228,6 @@ impl NetworkFunction for LoadBalancer {
 
     const TURNS_BACK: bool = true;
 
-    /// What was put into a tunnel is not told of.
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         if packet.embedded().is_some() {
             return self.error(cx, packet);

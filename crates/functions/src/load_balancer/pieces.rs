@@ -21,9 +21,12 @@ impl LoadBalancer {
         }
         let as_it_is = Fate::new(fate.port, None, None);
         match self.whole(&fate) {
-            Some(server) => self.fragments.release_with(cx, packet, (&as_it_is, 1), |cx, frame, l3| {
-                self.send_piece(cx, packet, server, frame, l3);
-            })?,
+            Some(server) => {
+                let way = (server, self.mtu_to(cx, server, usize::MAX)?);
+                self.fragments.release_with(cx, packet, (&as_it_is, 1), |cx, frame, l3| {
+                    self.send_piece(cx, packet, way, (frame, l3));
+                })?;
+            }
             None if fate.behind == PASSES => self.fragments.release(cx, packet, &fate, 0)?,
             None => self.fragments.release(cx, packet, &fate, 1)?,
         }

@@ -43,6 +43,8 @@ pub(super) struct Server {
     pub(super) port: u16,
     pub(super) weight: u32,
     pub(super) mode: Mode,
+    /// The number of the first backend at its address: what is known of the way there stands under it.
+    pub(super) path: u16,
     /// Its Ethernet address, if packets go there as they are.
     pub(super) mac: MacAddress,
     /// Whether it is up at the start.
@@ -236,17 +238,18 @@ impl Settings {
         if service.mode == Mode::Nat {
             self.translated_from.insert(address);
         }
-        self.by_address.entry(address).or_default().push(u32::from(number));
         let server = Server {
             address,
             port,
             weight: backend.weight,
             mode: service.mode,
+            path: self.servers_at(address).next().map_or(number, |(first, _)| first as u16),
             mac,
             up: backend.up,
             service_address,
             service_port: service.port.unwrap_or(0),
         };
+        self.by_address.entry(address).or_default().push(u32::from(number));
         self.servers.push(server);
         self.exchanges.push(server.exchanges());
         Ok(server)
@@ -290,9 +293,14 @@ impl Settings {
         self.addresses.contains(&address)
     }
 
+    /// Whether an address is that of a service.
+    pub(super) fn is_service(&self, address: IpAddress) -> bool {
+        self.services_at.contains(&address)
+    }
+
     /// Whether packets between two addresses go to a service or come from a backend, at some port.
     pub(super) fn may_change(&self, source: IpAddress, destination: IpAddress) -> bool {
-        self.services_at.contains(&destination) || self.translated_from.contains(&source)
+        self.is_service(destination) || self.translated_from.contains(&source)
     }
 
     /// By which port a packet leaves for a backend, whole: a client may be on the backends' side too.

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 mod health;
 mod maglev;
 mod modes;
+mod path;
 mod pieces;
 mod refused;
 

@@ -32,9 +32,9 @@ pub const NO_TUNNEL: Reason = Reason("no_tunnel");
 /// So many bytes of a packet make its identification.
 const HASHED: usize = 40;
 /// Where generic UDP encapsulation is listened for.
-const GUE_PORT: u16 = 6080;
+pub(super) const GUE_PORT: u16 = 6080;
 /// Protocol numbers of IPv4 and of IPv6 within IP.
-const IP_IN_IP: [u8; 2] = [4, 41];
+pub(super) const IP_IN_IP: [u8; 2] = [4, 41];
 
 /// Most bytes of all outer headers.
 const OVERHEAD_MAX: usize = Ipv6::LEN + Udp::LEN;
@@ -52,28 +52,37 @@ impl LoadBalancer {
             return Ok(Verdict::Drop(Reason::MALFORMED));
         };
         let overhead = overhead(server.mode, inner.is_v6);
-        let is_long = inner.len + overhead > usize::from(self.settings.mtu);
+        let needs = inner.len + overhead;
+        let mtu = self.mtu_to(cx, server, needs)?;
+        let is_long = needs > usize::from(mtu);
         if is_long && !inner.may_be_cut {
             if self.answers.admits(cx, packet)? {
-                answer::too_big(cx, packet, self.settings.router, self.settings.mtu - overhead as u16);
+                answer::too_big(cx, packet, self.settings.router, mtu - overhead as u16);
             }
             return Ok(Verdict::Drop(TOO_BIG));
         }
         let flow = (packet.src_ip(), ports);
-        let Some(tunnel) = self.tunnel(cx, server, inner, flow).filter(|_| packet.push_front(overhead)) else {
+        let Some(tunnel) = self.tunnel(cx, server, (inner, is_long), flow).filter(|_| packet.push_front(overhead))
+        else {
             return Ok(Verdict::Drop(NO_TUNNEL));
         };
         let frame = packet.bytes_mut();
         frame.copy_within(overhead..overhead + l3, 0);
         tunnel.write(frame, l3);
         packet.reparse();
-        let fits = !is_long || fragment::cut(cx, packet, port, self.settings.mtu);
+        let fits = !is_long || fragment::cut(cx, packet, port, mtu);
         Ok(if fits { Verdict::Forward(port) } else { Verdict::Drop(TOO_BIG) })
     }
 
     /// The same with a piece that has waited for the first one of its datagram: a frame, and the offset of its IP header. If it has no room and
-    /// may not be cut it ends here; the first one's sender was told.
-    pub(super) fn send_piece(&self, cx: &mut Cx<'_>, first: &Packet<'_>, server: &Server, piece: &[u8], l3: usize) {
+    /// may not be cut it ends here; the first one's sender was told. `mtu` is what fits on the way.
+    pub(super) fn send_piece(
+        &self,
+        cx: &mut Cx<'_>,
+        first: &Packet<'_>,
+        (server, mtu): (&Server, u16),
+        (piece, l3): (&[u8], usize),
+    ) {
         let port = self.settings.to_backends(first.port());
         let mut room = [0; PIECE_MAX + OVERHEAD_MAX];
         if server.mode == Mode::Direct {
@@ -86,8 +95,8 @@ impl LoadBalancer {
         }
         let Some(inner) = Inner::read(&piece[l3..]) else { return };
         let (may_be_cut, overhead) = (inner.may_be_cut, overhead(server.mode, inner.is_v6));
-        let is_long = inner.len + overhead > usize::from(self.settings.mtu);
-        let Some(tunnel) = self.tunnel(cx, server, inner, (first.src_ip(), None)) else { return };
+        let is_long = inner.len + overhead > usize::from(mtu);
+        let Some(tunnel) = self.tunnel(cx, server, (inner, is_long), (first.src_ip(), None)) else { return };
         let frame = &mut room[..overhead + piece.len()];
         frame[..l3].copy_from_slice(&piece[..l3]);
         frame[overhead + l3..].copy_from_slice(&piece[l3..]);
@@ -95,21 +104,21 @@ impl LoadBalancer {
         if !is_long {
             cx.emit_onward(port, frame);
         } else if may_be_cut {
-            fragment::cut_frame(frame, l3, self.settings.mtu, |part| cx.emit_onward(port, part));
+            fragment::cut_frame(frame, l3, mtu, |part| cx.emit_onward(port, part));
         }
     }
 
-    /// The tunnel for a packet to a backend, given the client's address and both ports, none of pieces. None if there is no address to send from.
+    /// The tunnel for a packet to a backend, which may be too long for it and is to be cut; given the client's address and both ports, none of
+    /// pieces. None if there is no address to send from.
     fn tunnel(
         &self,
         cx: &Cx<'_>,
         server: &Server,
-        inner: Inner<'_>,
+        (inner, is_long): (Inner<'_>, bool),
         (client, ports): (IpAddress, Option<(u16, u16)>),
     ) -> Option<Tunnel> {
         let from = if inner.is_v6 { self.settings.router.v6? } else { self.settings.router.v4 };
         // What may be cut needs an identification that its neighbours do not have (RFC 6864 section 4.2).
-        let is_long = inner.len + overhead(server.mode, inner.is_v6) > usize::from(self.settings.mtu);
         let name = &inner.bytes[..inner.bytes.len().min(HASHED)];
         let identification = is_long.then(|| hash::mixed(name, cx.now()) as u16);
         let entropy = entropy(client, ports.unwrap_or_default());
@@ -146,7 +155,7 @@ fn entropy(client: IpAddress, (source, destination): (u16, u16)) -> u16 {
 }
 
 /// Bytes of all outer headers.
-fn overhead(mode: Mode, v6: bool) -> usize {
+pub(super) fn overhead(mode: Mode, v6: bool) -> usize {
     let ip = if v6 { Ipv6::LEN } else { Ipv4::LEN };
     ip + match mode {
         Mode::Nat | Mode::Ipip | Mode::Direct => 0,

@@ -6,12 +6,10 @@
 use braid_nf::packet::headers::{icmp_type, icmpv6_type};
 
 use super::header::GROWTH;
+use crate::parts::lengths::plateau_below;
 
 /// Type, code, and the four bytes behind the checksum.
 pub(super) type Message = (u8, u8, u32);
-
-/// MTUs of links, from which that of a router which names none is guessed (RFC 1191 section 7).
-const PLATEAUS: [u16; 10] = [65535, 32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296];
 
 /// Places in an IPv4 header and what stands for them in an IPv6 header (RFC 7915 figure 3).
 const V4_POINTERS: [(std::ops::RangeInclusive<u8>, u8); 7] =
@@ -35,7 +33,7 @@ pub(super) fn to_v6((kind, code, rest): Message, quoted_len: u16, mtus: Mtus) ->
         (icmp_type::UNREACHABLE, 3) => (icmpv6_type::UNREACHABLE, 4, 0),
         (icmp_type::UNREACHABLE, 4) => {
             let said = match rest as u16 {
-                0 => PLATEAUS.into_iter().find(|plateau| *plateau < quoted_len).unwrap_or(PLATEAUS[9]),
+                0 => plateau_below(quoted_len),
                 mtu => mtu,
             };
             let grown = |mtu: u16| u32::from(mtu) + GROWTH as u32;

@@ -4,6 +4,12 @@ use braid_nf::Packet;
 use braid_nf::packet::headers::{Header, Ipv6, Tcp};
 use braid_nf::packet::parse::protocol;
 
+/// What a router's link takes that names no MTU, given the length of a packet that did not fit (RFC 1191 section 7).
+pub fn plateau_below(len: u16) -> u16 {
+    const PLATEAUS: [u16; 10] = [65535, 32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296];
+    PLATEAUS.into_iter().find(|plateau| *plateau < len).unwrap_or(PLATEAUS[9])
+}
+
 /// Bytes of the IP packet, as its header says.
 #[inline(always)]
 pub fn ip_len(packet: &Packet<'_>) -> usize {

@@ -14,7 +14,7 @@ use braid_control::profile::certificate::Certificate;
 use braid_functions::{catalog, find};
 
 use self::configs::{ASKING, BEHIND_BALANCER, BEHIND_NAT, IN_EVERY_MODE, NOWHERE, RULED, SPREAD, TAGGED};
-use self::inputs::{pieces, unknown_neighbours};
+use self::inputs::{about_tunnels, pieces, unknown_neighbours};
 use crate::run::Case;
 
 /// Sets by source and sets by destination: no steering keeps both on one worker each. Those without a state object are held by their
@@ -162,6 +162,13 @@ fn pieces_that_go_whole_to_backends_behind_a_router_are_certified() {
         let certificate = certificate(&case, "load_balancer, router", "pieces", &pieces(600, eights), 8);
         assert!(certificate.holds(), "{certificate}");
     }
+}
+
+#[test]
+fn what_routers_say_about_tunnels_is_certified() {
+    let frames = about_tunnels(400);
+    check_made(&[("load_balancer", IN_EVERY_MODE)], "errors about tunnels", &frames);
+    check_made(&[("load_balancer", IN_EVERY_MODE), ("router", BEHIND_BALANCER)], "errors about tunnels", &frames);
 }
 
 #[test]

@@ -269,6 +269,34 @@ pub fn unknown_neighbours(packets: usize) -> Frames {
     Frames::read(&mut Played { frames, next: 0 }, packets)
 }
 
+/// Long and short packets to the services of [`IN_EVERY_MODE`](super::configs::IN_EVERY_MODE), and what routers say about their tunnels.
+pub fn about_tunnels(packets: usize) -> Frames {
+    const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 2];
+    let (mut frames, mut chance) = (Vec::new(), 1u64);
+    for n in 0..packets as u64 {
+        chance = chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(n);
+        let [client, service, kind, size] = (chance >> 32).to_be_bytes()[4..].try_into().unwrap_or([0; 4]);
+        let (client, service) = (format!("10.0.0.{}:{}", 2 + client % 3, 2000 + u16::from(client % 8)), service % 3);
+        let packet =
+            Frame::udp(&client, &format!("203.0.113.{service}:80")).payload(&vec![1; 500 + usize::from(size) * 3]);
+        let packet = if kind % 4 == 0 { packet.may_be_fragmented() } else { packet };
+        let (port, frame) = match kind % 3 {
+            0 => {
+                let backend = format!("198.51.100.{}", 2 + 2 * service + size % 2);
+                let outer = Frame::ip("198.51.100.254", &backend, 4).payload(&packet.bytes()[14..]).bytes();
+                let (code, mtu) = if kind % 2 == 0 { (4, 1400 - u16::from(size)) } else { (1, 0) };
+                let [high, low] = mtu.to_be_bytes();
+                let error = Frame::icmp("198.51.100.77", "198.51.100.254", 3, code, [0, 0, high, low]);
+                (1, error.payload(&outer[14..200]))
+            }
+            _ => (0, packet),
+        };
+        let frame = frame.mac([2, 0, 0, 9, 0, 9], ROUTER).bytes();
+        frames.push((at_ms(n * 900, port, &frame, frames.len()), frame));
+    }
+    Frames::read(&mut Played { frames, next: 0 }, packets)
+}
+
 /// Datagrams in pieces of so many eights of bytes, in any order, of hosts and to them; whole ones that a link is too short for among them.
 pub fn pieces(packets: usize, eights: u16) -> Frames {
     let len = usize::from(eights) * 8;

@@ -1,0 +1,257 @@
+//! Errors about packets in tunnels: their clients are told about the packets within (RFC 2003 section 4, RFC 2473 section 8), and the balancer keeps what
+//! they say of how much fits on the way to a backend (RFC 2003 section 5.1), for ten minutes (RFC 1191 section 6.3, RFC 8201 section 4).
+//!
+//! Such an error is sent to the address from which tunnels come, and quotes the outer packet. Whoever forges one has to know both ends of a tunnel and a
+//! service; it can make a path no shorter than what every link takes.
+
+use braid_nf::packet::Embedded;
+use braid_nf::packet::headers::{Gre, Header, Icmp, Icmpv6, Ipv4, Ipv6, Udp, icmp_type, icmpv6_type};
+use braid_nf::packet::parse::protocol;
+use braid_nf::prelude::*;
+
+use super::LoadBalancer;
+use super::config::Mode;
+use super::settings::Server;
+use super::tunnel::{GUE_PORT, IP_IN_IP, overhead};
+use crate::parts::lengths::{ip_len, plateau_below};
+use crate::parts::{SECOND, Side};
+
+/// An error about a tunnel's packet; its client is not told, or nobody knows who that was.
+const ABOUT_TUNNEL: Reason = Reason("error_about_tunnel");
+
+/// How long it is believed that no more fits.
+const LIFETIME_NS: u64 = 600 * SECOND;
+/// What is taken for the least that fits on the way of IPv4 packets.
+const LEAST_V4: u16 = 576;
+/// The least of IPv6 (RFC 8200 section 5).
+const LEAST_V6: u16 = 1280;
+
+/// What is known of the way to a backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Path {
+    learnt_ns: u64,
+    /// Most bytes of an outer packet; 0: nothing is known.
+    mtu: u64,
+}
+
+/// What an error says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// No more than this fits.
+    TooBig(u16),
+    /// The backend is not reached.
+    Unreachable,
+    /// Of no concern to a client (RFC 2003 sections 4.1 to 4.5).
+    Other,
+}
+
+/// What an error quotes: a tunnel's packet.
+struct Quoted<'p> {
+    /// Bytes of the outer packet, as its header says.
+    len: u16,
+    /// Where the packet within begins.
+    within: usize,
+    inner: &'p [u8],
+}
+
+impl LoadBalancer {
+    /// Most bytes of an outer packet on the way to a backend. One of `needs` bytes asks: what is short enough for every path is not looked up.
+    pub(super) fn mtu_to(&self, cx: &mut Cx<'_>, server: &Server, needs: usize) -> Result<u16, Conflict> {
+        let most = self.settings.mtu;
+        if needs <= usize::from(least(server)) {
+            return Ok(most);
+        }
+        Ok(self.known_mtu(cx, server)?.map_or(most, |mtu| mtu.min(most)))
+    }
+
+    /// What is known of that, if anything is.
+    pub(super) fn known_mtu(&self, cx: &mut Cx<'_>, server: &Server) -> Result<Option<u16>, Conflict> {
+        let now = cx.now();
+        let path = self.paths.get(cx, server.path.into())?.unwrap_or_default();
+        Ok((path.mtu > 0 && now.saturating_sub(path.learnt_ns) <= LIFETIME_NS).then_some(path.mtu as u16))
+    }
+
+    /// An error about a packet in a tunnel, which becomes one about the packet within; none if it is about something else.
+    pub(super) fn error_about_tunnel(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &mut Packet<'_>,
+        quoted: &Embedded,
+    ) -> Result<Option<Verdict>, Conflict> {
+        let own = if quoted.src_ip.is_v4() { Some(self.settings.router.v4) } else { self.settings.router.v6 };
+        let is_own = own == Some(quoted.src_ip) && own == Some(packet.dst_ip());
+        let from_backends = self.settings.sides.of(packet.port()) == Some(Side::Inside);
+        let servers = self.settings.servers_at(quoted.dst_ip).map(|(_, server)| server);
+        let Some(server) = { servers }.find(|server| server.mode.is_tunnel()).filter(|_| is_own && from_backends)
+        else {
+            return Ok(None);
+        };
+        let Some(outer) = Quoted::read(packet, server.mode) else { return Ok(None) };
+        let (said, len) = (said(packet, outer.len), outer.len);
+        let (within, overhead) = (outer.within, overhead(server.mode, !quoted.src_ip.is_v4()) as u16);
+        let client = self.client_of(outer.inner);
+        match said {
+            // Who says that less than all of it would have fit.
+            Said::TooBig(mtu) if mtu < len => {
+                let mtu = mtu.max(least(server));
+                self.learn(cx, server, mtu)?;
+                let Some(client) = client.filter(|client| !client.may_be_cut) else {
+                    return Ok(Some(Verdict::Drop(ABOUT_TUNNEL)));
+                };
+                Ok(Some(self.tell(packet, &client, within, Said::TooBig(mtu - overhead))))
+            }
+            Said::Unreachable if client.is_some() => {
+                Ok(client.map(|client| self.tell(packet, &client, within, Said::Unreachable)))
+            }
+            _ => Ok(Some(Verdict::Drop(ABOUT_TUNNEL))),
+        }
+    }
+
+    /// Notes how much fits, if that is less than what was known.
+    fn learn(&self, cx: &mut Cx<'_>, server: &Server, mtu: u16) -> Result<(), Conflict> {
+        let before = self.known_mtu(cx, server)?.unwrap_or(self.settings.mtu);
+        if mtu < before {
+            let path = Path { learnt_ns: cx.now(), mtu: mtu.into() };
+            self.paths.set(cx, server.path.into(), path)?;
+        }
+        Ok(())
+    }
+
+    /// Who sent a packet to a service, of which the beginning is quoted; none if errors about it may not be sent (RFC 1122 section 3.2.2,
+    /// RFC 4443 section 2.4 (e)), or too little is left of it.
+    fn client_of(&self, inner: &[u8]) -> Option<Client> {
+        const ENOUGH: usize = 8;
+        let is_error = |number: u8, body: &[u8]| match number {
+            protocol::ICMP => Icmp::parse(body).is_none_or(|icmp| icmp.is_error()),
+            protocol::ICMPV6 => Icmpv6::parse(body).is_none_or(|icmp| icmp.is_error()),
+            _ => body.len() < ENOUGH,
+        };
+        let (source, service, is_later, number, body, may_be_cut) = if inner.first()? >> 4 == 4 {
+            let ip = Ipv4::parse(inner)?;
+            let body = inner.get(ip.header_len()..)?;
+            (ip.source(), ip.destination(), ip.fragment_offset() > 0, ip.protocol(), body, !ip.dont_fragment())
+        } else {
+            let ip = Ipv6::parse(inner)?;
+            let mut extensions = ip.extensions();
+            let is_later = extensions.by_ref().filter_map(|one| one.fragment()).any(|(offset, ..)| offset > 0);
+            let (number, body) = extensions.upper();
+            (ip.source(), ip.destination(), is_later, number, body, false)
+        };
+        let is_ours = self.settings.is_service(service) && !is_later && !is_error(number, body);
+        is_ours.then_some(Client { address: source, may_be_cut })
+    }
+
+    /// Makes an error about a packet in a tunnel one about the packet within, to its sender and from this end of the tunnel.
+    fn tell(&self, packet: &mut Packet<'_>, client: &Client, within: usize, said: Said) -> Verdict {
+        let Some(l4) = packet.l4_offset() else { return Verdict::Drop(ABOUT_TUNNEL) };
+        let (l3, own) = (usize::from(packet.record().l3), packet.dst_ip());
+        let (from, to) = (l4 + Icmp::LEN + within, l4 + Icmp::LEN);
+        let end = packet.len().min(l3 + ip_len(packet));
+        let frame = packet.change(l3..end);
+        frame.copy_within(from - l3.., to - l3);
+        let (head, body) = frame.split_at_mut(l4 - l3);
+        body[..Icmp::LEN].copy_from_slice(&message(said, own.is_v4()));
+        let carried = (end - from + Icmp::LEN) as u16;
+        match (own.v4(), client.address.v4()) {
+            (Some(own), Some(client)) => {
+                let total = head.len() as u16 + carried;
+                if let Some(mut ip) = Ipv4::parse_mut(head) {
+                    ip.set_total_len(total);
+                    ip.set_ttl(64);
+                    ip.set_source(own);
+                    ip.set_destination(client);
+                }
+            }
+            _ => {
+                let extensions = (head.len() - Ipv6::LEN) as u16;
+                if let Some(mut ip) = Ipv6::parse_mut(head) {
+                    ip.set_payload_len(extensions + carried);
+                    ip.set_hop_limit(64);
+                    ip.set_source(own.octets());
+                    ip.set_destination(client.address.octets());
+                }
+            }
+        }
+        packet.set_len(end - within);
+        packet.reparse();
+        packet.fill_checksums();
+        Verdict::Forward(self.settings.across(packet.port()))
+    }
+}
+
+/// Who sent what went into a tunnel.
+struct Client {
+    address: braid_nf::packet::IpAddress,
+    may_be_cut: bool,
+}
+
+impl<'p> Quoted<'p> {
+    /// What an error quotes, if it is a packet of a tunnel of this kind, and no later piece of one.
+    fn read(packet: &'p Packet<'_>, mode: Mode) -> Option<Quoted<'p>> {
+        let bytes = packet.ip_payload().get(Icmp::LEN..)?;
+        let is_v6 = bytes.first()? >> 4 == 6;
+        let (header, len, number) = if is_v6 {
+            let ip = Ipv6::parse(bytes)?;
+            (Ipv6::LEN, Ipv6::LEN as u16 + ip.payload_len(), ip.next_header())
+        } else {
+            let ip = Ipv4::parse(bytes).filter(|ip| ip.fragment_offset() == 0)?;
+            (ip.header_len(), ip.total_len(), ip.protocol())
+        };
+        let behind = bytes.get(header..)?;
+        let (fits, between) = match mode {
+            Mode::Ipip => (number == IP_IN_IP[usize::from(is_v6)], 0),
+            Mode::Gre => (number == protocol::GRE && Gre::parse(behind).is_some(), Gre::LEN),
+            Mode::Gue => {
+                let is_ours = Udp::parse(behind).is_some_and(|udp| udp.destination_port() == GUE_PORT);
+                (number == protocol::UDP && is_ours, Udp::LEN)
+            }
+            Mode::Nat | Mode::Direct => (false, 0),
+        };
+        let inner = behind.get(between..).unwrap_or_default();
+        fits.then_some(Quoted { len, within: header + between, inner })
+    }
+}
+
+/// What an error says; `len` is what the quoted packet says that it has.
+fn said(packet: &Packet<'_>, len: u16) -> Said {
+    // A tunnel's own protocol that nobody speaks there is a backend that is not reached.
+    if let Some(icmp) = packet.icmp() {
+        return match (icmp.kind(), icmp.code()) {
+            (icmp_type::UNREACHABLE, 4) => Said::TooBig(match icmp.rest() as u16 {
+                0 => plateau_below(len),
+                mtu => mtu,
+            }),
+            // A source route is none of the client's.
+            (icmp_type::UNREACHABLE, 5) => Said::Other,
+            (icmp_type::UNREACHABLE, _) | (icmp_type::TIME_EXCEEDED, 0) => Said::Unreachable,
+            _ => Said::Other,
+        };
+    }
+    match packet.icmpv6().map(|icmp| (icmp.kind(), icmp.code(), icmp.rest())) {
+        Some((icmpv6_type::PACKET_TOO_BIG, _, mtu)) => Said::TooBig(u16::try_from(mtu).unwrap_or(u16::MAX)),
+        Some(
+            (icmpv6_type::UNREACHABLE, ..)
+            | (icmpv6_type::TIME_EXCEEDED, 0, _)
+            | (icmpv6_type::PARAMETER_PROBLEM, 1, _),
+        ) => Said::Unreachable,
+        _ => Said::Other,
+    }
+}
+
+/// The head of the message for a client: too big (RFC 2003 section 5.1), or no such host (RFC 2003 sections 4.1 and 4.4, RFC 2473 section 8.2).
+fn message(said: Said, is_v4: bool) -> [u8; Icmp::LEN] {
+    let (kind, code, mtu) = match (said, is_v4) {
+        (Said::TooBig(mtu), true) => (icmp_type::UNREACHABLE, 4, mtu),
+        (Said::TooBig(mtu), false) => (icmpv6_type::PACKET_TOO_BIG, 0, mtu),
+        (_, true) => (icmp_type::UNREACHABLE, 1, 0),
+        (_, false) => (icmpv6_type::UNREACHABLE, 3, 0),
+    };
+    let [high, low] = mtu.to_be_bytes();
+    [kind, code, 0, 0, 0, 0, high, low]
+}
+
+/// What is taken for the least that fits on the way to a backend: over IPv6 a packet within may have 1,280 bytes whatever is said.
+fn least(server: &Server) -> u16 {
+    if server.address.is_v4() { LEAST_V4 } else { LEAST_V6 + overhead(server.mode, true) as u16 }
+}
