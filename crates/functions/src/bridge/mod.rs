@@ -135,6 +135,14 @@ impl NetworkFunction for Bridge {
         Some(pair)
     }
 
+    /// Tags, where some port carries a VLAN without one.
+    fn rewrites(&self) -> Rewrites {
+        match &self.vlans {
+            Some(vlans) if vlans.change_tags() => Rewrites::of(&[FieldId::VlanId, FieldId::Segment]),
+            _ => Rewrites::default(),
+        }
+    }
+
     fn relaxations(&self) -> Vec<Relaxation> {
         let meaning = "a silent station may be forgotten by so many milliseconds earlier";
         let (object, against) = ("stations", &["update", "update_at"] as &[_]);

@@ -67,6 +67,11 @@ impl Vlans {
         self.native[usize::from(port)] = vlan;
     }
 
+    /// Whether frames may leave with another tag than they came with: some port carries a VLAN without.
+    pub fn change_tags(&self) -> bool {
+        self.native.iter().any(|vlan| *vlan != 0)
+    }
+
     /// The VLAN of a frame that comes by `port`; none if the port does not carry it.
     pub fn classify(&self, port: Port, tag: Tag) -> Option<u16> {
         let named = tag.map_or(0, |control| control & VLAN);

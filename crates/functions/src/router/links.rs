@@ -45,6 +45,11 @@ impl Links {
         links
     }
 
+    /// Whether some interface is a VLAN's.
+    pub fn have_vlans(&self) -> bool {
+        !self.by_vlan.is_empty()
+    }
+
     /// All interfaces by their numbers.
     pub fn all(&self) -> &[Option<Interface>] {
         &self.interfaces

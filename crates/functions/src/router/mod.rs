@@ -172,7 +172,11 @@ impl NetworkFunction for Router {
     }
 
     fn rewrites(&self) -> Rewrites {
-        Rewrites::of(&[FieldId::EthSrc, FieldId::EthDst])
+        use FieldId::*;
+        match self.links.have_vlans() {
+            false => Rewrites::of(&[EthSrc, EthDst]),
+            true => Rewrites::of(&[EthSrc, EthDst, VlanId, Segment]),
+        }
     }
 
     fn fields(&self) -> Vec<FieldUse> {
@@ -225,13 +229,13 @@ impl NetworkFunction for Router {
         }
     }
 
+    const HOLDS: bool = true;
+    const ASKS_PORT: bool = false;
+
     const TURNS_BACK: bool = true;
 
     /// It came as a frame for the next station, and goes to the one from which its cause came.
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-    const HOLDS: bool = true;
-    const ASKS_PORT: bool = false;
-
         self.route(cx, packet, &mut Known::default())
     }
 
@@ -250,15 +254,15 @@ impl NetworkFunction for Router {
                 }
             }
         }
-        for hop in self.spreads.iter().flat_map(|spread| spread.from(0)) {
-            if self.neighbours.is_missed(cx, hop)? {
-                self.resolve(cx, hop)?;
-            }
         for expired in self.reassembly.sweep(cx, neighbours::SWEEP_EVERY.as_nanos() as u64)? {
             if let Some(came) = self.links.get(expired.link(&self.links)) {
                 self.errors.send_about(cx, expired.cause(), came, Complaint::PiecesMissing)?;
             }
         }
+        for hop in self.spreads.iter().flat_map(|spread| spread.from(0)) {
+            if self.neighbours.is_missed(cx, hop)? {
+                self.resolve(cx, hop)?;
+            }
         }
         Ok(())
     }

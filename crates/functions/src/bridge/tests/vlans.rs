@@ -124,3 +124,19 @@ fn a_vlan_has_so_many_stations_and_no_more() {
     bench.send(0, 16_000, &tagged(5, C, MULTICAST));
     assert_eq!(asked(&mut bench, 16_000, C), [0]);
 }
+
+#[test]
+fn tags_are_declared_where_they_change() {
+    let rewrites = |config: &str| {
+        let mut fields = None;
+        Bench::with_sets(4, 10, |builder| {
+            let bridge = (find("bridge").unwrap().build)("br", config.parse().unwrap(), builder, 4).unwrap();
+            fields = Some(bridge.rewrites());
+            bridge
+        });
+        fields.expect("it was built")
+    };
+    assert_eq!(rewrites(FILTERED), Rewrites::of(&[FieldId::VlanId, FieldId::Segment]));
+    let trunks = (0..4).map(|port| format!("[[port]]\nport = {port}\ntrunk = ['10-20']\n")).collect::<String>();
+    assert_eq!([rewrites(""), rewrites(&trunks)], [Rewrites::default(); 2], "each keeps the tag with which it came");
+}
