@@ -1,7 +1,5 @@
 //! The translator at work: addresses by RFC 6052's table, headers against those that another library writes, damaged packets.
 
-use std::collections::{HashMap, HashSet};
-
 use braid_nf::Instance;
 use braid_nf::packet::IpAddress;
 use braid_testkit::{Bench, Frame, assert_checksums};
@@ -14,7 +12,7 @@ use super::prefix::Prefix64;
 use super::{Config, Nat64};
 use crate::catalog::FromConfig;
 use crate::config::parse;
-use crate::parts::show;
+use crate::parts::injective;
 
 fn bench(text: &str) -> Bench {
     Bench::with_sets(2, 1024, |builder| {
@@ -105,27 +103,11 @@ proptest! {
     /// Whatever inside endpoints send in whatever order: no two share an external endpoint, each keeps its own, and a reply to
     /// it comes back to the one who sent.
     #[test]
-    fn mappings_are_injective_and_replies_come_back(
-        sends in prop::collection::vec((0u8..12, 0u16..6, 0u8..3, any::<bool>()), 1..100),
-    ) {
-        let mut nat = bench("first_port = 1024\nlast_port = 1279");
-        let mut external = HashMap::<(String, bool), String>::new();
-        for (n, (host, port, server, tcp)) in sends.into_iter().enumerate() {
+    fn mappings_are_injective_and_replies_come_back(sends in injective::sends()) {
+        injective::check(&mut bench("first_port = 1024\nlast_port = 1279"), sends, |host, port, server| {
             let inside = format!("[2001:db8:1::{:x}]:{}", host + 1, 1030 + port);
-            let (over_v6, over_v4) = (format!("[64:ff9b::c000:20{server}]:80"), format!("192.0.2.{server}:80"));
-            let make = |from: &str, to: &str| if tcp { Frame::tcp(from, to) } else { Frame::udp(from, to) };
-            let sent = show::outcome(&nat.send(0, n as u64 * 10, &make(&inside, &over_v6).bytes()));
-            let mapped = sent.split(' ').nth(2).unwrap().to_owned();
-            prop_assert!(sent.contains(&format!("> {over_v4} ")), "{}", sent);
-            let before = external.insert((inside.clone(), tcp), mapped.clone());
-            prop_assert!(before.is_none_or(|before| before == mapped));
-            let back = show::outcome(&nat.send(1, n as u64 * 10, &make(&over_v4, &mapped).bytes()));
-            prop_assert!(back.contains(&format!("{over_v6} > {inside} ")), "{}", back);
-        }
-        for tcp in [false, true] {
-            let mapped: Vec<_> = external.iter().filter(|((_, kind), _)| *kind == tcp).map(|(_, mapped)| mapped).collect();
-            prop_assert_eq!(mapped.iter().collect::<HashSet<_>>().len(), mapped.len());
-        }
+            [inside, format!("[64:ff9b::c000:20{server}]:80"), format!("192.0.2.{server}:80")]
+        })?;
     }
 
     /// Bytes that are no packets, and packets with bytes changed or cut, are forwarded or dropped; nothing panics.

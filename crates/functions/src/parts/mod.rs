@@ -11,6 +11,8 @@ pub(crate) mod discovery;
 pub(crate) mod dns;
 pub(crate) mod dscp;
 pub(crate) mod fragments;
+#[cfg(test)]
+pub(crate) mod injective;
 pub(crate) mod lengths;
 pub mod many;
 pub(crate) mod named;

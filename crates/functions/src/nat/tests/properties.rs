@@ -1,6 +1,7 @@
 //! What holds for any packets: mappings are injective, networks share ports and nothing else, damage does no harm.
 
 use super::*;
+use crate::parts::injective::{self, External};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
@@ -8,26 +9,11 @@ proptest! {
     /// Whatever inside endpoints send in whatever order: no two of them share an external endpoint at a time, each keeps its
     /// own, and a reply to it comes back to the one who sent.
     #[test]
-    fn mappings_are_injective_and_replies_come_back(
-        sends in prop::collection::vec((0u8..12, 0u16..6, 0u8..3, any::<bool>()), 1..120),
-    ) {
-        let mut nat = bench(small());
-        let mut external = HashMap::<(String, bool), String>::new();
-        for (n, (host, port, server, tcp)) in sends.into_iter().enumerate() {
-            let inside = format!("10.0.0.{}:{}", host + 1, 1030 + port);
+    fn mappings_are_injective_and_replies_come_back(sends in injective::sends()) {
+        injective::check(&mut bench(small()), sends, |host, port, server| {
             let server = format!("192.0.2.{}:80", server + 1);
-            let make = |from: &str, to: &str| if tcp { Frame::tcp(from, to) } else { Frame::udp(from, to) };
-            let sent = show::outcome(&nat.send(0, n as u64 * 10, &make(&inside, &server).bytes()));
-            let mapped = sent.split(' ').nth(2).unwrap().to_owned();
-            let before = external.insert((inside.clone(), tcp), mapped.clone());
-            prop_assert!(before.is_none_or(|before| before == mapped));
-            let back = show::outcome(&nat.send(1, n as u64 * 10, &make(&server, &mapped).bytes()));
-            prop_assert!(back.contains(&format!("{server} > {inside} ")), "{}", back);
-        }
-        for tcp in [false, true] {
-            let mapped: Vec<_> = external.iter().filter(|((_, kind), _)| *kind == tcp).map(|(_, mapped)| mapped).collect();
-            prop_assert_eq!(mapped.iter().collect::<HashSet<_>>().len(), mapped.len());
-        }
+            [format!("10.0.0.{}:{}", host + 1, 1030 + port), server.clone(), server]
+        })?;
     }
 
     /// Hosts of several networks with one address: to the outside they are as many, and each answer has the tags of whom it is for.
@@ -40,7 +26,7 @@ proptest! {
         let tags: [&[u16]; 4] = [&[], &[5], &[5, 6], &[6, 5]];
         let tagged = |frame: Frame, tags: &[u16]| tags.iter().fold(frame, |frame, tag| frame.vlan(*tag)).bytes();
         let mut nat = bench(config);
-        let mut external = HashMap::<(usize, String, bool), String>::new();
+        let mut external = External::default();
         for (n, (network, host, port, tcp, again)) in sends.into_iter().enumerate() {
             let (inside, server) = (format!("10.0.0.{}:{}", host + 1, 1030 + port), "192.0.2.1:80");
             let make = |from: &str, to: &str| if tcp { Frame::tcp(from, to) } else { Frame::udp(from, to) };
@@ -49,16 +35,12 @@ proptest! {
                 let mapped = show::outcome(&sent).split(' ').nth(2).unwrap().to_owned();
                 // Byte by byte what a host outside would have sent, but for the Ethernet addresses, which stay.
                 prop_assert_eq!(&sent.sent[0].1[12..], &tagged(make(&mapped, server).ttl(63), &[9])[12..]);
-                let before = external.insert((network, inside.clone(), tcp), mapped.clone());
-                prop_assert!(before.is_none_or(|before| before == mapped));
+                external.note((network, inside.clone()), tcp, &mapped)?;
                 let back = nat.send(1, n as u64 * 10 + at, &tagged(make(server, &mapped), &[9]));
                 prop_assert_eq!(&back.sent[0].1[12..], &tagged(make(server, &inside).ttl(63), tags[network])[12..]);
             }
         }
-        for tcp in [false, true] {
-            let mapped: Vec<_> = external.iter().filter(|((.., kind), _)| *kind == tcp).map(|(_, mapped)| mapped).collect();
-            prop_assert_eq!(mapped.iter().collect::<HashSet<_>>().len(), mapped.len());
-        }
+        external.check()?;
     }
 
     /// Bytes that are no packets, and packets with bytes changed or cut, are forwarded or dropped; nothing panics.
