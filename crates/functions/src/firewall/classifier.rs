@@ -49,7 +49,7 @@ pub(super) type FlagSet = [u64; 4];
 const ANY_FLAGS: FlagSet = [u64::MAX; 4];
 
 /// All combinations of TCP flags that fit.
-pub(super) fn flag_set(fits: impl Fn(u8) -> bool) -> FlagSet {
+fn flag_set(fits: impl Fn(u8) -> bool) -> FlagSet {
     std::array::from_fn(|word| (0..64).fold(0, |bits, bit| bits | u64::from(fits((word * 64 + bit) as u8)) << bit))
 }
 

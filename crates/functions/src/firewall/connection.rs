@@ -200,7 +200,7 @@ impl Connection {
 
 /// Whether a segment only goes on with its connection, by its flags.
 #[inline(always)]
-pub(super) fn is_steady(flags: u8) -> bool {
+pub(super) const fn is_steady(flags: u8) -> bool {
     flags & (SYN | FIN | RST | ACK) == ACK
 }
 

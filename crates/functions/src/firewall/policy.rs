@@ -11,7 +11,7 @@ use braid_nf::packet::Packet;
 use braid_nf::packet::parse::protocol;
 use braid_nf::state::hash;
 
-use super::classifier::{BOXES_MAX, Classifier, flag_set};
+use super::classifier::{BOXES_MAX, Classifier, FlagSet};
 use super::config::{Config, Ttl};
 use super::connection::is_steady;
 use super::fields;
@@ -30,6 +30,8 @@ pub(super) struct Policy {
     /// What of a rule file is not asked, and why.
     pub(super) notes: Arc<[Note]>,
     classifier: Arc<Classifier>,
+    /// By rule whether it fits all ordinary packets between ends that it fits.
+    certain: Arc<[bool]>,
     /// Whether rules may say of packets of one connection that is not answered what they did not say of its first one: they count, or look
     /// at more than its ends.
     pub(super) tells_packets_apart: bool,
@@ -91,6 +93,7 @@ impl Policy {
             has_tables,
             mark: if has_tables { Mark::of(&config.rules) } else { Mark::default() },
             one_port_each,
+            certain: config.rules.iter().map(is_certain).collect(),
             rules: std::mem::take(&mut config.rules).into(),
             notes: notes.into(),
             classifier: Arc::new(classifier),
@@ -159,24 +162,42 @@ impl Policy {
 
     /// The same, one way.
     fn lets_pass(&self, facts: &Facts) -> bool {
-        let ordinary = flag_set(|flags| if facts.protocol == protocol::TCP { is_steady(flags) } else { flags == 0 });
+        let ordinary = if facts.protocol == protocol::TCP { STEADY } else { NO_FLAGS };
         let mut from = 0;
         while let Some(number) = self.classifier.find_possible(facts, ordinary, from)
-            && let Some(rule) = self.rules.get(number)
+            && let (Some(rule), Some(is_certain)) = (self.rules.get(number), self.certain.get(number))
         {
-            let is_certain =
-                rule.fields.is_empty() && (0..=u8::MAX).all(|flags| !is_steady(flags) || rule.fits_flags(flags));
             from = match rule.action {
                 _ if rule.has_effects() => return false,
                 Action::Deny | Action::Reject => return false,
-                Action::Allow if is_certain => return true,
+                Action::Allow if *is_certain => return true,
                 Action::Allow => number + 1,
-                Action::Continue if is_certain => rule.behind(number, rule.next),
+                Action::Continue if *is_certain => rule.behind(number, rule.next),
                 Action::Continue => return false,
             };
         }
         true
     }
+}
+
+/// What is not TCP has none.
+const NO_FLAGS: FlagSet = [1, 0, 0, 0];
+/// With which a segment only goes on with its connection.
+const STEADY: FlagSet = {
+    let (mut set, mut flags) = ([0; 4], 0);
+    while flags < 256 {
+        if is_steady(flags as u8) {
+            set[flags / 64] |= 1 << (flags % 64);
+        }
+        flags += 1;
+    }
+    set
+};
+
+/// Whether a rule looks at nothing that may differ from one ordinary packet to the next.
+fn is_certain(rule: &Rule) -> bool {
+    let fits_steady = || (0..=u8::MAX).all(|flags| !is_steady(flags) || rule.fits_flags(flags));
+    rule.fields.is_empty() && (rule.tcp_flags.is_empty() || fits_steady())
 }
 
 /// Of an ICMP error nobody knows which way it goes, as seen from who opened its connection.
