@@ -21,7 +21,7 @@ impl Firewall {
         let policy = &self.settings.policy;
         let state = if is_new { State::New } else { State::established(from_opener) };
         let is_stale = !connection.mark().is_of(policy.mark);
-        let is_asked = if is_new { is_stale || policy.tells_packets_apart } else { policy.asks(state) };
+        let is_asked = !is_new || is_stale || policy.tells_packets_apart;
         let answer = if is_asked { self.judge(cx, packet, side, state)? } else { Ok(()) };
         // What other rules would have refused stays so until these let it pass.
         if is_stale && (answer.is_ok() || !is_new) {
@@ -38,8 +38,7 @@ impl Firewall {
     /// pass, as in nftables. It changes nothing.
     #[cold]
     pub(super) fn invalid(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side, reason: Reason) -> Handled {
-        let is_asked = self.settings.policy.asks(State::Invalid) && reason != Reason::MALFORMED;
-        if !is_asked || self.judge(cx, packet, side, State::Invalid)?.is_err() {
+        if reason == Reason::MALFORMED || self.judge(cx, packet, side, State::Invalid)?.is_err() {
             return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)
@@ -56,7 +55,7 @@ impl Firewall {
         Ok(self.decide(cx, packet, (side, State::New), Some(&mut met))?.map(|()| met))
     }
 
-    /// What the rules say about any other packet.
+    /// What the rules say about any other packet; what happens without them if they say nothing else about its state.
     pub(super) fn judge(
         &self,
         cx: &mut Cx<'_>,
@@ -64,7 +63,11 @@ impl Firewall {
         side: Side,
         state: State,
     ) -> Result<Result<(), Reason>, Conflict> {
-        self.decide(cx, packet, (side, state), None)
+        match self.settings.policy.asks(state) {
+            true => self.decide(cx, packet, (side, state), None),
+            false if state == State::Invalid => Ok(Err(DENIED)),
+            false => Ok(Ok(())),
+        }
     }
 
     /// `met`: where the counts of connections are noted that a first packet meets.

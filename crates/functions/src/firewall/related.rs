@@ -106,7 +106,7 @@ impl Firewall {
                 let known = self.queries.get(cx, &ends)?;
                 let goes_on = known.is_some_and(|known| known.is_answered() && known.is_of(kind));
                 let state = if goes_on { State::Original } else { State::New };
-                if let Err(reason) = self.judge_if_asked(cx, packet, side, state)? {
+                if let Err(reason) = self.judge(cx, packet, side, state)? {
                     return Ok(Verdict::Drop(reason));
                 }
                 let asked = Asked::new(cx.now(), kind);
@@ -119,21 +119,10 @@ impl Firewall {
             Message::Other if self.settings.policy.has_tables => return self.invalid(cx, packet, side, DENIED),
             Message::Other => State::New,
         };
-        if let Err(reason) = self.judge_if_asked(cx, packet, side, state)? {
+        if let Err(reason) = self.judge(cx, packet, side, state)? {
             return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)
-    }
-
-    fn judge_if_asked(
-        &self,
-        cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        side: Side,
-        state: State,
-    ) -> Result<Result<(), Reason>, Conflict> {
-        let is_asked = self.settings.policy.asks(state);
-        if is_asked { self.judge(cx, packet, side, state) } else { Ok(Ok(())) }
     }
 
     /// Whether an ICMP error from `side` goes to the sender of the packet that it quotes, and that packet was of a connection
