@@ -37,6 +37,8 @@ struct Statement {
     rule: usize,
     count: Option<(DistributedVector<u64>, u32)>,
     limit: Option<(Vector<Bucket>, Limit)>,
+    /// The place of the set that packets change which it asks.
+    set: Option<usize>,
 }
 
 impl Effects {
@@ -60,14 +62,15 @@ impl Effects {
             });
             places.push(*place);
         }
-        let statements =
-            Statements { rules, names: HashMap::new(), counters: 0, limits: 0, rest: rest(builder, rules, &firsts)? };
+        let sets = Sets::new(builder, rules, connections_max)?;
+        let rest = rest(builder, rules, &firsts)?;
+        let statements = Statements { rules, sets: &sets, names: HashMap::new(), counters: 0, limits: 0, rest };
         let statements = statements.make(builder, firsts)?;
         let logs = rules.iter().any(|rule| rule.log.is_some());
         let log =
             logs.then(|| Log::new(builder, rules)).transpose().map_err(|error| ConfigError::state("rules", &error))?;
         let places = if statements.is_empty() { Vec::new() } else { places };
-        Ok(Effects { places, statements, log, sets: Sets::new(builder, rules, connections_max)? })
+        Ok(Effects { places, statements, log, sets })
     }
 
     /// A packet has come to a rule that does something besides. Whether the rule fits it now.
@@ -79,13 +82,13 @@ impl Effects {
         (number, rule): (usize, &Rule),
         met: Option<&mut Met>,
     ) -> Result<bool, Conflict> {
-        if let Some(keyed) = &rule.keyed
-            && !self.sets.meet(cx, facts, keyed, met)?
+        let place = self.places.get(number).copied().unwrap_or(NONE);
+        let Some(statement) = self.statements.get(place as usize) else { return Ok(true) };
+        if let (Some(set), Some(keyed)) = (statement.set, &rule.keyed)
+            && !self.sets.meet(cx, facts, (set, keyed), met)?
         {
             return Ok(false);
         }
-        let place = self.places.get(number).copied().unwrap_or(NONE);
-        let Some(statement) = self.statements.get(place as usize) else { return Ok(true) };
         if let (Some((buckets, limit)), Some(often)) = (&statement.limit, &rule.limit) {
             let now = cx.now();
             let mut bucket = buckets.get(cx, 0)?.unwrap_or_default();
@@ -130,6 +133,7 @@ impl Effects {
 /// On the way to [`Effects::statements`].
 struct Statements<'a> {
     rules: &'a [Rule],
+    sets: &'a Sets,
     /// How many objects have been named after a statement's text.
     names: HashMap<u64, u32>,
     counters: u32,
@@ -160,7 +164,8 @@ impl Statements<'_> {
                     Some((Vector::new(builder, &config, limit.full(0)).map_err(state)?, limit))
                 }
             };
-            statements.push(Statement { rule: number, count, limit });
+            let set = rule.keyed.as_ref().and_then(|keyed| self.sets.place(keyed));
+            statements.push(Statement { rule: number, count, limit, set });
         }
         Ok(statements)
     }

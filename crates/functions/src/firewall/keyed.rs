@@ -1,7 +1,7 @@
 //! Sets that packets change, as `add @floods { ip saddr limit rate over 10/second } drop`, `ct count over 20` and `ip saddr @banned` of
 //! nftables: a limit, a number of live connections, or a mark for each address or port.
 //!
-//! Rules that name one set share it. Elements leave a set after its timeout, if it has one; into a full one nothing more goes, and what
+//! Rules of a table that name one set share it. Elements leave a set after its timeout, if it has one; into a full one nothing more goes, and what
 //! would have to does not fit. Both are as in the kernel. All of it is exact over all workers.
 
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub(super) struct Keyed {
     pub(super) act: Act,
     /// An element that is met lives on from now: `update`.
     pub(super) refreshes: bool,
+    /// How long elements live that it puts in; none: for ever.
+    pub(super) timeout_s: Option<u32>,
 }
 
 /// A set that packets change.
@@ -41,8 +43,15 @@ pub(super) struct Dynamic {
     pub(super) table: String,
     pub(super) name: String,
     pub(super) size: u32,
-    /// How long its elements live; none: for ever.
+    /// How long its elements live, if no statement says so; none: for ever.
     pub(super) timeout_s: Option<u32>,
+}
+
+impl Dynamic {
+    /// Whether both are the same set.
+    fn is(&self, other: &Dynamic) -> bool {
+        (&self.table, &self.name) == (&other.table, &other.name)
+    }
 }
 
 /// What is asked of the element.
@@ -56,13 +65,6 @@ pub(super) enum Act {
     Limit(Often),
     /// Whether more than so many live connections have met it, or not more.
     Count { most: u32, over: bool },
-}
-
-impl Act {
-    /// What an element keeps.
-    fn evaluated(&self) -> Option<&Act> {
-        matches!(self, Act::Limit(_) | Act::Count { .. }).then_some(self)
-    }
 }
 
 /// Which fields of a packet make the element, one behind the other.
@@ -144,11 +146,11 @@ struct Member {
 
 struct Set {
     set: Arc<Dynamic>,
-    key: Key,
-    /// What its elements have been made with, as in the kernel: a limit or a count.
-    evaluated: Option<Act>,
     elements: Aged<Element, Remembered>,
-    limit: Option<(Often, Limit)>,
+    has_timeout: bool,
+    limit: Option<Limit>,
+    /// By which fields it counts connections.
+    counts_by: Option<Key>,
 }
 
 /// Sets that a packet has met which count connections, as bits: what is to be counted if it opens one.
@@ -157,69 +159,45 @@ pub(super) type Met = u64;
 impl Sets {
     /// `most`: live connections.
     pub(super) fn new(builder: &mut StateBuilder, rules: &[Rule], most: u32) -> Result<Sets, ConfigError> {
-        let (counting, mut sets) = (Counting::of_rules(rules), Vec::<Set>::new());
+        let mut asked = Vec::<Asked<'_>>::new();
         for keyed in rules.iter().filter_map(|rule| rule.keyed.as_ref()) {
-            let often = match &keyed.act {
-                Act::Limit(often) => Some(*often),
-                _ => None,
-            };
-            if let Some(known) = sets.iter_mut().find(|known| known.set == keyed.set) {
-                let counts = matches!(keyed.act, Act::Count { .. });
-                if counts && known.key != keyed.key {
-                    let reason =
-                        format!("two rules count connections in the set `{}` by different fields", keyed.set.name);
-                    return Err(ConfigError::new("rules_file", reason, "write a set for each"));
-                }
-                let evaluated = keyed.act.evaluated();
-                if evaluated.is_some() && known.evaluated.is_some() && evaluated != known.evaluated.as_ref() {
-                    let reason = format!("two rules ask elements of the set `{}` for different things", keyed.set.name);
-                    return Err(ConfigError::new(
-                        "rules_file",
-                        reason,
-                        "write a set for each limit and for each count",
-                    ));
-                }
-                known.evaluated = known.evaluated.take().or_else(|| evaluated.cloned());
-                if let (None, Some(often)) = (&known.limit, often) {
-                    let limit = often.limit()?;
-                    known.limit = Some((often, limit));
-                }
-                continue;
+            match asked.iter_mut().find(|known| known.set.is(&keyed.set)) {
+                Some(known) => known.join(keyed)?,
+                None => asked.push(Asked::by(keyed)),
             }
-            if sets.len() == SETS_MAX {
-                let reason = format!("packets change more than {SETS_MAX} sets");
-                return Err(ConfigError::new("rules_file", reason, "write one set for several rules"));
-            }
-            let whose = format!("{} {}", keyed.set.table, keyed.set.name);
-            let name = format!("set_{:016x}", hash::mixed(whose.as_bytes(), counting.of(keyed)));
-            let lifetime_ns = keyed.set.timeout_s.map_or(u64::MAX, |seconds| u64::from(seconds) * 1_000_000_000);
-            let elements = Aged::new(builder, &name, keyed.set.size, lifetime_ns)
-                .map_err(|error: StateError| ConfigError::state("rules_file", &error))?;
-            let limit = often.map(|often| often.limit().map(|limit| (often, limit))).transpose()?;
-            let evaluated = keyed.act.evaluated().cloned();
-            sets.push(Set { set: keyed.set.clone(), key: keyed.key.clone(), evaluated, elements, limit });
         }
-        let config =
-            MapConfig { name: format!("counted_{:016x}", counting.all), capacity: most, ..MapConfig::default() };
-        let members = (counting.all != 0).then(|| Map::new(builder, &config)).transpose();
+        if asked.len() > SETS_MAX {
+            let reason = format!("packets change more than {SETS_MAX} sets");
+            return Err(ConfigError::new("rules_file", reason, "write one set for several rules"));
+        }
+        // Where a connection is counted is told by the places of its sets, so if one of them changes all of them begin anew, as in the kernel.
+        let counting = asked.iter().any(|one| one.counts_by.is_some());
+        let by: Vec<_> = asked.iter().map(|one| (one.set, one.counts_by)).collect();
+        let all = if counting { hash::mixed(format!("{by:?}").as_bytes(), 0) | 1 } else { 0 };
+        let config = MapConfig { name: format!("counted_{all:016x}"), capacity: most, ..MapConfig::default() };
+        let members = counting.then(|| Map::new(builder, &config)).transpose();
+        let sets = asked.into_iter().map(|one| one.made(builder, all)).collect::<Result<_, _>>()?;
         Ok(Sets { sets, members: members.map_err(|error| ConfigError::state("connections_max", &error))? })
     }
 
-    /// Whether a condition holds for a packet; it does what it says. What a first packet meets that counts connections is noted in `met`, to be
+    /// The place of the set that a condition is about.
+    pub(super) fn place(&self, keyed: &Keyed) -> Option<usize> {
+        self.sets.iter().position(|known| known.set.is(&keyed.set))
+    }
+
+    /// Whether a condition about the set at this place holds for a packet; it does what it says. What a first packet meets that counts connections is noted in `met`, to be
     /// counted if it is let in.
     pub(super) fn meet(
         &self,
         cx: &mut Cx<'_>,
         facts: &Facts,
-        keyed: &Keyed,
+        (place, keyed): (usize, &Keyed),
         met: Option<&mut Met>,
     ) -> Result<bool, Conflict> {
-        let Some((number, set)) = self.sets.iter().enumerate().find(|(_, known)| known.set == keyed.set) else {
-            return Ok(false);
-        };
+        let Some(set) = self.sets.get(place) else { return Ok(false) };
         let (element, now) = (Element::of(&keyed.key, facts), cx.now());
         let known = set.elements.get(cx, &element)?;
-        let full = set.limit.as_ref().map_or_else(Bucket::default, |(_, limit)| limit.full(now));
+        let full = set.limit.as_ref().map_or_else(Bucket::default, |limit| limit.full(now));
         let mut it = known.unwrap_or(Remembered { bucket: full, connections: 0, since_ns: now });
         if keyed.refreshes {
             it.since_ns = now;
@@ -229,7 +207,7 @@ impl Sets {
             Act::Add => true,
             Act::Limit(often) => {
                 let mut bucket = it.bucket;
-                let within = set.limit.as_ref().is_some_and(|(_, limit)| limit.take(&mut bucket, now, often.cost()));
+                let within = set.limit.as_ref().is_some_and(|limit| limit.take(&mut bucket, now, often.cost()));
                 if within {
                     // An empty bucket is left as it is, so that a flood makes no conflicts.
                     it.bucket = bucket;
@@ -240,7 +218,7 @@ impl Sets {
                 // Pings have no connection here.
                 let met = met.filter(|_| !matches!(facts.protocol, protocol::ICMP | protocol::ICMPV6));
                 let connections = it.connections + u64::from(met.is_some());
-                met.into_iter().for_each(|met| *met |= 1 << number);
+                met.into_iter().for_each(|met| *met |= 1 << place);
                 (connections > u64::from(*most)) == *over
             }
         };
@@ -281,7 +259,8 @@ impl Sets {
         let way = if from_inside { [inside, outside] } else { [outside, inside] };
         let is_met = |(at, _): &(usize, &Set)| member.met >> at & 1 != 0;
         for (_, set) in self.sets.iter().enumerate().filter(is_met) {
-            let (element, now) = (Element::between(&set.key, way, ends.protocol), cx.now());
+            let Some(key) = &set.counts_by else { continue };
+            let (element, now) = (Element::between(key, way, ends.protocol), cx.now());
             let fresh = Remembered { since_ns: now, ..Remembered::default() };
             let mut it = set.elements.get(cx, &element)?.unwrap_or(fresh);
             it.connections = by(it.connections);
@@ -296,37 +275,79 @@ impl Sets {
 
     /// Takes dead elements out, piece by piece.
     pub(super) fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        self.sets.iter().filter(|set| set.set.timeout_s.is_some()).try_for_each(|set| set.elements.sweep(cx))
+        self.sets.iter().filter(|set| set.has_timeout).try_for_each(|set| set.elements.sweep(cx))
     }
 }
 
-/// Sets that count connections, all together: where a connection is counted is told by their places, so if one of them changes all of
-/// them begin anew, as in the kernel.
-struct Counting {
-    sets: Vec<Arc<Dynamic>>,
-    /// Known by them; 0: there is none.
-    all: u64,
+/// What rules ask of a set, all together.
+struct Asked<'a> {
+    set: &'a Arc<Dynamic>,
+    /// How long its elements live, once a rule puts them in.
+    timeout_s: Option<Option<u32>>,
+    /// What its elements have been made with, as in the kernel: a limit or a count.
+    evaluated: Option<&'a Act>,
+    counts_by: Option<&'a Key>,
 }
 
-impl Counting {
-    fn of_rules(rules: &[Rule]) -> Counting {
-        let (mut sets, mut all) = (Vec::new(), 0);
-        for keyed in rules.iter().filter_map(|rule| rule.keyed.as_ref()) {
-            if matches!(keyed.act, Act::Count { .. }) && !sets.contains(&keyed.set) {
-                all = hash::mixed(format!("{:?} {:?}", keyed.set, keyed.key).as_bytes(), all) | 1;
-                sets.push(keyed.set.clone());
-            }
+impl<'a> Asked<'a> {
+    fn by(keyed: &'a Keyed) -> Asked<'a> {
+        let counts = matches!(keyed.act, Act::Count { .. });
+        Asked {
+            set: &keyed.set,
+            timeout_s: (!matches!(keyed.act, Act::Has { .. })).then_some(keyed.timeout_s),
+            evaluated: matches!(keyed.act, Act::Limit(_) | Act::Count { .. }).then_some(&keyed.act),
+            counts_by: counts.then_some(&keyed.key),
         }
-        // Their places are among all sets.
-        let every: Vec<_> = rules.iter().filter_map(|rule| Some(&rule.keyed.as_ref()?.set)).collect();
-        let all = if all == 0 { 0 } else { hash::mixed(format!("{every:?}").as_bytes(), all) | 1 };
-        Counting { sets, all }
     }
 
-    /// What the name of a set's state depends on besides.
-    fn of(&self, keyed: &Keyed) -> u64 {
-        if self.sets.contains(&keyed.set) { self.all } else { 0 }
+    /// Another rule is about it.
+    fn join(&mut self, keyed: &'a Keyed) -> Result<(), ConfigError> {
+        let (more, name) = (Asked::by(keyed), &keyed.set.name);
+        let refuse = |what: String, instead: &str| Err(ConfigError::new("rules_file", what, instead));
+        if !agree(&mut self.counts_by, more.counts_by) {
+            return refuse(
+                format!("two rules count connections in the set `{name}` by different fields"),
+                "write a set for each",
+            );
+        }
+        if !agree(&mut self.evaluated, more.evaluated) {
+            return refuse(
+                format!("two rules ask elements of the set `{name}` for different things"),
+                "write a set for each limit and for each count",
+            );
+        }
+        if !agree(&mut self.timeout_s, more.timeout_s) {
+            return refuse(
+                format!("two rules have elements of the set `{name}` live for different times"),
+                "write the timeout into the set",
+            );
+        }
+        Ok(())
     }
+
+    /// The set; `all`: known by all those that count connections.
+    fn made(self, builder: &mut StateBuilder, all: u64) -> Result<Set, ConfigError> {
+        let whose = format!("{} {}", self.set.table, self.set.name);
+        let seed = if self.counts_by.is_some() { all } else { 0 };
+        let name = format!("set_{:016x}", hash::mixed(whose.as_bytes(), seed));
+        let timeout_s = self.timeout_s.flatten();
+        let lifetime_ns = timeout_s.map_or(u64::MAX, |seconds| u64::from(seconds) * 1_000_000_000);
+        let elements = Aged::new(builder, &name, self.set.size, lifetime_ns)
+            .map_err(|error: StateError| ConfigError::state("rules_file", &error))?;
+        let limit = match self.evaluated {
+            Some(Act::Limit(often)) => Some(often.limit()?),
+            _ => None,
+        };
+        let (set, counts_by) = (self.set.clone(), self.counts_by.cloned());
+        Ok(Set { set, elements, has_timeout: timeout_s.is_some(), limit, counts_by })
+    }
+}
+
+/// Whether two that have said something have said the same; what only one says counts.
+fn agree<T: PartialEq>(one: &mut Option<T>, other: Option<T>) -> bool {
+    let agrees = one.is_none() || other.is_none() || *one == other;
+    *one = one.take().or(other);
+    agrees
 }
 
 impl braid_nf::Part for Sets {

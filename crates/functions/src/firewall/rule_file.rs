@@ -15,7 +15,8 @@
 //! ```
 //!
 //! A file is read into statements ([`file`]), of which those of chains that are asked are read as rules ([`statement`]), and chains become
-//! one list ([`flatten`]). Rules of tables are for packets of all states, lines without a table for those that would open a connection. What cannot be said is refused, the file whole.
+//! one list ([`flatten`]). Rules of tables are for packets of all states, lines without a table for those that would open a connection.
+//! What cannot be said is refused, the file whole.
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -108,6 +109,7 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
         ports,
         interfaces: &interfaces,
         sets: &sets,
+        table: "",
         dynamic: &[],
         in_table: false,
         at: &at,

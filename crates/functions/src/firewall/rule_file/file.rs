@@ -41,6 +41,13 @@ pub(super) struct Chain {
     pub(super) rules: Vec<Vec<Token>>,
 }
 
+impl Table {
+    /// Family and name.
+    pub(super) fn whole_name(&self) -> String {
+        format!("{} {}", self.family, self.name)
+    }
+}
+
 const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 
 impl File {
@@ -166,8 +173,7 @@ impl File {
     fn set(&mut self, table: usize, rest: &mut Words<'_>) -> Parsed<()> {
         let (set, declared) = named_set(rest, &self.defined)?;
         let table = &mut self.tables[table];
-        let name = format!("{} {}", table.family, table.name);
-        table.dynamic.extend(declared.made(&name, &set.0, &set.1)?);
+        table.dynamic.extend(declared.made(&table.whole_name(), &set.0, &set.1)?);
         table.sets.push(set);
         Ok(())
     }

@@ -75,8 +75,8 @@ pub(super) fn flatten(file: &File, hooks: Hooks, scope: &Scope<'_>, base: usize)
     for (number, (table, chain, direction)) in chains.iter().enumerate() {
         let is_last = is_last(&chains, number);
         let base = base + rules.len();
-        let sets = scope_sets(file, table);
-        let scope = Scope { sets: &sets, dynamic: &table.dynamic, ..*scope };
+        let (sets, name) = (scope_sets(file, table), table.whole_name());
+        let scope = Scope { sets: &sets, table: &name, dynamic: &table.dynamic, ..*scope };
         let mut flat = Flat::new(table, &scope, within(table, *direction), (base, is_last));
         flat.base_chain(chain)?;
         rules.append(&mut flat.rules);
@@ -263,7 +263,7 @@ impl<'a> Flat<'a> {
                 fits.rule.check().map_err(|(reason, instead)| (reason, instead.to_owned()))?;
             }
             let words: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
-            let text = format!("{} {} {}: {}", self.table.family, self.table.name, chain.name, words.join(" "));
+            let text = format!("{} {}: {}", self.table.whole_name(), chain.name, words.join(" "));
             let origin = hash::mixed(text.as_bytes(), 0);
             statements.push(Read { clauses, at: tokens[0].at, origin });
         }

@@ -30,21 +30,27 @@ pub(super) fn keyed(rest: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Option<Ke
         }
         "meter" => {
             rest.word();
-            let name = format!("meter {}", rest.word());
+            let name = rest.word();
             let size = if rest.take("size") { number(rest)? } else { SIZE };
+            // A set of the table, which it makes if it is not there.
+            let set = dynamic(rest, &name).unwrap_or_else(|| own(rest, name, size));
             // An element that a meter knows lives on with each packet.
-            element(rest, fits, Dynamic { table: String::new(), name, size, timeout_s: None }.into(), true).map(Some)
+            element(rest, fits, set, true).map(Some)
         }
         "ct" if rest.peek_at(1) == "count" => {
             rest.word();
             let at = rest.scope.at.get();
-            let name = format!("ct count {}:{}", at.file, at.line);
-            let set = Dynamic { table: String::new(), name, size: 1, timeout_s: None };
+            let set = own(rest, format!("ct count {}:{}:{}", at.file, at.line, at.column), 1);
             let act = count(rest)?;
-            Ok(Some(Keyed { set: set.into(), key: Key::new(), act, refreshes: false }))
+            Ok(Some(Keyed { set, key: Key::new(), act, refreshes: false, timeout_s: None }))
         }
         _ => Ok(None),
     }
+}
+
+/// A set that a statement has for itself.
+fn own(rest: &Words<'_>, name: String, size: u32) -> Arc<Dynamic> {
+    Dynamic { table: rest.scope.table.to_owned(), name, size, timeout_s: None }.into()
 }
 
 /// Whether a set is one that packets change.
@@ -57,20 +63,18 @@ fn element(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>, refreshes
     if !rest.take("{") {
         return wrong("a set without what is put into it", FORM);
     }
-    let (key, mut set, mut act) = (key(rest, fits)?, set, Act::Add);
+    let (key, mut timeout_s, mut act) = (key(rest, fits)?, set.timeout_s, Act::Add);
     loop {
         match rest.peek() {
             "}" => {
                 rest.word();
-                return Ok(Keyed { set, key, act, refreshes });
+                return Ok(Keyed { set, key, act, refreshes, timeout_s });
             }
             "timeout" => {
                 rest.word();
-                let timeout_s = Some(duration(rest)?);
-                match set.timeout_s {
-                    None => set = Dynamic { timeout_s, ..(*set).clone() }.into(),
-                    Some(_) if set.timeout_s == timeout_s => {}
-                    Some(_) => return wrong("another timeout than that of the set", "write the timeout of the set"),
+                timeout_s = Some(duration(rest)?);
+                if set.timeout_s.is_some_and(|of_set| timeout_s != Some(of_set)) {
+                    return wrong("another timeout than that of the set", "write the timeout of the set");
                 }
             }
             "limit" => act = Act::Limit(rate(rest)?),

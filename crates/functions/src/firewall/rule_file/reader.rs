@@ -19,6 +19,8 @@ pub(super) struct Scope<'a> {
     /// Names of the plan's ports.
     pub(super) interfaces: &'a [String],
     pub(super) sets: &'a Sets,
+    /// Family and name of the table.
+    pub(super) table: &'a str,
     /// Sets that packets change.
     pub(super) dynamic: &'a [Arc<Dynamic>],
     /// Within a table, where words mean what they mean to nftables.

@@ -276,7 +276,7 @@ fn asked_set(mut look: Words<'_>, fields: &[&[Token]], reading: &mut Reading) ->
     let not = look.negated();
     let Some(set) = look.peek().strip_prefix('@').and_then(|name| dynamic(&look, name)) else { return Ok(None) };
     let key = key_of(fields, &look, &mut reading.fits)?;
-    Ok(Some(Keyed { set, key, act: Act::Has { not }, refreshes: false }))
+    Ok(Some(Keyed { set, key, act: Act::Has { not }, refreshes: false, timeout_s: None }))
 }
 
 /// What fits each element of a verdict map, and its verdict.

@@ -63,22 +63,58 @@ fn elements_are_made_of_several_fields_and_of_networks() {
     check(&mut fw, 1, 0, syn(9, 1), "pass");
 }
 
-/// Whoever knocks too often is locked out for a while.
+/// Whoever knocks too often is locked out for a while; the set or the statement says for how long.
 #[test]
 fn who_is_put_into_a_set_stays_there_for_its_timeout() {
-    let sets = "set banned { type ipv4_addr; flags dynamic,timeout; timeout 1m30s; }\nset floods { type ipv4_addr; flags dynamic; }";
-    let rules = "ip saddr @banned drop
-        tcp dport 22 ct state new add @floods { ip saddr limit rate over 1/hour burst 2 packets } add @banned { ip saddr } drop";
-    let mut fw = bench(sets, rules);
-    for port in [1, 2] {
-        check(&mut fw, 1, 0, syn(9, port), "pass");
+    for (of_set, of_statement) in [("timeout 1m30s;", ""), ("", "timeout 1m30s")] {
+        let sets = format!("set banned {{ type ipv4_addr; flags dynamic,timeout; {of_set} }}\n{FLOODS}");
+        let rules = format!(
+            "ip saddr @banned drop
+            tcp dport 22 ct state new add @floods {{ ip saddr limit rate over 1/hour burst 2 packets }} \
+                add @banned {{ ip saddr {of_statement} }} drop"
+        );
+        let mut fw = bench(&sets, &rules);
+        for port in [1, 2] {
+            check(&mut fw, 1, 0, syn(9, port), "pass");
+        }
+        check(&mut fw, 1, 0, asks(9, 7), "pass");
+        check(&mut fw, 1, 1, syn(9, 3), "denied");
+        check(&mut fw, 1, 2, asks(9, 7), "denied");
+        check(&mut fw, 1, 2, asks(8, 7), "pass");
+        check(&mut fw, 1, 90, asks(9, 7), "denied");
+        check(&mut fw, 1, 92, asks(9, 7), "pass");
     }
-    check(&mut fw, 1, 0, asks(9, 7), "pass");
-    check(&mut fw, 1, 1, syn(9, 3), "denied");
-    check(&mut fw, 1, 2, asks(9, 7), "denied");
-    check(&mut fw, 1, 2, asks(8, 7), "pass");
-    check(&mut fw, 1, 90, asks(9, 7), "denied");
-    check(&mut fw, 1, 92, asks(9, 7), "pass");
+}
+
+/// What one table's meter or count has seen is nothing to another's.
+#[test]
+fn tables_have_meters_and_sets_of_their_own() {
+    let one = |table: &str, port: u16| {
+        let rule = format!("udp dport {port} meter m {{ ip saddr limit rate over 1/day burst 1 packets }} drop");
+        self::table("", &rule).replace("inet t", &format!("inet {table}"))
+    };
+    let mut fw = bench_of(&(one("a", 53) + &one("b", 54)));
+    let asks = |port: u16| Frame::udp("192.0.2.9:7", &format!("10.0.0.1:{port}"));
+    check(&mut fw, 1, 0, asks(53), "pass");
+    check(&mut fw, 1, 0, asks(54), "pass");
+    check(&mut fw, 1, 0, asks(53), "denied");
+    // In one table it is one, and a set of that name as well.
+    let meter =
+        |port: u16| format!("udp dport {port} meter m {{ ip saddr limit rate over 1/day burst 1 packets }} drop\n");
+    let mut fw = bench("", &(meter(53) + &meter(54)));
+    check(&mut fw, 1, 0, asks(53), "pass");
+    check(&mut fw, 1, 0, asks(54), "denied");
+    let mut fw = bench("set m { type ipv4_addr; flags dynamic; }", &(meter(53) + "udp dport 54 ip saddr @m drop"));
+    check(&mut fw, 1, 0, asks(54), "pass");
+    check(&mut fw, 1, 0, asks(53), "pass");
+    check(&mut fw, 1, 0, asks(54), "denied");
+    // Two counts in one line count apart.
+    let mut fw =
+        bench("", "tcp dport 22 ct state new ct count over 2 drop; udp dport 53 ct state new ct count over 1 drop");
+    check(&mut fw, 1, 0, syn(9, 1), "pass");
+    check(&mut fw, 1, 0, syn(9, 2), "pass");
+    check(&mut fw, 1, 0, self::asks(9, 1), "pass");
+    check(&mut fw, 1, 0, self::asks(9, 2), "denied");
 }
 
 #[test]
@@ -160,13 +196,29 @@ fn what_cannot_be_said_of_a_set_is_refused() {
         "ip saddr @s drop",
         "the set `s` has elements, and packets change it",
     );
-    let two =
-        "udp dport 1 add @floods { ip saddr ct count over 2 } drop\nadd @floods { ip saddr ct count over 3 } drop";
-    let mut error = None;
-    Bench::with_sets(2, 16, |builder| {
-        error = made(&table(FLOODS, two), builder).err().map(|error| error.to_string());
-        Box::new(Instance::new("fw", made(&table("", "accept"), builder).expect("a rule")))
-    });
-    assert!(error.is_some_and(|said| said.contains("two rules ask elements of the set `floods` for different things")));
     refused(FLOODS, "delete @floods { ip saddr }", "elements leave sets by their timeouts");
+}
+
+#[test]
+fn rules_that_contradict_each_other_about_a_set_are_refused() {
+    let refused = |rules: &str, expected: &str| {
+        let mut error = None;
+        Bench::with_sets(2, 16, |builder| {
+            error = made(&table(FLOODS, rules), builder).err().map(|error| error.to_string());
+            Box::new(Instance::new("fw", made(&table("", "accept"), builder).expect("a rule")))
+        });
+        assert!(error.as_ref().is_some_and(|said| said.contains(expected)), "{error:?}");
+    };
+    refused(
+        "udp dport 1 add @floods { ip saddr ct count over 2 } drop\nadd @floods { ip saddr ct count over 3 } drop",
+        "two rules ask elements of the set `floods` for different things; write a set for each limit",
+    );
+    refused(
+        "add @floods { ip saddr ct count over 2 } drop\nadd @floods { ip daddr ct count over 2 } drop",
+        "two rules count connections in the set `floods` by different fields; write a set for each",
+    );
+    refused(
+        "add @floods { ip saddr timeout 1h }\nupdate @floods { ip saddr timeout 2h }\nip saddr @floods drop",
+        "two rules have elements of the set `floods` live for different times; write the timeout into the set",
+    );
 }
