@@ -42,6 +42,8 @@ pub(super) enum Phase {
     Closing = 4,
     /// One end has sent a RST.
     Reset = 5,
+    /// A SYN would have begun it anew and was refused: nothing is left of it but its place.
+    Gone = 6,
 }
 
 /// Where the bytes of the mark begin: the last one is `opener`, and behind it stands `reversed`.
@@ -81,7 +83,8 @@ impl Connection {
             2 => Phase::Established,
             3 => Phase::HalfClosed,
             4 => Phase::Closing,
-            _ => Phase::Reset,
+            5 => Phase::Reset,
+            _ => Phase::Gone,
         }
     }
 
@@ -120,6 +123,16 @@ impl Connection {
     /// Whether a SYN would be a new connection between the same ends.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase(), Phase::Closing | Phase::Reset)
+    }
+
+    /// Whether there is none any more: the next packet may begin one.
+    pub(super) fn is_gone(&self) -> bool {
+        self.phase() == Phase::Gone
+    }
+
+    /// It is none any more.
+    pub(super) fn go(&mut self) {
+        self.progress = Phase::Gone as u8;
     }
 
     /// Whether a packet moves nothing but windows: the way of nearly all packets, without detours.
@@ -230,7 +243,7 @@ pub(super) fn are_valid(flags: u8) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
     /// TCP, by [`Phase`].
-    pub(super) tcp_ns: [u64; 6],
+    pub(super) tcp_ns: [u64; 7],
     /// TCP that opens under a flood.
     pub(super) hurried_ns: u64,
     /// UDP that has not been answered, and that has.

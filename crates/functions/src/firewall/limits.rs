@@ -86,15 +86,6 @@ impl Limits {
         }
     }
 
-    /// Counts a connection that begins anew: it is half open again.
-    pub(super) fn readmit(&self, cx: &mut Cx<'_>, host: IpAddress) -> Result<Admitted, Conflict> {
-        let admitted = self.admit_half_open(cx, true)?;
-        if admitted.is_ok() && self.most.counts_hosts() {
-            self.hosts.update(cx, &host, |counts| counts.half_open += 1)?;
-        }
-        Ok(admitted)
-    }
-
     fn admit_half_open(&self, cx: &mut Cx<'_>, opens: bool) -> Result<Admitted, Conflict> {
         if !opens || self.most.half_open == 0 {
             return Ok(Ok(false));

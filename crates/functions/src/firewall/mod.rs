@@ -49,8 +49,8 @@ pub use values::{Addresses, Bits, IcmpKind, PortRange, Protocol};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, headers::tcp_flags};
 use braid_nf::prelude::*;
 
 use self::config::Settings;
@@ -173,7 +173,7 @@ impl NetworkFunction for Firewall {
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, connection: &mut Connection) -> Handled {
         let from_opener = u8::from(cx.reversed()) == connection.reversed;
         let side = match self.settings.sides.of(packet.port()) {
-            Some(side) if side as u8 == connection.side_of(from_opener) => side,
+            Some(side) if side as u8 == connection.side_of(from_opener) || connection.is_gone() => side,
             _ => return Ok(Verdict::Drop(WRONG_SIDE)),
         };
         if packet.is_later_fragment() {
@@ -190,11 +190,8 @@ impl NetworkFunction for Firewall {
             }
             return self.pass(cx, packet);
         };
-        if connection.is_over() && is_opening(segment.flags) {
-            if let Err(reason) = self.reopen(cx, packet, side, &segment, connection)? {
-                return Ok(Verdict::Drop(reason));
-            }
-            return self.pass(cx, packet);
+        if connection.is_gone() || connection.is_over() && is_opening(segment.flags) {
+            return self.begin_anew(cx, packet, (side, &segment), connection);
         }
         if !self.fits(packet, connection, &segment, from_opener) {
             return self.invalid(cx, packet, side, OUT_OF_WINDOW);
@@ -209,7 +206,7 @@ impl NetworkFunction for Firewall {
             self.effects.sets.leave(cx, &ends_of(packet, side))?;
         }
         if connection.is_half_open() && !connection.is_opening() {
-            self.limits.settle(cx, inside_host(packet, side), connection)?;
+            self.limits.settle(cx, ends_of(packet, side).host(), connection)?;
         }
         if let Err(reason) = self.ask(cx, packet, (side, from_opener, is_new), connection)? {
             return Ok(Verdict::Drop(reason));
@@ -235,21 +232,7 @@ impl NetworkFunction for Firewall {
             Ok(segment) => segment,
             Err(reason) => return self.invalid(cx, packet, side, reason),
         };
-        let may_open = segment.is_none_or(|segment| self.may_open(segment.flags));
-        if !may_open && self.settings.policy.has_tables {
-            return self.invalid(cx, packet, side, NOT_SYN);
-        }
-        let met = match self.admit(cx, packet, side)? {
-            Ok(met) => met,
-            Err(reason) => return Ok(Verdict::Drop(reason)),
-        };
-        if !may_open {
-            return Ok(Verdict::Drop(NOT_SYN));
-        }
-        if let Err(reason) = self.open(cx, packet, (side, met), segment.as_ref(), set)? {
-            return Ok(Verdict::Drop(reason));
-        }
-        self.pass(cx, packet)
+        self.begin(cx, packet, (side, segment.as_ref()), |cx, connection| set.register(cx, connection))
     }
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -257,12 +240,10 @@ impl NetworkFunction for Firewall {
     }
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, connection: &Connection) -> Result<(), Conflict> {
-        if let Some(ends) = connection.ends(key) {
-            self.connections.leave(cx, &ends)?;
-            self.effects.sets.leave(cx, &ends)?;
-            self.limits.end(cx, ends.host(), connection.is_half_open())?;
+        match connection.ends(key) {
+            Some(ends) if !connection.is_gone() => self.end(cx, &ends, connection),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
@@ -347,9 +328,4 @@ fn ends_of(packet: &Packet<'_>, from: Side) -> Ends {
     let (source, destination) = packet.ports().unwrap_or_default();
     let ends = ((packet.src_ip(), source), (packet.dst_ip(), destination));
     Ends::new(from == Side::Inside, ends.0, ends.1, packet.protocol())
-}
-
-/// The host whose limits a packet concerns.
-fn inside_host(packet: &Packet<'_>, from: Side) -> IpAddress {
-    if from == Side::Inside { packet.src_ip() } else { packet.dst_ip() }
 }

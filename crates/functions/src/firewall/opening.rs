@@ -3,25 +3,49 @@
 use braid_nf::prelude::*;
 
 use super::config::WindowCheck;
-use super::connection::{Connection, is_opening};
+use super::connection::{Connection, Ends, is_opening};
 use super::keyed::Met;
 use super::window::{Segment, Windows};
-use super::{CONNECTION_TABLE_FULL, Firewall, ends_of, inside_host};
-use crate::parts::Side;
+use super::{CONNECTION_TABLE_FULL, Firewall, NOT_SYN, ends_of};
+use crate::parts::{Side, lengths};
 
 impl Firewall {
+    /// A packet between ends that have no connection. If rules and limits let it begin one, `register` gets it, and says whether there is
+    /// room.
+    pub(super) fn begin(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &mut Packet<'_>,
+        (side, segment): (Side, Option<&Segment>),
+        register: impl FnOnce(&mut Cx<'_>, Connection) -> bool,
+    ) -> Handled {
+        let may_open = segment.is_none_or(|segment| self.may_open(segment.flags));
+        if !may_open && self.settings.policy.has_tables {
+            return self.invalid(cx, packet, side, NOT_SYN);
+        }
+        let met = match self.admit(cx, packet, side)? {
+            Ok(met) => met,
+            Err(reason) => return Ok(Verdict::Drop(reason)),
+        };
+        if !may_open {
+            return Ok(Verdict::Drop(NOT_SYN));
+        }
+        match self.open(cx, packet, (side, met, segment), register)? {
+            Ok(()) => self.pass(cx, packet),
+            Err(reason) => Ok(Verdict::Drop(reason)),
+        }
+    }
+
     /// Makes a new connection live, if there is room for it.
-    pub(super) fn open(
+    fn open(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (side, met): (Side, Met),
-        segment: Option<&Segment>,
-        set: &mut NewSet<'_, Connection>,
+        (side, met, segment): (Side, Met, Option<&Segment>),
+        register: impl FnOnce(&mut Cx<'_>, Connection) -> bool,
     ) -> Result<Result<(), Reason>, Conflict> {
         let mut connection = self.connection(cx, packet, side, segment);
-        let Some(ends) = connection.ends(&set.key()) else { return Ok(Err(Reason::MALFORMED)) };
-        let counts = self.counts(segment);
+        let (ends, counts) = (ends_of(packet, side), self.counts(segment));
         match self.limits.admit(cx, ends.host(), counts)? {
             Ok(hurries) if counts => connection.count_half_open(hurries),
             Ok(_) => {}
@@ -29,7 +53,7 @@ impl Firewall {
         }
         let refusal = if !self.connections.enter(cx, &ends)? {
             CONNECTION_TABLE_FULL
-        } else if set.register(cx, connection) {
+        } else if register(cx, connection) {
             if met != 0 {
                 self.effects.sets.enter(cx, &ends, side, met)?;
             }
@@ -42,34 +66,35 @@ impl Firewall {
         Ok(Err(refusal))
     }
 
-    /// Begins anew between ends whose connection is over.
+    /// A connection is over: nothing counts it any more, and no ICMP error is about it.
+    pub(super) fn end(&self, cx: &mut Cx<'_>, ends: &Ends, connection: &Connection) -> Result<(), Conflict> {
+        self.connections.leave(cx, ends)?;
+        self.effects.sets.leave(cx, ends)?;
+        self.limits.end(cx, ends.host(), connection.is_half_open())
+    }
+
+    /// A SYN between ends whose connection is over, as in conntrack: that one ends here, and whether there is another one is for the rules.
+    /// Where there is none, the next packet comes here too.
     #[cold]
-    pub(super) fn reopen(
+    pub(super) fn begin_anew(
         &self,
         cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        side: Side,
-        segment: &Segment,
+        packet: &mut Packet<'_>,
+        (side, segment): (Side, &Segment),
         connection: &mut Connection,
-    ) -> Result<Result<(), Reason>, Conflict> {
-        let ends = ends_of(packet, side);
-        self.effects.sets.leave(cx, &ends)?;
-        let met = match self.admit(cx, packet, side)? {
-            Ok(met) => met,
-            Err(reason) => return Ok(Err(reason)),
+    ) -> Handled {
+        if !connection.is_gone() {
+            self.end(cx, &ends_of(packet, side), connection)?;
+            connection.go();
+        }
+        if !lengths::hold_the_headers(packet) {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        }
+        let register = |_: &mut Cx<'_>, again| {
+            *connection = again;
+            true
         };
-        let mut again = self.connection(cx, packet, side, Some(segment));
-        if self.counts(Some(segment)) {
-            match self.limits.readmit(cx, inside_host(packet, side))? {
-                Ok(hurries) => again.count_half_open(hurries),
-                Err(reason) => return Ok(Err(reason)),
-            }
-        }
-        if met != 0 {
-            self.effects.sets.enter(cx, &ends, side, met)?;
-        }
-        *connection = again;
-        Ok(Ok(()))
+        self.begin(cx, packet, (side, Some(segment)), register)
     }
 
     fn connection(&self, cx: &Cx<'_>, packet: &Packet<'_>, side: Side, segment: Option<&Segment>) -> Connection {
