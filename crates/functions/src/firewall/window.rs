@@ -105,8 +105,7 @@ impl Windows {
         let (sender, receiver) = (self.senders[from], self.senders[to]);
         let acknowledged = if segment.flags & ACK != 0 { segment.acknowledgement } else { receiver.end };
         if sender.window_max == 0 {
-            // Before its own SYN an end can only refuse the other one's.
-            return segment.flags & RST != 0 && acknowledged == receiver.end;
+            return fits_before_syn(segment.flags, acknowledged, receiver.end);
         }
         if receiver.window_max == 0 {
             // Its answer goes another way, if there is one.
@@ -175,6 +174,18 @@ impl Windows {
         // RFC 7323 section 2.3: more than 14 means 14.
         self.shifts[from] = offered.map_or(NO_SHIFT, |shift| shift.min(14));
     }
+}
+
+/// Whether a segment fits of an end whose SYN was not seen, as in Linux: it refuses the other one's, or acknowledges what it remembers of an
+/// earlier connection, so that the other one resets that (RFC 9293 section 3.5.1). What the other one has sent ends at `sent`.
+#[cold]
+fn fits_before_syn(flags: u8, acknowledged: u32, sent: u32) -> bool {
+    if flags & RST == 0 {
+        return flags & (SYN | FIN | ACK) == ACK;
+    }
+    // Some write no number into a reset that claims to have one; answers to keep-alives are one ahead.
+    acknowledged == 0
+        || !is_after(acknowledged, sent.wrapping_add(1)) && !is_after(sent.wrapping_sub(OLD_MAX), acknowledged)
 }
 
 /// Whether sequence number `a` is after `b` (RFC 9293 section 3.4).

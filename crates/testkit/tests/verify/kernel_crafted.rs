@@ -190,3 +190,33 @@ fn segments_outside_their_windows_meet_the_same_as_in_the_kernel() {
         assert_eq!(pair.agree(OUTSIDE, back("A", 5901, 1401)).len(), 1, "{tracking:?}: it goes on");
     }
 }
+
+/// Refusals, and acknowledgements of what only the server remembers.
+#[test]
+fn what_comes_before_a_servers_syn_meets_the_same_as_in_the_kernel() {
+    if skipped("what_comes_before_a_servers_syn_meets_the_same_as_in_the_kernel") {
+        return;
+    }
+    let server = "192.0.2.9:80";
+    let fit = [("RA", 0, 1002), ("RA", 0, 1001), ("RA", 0, 1000), ("RA", 7, 0), ("R", 7, 0), ("A", 700_000, 300_000)];
+    // Older ones pass the kernel unbelieved; ours drops them.
+    let old = 1001u32.wrapping_sub(66_000);
+    let unfit = [("RA", 0, 1003), ("RA", 0, 900_000), ("FA", 700_000, 300_000)];
+    for tracking in [Tracking::Strict, Tracking::Liberal] {
+        let mut pair = Pair::firewall(tracking);
+        let mut answered = |port: u16, (flags, sequence, acknowledgement)| {
+            let host = format!("10.0.0.1:{port}");
+            assert_eq!(pair.agree(INSIDE, Frame::tcp(&host, server).flags("S").numbers(1000, 0)).len(), 1);
+            pair.agree(OUTSIDE, Frame::tcp(server, &host).flags(flags).numbers(sequence, acknowledgement)).len()
+        };
+        for (port, answer) in (2000..).zip(fit.into_iter().chain([("RA", 0, old)])) {
+            assert_eq!(answered(port, answer), 1, "{tracking:?}: {answer:?} fits");
+        }
+        // A liberal kernel lets through what does not fit.
+        if tracking == Tracking::Strict {
+            for (port, answer) in (3000..).zip(unfit) {
+                assert_eq!(answered(port, answer), 0, "{answer:?} does not fit");
+            }
+        }
+    }
+}

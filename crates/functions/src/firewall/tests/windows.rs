@@ -52,11 +52,37 @@ fn a_reset_that_fits_ends_the_connection_soon() {
     let mut fw = connected("");
     check(&mut fw, 1, 0, back("R").numbers(5001, 0), "pass");
     check(&mut fw, 1, 11, back("A").numbers(5001, 1001), "denied");
-    // Whoever refuses a connection has no number of its own yet.
+}
+
+/// It has no number of its own yet, and may answer what came before.
+#[test]
+fn who_refuses_a_connection_acknowledges_what_was_sent() {
+    let asked = || {
+        let mut fw = bench("");
+        check(&mut fw, 0, 0, to("S").numbers(1000, 0), "pass");
+        fw
+    };
+    for unfit in [1003, 1001u32.wrapping_sub(66_001), 900_000] {
+        check(&mut asked(), 1, 0, back("RA").numbers(0, unfit), "out_of_window");
+    }
+    for fit in [1002, 1001, 1000, 0, 1001u32.wrapping_sub(66_000)] {
+        check(&mut asked(), 1, 0, back("RA").numbers(0, fit), "pass");
+    }
+    check(&mut asked(), 1, 0, back("R").numbers(7, 0), "pass");
+}
+
+/// RFC 9293 section 3.5.1: one end has forgotten a connection, the other one remembers it.
+#[test]
+fn ends_of_a_half_open_connection_come_to_terms() {
     let mut fw = bench("");
     check(&mut fw, 0, 0, to("S").numbers(1000, 0), "pass");
-    check(&mut fw, 1, 0, back("RA").numbers(0, 1000), "out_of_window");
-    check(&mut fw, 1, 0, back("RA").numbers(0, 1001), "pass");
+    check(&mut fw, 1, 0, back("A").numbers(700_000, 300_000), "pass");
+    check(&mut fw, 1, 0, back("FA").numbers(700_000, 300_000), "out_of_window");
+    check(&mut fw, 0, 0, to("R").numbers(300_000, 0), "pass");
+    check(&mut fw, 0, 1, to("S").numbers(1000, 0), "pass");
+    check(&mut fw, 1, 1, back("SA").numbers(5000, 1001), "pass");
+    check(&mut fw, 0, 1, to("A").numbers(1001, 5001), "pass");
+    check(&mut fw, 1, 1000, back("A").numbers(5001, 1001), "pass");
 }
 
 #[test]
