@@ -302,6 +302,11 @@ impl Ends {
         self.inside
     }
 
+    /// The protocol, of queries too, whose number is the same for both families.
+    pub(super) fn number(&self) -> u8 {
+        if self.protocol == protocol::ICMP && self.inside.v4().is_none() { protocol::ICMPV6 } else { self.protocol }
+    }
+
     /// The same, asked from a side.
     pub(super) fn asked_from(self, side: Side) -> Ends {
         Ends { asker: side as u8, ..self }

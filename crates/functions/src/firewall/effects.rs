@@ -42,11 +42,7 @@ struct Statement {
 }
 
 impl Effects {
-    pub(super) fn new(
-        builder: &mut StateBuilder,
-        rules: &[Rule],
-        connections_max: u32,
-    ) -> Result<Effects, ConfigError> {
+    pub(super) fn new(builder: &mut StateBuilder, rules: &[Rule], counted_max: u32) -> Result<Effects, ConfigError> {
         let (mut places, mut firsts) = (Vec::with_capacity(rules.len()), Vec::new());
         let mut known: HashMap<(u64, u32, Option<&str>), u32> = HashMap::new();
         for (number, rule) in rules.iter().enumerate() {
@@ -62,7 +58,7 @@ impl Effects {
             });
             places.push(*place);
         }
-        let sets = Sets::new(builder, rules, connections_max)?;
+        let sets = Sets::new(builder, rules, counted_max)?;
         let rest = rest(builder, rules, &firsts)?;
         let statements = Statements { rules, sets: &sets, names: HashMap::new(), counters: 0, limits: 0, rest };
         let statements = statements.make(builder, firsts)?;

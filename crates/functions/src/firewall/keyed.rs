@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateError, StateObject, hash};
 
@@ -157,7 +156,7 @@ struct Set {
 pub(super) type Met = u64;
 
 impl Sets {
-    /// `most`: live connections.
+    /// `most`: live connections and pings.
     pub(super) fn new(builder: &mut StateBuilder, rules: &[Rule], most: u32) -> Result<Sets, ConfigError> {
         let mut asked = Vec::<Asked<'_>>::new();
         for keyed in rules.iter().filter_map(|rule| rule.keyed.as_ref()) {
@@ -215,8 +214,6 @@ impl Sets {
                 within != often.over
             }
             Act::Count { most, over } => {
-                // Pings have no connection here.
-                let met = met.filter(|_| !matches!(facts.protocol, protocol::ICMP | protocol::ICMPV6));
                 let connections = it.connections + u64::from(met.is_some());
                 met.into_iter().for_each(|met| *met |= 1 << place);
                 (connections > u64::from(*most)) == *over
@@ -260,7 +257,7 @@ impl Sets {
         let is_met = |(at, _): &(usize, &Set)| member.met >> at & 1 != 0;
         for (_, set) in self.sets.iter().enumerate().filter(is_met) {
             let Some(key) = &set.counts_by else { continue };
-            let (element, now) = (Element::between(key, way, ends.protocol), cx.now());
+            let (element, now) = (Element::between(key, way, ends.number()), cx.now());
             let fresh = Remembered { since_ns: now, ..Remembered::default() };
             let mut it = set.elements.get(cx, &element)?.unwrap_or(fresh);
             it.connections = by(it.connections);

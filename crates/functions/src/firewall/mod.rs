@@ -104,6 +104,7 @@ impl FromConfig for Firewall {
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Firewall, ConfigError> {
         let (connections_max, queries_max) = (config.connections_max, config.queries_max);
+        let counted_max = connections_max.saturating_add(queries_max);
         let (hosts_max, fragments_max, held_max) = (config.hosts_max, config.fragments_max, config.held_max);
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         let settings = Settings::check(config, ports)?;
@@ -115,7 +116,7 @@ impl FromConfig for Firewall {
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let limits =
             Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;
-        let effects = Effects::new(builder, &settings.policy.rules, connections_max)?;
+        let effects = Effects::new(builder, &settings.policy.rules, counted_max)?;
         Ok(Firewall { settings, connections, queries, limits, fragments, answers, effects })
     }
 }
@@ -257,7 +258,7 @@ impl NetworkFunction for Firewall {
     }
 
     fn tick(&self, cx: &mut Cx<'_>, _tick: Tick) -> Result<(), Conflict> {
-        self.queries.sweep(cx)?;
+        self.queries.sweep_telling(cx, |cx, ends| self.effects.sets.leave(cx, ends))?;
         self.effects.sets.sweep(cx)?;
         self.fragments.sweep(cx)
     }

@@ -102,16 +102,8 @@ impl Firewall {
                 State::Reply
             }
             Message::Query(kind, id) => {
-                let ends = query_ends(packet, side, id).asked_from(side);
-                let known = self.queries.get(cx, &ends)?;
-                let goes_on = known.is_some_and(|known| known.is_answered() && known.is_of(kind));
-                let state = if goes_on { State::Original } else { State::New };
-                if let Err(reason) = self.judge(cx, packet, side, state)? {
+                if let Err(reason) = self.query(cx, packet, side, (kind, id))? {
                     return Ok(Verdict::Drop(reason));
-                }
-                let asked = Asked::new(cx.now(), kind);
-                if !self.queries.insert(cx, &ends, &if goes_on { asked.answered() } else { asked })? {
-                    return Ok(Verdict::Drop(CONNECTION_TABLE_FULL));
                 }
                 return self.pass(cx, packet);
             }
@@ -123,6 +115,39 @@ impl Firewall {
             return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)
+    }
+
+    /// A query of this type and number: the first one is counted as a connection, and those that go on once it is answered are of one.
+    fn query(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        side: Side,
+        (kind, id): (u8, u16),
+    ) -> Result<Result<(), Reason>, Conflict> {
+        let ends = query_ends(packet, side, id).asked_from(side);
+        let known = self.queries.get(cx, &ends)?;
+        let goes_on = known.is_some_and(|known| known.is_answered() && known.is_of(kind));
+        let judged = match known {
+            Some(_) => self.judge(cx, packet, side, if goes_on { State::Original } else { State::New })?.map(|()| 0),
+            None => {
+                // One that died under this number may not have been swept out yet.
+                self.effects.sets.leave(cx, &ends)?;
+                self.admit(cx, packet, side)?
+            }
+        };
+        let met = match judged {
+            Ok(met) => met,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let asked = Asked::new(cx.now(), kind);
+        if !self.queries.insert(cx, &ends, &if goes_on { asked.answered() } else { asked })? {
+            return Ok(Err(CONNECTION_TABLE_FULL));
+        }
+        if met != 0 {
+            self.effects.sets.enter(cx, &ends, side, met)?;
+        }
+        Ok(Ok(()))
     }
 
     /// Whether an ICMP error from `side` goes to the sender of the packet that it quotes, and that packet was of a connection

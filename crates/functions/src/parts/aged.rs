@@ -58,13 +58,25 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
 
     /// Takes dead entries out of the piece whose turn it is.
     pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        self.sweep_telling(cx, |_, _| Ok(()))
+    }
+
+    /// The same; `ended` is told of each that was taken out.
+    pub fn sweep_telling(
+        &self,
+        cx: &mut Cx<'_>,
+        mut ended: impl FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>,
+    ) -> Result<(), Conflict> {
         let now = cx.now();
         let pieces = u64::from(self.map.capacity().div_ceil(PIECE));
         let turn = now / SWEEP_EVERY.as_nanos() as u64 % pieces;
-        self.map.for_each(cx, turn as u32 * PIECE, PIECE, |_, _, value| {
-            Ok(if self.is_dead(value, now) { Visit::Remove } else { Visit::Keep })
+        let mut dead = Vec::new();
+        self.map.for_each(cx, turn as u32 * PIECE, PIECE, |_, key, value| {
+            let is_dead = self.is_dead(value, now);
+            dead.extend(is_dead.then_some(*key));
+            Ok(if is_dead { Visit::Remove } else { Visit::Keep })
         })?;
-        Ok(())
+        dead.iter().try_for_each(|key| ended(cx, key))
     }
 
     fn is_dead(&self, value: &V, now: u64) -> bool {

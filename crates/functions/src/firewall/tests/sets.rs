@@ -179,6 +179,37 @@ fn live_connections_are_counted_by_who_opened_them() {
     check(&mut fw, 1, 0, syn(8, 1), "denied");
 }
 
+/// A ping is a connection by its number, until nothing more is heard of it.
+#[test]
+fn pings_are_counted_as_connections() {
+    let sets = "set pingers { type ipv4_addr; flags dynamic; }\nset protocols { type inet_proto; flags dynamic; }";
+    let rules = "icmp type echo-request ct state new add @pingers { ip saddr ct count over 2 } drop
+        icmpv6 type echo-request ct state new add @protocols { meta l4proto ct count over 1 } drop";
+    let mut fw = bench(sets, rules);
+    let ping = |host: u8, id| Frame::echo_request(&format!("192.0.2.{host}"), "10.0.0.1", id, 1);
+    let pong = |host: u8, id| Frame::echo_reply("10.0.0.1", &format!("192.0.2.{host}"), id, 1);
+    check(&mut fw, 1, 0, ping(9, 1), "pass");
+    check(&mut fw, 1, 0, ping(9, 2), "pass");
+    // Again, and answered, it is the same one.
+    check(&mut fw, 1, 0, ping(9, 2), "pass");
+    check(&mut fw, 0, 0, pong(9, 2), "pass");
+    check(&mut fw, 1, 20, ping(9, 2), "pass");
+    check(&mut fw, 1, 20, ping(9, 3), "denied");
+    check(&mut fw, 1, 20, ping(8, 3), "pass");
+    // One has died, the other lives on.
+    for tenths in 0..600 {
+        fw.send(1, 21_000 + tenths * 100, &ping(9, 2).bytes());
+    }
+    check(&mut fw, 1, 82, ping(9, 3), "pass");
+    check(&mut fw, 1, 82, ping(9, 4), "denied");
+    // One that comes again under the number of one that died is one.
+    check(&mut fw, 1, 113, ping(9, 2), "pass");
+    check(&mut fw, 1, 113, ping(9, 3), "pass");
+    let ping6 = |id| Frame::echo_request("2001:db8::9", "2001:db8:1::1", id, 1);
+    check(&mut fw, 1, 113, ping6(1), "pass");
+    check(&mut fw, 1, 113, ping6(2), "denied");
+}
+
 #[test]
 fn what_cannot_be_said_of_a_set_is_refused() {
     let refused = |sets: &str, rules: &str, expected: &str| {

@@ -22,12 +22,18 @@ const COUNTED: &str = "table inet t {
         size 1024
         flags dynamic
     }
+    set pingers {
+        type ipv4_addr
+        size 1024
+        flags dynamic
+    }
     chain forward {
         type filter hook forward priority filter; policy accept;
         ct state established accept
         tcp dport 80 ct count over 4 drop
         tcp dport { 22, 80 } add @clients { ip saddr ct count over 2 } drop
         udp dport 53 add @clients { ip saddr ct count over 2 } drop
+        icmp type echo-request add @pingers { ip saddr ct count over 2 } drop
     }
 }
 ";
@@ -79,6 +85,12 @@ fn connections_are_counted_until_they_end_as_in_the_kernel() {
         feed(said(9, (port, 53), false, "", (0, 0)));
         feed(said(11, (port, 53), false, "", (0, 0)));
     }
+    for id in [1, 2, 1, 3] {
+        for host in ["10.1.0.9", "10.1.0.11"] {
+            feed((INSIDE, Frame::echo_request(host, "203.0.113.9", id, 1).bytes()));
+        }
+        feed((OUTSIDE, Frame::echo_reply("203.0.113.9", "10.1.0.9", id, 1).bytes()));
+    }
     // One is reset, one ends from both sides, and then is opened again.
     feed(said(9, (1, 80), true, "RA", (5001, 1001)));
     open(&mut feed, 9, (4, 80));
@@ -89,6 +101,6 @@ fn connections_are_counted_until_they_end_as_in_the_kernel() {
     open(&mut feed, 5, (8, 22));
     feed(said(5, (1, 80), false, "S", (1000, 0)));
     open(&mut feed, 11, (9, 80));
-    comparison.check(40);
+    comparison.check(52);
     assert!(through.iter().any(|passes| !passes) && through.iter().any(|passes| *passes));
 }
