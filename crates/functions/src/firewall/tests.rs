@@ -4,7 +4,10 @@ use braid_nf::Instance;
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 
+mod chains;
+mod classifier;
 mod conditions;
+mod endings;
 mod files;
 mod includes;
 mod known;
@@ -87,46 +90,6 @@ fn a_tcp_connection_begins_with_a_syn() {
     check(&mut fw, 0, 0, to("FA"), "not_syn");
     check(&mut fw, 0, 0, to("A"), "pass");
     check(&mut fw, 1, 0, back("A"), "pass");
-}
-
-#[test]
-fn connections_live_as_long_as_their_phase_says() {
-    let mut fw = bench("");
-    check(&mut fw, 0, 0, to("S"), "pass");
-    check(&mut fw, 1, 121, back("SA"), "denied");
-    let mut fw = connected("");
-    check(&mut fw, 1, 7440, back("A"), "pass");
-    check(&mut fw, 1, 14_881, back("A"), "denied");
-    let mut fw = connected("");
-    check(&mut fw, 0, 0, to("FA"), "pass");
-    check(&mut fw, 1, 5000, back("A"), "pass");
-    check(&mut fw, 1, 5000, back("FA"), "pass");
-    check(&mut fw, 0, 5120, to("A"), "pass");
-    check(&mut fw, 1, 5241, back("A"), "denied");
-    let mut fw = connected("");
-    check(&mut fw, 1, 0, back("R"), "pass");
-    check(&mut fw, 1, 11, back("A"), "denied");
-    assert_eq!(fw.object("fw.connections").len(), 0, "its ends are forgotten with it");
-}
-
-#[test]
-fn a_forged_reset_does_not_end_a_connection_that_goes_on() {
-    let mut fw = connected("");
-    check(&mut fw, 1, 1, back("R"), "pass");
-    check(&mut fw, 0, 2, to("A"), "pass");
-    check(&mut fw, 1, 1000, back("A"), "pass");
-}
-
-#[test]
-fn the_same_ends_may_connect_again_by_the_same_rules() {
-    let mut fw = connected("");
-    check(&mut fw, 0, 0, to("FA"), "pass");
-    check(&mut fw, 1, 0, back("FA"), "pass");
-    check(&mut fw, 1, 1, back("S"), "denied");
-    check(&mut fw, 0, 1, to("S"), "pass");
-    check(&mut fw, 1, 1, back("SA"), "pass");
-    check(&mut fw, 0, 1, to("A"), "pass");
-    check(&mut fw, 1, 1000, back("A"), "pass");
 }
 
 #[test]

@@ -1,6 +1,4 @@
-//! Whole tables of nftables: rule sets as users have them, and chains against a walk through them.
-
-use proptest::prelude::*;
+//! Whole tables of nftables: rule sets as users have them, and what of them is refused.
 
 use super::rules::{PORTS, named, read_text};
 use crate::firewall::config::Config;
@@ -20,7 +18,7 @@ pub(super) fn policy(text: &str, hooks: Hooks) -> Policy {
     policy
 }
 
-fn facts(side: Side, source: &str, destination: &str, protocol: u8, port: u16) -> Facts {
+pub(super) fn facts(side: Side, source: &str, destination: &str, protocol: u8, port: u16) -> Facts {
     let address = |text: &str| text.parse::<Addresses>().expect("an address").first;
     Facts {
         source: address(source),
@@ -37,7 +35,7 @@ fn facts(side: Side, source: &str, destination: &str, protocol: u8, port: u16) -
 }
 
 /// What becomes of a packet, and which line says so; no limit is reached.
-fn decided(policy: &Policy, facts: &Facts) -> (Action, Option<u32>) {
+pub(super) fn decided(policy: &Policy, facts: &Facts) -> (Action, Option<u32>) {
     let Ok((number, action)) = policy.decide(facts, |_, _| Ok::<_, std::convert::Infallible>(true));
     (action, number.map(|number| policy.rules[number].line))
 }
@@ -174,18 +172,6 @@ fn states_of_connections_are_decided_about_as_written() {
     }
 }
 
-/// What one chain accepts comes to the next of the same hook; what it drops does not.
-#[test]
-fn chains_of_one_hook_follow_each_other_by_priority() {
-    let text = "table ip late { chain a { type filter hook forward priority filter + 10; policy accept; tcp dport 80 drop; } }
-        table inet early { chain b { type filter hook forward priority -5; policy drop; tcp dport { 80, 443 } accept; } }";
-    let policy = policy(text, Hooks::Forward);
-    check(&policy, (IN, "10.0.0.1", "10.0.1.1", TCP, 443), Allow);
-    check(&policy, (IN, "10.0.0.1", "10.0.1.1", TCP, 80), Deny);
-    check(&policy, (IN, "10.0.0.1", "10.0.1.1", TCP, 22), Deny);
-    check(&policy, (IN, "2001:db8::1", "2001:db8::2", TCP, 80), Allow);
-}
-
 #[test]
 fn a_table_for_each_family_says_nothing_about_the_other() {
     let table = |family: &str, port: u16| {
@@ -224,26 +210,6 @@ fn fields_may_be_joined_in_sets_and_maps() {
     check(&policy, (OUT, "203.0.113.9", "10.0.0.2", TCP, 85), Allow);
     check(&policy, (OUT, "10.0.0.9", "10.0.0.1", UDP, 53), Allow);
     check(&policy, (OUT, "10.0.0.8", "10.0.0.1", UDP, 53), Deny);
-}
-
-/// What a limit does not let pass goes on behind its statement, chains it jumps to included.
-#[test]
-fn what_a_limit_holds_back_goes_on_behind_it() {
-    let text = "table inet filter {
-        chain web { tcp dport 80 accept; }
-        chain forward { type filter hook forward priority 0; policy drop;
-            limit rate 1/second burst 1 packets counter jump web
-            counter log prefix \"missed: \" tcp dport 443 accept
-        } }";
-    let policy = policy(text, Hooks::Forward);
-    let web = facts(IN, "10.0.0.1", "10.0.1.1", TCP, 80);
-    assert_eq!(decided(&policy, &web), (Allow, Some(2)));
-    let mut met = Vec::new();
-    let missed = policy.decide(&web, |number, rule| {
-        met.push(policy.rules[number].line);
-        Ok::<_, std::convert::Infallible>(rule.limit.is_none())
-    });
-    assert_eq!((missed, met), (Ok((Some(policy.rules.len() - 1), Deny)), vec![4, 5]));
 }
 
 /// The place of an error, its reason and what to write.
@@ -290,122 +256,3 @@ fn what_cannot_be_is_refused_with_its_place() {
     check_error("include services.nft", (1, 1), "write include \"services.nft\"");
     check_error(&format!("{}\ntcp dport 22 accept", one("accept")), (8, 1), "outside of the tables");
 }
-
-#[test]
-fn chains_that_multiply_have_a_bound() {
-    let mut text =
-        String::from("table inet t {\n chain c0 { tcp dport { 1, 2 } tcp sport 1 accept; ip saddr 10.0.0.1 drop; }\n");
-    for n in 1..15 {
-        let jumps = format!("jump c{}; ", n - 1).repeat(4);
-        text += &format!(" chain c{n} {{ {jumps} }}\n");
-    }
-    text += " chain f { type filter hook forward priority 0; jump c14; }\n}";
-    let error = read_text(&text, &mut named(), PORTS).unwrap_err();
-    assert!(error.reason.contains("more than 262144 rules"), "{error}");
-}
-
-/// A verdict of the oracle's chains.
-#[derive(Clone, Debug)]
-enum Verdict {
-    Accept,
-    Drop,
-    Return,
-    Continue,
-    Jump(usize),
-    Goto(usize),
-}
-
-/// A rule for ports from one to another.
-type Rules = Vec<(u16, u16, Verdict)>;
-
-fn some_chains() -> impl Strategy<Value = Vec<Rules>> {
-    let chain = |number: usize| {
-        // To later chains only, so that they end.
-        let behind = number + 1..5.max(number + 2);
-        let verdict = prop_oneof![
-            2 => Just(Verdict::Accept),
-            2 => Just(Verdict::Drop),
-            1 => Just(Verdict::Return),
-            1 => Just(Verdict::Continue),
-            2 => behind.clone().prop_map(Verdict::Jump),
-            1 => behind.prop_map(Verdict::Goto),
-        ];
-        prop::collection::vec((0u16..8, 0u16..8, verdict), 0..5)
-            .prop_map(|rules| rules.into_iter().map(|(a, b, verdict)| (a.min(b), a.max(b), verdict)).collect())
-    };
-    (chain(0), chain(1), chain(2), chain(3), chain(4), Just(Rules::new()))
-        .prop_map(|(a, b, c, d, e, f)| vec![a, b, c, d, e, f])
-}
-
-/// A walk through chains as nftables does it; none: the end of the chain was reached.
-fn walk(chains: &[Rules], chain: usize, port: u16) -> Option<bool> {
-    for (from, to, verdict) in &chains[chain] {
-        if !(from..=to).contains(&&port) {
-            continue;
-        }
-        match verdict {
-            Verdict::Accept => return Some(true),
-            Verdict::Drop => return Some(false),
-            Verdict::Return => return None,
-            Verdict::Continue => {}
-            Verdict::Jump(to) => {
-                if let Some(decided) = walk(chains, *to, port) {
-                    return Some(decided);
-                }
-            }
-            Verdict::Goto(to) => return walk(chains, *to, port),
-        }
-    }
-    None
-}
-
-fn written(chains: &[Rules]) -> String {
-    let mut text = String::from("table inet filter {\n");
-    for (number, rules) in chains.iter().enumerate() {
-        text += &format!("chain c{number} {{\n");
-        if number == 0 {
-            text += "type filter hook forward priority 0; policy drop;\n";
-        }
-        for (from, to, verdict) in rules {
-            let verdict = match verdict {
-                Verdict::Jump(to) => format!("jump c{to}"),
-                Verdict::Goto(to) => format!("goto c{to}"),
-                other => format!("{other:?}").to_lowercase(),
-            };
-            text += &format!("udp dport {from}-{to} {verdict}\n");
-        }
-        text += "}\n";
-    }
-    text + "}\n"
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
-    #[test]
-    fn chains_in_one_list_decide_as_a_walk_through_them(chains in some_chains()) {
-        let policy = policy(&written(&chains), Hooks::Forward);
-        for port in 0..8 {
-            let accepts = walk(&chains, 0, port).unwrap_or(false);
-            let (action, _) = decided(&policy, &facts(IN, "10.0.0.1", "10.0.1.1", UDP, port));
-            prop_assert_eq!(action == Allow, accepts, "port {}", port);
-        }
-    }
-
-    /// Whatever stands in a file, it is read or refused.
-    #[test]
-    fn no_text_makes_the_reader_panic(words in prop::collection::vec(prop::sample::select(WORDS), 0..40)) {
-        let _ = read_text(&words.join(" "), &mut named(), PORTS);
-    }
-}
-
-/// Words of rule files, and signs.
-#[rustfmt::skip]
-const WORDS: &[&str] = &[
-    "table", "inet", "ip", "filter", "{", "}", "chain", "forward", "type", "hook", "priority", "0", ";", "\n", "policy",
-    "drop", "accept", "tcp", "dport", "22", "-", ":", ".", ",", "vmap", "@s", "set", "elements", "=", "!=", "jump",
-    "goto", "return", "ct", "state", "new", "established", "limit", "rate", "5/second", "burst", "log", "prefix",
-    "\"x\"", "counter", "reject", "with", "icmp", "icmpx", "flags", "syn", "&", "(", "|", ")", "/", "define", "$a", "a",
-    "flush", "ruleset", "add", "rule", "element", "delete", "\\", "comment", "meta", "iifname", "lan0", "pkttype",
-    "host", "include", "length", "ttl", "dscp", "<", "vlan", "id", "fib", "10-20",
-];

@@ -1,0 +1,154 @@
+//! The classifier finds what a walk through the list of rules finds.
+
+use proptest::prelude::*;
+
+use crate::firewall::classifier::Classifier;
+use crate::firewall::fields::{Field, Within};
+use crate::firewall::reach::Reach;
+use crate::firewall::rules::{Action, Direction, Facts, Rule};
+use crate::firewall::states::State;
+use crate::firewall::values::{Addresses, Bits, PortRange, Protocol};
+use crate::parts::{Many, Side};
+
+/// Few values, so that rules meet packets and each other.
+fn an_address() -> impl Strategy<Value = Addresses> {
+    let v4 = (0u32..4, 0u8..8, prop_oneof![Just(8u8), Just(24), 28u8..=32])
+        .prop_map(|(net, host, bits)| format!("10.0.{net}.{host}/{bits}"));
+    let range = (0u8..8, 0u8..8).prop_map(|(a, b)| format!("10.0.0.{}-10.0.0.{}", a.min(b), a.max(b)));
+    let v6 = (0u8..8, prop_oneof![Just(0u8), Just(64), Just(126), Just(128)])
+        .prop_map(|(a, b)| format!("2001:db8::{a}/{b}"));
+    prop_oneof![3 => v4, 1 => range, 1 => v6].prop_map(|text| text.parse().expect("a range"))
+}
+
+fn many<T: std::fmt::Debug + Clone>(one: impl Strategy<Value = T>) -> impl Strategy<Value = Many<T>> {
+    prop_oneof![2 => Just(Many(Vec::new())), 3 => prop::collection::vec(one, 1..4).prop_map(Many)]
+}
+
+fn a_range() -> impl Strategy<Value = PortRange> {
+    (0u16..6, 0u16..6).prop_map(|(a, b)| PortRange { first: a.min(b), last: a.max(b) })
+}
+
+fn a_rule() -> impl Strategy<Value = Rule> {
+    let direction = prop_oneof![Just(None), Just(Some(Direction::Outbound)), Just(Some(Direction::Inbound))];
+    let flags = (0u8..4, 0u8..4, any::<bool>()).prop_map(|(set, of, not)| Bits { set: set & of.max(1), of, not });
+    let flags = prop_oneof![4 => Just(Vec::new()), 1 => prop::collection::vec(flags, 1..3)];
+    let protocol = many(prop_oneof![Just(Protocol(6)), Just(Protocol(17))]);
+    (
+        direction,
+        many(0u16..3),
+        protocol,
+        many(an_address()),
+        many(an_address()),
+        many(a_range()),
+        many(a_range()),
+        (flags, some_fields()),
+    )
+        .prop_map(
+            |(
+                direction,
+                ports,
+                protocol,
+                source,
+                destination,
+                source_ports,
+                destination_ports,
+                (tcp_flags, fields),
+            )| Rule {
+                direction,
+                ports,
+                protocol,
+                source,
+                destination,
+                source_ports,
+                destination_ports,
+                tcp_flags: tcp_flags.into_iter().map(|bits| Many(vec![bits])).collect(),
+                fields,
+                ..Rule::new(Action::Allow)
+            },
+        )
+}
+
+/// Conditions on what few rules look at; most rules have none.
+fn some_fields() -> impl Strategy<Value = Vec<Within>> {
+    let field =
+        prop::sample::select(vec![Field::Length, Field::Ttl, Field::Dscp, Field::Ecn, Field::Vlan, Field::IcmpCode]);
+    let range = (0u32..6, 0u32..6).prop_map(|(a, b)| (a.min(b), a.max(b)));
+    let within = (field, prop::collection::vec(range, 1..3)).prop_map(|(field, ranges)| Within { field, ranges });
+    prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(within, 1..3)]
+}
+
+fn a_packet() -> impl Strategy<Value = Facts> {
+    let address = prop_oneof![
+        (0u8..4, 0u8..8).prop_map(|(net, host)| format!("10.0.{net}.{host}")),
+        (0u8..8).prop_map(|host| format!("2001:db8::{host}")),
+    ];
+    let address = address.prop_map(|text| text.parse::<Addresses>().expect("an address").first);
+    let protocol = prop_oneof![Just(6u8), Just(17)];
+    (
+        address.clone(),
+        address,
+        (0u16..7, 0u16..7),
+        protocol,
+        0u8..4,
+        0u16..4,
+        any::<bool>(),
+        prop::array::uniform6(0u32..7),
+    )
+        .prop_map(
+            |(source, destination, (source_port, destination_port), protocol, flags, port, inside, fields)| Facts {
+                source,
+                destination,
+                source_port,
+                destination_port,
+                protocol,
+                flags,
+                port,
+                side: if inside { Side::Inside } else { Side::Outside },
+                state: State::New,
+                fields,
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// The first rule that fits is the one that a walk through the list finds.
+    #[test]
+    fn the_tree_finds_what_a_walk_finds(
+        rules in prop::collection::vec(a_rule(), 0..120),
+        packets in prop::collection::vec(a_packet(), 40),
+    ) {
+        let reach = Reach::of(&rules);
+        let classifier = Classifier::new(&rules, &reach).expect("few boxes");
+        for facts in packets {
+            for from in [0, rules.len() / 2] {
+                // Behind a rule that decides about everything nothing is found, for nothing comes there.
+                let met = reach.list(State::New, facts.side as usize);
+                let fits = |at: &usize| met.contains(&(*at as u32)) && rules[*at].mismatch(&facts).is_none();
+                prop_assert_eq!(classifier.find(&facts, from), (from..rules.len()).find(fits), "{:?}", facts);
+            }
+        }
+    }
+
+    /// Everything but some ranges is what is in none of them.
+    #[test]
+    fn what_is_left_is_in_none_that_is_taken(taken in prop::collection::vec(an_address(), 1..5), address in a_packet()) {
+        let v4 = taken[0].is_v4();
+        let taken: Vec<_> = taken.into_iter().filter(|range| range.is_v4() == v4).collect();
+        let is_taken = taken.iter().any(|range| range.contains(address.source));
+        let left = Addresses::except(v4, taken);
+        let is_left = left.iter().any(|range| range.contains(address.source));
+        prop_assert_eq!(is_left, !is_taken && Addresses::all(v4).contains(address.source));
+    }
+}
+
+#[test]
+fn rules_of_too_many_combinations_are_refused() {
+    let list = |n: u32| Many((0..n).map(|i| format!("10.{}.{}.0/24", i / 256, i % 256).parse().unwrap()).collect());
+    let rule = Rule { source: list(1000), destination: list(1000), ..Rule::new(Action::Deny) };
+    assert_eq!(
+        Classifier::new(std::slice::from_ref(&rule), &Reach::of(std::slice::from_ref(&rule))).err(),
+        Some(4_000_000)
+    );
+}
