@@ -13,6 +13,7 @@ use super::mark::Ways;
 use super::policy::Policy;
 use super::rule_file::{Hooks, Ports};
 use super::rules::{Action, Rule};
+use super::values::{Addresses, Forward};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::Sides;
 use crate::parts::answer::Router;
@@ -33,6 +34,8 @@ pub struct Config {
     pub rules_file: Option<PathBuf>,
     pub rules_hook: Hooks,
     pub interfaces: Vec<String>,
+    pub networks: Vec<Vec<Addresses>>,
+    pub forwards: Option<Vec<Forward>>,
     pub windows: WindowCheck,
     pub loose: bool,
     pub tcp_opening_s: u64,
@@ -94,6 +97,8 @@ impl Default for Config {
             rules_file: None,
             rules_hook: Hooks::Forward,
             interfaces: Vec::new(),
+            networks: Vec::new(),
+            forwards: None,
             windows: WindowCheck::Strict,
             loose: false,
             tcp_opening_s: 120,
@@ -176,6 +181,10 @@ impl Settings {
         {
             let reason = format!("two ports are named `{name}`");
             return Err(ConfigError::new("interfaces", reason, "give each port a name of its own, in their order"));
+        }
+        if config.networks.len() > usize::from(ports) {
+            let reason = format!("networks of {} ports, but the plan has {ports}", config.networks.len());
+            return Err(ConfigError::new("networks", reason, "write a list for each port, in their order"));
         }
         let policy = Policy::check(&mut config, Ports { count: ports, sides })?;
         Ok(Settings {

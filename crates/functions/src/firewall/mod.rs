@@ -44,7 +44,7 @@ pub use often::Often;
 pub use related::{NO_QUERY, TINY_FRAGMENT, UNRELATED};
 pub use rule_file::Hooks;
 pub use rules::{Action, Direction, Rule};
-pub use values::{Addresses, Bits, IcmpKind, PortRange, Protocol};
+pub use values::{Addresses, Bits, Forward, IcmpKind, PortRange, Protocol};
 
 use std::path::PathBuf;
 use std::time::Duration;

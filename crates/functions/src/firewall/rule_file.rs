@@ -26,16 +26,19 @@ use serde::Deserialize;
 
 use super::config::Config;
 use super::rules::Action;
+use super::values::{Addresses, Forward};
 use crate::parts::Sides;
 
 mod base;
 mod blocks;
 mod conditions;
+mod fib;
 mod file;
 mod flags;
 mod flatten;
 mod interfaces;
 mod keyed;
+mod marks;
 mod numbers;
 mod reader;
 mod source;
@@ -81,6 +84,24 @@ pub(super) struct Ports {
     pub(super) sides: Sides,
 }
 
+/// What the plan says of what is around the firewall.
+#[derive(Debug)]
+pub(super) struct Around {
+    /// Names of the plan's ports.
+    interfaces: Vec<String>,
+    /// What is behind each of them.
+    networks: Vec<Vec<Addresses>>,
+    /// What a translator forwards to, if that is said.
+    forwards: Option<Vec<Forward>>,
+}
+
+impl Around {
+    fn of(config: &Config) -> Around {
+        let Config { interfaces, networks, forwards, .. } = config;
+        Around { interfaces: interfaces.clone(), networks: networks.clone(), forwards: forwards.clone() }
+    }
+}
+
 /// Which chains of a file are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -103,15 +124,16 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
     let (source, whole) = Source::read(path, text);
     let (files, sets) = (source.names(), Sets::new());
     let at = Cell::new(whole.as_ref().map_or(source.at(), |()| Place { file: 0, line: 1, column: 1 }));
-    let interfaces = std::mem::take(&mut config.interfaces);
+    let around = Around::of(config);
     let told = RefCell::default();
     let scope = Scope {
         ports,
-        interfaces: &interfaces,
+        around: &around,
         sets: &sets,
         table: "",
         dynamic: &[],
         in_table: false,
+        direction: None,
         at: &at,
         notes: &told,
         files: &files,
@@ -121,7 +143,6 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
         let file = files.get(usize::from(file)).map_or_else(String::new, |name| name.to_string());
         RuleError { file, line, column, reason, instead }
     });
-    config.interfaces = interfaces;
     notes.map(|notes| notes.into_iter().chain(told.into_inner()).collect())
 }
 

@@ -4,6 +4,7 @@ use braid_nf::Instance;
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 
+mod around;
 mod chains;
 mod classifier;
 mod conditions;

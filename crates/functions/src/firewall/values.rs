@@ -1,6 +1,8 @@
 //! What the conditions of rules are made of: address ranges, protocols, port ranges, ICMP types, TCP flags; each as it is
 //! written in plans and rule files.
 
+use std::net::SocketAddr;
+
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::headers::tcp_flags;
 use braid_nf::packet::parse::protocol;
@@ -96,6 +98,32 @@ impl std::str::FromStr for Addresses {
                 Ok(Addresses { first: number(first), last: number(last) })
             }
             _ => Err(wrong()),
+        }
+    }
+}
+
+/// What a translator forwards to: an inside address, or one port of it: `10.0.0.5`, `10.0.0.5:443`, `[2001:db8::5]:443`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Forward {
+    pub(super) address: Addresses,
+    /// None: all of them.
+    pub(super) port: Option<u16>,
+}
+
+impl TryFrom<String> for Forward {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Forward, String> {
+        let (address, port) = match text.parse::<SocketAddr>() {
+            Ok(end) => (end.ip().to_string(), Some(end.port())),
+            Err(_) => (text.clone(), None),
+        };
+        match address.parse::<Addresses>() {
+            Ok(address) if port != Some(0) => Ok(Forward { address, port }),
+            _ => {
+                Err(format!("`{text}` is nothing to forward to, expected 10.0.0.5, 10.0.0.5:443 or [2001:db8::5]:443"))
+            }
         }
     }
 }

@@ -17,6 +17,7 @@
 
 mod bridge;
 mod endings;
+mod generators;
 mod known;
 mod numbers;
 mod routers;

@@ -150,6 +150,11 @@ impl File {
                 }
                 // Named counters count with their rules; what a flow table is for needs no rule here.
                 "counter" | "flowtable" => block(rest)?,
+                // What rules make of it is noted.
+                "ct" if rest.peek_at(1) == "helper" => {
+                    rest.word();
+                    block(rest)?;
+                }
                 "quota" | "limit" | "ct" | "secmark" | "synproxy" => {
                     let what = rest.word();
                     return wrong(

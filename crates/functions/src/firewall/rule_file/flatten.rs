@@ -76,7 +76,7 @@ pub(super) fn flatten(file: &File, hooks: Hooks, scope: &Scope<'_>, base: usize)
         let is_last = is_last(&chains, number);
         let base = base + rules.len();
         let (sets, name) = (scope_sets(file, table), table.whole_name());
-        let scope = Scope { sets: &sets, table: &name, dynamic: &table.dynamic, ..*scope };
+        let scope = Scope { sets: &sets, table: &name, dynamic: &table.dynamic, direction: *direction, ..*scope };
         let mut flat = Flat::new(table, &scope, within(table, *direction), (base, is_last));
         flat.base_chain(chain)?;
         rules.append(&mut flat.rules);
@@ -165,9 +165,9 @@ fn asked(
         );
     }
     match (base.kind.as_str(), base.hook.as_str(), hooks) {
-        ("filter", "prerouting" | "postrouting", _) if base.priority <= BEFORE_TRACKING => wrong(
-            format!("the chain `{}` comes before connections are told", chain.name),
-            "write its rules into a chain of priority mangle",
+        ("filter", "prerouting" | "output", _) if base.priority <= BEFORE_TRACKING => wrong(
+            format!("the chain `{}` comes before connections are told, and before anything is translated", chain.name),
+            "write its rules into a chain of priority mangle, with inside addresses",
         ),
         ("filter", "forward" | "prerouting" | "postrouting", Hooks::Forward) => Ok(Some(None)),
         ("filter", "input" | "prerouting", Hooks::Host) => Ok(Some(Some(Direction::Inbound))),

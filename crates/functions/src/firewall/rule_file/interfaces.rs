@@ -15,7 +15,7 @@ pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Pa
     let mut wanted: Vec<Port> = Vec::new();
     for name in names.iter().filter(|name| *name != "lo") {
         let is_named = |port: &Port| {
-            let known = rest.scope.interfaces.get(usize::from(*port));
+            let known = rest.scope.around.interfaces.get(usize::from(*port));
             known.is_some_and(|known| match name.strip_suffix('*') {
                 Some(stem) => known.starts_with(stem),
                 None => known == name,
@@ -26,7 +26,7 @@ pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Pa
         wanted.extend(all.clone().filter(|port| is_named(port) || number == Some(*port)));
         if wanted.len() == before {
             let tagged = name.rsplit_once('.').filter(|(port, vlan)| {
-                rest.scope.interfaces.iter().any(|known| known == port) && vlan.parse::<u16>().is_ok()
+                rest.scope.around.interfaces.iter().any(|known| known == port) && vlan.parse::<u16>().is_ok()
             });
             if let Some((port, vlan)) = tagged {
                 let instead =

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::numbers::Numbers;
 use super::tokens::{Kind, Place, Token};
-use super::{Note, Parsed, Ports, wrong};
+use super::{Around, Note, Parsed, Ports, wrong};
 use crate::firewall::keyed::Dynamic;
 use crate::firewall::names;
+use crate::firewall::rules::Direction;
 use crate::firewall::values::PortRange;
 
 /// Named sets and maps: what stands between their braces.
@@ -16,8 +17,8 @@ pub(super) type Sets = Vec<(String, Vec<Token>)>;
 /// What statements are read by.
 pub(super) struct Scope<'a> {
     pub(super) ports: Ports,
-    /// Names of the plan's ports.
-    pub(super) interfaces: &'a [String],
+    /// What the plan says of what is around the firewall.
+    pub(super) around: &'a Around,
     pub(super) sets: &'a Sets,
     /// Family and name of the table.
     pub(super) table: &'a str,
@@ -25,6 +26,8 @@ pub(super) struct Scope<'a> {
     pub(super) dynamic: &'a [Arc<Dynamic>],
     /// Within a table, where words mean what they mean to nftables.
     pub(super) in_table: bool,
+    /// Of packets that come to the chain, if all have one: then it is for the hosts inside.
+    pub(super) direction: Option<Direction>,
     /// What was read last: where an error is.
     pub(super) at: &'a Cell<Place>,
     /// What is not done, and why.

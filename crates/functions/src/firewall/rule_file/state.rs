@@ -1,11 +1,15 @@
-//! `ct state`, `ct direction` and `ct status`: what a packet is of a connection.
+//! `ct state`, `ct direction` and `ct status dnat`: what a packet is of a connection.
 
-use super::conditions::Fits;
+use super::conditions::{Fits, any_protocol_with_ports};
+use super::fib::{Ways, way};
 use super::reader::Words;
 use super::{Parsed, wrong};
+use crate::firewall::rules::{Direction, Rule};
 use crate::firewall::states::{
     ALL, ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, RELATED_ORIGINAL, RELATED_REPLY, REPLY, States,
 };
+use crate::firewall::values::{Addresses, PortRange};
+use crate::parts::Many;
 
 /// Nothing is so here.
 const UNTRACKED: States = 64;
@@ -31,7 +35,6 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
                 "set host_connections_max, or put connection_limiter before it",
             );
         }
-        "status" => return wrong("translations are not known here", "write ip daddr and the port instead"),
         "mark" | "label" | "zone" => {
             return wrong("connections have no marks here, and nothing would ask for them", "leave it out");
         }
@@ -40,6 +43,64 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     fits.rule.states &= states;
     fits.never |= fits.rule.states == 0;
     Ok(())
+}
+
+/// Reads `ct status dnat`, also written `ct status & dnat == dnat`: what comes from outside to what `forwards` of the plan names, and its
+/// answers.
+pub(super) fn status(rest: &mut Words<'_>) -> Parsed<Ways> {
+    rest.take("ct");
+    rest.take("status");
+    let words = if rest.take("&") { 3 } else { 1 };
+    let said: Vec<String> = (0..words).map(|_| rest.word()).collect();
+    match said.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["dnat"] | ["dnat", "==" | "eq", "dnat"] | ["dnat", "!=" | "ne", "0" | "0x0"] => {}
+        ["seen-reply" | "assured", ..] => return wrong("only translations are known", "write ct state established"),
+        ["snat", ..] => {
+            return wrong("the firewall sees inside addresses, before they are translated", "write ip saddr instead");
+        }
+        _ => return wrong(format!("`ct status {}` is not known", said.join(" ")), "write ct status dnat"),
+    }
+    if rest.peek() == "," {
+        return wrong("one status at a time", "write ct status dnat");
+    }
+    let Some(forwards) = &rest.scope.around.forwards else {
+        return wrong(
+            "which connections are translated is not known here",
+            "write forwards = [\"10.0.0.5:443\"] in the plan: what nat forwards to, or forwards = []",
+        );
+    };
+    let mut ports: Vec<_> = forwards.iter().map(|forward| forward.port).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    let whole = |address: &Addresses| forwards.iter().any(|it| it.port.is_none() && it.address == *address);
+    let mut ways = Ways::new();
+    for port in ports {
+        let of_port = forwards.iter().filter(|it| it.port == port && (port.is_none() || !whole(&it.address)));
+        let addresses = Many(of_port.map(|it| it.address).collect());
+        if addresses.0.is_empty() {
+            continue;
+        }
+        let numbers = Many(port.into_iter().map(|port| PortRange { first: port, last: port }).collect());
+        let mut forward = way();
+        if port.is_some() {
+            any_protocol_with_ports(&mut forward)?;
+        }
+        ways.push(Rule {
+            states: NEW | ORIGINAL | RELATED_ORIGINAL,
+            direction: Some(Direction::Inbound),
+            destination: addresses.clone(),
+            destination_ports: numbers.clone(),
+            ..forward.clone()
+        });
+        ways.push(Rule {
+            states: REPLY | RELATED_REPLY,
+            direction: Some(Direction::Outbound),
+            source: addresses,
+            source_ports: numbers,
+            ..forward
+        });
+    }
+    Ok(ways)
 }
 
 /// `new`, `established,related`, `{ new, untracked }`, `!= invalid`, `! invalid`, `& (new | related) != 0`.

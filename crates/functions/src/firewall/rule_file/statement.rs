@@ -4,8 +4,11 @@
 use std::cell::Cell;
 
 use super::conditions::{Fits, condition, selector};
+use super::fib::{Ways, fib};
 use super::keyed::{dynamic, key_of, keyed};
+use super::marks;
 use super::reader::{Scope, Words};
+use super::state::status;
 use super::tokens::{Kind, Token};
 use super::verdict::{Verdict, verdict};
 use super::{Parsed, wrong};
@@ -108,6 +111,14 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
                 let words = if rest.peek() == "rt" { 2 } else { 1 };
                 rest.tokens(words);
             }
+            "fib" => ways(fib(&mut rest)?, &mut reading)?,
+            "ct" if rest.peek_at(1) == "status" => ways(status(&mut rest)?, &mut reading)?,
+            "meta" | "ct" | "mark" if marks::sets_one(&rest) => marks::set(&mut rest)?,
+            "ct" if rest.peek_at(1) == "helper" && rest.peek_at(2) == "set" => {
+                rest.word();
+                rest.scope.note("no helper reads along: what FTP and the like open besides is for the rules");
+                rest.tokens(3);
+            }
             "inbound" | "outbound" => direction(&mut rest, &mut reading)?,
             "counter" => counter(&mut rest, &mut reading),
             "log" => log(&mut rest, &mut reading)?,
@@ -132,6 +143,21 @@ fn named(mut clauses: Vec<Clause>) -> Vec<Clause> {
         clauses.iter_mut().for_each(|clause| clause.does.comment.clone_from(&comment));
     }
     clauses
+}
+
+/// A condition that holds in several ways; in none it never does.
+fn ways(ways: Ways, reading: &mut Reading) -> Parsed<()> {
+    if ways.is_empty() {
+        reading.fits.iter_mut().for_each(|fits| fits.never = true);
+        return Ok(());
+    }
+    reading.narrow(&ways, |fits, way| {
+        match fits.rule.meet(way) {
+            Some(met) => fits.rule = met,
+            None => fits.never = true,
+        }
+        Ok(())
+    })
 }
 
 fn direction(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
@@ -348,12 +374,10 @@ pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
         "add" | "update" | "delete" | "insert" | "replace" | "set" => {
             "write add @set { ip saddr } or update @set { … }; rules do not change by packets, and elements leave sets by their timeouts"
         }
-        "notrack" => "remove it: every connection is followed",
-        "quota" => "put policer in the chain",
-        "fib" => {
-            "write the addresses: ip daddr for those of the machine, pkttype for groups and broadcast, and for reverse paths \
-             iifname eth0 ip saddr != { networks behind eth0 } drop"
+        "notrack" => {
+            "remove it, and accept those packets in the chains: every connection is followed, by what passes at full speed"
         }
+        "quota" => "put policer in the chain",
         "rt" | "socket" | "numgen" | "jhash" | "symhash" | "ipsec" | "osf" | "cgroup" => {
             "write addresses and ports of the plan: nothing is known of the machine's own routes and programs"
         }

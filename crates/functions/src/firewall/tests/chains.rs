@@ -156,4 +156,5 @@ const WORDS: &[&str] = &[
     "\"x\"", "counter", "reject", "with", "icmp", "icmpx", "flags", "syn", "&", "(", "|", ")", "/", "define", "$a", "a",
     "flush", "ruleset", "add", "rule", "element", "delete", "\\", "comment", "meta", "iifname", "lan0", "pkttype",
     "host", "include", "length", "ttl", "dscp", "<", "vlan", "id", "fib", "10-20",
+    "saddr", "daddr", "iif", "oif", "missing", "local", "mark", "status", "dnat", "prerouting", "raw",
 ];

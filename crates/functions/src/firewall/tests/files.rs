@@ -1,7 +1,7 @@
 //! Rule files in the manner of distributions, wikis and generators: what is taken of them, and what each says about some packets.
 
-use super::rules::{PORTS, named, read_text};
-use super::tables::{IN, OUT, TCP, UDP, check, policy};
+use super::around::policy as policy_of;
+use super::tables::{ICMP, IN, OUT, TCP, UDP, check, policy};
 use crate::firewall::rule_file::Hooks;
 use crate::firewall::rules::Action::{Allow, Deny, Reject};
 
@@ -37,7 +37,42 @@ fn chains_of_prerouting_come_before_those_of_forward() {
     check(&policy, (OUT, "203.0.113.8", "10.0.0.1", TCP, 22), Allow);
     check(&policy, (OUT, "203.0.113.8", "10.0.0.1", TCP, 23), Deny);
     check(&policy, (OUT, "203.0.113.8", "10.0.0.1", UDP, 53), Deny);
-    let raw = "table ip t { chain raw { type filter hook prerouting priority raw; ip saddr 10.0.0.66 drop; } }";
-    let error = read_text(raw, &mut named(), PORTS).expect_err("refused");
-    assert_eq!(error.instead, "write its rules into a chain of priority mangle");
+}
+
+/// As a daemon keeps its table: the plan says where networks are and what is forwarded to.
+#[test]
+fn the_table_of_a_daemon_is_taken_whole() {
+    let plan =
+        "networks = [['192.168.1.0/24', '2001:db8:1::/64'], ['0.0.0.0/0', '::/0']]\nforwards = ['192.168.1.5:443']";
+    let policy = policy_of(include_str!("daemon.nft"), plan);
+    check(&policy, (IN, "192.168.1.7", "203.0.113.9", TCP, 443), Allow);
+    check(&policy, (IN, "192.168.1.7", "203.0.113.9", TCP, 25), Reject);
+    check(&policy, (IN, "2001:db8:1::7", "2002:a00::1", TCP, 443), Reject);
+    check(&policy, (IN, "2001:db8:1::7", "2001:db8:9::1", TCP, 443), Allow);
+    check(&policy, (IN, "2001:db8:2::7", "2001:db8:9::1", TCP, 443), Deny);
+    check(&policy, (OUT, "2001:db8:1::7", "2001:db8:1::8", TCP, 443), Deny);
+    check(&policy, (OUT, "203.0.113.9", "192.168.1.5", TCP, 443), Allow);
+    check(&policy, (OUT, "203.0.113.9", "192.168.1.5", TCP, 22), Reject);
+    check(&policy, (OUT, "203.0.113.9", "192.168.1.5", ICMP, 8 << 8), Allow);
+    let mut notes: Vec<_> = policy.notes.iter().map(|note| note.text.split(':').next().unwrap_or_default()).collect();
+    notes.sort_unstable();
+    let expected = [
+        "chain filter_input is not asked",
+        "chain nat_postrouting is not asked",
+        "marks are not set",
+        "no helper reads along",
+        "packets of known connections come to this rule, as in nftables",
+    ];
+    assert_eq!(notes, expected);
+}
+
+#[test]
+fn a_hosts_chains_know_what_is_for_the_hosts() {
+    let policy = policy_of(include_str!("host.nft"), "rules_hook = 'host'");
+    check(&policy, (OUT, "203.0.113.9", "10.0.0.1", TCP, 22), Allow);
+    check(&policy, (OUT, "203.0.113.9", "10.0.0.1", TCP, 80), Reject);
+    check(&policy, (OUT, "203.0.113.9", "224.0.0.251", UDP, 5353), Allow);
+    check(&policy, (OUT, "203.0.113.9", "255.255.255.255", TCP, 22), Allow);
+    check(&policy, (IN, "10.0.0.1", "203.0.113.9", TCP, 80), Allow);
+    check(&policy, (IN, "224.0.0.1", "203.0.113.9", TCP, 80), Deny);
 }

@@ -44,7 +44,7 @@ pub(super) const IN: Side = Side::Inside;
 pub(super) const OUT: Side = Side::Outside;
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
-const ICMP: u8 = 1;
+pub(super) const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
 /// Checks who passes: side, source, destination, protocol, port or type and code.
@@ -236,7 +236,7 @@ fn what_cannot_be_is_refused_with_its_place() {
     check_error(&one("ip saddr @bad drop"), (4, 12), "there is no set `bad`");
     check_error(&one("ip saddr 10.0.0.0/33 drop"), (4, 12), "no address range");
     check_error(&one("add @bad { ip saddr }"), (4, 7), "`@bad` is no set that packets change");
-    check_error(&one("fib daddr type local accept"), (4, 3), "write the addresses: ip daddr");
+    check_error(&one("fib saddr . iif oif missing drop"), (4, 23), "write networks = [[");
     check_error(&one("iifname ppp0 accept"), (4, 11), "interfaces = [\"ppp0\", …]");
     check_error(&one("tcp dport vmap { 22 accept }"), (4, 20), "without its verdict");
     check_error(&one("limit rate 1 mbytes/second accept"), (4, 14), "put policer");

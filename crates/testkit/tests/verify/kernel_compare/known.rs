@@ -121,14 +121,25 @@ fn is_error(frame: &[u8]) -> bool {
     }
 }
 
-/// What rules have counted, by their comments.
-fn counted(listing: &str) -> Vec<(String, u64)> {
+/// What rules have counted in the kernel, by their comments.
+pub(super) fn counted(listing: &str) -> Vec<(String, u64)> {
     let count = |line: &str| {
         let number = line.split_once("counter packets ")?.1.split(' ').next()?.parse().ok()?;
         let comment = line.split_once("comment \"")?.1.split('"').next()?;
         Some((comment.to_owned(), number))
     };
     let mut all: Vec<_> = listing.lines().filter_map(count).collect();
+    all.sort();
+    all
+}
+
+/// What they have counted here.
+pub(super) fn counted_by_us(ours: Bench) -> Vec<(String, u64)> {
+    let told = ours.findings();
+    let comment = |subject: &str| Some(subject.split_once('(')?.1.trim_end_matches(')').to_owned());
+    let number = |detail: &str| detail.split(' ').nth(1)?.parse().ok();
+    let mut all: Vec<(String, u64)> =
+        told.list().iter().filter_map(|told| Some((comment(&told.subject)?, number(&told.detail)?))).collect();
     all.sort();
     all
 }
@@ -166,12 +177,7 @@ fn compare(test: &str, seed: u64) -> Option<usize> {
         }
     }
     comparison.check(400);
-    let told = ours.findings();
-    let comment = |subject: &str| Some(subject.split_once('(')?.1.trim_end_matches(')').to_owned());
-    let number = |detail: &str| detail.split(' ').nth(1)?.parse().ok();
-    let mut by_us: Vec<(String, u64)> =
-        told.list().iter().filter_map(|told| Some((comment(&told.subject)?, number(&told.detail)?))).collect();
-    by_us.sort();
+    let by_us = counted_by_us(ours);
     let mut by_kernel = counted(&kernel.listing().expect("nft lists"));
     // A rule to which no packet can come counts nothing here and is not there.
     by_kernel.retain(|(comment, count)| *count > 0 || by_us.iter().any(|(known, _)| known == comment));

@@ -1,0 +1,153 @@
+//! `fib`: what a machine knows of addresses by its routes and interfaces. Here the plan says which networks are behind which port
+//! (`networks`), and the hook of a chain whose addresses are the machine's own: none at `forward`, those of the hosts inside where
+//! `rules_hook = "host"`.
+
+use braid_nf::Port;
+
+use super::conditions::addresses_of;
+use super::reader::{Scope, Words};
+use super::{Parsed, wrong};
+use crate::firewall::rules::{Action, Direction, Rule};
+use crate::firewall::states;
+use crate::firewall::values::Addresses;
+use crate::parts::Many;
+
+/// Conditions of which one has to hold; no two do.
+pub(super) type Ways = Vec<Rule>;
+
+/// A way to fulfil a condition, so far one that all packets go.
+pub(super) fn way() -> Rule {
+    Rule { states: states::ALL, ..Rule::new(Action::Continue) }
+}
+
+/// What few routers know more about than their addresses: who has none yet, and whom he asks (`nft_fib4_eval` of Linux).
+const NOBODY: &str = "0.0.0.0/8";
+const ANYBODY: [&str; 2] = ["255.255.255.255", "224.0.0.0/24"];
+/// On every link.
+const LINK: &str = "fe80::/64";
+
+/// Reads `fib daddr type local`, `fib saddr . iif oif missing`.
+pub(super) fn fib(rest: &mut Words<'_>) -> Parsed<Ways> {
+    rest.word();
+    let end = rest.word();
+    if !matches!(end.as_str(), "saddr" | "daddr") {
+        return wrong("`fib` without an address", "write fib saddr . iif oif missing, or fib daddr type local");
+    }
+    let mut is_strict = false;
+    while rest.take(".") {
+        match rest.word().as_str() {
+            "iif" => is_strict = true,
+            // Routes do not go by marks here.
+            "mark" => {}
+            other => return wrong(format!("routes do not go by `{other}`"), "write saddr, daddr, iif or mark"),
+        }
+    }
+    match rest.word().as_str() {
+        "type" => by_type(rest, &end),
+        "oif" | "check" if end == "saddr" => {
+            let is_negated = rest.negated();
+            match rest.word().as_str() {
+                "missing" | "0" => reverse_path(rest.scope, is_strict, is_negated),
+                "exists" => reverse_path(rest.scope, is_strict, !is_negated),
+                _ => wrong("only whether there is a route is known", "write oif missing or oif exists"),
+            }
+        }
+        other => wrong(
+            format!("`fib {end} {other}` is decided by routes behind the firewall"),
+            "write fib saddr . iif oif missing, fib daddr type local, or oifname",
+        ),
+    }
+}
+
+/// `local`, `{ broadcast, multicast }`, `!= unicast`. What is no group and no broadcast address is of one machine.
+fn by_type(rest: &mut Words<'_>, end: &str) -> Parsed<Ways> {
+    let (kinds, is_negated) = rest.set("fib type")?;
+    let own = if rest.scope.direction == Some(Direction::Inbound) { "daddr" } else { "saddr" };
+    let is_own = rest.scope.direction.is_some() && own == end;
+    let all = [("local", is_own), ("unicast", !is_own), ("broadcast", true), ("multicast", true), ("anycast", false)];
+    if let Some(other) = kinds.iter().find(|kind| !all.iter().any(|(known, _)| known == kind)) {
+        return wrong(
+            format!("which addresses are `{other}` is not known"),
+            "write local, unicast, broadcast, multicast or anycast",
+        );
+    }
+    let wanted =
+        all.into_iter().filter(|(kind, is_there)| *is_there && kinds.iter().any(|it| it == kind) != is_negated);
+    let ranges: Vec<Addresses> = wanted.flat_map(|(kind, _)| addresses_of(kind)).collect();
+    if ranges.is_empty() {
+        rest.scope.note("no packet that comes here fits: those from and to the machine itself do not");
+        return Ok(Ways::new());
+    }
+    let (mut way, ranges) = (way(), Many(ranges));
+    *(if end == "saddr" { &mut way.source } else { &mut way.destination }) = ranges;
+    Ok(vec![way])
+}
+
+/// Whether a packet comes from where answers to it would go; `strict`: by that port.
+fn reverse_path(scope: &Scope<'_>, is_strict: bool, exists: bool) -> Parsed<Ways> {
+    if scope.around.networks.is_empty() {
+        return wrong(
+            "the plan says nothing about routes",
+            "write networks = [[\"10.0.0.0/8\"], [\"0.0.0.0/0\", \"::/0\"]] in the plan: what is behind each port, in their order",
+        );
+    }
+    let behind = behind(&scope.around.networks, scope.ports.count);
+    let by_port: Vec<(Option<Port>, Vec<Addresses>)> = if is_strict {
+        (0..scope.ports.count).zip(behind).map(|(port, networks)| (Some(port), networks)).collect()
+    } else {
+        vec![(None, behind.concat())]
+    };
+    let range = |text: &&str| text.parse::<Addresses>().ok();
+    let (nobody, anybody): (Vec<_>, Vec<_>) =
+        (range(&NOBODY).into_iter().collect(), ANYBODY.iter().filter_map(range).collect());
+    let mut ways = Ways::new();
+    for (port, networks) in by_port {
+        let sources = if exists { networks } else { without(&all(), &networks) };
+        let (of_nobody, of_others) = (meet(&sources, &nobody), without(&sources, &nobody));
+        let ports = Many(port.into_iter().collect());
+        if !of_others.is_empty() {
+            ways.push(Rule { ports: ports.clone(), source: Many(of_others), ..way() });
+        }
+        if !of_nobody.is_empty() {
+            let destination = Many(without(&all()[..1], &anybody));
+            ways.push(Rule { ports, source: Many(of_nobody), destination, ..way() });
+        }
+    }
+    if exists {
+        ways.push(Rule { source: Many(nobody), destination: Many(anybody), ..way() });
+    }
+    Ok(ways)
+}
+
+/// IPv4, IPv6.
+fn all() -> [Addresses; 2] {
+    [true, false].map(Addresses::all)
+}
+
+/// What is behind each port: of the networks that hold an address the smallest one counts.
+fn behind(networks: &[Vec<Addresses>], ports: Port) -> Vec<Vec<Addresses>> {
+    let on_link = (0..ports).flat_map(|port| Some((LINK.parse().ok()?, port)));
+    let known = (0..ports).zip(networks).flat_map(|(port, networks)| networks.iter().map(move |range| (*range, port)));
+    let mut all: Vec<(Addresses, Port)> = on_link.chain(known).collect();
+    let size = |range: &Addresses| range.last - range.first;
+    all.sort_by_key(|(range, _)| size(range));
+    let (mut taken, mut behind) = (Vec::new(), vec![Vec::new(); usize::from(ports)]);
+    for same in all.chunk_by(|(one, _), (other, _)| size(one) == size(other)) {
+        for (range, port) in same {
+            behind[usize::from(*port)].extend(without(&[*range], &taken));
+        }
+        taken.extend(same.iter().map(|(range, _)| *range));
+    }
+    behind
+}
+
+fn meet(these: &[Addresses], those: &[Addresses]) -> Vec<Addresses> {
+    these.iter().flat_map(|one| those.iter().filter_map(|other| one.meet(other))).collect()
+}
+
+/// What is in these and in none of those.
+fn without(these: &[Addresses], those: &[Addresses]) -> Vec<Addresses> {
+    let left = [true, false]
+        .map(|v4| Addresses::except(v4, those.iter().filter(|range| range.is_v4() == v4).copied().collect()));
+    meet(these, &left.concat())
+}

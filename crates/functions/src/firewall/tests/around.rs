@@ -1,0 +1,174 @@
+//! What only the plan can say of what is around the firewall: networks behind its ports, what a translator forwards to. And chains that
+//! are asked before connections are told, and marks.
+
+use super::rules::{PORTS, named, read_text};
+use super::tables::{IN, OUT, TCP, UDP, check, decided, facts};
+use crate::config::parse;
+use crate::firewall::config::Config;
+use crate::firewall::policy::Policy;
+use crate::firewall::rules::Action::{Allow, Deny};
+use crate::firewall::rules::Facts;
+use crate::firewall::states::State;
+
+/// A chain with these rules, which lets through what they say nothing about.
+fn table(hook: &str, rules: &str) -> String {
+    format!("table inet t {{ chain c {{ type filter hook {hook} priority 0; policy accept; {rules} }} }}\n")
+}
+
+/// A rule file with keys of the plan.
+pub(super) fn policy(text: &str, plan: &str) -> Policy {
+    let plan = format!("interfaces = ['lan0', 'wan0']\n{plan}");
+    let mut config: Config = parse(plan.parse().expect("TOML")).expect("a configuration");
+    let notes = read_text(text, &mut config, PORTS).unwrap_or_else(|error| panic!("{error}"));
+    let mut policy = Policy::check(&mut config, PORTS).unwrap_or_else(|error| panic!("{error}"));
+    policy.notes = notes.into_iter().chain(policy.notes.iter().cloned()).collect();
+    policy
+}
+
+#[track_caller]
+fn refused(text: &str, expected: &str) {
+    let error = read_text(text, &mut named(), PORTS).expect_err(text);
+    let said = format!("{}; {}", error.reason, error.instead);
+    assert!(said.contains(expected), "{said}");
+}
+
+/// An address of IPv6 that stands for one of IPv4 is on no wire.
+#[test]
+fn mapped_addresses_fit_nothing() {
+    let policy = policy(
+        &table("forward", "ip6 saddr { ::ffff:0.0.0.0/96, 2001:db8::/32 } drop; ip6 daddr ::ffff:0:0/96 drop"),
+        "",
+    );
+    check(&policy, (OUT, "2001:db8::1", "fd00::1", UDP, 53), Deny);
+    check(&policy, (OUT, "2001:db9::1", "fd00::1", UDP, 53), Allow);
+    check(&policy, (OUT, SERVER, HOST, UDP, 53), Allow);
+}
+
+const HOST: &str = "10.0.0.1";
+const SERVER: &str = "203.0.113.9";
+
+#[test]
+fn reverse_paths_go_by_the_networks_of_the_plan() {
+    let networks = "networks = [['10.0.0.0/8', 'fd00::/8'], ['10.9.0.0/16', '0.0.0.0/0', '::/0']]";
+    for rules in ["fib saddr . iif oif missing drop", "fib saddr . mark . iif oif exists accept; drop"] {
+        let policy = policy(
+            &table("prerouting", rules).replace("chain c", &format!("chain f {{ {FORWARD} }} chain c")),
+            networks,
+        );
+        for (side, source, expected) in [
+            (IN, HOST, Allow),
+            (OUT, HOST, Deny),
+            (OUT, "10.9.0.1", Allow),
+            (IN, "10.9.0.1", Deny),
+            (OUT, SERVER, Allow),
+            (IN, SERVER, Deny),
+            (IN, "224.0.0.5", Deny),
+        ] {
+            check(&policy, (side, source, SERVER, UDP, 53), expected);
+        }
+        for (side, source, expected) in [
+            (IN, "fd00::1", Allow),
+            (OUT, "fd00::1", Deny),
+            (OUT, "2001:db8::1", Allow),
+            (IN, "2001:db8::1", Deny),
+            (IN, "fe80::1", Allow),
+        ] {
+            check(&policy, (side, source, "2001:db8::9", UDP, 53), expected);
+        }
+        // Who has no address yet asks everybody.
+        check(&policy, (IN, "0.0.0.0", "255.255.255.255", UDP, 67), Allow);
+        check(&policy, (IN, "0.0.0.0", SERVER, UDP, 67), Deny);
+    }
+    let loose = policy(&table("forward", "fib saddr oif missing drop"), "networks = [['10.0.0.0/8']]");
+    check(&loose, (OUT, HOST, SERVER, UDP, 53), Allow);
+    check(&loose, (OUT, SERVER, HOST, UDP, 53), Deny);
+    refused(&table("forward", "fib saddr . iif oif missing drop"), "says nothing about routes; write networks = [[");
+    refused(&table("forward", "fib daddr oifname lan0 drop"), "is decided by routes behind the firewall");
+}
+
+const FORWARD: &str = "type filter hook forward priority 0; policy accept;";
+
+#[test]
+fn addresses_are_of_machines_groups_or_everybody() {
+    let fits = |hook: &str, rules: &str, destination: &str| {
+        let plan = if hook == "forward" { "" } else { "rules_hook = 'host'" };
+        let side = if hook == "output" { IN } else { OUT };
+        let policy = policy(&table(hook, &format!("{rules} drop")), plan);
+        decided(&policy, &facts(side, SERVER, destination, UDP, 53)).0 == Deny
+    };
+    for (hook, kinds, expected) in [
+        // To a machine, to a group, to everybody.
+        ("forward", "local", [false, false, false]),
+        ("forward", "unicast", [true, false, false]),
+        ("forward", "{ broadcast, multicast }", [false, true, true]),
+        ("forward", "!= local", [true, true, true]),
+        ("input", "local", [true, false, false]),
+        ("input", "!= { local, broadcast }", [false, true, false]),
+        ("output", "local", [false, false, false]),
+        ("output", "unicast", [true, false, false]),
+    ] {
+        let rules = format!("fib daddr type {kinds}");
+        let told = [HOST, "224.0.0.5", "255.255.255.255"].map(|destination| fits(hook, &rules, destination));
+        assert_eq!(told, expected, "{hook} {rules}");
+    }
+    assert!(fits("output", "fib saddr type local", HOST) && !fits("input", "fib saddr type local", HOST));
+    let never = policy(&table("forward", "fib daddr type local ip daddr 10.0.0.1 drop"), "");
+    check(&never, (OUT, SERVER, HOST, TCP, 22), Allow);
+    refused(&table("forward", "fib daddr type prohibit drop"), "which addresses are `prohibit` is not known");
+}
+
+#[test]
+fn what_a_translator_forwards_to_is_said_by_the_plan() {
+    let rules = table("forward", "ct state related accept; ct status dnat accept; drop");
+    for rules in [rules.clone(), rules.replace("status dnat", "status & dnat == dnat")] {
+        let policy = policy(&rules, "forwards = ['10.0.0.5:443', '10.0.0.6', '10.0.0.6:22', '[fd00::5]:22']");
+        check(&policy, (OUT, SERVER, "10.0.0.5", TCP, 443), Allow);
+        check(&policy, (OUT, SERVER, "10.0.0.5", UDP, 443), Allow);
+        check(&policy, (OUT, SERVER, "10.0.0.5", TCP, 80), Deny);
+        check(&policy, (OUT, SERVER, "10.0.0.6", TCP, 80), Allow);
+        check(&policy, (OUT, "2001:db8::1", "fd00::5", TCP, 22), Allow);
+        check(&policy, (OUT, "2001:db8::1", "fd00::5", TCP, 23), Deny);
+        // A connection from inside to such an address is none of it; the answers of one from outside are.
+        check(&policy, (IN, HOST, "10.0.0.6", TCP, 80), Deny);
+        let answer = |state| Facts { state, source_port: 443, ..facts(IN, "10.0.0.5", SERVER, TCP, 1100) };
+        assert_eq!([State::Reply, State::Original].map(|state| decided(&policy, &answer(state)).0), [Allow, Deny]);
+    }
+    check(&policy(&rules, "forwards = []"), (OUT, SERVER, "10.0.0.5", TCP, 443), Deny);
+    refused(&rules, "which connections are translated is not known here; write forwards = [");
+    refused(&rules.replace("dnat", "snat"), "before they are translated; write ip saddr");
+    refused(&rules.replace("dnat", "assured"), "write ct state established");
+    let mistaken = parse::<Config>("forwards = ['10.0.0.5:0']".parse().expect("TOML")).expect_err("no port");
+    assert!(mistaken.to_string().contains("`10.0.0.5:0` is nothing to forward to"), "{mistaken}");
+}
+
+/// Nothing has been translated there.
+#[test]
+fn chains_before_connection_tracking_are_refused_if_they_say_something() {
+    let raw = |hook: &str, priority: &str, rules: &str| {
+        let chain = format!("chain raw {{ type filter hook {hook} priority {priority}; policy accept; {rules} }}");
+        format!("table ip t {{ {chain} }}\n{}", table("forward", "tcp dport 22 accept"))
+    };
+    for hook in ["prerouting", "output"] {
+        refused(
+            &raw(hook, "raw", "ip daddr 10.0.0.1 drop"),
+            "before anything is translated; write its rules into a chain of",
+        );
+    }
+    check(&policy(&raw("prerouting", "raw", ""), ""), (OUT, SERVER, HOST, TCP, 22), Allow);
+    // Behind the decision where it goes all is known.
+    check(&policy(&raw("postrouting", "-300", "ct state new drop"), ""), (OUT, SERVER, HOST, TCP, 22), Deny);
+}
+
+#[test]
+fn marks_are_not_set_and_nothing_asks_for_them() {
+    let rules = "ct mark set meta mark; meta mark set (meta mark & 0xffff0000) | 0x10 tcp dport 22 drop; meta mark set mark or 0x4000";
+    let policy = policy(&table("forward", rules), "");
+    check(&policy, (OUT, SERVER, HOST, TCP, 22), Deny);
+    check(&policy, (OUT, SERVER, HOST, TCP, 23), Allow);
+    assert_eq!(policy.notes.iter().filter(|note| note.text.starts_with("marks are not set")).count(), 1);
+    refused(&table("forward", "meta mark 7 drop"), "packets have no `mark` here");
+    refused(
+        &table("forward", "meta mark set jhash ip saddr mod 2"),
+        "`jhash` is no mark; write a number, or meta mark",
+    );
+}
