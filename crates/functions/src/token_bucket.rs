@@ -68,6 +68,17 @@ impl Bucket {
 impl Limit {
     /// `per_second` units a second, at most `burst` at once; `rate_key` and `burst_key` are what errors call them.
     pub fn new(rate_key: &str, per_second: u64, burst_key: &str, burst: u64) -> Result<Limit, ConfigError> {
+        let limit = Limit::slow(rate_key, per_second, burst_key, burst)?;
+        if u128::from(limit.fill_ns) > FILL_MAX.as_nanos() {
+            let reason = format!("at {per_second} a second a burst of {burst} takes more than a day to fill");
+            let most = per_second.saturating_mul(FILL_MAX.as_secs());
+            return Err(ConfigError::new(burst_key, reason, format!("write at most {most}, or a higher `{rate_key}`")));
+        }
+        Ok(limit)
+    }
+
+    /// The same, however long the bucket takes to fill.
+    pub fn slow(rate_key: &str, per_second: u64, burst_key: &str, burst: u64) -> Result<Limit, ConfigError> {
         if per_second == 0 {
             return Err(ConfigError::new(rate_key, "a rate of 0 lets nothing pass", "write a number of at least 1"));
         }
@@ -76,13 +87,7 @@ impl Limit {
             return Err(ConfigError::new(burst_key, format!("a burst of {burst} is not possible"), instead));
         }
         let full = burst * BILLION;
-        let fill_ns = full.div_ceil(per_second);
-        if u128::from(fill_ns) > FILL_MAX.as_nanos() {
-            let reason = format!("at {per_second} a second a burst of {burst} takes more than a day to fill");
-            let most = per_second.saturating_mul(FILL_MAX.as_secs());
-            return Err(ConfigError::new(burst_key, reason, format!("write at most {most}, or a higher `{rate_key}`")));
-        }
-        Ok(Limit { per_second, full, fill_ns })
+        Ok(Limit { per_second, full, fill_ns: full.div_ceil(per_second) })
     }
 
     /// What flows in during a second, in billionths.

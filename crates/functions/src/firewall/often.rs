@@ -32,9 +32,9 @@ impl Often {
     /// The bucket's.
     pub(super) fn limit(&self) -> Result<Limit, ConfigError> {
         let burst = u64::from(self.burst) * u64::from(self.period_s);
-        let checked = Limit::new("limit", self.packets.into(), "limit", burst);
+        let checked = Limit::slow("limit", self.packets.into(), "limit", burst);
         checked.map_err(|_| {
-            let instead = "write a rate of at least 1, and a burst that it allows within a day";
+            let instead = "write a rate of at least 1 and a smaller burst, from 1 on";
             ConfigError::new("limit", format!("`{self}` is not possible"), instead)
         })
     }

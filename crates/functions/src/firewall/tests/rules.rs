@@ -221,8 +221,8 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
         "line 1: the length of a datagram is not looked at; write meta length, which counts the headers too: 28 more, over IPv6 48",
     );
     check_error(
-        "limit rate 5/day burst 20 packets accept",
-        "line 1: `5/day burst 20 packets` is not possible; write a rate of at least 1, and a burst that it allows within a day",
+        "limit rate 0/day accept",
+        "line 1: `0/day burst 5 packets` is not possible; write a rate of at least 1 and a smaller burst, from 1 on",
     );
     check_error("policy forward drop", "line 1: `forward` is no direction; write outbound or inbound");
     check_error(

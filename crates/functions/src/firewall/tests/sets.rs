@@ -49,6 +49,16 @@ fn each_address_has_its_own_limit() {
     }
 }
 
+/// A rate may take longer to give back what came at once than anybody waits.
+#[test]
+fn a_burst_may_be_of_many_days() {
+    let mut fw = bench("", "udp dport 53 limit rate 1/day accept; drop");
+    (1..=5).for_each(|port| check(&mut fw, 1, 0, asks(9, port), "pass"));
+    check(&mut fw, 1, 80_000, asks(9, 6), "denied");
+    check(&mut fw, 1, 90_000, asks(9, 7), "pass");
+    check(&mut fw, 1, 90_000, asks(9, 8), "denied");
+}
+
 #[test]
 fn elements_are_made_of_several_fields_and_of_networks() {
     let mut fw = bench(FLOODS, "add @floods { ip saddr & 255.255.255.248 limit rate over 1/day burst 1 packets } drop");
