@@ -29,6 +29,7 @@ use super::rules::Action;
 use super::values::{Addresses, Forward};
 use crate::parts::Sides;
 
+mod addresses;
 mod base;
 mod blocks;
 mod conditions;
@@ -37,6 +38,7 @@ mod file;
 mod flags;
 mod flatten;
 mod interfaces;
+mod joined;
 mod keyed;
 mod marks;
 mod numbers;

@@ -4,7 +4,7 @@
 
 use braid_nf::Port;
 
-use super::conditions::addresses_of;
+use super::addresses::addresses_of;
 use super::reader::{Scope, Words};
 use super::{Parsed, wrong};
 use crate::firewall::rules::{Action, Direction, Rule};
