@@ -264,6 +264,7 @@ fn files_that_are_there_are_not_lost() {
     refused("bench plan.toml --quick --csv a.csv --plot a.csv", "written twice");
     assert_eq!(std::fs::read_to_string(braid.path("plan.toml")).expect("readable"), plan);
     refused("study cost --svg in.pcap", "has no plot");
+    assert!(braid.run("bench plan.toml --quick --csv plan.toml").stdout.is_empty(), "refused before anything is said");
     for late in ["tune plan.toml --in in.pcap --out", "profile plan.toml --in in.pcap --html", "study imbalance --svg"]
     {
         let begun = std::time::Instant::now();

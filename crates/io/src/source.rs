@@ -57,7 +57,7 @@ fn beginning(start: &[u8]) -> String {
     match start {
         [] => "nothing is in it".to_owned(),
         start if classic::begins(start) => "it ends within its header".to_owned(),
-        start => format!("it begins with {start:02x?}, not as pcap or pcapng does"),
+        start => format!("it begins with `{}`, not as pcap or pcapng does", start.escape_ascii()),
     }
 }
 

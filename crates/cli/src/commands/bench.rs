@@ -81,6 +81,7 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         print(&CHAINS.map(|chain| format!("{chain}\n")).concat())?;
         return Ok(ExitCode::SUCCESS);
     }
+    check_outputs(args)?;
     let mut bench = Bench {
         machine: Machine::here(),
         loss_criterion: LOSS_CRITERION,
@@ -90,7 +91,6 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     };
     let copied = "copied from a ring into buffers (receive copy)";
     say(args, &format!("{}64-byte frames in memory, {copied}, flows known; {LOSS_CRITERION}\n", bench.machine))?;
-    check_outputs(args)?;
     let stop = Stop::default();
     watch::stop_on_signal(&stop)?;
     // Whatever ends it early: what was measured before is not lost.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use braid_control::Catalog;
 use braid_control::model::Request;
 use braid_control::plan_text::plan_text;
-use braid_control::tune::{tried, tune};
+use braid_control::tune::{Tuned, tried, tune};
 
 use super::model::WORKERS_MAX;
 use super::{announce, loaded, print, write};
@@ -46,8 +46,24 @@ pub fn run(args: &TuneArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     }
     let text = plan_text(&outcome);
     match &args.to {
-        Some(path) => write(path, &text)?,
+        Some(path) => {
+            write(path, &text)?;
+            print(&format!(
+                "{}{}: a plan with this and what it was found by\n",
+                found(&outcome.tuned),
+                path.display()
+            ))?;
+        }
         None => print(&text)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What of each key came out.
+fn found(tuned: &[Tuned]) -> String {
+    let line = |Tuned { function, key, chosen, .. }: &Tuned| match chosen {
+        Some(value) => format!("{function}: {key} = {value}\n"),
+        None => format!("{function}: {key} stays as it was, nothing gained\n"),
+    };
+    tuned.iter().map(line).collect()
 }

@@ -8,6 +8,7 @@ pub mod imbalance;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Study {
     /// Anti-DDoS: counters always the latest, or up to 0.1 ms old (figure 4)
+    #[value(alias = "anti_ddos")]
     AntiDdos,
     /// NAT: 53 external addresses, all of whose ports are in use, against 55 and 57 (figure 8a)
     Nat,
