@@ -29,7 +29,14 @@ pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Cour
     let full = file.nf.iter().map(|nf| word("full", &nf.full, &words)).collect::<Result<Vec<_>, _>>()?;
     let full = if full.iter().all(|full| *full == Full::Refuse) { Vec::new() } else { full };
     let atomic = word("atomic", &file.chain.atomic, &[("function", false), ("chain", true)])?;
-    Ok(Course { order, full, atomic, when: if when.iter().all(When::is_always) { Vec::new() } else { when } })
+    let unindexed = word("shared_sets", &file.chain.shared_sets, &[("indexed", false), ("looked_up", true)])?;
+    Ok(Course {
+        order,
+        full,
+        atomic,
+        unindexed,
+        when: if when.iter().all(When::is_always) { Vec::new() } else { when },
+    })
 }
 
 /// What is written under `[chain]`, else what a function calls its `outside_ports`, else the odd ports. All have to agree.

@@ -7,8 +7,8 @@
 use std::fmt;
 use std::path::Path;
 
-use braid_runtime::nf::SetTables;
 use braid_runtime::nf::packet::pool::{FRAME_MAX, HEADROOM};
+use braid_runtime::nf::{Index, SetTables};
 use braid_runtime::{Chain, HugePages, Plan as RunPlan};
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ use crate::plan_file::Problem;
 /// Bytes of a plan's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// Of the tables of packet sets, of all workers.
+    /// Of the tables of packet sets and the indexes of shared ones, of all workers.
     pub sets_bytes: usize,
     /// The part of it that only sets with keys of IPv6 size touch: without them it is mapped and never used.
     pub sets_v6_bytes: usize,
@@ -45,7 +45,9 @@ impl Memory {
                 Err(error) => [error.bytes, 0],
             }
         };
-        let tables: Vec<[usize; 2]> = chain.groups().iter().map(tables).collect();
+        let indexes =
+            (0..chain.stages().len()).filter_map(|at| chain.indexed(at)).map(|sets| [Index::bytes_of(sets), 0]);
+        let tables: Vec<[usize; 2]> = chain.groups().iter().map(tables).chain(indexes).collect();
         let of_all = |part: usize| tables.iter().map(|bytes| bytes[part]).sum::<usize>().saturating_mul(run.workers);
         let objects = chain.objects();
         let of_objects = objects.iter().map(|object| (object.name().to_owned(), object.memory_bytes()));

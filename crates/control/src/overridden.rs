@@ -49,6 +49,9 @@ impl Stage for Overridden {
     fn is_shared(&self) -> bool {
         self.inner.is_shared()
     }
+    fn indexed(&self) -> Option<usize> {
+        self.inner.indexed()
+    }
     fn find_expired_shared(&self, tx: &mut Tx, cursor: u32, into: &mut Vec<SetKey>) -> Result<u32, Conflict> {
         self.inner.find_expired_shared(tx, cursor, into)
     }

@@ -105,6 +105,8 @@ pub struct ChainFile {
     pub outside: Option<Spanned<Vec<Spanned<i64>>>>,
     /// `function` or `chain`: what of a packet's way is one transaction.
     pub atomic: Option<Spanned<String>>,
+    /// `indexed` or `looked_up`: how a worker comes to a packet set that workers share.
+    pub shared_sets: Option<Spanned<String>>,
 }
 
 /// `[input]`.

@@ -147,6 +147,9 @@ fn order(out: &mut String, plan: &Plan) {
     if plan.course.atomic {
         out.push_str("atomic = \"chain\"\n");
     }
+    if plan.course.unindexed {
+        out.push_str("shared_sets = \"looked_up\"\n");
+    }
 }
 
 fn port_list(set: PortSet, ports: u16) -> String {

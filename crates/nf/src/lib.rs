@@ -14,6 +14,7 @@ mod cx;
 mod declare;
 mod findings;
 mod function;
+mod index;
 mod pass;
 #[cfg(doctest)]
 mod refusals;
@@ -31,6 +32,7 @@ pub use cx::{Came, Cx, Emitted, Leg, opposite};
 pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};
 pub use function::{Arrival, FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
+pub use index::Index;
 pub use pass::{AHEAD, Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, TakenBack};
 pub use sets::{Carry, Former, FormerSlot, MOVED_MAX, NewSet, SetSlot, SetTables, SetUndo};
 pub use shared::{Lives, SHARED_STATE_MAX, SharedSet};

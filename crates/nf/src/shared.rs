@@ -105,6 +105,11 @@ impl SharedSets {
         Ok(SharedSets { map: Map::new(builder.scope(function), &config)? })
     }
 
+    /// Most sets.
+    pub(crate) fn capacity(&self) -> usize {
+        self.map.capacity() as usize
+    }
+
     /// The object behind it, for plans and profiles.
     pub(crate) fn object(&self) -> std::sync::Arc<dyn braid_state::StateObject> {
         self.map.object()

@@ -31,6 +31,8 @@ pub trait Stage: Send + Sync {
     fn share(&mut self, builder: &mut StateBuilder, set: &SetDef, capacity: usize) -> Result<(), ShareError>;
     /// Whether its sets are shared.
     fn is_shared(&self) -> bool;
+    /// If workers keep an [`Index`](crate::Index) of its shared sets: how many there may be.
+    fn indexed(&self) -> Option<usize>;
     /// Adds keys of shared sets past their timeout, looking at a few entries from `cursor`; returns where to go on.
     fn find_expired_shared(&self, tx: &mut Tx, cursor: u32, into: &mut Vec<SetKey>) -> Result<u32, Conflict>;
     /// Ends a shared set if it is still past its timeout; says whether it did.
@@ -141,6 +143,11 @@ impl<N: NetworkFunction> Instance<N> {
         let has_objects = !function.objects().is_empty();
         Instance { name: name.into(), function, place: Place::default(), has_objects, shared: None }
     }
+
+    /// Its shared sets, if a packet holds its own while it is handled.
+    fn held_sets(&self) -> Option<&SharedSets> {
+        self.shared.as_ref().filter(|_| !self.has_objects)
+    }
 }
 
 impl<N: NetworkFunction> Stage for Instance<N> {
@@ -180,6 +187,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn is_shared(&self) -> bool {
         self.shared.is_some()
+    }
+
+    fn indexed(&self) -> Option<usize> {
+        self.held_sets().map(SharedSets::capacity)
     }
 
     fn find_expired_shared(&self, tx: &mut Tx, cursor: u32, into: &mut Vec<SetKey>) -> Result<u32, Conflict> {
@@ -249,8 +260,8 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         if pass.goes_on {
             return pass.take_part(function, place, shared, from, to).map(|()| to);
         }
-        match shared {
-            Some(sets) if !self.has_objects && !pass.is_logged => pass.attempt_held(function, sets, from, to),
+        match self.held_sets() {
+            Some(sets) if !pass.is_logged => pass.attempt_held(function, sets, from, to),
             None if !self.has_objects => {
                 pass.run(function, place, from, to);
                 Ok(to)

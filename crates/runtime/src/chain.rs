@@ -189,6 +189,12 @@ impl Chain {
         objects
     }
 
+    /// If workers keep an index of where the sets of the function at a position are, which they share: how many there may be.
+    pub fn indexed(&self, position: usize) -> Option<usize> {
+        let looks_up = self.course.atomic || self.course.unindexed;
+        self.stages[position].indexed().filter(|_| !looks_up)
+    }
+
     /// The groups.
     pub fn groups(&self) -> &[Group] {
         &self.groups

@@ -57,6 +57,8 @@ pub struct Course {
     pub full: Vec<Full>,
     /// A packet's way through all functions is one transaction; else each function's part of it is one.
     pub atomic: bool,
+    /// Workers keep no index of where the sets are that they share.
+    pub unindexed: bool,
 }
 
 impl Course {

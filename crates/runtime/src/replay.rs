@@ -274,6 +274,7 @@ impl Replay {
                 let state = &mut open.groups[group];
                 PassSets { tables: &mut self.tables[group], keys: &state.keys, found: &mut state.found }
             }),
+            index: None,
             todo: packets,
             verdicts: &mut open.verdicts,
             now_ns: &open.now_ns,

@@ -121,6 +121,7 @@ impl Whole<'_> {
             tx: self.tx,
             batch: self.batch,
             sets,
+            index: None,
             todo: &[i],
             verdicts: self.verdicts,
             now_ns: self.now_ns,

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use braid_io::{Received, RxQueue, TxQueue};
 use braid_memory::{HugePages, thread_time};
-use braid_nf::{Logs, Pass, Reason, Verdict, Verdicts};
+use braid_nf::{Index, Logs, Pass, Reason, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Pool, Port};
 use braid_state::{Bringing, Tx};
 
 use self::later::{PeriodicTick, periodic_ticks};
 use self::onward::Onward;
-use self::sets::Sets;
+use self::sets::{Sets, indexes};
 use crate::attempt::{NoWitness, Stretch, Witness, run_pass};
 use crate::chain::Chain;
 use crate::clock::{Clock, Timeline};
@@ -93,6 +93,8 @@ pub struct Worker {
     logs: Logs,
     /// By function, how much a transaction takes on.
     stretches: Vec<Stretch>,
+    /// Of each function: where its sets are, if workers share them.
+    indexes: Vec<Option<Index>>,
     verdicts: Box<Verdicts>,
     now_ns: Box<[u64; 256]>,
     last_ns: u64,
@@ -134,6 +136,7 @@ impl Worker {
             sets,
             logs: Logs::default(),
             stretches: vec![Stretch::default(); parts.chain.stages().len()],
+            indexes: indexes(&parts.chain),
             verdicts: Box::default(),
             now_ns: Box::new([0; 256]),
             last_ns: 0,
@@ -351,6 +354,7 @@ impl Worker {
             tx: &mut self.parts.tx,
             batch: &mut self.batch,
             sets: chain.group_of(position).filter(|_| !self.goes_back).map(|group| self.sets[group].lend()),
+            index: self.indexes[position].as_ref(),
             todo,
             verdicts: &mut self.verdicts,
             now_ns: &self.now_ns,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use braid_control::plan_file::{PlanFile, SetFile, unplaced};
 use braid_control::report::grouped;
 use braid_control::runtime::io::NullSink;
-use braid_control::runtime::{Control, launch};
+use braid_control::runtime::{Chain, Control, launch};
 use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
 use serde::Serialize;
 
@@ -161,6 +161,14 @@ struct Step {
     pages: &'static str,
 }
 
+/// How a worker comes to sets that workers share: one by one, in batches, and by what it knows of where they are (FAJITA's auxiliary table).
+const SHARED_STEPS: [(&str, i64, &str); 4] = [
+    ("packet by packet, shared sets looked up", 1, "looked_up"),
+    ("batches of 128, shared sets looked up", 128, "looked_up"),
+    ("packet by packet, shared sets indexed", 1, "indexed"),
+    ("batches of 128, shared sets indexed", 128, "indexed"),
+];
+
 /// What FAJITA adds one after another, and what pages add.
 const STEPS: [Step; 7] = [
     Step { name: "packet by packet, a look-up for each function", batch: 1, is_shared: false, pages: "prefer" },
@@ -172,8 +180,17 @@ const STEPS: [Step; 7] = [
     Step { name: "the same on small pages", batch: 128, is_shared: true, pages: "never" },
 ];
 
-/// The plans of the ablation of a chain, each with what it leaves out.
+/// The plans of the ablation of a chain, each with what it leaves out: of one whose functions have one packet set, or of one with several.
 pub fn ablation(file: &PlanFile, catalog: &Catalog) -> Result<Vec<(&'static str, PlanFile)>, Failure> {
+    if probe(file, catalog)?.groups().len() > 1 {
+        let step = |(name, batch, shared_sets): (&'static str, i64, &str)| {
+            let mut file = file.clone();
+            file.batch = Some(unplaced(batch));
+            file.chain.shared_sets = Some(unplaced(shared_sets.to_owned()));
+            (name, file)
+        };
+        return Ok(SHARED_STEPS.map(step).into());
+    }
     let step = |step: &Step| {
         let mut file = if step.is_shared { file.clone() } else { apart(file, catalog)? };
         file.batch = Some(unplaced(step.batch));
@@ -188,13 +205,18 @@ pub fn ablation(file: &PlanFile, catalog: &Catalog) -> Result<Vec<(&'static str,
 const NOBODYS_PROTOCOL: i64 = 150;
 const UDP: i64 = 17;
 
+/// The functions as they are found in a plan.
+fn probe(file: &PlanFile, catalog: &Catalog) -> Result<Chain, Failure> {
+    let mut usable = file.clone();
+    configure(&mut usable, "", 1_000);
+    let chain = Plan::new(&usable, catalog).and_then(|plan| plan.probe(Carry::Nothing));
+    chain.map_err(|problem| Failure::of_plan(problem, None))
+}
+
 /// The same chain, but no two functions share a record.
 fn apart(file: &PlanFile, catalog: &Catalog) -> Result<PlanFile, Failure> {
     let mut file = file.clone();
-    let mut usable = file.clone();
-    configure(&mut usable, "", 1_000);
-    let failure = |problem| Failure::of_plan(problem, None);
-    let chain = Plan::new(&usable, catalog).and_then(|plan| plan.probe(Carry::Nothing)).map_err(failure)?;
+    let chain = probe(&file, catalog)?;
     for (at, (nf, stage)) in file.nf.iter_mut().zip(chain.stages()).enumerate() {
         let Some(set) = stage.packet_set() else { continue };
         nf.packet_set = Some(SetFile {

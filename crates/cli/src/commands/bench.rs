@@ -41,6 +41,8 @@ const SOAK_LOOKS: u32 = 20;
 const GROWTH_MAX: f64 = 0.01;
 /// What an ablation, latencies and a soak are measured on: the chain of FAJITA's paper.
 const STATEFUL: &str = "flow_counter+rate_limiter+load_balancer";
+/// The other one, whose functions have sets without a common hash: workers share some.
+const SHARED: &str = "flow_counter:ip.src+policer+load_balancer";
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -269,7 +271,7 @@ fn rates(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>) 
 
 fn ablate(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>) -> Result<(), Failure> {
     let mut table = Table { args, head: Row::HEAD };
-    for (name, file) in chains(args, catalog, &[STATEFUL])? {
+    for (name, file) in chains(args, catalog, &[STATEFUL, SHARED])? {
         for (variant, file) in ablation(&file, catalog)? {
             each(args, stop, (&name, &file), |trial| {
                 let row = Trial { variant, ..trial }.measure(catalog, packets(args))?;

@@ -81,12 +81,19 @@ pub fn set_in_words(set: &SetDef) -> String {
 fn function(plan: &Plan, at: usize, stage: &dyn Stage, outcome: &Outcome) -> FunctionPart {
     let mut state = Vec::new();
     if stage.packet_set().is_some() && stage.set_bytes() > 0 {
-        let local = outcome.locality == Locality::Local || plan.workers == 1;
-        let why = if plan.workers == 1 { "there is one worker".to_owned() } else { outcome.explanation.clone() };
+        let local = outcome.locality == Locality::Local;
+        // In the chain that is explained nothing is shared: it would be with the workers of the plan, and then these sets in this way.
+        let looks_up = stage.has_objects() || plan.course.atomic || plan.course.unindexed;
+        let (placement, why) = match outcome.explanation.clone() {
+            _ if plan.workers == 1 => ("local", "there is one worker".to_owned()),
+            why if local => ("local", why),
+            why if looks_up => ("transactional", why),
+            why => ("indexed", format!("{why}; each remembers where their entries are")),
+        };
         state.push(StatePart {
             name: format!("{}.set", stage.name()),
             kind: "packet-set state".to_owned(),
-            placement: if local { "local" } else { "transactional" },
+            placement,
             why,
             capacity: plan.sets,
             bytes: stage.set_bytes(),
@@ -125,7 +132,7 @@ fn function(plan: &Plan, at: usize, stage: &dyn Stage, outcome: &Outcome) -> Fun
 
 /// The line of tags where a key is at home.
 const TAG_LINES: usize = 1;
-/// Lines of a set in a transactional map: its bucket, and its entry of two lines.
+/// Lines of a set in a transactional map: a bucket, or a line of the worker's index, and an entry of two lines.
 const SHARED_LINES: usize = 3;
 const LINE: usize = 64;
 

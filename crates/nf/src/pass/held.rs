@@ -1,8 +1,9 @@
 //! The loop for packets of sets that workers share, of functions that have no other state object.
 //!
 //! A packet of a live set has a transaction of its own that holds the set: it cannot fail, so it leaves no mark and stands at
-//! once. Its memory is asked for in two steps, so that misses overlap: at the beginning of a batch what says where the sets are, and
-//! shortly before a packet's turn the entry of its set, for if it were asked for long before, other workers would have taken it away again.
+//! once. Its memory is asked for in two steps, so that misses overlap: at the beginning of a batch what says where the sets are, which is
+//! the worker's own [`Index`] for those that it knows and the map's buckets for others, and shortly before a packet's turn the entry of its set, for if
+//! it were asked for long before, other workers would have taken it away again.
 
 use braid_packet::key::{KeyClass, Keys};
 
@@ -11,6 +12,7 @@ use super::steady::{Reached, is_late};
 use super::{Interrupted, MS, Pass, Place, TakenBack};
 use crate::NetworkFunction;
 use crate::cx::Cx;
+use crate::index::Index;
 use crate::shared::{Entry, SharedSets, WORDS, entry, idle_ms, state};
 
 /// How many packets ahead the entry of a shared set is asked for, at least; at most twice as many.
@@ -23,18 +25,37 @@ const NO_GUESS: u32 = u32::MAX;
 struct Guesses {
     /// By position in the pass.
     entries: [u32; 256],
-    /// Up to which position they are made.
+    /// Up to which position their entries are asked for.
     until: usize,
 }
 
 impl Guesses {
-    /// Makes [`AHEAD`] more, and asks for the entries, of whose values so many words will be changed. Out of line: the loop for which
-    /// it is done needs the registers.
+    /// Of positions from `from` on to the end of `todo`: those that the index knows. For others it asks for what says where they are.
+    #[inline(always)]
+    fn new(sets: &SharedSets, index: &Index, keys: &Keys, todo: &[u16], from: usize) -> Guesses {
+        let mut entries = [NO_GUESS; 256];
+        for (guess, &i) in entries[from..].iter_mut().zip(&todo[from..]) {
+            let hash = keys.hash[usize::from(i) & 255];
+            match index.entry(hash) {
+                Some(entry) => *guess = entry,
+                None => sets.map.prefetch_hashed(hash),
+            }
+        }
+        Guesses { entries, until: from }
+    }
+
+    /// Asks for [`AHEAD`] entries more, of whose values so many words will be changed. Out of line: the loop for which it is done needs the
+    /// registers.
     #[inline(never)]
-    fn go_on(&mut self, sets: &SharedSets, words: usize, keys: &Keys, todo: &[u16]) {
+    fn go_on(&mut self, sets: &SharedSets, index: &Index, words: usize, keys: &Keys, todo: &[u16]) {
         let end = todo.len().min(self.until + AHEAD);
         for (guess, &i) in self.entries[self.until..end].iter_mut().zip(&todo[self.until..end]) {
-            *guess = sets.map.guess(keys.hash[usize::from(i) & 255], words).unwrap_or(NO_GUESS);
+            if *guess != NO_GUESS {
+                sets.map.ask(*guess, words);
+            } else if let Some(entry) = sets.map.guess(keys.hash[usize::from(i) & 255], words) {
+                index.note(keys.hash[usize::from(i) & 255], entry);
+                *guess = entry;
+            }
         }
         self.until = end;
     }
@@ -54,14 +75,18 @@ impl Pass<'_> {
         (self.logs.kept, self.logs.emitted_before) = (from, self.logs.emitted.len());
         let is_recorded = self.tx.is_recording() || self.tx.is_replaying();
         let to = if is_recorded { to.min(from + 1) } else { to };
-        self.ask_for_buckets(sets, from, to);
-        let mut guesses = Guesses { entries: [NO_GUESS; 256], until: from };
+        let Some(keys) = self.sets.as_ref().map(|pass| pass.keys) else {
+            return self.attempt(function, Place::default(), Some(sets), from, to).map(|()| to);
+        };
+        let unknown = Index::default();
+        let index = self.index.unwrap_or(&unknown);
+        let mut guesses = Guesses::new(sets, index, keys, &self.todo[..to], from);
         let mut at = from;
         while at < to {
             let last;
             (at, last) = match self.batch.is_ordinary() {
-                true => self.attempt_held_of::<N, true>(function, sets, &mut guesses, at, to),
-                false => self.attempt_held_of::<N, false>(function, sets, &mut guesses, at, to),
+                true => self.attempt_held_of::<N, true>(function, sets, (&mut guesses, index), at, to),
+                false => self.attempt_held_of::<N, false>(function, sets, (&mut guesses, index), at, to),
             };
             self.logs.stood = last.filter(|_| is_recorded);
             if at < to {
@@ -78,15 +103,6 @@ impl Pass<'_> {
         Ok(to)
     }
 
-    /// Asks for what says where the packets' sets are.
-    #[inline(always)]
-    fn ask_for_buckets(&self, sets: &SharedSets, from: usize, to: usize) {
-        let Some(pass) = &self.sets else { return };
-        for i in self.todo[from..to].iter().map(|&i| usize::from(i) & 255) {
-            sets.map.prefetch_hashed(pass.keys.hash[i]);
-        }
-    }
-
     /// Runs the handlers of packets whose sets are where they were guessed, and live; says where another one stands, and the place in the
     /// commit order of the last that was none.
     #[inline(never)]
@@ -94,7 +110,7 @@ impl Pass<'_> {
         &mut self,
         function: &N,
         sets: &SharedSets,
-        guesses: &mut Guesses,
+        (guesses, index): (&mut Guesses, &Index),
         from: usize,
         to: usize,
     ) -> (usize, Option<u64>) {
@@ -106,7 +122,7 @@ impl Pass<'_> {
         loop {
             let at = reached.at();
             while guesses.until < todo.len().min(at + AHEAD) {
-                guesses.go_on(sets, words, keys, todo);
+                guesses.go_on(sets, index, words, keys, todo);
             }
             let Some(turn) = reached.step() else { return (to, last) };
             let i = turn.index();
@@ -116,6 +132,7 @@ impl Pass<'_> {
             let now_ns = self.now_ns[i];
             cx.turn_to(i, keys.swapped[i], now_ns);
             let Some(held) = sets.map.hold(&mut cx, guesses.entries[at & 255], &keys.key(i)) else {
+                index.forget(keys.hash[i]);
                 return (at, last);
             };
             let (mut found, now_ms): (Entry, _) = ([0; 1 + WORDS], (now_ns / MS) as u32);

@@ -11,6 +11,7 @@ use braid_packet::{Batch, Undo};
 use braid_state::{Savepoint, Tx};
 
 use crate::cx::Emitted;
+use crate::index::Index;
 use crate::sets::{SetSlot, SetTables, SetUndo};
 use crate::shared::Lives;
 use crate::verdict::VerdictCode;
@@ -83,6 +84,8 @@ pub struct Pass<'a> {
     pub batch: &'a mut Batch,
     /// The sets, if the function has any.
     pub sets: Option<PassSets<'a>>,
+    /// What the worker knows of where the function's sets are, if it shares them.
+    pub index: Option<&'a Index>,
     /// Indices in the batch of the packets that reach this function, in order.
     pub todo: &'a [u16],
     /// What has been decided for each packet of the batch.

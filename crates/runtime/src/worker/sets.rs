@@ -2,11 +2,16 @@
 
 use braid_memory::HugePages;
 use braid_nf::packet::key::Keys;
-use braid_nf::{Found, PassSets, SetTables};
+use braid_nf::{Found, Index, PassSets, SetTables};
 use braid_packet::Batch;
 
-use crate::chain::Group;
+use crate::chain::{Chain, Group};
 use crate::expiry::{Eviction, Scan};
+
+/// What a worker knows of where the sets of each function are that workers share.
+pub(super) fn indexes(chain: &Chain) -> Vec<Option<Index>> {
+    (0..chain.stages().len()).map(|position| chain.indexed(position).map(Index::new)).collect()
+}
 
 /// The sets of one group on this worker.
 pub(super) struct Sets {

@@ -47,6 +47,13 @@ impl<K: Plain, V: Plain> Map<K, V> {
             Some(index) => index,
             None => buckets.hint(home.second, home.tag)?,
         };
+        self.ask(index, words);
+        Some(index)
+    }
+
+    /// Asks for the entry of a number, to change the first so many words of its value.
+    #[inline(always)]
+    pub fn ask(&self, index: u32, words: usize) {
         self.shared.entries.prefetch_write(index);
         let written = (1 + Self::VALUE / 8 + words).div_ceil(LINE);
         for line in 1..(1 + Self::LAYOUT.words).div_ceil(LINE) {
@@ -55,7 +62,6 @@ impl<K: Plain, V: Plain> Map<K, V> {
                 false => self.shared.entries.prefetch_line::<false>(index, line),
             }
         }
-        Some(index)
     }
 
     /// Holds the entry of that number if it is the key's (panics inside of a transaction that has touched something).

@@ -13,6 +13,7 @@ mod equivalence;
 mod figures;
 mod flow_counts;
 mod generated;
+mod indexed;
 mod kernel_compare;
 mod kernel_crafted;
 mod made;
