@@ -1,6 +1,6 @@
 //! What is for the router itself: its neighbours' questions and answers, and echo requests. Anything else finds nobody.
 
-use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, icmp_type, icmpv6_type};
+use braid_nf::packet::headers::{Arp, ArpOperation, Ethernet, Header, Icmp, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
@@ -77,19 +77,42 @@ impl Router {
         if !packet.checksums_ok() {
             return Ok(Verdict::Drop(BAD_CHECKSUM));
         }
-        let echo = packet.icmp().is_some_and(|icmp| icmp.kind() == icmp_type::ECHO_REQUEST)
-            || packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::ECHO_REQUEST);
-        match packet.protocol() {
-            _ if echo => Ok(echo_back(packet, interface.mac)),
-            protocol::TCP => {
+        match Answer::to(packet.dst_ip().is_v4(), packet.protocol(), packet.ip_payload()) {
+            Answer::Echo => return Ok(echo_back(packet, interface.mac)),
+            Answer::Reset => {
                 if self.errors.admits(cx, packet)? {
                     answer::refuse(cx, packet);
                 }
-                Ok(Verdict::Drop(FOR_ROUTER))
             }
-            protocol::UDP => self.errors.send(cx, packet, interface, Complaint::NoPort, FOR_ROUTER),
-            protocol::ICMP | protocol::ICMPV6 => Ok(Verdict::Drop(FOR_ROUTER)),
-            _ => self.errors.send(cx, packet, interface, Complaint::NoProtocol, FOR_ROUTER),
+            Answer::Error(complaint) => return self.errors.send(cx, packet, interface, complaint, FOR_ROUTER),
+            Answer::Nothing => {}
+        }
+        Ok(Verdict::Drop(FOR_ROUTER))
+    }
+}
+
+/// What a packet for the router is answered by.
+pub(super) enum Answer {
+    /// An echo reply.
+    Echo,
+    /// The end of a connection that there is not.
+    Reset,
+    Error(Complaint),
+    /// Nobody is to know.
+    Nothing,
+}
+
+impl Answer {
+    /// To a packet of a protocol, of which this stands behind the IP headers.
+    pub(super) fn to(is_v4: bool, number: u8, body: &[u8]) -> Answer {
+        let kind = Icmp::parse(body).map(|icmp| icmp.kind());
+        match number {
+            protocol::ICMP if is_v4 && kind == Some(icmp_type::ECHO_REQUEST) => Answer::Echo,
+            protocol::ICMPV6 if !is_v4 && kind == Some(icmpv6_type::ECHO_REQUEST) => Answer::Echo,
+            protocol::ICMP | protocol::ICMPV6 => Answer::Nothing,
+            protocol::TCP => Answer::Reset,
+            protocol::UDP => Answer::Error(Complaint::NoPort),
+            _ => Answer::Error(Complaint::NoProtocol),
         }
     }
 }

@@ -8,7 +8,7 @@ use braid_nf::prelude::*;
 use braid_nf::{Cx, Handled};
 
 use super::interface::Interface;
-use super::local::FOR_ROUTER;
+use super::local::{Answer, FOR_ROUTER};
 use super::objections::{BAD_CHECKSUM, BAD_SOURCE};
 use super::reassembly::Outcome;
 use super::{Complaint, Router, fragment};
@@ -52,25 +52,19 @@ impl Router {
         if !is_right {
             return Ok(Verdict::Drop(BAD_CHECKSUM));
         }
-        let complaint = match (found.proto, body.first().copied()) {
-            (protocol::ICMP, Some(icmp_type::ECHO_REQUEST)) | (protocol::ICMPV6, Some(icmpv6_type::ECHO_REQUEST)) => {
-                echo_whole(cx, last, interface, datagram, body);
-                None
-            }
-            (protocol::ICMP | protocol::ICMPV6, _) => None,
-            (protocol::TCP, _) => {
+        match Answer::to(to.is_v4(), found.proto, body) {
+            Answer::Echo => echo_whole(cx, last, interface, datagram, body),
+            Answer::Reset => {
                 if let Some(tcp) = Tcp::parse(body)
                     && self.errors.admits_by(cx, last.port())?
                 {
                     answer::reset_to(cx, &Cause::of(last), to, tcp, body.len() - tcp.header_len());
                 }
-                None
             }
-            (protocol::UDP, _) => Some(Complaint::NoPort),
-            _ => Some(Complaint::NoProtocol),
-        };
-        if let Some(complaint) = complaint {
-            self.errors.send_about(cx, (Cause::of(last), datagram), interface, complaint)?;
+            Answer::Error(complaint) => {
+                self.errors.send_about(cx, (Cause::of(last), datagram), interface, complaint)?;
+            }
+            Answer::Nothing => {}
         }
         Ok(Verdict::Drop(FOR_ROUTER))
     }

@@ -113,6 +113,44 @@ proptest! {
         prop_assert!(is_right);
     }
 
+    /// Whatever pieces carry, also if their checksum is right: one of them or two, in part one over the other.
+    #[test]
+    fn pieces_of_anything_do_no_harm(
+        bytes in prop::collection::vec(any::<u8>(), 1..60),
+        protocol in prop::sample::select(vec![1u8, 6, 17, 58, 44, 0, 60, 51, 253]),
+        (cut, overlap) in (0usize..8, 0usize..2),
+        v6 in 0usize..2,
+        first in any::<bool>(),
+    ) {
+        let (from, to, start) = ENDS[v6];
+        let ends = [from, to].map(|end| end.parse::<IpAddress>().expect("an address"));
+        let mut bytes = bytes;
+        if bytes.len() > 3 {
+            bytes[2..4].fill(0);
+            let sum = if v6 == 0 { checksum::ipv4_header(&bytes) } else { checksum::transport(ends[0], ends[1], protocol, &bytes) };
+            bytes[2..4].copy_from_slice(&sum.to_be_bytes());
+        }
+        let at = (cut * 8).min(bytes.len());
+        let mut bench = bench(10, &config());
+        let rest = at.saturating_sub(overlap * 8);
+        for (offset, part, more) in [(0, &bytes[..at], true), (rest, &bytes[rest..], false)] {
+            if part.is_empty() || first && offset > 0 {
+                continue;
+            }
+            let mut frame = piece(v6, part, offset, more);
+            // As the first header behind that of the piece, or of IPv4.
+            let named = if v6 == 0 { 23 } else { start };
+            frame[named] = protocol;
+            if v6 == 0 {
+                frame[24..26].fill(0);
+                let sum = checksum::ipv4_header(&frame[14..34]);
+                frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            }
+            let outcome = bench.send(0, 0, &frame);
+            prop_assert!(outcome.dropped.is_some_and(|reason| reason != "handler_panic"), "{:?}", outcome.dropped);
+        }
+    }
+
     /// Two pieces that overlap with anything but the same bytes: nothing is ever answered, and no byte stays.
     #[test]
     fn pieces_that_overlap_end_their_datagram(at in 1usize..100, len in 1usize..100, v6 in 0usize..2) {
@@ -143,6 +181,16 @@ fn a_piece_that_is_all_of_its_datagram_waits_for_nothing() {
         assert_checksums(reply);
         assert_eq!((port, &reply[ENDS[v6].2 + 4..]), (0, &asked[4..]));
     }
+}
+
+#[test]
+fn an_echo_request_that_is_cut_short_is_none() {
+    let ends = [ENDS[1].0, ENDS[1].1].map(|end| end.parse::<IpAddress>().expect("an address"));
+    let short = |word: u16| [&[128][..], &word.to_be_bytes()].concat();
+    let mut right = (0..=u16::MAX).map(short).filter(|bytes| checksum::transport_ok(ends[0], ends[1], 58, bytes));
+    let bytes = right.next().expect("one whose checksum is right");
+    let outcome = bench(10, &config()).send(0, 0, &piece(1, &bytes, 0, false));
+    assert_eq!((outcome.dropped, outcome.sent.len()), (Some("for_this_router"), 0));
 }
 
 #[test]
