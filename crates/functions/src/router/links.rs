@@ -1,9 +1,10 @@
 //! Interfaces by their numbers: those of ports come first, each under its port's number, those of VLANs behind them. A function without
 //! VLANs never looks at tags.
 
-use braid_nf::packet::Tagging;
+use braid_nf::packet::{IpAddress, Tagging};
 use braid_nf::prelude::*;
 use braid_nf::{Cx, Port};
+use foldhash::HashSet;
 
 use super::interface::Interface;
 use crate::parts::tags::{self, OuterTag};
@@ -24,6 +25,8 @@ pub struct Links {
     interfaces: Vec<Option<Interface>>,
     /// By port the number of the interface for each VLAN, at 0 for frames without a tag; nothing for a port without VLANs.
     by_vlan: Vec<Vec<Link>>,
+    /// The addresses of all interfaces.
+    own: HashSet<IpAddress>,
 }
 
 braid_nf::plain!(Links);
@@ -31,7 +34,9 @@ braid_nf::plain!(Links);
 impl Links {
     /// Those of `ports` ports, and behind them those of VLANs.
     pub fn new(interfaces: Vec<Option<Interface>>, ports: u16) -> Links {
-        let mut links = Links { interfaces, by_vlan: Vec::new() };
+        let own =
+            interfaces.iter().flatten().flat_map(|one| one.addresses.iter().map(|(address, _)| *address)).collect();
+        let mut links = Links { interfaces, by_vlan: Vec::new(), own };
         for (link, one) in links.interfaces.iter().enumerate() {
             let Some((port, Some(vlan))) = one.as_ref().map(Interface::place) else { continue };
             links.by_vlan.resize(ports.into(), Vec::new());
@@ -50,9 +55,9 @@ impl Links {
         !self.by_vlan.is_empty()
     }
 
-    /// All interfaces by their numbers.
-    pub fn all(&self) -> &[Option<Interface>] {
-        &self.interfaces
+    /// Whether an address is that of an interface.
+    pub fn own(&self, address: IpAddress) -> bool {
+        self.own.contains(&address)
     }
 
     /// The interface with this number.

@@ -316,7 +316,7 @@ impl Router {
             return Ok(Verdict::Drop(objections::SOURCE_ROUTED));
         }
         let to = packet.dst_ip();
-        if self.links.all().iter().flatten().any(|own| own.owns(to)) {
+        if self.links.own(to) {
             return if is_addressed(packet, interface) { Ok(cx.pass()) } else { self.receive(cx, packet, interface) };
         }
         if let Some(objection) = objections::to_forwarding(packet) {
