@@ -11,7 +11,7 @@ use std::time::Duration;
 use braid_testkit::kernel::Namespace;
 use braid_testkit::skip::skip;
 
-use crate::gateways::ask_for_neighbours;
+use crate::gateways::{ask_for_neighbours, learnt};
 use crate::scene::{CLIENT, SERVER, Scene, connect, eventually, run_braid};
 
 const SERVICE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
@@ -181,9 +181,12 @@ fn long_datagrams_reach_the_backend(mode: &str) {
             for _ in 0..5 {
                 client.run("ping", &format!("-n -c 1 -W 2 -s 4000 {SERVER}")).expect("a long echo comes back");
             }
-            client
-                .run("ping", &format!("-n -c 1 -W 2 {SERVICE}"))
-                .expect("the router answers for the service's address");
+            // The router answers for the service's addresses, also what its clients' kernels have cut.
+            for service in [SERVICE.to_string(), SERVICE_V6.to_string()] {
+                for len in [56, 4000] {
+                    client.run("ping", &format!("-n -c 1 -W 2 -s {len} {service}")).expect("an echo of the router");
+                }
+            }
         });
         braid.stop();
     }
@@ -212,6 +215,35 @@ fn long_datagrams_go_by_gue() {
 #[test]
 fn long_datagrams_go_by_the_backends_ethernet_address() {
     long_datagrams_reach_the_backend("direct");
+}
+
+/// The way to the backends takes less than the tunnels' `mtu`: the router there says so to the tunnels' end, and the balancer to the client.
+#[test]
+fn clients_find_out_what_a_tunnels_way_takes() {
+    for (mode, between) in [("ipip", 0), ("gre", 4), ("gue", 8)] {
+        let Some(scene) = crate::scene("path MTU discovery through tunnels") else { return };
+        ask_for_neighbours(&scene).expect("the kernel has IPv6");
+        let Scene { client, server, .. } = &scene;
+        client.run("ip", &format!("route add {SERVICE_V6} via fd00:7::fe")).expect("a route");
+        serve(server);
+        let port = "port = 0, ";
+        let (_folder, plan) = written(&plan(mode, "").replacen(port, &format!("{port}mtu = 1400, "), 1));
+        let braid = scene.run_braid(&format!("{plan} --port af_packet:m1 --port af_packet:m0 -w 2"));
+        let (stop, mac) = (AtomicBool::new(false), mac_of(server, "t0"));
+        std::thread::scope(|scope| {
+            let _end = Stop(&stop);
+            for end in tunnel_ends(server, mode) {
+                scope.spawn(|| unwrap(&stop, server, mac, end));
+            }
+            connect(client, server, SERVICE, 7000, PATIENCE).expect("a connection").transfer(1 << 20);
+            assert_eq!(learnt(client, &SERVICE.to_string()), Some(1380 - between), "{mode}");
+            let near = socket(client, "fd00:7::1".parse().expect("an address"), 0);
+            let far = socket(server, SERVICE_V6.into(), 5300);
+            eventually("a long datagram goes there and back", || asks(&near, &far, SERVICE_V6.into()));
+            assert_eq!(learnt(client, &SERVICE_V6.to_string()), Some(1360 - between), "{mode}");
+        });
+        braid.stop();
+    }
 }
 
 /// As a director of LVS with one interface: all are on one link, and answers pass it by.

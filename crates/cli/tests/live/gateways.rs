@@ -36,7 +36,7 @@ interface = [
 "#;
 
 /// The MTU of the path to an address that a host has learnt.
-fn learnt(host: &Namespace, to: &str) -> Option<u16> {
+pub fn learnt(host: &Namespace, to: &str) -> Option<u16> {
     let text = host.run("ip", &format!("route get {to}")).expect("a route");
     text.split(" mtu ").nth(1)?.split_whitespace().next()?.parse().ok()
 }

@@ -1,5 +1,7 @@
 //! `router` and `policer` against the kernel as a router.
 
+use braid_testkit::Frame;
+
 use super::*;
 
 /// The router of the oracle, with its inside prefixes.
@@ -60,4 +62,84 @@ fn the_policer_admits_as_many_packets_of_each_host_as_the_kernels_limit() {
         }
     }
     assert!(admitted > 300 && refused > 300, "{admitted} admitted, {refused} refused");
+}
+
+/// An echo request in pieces of so many bytes, under this number, by the host next to the router.
+fn echo_in_pieces(to: &str, identification: u16, len: usize, each: usize) -> Vec<Vec<u8>> {
+    let is_v6 = to.contains(':');
+    let (from, start, number) = if is_v6 { ("2001:db8:ffff:1::2", 54, 58) } else { ("198.18.0.2", 34, 1) };
+    let payload: Vec<u8> = (0..len).map(|at| (at ^ at >> 8) as u8).collect();
+    let whole = Frame::echo_request(from, to, 5, 6).payload(&payload).bytes().split_off(start);
+    let pieces = whole.chunks(each).enumerate().map(|(nth, bytes)| {
+        let (offset, more) = (nth * each, (nth + 1) * each < whole.len());
+        let frame = if is_v6 {
+            let [high, low] = (offset as u16 | u16::from(more)).to_be_bytes();
+            let [a, b] = identification.to_be_bytes();
+            Frame::ip(from, to, 44).payload(&[&[number, 0, high, low, 0, 0, a, b], bytes].concat())
+        } else {
+            Frame::ip(from, to, number).payload(bytes).fragment(identification, (offset / 8) as u16, more)
+        };
+        frame.mac([6, 0, 0, 0, 0, 0x11], [6, 0, 0, 0, 0, 0x01]).bytes()
+    });
+    pieces.collect()
+}
+
+/// What a piece of a reply carries, and where; identifications are each one's own.
+fn carried(port: usize, frame: &[u8]) -> (usize, u16, Vec<u8>) {
+    let word = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+    match frame[12..14] {
+        [0x08, 0] => (port, word(20), frame[34..14 + usize::from(word(16))].to_vec()),
+        _ if frame[20] == 44 => (port, word(56), frame[62..].to_vec()),
+        _ => (port, 0, frame[54..].to_vec()),
+    }
+}
+
+#[test]
+fn the_router_puts_pieces_for_itself_together_as_the_kernel_does() {
+    if skipped("the_router_puts_pieces_for_itself_together_as_the_kernel_does") {
+        return;
+    }
+    let inside = &OFFICE[..1];
+    let (mut kernel, mut ours) = (KernelOracle::forwarding(inside).expect("probed"), router(inside));
+    let mut check = |name: &str, pieces: &[Vec<u8>]| {
+        let (mut theirs, mut own) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            let sent = kernel.feed(0, piece).expect("the kernel takes it");
+            theirs.extend(sent.iter().map(|(port, frame)| carried(*port, frame)));
+            own.extend(ours.send(0, 0, piece).sent.iter().map(|(port, frame)| carried(usize::from(*port), frame)));
+        }
+        theirs.sort();
+        own.sort();
+        assert!(
+            own == theirs,
+            "{name}: {} pieces are answered by {}, by the kernel by {}",
+            pieces.len(),
+            own.len(),
+            theirs.len()
+        );
+        own.len()
+    };
+    let (mut number, mut answered) = (0, 0);
+    for to in ["198.18.0.1", "198.18.0.5", "2001:db8:ffff:1::1", "2001:db8:ffff:2::1"] {
+        let mut cut = |len, each| {
+            number += 1;
+            echo_in_pieces(to, number, len, each)
+        };
+        for (len, each) in [(600, 256), (4000, 1448), (20_000, 1400), (65_000, 1448), (100, 8)] {
+            let name = |what: &str| format!("{to}, {len} bytes by {each}, {what}");
+            answered += check(&name("in order"), &cut(len, each));
+            let reversed: Vec<_> = cut(len, each).into_iter().rev().collect();
+            answered += check(&name("the last first"), &reversed);
+            let twice: Vec<_> = cut(len, each).into_iter().flat_map(|piece| [piece.clone(), piece]).collect();
+            answered += check(&name("each twice"), &twice);
+            assert_eq!(check(&name("without the first"), &cut(len, each)[1..]), 0);
+        }
+        // Cut otherwise: pieces of both overlap.
+        let even = cut(2000, 1000);
+        number += 1;
+        let (other, odd) = (echo_in_pieces(to, number, 2000, 1000), echo_in_pieces(to, number, 2000, 904));
+        assert!(check(to, &even) > 0);
+        assert_eq!(check(to, &[other[0].clone(), odd[1].clone(), odd[2].clone(), other[2].clone()]), 0);
+    }
+    assert!(answered > 600, "{answered} pieces of answers were compared");
 }
