@@ -7,7 +7,6 @@ use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER};
 use super::hosts::{Entered, MAPPING_TABLE_FULL, NO_FREE_PORT};
 use super::mappings::{Mapping, Mappings};
-use super::reclaim::Holder;
 use crate::parts::tallies::Tally;
 
 impl<K: Kept> Mappings<K> {
@@ -22,8 +21,7 @@ impl<K: Kept> Mappings<K> {
     ) -> Result<Result<Mapping, Reason>, Conflict> {
         let mut claim = self.hosts.claim(cx, &self.roster, inside)?;
         // The port that it would like best may belong to a mapping that nobody needs any more.
-        let own = self.reclaim(cx, slot(inside.protocol), (claim.home, inside.port))?;
-        claim.is_own_taken = own == Holder::Other;
+        claim.own = self.reclaim(cx, slot(inside.protocol), (claim.home, inside.port))?;
         let mut place = self.hosts.choose(cx, (&self.ports, &self.roster), &claim)?;
         if place == Err(NO_FREE_PORT) && self.reclaim_some(cx, inside, claim.home)? {
             place = self.hosts.choose(cx, (&self.ports, &self.roster), &claim)?;

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::endpoint::{Inside, scaled};
 use super::hosts::Host;
+use super::reclaim::Holder;
 
 /// The first port that is not a system port (RFC 6335 section 6).
 const USER_PORTS: u16 = 1024;
@@ -17,8 +18,8 @@ pub(super) struct Claim {
     pub(super) home: u32,
     /// What is known of its host.
     pub(super) host: Host,
-    /// Whether its own port there is known to be somebody's.
-    pub(super) is_own_taken: bool,
+    /// Whose its own port is there.
+    pub(super) own: Holder,
 }
 
 impl Claim {

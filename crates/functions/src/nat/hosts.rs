@@ -20,6 +20,7 @@ use super::endpoint::Inside;
 use super::networks::{self, Network};
 use super::pool::Pool;
 use super::ports::Bits;
+use super::reclaim::Holder;
 use super::roster::Roster;
 use crate::config::ConfigError;
 use crate::parts::Prefix;
@@ -214,7 +215,7 @@ impl Hosts {
             Allocation::Deterministic { size } => self.deterministic(roster, inside, size).map_or(0, |place| place.0),
             _ => roster.home(number),
         };
-        Claim { inside, number, home, host: Host::default(), is_own_taken: false }
+        Claim { inside, number, home, host: Host::default(), own: Holder::Nobody }
     }
 
     fn recall(&self, table: &Map<Name, Host>, tx: &mut Tx, roster: &Roster, claim: &mut Claim) -> Result<(), Conflict> {

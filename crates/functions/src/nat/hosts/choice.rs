@@ -11,6 +11,7 @@ use crate::nat::claim::{Claim, is_system, of_class};
 use crate::nat::config::{Allocation, Pooling};
 use crate::nat::endpoint::{Inside, scaled, slot};
 use crate::nat::ports::Ports;
+use crate::nat::reclaim::Holder;
 use crate::nat::roster::Roster;
 
 /// Other addresses that are tried with arbitrary pooling.
@@ -86,8 +87,12 @@ impl Hosts {
         within: RangeInclusive<u16>,
     ) -> Result<Option<u16>, Conflict> {
         let (number, wanted) = (slot(claim.inside.protocol), claim.inside.port);
-        let may_be_free = !claim.is_own_taken || address != claim.home;
-        if may_be_free && within.contains(&wanted) && ports.owner(tx, number, address, wanted)?.is_none() {
+        let is_free = within.contains(&wanted)
+            && match claim.home == address {
+                true => claim.own != Holder::Other,
+                false => ports.owner(tx, number, address, wanted)?.is_none(),
+            };
+        if is_free {
             return Ok(Some(wanted));
         }
         let class = is_system(wanted);
