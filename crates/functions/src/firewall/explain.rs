@@ -39,7 +39,7 @@ const SHADOWED_MAX: usize = 3;
 const BEFORE_MAX: usize = 10;
 
 /// Says what the rules of a configuration say about a frame that comes by a port of a plan with so many, and would open a
-/// connection.
+/// connection; the first one, before anything is counted.
 pub fn explain(config: Config, ports: u16, port: Port, frame: &[u8]) -> Result<String, ExplainError> {
     let settings = Settings::check(config, ports)?;
     let side = settings.sides.of(port).filter(|_| port < ports).ok_or(ExplainError::Side(port))?;
@@ -70,9 +70,10 @@ fn read<T>(frame: &[u8], port: Port, look: impl FnOnce(&braid_nf::Packet<'_>) ->
 
 fn report(policy: &Policy, facts: &Facts) -> String {
     let mut met = Vec::new();
-    let decided = policy.decide(facts, |number, _| {
-        met.push(number);
-        Ok::<bool, std::convert::Infallible>(true)
+    let decided = policy.decide(facts, |number, rule| {
+        let fits = rule.fits_first();
+        met.extend(fits.then_some(number));
+        Ok::<bool, std::convert::Infallible>(fits)
     });
     let Ok((deciding, action)) = decided;
     let what = match action {
@@ -98,18 +99,24 @@ fn report(policy: &Policy, facts: &Facts) -> String {
     }
     let before = deciding.unwrap_or(policy.rules.len());
     for (number, rule) in policy.rules.iter().enumerate().take(before).rev().take(BEFORE_MAX) {
-        if let Some(mismatch) = rule.mismatch(facts).filter(|_| rule.action != Action::Continue) {
+        if let Some(mismatch) = mismatch(rule, facts).filter(|_| rule.action != Action::Continue) {
             let _ = writeln!(page, "  before it, {} does not fit by its {mismatch}", rule.place(number));
         }
     }
     if before > BEFORE_MAX {
         let _ = writeln!(page, "  nor do {} rules before those", before - BEFORE_MAX);
     }
-    let behind = policy.rules.iter().enumerate().skip(before + 1).filter(|(_, rule)| rule.mismatch(facts).is_none());
+    let behind = policy.rules.iter().enumerate().skip(before + 1).filter(|(_, rule)| mismatch(rule, facts).is_none());
     for (number, rule) in behind.take(SHADOWED_MAX) {
         let _ = writeln!(page, "  behind it, {} would fit too: {}", rule.place(number), conditions(rule));
     }
     page
+}
+
+/// Why a rule does not fit the first packet of all.
+fn mismatch(rule: &Rule, facts: &Facts) -> Option<&'static str> {
+    let counts = || (!rule.fits_first()).then_some("set or limit, as long as nothing is counted");
+    rule.mismatch(facts).or_else(counts)
 }
 
 fn direction(direction: Direction) -> &'static str {

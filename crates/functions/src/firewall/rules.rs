@@ -9,7 +9,7 @@ use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
 use super::fields::{self, Values, Within};
-use super::keyed::Keyed;
+use super::keyed::{Act, Keyed};
 use super::often::Often;
 use super::states::{self, State, States};
 use super::values::{Addresses, Bits, IcmpKind, PortRange, Protocol, number};
@@ -199,6 +199,17 @@ impl Rule {
     /// Whether it may not fit although all that it asks of packets holds.
     pub(super) fn may_miss(&self) -> bool {
         self.limit.is_some() || self.keyed.is_some()
+    }
+
+    /// Whether it fits the first packet of all that its conditions fit: no limit is reached, and the sets that packets change are empty.
+    pub(super) fn fits_first(&self) -> bool {
+        let by_set = match self.keyed.as_ref().map(|keyed| &keyed.act) {
+            None | Some(Act::Add) => true,
+            Some(Act::Has { not }) => *not,
+            Some(Act::Limit(often)) => !often.over,
+            Some(Act::Count { over, .. }) => !over,
+        };
+        by_set && self.limit.is_none_or(|often| !often.over)
     }
 
     /// Whether it fits segments with these flags, as far as they go.

@@ -20,7 +20,7 @@ pub(super) fn way() -> Rule {
     Rule { states: states::ALL, ..Rule::new(Action::Continue) }
 }
 
-/// What few routers know more about than their addresses: who has none yet, and whom he asks (`nft_fib4_eval` of Linux).
+/// Who has no address yet, and whom he asks: whichever way that comes, it is known (`nft_fib4_eval` of Linux).
 const NOBODY: &str = "0.0.0.0/8";
 const ANYBODY: [&str; 2] = ["255.255.255.255", "224.0.0.0/24"];
 /// On every link.
@@ -83,7 +83,7 @@ fn by_type(rest: &mut Words<'_>, end: &str) -> Parsed<Ways> {
     Ok(vec![way])
 }
 
-/// Whether a packet comes from where answers to it would go; `strict`: by that port.
+/// Whether a packet comes from where answers to it would go: by that port, or if that is not asked, whether there is such a port.
 fn reverse_path(scope: &Scope<'_>, is_strict: bool, exists: bool) -> Parsed<Ways> {
     if scope.around.networks.is_empty() {
         return wrong(

@@ -6,6 +6,7 @@ use braid_testkit::{Bench, Frame};
 use super::check;
 use super::known::{bench_of, made};
 use super::rules::{PORTS, named, read_text};
+use crate::firewall::explain;
 
 /// The table with these sets and rules, which lets through what they say nothing about.
 fn bench(sets: &str, rules: &str) -> Bench {
@@ -218,6 +219,20 @@ fn pings_are_counted_as_connections() {
     let ping6 = |id| Frame::echo_request("2001:db8::9", "2001:db8:1::1", id, 1);
     check(&mut fw, 1, 113, ping6(1), "pass");
     check(&mut fw, 1, 113, ping6(2), "denied");
+}
+
+/// Nobody is banned yet.
+#[test]
+fn rules_are_explained_as_of_the_first_packet() {
+    let rules = "ip saddr @floods drop\nlimit rate over 5/second drop\nct count over 3 drop\nudp dport 53 limit rate 5/second accept\ndrop";
+    let mut config = named();
+    read_text(&table(FLOODS, rules), &mut config, PORTS).expect("rules that can be read");
+    let page = explain(config, 2, 1, &asks(9, 1).bytes()).expect("a packet");
+    assert!(page.contains("line 8 of the rule file decides"), "{page}");
+    let unfit = |line: u32| {
+        format!("line {line} of the rule file does not fit by its set or limit, as long as nothing is counted")
+    };
+    assert!([5, 6, 7].into_iter().all(|line| page.contains(&unfit(line))), "{page}");
 }
 
 #[test]
