@@ -47,7 +47,7 @@ pub fn others(function: &str) -> &'static [&'static str] {
                 colour_aware = true\ndscp = { green = 10, yellow = 12 }\nlink = { per_s = 500, burst = 50 }",
             "meter = 'srtcm'\nby = 'source'\nexcess_burst = 9000\nprefix = { capacity = 8 }",
         ],
-        "firewall" => &[RULED],
+        "firewall" => &[RULED, FILED],
         "router" => &[ROUTED, SPREAD, TAGGED],
         "shaper" => &[
             "burst_bytes = 2000\nlink = { bytes_per_s = 100000, burst_bytes = 2000 }\nby = 'source'",
@@ -88,6 +88,15 @@ pub const RULED: &str = "rules = [
     { action = 'allow', direction = 'inbound', limit = '100/second burst 30', counter = true },
     { action = 'continue', counter = true },
 ]";
+
+/// A rule file whose rules change sets. Connections and pings end soon, so that they are counted out, and begin anew.
+const FILED: &str = concat!(
+    "rules_file = '",
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/verify/certify/changing.nft'
+    networks = [['10.0.0.0/8', 'fc00::/7'], ['0.0.0.0/0', '::/0']]\nforwards = ['10.1.0.9:443', '10.1.0.5']\nloose = true
+    queries_max = 16\nicmp_s = 1\ntcp_reset_s = 1\ntcp_closing_s = 1\nudp_unanswered_s = 1"
+);
 
 /// Two ways to everybody, one of which nobody answers on.
 pub const SPREAD: &str = "promiscuous = true
