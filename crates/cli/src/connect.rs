@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use braid_control::live::snapshot::SnapshotError;
 use braid_control::live::{Client, ClientError};
 
+use crate::args::{ChainArgs, InputArgs};
 use crate::failure::{Failure, Kind};
 
 /// Which run is meant.
@@ -34,6 +35,20 @@ pub fn default_path() -> PathBuf {
 
 fn is_socket(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.file_type().is_socket())
+}
+
+/// Whether a run is asked; else packets go through a chain. Who names both, or half of the second, has forgotten something.
+pub fn is_of_run(control: &ControlArgs, chain: &ChainArgs, input: &InputArgs) -> Result<bool, Failure> {
+    let has_chain = !chain.nf.is_empty() || chain.plan.is_some();
+    if has_chain && control.control.is_some() {
+        let help = "leave out --control to have an input go through the chain, or the chain to ask the run";
+        return Err(Failure::usage("a chain is named, and a run that has its own", help));
+    }
+    if !has_chain && !input.from.is_empty() {
+        let help = "name functions, as --nf nat, or a plan file; or leave --in out to ask a run";
+        return Err(Failure::usage("--in names packets, but no chain for them to go through", help));
+    }
+    Ok(!has_chain)
 }
 
 /// Connects to it.

@@ -1,4 +1,4 @@
-//! What a run leaves to the program that continues it: its state, and the plan that was applied last. Both stand in files; what finds no room
+//! What a run leaves to the program that continues it: its state, and the plan. Both stand in files; what finds no room
 //! there is handed over in memory, since the workers have ended by then and nobody could begin anew.
 //!
 //! The memory has a descriptor that stays open when the process becomes the other program, which opens it by its path in `/proc` as it
@@ -36,7 +36,7 @@ pub fn leave_state(snapshot: &Snapshot, path: &Path) -> Result<(PathBuf, u64), F
     }
 }
 
-/// Leaves the plan that was applied last beside the state, or in memory, and the `former` one no longer; says where.
+/// Leaves the plan beside the state, or in memory, and the `former` one no longer; says where.
 pub fn leave_plan(text: &str, beside: &Path, former: Option<&Path>) -> Result<PathBuf, Failure> {
     former.map(taken);
     let path = beside.with_extension("applied.toml");

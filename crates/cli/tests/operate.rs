@@ -7,8 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::{Duration, Instant};
 
+use braid_cli::control::live::Request;
 use serde_json::Value;
 use support::running::Running;
+use support::within::Run;
 use support::{Braid, conserved};
 
 /// Traffic that does not end before the test does.
@@ -115,6 +117,28 @@ fn a_run_that_is_stopped_is_given_up_and_goes_on_afterwards() {
     run.signal("-CONT");
     adds_up(&run.until("it goes on", |stats| stats["running"] == true));
     conserved(&run.stop());
+}
+
+#[test]
+fn workers_that_hang_are_waited_for_once_whatever_is_asked_of_them() {
+    let nf = |name: &str| format!("[[nf]]\nfunction = \"firewall\"\nname = \"{name}\"\n");
+    for hanging in [1, 2] {
+        let run = Run::start(2, &["one", "two", "three"].map(nf).concat());
+        std::thread::scope(|scope| {
+            for worker in 0..hanging {
+                let live = &run.live;
+                scope.spawn(move || live.ask(worker, |_| std::thread::sleep(Duration::from_secs(14))));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            let begun = Instant::now();
+            let stats = run.service.answer(Request::Stats { timing: false }, &mut |_| Ok(())).expect("figures");
+            assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
+            let late =
+                stats["workers"].as_array().expect("rows").iter().filter(|worker| worker["state"] == "late").count();
+            assert_eq!(late, hanging, "{stats}");
+        });
+        run.stop();
+    }
 }
 
 #[test]

@@ -277,6 +277,18 @@ fn files_that_are_there_are_not_lost() {
 }
 
 #[test]
+fn a_run_and_a_chain_are_two_things() {
+    let braid = Braid::new();
+    for command in ["trace udp", "sets"] {
+        let refused = |rest: &str| braid.fails(2, &format!("{command} {rest}"));
+        assert!(refused("--in gen:campus?packets=10").contains("no chain for them to go through"));
+        assert!(refused("--nf nat --in gen:campus?packets=10 --control a.sock").contains("a run that has its own"));
+    }
+    assert!(braid.fails(2, "sets --end --control a.sock").contains("sets of a run that a filter names"));
+    assert!(braid.fails(2, "sets --end --nf nat --in gen:campus --filter udp").contains("cannot be used with"));
+}
+
+#[test]
 fn ports_that_are_interfaces_contradict_inputs_outputs_and_other_clocks() {
     let braid = Braid::new();
     let check = |text: &str, what: &str, help: &str| {

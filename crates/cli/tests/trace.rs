@@ -93,7 +93,7 @@ fn a_run_that_goes_on_is_traced_and_its_sets_are_found_and_ended() {
     assert!(listing["sets"][0]["key"].as_str().is_some_and(|key| key.ends_with("udp")), "{listing}");
     let ended = braid.ok("sets --control control.sock --filter udp --end");
     assert!(!ended.starts_with("0 "), "{ended}");
-    assert!(braid.fails(1, "sets --control control.sock --end").contains("no filter"));
+    assert!(braid.fails(2, "sets --control control.sock --end").contains("that a filter names"));
     conserved(&run.stop());
 }
 

@@ -15,7 +15,7 @@ use braid_control::{Carry, Catalog};
 use super::{print, print_json};
 use crate::args::{ChainArgs, InputArgs};
 use crate::chain::Written;
-use crate::connect::{ControlArgs, connect};
+use crate::connect::{ControlArgs, connect, is_of_run};
 use crate::failure::Failure;
 use crate::input::undamaged;
 
@@ -48,12 +48,17 @@ pub struct SetsArgs {
 /// Runs it.
 pub fn run(args: &SetsArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let filter = Filter::parse(&args.filter).map_err(|error| Failure::usage(error.what, error.help))?;
+    let is_of_run = is_of_run(&args.control, &args.chain, &args.input)?;
+    if args.end && args.filter.trim().is_empty() {
+        let help = "say which by --filter; `greater 0 or not greater 0` means all";
+        return Err(Failure::usage("--end is for sets of a run that a filter names", help));
+    }
     if args.end {
         let ended: u64 = connect(&args.control)?.ask(&Request::EndSets { filter: args.filter.clone() })?;
         print(&format!("{ended} packet sets ended\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (listing, damages) = if args.chain.nf.is_empty() && args.chain.plan.is_none() {
+    let (listing, damages) = if is_of_run {
         let request = Request::Sets { filter: args.filter.clone(), limit: args.limit };
         (connect(&args.control)?.ask(&request)?, Vec::new())
     } else {

@@ -18,7 +18,7 @@ use super::{print, print_json, run};
 use crate::args::{ChainArgs, InputArgs};
 use crate::aside::asideln;
 use crate::chain::Written;
-use crate::connect::{ControlArgs, connect};
+use crate::connect::{ControlArgs, connect, is_of_run};
 use crate::failure::{Failure, Kind};
 use crate::input::undamaged;
 use crate::numbers::between;
@@ -56,7 +56,7 @@ pub struct TraceArgs {
 pub fn run(args: &TraceArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let filter = Filter::parse(&args.filter).map_err(|error| Failure::usage(error.what, error.help))?;
     let seconds = run::duration(&args.wait)?.as_secs_f64();
-    let is_of_run = args.chain.nf.is_empty() && args.chain.plan.is_none();
+    let is_of_run = is_of_run(&args.control, &args.chain, &args.input)?;
     let replay = if is_of_run { None } else { Some(Prepared::new(args, catalog)?) };
     let begin = |path| CaptureWriter::create_whole(path, Precision::Nanoseconds);
     let mut writer = args.to.as_deref().map(begin).transpose()?;

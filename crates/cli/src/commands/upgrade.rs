@@ -39,7 +39,7 @@ pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Becomes the other program, with the arguments of this one, the state to begin with (which is its to remove unless it was to be saved
-/// anyway), the plan that was applied if one was, and what `ports` leave open. Returns only if that fails.
+/// anyway), the plan, and what `ports` leave open. Returns only if that fails.
 pub(super) fn become_successor(
     successor: &Successor,
     (state, is_to_stay): (&Path, bool),

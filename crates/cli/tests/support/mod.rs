@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod running;
+pub mod within;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
