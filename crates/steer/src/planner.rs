@@ -255,7 +255,7 @@ impl Outcome {
             ),
             Locality::NotLocal { why: Conflict::Changed(_) } if member.changed.any() == Changed::everything().any() => {
                 format!(
-                    "{name}: a function before it lets packets wait, and the first worker sends them on, wherever they came: \
+                    "{name}: a function before it lets packets wait, and some other worker sends them on, wherever they came: \
                  packets of one of its sets ({own}) are handled by several workers"
                 )
             }
