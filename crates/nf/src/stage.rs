@@ -266,7 +266,7 @@ impl<N: NetworkFunction> Stage for Instance<N> {
                 pass.run(function, place, from, to);
                 Ok(to)
             }
-            _ => pass.attempt(function, place, shared, from, to).map(|()| to),
+            _ => pass.attempt(function, place, shared, from, to),
         }
     }
 

@@ -279,6 +279,7 @@ impl Replay {
             verdicts: &mut open.verdicts,
             now_ns: &open.now_ns,
             ports: self.ports,
+            prefetched: 0,
             logs: &mut open.logs,
             goes_on: false,
             goes_back: recorded.goes_back,

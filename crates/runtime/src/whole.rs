@@ -126,6 +126,7 @@ impl Whole<'_> {
             verdicts: self.verdicts,
             now_ns: self.now_ns,
             ports: self.ports,
+            prefetched: 0,
             logs: self.logs,
             goes_on: true,
             goes_back: false,

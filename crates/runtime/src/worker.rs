@@ -359,6 +359,7 @@ impl Worker {
             verdicts: &mut self.verdicts,
             now_ns: &self.now_ns,
             ports: self.parts.ports,
+            prefetched: 0,
             logs: &mut self.logs,
             goes_on: false,
             goes_back: self.goes_back,

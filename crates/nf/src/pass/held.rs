@@ -76,7 +76,7 @@ impl Pass<'_> {
         let is_recorded = self.tx.is_recording() || self.tx.is_replaying();
         let to = if is_recorded { to.min(from + 1) } else { to };
         let Some(keys) = self.sets.as_ref().map(|pass| pass.keys) else {
-            return self.attempt(function, Place::default(), Some(sets), from, to).map(|()| to);
+            return self.attempt(function, Place::default(), Some(sets), from, to);
         };
         let unknown = Index::default();
         let index = self.index.unwrap_or(&unknown);

@@ -94,6 +94,8 @@ pub struct Pass<'a> {
     pub now_ns: &'a [u64; 256],
     /// Ports of the plan.
     pub ports: u16,
+    /// Position up to which what handlers will touch was asked for; 0 before the first of them.
+    pub prefetched: usize,
     /// Logs of the worker.
     pub logs: &'a mut Logs,
     /// The transaction goes on through other functions: nothing stands before it is committed elsewhere.
@@ -199,10 +201,11 @@ pub struct Place {
 }
 
 impl Pass<'_> {
-    /// Has the function ask for the shared state of positions `from..to`.
+    /// Has the function ask for the shared state of positions `from..to`, each once.
     pub(crate) fn prefetch<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
-        self.logs.kept = from;
-        let Some(sets) = &mut self.sets else { return };
+        let from = from.max(self.prefetched);
+        let Some(sets) = self.sets.as_mut().filter(|_| from < to) else { return };
+        self.prefetched = to;
         let mut states = sets.tables.states_at::<N::Set>(place.offset);
         let mut walk = self.batch.walk::<false>(&self.todo[from..to]);
         while let Some(turn) = walk.step() {
