@@ -172,7 +172,11 @@ impl Reassembly {
         if piece.offset == 0 && !piece.more {
             return Ok(Outcome::Whole(whole(piece.header, piece.next, piece.bytes)));
         }
-        let known = self.datagrams.get(cx, &datagram)?.filter(|known| !is_old(known, cx.now()));
+        let mut known = self.datagrams.get(cx, &datagram)?;
+        if let Some(old) = known.take_if(|known| is_old(known, cx.now())) {
+            // Before the sweep came by: its bytes are none of this one's.
+            self.take_out(cx, &datagram, &old)?;
+        }
         let mut gathered = known.unwrap_or_else(|| Gathered::new(cx.now(), came.vlan.unwrap_or(0)));
         if gathered.ended != 0 {
             return Ok(Outcome::Ends(if gathered.ended == FULL { NO_ROOM } else { OVERLAP }));

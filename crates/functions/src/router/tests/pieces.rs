@@ -184,6 +184,19 @@ fn a_piece_that_is_all_of_its_datagram_waits_for_nothing() {
 }
 
 #[test]
+fn pieces_whose_time_is_over_are_none_of_a_datagram_that_takes_their_number() {
+    for v6 in [0, 1] {
+        let mut bench = bench(10, &config());
+        let asked = request(v6, 1592);
+        assert_eq!(bench.send(0, 0, &piece(v6, &[9; 808], 0, true)).dropped, Some("waits_for_pieces"));
+        // The first thing that happens since then.
+        assert_eq!(bench.send(0, 60_001, &piece(v6, &asked[..400], 0, true)).dropped, Some("waits_for_pieces"));
+        let outcome = bench.send(0, 60_001, &piece(v6, &asked[400..], 400, false));
+        assert_eq!(put_together(v6, &outcome.sent)[4..], asked[4..]);
+    }
+}
+
+#[test]
 fn an_echo_request_that_is_cut_short_is_none() {
     let ends = [ENDS[1].0, ENDS[1].1].map(|end| end.parse::<IpAddress>().expect("an address"));
     let short = |word: u16| [&[128][..], &word.to_be_bytes()].concat();
