@@ -78,8 +78,14 @@ impl Pass<'_> {
         let Some(keys) = self.sets.as_ref().map(|pass| pass.keys) else {
             return self.attempt(function, Place::default(), Some(sets), from, to);
         };
-        let unknown = Index::default();
-        let index = self.index.unwrap_or(&unknown);
+        let unknown;
+        let index = match self.index {
+            Some(index) => index,
+            None => {
+                unknown = Index::default();
+                &unknown
+            }
+        };
         let mut guesses = Guesses::new(sets, index, keys, &self.todo[..to], from);
         let mut at = from;
         while at < to {
