@@ -182,7 +182,8 @@ const STEPS: [Step; 7] = [
 
 /// The plans of the ablation of a chain, each with what it leaves out: of one whose functions have one packet set, or of one with several.
 pub fn ablation(file: &PlanFile, catalog: &Catalog) -> Result<Vec<(&'static str, PlanFile)>, Failure> {
-    if probe(file, catalog)?.groups().len() > 1 {
+    let chain = probe(file, catalog)?;
+    if chain.groups().len() > 1 {
         let step = |(name, batch, shared_sets): (&'static str, i64, &str)| {
             let mut file = file.clone();
             file.batch = Some(unplaced(batch));
@@ -192,12 +193,12 @@ pub fn ablation(file: &PlanFile, catalog: &Catalog) -> Result<Vec<(&'static str,
         return Ok(SHARED_STEPS.map(step).into());
     }
     let step = |step: &Step| {
-        let mut file = if step.is_shared { file.clone() } else { apart(file, catalog)? };
+        let mut file = if step.is_shared { file.clone() } else { apart(file, &chain) };
         file.batch = Some(unplaced(step.batch));
         file.pages = Some(unplaced(step.pages.to_owned()));
-        Ok((step.name, file))
+        (step.name, file)
     };
-    STEPS.iter().map(step).collect()
+    Ok(STEPS.iter().map(step).collect())
 }
 
 /// An IP protocol number for each function that no packet has (IANA: unassigned), so that equal packet sets have different
@@ -214,9 +215,8 @@ fn probe(file: &PlanFile, catalog: &Catalog) -> Result<Chain, Failure> {
 }
 
 /// The same chain, but no two functions share a record.
-fn apart(file: &PlanFile, catalog: &Catalog) -> Result<PlanFile, Failure> {
+fn apart(file: &PlanFile, chain: &Chain) -> PlanFile {
     let mut file = file.clone();
-    let chain = probe(&file, catalog)?;
     for (at, (nf, stage)) in file.nf.iter_mut().zip(chain.stages()).enumerate() {
         let Some(set) = stage.packet_set() else { continue };
         nf.packet_set = Some(SetFile {
@@ -225,5 +225,5 @@ fn apart(file: &PlanFile, catalog: &Catalog) -> Result<PlanFile, Failure> {
             protocols: Some([UDP, NOBODYS_PROTOCOL + at as i64].map(unplaced).into()),
         });
     }
-    Ok(file)
+    file
 }

@@ -59,19 +59,14 @@ const DRAWN_MAX: u64 = 4 << 20;
 /// A frame of 64 bytes on the wire, without its check sequence.
 const FRAME_BYTES: u32 = 60;
 
+/// What an ablation, latencies and a soak are measured on: the chain of FAJITA's paper.
+pub const STATEFUL: &str = "flow_counter+rate_limiter+load_balancer";
+/// The other one, whose functions have sets without a common hash: workers share some.
+pub const SHARED: &str = "flow_counter:ip.src+policer+load_balancer";
+
 /// The chains that are measured if nothing is said.
-pub const CHAINS: [&str; 9] = [
-    "forward",
-    "flow_counter",
-    "nat",
-    "load_balancer",
-    "firewall",
-    "policer",
-    "bridge",
-    "flow_counter+rate_limiter+load_balancer",
-    // Its functions have sets without a common hash: workers share them.
-    "flow_counter:ip.src+policer+load_balancer",
-];
+pub const CHAINS: [&str; 9] =
+    ["forward", "flow_counter", "nat", "load_balancer", "firewall", "policer", "bridge", STATEFUL, SHARED];
 
 /// The chain of a name: functions joined by `+`, each with the fields of its packet set behind colons if they are others.
 pub fn chain(name: &str) -> PlanFile {

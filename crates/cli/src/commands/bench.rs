@@ -18,7 +18,7 @@ use super::{print, print_json};
 use crate::args::BenchArgs;
 use crate::bench::rows::{Row, Trial, ablation};
 use crate::bench::soak::{self, Renewed, Sample};
-use crate::bench::traffic::{CHAINS, Trace, chain};
+use crate::bench::traffic::{CHAINS, SHARED, STATEFUL, Trace, chain};
 use crate::bench::{latency, output};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
@@ -39,10 +39,6 @@ const SOAK_QUICK: Duration = Duration::from_secs(5);
 const SOAK_LOOKS: u32 = 20;
 /// Memory may grow by this share in the second half of a soak: lists of counters, not packets.
 const GROWTH_MAX: f64 = 0.01;
-/// What an ablation, latencies and a soak are measured on: the chain of FAJITA's paper.
-const STATEFUL: &str = "flow_counter+rate_limiter+load_balancer";
-/// The other one, whose functions have sets without a common hash: workers share some.
-const SHARED: &str = "flow_counter:ip.src+policer+load_balancer";
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
