@@ -191,8 +191,7 @@ impl Chain {
 
     /// If workers keep an index of where the sets of the function at a position are, which they share: how many there may be.
     pub fn indexed(&self, position: usize) -> Option<usize> {
-        let looks_up = self.course.atomic || self.course.unindexed;
-        self.stages[position].indexed().filter(|_| !looks_up)
+        self.stages[position].indexed().filter(|_| self.course.indexes())
     }
 
     /// The groups.

@@ -62,6 +62,11 @@ pub struct Course {
 }
 
 impl Course {
+    /// Whether a worker comes to sets that workers share by an index of where they are, if a packet holds its own.
+    pub fn indexes(&self) -> bool {
+        !self.atomic && !self.unindexed
+    }
+
     /// What the table of the function at a position does when it is full.
     pub fn full(&self, position: usize) -> Full {
         self.full.get(position).copied().unwrap_or_default()

@@ -83,7 +83,7 @@ fn function(plan: &Plan, at: usize, stage: &dyn Stage, outcome: &Outcome) -> Fun
     if stage.packet_set().is_some() && stage.set_bytes() > 0 {
         let local = outcome.locality == Locality::Local;
         // In the chain that is explained nothing is shared: it would be with the workers of the plan, and then these sets in this way.
-        let looks_up = stage.has_objects() || plan.course.atomic || plan.course.unindexed;
+        let looks_up = stage.has_objects() || !plan.course.indexes();
         let (placement, why) = match outcome.explanation.clone() {
             _ if plan.workers == 1 => ("local", "there is one worker".to_owned()),
             why if local => ("local", why),
