@@ -77,6 +77,8 @@ pub(crate) struct Author {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Savepoint {
     pub(crate) active: bool,
+    /// A conflict lies before it, which somebody has swallowed.
+    pub(crate) poisoned: bool,
     pub(crate) reads: usize,
     pub(crate) writes: usize,
     pub(crate) long: usize,

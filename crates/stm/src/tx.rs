@@ -191,6 +191,7 @@ impl Tx {
         let (writes, long, replaced) = self.writes.mark();
         Savepoint {
             active: !self.is_untouched(),
+            poisoned: self.slow & slow::POISONED != 0,
             reads: self.reads.len(),
             writes,
             long,
@@ -200,7 +201,8 @@ impl Tx {
         }
     }
 
-    /// Forgets everything since a savepoint of this attempt, a conflict included. Savepoints taken later are void.
+    /// Forgets everything since a savepoint of this attempt, a conflict included; one that lies before it stays, and nothing commits.
+    /// Savepoints taken later are void.
     pub fn rollback(&mut self, to: &Savepoint) {
         self.undo(to.deferred);
         self.reads.truncate(to.reads);
@@ -208,7 +210,9 @@ impl Tx {
         if let Some(hooks) = &mut self.hooks {
             hooks.made = to.choices;
         }
-        self.slow &= !slow::POISONED;
+        if !to.poisoned {
+            self.slow &= !slow::POISONED;
+        }
         if !to.active {
             self.slow |= slow::IDLE;
         }
@@ -217,6 +221,7 @@ impl Tx {
     /// Whether the latest conflict lies behind a savepoint of this attempt: what came before may still commit.
     pub fn survives(&self, savepoint: &Savepoint) -> bool {
         match self.report.as_ref().map(|report| report.position) {
+            _ if savepoint.poisoned => false,
             Some(Position::Read(position)) => position >= savepoint.reads,
             Some(Position::Write(position)) => position >= savepoint.writes,
             Some(Position::End) | None => true,

@@ -105,6 +105,26 @@ fn a_swallowed_conflict_cannot_commit() {
 }
 
 #[test]
+fn what_comes_after_a_swallowed_conflict_does_not_heal_it() {
+    let (_, objects, mut a, mut b) = pair(2);
+    let before = a.savepoint();
+    let _ = a.read::<1>(&objects, 0, READ);
+    set(&mut b, &objects, 0, 1);
+    set(&mut b, &objects, 1, 1);
+    // The last that a packet does; its handler says that all is well, and the next one begins.
+    let _ignored = a.read::<1>(&objects, 1, READ);
+    let after = a.savepoint();
+    assert!(a.read::<1>(&objects, 0, READ).is_err());
+    assert_eq!((a.survives(&before), a.survives(&after)), (true, false));
+    a.rollback(&after);
+    assert!(a.commit().is_err(), "the packet before it has met the conflict");
+    a.rollback(&before);
+    a.write(&objects, 0, &[9, 9], WRITE).unwrap();
+    a.commit().unwrap();
+    assert_eq!(value(&objects, 0), 9);
+}
+
+#[test]
 fn on_a_conflict_the_packets_before_it_commit_and_only_the_rest_is_done_again() {
     let (_, objects, mut a, mut b) = pair(4);
     let mut savepoints = Vec::new();
