@@ -41,14 +41,22 @@ enum Candidate {
 }
 
 impl Eviction {
-    /// Ends sets until no more than `keep` are left.
+    /// Ends sets until no more than `keep` are left. Where most of a small table goes at once, a set may be chosen that is gone already:
+    /// what is then left is chosen anew.
     pub(crate) fn run(&mut self, now_ns: u64, keep: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
-        let surplus = on.tables.len().saturating_sub(keep);
-        if surplus == 0 {
-            return;
+        while let surplus @ 1.. = on.tables.len().saturating_sub(keep) {
+            let evicted = on.counters.sets_evicted;
+            self.find(surplus * SAMPLE, (now_ns / MS) as u32, on.tables);
+            self.choose(surplus);
+            self.end_chosen(now_ns, on, witness);
+            if on.counters.sets_evicted == evicted {
+                break;
+            }
         }
-        self.find(surplus * SAMPLE, (now_ns / MS) as u32, on.tables);
-        self.choose(surplus);
+    }
+
+    /// Ends the sets that are chosen and still there.
+    fn end_chosen(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         for (candidate, _) in self.candidates.drain(..) {
             let at = match candidate {
                 Candidate::Here(at) => Some(at).filter(|at| on.tables.holds(*at)),
