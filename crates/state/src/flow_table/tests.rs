@@ -114,19 +114,32 @@ fn a_batch_look_up_finds_what_single_ones_find() {
     }
 }
 
+/// How often a home is full is Erlang's loss formula: keys come to random homes and leave after any time.
+#[test]
+fn as_sets_come_and_go_the_stash_holds_those_who_find_both_groups_full() {
+    for capacity in [1 << 20, 3 << 20, 4 << 20, (4 << 20) + 1, 6 << 20, 8 << 20, 12 << 20, 1 << 25, 1 << 27] {
+        let load = capacity as f64 / homes_for(capacity) as f64;
+        let full = (1..=PLACES).fold(1.0, |full, places| load * full / (places as f64 + load * full));
+        let stashed = capacity as f64 * full * full;
+        assert!(stashed < 0.7 * (STASH * PLACES) as f64, "{capacity} sets: {stashed} in the stash");
+    }
+}
+
 #[test]
 fn a_scan_meets_every_live_record_once() {
     let (mut table, mut records) = table(500);
     for i in 0..300u64 {
         table.insert(&mut records, &[i, 0], hash(&[i, 0])).expect("there is room");
     }
-    let (mut seen, mut from) = (Vec::new(), 0);
-    while from < table.slots() {
-        table.scan(from, 64, |slot| seen.push(table.key(&records, slot)[0]));
-        from += 64;
+    for step in [1, 7, 31, 64, 65, 1000] {
+        let (mut seen, mut from) = (Vec::new(), 0);
+        while from < table.slots() {
+            table.scan(from, step, |slot| seen.push(table.key(&records, slot)[0]));
+            from += step;
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..300).collect::<Vec<_>>(), "{step} slots at a time");
     }
-    seen.sort_unstable();
-    assert_eq!(seen, (0..300).collect::<Vec<_>>());
 }
 
 #[test]

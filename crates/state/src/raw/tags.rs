@@ -77,6 +77,12 @@ impl Tags {
         equal_lanes(self.line(group), tag)
     }
 
+    /// A bit for each place of the group that holds one.
+    #[inline(always)]
+    pub(crate) fn taken(&self, group: usize) -> u32 {
+        !self.lanes(group, 0) & ((1 << PLACES) - 1)
+    }
+
     /// The first position of a group that holds `tag`.
     #[inline(always)]
     pub(crate) fn first(&self, group: usize, tag: u16) -> Option<usize> {
