@@ -219,7 +219,8 @@ impl SetTables {
         self.pair.records.meta_mut(at.0)
     }
 
-    /// The key of a record, to print and compare.
+    /// The key of a record, to print and compare. Always inline: most who get one do not look at it.
+    #[inline(always)]
     pub fn key(&self, at: SetSlot) -> SetKey {
         self.pair.key(at)
     }

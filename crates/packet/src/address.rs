@@ -61,8 +61,9 @@ impl IpAddress {
     /// From the four bytes of an IPv4 header.
     #[inline(always)]
     pub const fn from_v4(address: [u8; 4]) -> IpAddress {
-        let [a, b, c, d] = address;
-        IpAddress([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
+        // As a number: byte by byte the compiler shuffles for sixty instructions.
+        let mapped = 0xffff << 32 | u32::from_be_bytes(address) as u128;
+        IpAddress(mapped.to_be_bytes())
     }
 
     /// From the sixteen bytes of an IPv6 header.

@@ -11,7 +11,7 @@ use crate::packet::Packet;
 use crate::pool::{Buffers, Pool};
 use crate::raw::held::{Held, Seen};
 use crate::raw::slab::Buffer;
-use crate::raw::walk::Walk;
+use crate::raw::walk::{Order, Walk};
 use crate::record::{Link, Port, Record};
 use crate::undo::{Place, Undo};
 
@@ -255,7 +255,7 @@ impl Batch {
     /// The packets that `order` names, to read and change one after another. Panics if there is none with such a number, or, with
     /// `ORDINARY`, if the batch is not [ordinary](Self::is_ordinary).
     #[inline(always)]
-    pub fn walk<'a, const ORDINARY: bool>(&'a mut self, order: &'a [u16]) -> Walk<'a, ORDINARY> {
+    pub fn walk<'a, const ORDINARY: bool>(&'a mut self, order: Order<'a>) -> Walk<'a, ORDINARY> {
         self.held.walk(&mut self.metas, order)
     }
 

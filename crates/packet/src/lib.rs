@@ -38,7 +38,7 @@ pub use parse::{Parsed, parse, protocol};
 pub use pool::{Buffers, Pool, PoolConfig};
 pub use port_set::PortSet;
 pub use raw::loan::{LendableRegion, Lent, Loans};
-pub use raw::walk::{Turn, Walk};
+pub use raw::walk::{Order, Turn, Walk};
 pub use record::{Flags, Link, Port, Record};
 pub use segments::{Segments, Tagging};
 pub use undo::Undo;

@@ -90,4 +90,12 @@ impl Lines {
             Err(_) => unreachable!("a region is aligned to a page and is filled by whole lines"),
         }
     }
+
+    /// All lines, to be changed.
+    pub fn lines_mut(&mut self) -> &mut [Line] {
+        match <[Line]>::mut_from_bytes(&mut self.bytes[..self.filled]) {
+            Ok(lines) => lines,
+            Err(_) => unreachable!("a region is aligned to a page and is filled by whole lines"),
+        }
+    }
 }

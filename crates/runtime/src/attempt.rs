@@ -22,8 +22,8 @@ pub trait Witness: Send {
     fn committed(&mut self, pass: &mut Pass<'_>, stage: usize, from: usize, to: usize, sequence: u64);
     /// Packet `packet` of the latest batch has gone its whole way in one transaction.
     fn went_through(&mut self, tx: &mut Tx, packet: u16, direction: Direction, now_ns: u64, sequence: u64);
-    /// A set has expired for the function at position `stage`.
-    fn expired(&mut self, tx: &mut Tx, stage: usize, key: SetKey, now_ns: u64, sequence: u64);
+    /// A set has expired for the function at position `stage`; `key` says which.
+    fn expired(&mut self, tx: &mut Tx, stage: usize, key: &dyn Fn() -> SetKey, now_ns: u64, sequence: u64);
     /// A period of the function at position `stage` has been handled.
     fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: usize, now_ns: u64, sequence: u64);
     /// The packets behind position `from` were made by the set that expired or the period that was handled last.
@@ -47,7 +47,7 @@ impl Witness for NoWitness {
     #[inline(always)]
     fn committed(&mut self, _: &mut Pass<'_>, _: usize, _: usize, _: usize, _: u64) {}
     fn went_through(&mut self, _: &mut Tx, _: u16, _: Direction, _: u64, _: u64) {}
-    fn expired(&mut self, _: &mut Tx, _: usize, _: SetKey, _: u64, _: u64) {}
+    fn expired(&mut self, _: &mut Tx, _: usize, _: &dyn Fn() -> SetKey, _: u64, _: u64) {}
     fn ticked(&mut self, _: &mut Tx, _: usize, _: usize, _: u64, _: u64) {}
     fn made(&mut self, _: &Emitted, _: usize) {}
     fn received(&mut self, _: &Batch, _: &Verdicts) {}

@@ -123,7 +123,7 @@ impl Scan {
                     Ok(())
                 });
                 lives.ended += u64::from(ended);
-                witness.expired(on.tx, position, *key, now_ns, sequence);
+                witness.expired(on.tx, position, &|| *key, now_ns, sequence);
                 witness.made(on.emitted, made_before);
             }
         }
@@ -167,9 +167,10 @@ pub(crate) fn expire_one(
     on: &mut Expiring<'_>,
     witness: &mut dyn Witness,
 ) {
-    let (key, made_before) = (on.tables.key(at), on.emitted.len());
+    let made_before = on.emitted.len();
     let sequence = on.run_event(position, now_ns, |event, tables| stage.expire(event, tables, at));
-    witness.expired(on.tx, position, key, now_ns, sequence);
+    let tables = &*on.tables;
+    witness.expired(on.tx, position, &|| tables.key(at), now_ns, sequence);
     witness.made(on.emitted, made_before);
     let live = on.tables.meta_mut(at).live;
     on.tables.set_live(at, live & !stage.place().bit);

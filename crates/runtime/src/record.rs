@@ -170,8 +170,8 @@ impl Witness for Recorder {
         self.note(tx, sequence, Deed::Through { batch, packet, direction, now_ns });
     }
 
-    fn expired(&mut self, tx: &mut Tx, stage: usize, key: SetKey, now_ns: u64, sequence: u64) {
-        self.note(tx, sequence, Deed::Expired { stage, key, now_ns });
+    fn expired(&mut self, tx: &mut Tx, stage: usize, key: &dyn Fn() -> SetKey, now_ns: u64, sequence: u64) {
+        self.note(tx, sequence, Deed::Expired { stage, key: key(), now_ns });
     }
 
     fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: usize, now_ns: u64, sequence: u64) {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_nf::packet::key::{Keys, SetKey};
 use braid_nf::{Emitted, Found, Logs, Pass, PassSets, SetSlot, SetTables, Tick, Verdict, Verdicts};
-use braid_packet::{Batch, Buffers, Pool, PoolConfig, Port};
+use braid_packet::{Batch, Buffers, Order, Pool, PoolConfig, Port};
 use braid_state::Tx;
 
 mod whole;
@@ -275,7 +275,7 @@ impl Replay {
                 PassSets { tables: &mut self.tables[group], keys: &state.keys, found: &mut state.found }
             }),
             index: None,
-            todo: packets,
+            todo: Order::new(packets),
             verdicts: &mut open.verdicts,
             now_ns: &open.now_ns,
             ports: self.ports,

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use braid_nf::packet::key::Keys;
 use braid_nf::{Beginning, Found, Interrupted, Logs, Pass, PassSets, SetSlot, SetTables, SetUndo, Verdicts};
-use braid_packet::{Batch, Port};
+use braid_packet::{Batch, Order, Port};
 use braid_state::Tx;
 
 use self::followed::Steps;
@@ -117,12 +117,13 @@ impl Whole<'_> {
             PassSets { tables, keys, found }
         });
         self.logs.emitted.begin(position);
+        let todo = [i];
         let mut pass = Pass {
             tx: self.tx,
             batch: self.batch,
             sets,
             index: None,
-            todo: &[i],
+            todo: Order::new(&todo),
             verdicts: self.verdicts,
             now_ns: self.now_ns,
             ports: self.ports,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use braid_io::{Received, RxQueue, TxQueue};
 use braid_memory::{HugePages, thread_time};
 use braid_nf::{Index, Logs, Pass, Reason, Verdict, Verdicts};
-use braid_packet::{BATCH_MAX, Batch, Buffers, Pool, Port};
+use braid_packet::{BATCH_MAX, Batch, Buffers, Order, Pool, Port};
 use braid_state::{Bringing, Tx};
 
 use self::later::{PeriodicTick, periodic_ticks};
@@ -355,7 +355,7 @@ impl Worker {
             batch: &mut self.batch,
             sets: chain.group_of(position).filter(|_| !self.goes_back).map(|group| self.sets[group].lend()),
             index: self.indexes[position].as_ref(),
-            todo,
+            todo: Order::new(todo),
             verdicts: &mut self.verdicts,
             now_ns: &self.now_ns,
             ports: self.parts.ports,

@@ -41,10 +41,13 @@ impl Pass<'_> {
             self.prefetch(function, place, at, to);
         }
         while at < to {
-            if shared.is_none() {
+            // Loops for packets of live sets; of one that has none it is known that it is none for them.
+            if shared.is_none() && !self.has_no_record(at) {
                 at = self.attempt_fresh(function, place, at, to)?;
                 // Either nothing is fresh any more, or the next packet is none for this loop either.
-                at = self.attempt_marked(function, place, at, to)?;
+                if at < to && !self.has_no_record(at) {
+                    at = self.attempt_marked(function, place, at, to)?;
+                }
             }
             if at < to {
                 self.attempt_one(function, place, shared, at)?;
@@ -55,6 +58,13 @@ impl Pass<'_> {
             }
         }
         Ok(at)
+    }
+
+    /// Whether the packet at a position belongs to a set that had no record yet when its turn came: it is the first, or among the first.
+    #[inline(always)]
+    pub(super) fn has_no_record(&self, at: usize) -> bool {
+        let i = usize::from(self.todo[at]) & 255;
+        self.sets.as_ref().is_some_and(|sets| sets.found.slots[i] == SetSlot::MISS)
     }
 
     /// Whether nearly all of the next packets are of sets that are there: a commit before them costs less than a mark before each.
@@ -83,6 +93,9 @@ impl Pass<'_> {
         while at < to && self.tx.is_fresh() {
             let begun = at;
             at = self.attempt_steady(function, place, at, to);
+            if at < to && self.has_no_record(at) {
+                return Ok(at);
+            }
             // The one that it stopped at, alone: nearly all others are steady. If there was none, probably few are.
             let others = if at > begun { 1 } else { MANY };
             let next = self.attempt_standing(function, place, at, to.min(at + others))?;
@@ -220,7 +233,7 @@ impl Pass<'_> {
     ) -> Result<usize, Interrupted> {
         let Some(sets) = &mut self.sets else { return Ok(from) };
         let mut steady = Steady::new(function, sets, place);
-        let (mut walk, logs) = (self.batch.walk::<false>(&self.todo[from..to]), &mut *self.logs);
+        let (mut walk, logs) = (self.batch.walk::<false>(self.todo.part(from..to)), &mut *self.logs);
         for at in from..to {
             let Some(turn) = walk.step() else { return Ok(at) };
             let i = turn.index();

@@ -55,7 +55,12 @@ impl Pass<'_> {
                 true => self.run_steady::<N, true>(function, place, at, to),
                 false => self.run_steady::<N, false>(function, place, at, to),
             };
+            // One that the loop does not take, and those behind it of which it is known that it would not either.
             if at < to {
+                self.run_one(function, place, at);
+                at += 1;
+            }
+            while at < to && self.has_no_record(at) {
                 self.run_one(function, place, at);
                 at += 1;
             }

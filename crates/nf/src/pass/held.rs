@@ -122,13 +122,13 @@ impl Pass<'_> {
     ) -> (usize, Option<u64>) {
         let (mut last, words) = (None, 1 + size_of::<N::Set>().div_ceil(8));
         let Some(keys) = self.sets.as_ref().map(|pass| pass.keys) else { return (from, last) };
-        let (todo, logs) = (&self.todo[..to], &mut *self.logs);
+        let (todo, logs) = (self.todo.part(0..to), &mut *self.logs);
         let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
         let mut reached = Reached::<ORDINARY>::new(self.batch, todo, from, to, &mut logs.kept);
         loop {
             let at = reached.at();
             while guesses.until < todo.len().min(at + AHEAD) {
-                guesses.go_on(sets, index, words, keys, todo);
+                guesses.go_on(sets, index, words, keys, &todo);
             }
             let Some(turn) = reached.step() else { return (to, last) };
             let i = turn.index();

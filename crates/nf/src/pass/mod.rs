@@ -7,7 +7,7 @@
 //! objects cannot meet a conflict: its loop keeps no marks and saves nothing.
 
 use braid_packet::key::{KeyClass, Keys};
-use braid_packet::{Batch, Undo};
+use braid_packet::{Batch, Order, Undo};
 use braid_state::{Savepoint, Tx};
 
 use crate::cx::Emitted;
@@ -87,7 +87,7 @@ pub struct Pass<'a> {
     /// What the worker knows of where the function's sets are, if it shares them.
     pub index: Option<&'a Index>,
     /// Indices in the batch of the packets that reach this function, in order.
-    pub todo: &'a [u16],
+    pub todo: Order<'a>,
     /// What has been decided for each packet of the batch.
     pub verdicts: &'a mut Verdicts,
     /// Each packet's time in nanoseconds.
@@ -207,7 +207,7 @@ impl Pass<'_> {
         let Some(sets) = self.sets.as_mut().filter(|_| from < to) else { return };
         self.prefetched = to;
         let mut states = sets.tables.states_at::<N::Set>(place.offset);
-        let mut walk = self.batch.walk::<false>(&self.todo[from..to]);
+        let mut walk = self.batch.walk::<false>(self.todo.part(from..to));
         while let Some(turn) = walk.step() {
             let i = turn.index();
             let slot = sets.found.slots[i];

@@ -1,6 +1,6 @@
 //! What the loops for packets of live sets look at, and what they leave behind.
 
-use braid_packet::{Batch, Turn, Walk};
+use braid_packet::{Batch, Order, Turn, Walk};
 use braid_state::SetMeta;
 
 use super::{Found, MS, PassSets, Place};
@@ -52,8 +52,8 @@ pub(super) struct Reached<'a, const ORDINARY: bool> {
 impl<'a, const ORDINARY: bool> Reached<'a, ORDINARY> {
     /// A walk over positions `from..to` of `todo`.
     #[inline(always)]
-    pub(super) fn new(batch: &'a mut Batch, todo: &'a [u16], from: usize, to: usize, kept: &'a mut usize) -> Self {
-        Reached { kept, walk: batch.walk(&todo[from..to]), from, in_turn: false }
+    pub(super) fn new(batch: &'a mut Batch, todo: Order<'a>, from: usize, to: usize, kept: &'a mut usize) -> Self {
+        Reached { kept, walk: batch.walk(todo.part(from..to)), from, in_turn: false }
     }
 
     /// Goes on to the next packet.

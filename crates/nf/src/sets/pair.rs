@@ -187,6 +187,7 @@ impl Pair {
     }
 
     /// The key of a record, to print and compare.
+    #[inline(always)]
     pub(super) fn key(&self, at: SetSlot) -> SetKey {
         if self.is_wide(at) {
             SetKey::wide(self.shape, self.wide.key(&self.records, at.0))

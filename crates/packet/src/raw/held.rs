@@ -11,7 +11,7 @@ use std::sync::Arc;
 use braid_memory::prefetch_read;
 
 use super::slab::{Bases, Buffer, HEAD, Slab};
-use super::walk::Walk;
+use super::walk::{Order, Walk};
 use crate::batch::BATCH_MAX;
 use crate::lines::{Line, LinedFrame};
 use crate::metas::Metas;
@@ -244,7 +244,7 @@ impl Held {
     pub(crate) fn walk<'a, const ORDINARY: bool>(
         &'a mut self,
         metas: &'a mut Metas,
-        order: &'a [u16],
+        order: Order<'a>,
     ) -> Walk<'a, ORDINARY> {
         assert!(!ORDINARY || self.is_ordinary());
         // SAFETY: the records own buffers of the pool; with `ORDINARY` none of them is a jumbo buffer (just asserted).

@@ -1,7 +1,9 @@
 //! The packets of a batch one after another, in an order that is looked at as a whole: none is asked whether it is there.
 //!
 //! Invariant: every number of the order is that of a record, and with `ORDINARY` no record owns a jumbo buffer. Both are checked where
-//! a walk begins; records and order are borrowed until it ends, and nobody to whom a packet is lent can exchange its buffer.
+//! a walk begins, of the order only how far its numbers go ([`Order`]); records and order are borrowed until it ends, and nobody to whom a packet is lent can exchange its buffer.
+
+use std::ops::{Deref, Range};
 
 use super::slab::Bases;
 use crate::batch::BATCH_MAX;
@@ -9,6 +11,38 @@ use crate::metas::Metas;
 use crate::packet::Packet;
 use crate::record::Record;
 use crate::undo::Undo;
+
+/// Numbers of packets in the order in which they have their turns, of which it is known how far they go: walks over parts of it do
+/// not look at each number again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Order<'a> {
+    numbers: &'a [u16],
+    /// All numbers are below.
+    end: u32,
+}
+
+impl<'a> Order<'a> {
+    /// The order of these numbers.
+    #[inline(always)]
+    pub fn new(numbers: &'a [u16]) -> Order<'a> {
+        Order { numbers, end: numbers.iter().fold(0, |end, &i| end.max(u32::from(i) + 1)) }
+    }
+
+    /// A part of it. Panics if it is none.
+    #[inline(always)]
+    pub fn part(self, range: Range<usize>) -> Order<'a> {
+        Order { numbers: &self.numbers[range], end: self.end }
+    }
+}
+
+impl Deref for Order<'_> {
+    type Target = [u16];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u16] {
+        self.numbers
+    }
+}
 
 /// A walk over packets of a batch. `ORDINARY`: all buffers are, and none need be asked.
 #[derive(Debug)]
@@ -22,7 +56,7 @@ pub struct Walk<'a, const ORDINARY: bool> {
 }
 
 impl<'a, const ORDINARY: bool> Walk<'a, ORDINARY> {
-    /// A walk over the packets that `order` names. Panics if there is none with such a number.
+    /// A walk over the packets that `order` names. Panics if the order, or that of which it is a part, names one that is not there.
     ///
     /// # Safety
     /// The records own buffers of the slab of `bases`; with `ORDINARY` none of them is a jumbo buffer.
@@ -31,9 +65,8 @@ impl<'a, const ORDINARY: bool> Walk<'a, ORDINARY> {
         records: &'a mut [Record],
         bases: Bases<'a>,
         metas: &'a mut Metas,
-        order: &'a [u16],
+        Order { numbers: order, end }: Order<'a>,
     ) -> Self {
-        let end = order.iter().fold(0, |end, &i| end.max(u32::from(i) + 1));
         assert!(end as usize <= records.len().min(BATCH_MAX), "a walk over packets that the batch has not");
         Walk { records, bases, metas, order, lent: 0 }
     }
@@ -94,7 +127,7 @@ mod tests {
 
     use crate::fields::Layout;
     use crate::pool::{Buffers, FRAME_MAX, Pool, PoolConfig};
-    use crate::{Batch, FrameInfo};
+    use crate::{Batch, FrameInfo, Order};
 
     /// Frames of these lengths, each filled with its number.
     fn batch(lens: &[usize]) -> (Batch, Buffers) {
@@ -107,7 +140,7 @@ mod tests {
     }
 
     fn walked<const ORDINARY: bool>(batch: &mut Batch, order: &[u16]) -> Vec<(usize, u8, usize)> {
-        let (mut walk, mut seen) = (batch.walk::<ORDINARY>(order), Vec::new());
+        let (mut walk, mut seen) = (batch.walk::<ORDINARY>(Order::new(order)), Vec::new());
         while let Some(turn) = walk.step() {
             let i = turn.index();
             let mut packet = turn.packet(None);
@@ -125,6 +158,24 @@ mod tests {
         assert_eq!(all, [(2, 2, 62), (0, 0, 60), (2, 0xff, 62)], "what was changed stays changed");
         assert_eq!(walked::<false>(&mut packets, &[1]), [(1, 1, 61)]);
         assert_eq!(walked::<true>(&mut packets, &[]), []);
+    }
+
+    #[test]
+    fn a_part_of_an_order_is_walked_by_itself() {
+        let (mut packets, _buffers) = batch(&[60, 61, 62]);
+        let order = Order::new(&[2, 0, 1]);
+        let (mut walk, mut seen) = (packets.walk::<true>(order.part(1..3)), Vec::new());
+        while let Some(turn) = walk.step() {
+            seen.push(turn.index());
+        }
+        assert_eq!((seen, &order[..]), (vec![0, 1], &[2, 0, 1][..]));
+    }
+
+    #[test]
+    #[should_panic(expected = "a walk over packets that the batch has not")]
+    fn a_part_of_an_order_that_names_no_packet_elsewhere_is_refused() {
+        let (mut packets, _buffers) = batch(&[60, 61]);
+        packets.walk::<true>(Order::new(&[2, 0, 1]).part(1..3));
     }
 
     #[test]

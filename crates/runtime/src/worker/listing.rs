@@ -171,7 +171,7 @@ impl Worker {
                 ended = chain.stages()[position].end_shared(event, &set.key)?;
                 Ok(())
             });
-            self.witness.expired(on.tx, position, set.key, self.last_ns, sequence);
+            self.witness.expired(on.tx, position, &|| set.key, self.last_ns, sequence);
             count += u64::from(ended);
         }
         self.logs.lives.ended += count;
