@@ -36,7 +36,7 @@ mod tap;
 pub mod whole;
 pub mod wrap;
 
-pub use memory::{Collected, CollectedPacket, MemorySink, NullSink, Repeat, ReplaySource};
+pub use memory::{Collected, CollectedPacket, MemorySink, NullSink, Renewal, Repeat, ReplaySource};
 pub use progress::{Progress, Unit};
 pub use sink::{Sink, SinkError, TxCounters, TxQueue};
 pub use source::{FirstQueue, OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};

@@ -7,8 +7,8 @@ use braid_io::capture::{CaptureReader, CaptureSink, CaptureSource, CaptureWriter
 use braid_io::generate::{GenConfig, Generator, GeneratorSource, Profile};
 use braid_io::wrap::{FaultSource, Faults, TapSink, TapSource};
 use braid_io::{
-    CollectedPacket, FirstQueue, MemorySink, NullSink, QueueSelect, Received, Repeat, ReplaySource, RxQueue, Sink,
-    Source,
+    CollectedPacket, FirstQueue, MemorySink, NullSink, QueueSelect, Received, Renewal, Repeat, ReplaySource, RxQueue,
+    Sink, Source,
 };
 use braid_packet::{Batch, Buffers, FrameInfo, Layout, Link, Pool, PoolConfig, Port};
 use tempfile::TempDir;
@@ -100,6 +100,24 @@ fn a_replay_goes_on_with_numbers_and_time_stamps_from_pass_to_pass() {
     assert_eq!(packets[0].bytes, packets[10_000].bytes);
     let (packets, _) = run(Box::new(replay(Repeat::PacketsPerQueue(7777))), 1, 64);
     assert_eq!(packets.len(), 7777);
+}
+
+#[test]
+fn with_each_pass_a_share_of_the_frames_is_written_anew_and_the_others_stay() {
+    let rewrite = |line: &mut [u8; 64], round: u64| line[0] = round as u8;
+    let renewal = Renewal { every: 4, together: 2, rewrite };
+    let (original, _) = run(Box::new(replay(Repeat::Passes(1))), 1, 256);
+    for queues in [1, 2] {
+        let (packets, _) = run(Box::new(replay(Repeat::Passes(7)).renewed(renewal)), queues, 64);
+        for (i, packet) in packets.iter().enumerate() {
+            let (pass, position) = (i / 5000, i % 5000);
+            // The last pass that renewed it, if any has: those of its class, from the second pass on.
+            let renewed = (1..=pass).rev().find(|pass| pass % 4 == position / 2 % 4);
+            let first = renewed.map_or(original[position].bytes[0], |pass| (pass / 4 + 1) as u8);
+            assert_eq!(packet.bytes[0], first, "packet {position} of pass {pass}, {queues} queues");
+            assert_eq!(packet.bytes[1..], original[position].bytes[1..]);
+        }
+    }
 }
 
 #[test]

@@ -174,6 +174,22 @@ fn a_damage_names_the_file_the_offset_and_what_is_missing() {
 }
 
 #[test]
+fn a_packet_that_is_longer_than_its_block_is_damage() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("out.pcapng");
+    let packet = Packet { port: 0, link: Link::Ethernet, timestamp_ns: 1, wire_len: 60, bytes: vec![7; 60] };
+    write(&path, Precision::Microseconds, &[packet.clone(), packet]);
+    let mut bytes = std::fs::read(&path).expect("readable");
+    // The captured length of the last packet stands 8 bytes before its 60 and the file's end.
+    let frame = bytes.windows(60).rposition(|window| window == [7; 60]).expect("the last packet");
+    bytes[frame - 8..frame - 4].copy_from_slice(&5000u32.to_le_bytes());
+    let mut reader = CaptureReader::new(&path, std::io::Cursor::new(bytes)).expect("opens");
+    assert_eq!(reader.advance(), Ok(true));
+    let damage = reader.advance().expect_err("damaged").to_string();
+    assert!(damage.contains("a packet of 5000 bytes does not fit into its block"), "{damage}");
+}
+
+#[test]
 fn what_cannot_be_read_says_what_it_is() {
     let open = |bytes: &'static [u8]| match CaptureReader::new(Path::new("in"), bytes) {
         Ok(_) => panic!("opened"),

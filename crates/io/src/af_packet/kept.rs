@@ -82,6 +82,11 @@ impl Inherited {
         Inherited(rings.filter_map(|left| Some((left, sys::adopt(left.socket)?))).collect())
     }
 
+    /// How many rings of an interface were left.
+    pub(crate) fn left(&self, interface: u32) -> usize {
+        self.0.iter().filter(|(left, _)| left.interface == interface).count()
+    }
+
     /// The rings of an interface, if they are so many.
     pub(super) fn take(&mut self, interface: u32, count: usize) -> Option<Vec<Ring>> {
         let is_own = |(left, _): &mut (Left, OwnedFd)| left.interface == interface;

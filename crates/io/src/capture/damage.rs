@@ -48,6 +48,14 @@ pub enum Flaw {
         /// The length it claims.
         len: u32,
     },
+    /// A packet is longer than the block that holds it.
+    #[error("a packet of {len} bytes does not fit into its block, which has room for {room}")]
+    Overfull {
+        /// Bytes that were captured, as the block says.
+        len: usize,
+        /// Bytes that the block has for them.
+        room: usize,
+    },
     /// A packet refers to an interface that no block described.
     #[error("interface {interface} was not described, only {described} were")]
     NoInterface {

@@ -151,7 +151,10 @@ impl Ng {
             return Err(Flaw::NoInterface { interface: number, described: self.interfaces.len() });
         };
         let raw = u64::from(self.word(block, 12)) << 32 | u64::from(self.word(block, 16));
-        let len = (self.word(block, 20) as usize).min(block.len() - 32);
+        let (len, room) = (self.word(block, 20) as usize, block.len() - 32);
+        if len > room {
+            return Err(Flaw::Overfull { len, room });
+        }
         Ok(Head {
             data: 28..28 + len,
             total: block.len(),

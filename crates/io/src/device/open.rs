@@ -204,10 +204,16 @@ fn open_af_packet(
     inherited: &mut af_packet::Inherited,
     why: &str,
 ) -> Result<Opened, OpenError> {
+    let left = inherited.left(interface.index);
     let (receive, send, packet) = af_packet::open(interface, lanes.receivers, lanes.senders, inherited)
         .map_err(|error| refused(spec, &error, "cap_net_raw"))?;
-    let rings = if receive.len() == 1 { "a ring".to_owned() } else { format!("{} rings", receive.len()) };
-    let how = format!("AF_PACKET, {rings} ({}){why}", described(interface));
+    let rings = |count| if count == 1 { "a ring".to_owned() } else { format!("{count} rings") };
+    let closed = match left {
+        0 => String::new(),
+        left if left == receive.len() => String::new(),
+        left => format!("; {} of the program before closed, and what came meanwhile lost", rings(left)),
+    };
+    let how = format!("AF_PACKET, {} ({}){why}{closed}", rings(receive.len()), described(interface));
     Ok(Opened { wires: Wires { packet, ..Wires::default() }, ..opened(how, receive, send) })
 }
 

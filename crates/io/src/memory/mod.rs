@@ -2,8 +2,10 @@
 
 mod collect;
 mod null;
+mod renewal;
 mod replay;
 
 pub use collect::{Collected, CollectedPacket, MemorySink};
 pub use null::NullSink;
+pub use renewal::Renewal;
 pub use replay::{Repeat, ReplaySource};

@@ -11,6 +11,7 @@ use braid_memory::prefetch_read;
 use braid_packet::pool::JUMBO_FRAME_MAX;
 use braid_packet::{Batch, Buffers, FrameInfo, Line, LinedFrame, Lines};
 
+use super::renewal::{Renewal, Renewing};
 use crate::progress::{Progress, Unit};
 use crate::source::{OpenError, QueueSelect, Received, RxCounters, RxQueue, Source};
 use crate::stream::{FrameStream, Next};
@@ -35,6 +36,7 @@ pub struct ReplaySource {
     ports: usize,
     too_long: u64,
     repeat: Repeat,
+    renewal: Option<Renewal>,
     progress: Arc<Progress>,
 }
 
@@ -56,6 +58,7 @@ impl ReplaySource {
             ports: 1,
             too_long: 0,
             repeat,
+            renewal: None,
             progress: Arc::new(Progress::new(Unit::Packets)),
         };
         while (source.frames.len() as u64) < limit {
@@ -69,6 +72,11 @@ impl ReplaySource {
             }
         }
         source
+    }
+
+    /// The same frames, of which some begin another flow with each pass.
+    pub fn renewed(self, renewal: Renewal) -> ReplaySource {
+        ReplaySource { renewal: Some(renewal), ..self }
     }
 
     fn push(&mut self, bytes: &[u8], info: &FrameInfo) {
@@ -136,6 +144,7 @@ impl Source for ReplaySource {
                 lines: Lines::new(lines)?,
                 frames: Vec::new(),
                 cold: Vec::new(),
+                renewing: self.renewal.map(Renewing::new),
                 whole: true,
                 at: 0,
                 line: 0,
@@ -151,10 +160,10 @@ impl Source for ReplaySource {
         let mut ends: Vec<ReplayQueue> = share.iter().map(empty).collect::<Result<_, _>>()?;
         ends[0].counters.too_long = self.too_long;
         let mut left = &self.lines[..];
-        for ((frame, cold), queue) in self.frames.into_iter().zip(self.cold).zip(chosen) {
+        for (position, ((frame, cold), queue)) in self.frames.into_iter().zip(self.cold).zip(chosen).enumerate() {
             let (lines, rest) = left.split_at(frame.lines());
             left = rest;
-            ends[queue].push(frame, lines, cold);
+            ends[queue].push(position, frame, lines, cold);
         }
         Ok(ends.into_iter().map(|queue| Box::new(queue.ready(self.repeat)) as Box<dyn RxQueue>).collect())
     }
@@ -165,6 +174,7 @@ struct ReplayQueue {
     lines: Lines,
     frames: Vec<LinedFrame>,
     cold: Vec<Cold>,
+    renewing: Option<Renewing>,
     /// No frame had more bytes on the wire than are here.
     whole: bool,
     /// Next frame, and the first line that is not before it.
@@ -186,7 +196,10 @@ struct ReplayQueue {
 const REPORT_EVERY: u64 = 1 << 16;
 
 impl ReplayQueue {
-    fn push(&mut self, frame: LinedFrame, lines: &[Line], cold: Cold) {
+    fn push(&mut self, position: usize, frame: LinedFrame, lines: &[Line], cold: Cold) {
+        if let Some(renewing) = &mut self.renewing {
+            renewing.push(self.frames.len(), self.lines.get().len(), position);
+        }
         self.whole &= frame.wire_len() as usize == frame.len();
         self.frames.push(frame);
         self.lines.extend(lines);
@@ -208,6 +221,9 @@ impl ReplayQueue {
     fn copy(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> usize {
         let (frames, cold) = (&self.frames[self.at..], &self.cold[self.at..]);
         let frames = &frames[..limit.min(frames.len())];
+        if let Some(renewing) = &mut self.renewing {
+            renewing.renew(self.lines.lines_mut(), self.pass, self.at + frames.len());
+        }
         let (shift_ns, first) = (self.pass.wrapping_mul(self.pass_ns), self.pass.wrapping_mul(self.pass_frames));
         let (taken, lines) =
             batch.copy_lines_in(buffers, &self.lines.get()[self.line..], frames, self.whole, |i| FrameInfo {
@@ -239,6 +255,7 @@ impl RxQueue for ReplayQueue {
             if self.at == self.frames.len() {
                 (self.at, self.line) = (0, 0);
                 self.pass += 1;
+                self.renewing.iter_mut().for_each(Renewing::rewind);
             } else {
                 break;
             }
