@@ -149,10 +149,12 @@ impl<K: Kept> Flows<K> {
     pub(crate) fn forget(
         &self,
         cx: &mut Cx<'_>,
-        peer: Option<(Inside, Endpoint)>,
+        peer: impl FnOnce() -> Option<(Inside, Endpoint)>,
         (number, handle): (u8, Option<Handle>),
     ) -> Result<(), Conflict> {
-        if let Some((inside, remote)) = peer.filter(|_| self.filter.is_strict()) {
+        if self.filter.is_strict()
+            && let Some((inside, remote)) = peer()
+        {
             self.filter.leave(cx, inside, remote)?;
         }
         handle.map_or(Ok(()), |handle| self.mappings.detach(cx, number, handle))

@@ -29,7 +29,7 @@ use crate::parts::tallies::Tally;
 /// How often mappings are swept.
 pub(crate) const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
 /// All of them are looked at in so many sweeps, unless they are few.
-const SWEEPS: u32 = 1000;
+const SWEEPS: u32 = 200;
 /// Fewest entries that a sweep looks at.
 const PIECE: u32 = 256;
 

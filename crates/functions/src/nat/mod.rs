@@ -230,7 +230,7 @@ impl NetworkFunction for Nat {
     }
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, session: &Session) -> Result<(), Conflict> {
-        let peer = if session.way() == OUTWARD { self.ends_of(key) } else { None };
+        let peer = || if session.way() == OUTWARD { self.ends_of(key) } else { None };
         let handle = self.handle_of(cx, session)?;
         self.flows.forget(cx, peer, (session.protocol(), handle))
     }

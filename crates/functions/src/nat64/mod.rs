@@ -194,9 +194,10 @@ impl NetworkFunction for Nat64 {
     }
 
     fn expired(&self, cx: &mut Cx<'_>, key: &SetKey, session: &Session) -> Result<(), Conflict> {
-        let peer = key
-            .five_tuple()
-            .and_then(|tuple| self.peer(session, (tuple.src_ip, tuple.dst_ip), (tuple.src_port, tuple.dst_port)));
+        let peer = || {
+            let tuple = key.five_tuple()?;
+            self.peer(session, (tuple.src_ip, tuple.dst_ip), (tuple.src_port, tuple.dst_port))
+        };
         self.flows.forget(cx, peer, (session.protocol, Some(session.handle)))
     }
 
