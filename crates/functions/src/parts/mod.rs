@@ -1,5 +1,5 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with, and how often,
-//! tables whose entries die of age, lengths that headers claim, code points, kinds with names, fragments that follow their first piece,
+//! tables whose entries die of age, lengths that headers claim, code points, marks of congestion, which bytes of a packet count, kinds with names, fragments that follow their first piece,
 //! logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, DNS responses, VLAN tags, frames that go back where they came from,
 //! questions and answers of neighbours, and application protocols told by their first bytes.
 
@@ -7,9 +7,11 @@ pub(crate) mod aged;
 pub(crate) mod alerts;
 pub(crate) mod answer;
 pub(crate) mod answer_rate;
+pub mod counted;
 pub(crate) mod discovery;
 pub(crate) mod dns;
 pub(crate) mod dscp;
+pub(crate) mod ecn;
 pub(crate) mod fragments;
 #[cfg(test)]
 pub(crate) mod injective;

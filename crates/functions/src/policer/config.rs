@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::meter::Meter;
 use crate::config::{ConfigError, check_port};
+use crate::parts::counted::{BytesOf, Counted};
 use crate::parts::dscp::CodePoint;
 use crate::parts::units::{self, Amount};
 use crate::token_bucket::Limit;
@@ -49,6 +50,10 @@ pub struct Config {
     pub from_port: Option<Port>,
     /// What all sets together may have.
     pub link: Option<Link>,
+    /// Which bytes of a packet count.
+    pub bytes_of: BytesOf,
+    /// Bytes that are added to each packet.
+    pub overhead: i64,
 }
 
 impl Default for Config {
@@ -69,6 +74,8 @@ impl Default for Config {
             prefix: None,
             from_port: None,
             link: None,
+            bytes_of: BytesOf::Frame,
+            overhead: 0,
         }
     }
 }
@@ -153,6 +160,16 @@ impl Config {
             return Err(ConfigError::new("packets_per_s", "packets and bytes are limited at once", instead));
         }
         Ok(packets)
+    }
+
+    /// How bytes are counted.
+    pub(super) fn counted(&self) -> Result<Counted, ConfigError> {
+        let counted = Counted::new(self.bytes_of, self.overhead)?;
+        if self.in_packets()? && !counted.is_plain() {
+            let key = if self.overhead == 0 { "bytes_of" } else { "overhead" };
+            return Err(ConfigError::new(key, "packets are counted, and no bytes of them", "leave it out"));
+        }
+        Ok(counted)
     }
 
     fn committed(&self) -> Result<Limit, ConfigError> {

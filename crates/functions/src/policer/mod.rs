@@ -19,6 +19,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
 use crate::config::READS_WIRE_LEN;
+use crate::parts::counted::Counted;
 use crate::parts::dscp;
 use crate::token_bucket::{Bucket, Limit};
 use crate::{ConfigError, FromConfig};
@@ -36,9 +37,10 @@ network_function! {
     /// Polices addresses; see the README beside this file.
     pub struct Policer {
         meter: Meter,
-        /// The limit of a policer that does nothing but hold addresses to a rate: no colours, no marks, nothing shared.
+        /// The limit of a policer that does nothing but hold addresses to a rate: no colours, no marks, nothing shared, bytes of frames.
         plain: Option<Limit>,
         in_packets: bool,
+        counted: Counted,
         colour_aware: bool,
         marks: Marks,
         by: By,
@@ -52,7 +54,7 @@ impl FromConfig for Policer {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Policer, ConfigError> {
-        let meter = config.meter()?;
+        let (meter, counted) = (config.meter()?, config.counted()?);
         let groups = config.prefix.map(|lengths| Groups::new(builder, lengths, meter.timeout_ns())).transpose()?;
         let link = match config.link_limit()? {
             None => None,
@@ -69,8 +71,9 @@ impl FromConfig for Policer {
         };
         Ok(Policer {
             meter,
-            plain: plain.filter(|_| groups.is_none() && link.is_none()),
+            plain: plain.filter(|_| groups.is_none() && link.is_none() && counted.is_plain()),
             in_packets: config.in_packets()?,
+            counted,
             colour_aware: config.colour_aware,
             marks,
             by: config.by,
@@ -137,7 +140,7 @@ impl NetworkFunction for Policer {
             return Ok(cx.pass());
         }
         if let Some(limit) = &self.plain
-            && metered.take(limit, cx.now(), self.cost(packet))
+            && metered.take(limit, cx.now(), self.plain_cost(packet))
         {
             return Ok(cx.pass());
         }
@@ -162,9 +165,14 @@ impl Policer {
         self.from_port.is_none_or(|port| port == packet.port())
     }
 
+    /// What a packet costs in a policer that is plain.
     #[inline(always)]
-    fn cost(&self, packet: &Packet<'_>) -> u32 {
+    fn plain_cost(&self, packet: &Packet<'_>) -> u32 {
         if self.in_packets { 1 } else { packet.wire_len() }
+    }
+
+    fn cost(&self, packet: &Packet<'_>) -> u32 {
+        if self.in_packets { 1 } else { self.counted.cost(packet) }
     }
 
     fn is_hopeless(&self, packet: &Packet<'_>) -> bool {

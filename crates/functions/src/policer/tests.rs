@@ -255,3 +255,52 @@ fn rates_and_bursts_have_units() {
     let link = |config: &Config| config.link.map(|link| (u64::from(link.per_s), u64::from(link.burst)));
     assert_eq!(link(&units), link(&plain));
 }
+
+/// How many frames pass at once when the burst is that of `many` of them.
+fn passed(more: &str, burst: usize, frame: &[u8]) -> usize {
+    let mut bench = bench(10, &format!("bytes_per_s = 1000\nburst_bytes = {burst}\n{more}"));
+    (0..50).filter(|_| bench.send(1, 0, frame).dropped.is_none()).count()
+}
+
+#[test]
+fn bytes_are_those_of_the_frame_the_packet_or_the_line() {
+    let counts: [(&str, usize); 6] = [
+        ("", 100),
+        ("bytes_of = 'ip'", 86),
+        ("bytes_of = 'line'", 124),
+        ("overhead = 8", 108),
+        ("bytes_of = 'ip'\noverhead = -6", 80),
+        ("bytes_of = 'line'\noverhead = 4\ncolour_aware = true", 128),
+    ];
+    for (more, cost) in counts {
+        for host in ["10.0.0.1", "2001:db8::1"] {
+            assert_eq!(passed(more, 10 * cost, &to(host, 100)), 10, "{more}");
+            assert_eq!(passed(more, 10 * cost - 1, &to(host, 100)), 9, "{more}");
+        }
+    }
+    // A tag is of the frame, not of the packet.
+    let tagged = Frame::udp("10.9.9.9:1", "10.0.0.1:2").vlan(3).len(104).bytes();
+    assert_eq!([passed("bytes_of = 'ip'", 860, &tagged), passed("", 1040, &tagged)], [10, 10]);
+}
+
+#[test]
+fn what_fills_a_short_frame_is_none_of_the_packet_but_the_line_carries_it() {
+    let mut short = Frame::udp("10.9.9.9:1", "10.0.0.1:2").bytes();
+    assert_eq!(short.len(), 42);
+    assert_eq!(passed("bytes_of = 'line'", 840, &short), 10, "a driver fills it up");
+    short.resize(60, 0);
+    assert_eq!([passed("bytes_of = 'ip'", 280, &short), passed("bytes_of = 'line'", 840, &short)], [10, 10]);
+    // Whoever says that most of a long frame is nothing is not believed.
+    let mut liar = to("10.0.0.1", 500);
+    liar[16..18].copy_from_slice(&28u16.to_be_bytes());
+    assert_eq!(passed("bytes_of = 'ip'", 4860, &liar), 10);
+}
+
+#[test]
+fn a_rate_of_packets_has_no_bytes() {
+    for more in ["overhead = 4", "bytes_of = 'ip'"] {
+        let key = more.split(' ').next().unwrap();
+        let expected = format!("`{key}`: packets are counted, and no bytes of them; leave it out");
+        crate::parts::refuse::refuse("policer", &format!("packets_per_s = 10\n{more}"), &expected);
+    }
+}

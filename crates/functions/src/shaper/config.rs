@@ -1,5 +1,7 @@
 //! What a plan file may say about `shaper`.
 
+use std::time::Duration;
+
 use braid_nf::Port;
 use serde::Deserialize;
 
@@ -7,7 +9,8 @@ use super::bands::Fits;
 use super::borrow::{Limits, Terms};
 use super::store::HELD_MAX;
 use super::wheel::WAIT_MAX_NS;
-use crate::config::{ConfigError, check_port};
+use crate::config::{ConfigError, check_port, span_ns};
+use crate::parts::counted::{BytesOf, Counted};
 use crate::parts::many::Many;
 use crate::parts::{Prefix, SECOND, units};
 use crate::policer::By;
@@ -49,6 +52,12 @@ pub struct Config {
     pub group: Vec<Group>,
     /// Which packets go first, the highest priority first; all others go after them.
     pub priority: Vec<Fits>,
+    /// Which bytes of a packet count.
+    pub bytes_of: BytesOf,
+    /// Bytes that are added to each packet.
+    pub overhead: i64,
+    /// Packets that wait longer, in milliseconds, are marked as having met congestion if their ends take part in that; none: none are.
+    pub ecn_ms: Option<u64>,
 }
 
 impl Default for Config {
@@ -67,6 +76,9 @@ impl Default for Config {
             addresses_max: None,
             group: Vec::new(),
             priority: Vec::new(),
+            bytes_of: BytesOf::Frame,
+            overhead: 0,
+            ecn_ms: None,
         }
     }
 }
@@ -114,21 +126,22 @@ pub struct Rates {
 }
 
 /// A bucket that holds less would be full between two ticks, and lose what flows in.
-fn least_burst(rate: u64) -> u64 {
-    rate / 500 + HELD_MAX as u64
+fn least_burst(rate: u64, counted: Counted) -> u64 {
+    rate / 500 + counted.most(HELD_MAX)
 }
 
-fn enough_for_ticks(key: &str, rate: u64, limit: Limit) -> Result<(), ConfigError> {
-    if limit.burst() >= least_burst(rate) {
+fn enough_for_ticks(key: &str, (rate, limit): (u64, Limit), counted: Counted) -> Result<(), ConfigError> {
+    let least = least_burst(rate, counted);
+    if limit.burst() >= least {
         return Ok(());
     }
     let reason = format!("{} bytes are less than two ticks' worth and a packet", limit.burst());
-    Err(ConfigError::new(key, reason, format!("write at least {}", least_burst(rate))))
+    Err(ConfigError::new(key, reason, format!("write at least {least}")))
 }
 
 impl Rates {
     /// Both buckets; `at` is what stands before the keys in errors.
-    fn limits(&self, at: &str) -> Result<Limits, ConfigError> {
+    fn limits(&self, at: &str, counted: Counted) -> Result<Limits, ConfigError> {
         let key = |key: &str| format!("{at}{key}");
         let burst = self.burst_bytes.unwrap_or((self.bytes_per_s / 10).max(2000));
         let own = Limit::new(&key("bytes_per_s"), self.bytes_per_s, &key("burst_bytes"), burst)?;
@@ -138,9 +151,9 @@ impl Rates {
             let instead = format!("write at least {}", self.bytes_per_s);
             return Err(ConfigError::new(&key("ceil_bytes_per_s"), reason, instead));
         }
-        let burst = self.ceil_burst_bytes.unwrap_or(burst.max(least_burst(rate)));
+        let burst = self.ceil_burst_bytes.unwrap_or(burst.max(least_burst(rate, counted)));
         let ceil = Limit::new(&key("ceil_bytes_per_s"), rate, &key("ceil_burst_bytes"), burst)?;
-        enough_for_ticks(&key("ceil_burst_bytes"), rate, ceil)?;
+        enough_for_ticks(&key("ceil_burst_bytes"), (rate, ceil), counted)?;
         Ok(Limits { own, ceil })
     }
 }
@@ -179,19 +192,20 @@ impl Config {
             ceil_bytes_per_s: self.ceil_bytes_per_s,
             ceil_burst_bytes: self.ceil_burst_bytes,
         };
-        let each = each.limits("")?;
+        let counted = self.counted()?;
+        let each = each.limits("", counted)?;
         let (Some(link), Some(Link { bytes_per_s: rate, .. })) = (self.link_limit()?, self.link) else {
             let instead = "give `link`, such as { bytes_per_s = 12500000, burst_bytes = 50000 }";
             return Err(ConfigError::new("link", "there is nothing to borrow from", instead));
         };
-        enough_for_ticks("link.burst_bytes", rate, link)?;
+        enough_for_ticks("link.burst_bytes", (rate, link), counted)?;
         let mut terms = vec![Terms { total: None, each }];
         for group in &self.group {
-            let total = group.total.map(|total| total.limits("group.total.")).transpose()?;
+            let total = group.total.map(|total| total.limits("group.total.", counted)).transpose()?;
             if let (Some(limits), Some(total)) = (total, group.total) {
-                enough_for_ticks("group.total.burst_bytes", total.bytes_per_s, limits.own)?;
+                enough_for_ticks("group.total.burst_bytes", (total.bytes_per_s, limits.own), counted)?;
             }
-            let each = group.each.map_or(Ok(each), |each| each.limits("group.each."))?;
+            let each = group.each.map_or(Ok(each), |each| each.limits("group.each.", counted))?;
             terms.push(Terms { total, each });
         }
         Ok((link, terms))
@@ -221,6 +235,18 @@ impl Config {
     pub(super) fn wait_max_ns(&self) -> Result<u64, ConfigError> {
         let wait = u128::from(self.queue_bytes()?) * u128::from(SECOND) / u128::from(self.bytes_per_s.max(1));
         Ok(wait as u64)
+    }
+
+    /// How bytes are counted.
+    pub(super) fn counted(&self) -> Result<Counted, ConfigError> {
+        Counted::new(self.bytes_of, self.overhead)
+    }
+
+    /// After how long a wait packets are marked.
+    pub(super) fn mark_ns(&self) -> Result<Option<u64>, ConfigError> {
+        let most = Duration::from_secs(7);
+        let span = |ms| span_ns("ecn_ms", Duration::from_millis(ms), Duration::from_millis(1), most);
+        self.ecn_ms.map(span).transpose()
     }
 
     pub(super) fn checked_port(&self, ports: u16) -> Result<Option<Port>, ConfigError> {

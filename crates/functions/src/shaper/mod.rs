@@ -24,6 +24,7 @@ use braid_nf::{FieldUse, Instance, Stage};
 
 use crate::config::READS_WIRE_LEN;
 use crate::parts::SECOND;
+use crate::parts::counted::Counted;
 use crate::policer::By;
 use crate::token_bucket::{Bucket, Limit};
 use crate::{ConfigError, FromConfig};
@@ -60,6 +61,7 @@ network_function! {
     /// Shapes; see the README beside this file.
     pub struct Shaper {
         limit: Limit,
+        counted: Counted,
         wait_max_ns: u64,
         by: By,
         from_port: Option<Port>,
@@ -78,9 +80,11 @@ impl FromConfig for Shaper {
         let link = config.link_limit()?;
         let full = link.map_or(Bucket::default(), |limit| limit.full(0));
         let credit = Vector::new(builder, &VectorConfig { name: "link".into(), len: 1 }, full);
-        let wheel = Wheel::new(builder, config.queue_packets);
+        let store = Store::new(builder, config.queue_packets, config.mark_ns()?);
+        let wheel = store.and_then(|store| Wheel::new(builder, store));
         Ok(Shaper {
             limit: config.limit()?,
+            counted: config.counted()?,
             wait_max_ns: config.wait_max_ns()?,
             by: config.by,
             from_port: config.checked_port(ports)?,
@@ -97,7 +101,7 @@ impl NetworkFunction for Shaper {
 
     /// A bucket is worth its credit under any limit, and what waits has its time.
     fn inherits(&self, older: &Self) -> Result<(), String> {
-        if self.by != older.by || self.wheel.room() != older.wheel.room() {
+        if self.by != older.by || self.wheel.store().room() != older.wheel.store().room() {
             return Err("packets wait where they lie: `by` and `queue_packets` stay".to_owned());
         }
         Ok(())
@@ -138,7 +142,7 @@ impl NetworkFunction for Shaper {
         if !self.shapes(packet) {
             return Ok(cx.pass());
         }
-        let (now, cost) = (cx.now(), packet.wire_len());
+        let (now, cost) = (cx.now(), self.counted.cost(packet));
         // Whoever has credit and nothing that waits goes at once.
         if shaped.last_turn == 0 && self.link.is_none() && self.limit.take(&mut shaped.bucket, now, cost) {
             shaped.last_ns = now;
@@ -163,6 +167,10 @@ impl NetworkFunction for Shaper {
         })
     }
 
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.wheel.store().report(cx, into)
+    }
+
     const HOLDS: bool = true;
 
     fn holds(&self, cx: &mut Cx<'_>) -> Result<Option<u64>, Conflict> {
@@ -184,7 +192,7 @@ impl Shaper {
     /// Finds out when a packet may leave, and lets it go or wait.
     #[inline(never)]
     fn shape(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, shaped: &mut Shaped) -> Handled {
-        let (now, cost) = (cx.now(), packet.wire_len());
+        let (now, cost) = (cx.now(), self.counted.cost(packet));
         if u64::from(cost) > self.limit.burst().min(self.link.map_or(u64::MAX, |link| link.burst())) {
             return Ok(Verdict::Drop(LARGER_THAN_BURST));
         }

@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use braid_nf::packet::Link;
 use braid_nf::prelude::*;
-use braid_nf::state::{AllocatorConfig, StateBuilder, StateError, StateObject, VectorConfig};
-use braid_nf::{Came, Part, Port};
+use braid_nf::state::{
+    AllocatorConfig, Distributed, DistributedConfig, StateBuilder, StateError, StateObject, VectorConfig,
+};
+use braid_nf::{Came, Findings, Part, Port};
 
-/// The longest frame that can wait.
-pub const HELD_MAX: usize = 1520;
+use crate::parts::ecn;
+
+/// The longest frame that can wait: a full one with two tags has 1522 bytes. With the header of an object it fills 24 cache lines.
+pub const HELD_MAX: usize = 1528;
 
 /// A packet that waits, but for its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -28,6 +32,11 @@ pub struct Waiting {
     /// By which port it came, and as what kind of frame.
     came_by: Port,
     link: u16,
+    /// When it came.
+    came_ns: u64,
+    /// Where its IP header begins.
+    ip: u32,
+    zero: u32,
 }
 
 /// Bytes of a packet.
@@ -41,14 +50,20 @@ pub struct Store {
     room: Allocator,
     bytes: Vector<Bytes>,
     packets: Vector<Waiting>,
+    /// Packets that wait longer are marked, if they can be.
+    mark_ns: Option<u64>,
+    marked: Distributed<u64>,
 }
 
 impl Store {
-    /// Room for so many.
-    pub fn new(builder: &mut StateBuilder, packets: u32) -> Result<Store, StateError> {
+    /// Room for so many; those that wait longer than `mark_ns` are marked.
+    pub fn new(builder: &mut StateBuilder, packets: u32, mark_ns: Option<u64>) -> Result<Store, StateError> {
         let named = |name: &str, len| VectorConfig { name: name.into(), len };
         let room = AllocatorConfig { name: "room".into(), resources: packets, ..AllocatorConfig::default() };
+        let marked = DistributedConfig { name: "congestion_marked".into(), staleness_ns: 0 };
         Ok(Store {
+            mark_ns,
+            marked: Distributed::new(builder, &marked, 0)?,
             room: Allocator::new(builder, &room)?,
             bytes: Vector::new(builder, &named("bytes", packets), Bytes([0; HELD_MAX]))?,
             packets: Vector::new(builder, &named("packets", packets), Waiting::default())?,
@@ -74,7 +89,8 @@ impl Store {
         bytes.0[..frame.len()].copy_from_slice(frame);
         self.bytes.set(cx, lease.index, bytes)?;
         let (port, came_by, link) = (cx.leaves_by(), packet.port(), packet.link() as u16);
-        let waiting = Waiting { due_ns, cost, len: frame.len() as u16, port, came_by, link, ..Waiting::default() };
+        let (len, ip, came_ns) = (frame.len() as u16, packet.record().l3.into(), cx.now());
+        let waiting = Waiting { due_ns, cost, len, port, came_by, link, came_ns, ip, ..Waiting::default() };
         self.packets.set(cx, lease.index, waiting)?;
         if let Some(last) = last {
             self.packets.update(cx, last.index, |last| (last.next, last.has_next) = (lease, 1))?;
@@ -89,11 +105,25 @@ impl Store {
 
     /// Sends a packet on and gives its room back.
     pub fn send(&self, cx: &mut Cx<'_>, lease: Lease, packet: &Waiting) -> Result<(), Conflict> {
-        if let Some(bytes) = self.bytes.get(cx, lease.index)? {
+        if let Some(Bytes(mut bytes)) = self.bytes.get(cx, lease.index)? {
+            let frame = &mut bytes[..usize::from(packet.len)];
+            let is_late = self.mark_ns.is_some_and(|most| cx.now().saturating_sub(packet.came_ns) > most);
+            if is_late && ecn::mark(frame, packet.ip as usize) {
+                self.marked.update(cx, |count| *count += 1)?;
+            }
             let came = Came { by: packet.came_by, link: Link::from_bits(packet.link as u8) };
-            cx.emit_held(came, packet.port, &bytes.0[..usize::from(packet.len)]);
+            cx.emit_held(came, packet.port, frame);
         }
         self.room.free(cx, lease).map(drop)
+    }
+
+    /// How many wait, and how many have been marked.
+    pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        into.add("packets_waiting", self.room.leased() as u64);
+        if self.mark_ns.is_some() {
+            into.add("congestion_marked", self.marked.read(cx, |sum, part| *sum += part)?);
+        }
+        Ok(())
     }
 }
 
@@ -102,5 +132,6 @@ impl Part for Store {
         self.room.objects(into);
         self.bytes.objects(into);
         self.packets.objects(into);
+        self.marked.objects(into);
     }
 }

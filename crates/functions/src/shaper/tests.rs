@@ -108,7 +108,11 @@ fn what_cannot_be_shaped_is_dropped_and_what_need_not_passes() {
 fn long_frames_cannot_wait() {
     let mut bench = bench("bytes_per_s = 2000\nburst_bytes = 2000\nqueue_bytes = 9000");
     assert_eq!(bench.send(1, 0, &to("10.0.0.1", 1600, 1)).ports(), [0]);
-    assert_eq!(bench.send(1, 0, &to("10.0.0.1", 1600, 1)).dropped, Some("too_long_to_wait"));
+    assert_eq!(bench.send(1, 0, &to("10.0.0.1", 1529, 1)).dropped, Some("too_long_to_wait"));
+    let full = Frame::udp("10.9.9.9:1", "10.0.0.1:2").vlan(3).vlan(4).len(1522).bytes();
+    assert_eq!(bench.send(1, 0, &full).dropped, Some("waits_for_credit"), "a full frame with two tags");
+    let pulse = Frame::arp("10.0.0.1", "10.0.0.2").bytes();
+    assert_eq!(bench.send(1, 600, &pulse).sent.iter().filter(|(_, frame)| *frame == full).count(), 1);
 }
 
 #[test]
@@ -174,4 +178,75 @@ fn impossible_values_are_refused() {
     let long =
         "`queue_bytes`: at 1000 a second a queue of 20000 bytes takes longer than seven seconds; write at most 7516";
     refuse("bytes_per_s = 1000\nqueue_bytes = 20000", long);
+}
+
+#[test]
+fn bytes_are_counted_as_configured() {
+    // 244 bytes of a frame, and 256 that something behind adds.
+    let mut bench = bench(&format!("{SLOW}overhead = 256"));
+    let outcomes: Vec<_> = (1..=3).map(|n| bench.send(1, 0, &to("10.0.0.1", 244, n)).dropped).collect();
+    assert_eq!(outcomes, [None, None, Some("waits_for_credit")]);
+    assert_eq!(left(&mut bench, 499), [0; 0]);
+    assert_eq!(left(&mut bench, 503), [3]);
+}
+
+/// What becomes of the bits of congestion of three packets of which the third waits for half a second.
+fn bits(config: &str, tos: u8, to: &str) -> Vec<u8> {
+    let mut bench = bench(config);
+    let from = if to.contains('[') { "[2001:db8::f]:1" } else { "10.9.9.9:1" };
+    let frame = Frame::udp(from, to).tos(tos).len(500).bytes();
+    let mut sent = Vec::new();
+    for _ in 0..3 {
+        sent.extend(bench.send(1, 0, &frame).sent);
+    }
+    sent.extend(bench.send(1, 520, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()).sent);
+    let of = |(_, frame): &(u16, Vec<u8>)| {
+        braid_testkit::assert_checksums(frame);
+        if frame[12] == 8 { frame[15] & 3 } else { frame[15] >> 4 & 3 }
+    };
+    sent.iter().filter(|(_, frame)| frame.len() == 500).map(of).collect()
+}
+
+#[test]
+fn who_waits_too_long_is_marked_if_its_ends_take_part() {
+    let borrowing =
+        "bytes_per_s = 1000\nburst_bytes = 1528\nceil_bytes_per_s = 1000\nceil_burst_bytes = 1530\nqueue_bytes = 3000
+        link = { bytes_per_s = 1000000, burst_bytes = 10000 }\n";
+    for to in ["10.0.0.1:2", "[2001:db8::1]:2"] {
+        assert_eq!(bits(&format!("{SLOW}ecn_ms = 400"), 1, to), [1, 1, 3]);
+        assert_eq!(bits(&format!("{SLOW}ecn_ms = 400"), 2, to), [2, 2, 3]);
+        assert_eq!(bits(&format!("{SLOW}ecn_ms = 600"), 2, to), [2, 2, 2], "it does not wait for that long");
+        assert_eq!(bits(&format!("{SLOW}ecn_ms = 400"), 0, to), [0, 0, 0], "its ends do not take part");
+        assert_eq!(bits(SLOW, 2, to), [2, 2, 2]);
+    }
+    let mut waiting = bench(&format!("{borrowing}ecn_ms = 100"));
+    let frame = Frame::udp("10.9.9.9:1", "10.0.0.1:2").tos(1).len(500).bytes();
+    let dropped: Vec<_> = (0..4).map(|_| waiting.send(1, 0, &frame).dropped).collect();
+    assert_eq!(dropped, [None, None, None, Some("waits_for_credit")]);
+    let sent = waiting.send(1, 600, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()).sent;
+    assert!(sent.iter().any(|(_, frame)| frame.len() == 500 && frame[15] == 3));
+}
+
+#[test]
+fn the_report_says_how_many_were_marked() {
+    let mut bench = bench(&format!("{SLOW}ecn_ms = 100"));
+    let frame = Frame::udp("10.9.9.9:1", "10.0.0.1:2").tos(1).len(500).bytes();
+    for _ in 0..5 {
+        bench.send(1, 0, &frame);
+    }
+    // The third one after half a second; what waits still leaves when the run ends, and nothing waits then.
+    bench.send(1, 520, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+    let told = bench.findings();
+    assert_eq!((told.sums()["packets_waiting"], told.sums()["congestion_marked"]), (0, 3));
+}
+
+#[test]
+fn a_time_to_be_marked_after_is_one_that_packets_can_wait() {
+    for (ms, expected) in [(0, "`ecn_ms`: 0ns is out of range"), (8000, "`ecn_ms`: 8s is out of range")] {
+        crate::parts::refuse::refuse(
+            "shaper",
+            &format!("ecn_ms = {ms}"),
+            &format!("{expected}; write what comes to 1ms to 7s"),
+        );
+    }
 }

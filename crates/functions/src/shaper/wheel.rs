@@ -61,19 +61,19 @@ pub fn turn(ns: u64) -> u64 {
 }
 
 impl Wheel {
-    /// An empty one, with room for so many packets.
-    pub fn new(builder: &mut StateBuilder, packets: u32) -> Result<Wheel, StateError> {
+    /// An empty one with a store.
+    pub fn new(builder: &mut StateBuilder, store: Store) -> Result<Wheel, StateError> {
         let named = |name: &str, len| VectorConfig { name: name.into(), len };
         Ok(Wheel {
-            store: Store::new(builder, packets)?,
+            store,
             turns: Vector::new(builder, &named("turns", TURNS as u32), List::default())?,
             progress: Vector::new(builder, &named("progress", 1), Progress::default())?,
         })
     }
 
-    /// Most packets that can wait.
-    pub fn room(&self) -> u32 {
-        self.store.room()
+    /// Where packets lie.
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     /// How far it has turned.

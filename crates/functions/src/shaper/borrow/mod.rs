@@ -29,6 +29,7 @@ use super::{Config, LARGER_THAN_BURST, NO_ROOM, QUEUE_FULL, TICK, TIMEOUT_MIN_NS
 use crate::ConfigError;
 use crate::config::READS_WIRE_LEN;
 use crate::parts::Prefix;
+use crate::parts::counted::Counted;
 use crate::policer::By;
 use crate::token_bucket::Limit;
 
@@ -42,6 +43,7 @@ network_function! {
     /// `shaper` with a ceiling.
     pub struct Borrower {
         link: Limit,
+        counted: Counted,
         queue_bytes: u64,
         quantum: u32,
         timeout_ns: u64,
@@ -71,11 +73,12 @@ impl Borrower {
         let named = |name: &str, len| VectorConfig { name: name.into(), len };
         let full = Line { credit: link.full(0), ..Line::default() };
         let bands = Bands::new(&config.priority)?;
-        let store =
-            Store::new(builder, config.queue_packets).map_err(|error| ConfigError::state("queue_packets", &error))?;
+        let store = Store::new(builder, config.queue_packets, config.mark_ns()?)
+            .map_err(|error| ConfigError::state("queue_packets", &error))?;
         let to_fill = |terms: &Terms| terms.each.own.timeout_ns().max(terms.each.ceil.timeout_ns());
         Ok(Borrower {
             link,
+            counted: config.counted()?,
             queue_bytes: config.queue_bytes()?,
             quantum: config.quantum_bytes.unwrap_or(QUANTUM).max(1),
             timeout_ns: terms.iter().map(to_fill).fold(TIMEOUT_MIN_NS, u64::max),
@@ -144,7 +147,7 @@ impl NetworkFunction for Borrower {
         if !self.shapes(packet) {
             return Ok(cx.pass());
         }
-        let (now, cost, band) = (cx.now(), packet.wire_len(), self.bands.of(packet));
+        let (now, cost, band) = (cx.now(), self.counted.cost(packet), self.bands.of(packet));
         let mut line = self.line(cx)?;
         // While packets wait the link has come as far as they have: what flows in since is for ticks to give out, or a late one would
         // find a full bucket that has lost some.
@@ -184,6 +187,10 @@ impl NetworkFunction for Borrower {
 
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         self.catch_up(cx)
+    }
+
+    fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.queues.store.report(cx, into)
     }
 
     const HOLDS: bool = true;
@@ -242,7 +249,7 @@ impl Borrower {
         (class, line): (&mut Class, &mut Line),
         band: u32,
     ) -> Result<Option<Reason>, Conflict> {
-        let (at, cost) = (class.lease.index * self.queues.bands + band, packet.wire_len());
+        let (at, cost) = (class.lease.index * self.queues.bands + band, self.counted.cost(packet));
         let waiting = self.queues.get(cx, at)?.bytes;
         if u64::from(waiting) + u64::from(cost) > self.queue_bytes {
             return Ok(Some(QUEUE_FULL));

@@ -175,7 +175,7 @@ fn impossible_values_are_refused() {
     );
     refuse(
         &with("group = [{ prefixes = '10.0.0.0/8', total = { bytes_per_s = 1000000, burst_bytes = 3000 } }]"),
-        "`group.total.burst_bytes`: 3000 bytes are less than two ticks' worth and a packet; write at least 3520",
+        "`group.total.burst_bytes`: 3000 bytes are less than two ticks' worth and a packet; write at least 3528",
     );
     refuse(
         &with("group = [{ prefixes = '10.0.0.0/8', each = { bytes_per_s = 10, ceil_bytes_per_s = 5 } }]"),
@@ -191,7 +191,7 @@ fn impossible_values_are_refused() {
     );
     refuse(
         "bytes_per_s = 1000\nceil_bytes_per_s = 2000\nlink = { bytes_per_s = 5000000, burst_bytes = 10000 }",
-        "`link.burst_bytes`: 10000 bytes are less than two ticks' worth and a packet; write at least 11520",
+        "`link.burst_bytes`: 10000 bytes are less than two ticks' worth and a packet; write at least 11528",
     );
 }
 
@@ -283,4 +283,9 @@ fn a_full_queue_of_one_priority_leaves_room_for_another() {
     assert_eq!((0..20).filter_map(|n| bench.send(1, 0, &to(0, 1000, n)).dropped).last(), Some("queue_full"));
     let call = Frame::udp("10.9.9.9:5060", "10.0.0.0:2").len(1000).bytes();
     assert_eq!(bench.send(1, 0, &call).dropped, Some("waits_for_credit"));
+}
+
+#[test]
+fn what_is_added_to_each_packet_is_of_the_link_too() {
+    check(&format!("{SHARED}overhead = 250"), [3000, 0, 0, 0], [1600, 0, 0, 0]);
 }
