@@ -2,12 +2,14 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde_json::Value;
 use support::running::Running;
 use support::{Braid, conserved};
 
@@ -65,4 +67,103 @@ fn a_plan_that_asks_nobody_is_refused() {
     braid.write("plan.toml", "[[nf]]\nfunction = \"load_balancer\"\n");
     let said = braid.fails(2, "health plan.toml --control control.sock");
     assert!(said.contains("no service of this plan says how its backends are asked"), "{said}");
+}
+
+/// State, connections now and connections in all of each backend, as `braid stats` tells them.
+fn backends(stats: &Value) -> BTreeMap<String, (String, u64, u64)> {
+    let told = stats["findings"]["load_balancer"]["found"].as_array().cloned().unwrap_or_default();
+    let one = |one: &Value| {
+        let (subject, detail) = (one["subject"].as_str()?, one["detail"].as_str()?);
+        let counts = detail.split(": ").nth(1)?.replace(" now", "").replace(" in all", "");
+        let (now, all) = counts.split_once(", ")?;
+        let state = detail.split(',').next()?.to_owned();
+        Some((subject.rsplit(' ').next()?.to_owned(), (state, now.parse().ok()?, all.parse().ok()?)))
+    };
+    told.iter().filter_map(one).collect()
+}
+
+/// A backend without weight has connections only if somebody takes it for another one.
+#[test]
+fn backends_join_leave_and_return_while_packets_go_through() {
+    let braid = Braid::new();
+    let plan = |first: &str, second: &str| {
+        format!(
+            "[[nf]]\nfunction = \"load_balancer\"\n[nf.config]\nclient_ports = [0]\nbackend_ports = [1]\nrecheck_ms = 10\ntcp_s = 3\nudp_s = 3\ntcp_closing_s = 3\ntcp_opening_s = 3\n\
+             [[nf.config.service]]\naddress = \"198.18.0.0\"\nbackends = [{first}]\n\
+             [[nf.config.service]]\naddress = \"198.18.0.1\"\nbackends = [{second}]\n"
+        )
+    };
+    let one = |last: u8, more: &str| format!("{{ address = \"10.0.0.{last}\"{more} }}");
+    let (first, second) = (format!("{}, {}", one(1, ""), one(2, "")), one(9, ""));
+    braid.write("plan.toml", &plan(&first, &second));
+    let traffic = "--in gen:campus?packets=4000000000&flows=100000&seed=5 --workers 2 --time live";
+    let mut run = Running::start(&braid, &format!("plan.toml {traffic}"));
+    let before = backends(&run.until("connections", |stats| {
+        let told = backends(stats);
+        ["10.0.0.1", "10.0.0.2", "10.0.0.9"].iter().all(|backend| told.get(*backend).is_some_and(|told| told.1 > 1))
+    }));
+    let packets = |stats: &Value| stats["packets_in"].as_u64().expect("a count");
+    let go_on = |run: &mut Running<'_>| {
+        let now = packets(&run.until("packets", |_| true));
+        backends(&run.until("more packets", |stats| packets(stats) > now + 500_000))
+    };
+    // Before the others of the first service, and no new connection goes there.
+    braid.write("more.toml", &plan(&format!("{}, {first}", one(3, ", weight = 0")), &second));
+    let applied = braid.json("apply more.toml --control control.sock");
+    assert_eq!(applied["kept"][0], "load_balancer", "{applied}");
+    let after = go_on(&mut run);
+    assert_eq!(after["10.0.0.3"], ("up".to_owned(), 0, 0), "{before:?} {after:?}");
+    for backend in ["10.0.0.1", "10.0.0.2", "10.0.0.9"] {
+        assert!(after[backend].2 >= before[backend].2, "{before:?} {after:?}");
+    }
+    // One goes, and is told of until its connections have moved or ended.
+    braid.write("fewer.toml", &plan(&format!("{}, {}", one(3, ""), one(2, "")), &second));
+    let applied = braid.json("apply fewer.toml --control control.sock");
+    assert_eq!(applied["kept"][0], "load_balancer", "{applied}");
+    let moved = backends(&run.until("it has none", |stats| !backends(stats).contains_key("10.0.0.1")));
+    assert!(moved["10.0.0.2"].2 >= after["10.0.0.2"].2 && moved["10.0.0.9"].2 >= after["10.0.0.9"].2, "{moved:?}");
+    assert!(moved["10.0.0.3"].2 > 0, "{moved:?}");
+    // It returns, and has been counted on.
+    braid.ok("apply plan.toml --control control.sock");
+    let back = backends(&run.until("it is back", |stats| backends(stats).contains_key("10.0.0.1")));
+    assert!(back["10.0.0.1"].2 >= after["10.0.0.1"].2, "{after:?} {back:?}");
+    conserved(&run.stop());
+}
+
+/// What was found of a backend outlasts changes of the plan, and these outlast what is found.
+#[test]
+fn a_plan_that_changes_is_applied_with_what_was_found() {
+    let braid = Braid::new();
+    let well = Arc::new(AtomicBool::new(false));
+    let port = server(well.clone());
+    let plan = |weight: u32| {
+        format!(
+            "[[nf]]\nfunction = \"load_balancer\"\n[nf.config]\nclient_ports = [0]\nbackend_ports = [1]\nrecheck_ms = 10\n\
+             [[nf.config.service]]\naddress = \"198.18.0.0\"\n\
+             check = {{ kind = \"http\", port = {port}, every_ms = 20, timeout_ms = 20, rise = 1, fall = 2 }}\n\
+             backends = [{{ address = \"127.0.0.1\" }}]\n\
+             [[nf.config.service]]\naddress = \"198.18.0.1\"\nbackends = [{{ address = \"10.0.0.9\", weight = {weight} }}]\n"
+        )
+    };
+    braid.write("plan.toml", &plan(1));
+    let mut run =
+        Running::start(&braid, "plan.toml --in gen:campus?packets=4000000000&flows=300&seed=5 --workers 1 --time live");
+    let mut health = braid.command("health plan.toml --control control.sock --changes 2");
+    let mut health = health.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it runs");
+    let says = |stats: &Value, down: bool, weight: u32| {
+        let text = stats["findings"].to_string();
+        text.contains("down, weight 1") == down && text.contains(&format!("up, weight {weight},"))
+    };
+    run.until("it is down", |stats| says(stats, true, 1));
+    // The checker applies what its file says.
+    braid.write("plan.toml", "nonsense");
+    braid.write("plan.toml", &plan(5));
+    run.until("the weight, and it is down still", |stats| says(stats, true, 5));
+    // Somebody else applies it too, as if all were well.
+    braid.ok("apply plan.toml --control control.sock");
+    run.until("it is down again", |stats| says(stats, true, 5));
+    well.store(true, Ordering::Relaxed);
+    run.until("it is up, and the weight has stayed", |stats| says(stats, false, 5));
+    assert!(health.wait().expect("it ends").success());
+    conserved(&run.stop());
 }

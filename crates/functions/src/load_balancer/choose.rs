@@ -6,7 +6,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::hash;
 
 use super::config::{Persistence, WhenDown};
-use super::settings::Virtual;
+use super::settings::{Pool, Virtual};
 use super::{Flow, LoadBalancer, MS, TO_BACKEND};
 use crate::parts::aged::Stamp;
 use crate::parts::tallies::Tally;
@@ -24,21 +24,33 @@ const SEED: u64 = 0x6261_6c61_6e63_6572;
 #[repr(C)]
 pub(super) struct Client {
     address: IpAddress,
-    service: u32,
-    zero: u32,
+    service: IpAddress,
+    port: u16,
+    /// 0: TCP and UDP.
+    protocol: u8,
+    zero: u8,
 }
 
-/// The backend of such a client.
+/// The backend of such a client, or of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Kept {
-    seen_ns: u64,
-    backend: u64,
+    pub(super) seen_ns: u64,
+    pub(super) backend: u64,
 }
 
 impl Stamp for Kept {
     fn seen_ns(&self) -> u64 {
         self.seen_ns
+    }
+}
+
+impl Client {
+    /// A client, or the range of clients that stays together.
+    fn of(service: &Virtual, address: IpAddress) -> Client {
+        let (to, port, protocol) = service.end;
+        let bits = service.together[usize::from(!address.is_v4())];
+        Client { address: address.prefix(bits), service: to, port, protocol, zero: 0 }
     }
 }
 
@@ -73,21 +85,26 @@ impl LoadBalancer {
         client: IpAddress,
         port: u16,
     ) -> Result<Option<u32>, Conflict> {
-        if service.persistence == Persistence::Connection {
+        if service.persistence != Persistence::Source {
             return self.choose_by_hash(cx, service, client, port);
         }
-        if let Some(kept) = self.kept.get(cx, &Client { address: client, service: service.number, zero: 0 })? {
+        let key = Client::of(service, client);
+        if let Some(kept) = self.kept.get(cx, &key)? {
             let backend = kept.backend as u32;
             if self.may_choose(cx, backend)? {
                 return Ok(Some(backend));
             }
         }
-        self.choose_by_hash(cx, service, client, 0)
+        self.choose_by_hash(cx, service, key.address, 0)
     }
 
     /// Notes a client's backend. While nothing changes that is written four times in its lifetime at most.
     fn keep(&self, cx: &mut Cx<'_>, service: &Virtual, client: IpAddress, backend: u32) -> Result<(), Conflict> {
-        let key = Client { address: client, service: service.number, zero: 0 };
+        if self.settings.servers.get(backend as usize).is_some_and(|server| server.is_backup) {
+            // Until another one is back.
+            return Ok(());
+        }
+        let key = Client::of(service, client);
         let now = cx.now();
         let is_fresh = |kept: &Kept| {
             kept.backend == backend.into() && now.saturating_sub(kept.seen_ns) < self.settings.persistence_ns / 4
@@ -99,8 +116,7 @@ impl LoadBalancer {
         Ok(())
     }
 
-    /// The backend for connections of a client's endpoint: the one at its place of the table; if that is down, the one at the
-    /// place of another hash; and so on.
+    /// The backend for connections of a client's endpoint; a backup if no other one is up.
     fn choose_by_hash(
         &self,
         cx: &mut Cx<'_>,
@@ -111,17 +127,27 @@ impl LoadBalancer {
         let mut name = [0; 18];
         name[..16].copy_from_slice(&client.octets());
         name[16..].copy_from_slice(&port.to_be_bytes());
+        for pool in &service.pools {
+            if let Some(backend) = self.choose_of(cx, pool, &name)? {
+                return Ok(Some(backend));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The backend at the place of a name; if that is down, the one at the place of another hash; and so on.
+    fn choose_of(&self, cx: &mut Cx<'_>, pool: &Pool, name: &[u8; 18]) -> Result<Option<u32>, Conflict> {
         let mut place = 0;
         for number in 0..TRIES {
-            place = hash::mixed(&name, SEED + number as u64);
-            let Some(backend) = service.backends.get(usize::from(service.table.at(place))) else { break };
+            place = hash::mixed(name, SEED + number as u64);
+            let Some(backend) = pool.backends.get(usize::from(pool.table.at(place))) else { break };
             if self.is_up(cx, *backend)? {
                 return Ok(Some(*backend));
             }
         }
-        let count = service.backends.len();
+        let count = pool.backends.len();
         let start = (((place >> 32) * count as u64) >> 32) as usize;
-        for backend in service.backends.iter().cycle().skip(start).take(count) {
+        for backend in pool.backends.iter().cycle().skip(start).take(count) {
             if self.may_choose(cx, *backend)? {
                 return Ok(Some(*backend));
             }
@@ -148,6 +174,7 @@ impl LoadBalancer {
     pub(super) fn recheck(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &mut Flow) -> Result<bool, Conflict> {
         if self.settings.when_down == WhenDown::Keep || self.is_up(cx, flow.backend.into())? {
             flow.checked_ms = (cx.now() / MS) as u32;
+            self.note_stray(cx, packet, flow)?;
             return Ok(true);
         }
         let (source, destination) = packet.ports().unwrap_or_default();
@@ -155,6 +182,7 @@ impl LoadBalancer {
             return Ok(false);
         };
         let Some(backend) = self.choose(cx, service, packet.src_ip(), source)? else { return Ok(false) };
+        self.forget_stray(cx, packet)?;
         self.count(cx, flow, Tally::ENDED)?;
         *flow = self.flow_to(cx, backend, flow.phase);
         self.count(cx, flow, Tally::BEGUN)?;

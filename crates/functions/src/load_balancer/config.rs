@@ -24,10 +24,12 @@ pub struct Config {
     pub when_down: WhenDown,
     pub recheck_ms: u64,
     pub tcp_s: u64,
+    pub tcp_opening_s: u64,
     pub tcp_closing_s: u64,
     pub udp_s: u64,
     pub persistence_s: u64,
     pub persistence_max: u32,
+    pub strays_max: u32,
     pub mtu: u16,
     pub fragments_max: u32,
     pub held_max: u32,
@@ -55,6 +57,12 @@ pub struct Service {
     /// What stays with one backend.
     #[serde(default)]
     pub persistence: Persistence,
+    /// Which clients stay together, if they do.
+    #[serde(default)]
+    pub persistence_prefix: Option<Together>,
+    /// What becomes of packets while none of its backends is up.
+    #[serde(default)]
+    pub when_none: WhenNone,
     /// How `braid health` asks whether its backends are up; the function itself asks nobody.
     #[serde(default)]
     pub check: Option<Check>,
@@ -128,6 +136,9 @@ pub struct Backend {
     /// Its share of new connections; 0: none, it drains.
     #[serde(default = "one")]
     pub weight: u32,
+    /// Whether it gets connections only while no other one is up.
+    #[serde(default)]
+    pub backup: bool,
     /// Its Ethernet address, for direct routing.
     #[serde(default)]
     pub mac: Option<WrittenMac>,
@@ -142,7 +153,7 @@ pub struct Backend {
 impl Backend {
     /// A backend with all defaults.
     pub fn new(address: IpAddr) -> Backend {
-        Backend { address, port: None, weight: 1, mac: None, up: true, server_id: None }
+        Backend { address, port: None, weight: 1, backup: false, mac: None, up: true, server_id: None }
     }
 }
 
@@ -172,6 +183,8 @@ pub enum Mode {
 }
 
 impl Mode {
+    pub(super) const ALL: [Mode; 5] = [Mode::Nat, Mode::Ipip, Mode::Gre, Mode::Gue, Mode::Direct];
+
     /// Whether packets go within others.
     pub fn is_tunnel(self) -> bool {
         matches!(self, Mode::Ipip | Mode::Gre | Mode::Gue)
@@ -187,6 +200,34 @@ pub enum Persistence {
     Connection,
     /// All that a client address sends.
     Source,
+    /// Nothing: each packet goes by its hash, and no connection is remembered.
+    None,
+}
+
+/// Clients whose addresses have so many first bits in common stay together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs)]
+pub struct Together {
+    pub v4: u8,
+    pub v6: u8,
+}
+
+impl Default for Together {
+    fn default() -> Together {
+        Together { v4: 32, v6: 128 }
+    }
+}
+
+/// What becomes of packets while no backend of their service is up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenNone {
+    /// They end here, and nobody is told.
+    #[default]
+    Drop,
+    /// Their senders are told: a reset for TCP, an ICMP error for UDP.
+    Reject,
 }
 
 /// Protocols that are balanced.
@@ -217,6 +258,8 @@ impl Default for Config {
             protocol: None,
             mode: Mode::Nat,
             persistence: Persistence::Connection,
+            persistence_prefix: None,
+            when_none: WhenNone::Drop,
             check: None,
             backends: (1..=4).map(backend).collect(),
         };
@@ -231,10 +274,12 @@ impl Default for Config {
             when_down: WhenDown::Move,
             recheck_ms: 1000,
             tcp_s: 900,
+            tcp_opening_s: 60,
             tcp_closing_s: 120,
             udp_s: 300,
             persistence_s: 600,
             persistence_max: 65_536,
+            strays_max: 65_536,
             mtu: 1500,
             fragments_max: 4096,
             held_max: 256,

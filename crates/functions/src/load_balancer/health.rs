@@ -6,6 +6,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::LoadBalancer;
+use super::settings::Server;
 use crate::parts::Side;
 
 /// A backend's announcement or a monitor's word, which ends here.
@@ -13,6 +14,9 @@ pub const HEARTBEAT: Reason = Reason("heartbeat");
 
 /// In the place of a time: a monitor has spoken, so silence says nothing.
 const WATCHED: u64 = u64::MAX;
+
+/// In the place of a state (0: down, 1: up): nobody has spoken yet.
+pub(super) const AS_CONFIGURED: u64 = 2;
 
 /// What a monitor says of a backend: `up 10.0.0.1`, `down 10.0.0.1:8080`.
 struct Word {
@@ -24,10 +28,14 @@ struct Word {
 
 impl LoadBalancer {
     pub(super) fn is_up(&self, cx: &mut Cx<'_>, backend: u32) -> Result<bool, Conflict> {
-        if self.settings.heartbeat_port.is_none() {
-            return Ok(self.settings.servers.get(backend as usize).is_some_and(|server| server.up));
+        let Some(server) = self.settings.servers.get(backend as usize) else { return Ok(false) };
+        if self.settings.heartbeat_port.is_none() || server.has_left {
+            return Ok(server.up);
         }
-        Ok(self.up.get(cx, backend)? == Some(1))
+        Ok(match self.up.get(cx, backend)? {
+            Some(AS_CONFIGURED) => server.up,
+            up => up == Some(1),
+        })
     }
 
     /// Whether a packet is about health: a backend's announcement, or a monitor's word.
@@ -50,7 +58,7 @@ impl LoadBalancer {
             return Ok(Verdict::Drop(HEARTBEAT));
         }
         let now = cx.now().max(1);
-        for (backend, _) in self.settings.servers_at(packet.src_ip()) {
+        for (backend, _) in self.present_at(packet.src_ip()) {
             if self.heard.get(cx, backend)? != Some(WATCHED) {
                 self.heard.set(cx, backend, now)?;
                 self.note(cx, backend, true)?;
@@ -60,7 +68,7 @@ impl LoadBalancer {
     }
 
     fn believe(&self, cx: &mut Cx<'_>, word: &Word) -> Result<(), Conflict> {
-        for (backend, server) in self.settings.servers_at(word.address) {
+        for (backend, server) in self.present_at(word.address) {
             if word.port.is_none_or(|port| port == server.port) {
                 if self.heard.get(cx, backend)? != Some(WATCHED) {
                     self.heard.set(cx, backend, WATCHED)?;
@@ -71,22 +79,17 @@ impl LoadBalancer {
         Ok(())
     }
 
-    /// Writes only what changes: every flow reads it.
+    /// Writes only what changes: every flow reads it. Who has been heard is not as configured any more.
     fn note(&self, cx: &mut Cx<'_>, backend: u32, is_up: bool) -> Result<(), Conflict> {
-        if self.is_up(cx, backend)? != is_up {
+        if self.up.get(cx, backend)? != Some(is_up.into()) {
             self.up.set(cx, backend, is_up.into())?;
         }
         Ok(())
     }
 
-    /// Those that the configuration says are down begin so.
-    pub(super) fn begin(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        for (backend, server) in (0u32..).zip(&self.settings.servers) {
-            if !server.up {
-                self.up.set(cx, backend, 0)?;
-            }
-        }
-        Ok(())
+    /// Backends at an address that have not left.
+    fn present_at(&self, address: IpAddress) -> impl Iterator<Item = (u32, &Server)> {
+        self.settings.servers_at(address).filter(|(_, server)| !server.has_left)
     }
 
     /// Backends that have been silent for too long are down. One that was never heard has that long from the first look on.
@@ -95,8 +98,14 @@ impl LoadBalancer {
             return Ok(());
         }
         let now = cx.now();
-        for backend in 0..self.heard.len() {
+        for (backend, server) in (0u32..).zip(&self.settings.servers) {
             match self.heard.get(cx, backend)? {
+                // If it returns it begins anew.
+                Some(0) if server.has_left => {}
+                Some(_) if server.has_left => {
+                    self.heard.set(cx, backend, 0)?;
+                    self.up.set(cx, backend, AS_CONFIGURED)?;
+                }
                 Some(0) => {
                     self.heard.set(cx, backend, now.max(1))?;
                 }

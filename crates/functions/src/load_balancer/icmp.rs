@@ -1,7 +1,7 @@
 //! ICMP errors, sent to the backend that they concern, and translated with the packet that they quote.
 //!
 //! An error to a service quotes a reply to a client. The client's endpoint is hashed as its packets are, so the error finds
-//! the client's backend, unless that was chosen when other backends were up: packet sets of other flows cannot be asked.
+//! the client's backend; connections that are elsewhere note where they are (`strays.rs`): packet sets of other flows cannot be asked.
 
 use braid_nf::packet::Embedded;
 use braid_nf::prelude::*;
@@ -26,7 +26,8 @@ impl LoadBalancer {
         if packet.dst_ip() != quoted.src_ip {
             return Ok(Verdict::Drop(UNRELATED));
         }
-        let Some(backend) = self.choose(cx, service, quoted.dst_ip, destination)? else {
+        let (client, end) = ((quoted.dst_ip, destination), (quoted.src_ip, source, quoted.protocol));
+        let Some(backend) = self.backend_of(cx, service, client, end)? else {
             return Ok(Verdict::Drop(UNRELATED));
         };
         let Some(server) = self.settings.servers.get(backend as usize).copied() else {

@@ -1,6 +1,6 @@
 //! How many connections each backend has, and has had: what an operator looks at before a backend that drains is taken away.
 //!
-//! Counted when a flow to a backend begins, moves and ends. While the table of sets is full, flows that found no room are not counted.
+//! Counted when a flow to a backend begins, moves and ends. While the table of sets is full, the packets of flows that found no room are counted instead.
 
 use braid_nf::prelude::*;
 
@@ -19,11 +19,18 @@ impl LoadBalancer {
         }
     }
 
-    /// Each backend: whether it is up, its weight and its connections.
+    /// Each backend: whether it is up, its weight and its connections; of those that have left, who still have some.
     pub(super) fn tell_load(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         for (number, server) in (0u32..).zip(&self.settings.servers) {
             let tally = self.load.sum(cx, number)?;
-            let state = if self.is_up(cx, number)? { "up" } else { "down" };
+            if server.has_left && tally.live() == 0 {
+                continue;
+            }
+            let state = match self.is_up(cx, number)? {
+                _ if server.has_left => "left",
+                true => "up",
+                false => "down",
+            };
             let end = |address, port| match port {
                 0 => format!("{address}"),
                 port => format!("{}", std::net::SocketAddr::new(std::net::IpAddr::from(address), port)),
@@ -31,8 +38,14 @@ impl LoadBalancer {
             let service = end(server.service_address, server.service_port);
             let (backend, live) = (end(server.address, server.port), tally.live());
             let way = self.known_mtu(cx, server)?.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"));
-            let detail =
-                format!("{state}, weight {}, connections: {live} now, {} in all{way}", server.weight, tally.all);
+            let refused = match tally.refused {
+                0 => String::new(),
+                packets => format!(", {packets} packets of others that found no room"),
+            };
+            let detail = format!(
+                "{state}, weight {}, connections: {live} now, {} in all{refused}{way}",
+                server.weight, tally.all
+            );
             into.count("backend", format!("{service} at {backend}"), live, detail);
         }
         Ok(())

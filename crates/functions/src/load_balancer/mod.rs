@@ -11,6 +11,8 @@
 
 mod choose;
 mod config;
+mod ends;
+mod flow;
 mod health;
 mod icmp;
 mod load;
@@ -19,27 +21,34 @@ mod path;
 mod pieces;
 mod quic;
 mod refusals;
+mod roster;
 mod settings;
+mod strays;
 #[cfg(test)]
 mod tests;
 mod tunnel;
 
 pub use choose::NO_BACKEND;
-pub use config::{Backend, Check, CheckKind, Config, Mode, Persistence, Service, Transport, WhenDown};
+pub use config::{
+    Backend, Check, CheckKind, Config, Mode, Persistence, Service, Together, Transport, WhenDown, WhenNone,
+};
+pub use flow::Flow;
 pub use health::HEARTBEAT;
 pub use tunnel::{NO_TUNNEL, TOO_BIG};
 
 use std::time::Duration;
 
-use braid_nf::packet::headers::tcp_flags::{FIN, RST, SYN};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Exchange, Translated};
 use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
 use self::choose::{Client, Kept};
+use self::flow::{FROM_BACKEND, MS, Phase, TO_BACKEND};
 use self::path::Path;
-use self::settings::{Server, Settings};
+use self::roster::Names;
+use self::settings::Settings;
+use self::strays::Stray;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
@@ -53,12 +62,15 @@ network_function! {
     /// The load balancer.
     pub struct LoadBalancer {
         settings: Settings,
-        /// Per backend, whether it is up. Changes only when that changes.
+        names: Names,
+        /// Per backend, whether it is up: a `health.rs` word. Changes only when that changes.
         up: Vector<u64>,
         /// Per backend, when it was heard last, in nanoseconds; 0: never.
         heard: Vector<u64>,
         /// Clients that stay with their backend.
         kept: Aged<Client, Kept>,
+        /// Connections that are not where their hash leads.
+        strays: Aged<Stray, Kept>,
         fragments: Fragments,
         /// Per backend, what is known of the way there: of the first one at each address.
         paths: Vector<Path>,
@@ -67,47 +79,21 @@ network_function! {
     }
 }
 
-/// One direction of a balanced connection: eight bytes, so that it shares a cache line with its key and the states of other
-/// functions. What is written into its packets stands with the backend.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Flow {
-    /// When the backend was last known to be up, in milliseconds; wraps after 49 days.
-    checked_ms: u32,
-    /// Number of the backend.
-    backend: u16,
-    /// [`FROM_BACKEND`], or [`TO_BACKEND`] and the [`Mode`] of its service.
-    way: u8,
-    /// A [`Phase`].
-    phase: u8,
-}
-
-const _: () = assert!(size_of::<Flow>() == 8);
-
-const FROM_BACKEND: u8 = 0;
-const TO_BACKEND: u8 = 1;
-
-/// What a flow is, for its timeout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Phase {
-    Udp = 0,
-    Tcp = 1,
-    /// This direction has sent FIN or RST.
-    Closing = 2,
-}
+/// "Port unreachable", the code of ICMP and that of ICMPv6.
+const PORT: [u8; 2] = [3, 4];
 
 impl FromConfig for LoadBalancer {
     type Config = Config;
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<LoadBalancer, ConfigError> {
-        let settings = Settings::check(&config, ports)?;
+        let settings = Settings::check(&config, ports, Names::left(builder))?;
+        let names = Names::new(builder, &settings.roster).map_err(|error| ConfigError::state("service", &error))?;
         let len = settings.servers.len() as u32;
         let mut vector = |name: &str, initial| {
             let made = Vector::new(builder, &VectorConfig { name: name.into(), len }, initial);
             made.map_err(|error| ConfigError::state("service", &error))
         };
-        let (up, heard) = (vector("up", 1)?, vector("heard", 0)?);
+        let (up, heard) = (vector("up", health::AS_CONFIGURED)?, vector("heard", 0)?);
         let paths = Vector::new(builder, &VectorConfig { name: "paths".into(), len }, Path::default())
             .map_err(|error| ConfigError::state("service", &error))?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
@@ -116,10 +102,12 @@ impl FromConfig for LoadBalancer {
         let clients = if has_persistence { config.persistence_max } else { 1 };
         let kept = Aged::new(builder, "clients", clients, settings.persistence_ns)
             .map_err(|error| ConfigError::state("persistence_max", &error))?;
+        let strays = Aged::new(builder, "strays", config.strays_max, settings.strays_ns)
+            .map_err(|error| ConfigError::state("strays_max", &error))?;
         let load =
             Tallies::new(builder, "load", len, load::STEP).map_err(|error| ConfigError::state("service", &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        Ok(LoadBalancer { settings, up, heard, kept, fragments, paths, load, answers })
+        Ok(LoadBalancer { settings, names, up, heard, kept, strays, fragments, paths, load, answers })
     }
 }
 
@@ -127,19 +115,9 @@ impl NetworkFunction for LoadBalancer {
     type Set = Flow;
     const NAME: &'static str = "load_balancer";
 
-    /// Flows remember numbers of backends: new ones may come behind the known ones. To take one away, give it weight 0.
+    /// Backends keep their numbers (`roster`): of a service that is another, flows ask for a backend again.
     fn inherits(&self, older: &Self) -> Result<(), String> {
-        let end = |it: &Server| (it.address, it.port, it.service_address, it.service_port, it.mode);
-        let (now, before) = (&self.settings, &older.settings);
-        let known = now.servers.iter().zip(&before.servers).all(|(now, before)| end(now) == end(before));
-        if !known || now.servers.len() < before.servers.len() {
-            return Err(
-                "flows remember backends by their place: add new ones at the end of the last service, and give those \
-                        that shall go weight 0"
-                    .to_owned(),
-            );
-        }
-        if now.sides != before.sides {
+        if self.settings.sides != older.settings.sides {
             return Err("flows remember ports: `backend_ports` and `client_ports` stay".to_owned());
         }
         Ok(())
@@ -151,7 +129,7 @@ impl NetworkFunction for LoadBalancer {
     }
 
     fn timeout_ns(&self, flow: &Flow) -> u64 {
-        self.settings.idle_ns[usize::from(flow.phase & 3)]
+        self.settings.idle_ns[usize::from(flow.phase) % Phase::COUNT]
     }
 
     fn shortest_timeout_ns(&self) -> u64 {
@@ -166,17 +144,13 @@ impl NetworkFunction for LoadBalancer {
     /// The server's end: the destination of what clients send, from whichever side, and the source of replies.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
-        if self.settings.services.iter().any(|service| service.mode == Mode::Direct) {
+        if self.settings.servers.iter().any(|server| server.mode == Mode::Direct) {
             return Rewrites {
                 from_inside: &[IpSrc, IpDst, SrcPort, DstPort, EthSrc, EthDst],
                 from_outside: &[IpDst, DstPort, EthSrc, EthDst],
             };
         }
         Rewrites { from_inside: &[IpSrc, IpDst, SrcPort, DstPort], from_outside: &[IpDst, DstPort] }
-    }
-
-    fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        self.begin(cx)
     }
 
     const STEADY: bool = true;
@@ -194,7 +168,7 @@ impl NetworkFunction for LoadBalancer {
     /// A fragment, one that goes in a tunnel or nowhere, or one whose backend has not been asked about for a while.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
         if self.is_stale(flow, cx.now()) && !self.recheck(cx, packet, flow)? {
-            return Ok(Verdict::Drop(NO_BACKEND));
+            return self.none_is_up(cx, packet);
         }
         flow.note_flags(packet);
         self.send(cx, packet, flow)
@@ -212,12 +186,15 @@ impl NetworkFunction for LoadBalancer {
         }
         let flow = match self.flow_of(cx, packet)? {
             None => return self.pass_by(cx, packet),
+            Some(Err(NO_BACKEND)) => return self.none_is_up(cx, packet),
             Some(Err(reason)) => return Ok(Verdict::Drop(reason)),
             Some(Ok(flow)) => flow,
         };
         // Without room the packet goes its way all the same: the next one is hashed to the same backend.
-        if set.register(cx, flow) {
-            self.count(cx, &flow, Tally::BEGUN)?;
+        let remembers = self.settings.server_of(&flow).is_some_and(|server| server.remembers);
+        if remembers {
+            let by = if set.register(cx, flow) { Tally::BEGUN } else { Tally::REFUSED };
+            self.count(cx, &flow, by)?;
         }
         self.send(cx, packet, &flow)
     }
@@ -249,26 +226,10 @@ impl NetworkFunction for LoadBalancer {
     fn tick(&self, cx: &mut Cx<'_>, Tick(tick): Tick) -> Result<(), Conflict> {
         if tick == 1 {
             self.kept.sweep(cx)?;
+            self.strays.sweep(cx)?;
             return self.fragments.sweep(cx);
         }
         self.notice_silence(cx)
-    }
-}
-
-/// Nanoseconds in the unit of [`Flow::checked_ms`].
-const MS: u64 = 1_000_000;
-
-impl Flow {
-    /// Follows a connection's beginning and end.
-    #[inline(always)]
-    fn note_flags(&mut self, packet: &Packet<'_>) {
-        if self.phase != Phase::Udp as u8 {
-            self.phase = match packet.tcp_flags().unwrap_or(0) {
-                flags if flags & (FIN | RST) != 0 => Phase::Closing as u8,
-                flags if flags & SYN != 0 => Phase::Tcp as u8,
-                _ => self.phase,
-            };
-        }
     }
 }
 
@@ -292,7 +253,10 @@ impl LoadBalancer {
             let concerned = self.settings.knows(source) || self.settings.knows(destination);
             return Ok(concerned.then_some(Err(Reason::MALFORMED)));
         };
-        let phase = if number == protocol::TCP { Phase::Tcp } else { Phase::Udp } as u8;
+        let phase = match packet.tcp_flags().filter(|_| number == protocol::TCP) {
+            Some(flags) => Phase::after(Phase::Tcp as u8, flags),
+            None => Phase::Udp as u8,
+        };
         if let Some(service) = self.settings.service((destination, destination_port, number)) {
             let Some(backend) = self.choose_for(cx, service, packet, source_port)? else {
                 return Ok(Some(Err(NO_BACKEND)));
@@ -344,6 +308,20 @@ impl LoadBalancer {
             Translated::Expired => Err(Reason::TTL_EXCEEDED),
             Translated::Refused => Err(Reason::MALFORMED),
         }
+    }
+
+    /// A packet to a service none of whose backends is up.
+    #[cold]
+    fn none_is_up(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+        let (_, port) = packet.ports().unwrap_or_default();
+        let service = self.settings.service((packet.dst_ip(), port, packet.protocol()));
+        if service.is_some_and(|service| service.when_none == WhenNone::Reject) && self.answers.admits(cx, packet)? {
+            match packet.protocol() {
+                protocol::TCP => answer::refuse(cx, packet),
+                _ => answer::unreachable(cx, packet, PORT),
+            }
+        }
+        Ok(Verdict::Drop(NO_BACKEND))
     }
 
     #[cold]

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::config::{Backend, Check, CheckKind, Config, Mode, Persistence, Service, Transport};
+use super::config::{Backend, Check, CheckKind, Config, Mode, Persistence, Service, Together, Transport};
 use crate::config::ConfigError;
 use crate::parts::scope::{is_host_v4, is_routed_v6};
 
@@ -20,8 +20,20 @@ pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), Wr
     if service.port == Some(0) {
         return Err(("0 is no port".into(), "write the port that clients ask for, or leave it out for all"));
     }
-    if service.backends.iter().all(|backend| backend.weight == 0) {
-        return Err(("none has a weight".into(), "name one or more with a weight of 1 or more"));
+    if service.backends.iter().all(|backend| backend.weight == 0 || backend.backup) {
+        return Err(("none has a weight".into(), "name one or more with a weight of 1 or more that is no backup"));
+    }
+    match (service.persistence, service.persistence_prefix) {
+        (Persistence::Connection | Persistence::None, Some(_)) => {
+            return Err(("no client stays, so none stay together".into(), "add persistence = \"source\""));
+        }
+        (_, Some(Together { v4: bits @ 33.., .. })) => {
+            return Err((format!("no IPv4 address has {bits} bits"), "write at most 32 for `v4`"));
+        }
+        (_, Some(Together { v6: bits @ 129.., .. })) => {
+            return Err((format!("no IPv6 address has {bits} bits"), "write at most 128 for `v6`"));
+        }
+        _ => {}
     }
     if service.backends.len() * 10 > config.table_size as usize {
         return Err(("too many for `table_size`".into(), "write a prime `table_size` of 100 for each"));

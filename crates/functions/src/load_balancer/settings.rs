@@ -2,22 +2,25 @@
 
 use std::time::Duration;
 
-use braid_nf::Port;
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Exchange, IpAddress, MacAddress};
 use foldhash::{HashMap, HashSet};
 
-use super::config::{Backend, Config, Mode, Persistence, Service, Transport, WhenDown};
+use super::config::{Backend, Config, Mode, Persistence, Service, Together, Transport, WhenDown, WhenNone};
 use super::maglev::{Candidate, Maglev, is_prime};
 use super::quic::{ServerId, ServerIds};
 use super::refusals::{Wrong, check_backend, check_check, check_meant, check_service};
-use super::{FROM_BACKEND, Flow, MS, TO_BACKEND};
+use super::roster::{Line, Roster};
+use super::{FROM_BACKEND, MS, Phase, TO_BACKEND, strays};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::answer::Router;
-use crate::parts::{Across, Side, Sides};
+use crate::parts::{Across, Sides};
 
 /// Address, port and protocol; port 0 stands for all.
 pub(super) type End = (IpAddress, u16, u8);
+
+/// How often a connection asks for its backend while nothing says that any may change: an hour, in milliseconds.
+const RECHECK_IDLE_MS: i32 = 3_600_000;
 
 /// IPv6's least, and the longest outer header.
 const MTU_MIN: u16 = 1280 + 48;
@@ -25,14 +28,25 @@ const MTU_MIN: u16 = 1280 + 48;
 /// A service, ready to choose.
 #[derive(Clone, Debug)]
 pub(super) struct Virtual {
-    pub(super) number: u32,
+    /// What clients ask for; port and protocol 0 for all.
+    pub(super) end: End,
     pub(super) mode: Mode,
     pub(super) persistence: Persistence,
-    pub(super) table: Maglev,
-    /// Numbers of its backends, in the order of the table's candidates.
-    pub(super) backends: Box<[u32]>,
+    /// For IPv4 and IPv6, how many first bits clients that stay together have in common.
+    pub(super) together: [u8; 2],
+    pub(super) when_none: WhenNone,
+    /// Its backends, and behind them its backups if it has some.
+    pub(super) pools: Vec<Pool>,
     /// Backends by what QUIC connection identifiers contain.
     pub(super) server_ids: ServerIds,
+}
+
+/// Backends among which a hash chooses.
+#[derive(Clone, Debug)]
+pub(super) struct Pool {
+    pub(super) table: Maglev,
+    /// Their numbers, in the order of the table's candidates.
+    pub(super) backends: Box<[u32]>,
 }
 
 /// One of all backends.
@@ -49,12 +63,37 @@ pub(super) struct Server {
     pub(super) mac: MacAddress,
     /// Whether it is up at the start.
     pub(super) up: bool,
+    /// The configuration does not name it any more.
+    pub(super) has_left: bool,
+    /// It gets connections only while no other one is up.
+    pub(super) is_backup: bool,
+    /// Its connections are remembered.
+    pub(super) remembers: bool,
     /// What clients see of it.
     pub(super) service_address: IpAddress,
     pub(super) service_port: u16,
 }
 
 impl Server {
+    /// A backend that has left; number `number`.
+    fn departed(line: &Line, number: usize) -> Server {
+        let name = line.name;
+        Server {
+            address: name.address,
+            port: name.port,
+            weight: 0,
+            mode: name.mode(),
+            path: number as u16,
+            mac: MacAddress(line.mac),
+            up: false,
+            has_left: true,
+            is_backup: false,
+            remembers: true,
+            service_address: name.service_address,
+            service_port: name.service_port,
+        }
+    }
+
     /// By [`FROM_BACKEND`] and [`TO_BACKEND`]: the service's end over the backend's source, and the backend's over the service's
     /// destination. A service of all ports leaves them as they are.
     fn exchanges(&self) -> [Exchange; 2] {
@@ -72,29 +111,31 @@ impl Server {
 pub(super) struct Settings {
     pub(super) sides: Sides,
     /// For each port the one on the other side.
-    across: Across,
+    pub(super) across: Across,
     pub(super) services: Vec<Virtual>,
+    /// By number: all backends, and those that have left.
     pub(super) servers: Vec<Server>,
+    pub(super) roster: Roster,
     /// For each of them what is written into packets from it, and to it if its service translates.
-    exchanges: Vec<[Exchange; 2]>,
-    by_service: HashMap<End, usize>,
-    by_server: HashMap<End, u16>,
-    addresses: HashSet<IpAddress>,
+    pub(super) exchanges: Vec<[Exchange; 2]>,
+    pub(super) by_service: HashMap<End, usize>,
+    pub(super) by_server: HashMap<End, u16>,
+    pub(super) addresses: HashSet<IpAddress>,
     /// Those of services.
-    services_at: HashSet<IpAddress>,
+    pub(super) services_at: HashSet<IpAddress>,
     /// Those of backends whose answers are translated.
-    translated_from: HashSet<IpAddress>,
+    pub(super) translated_from: HashSet<IpAddress>,
     /// Numbers of the backends at an address.
-    by_address: HashMap<IpAddress, Vec<u32>>,
+    pub(super) by_address: HashMap<IpAddress, Vec<u32>>,
     pub(super) heartbeat_port: Option<u16>,
     pub(super) monitors: Vec<IpAddress>,
     pub(super) heartbeat_ns: u64,
     pub(super) when_down: WhenDown,
-    /// `i32::MAX` if backends never change.
     pub(super) recheck_ms: i32,
     /// By the phase of the flow.
-    pub(super) idle_ns: [u64; 4],
+    pub(super) idle_ns: [u64; Phase::COUNT],
     pub(super) persistence_ns: u64,
+    pub(super) strays_ns: u64,
     pub(super) mtu: u16,
     pub(super) fragment_ns: u64,
     pub(super) router: Router,
@@ -103,7 +144,8 @@ pub(super) struct Settings {
 braid_nf::plain!(Settings);
 
 impl Settings {
-    pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
+    /// Checks a configuration; `former` are the backends that the function had before.
+    pub(super) fn check(config: &Config, ports: u16, former: Roster) -> Result<Settings, ConfigError> {
         let seconds = |key, value| span_ns(key, Duration::from_secs(value), Duration::from_secs(1), IDLE_MAX);
         let millis = |key, value| {
             span_ns(key, Duration::from_millis(value), Duration::from_millis(1), Duration::from_secs(3600))
@@ -119,14 +161,18 @@ impl Settings {
         check_meant(config)?;
         let lists = (("backend_ports", &config.backend_ports[..]), ("client_ports", &config.client_ports[..]));
         let sides = Sides::from_lists_named(lists.0, lists.1, ports)?;
-        let (tcp_ns, udp_ns) = (seconds("tcp_s", config.tcp_s)?, seconds("udp_s", config.udp_s)?);
-        let closing_ns = seconds("tcp_closing_s", config.tcp_closing_s)?;
+        let mut idle_ns = [seconds("tcp_s", config.tcp_s)?; Phase::COUNT];
+        idle_ns[Phase::Udp as usize] = seconds("udp_s", config.udp_s)?;
+        idle_ns[Phase::Opening as usize] = seconds("tcp_opening_s", config.tcp_opening_s)?;
+        idle_ns[Phase::Closing as usize] = seconds("tcp_closing_s", config.tcp_closing_s)?;
+        let is_first = former.lines().is_empty();
         let mut settings = Settings {
             sides,
             across: sides.across_all(ports),
             services: Vec::new(),
-            servers: Vec::new(),
+            servers: former.lines().iter().enumerate().map(|(number, line)| Server::departed(line, number)).collect(),
             exchanges: Vec::new(),
+            roster: former,
             by_service: HashMap::default(),
             by_server: HashMap::default(),
             by_address: HashMap::default(),
@@ -137,10 +183,10 @@ impl Settings {
             monitors: config.monitors.iter().map(|address| (*address).into()).collect(),
             heartbeat_ns: millis("heartbeat_timeout_ms", config.heartbeat_timeout_ms)?,
             when_down: config.when_down,
-            // An hour at most.
             recheck_ms: (millis("recheck_ms", config.recheck_ms)? / MS) as i32,
-            idle_ns: [udp_ns, tcp_ns, closing_ns, closing_ns],
+            idle_ns,
             persistence_ns: seconds("persistence_s", config.persistence_s)?,
+            strays_ns: 0,
             mtu: config.mtu,
             fragment_ns: seconds("fragment_s", config.fragment_s)?,
             router: Router::check(("router", config.router), ("router_v6", config.router_v6))?,
@@ -151,10 +197,31 @@ impl Settings {
         for (number, service) in config.services.iter().enumerate() {
             settings.add(config, number, service)?;
         }
-        if config.heartbeat_port.is_none() && config.services.iter().all(|service| service.check.is_none()) {
-            settings.recheck_ms = i32::MAX;
+        settings.note_departed();
+        let backends = || config.services.iter().flat_map(|service| &service.backends);
+        let may_change = config.heartbeat_port.is_some()
+            || config.services.iter().any(|service| service.check.is_some())
+            || backends().any(|backend| !backend.up || backend.server_id.is_some());
+        // Connections of a former configuration may not be where this one's hash leads.
+        if !may_change && is_first {
+            settings.recheck_ms = RECHECK_IDLE_MS;
         }
+        settings.strays_ns = strays::lifetime_ns(settings.recheck_ms);
+        settings.exchanges = settings.servers.iter().map(Server::exchanges).collect();
         Ok(settings)
+    }
+
+    /// Connections of backends that have left go on until they move or end: of those at addresses that nobody reaches otherwise now.
+    fn note_departed(&mut self) {
+        for (number, server) in (0u32..).zip(&self.servers).filter(|(_, server)| server.has_left) {
+            let known = self.by_address.entry(server.address).or_default();
+            if known.iter().all(|other| self.servers[*other as usize].mode == server.mode) {
+                known.push(number);
+            }
+            if server.mode == Mode::Nat {
+                self.translated_from.insert(server.address);
+            }
+        }
     }
 
     fn add(&mut self, config: &Config, number: usize, service: &Service) -> Result<(), ConfigError> {
@@ -177,34 +244,49 @@ impl Settings {
                 return Err(wrong("address", (format!("{address} has this service already"), "name it once")));
             }
         }
-        let (mut numbers, mut candidates, mut server_ids) = (Vec::new(), Vec::new(), ServerIds::default());
+        let (mut server_ids, mut all) = (ServerIds::default(), Vec::new());
         for (place, backend) in service.backends.iter().enumerate() {
-            let at = self.servers.len();
             let wrong = |error| wrong(&format!("backends[{place}]"), error);
-            let server = self.add_server(service, backend, protocols).map_err(wrong)?;
+            let at = self.add_server(service, backend, protocols).map_err(wrong)?;
             if let Some(id) = &backend.server_id {
                 let id = id.parse::<ServerId>().map_err(wrong)?;
-                server_ids.add(id, at as u32).map_err(wrong)?;
+                server_ids.add(id, at).map_err(wrong)?;
             }
-            candidates.push(Candidate { name: format!("{} {}", server.address, server.port), weight: backend.weight });
-            numbers.push(at as u32);
+            all.push(at);
         }
+        let (backups, others): (Vec<u32>, Vec<u32>) =
+            all.into_iter().partition(|number| self.servers[*number as usize].is_backup);
+        let pools = [others, backups].into_iter().filter(|backends| !backends.is_empty());
+        let Together { v4, v6 } = service.persistence_prefix.unwrap_or_default();
         self.services.push(Virtual {
-            number: number as u32,
+            end: (address, service.port.unwrap_or(0), if let [only] = protocols { *only } else { 0 }),
             mode: service.mode,
             persistence: service.persistence,
-            table: Maglev::new(config.table_size, &candidates),
-            backends: numbers.into(),
+            together: [v4, v6],
+            when_none: service.when_none,
+            pools: pools.map(|backends| self.pool(config.table_size, backends)).collect(),
             server_ids,
         });
         Ok(())
     }
 
-    fn add_server(&mut self, service: &Service, backend: &Backend, protocols: &[u8]) -> Result<Server, Wrong> {
+    fn pool(&self, table_size: u32, backends: Vec<u32>) -> Pool {
+        let candidate = |number: &u32| {
+            let server = &self.servers[*number as usize];
+            Candidate { name: format!("{} {}", server.address, server.port), weight: server.weight }
+        };
+        let candidates: Vec<Candidate> = backends.iter().map(candidate).collect();
+        Pool { table: Maglev::new(table_size, &candidates), backends: backends.into() }
+    }
+
+    /// Adds a backend; its number.
+    fn add_server(&mut self, service: &Service, backend: &Backend, protocols: &[u8]) -> Result<u32, Wrong> {
         let (address, service_address) = (IpAddress::from(backend.address), IpAddress::from(service.address));
         check_backend(service, backend)?;
-        let Ok(number) = u16::try_from(self.servers.len()) else {
-            return Err(("there are more than 65536 of them in all".into(), "use fewer, or several load balancers"));
+        let line = Line::of(service, backend);
+        let Some(number) = self.roster.number(line) else {
+            let instead = "use fewer, several load balancers, or begin without that state";
+            return Err(("with those that have left there are more than 65536 of them".into(), instead));
         };
         if let Some((_, other)) = self.servers_at(address).find(|(_, other)| other.mode != service.mode) {
             let reason = format!("{address} is reached in two modes, {:?} and {:?}", other.mode, service.mode);
@@ -217,7 +299,7 @@ impl Settings {
                 "write one of them",
             ));
         }
-        let port = backend.port.or(service.port).unwrap_or(0);
+        let port = line.name.port;
         // Answers of other modes do not come this way.
         for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {
             let known = |port| self.by_server.contains_key(&(address, port, *transport));
@@ -233,6 +315,9 @@ impl Settings {
             }
             self.by_server.insert((address, port, *transport), number);
         }
+        if self.servers.get(usize::from(number)).is_some_and(|known| !known.has_left) {
+            return Err((format!("{address} is a backend of this service twice"), "name it once, with a `weight`"));
+        }
         self.addresses.extend([address, service_address]);
         self.services_at.insert(service_address);
         if service.mode == Mode::Nat {
@@ -246,76 +331,17 @@ impl Settings {
             path: self.servers_at(address).next().map_or(number, |(first, _)| first as u16),
             mac,
             up: backend.up,
+            has_left: false,
+            is_backup: backend.backup,
+            remembers: service.persistence != Persistence::None,
             service_address,
-            service_port: service.port.unwrap_or(0),
+            service_port: line.name.service_port,
         };
         self.by_address.entry(address).or_default().push(u32::from(number));
-        self.servers.push(server);
-        self.exchanges.push(server.exchanges());
-        Ok(server)
+        match self.servers.get_mut(usize::from(number)) {
+            Some(departed) => *departed = server,
+            None => self.servers.push(server),
+        }
+        Ok(number.into())
     }
-
-    /// The service at an end, if there is one.
-    pub(super) fn service(&self, end: End) -> Option<&Virtual> {
-        self.services.get(*either(&self.by_service, end)?)
-    }
-
-    /// The backend at an end, if there is one.
-    pub(super) fn server(&self, end: End) -> Option<&Server> {
-        self.servers.get(usize::from(self.server_number(end)?))
-    }
-
-    /// Its number.
-    pub(super) fn server_number(&self, end: End) -> Option<u16> {
-        either(&self.by_server, end).copied()
-    }
-
-    /// The backend of a flow.
-    #[inline(always)]
-    pub(super) fn server_of(&self, flow: &Flow) -> Option<&Server> {
-        self.servers.get(usize::from(flow.backend))
-    }
-
-    /// What is written into the packets of a flow; none if they go to their backend in another mode.
-    #[inline(always)]
-    pub(super) fn exchange(&self, flow: &Flow) -> Option<&Exchange> {
-        self.exchanges.get(usize::from(flow.backend))?.get(usize::from(flow.way))
-    }
-
-    /// The backends at an address, with their numbers.
-    pub(super) fn servers_at(&self, address: IpAddress) -> impl Iterator<Item = (u32, &Server)> {
-        let numbers = self.by_address.get(&address).map_or(&[][..], Vec::as_slice);
-        numbers.iter().filter_map(|&number| Some((number, self.servers.get(number as usize)?)))
-    }
-
-    /// Whether an address is that of a service or a backend.
-    pub(super) fn knows(&self, address: IpAddress) -> bool {
-        self.addresses.contains(&address)
-    }
-
-    /// Whether an address is that of a service.
-    pub(super) fn is_service(&self, address: IpAddress) -> bool {
-        self.services_at.contains(&address)
-    }
-
-    /// Whether packets between two addresses go to a service or come from a backend, at some port.
-    pub(super) fn may_change(&self, source: IpAddress, destination: IpAddress) -> bool {
-        self.is_service(destination) || self.translated_from.contains(&source)
-    }
-
-    /// By which port a packet leaves for a backend, whole: a client may be on the backends' side too.
-    pub(super) fn to_backends(&self, port: Port) -> Port {
-        if self.sides.of(port) == Some(Side::Inside) { port } else { self.across(port) }
-    }
-
-    /// By which port a packet leaves for the other side.
-    #[inline(always)]
-    pub(super) fn across(&self, port: Port) -> Port {
-        self.across.of(port)
-    }
-}
-
-/// What stands at a port, else at all ports.
-fn either<V>(map: &HashMap<End, V>, (address, port, number): End) -> Option<&V> {
-    map.get(&(address, port, number)).or_else(|| map.get(&(address, 0, number)))
 }

@@ -6,12 +6,16 @@ use braid_nf::Instance;
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 
+mod backups;
 mod health;
+mod joining;
 mod maglev;
 mod modes;
 mod path;
 mod pieces;
 mod refused;
+mod remembered;
+mod strays;
 
 use super::{Config, LoadBalancer};
 use crate::catalog::FromConfig;
@@ -112,6 +116,13 @@ fn a_full_table_changes_no_choice() {
     let first: Vec<_> = (0..50).map(|client| backend(&mut lb, client, 0, "S")).collect();
     let again: Vec<_> = (0..50).map(|client| backend(&mut lb, client, 1, "A")).collect();
     assert_eq!(first, again);
+    // Whoever looks sees that it is full: 49 connections of two packets each.
+    let told: Vec<_> = lb.findings().list().iter().map(|told| told.detail.clone()).collect();
+    let refused = |told: &String| {
+        told.split(", ")
+            .find_map(|part| part.strip_suffix(" packets of others that found no room")?.parse::<u32>().ok())
+    };
+    assert_eq!(told.iter().filter_map(refused).sum::<u32>(), 98, "{told:?}");
 }
 
 #[test]

@@ -3,14 +3,19 @@
 use super::WEB;
 use crate::config::parse;
 use crate::load_balancer::Config;
+use crate::load_balancer::roster::Roster;
 use crate::load_balancer::settings::Settings;
 
 #[track_caller]
 fn check_error(from: &str, to: &str, expected: &str) {
-    let text = WEB.replace(from, to);
+    check_text(&WEB.replace(from, to), expected);
+}
+
+#[track_caller]
+fn check_text(text: &str, expected: &str) {
     let error = match parse::<Config>(text.parse().unwrap()) {
         Err(error) => error.to_string(),
-        Ok(config) => Settings::check(&config, 2).unwrap_err().to_string(),
+        Ok(config) => Settings::check(&config, 2, Roster::default()).unwrap_err().to_string(),
     };
     assert!(error.contains(expected), "{error}");
 }
@@ -50,6 +55,19 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     ] {
         check_error(first, &format!("{key}\n{first}"), wanted);
     }
+    let twice = "[[service]]\naddress = '203.0.113.10'\nmode = 'ipip'
+        backends = [{ address = '10.0.0.1' }, { address = '10.0.0.1', weight = 2 }]";
+    check_text(twice, "10.0.0.1 is a backend of this service twice; name it once, with a `weight`");
+    let only = "backends = [{ address = \"10.0.0.9\", backup = true }]";
+    check_error(
+        "backends = [{ address = \"10.0.0.9\" }]",
+        only,
+        "none has a weight; name one or more with a weight of 1",
+    );
+    let together = "port = 53\n    persistence_prefix = { v4 = 24 }";
+    check_error("port = 53", together, "no client stays, so none stay together; add persistence = \"source\"");
+    let together = "port = 53\n    persistence = \"source\"\n    persistence_prefix = { v4 = 33 }";
+    check_error("port = 53", together, "no IPv4 address has 33 bits");
     let page = "port = 53\n    check = { kind = \"tcp\", path = \"/x\" }";
     check_error("port = 53", page, "`service[2].check`: a connection alone asks for no page; write kind = \"http\"");
 }

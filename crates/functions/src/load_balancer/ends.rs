@@ -1,0 +1,75 @@
+//! What stands at an address, an end or a port of the configuration.
+
+use braid_nf::Port;
+use braid_nf::packet::{Exchange, IpAddress};
+use foldhash::HashMap;
+
+use super::flow::Flow;
+use super::settings::{End, Server, Settings, Virtual};
+use crate::parts::Side;
+
+impl Settings {
+    /// The service at an end, if there is one.
+    pub(super) fn service(&self, end: End) -> Option<&Virtual> {
+        self.services.get(*either(&self.by_service, end)?)
+    }
+
+    /// The backend at an end, if there is one.
+    pub(super) fn server(&self, end: End) -> Option<&Server> {
+        self.servers.get(usize::from(self.server_number(end)?))
+    }
+
+    /// Its number.
+    pub(super) fn server_number(&self, end: End) -> Option<u16> {
+        either(&self.by_server, end).copied()
+    }
+
+    /// The backend of a flow.
+    #[inline(always)]
+    pub(super) fn server_of(&self, flow: &Flow) -> Option<&Server> {
+        self.servers.get(usize::from(flow.backend))
+    }
+
+    /// What is written into the packets of a flow; none if they go to their backend in another mode.
+    #[inline(always)]
+    pub(super) fn exchange(&self, flow: &Flow) -> Option<&Exchange> {
+        self.exchanges.get(usize::from(flow.backend))?.get(usize::from(flow.way))
+    }
+
+    /// The backends at an address, with their numbers.
+    pub(super) fn servers_at(&self, address: IpAddress) -> impl Iterator<Item = (u32, &Server)> {
+        let numbers = self.by_address.get(&address).map_or(&[][..], Vec::as_slice);
+        numbers.iter().filter_map(|&number| Some((number, self.servers.get(number as usize)?)))
+    }
+
+    /// Whether an address is that of a service or a backend.
+    pub(super) fn knows(&self, address: IpAddress) -> bool {
+        self.addresses.contains(&address)
+    }
+
+    /// Whether an address is that of a service.
+    pub(super) fn is_service(&self, address: IpAddress) -> bool {
+        self.services_at.contains(&address)
+    }
+
+    /// Whether packets between two addresses go to a service or come from a backend, at some port.
+    pub(super) fn may_change(&self, source: IpAddress, destination: IpAddress) -> bool {
+        self.is_service(destination) || self.translated_from.contains(&source)
+    }
+
+    /// By which port a packet leaves for a backend, whole: a client may be on the backends' side too.
+    pub(super) fn to_backends(&self, port: Port) -> Port {
+        if self.sides.of(port) == Some(Side::Inside) { port } else { self.across(port) }
+    }
+
+    /// By which port a packet leaves for the other side.
+    #[inline(always)]
+    pub(super) fn across(&self, port: Port) -> Port {
+        self.across.of(port)
+    }
+}
+
+/// What stands at a port, else at all ports.
+fn either<V>(map: &HashMap<End, V>, (address, port, number): End) -> Option<&V> {
+    map.get(&(address, port, number)).or_else(|| map.get(&(address, 0, number)))
+}

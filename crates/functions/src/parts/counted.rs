@@ -1,0 +1,92 @@
+//! Which bytes of a packet count against a rate of bytes, as links differ: of the frame, of the IP packet in it, or of all that a cable carries for it.
+
+use braid_nf::Packet;
+use serde::Deserialize;
+
+use super::lengths::ip_len;
+use crate::config::ConfigError;
+
+/// What of a packet counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BytesOf {
+    /// The frame as it came: from its Ethernet header on, without check sequence.
+    #[default]
+    Frame,
+    /// The IP packet (RFC 2697 section 2, RFC 2698 section 2).
+    Ip,
+    /// What Ethernet takes for it: preamble, check sequence and gap (IEEE 802.3 sections 3.1 and 4.4.2), and what fills a short frame.
+    Line,
+}
+
+/// How bytes are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    of: BytesOf,
+    /// What is added to each packet.
+    overhead: i16,
+}
+
+braid_nf::plain!(Counted);
+
+/// Bytes behind the link header of the shortest frame.
+const SHORTEST: u32 = 46;
+/// Preamble 8, check sequence 4, gap 12.
+const AROUND: u32 = 24;
+/// Bytes of the shortest frame without check sequence.
+const FRAME_MIN: u32 = 60;
+
+impl Counted {
+    /// As a plan says under `bytes_of` and `overhead`.
+    pub fn new(of: BytesOf, overhead: i64) -> Result<Counted, ConfigError> {
+        match i16::try_from(overhead) {
+            Ok(overhead @ -64..=256) => Ok(Counted { of, overhead }),
+            _ => {
+                let reason = format!("{overhead} bytes are no header's");
+                Err(ConfigError::new("overhead", reason, "write -64 to 256"))
+            }
+        }
+    }
+
+    /// Whether it is what [`Packet::wire_len`] says.
+    pub fn is_plain(&self) -> bool {
+        *self == Counted::default()
+    }
+
+    /// Bytes of a packet; at least one.
+    #[inline]
+    pub fn cost(&self, packet: &Packet<'_>) -> u32 {
+        let len = packet.wire_len();
+        let counted = match self.of {
+            BytesOf::Frame => len,
+            BytesOf::Line => len.max(FRAME_MIN) + AROUND,
+            BytesOf::Ip => {
+                // What fills a short frame is none of it. Nobody is believed who says that much of a longer one is nothing.
+                let carried = len.saturating_sub(u32::from(packet.record().l3));
+                if carried <= SHORTEST { carried.min(ip_len(packet) as u32) } else { carried }
+            }
+        };
+        counted.saturating_add_signed(self.overhead.into()).max(1)
+    }
+
+    /// The same of a frame of so many bytes, at most.
+    pub fn most(&self, frame: usize) -> u64 {
+        let around = if self.of == BytesOf::Line { u64::from(AROUND) } else { 0 };
+        (frame as u64 + around).saturating_add_signed(self.overhead.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overhead_is_that_of_headers() {
+        for wrong in [-65, 257, i64::MAX] {
+            let error = Counted::new(BytesOf::Frame, wrong).unwrap_err().to_string();
+            assert!(error.contains("bytes are no header's; write -64 to 256"), "{error}");
+        }
+        assert_eq!(Counted::new(BytesOf::Line, 8).map(|counted| counted.most(1514)).unwrap(), 1546);
+        assert_eq!(Counted::new(BytesOf::Ip, -4).map(|counted| counted.most(1514)).unwrap(), 1510);
+    }
+}
