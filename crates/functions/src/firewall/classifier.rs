@@ -10,9 +10,11 @@
 //!
 //! Not here: TCP flags and what few rules look at (`fields.rs`) as dimensions; they are looked at in the leaves.
 
+use super::facts::Facts;
 use super::fields::{Values, Within};
+use super::masked::Masked;
 use super::reach::Reach;
-use super::rules::{Facts, Rule};
+use super::rules::Rule;
 use super::states::State;
 use super::values::Addresses;
 
@@ -39,7 +41,7 @@ pub(super) struct Classifier {
     /// Combinations of TCP flags that boxes ask for; the first is any.
     flags: Vec<FlagSet>,
     /// What else boxes ask for; the first is nothing.
-    fields: Vec<Vec<Within>>,
+    fields: Vec<(Vec<Within>, Vec<Masked>)>,
     /// By the state of a packet and the side that it comes from.
     roots: [[u32; 2]; State::COUNT],
 }
@@ -57,7 +59,7 @@ impl Default for Classifier {
     /// Without rules.
     fn default() -> Classifier {
         let nodes = vec![Node::Leaf { from: 0, to: 0 }];
-        let (flags, fields) = (vec![ANY_FLAGS], vec![Vec::new()]);
+        let (flags, fields) = (vec![ANY_FLAGS], vec![Default::default()]);
         Classifier { nodes, boxes: Vec::new(), flags, fields, roots: [[0; 2]; State::COUNT] }
     }
 }
@@ -136,9 +138,10 @@ impl Classifier {
 
     /// The place of what else a rule asks for.
     fn fields_of(&mut self, rule: &Rule) -> u32 {
-        let known = self.fields.iter().position(|one| *one == rule.fields);
+        let is_it = |(fields, masked): &(Vec<Within>, Vec<Masked>)| *fields == rule.fields && *masked == rule.masked;
+        let known = self.fields.iter().position(is_it);
         known.unwrap_or_else(|| {
-            self.fields.push(rule.fields.clone());
+            self.fields.push((rule.fields.clone(), rule.masked.clone()));
             self.fields.len() - 1
         }) as u32
     }
@@ -197,12 +200,15 @@ impl Classifier {
         (0..FIELDS).all(|field| within(one.range(field), wanted.values[field]))
             && one.rule >= wanted.from
             && self.flags[one.flags as usize].iter().zip(&wanted.flags).any(|(fit, wanted)| fit & wanted != 0)
-            && match wanted.fields {
-                Some(values) if one.fields != 0 => {
-                    self.fields[one.fields as usize].iter().all(|within| within.fits(values))
-                }
-                _ => true,
-            }
+            && (one.fields == 0 || self.asks_no_more(one.fields, wanted))
+    }
+
+    /// Whether what else a box asks for is so.
+    fn asks_no_more(&self, place: u32, wanted: &Wanted<'_>) -> bool {
+        let (fields, masked) = &self.fields[place as usize];
+        let ends = [wanted.values[SOURCE], wanted.values[DESTINATION]];
+        masked.iter().all(|masked| masked.fits(ends))
+            && wanted.fields.is_none_or(|values| fields.iter().all(|within| within.fits(values)))
     }
 
     fn build(&mut self, boxes: Vec<Box6>, depth: u32) -> u32 {

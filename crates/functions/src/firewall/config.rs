@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::connection::Timeouts;
 use super::limits::Most;
-use super::mark::Ways;
+use super::permit::Ways;
 use super::policy::Policy;
 use super::rule_file::{Hooks, Ports};
 use super::rules::{Action, Rule};
@@ -189,7 +189,7 @@ impl Settings {
         let policy = Policy::check(&mut config, Ports { count: ports, sides })?;
         Ok(Settings {
             sides,
-            ways: Ways::new(sides, policy.mark),
+            ways: Ways::new(sides, policy.permit),
             policy,
             timeouts,
             windows: config.windows,

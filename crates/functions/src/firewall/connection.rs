@@ -7,7 +7,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, Packet};
 use braid_nf::prelude::*;
 
-use super::mark::Mark;
+use super::permit::Permit;
 use super::window::{Segment, Windows};
 use crate::parts::Side;
 
@@ -17,7 +17,7 @@ use crate::parts::Side;
 pub struct Connection {
     /// What the ends of a TCP connection may send.
     pub(super) windows: Windows,
-    /// The [`Side`] that sent the first packet, in bit 0; above it a part of the [`Mark`].
+    /// The [`Side`] that sent the first packet, in bit 0; above it a part of the [`Permit`].
     opener: u8,
     /// Whether that packet ran against the direction in which the set's key is written.
     pub(super) reversed: u8,
@@ -46,8 +46,8 @@ pub(super) enum Phase {
     Gone = 6,
 }
 
-/// Where the bytes of the mark begin: the last one is `opener`, and behind it stands `reversed`.
-const MARK: usize = offset_of!(Connection, windows) + offset_of!(Windows, spare);
+/// Where the bytes of the permit begin: the last one is `opener`, and behind it stands `reversed`.
+const PERMIT: usize = offset_of!(Connection, windows) + offset_of!(Windows, spare);
 /// Where the phase is in [`Connection::progress`].
 const PHASE: u8 = 0x0f;
 const FIN_SHIFT: u8 = 4;
@@ -180,23 +180,23 @@ impl Connection {
         (self.opener ^ u8::from(!from_opener)) & 1
     }
 
-    /// What packets in steady state are compared with: in the highest byte `reversed`, below it the opener's side beside the mark.
+    /// What packets in steady state are compared with: in the highest byte `reversed`, below it the opener's side beside the permit.
     #[inline(always)]
     pub(super) fn word(&self) -> u32 {
-        const { assert!(offset_of!(Connection, opener) == MARK + 2 && offset_of!(Connection, reversed) == MARK + 3) };
+        const { assert!(offset_of!(Connection, opener) == PERMIT + 2 && offset_of!(Connection, reversed) == PERMIT + 3) };
         let bytes = self.as_bytes();
-        u32::from_le_bytes([bytes[MARK], bytes[MARK + 1], bytes[MARK + 2], bytes[MARK + 3]])
+        u32::from_le_bytes([bytes[PERMIT], bytes[PERMIT + 1], bytes[PERMIT + 2], bytes[PERMIT + 3]])
     }
 
     /// What rules have said of it, and which.
-    pub(super) fn mark(&self) -> Mark {
+    pub(super) fn permit(&self) -> Permit {
         let [low, high] = self.windows.spare;
-        Mark::of_bytes([low, high, self.opener])
+        Permit::of_bytes([low, high, self.opener])
     }
 
     /// Remembers what rules have said of it.
-    pub(super) fn set_mark(&mut self, mark: Mark) {
-        let [low, high, opener] = mark.beside(self.opener);
+    pub(super) fn set_permit(&mut self, permit: Permit) {
+        let [low, high, opener] = permit.beside(self.opener);
         self.windows.spare = [low, high];
         self.opener = opener;
     }
@@ -280,7 +280,7 @@ pub(super) struct Ends {
     pub(super) outside_port: u16,
     pub(super) protocol: u8,
     /// For ICMP queries, whose identifier is both ports: the [`Side`] that asks.
-    asker: u8,
+    pub(super) asker: u8,
     zero: [u8; 2],
 }
 

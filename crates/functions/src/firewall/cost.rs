@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use super::classifier::Classifier;
 use super::config::{Config, Settings};
+use super::facts::Facts;
 use super::reach::Reach;
-use super::rules::{Action, Facts, Rule};
+use super::rules::{Action, Rule};
 use super::states::State;
 use super::values::{Addresses, PortRange, Protocol};
 use crate::config::ConfigError;

@@ -11,9 +11,12 @@ use braid_nf::Part;
 use braid_nf::prelude::*;
 use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateError, StateObject, VectorConfig, hash};
 
+use super::connection::Ends;
+use super::facts::Facts;
 use super::keyed::{Met, Sets};
 use super::log::Log;
-use super::rules::{Action, Facts, Rule};
+use super::marks::{Kept, Marks};
+use super::rules::{Action, Rule};
 use crate::config::ConfigError;
 use crate::token_bucket::{Bucket, Limit};
 
@@ -27,16 +30,21 @@ pub(super) struct Effects {
     /// By the number of the rule its statement's place.
     places: Vec<u32>,
     statements: Vec<Statement>,
+    /// Of their counters, limits and quotas.
+    objects: Vec<Arc<dyn StateObject>>,
     log: Option<Log>,
     pub(super) sets: Sets,
+    pub(super) marks: Kept,
 }
 
 /// What rules of one statement do.
 struct Statement {
-    /// The first of its rules.
-    rule: usize,
+    /// The first of its rules, without its conditions, and its number.
+    rule: Rule,
+    number: usize,
     count: Option<(DistributedVector<u64>, u32)>,
     limit: Option<(Vector<Bucket>, Limit)>,
+    quota: Option<Vector<u64>>,
     /// The place of the set that packets change which it asks.
     set: Option<usize>,
 }
@@ -59,14 +67,26 @@ impl Effects {
             places.push(*place);
         }
         let sets = Sets::new(builder, rules, counted_max)?;
+        let marks =
+            Kept::new(builder, rules, counted_max).map_err(|error| ConfigError::state("connections_max", &error))?;
         let rest = rest(builder, rules, &firsts)?;
-        let statements = Statements { rules, sets: &sets, names: HashMap::new(), counters: 0, limits: 0, rest };
-        let statements = statements.make(builder, firsts)?;
+        let mut making = Statements {
+            rules,
+            sets: &sets,
+            names: HashMap::new(),
+            counters: 0,
+            limits: 0,
+            pools: HashMap::new(),
+            objects: Vec::new(),
+            rest,
+        };
+        let statements = making.make(builder, firsts)?;
+        let objects = making.objects;
         let logs = rules.iter().any(|rule| rule.log.is_some());
         let log =
             logs.then(|| Log::new(builder, rules)).transpose().map_err(|error| ConfigError::state("rules", &error))?;
         let places = if statements.is_empty() { Vec::new() } else { places };
-        Ok(Effects { places, statements, log, sets })
+        Ok(Effects { places, statements, objects, log, sets, marks })
     }
 
     /// A packet has come to a rule that does something besides. Whether the rule fits it now.
@@ -75,11 +95,15 @@ impl Effects {
         &self,
         cx: &mut Cx<'_>,
         facts: &Facts,
-        (number, rule): (usize, &Rule),
-        met: Option<&mut Met>,
+        number: usize,
+        (met, marks): (Option<&mut Met>, &mut Marks),
     ) -> Result<bool, Conflict> {
         let place = self.places.get(number).copied().unwrap_or(NONE);
         let Some(statement) = self.statements.get(place as usize) else { return Ok(true) };
+        let rule = &statement.rule;
+        if !rule.asks.iter().all(|asked| marks.fit(asked)) {
+            return Ok(false);
+        }
         if let (Some(set), Some(keyed)) = (statement.set, &rule.keyed)
             && !self.sets.meet(cx, facts, (set, keyed), met)?
         {
@@ -88,7 +112,7 @@ impl Effects {
         if let (Some((buckets, limit)), Some(often)) = (&statement.limit, &rule.limit) {
             let now = cx.now();
             let mut bucket = buckets.get(cx, 0)?.unwrap_or_default();
-            let is_within = limit.take(&mut bucket, now, often.cost());
+            let is_within = limit.take(&mut bucket, now, often.cost(facts.len()));
             if is_within {
                 // An empty bucket is left as it is, so that a flood makes no conflicts.
                 buckets.set(cx, 0, bucket)?;
@@ -97,20 +121,31 @@ impl Effects {
                 return Ok(false);
             }
         }
+        if let (Some(used), Some(quota)) = (&statement.quota, &rule.quota)
+            && !quota.take(cx, used, facts.len())?
+        {
+            return Ok(false);
+        }
         if let Some((counts, at)) = &statement.count {
             counts.update(cx, *at, |count| *count += 1)?;
         }
         if let (Some(log), Some(_)) = (&self.log, &rule.log) {
             log.write(cx, facts, rule.origin)?;
         }
-        Ok(true)
+        Ok(rule.gives.iter().all(|given| marks.set(given)))
+    }
+
+    /// A connection or ping is over: nothing counts it any more, and its mark is gone.
+    pub(super) fn leave(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<(), Conflict> {
+        self.sets.leave(cx, ends)?;
+        self.marks.forget(cx, ends)
     }
 
     /// What each rule that counts has counted, some of them at a time, and the end of the log.
-    pub(super) fn report(&self, cx: &mut Cx<'_>, rules: &[Rule], into: &mut Findings) -> Result<(), Conflict> {
+    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         into.each(self.statements.len(), |into, number| {
             let statement = &self.statements[number];
-            let (Some((counts, at)), Some(rule)) = (&statement.count, rules.get(statement.rule)) else { return Ok(()) };
+            let (Some((counts, at)), rule) = (&statement.count, &statement.rule) else { return Ok(()) };
             let mut sum = 0;
             counts.visit(cx, *at, |count| sum += count)?;
             let comment = if rule.comment.is_empty() { String::new() } else { format!(" ({})", rule.comment) };
@@ -119,11 +154,18 @@ impl Effects {
                 (Action::Continue, None) => "fitted",
                 _ => "decided",
             };
-            into.count("rule", format!("{}{comment}", rule.place(statement.rule)), sum, format!("{did} {sum} times"));
+            into.count("rule", format!("{}{comment}", rule.place(statement.number)), sum, format!("{did} {sum} times"));
             Ok(())
         })?;
         self.log.as_ref().map_or(Ok(()), |log| log.report(cx, into))
     }
+}
+
+/// What several rules may have in common.
+#[derive(Clone, Default)]
+struct Pool {
+    limit: Option<(Vector<Bucket>, Limit)>,
+    quota: Option<Vector<u64>>,
 }
 
 /// On the way to [`Effects::statements`].
@@ -134,13 +176,17 @@ struct Statements<'a> {
     names: HashMap<u64, u32>,
     counters: u32,
     limits: usize,
+    /// Limits and quotas that rules have in common.
+    pools: HashMap<u64, Pool>,
+    objects: Vec<Arc<dyn StateObject>>,
     /// For the counters that have no object of their own.
     rest: Option<DistributedVector<u64>>,
 }
 
 impl Statements<'_> {
-    fn make(mut self, builder: &mut StateBuilder, firsts: Vec<usize>) -> Result<Vec<Statement>, ConfigError> {
+    fn make(&mut self, builder: &mut StateBuilder, firsts: Vec<usize>) -> Result<Vec<Statement>, ConfigError> {
         let state = |error: StateError| ConfigError::state("rules", &error);
+        self.objects.extend(self.rest.iter().map(DistributedVector::object));
         let mut statements = Vec::with_capacity(firsts.len());
         for number in firsts {
             let rule = &self.rules[number];
@@ -148,22 +194,46 @@ impl Statements<'_> {
             let name = format!("{:016x}_{same}", rule.origin);
             *same += 1;
             let count = if counts(rule) { Some(self.counter(builder, &name).map_err(state)?) } else { None };
-            let limit = match &rule.limit {
-                None => None,
-                Some(_) if self.limits == APART_MAX => {
-                    let reason = format!("more than {APART_MAX} rules have a limit");
-                    return Err(ConfigError::new("rules", reason, "write one limit before a jump to a chain"));
-                }
-                Some(often) => {
-                    self.limits += 1;
-                    let (config, limit) = (VectorConfig { name: format!("limit_{name}"), len: 1 }, often.limit()?);
-                    Some((Vector::new(builder, &config, limit.full(0)).map_err(state)?, limit))
-                }
-            };
+            let pool = self.pool(builder, rule, &name)?;
             let set = rule.keyed.as_ref().and_then(|keyed| self.sets.place(keyed));
-            statements.push(Statement { rule: number, count, limit, set });
+            let rule = rule.clone().fitting(Rule::new(Action::Continue));
+            statements.push(Statement { rule, number, count, limit: pool.limit, quota: pool.quota, set });
         }
         Ok(statements)
+    }
+
+    /// The limit or quota of a rule; one that it has in common with others is made once.
+    fn pool(&mut self, builder: &mut StateBuilder, rule: &Rule, name: &str) -> Result<Pool, ConfigError> {
+        if let Some(known) = self.pools.get(&rule.pool) {
+            return Ok(known.clone());
+        }
+        if rule.limit.is_none() && rule.quota.is_none() {
+            return Ok(Pool::default());
+        }
+        if self.limits == APART_MAX {
+            let reason = format!("more than {APART_MAX} rules have a limit or a quota");
+            return Err(ConfigError::new("rules", reason, "write one limit before a jump to a chain"));
+        }
+        self.limits += 1;
+        let state = |error: StateError| ConfigError::state("rules", &error);
+        let name = if rule.pool == 0 { name.to_owned() } else { format!("{:016x}", rule.pool) };
+        let mut pool = Pool::default();
+        if let Some(often) = &rule.limit {
+            let (config, limit) = (VectorConfig { name: format!("limit_{name}"), len: 1 }, often.limit()?);
+            let buckets = Vector::new(builder, &config, limit.full(0)).map_err(state)?;
+            self.objects.push(buckets.object());
+            pool.limit = Some((buckets, limit));
+        }
+        if let Some(quota) = &rule.quota {
+            let config = VectorConfig { name: format!("quota_{name}"), len: 1 };
+            let used = Vector::new(builder, &config, quota.used).map_err(state)?;
+            self.objects.push(used.object());
+            pool.quota = Some(used);
+        }
+        if rule.pool != 0 {
+            self.pools.insert(rule.pool, pool.clone());
+        }
+        Ok(pool)
     }
 
     fn counter(&mut self, builder: &mut StateBuilder, name: &str) -> Result<(DistributedVector<u64>, u32), StateError> {
@@ -174,7 +244,9 @@ impl Statements<'_> {
         {
             return Ok((rest.clone(), at - APART_MAX as u32));
         }
-        Ok((vector(builder, format!("count_{name}"), 1)?, 0))
+        let counts = vector(builder, format!("count_{name}"), 1)?;
+        self.objects.push(counts.object());
+        Ok((counts, 0))
     }
 }
 
@@ -205,15 +277,8 @@ fn vector(builder: &mut StateBuilder, name: String, len: u32) -> Result<Distribu
 impl Part for Effects {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.sets.objects(into);
-        for statement in &self.statements {
-            // Those that share an object name it once, by its first element.
-            if let Some((counts, 0)) = &statement.count {
-                into.push(counts.object());
-            }
-            if let Some((buckets, _)) = &statement.limit {
-                buckets.objects(into);
-            }
-        }
+        self.marks.objects(into);
+        into.extend(self.objects.iter().cloned());
         if let Some(log) = &self.log {
             log.objects(into);
         }

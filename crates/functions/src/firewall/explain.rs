@@ -9,9 +9,11 @@ use braid_nf::packet::{Batch, Buffers, FrameInfo, Layout, Pool, PoolConfig};
 use braid_nf::state::HugePages;
 
 use super::config::{Config, Settings};
+use super::facts::Facts;
 use super::is_opening;
+use super::marks::Marks;
 use super::policy::Policy;
-use super::rules::{Action, Direction, Facts, Rule};
+use super::rules::{Action, Direction, Rule};
 use super::states::State;
 use super::values::{IcmpKind, Protocol};
 use crate::config::ConfigError;
@@ -69,11 +71,12 @@ fn read<T>(frame: &[u8], port: Port, look: impl FnOnce(&braid_nf::Packet<'_>) ->
 }
 
 fn report(policy: &Policy, facts: &Facts) -> String {
-    let mut met = Vec::new();
-    let decided = policy.decide(facts, |number, rule| {
-        let fits = rule.fits_first();
+    let (mut met, mut marks) = (Vec::new(), Marks::NEW);
+    let decided = policy.decide(facts, |number| {
+        let Some(rule) = policy.rules.get(number) else { return Ok(false) };
+        let fits = rule.fits_first(&marks) && rule.gives.iter().all(|given| marks.set(given));
         met.extend(fits.then_some(number));
-        Ok::<bool, std::convert::Infallible>(fits)
+        Ok::<_, std::convert::Infallible>(fits)
     });
     let Ok((deciding, action)) = decided;
     let what = match action {
@@ -115,7 +118,7 @@ fn report(policy: &Policy, facts: &Facts) -> String {
 
 /// Why a rule does not fit the first packet of all.
 fn mismatch(rule: &Rule, facts: &Facts) -> Option<&'static str> {
-    let counts = || (!rule.fits_first()).then_some("set or limit, as long as nothing is counted");
+    let counts = || (!rule.fits_first(&Marks::NEW)).then_some("set, mark or limit, as long as nothing is counted");
     rule.mismatch(facts).or_else(counts)
 }
 
@@ -153,8 +156,12 @@ fn conditions(rule: &Rule) -> String {
         add("TCP flags", vec![bits.0.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")]);
     }
     add("at most", rule.limit.iter().map(ToString::to_string).collect());
+    words.extend(rule.quota.iter().map(ToString::to_string));
     words.extend(rule.keyed.iter().map(|keyed| format!("as the set {} says", keyed.set.name)));
+    words.extend(rule.masked.iter().map(ToString::to_string));
     words.extend(rule.fields.iter().map(ToString::to_string));
+    words.extend(rule.asks.iter().map(ToString::to_string));
+    words.extend(rule.gives.iter().map(ToString::to_string));
     if words.is_empty() {
         words.push("everything".to_owned());
     }

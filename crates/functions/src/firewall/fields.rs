@@ -112,7 +112,8 @@ pub(super) fn except(mut taken: Vec<(u32, u32)>, last: u32) -> Vec<(u32, u32)> {
         if first > from {
             left.push((from, first - 1));
         }
-        from = from.max(end.saturating_add(1));
+        let Some(behind) = end.checked_add(1) else { return left };
+        from = from.max(behind);
     }
     if from <= last {
         left.push((from, last));

@@ -2,12 +2,27 @@
 
 use braid_nf::prelude::*;
 
-use super::connection::Connection;
+use super::connection::{Connection, Ends};
 use super::keyed::Met;
+use super::marks::Marks;
 use super::rules::{Action, Reply};
 use super::states::State;
-use super::{DENIED, Firewall, REJECTED};
+use super::{DENIED, Firewall, REJECTED, ends_of};
 use crate::parts::{Side, answer};
+
+/// What rules have made of a first packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opening {
+    /// The counts of connections that it has met.
+    met: Met,
+    marks: Marks,
+}
+
+impl Default for Opening {
+    fn default() -> Opening {
+        Opening { met: 0, marks: Marks::NEW }
+    }
+}
 
 impl Firewall {
     /// What the rules say about a packet of a live connection, if they have to be asked about it.
@@ -20,16 +35,17 @@ impl Firewall {
     ) -> Result<Result<(), Reason>, Conflict> {
         let policy = &self.settings.policy;
         let state = if is_new { State::New } else { State::established(from_opener) };
-        let is_stale = !connection.mark().is_of(policy.mark);
+        let is_stale = !connection.permit().is_of(policy.permit);
         let is_asked = !is_new || is_stale || policy.tells_packets_apart;
-        let answer = if is_asked { self.judge(cx, packet, side, state)? } else { Ok(()) };
+        let answer =
+            if is_asked { self.judge(cx, packet, (side, state), Some(&ends_of(packet, side)))? } else { Ok(()) };
         // What other rules would have refused stays so until these let it pass.
         if is_stale && (answer.is_ok() || !is_new) {
             if is_new && policy.tells_packets_apart {
                 connection.stay_new();
             }
             let goes_on = policy.lets_go_on(&policy.facts(packet, side, State::established(from_opener)));
-            connection.set_mark(if goes_on { policy.mark } else { policy.mark.asked() });
+            connection.set_permit(if goes_on { policy.permit } else { policy.permit.asked() });
         }
         Ok(answer)
     }
@@ -38,36 +54,54 @@ impl Firewall {
     /// pass, as in nftables. It changes nothing.
     #[cold]
     pub(super) fn invalid(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side, reason: Reason) -> Handled {
-        if reason == Reason::MALFORMED || self.judge(cx, packet, side, State::Invalid)?.is_err() {
+        if reason == Reason::MALFORMED || self.judge(cx, packet, (side, State::Invalid), None)?.is_err() {
             return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)
     }
 
-    /// What the rules say about a packet that would open a connection; if it may, which counts of connections it has met.
+    /// What the rules say about a packet that would open a connection; if it may, what they have made of it.
     pub(super) fn admit(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         side: Side,
-    ) -> Result<Result<Met, Reason>, Conflict> {
-        let mut met = 0;
-        Ok(self.decide(cx, packet, (side, State::New), Some(&mut met))?.map(|()| met))
+    ) -> Result<Result<Opening, Reason>, Conflict> {
+        let mut opening = Opening::default();
+        let met = Some(&mut opening.met);
+        Ok(self.decide(cx, packet, (side, State::New), (met, &mut opening.marks))?.map(|()| opening))
     }
 
-    /// What the rules say about any other packet; what happens without them if they say nothing else about its state.
+    /// A connection or ping begins: it is counted and marked as the rules have said.
+    pub(super) fn note_opening(
+        &self,
+        cx: &mut Cx<'_>,
+        ends: &Ends,
+        (side, opening): (Side, &Opening),
+    ) -> Result<(), Conflict> {
+        if opening.met != 0 {
+            self.effects.sets.enter(cx, ends, side, opening.met)?;
+        }
+        self.effects.marks.keep(cx, Some(ends), [Marks::NEW, opening.marks])
+    }
+
+    /// What the rules say about any other packet; what happens without them if they say nothing else about its state. `ends`: of the
+    /// connection or ping that it is of.
     pub(super) fn judge(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        side: Side,
-        state: State,
+        (side, state): (Side, State),
+        ends: Option<&Ends>,
     ) -> Result<Result<(), Reason>, Conflict> {
-        match self.settings.policy.asks(state) {
-            true => self.decide(cx, packet, (side, state), None),
-            false if state == State::Invalid => Ok(Err(DENIED)),
-            false => Ok(Ok(())),
+        if !self.settings.policy.asks(state) {
+            return Ok(if state == State::Invalid { Err(DENIED) } else { Ok(()) });
         }
+        let before = self.effects.marks.begin(cx, ends)?;
+        let mut after = before;
+        let answer = self.decide(cx, packet, (side, state), (None, &mut after))?;
+        self.effects.marks.keep(cx, ends, [before, after])?;
+        Ok(answer)
     }
 
     /// `met`: where the counts of connections are noted that a first packet meets.
@@ -76,20 +110,20 @@ impl Firewall {
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         (side, state): (Side, State),
-        mut met: Option<&mut Met>,
+        (mut met, marks): (Option<&mut Met>, &mut Marks),
     ) -> Result<Result<(), Reason>, Conflict> {
         let policy = &self.settings.policy;
         let facts = policy.facts(packet, side, state);
         let (deciding, action) =
-            policy.decide(&facts, |number, rule| self.effects.meet(cx, &facts, (number, rule), met.as_deref_mut()))?;
+            policy.decide(&facts, |number| self.effects.meet(cx, &facts, number, (met.as_deref_mut(), marks)))?;
         Ok(match action {
             Action::Allow => Ok(()),
             Action::Deny | Action::Continue => Err(DENIED),
             Action::Reject => {
                 if self.answers.admits(cx, packet)? {
-                    match deciding.and_then(|number| policy.rules.get(number)).map(|rule| rule.reply) {
-                        Some(Reply::Unreachable(v4, v6)) => answer::unreachable(cx, packet, [v4, v6]),
-                        _ => answer::refuse(cx, packet),
+                    match deciding.map_or(Reply::Usual, |number| policy.reply(number)) {
+                        Reply::Unreachable(v4, v6) => answer::unreachable(cx, packet, [v4, v6]),
+                        Reply::Usual => answer::refuse(cx, packet),
                     }
                 }
                 Err(REJECTED)

@@ -10,8 +10,9 @@ use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateError, StateObject, hash};
 
 use super::connection::Ends;
+use super::facts::Facts;
 use super::often::Often;
-use super::rules::{Facts, Rule};
+use super::rules::Rule;
 use super::values::number;
 use crate::config::ConfigError;
 use crate::parts::aged::Stamp;
@@ -206,7 +207,8 @@ impl Sets {
             Act::Add => true,
             Act::Limit(often) => {
                 let mut bucket = it.bucket;
-                let within = set.limit.as_ref().is_some_and(|limit| limit.take(&mut bucket, now, often.cost()));
+                let within =
+                    set.limit.as_ref().is_some_and(|limit| limit.take(&mut bucket, now, often.cost(facts.len())));
                 if within {
                     // An empty bucket is left as it is, so that a flood makes no conflicts.
                     it.bucket = bucket;

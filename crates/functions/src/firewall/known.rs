@@ -1,4 +1,4 @@
-//! Ends of the live connections: what ICMP errors, which come from anywhere, are looked up by.
+//! What is known of connections by their ends: which of them live, for ICMP errors, which come from anywhere; and their marks.
 //!
 //! Those of IPv4 fit into 16 bytes, and with that into half a cache line; those of IPv6 have a table of their own.
 
@@ -19,27 +19,33 @@ struct ShortEnds {
     inside_port: u16,
     outside_port: u16,
     protocol: u8,
-    zero: [u8; 3],
+    /// Of queries: who asks.
+    asker: u8,
+    zero: [u8; 2],
+}
+
+/// What is known of connections by their ends.
+pub(super) struct ByEnds<V> {
+    v4: Map<ShortEnds, V>,
+    v6: Map<Ends, V>,
 }
 
 /// The live connections.
-pub(super) struct Known {
-    v4: Map<ShortEnds, ()>,
-    v6: Map<Ends, ()>,
-}
+pub(super) type Known = ByEnds<()>;
 
-impl Known {
-    /// Room for `most` connections of each IP version.
-    pub(super) fn new(builder: &mut StateBuilder, most: u32) -> Result<Known, StateError> {
-        let map = |name: &str| MapConfig { name: name.into(), capacity: most, ..MapConfig::default() };
-        Ok(Known { v4: Map::new(builder, &map("connections"))?, v6: Map::new(builder, &map("connections_v6"))? })
+impl<V: Plain> ByEnds<V> {
+    /// Room for `most` of each IP version.
+    pub(super) fn new(builder: &mut StateBuilder, name: &str, most: u32) -> Result<ByEnds<V>, StateError> {
+        let map = |name: String| MapConfig { name, capacity: most, ..MapConfig::default() };
+        let v6 = format!("{name}_v6");
+        Ok(ByEnds { v4: Map::new(builder, &map(name.to_owned()))?, v6: Map::new(builder, &map(v6))? })
     }
 
-    /// Notes a connection that is not there. False if there is no room.
-    pub(super) fn enter(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<bool, Conflict> {
+    /// Notes something of a connection. False if there is no room.
+    pub(super) fn enter(&self, cx: &mut Cx<'_>, ends: &Ends, value: &V) -> Result<bool, Conflict> {
         let inserted = match ends.short() {
-            Some(short) => self.v4.insert(cx, &short, &())?,
-            None => self.v6.insert(cx, ends, &())?,
+            Some(short) => self.v4.insert(cx, &short, value)?,
+            None => self.v6.insert(cx, ends, value)?,
         };
         Ok(inserted != Inserted::Full)
     }
@@ -52,7 +58,15 @@ impl Known {
         }
     }
 
-    /// Whether a connection lives.
+    /// What is noted of a connection.
+    pub(super) fn of(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<Option<V>, Conflict> {
+        match ends.short() {
+            Some(short) => self.v4.get(cx, &short),
+            None => self.v6.get(cx, ends),
+        }
+    }
+
+    /// Whether something is noted of it.
     pub(super) fn has(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<bool, Conflict> {
         match ends.short() {
             Some(short) => self.v4.contains(cx, &short),
@@ -62,15 +76,15 @@ impl Known {
 }
 
 impl Ends {
-    /// If both are of IPv4. Connections are no queries: who asks says nothing of them.
+    /// If both are of IPv4.
     fn short(&self) -> Option<ShortEnds> {
         let (inside, outside) = (self.inside.v4()?, self.outside.v4()?);
-        let &Ends { inside_port, outside_port, protocol, .. } = self;
-        Some(ShortEnds { inside, outside, inside_port, outside_port, protocol, zero: [0; 3] })
+        let &Ends { inside_port, outside_port, protocol, asker, .. } = self;
+        Some(ShortEnds { inside, outside, inside_port, outside_port, protocol, asker, zero: [0; 2] })
     }
 }
 
-impl Part for Known {
+impl<V: Plain> Part for ByEnds<V> {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.v4.objects(into);
         self.v6.objects(into);

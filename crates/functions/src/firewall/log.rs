@@ -10,7 +10,8 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateError, StateObject};
 
-use super::rules::{Facts, Rule};
+use super::facts::Facts;
+use super::rules::Rule;
 use crate::parts::seconds;
 
 /// Packets in the ring of each worker, and packets that a report shows.

@@ -15,17 +15,21 @@ mod connection;
 pub mod cost;
 mod effects;
 mod explain;
+mod facts;
 mod fields;
 mod judge;
 mod keyed;
 mod known;
 mod limits;
 mod log;
-mod mark;
+mod marks;
+mod masked;
 mod names;
 mod often;
 mod opening;
+mod permit;
 mod policy;
+mod quota;
 mod reach;
 mod related;
 mod rule_file;
@@ -107,9 +111,9 @@ impl FromConfig for Firewall {
         let counted_max = connections_max.saturating_add(queries_max);
         let (hosts_max, fragments_max, held_max) = (config.hosts_max, config.fragments_max, config.held_max);
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        let settings = Settings::check(config, ports)?;
-        let connections =
-            Known::new(builder, connections_max).map_err(|error| ConfigError::state("connections_max", &error))?;
+        let mut settings = Settings::check(config, ports)?;
+        let connections = Known::new(builder, "connections", connections_max)
+            .map_err(|error| ConfigError::state("connections_max", &error))?;
         let queries = Aged::new(builder, "queries", queries_max, settings.query_ns)
             .map_err(|error| ConfigError::state("queries_max", &error))?;
         let fragments = Fragments::holding(builder, fragments_max, settings.fragment_ns, held_max)
@@ -117,6 +121,7 @@ impl FromConfig for Firewall {
         let limits =
             Limits::new(builder, settings.most, hosts_max).map_err(|error| ConfigError::state("hosts_max", &error))?;
         let effects = Effects::new(builder, &settings.policy.rules, counted_max)?;
+        settings.policy.forget_rules();
         Ok(Firewall { settings, connections, queries, limits, fragments, answers, effects })
     }
 }
@@ -195,7 +200,14 @@ impl NetworkFunction for Firewall {
             return self.begin_anew(cx, packet, (side, &segment), connection);
         }
         if !self.fits(packet, connection, &segment, from_opener) {
-            return self.invalid(cx, packet, side, OUT_OF_WINDOW);
+            if segment.flags & tcp_flags::SYN != 0 || !connection.windows.is_late(usize::from(!from_opener), &segment) {
+                return self.invalid(cx, packet, side, OUT_OF_WINDOW);
+            }
+            let is_new = connection.is_new(from_opener);
+            if let Err(reason) = self.ask(cx, packet, (side, from_opener, is_new), connection)? {
+                return Ok(Verdict::Drop(reason));
+            }
+            return self.pass(cx, packet);
         }
         if packet.is_fragment() {
             // What its other pieces hold is not known.
@@ -253,12 +265,12 @@ impl NetworkFunction for Firewall {
             let file = note.file.as_ref().map_or_else(String::new, |file| format!(" of {file}"));
             into.find("rule_file", format!("line {}{file}", note.line), &*note.text);
         }
-        self.effects.report(cx, &policy.rules, into)?;
+        self.effects.report(cx, into)?;
         self.answers.report(cx, into)
     }
 
     fn tick(&self, cx: &mut Cx<'_>, _tick: Tick) -> Result<(), Conflict> {
-        self.queries.sweep_telling(cx, |cx, ends| self.effects.sets.leave(cx, ends))?;
+        self.queries.sweep_telling(cx, |cx, ends| self.effects.leave(cx, ends))?;
         self.effects.sets.sweep(cx)?;
         self.fragments.sweep(cx)
     }

@@ -6,6 +6,7 @@ pub(super) fn service(name: &str) -> Option<u16> {
 }
 
 const SERVICES: &[(&str, u16)] = &[
+    ("discard", 9),
     ("ftp-data", 20),
     ("ftp", 21),
     ("ssh", 22),
@@ -30,14 +31,19 @@ const SERVICES: &[(&str, u16)] = &[
     ("snmp", 161),
     ("snmp-trap", 162),
     ("bgp", 179),
+    ("imap3", 220),
     ("ldap", 389),
     ("https", 443),
     ("microsoft-ds", 445),
     ("submissions", 465),
     ("isakmp", 500),
     ("syslog", 514),
+    ("printer", 515),
+    ("dhcpv6-client", 546),
+    ("dhcpv6-server", 547),
     ("rtsp", 554),
     ("submission", 587),
+    ("ipp", 631),
     ("ldaps", 636),
     ("domain-s", 853),
     ("rsync", 873),
@@ -58,6 +64,7 @@ const SERVICES: &[(&str, u16)] = &[
     ("sip", 5060),
     ("sip-tls", 5061),
     ("xmpp-client", 5222),
+    ("mdns", 5353),
     ("postgresql", 5432),
     ("amqp", 5672),
     ("vnc", 5900),
@@ -78,6 +85,8 @@ pub(super) const ICMP_NAMES: &[(&str, u8)] = &[
     ("parameter-problem", 12),
     ("timestamp-request", 13),
     ("timestamp-reply", 14),
+    ("info-request", 15),
+    ("info-reply", 16),
     ("address-mask-request", 17),
     ("address-mask-reply", 18),
 ];
@@ -93,11 +102,15 @@ pub(super) const ICMPV6_NAMES: &[(&str, u8)] = &[
     ("mld-listener-query", 130),
     ("mld-listener-report", 131),
     ("mld-listener-done", 132),
+    ("mld-listener-reduction", 132),
     ("nd-router-solicit", 133),
     ("nd-router-advert", 134),
     ("nd-neighbor-solicit", 135),
     ("nd-neighbor-advert", 136),
     ("nd-redirect", 137),
+    ("router-renumbering", 138),
+    ("ind-neighbor-solicit", 141),
+    ("ind-neighbor-advert", 142),
     ("mld2-listener-report", 143),
 ];
 
@@ -120,6 +133,24 @@ pub(super) const ICMPV6_CODES: &[(&str, u8)] = &[
     ("port-unreachable", 4),
     ("policy-fail", 5),
     ("reject-route", 6),
+];
+
+/// Protocols that the parser does not name, as Debian's /etc/protocols names them.
+pub(super) const PROTOCOLS: &[(&str, u8)] = &[
+    ("igmp", 2),
+    ("ipencap", 4),
+    ("egp", 8),
+    ("dccp", 33),
+    ("ipv6", 41),
+    ("rsvp", 46),
+    ("eigrp", 88),
+    ("ospf", 89),
+    ("ipip", 94),
+    ("pim", 103),
+    ("ipcomp", 108),
+    ("vrrp", 112),
+    ("l2tp", 115),
+    ("udplite", 136),
 ];
 
 /// The code of that name.

@@ -1,6 +1,6 @@
-//! How often a rule fits: `limit rate 5/second burst 10 packets`, as nftables has it.
+//! How often a rule fits: `limit rate 5/second burst 10 packets`, `limit rate over 10 mbytes/second`, as nftables has it.
 //!
-//! A token bucket, exact: a packet costs as many units as the period has seconds, and as many units as packets are allowed in
+//! A token bucket, exact: what passes costs as many units as the period has seconds, and as many units as packets or bytes are allowed in
 //! a period flow in every second. `over` turns it round: the rule fits what comes beyond the rate.
 
 use serde::Deserialize;
@@ -8,32 +8,55 @@ use serde::Deserialize;
 use crate::config::ConfigError;
 use crate::token_bucket::Limit;
 
-/// So many packets in a period, some of them at once.
+/// So many packets or bytes in a period, some of them at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Often {
-    packets: u32,
+    amount: u64,
     period_s: u32,
-    burst: u32,
+    burst: u64,
     pub(super) over: bool,
+    pub(super) in_bytes: bool,
 }
 
-/// What nftables takes for the burst if none is given.
-const BURST: u32 = 5;
+/// What nftables takes for the burst of packets if none is given.
+const BURST: u64 = 5;
 const PERIODS: [(&str, u32); 5] =
     [("second", 1), ("minute", 60), ("hour", 3600), ("day", 24 * 3600), ("week", 7 * 24 * 3600)];
+const UNITS: [(&str, u64); 3] = [("bytes", 1), ("kbytes", 1 << 10), ("mbytes", 1 << 20)];
+
+/// `25`, `mbytes`: so many bytes.
+pub(super) fn bytes(number: &str, unit: &str) -> Option<u64> {
+    let (_, bytes) = UNITS.iter().find(|(known, _)| *known == unit)?;
+    number.parse::<u32>().ok().map(|number| u64::from(number) * bytes)
+}
 
 impl Often {
-    /// What a packet takes out of the bucket.
-    pub(super) fn cost(&self) -> u32 {
-        self.period_s
+    /// What a packet of so many bytes takes out of the bucket.
+    pub(super) fn cost(&self, len: u32) -> u32 {
+        if self.in_bytes { len.saturating_mul(self.period_s / self.common()) } else { self.period_s }
     }
 
-    /// The bucket's.
+    /// By what rates of bytes and their periods are both divided, so that buckets need not be larger than they have to.
+    fn common(&self) -> u32 {
+        let (mut one, mut other) = (self.amount, u64::from(self.period_s));
+        while other != 0 {
+            (one, other) = (other, one % other);
+        }
+        one as u32
+    }
+
+    /// The bucket's. One of bytes holds what comes in a period, and the burst besides.
     pub(super) fn limit(&self) -> Result<Limit, ConfigError> {
-        let burst = u64::from(self.burst) * u64::from(self.period_s);
-        let checked = Limit::slow("limit", self.packets.into(), "limit", burst);
-        checked.map_err(|_| {
+        let (rate, burst) = match self.in_bytes {
+            false => (self.amount, self.burst.saturating_mul(self.period_s.into())),
+            true => {
+                let most = self.amount.saturating_add(self.burst);
+                let common = self.common().max(1);
+                (self.amount / u64::from(common), most.saturating_mul((self.period_s / common).into()))
+            }
+        };
+        Limit::slow("limit", rate, "limit", burst).map_err(|_| {
             let instead = "write a rate of at least 1 and a smaller burst, from 1 on";
             ConfigError::new("limit", format!("`{self}` is not possible"), instead)
         })
@@ -43,20 +66,28 @@ impl Often {
 impl std::str::FromStr for Often {
     type Err = String;
 
-    /// `5/second`, `over 10/minute`, `5/second burst 20`, `5/second burst 20 packets`.
+    /// `5/second`, `over 10/minute`, `5/second burst 20`, `10 mbytes/second burst 100 kbytes`.
     fn from_str(text: &str) -> Result<Often, String> {
-        let wrong = || format!("`{text}` is no rate of packets, expected 5/second or 10/minute burst 20");
+        let wrong = || format!("`{text}` is no rate, expected 5/second, 10/minute burst 20 or 10 mbytes/second");
         let mut words = text.split_whitespace().peekable();
         let over = words.next_if_eq(&"over").is_some();
-        let (packets, period) = words.next().and_then(|rate| rate.split_once('/')).ok_or_else(wrong)?;
-        let period = PERIODS.iter().find(|(name, _)| *name == period).ok_or_else(wrong)?;
-        let burst = match words.next() {
-            Some("burst") => words.next().and_then(|burst| burst.parse().ok()).ok_or_else(wrong)?,
-            Some(_) => return Err(wrong()),
-            None => BURST,
+        let number = words.next().ok_or_else(wrong)?;
+        let unit = if number.contains('/') { number } else { words.next().ok_or_else(wrong)? };
+        let (unit, period) = unit.split_once('/').ok_or_else(wrong)?;
+        let period_s = PERIODS.iter().find(|(name, _)| *name == period).ok_or_else(wrong)?.1;
+        let in_bytes = !number.contains('/');
+        let amount = if in_bytes { bytes(number, unit) } else { unit.parse::<u32>().ok().map(u64::from) };
+        let burst = match (words.next(), in_bytes) {
+            (None, in_bytes) => Some(if in_bytes { 0 } else { BURST }),
+            (Some("burst"), false) => words.next().and_then(|burst| burst.parse::<u32>().ok()).map(u64::from),
+            (Some("burst"), true) => words.next().and_then(|burst| bytes(burst, words.next()?)),
+            _ => None,
         };
-        words.next_if_eq(&"packets");
-        let often = Often { packets: packets.parse().map_err(|_| wrong())?, period_s: period.1, burst, over };
+        if !in_bytes {
+            words.next_if_eq(&"packets");
+        }
+        let (amount, burst) = amount.zip(burst).ok_or_else(wrong)?;
+        let often = Often { amount, period_s, burst, over, in_bytes };
         match (words.next(), often.limit()) {
             (None, Ok(_)) => Ok(often),
             (None, Err(error)) => {
@@ -77,8 +108,12 @@ impl TryFrom<String> for Often {
 
 impl std::fmt::Display for Often {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Often { amount, burst, .. } = self;
         let period = PERIODS.iter().find(|(_, seconds)| *seconds == self.period_s).map_or("?", |(name, _)| name);
         let over = if self.over { "over " } else { "" };
-        write!(f, "{over}{}/{period} burst {} packets", self.packets, self.burst)
+        match self.in_bytes {
+            false => write!(f, "{over}{amount}/{period} burst {burst} packets"),
+            true => write!(f, "{over}{amount} bytes/{period} burst {burst} bytes"),
+        }
     }
 }

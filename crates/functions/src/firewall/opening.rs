@@ -4,7 +4,7 @@ use braid_nf::prelude::*;
 
 use super::config::WindowCheck;
 use super::connection::{Connection, Ends, is_opening};
-use super::keyed::Met;
+use super::judge::Opening;
 use super::window::{Segment, Windows};
 use super::{CONNECTION_TABLE_FULL, Firewall, NOT_SYN, ends_of};
 use crate::parts::{Side, lengths};
@@ -23,14 +23,14 @@ impl Firewall {
         if !may_open && self.settings.policy.has_tables {
             return self.invalid(cx, packet, side, NOT_SYN);
         }
-        let met = match self.admit(cx, packet, side)? {
-            Ok(met) => met,
+        let opening = match self.admit(cx, packet, side)? {
+            Ok(opening) => opening,
             Err(reason) => return Ok(Verdict::Drop(reason)),
         };
         if !may_open {
             return Ok(Verdict::Drop(NOT_SYN));
         }
-        match self.open(cx, packet, (side, met, segment), register)? {
+        match self.open(cx, packet, (side, &opening, segment), register)? {
             Ok(()) => self.pass(cx, packet),
             Err(reason) => Ok(Verdict::Drop(reason)),
         }
@@ -41,7 +41,7 @@ impl Firewall {
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (side, met, segment): (Side, Met, Option<&Segment>),
+        (side, opening, segment): (Side, &Opening, Option<&Segment>),
         register: impl FnOnce(&mut Cx<'_>, Connection) -> bool,
     ) -> Result<Result<(), Reason>, Conflict> {
         let mut connection = self.connection(cx, packet, side, segment);
@@ -51,12 +51,10 @@ impl Firewall {
             Ok(_) => {}
             Err(reason) => return Ok(Err(reason)),
         }
-        let refusal = if !self.connections.enter(cx, &ends)? {
+        let refusal = if !self.connections.enter(cx, &ends, &())? {
             CONNECTION_TABLE_FULL
         } else if register(cx, connection) {
-            if met != 0 {
-                self.effects.sets.enter(cx, &ends, side, met)?;
-            }
+            self.note_opening(cx, &ends, (side, opening))?;
             return Ok(Ok(()));
         } else {
             self.connections.leave(cx, &ends)?;
@@ -69,7 +67,7 @@ impl Firewall {
     /// A connection is over: nothing counts it any more, and no ICMP error is about it.
     pub(super) fn end(&self, cx: &mut Cx<'_>, ends: &Ends, connection: &Connection) -> Result<(), Conflict> {
         self.connections.leave(cx, ends)?;
-        self.effects.sets.leave(cx, ends)?;
+        self.effects.leave(cx, ends)?;
         self.limits.end(cx, ends.host(), connection.is_half_open())
     }
 
@@ -107,7 +105,7 @@ impl Firewall {
             connection.stay_new();
         }
         if !policy.asks_established() {
-            connection.set_mark(policy.mark);
+            connection.set_permit(policy.permit);
         }
         connection
     }

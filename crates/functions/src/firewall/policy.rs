@@ -1,7 +1,7 @@
 //! All rules together: which one decides about a packet, and what it says.
 //!
 //! Packets of known connections come to the rules as well if a table of a rule file drops, counts, logs or limits some of them. What
-//! follows from their ends alone is asked once for each connection ([`Policy::lets_go_on`]), and remembered with the [`mark`](Policy::mark)
+//! follows from their ends alone is asked once for each connection ([`Policy::lets_go_on`]), and remembered with the [`permit`](Policy::permit)
 //! of the rules that said it, so that other rules are asked again.
 
 use std::fs;
@@ -14,11 +14,12 @@ use braid_nf::state::hash;
 use super::classifier::{BOXES_MAX, Classifier, FlagSet};
 use super::config::{Config, Ttl};
 use super::connection::is_steady;
+use super::facts::Facts;
 use super::fields;
-use super::mark::Mark;
+use super::permit::Permit;
 use super::reach::Reach;
 use super::rule_file::{self, Note, Ports};
-use super::rules::{Action, Facts, Rule, refuse};
+use super::rules::{Action, Reply, Rule, refuse};
 use super::states::{self, State};
 use crate::config::ConfigError;
 use crate::parts::Side;
@@ -26,12 +27,13 @@ use crate::parts::Side;
 /// Rules, and what counts if none of them fits.
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
+    /// What is said of them besides decisions is for whoever explains and measures: a running firewall gives them up.
     pub(super) rules: Arc<[Rule]>,
+    /// What each of them decides.
+    rulings: Arc<[Ruling]>,
     /// What of a rule file is not asked, and why.
     pub(super) notes: Arc<[Note]>,
     classifier: Arc<Classifier>,
-    /// By rule whether it fits all ordinary packets between ends that it fits.
-    certain: Arc<[bool]>,
     /// Whether rules may say of packets of one connection that is not answered what they did not say of its first one: they count, or look
     /// at more than its ends.
     pub(super) tells_packets_apart: bool,
@@ -40,7 +42,7 @@ pub(super) struct Policy {
     /// Whether tables of a rule file say what becomes of packets, those of known connections included.
     pub(super) has_tables: bool,
     /// Known by the rules: what they have said of a connection counts as long as they are the same. Without tables all are alike.
-    pub(super) mark: Mark,
+    pub(super) permit: Permit,
     /// Whether a port of the plan says which side a packet comes from, and nothing else.
     one_port_each: bool,
     /// How many hops a packet loses here, if rules look at what few do.
@@ -81,7 +83,7 @@ impl Policy {
             let reason = format!("the lists of the rules multiply to {boxes} combinations; {BOXES_MAX} is the most");
             ConfigError::new("rules", reason, "write rules with fewer long lists in one")
         })?;
-        let looks = config.rules.iter().any(|rule| !rule.fields.is_empty());
+        let looks = config.rules.iter().any(|rule| !rule.fields.is_empty() || rule.counts_bytes());
         let looks_at_fields = looks.then_some(u8::from(config.ttl == Ttl::Decrement));
         let one_port_each = ports.count <= 2;
         Ok(Policy {
@@ -91,9 +93,9 @@ impl Policy {
             }),
             asked: State::ALL.map(|state| state == State::New || reach.asked(&config.rules, state).is_some()),
             has_tables,
-            mark: if has_tables { Mark::of(&config.rules) } else { Mark::default() },
+            permit: if has_tables { Permit::of(&config.rules) } else { Permit::default() },
             one_port_each,
-            certain: config.rules.iter().map(is_certain).collect(),
+            rulings: config.rules.iter().enumerate().map(Ruling::of).collect(),
             rules: std::mem::take(&mut config.rules).into(),
             notes: notes.into(),
             classifier: Arc::new(classifier),
@@ -112,28 +114,37 @@ impl Policy {
         }
     }
 
+    /// Gives up what is not asked for as long as the firewall runs.
+    pub(super) fn forget_rules(&mut self) {
+        self.rules = Arc::default();
+    }
+
     /// The number of the rule that decides, if one does, and what becomes of the packet. `meets` is asked about each rule on the
     /// way that does something besides: whether it fits now, which its limit may prevent.
     pub(super) fn decide<E>(
         &self,
         facts: &Facts,
-        mut meets: impl FnMut(usize, &Rule) -> Result<bool, E>,
+        mut meets: impl FnMut(usize) -> Result<bool, E>,
     ) -> Result<(Option<usize>, Action), E> {
         let mut from = 0;
         while let Some(number) = self.classifier.find(facts, from)
-            && let Some(rule) = self.rules.get(number)
+            && let Some(ruling) = self.rulings.get(number)
         {
-            let at = if !rule.has_effects() || meets(number, rule)? {
-                if rule.action != Action::Continue {
-                    return Ok((Some(number), rule.action));
+            from = if !ruling.has_effects || meets(number)? {
+                if ruling.action != Action::Continue {
+                    return Ok((Some(number), ruling.action));
                 }
-                rule.next
+                ruling.next
             } else {
-                rule.missed
-            };
-            from = rule.behind(number, at);
+                ruling.missed
+            } as usize;
         }
         Ok((None, self.otherwise(facts)))
+    }
+
+    /// How the sender of what a rule rejects is told.
+    pub(super) fn reply(&self, number: usize) -> Reply {
+        self.rulings.get(number).map(|ruling| ruling.reply).unwrap_or_default()
     }
 
     /// What becomes of a packet that no rule fits.
@@ -165,14 +176,14 @@ impl Policy {
         let ordinary = if facts.protocol == protocol::TCP { STEADY } else { NO_FLAGS };
         let mut from = 0;
         while let Some(number) = self.classifier.find_possible(facts, ordinary, from)
-            && let (Some(rule), Some(is_certain)) = (self.rules.get(number), self.certain.get(number))
+            && let Some(ruling) = self.rulings.get(number)
         {
-            from = match rule.action {
-                _ if rule.has_effects() => return false,
+            from = match ruling.action {
+                _ if ruling.has_effects => return false,
                 Action::Deny | Action::Reject => return false,
-                Action::Allow if *is_certain => return true,
+                Action::Allow if ruling.is_certain => return true,
                 Action::Allow => number + 1,
-                Action::Continue if *is_certain => rule.behind(number, rule.next),
+                Action::Continue if ruling.is_certain => ruling.next as usize,
                 Action::Continue => return false,
             };
         }
@@ -193,6 +204,37 @@ const STEADY: FlagSet = {
     }
     set
 };
+
+/// What a rule decides, and which rule comes behind it.
+#[derive(Clone, Copy, Debug)]
+struct Ruling {
+    action: Action,
+    reply: Reply,
+    has_effects: bool,
+    /// Whether it fits all ordinary packets between ends that it fits.
+    is_certain: bool,
+    /// Where it goes on if it decides nothing, and if its limit does not let it fit.
+    next: u32,
+    missed: u32,
+}
+
+impl Ruling {
+    /// As much is kept of a rule that does nothing but decide.
+    const SMALL: () = assert!(size_of::<Ruling>() == 16);
+
+    fn of((number, rule): (usize, &Rule)) -> Ruling {
+        let () = Ruling::SMALL;
+        let behind = |at| rule.behind(number, at) as u32;
+        Ruling {
+            action: rule.action,
+            reply: rule.reply,
+            has_effects: rule.has_effects(),
+            is_certain: is_certain(rule),
+            next: behind(rule.next),
+            missed: behind(rule.missed),
+        }
+    }
+}
 
 /// Whether a rule looks at nothing that may differ from one ordinary packet to the next.
 fn is_certain(rule: &Rule) -> bool {

@@ -88,4 +88,5 @@ fn fits_all(rule: &Rule, v4: bool) -> bool {
         && rule.tcp_flags.is_empty()
         && rule.icmp.0.is_empty()
         && rule.fields.is_empty()
+        && rule.masked.is_empty()
 }

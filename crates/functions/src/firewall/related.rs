@@ -84,13 +84,11 @@ impl Firewall {
     /// them, errors must quote a packet of a live connection or query.
     pub(super) fn icmp(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side) -> Handled {
         let Some(message) = Message::of(packet) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
-        let state = match message {
-            Message::Error => {
-                if !self.is_related(cx, packet, side)? {
-                    return self.invalid(cx, packet, side, UNRELATED);
-                }
-                State::Related
-            }
+        let (state, ends) = match message {
+            Message::Error => match self.related(cx, packet, side)? {
+                Some(ends) => (State::Related, Some(ends)),
+                None => return self.invalid(cx, packet, side, UNRELATED),
+            },
             Message::Reply(kind, id) => {
                 let ends = query_ends(packet, side, id).asked_from(side.other());
                 let Some(asked) = self.queries.get(cx, &ends)? else {
@@ -99,7 +97,7 @@ impl Firewall {
                 if !asked.is_answered() && asked.is_of(query_of(kind)) {
                     self.queries.insert(cx, &ends, &asked.answered())?;
                 }
-                State::Reply
+                (State::Reply, Some(ends))
             }
             Message::Query(kind, id) => {
                 if let Err(reason) = self.query(cx, packet, side, (kind, id))? {
@@ -109,9 +107,9 @@ impl Firewall {
             }
             // Nothing that conntrack follows.
             Message::Other if self.settings.policy.has_tables => return self.invalid(cx, packet, side, DENIED),
-            Message::Other => State::New,
+            Message::Other => (State::New, None),
         };
-        if let Err(reason) = self.judge(cx, packet, side, state)? {
+        if let Err(reason) = self.judge(cx, packet, (side, state), ends.as_ref())? {
             return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)
@@ -129,49 +127,55 @@ impl Firewall {
         let known = self.queries.get(cx, &ends)?;
         let goes_on = known.is_some_and(|known| known.is_answered() && known.is_of(kind));
         let judged = match known {
-            Some(_) => self.judge(cx, packet, side, if goes_on { State::Original } else { State::New })?.map(|()| 0),
+            Some(_) => {
+                let state = if goes_on { State::Original } else { State::New };
+                self.judge(cx, packet, (side, state), Some(&ends))?.map(|()| None)
+            }
             None => {
                 // One that died under this number may not have been swept out yet.
-                self.effects.sets.leave(cx, &ends)?;
-                self.admit(cx, packet, side)?
+                self.effects.leave(cx, &ends)?;
+                self.admit(cx, packet, side)?.map(Some)
             }
         };
-        let met = match judged {
-            Ok(met) => met,
+        let opening = match judged {
+            Ok(opening) => opening,
             Err(reason) => return Ok(Err(reason)),
         };
         let asked = Asked::new(cx.now(), kind);
         if !self.queries.insert(cx, &ends, &if goes_on { asked.answered() } else { asked })? {
             return Ok(Err(CONNECTION_TABLE_FULL));
         }
-        if met != 0 {
-            self.effects.sets.enter(cx, &ends, side, met)?;
+        if let Some(opening) = opening {
+            self.note_opening(cx, &ends, (side, &opening))?;
         }
         Ok(Ok(()))
     }
 
-    /// Whether an ICMP error from `side` goes to the sender of the packet that it quotes, and that packet was of a connection
-    /// or query that lives.
-    fn is_related(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<bool, Conflict> {
-        let Some(quoted) = packet.embedded() else { return Ok(false) };
+    /// The connection or query that lives and that an ICMP error from `side` is about, if it goes to the sender of the packet that it quotes.
+    fn related(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side) -> Result<Option<Ends>, Conflict> {
+        let Some(quoted) = packet.embedded() else { return Ok(None) };
         if quoted.src_ip != packet.dst_ip() {
-            return Ok(false);
+            return Ok(None);
         }
         // What is quoted went the other way.
         let from_inside = side == Side::Outside;
         if let Some(id) = quoted.icmp_id {
             let ends = Ends::new(from_inside, (quoted.src_ip, id), (quoted.dst_ip, id), protocol::ICMP);
             // It was a query, or a reply to one from this side.
-            let has = |cx: &mut Cx<'_>, side| self.queries.get(cx, &ends.asked_from(side)).map(|asked| asked.is_some());
-            return Ok(has(cx, side.other())? || has(cx, side)?);
+            for ends in [side.other(), side].map(|side| ends.asked_from(side)) {
+                if self.queries.get(cx, &ends)?.is_some() {
+                    return Ok(Some(ends));
+                }
+            }
+            return Ok(None);
         }
         let (source, destination) = match quoted.ports {
             Some(ports) => ports,
-            None if protocol::has_ports(quoted.protocol) => return Ok(false),
+            None if protocol::has_ports(quoted.protocol) => return Ok(None),
             None => (0, 0),
         };
         let ends = Ends::new(from_inside, (quoted.src_ip, source), (quoted.dst_ip, destination), quoted.protocol);
-        self.connections.has(cx, &ends)
+        Ok(self.connections.has(cx, &ends)?.then_some(ends))
     }
 
     /// A first fragment goes on, and those behind it may follow.

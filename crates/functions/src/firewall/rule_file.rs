@@ -30,6 +30,8 @@ use super::values::{Addresses, Forward};
 use crate::parts::Sides;
 
 mod addresses;
+mod amounts;
+mod asked;
 mod base;
 mod blocks;
 mod conditions;
@@ -134,6 +136,7 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
         sets: &sets,
         table: "",
         dynamic: &[],
+        pools: &[],
         in_table: false,
         direction: None,
         at: &at,
@@ -157,10 +160,10 @@ pub(super) fn included(path: &Path) -> Vec<PathBuf> {
 fn read_all(source: &Source, config: &mut Config, scope: &Scope<'_>) -> Parsed<Vec<Note>> {
     let mut file = File::read(&source.tokens, scope)?;
     let (base, hooks) = (config.rules.len(), config.rules_hook);
-    let (rules, notes) = if file.tables.is_empty() {
+    let (mut rules, mut notes) = if file.tables.is_empty() {
         let mut rules = Vec::new();
         for line in std::mem::take(&mut file.lines) {
-            if line.first().is_some_and(|first| first.text == "policy") {
+            if line.first().is_some_and(|first| &*first.text == "policy") {
                 policy(Words { words: &line, scope }, config)?;
             } else {
                 rules.push(line);
@@ -169,7 +172,7 @@ fn read_all(source: &Source, config: &mut Config, scope: &Scope<'_>) -> Parsed<V
         (flatten::lines(rules, &file.sets, scope, base)?, Vec::new())
     } else if let Some(first) = file.lines.first().and_then(|line| line.first()) {
         scope.at.set(first.at);
-        return match first.text.as_str() {
+        return match &*first.text {
             "include" => statement::unknown("include"),
             other => wrong(
                 format!("`{other}` stands outside of the tables"),
@@ -179,6 +182,7 @@ fn read_all(source: &Source, config: &mut Config, scope: &Scope<'_>) -> Parsed<V
     } else {
         flatten::flatten(&file, hooks, &Scope { in_table: true, ..*scope }, base)?
     };
+    notes.extend(marks::unless_asked(&mut rules));
     config.rules.extend(rules);
     Ok(notes)
 }

@@ -4,15 +4,18 @@
 use std::sync::Arc;
 
 use braid_nf::Port;
-use braid_nf::packet::Packet;
 use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
-use super::fields::{self, Values, Within};
+use super::facts::Facts;
+use super::fields::{self, Within};
 use super::keyed::{Act, Keyed};
+use super::marks::{Asked, Given, Marks, Whose};
+use super::masked::Masked;
 use super::often::Often;
+use super::quota::Quota;
 use super::states::{self, State, States};
-use super::values::{Addresses, Bits, IcmpKind, PortRange, Protocol, number};
+use super::values::{Addresses, Bits, IcmpKind, PortRange, Protocol};
 use crate::config::ConfigError;
 use crate::parts::{Many, Side};
 
@@ -95,6 +98,9 @@ pub struct Rule {
     /// What else rule files look at; all have to fit.
     #[serde(skip)]
     pub(super) fields: Vec<Within>,
+    /// Bits of addresses that are asked for; all have to fit.
+    #[serde(skip)]
+    pub(super) masked: Vec<Masked>,
     /// What packets it is for: those that would open a connection, unless a table of a rule file says more.
     #[serde(skip, default = "of_new")]
     pub(super) states: States,
@@ -107,9 +113,21 @@ pub struct Rule {
     /// It fits only so often.
     #[serde(default)]
     pub limit: Option<Often>,
+    /// It fits only so many bytes.
+    #[serde(skip)]
+    pub(super) quota: Option<Quota>,
+    /// What its limit or quota is known by if other rules have the same one; 0: it is its own.
+    #[serde(skip)]
+    pub(super) pool: u64,
     /// What it asks of a set that packets change.
     #[serde(skip)]
     pub(super) keyed: Option<Keyed>,
+    /// What it asks of marks; all have to fit.
+    #[serde(skip)]
+    pub(super) asks: Vec<Asked>,
+    /// Marks that it sets.
+    #[serde(skip)]
+    pub(super) gives: Vec<Given>,
     /// What it is for, beside its counter.
     #[serde(default)]
     pub comment: String,
@@ -156,11 +174,16 @@ impl Rule {
             tcp_flags: Vec::new(),
             icmp: Many::default(),
             fields: Vec::new(),
+            masked: Vec::new(),
             states: states::NEW,
             counter: false,
             log: None,
             limit: None,
+            quota: None,
+            pool: 0,
             keyed: None,
+            asks: Vec::new(),
+            gives: Vec::new(),
             comment: String::new(),
             line: 0,
             file: None,
@@ -182,7 +205,7 @@ impl Rule {
 
     /// Whether it does something besides deciding.
     pub(super) fn has_effects(&self) -> bool {
-        self.counter || self.log.is_some() || self.may_miss()
+        self.counter || self.log.is_some() || !self.gives.is_empty() || self.may_miss()
     }
 
     /// Whether it may fit one packet of a connection's opener and not another one, or does something with each.
@@ -198,18 +221,35 @@ impl Rule {
 
     /// Whether it may not fit although all that it asks of packets holds.
     pub(super) fn may_miss(&self) -> bool {
-        self.limit.is_some() || self.keyed.is_some()
+        let takes = |given: &Given| given.value.from == Some(Whose::Connection);
+        self.limit.is_some()
+            || self.quota.is_some()
+            || self.keyed.is_some()
+            || !self.asks.is_empty()
+            || self.gives.iter().any(takes)
     }
 
-    /// Whether it fits the first packet of all that its conditions fit: no limit is reached, and the sets that packets change are empty.
-    pub(super) fn fits_first(&self) -> bool {
+    /// Whether it looks at the length of packets, to count their bytes.
+    pub(super) fn counts_bytes(&self) -> bool {
+        let by_set = |keyed: &Keyed| matches!(&keyed.act, Act::Limit(often) if often.in_bytes);
+        self.quota.is_some()
+            || self.limit.is_some_and(|often| often.in_bytes)
+            || self.keyed.as_ref().is_some_and(by_set)
+    }
+
+    /// Whether it fits the first packet of all that its conditions fit, with these marks: no limit is reached, and the sets that packets
+    /// change are empty.
+    pub(super) fn fits_first(&self, marks: &Marks) -> bool {
         let by_set = match self.keyed.as_ref().map(|keyed| &keyed.act) {
             None | Some(Act::Add) => true,
             Some(Act::Has { not }) => *not,
             Some(Act::Limit(often)) => !often.over,
             Some(Act::Count { over, .. }) => !over,
         };
-        by_set && self.limit.is_none_or(|often| !often.over)
+        by_set
+            && self.limit.is_none_or(|often| !often.over)
+            && self.quota.is_none_or(|quota| quota.fits_first())
+            && self.asks.iter().all(|asked| marks.fit(asked))
     }
 
     /// Whether it fits segments with these flags, as far as they go.
@@ -235,6 +275,7 @@ impl Rule {
         let met = Rule {
             direction,
             fields,
+            masked: self.masked.iter().chain(&inner.masked).copied().collect(),
             states,
             ports: both(&self.ports, &inner.ports, equal)?,
             protocol: both(&self.protocol, &inner.protocol, equal)?,
@@ -299,7 +340,10 @@ impl Rule {
             ("ICMP type", self.icmp.any(|kind| kind.contains(facts.destination_port))),
         ];
         let plain = conditions.into_iter().find(|(_, fulfilled)| !fulfilled).map(|(name, _)| name);
-        plain.or_else(|| self.fields.iter().find(|within| !within.fits(&facts.fields)).map(Within::name))
+        let ends = [facts.source, facts.destination];
+        plain
+            .or_else(|| self.masked.iter().find(|masked| !masked.fits(ends)).map(Masked::name))
+            .or_else(|| self.fields.iter().find(|within| !within.fits(&facts.fields)).map(Within::name))
     }
 }
 
@@ -315,61 +359,6 @@ pub(super) fn both<T: Clone>(one: &Many<T>, other: &Many<T>, meet: impl Fn(&T, &
 /// What is in both of two single values.
 pub(super) fn equal<T: PartialEq + Copy>(one: &T, other: &T) -> Option<T> {
     (one == other).then_some(*one)
-}
-
-/// What rules look at of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Facts {
-    pub(super) source: u128,
-    pub(super) destination: u128,
-    pub(super) source_port: u16,
-    /// Of ICMP the type, times 256, and the code.
-    pub(super) destination_port: u16,
-    pub(super) protocol: u8,
-    pub(super) flags: u8,
-    pub(super) port: Port,
-    pub(super) side: Side,
-    pub(super) state: State,
-    /// What few rules look at; all zero if none does.
-    pub(super) fields: Values,
-}
-
-impl Facts {
-    pub(super) fn of(packet: &Packet<'_>, side: Side, state: State) -> Facts {
-        let (source_port, destination_port) = match packet.protocol() {
-            protocol::ICMP | protocol::ICMPV6 => {
-                let head = packet.l4_offset().and_then(|at| packet.bytes().get(at..)?.first_chunk::<2>());
-                (0, head.map_or(0, |head| u16::from_be_bytes(*head)))
-            }
-            _ => packet.ports().unwrap_or_default(),
-        };
-        Facts {
-            source: number(packet.src_ip()),
-            destination: number(packet.dst_ip()),
-            source_port,
-            destination_port,
-            protocol: packet.protocol(),
-            flags: packet.tcp_flags().unwrap_or(0),
-            port: packet.port(),
-            side,
-            state,
-            fields: Values::default(),
-        }
-    }
-
-    /// Of a packet that goes the other way between the same ends, in a plan with two ports.
-    pub(super) fn turned(&self) -> Facts {
-        Facts {
-            source: self.destination,
-            destination: self.source,
-            source_port: self.destination_port,
-            destination_port: self.source_port,
-            port: self.port ^ 1,
-            side: self.side.other(),
-            state: self.state.turned(),
-            ..*self
-        }
-    }
 }
 
 /// The error of a rule in the plan.

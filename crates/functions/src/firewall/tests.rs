@@ -4,6 +4,7 @@ use braid_nf::Instance;
 use braid_testkit::{Bench, Frame};
 use proptest::prelude::*;
 
+mod amounts;
 mod around;
 mod chains;
 mod classifier;
@@ -13,6 +14,7 @@ mod files;
 mod includes;
 mod known;
 mod limits;
+mod marks;
 mod rules;
 mod sets;
 mod tables;

@@ -48,6 +48,15 @@ impl Addresses {
         (self.first..=self.last).contains(&number) && address(number).is_v4() == self.is_v4()
     }
 
+    /// The addresses that are this one as far as so many bits go; none if it has others besides, or is more than one.
+    pub(super) fn under(&self, bits: u32) -> Option<Addresses> {
+        let size = if self.is_v4() { 32 } else { 128 };
+        let behind = u128::MAX.checked_shr(128 - size + bits).unwrap_or(0);
+        let behind = if self.is_v4() { behind & u128::from(u32::MAX) } else { behind };
+        (self.first == self.last && self.first & behind == 0)
+            .then_some(Addresses { first: self.first, last: self.first | behind })
+    }
+
     /// What is in both.
     pub(super) fn meet(&self, other: &Addresses) -> Option<Addresses> {
         let both = Addresses { first: self.first.max(other.first), last: self.last.min(other.last) };

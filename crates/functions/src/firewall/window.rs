@@ -3,7 +3,8 @@
 //!
 //! Of each end is known what it has sent at most, what it was allowed to send at most, and the widest window that it has
 //! offered. A segment fits if it begins within what the receiver allows, ends not before what the receiver may still be
-//! waiting for, acknowledges nothing that was not sent, and nothing that is older than a window.
+//! waiting for, acknowledges nothing that was not sent, and nothing that is older than a window. What is older in either way is late
+//! and does no harm ([`Windows::is_late`]).
 //!
 //! Not here: selective acknowledgements, which Linux lets widen what is allowed; keeping to the plain ones is stricter by no
 //! segment that a specified TCP sends.
@@ -31,7 +32,7 @@ pub(super) struct Windows {
     senders: [Sender; 2],
     /// By how much their windows are shifted (RFC 7323 section 2).
     shifts: [u8; 2],
-    /// Nothing of windows: room for what the connection's [`Mark`](super::mark::Mark) is.
+    /// Nothing of windows: room for what the connection's [`Permit`](super::permit::Permit) is.
     pub(super) spare: [u8; 2],
 }
 
@@ -130,6 +131,28 @@ impl Windows {
         let receiver = &mut self.senders[to];
         receiver.end_max = later(receiver.end_max, acknowledged.wrapping_add(window.max(1)));
         true
+    }
+
+    /// Whether a segment without SYN that does not fit is merely late: all of it had been acknowledged, or it acknowledges what is older than a
+    /// window. As in Linux (`NFCT_TCP_IGNORE`, since 5.19) such a one passes, and nothing that it says is believed.
+    #[cold]
+    pub(super) fn is_late(&self, from: usize, segment: &Segment) -> bool {
+        let (sender, receiver) = (self.senders[from & 1], self.senders[from & 1 ^ 1]);
+        let is_reset = segment.flags & RST != 0;
+        let oldest = receiver.end.wrapping_sub(sender.window_max.max(OLD_MAX));
+        let is_old = segment.flags & ACK != 0 && is_after(oldest, segment.acknowledgement);
+        if sender.window_max == 0 {
+            return is_reset && is_old;
+        }
+        let is_empty = segment.len == 0 && !is_reset;
+        let (begin, end) = if is_empty { (sender.end, sender.end) } else { (segment.sequence, segment.end()) };
+        let claims_more = segment.flags & ACK != 0 && is_after(segment.acknowledgement, receiver.end);
+        if claims_more || is_after(begin, sender.end_max) {
+            return false;
+        }
+        // A reset from there would end what goes on.
+        let was_acknowledged = is_after(sender.end.wrapping_sub(receiver.window_max), end);
+        if was_acknowledged { !is_reset } else { is_old }
     }
 
     /// As [`accept`](Self::accept), for a segment with SYN while the connection opens.

@@ -5,20 +5,26 @@ use std::net::Ipv6Addr;
 use super::conditions::narrow;
 use super::reader::Words;
 use super::{Parsed, wrong};
+use crate::firewall::masked::Masked;
 use crate::firewall::rules::Rule;
 use crate::firewall::values::Addresses;
 use crate::parts::Many;
 
 /// Addresses, or what they leave of all.
 pub(super) fn addresses(place: &mut Many<Addresses>, never: &mut bool, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
+    let bits = if rest.take("&") || rest.take("and") { Some(mask(rest, v4)?.leading_ones()) } else { None };
     let (texts, is_negated) = rest.set("an address")?;
     let mut ranges = Vec::new();
     for text in &texts {
-        match text.parse::<Addresses>() {
-            Ok(range) if range.is_v4() == v4 => ranges.push(range),
+        match (text.parse::<Addresses>(), bits) {
+            // With bits beyond the mask none is equal to it.
+            (Ok(range), Some(bits)) if range.is_v4() == v4 => ranges.extend(range.under(bits)),
+            (Ok(range), None) if range.is_v4() == v4 => ranges.push(range),
             _ if !v4 && is_mapped(text) => {}
-            Ok(range) => return wrong(format!("{range} is of the other family"), "write ip for IPv4 and ip6 for IPv6"),
-            Err(_) => {
+            (Ok(range), _) => {
+                return wrong(format!("{range} is of the other family"), "write ip for IPv4 and ip6 for IPv6");
+            }
+            (Err(_), _) => {
                 let instead = "write 10.0.0.0/8, 2001:db8::/32, 10.0.0.1, 10.0.0.1-10.0.0.9, or { several, of, them }";
                 return wrong(format!("`{text}` is no address range"), instead);
             }
@@ -34,6 +40,41 @@ pub(super) fn addresses(place: &mut Many<Addresses>, never: &mut bool, rest: &mu
     if ranges.is_empty() { Ok(()) } else { narrow(place, ranges, Addresses::meet, "address") }
 }
 
+/// `255.255.255.0`, `::ffff:ffff`: a mask, as a number whose bits of an address stand first.
+fn mask(rest: &mut Words<'_>, v4: bool) -> Parsed<u128> {
+    let text = rest.word();
+    match one(&text, v4) {
+        Some(mask) => Ok(if v4 { mask << 96 } else { mask }),
+        None => wrong(format!("`{text}` is no mask"), "write & 255.255.255.0, or & ::ffff:ffff:ffff:ffff"),
+    }
+}
+
+/// A single address of the family.
+fn one(text: &str, v4: bool) -> Option<u128> {
+    let range = text.parse::<Addresses>().ok()?;
+    (range.is_v4() == v4 && range.first == range.last).then_some(range.first)
+}
+
+/// `& ::ffff:ffff:ffff:ffff == ::1234`, if the mask that comes next is none of a network.
+pub(super) fn masked(rest: &mut Words<'_>, of_source: bool, v4: bool) -> Parsed<Option<Masked>> {
+    let mut look = *rest;
+    if !look.take("&") && !look.take("and") {
+        return Ok(None);
+    }
+    let mask = mask(&mut look, v4)?;
+    if mask.leading_ones() == mask.count_ones() {
+        return Ok(None);
+    }
+    *rest = look;
+    let (not, text) = (rest.negated(), rest.word());
+    let Some(value) = one(&text, v4) else {
+        return wrong(format!("`{text}` is not one address"), "write & ::ffff:ffff:ffff:ffff == ::1234");
+    };
+    // Of IPv4 the bits before the address are those of its mapped form.
+    let mask = if v4 { u128::MAX << 32 | mask >> 96 } else { mask };
+    Ok(Some(Masked { of_source, mask, value, not }))
+}
+
 /// Whether they are addresses of IPv6 that stand for such of IPv4, which no packet has (RFC 4291 section 2.5.5.2).
 fn is_mapped(text: &str) -> bool {
     let address = text.split('/').next().and_then(|address| address.parse::<Ipv6Addr>().ok());
@@ -43,7 +84,8 @@ fn is_mapped(text: &str) -> bool {
 /// Groups and broadcast are told by the IP destination.
 pub(super) fn packet_type(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     const KINDS: [&str; 3] = ["host", "multicast", "broadcast"];
-    let (kinds, is_negated) = rest.set("pkttype")?;
+    let (mut kinds, is_negated) = rest.set("pkttype")?;
+    kinds.iter_mut().filter(|kind| *kind == "unicast").for_each(|kind| *kind = "host".to_owned());
     let wanted = KINDS.into_iter().filter(|kind| kinds.iter().any(|it| it == kind) != is_negated);
     let ranges: Vec<_> = wanted.flat_map(addresses_of).collect();
     if kinds.iter().any(|kind| !KINDS.contains(&kind.as_str())) || ranges.is_empty() {

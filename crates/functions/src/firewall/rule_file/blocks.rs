@@ -1,15 +1,21 @@
 //! What files are made of, whatever it says: statements up to their ends, braces, sets with names, and the names that `define` gives.
 
+use std::borrow::Cow;
+
 use super::keyed::Declared;
 use super::reader::{Scope, Sets, Words};
 use super::tokens::{Kind, Token};
 use super::{Parsed, wrong};
 
+/// The tokens of a statement: where they stand in their file, unless names or ends of lines within them are left out.
+pub(super) type Statement<'a> = Cow<'a, [Token]>;
+
 /// The tokens up to the end of the statement, which is taken, or to a brace that closes what is around it, which is not.
-pub(super) fn statement(rest: &mut Words<'_>) -> Vec<Token> {
-    let (mut depth, mut tokens) = (0u32, Vec::new());
+pub(super) fn statement<'a>(rest: &mut Words<'a>) -> Statement<'a> {
+    let (mut depth, mut ends, mut last) = (0u32, false, 0);
+    let begin = rest.words;
     while let Some(token) = rest.words.first() {
-        match token.text.as_str() {
+        match &*token.text {
             "{" if token.kind == Kind::Word => depth += 1,
             "}" if token.kind == Kind::Word && depth == 0 => break,
             "}" if token.kind == Kind::Word => depth -= 1,
@@ -18,32 +24,32 @@ pub(super) fn statement(rest: &mut Words<'_>) -> Vec<Token> {
         rest.token();
         match token.kind {
             Kind::End if depth == 0 => break,
-            Kind::End => {}
-            _ => tokens.push(token.clone()),
+            Kind::End => ends = true,
+            _ => {}
         }
+        last = begin.len() - rest.words.len();
     }
-    tokens
+    let within = &begin[..last];
+    if ends { within.iter().filter(|token| token.kind != Kind::End).cloned().collect() } else { within.into() }
 }
 
 /// What stands between the braces around a statement; none if there are none.
-pub(super) fn within_braces(mut tokens: Vec<Token>) -> Option<Vec<Token>> {
-    let is_open = tokens.first().is_some_and(|token| token.text == "{");
-    if !is_open || tokens.pop().is_none_or(|token| token.text != "}") {
-        return None;
+pub(super) fn within_braces(tokens: Statement<'_>) -> Option<Vec<Token>> {
+    match &*tokens {
+        [first, within @ .., last] if &*first.text == "{" && &*last.text == "}" => Some(within.to_vec()),
+        _ => None,
     }
-    tokens.remove(0);
-    Some(tokens)
 }
 
 /// Tokens with what `define` says in the places of names.
-pub(super) fn replace(defined: &Sets, tokens: Vec<Token>, scope: &Scope<'_>) -> Parsed<Vec<Token>> {
+pub(super) fn replace<'a>(defined: &Sets, tokens: Statement<'a>, scope: &Scope<'_>) -> Parsed<Statement<'a>> {
     if !tokens.iter().any(|token| token.text.starts_with('$')) {
         return Ok(tokens);
     }
     let mut replaced = Vec::new();
-    for token in tokens {
+    for token in tokens.iter() {
         let Some(name) = token.text.strip_prefix('$') else {
-            replaced.push(token);
+            replaced.push(token.clone());
             continue;
         };
         let Some((_, value)) = defined.iter().rev().find(|(known, _)| known == name) else {
@@ -52,7 +58,7 @@ pub(super) fn replace(defined: &Sets, tokens: Vec<Token>, scope: &Scope<'_>) -> 
         };
         replaced.extend(value.iter().map(|it| Token { at: token.at, ..it.clone() }));
     }
-    Ok(replaced)
+    Ok(replaced.into())
 }
 
 /// A block that says nothing here, and its name.
@@ -98,7 +104,7 @@ pub(super) fn named_set(rest: &mut Words<'_>, defined: &Sets) -> Parsed<((String
                 };
                 elements = within;
                 // Sets within the set, by their names.
-                elements.retain(|token| !matches!(token.text.as_str(), "{" | "}") || token.kind == Kind::Quoted);
+                elements.retain(|token| !matches!(&*token.text, "{" | "}") || token.kind == Kind::Quoted);
             }
             _ => drop(statement(rest)),
         }

@@ -2,7 +2,7 @@
 
 use braid_nf::packet::parse::protocol as number;
 
-use super::addresses::{addresses, packet_type};
+use super::addresses::{addresses, masked, packet_type};
 use super::flags::{self, flags};
 use super::interfaces::interface;
 use super::numbers::{Numbers, nameless};
@@ -119,6 +119,15 @@ fn congestion(name: &str) -> Option<u32> {
 fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
     let rule = &mut fits.rule;
     let what = rest.word();
+    if rest.peek() == "set" {
+        return wrong(format!("`{what}` of a packet is not set"), "leave it out: packets go on as they came");
+    }
+    if matches!(what.as_str(), "saddr" | "daddr")
+        && let Some(masked) = masked(rest, what == "saddr", v4)?
+    {
+        rule.masked.push(masked);
+        return narrow_family(rule, v4);
+    }
     let field = match (what.as_str(), v4) {
         ("protocol", true) | ("nexthdr", false) => {
             protocols(rule, rest)?;
@@ -228,10 +237,8 @@ fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
         "nfproto" | "protocol" => families(fits, rest, key),
         "length" => narrow_field(&mut fits.rule, Field::Length, LENGTH.read(rest)?),
         "pkttype" => packet_type(&mut fits.rule, rest),
-        "mark" | "priority" => {
-            let instead = "leave it out: no function reads marks or priorities of rules";
-            wrong(format!("packets have no `{key}` here"), instead)
-        }
+        "mark" => wrong("a mark stands alone here", "write meta mark 1 before the other fields"),
+        "priority" => wrong("packets have no priorities here", "leave it out: put shaper in the chain"),
         other => wrong(
             format!("nothing is known of `meta {other}`"),
             "write meta l4proto tcp, meta nfproto ipv4, meta length > 1000, meta iifname eth0 or meta pkttype host",
@@ -335,5 +342,6 @@ fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
 pub(super) fn protocol(text: &str) -> Option<Protocol> {
     // As nftables calls it.
     let text = if text == "ipv6-icmp" { "icmpv6" } else { text };
-    NameOrNumber::Name(text.to_owned()).try_into().ok()
+    let named = names::PROTOCOLS.iter().find(|(known, _)| *known == text).map(|(_, number)| Protocol(*number));
+    named.or_else(|| NameOrNumber::Name(text.to_owned()).try_into().ok())
 }

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use super::amounts::{Pool, pool};
 use super::base::{Base, base, policy};
-use super::blocks::{block, named_set, replace, statement, within_braces};
+use super::blocks::{Statement, block, named_set, replace, statement, within_braces};
 use super::reader::{Scope, Sets, Words};
 use super::tokens::{Place, Token};
 use super::{Parsed, wrong};
@@ -12,36 +13,38 @@ use crate::firewall::keyed::Dynamic;
 
 /// What a file says.
 #[derive(Debug, Default)]
-pub(super) struct File {
-    pub(super) tables: Vec<Table>,
+pub(super) struct File<'a> {
+    pub(super) tables: Vec<Table<'a>>,
     /// Statements outside of tables.
-    pub(super) lines: Vec<Vec<Token>>,
+    pub(super) lines: Vec<Statement<'a>>,
     /// Sets outside of tables.
     pub(super) sets: Sets,
     defined: Sets,
 }
 
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct Table<'a> {
     pub(super) family: String,
     pub(super) name: String,
-    pub(super) chains: Vec<Chain>,
+    pub(super) chains: Vec<Chain<'a>>,
     /// Sets and maps.
     pub(super) sets: Sets,
     /// Sets that packets change.
     pub(super) dynamic: Vec<Arc<Dynamic>>,
+    /// Limits and quotas that have names.
+    pub(super) pools: Vec<Pool>,
 }
 
 #[derive(Debug)]
-pub(super) struct Chain {
+pub(super) struct Chain<'a> {
     pub(super) name: String,
     pub(super) at: Place,
     /// Where packets come to it by themselves; none: by jumps only.
     pub(super) base: Option<Base>,
-    pub(super) rules: Vec<Vec<Token>>,
+    pub(super) rules: Vec<Statement<'a>>,
 }
 
-impl Table {
+impl Table<'_> {
     /// Family and name.
     pub(super) fn whole_name(&self) -> String {
         format!("{} {}", self.family, self.name)
@@ -50,9 +53,9 @@ impl Table {
 
 const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 
-impl File {
+impl<'a> File<'a> {
     /// Reads all statements.
-    pub(super) fn read(tokens: &[Token], scope: &Scope<'_>) -> Parsed<File> {
+    pub(super) fn read(tokens: &'a [Token], scope: &'a Scope<'_>) -> Parsed<File<'a>> {
         let mut file = File::default();
         let mut rest = Words { words: tokens, scope };
         loop {
@@ -63,7 +66,10 @@ impl File {
                 "" => return Ok(file),
                 "table" => file.table(&mut rest)?,
                 "add" | "create"
-                    if matches!(rest.peek_at(1), "table" | "chain" | "rule" | "set" | "map" | "element") =>
+                    if matches!(
+                        rest.peek_at(1),
+                        "table" | "chain" | "rule" | "set" | "map" | "element" | "limit" | "quota"
+                    ) =>
                 {
                     rest.word();
                     file.command(&mut rest)?;
@@ -102,25 +108,25 @@ impl File {
             return wrong("a definition without `=`", "write define admins = { 192.0.2.0/28 }");
         }
         let value = self.replace(statement(rest), rest.scope)?;
-        let is_one = match value.as_slice() {
-            [first, .., last] => first.text == "{" && last.text == "}",
+        let is_one = match &*value {
+            [first, .., last] => &*first.text == "{" && &*last.text == "}",
             [_] => true,
             [] => false,
         };
         if !is_one {
             return wrong("not one value and not a set", "write define admins = { 192.0.2.0/28 }");
         }
-        self.defined.push((name, value));
+        self.defined.push((name, value.into_owned()));
         Ok(())
     }
 
     /// Tokens with what `define` says in the places of names.
-    fn replace(&self, tokens: Vec<Token>, scope: &Scope<'_>) -> Parsed<Vec<Token>> {
+    fn replace<'b>(&self, tokens: Statement<'b>, scope: &Scope<'_>) -> Parsed<Statement<'b>> {
         replace(&self.defined, tokens, scope)
     }
 
     /// `table inet filter { … }`, or a table that is only declared.
-    fn table(&mut self, rest: &mut Words<'_>) -> Parsed<()> {
+    fn table(&mut self, rest: &mut Words<'a>) -> Parsed<()> {
         rest.word();
         let at = self.named_table(rest)?;
         if !rest.take("{") {
@@ -155,12 +161,13 @@ impl File {
                     rest.word();
                     block(rest)?;
                 }
-                "quota" | "limit" | "ct" | "secmark" | "synproxy" => {
+                "quota" | "limit" => {
+                    let kind = rest.word();
+                    self.pool(at, &kind, rest)?;
+                }
+                "ct" | "secmark" | "synproxy" => {
                     let what = rest.word();
-                    return wrong(
-                        format!("`{what}` has no name here"),
-                        "write limits into the rules, and remove the rest",
-                    );
+                    return wrong(format!("`{what}` has no name here"), "remove it, and the rules that name it");
                 }
                 "comment" | "flags" => drop(statement(rest)),
                 "define" | "redefine" | "undefine" => self.define(rest)?,
@@ -183,6 +190,15 @@ impl File {
         Ok(())
     }
 
+    /// `limit slow { rate 5/second }`, `quota month { over 25 gbytes }`.
+    fn pool(&mut self, table: usize, kind: &str, rest: &mut Words<'a>) -> Parsed<()> {
+        let pool = pool(kind, rest)?;
+        let pools = &mut self.tables[table].pools;
+        pools.retain(|known| (&known.name, known.is_quota()) != (&pool.name, pool.is_quota()));
+        pools.push(pool);
+        Ok(())
+    }
+
     /// The table whose family and name come next; a new one if it is not there.
     fn named_table(&mut self, rest: &mut Words<'_>) -> Parsed<usize> {
         let family = if FAMILIES.contains(&rest.peek()) { rest.word() } else { "ip".to_owned() };
@@ -192,12 +208,19 @@ impl File {
         }
         let found = self.tables.iter().position(|table| (&table.family, &table.name) == (&family, &name));
         Ok(found.unwrap_or_else(|| {
-            self.tables.push(Table { family, name, chains: Vec::new(), sets: Vec::new(), dynamic: Vec::new() });
+            self.tables.push(Table {
+                family,
+                name,
+                chains: Vec::new(),
+                sets: Vec::new(),
+                dynamic: Vec::new(),
+                pools: Vec::new(),
+            });
             self.tables.len() - 1
         }))
     }
 
-    fn chain_of(&mut self, table: usize, name: String, at: Place) -> &mut Chain {
+    fn chain_of(&mut self, table: usize, name: String, at: Place) -> &mut Chain<'a> {
         let chains = &mut self.tables[table].chains;
         let known = chains.iter().position(|chain| chain.name == name).unwrap_or_else(|| {
             chains.push(Chain { name, at, base: None, rules: Vec::new() });
@@ -207,7 +230,7 @@ impl File {
     }
 
     /// The statements of a chain, up to its closing brace.
-    fn chain(&mut self, table: usize, name: String, place: Place, rest: &mut Words<'_>) -> Parsed<()> {
+    fn chain(&mut self, table: usize, name: String, place: Place, rest: &mut Words<'a>) -> Parsed<()> {
         self.chain_of(table, name.clone(), place);
         let defined = self.defined.clone();
         loop {
@@ -241,7 +264,7 @@ impl File {
     }
 
     /// `add` with what is added: the words of scripts.
-    fn command(&mut self, rest: &mut Words<'_>) -> Parsed<()> {
+    fn command(&mut self, rest: &mut Words<'a>) -> Parsed<()> {
         if rest.peek() == "table" {
             return self.table(rest);
         }
@@ -271,13 +294,12 @@ impl File {
                     return wrong(format!("there is no set `{name}`"), "add the set before its elements");
                 };
                 if let Some(last) = set.last().cloned() {
-                    set.push(Token { text: ",".to_owned(), ..last });
+                    set.push(Token { text: ",".into(), ..last });
                 }
                 set.extend(more);
             }
-            _ => {
-                self.set(table, rest)?;
-            }
+            "limit" | "quota" => self.pool(table, &what, rest)?,
+            _ => self.set(table, rest)?,
         }
         Ok(())
     }

@@ -65,10 +65,10 @@ pub(super) fn flags(rest: &mut Words<'_>) -> Parsed<Vec<Many<Bits>>> {
 /// Elements of a set: each is what is set of the mask.
 fn several(elements: &[Token], of: u8, not: bool) -> Parsed<Vec<Many<Bits>>> {
     let mut each = Vec::new();
-    for element in elements.split(|token| token.text == "," && token.kind != Kind::Quoted) {
+    for element in elements.split(|token| &*token.text == "," && token.kind != Kind::Quoted) {
         let mut set = 0;
-        for token in element.iter().take_while(|token| token.text != "comment") {
-            if !matches!(token.text.as_str(), "|" | "(" | ")") {
+        for token in element.iter().take_while(|token| &*token.text != "comment") {
+            if !matches!(&*token.text, "|" | "(" | ")") {
                 set |= bits(&token.text)?;
             }
         }

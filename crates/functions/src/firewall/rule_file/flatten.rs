@@ -4,14 +4,16 @@
 //! not let pass go on at a later rule. Chains of the same hook follow one another by their priority: what one accepts comes to the
 //! next, what it drops does not. Where two jumps lead to a chain its rules stand twice, so there is a bound.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use braid_nf::state::hash;
 
+use super::asked::{Asked, asked};
+use super::blocks::Statement;
 use super::file::{Chain, File, Table};
 use super::reader::{Scope, Sets, Words};
 use super::statement::{Clause, statement};
-use super::tokens::{Place, Token};
+use super::tokens::Place;
 use super::verdict::Verdict;
 use super::{Hooks, Note, Parsed, wrong};
 use crate::firewall::rules::{Action, Direction, Rule};
@@ -20,10 +22,8 @@ use crate::firewall::values::Addresses;
 
 /// Most rules that chains may come to.
 pub(super) const RULES_MAX: usize = 1 << 18;
-/// Chains of this priority and before it come before connection tracking (`NF_IP_PRI_CONNTRACK`).
-const BEFORE_TRACKING: i32 = -200;
 /// How deep chains may jump (`NFT_JUMP_STACK_SIZE` of Linux).
-const DEPTH_MAX: usize = 16;
+pub(super) const DEPTH_MAX: usize = 16;
 
 /// A statement that has been read.
 struct Read {
@@ -34,11 +34,13 @@ struct Read {
 
 /// The list in the making.
 struct Flat<'a> {
-    table: &'a Table,
+    table: &'a Table<'a>,
     scope: &'a Scope<'a>,
     /// Conditions of all packets that come to its base chain.
     all: Rule,
-    /// Statements of the chains that have been read, by the name of the chain.
+    /// Chains to which more than one jump leads.
+    shared: HashSet<&'a str>,
+    /// Their statements, as far as they have been read, by the name of the chain.
     read: HashMap<&'a str, Vec<Read>>,
     rules: Vec<Rule>,
     /// Rules of which `next` is behind the base chain: they accept, and another chain comes.
@@ -49,7 +51,7 @@ struct Flat<'a> {
 }
 
 /// The rules of all chains that are asked, to be put behind `base` others.
-pub(super) fn flatten(file: &File, hooks: Hooks, scope: &Scope<'_>, base: usize) -> Parsed<(Vec<Rule>, Vec<Note>)> {
+pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: usize) -> Parsed<(Vec<Rule>, Vec<Note>)> {
     let (mut chains, mut notes) = (Vec::<Asked<'_>>::new(), Vec::new());
     for (table, chain) in file.tables.iter().flat_map(|table| table.chains.iter().map(move |chain| (table, chain))) {
         scope.at.set(chain.at);
@@ -76,7 +78,14 @@ pub(super) fn flatten(file: &File, hooks: Hooks, scope: &Scope<'_>, base: usize)
         let is_last = is_last(&chains, number);
         let base = base + rules.len();
         let (sets, name) = (scope_sets(file, table), table.whole_name());
-        let scope = Scope { sets: &sets, table: &name, dynamic: &table.dynamic, direction: *direction, ..*scope };
+        let scope = Scope {
+            sets: &sets,
+            table: &name,
+            dynamic: &table.dynamic,
+            pools: &table.pools,
+            direction: *direction,
+            ..*scope
+        };
         let mut flat = Flat::new(table, &scope, within(table, *direction), (base, is_last));
         flat.base_chain(chain)?;
         rules.append(&mut flat.rules);
@@ -93,9 +102,6 @@ pub(super) fn flatten(file: &File, hooks: Hooks, scope: &Scope<'_>, base: usize)
     Ok((rules, notes))
 }
 
-/// A chain that is asked, in its table, and for which direction.
-type Asked<'a> = (&'a Table, &'a Chain, Option<Direction>);
-
 /// Whether no chain comes behind this one; one of another direction is on another path.
 fn is_last(chains: &[Asked<'_>], number: usize) -> bool {
     let direction = chains[number].2;
@@ -103,7 +109,7 @@ fn is_last(chains: &[Asked<'_>], number: usize) -> bool {
 }
 
 /// Conditions of all packets that come to a chain.
-fn within(table: &Table, direction: Option<Direction>) -> Rule {
+fn within(table: &Table<'_>, direction: Option<Direction>) -> Rule {
     let mut within = Rule { direction, states: states::ALL, ..Rule::new(Action::Continue) };
     let family = [("ip", true), ("ip6", false)].into_iter().find(|(family, _)| *family == table.family);
     within.source.0.extend(family.map(|(_, v4)| Addresses::all(v4)));
@@ -111,7 +117,7 @@ fn within(table: &Table, direction: Option<Direction>) -> Rule {
 }
 
 /// Rules without a table, one after another.
-pub(super) fn lines(rules: Vec<Vec<Token>>, sets: &Sets, scope: &Scope<'_>, base: usize) -> Parsed<Vec<Rule>> {
+pub(super) fn lines(rules: Vec<Statement<'_>>, sets: &Sets, scope: &Scope<'_>, base: usize) -> Parsed<Vec<Rule>> {
     let chain = Chain { name: String::new(), at: Place::default(), base: None, rules };
     let table = Table {
         family: String::new(),
@@ -119,6 +125,7 @@ pub(super) fn lines(rules: Vec<Vec<Token>>, sets: &Sets, scope: &Scope<'_>, base
         chains: vec![chain],
         sets: Vec::new(),
         dynamic: Vec::new(),
+        pools: Vec::new(),
     };
     let scope = Scope { sets, ..*scope };
     let all = Rule::new(Action::Continue);
@@ -128,79 +135,31 @@ pub(super) fn lines(rules: Vec<Vec<Token>>, sets: &Sets, scope: &Scope<'_>, base
 }
 
 /// A table's sets, behind those outside of tables.
-fn scope_sets(file: &File, table: &Table) -> Sets {
+fn scope_sets(file: &File<'_>, table: &Table<'_>) -> Sets {
     file.sets.iter().chain(&table.sets).cloned().collect()
 }
 
-/// Whether nothing stands in a chain and in those to which it jumps.
-fn is_silent(table: &Table, chain: &Chain, depth: usize) -> bool {
-    depth <= DEPTH_MAX
-        && chain.rules.iter().all(|rule| {
-            let at = rule.iter().position(|token| matches!(token.text.as_str(), "jump" | "goto"));
-            let name = at.and_then(|at| rule.get(at + 1)).map(|token| token.text.as_str());
-            let conditions = rule.iter().take(at.unwrap_or_default());
-            let does = ["counter", "log", "limit", "add", "update", "meter", "vmap"];
-            let does_nothing = !conditions.into_iter().any(|token| does.contains(&token.text.as_str()));
-            let named = name.and_then(|name| table.chains.iter().find(|chain| chain.name == name));
-            does_nothing && named.is_some_and(|chain| is_silent(table, chain, depth + 1))
-        })
-}
-
-/// Whether packets between ports come to a chain, and of which direction: none for both.
-fn asked(
-    table: &Table,
-    chain: &Chain,
-    hooks: Hooks,
-    (scope, notes): (&Scope<'_>, &mut Vec<Note>),
-) -> Parsed<Option<Option<Direction>>> {
-    let Some(base) = &chain.base else { return Ok(None) };
-    let says_nothing = base.accepts && is_silent(table, chain, 1);
-    if says_nothing && (base.kind != "filter" || base.hook != "forward") {
-        return Ok(None);
-    }
-    if matches!(table.family.as_str(), "arp" | "bridge" | "netdev") {
-        return wrong(
-            format!("the table `{}` is not for IP packets", table.name),
-            "remove it: rules are for IP packets",
-        );
-    }
-    match (base.kind.as_str(), base.hook.as_str(), hooks) {
-        ("filter", "prerouting" | "output", _) if base.priority <= BEFORE_TRACKING => wrong(
-            format!("the chain `{}` comes before connections are told, and before anything is translated", chain.name),
-            "write its rules into a chain of priority mangle, with inside addresses",
-        ),
-        ("filter", "forward" | "prerouting" | "postrouting", Hooks::Forward) => Ok(Some(None)),
-        ("filter", "input" | "prerouting", Hooks::Host) => Ok(Some(Some(Direction::Inbound))),
-        ("filter", "output" | "postrouting", Hooks::Host) => Ok(Some(Some(Direction::Outbound))),
-        ("filter" | "route", "input" | "output" | "forward", _) => {
-            let whose = match hooks {
-                Hooks::Forward => "packets to and from the machine itself do not come here",
-                Hooks::Host => "with rules_hook = \"host\" input and output are asked",
-            };
-            let text = format!("chain {} is not asked: {whose}", chain.name);
-            notes.push(Note { line: chain.at.line, file: scope.file(chain.at), text });
-            Ok(None)
+/// The chains of a table to which more than one jump leads.
+fn shared<'a>(table: &'a Table<'a>) -> HashSet<&'a str> {
+    let (mut known, mut shared) = (HashSet::new(), HashSet::new());
+    let rules = table.chains.iter().flat_map(|chain| &chain.rules).map(|rule| &**rule);
+    for tokens in rules.chain(table.sets.iter().map(|(_, elements)| elements.as_slice())) {
+        for pair in tokens.windows(2).filter(|pair| matches!(&*pair[0].text, "jump" | "goto")) {
+            if !known.insert(&*pair[1].text) {
+                shared.insert(&*pair[1].text);
+            }
         }
-        ("nat", ..) => {
-            let text =
-                format!("chain {} is not asked: translating is for nat, behind the firewall in the plan", chain.name);
-            notes.push(Note { line: chain.at.line, file: scope.file(chain.at), text });
-            Ok(None)
-        }
-        (_, hook, _) => wrong(
-            format!("there is no hook `{hook}` here"),
-            "write its rules into a chain of hook forward, of a lower priority",
-        ),
     }
+    shared
 }
 
 impl<'a> Flat<'a> {
-    fn new(table: &'a Table, scope: &'a Scope<'a>, all: Rule, (base, is_last): (usize, bool)) -> Flat<'a> {
+    fn new(table: &'a Table<'a>, scope: &'a Scope<'a>, all: Rule, (base, is_last): (usize, bool)) -> Flat<'a> {
         let (rules, accepting, read) = (Vec::new(), Vec::new(), HashMap::new());
-        Flat { table, scope, all, read, rules, accepting, base, is_last }
+        Flat { table, scope, all, shared: shared(table), read, rules, accepting, base, is_last }
     }
 
-    fn base_chain(&mut self, chain: &'a Chain) -> Parsed<()> {
+    fn base_chain(&mut self, chain: &'a Chain<'a>) -> Parsed<()> {
         let within = self.all.clone();
         self.chain(&chain.name, &within, 1)?;
         let accepts = chain.base.as_ref().is_none_or(|base| base.accepts);
@@ -228,21 +187,29 @@ impl<'a> Flat<'a> {
                 "write fewer jumps in one another",
             );
         }
-        self.read(chain)?;
-        // Taken out while it is walked: a chain that jumps to itself is read once more, and refused by its depth.
-        let statements = self.read.remove(chain.name.as_str()).unwrap_or_default();
         let mut returning = Vec::new();
-        for one in &statements {
-            self.scope.at.set(one.at);
-            self.one(one, within, depth, &mut returning)?;
+        if self.shared.contains(chain.name.as_str()) {
+            // Taken out while it is walked: a chain that jumps to itself is read once more, and refused by its depth.
+            let statements = match self.read.remove(chain.name.as_str()) {
+                Some(statements) => statements,
+                None => self.statements(chain).collect::<Parsed<_>>()?,
+            };
+            for one in &statements {
+                self.scope.at.set(one.at);
+                self.one(one, within, depth, &mut returning)?;
+            }
+            self.read.insert(&chain.name, statements);
+        } else {
+            for one in self.statements(chain) {
+                self.one(&one?, within, depth, &mut returning)?;
+            }
         }
-        self.read.insert(&chain.name, statements);
         let end = self.end();
         returning.iter().for_each(|at| self.rules[*at].next = Some(end));
         Ok(())
     }
 
-    fn find(&self, name: &str) -> Parsed<&'a Chain> {
+    fn find(&self, name: &str) -> Parsed<&'a Chain<'a>> {
         match self.table.chains.iter().find(|chain| chain.name == name) {
             Some(chain) => Ok(chain),
             None => {
@@ -251,24 +218,22 @@ impl<'a> Flat<'a> {
         }
     }
 
-    /// Reads the statements of a chain, if they are not yet.
-    fn read(&mut self, chain: &'a Chain) -> Parsed<()> {
-        if self.read.contains_key(chain.name.as_str()) {
-            return Ok(());
-        }
-        let mut statements = Vec::with_capacity(chain.rules.len());
-        for tokens in chain.rules.iter().filter(|tokens| !tokens.is_empty()) {
-            let clauses = statement(Words { words: tokens, scope: self.scope })?;
+    /// The statements of a chain, each read as it is taken.
+    fn statements(&self, chain: &'a Chain<'a>) -> impl Iterator<Item = Parsed<Read>> + use<'a> {
+        let (table, scope) = (self.table, self.scope);
+        let read = move |tokens: &Statement<'_>| {
+            let clauses = statement(Words { words: tokens, scope })?;
             for fits in clauses.iter().flat_map(|clause| &clause.fits).filter(|fits| !fits.never) {
                 fits.rule.check().map_err(|(reason, instead)| (reason, instead.to_owned()))?;
             }
-            let words: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
-            let text = format!("{} {}: {}", self.table.whole_name(), chain.name, words.join(" "));
+            let words: Vec<&str> = tokens.iter().map(|token| &*token.text).collect();
+            let text = format!("{} {}: {}", table.whole_name(), chain.name, words.join(" "));
             let origin = hash::mixed(text.as_bytes(), 0);
-            statements.push(Read { clauses, at: tokens[0].at, origin });
-        }
-        self.read.insert(&chain.name, statements);
-        Ok(())
+            let at = tokens.first().map(|first| first.at).unwrap_or_default();
+            scope.at.set(at);
+            Ok(Read { clauses, at, origin })
+        };
+        chain.rules.iter().filter(|tokens| !tokens.is_empty()).map(read)
     }
 
     fn one(&mut self, one: &Read, within: &Rule, depth: usize, returning: &mut Vec<usize>) -> Parsed<()> {
@@ -286,10 +251,13 @@ impl<'a> Flat<'a> {
                 let does = Rule { line, file, origin, ..clause.does.clone() };
                 let Some(met) = within.meet(&fits.rule) else { continue };
                 let rule = Rule { action: Action::Continue, ..does.fitting(met) };
-                if rule.may_miss() {
-                    missed.push(self.rules.len());
-                }
+                let (at, may_miss) = (self.rules.len(), rule.may_miss());
                 self.clause(&clause.verdict, rule, depth, returning)?;
+                if may_miss && clause.is_one_of_several {
+                    self.rules[at].missed = Some(self.end());
+                } else if may_miss {
+                    missed.push(at);
+                }
                 if self.rules.len() > RULES_MAX {
                     return wrong(
                         format!("jumps make more than {RULES_MAX} rules of the chains"),
@@ -356,13 +324,17 @@ fn says_what_happens(verdict: &Verdict, states: States) -> Parsed<()> {
 
 impl Rule {
     /// A rule that does what this one does, and fits what `conditions` fits.
-    pub(super) fn fitting(self, conditions: Rule) -> Rule {
+    pub(in crate::firewall) fn fitting(self, conditions: Rule) -> Rule {
         Rule {
             action: self.action,
             counter: self.counter,
             log: self.log,
             limit: self.limit,
+            quota: self.quota,
+            pool: self.pool,
             keyed: self.keyed,
+            asks: self.asks,
+            gives: self.gives,
             comment: self.comment,
             line: self.line,
             file: self.file,

@@ -2,11 +2,11 @@
 
 use braid_nf::Port;
 
-use super::conditions::{Fits, narrow};
+use super::conditions::Fits;
 use super::reader::Words;
 use super::{Parsed, wrong};
-use crate::firewall::rules::equal;
-use crate::parts::Side;
+use crate::firewall::rules::{both, equal};
+use crate::parts::{Many, Side};
 
 /// Ports of the plan by their numbers, or by their names under `interfaces`; nothing comes from or goes to the loopback interface.
 pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Parsed<()> {
@@ -50,7 +50,15 @@ pub(super) fn interface(fits: &mut Fits, rest: &mut Words<'_>, word: &str) -> Pa
         return Ok(());
     }
     let came = if word.starts_with('o') { came_by(rest, &wanted)? } else { wanted };
-    narrow(&mut fits.rule.ports, came, equal, "port")
+    match both(&fits.rule.ports, &Many(came), equal) {
+        Some(met) => fits.rule.ports = met,
+        None => {
+            rest.scope
+                .note("no packet comes and leaves by these interfaces: none goes back by the port by which it came");
+            fits.never = true;
+        }
+    }
+    Ok(())
 }
 
 /// The ports by which packets come that leave by one of these. Known where there is one way only: with two ports, or if a side

@@ -13,16 +13,10 @@ use super::{Parsed, wrong};
 use crate::firewall::keyed::{Act, Keyed};
 use crate::firewall::rules::{Action, Rule};
 
-/// Reads a condition, one of several fields together, or a verdict map, of which the ways and verdicts are returned.
-pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<(Fits, Verdict)>>> {
-    let mut fields = Vec::new();
+/// Reads a condition, one of several fields together, or a verdict map, of which the clauses are returned.
+pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<Clause>>> {
     let mut look = *rest;
-    while let Some(n) = selector(&look) {
-        fields.push(look.tokens(n));
-        if !look.take(".") {
-            break;
-        }
-    }
+    let fields = fields(&mut look);
     let is_map = look.peek() == "vmap";
     if let Some(keyed) = asked_set(look, &fields, reading)? {
         reading.close(Verdict::Continue);
@@ -57,15 +51,68 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
     Ok(None)
 }
 
+/// The fields that come next, with `.` between them.
+fn fields<'a>(rest: &mut Words<'a>) -> Vec<&'a [Token]> {
+    let mut fields = Vec::new();
+    while let Some(n) = selector(rest) {
+        fields.push(rest.tokens(n));
+        if !rest.take(".") {
+            break;
+        }
+    }
+    fields
+}
+
 /// A rule that ends with a verdict map: what it does besides comes first, for whatever fits so far.
-pub(super) fn verdict_map(verdicts: Vec<(Fits, Verdict)>, mut reading: Reading) -> Parsed<Vec<Clause>> {
+pub(super) fn verdict_map(verdicts: Vec<Clause>, mut reading: Reading) -> Parsed<Vec<Clause>> {
     let comment = std::mem::take(&mut reading.does.comment);
     reading.close(Verdict::Continue);
-    for (fits, verdict) in verdicts {
-        let does = Rule { comment: comment.clone(), ..Rule::new(Action::Continue) };
-        reading.clauses.push(Clause { fits: vec![fits], does, verdict });
-    }
+    reading.clauses.extend(verdicts);
+    reading.clauses.iter_mut().for_each(|clause| clause.does.comment.clone_from(&comment));
     Ok(reading.clauses)
+}
+
+/// What fits each element of a map, and its value.
+pub(super) type Elements<T> = Vec<(Vec<Fits>, T)>;
+
+/// What `ip dscp map { ef : 1, cs1 : 2 }` says, if that comes next: what fits each element, and its value.
+pub(super) fn map_values<T>(
+    rest: &mut Words<'_>,
+    reading: &mut Reading,
+    read: impl Fn(&mut Words<'_>) -> Parsed<T>,
+) -> Parsed<Option<Elements<T>>> {
+    let mut look = *rest;
+    let fields = fields(&mut look);
+    if fields.is_empty() || !look.take("map") {
+        return Ok(None);
+    }
+    *rest = look;
+    reading.close(Verdict::Continue);
+    let (elements, scope) = (rest.elements("map")?, rest.scope);
+    let one = |element| element_of(element, &fields, &reading.fits, scope, |value, _| read(value));
+    listed(&elements).map(one).collect::<Parsed<_>>().map(Some)
+}
+
+/// What fits an element of a map, and what stands behind its `:`.
+fn element_of<T>(
+    element: &[Token],
+    fields: &[&[Token]],
+    fits: &[Fits],
+    scope: &Scope<'_>,
+    read: impl Fn(&mut Words<'_>, &mut [Fits]) -> Parsed<T>,
+) -> Parsed<(Vec<Fits>, T)> {
+    let Some(colon) = element.iter().position(|token| &*token.text == ":") else {
+        Words { words: element, scope }.token();
+        return wrong("an element of a map without its value", "write { 22 : accept, 23 : drop } or { ef : 1 }");
+    };
+    let (key, value) = element.split_at(colon);
+    let mut one = Reading { fits: fits.to_vec(), does: Rule::new(Action::Continue), clauses: Vec::new() };
+    one.narrow(&[sayings(fields, key)], |fits, said| say(fits, said, scope))?;
+    let mut value = Words { words: value, scope };
+    value.take(":");
+    let read = read(&mut value, &mut one.fits)?;
+    value.end()?;
+    Ok((one.fits, read))
 }
 
 /// `ip saddr @banned`, if packets change that set.
@@ -76,40 +123,41 @@ fn asked_set(mut look: Words<'_>, fields: &[&[Token]], reading: &mut Reading) ->
     Ok(Some(Keyed { set, key, act: Act::Has { not }, refreshes: false, timeout_s: None }))
 }
 
-/// What fits each element of a verdict map, and its verdict.
-fn verdicts(rest: &mut Words<'_>, reading: &Reading, fields: &[&[Token]]) -> Parsed<Vec<(Fits, Verdict)>> {
+/// The clauses of a verdict map, one for each way in which an element fits.
+fn verdicts(rest: &mut Words<'_>, reading: &Reading, fields: &[&[Token]]) -> Parsed<Vec<Clause>> {
     let (elements, scope) = (rest.elements("vmap")?, rest.scope);
-    let mut verdicts = Vec::new();
+    let mut clauses = Vec::new();
     for element in listed(&elements) {
-        let Some(colon) = element.iter().position(|token| token.text == ":") else {
-            Words { words: element, scope }.token();
-            return wrong("an element of a verdict map without its verdict", "write { 22 : accept, 23 : drop }");
-        };
-        let (key, value) = element.split_at(colon);
-        let mut one = Reading { fits: reading.fits.clone(), does: Rule::new(Action::Continue), clauses: Vec::new() };
-        one.narrow(&[sayings(fields, key)], |fits, said| say(fits, said, scope))?;
-        let mut value = Words { words: value, scope };
-        value.take(":");
-        let Some(verdict) = verdict(&mut value, &mut one.fits)? else {
-            return wrong(format!("`{}` is no verdict", value.word()), "write { 22 : accept, 23 : drop }");
-        };
-        value.end()?;
-        verdicts.extend(one.fits.into_iter().map(|fits| (fits, verdict.clone())));
+        let (fits, verdict) = element_of(element, fields, &reading.fits, scope, verdict_of)?;
+        clauses.extend(fits.into_iter().map(|fits| Clause {
+            fits: vec![fits],
+            does: Rule::new(Action::Continue),
+            verdict: verdict.clone(),
+            is_one_of_several: true,
+        }));
     }
-    Ok(verdicts)
+    Ok(clauses)
+}
+
+/// The verdict of an element.
+pub(super) fn verdict_of(value: &mut Words<'_>, fits: &mut [Fits]) -> Parsed<Verdict> {
+    match verdict(value, fits)? {
+        Some(verdict) => Ok(verdict),
+        None => wrong(format!("`{}` is no verdict", value.word()), "write { 22 : accept, 23 : drop }"),
+    }
 }
 
 /// The elements of a set or map.
-fn listed(elements: &[Token]) -> impl Iterator<Item = &[Token]> {
-    elements.split(|token| token.text == "," && token.kind != Kind::Quoted).filter(|element| !element.is_empty())
+pub(super) fn listed(elements: &[Token]) -> impl Iterator<Item = &[Token]> {
+    elements.split(|token| &*token.text == "," && token.kind != Kind::Quoted).filter(|element| !element.is_empty())
 }
 
 /// Each field with its part of a key, as a condition of its own: `ip saddr . tcp dport` and `10.0.0.1 . 22`.
 fn sayings(fields: &[&[Token]], key: &[Token]) -> Vec<Vec<Token>> {
-    let parts = key.split(|token| token.text == ".");
+    let parts = key.split(|token| &*token.text == ".");
     let say = |(field, part): (&&[Token], &[Token])| {
         // In a key flags are all that is set, as behind `==`.
-        let equal = part.first().map(|first| Token { text: "==".to_owned(), kind: Kind::Word, ..first.clone() });
+        let equal = part.first().map(|first| Token { text: "==".into(), kind: Kind::Word, ..first.clone() });
         [*field, equal.as_slice(), part].concat()
     };
     fields.iter().zip(parts.chain(std::iter::repeat(&[][..]))).map(say).collect()

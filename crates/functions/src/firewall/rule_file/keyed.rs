@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use super::amounts::rate;
 use super::conditions::{Fits, any_protocol_with_ports, narrow_family, narrow_protocol, protocol};
 use super::reader::Words;
-use super::statement::rate;
 use super::tokens::{Kind, Token};
 use super::{Parsed, wrong};
 use crate::firewall::keyed::{Act, Dynamic, Key, Keyed, PARTS_MAX, Part, SIZE};
@@ -77,7 +77,10 @@ fn element(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>, refreshes
                     return wrong("another timeout than that of the set", "write the timeout of the set");
                 }
             }
-            "limit" => act = Act::Limit(rate(rest)?),
+            "limit" => {
+                rest.word();
+                act = Act::Limit(rate(rest)?);
+            }
             "ct" if rest.peek_at(1) == "count" => {
                 rest.word();
                 act = count(rest)?;

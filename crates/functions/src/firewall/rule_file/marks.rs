@@ -1,41 +1,160 @@
-//! Marks: `meta mark set 7`, `ct mark set meta mark`. They choose routes and what to translate, of which nothing is decided here, so they
-//! are not set, and the report says so. A rule that asks for one is refused: what it would decide is not known.
+//! Marks: `meta mark & 0xff == 1`, `ct mark vmap { 1 : accept }`, `ct mark set meta mark | 0x10`, `meta mark set ip dscp map { ef : 1 }`.
+//! Where no rule of a file asks for a mark, none is set, and the report says so ([`unless_asked`]).
 
-use super::numbers::number;
+use super::joined::{listed, map_values, verdict_of};
+use super::numbers::{Numbers, nameless, number};
 use super::reader::Words;
-use super::{Parsed, wrong};
+use super::statement::{Clause, Reading};
+use super::verdict::Verdict;
+use super::{Note, Parsed, wrong};
+use crate::firewall::marks::{Asked, Given, Value, Whose};
+use crate::firewall::rules::{Action, Rule};
 
-/// Whether a mark is set by what comes next.
-pub(super) fn sets_one(rest: &Words<'_>) -> bool {
-    match rest.peek() {
-        "mark" => rest.peek_at(1) == "set",
-        _ => rest.peek_at(1) == "mark" && rest.peek_at(2) == "set",
+const MARK: Numbers = Numbers { what: "a mark such as 7, 0x10 or 1-15", last: u32::MAX, named: nameless };
+
+/// Whose mark comes next, and how many words say so.
+fn named(rest: &Words<'_>) -> Option<(Whose, usize)> {
+    match (rest.peek(), rest.peek_at(1)) {
+        ("mark", _) => Some((Whose::Packet, 1)),
+        ("meta", "mark") => Some((Whose::Packet, 2)),
+        ("ct", "mark") => Some((Whose::Connection, 2)),
+        _ => None,
     }
 }
 
-/// `meta mark set meta mark & 0xffff0000 | 0x10`.
-pub(super) fn set(rest: &mut Words<'_>) -> Parsed<()> {
-    rest.take("meta");
-    rest.take("ct");
-    rest.tokens(2);
-    loop {
-        rest.take("(");
-        value(rest)?;
-        rest.take(")");
-        if !["&", "|", "^", "and", "or", "xor", "<<", ">>"].into_iter().any(|sign| rest.take(sign)) {
-            break;
+/// Takes the words that say whose mark comes next.
+fn take(rest: &mut Words<'_>) -> Option<Whose> {
+    let (whose, words) = named(rest)?;
+    (0..words).for_each(|_| drop(rest.word()));
+    Some(whose)
+}
+
+/// Whether a mark comes next.
+pub(super) fn is_next(rest: &Words<'_>) -> bool {
+    named(rest).is_some()
+}
+
+/// Reads a mark that is set, or a condition about one; or a verdict map, of which the clauses are returned.
+pub(super) fn mark(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option<Vec<Clause>>> {
+    let Some(whose) = take(rest) else { return Ok(None) };
+    if rest.take("set") {
+        return set(whose, rest, reading).map(|()| None);
+    }
+    let mask = if rest.take("&") || rest.take("and") { single(rest)? } else { u32::MAX };
+    match rest.peek() {
+        "vmap" => return verdicts((whose, mask), rest, reading).map(Some),
+        "." => return wrong("a mark stands alone here", "write meta mark 1 before the other fields"),
+        _ => {}
+    }
+    // What was done before it is not held back by it.
+    reading.close(Verdict::Continue);
+    reading.does.asks.push(Asked { whose, mask, ranges: MARK.read(rest)? });
+    Ok(None)
+}
+
+/// Forgets marks that are set if no rule asks for one: they would decide nothing, and each packet would have to be asked about. The lines
+/// in which they stand.
+pub(super) fn unless_asked(rules: &mut [Rule]) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if rules.iter().any(|rule| !rule.asks.is_empty()) {
+        return notes;
+    }
+    for rule in rules.iter_mut().filter(|rule| !rule.gives.is_empty()) {
+        rule.gives.clear();
+        let text = "marks are not set: no rule asks for one, and no route and no translation here goes by them";
+        let note = Note { line: rule.line, file: rule.file.clone(), text: text.to_owned() };
+        if !notes.contains(&note) {
+            notes.push(note);
         }
     }
-    rest.scope.note("marks are not set: no route and no translation here goes by them");
+    notes
+}
+
+/// `vmap { 1 : accept, 2-3 : jump two }`: an element that does not fit leaves the packet to the next one.
+fn verdicts((whose, mask): (Whose, u32), rest: &mut Words<'_>, reading: &Reading) -> Parsed<Vec<Clause>> {
+    rest.word();
+    let (elements, scope) = (rest.elements("vmap")?, rest.scope);
+    let mut clauses = Vec::new();
+    for element in listed(&elements) {
+        let colon = element.iter().position(|token| &*token.text == ":").unwrap_or(element.len());
+        let (key, value) = element.split_at(colon);
+        let (mut key, mut value) = (Words { words: key, scope }, Words { words: value, scope });
+        let asked = Asked { whose, mask, ranges: MARK.read(&mut key)? };
+        key.end()?;
+        value.take(":");
+        let mut fits = reading.fits.clone();
+        let verdict = verdict_of(&mut value, &mut fits)?;
+        value.end()?;
+        let does = Rule { asks: vec![asked], ..Rule::new(Action::Continue) };
+        clauses.push(Clause { fits, does, verdict, is_one_of_several: true });
+    }
+    Ok(clauses)
+}
+
+/// What stands behind `set`.
+fn set(whose: Whose, rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
+    let Some(values) = map_values(rest, reading, either)? else {
+        let value = either(rest)?;
+        reading.does.gives.push(Given { whose, value });
+        return Ok(());
+    };
+    let gives = |value| Rule { gives: vec![Given { whose, value }], ..Rule::new(Action::Continue) };
+    reading.by_map(values.into_iter().map(|(fits, value)| (fits, gives(value))).collect());
     Ok(())
 }
 
-fn value(rest: &mut Words<'_>) -> Parsed<()> {
+/// `meta mark & 0xffff0000 | 0x10`: one mark at most, and numbers; `&` binds before `^`, and that before `|`.
+fn either(rest: &mut Words<'_>) -> Parsed<Value> {
+    let mut all = unlike(rest)?;
+    while rest.take("|") || rest.take("or") {
+        let (some, bits) = apart(all, unlike(rest)?)?;
+        all = Value { mask: some.mask & !bits, bits: some.bits | bits, ..some };
+    }
+    Ok(all)
+}
+
+fn unlike(rest: &mut Words<'_>) -> Parsed<Value> {
+    let mut all = both(rest)?;
+    while rest.take("^") || rest.take("xor") {
+        let (some, bits) = apart(all, both(rest)?)?;
+        all = Value { bits: some.bits ^ bits, ..some };
+    }
+    Ok(all)
+}
+
+fn both(rest: &mut Words<'_>) -> Parsed<Value> {
+    let mut all = one(rest)?;
+    while rest.take("&") || rest.take("and") {
+        let (some, bits) = apart(all, one(rest)?)?;
+        all = Value { mask: some.mask & bits, bits: some.bits & bits, ..some };
+    }
+    Ok(all)
+}
+
+fn one(rest: &mut Words<'_>) -> Parsed<Value> {
+    if rest.take("(") {
+        let within = either(rest)?;
+        return if rest.take(")") { Ok(within) } else { wrong("a parenthesis without its end", "write )") };
+    }
+    if let Some(whose) = take(rest) {
+        return Ok(Value { from: Some(whose), mask: u32::MAX, bits: 0 });
+    }
+    Ok(Value { from: None, mask: 0, bits: single(rest)? })
+}
+
+/// Of two the one that may be a mark, and the number that the other one is.
+fn apart(one: Value, other: Value) -> Parsed<(Value, u32)> {
+    match (one.from, other.from) {
+        (_, None) => Ok((one, other.bits)),
+        (None, _) => Ok((other, one.bits)),
+        _ => wrong("two marks in one", "write one mark, and numbers"),
+    }
+}
+
+fn single(rest: &mut Words<'_>) -> Parsed<u32> {
     let word = rest.word();
-    let is_value = match word.as_str() {
-        "meta" | "ct" => rest.take("mark"),
-        "mark" => true,
-        text => number(text).is_some(),
-    };
-    if is_value { Ok(()) } else { wrong(format!("`{word}` is no mark"), "write a number, or meta mark") }
+    match number(&word) {
+        Some(number) => Ok(number),
+        None => wrong(format!("`{word}` is no mark"), "write a number, meta mark, ct mark, or ip dscp map { ef : 1 }"),
+    }
 }

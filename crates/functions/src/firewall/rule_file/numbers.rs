@@ -29,7 +29,7 @@ impl Numbers {
                 let number = self.number(&text)?;
                 match sign {
                     "<" | "lt" => number.checked_sub(1).map(|last| (0, last)),
-                    ">" | "gt" => Some((number + 1, self.last)),
+                    ">" | "gt" => number.checked_add(1).map(|first| (first, self.last)),
                     "<=" | "le" => Some((0, number)),
                     _ => Some((number, self.last)),
                 }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+use super::amounts::Pool;
 use super::numbers::Numbers;
 use super::tokens::{Kind, Place, Token};
 use super::{Around, Note, Parsed, Ports, wrong};
@@ -24,6 +25,8 @@ pub(super) struct Scope<'a> {
     pub(super) table: &'a str,
     /// Sets that packets change.
     pub(super) dynamic: &'a [Arc<Dynamic>],
+    /// Limits and quotas that have names.
+    pub(super) pools: &'a [Pool],
     /// Within a table, where words mean what they mean to nftables.
     pub(super) in_table: bool,
     /// Of packets that come to the chain, if all have one: then it is for the hosts inside.
@@ -81,7 +84,7 @@ impl<'a> Words<'a> {
 
     /// The next word; empty at the end.
     pub(super) fn word(&mut self) -> String {
-        self.token().map_or_else(String::new, |token| token.text.clone())
+        self.token().map_or_else(String::new, |token| token.text.to_string())
     }
 
     pub(super) fn token(&mut self) -> Option<&'a Token> {
@@ -133,13 +136,13 @@ impl<'a> Words<'a> {
                 ),
             };
         }
-        if first.text != "{" {
+        if &*first.text != "{" {
             return Ok(vec![first.clone()]);
         }
         let (mut depth, mut elements) = (1, Vec::new());
         loop {
             let Some(token) = self.token() else { return wrong("a set without its end", "write } behind it") };
-            match token.text.as_str() {
+            match &*token.text {
                 "{" => depth += 1,
                 "}" => depth -= 1,
                 _ if token.kind == Kind::End => {}
@@ -159,7 +162,7 @@ impl<'a> Words<'a> {
     pub(super) fn set(&mut self, of: &str) -> Parsed<(Vec<String>, bool)> {
         let is_negated = self.negated();
         let mut values = Vec::new();
-        for element in self.elements(of)?.split(|token| token.text == "," && token.kind != Kind::Quoted) {
+        for element in self.elements(of)?.split(|token| &*token.text == "," && token.kind != Kind::Quoted) {
             values.extend(value(element)?);
         }
         Ok((values, is_negated))
@@ -181,7 +184,7 @@ impl<'a> Words<'a> {
 fn value(element: &[Token]) -> Parsed<Option<String>> {
     let mut text = String::new();
     for token in element {
-        match token.text.as_str() {
+        match &*token.text {
             "comment" | "counter" if token.kind == Kind::Word && !text.is_empty() => break,
             "timeout" | "expires" if token.kind == Kind::Word => {
                 return wrong("elements do not go by themselves here", "remove the timeout");

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::tokens::{Kind, Place, Token, tokens};
+use super::tokens::{Kind, Place, Texts, Token, tokens};
 use super::{Parsed, wrong};
 
 /// How deep files may include each other (`MAX_INCLUDE_DEPTH` of nftables).
@@ -26,6 +26,7 @@ pub(super) struct Source {
     open: Vec<PathBuf>,
     /// Where an error is.
     at: Place,
+    texts: Texts,
 }
 
 impl Source {
@@ -50,7 +51,7 @@ impl Source {
         let file = self.files.len() as u16;
         self.files.push(path.to_owned());
         self.open.push(path.to_owned());
-        let read = tokens(text, file);
+        let read = tokens(text, file, &mut self.texts);
         let mut rest = read.as_slice();
         while let [token, more @ ..] = rest {
             rest = more;
@@ -113,7 +114,7 @@ impl Source {
 
 /// The name in `include "name"`, if that is what begins here.
 fn included<'a>(before: Option<&Token>, token: &Token, rest: &'a [Token]) -> Option<&'a str> {
-    let begins = before.is_none_or(|last| last.kind == Kind::End || matches!(last.text.as_str(), "{" | "}"));
+    let begins = before.is_none_or(|last| last.kind == Kind::End || matches!(&*last.text, "{" | "}"));
     let name = rest.first().filter(|name| name.kind == Kind::Quoted)?;
-    (begins && token.kind == Kind::Word && token.text == "include").then_some(&name.text)
+    (begins && token.kind == Kind::Word && &*token.text == "include").then_some(&*name.text)
 }

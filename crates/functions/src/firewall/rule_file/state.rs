@@ -35,10 +35,20 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
                 "set host_connections_max, or put connection_limiter before it",
             );
         }
-        "mark" | "label" | "zone" => {
-            return wrong("connections have no marks here, and nothing would ask for them", "leave it out");
+        "mark" => return wrong("a mark stands alone here", "write ct mark 1 before the other fields"),
+        what @ ("label" | "zone") => {
+            return wrong(format!("connections have no `{what}` here"), "write ct mark, or leave it out");
         }
-        _ => return wrong("only state and direction of a connection are known", "write ct state new, or leave it out"),
+        "bytes" | "packets" | "avgpkt" => {
+            return wrong(
+                "what a connection has sent is not counted",
+                "write quota or limit rate, or put policer in the chain",
+            );
+        }
+        _ => {
+            let instead = "write ct state new, ct direction, ct mark or ct status dnat, or leave it out";
+            return wrong("only state, direction, mark and translation of a connection are known", instead);
+        }
     };
     fits.rule.states &= states;
     fits.never |= fits.rule.states == 0;

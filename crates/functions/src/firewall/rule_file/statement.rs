@@ -1,16 +1,16 @@
 //! One rule: conditions, what it does besides, and its verdict, in the order in which they stand. What stands behind a counter is
 //! not asked before it counts, so a rule comes apart into clauses that are taken one after another.
 
+use super::amounts::amount;
 use super::conditions::Fits;
 use super::fib::{Ways, fib};
-use super::joined::{conditions, verdict_map};
+use super::joined::{conditions, map_values, verdict_map};
 use super::keyed::keyed;
-use super::marks;
+use super::marks::{is_next as is_mark, mark};
 use super::reader::Words;
 use super::state::status;
 use super::verdict::{Verdict, verdict};
 use super::{Parsed, wrong};
-use crate::firewall::often::Often;
 use crate::firewall::rules::{Action, Direction, Rule};
 use crate::firewall::states;
 
@@ -21,6 +21,8 @@ pub(super) struct Clause {
     /// What its rules do besides; its conditions are empty.
     pub(super) does: Rule,
     pub(super) verdict: Verdict,
+    /// Where it does not fit the next one is asked, not the next rule: it is of a map.
+    pub(super) is_one_of_several: bool,
 }
 
 /// Most ways in which a rule may fit, by joined fields and maps.
@@ -38,7 +40,7 @@ impl Reading {
     pub(super) fn close(&mut self, verdict: Verdict) {
         if verdict != Verdict::Continue || self.does.has_effects() {
             let does = std::mem::replace(&mut self.does, Rule::new(Action::Continue));
-            self.clauses.push(Clause { fits: self.fits.clone(), does, verdict });
+            self.clauses.push(Clause { fits: self.fits.clone(), does, verdict, is_one_of_several: false });
         }
     }
 
@@ -48,6 +50,13 @@ impl Reading {
             self.does.comment = rest.word();
         }
         rest.end()
+    }
+
+    /// What a map says: what fits each element, and what is done then. What the map does not hold does not fit.
+    pub(super) fn by_map(&mut self, values: Vec<(Vec<Fits>, Rule)>) {
+        self.fits = values.iter().flat_map(|(fits, _)| fits.iter().cloned()).collect();
+        let clause = |(fits, does)| Clause { fits, does, verdict: Verdict::Continue, is_one_of_several: false };
+        self.clauses.extend(values.into_iter().map(clause));
     }
 
     /// Narrows what fits, by each of several ways to say it, of which one has to hold; `read` narrows by one of them.
@@ -110,20 +119,30 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
             }
             "fib" => ways(fib(&mut rest)?, &mut reading)?,
             "ct" if rest.peek_at(1) == "status" => ways(status(&mut rest)?, &mut reading)?,
-            "meta" | "ct" | "mark" if marks::sets_one(&rest) => marks::set(&mut rest)?,
+            _ if is_mark(&rest) => {
+                if let Some(verdicts) = mark(&mut rest, &mut reading)? {
+                    reading.end(&mut rest)?;
+                    return verdict_map(verdicts, reading);
+                }
+            }
             "ct" if rest.peek_at(1) == "helper" && rest.peek_at(2) == "set" => {
                 rest.word();
                 rest.scope.note("no helper reads along: what FTP and the like open besides is for the rules");
-                rest.tokens(3);
+                rest.tokens(2);
+                unread(&mut rest, &mut reading)?;
             }
             "inbound" | "outbound" => direction(&mut rest, &mut reading)?,
-            "counter" => counter(&mut rest, &mut reading),
+            "counter" => counter(&mut rest, &mut reading)?,
             "log" => log(&mut rest, &mut reading)?,
-            "limit" => limit(&mut rest, &mut reading)?,
+            "limit" | "quota" => amount(&mut rest, &mut reading)?,
             "flow" | "nftrace" => {
                 // Faster ways for known connections, and tracing: nothing that rules decide.
                 rest.tokens(3);
             }
+            "meta" if matches!(rest.peek_at(1), "nftrace" | "pkttype") && rest.peek_at(2) == "set" => {
+                rest.tokens(4);
+            }
+            "meta" if rest.peek_at(1) == "priority" && rest.peek_at(2) == "set" => priority(&mut rest, &mut reading)?,
             _ => {
                 if let Some(verdicts) = conditions(&mut rest, &mut reading)? {
                     reading.end(&mut rest)?;
@@ -167,13 +186,47 @@ fn direction(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     Ok(())
 }
 
-/// `counter`, `counter packets 7 bytes 420`, `counter name "web"`.
-fn counter(rest: &mut Words<'_>, reading: &mut Reading) {
+/// `meta priority set 1:2`, by a map too: classes of a queue that comes behind, of which nothing is decided here.
+fn priority(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     rest.word();
+    rest.scope.note("priorities are not set: classes of a shaper behind the firewall go by code points and addresses");
+    rest.tokens(2);
+    unread(rest, reading)
+}
+
+/// A value that says nothing here, or a map of such values: what it does not hold does not fit.
+fn unread(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
+    match map_values(rest, reading, passed_over)? {
+        Some(values) => reading.fits = values.into_iter().flat_map(|(fits, ())| fits).collect(),
+        None => passed_over(rest)?,
+    }
+    Ok(())
+}
+
+/// A word that says nothing here.
+fn passed_over(rest: &mut Words<'_>) -> Parsed<()> {
+    rest.word();
+    Ok(())
+}
+
+/// `counter`, `counter packets 7 bytes 420`, `counter name "web"`, `counter name tcp dport map { 80 : "web" }`.
+fn counter(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
+    rest.word();
+    if rest.take("name") {
+        let Some(values) = map_values(rest, reading, passed_over)? else {
+            rest.word();
+            reading.does.counter = true;
+            return Ok(());
+        };
+        let counts = Rule { counter: true, ..Rule::new(Action::Continue) };
+        reading.by_map(values.into_iter().map(|(fits, ())| (fits, counts.clone())).collect());
+        return Ok(());
+    }
     reading.does.counter = true;
-    while rest.take("packets") || rest.take("bytes") || rest.take("name") {
+    while rest.take("packets") || rest.take("bytes") {
         rest.word();
     }
+    Ok(())
 }
 
 /// `log prefix "text"`; how loud, to whom and what of the packet is not asked.
@@ -203,43 +256,6 @@ fn log(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
     Ok(())
 }
 
-/// `limit rate 5/second burst 10 packets`, `limit rate over 10/minute`. What was counted before is not limited.
-fn limit(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
-    reading.close(Verdict::Continue);
-    reading.does.limit = Some(rate(rest)?);
-    Ok(())
-}
-
-/// `limit rate 5/second burst 10 packets`.
-pub(super) fn rate(rest: &mut Words<'_>) -> Parsed<Often> {
-    rest.word();
-    if !rest.take("rate") {
-        return wrong("a limit has no name here", "write limit rate 5/second");
-    }
-    let mut text = String::new();
-    if rest.take("over") {
-        text += "over ";
-    }
-    text += &rest.word();
-    if rest.take("burst") {
-        text += &format!(" burst {}", rest.word());
-        if rest.peek().ends_with("bytes") {
-            return wrong("a limit counts packets", "put policer in the chain for bytes");
-        }
-        rest.take("packets");
-    } else if rest.peek().contains("bytes/") {
-        return wrong("a limit counts packets", "put policer in the chain for bytes");
-    }
-    match text.parse::<Often>() {
-        Ok(often) => Ok(often),
-        Err(error) => {
-            let (reason, instead) = error.split_once(", expected ").unwrap_or((&error, "5/second"));
-            let words = if instead.starts_with(|first: char| first.is_ascii_digit()) { "limit rate " } else { "" };
-            wrong(reason, format!("write {words}{instead}"))
-        }
-    }
-}
-
 /// Whether a statement about a set that packets change comes next.
 fn is_keyed(rest: &Words<'_>) -> bool {
     let next = rest.peek_at(1);
@@ -263,14 +279,22 @@ pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
         "notrack" => {
             "remove it, and accept those packets in the chains: every connection is followed, by what passes at full speed"
         }
-        "quota" => "put policer in the chain",
         "rt" | "socket" | "numgen" | "jhash" | "symhash" | "ipsec" | "osf" | "cgroup" => {
             "write addresses and ports of the plan: nothing is known of the machine's own routes and programs"
         }
-        "mark" => "leave it out: no function reads marks",
         "allow" => "write accept",
         "deny" => "write drop",
         "arp" => "leave it out: rules are for IP packets",
+        "ah" | "esp" | "comp" | "igmp" | "dccp" | "udplite" => {
+            "write meta l4proto and its name: nothing else of it is looked at"
+        }
+        "exthdr" | "frag" | "hbh" | "dst" | "mh" | "srh" | "rt0" => {
+            "leave it out: headers between IPv6 and what it carries are walked over"
+        }
+        "reset" => "leave it out: packets are not changed",
+        word if word.starts_with('@') => {
+            "write the field by its name, such as th dport 53: bytes by their places are not looked at"
+        }
         _ => {
             let instead = "write inbound, outbound, iif, iifname, oifname, ip, ip6, meta, tcp, udp, sctp, th, icmp, icmpv6, vlan id, \
                            ct state, counter, log, limit, or accept, drop, reject, jump, goto, return";

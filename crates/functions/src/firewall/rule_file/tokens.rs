@@ -1,10 +1,13 @@
 //! A rule file as tokens, each with its place. Braces, commas, `;`, `=`, `<`, `>`, `&`, `|`, parentheses and lone `:` `.` `-` are tokens of
 //! their own; `#` begins a comment; `\` at the end of a line joins it with the next.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 /// A word or a sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    pub(super) text: String,
+    pub(super) text: Arc<str>,
     pub(super) at: Place,
     pub(super) kind: Kind,
 }
@@ -28,27 +31,43 @@ pub(super) enum Kind {
     End,
 }
 
+/// Texts that are known: most words stand in a file many times, and are held once.
+#[derive(Debug, Default)]
+pub(super) struct Texts(HashSet<Arc<str>>);
+
+impl Texts {
+    fn of(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(text) {
+            return known.clone();
+        }
+        let text: Arc<str> = text.into();
+        self.0.insert(text.clone());
+        text
+    }
+}
+
 /// All tokens of the file with this number.
-pub(super) fn tokens(text: &str, file: u16) -> Vec<Token> {
+pub(super) fn tokens(text: &str, file: u16, texts: &mut Texts) -> Vec<Token> {
     let mut tokens = Vec::new();
     for (line, content) in (1u32..).zip(text.lines()) {
         let before = tokens.len();
         let place = |column: u32| Place { file, line, column };
-        split(content, place, &mut tokens);
+        split(content, place, (&mut tokens, texts));
         match tokens.last() {
-            Some(last) if tokens.len() > before && last.text == "\\" => drop(tokens.pop()),
-            _ => push(&mut tokens, "\n", place(content.chars().count() as u32 + 1), Kind::End),
+            Some(last) if tokens.len() > before && &*last.text == "\\" => drop(tokens.pop()),
+            _ => push((&mut tokens, texts), "\n", place(content.chars().count() as u32 + 1), Kind::End),
         }
     }
     tokens
 }
 
-fn push(into: &mut Vec<Token>, text: &str, at: Place, kind: Kind) {
-    into.push(Token { text: text.to_owned(), at, kind });
+fn push((into, texts): (&mut Vec<Token>, &mut Texts), text: &str, at: Place, kind: Kind) {
+    into.push(Token { text: texts.of(text), at, kind });
 }
 
 /// The tokens of a line.
-fn split(content: &str, place: impl Fn(u32) -> Place, into: &mut Vec<Token>) {
+fn split(content: &str, place: impl Fn(u32) -> Place, (into, texts): (&mut Vec<Token>, &mut Texts)) {
+    let mut push = |text: &str, at: Place, kind: Kind| push((&mut *into, &mut *texts), text, at, kind);
     let characters: Vec<char> = content.chars().collect();
     let place = |at: usize| place(at as u32 + 1);
     let mut at = 0;
@@ -62,16 +81,16 @@ fn split(content: &str, place: impl Fn(u32) -> Place, into: &mut Vec<Token>) {
                     at += 1;
                 }
                 let text: String = characters[begun + 1..at].iter().collect();
-                push(into, &text, place(begun), Kind::Quoted);
+                push(&text, place(begun), Kind::Quoted);
                 at += 1;
             }
-            ';' => push(into, ";", place(begun), Kind::End),
+            ';' => push(";", place(begun), Kind::End),
             '=' | '!' | '<' | '>' => {
                 at += usize::from(characters.get(at) == Some(&'='));
                 let text: String = characters[begun..at].iter().collect();
-                push(into, &text, place(begun), Kind::Word);
+                push(&text, place(begun), Kind::Word);
             }
-            '{' | '}' | ',' | '|' | '&' | '(' | ')' | '/' => push(into, &first.to_string(), place(begun), Kind::Word),
+            '{' | '}' | ',' | '|' | '&' | '(' | ')' | '/' => push(&first.to_string(), place(begun), Kind::Word),
             first if first.is_whitespace() => {}
             _ => {
                 while characters.get(at).is_some_and(|it| !it.is_whitespace() && !"{},;|&()=!<>#\"".contains(*it)) {
@@ -83,9 +102,9 @@ fn split(content: &str, place: impl Fn(u32) -> Place, into: &mut Vec<Token>) {
                 if ends_key {
                     text.pop();
                 }
-                push(into, &text, place(begun), Kind::Word);
+                push(&text, place(begun), Kind::Word);
                 if ends_key {
-                    push(into, ":", place(at - 1), Kind::Word);
+                    push(":", place(at - 1), Kind::Word);
                 }
             }
         }

@@ -5,9 +5,9 @@ use super::rules::{PORTS, named, read_text};
 use super::tables::{IN, OUT, TCP, UDP, check, decided, facts};
 use crate::config::parse;
 use crate::firewall::config::Config;
+use crate::firewall::facts::Facts;
 use crate::firewall::policy::Policy;
 use crate::firewall::rules::Action::{Allow, Deny};
-use crate::firewall::rules::Facts;
 use crate::firewall::states::State;
 
 /// A chain with these rules, which lets through what they say nothing about.
@@ -141,19 +141,24 @@ fn what_a_translator_forwards_to_is_said_by_the_plan() {
     assert!(mistaken.to_string().contains("`10.0.0.5:0` is nothing to forward to"), "{mistaken}");
 }
 
-/// Nothing has been translated there.
+/// Who it is for is translated later, from whom it comes is not.
 #[test]
-fn chains_before_connection_tracking_are_refused_if_they_say_something() {
+fn chains_before_connection_tracking_are_asked_as_far_as_it_is_known_there() {
     let raw = |hook: &str, priority: &str, rules: &str| {
         let chain = format!("chain raw {{ type filter hook {hook} priority {priority}; policy accept; {rules} }}");
         format!("table ip t {{ {chain} }}\n{}", table("forward", "tcp dport 22 accept"))
     };
-    for hook in ["prerouting", "output"] {
-        refused(
-            &raw(hook, "raw", "ip daddr 10.0.0.1 drop"),
-            "before anything is translated; write its rules into a chain of",
-        );
+    for rules in ["ip daddr 10.0.0.1 drop", "tcp dport 22 drop", "ct state new drop", "jump side"] {
+        let text = raw("prerouting", "raw", rules).replacen("chain", "chain side { udp dport 53 drop; } chain", 1);
+        refused(&text, "before connections are told and packets translated; write its rules into a chain of");
     }
+    refused(&raw("prerouting", "raw", "udp sport 53 notrack"), "accept those packets in the chains: every connection");
+    let bogons =
+        raw("prerouting", "-300", "iifname wan0 ip saddr { 10.0.0.0/8, 192.0.2.66 } drop; tcp sport 0 drop; accept");
+    let policy_of_bogons = policy(&bogons, "");
+    check(&policy_of_bogons, (OUT, "192.0.2.66", HOST, TCP, 22), Deny);
+    check(&policy_of_bogons, (OUT, SERVER, HOST, TCP, 22), Allow);
+    check(&policy_of_bogons, (IN, "192.0.2.66", SERVER, TCP, 22), Allow);
     check(&policy(&raw("prerouting", "raw", ""), ""), (OUT, SERVER, HOST, TCP, 22), Allow);
     // Behind the decision where it goes all is known.
     check(&policy(&raw("postrouting", "-300", "ct state new drop"), ""), (OUT, SERVER, HOST, TCP, 22), Deny);
@@ -166,9 +171,5 @@ fn marks_are_not_set_and_nothing_asks_for_them() {
     check(&policy, (OUT, SERVER, HOST, TCP, 22), Deny);
     check(&policy, (OUT, SERVER, HOST, TCP, 23), Allow);
     assert_eq!(policy.notes.iter().filter(|note| note.text.starts_with("marks are not set")).count(), 1);
-    refused(&table("forward", "meta mark 7 drop"), "packets have no `mark` here");
-    refused(
-        &table("forward", "meta mark set jhash ip saddr mod 2"),
-        "`jhash` is no mark; write a number, or meta mark",
-    );
+    refused(&table("forward", "meta mark set jhash ip saddr mod 2"), "`jhash` is no mark; write a number, meta mark");
 }

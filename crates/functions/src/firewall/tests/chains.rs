@@ -32,9 +32,9 @@ fn what_a_limit_holds_back_goes_on_behind_it() {
     let web = facts(IN, "10.0.0.1", "10.0.1.1", TCP, 80);
     assert_eq!(decided(&policy, &web), (Allow, Some(2)));
     let mut met = Vec::new();
-    let missed = policy.decide(&web, |number, rule| {
+    let missed = policy.decide(&web, |number| {
         met.push(policy.rules[number].line);
-        Ok::<_, std::convert::Infallible>(rule.limit.is_none())
+        Ok::<_, std::convert::Infallible>(policy.rules[number].limit.is_none())
     });
     assert_eq!((missed, met), (Ok((Some(policy.rules.len() - 1), Deny)), vec![4, 5]));
 }
@@ -156,5 +156,5 @@ const WORDS: &[&str] = &[
     "\"x\"", "counter", "reject", "with", "icmp", "icmpx", "flags", "syn", "&", "(", "|", ")", "/", "define", "$a", "a",
     "flush", "ruleset", "add", "rule", "element", "delete", "\\", "comment", "meta", "iifname", "lan0", "pkttype",
     "host", "include", "length", "ttl", "dscp", "<", "vlan", "id", "fib", "10-20",
-    "saddr", "daddr", "iif", "oif", "missing", "local", "mark", "status", "dnat", "prerouting", "raw",
+    "saddr", "daddr", "iif", "oif", "missing", "local", "mark", "map", "status", "dnat", "prerouting", "raw",
 ];

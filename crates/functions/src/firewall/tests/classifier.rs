@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 
 use crate::firewall::classifier::Classifier;
+use crate::firewall::facts::Facts;
 use crate::firewall::fields::{Field, Within};
 use crate::firewall::reach::Reach;
-use crate::firewall::rules::{Action, Direction, Facts, Rule};
+use crate::firewall::rules::{Action, Direction, Rule};
 use crate::firewall::states::State;
 use crate::firewall::values::{Addresses, Bits, PortRange, Protocol};
 use crate::parts::{Many, Side};

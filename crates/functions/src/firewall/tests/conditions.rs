@@ -4,9 +4,10 @@ use proptest::prelude::*;
 
 use super::rules::{PORTS, named, read_text};
 use crate::firewall::config::Config;
+use crate::firewall::facts::Facts;
 use crate::firewall::fields::{UNTAGGED, Values};
 use crate::firewall::policy::Policy;
-use crate::firewall::rules::{Action, Facts};
+use crate::firewall::rules::Action;
 use crate::firewall::states::State;
 use crate::firewall::values::Addresses;
 use crate::parts::Side;
@@ -47,7 +48,7 @@ fn fits(condition: &str, seen: Seen) -> bool {
         state: State::New,
         fields: seen.fields,
     };
-    let Ok((_, action)) = policy.decide(&facts, |_, _| Ok::<_, std::convert::Infallible>(true));
+    let Ok((_, action)) = policy.decide(&facts, |_| Ok::<_, std::convert::Infallible>(true));
     action == Action::Allow
 }
 
@@ -271,4 +272,67 @@ fn rules_see_what_stands_in_the_frame() {
     assert!(page.contains("line 1 of the rule file does not fit by its time to live"), "{page}");
     let page = explained(Frame::udp("[2001:db8::1]:5", "[2001:db8::2]:6").ttl(5).payload(b"hello"));
     assert!(page.contains("line 2 of the rule file decides"), "{page}");
+}
+
+/// A mask of a network is a prefix written in another way.
+#[test]
+fn addresses_under_a_mask_are_a_network() {
+    let v6 = Seen { v4: false, ..SEEN };
+    for (condition, expected) in [
+        ("ip saddr & 255.255.255.0 == 10.0.0.0", true),
+        ("ip saddr & 255.255.255.0 == 10.0.1.0", false),
+        ("ip saddr and 255.0.0.0 != 10.0.0.0", false),
+        ("ip saddr & 255.255.0.0 { 10.0.0.0, 10.1.0.0 }", true),
+        ("ip saddr & 255.255.255.255 == 10.0.0.1", true),
+        ("ip saddr & 0.0.0.0 == 0.0.0.0", true),
+        // Bits beyond the mask are never left.
+        ("ip saddr & 255.255.255.0 == 10.0.0.1", false),
+        ("ip saddr & 255.255.255.0 != 10.0.0.1", true),
+    ] {
+        assert_eq!(fits(condition, SEEN), expected, "{condition}");
+    }
+    assert!(fits("ip6 saddr & ffff:ffff:: == 2001:db8::", v6) && !fits("ip6 saddr & ffff:ffff:: == 2001:db9::", v6));
+    // Of any mask, such as a host's part behind whatever prefix.
+    assert!(fits("ip saddr & 0.0.0.255 == 0.0.0.1", SEEN) && !fits("ip saddr & 0.0.0.255 == 0.0.0.2", SEEN));
+    assert!(!fits("ip saddr & 0.0.0.255 != 0.0.0.1", SEEN) && fits("ip daddr & 255.0.255.0 == 10.0.1.0", SEEN));
+    assert!(
+        fits("ip6 saddr & ::ffff:ffff:ffff:ffff == ::1", v6) && !fits("ip6 daddr & ::ffff:ffff:ffff:ffff == ::1", v6)
+    );
+    assert!(!fits("ip6 saddr & ::ffff == ::1", SEEN), "of the other family");
+    for (text, reason) in [
+        ("ip saddr & eth0 == 10.0.0.1 accept", "`eth0` is no mask"),
+        ("ip6 saddr & ::ffff == { ::1, ::2 } accept", "`{` is not one address"),
+    ] {
+        let error = read_text(text, &mut named(), PORTS).expect_err("no mask");
+        assert!(error.reason.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn protocols_and_types_have_the_names_of_debian_and_nftables() {
+    let of = |protocol| Seen { protocol, ..SEEN };
+    for (name, number) in [("igmp", 2), ("ospf", 89), ("vrrp", 112), ("esp", 50), ("ipv6-icmp", 58)] {
+        assert!(
+            fits(&format!("meta l4proto {name}"), of(number)) && !fits(&format!("meta l4proto {name}"), SEEN),
+            "{name}"
+        );
+    }
+    let v6 = |kind: u16| Seen { v4: false, protocol: 58, ports: (0, kind << 8), ..SEEN };
+    let types = "icmpv6 type { mld-listener-reduction, ind-neighbor-solicit, router-renumbering }";
+    assert_eq!([132, 138, 141, 142].map(|kind| fits(types, v6(kind))), [true, true, true, false]);
+    assert!(fits("udp dport mdns", Seen { ports: (5353, 5353), ..of(17) }));
+    assert!(fits("meta pkttype unicast", SEEN) && !fits("meta pkttype multicast", SEEN));
+}
+
+/// Nothing goes back by the port by which it came; what sets classes, traces and helpers decides nothing.
+#[test]
+fn what_says_nothing_here_is_passed_over() {
+    assert!(!fits("iifname lan0 oifname lan0", SEEN) && fits("iifname lan0 oifname wan0", SEEN));
+    for words in ["meta nftrace set 1", "meta priority set 1:2", "meta pkttype set host", "ct helper set \"ftp\""] {
+        assert!(fits(words, SEEN), "{words}");
+    }
+    assert!(fits("meta priority set ip dscp map { cs0 : 1:2, ef : 1:3 }", SEEN));
+    assert!(fits("ct helper set tcp dport map { 80 : \"web\" }", SEEN));
+    // As in nftables a map without the key ends the rule.
+    assert!(!fits("meta priority set ip dscp map { ef : 1:3 }", SEEN));
 }

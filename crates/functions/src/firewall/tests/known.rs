@@ -8,7 +8,7 @@ use super::rules::{PORTS, named, read_text};
 use super::{SERVER, back, check, to};
 use crate::catalog::FromConfig;
 use crate::config::{ConfigError, parse};
-use crate::firewall::mark::Mark;
+use crate::firewall::permit::Permit;
 use crate::firewall::policy::Policy;
 use crate::firewall::rules::{Action, Rule};
 use crate::firewall::{Config, Firewall};
@@ -189,12 +189,12 @@ fn the_direction_of_an_icmp_error_is_refused_if_it_matters() {
 #[test]
 fn what_old_rules_have_said_of_a_connection_does_not_count() {
     let rules = |action| vec![Rule { line: 3, ..Rule::new(action) }];
-    let (old, new) = (Mark::of(&rules(Action::Allow)), Mark::of(&rules(Action::Deny)));
+    let (old, new) = (Permit::of(&rules(Action::Allow)), Permit::of(&rules(Action::Deny)));
     assert_ne!(old, new);
     assert!(!old.is_of(new) && old.is_of(old) && old.asked().is_of(old) && old.asked() != old);
-    assert!(!Mark::default().is_of(old) && Mark::default().is_of(Mark::default()));
-    for (mark, side) in [(old, 0), (old.asked(), 1), (new, 1)] {
-        let bytes = mark.beside(side);
-        assert_eq!((Mark::of_bytes(bytes), bytes[2] & 1), (mark, side));
+    assert!(!Permit::default().is_of(old) && Permit::default().is_of(Permit::default()));
+    for (permit, side) in [(old, 0), (old.asked(), 1), (new, 1)] {
+        let bytes = permit.beside(side);
+        assert_eq!((Permit::of_bytes(bytes), bytes[2] & 1), (permit, side));
     }
 }

@@ -137,7 +137,6 @@ fn what_is_said_twice_has_to_fit_both() {
     nothing("ip protocol udp tcp dport 53 accept", "protocol");
     nothing("udp dport 53 udp dport 54 accept", "port");
     check_error("inbound outbound drop", "line 1: the direction is said twice; write inbound, or outbound, or neither");
-    nothing("iif 0 iif 1 drop", "port");
 }
 
 #[test]
@@ -166,7 +165,7 @@ fn what_lines_say_of_known_connections_has_to_be_so_anyway() {
          or leave it out; or table inet filter { chain forward { … } } around the rules",
     );
     assert!(read_text("ct state invalid accept", &mut named(), PORTS).is_err());
-    assert!(read_text("ct mark 3 accept", &mut named(), PORTS).is_err());
+    assert!(read_text("ct zone 3 accept", &mut named(), PORTS).is_err());
 }
 
 #[track_caller]

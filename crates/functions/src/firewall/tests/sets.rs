@@ -230,7 +230,7 @@ fn rules_are_explained_as_of_the_first_packet() {
     let page = explain(config, 2, 1, &asks(9, 1).bytes()).expect("a packet");
     assert!(page.contains("line 8 of the rule file decides"), "{page}");
     let unfit = |line: u32| {
-        format!("line {line} of the rule file does not fit by its set or limit, as long as nothing is counted")
+        format!("line {line} of the rule file does not fit by its set, mark or limit, as long as nothing is counted")
     };
     assert!([5, 6, 7].into_iter().all(|line| page.contains(&unfit(line))), "{page}");
 }

@@ -2,9 +2,10 @@
 
 use super::rules::{PORTS, named, read_text};
 use crate::firewall::config::Config;
+use crate::firewall::facts::Facts;
 use crate::firewall::policy::Policy;
 use crate::firewall::rule_file::Hooks;
-use crate::firewall::rules::{Action, Facts};
+use crate::firewall::rules::Action;
 use crate::firewall::states::State;
 use crate::firewall::values::Addresses;
 use crate::parts::Side;
@@ -36,7 +37,7 @@ pub(super) fn facts(side: Side, source: &str, destination: &str, protocol: u8, p
 
 /// What becomes of a packet, and which line says so; no limit is reached.
 pub(super) fn decided(policy: &Policy, facts: &Facts) -> (Action, Option<u32>) {
-    let Ok((number, action)) = policy.decide(facts, |_, _| Ok::<_, std::convert::Infallible>(true));
+    let Ok((number, action)) = policy.decide(facts, |_| Ok::<_, std::convert::Infallible>(true));
     (action, number.map(|number| policy.rules[number].line))
 }
 
@@ -232,14 +233,13 @@ fn what_cannot_be_is_refused_with_its_place() {
         "there is no chain `ssh`; write chain ssh { … } in the same table",
     );
     check_error(&one("masquerade"), (4, 3), "put nat in the chain");
-    check_error(&one("meta mark 7 accept"), (4, 8), "no function reads marks");
     check_error(&one("ip saddr @bad drop"), (4, 12), "there is no set `bad`");
     check_error(&one("ip saddr 10.0.0.0/33 drop"), (4, 12), "no address range");
     check_error(&one("add @bad { ip saddr }"), (4, 7), "`@bad` is no set that packets change");
     check_error(&one("fib saddr . iif oif missing drop"), (4, 23), "write networks = [[");
     check_error(&one("iifname ppp0 accept"), (4, 11), "interfaces = [\"ppp0\", …]");
-    check_error(&one("tcp dport vmap { 22 accept }"), (4, 20), "without its verdict");
-    check_error(&one("limit rate 1 mbytes/second accept"), (4, 14), "put policer");
+    check_error(&one("tcp dport vmap { 22 accept }"), (4, 20), "without its value");
+    check_error(&one("limit rate 1 gbytes/second accept"), (4, 16), "10 mbytes/second");
     check_error(&one("jump forward"), (4, 3), "jumps in a circle");
     check_error(&one("ip saddr . tcp dport { , } accept"), (4, 28), "a set with nothing in it");
     check_error(

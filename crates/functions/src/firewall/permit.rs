@@ -11,25 +11,25 @@ use crate::parts::Sides;
 
 /// The number of a list of rules, and in its lowest bit whether they have to be asked about each packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mark(u32);
+pub(super) struct Permit(u32);
 
-/// One bit above a [`Mark`] would be none of it.
+/// One bit above a [`Permit`] would be none of it.
 const END: u32 = 1 << 23;
 
-impl Mark {
-    /// Of a list of rules: none but the empty mark is of no rules. Two lists have the same one by a chance of one in four millions.
-    pub(super) fn of(rules: &[Rule]) -> Mark {
+impl Permit {
+    /// Of a list of rules: none but the empty permit is of no rules. Two lists have the same one by a chance of one in four millions.
+    pub(super) fn of(rules: &[Rule]) -> Permit {
         let mut text = Hashed(std::hash::DefaultHasher::new());
         for rule in rules {
             // It cannot fail.
             let _ = write!(text, "{rule:?}");
         }
-        Mark(((text.0.finish() as u32 % END) & !1).max(2))
+        Permit(((text.0.finish() as u32 % END) & !1).max(2))
     }
 
     /// The same rules, which have to be asked about each packet.
-    pub(super) fn asked(self) -> Mark {
-        Mark(self.0 | 1)
+    pub(super) fn asked(self) -> Permit {
+        Permit(self.0 | 1)
     }
 
     /// As bytes, in the lowest bit of the last one the number of a side.
@@ -39,12 +39,12 @@ impl Mark {
     }
 
     /// Of such bytes.
-    pub(super) fn of_bytes([low, high, last]: [u8; 3]) -> Mark {
-        Mark(u32::from_le_bytes([low, high, last >> 1, 0]))
+    pub(super) fn of_bytes([low, high, last]: [u8; 3]) -> Permit {
+        Permit(u32::from_le_bytes([low, high, last >> 1, 0]))
     }
 
     /// Whether it is of the same rules.
-    pub(super) fn is_of(self, rules: Mark) -> bool {
+    pub(super) fn is_of(self, rules: Permit) -> bool {
         self.0 & !1 == rules.0
     }
 }
@@ -59,17 +59,17 @@ impl Write for Hashed {
     }
 }
 
-/// For each port the side that it is on, with the mark of the rules: packets of connections that have both go on.
+/// For each port the side that it is on, with the permit of the rules: packets of connections that have both go on.
 #[derive(Clone, Debug)]
 pub(super) struct Ways([u32; 256]);
 
 braid_nf::plain!(Ways);
 
 impl Ways {
-    pub(super) fn new(sides: Sides, mark: Mark) -> Ways {
+    pub(super) fn new(sides: Sides, permit: Permit) -> Ways {
         let way = |port: usize| match sides.of(port as Port) {
             Some(side) => {
-                let [low, high, opener] = mark.beside(side as u8);
+                let [low, high, opener] = permit.beside(side as u8);
                 u32::from_le_bytes([low, high, opener, 0])
             }
             None => u32::MAX,

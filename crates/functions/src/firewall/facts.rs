@@ -1,0 +1,70 @@
+//! What rules look at of a packet.
+
+use braid_nf::Port;
+use braid_nf::packet::Packet;
+use braid_nf::packet::parse::protocol;
+
+use super::fields::{Field, Values};
+use super::states::State;
+use super::values::number;
+use crate::parts::Side;
+
+/// The ends of a packet, what it is of a connection, and what it came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) source: u128,
+    pub(super) destination: u128,
+    pub(super) source_port: u16,
+    /// Of ICMP the type, times 256, and the code.
+    pub(super) destination_port: u16,
+    pub(super) protocol: u8,
+    pub(super) flags: u8,
+    pub(super) port: Port,
+    pub(super) side: Side,
+    pub(super) state: State,
+    /// What few rules look at; all zero if none does.
+    pub(super) fields: Values,
+}
+
+impl Facts {
+    pub(super) fn of(packet: &Packet<'_>, side: Side, state: State) -> Facts {
+        let (source_port, destination_port) = match packet.protocol() {
+            protocol::ICMP | protocol::ICMPV6 => {
+                let head = packet.l4_offset().and_then(|at| packet.bytes().get(at..)?.first_chunk::<2>());
+                (0, head.map_or(0, |head| u16::from_be_bytes(*head)))
+            }
+            _ => packet.ports().unwrap_or_default(),
+        };
+        Facts {
+            source: number(packet.src_ip()),
+            destination: number(packet.dst_ip()),
+            source_port,
+            destination_port,
+            protocol: packet.protocol(),
+            flags: packet.tcp_flags().unwrap_or(0),
+            port: packet.port(),
+            side,
+            state,
+            fields: Values::default(),
+        }
+    }
+
+    /// Bytes of the IP packet, where a rule counts them.
+    pub(super) fn len(&self) -> u32 {
+        self.fields[Field::Length as usize]
+    }
+
+    /// Of a packet that goes the other way between the same ends, in a plan with two ports.
+    pub(super) fn turned(&self) -> Facts {
+        Facts {
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+            port: self.port ^ 1,
+            side: self.side.other(),
+            state: self.state.turned(),
+            ..*self
+        }
+    }
+}

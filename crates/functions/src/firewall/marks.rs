@@ -1,0 +1,159 @@
+//! Marks of nftables: a number that rules give a packet on its way through them (`meta mark`), and one that a connection keeps (`ct mark`).
+//!
+//! That of a connection stands in a shared map by its ends, so errors about it and pings have one too, and who sets no marks pays nothing.
+//! It is there only if some rule asks for a mark; without one setting marks would decide nothing.
+
+use std::fmt;
+use std::sync::Arc;
+
+use braid_nf::prelude::*;
+use braid_nf::state::{StateError, StateObject};
+
+use super::connection::Ends;
+use super::known::ByEnds;
+use super::rules::Rule;
+
+/// Whose mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    Packet,
+    Connection,
+}
+
+/// A condition: the mark, as far as the mask goes, is within one of these ranges, ends included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) whose: Whose,
+    pub(super) mask: u32,
+    pub(super) ranges: Vec<(u32, u32)>,
+}
+
+/// What a mark is set to: another one as far as a mask goes, or nothing, and then the bits turned over that are set here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Value {
+    pub(super) from: Option<Whose>,
+    pub(super) mask: u32,
+    pub(super) bits: u32,
+}
+
+/// A mark that is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    pub(super) whose: Whose,
+    pub(super) value: Value,
+}
+
+/// The marks of a packet while rules are asked about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Marks {
+    packet: u32,
+    /// None: it is of no connection.
+    connection: Option<u32>,
+}
+
+impl Marks {
+    /// Of a packet that would open a connection.
+    pub(super) const NEW: Marks = Marks { packet: 0, connection: Some(0) };
+
+    fn of(&self, whose: Whose) -> Option<u32> {
+        match whose {
+            Whose::Packet => Some(self.packet),
+            Whose::Connection => self.connection,
+        }
+    }
+
+    /// Whether a condition holds. None does about the mark of a connection that is not there, as in the kernel.
+    pub(super) fn fit(&self, asked: &Asked) -> bool {
+        let is_within = |mark| asked.ranges.iter().any(|(first, last)| (*first..=*last).contains(&(mark & asked.mask)));
+        self.of(asked.whose).is_some_and(is_within)
+    }
+
+    /// Sets a mark, if there is one to set; false if what it would be set to is not there.
+    pub(super) fn set(&mut self, given: &Given) -> bool {
+        let Value { from, mask, bits } = given.value;
+        let Some(value) = from.map_or(Some(0), |whose| self.of(whose)) else { return false };
+        let value = value & mask ^ bits;
+        match (given.whose, &mut self.connection) {
+            (Whose::Packet, _) => self.packet = value,
+            (Whose::Connection, Some(mark)) => *mark = value,
+            (Whose::Connection, None) => {}
+        }
+        true
+    }
+}
+
+/// What connections are marked with, those whose mark is not 0.
+pub(super) struct Kept(Option<ByEnds<u32>>);
+
+impl Kept {
+    /// `most`: live connections and pings.
+    pub(super) fn new(builder: &mut StateBuilder, rules: &[Rule], most: u32) -> Result<Kept, StateError> {
+        let is_asked = rules.iter().any(|rule| !rule.asks.is_empty());
+        is_asked.then(|| ByEnds::new(builder, "connection_marks", most)).transpose().map(Kept)
+    }
+
+    /// The marks of a packet of a connection, or of none, before a rule is asked.
+    #[inline]
+    pub(super) fn begin(&self, cx: &mut Cx<'_>, ends: Option<&Ends>) -> Result<Marks, Conflict> {
+        match (&self.0, ends) {
+            (Some(map), Some(ends)) => Ok(Marks { connection: Some(map.of(cx, ends)?.unwrap_or(0)), packet: 0 }),
+            _ => Ok(Marks::default()),
+        }
+    }
+
+    /// Keeps what has become of the mark of a connection.
+    #[inline]
+    pub(super) fn keep(&self, cx: &mut Cx<'_>, ends: Option<&Ends>, marks: [Marks; 2]) -> Result<(), Conflict> {
+        let [before, after] = marks.map(|marks| marks.connection);
+        match (&self.0, ends, after) {
+            _ if before == after => Ok(()),
+            // There is room for all connections.
+            (Some(map), Some(ends), Some(mark)) if mark != 0 => map.enter(cx, ends, &mark).map(drop),
+            _ => ends.map_or(Ok(()), |ends| self.forget(cx, ends)),
+        }
+    }
+
+    /// A connection is over.
+    pub(super) fn forget(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<(), Conflict> {
+        self.0.as_ref().map_or(Ok(()), |map| map.leave(cx, ends))
+    }
+}
+
+impl braid_nf::Part for Kept {
+    fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
+        self.0.iter().for_each(|map| map.objects(into));
+    }
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Whose::Packet => "meta mark",
+            Whose::Connection => "ct mark",
+        })
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.whose)?;
+        if self.mask != u32::MAX {
+            write!(f, " & {:#x}", self.mask)?;
+        }
+        let one = |(first, last): &(u32, u32)| {
+            if first == last { format!("{first:#x}") } else { format!("{first:#x}-{last:#x}") }
+        };
+        write!(f, " {}", self.ranges.iter().map(one).collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl fmt::Display for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sets {} to ", self.whose)?;
+        match self.value {
+            Value { from: None, bits, .. } => write!(f, "{bits:#x}"),
+            Value { from: Some(whose), mask: u32::MAX, bits: 0 } => write!(f, "{whose}"),
+            Value { from: Some(whose), mask, bits } => write!(f, "{whose} & {mask:#x} ^ {bits:#x}"),
+        }
+    }
+}
