@@ -81,7 +81,10 @@ impl Memory {
         let Some((name, bytes)) = largest else {
             let left = available_bytes.saturating_sub(*objects_bytes).saturating_sub(*buffers_bytes);
             let fit = left as f64 / *sets_bytes as f64 * plan.sets as f64;
-            let help = format!("write a smaller `sets`: {} fit, {} were asked for", fit as usize, plan.sets);
+            let mut help = format!("write a smaller `sets`: {} fit, {} were asked for", fit as usize, plan.sets);
+            if self.all_bytes() - self.sets_v6_bytes <= *available_bytes {
+                help += ". By IPv4 all would fit; but there is room for as many by IPv6, and no key leaves that out";
+            }
             return Err(Problem::new(what, help).at(plan.sets_at.clone()));
         };
         let owner =

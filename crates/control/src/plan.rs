@@ -104,13 +104,18 @@ impl Plan {
         let split = split(&file.input, &chain, ports)?;
         let needed = split.ports();
         if needed > usize::from(ports) {
-            let what = format!("the input comes in by {needed} ports, but the plan has {ports}");
-            let at = file.ports.as_ref().map_or(0..0, Spanned::span);
-            let help = match is_live {
-                true => format!("name {needed} interfaces"),
-                false => format!("write ports = {needed}"),
-            };
-            return Err(Problem::new(what, help).at(at));
+            return Err(match file.port.first().filter(|_| is_live) {
+                Some(port) => {
+                    let what = format!("the chain has an inside and an outside: {needed} ports, and {ports} is named");
+                    let help = format!("name {needed} interfaces, that of the inside first");
+                    Problem::new(what, help).at(port.device.span())
+                }
+                None => {
+                    let what = format!("the input comes in by {needed} ports, but the plan has {ports}");
+                    let at = file.ports.as_ref().map_or(0..0, Spanned::span);
+                    Problem::new(what, format!("write ports = {needed}")).at(at)
+                }
+            });
         }
         // Live, the kernel needs a processor as well, and one worker needs no dispatcher.
         let usual_workers = if is_live { (processors() - 1).max(1) } else { processors() };
@@ -190,7 +195,8 @@ fn devices(ports: &[PortFile]) -> Result<Vec<PortSpec>, Problem> {
 fn check_live(file: &PlanFile, ports: u16) -> Result<(), Problem> {
     let count = file.port.len();
     if usize::from(ports) != count {
-        let what = format!("{count} interfaces are named, but ports = {ports}");
+        let are = if count == 1 { "interface is" } else { "interfaces are" };
+        let what = format!("{count} {are} named, but ports = {ports}");
         let place = file.ports.as_ref().map_or(0..0, Spanned::span);
         return Err(Problem::new(what, "leave `ports` out: it is the number of interfaces").at(place));
     }

@@ -290,6 +290,9 @@ fn help_for(message: &str) -> String {
             None => format!("possible here: {}", known.join(", ")),
         };
     }
+    if message.starts_with("string values must be quoted") {
+        return "write it in quotes".to_owned();
+    }
     if message.starts_with("missing field") {
         return format!("add `{} = …`", quoted.next().unwrap_or_default());
     }
@@ -303,6 +306,9 @@ fn help_for(message: &str) -> String {
             "a list" if is_table => "write two brackets, as [[nf]]: there may be several",
             "a list" => "write it in brackets, as [first, second], even if it is only one",
             "a table" => "write a table, as { key = value }",
+            // A word that begins as `nan`, or as `true`, is taken for a bad one of these.
+            "`nan`" | "`inf`" | "`true`" | "`false`" => "write words in quotes, numbers without",
+            "`\"`" | "`'`" => "end the text with the quote with which it begins",
             _ => "give a value of the kind that is expected",
         }
         .to_owned();

@@ -91,6 +91,12 @@ fn line_of(row: &AbortRow) -> String {
     }
 }
 
+/// Why an attempt was taken back that met no object.
+pub(crate) const HAD_ITS_TURN: &str =
+    "another worker had its turn after repeated conflicts: a consequence of the others";
+/// Why one was that met an object in the middle of a commit: what that commit had done to it is not known yet.
+pub(crate) const WAS_COMMITTED: &str = "the same element, while another worker committed it";
+
 fn explain(
     plan: &Plan,
     row: &AbortRow,
@@ -102,7 +108,7 @@ fn explain(
         line: line_of(row),
         aborts: row.count,
         share: row.count as f64 / all,
-        why: "another worker had its turn after repeated conflicts: a consequence of the others".to_owned(),
+        why: HAD_ITS_TURN.to_owned(),
         ..CauseAborts::default()
     };
     let Some(info) = row.object.and_then(|object| report.objects.get(object.0 as usize)) else { return found };
@@ -110,7 +116,7 @@ fn explain(
     let cause = cause_of(info.kind, row.kind, row.part, row.mine, row.theirs);
     let named = |op| operation(info.kind, op).unwrap_or("commit").to_owned();
     (found.mine, found.theirs) = (named(row.mine), named(row.theirs));
-    found.why = cause.map_or("the same element", |cause| cause.why).to_owned();
+    found.why = cause.map_or(WAS_COMMITTED, |cause| cause.why).to_owned();
     found.recipe = cause.map_or("", |cause| cause.recipe).to_owned();
     if let Some((name, relaxation)) = relaxation_for(&found, relaxations) {
         found.change = Some(change(plan, name, relaxation));

@@ -13,6 +13,7 @@ use braid_runtime::probe::{Lap, TimeSplit};
 use braid_runtime::{PortCounters, WorkerCounters};
 use serde::{Deserialize, Serialize};
 
+use crate::profile_run::{HAD_ITS_TURN, WAS_COMMITTED};
 use crate::report::{Sets, Told, Transactions};
 
 /// Most rows of what is listed by frequency.
@@ -380,10 +381,11 @@ fn aborts(running: &Running, total: &WorkerCounters) -> Vec<Abort> {
         let kind = info.as_ref().map_or("", |info| info.kind);
         let cause = cause_of(kind, row.kind, row.part, row.mine, row.theirs);
         let named = |op| operation(kind, op).unwrap_or("commit");
+        let unexplained = if info.is_some() { WAS_COMMITTED } else { HAD_ITS_TURN };
         Abort {
             line: format!("{}:{}", row.location.file(), row.location.line()),
             operations: format!("{} after {}", named(row.mine), named(row.theirs)),
-            why: cause.map_or("", |cause| cause.why).to_owned(),
+            why: cause.map_or(unexplained, |cause| cause.why).to_owned(),
             recipe: cause.map_or("", |cause| cause.recipe).to_owned(),
             object: info.map_or(String::new(), |info| info.name),
             count: row.count,

@@ -102,3 +102,14 @@ fn two_functions_of_a_kind_get_different_names() {
     let plan = PlanFile::of_functions(["forward", "nat", "forward"]);
     assert_eq!(plan.nf[2].name.as_ref().map(|name| name.get_ref().as_str()), Some("forward_2"));
 }
+
+#[test]
+fn words_without_quotes_and_quotes_without_an_end_are_named() {
+    let plan = |function: &str| format!("[[nf]]\nfunction = {function}\n");
+    for word in ["nat", "true_nat", "inside", "forward", "router"] {
+        check(&plan(word), 2, "", "quote");
+    }
+    check("workers = two\n", 1, "", "write words in quotes, numbers without");
+    check(&plan("\"nat"), 2, "invalid basic string", "end the text with the quote");
+    check(&plan("'nat"), 2, "invalid literal string", "end the text with the quote");
+}
