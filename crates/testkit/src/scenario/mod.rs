@@ -127,6 +127,11 @@ impl Scenario {
             let read = scenario.line(n + 1, line, &mut now_ns);
             read.map_err(|Wrong { what, help }| ParseError { line: n + 1, what, help })?;
         }
+        if !scenario.steps.iter().any(|step| matches!(step, Step::Send { .. })) {
+            let what = "no packet comes in, so nothing is shown".to_owned();
+            let help = "write one, and below it what becomes of it: in 0 udp 10.0.0.1:1100 > 192.0.2.9:80".to_owned();
+            return Err(ParseError { line: cut + 1, what, help });
+        }
         scenario.complete()?;
         Ok(scenario)
     }

@@ -128,6 +128,8 @@ fn what_cannot_be_read_is_refused_with_its_line_and_what_to_write() {
     refused("in 0 udp 1.1.1.1:1 > 2.2.2.2:2 checksum bad", 1, "a checksum is not `bad`", "wrong, right");
     refused("at 2s\nat 1s", 2, "time goes back", "order");
     refused("at 2", 1, "`2` is no time", "0.5s");
+    refused("", 0, "no packet comes in", "what becomes of it");
+    refused("at 2s", 0, "no packet comes in", "what becomes of it");
     assert_eq!(Scenario::parse("---\n").unwrap_err().what, "nothing says what it shows");
     assert_eq!(Scenario::parse("# x\n").unwrap_err().what, "there is no line ---");
 }

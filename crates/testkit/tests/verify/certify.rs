@@ -109,7 +109,7 @@ const SLOW: &str = "bytes_per_s = 20000\nburst_bytes = 1600\nqueue_packets = 64"
 fn what_a_shaper_held_goes_on_through_a_router_or_a_translator_and_is_certified() {
     let nat = "fragments_max = 64\nheld_max = 32";
     let borrows = format!(
-        "{SLOW}\nceil_bytes_per_s = 40000\nceil_burst_bytes = 1600\nlink = {{ bytes_per_s = 60000, burst_bytes = 3000 }}"
+        "{SLOW}\nceil_bytes_per_s = 40000\nceil_burst_bytes = 1700\nlink = {{ bytes_per_s = 60000, burst_bytes = 3000 }}"
     );
     let inputs = inputs(find("router").expect("it is in the catalogue"), "shaped", 0, 200);
     for (name, frames) in inputs.iter().step_by(3).chain([&("pieces".to_owned(), pieces(300, 2))]) {

@@ -19,6 +19,7 @@ mod bridge;
 mod endings;
 mod generators;
 mod known;
+mod marks;
 mod numbers;
 mod routers;
 mod rulesets;

@@ -175,6 +175,26 @@ fn segments_outside_their_windows_meet_the_same_as_in_the_kernel() {
         for (n, (port, frame)) in inside_windows.into_iter().enumerate() {
             assert_eq!(pair.agree(port, frame).len(), 1, "{tracking:?}: segment {n} fits");
         }
+        // What comes late does no harm, unless it ends the connection, and whatever it says is not believed.
+        let (before, long_ago) = (1u32.wrapping_sub(5000), 1401u32.wrapping_sub(70_000));
+        let late = [
+            (INSIDE, out("PA", before, 5901).payload(&[1; 100]), 1),
+            (INSIDE, out("PA", before, 900_000).payload(&[1; 100]), outside),
+            (OUTSIDE, back("A", 5901, long_ago), 1),
+            (OUTSIDE, back("PA", 5901, long_ago).payload(&[1; 10]), 1),
+        ];
+        for (n, (port, frame, expected)) in late.into_iter().enumerate() {
+            assert_eq!(pair.agree(port, frame).len(), expected, "{tracking:?}: late segment {n}");
+        }
+        // A liberal kernel believes late ends.
+        let ends = [
+            (INSIDE, out("FA", before, 5901), 1),
+            (OUTSIDE, back("RA", 5901, long_ago), 1),
+            (OUTSIDE, back("RA", 900, 1401), 0),
+        ];
+        for (port, frame, expected) in ends.into_iter().filter(|_| tracking == Tracking::Strict) {
+            assert_eq!(pair.agree(port, frame).len(), expected);
+        }
         let outside_windows = [
             (INSIDE, out("PA", 900_000, 5901).payload(&[1; 100])),
             (OUTSIDE, back("PA", 3_000_000, 1101).payload(&[1; 100])),
@@ -199,8 +219,8 @@ fn what_comes_before_a_servers_syn_meets_the_same_as_in_the_kernel() {
     }
     let server = "192.0.2.9:80";
     let fit = [("RA", 0, 1002), ("RA", 0, 1001), ("RA", 0, 1000), ("RA", 7, 0), ("R", 7, 0), ("A", 700_000, 300_000)];
-    // Older ones pass the kernel unbelieved; ours drops them.
-    let old = 1001u32.wrapping_sub(66_000);
+    // Older ones pass unbelieved.
+    let [old, older] = [66_000, 90_000].map(|ago| 1001u32.wrapping_sub(ago));
     let unfit = [("RA", 0, 1003), ("RA", 0, 900_000), ("FA", 700_000, 300_000)];
     for tracking in [Tracking::Strict, Tracking::Liberal] {
         let mut pair = Pair::firewall(tracking);
@@ -209,7 +229,7 @@ fn what_comes_before_a_servers_syn_meets_the_same_as_in_the_kernel() {
             assert_eq!(pair.agree(INSIDE, Frame::tcp(&host, server).flags("S").numbers(1000, 0)).len(), 1);
             pair.agree(OUTSIDE, Frame::tcp(server, &host).flags(flags).numbers(sequence, acknowledgement)).len()
         };
-        for (port, answer) in (2000..).zip(fit.into_iter().chain([("RA", 0, old)])) {
+        for (port, answer) in (2000..).zip(fit.into_iter().chain([("RA", 0, old), ("RA", 0, older)])) {
             assert_eq!(answered(port, answer), 1, "{tracking:?}: {answer:?} fits");
         }
         // A liberal kernel lets through what does not fit.

@@ -42,15 +42,16 @@ pub fn others(function: &str) -> &'static [&'static str] {
     match function {
         "bridge" => &[FILTERED],
         "nat" => &[BY_VLAN],
+        "load_balancer" => &[SPARED],
         "policer" => &[
             "meter = 'trtcm'\npackets_per_s = 20\nburst_packets = 5\npeak_per_s = 40\npeak_burst = 10
                 colour_aware = true\ndscp = { green = 10, yellow = 12 }\nlink = { per_s = 500, burst = 50 }",
-            "meter = 'srtcm'\nby = 'source'\nexcess_burst = 9000\nprefix = { capacity = 8 }",
+            "meter = 'srtcm'\nby = 'source'\nexcess_burst = 9000\nprefix = { capacity = 8 }\nbytes_of = 'line'\noverhead = 8",
         ],
         "firewall" => &[RULED, FILED],
         "router" => &[ROUTED, SPREAD, TAGGED],
         "shaper" => &[
-            "burst_bytes = 2000\nlink = { bytes_per_s = 100000, burst_bytes = 2000 }\nby = 'source'",
+            "burst_bytes = 2000\nlink = { bytes_per_s = 100000, burst_bytes = 2000 }\nby = 'source'\nbytes_of = 'ip'\necn_ms = 1",
             "bytes_per_s = 20000\nburst_bytes = 3000\nceil_bytes_per_s = 400000\nceil_burst_bytes = 4000
                 queue_packets = 40\naddresses_max = 20\nlink = { bytes_per_s = 500000, burst_bytes = 5000 }",
             GROUPED,
@@ -144,6 +145,16 @@ const BALANCED: &str = "persistence_max = 16\nclient_ports = [0]\nbackend_ports 
     [[service]]\naddress = '2001:db8:2::10'\nbackends = [{ address = '2001:db8:3::1' }, { address = '2001:db8:3::2' }]
     [[service]]\naddress = '198.18.0.0'\npersistence = 'source'\nbackends = [{ address = '192.0.2.10' }, { address = '192.0.2.11' }]
     [[service]]\naddress = '198.18.0.1'\nbackends = [{ address = '192.0.2.12' }]\n";
+
+/// Backups, clients that stay together, services that remember nothing or have nobody, and short times.
+const SPARED: &str = "client_ports = [0]\nbackend_ports = [1]\ntable_size = 251\nfragments_max = 8\npersistence_max = 16\nicmp_errors_per_s = 10
+    tcp_s = 1\ntcp_opening_s = 1\ntcp_closing_s = 1\nudp_s = 1\nrecheck_ms = 10
+    [[service]]\naddress = '203.0.113.10'\nbackends = [{ address = '192.0.2.1', up = false }, { address = '192.0.2.2', backup = true }]
+    [[service]]\naddress = '203.0.113.53'\nwhen_none = 'reject'\nbackends = [{ address = '192.0.2.3', up = false }]
+    [[service]]\naddress = '198.18.0.0'\npersistence = 'source'\npersistence_prefix = { v4 = 16 }
+    backends = [{ address = '192.0.2.10' }, { address = '192.0.2.11' }]
+    [[service]]\naddress = '198.18.0.1'\npersistence = 'none'\nbackends = [{ address = '192.0.2.12' }, { address = '192.0.2.13' }]
+    [[service]]\naddress = '2001:db8:2::10'\nwhen_none = 'reject'\nbackends = [{ address = '2001:db8:3::1', up = false }]\n";
 
 /// The inside and the outside of a translator that has the router's hop.
 pub const BEHIND_NAT: &str = "promiscuous = true\ncounts_hops = false\nneighbours_max = 8\nwaiting_max = 8
