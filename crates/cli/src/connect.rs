@@ -51,6 +51,11 @@ pub fn is_of_run(control: &ControlArgs, chain: &ChainArgs, input: &InputArgs) ->
     Ok(!has_chain)
 }
 
+/// Whether the other end closed a connection that it had.
+fn is_broken(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
+}
+
 /// Connects to it.
 pub fn connect(args: &ControlArgs) -> Result<Client, Failure> {
     let path = args.control.clone().unwrap_or_else(default_path);
@@ -61,7 +66,8 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
         match error {
             ClientError::Io { path, source } if source.kind() == io::ErrorKind::NotFound => {
-                let help = "start one with `braid run --control PATH …`, and name the same path";
+                let help =
+                    "start one with `braid run --control PATH …`, and name the same path; behind an upgrade ask again";
                 Failure::new(Kind::Io, format!("{}: no run offers a control socket here", path.display()), help)
             }
             ClientError::Io { path, source }
@@ -73,6 +79,10 @@ impl From<ClientError> for Failure {
             ClientError::Io { path, source } if source.kind() == io::ErrorKind::ConnectionRefused => {
                 let help = "what was left there is replaced by the next `braid run --control`";
                 Failure::new(Kind::Io, format!("{}: the run that was here has ended", path.display()), help)
+            }
+            ClientError::Io { path, source } if is_broken(&source) => {
+                let help = "if it is upgraded ask again: it answers as soon as the new program has begun";
+                Failure::new(Kind::Io, format!("{}: the run there has ended meanwhile", path.display()), help)
             }
             ClientError::Io { path, source } if source.kind() == io::ErrorKind::InvalidInput => {
                 Failure::usage(format!("{}: {source}", path.display()), "write a path of at most 107 bytes")

@@ -170,7 +170,7 @@ impl From<RunError> for Failure {
         match error {
             RunError::Open(error) => error.into(),
             RunError::Memory(error) => {
-                Failure::new(Kind::Failed, error.to_string(), "ask for fewer packet sets (--sets) or fewer workers")
+                Failure::usage(error.to_string(), "ask for fewer packet sets (--sets) or fewer workers")
             }
             error => Failure::usage(error.to_string(), "`braid plan` shows what the chain needs"),
         }
@@ -191,7 +191,11 @@ impl From<CertifyError> for Failure {
         match error {
             CertifyError::Plan(problem) => Failure::of_plan(problem, None),
             CertifyError::Run(error) => error.into(),
-            CertifyError::Replay(_) => Failure::new(Kind::Failed, error.to_string(), "use fewer packets (--packets)"),
+            CertifyError::Replay(_) => {
+                let help =
+                    "ask for fewer packet sets (--sets): the replay has tables of its own, for all workers' sets";
+                Failure::usage(error.to_string(), help)
+            }
         }
     }
 }

@@ -29,7 +29,9 @@ pub fn notes(path: &Path, inside: &[Prefix]) -> Vec<String> {
     let (name, seen) = (path.display(), look(reader, inside));
     let mut notes = Vec::new();
     if let Some(number) = seen.unknown {
-        notes.push(format!("{name}: link type {number} is not known here: such packets are taken for ones without IP"));
+        notes.push(format!(
+            "{name}: link type {number} is not known here: such packets are taken for ones without IP, and written as of link type 147 (user 0)"
+        ));
     }
     if seen.cut > 0 {
         let (cut, packets) = (grouped(seen.cut), grouped(seen.packets));
@@ -49,10 +51,21 @@ pub fn notes(path: &Path, inside: &[Prefix]) -> Vec<String> {
 
 fn look(mut reader: CaptureReader, inside: &[Prefix]) -> Seen {
     let mut seen = Seen::default();
-    while seen.packets < LOOKED_AT && reader.advance().is_ok_and(|is_packet| is_packet) {
+    let mut is_cut = false;
+    while seen.packets < LOOKED_AT {
+        match reader.advance() {
+            Ok(true) => {}
+            Ok(false) => break,
+            // The file ends within its last packet: that is told as damage, and nobody who captured has cut it.
+            Err(_) => {
+                seen.cut -= u64::from(is_cut);
+                break;
+            }
+        }
         let captured = reader.captured();
         seen.packets += 1;
-        seen.cut += u64::from((captured.bytes.len() as u64) < u64::from(captured.wire_len));
+        is_cut = (captured.bytes.len() as u64) < u64::from(captured.wire_len);
+        seen.cut += u64::from(is_cut);
         if captured.link() == Link::Other {
             seen.unknown.get_or_insert(captured.linktype);
         }

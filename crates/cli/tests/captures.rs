@@ -73,6 +73,7 @@ fn what_is_odd_about_a_capture_is_said_before_it_is_read() {
     };
     let said = note(pcap(105, &both_ways(&[8; 32]), usize::MAX), "run --nf nat --in in.pcap");
     assert!(said.contains("note: in.pcap: link type 105 is not known here"), "{said}");
+    assert!(said.contains("and written as of link type 147"), "{said}");
     let whole = both_ways(&[2, 0, 0, 0]);
     let said = note(pcap(0, &whole, 20), "certify --nf nat --in in.pcap --runs 1");
     assert!(said.contains("note: in.pcap: 2 of the first 2 packets were cut"), "{said}");

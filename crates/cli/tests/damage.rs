@@ -113,6 +113,7 @@ fn a_damaged_capture_is_handled_up_to_there_and_told_by_the_exit_code() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(said.contains(&format!("{name}: damaged at byte")), "{said}");
+        assert!(!said.contains("cut by who captured"), "the file was cut, not what was captured: {said}");
         let report: Value = serde_json::from_slice(&output.stdout).expect("a report all the same");
         support::conserved(&report);
         assert!(report["packets_in"].as_u64() > Some(50), "{report}");

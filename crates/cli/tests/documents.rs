@@ -2,8 +2,11 @@
 
 mod support;
 
+use std::path::Path;
+
 use support::Braid;
 
+const README: &str = include_str!("../../../README.md");
 const CLI: &str = include_str!("../../../docs/cli.md");
 const SCENARIOS: &str = include_str!("../../../tests/scenarios/README.md");
 const PLAN_FILE: &str = include_str!("../../../docs/plan-file.md");
@@ -24,6 +27,23 @@ fn every_command_of_the_command_line_page_succeeds() {
         let line = command.strip_prefix("braid ").expect("a command of braid").replace('\'', "");
         braid.ok(&line);
     }
+}
+
+/// The numbers of a run depend on nobody's speed, since its packets go in order; those of a certificate's attempts do.
+#[test]
+fn the_readmes_first_commands_print_what_it_shows() {
+    let root = Braid::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    let own = Braid::new();
+    let commands: Vec<&str> = blocks(README, "sh").into_iter().flat_map(str::lines).take(3).collect();
+    let braid = |line: &str| line.strip_prefix("cargo run --release -p braid-cli -- ").expect("a command").to_owned();
+    let shown = blocks(README, "text");
+    let to = own.path("home.pcapng").display().to_string();
+    let printed = root.ok(&braid(commands[0]).replace("out/home-nat.pcapng", &to));
+    let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+    assert!(lines(&printed).starts_with(&lines(shown[0])), "{printed}\nis not what the README shows");
+    let certified = root.ok(&format!("{} --runs 4", braid(commands[2])));
+    let (here, there) = (lines(&certified), lines(shown[1]));
+    assert_eq!((&here[0], &here[2]), (&there[0], &there[2]), "{certified}");
 }
 
 #[test]
@@ -47,4 +67,58 @@ fn the_example_of_an_error_is_what_is_printed() {
         text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect::<Vec<_>>()
     };
     assert_eq!(lines(&printed), lines(shown));
+}
+
+/// Functions, with what stands in their READMEs.
+fn readmes() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../functions/src");
+    let entries = std::fs::read_dir(folder).expect("the functions").flatten();
+    let read = |path: std::path::PathBuf| {
+        let text = std::fs::read_to_string(path.join("README.md")).ok()?;
+        Some((path.file_name()?.to_string_lossy().into_owned(), text))
+    };
+    let readmes: Vec<_> = entries.filter_map(|entry| read(entry.path())).collect();
+    assert!(readmes.len() > 20);
+    readmes
+}
+
+/// A whole plan, of what may be the configuration of a function alone, or a part of it.
+fn whole(function: &str, part: &str) -> String {
+    match part {
+        plan if plan.contains("[[nf]]") => plan.to_owned(),
+        tables if tables.starts_with('[') => format!("[[nf]]\nfunction = \"{function}\"\n{tables}"),
+        keys => format!("[[nf]]\nfunction = \"{function}\"\n[nf.config]\n{keys}"),
+    }
+}
+
+#[test]
+fn every_plan_in_a_functions_readme_is_explained_and_runs() {
+    let braid = Braid::new();
+    let mut plans = 0;
+    for (function, text) in readmes() {
+        for part in blocks(&text, "toml") {
+            braid.write("plan.toml", &whole(&function, part));
+            braid.ok("plan plan.toml");
+            support::conserved(&braid.json("run plan.toml --in gen:campus?packets=500"));
+            plans += 1;
+        }
+    }
+    assert!(plans > 7, "{plans}");
+}
+
+#[test]
+fn every_rule_file_in_the_firewalls_readme_is_read() {
+    let braid = Braid::new();
+    let readmes = readmes();
+    let (_, text) = readmes.iter().find(|(function, _)| function == "firewall").expect("its README");
+    let files: Vec<&str> = blocks(text, "text");
+    assert_eq!(files.len(), 2);
+    for file in files {
+        braid.write("rules.nft", file);
+        let mut explain = braid.command("nf firewall explain --port 1 --set rules_file=rules.nft");
+        explain.args(["--set", "interfaces=[\"eth0\", \"eth1\"]", "tcp 192.0.2.9:7 > 10.0.0.5:22"]);
+        let output = explain.output().expect("the binary runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && said.contains("of the rule file"), "{said}{output:?}");
+    }
 }

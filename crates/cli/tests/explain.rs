@@ -100,6 +100,10 @@ fn nics_are_judged_one_by_one() {
     let rows = braid.json("check-rss --fields eth.src,eth.dst --nic e810");
     assert_eq!(rows.as_array().map(Vec::len), Some(1));
     braid.ok("check-rss --nf nat --nic mlx5");
+    // What it cannot hash of some kinds of packets it can hash of others.
+    let of_kinds = "mlx5     does not fit  TCP, UDP whole; SCTP, other IP whole, several to a queue; IP fragments torn";
+    let text = braid.ok("check-rss --nf nat");
+    assert!(text.contains(of_kinds), "{text}");
 }
 
 #[test]

@@ -134,6 +134,8 @@ fn tables_beyond_the_memory_are_refused_at_once_with_what_to_lower() {
         refused(&braid, &format!("{command} --nf flow_counter --sets {sets}"), "write a smaller `sets`");
         refused(&braid, &format!("{command} --nf asset_monitor --set hosts_max={hosts}"), "`hosts_max`");
     }
+    let by_ipv4 = available * 3 / 4 * 100_000 / (bytes("sets_bytes") - bytes("sets_v6_bytes"));
+    refused(&braid, &format!("plan --nf flow_counter --sets {by_ipv4}"), "no key leaves that out");
     braid.write("plan.toml", &format!("workers = 2\nsets = {sets}\n[[nf]]\nfunction = \"flow_counter\"\n"));
     refused(&braid, "plan plan.toml", "plan.toml:2:8");
     // Each fits alone, both together do not.

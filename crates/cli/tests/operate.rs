@@ -49,6 +49,19 @@ fn counters_add_up_while_packets_go_through_and_at_the_end() {
 }
 
 #[test]
+fn every_attempt_that_is_taken_back_has_its_reason() {
+    let braid = Braid::new();
+    let mut run = Running::start(&braid, &format!("--nf firewall,nat {TRAFFIC} --workers 2"));
+    let rows = |stats: &Value| stats["aborts"].as_array().cloned().unwrap_or_default();
+    // Those that met a commit under way are among them sooner or later.
+    let stats = run.until("workers meet", |stats| rows(stats).len() > 3);
+    for row in rows(&stats) {
+        assert_ne!(row["why"], "", "{row}");
+    }
+    conserved(&run.stop());
+}
+
+#[test]
 fn the_socket_is_its_owners_and_goes_with_the_run() {
     let braid = Braid::new();
     let run = Running::start(&braid, &format!("--nf forward {TRAFFIC} --workers 1"));

@@ -296,9 +296,40 @@ fn ports_that_are_interfaces_contradict_inputs_outputs_and_other_clocks() {
         let printed = braid.fails(2, "plan live.toml").replace('\n', " ");
         assert!(printed.contains(what) && printed.contains(help), "{printed}");
     };
-    check("ports = 3", "1 interfaces are named, but ports = 3", "leave `ports` out");
+    check("ports = 3", "1 interface is named, but ports = 3", "leave `ports` out");
     check("time = \"capture\"", "the time is the machine's", "time = \"live\"");
     check("[input]\nfrom = [\"a.pcap\"]", "no input and no output", "leave out `from`");
     check("[[port]]\ndevice = \"m0\"", "two ports are the interface `m0`", "an interface of its own");
     check("[[port]]\ndevice = \"xdp:m1\"", "names no port", "af_xdp, af_packet");
+    braid.write("live.toml", "[[port]]\ndevice = \"m0\"\n[[nf]]\nfunction = \"nat\"\n");
+    let printed = braid.fails(2, "plan live.toml");
+    assert!(printed.contains("live.toml:2:10: the chain has an inside and an outside"), "{printed}");
+    assert!(printed.contains("name 2 interfaces, that of the inside first"), "{printed}");
+}
+
+#[test]
+fn a_plan_is_not_explained_whose_input_is_none() {
+    let braid = Braid::new();
+    let check = |input: &str, what: &str| {
+        braid.write("plan.toml", &format!("[input]\nfrom = [{input}]\n[[nf]]\nfunction = \"forward\"\n"));
+        let printed = braid.fails(2, "plan plan.toml");
+        assert!(printed.contains(&format!("plan.toml:2:9: {what}")), "{printed}");
+    };
+    check("\"gen:campsu\"", "there is no traffic profile `campsu`");
+    check("\"gen:campus?packts=4\"", "generated traffic has no key `packts`");
+    check("\"gen:campus\", \"a.pcap\"", "generated traffic cannot be mixed with other inputs");
+}
+
+#[test]
+fn a_plan_for_which_there_is_no_address_space_is_refused_as_a_plan() {
+    let braid = Braid::new();
+    for command in ["run", "certify"] {
+        let line = format!("ulimit -v 700000; exec {} {command} --nf nat --sets 8000000", env!("CARGO_BIN_EXE_braid"));
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.args(["-c", &format!("{line} --in 'gen:campus?packets=10'")]).current_dir(braid.path(""));
+        let output = shell.output().expect("a shell");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("cannot map") && said.contains("(--sets)"), "{command}: {said}");
+        assert_eq!(output.status.code(), Some(2), "{command}: {said}");
+    }
 }

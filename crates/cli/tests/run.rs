@@ -264,6 +264,24 @@ fn load_moves_between_workers_and_nobody_can_tell() {
     assert!(text.contains("entries moved"), "{text}");
 }
 
+/// Who finds a full table of sets that workers share is decided by one of them after another: whoever has to wait for its turn to be told
+/// so begins again with its packet.
+#[test]
+fn full_tables_of_shared_sets_refuse_and_are_certified() {
+    let braid = Braid::new();
+    braid.write(
+        "full.toml",
+        "workers = 2\nsets = 64\n[[nf]]\nfunction = \"load_balancer\"\n[[nf.config.service]]\naddress = \"198.18.0.1\"\n\
+         backends = [{ address = \"100.64.0.1\" }]\n[[nf]]\nfunction = \"shaper\"\nconfig.by = \"source\"\n",
+    );
+    let input = "--in gen:campus?packets=20000&flows=2000&seed=3";
+    let certificate = braid.json(&format!("certify full.toml --runs 4 {input}"));
+    assert_eq!(certificate["violation"], serde_json::Value::Null, "{certificate}");
+    let report = braid.json(&format!("run full.toml {input}"));
+    conserved(&report);
+    assert!(report["dropped"]["set_table_full"].as_u64() > Some(0), "{report}");
+}
+
 /// Far more flows than the table holds: what a full table does, counted, conserved and certified.
 #[test]
 fn full_tables_evict_under_churn_and_are_certified() {

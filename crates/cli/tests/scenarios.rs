@@ -47,3 +47,25 @@ fn files_that_cannot_be_read_are_refused_with_their_line() {
     assert!(failure.contains("b.scenario:9: `upd` is no kind of packet"), "{failure}");
     assert!(braid.fails(3, "scenario c.scenario").contains("nothing is there"));
 }
+
+#[test]
+fn a_file_that_cannot_be_read_keeps_none_of_the_others_from_being_checked() {
+    let braid = Braid::new();
+    std::fs::create_dir(braid.path("all")).expect("a folder");
+    braid.write("all/a.scenario", &example().replace("in 0   udp", "in 0   upd"));
+    std::os::unix::fs::symlink("nothing", braid.path("all/b.scenario")).expect("a link");
+    braid.write("all/c.scenario", example());
+    let check = |code: i32, counts: &str| {
+        let output = braid.run("scenario all");
+        let (said, refused) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{said}{refused}");
+        assert!(said.contains("ok      all/c.scenario") && said.ends_with(counts), "{said}");
+        assert!(
+            refused.contains("a.scenario:9: `upd`") && refused.contains("all/b.scenario: No such file"),
+            "{refused}"
+        );
+    };
+    check(2, "3 scenarios, 0 failed, 2 refused\n");
+    braid.write("all/d.scenario", &example().replace("drop no_mapping", "out 0 same ttl 63"));
+    check(1, "4 scenarios, 1 failed, 2 refused\n");
+}

@@ -98,7 +98,7 @@ struct Ran {
 fn run(trial: &Trial<'_>, catalog: &Catalog, pace: Pace) -> Result<Ran, Failure> {
     let (traffic, compiled) = trial.prepare(catalog, PACKETS)?;
     let rig = Rig::new(compiled.run.workers, pace);
-    let source = Box::new(rig.source(traffic.source, traffic.warm));
+    let source = Box::new(rig.source(traffic.source));
     let report = launch(&compiled.run, source, Box::new(rig.sink()), &Control::default())?;
     let lost = (report.total.packets_in + report.total.packets_copied).saturating_sub(report.total.packets_out);
     Ok(Ran { waits: rig.waits(), gather_us: compiled.run.gather.as_micros() as u64, lost })

@@ -1,5 +1,5 @@
-//! A source that reads the clocks when its queue has delivered every flow once, and again at the end: between the two lie
-//! only packets of known flows.
+//! A source that reads the clocks when its queue has delivered every flow as often as it takes until tables are as full as they
+//! will be, and again at the end: between the two nothing changes any more but what the traffic goes on to change.
 //!
 //! The readings are taken on the thread that receives: with hardware distribution the worker's own. When a queue is asked for
 //! packets, the batch before has been handled and sent.
@@ -15,7 +15,16 @@ use braid_control::runtime::thread_time;
 
 use super::warm::open_counted;
 
-/// What one queue's thread did between the first pass and the end.
+/// What is not measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Warm {
+    /// The first passes over the trace.
+    pub passes: u64,
+    /// A time, if it is longer.
+    pub time: Duration,
+}
+
+/// What one queue's thread did between the beginning that is not measured and the end.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     /// Packets.
@@ -29,17 +38,17 @@ pub struct Reading {
 /// Readings of all queues that delivered something; complete when the run has ended.
 pub type Readings = Arc<Mutex<Vec<Reading>>>;
 
-/// A replay that is measured after its first pass.
+/// A replay that is measured behind its beginning.
 pub struct Metered {
     inner: ReplaySource,
-    warm: u64,
+    warm: Warm,
     packets: u64,
     readings: Readings,
 }
 
 impl Metered {
-    /// Measures `packets` packets on each queue behind the first `warm` frames; `inner` has to repeat for ever.
-    pub fn new(inner: ReplaySource, warm: u64, packets: u64) -> (Metered, Readings) {
+    /// Measures `packets` packets on each queue; `inner` has to repeat for ever.
+    pub fn new(inner: ReplaySource, warm: Warm, packets: u64) -> (Metered, Readings) {
         let readings = Readings::default();
         (Metered { inner, warm, packets, readings: Arc::clone(&readings) }, readings)
     }
@@ -59,9 +68,19 @@ impl Source for Metered {
     }
 
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
-        open_counted(self.inner, queues, select, self.warm, |_, inner, warm| {
+        open_counted(self.inner, queues, select, |_, inner, frames| {
             let (packets, readings) = (self.packets, Arc::clone(&self.readings));
-            Box::new(MeteredQueue { inner, delivered: 0, warm, end: warm + packets, begun: None, readings })
+            let warm = frames * self.warm.passes;
+            Box::new(MeteredQueue {
+                inner,
+                delivered: 0,
+                warm,
+                until: Instant::now() + self.warm.time,
+                end: u64::MAX,
+                packets,
+                begun: None,
+                readings,
+            })
         })
     }
 }
@@ -69,8 +88,12 @@ impl Source for Metered {
 struct MeteredQueue {
     inner: Box<dyn RxQueue>,
     delivered: u64,
+    /// Packets that come first, and the time until which more do.
     warm: u64,
+    until: Instant,
+    /// Packets at which it ends: known when the measurement begins.
     end: u64,
+    packets: u64,
     begun: Option<(u64, Duration, Instant)>,
     readings: Readings,
 }
@@ -91,8 +114,9 @@ impl RxQueue for MeteredQueue {
             self.note();
             return Received::End;
         }
-        if self.delivered >= self.warm && self.begun.is_none() {
+        if self.begun.is_none() && self.delivered >= self.warm && Instant::now() >= self.until {
             self.begun = Some((self.delivered, thread_time(), Instant::now()));
+            self.end = self.delivered + self.packets;
         }
         let before = batch.len();
         let left = usize::try_from(self.end - self.delivered).unwrap_or(usize::MAX);

@@ -1,12 +1,14 @@
-//! Measuring chains in memory: which traffic ([`traffic`]) in which order ([`orders`]), what is read off the clocks and when
+//! Measuring chains in memory: which traffic ([`traffic`]) in which order ([`orders`]), of flows
+//! that come and go ([`renewal`]), what is read off the clocks and when
 //! ([`meter`]), one row after another ([`rows`]), latency under load ([`latency`], with packets that come at a steady rate:
-//! [`paced`]), a long run ([`soak`]), each behind the first frames of a replay (`warm`), and how the rows are written for others ([`output`]).
+//! [`paced`]), a long run ([`soak`]), each behind the first passes over a replay (`warm`), and how the rows are written for others ([`output`]).
 
 pub mod latency;
 pub mod meter;
 pub mod orders;
 pub mod output;
 pub mod paced;
+pub mod renewal;
 pub mod rows;
 pub mod soak;
 pub mod traffic;

@@ -1,11 +1,10 @@
-//! Orders in which the flows of a measurement come: by popularity, and with flows that end while others begin.
-//!
-//! Both are made from a stream that brings another flow with every frame; its frames are kept and given out again.
+//! Flows of a measurement in the order of their popularity, drawn from a stream that brings another flow with every frame; its
+//! frames are kept and given out again.
 
 use braid_control::runtime::io::{FrameStream, Next};
 use braid_control::runtime::nf::packet::FrameInfo;
+use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 
 /// Exponent of the popularity of flows.
@@ -80,51 +79,6 @@ impl FrameStream for ByPopularity {
     }
 }
 
-/// Each flow once; then any of them, except that a share of the packets begins a new flow, which takes the place of the oldest.
-pub struct Churn {
-    stream: Box<dyn FrameStream>,
-    given: Given,
-    flows: u64,
-    share: f64,
-    /// Of a packet that begins a new flow, as much as has come together.
-    due: f64,
-    oldest: usize,
-    random: SmallRng,
-}
-
-impl Churn {
-    /// `flows` flows at a time, of those of `stream`; it lasts as long as that brings new ones.
-    pub fn new(stream: Box<dyn FrameStream>, flows: u64, share: f64) -> Churn {
-        let random = SmallRng::seed_from_u64(SEED);
-        Churn { stream, given: Given::new(Vec::new()), flows, share, due: 0.0, oldest: 0, random }
-    }
-}
-
-impl FrameStream for Churn {
-    fn advance(&mut self) -> Next {
-        if (self.given.flows.len() as u64) < self.flows {
-            let Some(kept) = keep(&mut *self.stream) else { return Next::End };
-            self.given.flows.push(kept);
-            return self.given.give(self.given.flows.len() - 1);
-        }
-        self.due += self.share;
-        if self.due < 1.0 {
-            let flow = self.random.random_range(0..self.given.flows.len());
-            return self.given.give(flow);
-        }
-        self.due -= 1.0;
-        let Some(kept) = keep(&mut *self.stream) else { return Next::End };
-        let place = self.oldest;
-        self.given.flows[place] = kept;
-        self.oldest = (place + 1) % self.given.flows.len();
-        self.given.give(place)
-    }
-
-    fn frame(&self) -> (&[u8], FrameInfo) {
-        self.given.frame()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,19 +113,5 @@ mod tests {
         assert_eq!(drawn.len(), 10_000);
         let of = |range: std::ops::Range<u64>| drawn.iter().filter(|flow| range.contains(flow)).count();
         assert!(of(0..1) > of(500..1000) && of(0..1) > 1000 && of(500..1000) > 0);
-    }
-
-    #[test]
-    fn a_tenth_of_the_packets_begins_a_flow_and_the_oldest_flow_ends() {
-        let drawn = numbers(&mut Churn::new(Box::new(Numbers(0, 150, [0; 8])), 50, 0.1));
-        assert_eq!(drawn[..50], (0..50).collect::<Vec<_>>(), "each once");
-        let mut seen = 49;
-        for (i, &flow) in drawn.iter().enumerate().skip(50) {
-            assert!(flow <= seen + 1 && flow + 50 > seen, "packet {i}: flow {flow} after flow {seen}");
-            seen = seen.max(flow);
-        }
-        let begun =
-            drawn[50..1050].iter().collect::<std::collections::BTreeSet<_>>().iter().filter(|f| ***f >= 50).count();
-        assert!((90..=100).contains(&begun), "{begun} of 1000");
     }
 }

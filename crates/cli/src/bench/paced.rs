@@ -66,9 +66,9 @@ impl Rig {
         Rig { lanes: (0..workers).map(lane).collect(), epoch: Instant::now(), pace, waits: Arc::default() }
     }
 
-    /// The end that packets come from; `inner` has to repeat for ever, and its first `warm` frames come at once.
-    pub fn source(&self, inner: ReplaySource, warm: u64) -> PacedSource {
-        PacedSource { inner, warm, lanes: Arc::clone(&self.lanes), epoch: self.epoch, pace: self.pace }
+    /// The end that packets come from; `inner` has to repeat for ever, and the first pass comes at once.
+    pub fn source(&self, inner: ReplaySource) -> PacedSource {
+        PacedSource { inner, lanes: Arc::clone(&self.lanes), epoch: self.epoch, pace: self.pace }
     }
 
     /// The end that packets go to.
@@ -86,7 +86,6 @@ impl Rig {
 /// A replay at a steady rate.
 pub struct PacedSource {
     inner: ReplaySource,
-    warm: u64,
     lanes: Arc<[Lane]>,
     epoch: Instant,
     pace: Pace,
@@ -106,7 +105,7 @@ impl Source for PacedSource {
     }
 
     fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
-        open_counted(self.inner, queues, select, self.warm, |lane, inner, warm| {
+        open_counted(self.inner, queues, select, |lane, inner, warm| {
             let (lanes, epoch, pace) = (Arc::clone(&self.lanes), self.epoch, self.pace);
             Box::new(PacedQueue { inner, lanes, lane, epoch, pace, warm, taken: 0 })
         })

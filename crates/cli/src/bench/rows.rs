@@ -10,9 +10,13 @@ use braid_control::runtime::{Chain, Control, launch};
 use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
 use serde::Serialize;
 
-use super::meter::{Metered, Reading};
+use super::meter::{Metered, Reading, Warm};
+use super::renewal::{forget_soon, remembered, silent_s};
 use super::traffic::{Trace, Traffic, configure, replay};
 use crate::failure::Failure;
+
+/// Seconds for which flows that are forgotten may wait for it.
+const SETTLE_S: u64 = 2;
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -35,6 +39,8 @@ pub struct Trial<'a> {
     pub variant: &'static str,
     /// Nanoseconds by which the clock advances with each batch; the machine's time otherwise.
     pub step_ns: Option<u64>,
+    /// Whether it begins to measure before as many flows are forgotten as begin.
+    pub is_quick: bool,
 }
 
 /// One measurement.
@@ -74,23 +80,34 @@ impl Trial<'_> {
     pub fn prepare(&self, catalog: &Catalog, packets: u64) -> Result<(Traffic, Compiled), Failure> {
         let traffic = replay(self.chain, self.flows, self.trace, packets * self.workers.max(1) as u64)?;
         let mut file = self.file.clone();
+        let comes_and_goes = self.trace.churn().is_some();
+        let most = if comes_and_goes { remembered(self.flows) } else { self.flows * 2 };
         if !self.is_own {
-            configure(&mut file, self.chain, traffic.flows);
+            configure(&mut file, self.chain, most);
+        }
+        if comes_and_goes && !self.is_own {
+            forget_soon(&mut file, self.flows);
         }
         file.workers = Some(unplaced(self.workers));
         file.distribution = Some(unplaced(self.distribution.to_owned()));
         file.time = Some(unplaced("live".to_owned()));
-        file.sets.get_or_insert(unplaced(traffic.flows as i64 * 3 / 2));
+        file.sets.get_or_insert(unplaced(if comes_and_goes { most } else { self.flows * 3 / 2 } as i64));
         let failure = |problem| Failure::of_plan(problem, None);
         let plan = Plan::new(&file, catalog).map_err(failure)?;
         Ok((traffic, plan.compile(Carry::Nothing).map_err(failure)?))
     }
 
+    /// Time until as many flows are forgotten as begin.
+    fn settling(&self) -> Duration {
+        let waits = self.trace.churn().is_some() && self.step_ns.is_none() && !self.is_quick;
+        Duration::from_secs(if waits { silent_s(self.flows) + SETTLE_S } else { 0 })
+    }
+
     /// Measures `packets` packets on each worker.
     pub(crate) fn measure(&self, catalog: &Catalog, packets: u64) -> Result<Row, Failure> {
         let (traffic, compiled) = self.prepare(catalog, packets)?;
-        let packets = packets.min(traffic.most / self.workers.max(1) as u64);
-        let (source, readings) = Metered::new(traffic.source, traffic.warm, packets);
+        let warm = Warm { passes: traffic.warm_passes, time: self.settling() };
+        let (source, readings) = Metered::new(traffic.source, warm, packets);
         let control = Control { step_ns: self.step_ns, ..Control::default() };
         let report = launch(&compiled.run, Box::new(source), Box::new(NullSink), &control)?;
         let report = RunReport::new(Vec::new(), &report);
@@ -209,7 +226,7 @@ const UDP: i64 = 17;
 /// The functions as they are found in a plan.
 fn probe(file: &PlanFile, catalog: &Catalog) -> Result<Chain, Failure> {
     let mut usable = file.clone();
-    configure(&mut usable, "", 1_000);
+    configure(&mut usable, "", 2_000);
     let chain = Plan::new(&usable, catalog).and_then(|plan| plan.probe(Carry::Nothing));
     chain.map_err(|problem| Failure::of_plan(problem, None))
 }

@@ -1,108 +1,15 @@
 //! A long run at full rate with flows that end and others that begin: what is live, how much memory the process has, and whether a
 //! packet is missing, at steady intervals.
 //!
-//! A trace is repeated for ever, and with each pass another tenth of its flows comes from other addresses: one packet in ten begins
-//! a flow, and those that came from there before fall silent. Tables hold twice the flows and let the oldest go, so what is seen is
-//! both expiry and eviction at work.
+//! A trace is repeated for ever, and with each pass another tenth of its flows comes from other ports ([`super::renewal`]).
+//! What falls silent is forgotten after a second or a few.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use braid_control::report::grouped;
-use braid_control::runtime::io::{
-    OpenError, Progress, QueueSelect, Received, ReplaySource, RxCounters, RxQueue, Source,
-};
-use braid_control::runtime::nf::packet::{Batch, Buffers};
 use braid_control::runtime::{Live, WorkerCounters};
 use serde::Serialize;
-
-use super::warm::open_counted;
-
-/// Passes in which every flow is renewed once.
-const ROUND: u64 = 10;
-/// Networks that flows come from in turn, each with its own first octet, from this one on.
-const NETWORKS: u64 = 32;
-const FIRST_NETWORK: u64 = 64;
-
-/// A replay whose flows are renewed.
-pub struct Renewed(pub ReplaySource);
-
-impl Source for Renewed {
-    fn name(&self) -> String {
-        self.0.name()
-    }
-
-    fn ports(&self) -> usize {
-        self.0.ports()
-    }
-
-    fn progress(&self) -> Arc<Progress> {
-        self.0.progress()
-    }
-
-    fn open(self: Box<Self>, queues: usize, select: Arc<dyn QueueSelect>) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
-        open_counted(self.0, queues, select, u64::MAX, |_, inner, frames| {
-            Box::new(RenewedQueue { inner, frames: frames.max(1), at: 0, pass: 0 })
-        })
-    }
-}
-
-struct RenewedQueue {
-    inner: Box<dyn RxQueue>,
-    /// Frames of a pass.
-    frames: u64,
-    /// Next frame of the pass.
-    at: u64,
-    pass: u64,
-}
-
-impl RxQueue for RenewedQueue {
-    fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received {
-        let before = batch.len();
-        let received = self.inner.receive(batch, buffers, limit);
-        for i in before..batch.len() {
-            let renewals = (self.pass + self.at % ROUND) / ROUND;
-            move_to(batch.packet(i, None).bytes_mut(), (FIRST_NETWORK + renewals % NETWORKS) as u8);
-            self.at += 1;
-            if self.at == self.frames {
-                (self.at, self.pass) = (0, self.pass + 1);
-            }
-        }
-        received
-    }
-
-    fn horizon(&self) -> u64 {
-        self.inner.horizon()
-    }
-
-    fn counters(&self) -> RxCounters {
-        self.inner.counters()
-    }
-}
-
-/// Gives an IPv4 UDP packet on Ethernet a source in another network, with both checksums kept right (RFC 1624).
-fn move_to(frame: &mut [u8], first_octet: u8) {
-    const ETHERNET_IPV4: [u8; 3] = [0x08, 0x00, 0x45];
-    const SOURCE: usize = 26;
-    if frame.len() < 42 || frame[12..15] != ETHERNET_IPV4 {
-        return;
-    }
-    let word = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
-    let before = word(frame, SOURCE);
-    frame[SOURCE] = first_octet;
-    let after = word(frame, SOURCE);
-    for at in [24, 40] {
-        let sum = word(frame, at);
-        // Zero in UDP: there is none (RFC 768).
-        if sum != 0 {
-            let changed = u32::from(!sum) + u32::from(!before) + u32::from(after);
-            let folded = (changed & 0xffff) + (changed >> 16);
-            let folded = (folded & 0xffff) + (folded >> 16);
-            frame[at..at + 2].copy_from_slice(&(!(folded as u16)).to_be_bytes());
-        }
-    }
-}
 
 /// What is seen at one time.
 #[derive(Clone, Debug, Serialize)]
@@ -205,22 +112,7 @@ pub fn growth(samples: &[Sample]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use braid_testkit::{Frame, check_checksums};
-
     use super::*;
-
-    #[test]
-    fn a_packet_from_another_network_is_whole() {
-        let mut frame = Frame::udp("10.1.2.3:4000", "198.18.0.1:80").payload(b"what it says").bytes();
-        move_to(&mut frame, 77);
-        assert_eq!(frame[26..30], [77, 1, 2, 3]);
-        assert_eq!(check_checksums(&frame), Ok(()));
-        let mut arp = Frame::udp("10.1.2.3:4000", "198.18.0.1:80").bytes();
-        arp[12..14].copy_from_slice(&[8, 6]);
-        let before = arp.clone();
-        move_to(&mut arp, 77);
-        assert_eq!(arp, before);
-    }
 
     #[test]
     fn memory_grows_from_the_middle_on_or_not() {

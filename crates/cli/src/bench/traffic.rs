@@ -1,5 +1,5 @@
 //! The traffic of a measurement, in the shortest frames, and the configuration under which a function neither drops nor floods
-//! it. First every flow comes once, unmeasured; then, by [`Trace`], each in turn without locality, or in another order.
+//! it. First every flow comes once, unmeasured; then, by [`Trace`], each in turn without locality, or in another order, or under a new name.
 
 use braid_control::plan_file::{PlanFile, SetFile, unplaced};
 use braid_control::runtime::io::generate::{Addresses, FrameSizes, GenConfig, Generator, Profile, Protocols};
@@ -9,7 +9,8 @@ use braid_control::runtime::nf::packet::FrameInfo;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::orders::{ByPopularity, Churn};
+use super::orders::ByPopularity;
+use super::renewal::renewal;
 use crate::failure::{Failure, Kind};
 
 /// How flows follow one another.
@@ -31,8 +32,8 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// Packets that begin a new flow.
-    fn churn(self) -> Option<f64> {
+    /// Packets that begin a new flow, as a share.
+    pub fn churn(self) -> Option<f64> {
         match self {
             Trace::Churn1 => Some(0.01),
             Trace::Churn10 => Some(0.1),
@@ -54,7 +55,7 @@ impl Trace {
     }
 }
 
-/// Most packets that lie in memory for traces that are not the same in each pass.
+/// Most packets that lie in memory of a trace that is drawn.
 const DRAWN_MAX: u64 = 4 << 20;
 /// A frame of 64 bytes on the wire, without its check sequence.
 const FRAME_BYTES: u32 = 60;
@@ -107,8 +108,8 @@ fn services(bits: u32) -> Option<toml::Value> {
     format!("service = [{text}]").parse::<toml::Table>().ok()?.remove("service")
 }
 
-/// Sets what a chain needs to carry so many flows without loss.
-pub fn configure(file: &mut PlanFile, name: &str, flows: u64) {
+/// Sets what a chain needs to carry so many flows without loss; `most` of them are remembered.
+pub fn configure(file: &mut PlanFile, name: &str, most: u64) {
     let number = |n: u64| toml::Value::Integer(n as i64);
     for nf in &mut file.nf {
         match nf.function.get_ref().as_str() {
@@ -118,14 +119,14 @@ pub fn configure(file: &mut PlanFile, name: &str, flows: u64) {
             }
             "rate_limiter" => nf.config.set("bytes_per_s", number(1_000_000_000)),
             "nat" => {
-                // 32 addresses hold 2 million mappings; half as many again for the uneven choice of addresses.
-                let addresses = (flows / 40_000 + 1).max(4);
+                // An address holds 64 thousand mappings; half as many again of them for the uneven choice of addresses.
+                let addresses = (most / 40_000 + 1).max(4);
                 let address = |i: u64| toml::Value::String(format!("198.51.{}.{}", 100 + i / 250, i % 250 + 1));
                 nf.config.set("external", toml::Value::Array((0..addresses).map(address).collect()));
-                nf.config.set("mappings_max", number(flows * 2));
+                nf.config.set("mappings_max", number(most));
             }
-            "bridge" => nf.config.set("capacity", number(flows * 2)),
-            "firewall" => nf.config.set("connections_max", number(flows * 2)),
+            "bridge" => nf.config.set("capacity", number(most)),
+            "firewall" => nf.config.set("connections_max", number(most)),
             "load_balancer" => {
                 let bits = server_bits(name).unwrap_or(0);
                 if let Some(services) = services(bits) {
@@ -144,18 +145,17 @@ pub fn configure(file: &mut PlanFile, name: &str, flows: u64) {
 pub struct Traffic {
     /// Frames, given out for ever.
     pub source: ReplaySource,
-    /// Frames until every flow has come.
-    pub warm: u64,
-    /// Flows that come in all.
-    pub flows: u64,
-    /// Most packets of all workers that can be measured: where flows begin all the time, those until the frames come again.
-    pub most: u64,
+    /// Passes over them until tables are as full as they will be, if the clock runs with the packets.
+    pub warm_passes: u64,
 }
 
 /// Most flows: sets and frames for all of them are held in memory.
 pub const FLOWS_MAX: u64 = 1 << 27;
 
-/// Traffic of `flows` flows for a chain, of which about `packets` packets will be measured.
+/// Where flows come and go: passes until nearly all of the first ones have.
+const SETTLING: u64 = 10;
+
+/// Traffic of `flows` flows at a time for a chain, of which about `packets` packets will be measured.
 pub fn replay(chain: &str, flows: u64, trace: Trace, packets: u64) -> Result<Traffic, Failure> {
     let failed =
         |error: braid_control::runtime::io::generate::ConfigError| Failure::new(Kind::Failed, error.to_string(), "");
@@ -171,28 +171,25 @@ pub fn replay(chain: &str, flows: u64, trace: Trace, packets: u64) -> Result<Tra
             config.addresses.server_port = Some(80);
         }
     }
-    let drawn = packets.min(DRAWN_MAX);
-    let all = flows + trace.churn().map_or(0, |share| (drawn as f64 * share) as u64);
-    config = GenConfig { flows: all, packets: all, ipv6: f64::from(u8::from(trace == Trace::Ipv6)), ..config };
+    config = GenConfig { packets: flows, ipv6: f64::from(u8::from(trace == Trace::Ipv6)), ..config };
     let mut stream: Box<dyn FrameStream> = if chain.contains("bridge") {
-        let pairs = (all / 2).max(1);
+        let pairs = (flows / 2).max(1);
         config = GenConfig { packets: pairs, flows: pairs, mac_pairs: pairs as u32, ..config };
         Box::new(BothWays { inner: Generator::new(config).map_err(failed)?, reply: Vec::new(), is_reply: true })
     } else {
         Box::new(Generator::new(config).map_err(failed)?)
     };
-    stream = match (trace, trace.churn()) {
-        (Trace::Zipf, _) => match ByPopularity::new(&mut *stream, drawn.max(flows)) {
+    if trace == Trace::Zipf {
+        stream = match ByPopularity::new(&mut *stream, packets.min(DRAWN_MAX).max(flows)) {
             Some(drawn) => Box::new(drawn),
             None => stream,
-        },
-        (_, Some(share)) => Box::new(Churn::new(stream, flows, share)),
-        _ => stream,
-    };
+        };
+    }
     let source = ReplaySource::load(trace.name(), &mut *stream, u64::MAX, Repeat::Forever);
-    let warm = if trace.churn().is_some() { flows } else { source.frames() as u64 };
-    let most = if trace.churn().is_some() { source.frames() as u64 - warm } else { u64::MAX };
-    Ok(Traffic { source, warm, flows: all, most })
+    Ok(match trace.churn() {
+        Some(share) => Traffic { source: source.renewed(renewal(chain, share)), warm_passes: SETTLING },
+        None => Traffic { source, warm_passes: 1 },
+    })
 }
 
 fn config(flows: u64) -> GenConfig {

@@ -1,4 +1,4 @@
-//! Replays of which it is known how many of the first frames each queue has: what is measured begins behind them.
+//! Replays of which it is known how many frames each queue has: what is measured begins behind the first passes over them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,29 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use braid_control::runtime::io::{OpenError, QueueSelect, ReplaySource, RxQueue, Source};
 use braid_control::runtime::nf::packet::{Link, Port};
 
-/// Opens a replay; `wrap` makes a queue of each of its queues, whose number it is told and how many of the first `warm` frames
-/// fall to it.
+/// Opens a replay; `wrap` makes a queue of each of its queues, whose number it is told and how many frames of a pass fall to it.
 pub(super) fn open_counted(
     inner: ReplaySource,
     queues: usize,
     select: Arc<dyn QueueSelect>,
-    warm: u64,
     wrap: impl Fn(usize, Box<dyn RxQueue>, u64) -> Box<dyn RxQueue>,
 ) -> Result<Vec<Box<dyn RxQueue>>, OpenError> {
-    let counting = Arc::new(Counting {
-        select,
-        left: AtomicU64::new(warm),
-        frames: (0..queues).map(|_| AtomicU64::new(0)).collect(),
-    });
+    let counting = Arc::new(Counting { select, frames: (0..queues).map(|_| AtomicU64::new(0)).collect() });
     let inner = Box::new(inner).open(queues, Arc::clone(&counting) as Arc<dyn QueueSelect>)?;
     let frames = counting.frames.iter().map(|frames| frames.load(Ordering::Relaxed));
     Ok(inner.into_iter().zip(frames).enumerate().map(|(queue, (inner, frames))| wrap(queue, inner, frames)).collect())
 }
 
-/// Counts what falls to each queue of the first frames.
+/// Counts what falls to each queue.
 struct Counting {
     select: Arc<dyn QueueSelect>,
-    left: AtomicU64,
     frames: Vec<AtomicU64>,
 }
 
@@ -36,9 +29,7 @@ impl QueueSelect for Counting {
     fn queue(&self, frame: &[u8], link: Link, port: Port) -> usize {
         let queue = self.select.queue(frame, link, port).min(self.frames.len() - 1);
         // Relaxed: changed and read while the source is opened, on one thread.
-        let left = self.left.load(Ordering::Relaxed);
-        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
-        self.frames[queue].fetch_add(left.min(1), Ordering::Relaxed);
+        self.frames[queue].fetch_add(1, Ordering::Relaxed);
         queue
     }
 }

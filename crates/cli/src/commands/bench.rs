@@ -17,7 +17,7 @@ use super::run::duration;
 use super::{print, print_json};
 use crate::args::BenchArgs;
 use crate::bench::rows::{Row, Trial, ablation};
-use crate::bench::soak::{self, Renewed, Sample};
+use crate::bench::soak::{self, Sample};
 use crate::bench::traffic::{CHAINS, SHARED, STATEFUL, Trace, chain};
 use crate::bench::{latency, output};
 use crate::chain::Written;
@@ -242,7 +242,18 @@ fn each(
             let (trace, distribution, variant) = (Trace::Uniform, "hardware", "");
             let step_ns = args.step_ns;
             unless(stop)?;
-            trial(Trial { chain, file, is_own, trace, flows, workers, distribution, variant, step_ns })?;
+            trial(Trial {
+                chain,
+                file,
+                is_own,
+                trace,
+                flows,
+                workers,
+                distribution,
+                variant,
+                step_ns,
+                is_quick: args.quick,
+            })?;
         }
     }
     Ok(())
@@ -304,36 +315,27 @@ fn time(args: &BenchArgs, usual: Duration, quick: Duration) -> Result<Duration, 
 /// One run with the most flows and workers that are named.
 fn soak(args: &BenchArgs, catalog: &Catalog, stop: &Stop) -> Result<Vec<Sample>, Failure> {
     let time = time(args, SOAK, SOAK_QUICK)?;
-    let Some((name, mut file)) = chains(args, catalog, &[STATEFUL])?.into_iter().next() else { return Ok(Vec::new()) };
+    let Some((name, file)) = chains(args, catalog, &[STATEFUL])?.into_iter().next() else { return Ok(Vec::new()) };
     let flows = args.flows.iter().copied().max().unwrap_or(FLOWS_QUICK);
     let flows = if args.quick { flows.min(FLOWS_QUICK) } else { flows };
-    file.sets.get_or_insert(unplaced(flows as i64 * 2));
-    for nf in &mut file.nf {
-        nf.full.get_or_insert(unplaced("evict_oldest".to_owned()));
-        let short = toml::Value::Integer(2);
-        match nf.function.get_ref().as_str() {
-            "flow_counter" | "rate_limiter" => nf.config.set("idle_timeout_s", short),
-            "load_balancer" => nf.config.set("udp_s", short),
-            _ => {}
-        }
-    }
     let trial = Trial {
         chain: &name,
         file: &file,
         is_own: args.plan.is_some(),
-        trace: Trace::Uniform,
+        trace: Trace::Churn10,
         flows,
         workers: args.workers.iter().copied().max().unwrap_or(1),
         distribution: "hardware",
         variant: "",
         step_ns: None,
+        is_quick: args.quick,
     };
     let (traffic, compiled) = trial.prepare(catalog, flows)?;
     say(args, &format!("{name}, {flows} flows, a tenth of the packets begins a flow, for {time:?}\n{}", Sample::HEAD))?;
     let live = Live::new(compiled.run.workers);
     let control =
         Control { live: Some(live.clone()), duration: Some(time), stop: Arc::clone(stop), ..Control::default() };
-    let source = Box::new(Renewed(traffic.source));
+    let source = Box::new(traffic.source);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| launch(&compiled.run, source, Box::new(NullSink), &control));
         let mut samples = soak::watch(&live, time, SOAK_LOOKS, |sample| {

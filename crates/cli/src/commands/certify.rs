@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use braid_control::Catalog;
 use braid_control::certify::{Request, certify};
@@ -19,6 +19,11 @@ use crate::failure::{Failure, Kind};
 
 /// Workers if nothing is said: fewer would have nothing to interleave, and schedules need no processors.
 const WORKERS_DEFAULT: i64 = 4;
+
+/// So often it is said how many runs are done, where no terminal shows it.
+const SAID_EVERY: Duration = Duration::from_secs(20);
+/// From so many runs on a build without optimisation takes minutes.
+const MANY: u64 = 20;
 
 /// Runs it.
 pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
@@ -36,7 +41,18 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         watchdog: Some(&watchdog()),
         meanwhile: None,
     };
-    let certificate = certify(&plan, request, &mut |_| bar.inc(1))?;
+    if cfg!(debug_assertions) && args.runs > MANY {
+        asideln!("note: this is a debug build, some ten times slower: cargo run --release, or fewer --runs");
+    }
+    let (mut done, mut said) = (0, Instant::now());
+    let certificate = certify(&plan, request, &mut |_| {
+        bar.inc(1);
+        done += 1;
+        if bar.is_hidden() && said.elapsed() >= SAID_EVERY {
+            asideln!("note: {done} of {} runs are done", args.runs);
+            said = Instant::now();
+        }
+    })?;
     bar.finish_and_clear();
     if args.json {
         print_json(&certificate)?

@@ -6,9 +6,10 @@ use braid_control::Catalog;
 use braid_control::compile::members;
 use braid_control::plan::field;
 use braid_control::runtime::nf::packet::key::SetDef;
+use braid_control::runtime::steer::Pattern;
+use braid_control::runtime::steer::checker::{self, Fit, Verdict};
 use braid_control::runtime::steer::nic::{self, NICS, Nic};
 use braid_control::runtime::steer::planner::{self, Member};
-use braid_control::runtime::steer::{Pattern, checker};
 use serde::Serialize;
 
 use super::{print, print_json};
@@ -24,6 +25,9 @@ struct Row {
     fits: bool,
     missing: Vec<String>,
     words: String,
+    /// The same in a line.
+    #[serde(skip)]
+    summary: String,
 }
 
 /// Runs it; the exit code is 0 whatever the NICs can do: it is a question.
@@ -55,7 +59,29 @@ fn judge(member: &Member, nic: &'static Nic) -> Row {
         fits: verdict.fits(),
         missing: verdict.missing().iter().map(|field| field.name().to_owned()).collect(),
         words: verdict.to_string(),
+        summary: summary(&verdict),
     }
+}
+
+/// What becomes of sets, by kind of packet.
+fn summary(verdict: &Verdict) -> String {
+    let becomes = |fit: &Fit| match fit {
+        Fit::Whole { .. } => "whole",
+        Fit::Coarser { .. } => "whole, several to a queue",
+        Fit::ByKey { .. } => "whole over IPv4 with a key",
+        Fit::Torn { .. } => "torn",
+    };
+    let mut kinds: Vec<(&str, Vec<&str>)> = Vec::new();
+    for finding in &verdict.findings {
+        let (word, classes) = (becomes(&finding.fit), finding.classes.iter().map(|class| class.name()));
+        match kinds.iter_mut().find(|(other, _)| *other == word) {
+            Some((_, names)) => names.extend(classes),
+            None => kinds.push((word, classes.collect())),
+        }
+    }
+    let mut parts: Vec<String> = kinds.iter().map(|(word, names)| format!("{} {word}", names.join(", "))).collect();
+    parts.extend(verdict.fragments_torn.then(|| "IP fragments torn".to_owned()));
+    parts.join("; ")
 }
 
 fn table(rows: &[Row], in_full: bool) -> String {
@@ -73,10 +99,7 @@ fn table(rows: &[Row], in_full: bool) -> String {
             continue;
         }
         let fits = if row.fits { "fits" } else { "does not fit" };
-        let missing =
-            if row.missing.is_empty() { String::new() } else { format!("cannot hash {}", row.missing.join(", ")) };
-        text += format!("  {:<8} {fits:<13} {missing}", row.nic).trim_end();
-        text.push('\n');
+        text += &format!("  {:<8} {fits:<13} {}\n", row.nic, row.summary);
     }
     if !in_full {
         text += "--nic NAME shows a NIC in full: per kind of packet, with keys and what to do\n";

@@ -13,6 +13,9 @@ use crate::failure::Failure;
 pub fn run(args: &PlanArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let written = Written::read(&args.chain, None, &[])?;
     let plan = written.plan(catalog)?;
+    if !plan.from.is_empty() {
+        written.input(&plan)?;
+    }
     let explanation = explain(&plan).map_err(|problem| written.failure(problem))?;
     if args.json {
         print_json(&explanation)?

@@ -9,6 +9,7 @@ use braid_testkit::scenario::{self, Scenario};
 
 use super::print;
 use crate::args::ScenarioArgs;
+use crate::aside::aside;
 use crate::failure::{Failure, Kind};
 
 /// What files of scenarios end in.
@@ -26,19 +27,31 @@ pub fn run(args: &ScenarioArgs, catalog: &Catalog) -> Result<ExitCode, Failure> 
         let what = format!("no file whose name ends in .{ENDING}");
         return Err(Failure::new(Kind::Io, what, "name files, or folders with such files"));
     }
-    let mut failed = 0;
+    let (mut failed, mut refused) = (0, Vec::new());
     for file in &files {
-        match check(file, catalog)? {
-            Ok(scenario) if !args.quiet => print(&format!("ok      {}: {}\n", file.display(), scenario.title))?,
-            Ok(_) => {}
-            Err(mismatch) => {
+        match check(file, catalog) {
+            Ok(Ok(scenario)) if !args.quiet => print(&format!("ok      {}: {}\n", file.display(), scenario.title))?,
+            Ok(Ok(_)) => {}
+            Ok(Err(mismatch)) => {
                 failed += 1;
                 print(&format!("failed  {}:{}: {mismatch}\n", file.display(), mismatch.line))?;
             }
+            // It says nothing about the others.
+            Err(failure) if files.len() > 1 => {
+                print(&format!("refused {}\n", file.display()))?;
+                aside!("{}", failure.render());
+                refused.push(failure);
+            }
+            Err(failure) => return Err(failure),
         }
     }
-    print(&format!("{} scenarios, {failed} failed\n", files.len()))?;
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(Kind::Failed as u8) })
+    let and_refused = if refused.is_empty() { String::new() } else { format!(", {} refused", refused.len()) };
+    print(&format!("{} scenarios, {failed} failed{and_refused}\n", files.len()))?;
+    Ok(match refused.first() {
+        _ if failed > 0 => ExitCode::from(Kind::Failed as u8),
+        Some(failure) => failure.exit_code(),
+        None => ExitCode::SUCCESS,
+    })
 }
 
 /// The files themselves, and those of a folder and its folders, in the order of their names.

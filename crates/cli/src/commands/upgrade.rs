@@ -34,7 +34,7 @@ pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
     let program = args.program.as_ref().map(absolute).transpose()?;
     let plan = args.plan.as_ref().map(|path| Failure::or_text(path)).transpose()?;
     let _: Value = connect(&args.control)?.ask(&Request::Upgrade { program, plan })?;
-    print("the run ends and is continued\n")?;
+    print("the run ends and is continued; it answers again when the new program has begun\n")?;
     Ok(ExitCode::SUCCESS)
 }
 

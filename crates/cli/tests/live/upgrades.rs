@@ -154,6 +154,26 @@ fn another_number_of_workers_opens_ports_anew_and_says_so() {
     run.stop();
 }
 
+#[test]
+fn rings_of_another_number_of_workers_are_closed_and_that_is_said() {
+    let Some(scene) = crate::scene("rings of other workers") else { return };
+    let mut run = Upgraded::run(&scene, "af_packet", "", 1);
+    let plan = std::fs::read_to_string(run.gateway.path("plan.toml")).expect("a plan");
+    let more = run.gateway.path("more.toml");
+    let ports = "[[port]]\ndevice = \"af_packet:m0\"\n[[port]]\ndevice = \"af_packet:m1\"\n";
+    std::fs::write(&more, format!("workers = 2\n{plan}{ports}")).expect("the same folder");
+    let said = run.upgrade(&[more.to_str().expect("a path")]);
+    for port in ["m0", "m1"] {
+        let line =
+            said.lines().find(|line| line.starts_with(&format!("{port}: AF_PACKET, 2 rings"))).expect("it opens");
+        assert!(line.ends_with("; a ring of the program before closed, and what came meanwhile lost"), "{said}");
+    }
+    eventually("echoes come back again", || pings(&scene.client, SERVER));
+    let said = run.upgrade(&[]);
+    assert!(!said.contains("closed"), "as many as before go on: {said}");
+    run.stop();
+}
+
 /// A program that goes on with runs, and says nothing of sockets.
 fn older(gateway: &Gateway) -> PathBuf {
     let path = gateway.path("older");

@@ -1,0 +1,134 @@
+//! Flows that end while others begin, for as long as one likes: with each pass over a trace a share of its flows goes on under
+//! other ports or addresses, and what had the former ones falls silent.
+
+use braid_control::plan_file::{PlanFile, unplaced};
+use braid_control::runtime::io::Renewal;
+
+/// From one source port of a flow to the next: odd, so that all have their turn, and far, for the next ones are other flows' of the client.
+const PORT_STEP: u16 = 4099;
+/// Flows whose packets all come within a second on a slow machine.
+const FLOWS_PER_S: u64 = 1_000_000;
+/// Flows that begin while the last ones are forgotten.
+const BEGUN: u64 = 4_000_000;
+/// A bridge forgets no station sooner.
+const AGEING_S: u64 = 10;
+
+/// What renews a share of a chain's flows with each pass: stations if it bridges, else ports of clients.
+pub fn renewal(chain: &str, share: f64) -> Renewal {
+    let every = (1.0 / share).round() as u32;
+    match chain.contains("bridge") {
+        true => Renewal { every, together: 2, rewrite: rename_stations },
+        false => Renewal { every, together: 1, rewrite: change_port },
+    }
+}
+
+/// Flows that are remembered where so many come at a time: as many that have fallen silent as begin in a few seconds.
+pub fn remembered(flows: u64) -> u64 {
+    flows * 2 + BEGUN
+}
+
+/// How long functions remember a silent flow, in seconds: no flow of so many is silent for so long before it ends.
+pub fn silent_s(flows: u64) -> u64 {
+    1 + flows / FLOWS_PER_S
+}
+
+/// Has functions forget silent flows soon, and the oldest ones where tables are full.
+pub fn forget_soon(file: &mut PlanFile, flows: u64) {
+    let silent_s = silent_s(flows);
+    for nf in &mut file.nf {
+        let keys: &[&str] = match nf.function.get_ref().as_str() {
+            "flow_counter" | "rate_limiter" => &["idle_timeout_s"],
+            "load_balancer" | "nat" => &["udp_s"],
+            "firewall" => &["udp_s", "udp_unanswered_s"],
+            "bridge" => &["ageing_s"],
+            _ => &[],
+        };
+        for key in keys {
+            let time_s = if *key == "ageing_s" { silent_s.max(AGEING_S) } else { silent_s };
+            nf.config.set(key, toml::Value::Integer(time_s as i64));
+        }
+        if nf.function.get_ref() == "nat" {
+            // What ended gives its port back at once, or there are none left for new flows.
+            nf.config.set("rest_s", toml::Value::Integer(0));
+        }
+        nf.full.get_or_insert(unplaced("evict_oldest".to_owned()));
+    }
+}
+
+/// Gives an IPv4 UDP packet on Ethernet another source port, with its checksum kept right (RFC 1624): a flow has a port again when
+/// all others have been its.
+fn change_port(frame: &mut [u8; 64], _: u64) {
+    const ETHERNET_IPV4: [u8; 3] = [0x08, 0x00, 0x45];
+    const SOURCE_PORT: usize = 34;
+    const CHECKSUM: usize = 40;
+    if frame[12..15] != ETHERNET_IPV4 {
+        return;
+    }
+    let word = |frame: &[u8; 64], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+    let before = word(frame, SOURCE_PORT);
+    let after = match before.wrapping_add(PORT_STEP) {
+        // Nobody sends from there.
+        0 => PORT_STEP,
+        port => port,
+    };
+    frame[SOURCE_PORT..SOURCE_PORT + 2].copy_from_slice(&after.to_be_bytes());
+    let sum = word(frame, CHECKSUM);
+    // Zero: there is none (RFC 768).
+    if sum != 0 {
+        let changed = u32::from(!sum) + u32::from(!before) + u32::from(after);
+        let folded = (changed & 0xffff) + (changed >> 16);
+        let folded = (folded & 0xffff) + (folded >> 16);
+        frame[CHECKSUM..CHECKSUM + 2].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    }
+}
+
+/// Gives both stations of a frame other names, the same ones in both directions: of generated addresses the second byte is free and so
+/// are the highest bits of the first.
+fn rename_stations(frame: &mut [u8; 64], round: u64) {
+    for station in [0, 6] {
+        frame[station] = frame[station] & 0x07 | ((round >> 8) as u8) << 3;
+        frame[station + 1] = round as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_testkit::{Frame, check_checksums};
+
+    use super::*;
+
+    fn line(bytes: &[u8]) -> [u8; 64] {
+        let mut line = [0; 64];
+        line[..bytes.len()].copy_from_slice(bytes);
+        line
+    }
+
+    #[test]
+    fn a_packet_from_another_port_is_whole() {
+        let bytes = Frame::udp("10.1.2.3:4000", "198.18.0.1:80").payload(b"what it says").bytes();
+        let (mut changed, mut seen) = (line(&bytes), std::collections::BTreeSet::new());
+        for round in 1..=65_000 {
+            change_port(&mut changed, round);
+            assert_eq!(check_checksums(&changed[..bytes.len()]), Ok(()));
+            assert!(seen.insert(changed[34..36].to_vec()), "round {round}");
+        }
+        assert!(!seen.contains(&vec![0, 0]));
+        let mut arp = line(&bytes);
+        arp[12..14].copy_from_slice(&[8, 6]);
+        let before = arp;
+        change_port(&mut arp, 13);
+        assert_eq!(arp, before);
+    }
+
+    #[test]
+    fn a_reply_goes_to_the_station_that_asked_under_its_new_name() {
+        let bytes = Frame::udp("10.1.2.3:4000", "198.18.0.1:80").bytes();
+        let mut asked = line(&bytes);
+        let mut reply = line(&bytes);
+        reply[..12].rotate_left(6);
+        rename_stations(&mut asked, 3);
+        rename_stations(&mut reply, 3);
+        assert_eq!((&asked[..6], &asked[6..12]), (&reply[6..12], &reply[..6]));
+        assert_ne!(asked[6..12], bytes[6..12]);
+    }
+}

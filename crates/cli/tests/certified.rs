@@ -1,0 +1,17 @@
+//! Certificates of chains that were once found to have none.
+
+mod support;
+
+use support::Braid;
+
+/// A NAT whose sets workers share, with a table that is nearly always full: who registers a set meets others who do.
+#[test]
+fn full_tables_of_sets_that_workers_share_are_certified() {
+    let braid = Braid::new();
+    let campus = "--in gen:campus?packets=3000&flows=2000 --workers 4 --runs 12";
+    for behind in ["nat64", "router"] {
+        braid.write("plan.toml", &format!("sets = 64\n[[nf]]\nfunction = \"nat\"\n[[nf]]\nfunction = \"{behind}\"\n"));
+        let said = braid.ok(&format!("certify plan.toml {campus}"));
+        assert!(said.starts_with("CERTIFIED"), "{said}");
+    }
+}
