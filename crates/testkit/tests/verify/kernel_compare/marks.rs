@@ -1,11 +1,8 @@
 //! Marks against the kernel: rule sets by chance that set and ask for marks of packets and connections, in chains that jump; compared is
 //! what becomes of each packet, and what each rule has counted.
 
-use std::fmt::Write;
-
-use super::known::compare;
+use super::known::{all_agree, table};
 use super::rulesets::Chance;
-use super::*;
 
 const STATES: [&str; 8] = [
     "",
@@ -90,23 +87,13 @@ fn rule_set(chance: &mut Chance) -> String {
         let (state, else_, verdict) = (chance.of(&STATES), chance.of(&OTHERS), chance.of(verdicts));
         format!("\t\t{state} {one} {else_} {other} {verdict} comment \"r{number}\"\n")
     };
-    let mut text = String::from("table inet t {\n\tchain side {\n");
-    (0..1 + chance.below(3)).for_each(|_| text += &rule(chance, &VERDICTS[..7]));
+    let side: String = (0..1 + chance.below(3)).map(|_| rule(chance, &VERDICTS[..7])).collect();
     let policy = chance.of(&["accept", "accept", "drop"]);
-    let _ = write!(text, "\t}}\n\tchain forward {{\n\t\ttype filter hook forward priority 0; policy {policy};\n");
-    (0..3 + chance.below(5)).for_each(|_| text += &rule(chance, &VERDICTS));
-    text + "\t}\n}\n"
+    let forward: String = (0..3 + chance.below(5)).map(|_| rule(chance, &VERDICTS)).collect();
+    table(&side, policy, &forward)
 }
 
 #[test]
 fn marks_of_packets_and_connections_are_set_and_asked_for_as_in_the_kernel() {
-    let test = "marks_of_packets_and_connections_are_set_and_asked_for_as_in_the_kernel";
-    if skipped(test) {
-        return;
-    }
-    let rules = |seed: u64| rule_set(&mut Chance(0x9e37_79b9_7f4a_7c15 ^ seed << 20));
-    let compared: Vec<_> = (1..=60).filter_map(|seed| compare(test, seed, &rules(seed))).collect();
-    let counting = compared.iter().filter(|rules| **rules > 0).count();
-    eprintln!("{} rule sets, of which {counting} have counted", compared.len());
-    assert!(compared.len() >= 30 && counting >= 15, "{} and {counting}", compared.len());
+    all_agree("marks_of_packets_and_connections_are_set_and_asked_for_as_in_the_kernel", rule_set);
 }
