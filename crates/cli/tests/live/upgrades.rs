@@ -47,6 +47,15 @@ impl Upgraded<'_> {
         said
     }
 
+    /// The same to its plan on two workers, with both ports in it.
+    fn upgrade_to_two_workers(&mut self, port: &str) -> String {
+        let plan = std::fs::read_to_string(self.gateway.path("plan.toml")).expect("a plan");
+        let more = self.gateway.path("more.toml");
+        let ports = ["m0", "m1"].map(|device| format!("[[port]]\ndevice = \"{port}:{device}\"\n")).concat();
+        std::fs::write(&more, format!("workers = 2\n{plan}{ports}")).expect("the same folder");
+        self.upgrade(&[more.to_str().expect("a path")])
+    }
+
     /// Does something while echoes go to and fro: how many of them were lost, and what came of it.
     fn lost_while<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> (usize, T) {
         let ping = format!("-n -q -i 0.{EVERY_MS:03} -c {ECHOES} -W 3 {SERVER}");
@@ -143,11 +152,7 @@ fn a_plan_that_steers_otherwise_gets_another_program_between_two_packets() {
 fn another_number_of_workers_opens_ports_anew_and_says_so() {
     let Some(scene) = crate::scene("an upgrade to other workers") else { return };
     let mut run = Upgraded::run(&scene, "af_xdp", "", 1);
-    let plan = std::fs::read_to_string(run.gateway.path("plan.toml")).expect("a plan");
-    let more = run.gateway.path("more.toml");
-    let ports = "[[port]]\ndevice = \"af_xdp:m0\"\n[[port]]\ndevice = \"af_xdp:m1\"\n";
-    std::fs::write(&more, format!("workers = 2\n{plan}{ports}")).expect("the same folder");
-    let said = run.upgrade(&[more.to_str().expect("a path")]);
+    let said = run.upgrade_to_two_workers("af_xdp");
     assert!(said.contains("are closed, and opened anew: it had "), "{said}");
     assert!(said.contains("m1: AF_XDP") && buffers(&said).is_empty(), "{said}");
     eventually("echoes come back again", || pings(&scene.client, SERVER));
@@ -158,11 +163,7 @@ fn another_number_of_workers_opens_ports_anew_and_says_so() {
 fn rings_of_another_number_of_workers_are_closed_and_that_is_said() {
     let Some(scene) = crate::scene("rings of other workers") else { return };
     let mut run = Upgraded::run(&scene, "af_packet", "", 1);
-    let plan = std::fs::read_to_string(run.gateway.path("plan.toml")).expect("a plan");
-    let more = run.gateway.path("more.toml");
-    let ports = "[[port]]\ndevice = \"af_packet:m0\"\n[[port]]\ndevice = \"af_packet:m1\"\n";
-    std::fs::write(&more, format!("workers = 2\n{plan}{ports}")).expect("the same folder");
-    let said = run.upgrade(&[more.to_str().expect("a path")]);
+    let said = run.upgrade_to_two_workers("af_packet");
     for port in ["m0", "m1"] {
         let line =
             said.lines().find(|line| line.starts_with(&format!("{port}: AF_PACKET, 2 rings"))).expect("it opens");
