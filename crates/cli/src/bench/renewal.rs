@@ -3,6 +3,7 @@
 
 use braid_control::plan_file::{PlanFile, unplaced};
 use braid_control::runtime::io::Renewal;
+use braid_control::runtime::nf::packet::checksum::Change;
 
 /// From one source port of a flow to the next: odd, so that all have their turn, and far, for the next ones are other flows' of the client.
 const PORT_STEP: u16 = 4099;
@@ -72,14 +73,8 @@ fn change_port(frame: &mut [u8; 64], _: u64) {
         port => port,
     };
     frame[SOURCE_PORT..SOURCE_PORT + 2].copy_from_slice(&after.to_be_bytes());
-    let sum = word(frame, CHECKSUM);
-    // Zero: there is none (RFC 768).
-    if sum != 0 {
-        let changed = u32::from(!sum) + u32::from(!before) + u32::from(after);
-        let folded = (changed & 0xffff) + (changed >> 16);
-        let folded = (folded & 0xffff) + (folded >> 16);
-        frame[CHECKSUM..CHECKSUM + 2].copy_from_slice(&(!(folded as u16)).to_be_bytes());
-    }
+    let sum = Change::NONE.u16(before, after).apply_udp(word(frame, CHECKSUM));
+    frame[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Gives both stations of a frame other names, the same ones in both directions: of generated addresses the second byte is free and so

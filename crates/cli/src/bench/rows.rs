@@ -84,9 +84,9 @@ impl Trial<'_> {
         let most = if comes_and_goes { remembered(self.flows) } else { self.flows * 2 };
         if !self.is_own {
             configure(&mut file, self.chain, most);
-        }
-        if comes_and_goes && !self.is_own {
-            forget_soon(&mut file, self.flows);
+            if comes_and_goes {
+                forget_soon(&mut file, self.flows);
+            }
         }
         file.workers = Some(unplaced(self.workers));
         file.distribution = Some(unplaced(self.distribution.to_owned()));
