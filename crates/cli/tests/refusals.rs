@@ -150,6 +150,13 @@ fn a_plan_that_is_no_text_is_refused_at_its_line() {
 }
 
 #[test]
+fn sets_that_are_too_large_to_be_shared_are_refused_at_their_function() {
+    let balancer = "[[nf]]\nfunction = \"load_balancer\"\n[[nf.config.service]]\naddress = \"198.18.0.1\"\nbackends = [{ address = \"10.0.0.5\" }]\n";
+    let plan = format!("workers = 2\n{balancer}[[nf]]\nfunction = \"abacus\"\n[[nf]]\nfunction = \"port_scan\"\n");
+    check(&plan, 8, &["abacus keeps 320 bytes per packet set", "write workers = 1"]);
+}
+
+#[test]
 fn a_record_has_room_for_sixteen_functions() {
     let counters: String = (0..17).map(|i| format!("[[nf]]\nfunction = \"flow_counter\"\nname = \"f{i}\"\n")).collect();
     check(&counters, 50, &["`f16` would be one more", "another packet set"]);

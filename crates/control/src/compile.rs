@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use braid_runtime::exchange::goes_on;
 use braid_runtime::io::device::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
-use braid_runtime::nf::Stage;
 use braid_runtime::nf::packet::FieldId;
 use braid_runtime::nf::packet::fields::{SEQUENCE, StageUse, TIMESTAMP_NS, WIRE_LEN};
 use braid_runtime::nf::packet::key::SetDef;
 use braid_runtime::nf::state::{Domain, StateBuilder};
+use braid_runtime::nf::{ShareError, Stage};
 use braid_runtime::steer::planner::{self, Changed, HashPlan, Locality, Member};
 use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz};
 use braid_runtime::{BuildError, Chain, ChainError, Full, Plan as RunPlan, Sharing, Time};
@@ -180,11 +180,21 @@ impl Plan {
     }
 
     fn chain_problem(&self, error: &ChainError) -> Problem {
-        if let ChainError::GroupTooLarge { function, .. } = error {
-            let at = self.chain.iter().find(|link| link.name == *function).map_or(0..0, |link| link.at.clone());
-            return Problem::new(error.to_string(), "leave one of them out, or give it another packet set").at(at);
-        }
-        Problem::new(error.to_string(), "`braid plan` on a part of the chain shows which function declares what")
+        let (function, help) = match error {
+            ChainError::GroupTooLarge { function, .. } => {
+                (function, "leave one of them out, or give it another packet set")
+            }
+            ChainError::Share(ShareError::State { function, .. }) => (
+                function,
+                "no hash keeps its packet sets on one worker here: write workers = 1, take it out of the chain, or put it before functions that change addresses or have other packet sets",
+            ),
+            _ => {
+                let help = "`braid plan` on a part of the chain shows which function declares what";
+                return Problem::new(error.to_string(), help);
+            }
+        };
+        let at = self.chain.iter().find(|link| link.name == *function).map_or(0..0, |link| link.at.clone());
+        Problem::new(error.to_string(), help).at(at)
     }
 
     fn own_fields(&self, carry: Carry) -> Vec<StageUse> {
