@@ -7,16 +7,20 @@
 //! ([decision](../../../docs/decisions/0009-sets-come-over-batch-by-batch.md)). Everything that can be refused is refused before any
 //! worker has changed anything.
 
+mod heritage;
+
+pub use self::heritage::{goes_on, other_sharing};
+
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use braid_nf::Stage;
 use braid_nf::packet::key::SetDef;
 use braid_nf::state::{Domain, ImageError, Pair, StateBuilder, StateObject, Succession, Tx};
 use braid_steer::planner::Changed;
 
-use crate::chain::{Chain, ChainError, Sharing, keys_hold};
+use self::heritage::compare;
+use crate::chain::{Chain, ChainError, Sharing};
 use crate::live::{Live, Running, Unanswered};
 use crate::plan::{BuildError, Plan};
 use crate::worker::{Emptied, Gone, Prepared, Worker};
@@ -326,90 +330,6 @@ fn check_steering(now: &Plan, plan: &Plan) -> Result<(), ExchangeError> {
     let alike = (before.fields(), before.symmetry()) == (after.fields(), after.symmetry());
     if plan.workers > 1 && !alike {
         return Err(ExchangeError::Steering { now: before.to_string(), wanted: after.to_string() });
-    }
-    Ok(())
-}
-
-/// What becomes of each function; an error if one of both chains cannot go on.
-fn compare(old: &Chain, new: &Chain, changed: &[String]) -> Result<Exchanged, ExchangeError> {
-    let mut exchanged = Exchanged::default();
-    if old.course().order != new.course().order {
-        return Err(ExchangeError::Order);
-    }
-    let record = |chain: &Chain| -> Vec<_> {
-        let carried =
-            chain.layout().describe().iter().filter_map(|row| Some((row.name.clone(), row.bytes, row.offset?)));
-        carried.collect()
-    };
-    if (old.layout().record_bytes, record(old)) != (new.layout().record_bytes, record(new)) {
-        return Err(ExchangeError::Metadata);
-    }
-    for stage in new.stages() {
-        let Some(before) = old.stages().iter().find(|old| old.name() == stage.name()) else {
-            exchanged.added.push(stage.name().to_owned());
-            continue;
-        };
-        let differs = changed.iter().any(|name| name == stage.name());
-        goes_on(&**before, &**stage, differs)
-            .and_then(|()| sees_the_same(old, new, stage.name()))
-            .map_err(|reason| ExchangeError::Function { function: stage.name().to_owned(), reason })?;
-        exchanged.kept.push(stage.name().to_owned());
-    }
-    let is_gone = |old: &&str| new.stages().iter().all(|new| new.name() != *old);
-    let names = old.stages().iter().map(|stage| stage.name());
-    exchanged.removed = names.filter(is_gone).map(str::to_owned).collect();
-    Ok(exchanged)
-}
-
-/// Whether functions before it change the same fields of its packet set as they did.
-fn sees_the_same(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
-    let changed = |chain: &Chain| {
-        let at = chain.stages().iter().position(|stage| stage.name() == name)?;
-        let own = chain.stages()[at].packet_set()?.fields.into_iter().collect();
-        let Changed { from_inside, from_outside } = chain.changed_before(at);
-        Some((from_inside.common(own), from_outside.common(own)))
-    };
-    if changed(old) == changed(new) {
-        return Ok(());
-    }
-    Err("functions before it would change other fields of its packet set; put it where it was, or give it another name"
-        .to_owned())
-}
-
-/// Why a function does not go on whose packet sets lie elsewhere than they did.
-pub fn other_sharing(becomes_shared: bool) -> &'static str {
-    match becomes_shared {
-        true => {
-            "workers would share its packet sets, of which each has its own: what a function before it lets wait is sent on by one of them; \
-             with `workers = 1` it goes on"
-        }
-        false => {
-            "workers share its packet sets, and each would have its own: keep what stands before it, and the number of workers"
-        }
-    }
-}
-
-/// Whether a function goes on as another one under the same name; `changed`: its configuration differs.
-pub fn goes_on(before: &dyn Stage, after: &dyn Stage, changed: bool) -> Result<(), String> {
-    if before.kind() != after.kind() {
-        let (old, new) = (before.kind(), after.kind());
-        return Err(format!(
-            "it is a {old} and cannot become a {new} with the same state; give the {new} another name"
-        ));
-    }
-    // The function's own reason says more than that of its set.
-    if changed {
-        after.inherits(before)?;
-    }
-    let alike = match (before.packet_set(), after.packet_set()) {
-        (Some(before), Some(after)) => keys_hold(&before, &after),
-        (before, after) => before.is_none() == after.is_none(),
-    };
-    if !alike {
-        return Err("its packet set would be another one".to_owned());
-    }
-    if before.is_shared() != after.is_shared() {
-        return Err(other_sharing(after.is_shared()).to_owned());
     }
     Ok(())
 }

@@ -1,0 +1,230 @@
+//! How the figures are taken: each worker is asked between two of its batches, and what it says is put together.
+
+use std::collections::BTreeMap;
+
+use braid_runtime::aborts::AbortRow;
+use braid_runtime::live::{Live, Running, Seen, Unanswered};
+use braid_runtime::nf::state::causes::{cause_of, operation};
+use braid_runtime::nf::{Findings, Stage};
+use braid_runtime::probe::{Lap, TimeSplit};
+use braid_runtime::{PortCounters, WorkerCounters};
+
+use super::{Abort, Function, Object, PortStats, Stats, TopSet, WorkerStats};
+use crate::profile_run::{HAD_ITS_TURN, WAS_COMMITTED};
+use crate::report::{Sets, Told, Transactions};
+
+/// Most rows of what is listed by frequency.
+const ROWS_MAX: usize = 16;
+
+/// State of a worker that does not come to the end of a batch.
+const LATE: &str = "late";
+
+/// Entries of a function's log that a worker reads between two batches: some tens of microseconds.
+const LOG_PIECE: u32 = 512;
+
+impl Stats {
+    /// Asks all workers.
+    pub fn take(live: &Live) -> Stats {
+        let Some(running) = live.running() else { return Stats { version: version(), ..Stats::default() } };
+        let seen = live.see();
+        let mut stats = Stats {
+            version: version(),
+            seconds: running.since.elapsed().as_secs_f64(),
+            running: seen.iter().any(|seen| !matches!(seen, Ok(Seen { ended: true, .. }))),
+            workers: seen.iter().enumerate().map(worker).collect(),
+            ..Stats::default()
+        };
+        let mut total = WorkerCounters::default();
+        let mut undelivered = BTreeMap::new();
+        for seen in seen.iter().flatten() {
+            total.merge(&seen.counters);
+            for (reason, count) in
+                [("frame_too_long", seen.received.too_long), ("injected_loss", seen.received.injected_loss)]
+            {
+                if count > 0 {
+                    *undelivered.entry(reason.to_owned()).or_default() += count;
+                }
+            }
+        }
+        stats.count(&total, undelivered);
+        let splits: Vec<&TimeSplit> = seen.iter().flatten().filter_map(|seen| seen.split.as_ref()).collect();
+        stats.functions = functions(&running, &total, &splits);
+        stats.objects = objects(&running);
+        stats.aborts = aborts(&running, &total);
+        stats.top_sets = top_sets(&splits);
+        stats
+    }
+
+    /// The same with all that functions have to tell. A worker reads a piece of a function's logs between two batches.
+    pub fn with_findings(self, live: &Live) -> Stats {
+        self.told(live, Findings::piece)
+    }
+
+    /// The same with what functions have to tell apart from logs: what little metrics ask for every few seconds.
+    pub fn with_figures(self, live: &Live) -> Stats {
+        self.told(live, Findings::figures)
+    }
+
+    fn told(mut self, live: &Live, piece: Piece) -> Stats {
+        let mut answering =
+            (0..live.workers()).filter(|at| self.workers.get(*at).is_some_and(|one| one.state != LATE)).collect();
+        for (position, function) in self.functions.iter().enumerate() {
+            let mut findings = told(live, &mut answering, (position, piece), &function.name);
+            findings.sort();
+            if !findings.is_empty() {
+                self.findings.insert(function.name.clone(), Told::from(&findings));
+            }
+        }
+        self
+    }
+
+    fn count(&mut self, total: &WorkerCounters, undelivered: BTreeMap<String, u64>) {
+        self.missing = total.missing();
+        self.packets_in = total.packets_in + undelivered.values().sum::<u64>();
+        (self.packets_copied, self.packets_out) = (total.packets_copied, total.packets_out);
+        (self.bytes_in, self.bytes_out) = (total.bytes_in, total.bytes_out);
+        for (_, reason, count) in total.drops.iter() {
+            *self.dropped.entry(reason.to_owned()).or_default() += count;
+        }
+        for (reason, count) in &undelivered {
+            *self.dropped.entry(reason.clone()).or_default() += count;
+        }
+        for (_, reason, count) in total.drops.iter().filter(|(stage, ..)| *stage == "runtime") {
+            self.dropped_elsewhere.entry("runtime".to_owned()).or_default().insert(reason.to_owned(), count);
+        }
+        if !undelivered.is_empty() {
+            self.dropped_elsewhere.insert("source".to_owned(), undelivered);
+        }
+        self.sets = Sets::of(total);
+        self.ports = total.ports.iter().enumerate().map(port).collect();
+        let &WorkerCounters { commits, aborts, turns, panics, .. } = total;
+        self.transactions = Transactions { commits, aborts, turns, panics };
+    }
+
+    /// All drops together.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+}
+
+/// A piece of so many entries, from one on.
+type Piece = fn(u32, u32) -> Findings;
+
+/// What a function tells, piece by piece, each read by the first of the `answering` workers; one that does not answer is not asked again. It ends
+/// early if there are no more workers, or if another function has come to stand there.
+fn told(live: &Live, answering: &mut Vec<usize>, (position, piece): (usize, Piece), function: &str) -> Findings {
+    let (mut all, mut from) = (Findings::default(), Some(0));
+    while let Some(at) = from {
+        let ask = |worker: &usize| live.ask(*worker, move |worker| worker.tell(position, piece(at, LOG_PIECE)));
+        let mut answer = None;
+        answering.retain(|worker| answer.is_some() || ask(worker).map(|told| answer = told).is_ok());
+        let Some((name, told)) = answer else { break };
+        if name != function {
+            break;
+        }
+        from = told.next();
+        all.append(told);
+    }
+    all
+}
+
+fn version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}
+
+fn port((port, counters): (usize, &PortCounters)) -> PortStats {
+    let &PortCounters { packets_in, bytes_in, packets_out, bytes_out } = counters;
+    PortStats { port, name: String::new(), packets_in, bytes_in, packets_out, bytes_out }
+}
+
+fn worker((number, seen): (usize, &Result<Seen, Unanswered>)) -> WorkerStats {
+    let seen = match seen {
+        Ok(seen) => seen,
+        Err(_) => return WorkerStats { worker: number, state: LATE.to_owned(), ..WorkerStats::default() },
+    };
+    let seconds = |cycles: u64, split: &TimeSplit| cycles as f64 / split.cycles_per_ns.max(1e-9) / 1e9;
+    let counters = &seen.counters;
+    WorkerStats {
+        worker: number,
+        state: if seen.ended { "ended" } else { "running" }.to_owned(),
+        packets: counters.packets_in,
+        bytes: counters.bytes_in,
+        batches: counters.batches,
+        undelivered: seen.received.too_long + seen.received.injected_loss,
+        handed_on: seen.received.handed_on,
+        packets_out: counters.packets_out,
+        dropped: counters.drops.total(),
+        sets_live: seen.tables.iter().map(|(live, _)| *live as u64).sum(),
+        sets_room: seen.tables.iter().map(|(_, room)| *room as u64).sum(),
+        sets_to_move: seen.sets_to_move as u64,
+        aborts: counters.aborts,
+        cpu_seconds: counters.cpu_ns as f64 / 1e9,
+        busy_seconds: seen.split.as_ref().map(|split| seconds(split.busy_cycles(), split)),
+        idle_seconds: seen.split.as_ref().map(|split| seconds(split.idle.cycles, split)),
+    }
+}
+
+fn functions(running: &Running, total: &WorkerCounters, splits: &[&TimeSplit]) -> Vec<Function> {
+    let function = |at: usize, stage: &dyn Stage| {
+        let drops = total.drops.iter().filter(|(function, ..)| *function == stage.name());
+        let times = splits.iter().filter_map(|split| Some((split.stages.get(at)?, split.cycles_per_ns.max(1e-9))));
+        let (mut ns, mut packets) = (0.0, 0);
+        for (time, per_ns) in times {
+            let laps: [&Lap; 4] = [&time.look_up, &time.handlers, &time.commit, &time.retry];
+            ns += laps.iter().map(|lap| lap.cycles).sum::<u64>() as f64 / per_ns;
+            packets += time.handlers.packets;
+        }
+        Function {
+            name: stage.name().to_owned(),
+            kind: stage.kind().to_owned(),
+            packets: total.reached.get(at).copied().unwrap_or(0),
+            dropped: drops.map(|(_, reason, count)| (reason.to_owned(), count)).collect(),
+            ns_per_packet: (packets > 0).then(|| ns / packets as f64),
+        }
+    };
+    running.chain.stages().iter().enumerate().map(|(at, stage)| function(at, &**stage)).collect()
+}
+
+fn objects(running: &Running) -> Vec<Object> {
+    let objects = running.chain.objects().into_iter();
+    let object = |object: std::sync::Arc<dyn braid_runtime::nf::state::StateObject>| Object {
+        name: object.name().to_owned(),
+        kind: object.kind().to_owned(),
+        len: object.len(),
+        capacity: object.capacity(),
+        bytes: object.memory_bytes(),
+    };
+    objects.map(object).collect()
+}
+
+fn aborts(running: &Running, total: &WorkerCounters) -> Vec<Abort> {
+    let abort = |row: &AbortRow| {
+        let info = row.object.map(|object| running.domain.info(object));
+        let kind = info.as_ref().map_or("", |info| info.kind);
+        let cause = cause_of(kind, row.kind, row.part, row.mine, row.theirs);
+        let named = |op| operation(kind, op).unwrap_or("commit");
+        let unexplained = if info.is_some() { WAS_COMMITTED } else { HAD_ITS_TURN };
+        Abort {
+            line: format!("{}:{}", row.location.file(), row.location.line()),
+            operations: format!("{} after {}", named(row.mine), named(row.theirs)),
+            why: cause.map_or(unexplained, |cause| cause.why).to_owned(),
+            recipe: cause.map_or("", |cause| cause.recipe).to_owned(),
+            object: info.map_or(String::new(), |info| info.name),
+            count: row.count,
+        }
+    };
+    let mut aborts: Vec<Abort> = total.aborted.rows.iter().map(abort).collect();
+    aborts.sort_by_key(|abort| std::cmp::Reverse(abort.count));
+    aborts.truncate(ROWS_MAX);
+    aborts
+}
+
+fn top_sets(splits: &[&TimeSplit]) -> Vec<TopSet> {
+    let sampled = splits.iter().map(|split| split.sampled).sum::<u64>().max(1) as f64;
+    let sets = splits.iter().flat_map(|split| &split.sets);
+    let top = |(key, count): &(_, u64)| TopSet { key: ToString::to_string(key), share: *count as f64 / sampled };
+    let mut sets: Vec<TopSet> = sets.map(|set: &(braid_runtime::nf::packet::key::SetKey, u64)| top(set)).collect();
+    sets.sort_by(|a, b| b.share.total_cmp(&a.share));
+    sets.truncate(ROWS_MAX);
+    sets
+}
