@@ -48,6 +48,19 @@ impl<'a> Running<'a> {
         }
     }
 
+    /// Has another program continue it; the figures of that one, to which packets have come.
+    #[track_caller]
+    pub fn upgrade(&mut self, words: &str) -> Value {
+        let seconds = |stats: &Value| stats["seconds"].as_f64().expect("a time");
+        self.until("a second has passed", |stats| seconds(stats) > 1.0);
+        let told = Instant::now();
+        self.braid.ok(&format!("upgrade {words} --control control.sock"));
+        // The program before has run for a second longer than that.
+        self.until("another program goes on", |stats| {
+            seconds(stats) < told.elapsed().as_secs_f64() && stats["packets_in"].as_u64() > Some(0)
+        })
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: &str) {
         let id = self.child.as_ref().expect("it runs").id().to_string();
