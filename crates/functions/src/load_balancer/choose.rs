@@ -7,7 +7,9 @@ use braid_nf::state::hash;
 
 use super::config::{Persistence, WhenDown};
 use super::settings::{Pool, Virtual};
+use super::strays::ends_of;
 use super::{Flow, LoadBalancer, MS, TO_BACKEND};
+use crate::parts::Aged;
 use crate::parts::aged::Stamp;
 use crate::parts::tallies::Tally;
 
@@ -26,6 +28,8 @@ pub(super) struct Client {
     address: IpAddress,
     service: IpAddress,
     port: u16,
+    /// Of a range of ports.
+    last: u16,
     /// 0: TCP and UDP.
     protocol: u8,
     zero: u8,
@@ -45,12 +49,32 @@ impl Stamp for Kept {
     }
 }
 
+impl Kept {
+    /// Notes a backend under a key. While nothing changes that is written four times in its lifetime at most.
+    pub(super) fn note<K: Plain + std::fmt::Debug>(
+        table: &Aged<K, Kept>,
+        cx: &mut Cx<'_>,
+        key: &K,
+        backend: u32,
+    ) -> Result<(), Conflict> {
+        let (now, backend) = (cx.now(), u64::from(backend));
+        let is_fresh =
+            |kept: &Kept| kept.backend == backend && now.saturating_sub(kept.seen_ns) < table.lifetime_ns() / 4;
+        if !table.get(cx, key)?.as_ref().is_some_and(is_fresh) {
+            // Without room the hash decides, which leads to the same one as long as no backend changes.
+            let _has_room = table.insert(cx, key, &Kept { seen_ns: now, backend })?;
+        }
+        Ok(())
+    }
+}
+
 impl Client {
     /// A client, or the range of clients that stays together.
     fn of(service: &Virtual, address: IpAddress) -> Client {
-        let (to, port, protocol) = service.end;
+        let (to, ports, protocol) = service.end;
         let bits = service.together[usize::from(!address.is_v4())];
-        Client { address: address.prefix(bits), service: to, port, protocol, zero: 0 }
+        let [port, last] = ports.words();
+        Client { address: address.prefix(bits), service: to, port, last, protocol, zero: 0 }
     }
 }
 
@@ -98,22 +122,13 @@ impl LoadBalancer {
         self.choose_by_hash(cx, service, key.address, 0)
     }
 
-    /// Notes a client's backend. While nothing changes that is written four times in its lifetime at most.
+    /// Notes a client's backend.
     fn keep(&self, cx: &mut Cx<'_>, service: &Virtual, client: IpAddress, backend: u32) -> Result<(), Conflict> {
         if self.settings.servers.get(backend as usize).is_some_and(|server| server.is_backup) {
             // Until another one is back.
             return Ok(());
         }
-        let key = Client::of(service, client);
-        let now = cx.now();
-        let is_fresh = |kept: &Kept| {
-            kept.backend == backend.into() && now.saturating_sub(kept.seen_ns) < self.settings.persistence_ns / 4
-        };
-        if !self.kept.get(cx, &key)?.as_ref().is_some_and(is_fresh) {
-            // Without room its hash decides, which is the same as long as no backend changes.
-            let _has_room = self.kept.insert(cx, &key, &Kept { seen_ns: now, backend: backend.into() })?;
-        }
-        Ok(())
+        Kept::note(&self.kept, cx, &Client::of(service, client), backend)
     }
 
     /// The backend for connections of a client's endpoint; a backup if no other one is up.
@@ -177,11 +192,9 @@ impl LoadBalancer {
             self.note_stray(cx, packet, flow)?;
             return Ok(true);
         }
-        let (source, destination) = packet.ports().unwrap_or_default();
-        let Some(service) = self.settings.service((packet.dst_ip(), destination, packet.protocol())) else {
-            return Ok(false);
-        };
-        let Some(backend) = self.choose(cx, service, packet.src_ip(), source)? else { return Ok(false) };
+        let ((client, port), end) = ends_of(packet);
+        let Some(service) = self.settings.service(end) else { return Ok(false) };
+        let Some(backend) = self.choose(cx, service, client, port)? else { return Ok(false) };
         self.forget_stray(cx, packet)?;
         self.count(cx, flow, Tally::ENDED)?;
         *flow = self.flow_to(cx, backend, flow.phase);

@@ -6,6 +6,7 @@ use braid_nf::Port;
 use serde::Deserialize;
 
 use super::maglev::SIZE_DEFAULT;
+use super::ports::Ports;
 use crate::bridge::WrittenMac;
 
 /// The whole of it.
@@ -45,9 +46,9 @@ pub struct Config {
 pub struct Service {
     /// Its address.
     pub address: IpAddr,
-    /// Its port; none: all ports.
+    /// Its port or ports; none: all.
     #[serde(default)]
-    pub port: Option<u16>,
+    pub port: Option<Ports>,
     /// Its protocol; none: TCP and UDP.
     #[serde(default)]
     pub protocol: Option<Transport>,
@@ -128,7 +129,7 @@ impl Default for Check {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Backend {
-    /// Its address, of the service's family.
+    /// Its address; of the service's family, but with tunnels.
     pub address: IpAddr,
     /// Its port; none: the one that the client asked for.
     #[serde(default)]
@@ -148,6 +149,13 @@ pub struct Backend {
     /// What QUIC connection identifiers that it makes contain, in hexadecimal digits.
     #[serde(default)]
     pub server_id: Option<String>,
+}
+
+impl Service {
+    /// What clients may ask for.
+    pub fn ports(&self) -> Ports {
+        self.port.unwrap_or(Ports::ALL)
+    }
 }
 
 impl Backend {

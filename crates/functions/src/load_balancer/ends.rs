@@ -2,16 +2,16 @@
 
 use braid_nf::Port;
 use braid_nf::packet::{Exchange, IpAddress};
-use foldhash::HashMap;
 
 use super::flow::Flow;
-use super::settings::{End, Server, Settings, Virtual};
+use super::ports::End;
+use super::settings::{Server, Settings, Virtual};
 use crate::parts::Side;
 
 impl Settings {
     /// The service at an end, if there is one.
     pub(super) fn service(&self, end: End) -> Option<&Virtual> {
-        self.services.get(*either(&self.by_service, end)?)
+        self.services.get(self.by_service.at(end)?)
     }
 
     /// The backend at an end, if there is one.
@@ -21,7 +21,7 @@ impl Settings {
 
     /// Its number.
     pub(super) fn server_number(&self, end: End) -> Option<u16> {
-        either(&self.by_server, end).copied()
+        self.by_server.at(end)
     }
 
     /// The backend of a flow.
@@ -67,9 +67,4 @@ impl Settings {
     pub(super) fn across(&self, port: Port) -> Port {
         self.across.of(port)
     }
-}
-
-/// What stands at a port, else at all ports.
-fn either<V>(map: &HashMap<End, V>, (address, port, number): End) -> Option<&V> {
-    map.get(&(address, port, number)).or_else(|| map.get(&(address, 0, number)))
 }

@@ -55,7 +55,7 @@ impl LoadBalancer {
             return self.expired_on_way(cx, packet);
         }
         if let Some(mut inner) = packet.embedded_mut() {
-            inner.set_dst(server.service_address, if server.service_port == 0 { port } else { server.service_port });
+            inner.set_dst(server.service_address, server.service_ports.only().unwrap_or(port));
         }
         packet.set_src_ip(server.service_address);
         Ok(Verdict::Forward(self.settings.across(packet.port())))

@@ -4,6 +4,7 @@
 
 use braid_nf::prelude::*;
 
+use super::ports::shown;
 use super::{FROM_BACKEND, Flow, LoadBalancer};
 use crate::parts::tallies::Tally;
 
@@ -31,12 +32,8 @@ impl LoadBalancer {
                 true => "up",
                 false => "down",
             };
-            let end = |address, port| match port {
-                0 => format!("{address}"),
-                port => format!("{}", std::net::SocketAddr::new(std::net::IpAddr::from(address), port)),
-            };
-            let service = end(server.service_address, server.service_port);
-            let (backend, live) = (end(server.address, server.port), tally.live());
+            let service = shown(server.service_address, server.service_ports);
+            let (backend, live) = (shown(server.address, server.ports()), tally.live());
             let way = self.known_mtu(cx, server)?.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"));
             let refused = match tally.refused {
                 0 => String::new(),

@@ -19,6 +19,7 @@ mod load;
 mod maglev;
 mod path;
 mod pieces;
+mod ports;
 mod quic;
 mod refusals;
 mod roster;
@@ -34,6 +35,7 @@ pub use config::{
 };
 pub use flow::Flow;
 pub use health::HEARTBEAT;
+pub use ports::Ports;
 pub use tunnel::{NO_TUNNEL, TOO_BIG};
 
 use std::time::Duration;
@@ -313,8 +315,7 @@ impl LoadBalancer {
     /// A packet to a service none of whose backends is up.
     #[cold]
     fn none_is_up(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-        let (_, port) = packet.ports().unwrap_or_default();
-        let service = self.settings.service((packet.dst_ip(), port, packet.protocol()));
+        let service = self.settings.service(strays::ends_of(packet).1);
         if service.is_some_and(|service| service.when_none == WhenNone::Reject) && self.answers.admits(cx, packet)? {
             match packet.protocol() {
                 protocol::TCP => answer::refuse(cx, packet),

@@ -4,16 +4,18 @@
 //! Such an error is sent to the address from which tunnels come, and quotes the outer packet. Whoever forges one has to know both ends of a tunnel and a
 //! service; it can make a path no shorter than what every link takes.
 
-use braid_nf::packet::Embedded;
 use braid_nf::packet::headers::{Gre, Header, Icmp, Icmpv6, Ipv4, Ipv6, Udp, icmp_type, icmpv6_type};
 use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{Embedded, IpAddress};
 use braid_nf::prelude::*;
 
 use super::LoadBalancer;
 use super::config::Mode;
 use super::settings::Server;
 use super::tunnel::{GUE_PORT, IP_IN_IP, overhead};
+use crate::parts::answer::INTERNETWORK_CONTROL;
 use crate::parts::lengths::{ip_len, plateau_below};
+use crate::parts::version::write_version;
 use crate::parts::{SECOND, Side};
 
 /// An error about a tunnel's packet; its client is not told, or nobody knows who that was.
@@ -56,13 +58,18 @@ struct Quoted<'p> {
 }
 
 impl LoadBalancer {
-    /// Most bytes of an outer packet on the way to a backend. One of `needs` bytes asks: what is short enough for every path is not looked up.
-    pub(super) fn mtu_to(&self, cx: &mut Cx<'_>, server: &Server, needs: usize) -> Result<u16, Conflict> {
-        let most = self.settings.mtu;
-        if needs <= usize::from(least(server)) {
+    /// Most bytes of an outer packet on the way to a backend. One of `needs` bytes asks, with a packet of IPv4 or IPv6 within: what is short enough for every path is not looked up.
+    pub(super) fn mtu_to(
+        &self,
+        cx: &mut Cx<'_>,
+        server: &Server,
+        (is_v6, needs): (bool, usize),
+    ) -> Result<u16, Conflict> {
+        let (least, most) = (least(server, is_v6), self.settings.mtu);
+        if needs <= usize::from(least) {
             return Ok(most);
         }
-        Ok(self.known_mtu(cx, server)?.map_or(most, |mtu| mtu.min(most)))
+        Ok(self.known_mtu(cx, server)?.map_or(most, |mtu| mtu.clamp(least, most)))
     }
 
     /// What is known of that, if anything is.
@@ -90,16 +97,19 @@ impl LoadBalancer {
         let Some(outer) = Quoted::read(packet, server.mode) else { return Ok(None) };
         let (said, len) = (said(packet, outer.len), outer.len);
         let (within, overhead) = (outer.within, overhead(server.mode, !quoted.src_ip.is_v4()) as u16);
-        let client = self.client_of(outer.inner);
+        let is_v6 = outer.inner.first().is_some_and(|byte| byte >> 4 == 6);
+        let client = self.client_of(outer.inner, quoted.src_ip.is_v4());
         match said {
             // Who says that less than all of it would have fit.
             Said::TooBig(mtu) if mtu < len => {
-                let mtu = mtu.max(least(server));
+                let mtu = mtu.max(least(server, is_v6));
                 self.learn(cx, server, mtu)?;
                 let Some(client) = client.filter(|client| !client.may_be_cut) else {
                     return Ok(Some(Verdict::Drop(ABOUT_TUNNEL)));
                 };
-                Ok(Some(self.tell(packet, &client, within, Said::TooBig(mtu - overhead))))
+                // Nobody sends less over IPv6 (RFC 8200 section 5): what is no longer is cut from now on.
+                let room = if is_v6 { (mtu - overhead).max(LEAST_V6) } else { mtu - overhead };
+                Ok(Some(self.tell(packet, &client, within, Said::TooBig(room))))
             }
             Said::Unreachable if client.is_some() => {
                 Ok(client.map(|client| self.tell(packet, &client, within, Said::Unreachable)))
@@ -120,7 +130,7 @@ impl LoadBalancer {
 
     /// Who sent a packet to a service, of which the beginning is quoted; none if errors about it may not be sent (RFC 1122 section 3.2.2,
     /// RFC 4443 section 2.4 (e)), or too little is left of it.
-    fn client_of(&self, inner: &[u8]) -> Option<Client> {
+    fn client_of(&self, inner: &[u8], in_v4: bool) -> Option<Client> {
         const ENOUGH: usize = 8;
         let is_error = |number: u8, body: &[u8]| match number {
             protocol::ICMP => Icmp::parse(body).is_none_or(|icmp| icmp.is_error()),
@@ -136,44 +146,47 @@ impl LoadBalancer {
             let mut extensions = ip.extensions();
             let is_later = extensions.by_ref().filter_map(|one| one.fragment()).any(|(offset, ..)| offset > 0);
             let (number, body) = extensions.upper();
-            (ip.source(), ip.destination(), is_later, number, body, false)
+            let len = Ipv6::LEN + usize::from(ip.payload_len());
+            (ip.source(), ip.destination(), is_later, number, body, in_v4 && len <= LEAST_V6.into())
         };
         let is_ours = self.settings.is_service(service) && !is_later && !is_error(number, body);
         is_ours.then_some(Client { address: source, may_be_cut })
     }
 
-    /// Makes an error about a packet in a tunnel one about the packet within, to its sender and from this end of the tunnel.
+    /// Makes an error about a packet in a tunnel one about the packet within, to its sender and from this end of the tunnel: of the sender's
+    /// family, whatever the tunnel's is.
     fn tell(&self, packet: &mut Packet<'_>, client: &Client, within: usize, said: Said) -> Verdict {
-        let Some(l4) = packet.l4_offset() else { return Verdict::Drop(ABOUT_TUNNEL) };
-        let (l3, own) = (usize::from(packet.record().l3), packet.dst_ip());
-        let (from, to) = (l4 + Icmp::LEN + within, l4 + Icmp::LEN);
-        let end = packet.len().min(l3 + ip_len(packet));
-        let frame = packet.change(l3..end);
-        frame.copy_within(from - l3.., to - l3);
-        let (head, body) = frame.split_at_mut(l4 - l3);
-        body[..Icmp::LEN].copy_from_slice(&message(said, own.is_v4()));
-        let carried = (end - from + Icmp::LEN) as u16;
-        match (own.v4(), client.address.v4()) {
-            (Some(own), Some(client)) => {
-                let total = head.len() as u16 + carried;
-                if let Some(mut ip) = Ipv4::parse_mut(head) {
-                    ip.set_total_len(total);
-                    ip.set_ttl(64);
-                    ip.set_source(own);
-                    ip.set_destination(client);
-                }
+        let (l3, link, was_v6) = (usize::from(packet.record().l3), packet.link(), !packet.dst_ip().is_v4());
+        let (to, router) = (client.address, self.settings.router);
+        let own = if to.is_v4() { Some(router.v4) } else { router.v6 };
+        let (Some(l4), Some(own)) = (packet.l4_offset(), own) else { return Verdict::Drop(ABOUT_TUNNEL) };
+        // What was quoted before the packet within is no shorter than what the header grows by.
+        let (from, header) = (l4 + Icmp::LEN + within, if to.is_v4() { Ipv4::LEN } else { Ipv6::LEN });
+        let (end, body) = (packet.len().min(l3 + ip_len(packet)), l3 + header);
+        let len = body + Icmp::LEN + end.saturating_sub(from);
+        let frame = packet.change(0..end.max(len));
+        frame.copy_within(from.min(end)..end, body + Icmp::LEN);
+        frame[body..body + Icmp::LEN].copy_from_slice(&message(said, to.is_v4()));
+        let carried = (len - body) as u16;
+        match (own.v4(), to.v4()) {
+            (Some(own), Some(to)) => {
+                let mut ip = Ipv4::new(protocol::ICMP, carried);
+                ip.set_tos(INTERNETWORK_CONTROL);
+                ip.set_source(own);
+                ip.set_destination(to);
+                ip.emit(&mut frame[l3..]);
             }
             _ => {
-                let extensions = (head.len() - Ipv6::LEN) as u16;
-                if let Some(mut ip) = Ipv6::parse_mut(head) {
-                    ip.set_payload_len(extensions + carried);
-                    ip.set_hop_limit(64);
-                    ip.set_source(own.octets());
-                    ip.set_destination(client.address.octets());
-                }
+                let mut ip = Ipv6::new(protocol::ICMPV6, carried);
+                ip.set_source(own.octets());
+                ip.set_destination(to.octets());
+                ip.emit(&mut frame[l3..]);
             }
         }
-        packet.set_len(end - within);
+        if was_v6 == to.is_v4() && !write_version(&mut frame[..l3], to.is_v4(), Some(link)) {
+            return Verdict::Drop(ABOUT_TUNNEL);
+        }
+        packet.set_len(len);
         packet.reparse();
         packet.fill_checksums();
         Verdict::Forward(self.settings.across(packet.port()))
@@ -182,7 +195,8 @@ impl LoadBalancer {
 
 /// Who sent what went into a tunnel.
 struct Client {
-    address: braid_nf::packet::IpAddress,
+    address: IpAddress,
+    /// What was too long is cut from now on.
     may_be_cut: bool,
 }
 
@@ -200,7 +214,7 @@ impl<'p> Quoted<'p> {
         };
         let behind = bytes.get(header..)?;
         let (fits, between) = match mode {
-            Mode::Ipip => (number == IP_IN_IP[usize::from(is_v6)], 0),
+            Mode::Ipip => (IP_IN_IP.contains(&number), 0),
             Mode::Gre => (number == protocol::GRE && Gre::parse(behind).is_some(), Gre::LEN),
             Mode::Gue => {
                 let is_ours = Udp::parse(behind).is_some_and(|udp| udp.destination_port() == GUE_PORT);
@@ -251,7 +265,11 @@ fn message(said: Said, is_v4: bool) -> [u8; Icmp::LEN] {
     [kind, code, 0, 0, 0, 0, high, low]
 }
 
-/// What is taken for the least that fits on the way to a backend: over IPv6 a packet within may have 1,280 bytes whatever is said.
-fn least(server: &Server) -> u16 {
-    if server.address.is_v4() { LEAST_V4 } else { LEAST_V6 + overhead(server.mode, true) as u16 }
+/// What is taken for the least that fits on the way to a backend: over IPv6 a packet of IPv6 within may have 1,280 bytes whatever is said.
+fn least(server: &Server, is_v6: bool) -> u16 {
+    match (server.address.is_v4(), is_v6) {
+        (true, _) => LEAST_V4,
+        (false, true) => LEAST_V6 + overhead(server.mode, true) as u16,
+        (false, false) => LEAST_V6,
+    }
 }

@@ -8,6 +8,7 @@ use braid_nf::prelude::*;
 use super::LoadBalancer;
 use super::config::Mode;
 use super::settings::Server;
+use super::tunnel::Origin;
 use crate::parts::{Fate, fragments};
 
 /// In the place of a fate's tags: the datagram is none of a service's, and goes on as it came.
@@ -22,9 +23,10 @@ impl LoadBalancer {
         let as_it_is = Fate::new(fate.port, None, None);
         match self.whole(&fate) {
             Some(server) => {
-                let way = (server, self.mtu_to(cx, server, usize::MAX)?);
+                let origin = Origin::of(packet);
+                let way = (server, self.mtu_to(cx, server, (!packet.src_ip().is_v4(), usize::MAX))?);
                 self.fragments.release_with(cx, packet, (&as_it_is, 1), |cx, frame, l3| {
-                    self.send_piece(cx, packet, way, (frame, l3));
+                    self.send_piece(cx, &origin, way, (frame, l3));
                 })?;
             }
             None if fate.behind == PASSES => self.fragments.release(cx, packet, &fate, 0)?,

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::config::{Backend, Check, CheckKind, Config, Mode, Persistence, Service, Together, Transport};
+use super::ports::Ports;
 use crate::config::ConfigError;
 use crate::parts::scope::{is_host_v4, is_routed_v6};
 
@@ -13,15 +14,23 @@ pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), Wr
     if !is_host(service.address) {
         return Err((format!("{} is no host's address", service.address), "write the address that clients ask for"));
     }
-    if service.mode.is_tunnel() && service.address.is_ipv6() && config.router_v6.is_none() {
-        let reason = format!("the tunnels of {} have no address to come from", service.address);
+    let in_v6 = || std::iter::once(service.address).chain(service.backends.iter().map(|backend| backend.address));
+    if service.mode.is_tunnel()
+        && config.router_v6.is_none()
+        && let Some(end) = in_v6().find(IpAddr::is_ipv6)
+    {
+        let reason = match end == service.address {
+            true => format!("the tunnels of {end} have no address to come from, and to speak from to its clients"),
+            false => format!("the tunnels to {end} have no address to come from"),
+        };
         return Err((reason, "write router_v6 = \"…\" beside the services: an address of this machine's"));
     }
-    if service.port == Some(0) {
+    if service.port == Some(Ports::one(0)) {
         return Err(("0 is no port".into(), "write the port that clients ask for, or leave it out for all"));
     }
-    if service.backends.iter().all(|backend| backend.weight == 0 || backend.backup) {
-        return Err(("none has a weight".into(), "name one or more with a weight of 1 or more that is no backup"));
+    if service.backends.iter().all(|backend| backend.backup) {
+        let reason = if service.backends.is_empty() { "there is none" } else { "all are backups" };
+        return Err((reason.into(), "name one or more that are no backups"));
     }
     match (service.persistence, service.persistence_prefix) {
         (Persistence::Connection | Persistence::None, Some(_)) => {
@@ -69,9 +78,9 @@ pub(super) fn check_check(check: &Check, config: &Config) -> Result<(), Wrong> {
 }
 
 pub(super) fn check_backend(service: &Service, backend: &Backend) -> Result<(), Wrong> {
-    if backend.address.is_ipv4() != service.address.is_ipv4() {
+    if backend.address.is_ipv4() != service.address.is_ipv4() && !service.mode.is_tunnel() {
         let reason = format!("{} is of another family than {}", backend.address, service.address);
-        return Err((reason, "use one family"));
+        return Err((reason, "use one family, or a mode with tunnels: \"ipip\", \"gre\" or \"gue\""));
     }
     // One on this machine, to try health checks with, is none for packets, but none that cannot be meant.
     if !(is_host(backend.address) || backend.address.is_loopback()) || backend.address == service.address {
@@ -84,8 +93,13 @@ pub(super) fn check_backend(service: &Service, backend: &Backend) -> Result<(), 
     if backend.weight > 1000 {
         return Err((format!("weight {} is too great", backend.weight), "write 0 to 1000"));
     }
-    if backend.port.is_some() && service.port.is_none() {
-        return Err((format!("{} has a port but the service has none", backend.address), "add `port`, or remove it"));
+    if backend.port.is_some() && service.ports().only().is_none() {
+        let (address, several) = (backend.address, service.ports());
+        let reason = match service.port {
+            None => format!("{address} has a port but the service has none"),
+            Some(_) => format!("{address} has a port, but its answers do not say which of {several} was asked"),
+        };
+        return Err((reason, "remove it: the port stays; or give the service one `port`"));
     }
     if backend.port.is_some() && service.mode != Mode::Nat {
         let reason = format!("{} has a port, but only mode = \"nat\" changes ports", backend.address);

@@ -14,6 +14,7 @@ use braid_nf::state::{Legacy, StateBuilder, StateError, StateObject};
 use foldhash::HashMap;
 
 use super::config::{Backend, Mode, Service, Transport};
+use super::ports::Ports;
 
 /// Of the object.
 const NAME: &str = "backends";
@@ -25,7 +26,8 @@ pub(super) struct Line {
     pub(super) name: Name,
     /// Its Ethernet address: another one makes no other backend of it.
     pub(super) mac: [u8; 6],
-    zero: [u8; 2],
+    /// Of a range of ports, that its service has: part of what tells it from others.
+    service_last: u16,
 }
 
 /// What tells a backend from others. A connection of one that is named otherwise asks for a backend again.
@@ -36,7 +38,8 @@ pub(super) struct Name {
     pub(super) service_address: IpAddress,
     /// 0: as the client asked.
     pub(super) port: u16,
-    pub(super) service_port: u16,
+    /// Of a range the first one; 0: all.
+    service_port: u16,
     /// 0: TCP and UDP.
     protocol: u8,
     /// A [`Mode`].
@@ -51,15 +54,25 @@ impl Line {
             Some(Transport::Udp) => protocol::UDP,
             None => 0,
         };
+        let [service_port, service_last] = service.ports().words();
         let name = Name {
             address: backend.address.into(),
             service_address: service.address.into(),
-            port: backend.port.or(service.port).unwrap_or(0),
-            service_port: service.port.unwrap_or(0),
+            port: backend.port.unwrap_or(service.ports().number()),
+            service_port,
             protocol,
             mode: service.mode as u8,
         };
-        Line { name, mac: backend.mac.map(|written| written.0.0).unwrap_or_default(), zero: [0; 2] }
+        Line { name, mac: backend.mac.map(|written| written.0.0).unwrap_or_default(), service_last }
+    }
+
+    /// What clients may ask for.
+    pub(super) fn service_ports(&self) -> Ports {
+        Ports::of_words([self.name.service_port, self.service_last])
+    }
+
+    fn identity(&self) -> Identity {
+        (self.name, self.service_last)
     }
 }
 
@@ -95,13 +108,15 @@ impl Part for Names {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Roster {
     lines: Vec<Line>,
-    numbers: HashMap<Name, u16>,
+    numbers: HashMap<Identity, u16>,
 }
+
+type Identity = (Name, u16);
 
 impl Roster {
     /// What a former function left; nothing if somebody has touched it: each backend has one number.
     fn of(lines: Vec<Line>) -> Roster {
-        let numbers: HashMap<Name, u16> = lines.iter().map(|line| line.name).zip(0..=u16::MAX).collect();
+        let numbers: HashMap<Identity, u16> = lines.iter().map(Line::identity).zip(0..=u16::MAX).collect();
         if numbers.len() == lines.len() { Roster { lines, numbers } } else { Roster::default() }
     }
 
@@ -112,13 +127,13 @@ impl Roster {
 
     /// The number of a backend: its former one, or the next; none if there are no more.
     pub(super) fn number(&mut self, line: Line) -> Option<u16> {
-        if let Some(&number) = self.numbers.get(&line.name) {
+        if let Some(&number) = self.numbers.get(&line.identity()) {
             self.lines[usize::from(number)].mac = line.mac;
             return Some(number);
         }
         let next = u16::try_from(self.lines.len()).ok()?;
         self.lines.push(line);
-        self.numbers.insert(line.name, next);
+        self.numbers.insert(line.identity(), next);
         Some(next)
     }
 }

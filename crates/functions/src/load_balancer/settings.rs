@@ -8,6 +8,7 @@ use foldhash::{HashMap, HashSet};
 
 use super::config::{Backend, Config, Mode, Persistence, Service, Together, Transport, WhenDown, WhenNone};
 use super::maglev::{Candidate, Maglev, is_prime};
+use super::ports::{Ends, Ports};
 use super::quic::{ServerId, ServerIds};
 use super::refusals::{Wrong, check_backend, check_check, check_meant, check_service};
 use super::roster::{Line, Roster};
@@ -15,9 +16,6 @@ use super::{FROM_BACKEND, MS, Phase, TO_BACKEND, strays};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::answer::Router;
 use crate::parts::{Across, Sides};
-
-/// Address, port and protocol; port 0 stands for all.
-pub(super) type End = (IpAddress, u16, u8);
 
 /// How often a connection asks for its backend while nothing says that any may change: an hour, in milliseconds.
 const RECHECK_IDLE_MS: i32 = 3_600_000;
@@ -28,8 +26,8 @@ const MTU_MIN: u16 = 1280 + 48;
 /// A service, ready to choose.
 #[derive(Clone, Debug)]
 pub(super) struct Virtual {
-    /// What clients ask for; port and protocol 0 for all.
-    pub(super) end: End,
+    /// What clients ask for; protocol 0 for all.
+    pub(super) end: (IpAddress, Ports, u8),
     pub(super) mode: Mode,
     pub(super) persistence: Persistence,
     /// For IPv4 and IPv6, how many first bits clients that stay together have in common.
@@ -71,7 +69,7 @@ pub(super) struct Server {
     pub(super) remembers: bool,
     /// What clients see of it.
     pub(super) service_address: IpAddress,
-    pub(super) service_port: u16,
+    pub(super) service_ports: Ports,
 }
 
 impl Server {
@@ -90,15 +88,20 @@ impl Server {
             is_backup: false,
             remembers: true,
             service_address: name.service_address,
-            service_port: name.service_port,
+            service_ports: line.service_ports(),
         }
     }
 
+    /// Where it listens.
+    pub(super) fn ports(&self) -> Ports {
+        if self.port == 0 { self.service_ports } else { Ports::one(self.port) }
+    }
+
     /// By [`FROM_BACKEND`] and [`TO_BACKEND`]: the service's end over the backend's source, and the backend's over the service's
-    /// destination. A service of all ports leaves them as they are.
+    /// destination. A service of several ports leaves them as they are.
     fn exchanges(&self) -> [Exchange; 2] {
         let written = |port: u16| (port != 0).then_some(port);
-        let (backend, service) = ((self.address, self.port), (self.service_address, self.service_port));
+        let (backend, service) = ((self.address, self.port), (self.service_address, self.service_ports.number()));
         let from = Exchange::of_src(backend, (service.0, written(service.1)));
         let to = Exchange::of_dst(service, (backend.0, written(backend.1)));
         const { assert!(FROM_BACKEND == 0 && TO_BACKEND == 1) };
@@ -118,8 +121,8 @@ pub(super) struct Settings {
     pub(super) roster: Roster,
     /// For each of them what is written into packets from it, and to it if its service translates.
     pub(super) exchanges: Vec<[Exchange; 2]>,
-    pub(super) by_service: HashMap<End, usize>,
-    pub(super) by_server: HashMap<End, u16>,
+    pub(super) by_service: Ends<usize>,
+    pub(super) by_server: Ends<u16>,
     pub(super) addresses: HashSet<IpAddress>,
     /// Those of services.
     pub(super) services_at: HashSet<IpAddress>,
@@ -173,8 +176,8 @@ impl Settings {
             servers: former.lines().iter().enumerate().map(|(number, line)| Server::departed(line, number)).collect(),
             exchanges: Vec::new(),
             roster: former,
-            by_service: HashMap::default(),
-            by_server: HashMap::default(),
+            by_service: Ends::default(),
+            by_server: Ends::default(),
             by_address: HashMap::default(),
             addresses: HashSet::default(),
             services_at: HashSet::default(),
@@ -237,12 +240,18 @@ impl Settings {
             Some(Transport::Udp) => &[protocol::UDP],
             None => &[protocol::TCP, protocol::UDP],
         };
-        let address = IpAddress::from(service.address);
+        let (address, ports) = (IpAddress::from(service.address), service.ports());
         for transport in protocols {
-            let end = (address, service.port.unwrap_or(0), *transport);
-            if self.by_service.insert(end, number).is_some() {
-                return Err(wrong("address", (format!("{address} has this service already"), "name it once")));
+            let end = (address, ports, *transport);
+            if let Some(rival) = self.by_service.rival(end) {
+                let instead = "name it once, or with fewer ports: where services meet, the one of the fewest counts";
+                let what = match rival == ports {
+                    true => format!("{address} has this service already, {ports}"),
+                    false => format!("{ports} and {rival} of {address} meet, and are as many"),
+                };
+                return Err(wrong("address", (what, instead)));
             }
+            self.by_service.insert(end, number);
         }
         let (mut server_ids, mut all) = (ServerIds::default(), Vec::new());
         for (place, backend) in service.backends.iter().enumerate() {
@@ -259,7 +268,7 @@ impl Settings {
         let pools = [others, backups].into_iter().filter(|backends| !backends.is_empty());
         let Together { v4, v6 } = service.persistence_prefix.unwrap_or_default();
         self.services.push(Virtual {
-            end: (address, service.port.unwrap_or(0), if let [only] = protocols { *only } else { 0 }),
+            end: (address, ports, if let [only] = protocols { *only } else { 0 }),
             mode: service.mode,
             persistence: service.persistence,
             together: [v4, v6],
@@ -299,24 +308,28 @@ impl Settings {
                 "write one of them",
             ));
         }
-        let port = line.name.port;
-        // Answers of other modes do not come this way.
-        for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {
-            let known = |port| self.by_server.contains_key(&(address, port, *transport));
-            let is_ambiguous =
-                known(port) || known(0) || (port == 0 && self.servers_at(address).any(|(_, other)| known(other.port)));
-            if is_ambiguous {
-                let twice = match port {
-                    0 => format!("{address} with all its ports"),
-                    port => format!("{address} port {port}"),
-                };
-                let reason = format!("{twice} is a backend twice, so its replies are ambiguous");
-                return Err((reason, "give each service ports or addresses of its own on it"));
-            }
-            self.by_server.insert((address, port, *transport), number);
-        }
         if self.servers.get(usize::from(number)).is_some_and(|known| !known.has_left) {
             return Err((format!("{address} is a backend of this service twice"), "name it once, with a `weight`"));
+        }
+        let ports = backend.port.map_or(service.ports(), Ports::one);
+        // Answers of other modes do not come this way.
+        for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {
+            // Who keeps the ports that clients ask for at one address answers in its name, whichever of its services was asked.
+            let answers_alike = |(_, other): &(Ports, u16)| {
+                let other = &self.servers[usize::from(*other)];
+                ports == service.ports()
+                    && other.service_address == service_address
+                    && other.port == other.service_ports.number()
+            };
+            let end = (address, ports, *transport);
+            if let Some((met, _)) = self.by_server.meeting(end).iter().find(|met| !answers_alike(met)) {
+                let met = if met.only().is_some() { met } else { &ports };
+                let reason = format!("{address} with {met} is a backend twice, so its replies are ambiguous");
+                return Err((reason, "give each service ports or addresses of its own on it"));
+            }
+        }
+        for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {
+            self.by_server.insert((address, ports, *transport), number);
         }
         self.addresses.extend([address, service_address]);
         self.services_at.insert(service_address);
@@ -325,7 +338,7 @@ impl Settings {
         }
         let server = Server {
             address,
-            port,
+            port: line.name.port,
             weight: backend.weight,
             mode: service.mode,
             path: self.servers_at(address).next().map_or(number, |(first, _)| first as u16),
@@ -335,7 +348,7 @@ impl Settings {
             is_backup: backend.backup,
             remembers: service.persistence != Persistence::None,
             service_address,
-            service_port: line.name.service_port,
+            service_ports: service.ports(),
         };
         self.by_address.entry(address).or_default().push(u32::from(number));
         match self.servers.get_mut(usize::from(number)) {

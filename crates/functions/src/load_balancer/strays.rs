@@ -9,7 +9,8 @@ use braid_nf::prelude::*;
 
 use super::choose::Kept;
 use super::flow::Flow;
-use super::settings::{End, Virtual};
+use super::ports::End;
+use super::settings::Virtual;
 use super::{LoadBalancer, MS};
 use crate::parts::SECOND;
 
@@ -34,6 +35,12 @@ impl Stray {
     }
 }
 
+/// A client's end and its service's, of one of the client's packets.
+pub(super) fn ends_of(packet: &Packet<'_>) -> ((IpAddress, u16), End) {
+    let (from, to) = packet.ports().unwrap_or_default();
+    ((packet.src_ip(), from), (packet.dst_ip(), to, packet.protocol()))
+}
+
 /// How long strays are known if connections ask that seldom.
 pub(super) fn lifetime_ns(recheck_ms: i32) -> u64 {
     LIFETIME_NS.max(4 * MS * recheck_ms.unsigned_abs() as u64)
@@ -42,28 +49,18 @@ pub(super) fn lifetime_ns(recheck_ms: i32) -> u64 {
 impl LoadBalancer {
     /// Notes a connection if its hash leads elsewhere now.
     pub(super) fn note_stray(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &Flow) -> Result<(), Conflict> {
-        let (from, to) = packet.ports().unwrap_or_default();
-        let (client, end) = ((packet.src_ip(), from), (packet.dst_ip(), to, packet.protocol()));
+        let (client, end) = ends_of(packet);
         let Some(service) = self.settings.service(end) else { return Ok(()) };
         if self.choose(cx, service, client.0, client.1)? == Some(flow.backend.into()) {
             return Ok(());
         }
-        let (key, now) = (Stray::of(client, end), cx.now());
-        let is_fresh = |known: &Kept| {
-            known.backend == flow.backend.into() && now.saturating_sub(known.seen_ns) < self.settings.strays_ns / 4
-        };
-        if !self.strays.get(cx, &key)?.as_ref().is_some_and(is_fresh) {
-            // Without room errors about it go by the hash.
-            let _has_room = self.strays.insert(cx, &key, &Kept { seen_ns: now, backend: flow.backend.into() })?;
-        }
-        Ok(())
+        Kept::note(&self.strays, cx, &Stray::of(client, end), flow.backend.into())
     }
 
     /// A connection moves to where its hash leads.
     pub(super) fn forget_stray(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<(), Conflict> {
-        let (from, to) = packet.ports().unwrap_or_default();
-        let key = Stray::of((packet.src_ip(), from), (packet.dst_ip(), to, packet.protocol()));
-        self.strays.remove(cx, &key).map(drop)
+        let (client, end) = ends_of(packet);
+        self.strays.remove(cx, &Stray::of(client, end)).map(drop)
     }
 
     /// The backend of a client's connection to a service: where it is known to be, else where its hash leads.

@@ -8,12 +8,14 @@
 //!
 //! The outer packet has the inner one's traffic class (RFC 6040 section 4.1), may not be fragmented, and gets 64 hops. A packet that
 //! has no room within the MTU is dropped, and its sender is told (RFC 2003 section 5.1, RFC 1191, RFC 8201); one that may be cut is
-//! put into an outer packet that is cut, and the backend puts that together.
+//! put into an outer packet that is cut, and the backend puts that together. The outer header is of the backend's family, the inner one of the
+//! service's: IPv4 within IPv6 is cut before it goes in, and IPv6 within IPv4 of at most 1,280 bytes in its outer packet, as every link of IPv6 takes
+//! so much (RFC 4213 section 3.2.2).
 
 use braid_nf::Port;
 use braid_nf::packet::headers::{Gre, Header, Ipv4, Ipv6, Udp, ether_type};
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, MacAddress, checksum};
+use braid_nf::packet::{IpAddress, Link, MacAddress, checksum};
 use braid_nf::prelude::*;
 use braid_nf::state::hash;
 
@@ -21,7 +23,7 @@ use super::LoadBalancer;
 use super::config::Mode;
 use super::settings::Server;
 use crate::parts::answer;
-use crate::parts::fragments::PIECE_MAX;
+use crate::parts::version::write_version;
 use crate::router::fragment;
 
 /// Within a tunnel it would be longer than the MTU.
@@ -35,6 +37,9 @@ const HASHED: usize = 40;
 pub(super) const GUE_PORT: u16 = 6080;
 /// Protocol numbers of IPv4 and of IPv6 within IP.
 pub(super) const IP_IN_IP: [u8; 2] = [4, 41];
+
+/// What every link of IPv6 takes (RFC 8200 section 5).
+const LEAST_V6: usize = 1280;
 
 /// Most bytes of all outer headers.
 const OVERHEAD_MAX: usize = Ipv6::LEN + Udp::LEN;
@@ -51,24 +56,37 @@ impl LoadBalancer {
         let Some(inner) = packet.bytes().get(l3..).and_then(Inner::read) else {
             return Ok(Verdict::Drop(Reason::MALFORMED));
         };
-        let overhead = overhead(server.mode, inner.is_v6);
+        let overhead = overhead(server.mode, !server.address.is_v4());
         let needs = inner.len + overhead;
-        let mtu = self.mtu_to(cx, server, needs)?;
-        let is_long = needs > usize::from(mtu);
-        if is_long && !inner.may_be_cut {
+        let mtu = self.mtu_to(cx, server, (inner.is_v6, needs))?;
+        let cut = if needs > usize::from(mtu) { inner.cut(server) } else { Cut::Nothing };
+        if cut == Cut::Forbidden {
             if self.answers.admits(cx, packet)? {
                 answer::too_big(cx, packet, self.settings.router, mtu - overhead as u16);
             }
             return Ok(Verdict::Drop(TOO_BIG));
         }
-        let flow = (packet.src_ip(), ports);
-        let Some(tunnel) = self.tunnel(cx, server, (inner, is_long), flow).filter(|_| packet.push_front(overhead))
-        else {
+        let (client, origin) = (packet.src_ip(), Origin::of(packet));
+        if cut == Cut::Inner {
+            let room = mtu - overhead as u16;
+            let send = |piece: &[u8]| self.send_piece(cx, &origin, (server, mtu), (piece, l3));
+            if !fragment::cut_by(packet, room, send) {
+                return Ok(Verdict::Drop(TOO_BIG));
+            }
+        }
+        let is_long = cut == Cut::Outer;
+        let Some(inner) = packet.bytes().get(l3..).and_then(Inner::read) else {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        };
+        let tunnel = self.tunnel(cx, server, (inner, is_long), (client, ports));
+        let Some(tunnel) = tunnel.filter(|_| packet.push_front(overhead)) else {
             return Ok(Verdict::Drop(NO_TUNNEL));
         };
         let frame = packet.bytes_mut();
         frame.copy_within(overhead..overhead + l3, 0);
-        tunnel.write(frame, l3);
+        if !tunnel.write(frame, l3, origin.link) {
+            return Ok(Verdict::Drop(NO_TUNNEL));
+        }
         packet.reparse();
         let fits = !is_long || fragment::cut(cx, packet, port, mtu);
         Ok(if fits { Verdict::Forward(port) } else { Verdict::Drop(TOO_BIG) })
@@ -79,32 +97,44 @@ impl LoadBalancer {
     pub(super) fn send_piece(
         &self,
         cx: &mut Cx<'_>,
-        first: &Packet<'_>,
+        origin: &Origin,
         (server, mtu): (&Server, u16),
         (piece, l3): (&[u8], usize),
     ) {
-        let port = self.settings.to_backends(first.port());
-        let mut room = [0; PIECE_MAX + OVERHEAD_MAX];
+        let port = self.settings.to_backends(origin.port);
+        let mut room = [0; fragment::ROOM + OVERHEAD_MAX];
         if server.mode == Mode::Direct {
             let frame = &mut room[..piece.len()];
             frame.copy_from_slice(piece);
-            if first.ethernet().is_some() && address(frame, server.mac) {
+            if origin.link == Link::Ethernet && address(frame, server.mac) {
                 cx.emit_onward(port, frame);
             }
             return;
         }
         let Some(inner) = Inner::read(&piece[l3..]) else { return };
-        let (may_be_cut, overhead) = (inner.may_be_cut, overhead(server.mode, inner.is_v6));
-        let is_long = inner.len + overhead > usize::from(mtu);
-        let Some(tunnel) = self.tunnel(cx, server, (inner, is_long), (first.src_ip(), None)) else { return };
-        let frame = &mut room[..overhead + piece.len()];
+        let overhead = overhead(server.mode, !server.address.is_v4());
+        let cut = if inner.len + overhead > usize::from(mtu) { inner.cut(server) } else { Cut::Nothing };
+        match cut {
+            Cut::Forbidden => return,
+            Cut::Inner => {
+                let send = |part: &[u8]| self.send_piece(cx, origin, (server, mtu), (part, l3));
+                fragment::cut_frame(piece, l3, mtu - overhead as u16, send);
+                return;
+            }
+            Cut::Nothing | Cut::Outer => {}
+        }
+        let tunnel = self.tunnel(cx, server, (inner, cut == Cut::Outer), (origin.client, None));
+        let (Some(tunnel), Some(frame)) = (tunnel, room.get_mut(..overhead + piece.len())) else { return };
         frame[..l3].copy_from_slice(&piece[..l3]);
         frame[overhead + l3..].copy_from_slice(&piece[l3..]);
-        tunnel.write(frame, l3);
-        if !is_long {
-            cx.emit_onward(port, frame);
-        } else if may_be_cut {
-            fragment::cut_frame(frame, l3, mtu, |part| cx.emit_onward(port, part));
+        if !tunnel.write(frame, l3, origin.link) {
+            return;
+        }
+        match cut {
+            Cut::Outer => {
+                fragment::cut_frame(frame, l3, mtu, |part| cx.emit_onward(port, part));
+            }
+            _ => cx.emit_onward(port, frame),
         }
     }
 
@@ -117,13 +147,14 @@ impl LoadBalancer {
         (inner, is_long): (Inner<'_>, bool),
         (client, ports): (IpAddress, Option<(u16, u16)>),
     ) -> Option<Tunnel> {
-        let from = if inner.is_v6 { self.settings.router.v6? } else { self.settings.router.v4 };
+        let from = if server.address.is_v4() { self.settings.router.v4 } else { self.settings.router.v6? };
         // What may be cut needs an identification that its neighbours do not have (RFC 6864 section 4.2).
         let name = &inner.bytes[..inner.bytes.len().min(HASHED)];
         let identification = is_long.then(|| hash::mixed(name, cx.now()) as u16);
         let entropy = entropy(client, ports.unwrap_or_default());
         let (mode, to) = (server.mode, server.address);
-        Some(Tunnel { mode, from, to, len: inner.len, class: inner.class, entropy, identification })
+        let Inner { len, class, is_v6, .. } = inner;
+        Some(Tunnel { mode, from, to, carries_v6: is_v6, len, class, entropy, identification })
     }
 }
 
@@ -154,7 +185,7 @@ fn entropy(client: IpAddress, (source, destination): (u16, u16)) -> u16 {
     0xc000 | (hash::mixed(&name, 0) >> 48) as u16
 }
 
-/// Bytes of all outer headers.
+/// Bytes of all outer headers, of IPv4 or of IPv6.
 pub(super) fn overhead(mode: Mode, v6: bool) -> usize {
     let ip = if v6 { Ipv6::LEN } else { Ipv4::LEN };
     ip + match mode {
@@ -162,6 +193,33 @@ pub(super) fn overhead(mode: Mode, v6: bool) -> usize {
         Mode::Gre => Gre::LEN,
         Mode::Gue => Udp::LEN,
     }
+}
+
+/// How a packet came that goes into a tunnel, or a piece of it.
+pub(super) struct Origin {
+    client: IpAddress,
+    port: Port,
+    link: Link,
+}
+
+impl Origin {
+    /// That of a packet.
+    pub(super) fn of(packet: &Packet<'_>) -> Origin {
+        Origin { client: packet.src_ip(), port: packet.port(), link: packet.link() }
+    }
+}
+
+/// What is cut of a packet that has no room within a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    /// It has room.
+    Nothing,
+    /// The outer packet: its far end puts it together.
+    Outer,
+    /// The packet itself, as a router before IPv6 would: outer packets of IPv6 are not cut. Whom it is for puts it together.
+    Inner,
+    /// Nothing may be: its sender is told.
+    Forbidden,
 }
 
 /// A packet that goes into a tunnel.
@@ -177,6 +235,17 @@ struct Inner<'p> {
 }
 
 impl Inner<'_> {
+    /// What is cut if it has no room within the tunnel to a backend.
+    fn cut(&self, server: &Server) -> Cut {
+        match (self.may_be_cut, server.address.is_v4()) {
+            (true, true) => Cut::Outer,
+            (true, false) => Cut::Inner,
+            // Whatever IPv4 takes on the way: so much of IPv6 has room on every link (RFC 4213 section 3.2.2).
+            (false, true) if self.is_v6 && self.len <= LEAST_V6 => Cut::Outer,
+            _ => Cut::Forbidden,
+        }
+    }
+
     fn read(bytes: &[u8]) -> Option<Inner<'_>> {
         if bytes.first()? >> 4 == 4 {
             let ip = Ipv4::parse(bytes)?;
@@ -194,6 +263,8 @@ struct Tunnel {
     mode: Mode,
     from: IpAddress,
     to: IpAddress,
+    /// The version of the packet.
+    carries_v6: bool,
     /// Bytes of the packet.
     len: usize,
     class: u8,
@@ -203,20 +274,22 @@ struct Tunnel {
 }
 
 impl Tunnel {
-    /// Writes all outer headers at `at`, where there is room for them before the packet.
-    fn write(&self, frame: &mut [u8], at: usize) {
-        let inner_at = at + overhead(self.mode, !self.to.is_v4());
-        let (number, carried) = self.write_between(frame, inner_at);
+    /// Writes all outer headers at `at`, where there is room for them before the packet, and their version into the link's. False if that has
+    /// no place for it.
+    fn write(&self, frame: &mut [u8], at: usize, link: Link) -> bool {
+        let to_v4 = self.to.is_v4();
+        let (number, carried) = self.write_between(frame, at + overhead(self.mode, !to_v4));
         self.write_ip(&mut frame[at..], number, carried);
+        self.carries_v6 != to_v4 || write_version(&mut frame[..at], to_v4, Some(link))
     }
 
     /// Writes what stands between the outer and the inner IP header; says which protocol the outer one carries, and how many bytes.
     fn write_between(&self, frame: &mut [u8], inner_at: usize) -> (u8, usize) {
         let is_v6 = !self.to.is_v4();
         match self.mode {
-            Mode::Nat | Mode::Ipip | Mode::Direct => (IP_IN_IP[usize::from(is_v6)], self.len),
+            Mode::Nat | Mode::Ipip | Mode::Direct => (IP_IN_IP[usize::from(self.carries_v6)], self.len),
             Mode::Gre => {
-                let [high, low] = if is_v6 { ether_type::IPV6 } else { ether_type::IPV4 }.to_be_bytes();
+                let [high, low] = if self.carries_v6 { ether_type::IPV6 } else { ether_type::IPV4 }.to_be_bytes();
                 frame[inner_at - Gre::LEN..inner_at].copy_from_slice(&[0, 0, high, low]);
                 (protocol::GRE, self.len + Gre::LEN)
             }

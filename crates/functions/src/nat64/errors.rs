@@ -12,11 +12,12 @@ use braid_nf::state::hash;
 use super::Nat64;
 use super::header::{self, NewHeader};
 use super::icmp::{self, Message};
-use super::rewrite::{NO_ROOM, write_version};
+use super::rewrite::NO_ROOM;
 use super::transport::{self, Addresses, NewPorts};
 use crate::nat::networks::Behind;
 use crate::nat::{BAD_CHECKSUM, NO_MAPPING};
 use crate::parts::turn::turn;
+use crate::parts::version::write_version;
 
 /// The other version has no such error.
 pub const NO_COUNTERPART: Reason = Reason("no_counterpart");

@@ -1,8 +1,7 @@
 //! A packet gets the headers of the other version. Between versions it grows or shrinks at its front: its link header moves.
 
-use braid_nf::packet::headers::ether_type;
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, IpVersion, Link};
+use braid_nf::packet::{IpAddress, IpVersion};
 use braid_nf::prelude::*;
 
 use super::cut;
@@ -14,6 +13,7 @@ use crate::nat::networks::Behind;
 use crate::nat::session::OUTWARD;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::turn::turn;
+use crate::parts::version::write_version;
 use crate::parts::{Fate, answer, fragments};
 use crate::router;
 
@@ -289,21 +289,4 @@ pub(super) fn replace_header(packet: &mut Packet<'_>, header: &NewHeader) -> boo
     }
     packet.reparse();
     true
-}
-
-/// Says in a link header which version follows. False if it has no place for that which is known here.
-pub(super) fn write_version(link: &mut [u8], to_v4: bool, kind: Option<Link>) -> bool {
-    let (old, new) = match to_v4 {
-        true => (ether_type::IPV6, ether_type::IPV4),
-        false => (ether_type::IPV4, ether_type::IPV6),
-    };
-    let at = if kind == Some(Link::Cooked2) && link.len() == 20 { 0 } else { link.len().saturating_sub(2) };
-    match link.get_mut(at..at + 2) {
-        Some(field) if *field == old.to_be_bytes() => {
-            field.copy_from_slice(&new.to_be_bytes());
-            true
-        }
-        Some(_) => false,
-        None => true,
-    }
 }

@@ -39,6 +39,11 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         Ok(Aged { map, lifetime_ns })
     }
 
+    /// How long an entry lives after its stamp.
+    pub fn lifetime_ns(&self) -> u64 {
+        self.lifetime_ns
+    }
+
     /// The value of a key, unless it is too old.
     pub fn get(&self, cx: &mut Cx<'_>, key: &K) -> Result<Option<V>, Conflict> {
         let now = cx.now();

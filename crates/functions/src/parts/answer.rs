@@ -206,7 +206,7 @@ pub fn segment(cx: &mut Cx<'_>, cause: &Packet<'_>, segment: &mut [u8]) {
 }
 
 /// The precedence of ICMP errors (RFC 1812 section 4.3.2.5).
-const INTERNETWORK_CONTROL: u8 = 6 << 5;
+pub const INTERNETWORK_CONTROL: u8 = 6 << 5;
 
 /// Puts headers before `body`, whose checksum is zero so far, and sends it.
 fn answer(cx: &mut Cx<'_>, cause: &Cause<'_>, from: IpAddress, number: u8, body: &mut [u8]) {

@@ -10,17 +10,22 @@ pub const MTU_MAX: u16 = 9216;
 /// The header of a piece of IPv6.
 const PIECE_V6: usize = 8;
 /// A piece with its link header.
-const ROOM: usize = MTU_MAX as usize + 256;
+pub const ROOM: usize = MTU_MAX as usize + 256;
 
 /// Sends all pieces but the first out by `port`, and leaves the first in `packet`. False, and nothing happened, if the packet is
 /// no whole IPv4 packet or has more header than a piece may have.
 pub fn cut(cx: &mut Cx<'_>, packet: &mut Packet<'_>, port: Port, mtu: u16) -> bool {
+    cut_by(packet, mtu, |piece| cx.emit_onward(port, piece))
+}
+
+/// The same; `send` gets all pieces but the first.
+pub fn cut_by(packet: &mut Packet<'_>, mtu: u16, mut send: impl FnMut(&[u8])) -> bool {
     let l3 = usize::from(packet.record().l3);
     let Some(cut) = Cut::of(packet.bytes(), l3, mtu) else { return false };
     let mut piece = [0; ROOM];
     for number in 1..cut.pieces() {
         let len = cut.write(packet.bytes(), number, &mut piece);
-        cx.emit_onward(port, &piece[..len]);
+        send(&piece[..len]);
     }
     packet.set_len(l3 + cut.header + cut.step);
     rewrite(packet.change(l3..l3 + cut.header), cut.step, true, cut.offset);

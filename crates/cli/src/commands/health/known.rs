@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use braid_control::PlanFile;
-use braid_functions::load_balancer::{self, Backend, Check, Service};
+use braid_functions::load_balancer::{self, Backend, Check, Ports, Service};
 use toml::{Table, Value};
 
 use super::Target;
@@ -31,7 +31,7 @@ pub(super) struct Known {
     plan: Table,
     targets: Vec<Target>,
     /// What a backend is known by when its plan is another: its service, and where it is asked.
-    names: Vec<(IpAddr, Option<u16>, SocketAddr)>,
+    names: Vec<(IpAddr, Option<Ports>, SocketAddr)>,
 }
 
 impl Known {
@@ -138,7 +138,7 @@ fn checked(plan: &Table) -> Result<Vec<(Place, Service, Backend, Check)>, Failur
 }
 
 fn target(place: Place, service: &Service, backend: &Backend, check: &Check) -> Result<Target, Failure> {
-    let port = check.port.or(backend.port).or(service.port).ok_or_else(|| {
+    let port = check.port.or(backend.port).or(service.ports().only()).ok_or_else(|| {
         Failure::usage(format!("{} is asked at no port", backend.address), "write a `port` into its check")
     })?;
     Ok(Target { place, end: (backend.address, port).into(), check: check.clone(), up: backend.up })

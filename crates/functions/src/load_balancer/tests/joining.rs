@@ -9,7 +9,7 @@ use crate::catalog::FromConfig;
 use crate::config::parse;
 use crate::load_balancer::{Config, LoadBalancer};
 
-fn build(text: &str) -> impl FnOnce(&mut StateBuilder) -> Box<dyn Stage> {
+pub(super) fn build(text: &str) -> impl FnOnce(&mut StateBuilder) -> Box<dyn Stage> {
     let config: Config = parse(text.parse().unwrap()).unwrap();
     move |builder| {
         let balancer = LoadBalancer::from_config(config, builder.scope("lb"), 2).expect("a configuration that works");

@@ -12,7 +12,7 @@ fn check_error(from: &str, to: &str, expected: &str) {
 }
 
 #[track_caller]
-fn check_text(text: &str, expected: &str) {
+pub(super) fn check_text(text: &str, expected: &str) {
     let error = match parse::<Config>(text.parse().unwrap()) {
         Err(error) => error.to_string(),
         Ok(config) => Settings::check(&config, 2, Roster::default()).unwrap_err().to_string(),
@@ -23,10 +23,9 @@ fn check_text(text: &str, expected: &str) {
 #[test]
 fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("10.0.0.9", "2001:db8::9", "is of another family than 203.0.113.53; use one family");
-    check_error("10.0.0.2", "10.0.0.1", "10.0.0.1 port 8080 is a backend twice, so its replies are ambiguous");
+    check_error("10.0.0.2", "10.0.0.1", "10.0.0.1 is a backend of this service twice; name it once, with a `weight`");
     check_error("port = 80\n", "", "10.0.0.1 has a port but the service has none");
-    check_error("[{ address = \"10.0.0.9\" }]", "[]", "`service[2].backends`: none has a weight");
-    check_error("{ address = \"10.0.0.9\" }", "{ address = \"10.0.0.9\", weight = 0 }", "none has a weight");
+    check_error("[{ address = \"10.0.0.9\" }]", "[]", "`service[2].backends`: there is none; name one or more");
     check_error(
         "203.0.113.53\"\n    port = 53\n    protocol = \"udp\"",
         "203.0.113.10\"\n    port = 80",
@@ -44,7 +43,9 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("203.0.113.53", "127.0.0.1", "127.0.0.1 is no host's address");
     check_error("port = 53", "port = 0", "0 is no port; write the port that clients ask for");
     let (v6, tunnel) = ("2001:db8::10\"", "2001:db8::10\"\n    mode = \"gre\"");
-    check_error(v6, tunnel, "the tunnels of 2001:db8::10 have no address to come from; write router_v6");
+    check_error(v6, tunnel, "the tunnels of 2001:db8::10 have no address to come from, and");
+    let crossed = "[[service]]\naddress = '203.0.113.11'\nmode = 'gre'\nbackends = [{ address = '2001:db8::1' }]";
+    check_text(crossed, "the tunnels to 2001:db8::1 have no address to come from; write router_v6");
     let first = "[[service]]\n    address = \"203.0.113.10\"";
     for (key, wanted) in [
         ("heartbeat_port = 0", "`heartbeat_port`: 0 is no port"),
@@ -62,7 +63,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error(
         "backends = [{ address = \"10.0.0.9\" }]",
         only,
-        "none has a weight; name one or more with a weight of 1",
+        "all are backups; name one or more that are no backups",
     );
     let together = "port = 53\n    persistence_prefix = { v4 = 24 }";
     check_error("port = 53", together, "no client stays, so none stay together; add persistence = \"source\"");

@@ -42,7 +42,7 @@ pub fn others(function: &str) -> &'static [&'static str] {
     match function {
         "bridge" => &[FILTERED],
         "nat" => &[BY_VLAN],
-        "load_balancer" => &[SPARED],
+        "load_balancer" => &[SPARED, CROSSED],
         "policer" => &[
             "meter = 'trtcm'\npackets_per_s = 20\nburst_packets = 5\npeak_per_s = 40\npeak_burst = 10
                 colour_aware = true\ndscp = { green = 10, yellow = 12 }\nlink = { per_s = 500, burst = 50 }",
@@ -145,6 +145,16 @@ const BALANCED: &str = "persistence_max = 16\nclient_ports = [0]\nbackend_ports 
     [[service]]\naddress = '2001:db8:2::10'\nbackends = [{ address = '2001:db8:3::1' }, { address = '2001:db8:3::2' }]
     [[service]]\naddress = '198.18.0.0'\npersistence = 'source'\nbackends = [{ address = '192.0.2.10' }, { address = '192.0.2.11' }]
     [[service]]\naddress = '198.18.0.1'\nbackends = [{ address = '192.0.2.12' }]\n";
+
+/// Services of ranges that meet, and tunnels of the other family that are too short for long packets.
+const CROSSED: &str = "client_ports = [0]\nbackend_ports = [1]\ntable_size = 251\nfragments_max = 8\nheld_max = 8\nmtu = 1328
+    persistence_max = 16\nrouter_v6 = '2001:db8::fe'
+    [[service]]\naddress = '203.0.113.10'\nbackends = [{ address = '192.0.2.1' }, { address = '192.0.2.2' }]
+    [[service]]\naddress = '203.0.113.10'\nport = '1-1023'\npersistence = 'source'\nbackends = [{ address = '192.0.2.1' }, { address = '192.0.2.3' }]
+    [[service]]\naddress = '203.0.113.10'\nport = '20-99'\npersistence = 'source'\nbackends = [{ address = '192.0.2.4' }, { address = '192.0.2.5' }]
+    [[service]]\naddress = '203.0.113.53'\nmode = 'gue'\nbackends = [{ address = '2001:db8:3::1' }, { address = '2001:db8:3::2' }]
+    [[service]]\naddress = '198.18.0.0'\nmode = 'ipip'\nbackends = [{ address = '2001:db8:3::3' }]
+    [[service]]\naddress = '2001:db8:2::10'\nmode = 'gre'\nbackends = [{ address = '192.0.2.10' }, { address = '192.0.2.11' }]\n";
 
 /// Backups, clients that stay together, services that remember nothing or have nobody, and short times.
 const SPARED: &str = "client_ports = [0]\nbackend_ports = [1]\ntable_size = 251\nfragments_max = 8\npersistence_max = 16\nicmp_errors_per_s = 10

@@ -1,0 +1,228 @@
+//! Ports of a service: one, a range, or all of an address; and what stands at ends that have such ports. Where several meet, the one of
+//! the fewest ports counts.
+
+use std::fmt;
+
+use braid_nf::packet::IpAddress;
+use foldhash::HashMap;
+use serde::Deserialize;
+
+/// Address, port and protocol.
+pub(super) type End = (IpAddress, u16, u8);
+
+/// Ports from one to another, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct Ports {
+    first: u16,
+    last: u16,
+}
+
+/// As a plan says it.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a port, or a range as \"5000-5999\"")]
+enum Written {
+    One(u16),
+    Some(String),
+}
+
+impl Ports {
+    /// All of an address.
+    pub const ALL: Ports = Ports { first: 0, last: u16::MAX };
+
+    /// One port.
+    pub const fn one(port: u16) -> Ports {
+        Ports { first: port, last: port }
+    }
+
+    /// The only one; none if there are more.
+    pub fn only(self) -> Option<u16> {
+        (self.first == self.last).then_some(self.first)
+    }
+
+    /// The first one.
+    pub fn first(self) -> u16 {
+        self.first
+    }
+
+    /// Number of the port, 0 if there are several: what is written into packets, which keep theirs then.
+    pub(super) fn number(self) -> u16 {
+        self.only().unwrap_or(0)
+    }
+
+    /// As [`Ports::number`], and beside it the last one of a range, 0 of anything else: as state keeps them.
+    pub(super) fn words(self) -> [u16; 2] {
+        match self.only() {
+            Some(port) => [port, 0],
+            None if self == Ports::ALL => [0, 0],
+            None => [self.first, self.last],
+        }
+    }
+
+    /// What those were made of.
+    pub(super) fn of_words([first, last]: [u16; 2]) -> Ports {
+        match (first, last) {
+            (0, _) => Ports::ALL,
+            (port, 0) => Ports::one(port),
+            (first, last) => Ports { first, last },
+        }
+    }
+
+    fn many(self) -> u16 {
+        self.last - self.first
+    }
+
+    fn has(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+
+    fn meets(self, other: Ports) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+impl TryFrom<Written> for Ports {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Ports, String> {
+        let text = match written {
+            Written::One(port) => return Ok(Ports::one(port)),
+            Written::Some(text) => text,
+        };
+        let number = |text: &str| text.trim().parse::<u16>().ok();
+        let (first, last) = text.split_once('-').unwrap_or((&text, &text));
+        match number(first).zip(number(last)) {
+            Some((first, last)) if first > last => Err(format!("ports {text} end before they begin")),
+            Some((0, last)) if last > 0 => Err(format!("ports {text} begin at 0: leave `port` out for all ports")),
+            Some((first, last)) => Ok(Ports { first, last }),
+            None => Err(format!("`{text}` is no port, expected 80 or \"5000-5999\"; leave `port` out for all ports")),
+        }
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.only() {
+            Some(port) => write!(f, "port {port}"),
+            None if *self == Ports::ALL => f.write_str("all ports"),
+            None => write!(f, "ports {}-{}", self.first, self.last),
+        }
+    }
+}
+
+/// An address and its ports, as reports show them: `10.0.0.1:80`, `10.0.0.1:5000-5999`, `10.0.0.1`.
+pub(super) fn shown(address: IpAddress, ports: Ports) -> String {
+    match ports.only() {
+        Some(port) => std::net::SocketAddr::new(address.into(), port).to_string(),
+        None if ports == Ports::ALL => address.to_string(),
+        None if address.is_v4() => format!("{address}:{}-{}", ports.first, ports.last),
+        None => format!("[{address}]:{}-{}", ports.first, ports.last),
+    }
+}
+
+/// What stands at ends.
+#[derive(Clone, Debug)]
+pub(super) struct Ends<V> {
+    ones: HashMap<End, V>,
+    /// Of more than one port, the fewest first.
+    ranges: HashMap<(IpAddress, u8), Vec<(Ports, V)>>,
+}
+
+impl<V> Default for Ends<V> {
+    fn default() -> Self {
+        Ends { ones: HashMap::default(), ranges: HashMap::default() }
+    }
+}
+
+impl<V: Copy> Ends<V> {
+    /// What stands at one.
+    pub(super) fn at(&self, (address, port, protocol): End) -> Option<V> {
+        if let Some(one) = self.ones.get(&(address, port, protocol)) {
+            return Some(*one);
+        }
+        let ranges = self.ranges.get(&(address, protocol))?;
+        ranges.iter().find(|(ports, _)| ports.has(port)).map(|(_, value)| *value)
+    }
+
+    /// Those that have some of these ports.
+    pub(super) fn meeting(&self, (address, ports, protocol): (IpAddress, Ports, u8)) -> Vec<(Ports, V)> {
+        let ranges = self.ranges.get(&(address, protocol)).map_or(&[][..], Vec::as_slice);
+        let mut all: Vec<_> = ranges.iter().copied().filter(|(others, _)| others.meets(ports)).collect();
+        match ports.only() {
+            Some(port) => all.extend(self.ones.get(&(address, port, protocol)).map(|one| (ports, *one))),
+            None => {
+                let is_met = |end: &End| end.0 == address && end.2 == protocol && ports.has(end.1);
+                let ones = self.ones.iter().filter(|(end, _)| is_met(end));
+                all.extend(ones.map(|(end, one)| (Ports::one(end.1), *one)));
+            }
+        }
+        all
+    }
+
+    /// One that nobody who is as narrow may meet; that one's ports if there is one.
+    pub(super) fn rival(&self, end: (IpAddress, Ports, u8)) -> Option<Ports> {
+        self.meeting(end).into_iter().map(|(others, _)| others).find(|others| others.many() == end.1.many())
+    }
+
+    /// Puts something at all of these ports.
+    pub(super) fn insert(&mut self, (address, ports, protocol): (IpAddress, Ports, u8), value: V) {
+        if let Some(port) = ports.only() {
+            self.ones.insert((address, port, protocol), value);
+            return;
+        }
+        let ranges = self.ranges.entry((address, protocol)).or_default();
+        let place = ranges.partition_point(|(others, _)| others.many() < ports.many());
+        ranges.insert(place, (ports, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Ports, String> {
+        Ports::try_from(Written::Some(text.to_owned()))
+    }
+
+    #[test]
+    fn ports_are_written_as_one_or_a_range() {
+        for (text, shown) in [("80", "port 80"), ("80-80", "port 80"), ("5000 - 5999", "ports 5000-5999")] {
+            assert_eq!(read(text).unwrap().to_string(), shown);
+        }
+        for (text, wrong) in [
+            ("6-5", "end before they begin"),
+            ("0-9", "leave `port` out for all ports"),
+            ("all", "`all` is no port, expected 80 or \"5000-5999\""),
+            ("1-65536", "is no port"),
+            ("", "is no port"),
+        ] {
+            assert!(read(text).unwrap_err().contains(wrong), "{text}");
+        }
+    }
+
+    proptest! {
+        /// Where several meet, the one of the fewest ports counts; state keeps all of them.
+        #[test]
+        fn the_narrowest_counts(list in prop::collection::vec((1u16..40, 0u16..9), 1..12), port in 1u16..50) {
+            let address = IpAddress::from(std::net::IpAddr::from([10, 0, 0, 1]));
+            let mut ends = Ends::default();
+            let mut all = Vec::new();
+            for (first, more) in list {
+                let ports = Ports { first, last: first + more };
+                prop_assert_eq!(Ports::of_words(ports.words()), ports);
+                let rivals = all.iter().filter(|other: &&Ports| other.meets(ports) && other.many() == more).count();
+                prop_assert_eq!(ends.rival((address, ports, 6)).is_some(), rivals > 0);
+                if rivals == 0 {
+                    ends.insert((address, ports, 6), ports);
+                    all.push(ports);
+                }
+            }
+            let expected = all.iter().filter(|ports| ports.has(port)).min_by_key(|ports| ports.many());
+            prop_assert_eq!(ends.at((address, port, 6)), expected.copied());
+            prop_assert_eq!(ends.at((address, port, 17)), None);
+            prop_assert_eq!(Ports::of_words(Ports::ALL.words()), Ports::ALL);
+        }
+    }
+}

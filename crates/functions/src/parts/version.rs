@@ -1,0 +1,21 @@
+//! Which version of IP a link header says follows: what changes where one becomes the other, or goes within the other.
+
+use braid_nf::packet::Link;
+use braid_nf::packet::headers::ether_type;
+
+/// Says in a link header which version follows. False if it has no place for that which is known here.
+pub fn write_version(link: &mut [u8], to_v4: bool, kind: Option<Link>) -> bool {
+    let (old, new) = match to_v4 {
+        true => (ether_type::IPV6, ether_type::IPV4),
+        false => (ether_type::IPV4, ether_type::IPV6),
+    };
+    let at = if kind == Some(Link::Cooked2) && link.len() == 20 { 0 } else { link.len().saturating_sub(2) };
+    match link.get_mut(at..at + 2) {
+        Some(field) if *field == old.to_be_bytes() => {
+            field.copy_from_slice(&new.to_be_bytes());
+            true
+        }
+        Some(_) => false,
+        None => true,
+    }
+}
