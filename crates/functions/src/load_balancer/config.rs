@@ -38,6 +38,7 @@ pub struct Config {
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
     pub icmp_errors_per_s: u64,
+    pub traffic: bool,
 }
 
 /// A virtual service: what clients see.
@@ -296,6 +297,7 @@ impl Default for Config {
             router: Ipv4Addr::new(192, 0, 0, 8),
             router_v6: None,
             icmp_errors_per_s: 1000,
+            traffic: false,
         }
     }
 }

@@ -14,12 +14,7 @@ impl Settings {
         self.services.get(self.by_service.at(end)?)
     }
 
-    /// The backend at an end, if there is one.
-    pub(super) fn server(&self, end: End) -> Option<&Server> {
-        self.servers.get(usize::from(self.server_number(end)?))
-    }
-
-    /// Its number.
+    /// The number of the backend at an end, if there is one.
     pub(super) fn server_number(&self, end: End) -> Option<u16> {
         self.by_server.at(end)
     }
@@ -34,6 +29,12 @@ impl Settings {
     #[inline(always)]
     pub(super) fn exchange(&self, flow: &Flow) -> Option<&Exchange> {
         self.exchanges.get(usize::from(flow.backend))?.get(usize::from(flow.way))
+    }
+
+    /// The same for a packet that needs nothing else; none while each is counted.
+    #[inline(always)]
+    pub(super) fn steady_exchange(&self, flow: &Flow) -> Option<&Exchange> {
+        self.steady_exchanges.get(usize::from(flow.backend))?.get(usize::from(flow.way))
     }
 
     /// The backends at an address, with their numbers.

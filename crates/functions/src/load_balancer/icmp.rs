@@ -7,8 +7,9 @@ use braid_nf::packet::Embedded;
 use braid_nf::prelude::*;
 
 use super::config::Mode;
+use super::flow::{FROM_BACKEND, TO_BACKEND};
 use super::{LoadBalancer, UNRELATED};
-use crate::parts::Side;
+use crate::parts::{Side, Volume};
 
 impl LoadBalancer {
     pub(super) fn error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -36,24 +37,36 @@ impl LoadBalancer {
         if !packet.decrement_ttl() {
             return self.expired_on_way(cx, packet);
         }
-        if service.mode != Mode::Nat {
-            return self.send_whole(cx, packet, &server);
+        let volume = Volume { packets: 1, bytes: packet.wire_len().into() };
+        let verdict = match service.mode {
+            Mode::Nat => {
+                if let Some(mut inner) = packet.embedded_mut() {
+                    inner.set_src(server.address, if server.port == 0 { source } else { server.port });
+                }
+                packet.set_dst_ip(server.address);
+                Verdict::Forward(self.settings.across(packet.port()))
+            }
+            _ => self.send_whole(cx, packet, &server)?,
+        };
+        if let Verdict::Forward(_) = verdict {
+            self.traffic.count(cx, backend as u16, TO_BACKEND, volume)?;
         }
-        if let Some(mut inner) = packet.embedded_mut() {
-            inner.set_src(server.address, if server.port == 0 { source } else { server.port });
-        }
-        packet.set_dst_ip(server.address);
-        Ok(Verdict::Forward(self.settings.across(packet.port())))
+        Ok(verdict)
     }
 
     /// From a backend, or a router before it, about a client's packet.
     fn error_to_client(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, quoted: &Embedded, port: u16) -> Handled {
-        let Some(server) = self.settings.server((quoted.dst_ip, port, quoted.protocol)).copied() else {
+        let number = self.settings.server_number((quoted.dst_ip, port, quoted.protocol));
+        let Some((backend, server)) =
+            number.and_then(|number| Some((number, *self.settings.servers.get(usize::from(number))?)))
+        else {
             return Ok(self.unrelated(cx, packet));
         };
         if !packet.decrement_ttl() {
             return self.expired_on_way(cx, packet);
         }
+        let volume = Volume { packets: 1, bytes: packet.wire_len().into() };
+        self.traffic.count(cx, backend, FROM_BACKEND, volume)?;
         if let Some(mut inner) = packet.embedded_mut() {
             inner.set_dst(server.service_address, server.service_ports.only().unwrap_or(port));
         }

@@ -2,9 +2,12 @@
 //!
 //! Counted when a flow to a backend begins, moves and ends. While the table of sets is full, the packets of flows that found no room are counted instead.
 
+use std::collections::BTreeMap;
+
 use braid_nf::prelude::*;
 
 use super::ports::shown;
+use super::traffic::{BACKEND, SERVICE, Traffic};
 use super::{FROM_BACKEND, Flow, LoadBalancer};
 use crate::parts::tallies::Tally;
 
@@ -22,8 +25,13 @@ impl LoadBalancer {
 
     /// Each backend: whether it is up, its weight and its connections; of those that have left, who still have some.
     pub(super) fn tell_load(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        let mut services: BTreeMap<String, Traffic> = BTreeMap::new();
         for (number, server) in (0u32..).zip(&self.settings.servers) {
-            let tally = self.load.sum(cx, number)?;
+            let (tally, traffic) = (self.load.sum(cx, number)?, self.traffic.sum(cx, number)?);
+            let service = shown(server.service_address, server.service_ports);
+            if self.traffic.is_counted() {
+                services.entry(service.clone()).or_default().add(&traffic);
+            }
             if server.has_left && tally.live() == 0 {
                 continue;
             }
@@ -32,7 +40,6 @@ impl LoadBalancer {
                 true => "up",
                 false => "down",
             };
-            let service = shown(server.service_address, server.service_ports);
             let (backend, live) = (shown(server.address, server.ports()), tally.live());
             let way = self.known_mtu(cx, server)?.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"));
             let refused = match tally.refused {
@@ -43,7 +50,14 @@ impl LoadBalancer {
                 "{state}, weight {}, connections: {live} now, {} in all{refused}{way}",
                 server.weight, tally.all
             );
-            into.count("backend", format!("{service} at {backend}"), live, detail);
+            let subject = format!("{service} at {backend}");
+            if self.traffic.is_counted() {
+                traffic.tell(into, BACKEND, &subject);
+            }
+            into.count("backend", subject, live, detail);
+        }
+        for (service, sum) in services {
+            sum.tell(into, SERVICE, &service);
         }
         Ok(())
     }

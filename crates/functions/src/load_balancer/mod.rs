@@ -27,6 +27,7 @@ mod settings;
 mod strays;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod tunnel;
 
 pub use choose::NO_BACKEND;
@@ -51,11 +52,12 @@ use self::path::Path;
 use self::roster::Names;
 use self::settings::Settings;
 use self::strays::Stray;
+use self::traffic::Traffics;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::tallies::{Tallies, Tally};
-use crate::parts::{Aged, AnswerRate, Fate, Fragments, Side, answer, fragments, scope};
+use crate::parts::{Aged, AnswerRate, Fate, Fragments, Side, Volume, answer, fragments, scope};
 
 /// An ICMP error about no service, sent to one.
 pub const UNRELATED: Reason = Reason("unrelated");
@@ -77,6 +79,7 @@ network_function! {
         /// Per backend, what is known of the way there: of the first one at each address.
         paths: Vector<Path>,
         load: Tallies,
+        traffic: Traffics,
         answers: AnswerRate,
     }
 }
@@ -108,8 +111,10 @@ impl FromConfig for LoadBalancer {
             .map_err(|error| ConfigError::state("strays_max", &error))?;
         let load =
             Tallies::new(builder, "load", len, load::STEP).map_err(|error| ConfigError::state("service", &error))?;
+        let traffic = Traffics::new(builder, if config.traffic { len } else { 0 })
+            .map_err(|error| ConfigError::state("service", &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        Ok(LoadBalancer { settings, names, up, heard, kept, strays, fragments, paths, load, answers })
+        Ok(LoadBalancer { settings, names, up, heard, kept, strays, fragments, paths, load, traffic, answers })
     }
 }
 
@@ -162,7 +167,7 @@ impl NetworkFunction for LoadBalancer {
         if self.is_stale(flow, arrival.now_ns) || packet.is_fragment() {
             return None;
         }
-        let verdict = self.translate(packet, self.settings.exchange(flow)?).ok()?;
+        let verdict = self.translate(packet, self.settings.steady_exchange(flow)?).ok()?;
         flow.note_flags(packet);
         Some(verdict)
     }
@@ -281,21 +286,25 @@ impl LoadBalancer {
                 FROM_BACKEND => (Some(server.service_address), None),
                 _ => (None, Some(server.address)),
             };
-            if !self.lead(cx, packet, Fate::new(self.settings.across(packet.port()), source, destination))? {
+            let fate = Fate::new(self.settings.across(packet.port()), source, destination).behind(flow.backend);
+            if !self.lead(cx, packet, fate)? {
                 return Ok(Verdict::Drop(fragments::TABLE_FULL));
             }
         }
-        if let Some(exchange) = self.settings.exchange(flow) {
-            return match self.translate(packet, exchange) {
-                Ok(verdict) => Ok(verdict),
-                Err(Reason::TTL_EXCEEDED) => self.expired_on_way(cx, packet),
-                Err(reason) => Ok(Verdict::Drop(reason)),
-            };
+        let bytes = packet.wire_len().into();
+        let verdict = match self.settings.exchange(flow) {
+            Some(exchange) => match self.translate(packet, exchange) {
+                Ok(verdict) => verdict,
+                Err(Reason::TTL_EXCEEDED) => self.expired_on_way(cx, packet)?,
+                Err(reason) => Verdict::Drop(reason),
+            },
+            None if !packet.decrement_ttl() => self.expired_on_way(cx, packet)?,
+            None => self.send_whole(cx, packet, server)?,
+        };
+        if let Verdict::Forward(_) = verdict {
+            self.traffic.count(cx, flow.backend, flow.way, Volume { packets: 1, bytes })?;
         }
-        if !packet.decrement_ttl() {
-            return self.expired_on_way(cx, packet);
-        }
-        self.send_whole(cx, packet, server)
+        Ok(verdict)
     }
 
     /// Translates a packet the way of its flow; or says why it goes nowhere, and then it is as it was.

@@ -2,17 +2,24 @@
 //! as happens whatever the order. Each is translated, put into a tunnel or addressed by itself; a tunnel's end puts together what was cut there,
 //! and the backend what the client cut.
 
+use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use super::LoadBalancer;
 use super::config::Mode;
+use super::flow::{FROM_BACKEND, TO_BACKEND};
 use super::settings::Server;
 use super::tunnel::Origin;
-use crate::parts::{Fate, fragments};
+use crate::parts::{Fate, Volume, fragments};
 
-/// In the place of a fate's tags: the datagram is none of a service's, and goes on as it came.
-const PASSES: u16 = 1;
+/// In the place of a fate's tags stands the number of its backend, or this: the datagram is none of a service's, and goes on as it came.
+pub(super) const PASSES: u16 = u16::MAX;
+
+/// Which way a datagram goes.
+fn way(fate: &Fate) -> u8 {
+    if fate.destination == IpAddress::UNSPECIFIED { FROM_BACKEND } else { TO_BACKEND }
+}
 
 impl LoadBalancer {
     /// Notes what becomes of a datagram by its first piece, and sends on what has waited for that. False if there is no room.
@@ -20,17 +27,25 @@ impl LoadBalancer {
         if !self.fragments.remember(cx, packet, fate)? {
             return Ok(false);
         }
-        let as_it_is = Fate::new(fate.port, None, None);
+        let (as_it_is, mut seen) = (Fate::new(fate.port, None, None), Volume::default());
         match self.whole(&fate) {
             Some(server) => {
                 let origin = Origin::of(packet);
                 let way = (server, self.mtu_to(cx, server, (!packet.src_ip().is_v4(), usize::MAX))?);
                 self.fragments.release_with(cx, packet, (&as_it_is, 1), |cx, frame, l3| {
-                    self.send_piece(cx, &origin, way, (frame, l3));
+                    if self.send_piece(cx, &origin, way, (frame, l3)) {
+                        seen.note(frame.len());
+                    }
                 })?;
             }
             None if fate.behind == PASSES => self.fragments.release(cx, packet, &fate, 0)?,
-            None => self.fragments.release(cx, packet, &fate, 1)?,
+            None => self.fragments.release_with(cx, packet, (&fate, 1), |cx, frame, _| {
+                seen.note(frame.len());
+                cx.emit_onward(fate.port, frame);
+            })?,
+        }
+        if seen.packets > 0 {
+            self.traffic.count(cx, fate.behind, way(&fate), seen)?;
         }
         Ok(true)
     }
@@ -61,16 +76,24 @@ impl LoadBalancer {
         if !packet.decrement_ttl() {
             return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
         }
-        if let Some(server) = self.whole(&fate) {
-            return self.send_whole(cx, packet, server);
+        let mut volume = Volume::default();
+        volume.count(packet);
+        let verdict = match self.whole(&fate) {
+            Some(server) => self.send_whole(cx, packet, server)?,
+            None => {
+                fate.apply(packet);
+                Verdict::Forward(fate.port)
+            }
+        };
+        if let Verdict::Forward(_) = verdict {
+            self.traffic.count(cx, fate.behind, way(&fate), volume)?;
         }
-        fate.apply(packet);
-        Ok(Verdict::Forward(fate.port))
+        Ok(verdict)
     }
 
-    /// The backend that gets a datagram whole; none if it is translated or passes. An address has one mode.
+    /// The backend that gets a datagram whole; none if it is translated or passes.
     fn whole(&self, fate: &Fate) -> Option<&Server> {
-        let (_, server) = self.settings.servers_at(fate.destination).next()?;
+        let server = self.settings.servers.get(usize::from(fate.behind)).filter(|_| fate.behind != PASSES)?;
         Some(server).filter(|server| server.mode != Mode::Nat)
     }
 

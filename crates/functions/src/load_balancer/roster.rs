@@ -14,6 +14,7 @@ use braid_nf::state::{Legacy, StateBuilder, StateError, StateObject};
 use foldhash::HashMap;
 
 use super::config::{Backend, Mode, Service, Transport};
+use super::pieces::PASSES;
 use super::ports::Ports;
 
 /// Of the object.
@@ -131,7 +132,7 @@ impl Roster {
             self.lines[usize::from(number)].mac = line.mac;
             return Some(number);
         }
-        let next = u16::try_from(self.lines.len()).ok()?;
+        let next = u16::try_from(self.lines.len()).ok().filter(|next| *next < PASSES)?;
         self.lines.push(line);
         self.numbers.insert(line.identity(), next);
         Some(next)

@@ -121,6 +121,8 @@ pub(super) struct Settings {
     pub(super) roster: Roster,
     /// For each of them what is written into packets from it, and to it if its service translates.
     pub(super) exchanges: Vec<[Exchange; 2]>,
+    /// The same; empty if packets are counted, which takes a transaction.
+    pub(super) steady_exchanges: Vec<[Exchange; 2]>,
     pub(super) by_service: Ends<usize>,
     pub(super) by_server: Ends<u16>,
     pub(super) addresses: HashSet<IpAddress>,
@@ -175,6 +177,7 @@ impl Settings {
             services: Vec::new(),
             servers: former.lines().iter().enumerate().map(|(number, line)| Server::departed(line, number)).collect(),
             exchanges: Vec::new(),
+            steady_exchanges: Vec::new(),
             roster: former,
             by_service: Ends::default(),
             by_server: Ends::default(),
@@ -211,6 +214,9 @@ impl Settings {
         }
         settings.strays_ns = strays::lifetime_ns(settings.recheck_ms);
         settings.exchanges = settings.servers.iter().map(Server::exchanges).collect();
+        if !config.traffic {
+            settings.steady_exchanges.clone_from(&settings.exchanges);
+        }
         Ok(settings)
     }
 
@@ -295,7 +301,7 @@ impl Settings {
         let line = Line::of(service, backend);
         let Some(number) = self.roster.number(line) else {
             let instead = "use fewer, several load balancers, or begin without that state";
-            return Err(("with those that have left there are more than 65536 of them".into(), instead));
+            return Err(("with those that have left there are more than 65535 of them".into(), instead));
         };
         if let Some((_, other)) = self.servers_at(address).find(|(_, other)| other.mode != service.mode) {
             let reason = format!("{address} is reached in two modes, {:?} and {:?}", other.mode, service.mode);
@@ -325,7 +331,10 @@ impl Settings {
             if let Some((met, _)) = self.by_server.meeting(end).iter().find(|met| !answers_alike(met)) {
                 let met = if met.only().is_some() { met } else { &ports };
                 let reason = format!("{address} with {met} is a backend twice, so its replies are ambiguous");
-                return Err((reason, "give each service ports or addresses of its own on it"));
+                return Err((
+                    reason,
+                    "give each service ports or addresses of its own on it, or reach it by a mode other than \"nat\"",
+                ));
             }
         }
         for transport in protocols.iter().filter(|_| service.mode == Mode::Nat) {

@@ -18,6 +18,7 @@ mod ports;
 mod refused;
 mod remembered;
 mod strays;
+mod traffic;
 
 use super::{Config, LoadBalancer};
 use crate::catalog::FromConfig;
@@ -164,16 +165,11 @@ fn a_backend_without_weight_drains() {
 
 #[test]
 fn a_service_whose_backends_all_drain_takes_nothing_new() {
-    let config = |weight: u8| {
-        format!(
-            "[[service]]\naddress = '203.0.113.10'\nport = 80\nprotocol = 'tcp'\nbackends = [{{ address = '10.0.0.1', weight = {weight} }}]"
-        )
-    };
-    let mut lb = Bench::with_sets(2, 64, joining::build(&config(1)));
-    assert_eq!(backend(&mut lb, 1, 0, "S"), "10.0.0.1:80");
-    let mut lb = lb.succeeded(joining::build(&config(0)));
-    assert_eq!(backend(&mut lb, 1, 1, "A"), "10.0.0.1:80", "what it has goes on");
-    assert_eq!(backend(&mut lb, 2, 1, "S"), "no_backend");
+    let config = "[[service]]\naddress = '203.0.113.10'\nport = 80\nprotocol = 'tcp'\nbackends = [{ address = '10.0.0.1', weight = 0 }]";
+    let mut lb = bench(config);
+    assert_eq!(backend(&mut lb, 1, 0, "S"), "no_backend");
+    let reply = Frame::tcp("10.0.0.1:80", "192.0.2.8:1031").flags("A");
+    check(&mut lb, 0, 0, reply, "1: tcp 203.0.113.10:80 > 192.0.2.8:1031 A ttl 63");
 }
 
 proptest! {

@@ -69,7 +69,9 @@ impl LoadBalancer {
         let (client, origin) = (packet.src_ip(), Origin::of(packet));
         if cut == Cut::Inner {
             let room = mtu - overhead as u16;
-            let send = |piece: &[u8]| self.send_piece(cx, &origin, (server, mtu), (piece, l3));
+            let send = |piece: &[u8]| {
+                self.send_piece(cx, &origin, (server, mtu), (piece, l3));
+            };
             if !fragment::cut_by(packet, room, send) {
                 return Ok(Verdict::Drop(TOO_BIG));
             }
@@ -93,49 +95,50 @@ impl LoadBalancer {
     }
 
     /// The same with a piece that has waited for the first one of its datagram: a frame, and the offset of its IP header. If it has no room and
-    /// may not be cut it ends here; the first one's sender was told. `mtu` is what fits on the way.
+    /// may not be cut it ends here (false); the first one's sender was told. `mtu` is what fits on the way.
     pub(super) fn send_piece(
         &self,
         cx: &mut Cx<'_>,
         origin: &Origin,
         (server, mtu): (&Server, u16),
         (piece, l3): (&[u8], usize),
-    ) {
+    ) -> bool {
         let port = self.settings.to_backends(origin.port);
         let mut room = [0; fragment::ROOM + OVERHEAD_MAX];
         if server.mode == Mode::Direct {
             let frame = &mut room[..piece.len()];
             frame.copy_from_slice(piece);
-            if origin.link == Link::Ethernet && address(frame, server.mac) {
+            let is_done = origin.link == Link::Ethernet && address(frame, server.mac);
+            if is_done {
                 cx.emit_onward(port, frame);
             }
-            return;
+            return is_done;
         }
-        let Some(inner) = Inner::read(&piece[l3..]) else { return };
+        let Some(inner) = Inner::read(&piece[l3..]) else { return false };
         let overhead = overhead(server.mode, !server.address.is_v4());
         let cut = if inner.len + overhead > usize::from(mtu) { inner.cut(server) } else { Cut::Nothing };
         match cut {
-            Cut::Forbidden => return,
+            Cut::Forbidden => return false,
             Cut::Inner => {
-                let send = |part: &[u8]| self.send_piece(cx, origin, (server, mtu), (part, l3));
-                fragment::cut_frame(piece, l3, mtu - overhead as u16, send);
-                return;
+                let send = |part: &[u8]| {
+                    self.send_piece(cx, origin, (server, mtu), (part, l3));
+                };
+                return fragment::cut_frame(piece, l3, mtu - overhead as u16, send);
             }
             Cut::Nothing | Cut::Outer => {}
         }
         let tunnel = self.tunnel(cx, server, (inner, cut == Cut::Outer), (origin.client, None));
-        let (Some(tunnel), Some(frame)) = (tunnel, room.get_mut(..overhead + piece.len())) else { return };
+        let (Some(tunnel), Some(frame)) = (tunnel, room.get_mut(..overhead + piece.len())) else { return false };
         frame[..l3].copy_from_slice(&piece[..l3]);
         frame[overhead + l3..].copy_from_slice(&piece[l3..]);
         if !tunnel.write(frame, l3, origin.link) {
-            return;
+            return false;
         }
-        match cut {
-            Cut::Outer => {
-                fragment::cut_frame(frame, l3, mtu, |part| cx.emit_onward(port, part));
-            }
-            _ => cx.emit_onward(port, frame),
+        if cut == Cut::Outer {
+            return fragment::cut_frame(frame, l3, mtu, |part| cx.emit_onward(port, part));
         }
+        cx.emit_onward(port, frame);
+        true
     }
 
     /// The tunnel for a packet to a backend, which may be too long for it and is to be cut; given the client's address and both ports, none of

@@ -16,7 +16,12 @@ pub struct Volume {
 impl Volume {
     /// One packet more.
     pub fn count(&mut self, packet: &Packet<'_>) {
-        *self = self.plus(Volume { packets: 1, bytes: packet.wire_len().into() });
+        self.note(packet.wire_len() as usize);
+    }
+
+    /// One of so many bytes more.
+    pub fn note(&mut self, bytes: usize) {
+        *self = self.plus(Volume { packets: 1, bytes: bytes as u64 });
     }
 
     /// Both together.

@@ -148,7 +148,7 @@ const BALANCED: &str = "persistence_max = 16\nclient_ports = [0]\nbackend_ports 
 
 /// Services of ranges that meet, and tunnels of the other family that are too short for long packets.
 const CROSSED: &str = "client_ports = [0]\nbackend_ports = [1]\ntable_size = 251\nfragments_max = 8\nheld_max = 8\nmtu = 1328
-    persistence_max = 16\nrouter_v6 = '2001:db8::fe'
+    persistence_max = 16\nrouter_v6 = '2001:db8::fe'\ntraffic = true
     [[service]]\naddress = '203.0.113.10'\nbackends = [{ address = '192.0.2.1' }, { address = '192.0.2.2' }]
     [[service]]\naddress = '203.0.113.10'\nport = '1-1023'\npersistence = 'source'\nbackends = [{ address = '192.0.2.1' }, { address = '192.0.2.3' }]
     [[service]]\naddress = '203.0.113.10'\nport = '20-99'\npersistence = 'source'\nbackends = [{ address = '192.0.2.4' }, { address = '192.0.2.5' }]
