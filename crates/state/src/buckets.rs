@@ -235,7 +235,7 @@ impl Buckets {
     #[inline]
     #[track_caller]
     fn insert_in(&self, tx: &mut Tx, main: u32, tag: u16, entry: u32, op: Op) -> Result<bool, Conflict> {
-        let words = tx.update_ref(&self.main, main, op)?;
+        let words = tx.update_words(&self.main, main, BUCKET_WORDS, op)?;
         Ok(plain::change(words, |bucket: &mut Bucket| {
             let place = bucket.empty_place();
             if let Some(place) = place {
@@ -245,10 +245,33 @@ impl Buckets {
         }))
     }
 
-    /// Takes an entry out of the bucket where it was found and fills the hole from the chain, if there is one.
+    /// Takes an entry out of the bucket where it is and fills the hole from the chain, if there is one.
+    #[inline]
     #[track_caller]
     pub(crate) fn remove(&self, tx: &mut Tx, home: Home, entry: u32, op: Op) -> Result<(), Conflict> {
+        // Mostly the tag alone tells which of the two it is, and there is no chain: then one look at one bucket is enough.
+        let is_in_first = self.hint(home.first, home.tag) == Some(entry);
+        let main = if is_in_first { home.first } else { home.second };
+        if (is_in_first || self.hint(main, home.tag) == Some(entry))
+            && self.remove_from(tx, main, home.tag, entry, op)?
+        {
+            return Ok(());
+        }
         change::remove(&mut Transacted { buckets: self, tx, op }, home, entry)
+    }
+
+    /// Takes an entry out of a main bucket behind which nothing hangs; false if it is not in one.
+    #[inline]
+    #[track_caller]
+    fn remove_from(&self, tx: &mut Tx, main: u32, tag: u16, entry: u32, op: Op) -> Result<bool, Conflict> {
+        let words = tx.update_words(&self.main, main, BUCKET_WORDS, op)?;
+        Ok(plain::change(words, |bucket: &mut Bucket| {
+            let place = bucket.candidates(tag).find(|(_, found)| *found == entry).filter(|_| bucket.next().is_none());
+            if let Some((place, _)) = place {
+                bucket.set(place, None, 0);
+            }
+            place.is_some()
+        }))
     }
 
     /// As [`insert`](Self::insert), before any transaction uses these buckets.

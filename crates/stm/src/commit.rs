@@ -267,13 +267,14 @@ impl Tx {
 
     #[inline(always)]
     fn apply_deferred(&mut self, sequence: u64) {
+        let worker = self.worker();
         for position in 0..self.deferred.len() {
             let deferred = &self.deferred[position];
             let (object, action, argument) = (deferred.object, deferred.action, deferred.argument);
             if deferred.retracted {
                 continue;
             }
-            self.boosted(object).apply(self.worker(), action, argument, sequence);
+            self.boosted(object).apply(worker, action, argument, sequence);
         }
         self.deferred.clear();
     }

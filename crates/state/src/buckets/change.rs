@@ -119,6 +119,7 @@ fn insert_in_chain<R: Reach>(reach: &mut R, home: Home, mut main: Bucket, entry:
 }
 
 /// Takes an entry out of the bucket where it is found and fills the hole from the chain, if there is one.
+#[cold]
 #[track_caller]
 pub(super) fn remove<R: Reach>(reach: &mut R, home: Home, entry: u32) -> Result<(), R::Stop> {
     for main in [home.first, home.second] {

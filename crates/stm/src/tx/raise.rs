@@ -1,7 +1,6 @@
 //! How an attempt comes to its end: the conflict it reports, and the deferred actions that are taken back.
 
 use std::panic::Location;
-use std::sync::Arc;
 
 use crate::boosted::Boosted;
 use crate::conflict::{Conflict, ConflictKind, ConflictReport, ObjectId, Op, Part, Position};
@@ -76,22 +75,34 @@ impl Tx {
         while self.deferred.len() > keep {
             match self.deferred.pop() {
                 Some(Deferred { retracts: Some(position), .. }) => self.deferred[position].retracted = false,
-                Some(note) => self.boosted(note.object).undo(self.worker, note.action, note.argument),
+                Some(note) => {
+                    let worker = self.worker;
+                    self.boosted(note.object).undo(worker, note.action, note.argument);
+                }
                 None => {}
             }
         }
     }
 
-    pub(crate) fn boosted(&mut self, object: ObjectId) -> Arc<dyn Boosted> {
+    /// The structure that deferred an action: borrowed, because a count of references would be two atomic operations for each.
+    #[inline(always)]
+    pub(crate) fn boosted(&mut self, object: ObjectId) -> &dyn Boosted {
         let at = object.0 as usize;
         if self.boosted.get(at).is_none_or(Option::is_none) {
-            // This one only: structures that it does not use are not kept from leaving.
-            self.boosted.resize(self.boosted.len().max(at + 1), None);
-            self.boosted[at] = self.domain.boosted(object);
+            self.meet_boosted(object);
         }
         match &self.boosted[at] {
-            Some(boosted) => Arc::clone(boosted),
+            Some(boosted) => &**boosted,
             None => unreachable!("deferred actions of object {at}, which has none attached"),
         }
+    }
+
+    /// This one only: structures that it does not use are not kept from leaving.
+    #[cold]
+    #[inline(never)]
+    fn meet_boosted(&mut self, object: ObjectId) {
+        let at = object.0 as usize;
+        self.boosted.resize(self.boosted.len().max(at + 1), None);
+        self.boosted[at] = self.domain.boosted(object);
     }
 }
