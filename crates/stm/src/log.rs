@@ -225,11 +225,12 @@ impl WriteLog {
         let position = self.len;
         self.len += 1;
         self.slots[vacant] = u64::from(self.epoch) << 32 | position as u64;
+        self.entries[position].object = object;
+        // Behind that: the index is made anew from the entries, this one included.
         if self.len * 2 > self.slots.len() {
             self.widen();
         }
         let entry = &mut self.entries[position];
-        entry.object = object;
         entry.seen = if IS_BLIND { Header::NONE } else { seen };
         entry.source = author.source;
         entry.signed = if IS_BLIND { author.signature | BLIND } else { author.signature };

@@ -176,6 +176,18 @@ fn going_back_restores_values_that_were_written_twice() {
 }
 
 #[test]
+fn the_write_for_which_the_log_grows_is_found_again() {
+    let (_, objects, mut a, _) = pair(2000);
+    for index in 0..2000 {
+        a.write(&objects, index, &[1, 1], WRITE).unwrap();
+        assert_eq!(a.read::<2>(&objects, index, READ), Ok([1, 1]), "its own write of object {index}");
+        a.write(&objects, index, &[2, 2], WRITE).unwrap();
+    }
+    a.commit().unwrap();
+    assert!((0..2000).all(|index| value(&objects, index) == 2));
+}
+
+#[test]
 fn an_abort_names_both_operations_object_worker_and_line() {
     let (domain, objects, mut a, mut b) = pair(3);
     let object = domain.objects()[0].0;
