@@ -333,7 +333,11 @@ fn in_words(entry: &Entry, logs: &[WorkerLog]) -> String {
             let input = &logs[entry.worker].batches[*batch].inputs[usize::from(*packet)];
             format!("packet {} through all functions", input.info.sequence)
         }
-        Deed::Expired { key, .. } => format!("packet set {key} expired"),
+        Deed::Expired { keys, .. } => {
+            let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
+            let s = if names.len() > 1 { "s" } else { "" };
+            format!("packet set{s} {} expired", names.join(", "))
+        }
         Deed::Ticked { tick, .. } => format!("period {tick}"),
     };
     format!("transaction {} on worker {}: {what}", entry.sequence, entry.worker)

@@ -109,6 +109,9 @@ impl Stage for Overridden {
     fn expire(&self, event: &mut Event<'_>, tables: &mut SetTables, at: SetSlot) -> Result<(), Conflict> {
         self.inner.expire(event, tables, at)
     }
+    fn prefetch_expired(&self, tables: &mut SetTables, at: SetSlot) {
+        self.inner.prefetch_expired(tables, at);
+    }
     fn place(&self) -> Place {
         self.inner.place()
     }

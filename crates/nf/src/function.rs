@@ -147,6 +147,18 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     #[inline(always)]
     fn prefetch_first(&self, _packet: &Packet<'_>, _now_ns: u64) {}
 
+    /// Whether [`prefetch_first`](Self::prefetch_first) does something and [`prefetch`](Self::prefetch) nothing: then packets of live sets are
+    /// passed over.
+    const PREFETCHES_FIRST: bool = false;
+
+    /// Whether [`prefetch_expired`](Self::prefetch_expired) does anything.
+    const PREFETCHES_EXPIRED: bool = false;
+
+    /// Asks the processor for shared state that [`expired`](Self::expired) will touch a few sets later. Set
+    /// [`PREFETCHES_EXPIRED`](Self::PREFETCHES_EXPIRED) with it.
+    #[inline(always)]
+    fn prefetch_expired(&self, _key: &SetKey, _set: &Self::Set) {}
+
     /// Before the first packet: fill the state objects.
     fn start(&self, _cx: &mut Cx<'_>) -> Result<(), Conflict> {
         Ok(())

@@ -69,6 +69,8 @@ pub trait Stage: Send + Sync {
     fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>);
     /// Runs the handler for one expired set; the caller commits and then ends the set's life for this function.
     fn expire(&self, event: &mut Event<'_>, tables: &mut SetTables, at: SetSlot) -> Result<(), Conflict>;
+    /// Asks for the shared state that [`expire`](Self::expire) will touch.
+    fn prefetch_expired(&self, tables: &mut SetTables, at: SetSlot);
     /// Where its set state lies.
     fn place(&self) -> Place;
     /// Runs the handler of a period.
@@ -282,6 +284,13 @@ impl<N: NetworkFunction> Stage for Instance<N> {
     fn expire(&self, event: &mut Event<'_>, tables: &mut SetTables, at: SetSlot) -> Result<(), Conflict> {
         let (key, state) = (tables.key(at), *tables.state::<N::Set>(at, self.place.offset));
         self.function.expired(&mut event.cx(), &key, &state)
+    }
+
+    fn prefetch_expired(&self, tables: &mut SetTables, at: SetSlot) {
+        if N::PREFETCHES_EXPIRED {
+            let key = tables.key(at);
+            self.function.prefetch_expired(&key, tables.state::<N::Set>(at, self.place.offset));
+        }
     }
 
     fn place(&self) -> Place {

@@ -22,11 +22,18 @@ pub trait Witness: Send {
     fn committed(&mut self, pass: &mut Pass<'_>, stage: usize, from: usize, to: usize, sequence: u64);
     /// Packet `packet` of the latest batch has gone its whole way in one transaction.
     fn went_through(&mut self, tx: &mut Tx, packet: u16, direction: Direction, now_ns: u64, sequence: u64);
-    /// A set has expired for the function at position `stage`; `key` says which.
-    fn expired(&mut self, tx: &mut Tx, stage: usize, key: &dyn Fn() -> SetKey, now_ns: u64, sequence: u64);
+    /// Sets have expired together for the function at position `stage`.
+    fn expired(
+        &mut self,
+        tx: &mut Tx,
+        stage: usize,
+        keys: &mut dyn Iterator<Item = SetKey>,
+        now_ns: u64,
+        sequence: u64,
+    );
     /// A period of the function at position `stage` has been handled.
     fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: usize, now_ns: u64, sequence: u64);
-    /// The packets behind position `from` were made by the set that expired or the period that was handled last.
+    /// The packets behind position `from` were made by the sets that expired or the period that was handled last.
     fn made(&mut self, emitted: &Emitted, from: usize);
     /// A batch was received; it is as the source delivered it, or as functions made it that are not to handle it again. The verdicts are
     /// those of packets about which nobody decides.
@@ -47,7 +54,7 @@ impl Witness for NoWitness {
     #[inline(always)]
     fn committed(&mut self, _: &mut Pass<'_>, _: usize, _: usize, _: usize, _: u64) {}
     fn went_through(&mut self, _: &mut Tx, _: u16, _: Direction, _: u64, _: u64) {}
-    fn expired(&mut self, _: &mut Tx, _: usize, _: &dyn Fn() -> SetKey, _: u64, _: u64) {}
+    fn expired(&mut self, _: &mut Tx, _: usize, _: &mut dyn Iterator<Item = SetKey>, _: u64, _: u64) {}
     fn ticked(&mut self, _: &mut Tx, _: usize, _: usize, _: u64, _: u64) {}
     fn made(&mut self, _: &Emitted, _: usize) {}
     fn received(&mut self, _: &Batch, _: &Verdicts) {}
@@ -165,6 +172,35 @@ pub fn run_pass(
 pub(crate) fn note_abort(counters: &mut WorkerCounters, tx: &Tx) {
     counters.aborts += 1;
     counters.aborted.note(tx.worker(), tx.last_conflict(), tx.now());
+}
+
+/// Runs handlers that have no packet once; returns the place in the commit order. None, and nothing has happened, if they met a conflict or
+/// one of them panics: then each is to be run by itself.
+pub(crate) fn try_event(
+    tx: &mut Tx,
+    emitted: &mut Emitted,
+    ports: u16,
+    now_ns: u64,
+    counters: &mut WorkerCounters,
+    handlers: impl FnOnce(&mut Event<'_>) -> Result<(), Conflict>,
+) -> Option<u64> {
+    let mark = emitted.len();
+    tx.set_now(now_ns);
+    let mut event = Event { tx, emitted, ports };
+    let attempt = catch_unwind(AssertUnwindSafe(|| handlers(&mut event)));
+    let met_conflict = match attempt {
+        Ok(handled) => match handled.and_then(|()| tx.commit()) {
+            Ok(committed) => return Some(committed.sequence),
+            Err(_) => true,
+        },
+        Err(_) => false,
+    };
+    tx.abort();
+    emitted.truncate(mark);
+    if met_conflict {
+        note_abort(counters, tx);
+    }
+    None
 }
 
 /// Runs a handler that has no packet until it commits; returns the place in the commit order.

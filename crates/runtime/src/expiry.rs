@@ -10,7 +10,7 @@ use braid_nf::packet::key::SetKey;
 use braid_nf::{Emitted, Event, Lives, SetSlot, SetTables, Stage};
 use braid_state::{Conflict, Tx};
 
-use crate::attempt::{Witness, run_event};
+use crate::attempt::{Witness, run_event, try_event};
 use crate::chain::Chain;
 use crate::counters::WorkerCounters;
 use crate::watchdog::Pulse;
@@ -27,6 +27,8 @@ const ROUND_PART: u64 = 64;
 const SLOTS_MAX: usize = 4096;
 /// Fewest slots worth a go.
 const SLOTS_MIN: usize = 64;
+/// Most sets that end in one transaction: their commit is a third of what one alone costs. If it fails each ends by itself.
+const TOGETHER: usize = 16;
 /// Time between two looks at shared sets.
 const SHARED_PAUSE_NS: u64 = 1_000_000;
 const MS: u64 = 1_000_000;
@@ -63,17 +65,37 @@ impl Expiring<'_> {
         now_ns: u64,
         end: impl FnMut(&mut Event<'_>, &mut SetTables) -> Result<(), Conflict>,
     ) -> u64 {
-        let (tables, mut end) = (&mut *self.tables, end);
+        let mut end = end;
+        self.watched(position, |on| {
+            let event = |event: &mut Event<'_>| end(event, on.tables);
+            run_event(on.tx, on.emitted, on.ports, now_ns, on.counters, event)
+        })
+    }
+
+    /// The same once, for sets that end together; none if each has to end by itself.
+    fn try_event(
+        &mut self,
+        position: usize,
+        now_ns: u64,
+        end: impl FnOnce(&mut Event<'_>, &mut SetTables) -> Result<(), Conflict>,
+    ) -> Option<u64> {
+        self.watched(position, |on| {
+            let event = |event: &mut Event<'_>| end(event, on.tables);
+            try_event(on.tx, on.emitted, on.ports, now_ns, on.counters, event)
+        })
+    }
+
+    /// Whoever watches hears at which function the worker is.
+    fn watched<R>(&mut self, position: usize, run: impl FnOnce(&mut Self) -> R) -> R {
         if let Some(pulse) = self.pulse {
             pulse.enter(position);
         }
         self.emitted.begin(position);
-        let event = |event: &mut Event<'_>| end(event, tables);
-        let sequence = run_event(self.tx, self.emitted, self.ports, now_ns, self.counters, event);
+        let result = run(self);
         if let Some(pulse) = self.pulse {
             pulse.leave();
         }
-        sequence
+        result
     }
 }
 
@@ -123,7 +145,7 @@ impl Scan {
                     Ok(())
                 });
                 lives.ended += u64::from(ended);
-                witness.expired(on.tx, position, &|| *key, now_ns, sequence);
+                witness.expired(on.tx, position, &mut std::iter::once(*key), now_ns, sequence);
                 witness.made(on.emitted, made_before);
             }
         }
@@ -145,8 +167,17 @@ impl Scan {
             let stage = &*on.chain.stages()[position];
             self.expired.clear();
             stage.find_expired(on.tables, &self.found, &mut self.expired);
-            for &at in &self.expired {
-                expire_one(stage, position, at, now_ns, on, witness);
+            let mut next = self.expired.chunks(TOGETHER);
+            let mut some: &[SetSlot] = &[];
+            loop {
+                // While some end, what the next will touch is on its way.
+                let later = next.next();
+                later.into_iter().flatten().for_each(|&at| stage.prefetch_expired(on.tables, at));
+                expire(stage, position, some, now_ns, on, witness);
+                match later {
+                    Some(later) => some = later,
+                    None => break,
+                }
             }
         }
         for &(at, _) in &self.found {
@@ -158,20 +189,31 @@ impl Scan {
     }
 }
 
-/// Ends a set for one function: its handler runs, then it is not live any more.
-pub(crate) fn expire_one(
+/// Ends sets for one function, in one transaction if nothing comes between: their handlers run, then they are not live any more.
+pub(crate) fn expire(
     stage: &dyn Stage,
     position: usize,
-    at: SetSlot,
+    some: &[SetSlot],
     now_ns: u64,
     on: &mut Expiring<'_>,
     witness: &mut dyn Witness,
 ) {
     let made_before = on.emitted.len();
-    let sequence = on.run_event(position, now_ns, |event, tables| stage.expire(event, tables, at));
+    let sequence = match some {
+        [] => return,
+        [at] => Some(on.run_event(position, now_ns, |event, tables| stage.expire(event, tables, *at))),
+        _ => on.try_event(position, now_ns, |event, tables| {
+            some.iter().try_for_each(|at| stage.expire(event, tables, *at))
+        }),
+    };
+    let Some(sequence) = sequence else {
+        return some.chunks(1).for_each(|one| expire(stage, position, one, now_ns, on, witness));
+    };
     let tables = &*on.tables;
-    witness.expired(on.tx, position, &|| tables.key(at), now_ns, sequence);
+    witness.expired(on.tx, position, &mut some.iter().map(|at| tables.key(*at)), now_ns, sequence);
     witness.made(on.emitted, made_before);
-    let live = on.tables.meta_mut(at).live;
-    on.tables.set_live(at, live & !stage.place().bit);
+    for &at in some {
+        let live = on.tables.meta_mut(at).live;
+        on.tables.set_live(at, live & !stage.place().bit);
+    }
 }

@@ -57,12 +57,12 @@ pub enum Deed {
         /// Its time.
         now_ns: u64,
     },
-    /// A packet set expired.
+    /// Packet sets expired.
     Expired {
         /// Position of the function.
         stage: usize,
-        /// The set.
-        key: SetKey,
+        /// The sets, at least one.
+        keys: Vec<SetKey>,
         /// When.
         now_ns: u64,
     },
@@ -170,8 +170,15 @@ impl Witness for Recorder {
         self.note(tx, sequence, Deed::Through { batch, packet, direction, now_ns });
     }
 
-    fn expired(&mut self, tx: &mut Tx, stage: usize, key: &dyn Fn() -> SetKey, now_ns: u64, sequence: u64) {
-        self.note(tx, sequence, Deed::Expired { stage, key: key(), now_ns });
+    fn expired(
+        &mut self,
+        tx: &mut Tx,
+        stage: usize,
+        keys: &mut dyn Iterator<Item = SetKey>,
+        now_ns: u64,
+        sequence: u64,
+    ) {
+        self.note(tx, sequence, Deed::Expired { stage, keys: keys.collect(), now_ns });
     }
 
     fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: usize, now_ns: u64, sequence: u64) {

@@ -192,7 +192,7 @@ impl Replay {
                     let recorded = &logs[entry.worker].batches[*batch];
                     self.go_through(entry, id, (*packet, *direction), *now_ns, left[&id], recorded);
                 }
-                Deed::Expired { stage, key, now_ns } => self.expire(entry, *stage, key, *now_ns),
+                Deed::Expired { stage, keys, now_ns } => self.expire(entry, *stage, keys, *now_ns),
                 Deed::Ticked { stage, tick, now_ns } => self.tick(entry, *stage, *tick, *now_ns),
             }
             self.pulse.leave();
@@ -324,32 +324,34 @@ impl Replay {
         open.batch.release(&mut self.buffers);
     }
 
-    fn expire(&mut self, entry: &Entry, stage: usize, key: &SetKey, now_ns: u64) {
+    fn expire(&mut self, entry: &Entry, stage: usize, keys: &[SetKey], now_ns: u64) {
         let chain = Arc::clone(&self.chain);
         let function = &*chain.stages()[stage];
         let Some(group) = chain.group_of(stage) else { unreachable!("only functions with sets expire sets") };
         if chain.groups()[group].shared {
             let (mut logs, mut counters) = (Logs::default(), WorkerCounters::default());
             run_event(&mut self.tx, &mut logs.emitted, self.ports, now_ns, &mut counters, |event| {
-                function.expire_shared(event, key).map(|_| ())
+                keys.iter().try_for_each(|key| function.expire_shared(event, key).map(|_| ()))
             });
             return self.check_made(entry, stage, &logs.emitted);
         }
         let tables = &mut self.tables[group];
-        let at = tables.find_key(key);
-        if at == SetSlot::MISS {
+        let places: Vec<SetSlot> = keys.iter().map(|key| tables.find_key(key)).collect();
+        if places.contains(&SetSlot::MISS) {
             let function = function.name().to_owned();
             self.differences.push(Difference::Refused { sequence: entry.sequence, function });
             return;
         }
         let (mut logs, mut counters) = (Logs::default(), WorkerCounters::default());
         run_event(&mut self.tx, &mut logs.emitted, self.ports, now_ns, &mut counters, |event| {
-            function.expire(event, tables, at)
+            places.iter().try_for_each(|&at| function.expire(event, tables, at))
         });
-        let live = tables.meta_mut(at).live & !function.place().bit;
-        tables.set_live(at, live);
-        if live == 0 {
-            tables.remove(at);
+        for at in places {
+            let live = tables.meta_mut(at).live & !function.place().bit;
+            tables.set_live(at, live);
+            if live == 0 {
+                tables.remove(at);
+            }
         }
         self.check_made(entry, stage, &logs.emitted);
     }

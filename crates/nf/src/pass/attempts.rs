@@ -50,6 +50,9 @@ impl Pass<'_> {
                 }
             }
             if at < to {
+                if N::PREFETCHES_FIRST && at >= self.prefetched && shared.is_none() && self.has_no_record(at) {
+                    self.prefetch_first(function, at, to);
+                }
                 self.attempt_one(function, place, shared, at)?;
                 at += 1;
                 if N::STEADY && shared.is_none() && !self.tx.is_fresh() && self.mostly_go_on(at, to) {
@@ -71,9 +74,9 @@ impl Pass<'_> {
     fn mostly_go_on(&self, from: usize, to: usize) -> bool {
         let Some(sets) = &self.sets else { return false };
         let next = &self.todo[from..to.min(from + MOSTLY)];
-        let firsts = next.iter().filter(|&&i| sets.found.slots[usize::from(i) & 255] == SetSlot::MISS).count();
-        // What was recorded is replayed as it was.
-        firsts * MOSTLY <= next.len() && !self.tx.is_replaying()
+        let mut firsts = next.iter().filter(|&&i| sets.found.slots[usize::from(i) & 255] == SetSlot::MISS);
+        // One too many answers already. What was recorded is replayed as it was.
+        firsts.nth(next.len() / MOSTLY).is_none() && !self.tx.is_replaying()
     }
 
     /// Runs the handlers of packets of live sets while the transaction is fresh: what such a packet did stands at once, or it is

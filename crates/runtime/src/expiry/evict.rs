@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use braid_nf::{FormerSlot, SetSlot, SetTables};
 
-use super::{Expiring, MS, expire_one};
+use super::{Expiring, MS, expire};
 use crate::attempt::Witness;
 
 /// Sets among which the one to evict is chosen.
@@ -66,7 +66,7 @@ impl Eviction {
             for &position in &on.chain.groups()[on.group].stages {
                 let stage = &*on.chain.stages()[position];
                 if on.tables.meta_mut(at).live & stage.place().bit != 0 {
-                    expire_one(stage, position, at, now_ns, on, witness);
+                    expire(stage, position, &[at], now_ns, on, witness);
                 }
             }
             on.tables.remove(at);

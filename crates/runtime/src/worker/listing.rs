@@ -8,7 +8,7 @@ use braid_nf::SharedSet;
 use braid_nf::packet::key::SetKey;
 
 use super::Worker;
-use crate::expiry::{Expiring, expire_one};
+use crate::expiry::{Expiring, expire};
 use crate::saved::{self, SavedSet};
 
 const MS: u64 = 1_000_000;
@@ -112,7 +112,7 @@ impl Worker {
             };
             for (position, _) in &set.states {
                 let stage = &*chain.stages()[*position];
-                expire_one(stage, *position, at, self.last_ns, &mut on, &mut *self.witness);
+                expire(stage, *position, &[at], self.last_ns, &mut on, &mut *self.witness);
             }
             on.tables.remove(at);
         }
@@ -171,7 +171,7 @@ impl Worker {
                 ended = chain.stages()[position].end_shared(event, &set.key)?;
                 Ok(())
             });
-            self.witness.expired(on.tx, position, &|| set.key, self.last_ns, sequence);
+            self.witness.expired(on.tx, position, &mut std::iter::once(set.key), self.last_ns, sequence);
             count += u64::from(ended);
         }
         self.logs.lives.ended += count;

@@ -1,0 +1,95 @@
+//! Sets that end together: a handler that panics takes nothing with it but its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use braid_io::memory::Repeat;
+use braid_io::{FrameStream, Next, NullSink, ReplaySource};
+use braid_nf::Stage;
+use braid_nf::packet::key::{SetDef, SetKey};
+use braid_nf::prelude::*;
+use braid_nf::state::{StateBuilder, VectorConfig};
+use braid_packet::FrameInfo;
+use braid_runtime::{Control, Plan, launch};
+
+/// What the state object held when the run was over.
+static COUNTED: AtomicU64 = AtomicU64::new(0);
+
+network_function! {
+    struct Counting { ended: Vector<u64> }
+}
+
+impl NetworkFunction for Counting {
+    type Set = u64;
+    const NAME: &'static str = "counting";
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::five_tuple())
+    }
+
+    fn timeout_ns(&self, _: &u64) -> u64 {
+        1_000_000_000
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, u64>) -> Handled {
+        let flow = packet.ports().map_or(0, |(source, _)| u64::from(source));
+        assert!(set.register(cx, flow), "there is room");
+        Ok(cx.pass())
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, _: &mut u64) -> Handled {
+        Ok(cx.pass())
+    }
+
+    fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, flow: &u64) -> Result<(), Conflict> {
+        self.ended.update(cx, 0, |ended| *ended += 1)?;
+        assert_ne!(*flow, POISON, "the end of this one goes wrong");
+        Ok(())
+    }
+
+    fn stop(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        COUNTED.store(self.ended.get(cx, 0)?.unwrap_or_default(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Flows that fall silent, the source port of one of them, and packets of another flow until long after.
+const FLOWS: u64 = 40;
+const POISON: u64 = 21;
+const PACKETS: u64 = 20_000;
+
+struct Traffic {
+    frame: [u8; 60],
+    sent: u64,
+}
+
+impl FrameStream for Traffic {
+    fn advance(&mut self) -> Next {
+        self.sent += 1;
+        self.frame[35] = self.sent.min(FLOWS + 1) as u8;
+        if self.sent <= PACKETS { Next::Frame } else { Next::End }
+    }
+
+    fn frame(&self) -> (&[u8], FrameInfo) {
+        let timestamp_ns = if self.sent <= FLOWS { 0 } else { 5_000_000_000 + self.sent * 1_000_000 };
+        (&self.frame, FrameInfo { timestamp_ns, sequence: self.sent - 1, wire_len: 60, ..FrameInfo::default() })
+    }
+}
+
+#[test]
+fn a_set_whose_end_panics_leaves_the_others_their_end() {
+    let build = |builder: &mut StateBuilder| {
+        let config = VectorConfig { name: "ended".into(), len: 1 };
+        let ended = Vector::new(builder, &config, 0).expect("there is memory");
+        Ok(vec![Box::new(braid_nf::Instance::new("counting", Counting { ended })) as Box<dyn Stage>])
+    };
+    let plan = Plan::for_tests(1, Arc::new(build));
+    let mut frame = [0; 60];
+    frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+    frame[26..40].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 53, 0, 26]);
+    let source = ReplaySource::load("flows", &mut Traffic { frame, sent: 0 }, PACKETS, Repeat::Passes(1));
+    let report = launch(&plan, Box::new(source), Box::new(NullSink), &Control::default()).expect("it ends");
+    assert_eq!((report.total.packets_out, report.total.sets_expired), (PACKETS, FLOWS));
+    assert_eq!(report.total.panics, 1, "it is counted once, though it was tried together with others first");
+    assert_eq!(COUNTED.load(Ordering::Relaxed), FLOWS - 1, "what it did was taken back, what the others did stands");
+}
