@@ -17,6 +17,8 @@ pub struct Often {
     burst: u64,
     pub(super) over: bool,
     pub(super) in_bytes: bool,
+    /// What a packet takes out of the bucket, or each of its bytes does.
+    price: u32,
 }
 
 /// What nftables takes for the burst of packets if none is given.
@@ -34,16 +36,7 @@ pub(super) fn bytes(number: &str, unit: &str) -> Option<u64> {
 impl Often {
     /// What a packet of so many bytes takes out of the bucket.
     pub(super) fn cost(&self, len: u32) -> u32 {
-        if self.in_bytes { len.saturating_mul(self.period_s / self.common()) } else { self.period_s }
-    }
-
-    /// By what rates of bytes and their periods are both divided, so that buckets need not be larger than they have to.
-    fn common(&self) -> u32 {
-        let (mut one, mut other) = (self.amount, u64::from(self.period_s));
-        while other != 0 {
-            (one, other) = (other, one % other);
-        }
-        one as u32
+        if self.in_bytes { len.saturating_mul(self.price) } else { self.price }
     }
 
     /// The bucket's. One of bytes holds what comes in a period, and the burst besides.
@@ -52,8 +45,7 @@ impl Often {
             false => (self.amount, self.burst.saturating_mul(self.period_s.into())),
             true => {
                 let most = self.amount.saturating_add(self.burst);
-                let common = self.common().max(1);
-                (self.amount / u64::from(common), most.saturating_mul((self.period_s / common).into()))
+                (self.amount / u64::from(self.period_s / self.price), most.saturating_mul(self.price.into()))
             }
         };
         Limit::slow("limit", rate, "limit", burst).map_err(|_| {
@@ -61,6 +53,15 @@ impl Often {
             ConfigError::new("limit", format!("`{self}` is not possible"), instead)
         })
     }
+}
+
+/// The greatest number by which a rate and its period, which is not 0, can both be divided.
+fn common(amount: u64, period_s: u32) -> u32 {
+    let (mut one, mut other) = (amount, u64::from(period_s));
+    while other != 0 {
+        (one, other) = (other, one % other);
+    }
+    one as u32
 }
 
 impl std::str::FromStr for Often {
@@ -87,7 +88,9 @@ impl std::str::FromStr for Often {
             words.next_if_eq(&"packets");
         }
         let (amount, burst) = amount.zip(burst).ok_or_else(wrong)?;
-        let often = Often { amount, period_s, burst, over, in_bytes };
+        // Of bytes rate and period are both divided by what they have in common: buckets need not be larger than they have to.
+        let price = if in_bytes { period_s / common(amount, period_s) } else { period_s };
+        let often = Often { amount, period_s, burst, over, in_bytes, price };
         match (words.next(), often.limit()) {
             (None, Ok(_)) => Ok(often),
             (None, Err(error)) => {
