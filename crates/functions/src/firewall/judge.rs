@@ -113,9 +113,13 @@ impl Firewall {
         (mut met, marks): (Option<&mut Met>, &mut Marks),
     ) -> Result<Result<(), Reason>, Conflict> {
         let policy = &self.settings.policy;
-        let facts = policy.facts(packet, side, state);
-        let (deciding, action) =
-            policy.decide(&facts, |number| self.effects.meet(cx, &facts, number, (met.as_deref_mut(), marks)))?;
+        let (deciding, action) = match policy.without_rules(side, state) {
+            Some(action) => (None, action),
+            None => {
+                let facts = policy.facts(packet, side, state);
+                policy.decide(&facts, |number| self.effects.meet(cx, &facts, number, (met.as_deref_mut(), marks)))?
+            }
+        };
         Ok(match action {
             Action::Allow => Ok(()),
             Action::Deny | Action::Continue => Err(DENIED),

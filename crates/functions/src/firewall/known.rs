@@ -9,6 +9,8 @@ use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateError, StateObject};
 
 use super::connection::Ends;
+use super::ends_of;
+use crate::parts::Side;
 
 /// The same of IPv4.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -72,6 +74,47 @@ impl<V: Plain> ByEnds<V> {
             Some(short) => self.v4.contains(cx, &short),
             None => self.v6.contains(cx, ends),
         }
+    }
+}
+
+impl Known {
+    /// Asks for what is looked at when a packet's connection is entered.
+    #[inline(always)]
+    pub(super) fn prefetch_of(&self, packet: &Packet<'_>, from: Side) {
+        if packet.addresses_v4().is_none() {
+            return self.prefetch(&ends_of(packet, from));
+        }
+        if let Some(short) = ShortEnds::of(packet, from) {
+            self.v4.prefetch(&short);
+        }
+    }
+
+    /// Asks for what is looked at when a connection is entered or leaves.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, ends: &Ends) {
+        match ends.short() {
+            Some(short) => self.v4.prefetch(&short),
+            None => self.v6.prefetch(ends),
+        }
+    }
+}
+
+impl ShortEnds {
+    /// The ends of the connection that a packet is of, if it is of IPv4.
+    #[inline(always)]
+    fn of(packet: &Packet<'_>, from: Side) -> Option<ShortEnds> {
+        let (addresses, ports) = (packet.addresses_v4()?, packet.ports().unwrap_or_default());
+        let (source, destination) = ((addresses.0, ports.0), (addresses.1, ports.1));
+        let (inside, outside) = if from == Side::Inside { (source, destination) } else { (destination, source) };
+        Some(ShortEnds {
+            inside: inside.0,
+            outside: outside.0,
+            inside_port: inside.1,
+            outside_port: outside.1,
+            protocol: packet.protocol(),
+            asker: 0,
+            zero: [0; 2],
+        })
     }
 }
 

@@ -156,6 +156,24 @@ impl NetworkFunction for Firewall {
         vec![SWEEP_EVERY]
     }
 
+    const PREFETCHES_FIRST: bool = true;
+
+    #[inline(always)]
+    fn prefetch_first(&self, packet: &Packet<'_>, _now_ns: u64) {
+        if let Some(side) = self.settings.sides.of(packet.port()) {
+            self.connections.prefetch_of(packet, side);
+        }
+    }
+
+    const PREFETCHES_EXPIRED: bool = true;
+
+    #[inline(always)]
+    fn prefetch_expired(&self, key: &SetKey, connection: &Connection) {
+        if let Some(ends) = connection.ends(key) {
+            self.connections.prefetch(&ends);
+        }
+    }
+
     const STEADY: bool = true;
 
     #[inline(always)]

@@ -139,7 +139,13 @@ impl Policy {
                 ruling.missed
             } as usize;
         }
-        Ok((None, self.otherwise(facts)))
+        Ok((None, self.otherwise(facts.side, facts.state)))
+    }
+
+    /// What becomes of a packet if there are no rules at all.
+    #[inline(always)]
+    pub(super) fn without_rules(&self, side: Side, state: State) -> Option<Action> {
+        self.rulings.is_empty().then(|| self.otherwise(side, state))
     }
 
     /// How the sender of what a rule rejects is told.
@@ -148,9 +154,9 @@ impl Policy {
     }
 
     /// What becomes of a packet that no rule fits.
-    fn otherwise(&self, facts: &Facts) -> Action {
-        match facts.state {
-            State::New => self.otherwise[facts.side as usize],
+    fn otherwise(&self, side: Side, state: State) -> Action {
+        match state {
+            State::New => self.otherwise[side as usize],
             State::Invalid => Action::Deny,
             State::Original | State::Reply | State::Related => Action::Allow,
         }
