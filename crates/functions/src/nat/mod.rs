@@ -31,6 +31,7 @@ mod roster;
 pub(crate) mod session;
 pub(crate) mod settings;
 mod settle;
+mod spent;
 mod steady;
 #[cfg(test)]
 mod tests;
@@ -179,6 +180,13 @@ impl NetworkFunction for Nat {
             Some(Side::Inside) => self.flows.mappings.prefetch_outward(self.settings.inside(packet, source)),
             _ => self.flows.mappings.prefetch_inward(destination),
         }
+    }
+
+    const PREFETCHES_EXPIRED: bool = true;
+
+    #[inline(always)]
+    fn prefetch_expired(&self, _key: &SetKey, session: &Session) {
+        self.flows.mappings.prefetch(session.index());
     }
 
     const STEADY: bool = true;

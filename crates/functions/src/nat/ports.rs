@@ -6,8 +6,11 @@
 
 use std::sync::Arc;
 
+use braid_nf::prelude::Cx;
 use braid_nf::state::{StateBuilder, StateError, StateObject, Tx, Vector, VectorConfig};
 use braid_nf::{Conflict, Part};
+
+use super::spent::Spent;
 
 /// Bits of a line.
 const BITS: u32 = 7 * 64;
@@ -92,6 +95,8 @@ pub(super) struct Ports {
     /// For each line whether its even ports are all taken, and whether its odd ones are. Never so of a line with ports that are
     /// nobody's to have.
     full: Bits,
+    /// What is known to be used up.
+    spent: Spent,
     /// The first port of the first line, an even number.
     base: u32,
     /// Lines of an address.
@@ -108,6 +113,7 @@ impl Ports {
         Ok(Ports {
             owners: Vector::new(builder, &owners, Line::default())?,
             full: Bits::new(builder, "full_ports", rows, 2 * lines)?,
+            spent: Spent::new(builder, rows)?,
             base,
             lines,
         })
@@ -130,11 +136,27 @@ impl Ports {
         let from = if range.contains(&from) { from } else { range.start };
         // Mostly the line in which it begins has one.
         let near = from..range.end.min(from - from % OWNERS + OWNERS);
-        let found = match self.find_on_line(tx, row, near.clone(), parity)? {
-            None => self.find_far(tx, row, range, near, parity)?,
-            found => found,
-        };
+        if let Some(at) = self.find_on_line(tx, row, near.clone(), parity)? {
+            return Ok(Some((self.base + at) as u16));
+        }
+        if self.spent.covers(tx, row, &within)? {
+            return Ok(None);
+        }
+        let found = self.find_far(tx, row, range, near, parity)?;
+        if found.is_none() {
+            self.spent.note(tx, row, &within)?;
+        }
         Ok(found.map(|at| (self.base + at) as u16))
+    }
+
+    /// Whether mappings that are over were looked for a moment ago, and there was none.
+    pub(super) fn pauses(&self, cx: &mut Cx<'_>, slot: u32, address: u32) -> Result<bool, Conflict> {
+        self.spent.pauses(cx, row(slot, address))
+    }
+
+    /// They were looked for, and there was none.
+    pub(super) fn pause(&self, cx: &mut Cx<'_>, slot: u32, address: u32) -> Result<(), Conflict> {
+        self.spent.pause(cx, row(slot, address))
     }
 
     /// The first free port of one of these parities in a range on one line.
@@ -225,6 +247,9 @@ impl Ports {
         if self.owners.update(tx, self.line(row, at), change)? == Some(true) {
             self.full.set(tx, row, 2 * (at / OWNERS) + at % 2, owner.is_some())?;
         }
+        if owner.is_none() {
+            self.spent.forget(tx, row, port)?;
+        }
         Ok(())
     }
 
@@ -271,6 +296,7 @@ impl Part for Ports {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.owners.objects(into);
         self.full.objects(into);
+        self.spent.objects(into);
     }
 }
 
@@ -303,7 +329,62 @@ mod tests {
         assert_eq!(ports.find(&mut tx, 0, 0, 1000..=1013, 1006).unwrap(), Some(1007), "1001 and others are behind it");
     }
 
+    #[test]
+    fn ports_that_are_used_up_are_looked_for_once() {
+        let domain = Domain::new(1);
+        let ports = Ports::new(&mut StateBuilder::new(&domain, HugePages::Never), 2, 1024, 65_535).unwrap();
+        let mut tx = Tx::new(&domain, 0);
+        for port in 1024..=65_535 {
+            ports.set_owner(&mut tx, 0, 1, port, Some(7)).unwrap();
+        }
+        tx.commit().unwrap();
+        let search = |tx: &mut Tx, expected| {
+            assert_eq!(ports.find(tx, 0, 1, 1024..=65_535, 4000).unwrap(), expected);
+            let footprint = tx.footprint();
+            tx.commit().unwrap();
+            footprint
+        };
+        assert!(search(&mut tx, None).0 > 40, "all lines of bits, for each parity");
+        assert_eq!(search(&mut tx, None), (2, 0), "the line where it begins, and what is known");
+        ports.set_owner(&mut tx, 0, 1, 9001, None).unwrap();
+        tx.commit().unwrap();
+        search(&mut tx, Some(9001));
+        ports.set_owner(&mut tx, 0, 1, 9001, Some(8)).unwrap();
+        tx.commit().unwrap();
+        search(&mut tx, None);
+        assert_eq!(search(&mut tx, None), (2, 0));
+        // Each address and protocol by itself.
+        assert_eq!(ports.find(&mut tx, 0, 0, 1024..=65_535, 4000).unwrap(), Some(4000));
+        assert_eq!(ports.find(&mut tx, 1, 1, 1024..=65_535, 4000).unwrap(), Some(4000));
+    }
+
     proptest! {
+        #[test]
+        fn what_is_known_of_used_up_ports_is_forgotten_in_time(
+            steps in prop::collection::vec((0u16..30, prop::option::of(0u16..30), 0u32..2), 0..300),
+        ) {
+            let domain = Domain::new(1);
+            let ports = Ports::new(&mut StateBuilder::new(&domain, HugePages::Never), 1, 1000, 1029).unwrap();
+            let (mut tx, mut owners) = (Tx::new(&domain, 0), BTreeMap::new());
+            for port in 1000..1030 {
+                ports.set_owner(&mut tx, 0, 0, port, Some(1)).unwrap();
+                owners.insert(port, 1);
+            }
+            for (a, b, owner) in steps {
+                // A search, or a port that is given or taken back.
+                let Some(b) = b else {
+                    ports.set_owner(&mut tx, 0, 0, 1000 + a, owner.checked_sub(1)).unwrap();
+                    if owner == 0 { owners.remove(&(1000 + a)) } else { owners.insert(1000 + a, 0) };
+                    tx.commit().unwrap();
+                    continue;
+                };
+                let within = 1000 + a.min(b)..=1000 + a.max(b);
+                let found = ports.find(&mut tx, 0, 0, within.clone(), 1000 + a).unwrap();
+                prop_assert_eq!(found, first_free(&owners, within, 1000 + a));
+                tx.commit().unwrap();
+            }
+        }
+
         #[test]
         fn a_search_finds_what_looking_at_all_ports_finds(
             first in 1u16..200,

@@ -19,15 +19,22 @@ pub(super) enum Holder {
 }
 
 impl<K: Kept> Mappings<K> {
-    /// Looks for ports that are no longer needed when none is free. True if one was found.
+    /// Looks for ports that are no longer needed when none is free. True if one was found. If not, nobody looks again for a moment: whoever
+    /// floods with flows that are refused makes no more work than that.
     #[cold]
     pub(super) fn reclaim_some(&self, cx: &mut Cx<'_>, inside: Inside, home: u32) -> Result<bool, Conflict> {
         let mut found = false;
+        if self.ports.pauses(cx, slot(inside.protocol), home)? {
+            return Ok(false);
+        }
         let ports = u32::from(self.last_port - self.first_port) + 1;
         let near = scaled(cx.now() ^ u64::from(inside.port), ports);
         for n in 0..SEARCH.min(ports) {
             let port = self.first_port + ((near + n) % ports) as u16;
             found |= self.reclaim(cx, slot(inside.protocol), (home, port))? == Holder::Ended;
+        }
+        if !found {
+            self.ports.pause(cx, slot(inside.protocol), home)?;
         }
         Ok(found)
     }

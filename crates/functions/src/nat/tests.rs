@@ -184,6 +184,25 @@ fn when_all_ports_are_taken_new_flows_are_dropped_and_old_ones_go_on() {
 }
 
 #[test]
+fn a_flood_of_flows_that_are_refused_looks_for_ports_once_in_a_while() {
+    let mut nat = bench(Config { icmp_errors_per_s: 0, ..small() });
+    for host in 0..256u32 {
+        nat.send(0, 0, &Frame::udp(&format!("10.1.{}.1:5000", host), SERVER).bytes());
+    }
+    let flow = |port| Frame::udp(&format!("10.0.0.1:{port}"), SERVER).bytes();
+    let dropped = |nat: &mut Bench, ms, port| nat.send(0, ms, &flow(port)).dropped;
+    assert_eq!(dropped(&mut nat, 0, 30_000), Some("no_free_port"));
+    let known = nat.object("nat.spent_ports");
+    for port in 30_001..30_200 {
+        assert_eq!(dropped(&mut nat, 0, port), Some("no_free_port"));
+    }
+    assert_eq!(nat.object("nat.spent_ports"), known, "nobody has looked again");
+    assert_eq!(dropped(&mut nat, 2, 30_300), Some("no_free_port"));
+    assert_ne!(nat.object("nat.spent_ports"), known, "a moment later somebody has");
+    assert_eq!(dropped(&mut nat, 500_000, 30_400), None, "old mappings make room");
+}
+
+#[test]
 fn as_many_mappings_as_configured() {
     let mut nat = bench(Config { mappings_max: 1, ..Config::default() });
     check(&mut nat, 0, 0, Frame::udp(HOST, SERVER), "1: udp 198.51.100.1:1100 > 192.0.2.9:80 ttl 63");
