@@ -40,8 +40,6 @@ pub(crate) struct SharedPlace<'a> {
     pub(crate) key: SetKey,
     pub(crate) now_ms: u32,
     pub(crate) lives: &'a mut Lives,
-    /// What a handler met when it made the set live.
-    pub(crate) conflict: Option<Conflict>,
 }
 
 /// Sets that became live and that ended.
@@ -218,12 +216,8 @@ const SCAN: u32 = 64;
 impl SharedPlace<'_> {
     pub(crate) fn register<S: Plain>(&mut self, tx: &mut Tx, state: &S) -> bool {
         match self.sets.map.insert(tx, &self.key, &entry(self.now_ms, state)) {
-            Ok(Inserted::Full) => false,
-            // Whatever the handler makes of `false` is taken back when it returns.
-            Err(conflict) => {
-                self.conflict = Some(conflict);
-                false
-            }
+            // Whatever the handler makes of a conflict, its transaction does not commit.
+            Ok(Inserted::Full) | Err(_) => false,
             Ok(_) => {
                 self.lives.created += 1;
                 true
@@ -257,9 +251,7 @@ impl Pass<'_> {
             sets.map.remove(&mut cx, &key)?;
             self.logs.lives.ended += 1;
         }
-        let place = SharedPlace { sets, key, now_ms, lives: &mut self.logs.lives, conflict: None };
-        let mut set = NewSet::new(Place::Shared(place));
-        let verdict = function.first(&mut cx, &mut packet, &mut set)?;
-        set.conflict().map_or(Ok(verdict), Err)
+        let place = SharedPlace { sets, key, now_ms, lives: &mut self.logs.lives };
+        function.first(&mut cx, &mut packet, &mut NewSet::new(Place::Shared(place)))
     }
 }

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use braid_packet::key::{Keys, SetKey};
-use braid_state::{Conflict, Plain, Tx};
+use braid_state::{Plain, Tx};
 
 use super::{SetSlot, SetTables, SetUndo};
 use crate::shared::SharedPlace;
@@ -46,14 +46,6 @@ impl<'a, S: Plain> NewSet<'a, S> {
         match &self.place {
             Place::Local(place) => place.keys.key(place.index),
             Place::Shared(place) => place.key,
-        }
-    }
-
-    /// What the handler met, if it could not find out whether there is room.
-    pub(crate) fn conflict(&self) -> Option<Conflict> {
-        match &self.place {
-            Place::Local(_) => None,
-            Place::Shared(place) => place.conflict,
         }
     }
 
