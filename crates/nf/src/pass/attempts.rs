@@ -72,11 +72,10 @@ impl Pass<'_> {
 
     /// Whether nearly all of the next packets are of sets that are there: a commit before them costs less than a mark before each.
     fn mostly_go_on(&self, from: usize, to: usize) -> bool {
-        let Some(sets) = &self.sets else { return false };
-        let next = &self.todo[from..to.min(from + MOSTLY)];
-        let mut firsts = next.iter().filter(|&&i| sets.found.slots[usize::from(i) & 255] == SetSlot::MISS);
+        let next = from..to.min(from + MOSTLY);
+        let most = next.len() / MOSTLY;
         // One too many answers already. What was recorded is replayed as it was.
-        firsts.nth(next.len() / MOSTLY).is_none() && !self.tx.is_replaying()
+        next.filter(|&at| self.has_no_record(at)).nth(most).is_none() && !self.tx.is_replaying()
     }
 
     /// Runs the handlers of packets of live sets while the transaction is fresh: what such a packet did stands at once, or it is

@@ -51,16 +51,14 @@ impl Pass<'_> {
         let all = sets.found.is_steady(function, place) && self.batch.is_ordinary();
         let mut at = from;
         while at < to {
-            at = match all {
-                true => self.run_steady::<N, true>(function, place, at, to),
-                false => self.run_steady::<N, false>(function, place, at, to),
-            };
-            // One that the loop does not take, and those behind it of which it is known that it would not either.
-            if at < to {
-                self.run_one(function, place, at);
-                at += 1;
+            // Of one without a record it is known that it is none for the loop.
+            if !self.has_no_record(at) {
+                at = match all {
+                    true => self.run_steady::<N, true>(function, place, at, to),
+                    false => self.run_steady::<N, false>(function, place, at, to),
+                };
             }
-            while at < to && self.has_no_record(at) {
+            if at < to {
                 self.run_one(function, place, at);
                 at += 1;
             }
