@@ -196,6 +196,11 @@ impl SetTables {
         self.pair.remove(at);
     }
 
+    /// Has some of the sets that found no place but the stash leave it, another part of them each `turn`: their records are others then.
+    pub fn bring_home(&mut self, turn: usize) {
+        self.pair.bring_home(turn);
+    }
+
     /// State of one function, at its offset.
     #[inline(always)]
     pub fn state<S: Plain>(&mut self, at: SetSlot, offset: usize) -> &mut S {

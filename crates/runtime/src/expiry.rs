@@ -1,7 +1,9 @@
 //! The end of packet sets: an incremental scan of the tables, a few slots per batch.
 //!
 //! Every slot is visited about once per round of [`ROUND_NS`] or, if no set ends soon after its last packet, a small part of the
-//! shortest timeout; a batch visits at most [`SLOTS_MAX`] slots, so no packet waits long.
+//! shortest timeout; a batch visits at most [`SLOTS_MAX`] slots, so no packet waits long. Where sets live hardly longer than a round lasts,
+//! those whose time is over pile up in front of the scan: there the table is up to twice as full as behind it, and new sets would find no place though
+//! there is room elsewhere. So rounds of nearly full tables are shorter.
 //! A packet that comes to a set past its timeout before the scan does finds the set expired all the same (nf/pass).
 
 use std::ops::RangeInclusive;
@@ -23,6 +25,10 @@ pub(crate) use evict::Eviction;
 const ROUND_NS: RangeInclusive<u64> = 1_000_000_000..=16_000_000_000;
 /// Part of the shortest timeout that a round may last: by so much a set may outlive it.
 const ROUND_PART: u64 = 64;
+/// The same where a table is nearly full, if that is shorter: then no part of it is fuller than another by more than a fourth.
+const CROWDED_PART: u64 = 4;
+/// A round is no shorter than that, in nanoseconds.
+const CROWDED_NS_MIN: u64 = 50_000_000;
 /// Most slots in one go.
 const SLOTS_MAX: usize = 4096;
 /// Fewest slots worth a go.
@@ -38,6 +44,8 @@ const MS: u64 = 1_000_000;
 pub(crate) struct Scan {
     cursor: usize,
     last_ns: u64,
+    /// Times that slots were visited.
+    visits: usize,
     found: Vec<(SetSlot, u32)>,
     expired: Vec<SetSlot>,
     shared_cursors: Vec<u32>,
@@ -106,7 +114,9 @@ impl Scan {
         let elapsed = now_ns.saturating_sub(self.last_ns);
         let slots = on.tables.slots();
         let timeout_ns = on.chain.groups()[on.group].shortest_timeout_ns;
-        let round_ns = (timeout_ns / ROUND_PART).clamp(*ROUND_NS.start(), *ROUND_NS.end());
+        // Nearly full: above three quarters.
+        let is_crowded = on.tables.len() > on.tables.capacity() / 4 * 3;
+        let round_ns = round_ns(timeout_ns, is_crowded);
         let due = (slots as u128 * elapsed as u128 / round_ns as u128).min(slots as u128) as usize;
         if due < SLOTS_MIN.min(slots) {
             return;
@@ -152,6 +162,8 @@ impl Scan {
     }
 
     fn visit(&mut self, now_ns: u64, count: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
+        self.visits = self.visits.wrapping_add(1);
+        on.tables.bring_home(self.visits);
         let now_ms = (now_ns / MS) as u32;
         self.found.clear();
         let found = &mut self.found;
@@ -186,6 +198,15 @@ impl Scan {
                 on.tables.remove(at);
             }
         }
+    }
+}
+
+/// How long a round of the scan takes where no set's timeout is shorter than this one; 0: nobody says.
+fn round_ns(timeout_ns: u64, is_crowded: bool) -> u64 {
+    let round_ns = (timeout_ns / ROUND_PART).clamp(*ROUND_NS.start(), *ROUND_NS.end());
+    match is_crowded && timeout_ns > 0 {
+        true => round_ns.min(timeout_ns / CROWDED_PART).max(CROWDED_NS_MIN),
+        false => round_ns,
     }
 }
 

@@ -10,10 +10,11 @@
 //! | last seen, 4 | live mask, 2 | generation, 2 | states of the chain's functions … | key, 8·K bytes |
 //! ```
 //!
-//! and never moves while it lives. States lie at the same place whatever the length of the key, so tables with long keys and
+//! and never moves while it lives, but out of the stash. States lie at the same place whatever the length of the key, so tables with long keys and
 //! with short ones have their records in one region, and who has a record's place need not know its table. At the load of 0.65 about one key in a
 //! thousand strays and one in a hundred thousand finds both groups full, also when sets have come and gone for long; those few go to a stash, so the
-//! declared capacity is always reached.
+//! declared capacity is always reached. They leave it as soon as there is a place for them elsewhere ([`FlowTable::bring_home`]), so that a table
+//! a part of which is fuller than the rest for a while does not fill it up.
 //!
 //! [`FlowTable::look_up`] overlaps the misses of a batch in three steps: it asks for tags, compares them and asks for records,
 //! compares keys.
@@ -227,7 +228,7 @@ impl<const K: usize> FlowTable<K> {
         let (home, tag) = (self.tags.home(hash), Self::tag(hash));
         let (position, tag) = match self.tags.first(home, 0) {
             Some(position) => (position, tag),
-            None => (self.place_abroad(home, tag)?, tag & !AT_HOME),
+            None => (self.place_elsewhere(home, tag)?, tag & !AT_HOME),
         };
         let slot = self.slot(position);
         self.tags.set(position, tag);
@@ -236,18 +237,49 @@ impl<const K: usize> FlowTable<K> {
         Ok(slot)
     }
 
+    /// A place abroad for what finds its home full, which counts it.
+    #[cold]
+    fn place_abroad(&mut self, home: usize, tag: u16) -> Option<usize> {
+        let strays = self.tags.strays(home);
+        let position = self.tags.first(self.abroad(home, tag), 0).filter(|_| strays < u16::MAX)?;
+        self.tags.set_strays(home, strays + 1);
+        Some(position)
+    }
+
     /// A place for what finds its home full.
     #[cold]
-    fn place_abroad(&mut self, home: usize, tag: u16) -> Result<usize, TableFull> {
-        let strays = self.tags.strays(home);
-        if let (Some(position), true) = (self.tags.first(self.abroad(home, tag), 0), strays < u16::MAX) {
-            self.tags.set_strays(home, strays + 1);
+    fn place_elsewhere(&mut self, home: usize, tag: u16) -> Result<usize, TableFull> {
+        if let Some(position) = self.place_abroad(home, tag) {
             return Ok(position);
         }
         let first = self.tags.homes();
         let free = (first..first + STASH).find_map(|group| self.tags.first(group, 0));
         self.stashed += usize::from(free.is_some());
         free.ok_or(TableFull { capacity: self.capacity })
+    }
+
+    /// Has sets leave the stash, those in one of its groups in `turn`, for which a place has come free at home or abroad; `hash` is that of
+    /// a key. They have other records then.
+    #[cold]
+    pub fn bring_home(&mut self, records: &mut Records, turn: usize, hash: impl Fn(&[u64; K]) -> u64) {
+        if self.stashed == 0 {
+            return;
+        }
+        let group = self.tags.homes() + turn % STASH;
+        let mut lanes = self.tags.taken(group);
+        while lanes != 0 {
+            let from = group * GROUP + lanes.trailing_zeros() as usize;
+            lanes &= lanes - 1;
+            let hash = hash(&self.key(records, self.slot(from)));
+            let (home, tag) = (self.tags.home(hash), Self::tag(hash));
+            let at_home = self.tags.first(home, 0).map(|position| (position, tag));
+            let place = at_home.or_else(|| Some((self.place_abroad(home, tag)?, tag & !AT_HOME)));
+            let Some((to, tag)) = place else { continue };
+            records.copy(self.slot(from), self.slot(to), self.halves);
+            self.tags.set(to, tag);
+            self.tags.set(from, 0);
+            self.stashed -= 1;
+        }
     }
 
     /// Ends the life of a record.

@@ -172,6 +172,13 @@ impl Pair {
         at.0 as usize >= self.narrow.end()
     }
 
+    /// Has some of those that found no place but the stash leave it ([`FlowTable::bring_home`]).
+    pub(super) fn bring_home(&mut self, turn: usize) {
+        let (shape, records) = (self.shape, &mut self.records);
+        self.narrow.bring_home(records, turn, |key| hash_of(&SetKey::narrow(shape, *key)));
+        self.wide.bring_home(records, turn, |key| hash_of(&SetKey::wide(shape, *key)));
+    }
+
     /// Ends a record's life.
     pub(super) fn remove(&mut self, at: SetSlot) {
         if self.is_wide(at) {

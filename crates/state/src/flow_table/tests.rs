@@ -197,3 +197,34 @@ fn a_table_with_longer_keys_than_its_records_have_room_for_reaches_none() {
     let mut table = FlowTable::<9>::new(1, 16, 0, HugePages::Never).expect("a small table fits");
     let _ = table.insert(&mut records, &[1; 9], 1);
 }
+
+#[test]
+fn what_waits_in_the_stash_leaves_it_when_there_is_room_elsewhere() {
+    let (mut table, mut records) = table(1000);
+    // All at home in the first group, and abroad in one: 62 places, and the stash.
+    let hash_of = |_: &[u64; 2]| 0;
+    let keys: Vec<[u64; 2]> = (0..100).map(|i| [i, 7 * i]).collect();
+    for key in &keys {
+        let slot = table.insert(&mut records, key, hash_of(key)).expect("room in the stash");
+        *records.state::<u64>(slot, 8) = key[0] + 1;
+        records.meta_mut(slot).live = 2;
+    }
+    let home_all = |table: &mut FlowTable<2>, records: &mut Records| {
+        (0..STASH).for_each(|turn| table.bring_home(records, turn, hash_of));
+    };
+    assert_eq!(table.stashed, 38);
+    home_all(&mut table, &mut records);
+    assert_eq!(table.stashed, 38, "there is no room elsewhere");
+    for key in &keys[..40] {
+        let slot = table.find(&records, key, hash_of(key)).expect("it was put in");
+        table.remove(slot);
+    }
+    home_all(&mut table, &mut records);
+    assert_eq!((table.stashed, table.len()), (0, 60));
+    for key in &keys[40..] {
+        let slot = table.find(&records, key, hash_of(key)).expect("wherever it is");
+        assert_eq!((*records.state::<u64>(slot, 8), records.meta(slot).live), (key[0] + 1, 2));
+        table.remove(slot);
+    }
+    assert_eq!((table.len(), table.tags.strays(0)), (0, 0));
+}

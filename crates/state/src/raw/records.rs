@@ -178,6 +178,16 @@ impl Records {
         *meta = SetMeta { generation: meta.generation.wrapping_add(1), ..SetMeta::default() };
         self.state_bytes_mut(record).fill(0);
     }
+
+    /// Makes a record of so many half lines what another one is, but for the generation, which goes on by one.
+    pub(crate) fn copy(&mut self, from: Slot, to: Slot, halves: usize) {
+        assert!(halves <= self.longest);
+        let generation = self.meta(to).generation.wrapping_add(1);
+        // SAFETY: behind any half line with which a record may begin the region has room for a whole one of the longest;
+        // `&mut self` makes the access unique, and `copy` allows places that overlap.
+        unsafe { std::ptr::copy(self.address(from), self.address(to), halves * HALF) };
+        self.meta_mut(to).generation = generation;
+    }
 }
 
 /// Keys and metas of records of one kind.
