@@ -286,15 +286,18 @@ fn full_tables_of_shared_sets_refuse_and_are_certified() {
 #[test]
 fn full_tables_evict_under_churn_and_are_certified() {
     let braid = Braid::new();
-    for functions in [["flow_counter", "rate_limiter"], ["firewall", "nat"]] {
+    let uniform = "--in gen:uniform?packets=3000&flows=2000&reverse=0.3";
+    // Connections of TCP, some of them established.
+    let campus = "--in gen:campus?packets=6000&flows=2000&seed=3";
+    let chains = [["flow_counter", "rate_limiter"], ["firewall", "nat"], ["firewall", "nat"]];
+    for (functions, input) in chains.into_iter().zip([uniform, uniform, campus]) {
         let nf = functions.map(|name| format!("[[nf]]\nfunction = \"{name}\"\nfull = \"evict_oldest\"\n")).concat();
         braid.write("full.toml", &format!("workers = 2\nsets = 128\n{nf}"));
-        let input = "--in gen:uniform?packets=3000&flows=2000&reverse=0.3";
         let report = braid.json(&format!("run full.toml {input}"));
         conserved(&report);
         let sets = |key: &str| report["sets"][key].as_u64().unwrap();
         // 96 of 128 for each of two workers, in at most two tables.
-        assert!(sets("evicted") > 500 && sets("refused") == 0 && sets("live") <= 384, "{report}");
+        assert!(sets("evicted") > 400 && sets("refused") == 0 && sets("live") <= 384, "{report}");
         let certificate = braid.json(&format!("certify full.toml --runs 4 --workers 3 --packets 2000 {input}"));
         assert_eq!(certificate["violation"], serde_json::Value::Null, "{certificate}");
     }

@@ -37,6 +37,27 @@ fn the_example_happens_and_a_wrong_one_does_not() {
     assert!(text(&output.stdout).contains(expected), "{}", text(&output.stdout));
 }
 
+/// Where each worker has 64 sets, 32 connections wait while 400 others begin that nobody answers.
+#[test]
+fn a_flood_at_a_full_table_leaves_alone_what_is_established() {
+    let braid = Braid::new();
+    let mut scenario = "# A flood of SYNs lets idle connections be.\nsets = 64\n[[nf]]\nfunction = \"firewall\"\n\
+         full = \"evict_oldest\"\n---\nat 0s\n"
+        .to_owned();
+    let out = |port: u16, fields: &str| format!("in 0 tcp 10.0.0.1:{port} > 192.0.2.1:80 {fields}\nout 1 same\n");
+    let answer = |port: u16| format!("in 1 tcp 192.0.2.1:80 > 10.0.0.1:{port} SA seq 9 ack 2\n");
+    for port in 1..=32 {
+        scenario += &[out(port, "S"), answer(port), "out 0 same\n".to_owned(), out(port, "A seq 2 ack 10")].concat();
+    }
+    (100..500).for_each(|port| scenario += &format!("at {}ms\n{}", 1000 + port, out(port, "S")));
+    scenario += "at 20s\n";
+    (1..=32).for_each(|port| scenario += &out(port, "A seq 2 ack 10 len 5"));
+    // Of the first ones of the flood nothing is left.
+    (100..120).for_each(|port| scenario += &format!("{}drop\n", answer(port)));
+    braid.write("flood.scenario", &scenario);
+    assert!(braid.ok("scenario flood.scenario").contains("ok      flood.scenario"));
+}
+
 #[test]
 fn files_that_cannot_be_read_are_refused_with_their_line() {
     let braid = Braid::new();

@@ -7,8 +7,8 @@ use std::time::Duration;
 use braid_runtime::nf::packet::key::{SetDef, SetKey};
 use braid_runtime::nf::state::{Conflict, StateBuilder, StateObject, Tx};
 use braid_runtime::nf::{
-    Event, FieldUse, Findings, Interrupted, Pass, Place, Relaxation, Rewrites, SetSlot, SetTables, ShareError,
-    SharedSet, Stage, Tick,
+    Candidate, Event, FieldUse, Findings, Interrupted, Pass, Place, Relaxation, Rewrites, SetSlot, SetTables,
+    ShareError, SharedSet, Stage, Tick,
 };
 
 /// Passes everything on but the packet set.
@@ -105,6 +105,9 @@ impl Stage for Overridden {
     }
     fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>) {
         self.inner.find_expired(tables, among, into);
+    }
+    fn find_assured(&self, tables: &mut SetTables, among: &mut [Candidate]) {
+        self.inner.find_assured(tables, among);
     }
     fn expire(&self, event: &mut Event<'_>, tables: &mut SetTables, at: SetSlot) -> Result<(), Conflict> {
         self.inner.expire(event, tables, at)

@@ -100,6 +100,15 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         u64::MAX
     }
 
+    /// Whether a set has been answered or confirmed, as conntrack says of a connection: where a full table has to let sets go
+    /// (`full = "evict_oldest"`), those of which nobody is assured go first, so that a flood of packets that nobody answers
+    /// leaves alone what is established but idle. Sets past their timeout are not asked about. A function that never is
+    /// assured leaves it to the others in whose record its state lies; if none of them is, idle time alone counts.
+    #[inline(always)]
+    fn is_assured(&self, _set: &Self::Set) -> bool {
+        false
+    }
+
     /// What no answer of [`timeout_ns`](Self::timeout_ns) is below: packets that come closer together need not be asked about
     /// one by one.
     fn shortest_timeout_ns(&self) -> u64 {

@@ -34,7 +34,7 @@ pub use findings::{Finding, Findings};
 pub use function::{Arrival, FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
 pub use index::Index;
 pub use pass::{AHEAD, Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, TakenBack};
-pub use sets::{Carry, Former, FormerSlot, MOVED_MAX, NewSet, SetSlot, SetTables, SetUndo};
+pub use sets::{Candidate, Carry, Former, FormerSlot, MOVED_MAX, NewSet, SetSlot, SetTables, SetUndo, Whereabouts};
 pub use shared::{Lives, SHARED_STATE_MAX, SharedSet};
 pub use stage::{Event, Instance, ShareError, Stage};
 pub use verdict::{EVERY_PORT, PORTS_MAX, Reason, Verdict, Verdicts};

@@ -5,11 +5,13 @@ use std::ops::Range;
 use braid_packet::key::{KeyShape, Keys, SetKey};
 use braid_state::{FlowTable, HugePages, MemoryError, NO_SLOT, Plain, SetMeta, Slot, States};
 
+mod candidate;
 mod moving;
 mod new;
 mod pair;
 mod undo;
 
+pub use candidate::{Candidate, Whereabouts};
 pub use moving::{Carry, Former, FormerSlot, MOVED_MAX};
 pub use new::NewSet;
 pub(crate) use new::{NewPlace, Place};

@@ -9,7 +9,7 @@ use braid_state::{Conflict, StateBuilder, StateError, StateObject, Tx};
 
 use crate::cx::{Cx, Emitted};
 use crate::pass::{Interrupted, MS, Pass, Place};
-use crate::sets::{SetSlot, SetTables};
+use crate::sets::{Candidate, SetSlot, SetTables};
 use crate::shared::{SHARED_STATE_MAX, SharedSet, SharedSets};
 use crate::{FieldUse, Findings, NetworkFunction, Relaxation, Rewrites, Tick};
 
@@ -67,6 +67,8 @@ pub trait Stage: Send + Sync {
     /// Adds to `into` the sets among `among` (with the time each has been idle, in milliseconds) that are past their timeout
     /// for this function.
     fn find_expired(&self, tables: &mut SetTables, among: &[(SetSlot, u32)], into: &mut Vec<SetSlot>);
+    /// Marks the sets of which the function is [assured](NetworkFunction::is_assured), of those that are not past their timeout.
+    fn find_assured(&self, tables: &mut SetTables, among: &mut [Candidate]);
     /// Runs the handler for one expired set; the caller commits and then ends the set's life for this function.
     fn expire(&self, event: &mut Event<'_>, tables: &mut SetTables, at: SetSlot) -> Result<(), Conflict>;
     /// Asks for the shared state that [`expire`](Self::expire) will touch.
@@ -278,6 +280,14 @@ impl<N: NetworkFunction> Stage for Instance<N> {
             if live && idle_ms as u64 * MS > self.function.timeout_ns(tables.state::<N::Set>(at, self.place.offset)) {
                 into.push(at);
             }
+        }
+    }
+
+    fn find_assured(&self, tables: &mut SetTables, among: &mut [Candidate]) {
+        for candidate in among {
+            let set = tables.state_at::<N::Set>(candidate.at, self.place);
+            let lasts = |set| u64::from(candidate.idle_ms) * MS <= self.function.timeout_ns(set);
+            candidate.is_assured |= set.is_some_and(|set| self.function.is_assured(set) && lasts(set));
         }
     }
 

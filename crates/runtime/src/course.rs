@@ -42,7 +42,8 @@ pub enum Full {
     /// It does not become live; the function decides about its packets.
     #[default]
     Refuse,
-    /// It becomes live. After the batch, sets that have waited longest for a packet end until the table holds as many as it may.
+    /// It becomes live. After the batch, sets that have waited longest for a packet end until the table holds as many as it may; those of
+    /// which a function is [assured](braid_nf::NetworkFunction::is_assured) only where there are hardly any others.
     EvictOldest,
 }
 

@@ -62,7 +62,7 @@ impl fmt::Display for GroupPart {
             writeln!(f, "    shared by the workers: an entry for each function, {lines_v4} cache lines in all")?;
         }
         if self.full == "evict_oldest" {
-            writeln!(f, "    full: the sets that have waited longest for a packet make room")?;
+            writeln!(f, "    full: the sets that have waited longest for a packet make room, assured ones last")?;
         }
         self.apart.as_ref().map_or(Ok(()), |why| writeln!(f, "    apart: {why}"))
     }

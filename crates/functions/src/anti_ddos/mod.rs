@@ -96,6 +96,10 @@ impl NetworkFunction for AntiDdos {
         self.idle_timeout_ns
     }
 
+    fn is_assured(&self, flow: &Flow) -> bool {
+        flow.one_packet == 0
+    }
+
     fn ticks(&self) -> Vec<Duration> {
         self.sources.iter().map(|_| sources::SWEEP_EVERY).collect()
     }

@@ -80,7 +80,10 @@ impl Connection {
     #[inline]
     pub fn note(&mut self, packet: &Packet<'_>, reversed: bool) {
         let by_opener = u8::from(reversed) == self.opener_reversed;
-        let Some(flags) = packet.tcp_flags() else { return };
+        let Some(flags) = packet.tcp_flags() else {
+            self.seen |= if by_opener { 0 } else { seen::ANSWER };
+            return;
+        };
         if flags & RST != 0 {
             self.seen |= seen::RESET;
         } else if flags & FIN != 0 {
@@ -97,6 +100,12 @@ impl Connection {
     pub fn is_over(&self) -> bool {
         let closed = seen::FIN | seen::OTHER_FIN;
         self.seen & seen::RESET != 0 || self.seen & closed == closed
+    }
+
+    /// Whether both ends have taken it up and it is not over; of UDP, whether it has been answered.
+    pub fn is_assured(&self) -> bool {
+        let needed = if self.seen & seen::TCP == 0 { seen::ANSWER } else { seen::CONFIRMED };
+        self.seen & needed != 0 && !self.is_over()
     }
 
     /// How long it counts without a packet.

@@ -84,6 +84,10 @@ impl NetworkFunction for ConnectionLimiter {
         connection.timeout_ns(&self.timeouts)
     }
 
+    fn is_assured(&self, connection: &Connection) -> bool {
+        connection.is_assured()
+    }
+
     fn ticks(&self) -> Vec<Duration> {
         vec![owners::SWEEP_EVERY]
     }

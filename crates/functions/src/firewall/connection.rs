@@ -120,6 +120,11 @@ impl Connection {
         matches!(self.phase(), Phase::Asked | Phase::Answered)
     }
 
+    /// Whether both ends have taken it up and not both have finished: then it goes from a full table behind all others.
+    pub(super) fn is_assured(&self) -> bool {
+        matches!(self.phase(), Phase::Established | Phase::HalfClosed)
+    }
+
     /// Whether a SYN would be a new connection between the same ends.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase(), Phase::Closing | Phase::Reset)

@@ -148,6 +148,10 @@ impl NetworkFunction for Firewall {
         self.settings.timeouts.of(connection)
     }
 
+    fn is_assured(&self, connection: &Connection) -> bool {
+        connection.is_assured()
+    }
+
     fn shortest_timeout_ns(&self) -> u64 {
         self.settings.timeouts.shortest_ns()
     }

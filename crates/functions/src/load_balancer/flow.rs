@@ -31,6 +31,8 @@ pub(super) enum Phase {
     Tcp = 1,
     /// This direction has sent FIN or RST.
     Closing = 2,
+    /// UDP: this direction has sent a single packet. With [`Phase::SETTLED`] it is [`Phase::Udp`].
+    Single = 4,
     /// This direction has sent nothing but SYN. With [`Phase::SETTLED`] it is [`Phase::Tcp`].
     Opening = 5,
 }
@@ -52,6 +54,7 @@ impl Phase {
     }
 }
 
+const _: () = assert!(Phase::Single as u8 & Phase::SETTLED == Phase::Udp as u8);
 const _: () = assert!(Phase::Opening as u8 & Phase::SETTLED == Phase::Tcp as u8);
 const _: () = assert!(Phase::Closing as u8 & Phase::SETTLED == Phase::Closing as u8);
 
@@ -59,6 +62,11 @@ const _: () = assert!(Phase::Closing as u8 & Phase::SETTLED == Phase::Closing as
 pub(super) const MS: u64 = 1_000_000;
 
 impl Flow {
+    /// Whether its direction goes on with its connection, and has not ended it.
+    pub(super) fn is_assured(&self) -> bool {
+        self.phase == Phase::Tcp as u8 || self.phase == Phase::Udp as u8
+    }
+
     /// Follows a connection's beginning and end.
     #[inline(always)]
     pub(super) fn note_flags(&mut self, packet: &Packet<'_>) {

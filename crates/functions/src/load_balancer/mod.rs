@@ -139,6 +139,10 @@ impl NetworkFunction for LoadBalancer {
         self.settings.idle_ns[usize::from(flow.phase) % Phase::COUNT]
     }
 
+    fn is_assured(&self, flow: &Flow) -> bool {
+        flow.is_assured()
+    }
+
     fn shortest_timeout_ns(&self) -> u64 {
         self.settings.idle_ns.into_iter().min().unwrap_or(0)
     }
@@ -262,7 +266,7 @@ impl LoadBalancer {
         };
         let phase = match packet.tcp_flags().filter(|_| number == protocol::TCP) {
             Some(flags) => Phase::after(Phase::Tcp as u8, flags),
-            None => Phase::Udp as u8,
+            None => Phase::Single as u8,
         };
         if let Some(service) = self.settings.service((destination, destination_port, number)) {
             let Some(backend) = self.choose_for(cx, service, packet, source_port)? else {

@@ -167,7 +167,8 @@ impl Settings {
         let lists = (("backend_ports", &config.backend_ports[..]), ("client_ports", &config.client_ports[..]));
         let sides = Sides::from_lists_named(lists.0, lists.1, ports)?;
         let mut idle_ns = [seconds("tcp_s", config.tcp_s)?; Phase::COUNT];
-        idle_ns[Phase::Udp as usize] = seconds("udp_s", config.udp_s)?;
+        let udp_ns = seconds("udp_s", config.udp_s)?;
+        [Phase::Udp, Phase::Single].iter().for_each(|phase| idle_ns[*phase as usize] = udp_ns);
         idle_ns[Phase::Opening as usize] = seconds("tcp_opening_s", config.tcp_opening_s)?;
         idle_ns[Phase::Closing as usize] = seconds("tcp_closing_s", config.tcp_closing_s)?;
         let is_first = former.lines().is_empty();

@@ -179,6 +179,8 @@ impl<K: Kept> Flows<K> {
     pub(crate) fn needs(&self) -> Needs {
         Needs::new(|number, way, phase| {
             match self.use_of(number, way, phase) {
+                // The second packet is noted.
+                _ if number != protocol::TCP && phase == Phase::Opening => u64::MAX,
                 // Whether it is still let in is asked each time.
                 _ if way == INWARD && self.filter.is_strict() => u64::MAX,
                 Use::Refresh(lives_ns) => lives_ns,

@@ -135,6 +135,10 @@ impl NetworkFunction for Nat {
         self.settings.timeouts.after(session.protocol(), Phase::from_bits(session.phase()))
     }
 
+    fn is_assured(&self, session: &Session) -> bool {
+        session.is_assured()
+    }
+
     fn shortest_timeout_ns(&self) -> u64 {
         self.settings.timeouts.shortest_ns()
     }
@@ -200,6 +204,7 @@ impl NetworkFunction for Nat {
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
         let known = self.flows.mappings.at(cx, session.index())?;
         let now = cx.now();
+        session.go_on();
         match known.and_then(|known| self.go_on(packet, session, now, &known, &self.needs)) {
             Some(verdict) => Ok(verdict),
             None => self.unsteady(cx, packet, session),

@@ -64,6 +64,18 @@ impl Session {
         self.rest = self.rest & !(3 << GENERATION_BITS) | u32::from(phase & 3) << GENERATION_BITS;
     }
 
+    /// Another packet has come: of other protocols than TCP that is all there is to know.
+    pub(crate) fn go_on(&mut self) {
+        if !self.is_tcp() {
+            self.set_phase(Phase::Established as u8);
+        }
+    }
+
+    /// Whether its connection is established, as far as its direction tells.
+    pub(crate) fn is_assured(&self) -> bool {
+        self.phase() == Phase::Established as u8
+    }
+
     /// [`OUTWARD`] or [`INWARD`].
     #[inline(always)]
     pub(crate) fn way(&self) -> u8 {
@@ -108,7 +120,7 @@ pub(crate) const OUTWARD: u8 = 0;
 pub(crate) const INWARD: u8 = 1;
 
 /// How far one direction of a TCP connection has come, as far as timeouts need to know (RFC 5382 section 5, RFC 7857
-/// section 2). Other protocols stay in the first phase.
+/// section 2). Other protocols are in the first phase until a second packet comes, and then in the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {

@@ -127,6 +127,10 @@ impl NetworkFunction for Nat64 {
         self.flows.timeouts.after(session.protocol, Phase::from_bits(session.phase))
     }
 
+    fn is_assured(&self, session: &Session) -> bool {
+        session.phase == Phase::Established as u8
+    }
+
     /// One period to sweep mappings, and one to sweep fragments.
     fn ticks(&self) -> Vec<Duration> {
         vec![SWEEP_EVERY, aged::SWEEP_EVERY]
@@ -148,8 +152,14 @@ impl NetworkFunction for Nat64 {
     }
 
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
-        let flags = if session.protocol == protocol::TCP { packet.tcp_flags().unwrap_or(0) } else { 0 };
-        let phase = Phase::after(session.phase, flags) as u8;
+        let phase = match session.protocol {
+            protocol::TCP => Phase::after(session.phase, packet.tcp_flags().unwrap_or(0)) as u8,
+            // That another packet has come is all there is to know.
+            _ => {
+                session.phase = Phase::Established as u8;
+                session.phase
+            }
+        };
         let steady = (cx.now() < session.look_ns) & (phase == session.phase) & (packet.port() == session.from);
         if !steady || packet.is_fragment() || !self.has_its_tags(packet, session) {
             return self.unsteady(cx, packet, session, phase);

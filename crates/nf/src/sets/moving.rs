@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use braid_packet::key::{Keys, SetKey};
-use braid_state::SetMeta;
+use braid_state::{Plain, SetMeta};
 
 use super::pair::{Pair, hash_of};
 use super::{SetSlot, SetTables};
@@ -41,6 +41,11 @@ impl Carry {
     fn live(&self, former: u16) -> u16 {
         let bit = |(from, to, _): &(Place, Place, usize)| if former & from.bit != 0 { to.bit } else { 0 };
         self.0.iter().map(bit).fold(0, |live, bit| live | bit)
+    }
+
+    /// Where it was in a former record what the function at `place` has in a new one.
+    fn former_place(&self, place: Place) -> Option<Place> {
+        self.0.iter().find(|(_, to, _)| *to == place).map(|(from, ..)| *from)
     }
 
     fn states(&self, former: &[u8], new: &mut [u8]) {
@@ -202,6 +207,16 @@ impl SetTables {
     /// Those of them that belong to the table with more sets.
     pub fn denser_former_slots(&self) -> Range<usize> {
         self.former.as_ref().map_or(0..0, |former| former.pair.denser_slots())
+    }
+
+    /// What the function at a place among the new ones keeps of a set of the former tables; none if the set is not live for it.
+    pub(super) fn former_state<S: Plain>(&mut self, FormerSlot(at): FormerSlot, place: Place) -> Option<&S> {
+        let former = self.former.as_mut()?;
+        let from = former.carry.former_place(place)?;
+        if former.pair.records.meta(at.0).live & from.bit == 0 {
+            return None;
+        }
+        Some(former.pair.records.state::<S>(at.0, from.offset))
     }
 
     /// Has one set come over; none if no function goes on with it.

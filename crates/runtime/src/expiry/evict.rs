@@ -1,14 +1,18 @@
-//! Which sets go from a full table so that new ones find room: of each few that it comes upon, the one that has waited longest.
+//! Which sets go from a full table so that new ones find room: of each few that it comes upon, the one that has waited longest; those
+//! of which a function is assured only where there are no others.
 
 use std::ops::Range;
 
-use braid_nf::{FormerSlot, SetSlot, SetTables};
+use braid_nf::{Candidate, Whereabouts};
 
 use super::{Expiring, MS, expire};
 use crate::attempt::Witness;
 
 /// Sets among which the one to evict is chosen.
 const SAMPLE: usize = 16;
+/// Sets more among which others are looked for where too few are left that nobody is assured of: as long as one in a hundred is
+/// such a one, hardly ever another goes.
+const FURTHER: usize = 256;
 /// Slots that are looked at in one go.
 const SLOTS: usize = 64;
 /// Most slots in which candidates are looked for at once. In the denser table of a full pair, a third of whose slots are taken at least, as many as a
@@ -22,8 +26,10 @@ pub(crate) struct Eviction {
     to_come: Cursor,
     /// Times that sets were chosen.
     choices: usize,
-    /// Who may go, and since when it has waited, in milliseconds.
-    candidates: Vec<(Candidate, u32)>,
+    /// Who may go; once it is known, of whom nobody is assured.
+    candidates: Vec<Candidate>,
+    /// The others.
+    assured: Vec<Candidate>,
 }
 
 /// How far a pair of tables was looked through: all of it, and, where candidates are few, the denser table.
@@ -33,20 +39,13 @@ struct Cursor {
     dense: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Candidate {
-    Here(SetSlot),
-    /// In former tables still.
-    ToCome(FormerSlot),
-}
-
 impl Eviction {
     /// Ends sets until no more than `keep` are left. Where most of a small table goes at once, a set may be chosen that is gone already:
     /// what is then left is chosen anew.
     pub(crate) fn run(&mut self, now_ns: u64, keep: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         while let surplus @ 1.. = on.tables.len().saturating_sub(keep) {
             let evicted = on.counters.sets_evicted;
-            self.find(surplus * SAMPLE, (now_ns / MS) as u32, on.tables);
+            self.find(surplus, (now_ns / MS) as u32, on);
             self.choose(surplus);
             self.end_chosen(now_ns, on, witness);
             if on.counters.sets_evicted == evicted {
@@ -57,10 +56,10 @@ impl Eviction {
 
     /// Ends the sets that are chosen and still there.
     fn end_chosen(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
-        for (candidate, _) in self.candidates.drain(..) {
-            let at = match candidate {
-                Candidate::Here(at) => Some(at).filter(|at| on.tables.holds(*at)),
-                Candidate::ToCome(at) => on.tables.bring_one(at),
+        for candidate in self.candidates.drain(..) {
+            let at = match candidate.at {
+                Whereabouts::Here(at) => Some(at).filter(|at| on.tables.holds(*at)),
+                Whereabouts::ToCome(at) => on.tables.bring_one(at),
             };
             let Some(at) = at else { continue };
             for &position in &on.chain.groups()[on.group].stages {
@@ -74,39 +73,64 @@ impl Eviction {
         }
     }
 
-    /// Finds so many candidates. While sets come over from former tables, nearly all that have waited long are still there.
-    fn find(&mut self, wanted: usize, now_ms: u32, tables: &SetTables) {
-        let found = &mut self.candidates;
-        found.clear();
+    /// Finds candidates so that `surplus` of them can go.
+    fn find(&mut self, surplus: usize, now_ms: u32, on: &mut Expiring<'_>) {
+        self.candidates.clear();
+        self.assured.clear();
+        self.look(surplus * SAMPLE, now_ms, on);
+        if self.candidates.len() < surplus && !self.assured.is_empty() {
+            self.look(FURTHER, now_ms, on);
+        }
+    }
+
+    /// Looks for so many more, and sets apart those of whom a function is assured. While sets come over from former tables, nearly all
+    /// that have waited long are still there.
+    fn look(&mut self, more: usize, now_ms: u32, on: &mut Expiring<'_>) {
+        let (found, tables) = (&mut self.candidates, &*on.tables);
+        let (known, wanted) = (found.len(), found.len() + more);
         if tables.to_move() > 0 {
             self.to_come.look((wanted, found), tables.former_slots(), tables.denser_former_slots(), |from, found| {
-                tables.scan_former(from, SLOTS, |at, meta| found.push((Candidate::ToCome(at), meta.idle_ms(now_ms))));
+                tables.scan_former(from, SLOTS, |at, meta| {
+                    found.push(Candidate::new(Whereabouts::ToCome(at), meta.idle_ms(now_ms)));
+                });
             });
         }
         self.here.look((wanted, found), tables.slots(), tables.denser_slots(), |from, found| {
-            tables.scan(from, SLOTS, |at, meta| found.push((Candidate::Here(at), meta.idle_ms(now_ms))));
+            tables
+                .scan(from, SLOTS, |at, meta| found.push(Candidate::new(Whereabouts::Here(at), meta.idle_ms(now_ms))));
         });
+        for &position in &on.chain.groups()[on.group].stages {
+            on.chain.stages()[position].find_assured(on.tables, &mut found[known..]);
+        }
+        self.assured.extend(found.extract_if(known.., |candidate| candidate.is_assured));
     }
 
-    /// Keeps `count` candidates: of each few that lie side by side the one that has waited longest. In a table that fills up within a
-    /// millisecond all have waited alike; they come from everywhere all the same, for where none goes no new set would find a place.
+    /// Keeps `count` candidates, assured ones only where there are too few others.
     fn choose(&mut self, count: usize) {
         self.choices = self.choices.wrapping_add(1);
-        let found = &mut self.candidates;
-        if count >= found.len() {
-            return;
-        }
-        let few = found.len() / count;
-        // Of those that have waited alike another one each time.
-        let turn = self.choices % few;
-        for n in 0..count {
-            let in_turn = (turn..few).chain(0..turn).map(|i| n * few + i);
-            let longest = in_turn.max_by_key(|&i| found[i].1).unwrap_or(n);
-            // What is put in its place lies among fewer, which are done with.
-            found.swap(n, longest);
-        }
-        found.truncate(count);
+        let others = count.saturating_sub(self.candidates.len());
+        keep_longest(&mut self.candidates, count, self.choices);
+        keep_longest(&mut self.assured, others, self.choices);
+        self.candidates.append(&mut self.assured);
     }
+}
+
+/// Keeps `count` candidates: of each few that lie side by side the one that has waited longest. In a table that fills up within a
+/// millisecond all have waited alike; they come from everywhere all the same, for where none goes no new set would find a place.
+fn keep_longest(found: &mut Vec<Candidate>, count: usize, choices: usize) {
+    if count >= found.len() {
+        return;
+    }
+    let few = found.len() / count.max(1);
+    // Of those that have waited alike another one each time.
+    let turn = choices % few;
+    for n in 0..count {
+        let in_turn = (turn..few).chain(0..turn).map(|i| n * few + i);
+        let longest = in_turn.max_by_key(|&i| found[i].idle_ms).unwrap_or(n);
+        // What is put in its place lies among fewer, which are done with.
+        found.swap(n, longest);
+    }
+    found.truncate(count);
 }
 
 impl Cursor {
@@ -114,10 +138,10 @@ impl Cursor {
     /// leads through a table with few sets, at the `denser` one too.
     fn look(
         &mut self,
-        (wanted, found): (usize, &mut Vec<(Candidate, u32)>),
+        (wanted, found): (usize, &mut Vec<Candidate>),
         slots: usize,
         denser: Range<usize>,
-        mut look: impl FnMut(usize, &mut Vec<(Candidate, u32)>),
+        mut look: impl FnMut(usize, &mut Vec<Candidate>),
     ) {
         for (cursor, range) in [(&mut self.all, 0..slots), (&mut self.dense, denser)] {
             let mut looked_at = 0;

@@ -4,6 +4,7 @@
 //! Ordinary tests take a sample, so that all together stay short; those marked `ignore` are the whole, behind
 //! `cargo xtask verify` and `cargo xtask certify`.
 
+mod assured;
 mod captures;
 mod certify;
 mod cookies;

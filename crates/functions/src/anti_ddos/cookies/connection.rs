@@ -34,7 +34,7 @@ pub struct Flow {
     phase: u8,
     /// Whether the opener's packets run against the direction in which the set's key is written.
     reversed: u8,
-    /// Who has sent a FIN: 1 the client, 2 the server; [`NEVER_OPEN`].
+    /// Who has sent a FIN: 1 the client, 2 the server; [`NEVER_OPEN`]; if it began without a cookie [`WENT_ON`].
     finished: u8,
     /// Whether it is counted as a flow with a single packet.
     pub(super) one_packet: u8,
@@ -45,6 +45,8 @@ const SCALED: u8 = 2;
 const SACKED: u8 = 4;
 /// It was reset before the server had answered: there is nothing to go on with.
 const NEVER_OPEN: u8 = 4;
+/// Its opener has sent more than one packet.
+const WENT_ON: u8 = 8;
 
 /// How far a flow has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +87,19 @@ impl Flow {
             phase: Phase::Asked as u8,
             reversed: cx.reversed().into(),
             ..Flow::default()
+        }
+    }
+
+    /// One that passes as it is: its opener has sent another packet.
+    pub(super) fn go_on(&mut self) {
+        self.finished |= WENT_ON;
+    }
+
+    /// Whether both ends are connected, as far as is known.
+    pub(super) fn is_assured(&self) -> bool {
+        match self.phase() {
+            Phase::Direct => self.finished & WENT_ON != 0,
+            phase => phase == Phase::Open,
         }
     }
 

@@ -119,6 +119,10 @@ impl NetworkFunction for SynProxy {
         self.settings.timeouts_ns[flow.phase() as usize]
     }
 
+    fn is_assured(&self, flow: &Flow) -> bool {
+        flow.is_assured()
+    }
+
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         let all = self.tally.read(cx, Tally::add)?;
         let sums = [
@@ -272,6 +276,9 @@ impl SynProxy {
         if flow.one_packet == 1 && from_client {
             flow.one_packet = 0;
             self.counters.update(cx, |own| own.one_packet -= 1)?;
+        }
+        if from_client {
+            flow.go_on();
         }
         Ok(cx.pass())
     }

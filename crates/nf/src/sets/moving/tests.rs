@@ -7,6 +7,7 @@ use braid_state::HugePages;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Whereabouts;
 use crate::pass::{Found, PassSets};
 
 /// Places of two functions in a record, and whether they have changed places.
@@ -233,4 +234,17 @@ fn a_set_can_be_chosen_among_those_that_have_not_come_over() {
     let places = [both.tables.bring_one(left[0]), both.tables.bring_one(left[0]), both.tables.bring_one(left[1])];
     assert!(places[0].is_some() && places[1].is_none() && places[2].is_some() && both.tables.to_move() == 0);
     both.check();
+}
+
+#[test]
+fn a_set_that_is_still_to_come_over_is_asked_for_its_state_where_that_was() {
+    let (mut former, mut new, [before, now]) = (tables(10), tables(10), [places(false), places(true)]);
+    let at = former.put(&key(4), SetMeta { live: before[0].bit, ..SetMeta::default() }).expect("room");
+    *former.state(at, before[0].offset) = 7_u64;
+    new.succeed(former, Carry::of([(before[0], now[0], 8), (before[1], now[1], 8)]));
+    let mut found = Vec::new();
+    new.scan_former(0, new.former_slots(), |at, _| found.push(Whereabouts::ToCome(at)));
+    let [at] = found[..] else { panic!("{found:?}") };
+    let states = now.map(|place| new.state_at::<u64>(at, place).copied());
+    assert_eq!(states, [Some(7), None], "live for the first function only");
 }
