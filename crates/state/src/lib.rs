@@ -5,7 +5,7 @@
 //! | [`FlowTable`] | local: one worker's own | what belongs to one packet set |
 //! | [`Map`], [`Vector`], [`Allocator`] | transactional | what packet sets share |
 //! | [`Distributed`], [`DistributedVector`] | per worker, merged | sums that many workers change and few read |
-//! | [`Legacy`] | never changes | numbers by which state speaks of what is configured |
+//! | [`Numbering`] | never changes | numbers by which state speaks of what is configured |
 //!
 //! Every transactional operation returns `Result<_, Conflict>`, to be handed on with `?`. Operations that commute do not
 //! conflict: allocating, freeing and refreshing leases; updating different entries of a map; updating one's own part of a
@@ -21,8 +21,8 @@ mod distributed_vector;
 mod flow_table;
 pub mod hash;
 mod image;
-mod legacy;
 mod map;
+mod numbering;
 mod object;
 mod plain;
 mod pool;
@@ -36,8 +36,8 @@ pub use distributed::{Distributed, DistributedConfig};
 pub use distributed_vector::{DistributedVector, DistributedVectorConfig};
 pub use flow_table::{FlowTable, NO_SLOT, Records, SetMeta, Slot, States, TableFull};
 pub use image::{Image, ImageError};
-pub use legacy::Legacy;
 pub use map::{Handle, Held, Inserted, Map, MapConfig, Vacancy, Visit};
+pub use numbering::Numbering;
 pub use object::{Named, StateBuilder, StateError, StateObject};
 pub use plain::Plain;
 pub use succession::{BROUGHT_MAX, Bringing, Brought, Pair, Succeed, Succession};

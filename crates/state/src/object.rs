@@ -29,7 +29,7 @@ pub trait StateObject: Image + Succeed + Any + Send + Sync {
     fn name(&self) -> &str {
         &self.named().name
     }
-    /// `Map`, `Vector`, `Allocator`, `Distributed` or `Legacy`.
+    /// `Map`, `Vector`, `Allocator`, `Distributed` or `Numbering`.
     fn kind(&self) -> &'static str {
         self.named().kind
     }

@@ -108,6 +108,7 @@ fn function(plan: &Plan, at: usize, stage: &dyn Stage, outcome: &Outcome) -> Fun
             "Allocator" => {
                 ("transactional", "resources wait in a pool per worker; allocating, freeing and refreshing commute")
             }
+            "Numbering" => ("constant", "what is configured, by the numbers that state has for it: nothing changes it"),
             _ => ("transactional", "shared by packet sets of all workers: accessed in transactions"),
         };
         state.push(StatePart {

@@ -79,7 +79,7 @@ pub struct StatePart {
     pub name: String,
     /// `packet-set state`, `Map`, `Vector`, `Allocator` or `Distributed`.
     pub kind: String,
-    /// `local`, `indexed`, `transactional` or `distributed`.
+    /// `local`, `indexed`, `transactional`, `distributed` or `constant`.
     pub placement: &'static str,
     /// Why it is placed so.
     pub why: String,

@@ -10,7 +10,7 @@ use braid_nf::Part;
 use braid_nf::packet::IpAddress;
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
-use braid_nf::state::{Legacy, StateBuilder, StateError, StateObject};
+use braid_nf::state::{Numbering, StateBuilder, StateError, StateObject};
 use foldhash::HashMap;
 
 use super::config::{Backend, Mode, Service, Transport};
@@ -85,17 +85,17 @@ impl Name {
 }
 
 /// The numbers, left to whoever takes over.
-pub(super) struct Names(Legacy);
+pub(super) struct Names(Numbering);
 
 impl Names {
     /// The numbers that the former function gave.
     pub(super) fn left(builder: &StateBuilder) -> Roster {
-        Legacy::left(builder, NAME).map(Roster::of).unwrap_or_default()
+        Numbering::left(builder, NAME).map(Roster::of).unwrap_or_default()
     }
 
     /// Leaves these.
     pub(super) fn new(builder: &mut StateBuilder, roster: &Roster) -> Result<Names, StateError> {
-        Legacy::new(builder, NAME, &roster.lines).map(Names)
+        Numbering::new(builder, NAME, &roster.lines).map(Names)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use braid_nf::Part;
 use braid_nf::prelude::*;
-use braid_nf::state::{Legacy, StateObject, Tx};
+use braid_nf::state::{Numbering, StateObject, Tx};
 
 use super::endpoint::scaled;
 use super::pool::{EXTERNAL_MAX, Pool};
@@ -55,7 +55,7 @@ pub(crate) struct Roster {
     left: Box<[[u8; 4]]>,
     /// Whether a host of which nothing is known has no mapping.
     knows_hosts: bool,
-    legacy: Legacy,
+    numbering: Numbering,
     pub(super) settling: Settling,
 }
 
@@ -65,7 +65,7 @@ impl Roster {
     /// The numbers of a pool's addresses, after those that the same function had before.
     pub(super) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Roster, ConfigError> {
         let wrong = |reason: &str, instead: &str| Err(ConfigError::new("external", reason, instead));
-        let former = Legacy::left::<Line>(builder, "external").filter(|lines| are_sound(lines)).unwrap_or_default();
+        let former = Numbering::left::<Line>(builder, "external").filter(|lines| are_sound(lines)).unwrap_or_default();
         let was_numbered = pool.external.len() == 1 && !pool.counts_hosts();
         if former.is_empty() && builder.has_left("mappings", "Map") && !was_numbered {
             let instead = "begin without that state: this one numbers ports and hosts otherwise";
@@ -97,14 +97,14 @@ impl Roster {
             let reason = format!("with those that leave they are more than {NUMBERS_MAX} addresses");
             return wrong(&reason, "let some leave first, and others join later");
         }
-        let legacy =
-            Legacy::new(builder, "external", &lines).map_err(|error| ConfigError::state("external", &error))?;
+        let numbering =
+            Numbering::new(builder, "external", &lines).map_err(|error| ConfigError::state("external", &error))?;
         let epoch = lines.first().map_or(0, |line| line.epoch);
         let settling = Settling::new(builder, epoch).map_err(|error| ConfigError::state("external", &error))?;
-        Ok(Roster::of(lines, legacy, settling))
+        Ok(Roster::of(lines, numbering, settling))
     }
 
-    fn of(lines: Vec<Line>, legacy: Legacy, settling: Settling) -> Roster {
+    fn of(lines: Vec<Line>, numbering: Numbering, settling: Settling) -> Roster {
         let in_order = |is: &dyn Fn(&Line) -> bool| {
             let listed = lines.iter().zip(0u32..).filter(|(line, _)| is(line));
             let mut listed: Vec<([u8; 4], u32)> = listed.map(|(line, number)| (line.address, number)).collect();
@@ -122,7 +122,7 @@ impl Roster {
             left: in_order(&|line| line.now == LEFT).into_iter().map(|(address, _)| address).collect(),
             knows_hosts: lines.iter().all(|line| line.counts_hosts & line.counted_hosts == 1),
             lines: lines.into(),
-            legacy,
+            numbering,
             settling,
         }
     }
@@ -233,7 +233,7 @@ fn are_sound(lines: &[Line]) -> bool {
 
 impl Part for Roster {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
-        into.push(self.legacy.object());
+        into.push(self.numbering.object());
         self.settling.objects(into);
     }
 }

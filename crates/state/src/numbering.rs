@@ -15,7 +15,7 @@ use crate::plain::Plain;
 use crate::succession::{Brought, Succeed, check};
 
 /// A list that never changes.
-pub struct Legacy {
+pub struct Numbering {
     shared: Arc<Shared>,
 }
 
@@ -26,24 +26,24 @@ struct Shared {
     elements: Arena,
 }
 
-impl Legacy {
+impl Numbering {
     /// What the function of this scope that was there before has left under `name`; none if there was none, or it left something else.
     pub fn left<T: Plain>(builder: &StateBuilder, name: &str) -> Option<Vec<T>> {
-        let content = builder.left_behind(name, "Legacy")?;
+        let content = builder.left_behind(name, "Numbering")?;
         content.chunks(size_of::<T>()).map(|bytes| T::read_from_bytes(bytes).ok()).collect()
     }
 
     /// Leaves a list.
-    pub fn new<T: Plain>(builder: &mut StateBuilder, name: &str, list: &[T]) -> Result<Legacy, StateError> {
+    pub fn new<T: Plain>(builder: &mut StateBuilder, name: &str, list: &[T]) -> Result<Numbering, StateError> {
         let content: Vec<u8> = list.iter().flat_map(|value| value.as_bytes()).copied().collect();
         if let Some(shared) = builder.inherited(name, |shared: &Shared| shared.content == content) {
-            return Ok(Legacy { shared });
+            return Ok(Numbering { shared });
         }
-        let named = builder.register(name, "Legacy");
+        let named = builder.register(name, "Numbering");
         let elements = builder.arena(Arena::new, &named, Part(0), 1, 1)?;
         let shared = Arc::new(Shared { named, content, elements });
         builder.list(Arc::clone(&shared) as Arc<dyn StateObject>);
-        Ok(Legacy { shared })
+        Ok(Numbering { shared })
     }
 
     /// The structure, seen from outside.
@@ -52,9 +52,9 @@ impl Legacy {
     }
 }
 
-impl std::fmt::Debug for Legacy {
+impl std::fmt::Debug for Numbering {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Legacy({})", self.shared.named.name)
+        write!(f, "Numbering({})", self.shared.named.name)
     }
 }
 
