@@ -6,29 +6,83 @@
 //! handled one after another in the order of the input, so the result is that of one worker; workers wait for each other.
 //!
 //! Each worker publishes the number of the packet that it handles next, or below which none will come to it. It goes on while its own
-//! packets have smaller numbers than all others publish. The smallest of all is never kept waiting.
+//! packets have smaller numbers than all others publish. The smallest of all is never kept waiting. Who waits sleeps soon, and is woken: where
+//! more threads run than there are processors, the one whose turn it is gets one at once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use braid_io::capture::Damage;
 use braid_io::{Received, RxCounters, RxQueue};
 use braid_packet::{Batch, Buffers, Frame, Layout, Pool};
 use crossbeam_utils::CachePadded;
 
-/// Where each worker stands.
-pub(crate) type Places = Arc<[CachePadded<AtomicU64>]>;
+/// Times that a worker looks where the others stand before it sleeps.
+const LOOKS: u32 = 256;
+/// How long it sleeps at most, though nobody wakes it: it has other things to do.
+const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// All workers at the beginning.
-pub(crate) fn places(workers: usize) -> Places {
-    (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect()
+/// Where each worker stands.
+#[derive(Debug)]
+pub(crate) struct Places {
+    places: Box<[CachePadded<AtomicU64>]>,
+    /// How many sleep until somebody has gone on.
+    asleep: AtomicUsize,
+    bed: (Mutex<()>, Condvar),
+}
+
+impl Places {
+    /// All workers at the beginning.
+    pub(crate) fn new(workers: usize) -> Arc<Places> {
+        let places = (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+        Arc::new(Places { places, asleep: AtomicUsize::new(0), bed: Default::default() })
+    }
+
+    /// Says where a worker stands. Release: whoever sees it sees what the packets before have changed. Partner: `others`.
+    fn publish(&self, worker: usize, sequence: u64) {
+        if self.places[worker].swap(sequence, Ordering::Release) == sequence {
+            return;
+        }
+        // Partner: the fence in `beyond`. Either this one sees the sleeper, or that one sees the place.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) > 0 {
+            drop(self.bed.0.lock().unwrap_or_else(PoisonError::into_inner));
+            self.bed.1.notify_all();
+        }
+    }
+
+    /// Where the hindmost of the others stands. Acquire: the partner is `publish`.
+    fn others(&self, worker: usize) -> u64 {
+        let others = self.places.iter().enumerate().filter(|(other, _)| *other != worker);
+        others.map(|(_, place)| place.load(Ordering::Acquire)).min().unwrap_or(u64::MAX)
+    }
+
+    /// The same, if need be after a while, once all others have come beyond `sequence`.
+    fn beyond(&self, worker: usize, sequence: u64) -> u64 {
+        for _ in 0..LOOKS {
+            let others = self.others(worker);
+            if others > sequence {
+                return others;
+            }
+            std::hint::spin_loop();
+        }
+        let bed = self.bed.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.asleep.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.others(worker) <= sequence {
+            drop(self.bed.1.wait_timeout(bed, SLEEP_MAX));
+        }
+        self.asleep.fetch_sub(1, Ordering::Relaxed);
+        self.others(worker)
+    }
 }
 
 /// A worker's queue.
 pub(crate) struct Abreast {
     inner: Box<dyn RxQueue>,
     worker: usize,
-    places: Places,
+    places: Arc<Places>,
     received: Batch,
     /// Packets that are not handed out yet, newest first.
     waiting: Vec<Frame>,
@@ -39,22 +93,11 @@ impl Abreast {
     pub(crate) fn new(
         inner: Box<dyn RxQueue>,
         worker: usize,
-        places: &Places,
+        places: &Arc<Places>,
         pool: &Arc<Pool>,
         layout: &Arc<Layout>,
     ) -> Abreast {
         Abreast { inner, worker, places: Arc::clone(places), received: Batch::new(pool, layout), waiting: Vec::new() }
-    }
-
-    /// Says where this worker stands. Release: whoever sees it sees what the packets before have changed. Partner: `others`.
-    fn publish(&self, sequence: u64) {
-        self.places[self.worker].store(sequence, Ordering::Release);
-    }
-
-    /// Where the hindmost of the others stands. Acquire: the partner is `publish`.
-    fn others(&self) -> u64 {
-        let others = self.places.iter().enumerate().filter(|(worker, _)| *worker != self.worker);
-        others.map(|(_, place)| place.load(Ordering::Acquire)).min().unwrap_or(u64::MAX)
     }
 }
 
@@ -65,12 +108,14 @@ impl RxQueue for Abreast {
             let received = self.inner.receive(&mut self.received, buffers, limit);
             self.waiting.extend(std::iter::from_fn(|| self.received.pop()));
             if received != Received::Packets {
-                self.publish(if received == Received::End { u64::MAX } else { self.inner.horizon() });
+                let horizon = if received == Received::End { u64::MAX } else { self.inner.horizon() };
+                self.places.publish(self.worker, horizon);
                 return received;
             }
         }
-        self.publish(self.horizon());
-        let (others, before) = (self.others(), batch.len());
+        let first = self.horizon();
+        self.places.publish(self.worker, first);
+        let (others, before) = (self.places.beyond(self.worker, first), batch.len());
         while batch.room() > 0 && batch.len() - before < limit {
             let Some(frame) = self.waiting.pop_if(|frame| frame.sequence() < others) else { break };
             batch.push(frame);
@@ -102,6 +147,31 @@ impl RxQueue for Abreast {
 impl Drop for Abreast {
     fn drop(&mut self) {
         // Nobody waits for a worker that has ended.
-        self.publish(u64::MAX);
+        self.places.publish(self.worker, u64::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_take_turns_and_whoever_sleeps_is_woken() {
+        const TURNS: u64 = 3000;
+        let (places, taken) = (&*Places::new(3), &AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for worker in 0..3 {
+                scope.spawn(move || {
+                    for turn in (worker as u64..TURNS).step_by(3) {
+                        places.publish(worker, turn);
+                        while places.beyond(worker, turn) <= turn {}
+                        assert_eq!(taken.fetch_add(1, Ordering::Relaxed), turn);
+                    }
+                    places.publish(worker, u64::MAX);
+                });
+            }
+        });
+        assert_eq!(taken.load(Ordering::Relaxed), TURNS);
+        assert_eq!(places.asleep.load(Ordering::Relaxed), 0);
     }
 }

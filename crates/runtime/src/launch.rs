@@ -13,7 +13,7 @@ use braid_state::{Conflict, Tx};
 use braid_steer::Steering;
 use braid_steer::planner::Changed;
 
-use crate::abreast::{Abreast, Places, places};
+use crate::abreast::{Abreast, Places};
 use crate::attempt::run_event;
 use crate::chain::{Chain, ChainError, Sharing};
 use crate::clock::{Clock, Timeline};
@@ -181,7 +181,7 @@ pub fn launch(
     let mut transactions: Vec<Tx> = (0..plan.workers).map(|worker| Tx::new(&domain, worker)).collect();
     start(plan, control, &chain, &mut transactions[0])?;
     let cluster = control.model.as_ref().map(|model| Cluster::new(plan.workers, &model.costs, model.seed));
-    let abreast = (plan.in_order && plan.workers > 1 && cluster.is_none()).then(|| places(plan.workers));
+    let abreast = (plan.in_order && plan.workers > 1 && cluster.is_none()).then(|| Places::new(plan.workers));
     let ground = Ground { plan, control, cluster: cluster.as_ref(), chain: &chain, pool: &pool, abreast };
     let mut workers = ground.assemble(transactions, received, sent)?;
     let left_out = match &control.restore {
@@ -286,7 +286,7 @@ struct Ground<'a> {
     chain: &'a Arc<Chain>,
     pool: &'a Arc<Pool>,
     /// Where workers that wait for each other stand.
-    abreast: Option<Places>,
+    abreast: Option<Arc<Places>>,
 }
 
 impl Ground<'_> {
