@@ -49,7 +49,7 @@ impl LoadBalancer {
             _ => self.send_whole(cx, packet, &server)?,
         };
         if let Verdict::Forward(_) = verdict {
-            self.traffic.count(cx, backend as u16, TO_BACKEND, volume)?;
+            self.count_traffic(cx, backend as u16, TO_BACKEND, volume)?;
         }
         Ok(verdict)
     }
@@ -66,7 +66,7 @@ impl LoadBalancer {
             return self.expired_on_way(cx, packet);
         }
         let volume = Volume { packets: 1, bytes: packet.wire_len().into() };
-        self.traffic.count(cx, backend, FROM_BACKEND, volume)?;
+        self.count_traffic(cx, backend, FROM_BACKEND, volume)?;
         if let Some(mut inner) = packet.embedded_mut() {
             inner.set_dst(server.service_address, server.service_ports.only().unwrap_or(port));
         }

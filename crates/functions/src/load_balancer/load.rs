@@ -9,7 +9,7 @@ use braid_nf::prelude::*;
 use super::ports::shown;
 use super::traffic::{BACKEND, SERVICE, Traffic};
 use super::{FROM_BACKEND, Flow, LoadBalancer};
-use crate::parts::tallies::Tally;
+use crate::parts::tallies::{Adds, Tally};
 
 /// So many backends in each object.
 pub(super) const STEP: u32 = 64;
@@ -25,11 +25,11 @@ impl LoadBalancer {
 
     /// Each backend: whether it is up, its weight and its connections; of those that have left, who still have some.
     pub(super) fn tell_load(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
-        let mut services: BTreeMap<String, Traffic> = BTreeMap::new();
+        let (mut services, counts_traffic) = (BTreeMap::<String, Traffic>::new(), !self.traffic.is_empty());
         for (number, server) in (0u32..).zip(&self.settings.servers) {
             let (tally, traffic) = (self.load.sum(cx, number)?, self.traffic.sum(cx, number)?);
             let service = shown(server.service_address, server.service_ports);
-            if self.traffic.is_counted() {
+            if counts_traffic {
                 services.entry(service.clone()).or_default().add(&traffic);
             }
             if server.has_left && tally.live() == 0 {
@@ -51,7 +51,7 @@ impl LoadBalancer {
                 server.weight, tally.all
             );
             let subject = format!("{service} at {backend}");
-            if self.traffic.is_counted() {
+            if counts_traffic {
                 traffic.tell(into, BACKEND, &subject);
             }
             into.count("backend", subject, live, detail);

@@ -52,7 +52,7 @@ use self::path::Path;
 use self::roster::Names;
 use self::settings::Settings;
 use self::strays::Stray;
-use self::traffic::Traffics;
+use self::traffic::Traffic;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
@@ -79,7 +79,7 @@ network_function! {
         /// Per backend, what is known of the way there: of the first one at each address.
         paths: Vector<Path>,
         load: Tallies,
-        traffic: Traffics,
+        traffic: Tallies<Traffic>,
         answers: AnswerRate,
     }
 }
@@ -111,7 +111,7 @@ impl FromConfig for LoadBalancer {
             .map_err(|error| ConfigError::state("strays_max", &error))?;
         let load =
             Tallies::new(builder, "load", len, load::STEP).map_err(|error| ConfigError::state("service", &error))?;
-        let traffic = Traffics::new(builder, if config.traffic { len } else { 0 })
+        let traffic = Tallies::new(builder, "traffic", if config.traffic { len } else { 0 }, load::STEP)
             .map_err(|error| ConfigError::state("service", &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
         Ok(LoadBalancer { settings, names, up, heard, kept, strays, fragments, paths, load, traffic, answers })
@@ -306,7 +306,7 @@ impl LoadBalancer {
             None => self.send_whole(cx, packet, server)?,
         };
         if let Verdict::Forward(_) = verdict {
-            self.traffic.count(cx, flow.backend, flow.way, Volume { packets: 1, bytes })?;
+            self.count_traffic(cx, flow.backend, flow.way, Volume { packets: 1, bytes })?;
         }
         Ok(verdict)
     }

@@ -45,7 +45,7 @@ impl LoadBalancer {
             })?,
         }
         if seen.packets > 0 {
-            self.traffic.count(cx, fate.behind, way(&fate), seen)?;
+            self.count_traffic(cx, fate.behind, way(&fate), seen)?;
         }
         Ok(true)
     }
@@ -86,7 +86,7 @@ impl LoadBalancer {
             }
         };
         if let Verdict::Forward(_) = verdict {
-            self.traffic.count(cx, fate.behind, way(&fate), volume)?;
+            self.count_traffic(cx, fate.behind, way(&fate), volume)?;
         }
         Ok(verdict)
     }

@@ -27,8 +27,6 @@ pub(super) struct Line {
     pub(super) name: Name,
     /// Its Ethernet address: another one makes no other backend of it.
     pub(super) mac: [u8; 6],
-    /// Of a range of ports, that its service has: part of what tells it from others.
-    service_last: u16,
 }
 
 /// What tells a backend from others. A connection of one that is named otherwise asks for a backend again.
@@ -39,8 +37,8 @@ pub(super) struct Name {
     pub(super) service_address: IpAddress,
     /// 0: as the client asked.
     pub(super) port: u16,
-    /// Of a range the first one; 0: all.
-    service_port: u16,
+    /// [`Ports::words`].
+    service_ports: [u16; 2],
     /// 0: TCP and UDP.
     protocol: u8,
     /// A [`Mode`].
@@ -55,29 +53,24 @@ impl Line {
             Some(Transport::Udp) => protocol::UDP,
             None => 0,
         };
-        let [service_port, service_last] = service.ports().words();
         let name = Name {
             address: backend.address.into(),
             service_address: service.address.into(),
             port: backend.port.unwrap_or(service.ports().number()),
-            service_port,
+            service_ports: service.ports().words(),
             protocol,
             mode: service.mode as u8,
         };
-        Line { name, mac: backend.mac.map(|written| written.0.0).unwrap_or_default(), service_last }
-    }
-
-    /// What clients may ask for.
-    pub(super) fn service_ports(&self) -> Ports {
-        Ports::of_words([self.name.service_port, self.service_last])
-    }
-
-    fn identity(&self) -> Identity {
-        (self.name, self.service_last)
+        Line { name, mac: backend.mac.map(|written| written.0.0).unwrap_or_default() }
     }
 }
 
 impl Name {
+    /// What clients may ask for.
+    pub(super) fn service_ports(&self) -> Ports {
+        Ports::of_words(self.service_ports)
+    }
+
     /// How its packets reach it.
     pub(super) fn mode(&self) -> Mode {
         Mode::ALL.into_iter().find(|mode| *mode as u8 == self.mode).unwrap_or_default()
@@ -109,15 +102,13 @@ impl Part for Names {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Roster {
     lines: Vec<Line>,
-    numbers: HashMap<Identity, u16>,
+    numbers: HashMap<Name, u16>,
 }
-
-type Identity = (Name, u16);
 
 impl Roster {
     /// What a former function left; nothing if somebody has touched it: each backend has one number.
     fn of(lines: Vec<Line>) -> Roster {
-        let numbers: HashMap<Identity, u16> = lines.iter().map(Line::identity).zip(0..=u16::MAX).collect();
+        let numbers: HashMap<Name, u16> = lines.iter().map(|line| line.name).zip(0..=u16::MAX).collect();
         if numbers.len() == lines.len() { Roster { lines, numbers } } else { Roster::default() }
     }
 
@@ -128,13 +119,13 @@ impl Roster {
 
     /// The number of a backend: its former one, or the next; none if there are no more.
     pub(super) fn number(&mut self, line: Line) -> Option<u16> {
-        if let Some(&number) = self.numbers.get(&line.identity()) {
+        if let Some(&number) = self.numbers.get(&line.name) {
             self.lines[usize::from(number)].mac = line.mac;
             return Some(number);
         }
         let next = u16::try_from(self.lines.len()).ok().filter(|next| *next < PASSES)?;
         self.lines.push(line);
-        self.numbers.insert(line.identity(), next);
+        self.numbers.insert(line.name, next);
         Some(next)
     }
 }

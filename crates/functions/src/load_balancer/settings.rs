@@ -88,7 +88,7 @@ impl Server {
             is_backup: false,
             remembers: true,
             service_address: name.service_address,
-            service_ports: line.service_ports(),
+            service_ports: name.service_ports(),
         }
     }
 

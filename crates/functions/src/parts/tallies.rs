@@ -31,7 +31,9 @@ impl Tally {
     pub fn live(&self) -> u64 {
         self.live.max(0) as u64
     }
+}
 
+impl Adds for Tally {
     fn add(&mut self, more: &Tally) {
         self.live += more.live;
         self.all += more.all;
@@ -39,25 +41,36 @@ impl Tally {
     }
 }
 
+/// What is counted for an owner.
+pub trait Adds: Plain + Default {
+    /// Adds what another worker counted, or what comes.
+    fn add(&mut self, more: &Self);
+}
+
 /// The tallies of all, by number, so many in each object: those that are there stay when there are more.
-pub struct Tallies {
-    objects: Vec<DistributedVector<Tally>>,
+pub struct Tallies<T = Tally> {
+    objects: Vec<DistributedVector<T>>,
     step: u32,
 }
 
-impl Tallies {
+impl<T: Adds> Tallies<T> {
     /// For `count` numbers from zero, `step` of them in each object: `name`, `name_1`, …
-    pub fn new(builder: &mut StateBuilder, name: &str, count: u32, step: u32) -> Result<Tallies, StateError> {
+    pub fn new(builder: &mut StateBuilder, name: &str, count: u32, step: u32) -> Result<Tallies<T>, StateError> {
         let object = |number: u32| {
             let name = if number == 0 { name.to_owned() } else { format!("{name}_{number}") };
-            DistributedVector::new(builder, &DistributedVectorConfig { name, len: step }, Tally::add)
+            DistributedVector::new(builder, &DistributedVectorConfig { name, len: step }, T::add)
         };
         Ok(Tallies { objects: (0..count.div_ceil(step)).map(object).collect::<Result<_, _>>()?, step })
     }
 
+    /// Whether it is for no number at all.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
     /// Counts for a number; nothing if it is beyond those that are counted.
     #[inline(always)]
-    pub fn count(&self, tx: &mut Tx, number: u32, by: Tally) -> Result<(), Conflict> {
+    pub fn count(&self, tx: &mut Tx, number: u32, by: T) -> Result<(), Conflict> {
         match self.objects.get((number / self.step) as usize) {
             Some(tallies) => tallies.update(tx, number % self.step, |tally| tally.add(&by)).map(drop),
             None => Ok(()),
@@ -65,8 +78,8 @@ impl Tallies {
     }
 
     /// What all workers counted for a number.
-    pub fn sum(&self, cx: &mut Cx<'_>, number: u32) -> Result<Tally, Conflict> {
-        let mut sum = Tally::default();
+    pub fn sum(&self, cx: &mut Cx<'_>, number: u32) -> Result<T, Conflict> {
+        let mut sum = T::default();
         if let Some(tallies) = self.objects.get((number / self.step) as usize) {
             tallies.visit(cx, number % self.step, |part| sum.add(part))?;
         }
@@ -74,7 +87,7 @@ impl Tallies {
     }
 }
 
-impl Part for Tallies {
+impl<T: Adds> Part for Tallies<T> {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         into.extend(self.objects.iter().map(DistributedVector::object));
     }
