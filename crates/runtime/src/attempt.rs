@@ -174,8 +174,13 @@ pub(crate) fn note_abort(counters: &mut WorkerCounters, tx: &Tx) {
     counters.aborted.note(tx.worker(), tx.last_conflict(), tx.now());
 }
 
-/// Runs handlers that have no packet once; returns the place in the commit order. None, and nothing has happened, if they met a conflict or
-/// one of them panics: then each is to be run by itself.
+/// Why handlers that have no packet did not commit; nothing of what they did is left.
+pub(crate) enum Uncommitted {
+    Conflict,
+    Panic,
+}
+
+/// Runs handlers that have no packet once; returns the place in the commit order.
 pub(crate) fn try_event(
     tx: &mut Tx,
     emitted: &mut Emitted,
@@ -183,24 +188,23 @@ pub(crate) fn try_event(
     now_ns: u64,
     counters: &mut WorkerCounters,
     handlers: impl FnOnce(&mut Event<'_>) -> Result<(), Conflict>,
-) -> Option<u64> {
+) -> Result<u64, Uncommitted> {
     let mark = emitted.len();
     tx.set_now(now_ns);
     let mut event = Event { tx, emitted, ports };
-    let attempt = catch_unwind(AssertUnwindSafe(|| handlers(&mut event)));
-    let met_conflict = match attempt {
+    let uncommitted = match catch_unwind(AssertUnwindSafe(|| handlers(&mut event))) {
         Ok(handled) => match handled.and_then(|()| tx.commit()) {
-            Ok(committed) => return Some(committed.sequence),
-            Err(_) => true,
+            Ok(committed) => return Ok(committed.sequence),
+            Err(_) => Uncommitted::Conflict,
         },
-        Err(_) => false,
+        Err(_) => Uncommitted::Panic,
     };
     tx.abort();
     emitted.truncate(mark);
-    if met_conflict {
+    if let Uncommitted::Conflict = uncommitted {
         note_abort(counters, tx);
     }
-    None
+    Err(uncommitted)
 }
 
 /// Runs a handler that has no packet until it commits; returns the place in the commit order.
@@ -212,26 +216,20 @@ pub fn run_event(
     counters: &mut WorkerCounters,
     mut handler: impl FnMut(&mut Event<'_>) -> Result<(), Conflict>,
 ) -> u64 {
-    let mark = emitted.len();
+    let mut is_over = false;
     loop {
-        tx.set_now(now_ns);
-        let mut event = Event { tx, emitted, ports };
-        let attempt = catch_unwind(AssertUnwindSafe(|| handler(&mut event)));
-        let handled = match attempt {
-            Ok(handled) => handled,
-            Err(_) => {
-                // The event is over; whatever it did to state objects is taken back.
+        let handled = try_event(tx, emitted, ports, now_ns, counters, |event| match is_over {
+            true => Ok(()),
+            false => handler(event),
+        });
+        match handled {
+            Ok(sequence) => return sequence,
+            Err(Uncommitted::Conflict) => {}
+            Err(Uncommitted::Panic) => {
+                // The event is over; whatever it did to state objects is taken back, and nothing commits in its place.
                 counters.panics += 1;
-                tx.abort();
-                emitted.truncate(mark);
-                Ok(())
+                is_over = true;
             }
-        };
-        if let Ok(committed) = handled.and_then(|()| tx.commit()) {
-            return committed.sequence;
         }
-        tx.abort();
-        emitted.truncate(mark);
-        note_abort(counters, tx);
     }
 }

@@ -71,9 +71,8 @@ impl Expiring<'_> {
         &mut self,
         position: usize,
         now_ns: u64,
-        end: impl FnMut(&mut Event<'_>, &mut SetTables) -> Result<(), Conflict>,
+        mut end: impl FnMut(&mut Event<'_>, &mut SetTables) -> Result<(), Conflict>,
     ) -> u64 {
-        let mut end = end;
         self.watched(position, |on| {
             let event = |event: &mut Event<'_>| end(event, on.tables);
             run_event(on.tx, on.emitted, on.ports, now_ns, on.counters, event)
@@ -89,7 +88,7 @@ impl Expiring<'_> {
     ) -> Option<u64> {
         self.watched(position, |on| {
             let event = |event: &mut Event<'_>| end(event, on.tables);
-            try_event(on.tx, on.emitted, on.ports, now_ns, on.counters, event)
+            try_event(on.tx, on.emitted, on.ports, now_ns, on.counters, event).ok()
         })
     }
 
