@@ -218,20 +218,6 @@ impl Pass<'_> {
         }
     }
 
-    /// The same for first packets alone.
-    #[inline(never)]
-    pub(crate) fn prefetch_first<N: NetworkFunction>(&mut self, function: &N, from: usize, to: usize) {
-        let Some(sets) = self.sets.as_ref() else { return };
-        self.prefetched = to;
-        let mut walk = self.batch.walk::<false>(self.todo.part(from..to));
-        while let Some(turn) = walk.step() {
-            let i = turn.index();
-            if sets.found.slots[i] == SetSlot::MISS {
-                function.prefetch_first(&turn.packet(None), self.now_ns[i]);
-            }
-        }
-    }
-
     /// Commits what has been attempted. If that fails, the packets are taken back, but for those
     /// that had not touched aggregate state and therefore stood already.
     #[inline]
