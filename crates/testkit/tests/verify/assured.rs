@@ -1,12 +1,12 @@
 //! A flood at full tables that evict: sets that have been confirmed stay, however long they wait, and what was never answered goes.
 
-use braid_functions::find;
 use braid_nf::Instance;
 use braid_nf::prelude::*;
-use braid_nf::state::StateBuilder;
 use braid_packet::FrameInfo;
 use braid_runtime::{Course, Full};
 use braid_testkit::{Bench, Frame};
+
+use super::course::function;
 
 /// Connections that were there before the flood.
 const ESTABLISHED: u16 = 100;
@@ -18,13 +18,8 @@ const BALANCER: &str = "[[service]]\naddress = \"192.0.2.9\"\nbackends = [{ addr
 /// One function on two ports whose table holds [`ROOM`] sets and lets others go.
 fn full_of(functions: &[(&str, &str)]) -> Bench {
     let course = Course { full: vec![Full::EvictOldest; functions.len()], ..Course::default() };
-    Bench::on_course(2, ROOM, &course, |builder: &mut StateBuilder| {
-        let build = |(name, config): &(&str, &str)| {
-            let config = config.parse().expect("TOML");
-            (find(name).expect("in the catalogue").build)(name, config, builder.scope(name), 2)
-                .expect("a configuration")
-        };
-        functions.iter().map(build).collect()
+    Bench::on_course(2, ROOM, &course, |builder| {
+        functions.iter().map(|(name, config)| function(name, name, config, 2, builder)).collect()
     })
 }
 

@@ -45,7 +45,14 @@ fn label(name: &str) -> Box<dyn Stage> {
     Box::new(Instance::new(name, Label {}))
 }
 
-fn function(name: &str, called: &str, config: &str, ports: u16, builder: &mut StateBuilder) -> Box<dyn Stage> {
+/// A function of the catalogue, called so.
+pub(super) fn function(
+    name: &str,
+    called: &str,
+    config: &str,
+    ports: u16,
+    builder: &mut StateBuilder,
+) -> Box<dyn Stage> {
     let config = config.parse().expect("TOML");
     let stage = (find(name).expect("in the catalogue").build)(called, config, builder.scope(called), ports);
     stage.expect("a configuration of the tests")
