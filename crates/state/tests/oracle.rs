@@ -65,6 +65,7 @@ enum MapStep {
     Remove(u16),
     ByHandle(u16),
     Scan,
+    Sweep,
 }
 
 fn map_step() -> impl Strategy<Value = MapStep> {
@@ -76,6 +77,7 @@ fn map_step() -> impl Strategy<Value = MapStep> {
         key().prop_map(MapStep::Remove),
         key().prop_map(MapStep::ByHandle),
         Just(MapStep::Scan),
+        Just(MapStep::Sweep),
     ]
 }
 
@@ -135,6 +137,20 @@ fn map_case(tx: &mut Tx, map: &WideMap, model: &mut BTreeMap<u16, u64>, step: &M
             }
             assert_eq!(&seen, &*model);
             model.retain(|_, value| *value % 7 != 3);
+        }
+        MapStep::Sweep => {
+            let (number, mut seen) = (|key: &Wide| u16::from_be_bytes([key[30], key[31]]), BTreeMap::new());
+            map.glance_each(tx, 0..u32::MAX, |index, key, value| {
+                seen.insert(number(key), (index, value[0]));
+            })?;
+            assert_eq!(seen.iter().map(|(key, (_, value))| (*key, *value)).collect::<BTreeMap<_, _>>(), *model);
+            for (key, (index, value)) in seen {
+                let removed = map.remove_if(tx, index, |_, value| value[0] % 5 == 2)?;
+                let expected = (value % 5 == 2).then(|| (wide(key), [value, 1, 2]));
+                assert_eq!(removed, expected);
+            }
+            assert_eq!(map.remove_if(tx, map.capacity(), |_, _| true)?, None, "there is no such entry");
+            model.retain(|_, value| *value % 5 != 2);
         }
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! Entries by their place instead of their key: no bucket is looked at.
 
+use std::ops::Range;
+
 use braid_stm::{Alone, Conflict, Tx};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -76,6 +78,45 @@ impl<K: Plain, V: Plain> Map<K, V> {
         }
         let words = tx.update_words(&self.shared.entries, handle.index, Self::ENTRY, op)?;
         Ok(Some(entry::change(words, Self::VALUE, change)))
+    }
+
+    /// Looks at entries of these numbers that live, though nothing depends on what is seen: to ask for what [`remove_if`](Self::remove_if)
+    /// will touch.
+    #[track_caller]
+    pub fn glance_each(
+        &self,
+        tx: &mut Tx,
+        entries: Range<u32>,
+        mut glance: impl FnMut(u32, &K, &V),
+    ) -> Result<(), Conflict> {
+        for index in entries.start..entries.end.min(self.capacity()) {
+            let words = tx.read_unlogged(&self.shared.entries, index, MapOp::Scan.op())?;
+            if entry::is_live(words) {
+                glance(index, &entry::load(words, Self::KEY), &entry::load(words, Self::VALUE));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the entry of that number, if one lives and `is_it`; what it was. Nothing depends on an entry that stays.
+    #[track_caller]
+    pub fn remove_if(
+        &self,
+        tx: &mut Tx,
+        index: u32,
+        is_it: impl FnOnce(&K, &V) -> bool,
+    ) -> Result<Option<(K, V)>, Conflict> {
+        let op = MapOp::Remove.op();
+        if index >= self.capacity() {
+            return Ok(None);
+        }
+        let words = tx.read_unlogged(&self.shared.entries, index, op)?;
+        let (key, value) = (entry::load(words, Self::KEY), entry::load(words, Self::VALUE));
+        if !entry::is_live(words) || !is_it(&key, &value) {
+            return Ok(None);
+        }
+        self.remove_entry(tx, self.home(&key), index, op)?;
+        Ok(Some((key, value)))
     }
 
     /// Asks for the entry at a handle that will be used soon.
