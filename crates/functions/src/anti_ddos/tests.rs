@@ -1,9 +1,11 @@
 //! When a flood is noticed, who is let in, what is counted; and that the README shows the listing as it is.
 
+use braid_nf::packet::FrameInfo;
 use braid_testkit::{Bench, Frame};
 
 use super::*;
 use crate::find;
+use crate::parts::SECOND;
 
 fn bench(sets: usize, config: &str) -> Bench {
     let build = find("anti_ddos").unwrap().build;
@@ -93,6 +95,21 @@ fn with_limit_each_source_may_begin_so_many() {
     assert_eq!([begun(99, 1), begun(100, 1)], [0, 1]);
     bench.send(0, 5000, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
     assert_eq!(bench.send(0, 5001, &from(3, 9)).ports(), [1], "rested sources are forgotten");
+}
+
+#[test]
+fn where_there_is_no_room_for_sources_rested_ones_make_some_at_once() {
+    const MOST: u32 = 2000;
+    let config = format!("flows_min = 0\naction = 'limit'\nflows_per_s = 10\nflows_burst = 2\nsources_max = {MOST}");
+    let mut bench = bench(16_384, &config);
+    let mut begun = |second: u64, from: u32| {
+        let info = FrameInfo { timestamp_ns: second * SECOND, ..FrameInfo::default() };
+        bench.send_batch((from..from + MOST).map(|flow| (info, syn(flow)))).len()
+    };
+    assert_eq!([begun(0, 0), begun(0, MOST)], [MOST as usize, 0]);
+    // A sweep takes out some hundred; those who begin find nearly all others.
+    let again = begun(5, 2 * MOST);
+    assert!(again > 1800, "{again}");
 }
 
 #[test]

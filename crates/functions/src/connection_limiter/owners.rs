@@ -2,6 +2,7 @@
 //!
 //! A refusal only reads: a flood of connections that are one too many makes no conflicts.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateBuilder, StateError, StateObject, Tx, Visit};
 
+use crate::parts::sweep::{Sweep, places};
 use crate::token_bucket::{Bucket, Limit};
 
 /// An owner has as many connections as it may have.
@@ -19,9 +21,12 @@ pub const TOO_FAST: Reason = Reason("too_many_new_connections");
 /// No room to count for another owner.
 pub const TABLE_FULL: Reason = Reason("owner_table_full");
 
-/// How often owners without connections are looked for, and how many are looked at.
-pub const SWEEP_EVERY: Duration = Duration::from_millis(100);
-const PIECE: u32 = 256;
+/// How owners without connections are looked for.
+const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(5) };
+/// How often.
+pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
+/// Owners that are looked at at a time where all entries are in use.
+const SEARCH: u32 = 16;
 
 /// The limits of each owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +75,8 @@ impl Owners {
             return Ok(Err(TOO_FAST));
         }
         owner.connections += 1;
-        let has_room = self.table.insert(cx, address, &owner)? != Inserted::Full;
+        let enters = |cx: &mut Cx<'_>| Ok(self.table.insert(cx, address, &owner)? != Inserted::Full);
+        let has_room = enters(cx)? || (self.makes_room(cx, address)? && enters(cx)?);
         Ok(if has_room { Ok(()) } else { Err(TABLE_FULL) })
     }
 
@@ -88,14 +94,30 @@ impl Owners {
 
     /// Forgets owners that have no connections and could open as many as anybody, a few at a time.
     pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        let now = cx.now();
-        let pieces = u64::from(self.table.capacity().div_ceil(PIECE));
-        let turn = (now / SWEEP_EVERY.as_nanos() as u64 % pieces) as u32;
-        self.table.for_each(cx, turn * PIECE, PIECE, |_, _, owner| {
+        self.forget(cx, SWEEP.piece(cx.now(), self.table.capacity())).map(drop)
+    }
+
+    /// Looks for owners to forget where all entries are in use, for this one. True if there were some.
+    #[cold]
+    fn makes_room(&self, cx: &mut Cx<'_>, address: &IpAddress) -> Result<bool, Conflict> {
+        for among in places(cx.now(), address, SEARCH, self.table.capacity()) {
+            if self.forget(cx, among)? > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Forgets those among these entries; how many.
+    fn forget(&self, cx: &mut Cx<'_>, among: Range<u32>) -> Result<u32, Conflict> {
+        let (now, mut forgotten) = (cx.now(), 0);
+        self.table.for_each(cx, among.start, among.end - among.start, |_, _, owner| {
             let rested = self.most.per_second.is_none_or(|limit| limit.is_full(&owner.bucket, now));
-            Ok(if owner.connections == 0 && rested { Visit::Remove } else { Visit::Keep })
+            let goes = owner.connections == 0 && rested;
+            forgotten += u32::from(goes);
+            Ok(if goes { Visit::Remove } else { Visit::Keep })
         })?;
-        Ok(())
+        Ok(forgotten)
     }
 }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
-use braid_nf::state::{Map, MapConfig, Visit};
 use message::Zone;
 
 use crate::parts::aged::{SWEEP_EVERY, Stamp};
@@ -84,7 +83,7 @@ network_function! {
         bytes_max: u64,
         window_ns: u64,
         told: Aged<Told, Orphan>,
-        tallies: Map<Asker, Tally>,
+        tallies: Aged<Asker, Tally>,
         alerts: Alerts<Asker, Tunnel>,
     }
 }
@@ -95,13 +94,12 @@ impl FromConfig for DnsTunnel {
     fn from_config(config: Config, builder: &mut StateBuilder, _: u16) -> Result<DnsTunnel, ConfigError> {
         let (window_ns, capacity) = (config.window_ns()?, config.answers_max);
         let error = |error| ConfigError::state("answers_max", &error);
-        let tallies = MapConfig { name: "tallies".into(), capacity, ..MapConfig::default() };
         Ok(DnsTunnel {
             orphans_max: config.orphans.into(),
             bytes_max: config.bytes.into(),
             window_ns,
             told: Aged::new(builder, "told", capacity, window_ns).map_err(error)?,
-            tallies: Map::new(builder, &tallies).map_err(error)?,
+            tallies: Aged::new(builder, "tallies", capacity, window_ns).map_err(error)?,
             alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
         })
     }
@@ -153,13 +151,7 @@ impl NetworkFunction for DnsTunnel {
 
     fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
         self.told.sweep(cx)?;
-        let now = cx.now();
-        let pieces = u64::from(self.tallies.capacity().div_ceil(PIECE));
-        let turn = (now / SWEEP_EVERY.as_nanos() as u64 % pieces) as u32;
-        self.tallies.for_each(cx, turn * PIECE, PIECE, |_, _, tally| {
-            Ok(if now.saturating_sub(tally.since_ns) > self.window_ns { Visit::Remove } else { Visit::Keep })
-        })?;
-        Ok(())
+        self.tallies.sweep(cx)
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
@@ -171,9 +163,6 @@ impl NetworkFunction for DnsTunnel {
         })
     }
 }
-
-/// Tallies that one sweep looks at.
-const PIECE: u32 = 256;
 
 impl DnsTunnel {
     /// An answer to a client: an orphan until the client contacts the address in it.
@@ -187,10 +176,8 @@ impl DnsTunnel {
             return Ok(());
         }
         self.told.insert(cx, &told, &Orphan { zone: zone.hash, bytes, seen_ns: now })?;
-        let mut tally = self.tallies.get(cx, &asker)?.unwrap_or_default();
-        if now.saturating_sub(tally.since_ns) > self.window_ns {
-            tally = Tally { since_ns: now, ..Tally::default() };
-        }
+        let begun = Tally { since_ns: now, ..Tally::default() };
+        let mut tally = self.tallies.get(cx, &asker)?.unwrap_or(begun);
         (tally.orphans, tally.bytes) = (tally.orphans + 1, tally.bytes + bytes);
         if tally.orphans >= self.orphans_max && tally.bytes >= self.bytes_max {
             self.alerts.raise(cx, &asker, &Tunnel { tally, zone: zone.text() })?;
@@ -202,10 +189,11 @@ impl DnsTunnel {
     /// A client contacts an address: the answer that told it led somewhere.
     fn contact(&self, cx: &mut Cx<'_>, client: IpAddress, address: IpAddress) -> Result<(), Conflict> {
         let Some(orphan) = self.told.remove(cx, &Told { client, address })? else { return Ok(()) };
-        self.tallies.update(cx, &Asker { client, zone: orphan.zone }, |tally| {
-            tally.orphans = tally.orphans.saturating_sub(1);
-            tally.bytes = tally.bytes.saturating_sub(orphan.bytes);
-        })?;
+        let asker = Asker { client, zone: orphan.zone };
+        if let Some(Tally { since_ns, orphans, bytes }) = self.tallies.get(cx, &asker)? {
+            let (orphans, bytes) = (orphans.saturating_sub(1), bytes.saturating_sub(orphan.bytes));
+            self.tallies.insert(cx, &asker, &Tally { since_ns, orphans, bytes })?;
+        }
         Ok(())
     }
 }

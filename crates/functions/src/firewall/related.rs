@@ -142,7 +142,8 @@ impl Firewall {
             Err(reason) => return Ok(Err(reason)),
         };
         let asked = Asked::new(cx.now(), kind);
-        if !self.queries.insert(cx, &ends, &if goes_on { asked.answered() } else { asked })? {
+        let asked = if goes_on { asked.answered() } else { asked };
+        if !self.queries.insert_telling(cx, &ends, &asked, |cx, ends| self.effects.leave(cx, ends))? {
             return Ok(Err(CONNECTION_TABLE_FULL));
         }
         if let Some(opening) = opening {

@@ -70,7 +70,11 @@ impl<K: Kept> Mappings<K> {
         };
         let Some(Entered { is_known, change }) = entered else { return self.refuse(cx, inside, MAPPING_TABLE_FULL) };
         entry.is_known = is_known;
-        let Some(handle) = self.entries.fill(cx, vacancy, &K::of(inside), &entry.into())? else {
+        let mut filled = self.entries.fill(cx, vacancy, &K::of(inside), &entry.into())?;
+        if filled.is_none() && self.reclaim_entries(cx, inside)? {
+            filled = self.entries.fill(cx, vacancy, &K::of(inside), &entry.into())?;
+        }
+        let Some(handle) = filled else {
             if is_known {
                 self.hosts.leave(cx, inside, place)?;
             }

@@ -2,9 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use super::endpoint::{Inside, scaled};
+use super::endpoint::Inside;
 use super::hosts::Host;
 use super::reclaim::Holder;
+use crate::parts::sweep::scaled;
 
 /// The first port that is not a system port (RFC 6335 section 6).
 const USER_PORTS: u16 = 1024;

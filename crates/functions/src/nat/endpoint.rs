@@ -168,9 +168,3 @@ pub(super) fn ends_between(packet: &Packet<'_>, from: [u8; 4], to: [u8; 4]) -> O
     };
     Some((Endpoint::new(from, source, number), Endpoint::new(to, destination, number)))
 }
-
-/// A number below `end` (at least 1) that depends on all of `from`.
-pub(crate) fn scaled(from: u64, end: u32) -> u32 {
-    let mixed = (from ^ from >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    ((mixed * u64::from(end)) >> 32) as u32
-}

@@ -60,13 +60,25 @@ pub(crate) struct Packed {
     place: u32,
 }
 
+impl Packed {
+    fn times(&self) -> u64 {
+        u64::from(self.times[0]) | u64::from(self.times[1]) << 32
+    }
+
+    /// When it ends, in nanoseconds.
+    #[inline(always)]
+    pub(crate) fn ends_ns(&self) -> u64 {
+        let ends = self.times() & ENDS_MAX;
+        if ends == ENDS_MAX { NEVER } else { ends << TICK_BITS }
+    }
+}
+
 impl From<Packed> for Entry {
     #[inline(always)]
-    fn from(Packed { times, place }: Packed) -> Entry {
-        let times = u64::from(times[0]) | u64::from(times[1]) << 32;
-        let ends = times & ENDS_MAX;
+    fn from(packed: Packed) -> Entry {
+        let (times, place) = (packed.times(), packed.place);
         Entry {
-            ends_ns: if ends == ENDS_MAX { NEVER } else { ends << TICK_BITS },
+            ends_ns: packed.ends_ns(),
             address: place >> PORT_BITS,
             sets: (times >> ENDS_BITS) as u32 & SETS_MAX,
             port: place as u16,

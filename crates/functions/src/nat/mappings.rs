@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
-use braid_nf::state::{Alone, Handle, MapConfig, StateObject, Tx, Vacancy, Visit};
+use braid_nf::state::{Alone, Handle, MapConfig, StateObject, Tx, Vacancy};
 use braid_nf::{Findings, Part};
 
 use super::block_log::Change;
@@ -19,19 +19,13 @@ use super::census::Census;
 use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER, Packed};
 use super::hosts::Hosts;
+use super::pause::Pause;
 use super::pool::Pool;
-use super::ports::Ports;
+use super::ports::{Ports, row};
 use super::roster::Roster;
 use crate::config::ConfigError;
 use crate::parts::SECOND;
 use crate::parts::tallies::Tally;
-
-/// How often mappings are swept.
-pub(crate) const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
-/// All of them are looked at in so many sweeps, unless they are few.
-const SWEEPS: u32 = 200;
-/// Fewest entries that a sweep looks at.
-const PIECE: u32 = 256;
 
 /// A mapping that holds now.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +66,8 @@ pub(crate) struct Mappings<K> {
     pub(super) first_port: u16,
     pub(super) last_port: u16,
     pub(super) refresh_ns: u64,
+    /// Searches for mappings that are over: of the table, then of each row of ports.
+    pub(super) searched: Pause,
     rest_ns: u64,
 }
 
@@ -87,6 +83,8 @@ impl<K: Kept> Mappings<K> {
             hosts: Hosts::new(builder, pool, &roster)?,
             census: Census::new(builder, pool.networks.clone())
                 .map_err(|error| ConfigError::state("networks", &error))?,
+            searched: Pause::new(builder, "searched", 1 + row(0, roster.room()))
+                .map_err(|error| ConfigError::state("external", &error))?,
             roster,
             first_port: pool.first_port,
             last_port: pool.last_port,
@@ -264,33 +262,15 @@ impl<K: Kept> Mappings<K> {
         Ok(())
     }
 
-    /// Takes out what has ended and rested, in the piece whose turn it is.
-    pub(crate) fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        self.settle(cx)?;
-        let now = cx.now();
-        let piece = (self.entries.capacity() / SWEEPS).max(PIECE);
-        let pieces = u64::from(self.entries.capacity().div_ceil(piece));
-        let turn = now / SWEEP_EVERY.as_nanos() as u64 % pieces;
-        let mut changes = Vec::new();
-        self.entries.for_each(cx, turn as u32 * piece, piece, |tx, inside, packed| {
-            let entry = Entry::from(*packed);
-            if !self.is_free(now, &entry) {
-                return Ok(Visit::Keep);
-            }
-            changes.extend(self.give_back(tx, inside.inside(), &entry)?);
-            Ok(Visit::Remove)
-        })?;
-        changes.into_iter().try_for_each(|change| self.note(cx, Some(change)))
-    }
-
     /// What is logged of hosts, and what each network has.
     pub(crate) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         self.hosts.report(cx, into)?;
         self.census.report(cx, into)
     }
 
-    pub(super) fn is_free(&self, now: u64, entry: &Entry) -> bool {
-        entry.ends_ns.saturating_add(self.rest_ns) <= now
+    /// Whether what ended then has rested.
+    pub(super) fn is_free(&self, now: u64, ends_ns: u64) -> bool {
+        ends_ns.saturating_add(self.rest_ns) <= now
     }
 
     #[cold]
@@ -330,5 +310,6 @@ impl<K: Kept> Part for Mappings<K> {
         self.ports.objects(into);
         self.hosts.objects(into);
         self.census.objects(into);
+        self.searched.objects(into);
     }
 }

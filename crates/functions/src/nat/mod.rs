@@ -23,6 +23,7 @@ mod icmp;
 mod leave;
 pub(crate) mod mappings;
 pub(crate) mod networks;
+mod pause;
 pub(crate) mod pool;
 mod ports;
 mod reclaim;
@@ -33,6 +34,7 @@ pub(crate) mod settings;
 mod settle;
 mod spent;
 mod steady;
+pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -56,11 +58,11 @@ use self::endpoint::{Endpoint, Inside, Inside4, Kept, ends};
 use self::entry::NEVER;
 use self::find::{Flow, Found};
 use self::flows::Flows;
-use self::mappings::SWEEP_EVERY;
 use self::rewrite::Track;
 use self::session::{INWARD, Needs, OUTWARD, Phase};
 use self::settings::{Fixed, Settings};
 use self::steady::phase_after;
+use self::sweep::SWEEP_EVERY;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::{Across, AnswerRate, Fragments, Side, aged, lengths, proxy, scope};
@@ -254,7 +256,11 @@ impl NetworkFunction for Nat {
     }
 
     fn tick(&self, cx: &mut Cx<'_>, Tick(tick): Tick) -> Result<(), Conflict> {
-        if tick == 0 { self.flows.mappings.sweep(cx) } else { self.fragments.sweep(cx) }
+        if tick == 0 {
+            return self.flows.mappings.sweep(cx);
+        }
+        self.flows.mappings.settle(cx)?;
+        self.fragments.sweep(cx)
     }
 }
 

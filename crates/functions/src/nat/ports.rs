@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use braid_nf::prelude::Cx;
 use braid_nf::state::{StateBuilder, StateError, StateObject, Tx, Vector, VectorConfig};
 use braid_nf::{Conflict, Part};
 
@@ -149,16 +148,6 @@ impl Ports {
         Ok(found.map(|at| (self.base + at) as u16))
     }
 
-    /// Whether mappings that are over were looked for a moment ago, and there was none.
-    pub(super) fn pauses(&self, cx: &mut Cx<'_>, slot: u32, address: u32) -> Result<bool, Conflict> {
-        self.spent.pauses(cx, row(slot, address))
-    }
-
-    /// They were looked for, and there was none.
-    pub(super) fn pause(&self, cx: &mut Cx<'_>, slot: u32, address: u32) -> Result<(), Conflict> {
-        self.spent.pause(cx, row(slot, address))
-    }
-
     /// The first free port of one of these parities in a range on one line.
     #[inline(always)]
     fn find_on_line(
@@ -276,7 +265,7 @@ impl Ports {
 
 /// Row of a protocol and address: more addresses have theirs behind those that are there.
 #[inline(always)]
-fn row(slot: u32, address: u32) -> u32 {
+pub(super) fn row(slot: u32, address: u32) -> u32 {
     address * PROTOCOLS + slot
 }
 

@@ -1,12 +1,14 @@
-//! Ports of mappings that are over and have rested, for those who want them before a sweep finds them.
+//! Ports and entries of mappings that are over and have rested, for those who want them before a sweep finds them.
 
 use braid_nf::prelude::*;
 
-use super::endpoint::{Inside, Kept, scaled, slot};
+use super::endpoint::{Inside, Kept, slot};
 use super::hosts::Place;
 use super::mappings::Mappings;
+use super::ports::row;
+use crate::parts::sweep::{places, scaled};
 
-/// Ports that are looked at for one that is no longer needed when none is free.
+/// Ports that are looked at for one that is no longer needed when none is free; entries that are looked at at a time when all are in use.
 const SEARCH: u32 = 64;
 
 /// Whose an external port is.
@@ -23,18 +25,43 @@ impl<K: Kept> Mappings<K> {
     /// floods with flows that are refused makes no more work than that.
     #[cold]
     pub(super) fn reclaim_some(&self, cx: &mut Cx<'_>, inside: Inside, home: u32) -> Result<bool, Conflict> {
-        let mut found = false;
-        if self.ports.pauses(cx, slot(inside.protocol), home)? {
+        let (slot, ports) = (slot(inside.protocol), u32::from(self.last_port - self.first_port) + 1);
+        self.search(cx, 1 + row(slot, home), |cx| {
+            let (near, mut found) = (scaled(cx.now() ^ u64::from(inside.port), ports), false);
+            for n in 0..SEARCH.min(ports) {
+                let port = self.first_port + ((near + n) % ports) as u16;
+                found |= self.reclaim(cx, slot, (home, port))? == Holder::Ended;
+            }
+            Ok(found)
+        })
+    }
+
+    /// The same for entries of the table when all are in use.
+    #[cold]
+    pub(super) fn reclaim_entries(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<bool, Conflict> {
+        self.search(cx, 0, |cx| {
+            for among in places(cx.now(), &K::of(inside), SEARCH, self.entries.capacity()) {
+                if self.take_out(cx, among, SEARCH)? > 0 {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+    }
+
+    /// Searches, unless somebody did a moment ago and found nothing.
+    fn search(
+        &self,
+        cx: &mut Cx<'_>,
+        row: u32,
+        search: impl FnOnce(&mut Cx<'_>) -> Result<bool, Conflict>,
+    ) -> Result<bool, Conflict> {
+        if self.searched.is_on(cx, row)? {
             return Ok(false);
         }
-        let ports = u32::from(self.last_port - self.first_port) + 1;
-        let near = scaled(cx.now() ^ u64::from(inside.port), ports);
-        for n in 0..SEARCH.min(ports) {
-            let port = self.first_port + ((near + n) % ports) as u16;
-            found |= self.reclaim(cx, slot(inside.protocol), (home, port))? == Holder::Ended;
-        }
+        let found = search(cx)?;
         if !found {
-            self.ports.pause(cx, slot(inside.protocol), home)?;
+            self.searched.begin(cx, row)?;
         }
         Ok(found)
     }
@@ -47,7 +74,7 @@ impl<K: Kept> Mappings<K> {
         }
         let Some(owner) = self.ports.owner(cx, slot, address, port)? else { return Ok(Holder::Nobody) };
         let now = cx.now();
-        match self.at(cx, owner)?.filter(|(_, _, entry)| self.is_free(now, entry)) {
+        match self.at(cx, owner)?.filter(|(_, _, entry)| self.is_free(now, entry.ends_ns)) {
             Some((_, inside, entry)) => self.end(cx, inside.inside(), &entry).map(|()| Holder::Ended),
             None => Ok(Holder::Other),
         }

@@ -11,10 +11,10 @@ use braid_nf::Part;
 use braid_nf::prelude::*;
 use braid_nf::state::{Numbering, StateObject, Tx};
 
-use super::endpoint::scaled;
 use super::pool::{EXTERNAL_MAX, Pool};
 use super::settle::Settling;
 use crate::config::ConfigError;
+use crate::parts::sweep::scaled;
 
 /// Most numbers: as many addresses may have left as there may be.
 pub(super) const NUMBERS_MAX: usize = 2 * EXTERNAL_MAX as usize;

@@ -59,7 +59,7 @@ const NAME: &str = "settled";
 
 impl<K: Kept> Mappings<K> {
     /// Looks at some more mappings, if the addresses have changed.
-    pub(super) fn settle(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+    pub(crate) fn settle(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         let Settling { progress, epoch } = &self.roster.settling;
         if self.roster.settling.is_through(cx)? {
             return Ok(());

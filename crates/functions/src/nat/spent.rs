@@ -1,7 +1,5 @@
-//! What is known of ports that are used up, by protocol and external address, so that a flood of flows that have to be refused is cheap.
-//!
-//! Ranges in which no port is free: exact, for whoever takes a port back forgets the ranges that it lies in. And until when nobody looks
-//! again for mappings that are over: those it would find then are taken out by a sweep anyway.
+//! Ranges of ports that are used up, by protocol and external address, so that a flood of flows that have to be refused is cheap: exact, for
+//! whoever takes a port back forgets the ranges that it lies in.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -12,15 +10,11 @@ use braid_nf::{Conflict, Part};
 
 /// Ranges that are kept of a row; with port blocks there are more, and the oldest gives way.
 const RANGES: usize = 8;
-/// Nanoseconds in which one search for mappings that are over is enough, if it found none.
-const PAUSE_NS: u64 = 2_000_000;
 
 /// Of one protocol and address.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Row {
-    /// Until when nobody looks for mappings that are over.
-    until_ns: u64,
     /// How many ranges have been noted: the next one's place.
     noted: u32,
     zero: u32,
@@ -63,21 +57,6 @@ impl Spent {
                 row.ranges.iter_mut().filter(|range| has(range)).for_each(|range| *range = [0; 2]);
             })?;
         }
-        Ok(())
-    }
-
-    /// Whether somebody has looked for mappings that are over a moment ago, and found none.
-    pub(super) fn pauses(&self, cx: &mut Cx<'_>, row: u32) -> Result<bool, Conflict> {
-        let now = cx.now();
-        let left = self.rows.view(cx, row, |row| row.until_ns.saturating_sub(now))?.unwrap_or_default();
-        // Longer ones are of a time that was set back.
-        Ok((1..=PAUSE_NS).contains(&left))
-    }
-
-    /// Somebody has looked, and found none.
-    pub(super) fn pause(&self, cx: &mut Cx<'_>, row: u32) -> Result<(), Conflict> {
-        let until_ns = cx.now() + PAUSE_NS;
-        self.rows.update(cx, row, |row| row.until_ns = until_ns)?;
         Ok(())
     }
 }

@@ -39,10 +39,10 @@ use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::flows::{self, Flows};
-use crate::nat::mappings::SWEEP_EVERY;
 use crate::nat::networks::Behind;
 use crate::nat::session::{OUTWARD, Phase};
 use crate::nat::settings::Fixed;
+use crate::nat::sweep::SWEEP_EVERY;
 use crate::nat::{Others, UNWANTED};
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::{AnswerRate, Fragments, Side, aged, answer, proxy, scope};
@@ -217,7 +217,11 @@ impl NetworkFunction for Nat64 {
     }
 
     fn tick(&self, cx: &mut Cx<'_>, Tick(tick): Tick) -> Result<(), Conflict> {
-        if tick == 0 { self.flows.mappings.sweep(cx) } else { self.fragments.sweep(cx) }
+        if tick == 0 {
+            return self.flows.mappings.sweep(cx);
+        }
+        self.flows.mappings.settle(cx)?;
+        self.fragments.sweep(cx)
     }
 }
 

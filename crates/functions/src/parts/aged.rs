@@ -1,13 +1,17 @@
 //! A bounded table whose entries die of age: for what has no packet set of its own, such as fragments and echo requests.
 //!
-//! Age is checked at every access, so a dead entry is never seen; a tick takes the dead ones out piece by piece. Which piece
-//! follows from the time alone, so there is no cursor to share.
+//! Age is checked at every access, so a dead entry is never seen; a tick takes the dead ones out piece by piece, and where all entries are
+//! in use whoever wants one takes some out.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
-use braid_nf::state::{Inserted, Map, MapConfig, StateBuilder, StateError, StateObject, Visit};
+use braid_nf::state::{Inserted, Map, MapConfig, StateBuilder, StateError, StateObject};
 use braid_nf::{Conflict, Cx, Part, Plain};
+
+use super::sweep::{Over, Sweep, places, take_out};
 
 /// A value that knows when it was last used.
 pub trait Stamp: Plain {
@@ -27,12 +31,37 @@ pub struct Aged<K, V> {
     lifetime_ns: u64,
 }
 
-/// Entries that one sweep looks at.
-const PIECE: u32 = 256;
+/// How they are swept.
+const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(5) };
 /// How often [`Aged::sweep`] is to be called.
-pub const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
+pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
+/// Most that leave at once, so that no packet waits long for it.
+const MOST: u32 = 1024;
+/// Bytes of entries that are looked at at a time for dead ones where all are in use.
+const SEARCH_BYTES: usize = 1024;
+
+/// Dead entries at a time, and who is told of each that leaves. Stamps only move on, so an entry comes to be dead by time alone.
+struct Dead<F> {
+    now: u64,
+    lifetime_ns: u64,
+    told: F,
+}
+
+impl<K, V: Stamp, F: FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>> Over<K, V> for Dead<F> {
+    #[inline(always)]
+    fn is_over(&self, _: &K, value: &V) -> bool {
+        self.now.saturating_sub(value.seen_ns()) > self.lifetime_ns
+    }
+
+    fn ended(&mut self, cx: &mut Cx<'_>, key: &K, _: &V) -> Result<(), Conflict> {
+        (self.told)(cx, key)
+    }
+}
 
 impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
+    /// Entries that are looked at at a time for dead ones where all are in use.
+    const SEARCH: u32 = (SEARCH_BYTES / (size_of::<K>() + size_of::<V>())) as u32 + 1;
+
     /// An empty table. Entries live for `lifetime_ns` after their stamp.
     pub fn new(builder: &mut StateBuilder, name: &str, capacity: u32, lifetime_ns: u64) -> Result<Self, StateError> {
         let map = Map::new(builder, &MapConfig { name: name.into(), capacity, ..MapConfig::default() })?;
@@ -50,9 +79,28 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         Ok(self.map.get(cx, key)?.filter(|value| !self.is_dead(value, now)))
     }
 
-    /// Sets the value of a key. False if the table is full.
+    /// Sets the value of a key, if need be in the place of dead entries. False if the table is full.
     pub fn insert(&self, cx: &mut Cx<'_>, key: &K, value: &V) -> Result<bool, Conflict> {
-        Ok(self.map.insert(cx, key, value)? != Inserted::Full)
+        self.insert_telling(cx, key, value, |_, _| Ok(()))
+    }
+
+    /// The same; `ended` is told of each that is taken out.
+    pub fn insert_telling(
+        &self,
+        cx: &mut Cx<'_>,
+        key: &K,
+        value: &V,
+        mut ended: impl FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>,
+    ) -> Result<bool, Conflict> {
+        if self.map.insert(cx, key, value)? != Inserted::Full {
+            return Ok(true);
+        }
+        for among in places(cx.now(), key, Self::SEARCH, self.map.capacity()) {
+            if self.take_out(cx, among, Self::SEARCH, &mut ended)? > 0 {
+                return Ok(self.map.insert(cx, key, value)? != Inserted::Full);
+            }
+        }
+        Ok(false)
     }
 
     /// Removes a key; its value, unless it was too old.
@@ -70,18 +118,21 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
     pub fn sweep_telling(
         &self,
         cx: &mut Cx<'_>,
-        mut ended: impl FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>,
+        ended: impl FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>,
     ) -> Result<(), Conflict> {
-        let now = cx.now();
-        let pieces = u64::from(self.map.capacity().div_ceil(PIECE));
-        let turn = now / SWEEP_EVERY.as_nanos() as u64 % pieces;
-        let mut dead = Vec::new();
-        self.map.for_each(cx, turn as u32 * PIECE, PIECE, |_, key, value| {
-            let is_dead = self.is_dead(value, now);
-            dead.extend(is_dead.then_some(*key));
-            Ok(if is_dead { Visit::Remove } else { Visit::Keep })
-        })?;
-        dead.iter().try_for_each(|key| ended(cx, key))
+        let piece = SWEEP.piece(cx.now(), self.map.capacity());
+        self.take_out(cx, piece, MOST, ended).map(drop)
+    }
+
+    fn take_out(
+        &self,
+        cx: &mut Cx<'_>,
+        among: Range<u32>,
+        most: u32,
+        told: impl FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>,
+    ) -> Result<u32, Conflict> {
+        let mut dead = Dead { now: cx.now(), lifetime_ns: self.lifetime_ns, told };
+        take_out(cx, &self.map, among, most, &mut dead)
     }
 
     fn is_dead(&self, value: &V, now: u64) -> bool {

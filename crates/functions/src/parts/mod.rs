@@ -1,6 +1,6 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with, and how often,
 //! tables whose entries die of age, lengths that headers claim, code points, marks of congestion, which bytes of a packet count, kinds with names, fragments that follow their first piece,
-//! logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, frames that go back where they came from,
+//! how tables are swept, logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, frames that go back where they came from,
 //! questions and answers of neighbours, and application protocols told by their first bytes.
 
 pub(crate) mod aged;
@@ -27,6 +27,7 @@ pub(crate) mod scope;
 #[cfg(test)]
 pub(crate) mod show;
 pub(crate) mod sides;
+pub(crate) mod sweep;
 pub(crate) mod syslog;
 pub(crate) mod tags;
 pub(crate) mod tallies;

@@ -9,10 +9,11 @@ use braid_nf::state::Tx;
 use super::{Hosts, NO_FREE_PORT, PORT_QUOTA, Place};
 use crate::nat::claim::{Claim, is_system, of_class};
 use crate::nat::config::{Allocation, Pooling};
-use crate::nat::endpoint::{Inside, scaled, slot};
+use crate::nat::endpoint::{Inside, slot};
 use crate::nat::ports::Ports;
 use crate::nat::reclaim::Holder;
 use crate::nat::roster::Roster;
+use crate::parts::sweep::scaled;
 
 /// Other addresses that are tried with arbitrary pooling.
 const OTHERS: usize = 8;

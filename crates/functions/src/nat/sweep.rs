@@ -1,0 +1,56 @@
+//! Mappings that are over and have rested are taken out, a few at a time.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use braid_nf::prelude::*;
+
+use super::endpoint::{Kept, slot};
+use super::entry::{Entry, Packed};
+use super::mappings::Mappings;
+use crate::parts::sweep::{Over, Sweep, take_out};
+
+/// How mappings are swept.
+const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(2) };
+/// How often.
+pub(crate) const SWEEP_EVERY: Duration = Duration::from_millis(1);
+/// Most that leave at once, so that no packet waits long for it.
+const MOST: u32 = 2048;
+
+/// Mappings that are over at a time: a mapping that is not comes to be by time alone, or leaves at once.
+struct At<'a, K> {
+    mappings: &'a Mappings<K>,
+    now: u64,
+}
+
+impl<K: Kept> Over<K, Packed> for At<'_, K> {
+    #[inline(always)]
+    fn is_over(&self, _: &K, packed: &Packed) -> bool {
+        self.mappings.is_free(self.now, packed.ends_ns())
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, inside: &K, packed: &Packed) {
+        let entry = Entry::from(*packed);
+        self.mappings.ports.prefetch(slot(inside.inside().protocol), entry.address, entry.port);
+    }
+
+    fn ended(&mut self, cx: &mut Cx<'_>, inside: &K, packed: &Packed) -> Result<(), Conflict> {
+        let change = self.mappings.give_back(cx, inside.inside(), &Entry::from(*packed))?;
+        self.mappings.note(cx, change)
+    }
+}
+
+impl<K: Kept> Mappings<K> {
+    /// Takes out what has ended and rested, in the piece whose turn it is.
+    pub(crate) fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        let piece = SWEEP.piece(cx.now(), self.entries.capacity());
+        self.take_out(cx, piece, MOST).map(drop)
+    }
+
+    /// Takes out at most so many of what has ended and rested among these entries; how many.
+    pub(super) fn take_out(&self, cx: &mut Cx<'_>, among: Range<u32>, most: u32) -> Result<u32, Conflict> {
+        let now = cx.now();
+        take_out(cx, &self.entries, among, most, &mut At { mappings: self, now })
+    }
+}

@@ -1,0 +1,134 @@
+//! Entries of a map that are over are taken out a few at a time: those of the piece whose turn it is, or some where all entries are in use.
+//!
+//! Whose turn it is follows from the time alone, so there is no cursor to share. An entry must come to be over by time alone, never by what
+//! another transaction does: nothing depends on those that stay.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use braid_nf::state::Map;
+use braid_nf::{Conflict, Cx, Plain};
+
+/// Fewest entries of a piece.
+const LEAST: u32 = 256;
+/// Places at which entries that are over are looked for.
+const PLACES: u64 = 8;
+
+/// How a map is swept.
+pub struct Sweep {
+    /// A tick's period: each looks at a piece.
+    pub every: Duration,
+    /// In so long all pieces have their turn, unless the map is small.
+    pub round: Duration,
+}
+
+impl Sweep {
+    /// The entries of the piece whose turn it is.
+    pub fn piece(&self, now_ns: u64, capacity: u32) -> Range<u32> {
+        let (every_ns, round_ns) = (self.every.as_nanos() as u64, self.round.as_nanos() as u64);
+        let len = capacity.div_ceil((round_ns / every_ns) as u32).max(LEAST);
+        let first = (now_ns / every_ns % u64::from(capacity.div_ceil(len))) as u32 * len;
+        first..first.saturating_add(len).min(capacity)
+    }
+}
+
+/// Where to look for entries that are over when all are in use: so many at a time, other ones for each time and key. Places that lie far from each
+/// other, for what was found lately is where all entries are young.
+pub fn places(now_ns: u64, key: &impl Plain, entries: u32, capacity: u32) -> impl Iterator<Item = Range<u32>> {
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let folded = key.as_bytes().iter().fold(now_ns, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(PRIME));
+    (0..PLACES).map(move |n| {
+        let first = scaled(folded.wrapping_add(n.wrapping_mul(PRIME)), capacity.saturating_sub(entries) + 1);
+        first..first.saturating_add(entries).min(capacity)
+    })
+}
+
+/// A number below `end` (at least 1) that depends on all of `from`.
+pub fn scaled(from: u64, end: u32) -> u32 {
+    let mixed = (from ^ from >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    ((mixed * u64::from(end)) >> 32) as u32
+}
+
+/// Says of entries whether they are over.
+pub trait Over<K, V> {
+    /// Whether this one is.
+    fn is_over(&self, key: &K, value: &V) -> bool;
+
+    /// Asks for what [`ended`](Self::ended) touches.
+    fn prefetch(&self, _key: &K, _value: &V) {}
+
+    /// It has been taken out: what hangs on it goes too.
+    fn ended(&mut self, _cx: &mut Cx<'_>, _key: &K, _value: &V) -> Result<(), Conflict> {
+        Ok(())
+    }
+}
+
+/// Takes out at most so many entries that are over; how many.
+pub fn take_out<K: Plain, V: Plain>(
+    cx: &mut Cx<'_>,
+    map: &Map<K, V>,
+    among: Range<u32>,
+    most: u32,
+    over: &mut impl Over<K, V>,
+) -> Result<u32, Conflict> {
+    let mut out = 0;
+    for from in among.clone().step_by(u64::BITS as usize) {
+        let mut found = 0u64;
+        map.glance_each(cx, from..among.end.min(from + u64::BITS), |index, key, value| {
+            if over.is_over(key, value) {
+                map.prefetch(key);
+                over.prefetch(key, value);
+                found |= 1 << (index - from);
+            }
+        })?;
+        while found != 0 && out < most {
+            let index = from + found.trailing_zeros();
+            found &= found - 1;
+            if let Some((key, value)) = map.remove_if(cx, index, |key, value| over.is_over(key, value))? {
+                over.ended(cx, &key, &value)?;
+                out += 1;
+            }
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn all_have_their_turn(capacity: u32, pieces: u64) {
+        let sweep = Sweep { every: Duration::from_millis(10), round: Duration::from_secs(5) };
+        let mut next = 0;
+        for turn in 0..pieces {
+            let piece = sweep.piece((pieces + turn) * 10_000_000 + 3, capacity);
+            assert_eq!(piece.start, next);
+            assert!(!piece.is_empty());
+            next = piece.end;
+        }
+        assert_eq!(next, capacity);
+    }
+
+    #[test]
+    fn all_entries_have_their_turn_within_a_round() {
+        all_have_their_turn(1, 1);
+        all_have_their_turn(256, 1);
+        all_have_their_turn(257, 2);
+        all_have_their_turn(128_000, 500);
+        all_have_their_turn(1_000_003, 500);
+        all_have_their_turn(u32::MAX, 500);
+    }
+
+    #[test]
+    fn places_are_within_the_map_and_differ() {
+        let all = |now: u64, key: u64, capacity| places(now, &key, 64, capacity).collect::<Vec<_>>();
+        for now in 0..1000 {
+            let places = all(now << 20, 7, 100);
+            assert!(places.iter().all(|place| place.len() == 64 && place.end <= 100), "{places:?}");
+        }
+        assert_eq!(all(7, 7, 3)[0], 0..3);
+        let [some, later, other] = [(1, 7), (2, 7), (1, 8)].map(|(now, key)| all(now, key, 1 << 20));
+        assert!(some != later && some != other && some[0] != some[1], "{some:?} {later:?} {other:?}");
+    }
+}
