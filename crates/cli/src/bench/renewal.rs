@@ -11,6 +11,8 @@ const PORT_STEP: u16 = 4099;
 const FLOWS_PER_S: u64 = 1_000_000;
 /// Flows that begin while the last ones are forgotten.
 const BEGUN: u64 = 4_000_000;
+/// How much longer than its last flow a mapping of a NAT may hold.
+const NAT_REFRESH_MS: i64 = 100;
 /// A bridge forgets no station sooner.
 const AGEING_S: u64 = 10;
 
@@ -51,6 +53,8 @@ pub fn forget_soon(file: &mut PlanFile, flows: u64) {
         if nf.function.get_ref() == "nat" {
             // What ended gives its port back at once, or there are none left for new flows.
             nf.config.set("rest_s", toml::Value::Integer(0));
+            // Nor does a mapping hold for longer than its flow, so that sessions need no more room than sets.
+            nf.config.set("refresh_ms", toml::Value::Integer(NAT_REFRESH_MS));
         }
         nf.full.get_or_insert(unplaced("evict_oldest".to_owned()));
     }

@@ -1,5 +1,6 @@
 //! One measurement of a chain: what is varied, how it is run, what is read off.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -72,6 +73,8 @@ pub(crate) struct Row {
     /// Packets that functions dropped, and all that did not go out.
     pub(crate) dropped: u64,
     pub(crate) lost: u64,
+    /// Why, by function and reason, from the first packet on.
+    pub(crate) dropped_by_nf: BTreeMap<String, BTreeMap<String, u64>>,
     pub(crate) pages: String,
 }
 
@@ -147,6 +150,7 @@ impl Trial<'_> {
             refused: report.sets.refused,
             dropped: report.dropped_total(),
             lost,
+            dropped_by_nf: report.dropped_by_nf.clone(),
             pages: report.pages.clone(),
         }
     }
@@ -156,7 +160,7 @@ impl Row {
     /// Head of the table.
     pub(crate) const HEAD: &str = "chain                                    trace       flows  workers  distribution    Mpps  ns/packet  Mpps by the wall       sets   expired   evicted   refused  lost\n";
 
-    /// Its line of the table.
+    /// Its line of the table, and behind it why packets were dropped, if some were.
     pub(crate) fn line(&self) -> String {
         let Row { chain, trace, workers, distribution, mpps, ns_per_packet, mpps_wall, .. } = self;
         let Row { flows, sets, expired, evicted, refused, lost, .. } = self;
@@ -164,8 +168,19 @@ impl Row {
             [flows, sets, expired, evicted, refused].map(|number| grouped(*number));
         let variant = if self.variant.is_empty() { String::new() } else { format!("  {}\n", self.variant) };
         format!(
-            "{variant}{chain:<40} {trace:<7} {flows:>9} {workers:>8}  {distribution:<12} {mpps:>7.2} {ns_per_packet:>10.1} {mpps_wall:>17.2} {sets:>10} {expired:>9} {evicted:>9} {refused:>9} {lost:>5}\n"
+            "{variant}{chain:<40} {trace:<7} {flows:>9} {workers:>8}  {distribution:<12} {mpps:>7.2} {ns_per_packet:>10.1} {mpps_wall:>17.2} {sets:>10} {expired:>9} {evicted:>9} {refused:>9} {lost:>5}\n{}",
+            self.reasons()
         )
+    }
+
+    /// A line for each reason for which a function dropped packets.
+    fn reasons(&self) -> String {
+        let of = |(function, reasons): (&String, &BTreeMap<String, u64>)| -> String {
+            let line =
+                |(reason, count): (&String, &u64)| format!("  dropped by {function}: {reason} {}\n", grouped(*count));
+            reasons.iter().map(line).collect()
+        };
+        self.dropped_by_nf.iter().map(of).collect()
     }
 }
 
