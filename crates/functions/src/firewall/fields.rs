@@ -1,9 +1,10 @@
-//! What few rules look at: lengths, times to live, code points, VLANs, codes of ICMP. They are read of a packet only if some rule asks
-//! for one of them, and looked at where everything else fits already: rules that ask for none pay nothing.
+//! What few rules look at: lengths, times to live, code points, VLANs, codes of ICMP, the header behind that of IPv6. They are read of a packet only if some
+//! rule asks for one of them, and looked at where everything else fits already: rules that ask for none pay nothing.
 
 use std::fmt;
 
 use braid_nf::packet::Packet;
+use braid_nf::packet::headers::{Ipv6, View};
 
 use crate::parts::{dscp, lengths};
 
@@ -21,10 +22,12 @@ pub(super) enum Field {
     Vlan,
     /// The code of an ICMP message, whatever its type.
     IcmpCode,
+    /// The header behind that of IPv6, which need not be the last one.
+    NextHeader,
 }
 
 /// The values of a packet, by [`Field`].
-pub(super) type Values = [u32; 6];
+pub(super) type Values = [u32; 7];
 
 /// Behind the last VLAN.
 pub(super) const UNTAGGED: u32 = 1 << 12;
@@ -45,7 +48,16 @@ pub(super) fn of(packet: &Packet<'_>, hops: u8) -> Values {
         congestion.into(),
         packet.vlan().map_or(UNTAGGED, |tag| tag.id().into()),
         code.unwrap_or_default().into(),
+        packet.ipv6().map_or(0, |ip| next_header(&ip).into()),
     ]
+}
+
+/// Of a piece it is what stands behind the header that makes it one: the kernel has put datagrams together before it asks.
+fn next_header(ip: &View<'_, Ipv6>) -> u8 {
+    match ip.extensions().next() {
+        Some(first) if first.fragment().is_some_and(|(offset, more, _)| offset != 0 || more) => first.next_header,
+        _ => ip.next_header(),
+    }
 }
 
 /// A condition: the field is within one of these ranges, ends included.
@@ -70,6 +82,7 @@ impl Within {
             Field::Ecn => "congestion notification",
             Field::Vlan => "VLAN",
             Field::IcmpCode => "ICMP code",
+            Field::NextHeader => "next header",
         }
     }
 }

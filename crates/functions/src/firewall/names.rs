@@ -137,12 +137,17 @@ pub(super) const ICMPV6_CODES: &[(&str, u8)] = &[
 
 /// Protocols that the parser does not name, as Debian's /etc/protocols names them.
 pub(super) const PROTOCOLS: &[(&str, u8)] = &[
+    ("hopopt", 0),
     ("igmp", 2),
     ("ipencap", 4),
     ("egp", 8),
     ("dccp", 33),
     ("ipv6", 41),
+    ("ipv6-route", 43),
+    ("ipv6-frag", 44),
     ("rsvp", 46),
+    ("ipv6-nonxt", 59),
+    ("ipv6-opts", 60),
     ("eigrp", 88),
     ("ospf", 89),
     ("ipip", 94),
@@ -150,7 +155,10 @@ pub(super) const PROTOCOLS: &[(&str, u8)] = &[
     ("ipcomp", 108),
     ("vrrp", 112),
     ("l2tp", 115),
+    ("mobility-header", 135),
     ("udplite", 136),
+    ("hip", 139),
+    ("shim6", 140),
 ];
 
 /// The code of that name.

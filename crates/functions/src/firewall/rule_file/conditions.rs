@@ -129,10 +129,11 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
         return narrow_family(rule, v4);
     }
     let field = match (what.as_str(), v4) {
-        ("protocol", true) | ("nexthdr", false) => {
+        ("protocol", true) => {
             protocols(rule, rest)?;
             return if rest.scope.in_table { narrow_family(rule, v4) } else { Ok(()) };
         }
+        ("nexthdr", false) => (Field::NextHeader, next_headers(rule, rest)?),
         ("saddr", _) => return addresses(&mut rule.source, &mut fits.never, rest, v4),
         ("daddr", _) => return addresses(&mut rule.destination, &mut fits.never, rest, v4),
         ("version", _) => {
@@ -224,10 +225,20 @@ const PROTOCOL: Numbers = Numbers {
 
 fn protocols(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     let ranges = PROTOCOL.read(rest)?;
-    narrow_protocol(
-        rule,
-        ranges.into_iter().flat_map(|(first, last)| first..=last).map(|it| Protocol(it as u8)).collect(),
-    )
+    narrow_protocol(rule, each(&ranges).collect())
+}
+
+fn each(ranges: &[(u32, u32)]) -> impl Iterator<Item = Protocol> {
+    ranges.iter().flat_map(|(first, last)| *first..=*last).map(|it| Protocol(it as u8))
+}
+
+/// The header behind that of IPv6. Behind one that is no extension nothing else comes, so it is the protocol too, which is found faster.
+fn next_headers(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<Vec<(u32, u32)>> {
+    let ranges = PROTOCOL.read(rest)?;
+    if !each(&ranges).any(|header| number::is_extension(header.0)) {
+        narrow_protocol(rule, each(&ranges).collect())?;
+    }
+    Ok(ranges)
 }
 
 fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {

@@ -141,7 +141,7 @@ fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<()> {
             }
             key.push(if what == "sport" { Part::SourcePort } else { Part::DestinationPort });
         }
-        ("meta", "l4proto") | ("ip", "protocol") | ("ip6", "nexthdr") => key.push(Part::Protocol),
+        ("meta", "l4proto") | ("ip", "protocol") => key.push(Part::Protocol),
         _ => {
             return wrong(
                 format!("elements are not made of `{of} {what}`"),

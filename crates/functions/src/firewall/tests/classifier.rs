@@ -71,8 +71,8 @@ fn a_rule() -> impl Strategy<Value = Rule> {
 
 /// Conditions on what few rules look at; most rules have none.
 fn some_fields() -> impl Strategy<Value = Vec<Within>> {
-    let field =
-        prop::sample::select(vec![Field::Length, Field::Ttl, Field::Dscp, Field::Ecn, Field::Vlan, Field::IcmpCode]);
+    let fields = [Field::Length, Field::Ttl, Field::Dscp, Field::Ecn, Field::Vlan, Field::IcmpCode, Field::NextHeader];
+    let field = prop::sample::select(fields.to_vec());
     let range = (0u32..6, 0u32..6).prop_map(|(a, b)| (a.min(b), a.max(b)));
     let within = (field, prop::collection::vec(range, 1..3)).prop_map(|(field, ranges)| Within { field, ranges });
     prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(within, 1..3)]
@@ -93,7 +93,7 @@ fn a_packet() -> impl Strategy<Value = Facts> {
         0u8..4,
         0u16..4,
         any::<bool>(),
-        prop::array::uniform6(0u32..7),
+        prop::array::uniform7(0u32..7),
     )
         .prop_map(
             |(source, destination, (source_port, destination_port), protocol, flags, port, inside, fields)| Facts {
