@@ -30,12 +30,14 @@ pub enum Complaint {
     TooLong(u16),
     /// This router has nothing at that port.
     NoPort,
-    /// This router does not speak that protocol.
-    NoProtocol,
+    /// This router does not speak that protocol, which stands there in a packet of IPv6.
+    NoProtocol(u32),
+    /// Nor does it know an option of IPv6 that stands there.
+    UnknownOption(u32),
+    /// A field of IPv6 says there what is not possible, or not here.
+    WrongField(u32),
     /// The other pieces of it have not come in time.
     PiecesMissing,
-    /// A piece of IPv6 with a number there that is wrong.
-    WrongPiece(u32),
 }
 
 impl Complaint {
@@ -58,13 +60,13 @@ impl Complaint {
             (Complaint::TooLong(mtu), false) => ((v6::PACKET_TOO_BIG, 0), mtu.into()),
             (Complaint::NoPort, true) => ((v4::UNREACHABLE, 3), 0),
             (Complaint::NoPort, false) => ((v6::UNREACHABLE, 4), 0),
-            (Complaint::NoProtocol, true) => ((v4::UNREACHABLE, 2), 0),
-            // The pointer is that of the header's own next-header field.
-            (Complaint::NoProtocol, false) => ((v6::PARAMETER_PROBLEM, 1), 6),
+            (Complaint::NoProtocol(_), true) => ((v4::UNREACHABLE, 2), 0),
+            (Complaint::NoProtocol(at), false) => ((v6::PARAMETER_PROBLEM, 1), at),
+            (Complaint::UnknownOption(at), _) => ((v6::PARAMETER_PROBLEM, 2), at),
             (Complaint::PiecesMissing, true) => ((v4::TIME_EXCEEDED, 1), 0),
             (Complaint::PiecesMissing, false) => ((v6::TIME_EXCEEDED, 1), 0),
-            (Complaint::WrongPiece(at), true) => ((v4::PARAMETER_PROBLEM, 0), at << 24),
-            (Complaint::WrongPiece(at), false) => ((v6::PARAMETER_PROBLEM, 0), at),
+            (Complaint::WrongField(at), true) => ((v4::PARAMETER_PROBLEM, 0), at << 24),
+            (Complaint::WrongField(at), false) => ((v6::PARAMETER_PROBLEM, 0), at),
         }
     }
 }

@@ -6,8 +6,10 @@ use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::{Cx, Handled};
 
+use super::headers::{self, NOTHING, Objection};
 use super::interface::Interface;
 use super::objections::BAD_CHECKSUM;
+use super::pieces::echo_whole;
 use super::{Complaint, Router};
 use crate::parts::answer;
 use crate::parts::discovery::{self, By, Message};
@@ -74,10 +76,20 @@ impl Router {
         if packet.is_fragment() {
             return self.receive_piece(cx, packet, interface);
         }
+        let datagram = packet.bytes().get(usize::from(packet.record().l3)..).unwrap_or_default();
+        let number_at = match headers::walk(datagram) {
+            Ok(at) => at,
+            Err(Objection::Told(complaint)) => return self.errors.send(cx, packet, interface, complaint, FOR_ROUTER),
+            Err(Objection::Silent) => return Ok(Verdict::Drop(FOR_ROUTER)),
+        };
         if !packet.checksums_ok() {
             return Ok(Verdict::Drop(BAD_CHECKSUM));
         }
-        match Answer::to(packet.dst_ip().is_v4(), packet.protocol(), packet.ip_payload()) {
+        match Answer::to(packet.dst_ip().is_v4(), (packet.protocol(), number_at), packet.ip_payload()) {
+            // Headers of the request are none of the reply's.
+            Answer::Echo if number_at > headers::FIRST => {
+                echo_whole(cx, packet, interface, datagram, packet.ip_payload());
+            }
             Answer::Echo => return Ok(echo_back(packet, interface.mac)),
             Answer::Reset => {
                 if self.errors.admits(cx, packet)? {
@@ -103,8 +115,8 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// To a packet of a protocol, of which this stands behind the IP headers.
-    pub(super) fn to(is_v4: bool, number: u8, body: &[u8]) -> Answer {
+    /// To a packet of a protocol, whose number stands there, and of which this stands behind the IP headers.
+    pub(super) fn to(is_v4: bool, (number, at): (u8, u32), body: &[u8]) -> Answer {
         let kind = Icmp::parse(body).map(|icmp| icmp.kind());
         match number {
             protocol::ICMP if is_v4 && kind == Some(icmp_type::ECHO_REQUEST) => Answer::Echo,
@@ -112,7 +124,8 @@ impl Answer {
             protocol::ICMP | protocol::ICMPV6 => Answer::Nothing,
             protocol::TCP => Answer::Reset,
             protocol::UDP => Answer::Error(Complaint::NoPort),
-            _ => Answer::Error(Complaint::NoProtocol),
+            NOTHING if !is_v4 => Answer::Nothing,
+            _ => Answer::Error(Complaint::NoProtocol(at)),
         }
     }
 }

@@ -8,6 +8,7 @@ mod complain;
 mod config;
 pub(crate) mod fragment;
 mod hand_over;
+mod headers;
 mod interface;
 mod links;
 mod local;

@@ -7,6 +7,7 @@ use braid_nf::packet::{Flags, IpAddress, Link, checksum};
 use braid_nf::prelude::*;
 use braid_nf::{Cx, Handled};
 
+use super::headers::{self, Objection};
 use super::interface::Interface;
 use super::local::{Answer, FOR_ROUTER};
 use super::objections::{BAD_CHECKSUM, BAD_SOURCE};
@@ -28,7 +29,7 @@ impl Router {
             Outcome::Wrong(at) => {
                 if let Some(quoted) = answer::datagram(packet) {
                     let cause = (Cause::of(packet), quoted);
-                    self.errors.send_about(cx, cause, interface, Complaint::WrongPiece(at))?;
+                    self.errors.send_about(cx, cause, interface, Complaint::WrongField(at))?;
                 }
                 Ok(Verdict::Drop(Reason::MALFORMED))
             }
@@ -43,6 +44,14 @@ impl Router {
         let (Some(body), from, to) = (body, last.src_ip(), last.dst_ip()) else {
             return Ok(Verdict::Drop(Reason::MALFORMED));
         };
+        let number_at = match headers::walk(datagram) {
+            Ok(at) => at,
+            Err(Objection::Told(complaint)) => {
+                self.errors.send_about(cx, (Cause::of(last), datagram), interface, complaint)?;
+                return Ok(Verdict::Drop(FOR_ROUTER));
+            }
+            Err(Objection::Silent) => return Ok(Verdict::Drop(FOR_ROUTER)),
+        };
         let is_right = match found.proto {
             protocol::ICMP => checksum::ipv4_header_ok(body),
             protocol::UDP if Udp::parse(body).is_some_and(|udp| udp.checksum() == 0) => from.is_v4(),
@@ -52,7 +61,7 @@ impl Router {
         if !is_right {
             return Ok(Verdict::Drop(BAD_CHECKSUM));
         }
-        match Answer::to(to.is_v4(), found.proto, body) {
+        match Answer::to(to.is_v4(), (found.proto, number_at), body) {
             Answer::Echo => echo_whole(cx, last, interface, datagram, body),
             Answer::Reset => {
                 if let Some(tcp) = Tcp::parse(body)
@@ -70,8 +79,8 @@ impl Router {
     }
 }
 
-/// Answers an echo request that came in pieces; the reply is cut for the link anew.
-fn echo_whole(cx: &mut Cx<'_>, last: &Packet<'_>, interface: &Interface, request: &[u8], body: &[u8]) {
+/// Answers an echo request that came in pieces, or behind other headers; the reply is cut for the link anew.
+pub(super) fn echo_whole(cx: &mut Cx<'_>, last: &Packet<'_>, interface: &Interface, request: &[u8], body: &[u8]) {
     let (asker, own, port, mtu) = (last.src_ip(), last.dst_ip(), last.port(), interface.mtu);
     let link = last.bytes().get(..last.record().l3.into()).unwrap_or_default();
     let header = if asker.is_v4() { request.len() - body.len() } else { Ipv6::LEN };
