@@ -69,9 +69,19 @@ pub struct PortConfig {
     pub access: Option<u16>,
     /// VLANs that it carries with tags: numbers and ranges such as `10`, `20-29`.
     #[serde(default)]
-    pub trunk: Vec<String>,
+    pub trunk: Vec<WrittenVlans>,
     /// The VLAN of a trunk that is carried without tags; none: untagged frames are dropped.
     pub native: Option<u16>,
+}
+
+/// VLANs of a trunk: `10`, `"10"` or `"20-29"`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "a VLAN such as 10, or a range such as \"20-29\"")]
+pub enum WrittenVlans {
+    /// One of them.
+    One(u32),
+    /// One, or a range.
+    Text(String),
 }
 
 /// A station that is known from the start.
@@ -179,6 +189,10 @@ impl Config {
         }
         let mut vlans = Vlans::new(ports);
         for (number, written) in self.ports.iter().enumerate() {
+            if self.ports.iter().take(number).any(|other| other.port == written.port) {
+                let reason = format!("port {} stands there twice", written.port);
+                return Err(ConfigError::new("port.port", reason, "say all of a port in one place").of("port", number));
+            }
             let added = check_port("port.port", written.port, ports).and_then(|_| written.add_to(&mut vlans));
             added.map_err(|error| error.of("port", number))?;
         }
@@ -195,8 +209,8 @@ impl PortConfig {
             let reason = format!("port {} is to be an access port or a trunk", self.port);
             return Err(ConfigError::new("port.access", reason, "write `access`, or `trunk` perhaps with `native`"));
         }
-        for range in &self.trunk {
-            for vlan in vlan_range(range)? {
+        for written in &self.trunk {
+            for vlan in written.range()? {
                 vlans.add_tagged(self.port, vlan);
             }
         }
@@ -208,16 +222,24 @@ impl PortConfig {
     }
 }
 
-/// `10` or `20-29`.
-fn vlan_range(text: &str) -> Result<std::ops::RangeInclusive<u16>, ConfigError> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let vlan = |text: &str| {
-        let number = text.trim().parse::<u32>().map_err(|_| {
-            ConfigError::new("port.trunk", format!("`{text}` is no VLAN"), "write a number or a range as in `20-29`")
-        })?;
-        checked_vlan("port.trunk", number)
-    };
-    Ok(vlan(first)?..=vlan(last)?)
+impl WrittenVlans {
+    fn range(&self) -> Result<std::ops::RangeInclusive<u16>, ConfigError> {
+        const KEY: &str = "port.trunk";
+        const RANGE: &str = "write a number or a range as in `20-29`";
+        let text = match self {
+            WrittenVlans::One(vlan) => return checked_vlan(KEY, *vlan).map(|vlan| vlan..=vlan),
+            WrittenVlans::Text(text) => text,
+        };
+        let vlan = |text: &str| match text.trim().parse::<u32>() {
+            Ok(number) => checked_vlan(KEY, number),
+            Err(_) => Err(ConfigError::new(KEY, format!("`{text}` is no VLAN"), RANGE)),
+        };
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        match vlan(first)?..=vlan(last)? {
+            range if range.is_empty() => Err(ConfigError::new(KEY, format!("`{text}` ends before it begins"), RANGE)),
+            range => Ok(range),
+        }
+    }
 }
 
 fn checked_vlan(key: &str, vlan: u32) -> Result<u16, ConfigError> {

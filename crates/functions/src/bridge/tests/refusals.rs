@@ -46,6 +46,15 @@ fn impossible_configurations_are_refused() {
         "`port[0].trunk`: `ten` is no VLAN; write a number or a range as in `20-29`",
     );
     refuse(
+        "[[port]]\nport = 1\ntrunk = ['29-20']",
+        "`port[0].trunk`: `29-20` ends before it begins; write a number or a range as in `20-29`",
+    );
+    refuse("[[port]]\nport = 1\ntrunk = [5000]", "`port[0].trunk`: there is no VLAN 5000; write 1 to 4094");
+    refuse(
+        "[[port]]\nport = 1\naccess = 10\n[[port]]\nport = 1\naccess = 20",
+        "`port[1].port`: port 1 stands there twice; say all of a port in one place",
+    );
+    refuse(
         "vlan_aware = false\n[[port]]\nport = 1\naccess = 1",
         "`port`: this bridge knows no VLANs; leave it out, or write `vlan_aware = true`",
     );
