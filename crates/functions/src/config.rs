@@ -155,6 +155,17 @@ pub(crate) fn share(key: &str, value: f64) -> Result<f64, ConfigError> {
     Err(ConfigError::new(key, format!("{value} is no share"), "write a number above 0 and below 1, such as 0.2"))
 }
 
+/// Lengths of address ranges, of IPv4 and IPv6.
+pub(crate) fn check_lengths(key: &str, v4: u8, v6: u8) -> Result<(), ConfigError> {
+    for (version, name, bits, most) in [("v4", "IPv4", v4, 32), ("v6", "IPv6", v6, 128)] {
+        if bits > most {
+            let reason = format!("no {name} address has {bits} bits");
+            return Err(ConfigError::new(&format!("{key}.{version}"), reason, format!("write at most {most}")));
+        }
+    }
+    Ok(())
+}
+
 /// A port that the plan has.
 pub(crate) fn check_port(key: &str, port: Port, ports: u16) -> Result<Port, ConfigError> {
     if port < ports {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::connection::Timeouts;
 use super::owners::Most;
-use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::config::{ConfigError, IDLE_MAX, check_lengths, span_ns};
 use crate::parts::Sides;
 use crate::token_bucket::Limit;
 
@@ -125,10 +125,7 @@ impl Config {
     }
 
     pub(super) fn lengths(&self) -> Result<Lengths, ConfigError> {
-        if self.prefix.v4 > 32 || self.prefix.v6 > 128 {
-            let reason = format!("no address has {} bits", self.prefix.v4.max(self.prefix.v6));
-            return Err(ConfigError::new("prefix", reason, "write at most 32 for `v4`, at most 128 for `v6`"));
-        }
+        check_lengths("prefix", self.prefix.v4, self.prefix.v6)?;
         Ok(self.prefix)
     }
 

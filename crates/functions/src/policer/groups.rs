@@ -10,6 +10,7 @@ use braid_nf::{Cx, Part};
 use super::config::Lengths;
 use super::meter::Metered;
 use crate::ConfigError;
+use crate::config::check_lengths;
 use crate::parts::Aged;
 pub use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::aged::Stamp;
@@ -37,10 +38,7 @@ pub struct Groups {
 impl Groups {
     /// No range yet. `lifetime_ns` is the time in which a meter fills.
     pub fn new(builder: &mut StateBuilder, lengths: Lengths, lifetime_ns: u64) -> Result<Groups, ConfigError> {
-        if lengths.v4 > 32 || lengths.v6 > 128 {
-            let reason = format!("no address has {} bits", lengths.v4.max(lengths.v6));
-            return Err(ConfigError::new("prefix", reason, "write at most 32 for `v4`, at most 128 for `v6`"));
-        }
+        check_lengths("prefix", lengths.v4, lengths.v6)?;
         let table = Aged::new(builder, "ranges", lengths.capacity, lifetime_ns);
         Ok(Groups { lengths, table: table.map_err(|error| ConfigError::state("prefix.capacity", &error))? })
     }
