@@ -1,10 +1,11 @@
-//! What few rules look at: lengths, times to live, code points, VLANs, codes of ICMP, the header behind that of IPv6. They are read of a packet only if some
+//! What few rules look at: lengths, times to live, code points, VLANs, codes of ICMP, extension headers of IPv6. They are read of a packet only if some
 //! rule asks for one of them, and looked at where everything else fits already: rules that ask for none pay nothing.
 
 use std::fmt;
 
 use braid_nf::packet::Packet;
 use braid_nf::packet::headers::{Ipv6, View};
+use braid_nf::packet::parse::protocol as number;
 
 use crate::parts::{dscp, lengths};
 
@@ -24,13 +25,19 @@ pub(super) enum Field {
     IcmpCode,
     /// The header behind that of IPv6, which need not be the last one.
     NextHeader,
+    /// Which extension headers there are, as [`extension_bit`]s.
+    Extensions,
+    /// Of the first routing header; [`UNROUTED`] without.
+    RoutingType,
 }
 
 /// The values of a packet, by [`Field`].
-pub(super) type Values = [u32; 7];
+pub(super) type Values = [u32; 9];
 
 /// Behind the last VLAN.
 pub(super) const UNTAGGED: u32 = 1 << 12;
+/// Behind the last type of a routing header.
+pub(super) const UNROUTED: u32 = 1 << 8;
 
 /// The values of a packet that loses so many hops here.
 #[cold]
@@ -41,6 +48,7 @@ pub(super) fn of(packet: &Packet<'_>, hops: u8) -> Values {
         _ => 0,
     };
     let code = packet.l4_offset().and_then(|at| packet.bytes().get(at + 1).copied());
+    let (next_header, extensions, routing_type) = packet.ipv6().map_or((0, 0, UNROUTED), |ip| headers(&ip));
     [
         lengths::ip_len(packet) as u32,
         packet.ttl().unwrap_or_default().saturating_sub(hops).into(),
@@ -48,16 +56,41 @@ pub(super) fn of(packet: &Packet<'_>, hops: u8) -> Values {
         congestion.into(),
         packet.vlan().map_or(UNTAGGED, |tag| tag.id().into()),
         code.unwrap_or_default().into(),
-        packet.ipv6().map_or(0, |ip| next_header(&ip).into()),
+        next_header,
+        extensions,
+        routing_type,
     ]
 }
 
-/// Of a piece it is what stands behind the header that makes it one: the kernel has put datagrams together before it asks.
-fn next_header(ip: &View<'_, Ipv6>) -> u8 {
-    match ip.extensions().next() {
-        Some(first) if first.fragment().is_some_and(|(offset, more, _)| offset != 0 || more) => first.next_header,
-        _ => ip.next_header(),
+/// The header behind that of IPv6, which extension headers there are, and the type of the first routing header. One that makes a piece is
+/// none of them: the kernel has put datagrams together before it asks.
+fn headers(ip: &View<'_, Ipv6>) -> (u32, u32, u32) {
+    let (mut next, mut extensions, mut routing_type) = (None, 0, UNROUTED);
+    for header in ip.extensions() {
+        if header.fragment().is_some_and(|(offset, more, _)| offset != 0 || more) {
+            next.get_or_insert(header.next_header);
+            continue;
+        }
+        next.get_or_insert(header.number);
+        extensions |= extension_bit(header.number);
+        if let (number::ROUTING, UNROUTED, Some(kind)) = (header.number, routing_type, header.bytes.get(2)) {
+            routing_type = u32::from(*kind);
+        }
     }
+    (next.unwrap_or(ip.next_header()).into(), extensions, routing_type)
+}
+
+/// What stands for an extension header in [`Field::Extensions`]; 0 for one that nobody asks for.
+pub(super) fn extension_bit(header: u8) -> u32 {
+    let asked = [number::MOBILITY, number::FRAGMENT, number::DESTINATION_OPTIONS, number::HOP_BY_HOP, number::ROUTING];
+    asked.iter().position(|known| *known == header).map_or(0, |at| 1 << at)
+}
+
+/// The values of [`Field::Extensions`] in which a bit is set, or is not.
+pub(super) fn with_extension(bit: u32, is_set: bool) -> Vec<(u32, u32)> {
+    let all = 1u32 << 5;
+    let base = if is_set { bit } else { 0 };
+    (0..all / (2 * bit)).map(|n| n * 2 * bit + base).map(|first| (first, first + bit - 1)).collect()
 }
 
 /// A condition: the field is within one of these ranges, ends included.
@@ -83,6 +116,8 @@ impl Within {
             Field::Vlan => "VLAN",
             Field::IcmpCode => "ICMP code",
             Field::NextHeader => "next header",
+            Field::Extensions => "extension headers",
+            Field::RoutingType => "type of routing header",
         }
     }
 }
@@ -95,6 +130,9 @@ impl fmt::Display for Within {
             (first, &u32::MAX) => format!("from {first}"),
             (first, last) => format!("{first}-{last}"),
         };
+        if self.field == Field::Extensions {
+            return f.write_str(self.name());
+        }
         let ranges: Vec<_> = self.ranges.iter().take(4).map(one).collect();
         write!(f, "{} {}", self.name(), ranges.join(", "))?;
         if self.ranges.len() > 4 { write!(f, ", … {} in all", self.ranges.len()) } else { Ok(()) }

@@ -35,6 +35,7 @@ mod asked;
 mod base;
 mod blocks;
 mod conditions;
+mod extensions;
 mod fib;
 mod file;
 mod flags;

@@ -10,6 +10,7 @@ mod chains;
 mod classifier;
 mod conditions;
 mod endings;
+mod extensions;
 mod files;
 mod includes;
 mod known;

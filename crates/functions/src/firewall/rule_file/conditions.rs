@@ -3,6 +3,7 @@
 use braid_nf::packet::parse::protocol as number;
 
 use super::addresses::{addresses, masked, packet_type};
+use super::extensions::{exthdr, next_headers, routing};
 use super::flags::{self, flags};
 use super::interfaces::interface;
 use super::numbers::{Numbers, nameless};
@@ -28,7 +29,8 @@ pub(super) fn selector(words: &Words<'_>) -> Option<usize> {
     match words.peek() {
         "iif" | "oif" | "iifname" | "oifname" | "pkttype" | "l4proto" | "nfproto" => Some(1),
         "tcp" if words.peek_at(1) == "flags" => Some(flags::named(words)),
-        "ip" | "ip6" | "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6" | "meta" | "ct" | "ether" | "vlan" => Some(2),
+        "ip" | "ip6" | "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6" | "meta" | "ct" | "ether" | "vlan"
+        | "exthdr" | "rt" => Some(2),
         _ => None,
     }
 }
@@ -60,6 +62,8 @@ pub(super) fn condition(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
         "tcp" | "udp" | "sctp" => transport(rule, rest, &word),
         "th" => any_transport(rule, rest),
         "icmp" | "icmpv6" => icmp(rule, rest, &word),
+        "exthdr" => exthdr(rule, rest),
+        "rt" => routing(rule, rest),
         "ct" => ct(fits, rest),
         other => super::statement::unknown(other),
     }
@@ -93,7 +97,7 @@ pub(super) fn narrow_family(rule: &mut Rule, v4: bool) -> Parsed<()> {
 }
 
 /// Lets a field be only within these ranges.
-fn narrow_field(rule: &mut Rule, field: Field, ranges: Vec<(u32, u32)>) -> Parsed<()> {
+pub(super) fn narrow_field(rule: &mut Rule, field: Field, ranges: Vec<(u32, u32)>) -> Parsed<()> {
     let more = Within { field, ranges };
     let what = more.name();
     if fields::narrow(&mut rule.fields, more) {
@@ -217,7 +221,7 @@ pub(super) fn any_protocol_with_ports(rule: &mut Rule) -> Parsed<()> {
     narrow_protocol(rule, [number::TCP, number::UDP, number::SCTP].map(Protocol).to_vec())
 }
 
-const PROTOCOL: Numbers = Numbers {
+pub(super) const PROTOCOL: Numbers = Numbers {
     what: "a protocol: a name such as tcp, or a number up to 255",
     last: 255,
     named: |name| protocol(name).map(|found| found.0.into()),
@@ -228,17 +232,8 @@ fn protocols(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     narrow_protocol(rule, each(&ranges).collect())
 }
 
-fn each(ranges: &[(u32, u32)]) -> impl Iterator<Item = Protocol> {
+pub(super) fn each(ranges: &[(u32, u32)]) -> impl Iterator<Item = Protocol> {
     ranges.iter().flat_map(|(first, last)| *first..=*last).map(|it| Protocol(it as u8))
-}
-
-/// The header behind that of IPv6. Behind one that is no extension nothing else comes, so it is the protocol too, which is found faster.
-fn next_headers(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<Vec<(u32, u32)>> {
-    let ranges = PROTOCOL.read(rest)?;
-    if !each(&ranges).any(|header| number::is_extension(header.0)) {
-        narrow_protocol(rule, each(&ranges).collect())?;
-    }
-    Ok(ranges)
 }
 
 fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {

@@ -288,8 +288,8 @@ pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
         "ah" | "esp" | "comp" | "igmp" | "dccp" | "udplite" => {
             "write meta l4proto and its name: nothing else of it is looked at"
         }
-        "exthdr" | "frag" | "hbh" | "dst" | "mh" | "srh" | "rt0" => {
-            "leave it out: headers between IPv6 and what it carries are walked over"
+        "frag" | "hbh" | "dst" | "mh" | "srh" | "rt0" => {
+            "write exthdr hbh exists, exthdr rt missing or rt type 0: nothing else of extension headers is looked at"
         }
         "reset" => "leave it out: packets are not changed",
         word if word.starts_with('@') => {
@@ -297,7 +297,7 @@ pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
         }
         _ => {
             let instead = "write inbound, outbound, iif, iifname, oifname, ip, ip6, meta, tcp, udp, sctp, th, icmp, icmpv6, vlan id, \
-                           ct state, counter, log, limit, or accept, drop, reject, jump, goto, return";
+                           exthdr, rt, ct state, counter, log, limit, or accept, drop, reject, jump, goto, return";
             return wrong(format!("`{word}` is no condition"), instead);
         }
     };

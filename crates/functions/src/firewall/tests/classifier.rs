@@ -93,7 +93,7 @@ fn a_packet() -> impl Strategy<Value = Facts> {
         0u8..4,
         0u16..4,
         any::<bool>(),
-        prop::array::uniform7(0u32..7),
+        prop::array::uniform9(0u32..7),
     )
         .prop_map(
             |(source, destination, (source_port, destination_port), protocol, flags, port, inside, fields)| Facts {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::rules::{PORTS, named, read_text};
 use crate::firewall::config::Config;
 use crate::firewall::facts::Facts;
-use crate::firewall::fields::{UNTAGGED, Values};
+use crate::firewall::fields::{UNROUTED, UNTAGGED, Values};
 use crate::firewall::policy::Policy;
 use crate::firewall::rules::Action;
 use crate::firewall::states::State;
@@ -15,19 +15,20 @@ use braid_testkit::Frame;
 
 /// What a packet of the tests has.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
-    v4: bool,
-    protocol: u8,
-    ports: (u16, u16),
-    flags: u8,
-    /// Length, time to live, code point, congestion, VLAN, ICMP code, next header.
-    fields: Values,
+pub(super) struct Seen {
+    pub(super) v4: bool,
+    pub(super) protocol: u8,
+    pub(super) ports: (u16, u16),
+    pub(super) flags: u8,
+    /// Length, time to live, code point, congestion, VLAN, ICMP code, next header, extension headers, type of a routing header.
+    pub(super) fields: Values,
 }
 
-const SEEN: Seen = Seen { v4: true, protocol: 6, ports: (1100, 80), flags: 2, fields: [100, 64, 0, 0, UNTAGGED, 0, 6] };
+pub(super) const SEEN: Seen =
+    Seen { v4: true, protocol: 6, ports: (1100, 80), flags: 2, fields: [100, 64, 0, 0, UNTAGGED, 0, 6, 0, UNROUTED] };
 
 /// Whether a condition fits a packet.
-fn fits(condition: &str, seen: Seen) -> bool {
+pub(super) fn fits(condition: &str, seen: Seen) -> bool {
     let text = format!(
         "table inet t {{ chain f {{ type filter hook forward priority 0; policy drop; {condition} accept; }} }}"
     );
@@ -156,7 +157,7 @@ fn codes_and_types_of_icmp_may_be_ranges() {
     let icmp = |kind: u8, code: u8| Seen {
         protocol: 1,
         ports: (0, u16::from_be_bytes([kind, code])),
-        fields: [100, 64, 0, 0, UNTAGGED, code.into(), 0],
+        fields: [100, 64, 0, 0, UNTAGGED, code.into(), 0, 0, UNROUTED],
         ..SEEN
     };
     for (condition, expected) in [
@@ -231,7 +232,7 @@ proptest! {
         v4 in any::<bool>(),
         values in (0u32..140, 0u32..256, 0u32..64, 0u32..4, 0u32..=UNTAGGED),
     ) {
-        let fields = [values.0, values.1, values.2, values.3, values.4, 0, 6];
+        let fields = [values.0, values.1, values.2, values.3, values.4, 0, 6, 0, UNROUTED];
         let value = fields[said.at].checked_sub(said.offset);
         let is_within = value.is_some_and(|value| said.fits.iter().any(|(first, end)| (*first..=*end).contains(&value)));
         let is_tagged = said.at != 4 || values.4 < UNTAGGED;
@@ -335,47 +336,4 @@ fn what_says_nothing_here_is_passed_over() {
     assert!(fits("ct helper set tcp dport map { 80 : \"web\" }", SEEN));
     // As in nftables a map without the key ends the rule.
     assert!(!fits("meta priority set ip dscp map { ef : 1:3 }", SEEN));
-}
-
-/// `ip6 nexthdr` is a byte of the first header, `meta l4proto` what stands behind all of them, as in the kernel.
-#[test]
-fn the_header_behind_that_of_ipv6_is_none_of_those_behind_it() {
-    let whole = Seen { v4: false, ..SEEN };
-    let behind = |header| Seen { fields: [100, 64, 0, 0, UNTAGGED, 0, header], ..whole };
-    for (condition, tcp, behind_options, behind_routing) in [
-        ("ip6 nexthdr tcp", true, false, false),
-        ("ip6 nexthdr 43", false, false, true),
-        ("ip6 nexthdr { hopopt, ipv6-route, ipv6-frag, ipv6-opts }", false, true, true),
-        ("ip6 nexthdr != tcp", false, true, true),
-        ("ip6 nexthdr { tcp, ipv6-route } tcp dport 80", true, false, true),
-        ("ip6 nexthdr != 43 meta l4proto tcp", true, true, false),
-        ("meta l4proto tcp", true, true, true),
-    ] {
-        let seen = [whole, behind(0), behind(43)].map(|seen| fits(condition, seen));
-        assert_eq!(seen, [tcp, behind_options, behind_routing], "{condition}");
-        assert!(condition.starts_with("meta") || !fits(condition, SEEN), "{condition}: IPv4 has none");
-    }
-}
-
-/// Of frames: a routing header before a datagram, pieces, and a datagram that has the header of pieces and is none.
-#[test]
-fn headers_between_ipv6_and_its_datagram_are_seen_in_frames() {
-    let rules = "ip6 nexthdr ipv6-route drop\nip6 nexthdr ipv6-frag reject\nip6 nexthdr udp accept";
-    let decides = |header: u8, extension: &[u8]| {
-        let mut config = named();
-        read_text(rules, &mut config, PORTS).expect("rules");
-        let mut bytes = Frame::udp("[2001:db8::1]:5", "[2001:db8::2]:6").payload(b"hello").bytes();
-        bytes.splice(54..54, extension.iter().copied());
-        if !extension.is_empty() {
-            bytes[20] = header;
-            bytes[19] += extension.len() as u8;
-        }
-        let page = crate::firewall::explain(config, 2, 0, &bytes).expect("a packet");
-        (1..=3).find(|line| page.contains(&format!("line {line} of the rule file decides")))
-    };
-    assert_eq!(decides(17, &[]), Some(3));
-    assert_eq!(decides(43, &[17, 0, 0, 0, 0, 0, 0, 0]), Some(1));
-    assert_eq!(decides(60, &[43, 0, 1, 4, 0, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 0]), None, "behind others");
-    assert_eq!(decides(44, &[17, 0, 0, 0, 0, 0, 0, 7]), Some(2));
-    assert_eq!(decides(44, &[17, 0, 0, 1, 0, 0, 0, 7]), Some(3), "as when it has been put together");
 }

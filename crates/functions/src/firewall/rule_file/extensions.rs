@@ -1,0 +1,56 @@
+//! Headers between that of IPv6 and what it carries: the first of them, whether one is there, the type of a routing header.
+
+use braid_nf::packet::parse::protocol as number;
+
+use super::conditions::{PROTOCOL, each, narrow_family, narrow_field, narrow_protocol};
+use super::numbers::{Numbers, nameless};
+use super::reader::Words;
+use super::{Parsed, wrong};
+use crate::firewall::fields::{Field, extension_bit, with_extension};
+use crate::firewall::rules::Rule;
+
+/// `ip6 nexthdr`. Behind a header that is no extension nothing else comes, so it is the protocol too, which is found faster.
+pub(super) fn next_headers(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<Vec<(u32, u32)>> {
+    let ranges = PROTOCOL.read(rest)?;
+    if !each(&ranges).any(|header| number::is_extension(header.0)) {
+        narrow_protocol(rule, each(&ranges).collect())?;
+    }
+    Ok(ranges)
+}
+
+/// `exthdr rt exists`, `exthdr hbh missing`, of the whole packet.
+pub(super) fn exthdr(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
+    let header = match rest.word().as_str() {
+        "hbh" => number::HOP_BY_HOP,
+        "rt" => number::ROUTING,
+        "frag" => number::FRAGMENT,
+        "dst" => number::DESTINATION_OPTIONS,
+        "mh" => number::MOBILITY,
+        other => return wrong(format!("`{other}` is no extension header"), "write exthdr hbh, rt, frag, dst or mh"),
+    };
+    let is_negated = rest.negated();
+    let is_there = match rest.word().as_str() {
+        "exists" | "1" => !is_negated,
+        "missing" | "0" => is_negated,
+        other => {
+            let reason = format!("`{other}` is nothing that an extension header is asked for");
+            return wrong(reason, "write exthdr rt exists, exthdr rt missing or rt type 0");
+        }
+    };
+    narrow_field(rule, Field::Extensions, with_extension(extension_bit(header), is_there))?;
+    narrow_family(rule, false)
+}
+
+const TYPE: Numbers = Numbers { what: "a type of routing header such as 0 or 4", last: 255, named: nameless };
+
+/// `rt type 0`: what has no routing header has none, and fits no `rt type != 0` either.
+pub(super) fn routing(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
+    match rest.word().as_str() {
+        "type" => narrow_field(rule, Field::RoutingType, TYPE.read(rest)?)?,
+        "seg-left" | "hdrlength" | "nexthdr" => {
+            return wrong("only the type of a routing header is looked at", "write rt type 0 or exthdr rt exists");
+        }
+        _ => return super::statement::unknown("rt"),
+    }
+    narrow_family(rule, false)
+}
