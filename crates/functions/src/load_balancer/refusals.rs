@@ -10,9 +10,15 @@ use crate::parts::scope::{is_host_v4, is_routed_v6};
 /// What is wrong, and what to write instead.
 pub(super) type Wrong = (String, &'static str);
 
-pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), Wrong> {
+/// With the key of the service that is wrong.
+pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), (&'static str, Wrong)> {
+    let wrong = |key, reason: String, instead| Err((key, (reason, instead)));
     if !is_host(service.address) {
-        return Err((format!("{} is no host's address", service.address), "write the address that clients ask for"));
+        return wrong(
+            "address",
+            format!("{} is no host's address", service.address),
+            "write the address that clients ask for",
+        );
     }
     let in_v6 = || std::iter::once(service.address).chain(service.backends.iter().map(|backend| backend.address));
     if service.mode.is_tunnel()
@@ -23,29 +29,30 @@ pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), Wr
             true => format!("the tunnels of {end} have no address to come from, and to speak from to its clients"),
             false => format!("the tunnels to {end} have no address to come from"),
         };
-        return Err((reason, "write router_v6 = \"…\" beside the services: an address of this machine's"));
+        return wrong("mode", reason, "write router_v6 = \"…\" beside the services: an address of this machine's");
     }
     if service.port == Some(Ports::one(0)) {
-        return Err(("0 is no port".into(), "write the port that clients ask for, or leave it out for all"));
+        return wrong("port", "0 is no port".into(), "write the port that clients ask for, or leave it out for all");
     }
     if service.backends.iter().all(|backend| backend.backup) {
         let reason = if service.backends.is_empty() { "there is none" } else { "all are backups" };
-        return Err((reason.into(), "name one or more that are no backups"));
+        return wrong("backends", reason.into(), "name one or more that are no backups");
     }
+    const TOGETHER: &str = "persistence_prefix";
     match (service.persistence, service.persistence_prefix) {
         (Persistence::Connection | Persistence::None, Some(_)) => {
-            return Err(("no client stays, so none stay together".into(), "add persistence = \"source\""));
+            return wrong(TOGETHER, "no client stays, so none stay together".into(), "add persistence = \"source\"");
         }
         (_, Some(Together { v4: bits @ 33.., .. })) => {
-            return Err((format!("no IPv4 address has {bits} bits"), "write at most 32 for `v4`"));
+            return wrong(TOGETHER, format!("no IPv4 address has {bits} bits"), "write at most 32 for `v4`");
         }
         (_, Some(Together { v6: bits @ 129.., .. })) => {
-            return Err((format!("no IPv6 address has {bits} bits"), "write at most 128 for `v6`"));
+            return wrong(TOGETHER, format!("no IPv6 address has {bits} bits"), "write at most 128 for `v6`");
         }
         _ => {}
     }
     if service.backends.len() * 10 > config.table_size as usize {
-        return Err(("too many for `table_size`".into(), "write a prime `table_size` of 100 for each"));
+        return wrong("backends", "too many for `table_size`".into(), "write a prime `table_size` of 100 for each");
     }
     Ok(())
 }

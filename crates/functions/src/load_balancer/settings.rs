@@ -238,7 +238,7 @@ impl Settings {
         let wrong = |key: &str, (reason, instead): (String, &str)| {
             ConfigError::new(&format!("service[{number}].{key}"), reason, instead)
         };
-        check_service(service, config).map_err(|error| wrong("backends", error))?;
+        check_service(service, config).map_err(|(key, error)| wrong(key, error))?;
         if let Some(check) = &service.check {
             check_check(check, config).map_err(|error| wrong("check", error))?;
         }

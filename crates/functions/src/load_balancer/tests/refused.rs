@@ -41,7 +41,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("10.0.0.9", "203.0.113.53", "`service[2].backends[0]`: 203.0.113.53 is no address of a backend");
     check_error("203.0.113.53", "0.0.0.0", "0.0.0.0 is no host's address");
     check_error("203.0.113.53", "127.0.0.1", "127.0.0.1 is no host's address");
-    check_error("port = 53", "port = 0", "0 is no port; write the port that clients ask for");
+    check_error("port = 53", "port = 0", "`service[2].port`: 0 is no port; write the port that clients ask for");
     let (v6, tunnel) = ("2001:db8::10\"", "2001:db8::10\"\n    mode = \"gre\"");
     check_error(v6, tunnel, "the tunnels of 2001:db8::10 have no address to come from, and");
     let crossed = "[[service]]\naddress = '203.0.113.11'\nmode = 'gre'\nbackends = [{ address = '2001:db8::1' }]";
@@ -66,7 +66,11 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         "all are backups; name one or more that are no backups",
     );
     let together = "port = 53\n    persistence_prefix = { v4 = 24 }";
-    check_error("port = 53", together, "no client stays, so none stay together; add persistence = \"source\"");
+    check_error(
+        "port = 53",
+        together,
+        "`service[2].persistence_prefix`: no client stays, so none stay together; add persistence = \"source\"",
+    );
     let together = "port = 53\n    persistence = \"source\"\n    persistence_prefix = { v4 = 33 }";
     check_error("port = 53", together, "no IPv4 address has 33 bits");
     let page = "port = 53\n    check = { kind = \"tcp\", path = \"/x\" }";
