@@ -291,15 +291,31 @@ impl Told {
     fn show(&self, f: &mut fmt::Formatter<'_>, function: &str) -> fmt::Result {
         writeln!(f, "found by {function}")?;
         self.sums.iter().try_for_each(|(name, sum)| writeln!(f, "  {name:<28} {:>16}", grouped(*sum)))?;
-        let widest = |text: &dyn Fn(&Found) -> usize| self.found.iter().take(SHOWN).map(text).max().unwrap_or(0);
+        let shown = self.shown();
+        let widest = |text: &dyn Fn(&Found) -> usize| shown.iter().map(|found| text(found)).max().unwrap_or(0);
         let (kinds, subjects) = (widest(&|found| found.kind.len()), widest(&|found| found.subject.len()));
-        for Found { kind, subject, detail, .. } in self.found.iter().take(SHOWN) {
+        for Found { kind, subject, detail, .. } in &shown {
             writeln!(f, "  {kind:<kinds$}  {subject:<subjects$}  {detail}")?;
         }
-        match self.found.len().saturating_sub(SHOWN) {
+        match self.found.len() - shown.len() {
             0 => Ok(()),
             more => writeln!(f, "  and {more} more: add --json to see all"),
         }
+    }
+
+    /// As many as the table shows, in their order; of each kind as many as of the others, as far as there are: a long log hides no counter.
+    fn shown(&self) -> Vec<&Found> {
+        let mut of_kind = BTreeMap::new();
+        let mut ranks: Vec<(usize, usize)> = Vec::with_capacity(self.found.len());
+        for (at, found) in self.found.iter().enumerate() {
+            let before: &mut usize = of_kind.entry(&found.kind).or_default();
+            ranks.push((*before, at));
+            *before += 1;
+        }
+        ranks.sort_unstable();
+        ranks.truncate(SHOWN);
+        ranks.sort_unstable_by_key(|(_, at)| *at);
+        ranks.into_iter().filter_map(|(_, at)| self.found.get(at)).collect()
     }
 }
 
@@ -331,5 +347,22 @@ mod tests {
     #[test]
     fn thousands_stand_apart() {
         assert_eq!([0, 999, 1000, 1234567].map(grouped), ["0", "999", "1,000", "1,234,567"].map(str::to_owned));
+    }
+
+    /// Sixty lines of a log, and three counters behind them in the order of kinds.
+    #[test]
+    fn each_kind_of_finding_has_its_share_of_the_table() {
+        let of = |kind: &str, count| {
+            let one =
+                move |n| Found { kind: kind.into(), subject: format!("{n:02}"), detail: String::new(), number: None };
+            (0..count).map(one).collect::<Vec<_>>()
+        };
+        let told = Told { sums: BTreeMap::new(), found: [of("logged", 60), of("rule", 3)].concat() };
+        let shown = told.shown();
+        assert_eq!(shown.iter().filter(|found| found.kind == "rule").count(), 3);
+        assert_eq!(shown.len(), SHOWN);
+        assert!(shown.is_sorted_by_key(|found| (&found.kind, &found.subject)));
+        let few = Told { found: of("rule", 3), ..told.clone() };
+        assert_eq!(few.shown().len(), 3);
     }
 }
