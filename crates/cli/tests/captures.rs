@@ -2,17 +2,26 @@
 
 mod support;
 
+use braid_cli::control::runtime::io::capture::CaptureReader;
 use support::Braid;
 
-/// A pcap file of these packets, each cut to so many bytes.
+/// Seconds since 1970 of the first packets.
+const BEGUN_S: usize = 1_700_000_000;
+
+/// A pcap file of these packets, one a second, each cut to so many bytes.
 fn pcap(linktype: u32, packets: &[Vec<u8>], most: usize) -> Vec<u8> {
+    pcap_at(linktype, packets.iter().enumerate().map(|(second, packet)| (second * 1_000_000, &packet[..])), most)
+}
+
+/// The same of packets with times in microseconds.
+fn pcap_at<'a>(linktype: u32, packets: impl Iterator<Item = (usize, &'a [u8])>, most: usize) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 262_144, linktype] {
         file.extend(u32::to_le_bytes(word));
     }
-    for (second, packet) in packets.iter().enumerate() {
+    for (us, packet) in packets {
         let present = &packet[..packet.len().min(most)];
-        for word in [1_700_000_000 + second, 0, present.len(), packet.len()] {
+        for word in [BEGUN_S + us / 1_000_000, us % 1_000_000, present.len(), packet.len()] {
             file.extend((word as u32).to_le_bytes());
         }
         file.extend(present);
@@ -108,4 +117,32 @@ fn what_takes_its_time_says_so_before() {
     assert!(model.contains("forward: several runs of 3,000 packets each") && model.contains("--packets"), "{model}");
     let tune = said("tune --nf nat --in gen:campus?packets=20");
     assert!(tune.contains("allows nothing to be relaxed") && !tune.contains("several runs"), "{tune}");
+}
+
+/// Time of a capture passes between its packets too, and within a batch of them: what a shaper holds back leaves when it is due, not behind
+/// the packet that comes next.
+#[test]
+fn a_shaper_in_a_replay_sends_each_packet_when_it_is_due() {
+    const RAW: u32 = 101;
+    let braid = Braid::new();
+    let packet = udp([192, 0, 2, 1], [10, 0, 0, 1], [1, 2]);
+    // Ten at once, each worth ten milliseconds, and two long after.
+    let times_us = (0..10).chain([500_000, 500_001]);
+    std::fs::write(braid.path("in.pcap"), pcap_at(RAW, times_us.map(|us| (us, &packet[..])), usize::MAX))
+        .expect("written");
+    for workers in [1, 2] {
+        let config = "--set bytes_per_s=3200 --set burst_bytes=32";
+        braid.ok(&format!("run --nf shaper {config} --workers {workers} --in in.pcap --out out.pcap"));
+        let mut reader = CaptureReader::open(&braid.path("out.pcap")).expect("a capture");
+        let mut left_us = Vec::new();
+        while reader.advance().expect("the capture is whole") {
+            let left_ns = reader.captured().timestamp_ns.expect("a time");
+            left_us.push(left_ns / 1000 - BEGUN_S as u64 * 1_000_000);
+        }
+        let due_us = (0..10).map(|n| n * 10_000).chain([500_000, 510_000]);
+        assert_eq!(left_us.len(), 12, "{left_us:?}");
+        for (left, due) in left_us.iter().zip(due_us) {
+            assert!((due..due + 2_000).contains(left), "{left} of {left_us:?}, {workers} workers");
+        }
+    }
 }

@@ -152,6 +152,11 @@ pub trait RxQueue: Send {
     /// [`TxQueue::progress`](crate::TxQueue::progress), so that a sink which restores the input order need not wait for it.
     fn horizon(&self) -> u64;
 
+    /// The time stamp of the packet that it delivers next, in nanoseconds, if it knows that already: of a capture.
+    fn next_ns(&mut self) -> Option<u64> {
+        None
+    }
+
     /// What it has delivered so far.
     fn counters(&self) -> RxCounters;
 

@@ -74,21 +74,32 @@ impl<S: FrameStream> Inline<S> {
     }
 }
 
+impl<S: FrameStream> Inline<S> {
+    /// Has the stream hold a frame. Why there is none, if there is none.
+    fn hold(&mut self) -> Result<(), Received> {
+        if self.held {
+            return Ok(());
+        }
+        match self.stream.advance() {
+            Next::Frame => self.held = true,
+            Next::Wait(_) => return Err(Received::Idle),
+            Next::End => {
+                self.horizon = u64::MAX;
+                return Err(Received::End);
+            }
+        }
+        Ok(())
+    }
+}
+
 impl<S: FrameStream> RxQueue for Inline<S> {
     fn receive(&mut self, batch: &mut Batch, buffers: &mut Buffers, limit: usize) -> Received {
         let limit = limit.min(batch.room());
         let (mut taken, mut end) = (0, Received::Idle);
         while taken < limit {
-            if !self.held {
-                match self.stream.advance() {
-                    Next::Frame => self.held = true,
-                    Next::Wait(_) => break,
-                    Next::End => {
-                        self.horizon = u64::MAX;
-                        end = Received::End;
-                        break;
-                    }
-                }
+            if let Err(nothing) = self.hold() {
+                end = nothing;
+                break;
             }
             let (bytes, info) = self.stream.frame();
             let Some(count) = take(bytes, &info, batch, buffers, &mut self.counters) else { break };
@@ -101,6 +112,10 @@ impl<S: FrameStream> RxQueue for Inline<S> {
 
     fn horizon(&self) -> u64 {
         self.horizon
+    }
+
+    fn next_ns(&mut self) -> Option<u64> {
+        self.hold().ok().map(|()| self.stream.frame().1.timestamp_ns)
     }
 
     fn counters(&self) -> RxCounters {
@@ -322,6 +337,13 @@ impl RxQueue for Spread {
 
     fn horizon(&self) -> u64 {
         self.horizon
+    }
+
+    fn next_ns(&mut self) -> Option<u64> {
+        match self.next_load() {
+            None => self.load.frame(self.at).map(|(_, info)| info.timestamp_ns),
+            Some(_) => None,
+        }
     }
 
     fn counters(&self) -> RxCounters {

@@ -93,6 +93,10 @@ impl<C: Nanoseconds> RxQueue for Gather<C> {
         self.inner.horizon()
     }
 
+    fn next_ns(&mut self) -> Option<u64> {
+        self.inner.next_ns()
+    }
+
     fn counters(&self) -> RxCounters {
         self.inner.counters()
     }

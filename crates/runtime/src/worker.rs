@@ -9,7 +9,7 @@ use braid_nf::{Index, Logs, Pass, Reason, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Order, Pool, Port};
 use braid_state::{Bringing, Tx};
 
-use self::later::{PeriodicTick, periodic_ticks};
+use self::later::{PeriodicTick, pace, periodic_ticks};
 use self::onward::Onward;
 use self::sets::{Sets, indexes};
 use crate::attempt::{NoWitness, Stretch, Witness, run_pass};
@@ -103,6 +103,8 @@ pub struct Worker {
     turns: Turns,
     out: Vec<(u16, Port)>,
     ticks: Vec<PeriodicTick>,
+    /// Of a capture, through functions that hold packets back: the shortest of their periods.
+    paced_ns: Option<u64>,
     counters: WorkerCounters,
     /// Processor time of the thread, and when, at the beginning.
     begun: Option<(Duration, Instant)>,
@@ -127,6 +129,7 @@ impl Worker {
         let sets = groups.map(|group| Sets::new(group, parts.sets, parts.pages)).collect::<Result<_, _>>()?;
         // Periods concern everybody's state: the first worker keeps them.
         let ticks = if parts.id == 0 { periodic_ticks(&parts.chain) } else { Vec::new() };
+        let paced_ns = pace(&parts.chain, &parts.clock);
         Ok(Worker {
             batch: Batch::new(&parts.pool, &layout),
             own: Batch::new(&parts.pool, &layout),
@@ -145,6 +148,7 @@ impl Worker {
             turns: Turns::default(),
             out: Vec::with_capacity(BATCH_MAX),
             ticks,
+            paced_ns,
             counters: WorkerCounters { reached: vec![0; parts.chain.stages().len()], ..WorkerCounters::default() },
             begun: None,
             witness: Box::new(NoWitness),
@@ -220,7 +224,11 @@ impl Worker {
 
     /// One round: receive, handle, send, expire.
     pub fn step(&mut self) -> Step {
-        match self.parts.receive.receive(&mut self.batch, &mut self.buffers, self.parts.batch) {
+        let received = match self.paced_ns {
+            None => self.parts.receive.receive(&mut self.batch, &mut self.buffers, self.parts.batch),
+            Some(period_ns) => self.receive_in_time(period_ns),
+        };
+        match received {
             Received::Packets => {
                 self.probe.passed(Span::Receive, self.batch.len());
                 self.arrive();

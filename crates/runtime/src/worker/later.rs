@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use braid_io::Received;
 use braid_nf::Tick;
 
 use super::Worker;
 use crate::attempt::run_event;
 use crate::chain::Chain;
+use crate::clock::Clock;
 use crate::course::Full;
 use crate::expiry::Expiring;
 
-/// How much time passes at the end of a run, at most, for packets that functions hold back: an hour.
+/// How much time passes at the end of a run, or between two packets of a capture, at most, for packets that functions hold back: an hour.
 const DRAIN_MAX_NS: u64 = 3600 * 1_000_000_000;
 
 /// A period of a function, and when it comes round again.
@@ -84,6 +86,45 @@ impl Worker {
         }
     }
 
+    /// Receives what a capture has within a period of functions that hold packets back, so that their ticks come in time; before it time passes
+    /// to the first packet of it, and what is due until then leaves when it is due. With several workers as far as all have come.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn receive_in_time(&mut self, period_ns: u64) -> Received {
+        let Some(first_ns) = self.parts.receive.next_ns() else {
+            return self.parts.receive.receive(&mut self.batch, &mut self.buffers, self.parts.batch);
+        };
+        self.let_pass(first_ns, period_ns);
+        let end_ns = first_ns.saturating_add(period_ns);
+        while self.batch.len() < self.parts.batch {
+            match self.parts.receive.receive(&mut self.batch, &mut self.buffers, 1) {
+                Received::Packets if self.parts.receive.next_ns().is_some_and(|next_ns| next_ns < end_ns) => {}
+                Received::Packets => break,
+                nothing if self.batch.is_empty() => return nothing,
+                _ => break,
+            }
+        }
+        Received::Packets
+    }
+
+    /// Lets time pass to a packet that comes next, from one moment to the next at which a packet is due that functions hold back; an hour at most, since
+    /// time stamps may be anything.
+    fn let_pass(&mut self, next_ns: u64, period_ns: u64) {
+        let next_ns = next_ns.min(self.last_ns.saturating_add(DRAIN_MAX_NS));
+        while !self.ticks.is_empty()
+            && self.last_ns.saturating_add(period_ns) < next_ns
+            && let Some(due_ns) = self.holds().filter(|due_ns| *due_ns < next_ns)
+        {
+            let now_ns = due_ns.max(self.last_ns + period_ns);
+            self.parts.timeline.publish(self.parts.id, now_ns);
+            if self.parts.timeline.reached(now_ns) < now_ns {
+                break;
+            }
+            self.last_ns = now_ns;
+            self.tick();
+        }
+    }
+
     /// Lets time pass, to one packet that is due after another, until no function holds any back. The last worker to end does it: nobody
     /// else is left.
     pub(super) fn drain(&mut self) {
@@ -110,6 +151,13 @@ impl Worker {
         }
         first
     }
+}
+
+/// The shortest period of functions that hold packets back, if time is that of a capture.
+pub(super) fn pace(chain: &Chain, clock: &Clock) -> Option<u64> {
+    let held = chain.stages().iter().filter(|stage| stage.holds_packets());
+    let shortest = held.flat_map(|stage| stage.ticks()).map(|period| period.as_nanos() as u64).min();
+    shortest.filter(|_| matches!(clock, Clock::Capture))
 }
 
 /// The periods of all functions.
