@@ -17,6 +17,7 @@ use serde::Deserialize;
 use super::vlans::PORTS_MAX;
 use crate::config::{ConfigError, span_ns};
 use crate::parts::SECOND;
+use crate::parts::sweep::turn;
 
 const IGMP: u8 = 2;
 /// After a leave a port keeps a group for so long, unless somebody reports it: the last member query time (RFC 3376 section 8).
@@ -206,8 +207,8 @@ impl Snooping {
     /// Forgets groups that nobody wants any more, a few at a time.
     pub(super) fn sweep(&self, tx: &mut Tx) -> Result<(), Conflict> {
         let now_s = (tx.now() / SECOND) as u32;
-        let pieces = self.table.capacity().div_ceil(PIECE);
-        self.table.for_each(tx, now_s % pieces * PIECE, PIECE, |_, _, members| {
+        let from = turn(now_s.into(), PIECE, self.table.capacity()).start;
+        self.table.for_each(tx, from, PIECE, |_, _, members| {
             Ok(if members.ports(now_s) == 0 { Visit::Remove } else { Visit::Keep })
         })?;
         Ok(())

@@ -11,7 +11,7 @@ use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateBuilder, StateError, StateObject, Tx, Visit};
 
-use crate::parts::sweep::{Sweep, places};
+use crate::parts::sweep::{Sweep, make_room};
 use crate::token_bucket::{Bucket, Limit};
 
 /// An owner has as many connections as it may have.
@@ -100,12 +100,7 @@ impl Owners {
     /// Looks for owners to forget where all entries are in use, for this one. True if there were some.
     #[cold]
     fn makes_room(&self, cx: &mut Cx<'_>, address: &IpAddress) -> Result<bool, Conflict> {
-        for among in places(cx.now(), address, SEARCH, self.table.capacity()) {
-            if self.forget(cx, among)? > 0 {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        make_room(cx, address, (SEARCH, self.table.capacity()), |cx, among| self.forget(cx, among))
     }
 
     /// Forgets those among these entries; how many.

@@ -6,7 +6,7 @@ use super::endpoint::{Inside, Kept, slot};
 use super::hosts::Place;
 use super::mappings::Mappings;
 use super::ports::row;
-use crate::parts::sweep::{places, scaled};
+use crate::parts::sweep::{make_room, scaled};
 
 /// Ports that are looked at for one that is no longer needed when none is free; entries that are looked at at a time when all are in use.
 const SEARCH: u32 = 64;
@@ -39,14 +39,8 @@ impl<K: Kept> Mappings<K> {
     /// The same for entries of the table when all are in use.
     #[cold]
     pub(super) fn reclaim_entries(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<bool, Conflict> {
-        self.search(cx, 0, |cx| {
-            for among in places(cx.now(), &K::of(inside), SEARCH, self.entries.capacity()) {
-                if self.take_out(cx, among, SEARCH)? > 0 {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        })
+        let size = (SEARCH, self.entries.capacity());
+        self.search(cx, 0, |cx| make_room(cx, &K::of(inside), size, |cx, among| self.take_out(cx, among, SEARCH)))
     }
 
     /// Searches, unless somebody did a moment ago and found nothing.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use braid_nf::state::{Inserted, Map, MapConfig, StateBuilder, StateError, StateObject};
 use braid_nf::{Conflict, Cx, Part, Plain};
 
-use super::sweep::{Over, Sweep, places, take_out};
+use super::sweep::{Over, Sweep, make_room, take_out};
 
 /// A value that knows when it was last used.
 pub trait Stamp: Plain {
@@ -50,12 +50,16 @@ struct Dead<F> {
 impl<K, V: Stamp, F: FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>> Over<K, V> for Dead<F> {
     #[inline(always)]
     fn is_over(&self, _: &K, value: &V) -> bool {
-        self.now.saturating_sub(value.seen_ns()) > self.lifetime_ns
+        is_dead(value, self.now, self.lifetime_ns)
     }
 
     fn ended(&mut self, cx: &mut Cx<'_>, key: &K, _: &V) -> Result<(), Conflict> {
         (self.told)(cx, key)
     }
+}
+
+fn is_dead(value: &impl Stamp, now: u64, lifetime_ns: u64) -> bool {
+    now.saturating_sub(value.seen_ns()) > lifetime_ns
 }
 
 impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
@@ -95,12 +99,9 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         if self.map.insert(cx, key, value)? != Inserted::Full {
             return Ok(true);
         }
-        for among in places(cx.now(), key, Self::SEARCH, self.map.capacity()) {
-            if self.take_out(cx, among, Self::SEARCH, &mut ended)? > 0 {
-                return Ok(self.map.insert(cx, key, value)? != Inserted::Full);
-            }
-        }
-        Ok(false)
+        let size = (Self::SEARCH, self.map.capacity());
+        let has_room = make_room(cx, key, size, |cx, among| self.take_out(cx, among, Self::SEARCH, &mut ended))?;
+        Ok(has_room && self.map.insert(cx, key, value)? != Inserted::Full)
     }
 
     /// Removes a key; its value, unless it was too old.
@@ -136,7 +137,7 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
     }
 
     fn is_dead(&self, value: &V, now: u64) -> bool {
-        now.saturating_sub(value.seen_ns()) > self.lifetime_ns
+        is_dead(value, now, self.lifetime_ns)
     }
 }
 

@@ -27,14 +27,35 @@ impl Sweep {
     pub fn piece(&self, now_ns: u64, capacity: u32) -> Range<u32> {
         let (every_ns, round_ns) = (self.every.as_nanos() as u64, self.round.as_nanos() as u64);
         let len = capacity.div_ceil((round_ns / every_ns) as u32).max(LEAST);
-        let first = (now_ns / every_ns % u64::from(capacity.div_ceil(len))) as u32 * len;
-        first..first.saturating_add(len).min(capacity)
+        turn(now_ns / every_ns, len, capacity)
     }
 }
 
-/// Where to look for entries that are over when all are in use: so many at a time, other ones for each time and key. Places that lie far from each
+/// The piece, of so many entries, that has this turn.
+pub fn turn(turn: u64, len: u32, capacity: u32) -> Range<u32> {
+    let first = (turn % u64::from(capacity.div_ceil(len))) as u32 * len;
+    first..first.saturating_add(len).min(capacity)
+}
+
+/// Looks for entries that are over where all are in use, for a key that needs one: `take_out` is given some and says how many it took out. True if it
+/// took out any.
+pub fn make_room(
+    cx: &mut Cx<'_>,
+    key: &impl Plain,
+    (entries, capacity): (u32, u32),
+    mut take_out: impl FnMut(&mut Cx<'_>, Range<u32>) -> Result<u32, Conflict>,
+) -> Result<bool, Conflict> {
+    for among in places(cx.now(), key, entries, capacity) {
+        if take_out(cx, among)? > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Where to look: so many at a time, other ones for each time and key. Places that lie far from each
 /// other, for what was found lately is where all entries are young.
-pub fn places(now_ns: u64, key: &impl Plain, entries: u32, capacity: u32) -> impl Iterator<Item = Range<u32>> {
+fn places(now_ns: u64, key: &impl Plain, entries: u32, capacity: u32) -> impl Iterator<Item = Range<u32>> {
     const PRIME: u64 = 0x0100_0000_01b3;
     let folded = key.as_bytes().iter().fold(now_ns, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(PRIME));
     (0..PLACES).map(move |n| {
@@ -73,6 +94,9 @@ pub fn take_out<K: Plain, V: Plain>(
 ) -> Result<u32, Conflict> {
     let mut out = 0;
     for from in among.clone().step_by(u64::BITS as usize) {
+        if out == most {
+            break;
+        }
         let mut found = 0u64;
         map.glance_each(cx, from..among.end.min(from + u64::BITS), |index, key, value| {
             if over.is_over(key, value) {

@@ -17,6 +17,7 @@ use braid_nf::{Part, Port};
 
 use super::waiting::Held;
 use crate::ConfigError;
+use crate::parts::sweep::turn;
 use crate::parts::{SECOND, fragments};
 
 /// How often a neighbour is asked before it counts as absent.
@@ -283,8 +284,7 @@ impl Neighbours {
 
 /// Where the piece begins whose turn it is.
 fn piece(now: u64, capacity: u32) -> u32 {
-    let turn = now / SWEEP_EVERY.as_nanos() as u64;
-    (turn % u64::from(capacity.div_ceil(PIECE))) as u32 * PIECE
+    turn(now / SWEEP_EVERY.as_nanos() as u64, PIECE, capacity).start
 }
 
 impl Part for Neighbours {

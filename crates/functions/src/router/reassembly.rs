@@ -22,6 +22,7 @@ use crate::ConfigError;
 use crate::parts::SECOND;
 use crate::parts::answer::Cause;
 use crate::parts::fragments::{self, Datagram};
+use crate::parts::sweep::turn;
 
 /// A piece for the router; the others of its datagram have not all come.
 const WAITS: Reason = Reason("waits_for_pieces");
@@ -259,8 +260,7 @@ impl Reassembly {
     /// Takes out whose time is over, of the part of the table whose turn it is; gives those whose sender is to be told.
     pub fn sweep(&self, cx: &mut Cx<'_>, every_ns: u64) -> Result<Vec<Expired>, Conflict> {
         let now = cx.now();
-        let turns = u64::from(self.datagrams.capacity().div_ceil(SWEPT));
-        let (from, mut old) = ((now / every_ns % turns) as u32 * SWEPT, Vec::new());
+        let (from, mut old) = (turn(now / every_ns, SWEPT, self.datagrams.capacity()).start, Vec::new());
         self.datagrams.for_each(cx, from, SWEPT, |_, datagram, gathered| {
             let is_old = is_old(gathered, now);
             old.extend(is_old.then_some((*datagram, *gathered)));
