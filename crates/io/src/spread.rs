@@ -72,9 +72,7 @@ impl<S: FrameStream> Inline<S> {
     pub(crate) fn new(stream: S) -> Inline<S> {
         Inline { stream, held: false, horizon: 0, counters: RxCounters::default() }
     }
-}
 
-impl<S: FrameStream> Inline<S> {
     /// Has the stream hold a frame. Why there is none, if there is none.
     fn hold(&mut self) -> Result<(), Received> {
         if self.held {
