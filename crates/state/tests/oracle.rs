@@ -139,15 +139,19 @@ fn map_case(tx: &mut Tx, map: &WideMap, model: &mut BTreeMap<u16, u64>, step: &M
             model.retain(|_, value| *value % 7 != 3);
         }
         MapStep::Sweep => {
-            let (number, mut seen) = (|key: &Wide| u16::from_be_bytes([key[30], key[31]]), BTreeMap::new());
-            map.glance_each(tx, 0..u32::MAX, |index, key, value| {
-                seen.insert(number(key), (index, value[0]));
+            let number = |key: &Wide| u16::from_be_bytes([key[30], key[31]]);
+            let mut seen = BTreeMap::new();
+            let odd = map.glance(tx, 0..u32::MAX, |key, value| {
+                seen.insert(number(key), value[0]);
+                value[0] % 2 == 1
             })?;
-            assert_eq!(seen.iter().map(|(key, (_, value))| (*key, *value)).collect::<BTreeMap<_, _>>(), *model);
-            for (key, (index, value)) in seen {
-                let removed = map.remove_if(tx, index, |_, value| value[0] % 5 == 2)?;
-                let expected = (value % 5 == 2).then(|| (wide(key), [value, 1, 2]));
-                assert_eq!(removed, expected);
+            assert_eq!(&seen, &*model);
+            assert_eq!(odd.count_ones() as usize, model.values().filter(|value| **value % 2 == 1).count());
+            for index in 0..map.capacity() {
+                let is_odd = odd >> index & 1 == 1;
+                if let Some((key, value)) = map.remove_if(tx, index, |_, value| value[0] % 5 == 2)? {
+                    assert_eq!((value, is_odd), ([seen[&number(&key)], 1, 2], value[0] % 2 == 1));
+                }
             }
             assert_eq!(map.remove_if(tx, map.capacity(), |_, _| true)?, None, "there is no such entry");
             model.retain(|_, value| *value % 5 != 2);

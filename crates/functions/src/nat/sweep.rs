@@ -17,7 +17,7 @@ pub(crate) const SWEEP_EVERY: Duration = Duration::from_millis(1);
 /// Most that leave at once, so that no packet waits long for it.
 const MOST: u32 = 2048;
 
-/// Mappings that are over at a time: a mapping that is not comes to be by time alone, or leaves at once.
+/// Mappings that are over at a time.
 struct At<'a, K> {
     mappings: &'a Mappings<K>,
     now: u64,

@@ -40,7 +40,7 @@ const MOST: u32 = 1024;
 /// Bytes of entries that are looked at at a time for dead ones where all are in use.
 const SEARCH_BYTES: usize = 1024;
 
-/// Dead entries at a time, and who is told of each that leaves. Stamps only move on, so an entry comes to be dead by time alone.
+/// Dead entries at a time, and who is told of each that leaves.
 struct Dead<F> {
     now: u64,
     lifetime_ns: u64,

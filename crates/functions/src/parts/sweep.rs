@@ -1,7 +1,7 @@
 //! Entries of a map that are over are taken out a few at a time: those of the piece whose turn it is, or some where all entries are in use.
 //!
-//! Whose turn it is follows from the time alone, so there is no cursor to share. An entry must come to be over by time alone, never by what
-//! another transaction does: nothing depends on those that stay.
+//! Whose turn it is follows from the time alone, so there is no cursor to share. Nothing depends on the entries that stay: which of those that are
+//! over go is left open, for workers differ in time, and while this one looks another may write what is over for it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -97,13 +97,13 @@ pub fn take_out<K: Plain, V: Plain>(
         if out == most {
             break;
         }
-        let mut found = 0u64;
-        map.glance_each(cx, from..among.end.min(from + u64::BITS), |index, key, value| {
-            if over.is_over(key, value) {
+        let mut found = map.glance(cx, from..among.end.min(from + u64::BITS), |key, value| {
+            let is_over = over.is_over(key, value);
+            if is_over {
                 map.prefetch(key);
                 over.prefetch(key, value);
-                found |= 1 << (index - from);
             }
+            is_over
         })?;
         while found != 0 && out < most {
             let index = from + found.trailing_zeros();

@@ -80,25 +80,29 @@ impl<K: Plain, V: Plain> Map<K, V> {
         Ok(Some(entry::change(words, Self::VALUE, change)))
     }
 
-    /// Looks at entries of these numbers that live, though nothing depends on what is seen: to ask for what [`remove_if`](Self::remove_if)
-    /// will touch.
+    /// Which of at most 64 entries live and are it, at a glance: bit 0 is the first. Nothing depends on what is seen, so others may be it when
+    /// this commits; a recorded run notes the answer. For [`remove_if`](Self::remove_if).
     #[track_caller]
-    pub fn glance_each(
+    pub fn glance(
         &self,
         tx: &mut Tx,
         entries: Range<u32>,
-        mut glance: impl FnMut(u32, &K, &V),
-    ) -> Result<(), Conflict> {
-        for index in entries.start..entries.end.min(self.capacity()) {
-            let words = tx.read_unlogged(&self.shared.entries, index, MapOp::Scan.op())?;
-            if entry::is_live(words) {
-                glance(index, &entry::load(words, Self::KEY), &entry::load(words, Self::VALUE));
+        mut is_it: impl FnMut(&K, &V) -> bool,
+    ) -> Result<u64, Conflict> {
+        let mut seen = 0;
+        if !tx.is_replaying() {
+            let end = entries.end.min(self.capacity()).min(entries.start.saturating_add(u64::BITS));
+            for index in entries.start..end {
+                let words = tx.read_unlogged(&self.shared.entries, index, MapOp::Scan.op())?;
+                let is_it =
+                    entry::is_live(words) && is_it(&entry::load(words, Self::KEY), &entry::load(words, Self::VALUE));
+                seen |= u64::from(is_it) << (index - entries.start);
             }
         }
-        Ok(())
+        Ok(tx.choice(|| seen))
     }
 
-    /// Removes the entry of that number, if one lives and `is_it`; what it was. Nothing depends on an entry that stays.
+    /// Removes the entry of that number, if one lives and `is_it`; what it was.
     #[track_caller]
     pub fn remove_if(
         &self,
@@ -110,7 +114,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
         if index >= self.capacity() {
             return Ok(None);
         }
-        let words = tx.read_unlogged(&self.shared.entries, index, op)?;
+        let words = tx.read_ref(&self.shared.entries, index, op)?;
         let (key, value) = (entry::load(words, Self::KEY), entry::load(words, Self::VALUE));
         if !entry::is_live(words) || !is_it(&key, &value) {
             return Ok(None);

@@ -14,7 +14,7 @@ use braid_control::profile::certificate::Certificate;
 use braid_functions::{catalog, find};
 
 use self::configs::{ASKING, BEHIND_BALANCER, BEHIND_NAT, IN_EVERY_MODE, NOWHERE, RULED, SPREAD, TAGGED};
-use self::inputs::{about_tunnels, pieces, unknown_neighbours};
+use self::inputs::{about_tunnels, pieces, slow, unknown_neighbours};
 use crate::run::Case;
 
 /// Sets by source and sets by destination: no steering keeps both on one worker each. Those without a state object are held by their
@@ -181,6 +181,21 @@ fn a_firewall_before_a_router_is_certified() {
             let certificate = certificate(&case, "firewall, router", &name, &frames, 4);
             assert!(certificate.holds(), "{config}\n{certificate}");
         }
+    }
+}
+
+#[test]
+fn what_goes_when_it_is_old_is_certified_where_workers_are_at_different_times() {
+    // What is old for one worker has just been used for another, which is behind.
+    let functions = [
+        ("policer", "bytes_per_s = 20000\nburst_bytes = 3000\nby = 'source'\nprefix = { capacity = 8 }"),
+        ("connection_limiter", "connections_per_s = 4\nburst = 1\nudp_s = 1\nprefix = { v4 = 24 }\nowners_max = 8"),
+        ("nat", "external = ['198.51.100.1']\nudp_s = 2\nmappings_max = 16\nrest_s = 0"),
+    ];
+    for (name, config) in functions {
+        let case = one_behind_the_other(vec![(name, config.to_owned())], 4);
+        let certificate = certificate(&case, name, "slow datagrams", &slow(400), 24);
+        assert!(certificate.holds(), "{certificate}");
     }
 }
 

@@ -131,6 +131,20 @@ fn customers(packets: usize) -> Frames {
     Frames::read(&mut Played { frames, next: 0 }, packets)
 }
 
+/// Datagrams of a few hundred hosts in more networks than are remembered at a time, so slowly that workers are at very different times.
+pub fn slow(packets: usize) -> Frames {
+    let mut chance = 1u64;
+    let of = |n: u64| {
+        chance = chance.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(n);
+        let [network, host, port, ..] = (chance >> 24).to_be_bytes()[3..].try_into().unwrap_or([0; 5]);
+        let source = format!("10.0.{}.{}:{}", network % 24, 1 + host % 9, 1030 + u16::from(port % 4));
+        let frame = Frame::udp(&source, "192.0.2.1:53").payload(&[host; 30]).bytes();
+        (at_ms(n * 40, 0, &frame, n as usize), frame)
+    };
+    let frames = (0..packets as u64).map(of).collect();
+    Frames::read(&mut Played { frames, next: 0 }, packets)
+}
+
 /// A frame that comes by a port at a time, as the so many-th.
 fn at_ms(ms: u64, port: u16, frame: &[u8], sequence: usize) -> FrameInfo {
     let (wire_len, sequence) = (frame.len() as u32, sequence as u64);
