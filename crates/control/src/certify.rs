@@ -338,7 +338,7 @@ fn in_words(entry: &Entry, logs: &[WorkerLog]) -> String {
             let s = if names.len() > 1 { "s" } else { "" };
             format!("packet set{s} {} expired", names.join(", "))
         }
-        Deed::Ticked { tick, .. } => format!("period {tick}"),
+        Deed::Ticked { tick, .. } => format!("period {}", tick.period),
     };
     format!("transaction {} on worker {}: {what}", entry.sequence, entry.worker)
 }

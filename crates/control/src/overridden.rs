@@ -1,6 +1,7 @@
 //! A function under another packet set than its own.
 
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,8 +53,11 @@ impl Stage for Overridden {
     fn indexed(&self) -> Option<usize> {
         self.inner.indexed()
     }
-    fn find_expired_shared(&self, tx: &mut Tx, cursor: u32, into: &mut Vec<SetKey>) -> Result<u32, Conflict> {
-        self.inner.find_expired_shared(tx, cursor, into)
+    fn find_expired_shared(&self, tx: &mut Tx, row: Range<u32>, into: &mut Vec<SetKey>) -> Result<(), Conflict> {
+        self.inner.find_expired_shared(tx, row, into)
+    }
+    fn shared_room(&self) -> (u32, bool) {
+        self.inner.shared_room()
     }
     fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict> {
         self.inner.expire_shared(event, key)
@@ -117,6 +121,9 @@ impl Stage for Overridden {
     }
     fn place(&self) -> Place {
         self.inner.place()
+    }
+    fn divides(&self, period: usize) -> bool {
+        self.inner.divides(period)
     }
     fn tick(&self, event: &mut Event<'_>, tick: Tick) -> Result<(), Conflict> {
         self.inner.tick(event, tick)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use braid_packet::key::{FieldId, SetDef, SetKey};
-use braid_state::{Alone, Conflict, Plain};
+use braid_state::{Alone, Conflict, Plain, Share};
 
 use crate::{Cx, Declare, Findings, NewSet, Packet, Reason, Verdict};
 
@@ -55,9 +55,14 @@ impl Rewrites {
     }
 }
 
-/// Which of the periods that [`NetworkFunction::ticks`] returned has come round.
+/// A period has come round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tick(pub usize);
+pub struct Tick {
+    /// Which of those that [`NetworkFunction::ticks`] returned.
+    pub period: usize,
+    /// What is to be done of its work: all, unless it is [divided](NetworkFunction::divides).
+    pub share: Share,
+}
 
 /// When and how a packet comes, and what may be read for it without a context.
 #[derive(Debug)]
@@ -118,6 +123,12 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// Periods after which [`tick`](Self::tick) is called, each its own.
     fn ticks(&self) -> Vec<Duration> {
         Vec::new()
+    }
+
+    /// Whether what is done in a period is divided, as the sweep of a table may be: each round is one [`tick`](Self::tick) for each share of it,
+    /// all at once and in any order. Else one call does it all, and no round comes before an earlier one.
+    fn divides(&self, _period: usize) -> bool {
+        false
     }
 
     /// Whether this function, built anew while it runs because its configuration changed, goes on with the packet sets and

@@ -6,6 +6,8 @@
 //! handled one after another on whatever worker they come to; nothing is lost or counted twice, but between workers no order
 //! is kept that the steering does not keep.
 
+use std::ops::Range;
+
 use braid_packet::key::{DEFAULT_SEED, KeyHash, SetKey};
 use braid_state::{Conflict, Inserted, Plain, SetMeta, StateBuilder, StateError, Tx};
 use braid_state::{Map, MapConfig, Visit};
@@ -115,22 +117,29 @@ impl SharedSets {
         self.map.object()
     }
 
-    /// Keys of sets past their timeout among the next entries from `cursor`; returns where to go on.
+    /// Whether more than three quarters of it are in use.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.map.len() > self.capacity() / 4 * 3
+    }
+
+    /// Keys of sets past their timeout among at most a row of entries, at a glance; what ends them is asked for.
     pub(crate) fn find_expired<N: NetworkFunction>(
         &self,
         tx: &mut Tx,
         function: &N,
-        cursor: u32,
+        row: Range<u32>,
         into: &mut Vec<SetKey>,
-    ) -> Result<u32, Conflict> {
+    ) -> Result<(), Conflict> {
         let now_ns = tx.now();
-        let next = self.map.for_each(tx, cursor, SCAN, |_, key, entry| {
-            if idle_ns(now_ns, entry) > function.timeout_ns(&state::<N::Set>(entry)) {
+        self.map.glance(tx, row, |key, entry| {
+            let is_over = idle_ns(now_ns, entry) > function.timeout_ns(&state::<N::Set>(entry));
+            if is_over {
+                self.map.prefetch(key);
                 into.push(*key);
             }
-            Ok(Visit::Keep)
+            is_over
         })?;
-        Ok(next.unwrap_or(0))
+        Ok(())
     }
 
     /// Adds the sets, of `bytes` bytes of state, among the next `count` entries from `cursor`; returns where to go on, none
@@ -209,9 +218,6 @@ impl SharedSets {
         Ok(())
     }
 }
-
-/// Entries that one look for expired sets covers.
-const SCAN: u32 = 64;
 
 impl SharedPlace<'_> {
     pub(crate) fn register<S: Plain>(&mut self, tx: &mut Tx, state: &S) -> bool {

@@ -1,6 +1,7 @@
 //! A network function with its types erased, as a chain holds it.
 
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +35,9 @@ pub trait Stage: Send + Sync {
     /// If workers keep an [`Index`](crate::Index) of its shared sets: how many there may be.
     fn indexed(&self) -> Option<usize>;
     /// Adds keys of shared sets past their timeout, looking at a few entries from `cursor`; returns where to go on.
-    fn find_expired_shared(&self, tx: &mut Tx, cursor: u32, into: &mut Vec<SetKey>) -> Result<u32, Conflict>;
+    fn find_expired_shared(&self, tx: &mut Tx, row: Range<u32>, into: &mut Vec<SetKey>) -> Result<(), Conflict>;
+    /// How many shared sets there is room for, and whether most of it is in use.
+    fn shared_room(&self) -> (u32, bool);
     /// Ends a shared set if it is still past its timeout; says whether it did.
     fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict>;
     /// Ends a shared set, whatever its timeout; says whether there was one.
@@ -62,6 +65,8 @@ pub trait Stage: Send + Sync {
     fn shortest_timeout_ns(&self) -> u64;
     /// Its periods.
     fn ticks(&self) -> Vec<Duration>;
+    /// Whether what is done in one of them is divided.
+    fn divides(&self, period: usize) -> bool;
     /// Runs handlers over positions `from..to` of the pass, or over some of the first of them; says how far it came.
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted>;
     /// Adds to `into` the sets among `among` (with the time each has been idle, in milliseconds) that are past their timeout
@@ -197,8 +202,12 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         self.held_sets().map(SharedSets::capacity)
     }
 
-    fn find_expired_shared(&self, tx: &mut Tx, cursor: u32, into: &mut Vec<SetKey>) -> Result<u32, Conflict> {
-        self.shared.as_ref().map_or(Ok(0), |shared| shared.find_expired(tx, &self.function, cursor, into))
+    fn find_expired_shared(&self, tx: &mut Tx, row: Range<u32>, into: &mut Vec<SetKey>) -> Result<(), Conflict> {
+        self.shared.as_ref().map_or(Ok(()), |shared| shared.find_expired(tx, &self.function, row, into))
+    }
+
+    fn shared_room(&self) -> (u32, bool) {
+        self.shared.as_ref().map_or((0, false), |shared| (shared.capacity() as u32, shared.is_crowded()))
     }
 
     fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict> {
@@ -251,6 +260,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn ticks(&self) -> Vec<Duration> {
         self.function.ticks()
+    }
+
+    fn divides(&self, period: usize) -> bool {
+        self.function.divides(period)
     }
 
     fn execute(&self, pass: &mut Pass<'_>, from: usize, to: usize) -> Result<usize, Interrupted> {

@@ -8,7 +8,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use braid_nf::packet::key::SetKey;
-use braid_nf::{Emitted, Event, Interrupted, Pass, Reason, Stage, TakenBack, Verdict, Verdicts};
+use braid_nf::{Emitted, Event, Interrupted, Pass, Reason, Stage, TakenBack, Tick, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch};
 use braid_state::{Conflict, Tx};
 
@@ -32,7 +32,7 @@ pub trait Witness: Send {
         sequence: u64,
     );
     /// A period of the function at position `stage` has been handled.
-    fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: usize, now_ns: u64, sequence: u64);
+    fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: Tick, now_ns: u64, sequence: u64);
     /// The packets behind position `from` were made by the sets that expired or the period that was handled last.
     fn made(&mut self, emitted: &Emitted, from: usize);
     /// A batch was received; it is as the source delivered it, or as functions made it that are not to handle it again. The verdicts are
@@ -55,7 +55,7 @@ impl Witness for NoWitness {
     fn committed(&mut self, _: &mut Pass<'_>, _: usize, _: usize, _: usize, _: u64) {}
     fn went_through(&mut self, _: &mut Tx, _: u16, _: Direction, _: u64, _: u64) {}
     fn expired(&mut self, _: &mut Tx, _: usize, _: &mut dyn Iterator<Item = SetKey>, _: u64, _: u64) {}
-    fn ticked(&mut self, _: &mut Tx, _: usize, _: usize, _: u64, _: u64) {}
+    fn ticked(&mut self, _: &mut Tx, _: usize, _: Tick, _: u64, _: u64) {}
     fn made(&mut self, _: &Emitted, _: usize) {}
     fn received(&mut self, _: &Batch, _: &Verdicts) {}
     fn goes_back(&mut self) {}

@@ -99,6 +99,11 @@ impl Timeline {
         }
     }
 
+    /// How many workers there are, whether or not they have ended.
+    pub fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
     /// A worker has handled everything before `now_ns`; `u64::MAX` when it has ended. Relaxed: a late value only delays
     /// what waits for it.
     #[inline]

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 
 use braid_nf::packet::key::SetKey;
 use braid_nf::{Emitted, Event, Lives, SetSlot, SetTables, Stage};
-use braid_state::{Conflict, Tx};
+use braid_state::{Conflict, ROW, Share, Tx};
 
 use crate::attempt::{Witness, run_event, try_event};
 use crate::chain::Chain;
@@ -35,8 +35,8 @@ const SLOTS_MAX: usize = 4096;
 const SLOTS_MIN: usize = 64;
 /// Most sets that end in one transaction: their commit is a third of what one alone costs. If it fails each ends by itself.
 const TOGETHER: usize = 16;
-/// Time between two looks at shared sets.
-const SHARED_PAUSE_NS: u64 = 1_000_000;
+/// Most rows of shared sets in one go.
+const ROWS_MAX: u32 = SLOTS_MAX as u32 / ROW;
 const MS: u64 = 1_000_000;
 
 /// Where the scan of one group's tables stands.
@@ -48,7 +48,6 @@ pub(crate) struct Scan {
     visits: usize,
     found: Vec<(SetSlot, u32)>,
     expired: Vec<SetSlot>,
-    shared_cursors: Vec<u32>,
     shared_expired: Vec<SetKey>,
 }
 
@@ -124,38 +123,40 @@ impl Scan {
         self.visit(now_ns, due.min(SLOTS_MAX), on, witness);
     }
 
-    /// The same for sets in shared state, a few entries at a time: looks first, then ends each expired set in a transaction
-    /// of its own.
+    /// The same for sets in shared state, of which each worker looks at its share.
     pub(crate) fn run_shared(
         &mut self,
         now_ns: u64,
+        share: Share,
         on: &mut Expiring<'_>,
         lives: &mut Lives,
         witness: &mut dyn Witness,
     ) {
-        if now_ns < self.last_ns + SHARED_PAUSE_NS {
+        let elapsed = now_ns.saturating_sub(self.last_ns);
+        let group = &on.chain.groups()[on.group];
+        let (room, is_crowded) =
+            group.stages.first().map_or((0, false), |&first| on.chain.stages()[first].shared_room());
+        let (rows, round_ns) = (share.rows(room), round_ns(group.shortest_timeout_ns, is_crowded));
+        let due = (u128::from(rows) * u128::from(elapsed) / u128::from(round_ns)).min(u128::from(rows)) as u32;
+        if due == 0 {
             return;
         }
         self.last_ns = now_ns;
-        let stages = &on.chain.groups()[on.group].stages;
-        self.shared_cursors.resize(stages.len(), 0);
-        for (cursor, &position) in self.shared_cursors.iter_mut().zip(stages) {
-            let stage = &*on.chain.stages()[position];
+        let first = self.cursor as u32 % rows;
+        let next = first + due.min(ROWS_MAX);
+        self.cursor = next as usize;
+        for &position in &group.stages {
             self.shared_expired.clear();
+            let stage = &*on.chain.stages()[position];
             on.tx.set_now(now_ns);
-            let looked = stage.find_expired_shared(on.tx, *cursor, &mut self.shared_expired);
-            on.tx.abort();
-            let Ok(next) = looked else { continue };
-            *cursor = next;
-            for key in &self.shared_expired {
-                let (mut ended, made_before) = (false, on.emitted.len());
-                let sequence = on.run_event(position, now_ns, |event, _| {
-                    ended = stage.expire_shared(event, key)?;
-                    Ok(())
-                });
-                lives.ended += u64::from(ended);
-                witness.expired(on.tx, position, &mut std::iter::once(*key), now_ns, sequence);
-                witness.made(on.emitted, made_before);
+            for number in first..next {
+                let row = share.row(number % rows, room);
+                // Whatever it has found before a conflict counts; the rest is looked at the next time round.
+                let _ = stage.find_expired_shared(on.tx, row, &mut self.shared_expired);
+                on.tx.abort();
+            }
+            for some in self.shared_expired.chunks(TOGETHER) {
+                lives.ended += expire_shared(stage, position, some, now_ns, on, witness);
             }
         }
     }
@@ -207,6 +208,32 @@ fn round_ns(timeout_ns: u64, is_crowded: bool) -> u64 {
         true => round_ns.min(timeout_ns / CROWDED_PART).max(CROWDED_NS_MIN),
         false => round_ns,
     }
+}
+
+/// Ends those of some shared sets that are still past their timeout, in one transaction if nothing comes between; how many.
+fn expire_shared(
+    stage: &dyn Stage,
+    position: usize,
+    some: &[SetKey],
+    now_ns: u64,
+    on: &mut Expiring<'_>,
+    witness: &mut dyn Witness,
+) -> u64 {
+    let (mut ended, made_before) = (0, on.emitted.len());
+    let mut end = |event: &mut Event<'_>| {
+        ended = 0;
+        some.iter().try_for_each(|key| stage.expire_shared(event, key).map(|has_ended| ended += u64::from(has_ended)))
+    };
+    let sequence = match some.len() {
+        1 => Some(on.run_event(position, now_ns, |event, _| end(event))),
+        _ => on.try_event(position, now_ns, |event, _| end(event)),
+    };
+    let Some(sequence) = sequence else {
+        return some.chunks(1).map(|one| expire_shared(stage, position, one, now_ns, on, witness)).sum();
+    };
+    witness.expired(on.tx, position, &mut some.iter().copied(), now_ns, sequence);
+    witness.made(on.emitted, made_before);
+    ended
 }
 
 /// Ends sets for one function, in one transaction if nothing comes between: their handlers run, then they are not live any more.

@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use braid_nf::packet::key::SetKey;
-use braid_nf::{Emitted, Pass, Verdict, Verdicts};
+use braid_nf::{Emitted, Pass, Tick, Verdict, Verdicts};
 use braid_packet::{Batch, FrameInfo, Port};
 use braid_state::Tx;
 
@@ -70,8 +70,8 @@ pub enum Deed {
     Ticked {
         /// Position of the function.
         stage: usize,
-        /// Which of its periods.
-        tick: usize,
+        /// Which of its periods, and which share of what is done in it.
+        tick: Tick,
         /// When.
         now_ns: u64,
     },
@@ -181,7 +181,7 @@ impl Witness for Recorder {
         self.note(tx, sequence, Deed::Expired { stage, keys: keys.collect(), now_ns });
     }
 
-    fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: usize, now_ns: u64, sequence: u64) {
+    fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: Tick, now_ns: u64, sequence: u64) {
         self.note(tx, sequence, Deed::Ticked { stage, tick, now_ns });
     }
 

@@ -356,11 +356,11 @@ impl Replay {
         self.check_made(entry, stage, &logs.emitted);
     }
 
-    fn tick(&mut self, entry: &Entry, stage: usize, tick: usize, now_ns: u64) {
+    fn tick(&mut self, entry: &Entry, stage: usize, tick: Tick, now_ns: u64) {
         let chain = Arc::clone(&self.chain);
         let (mut logs, mut counters) = (Logs::default(), WorkerCounters::default());
         run_event(&mut self.tx, &mut logs.emitted, self.ports, now_ns, &mut counters, |event| {
-            chain.stages()[stage].tick(event, Tick(tick))
+            chain.stages()[stage].tick(event, tick)
         });
         self.check_made(entry, stage, &logs.emitted);
     }

@@ -7,7 +7,7 @@ use braid_io::{Received, RxQueue, TxQueue};
 use braid_memory::{HugePages, thread_time};
 use braid_nf::{Index, Logs, Pass, Reason, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Order, Pool, Port};
-use braid_state::{Bringing, Tx};
+use braid_state::{Bringing, Share, Tx};
 
 use self::later::{PeriodicTick, pace, periodic_ticks};
 use self::onward::Onward;
@@ -121,14 +121,20 @@ pub struct Worker {
     progress: Progress,
 }
 
+impl Parts {
+    /// What it does of work that all workers divide.
+    fn share(&self) -> Share {
+        Share::new(self.id, self.timeline.workers())
+    }
+}
+
 impl Worker {
     /// Maps the worker's tables.
     pub fn new(parts: Parts) -> Result<Worker, braid_memory::Error> {
         let layout = Arc::new(parts.chain.layout().clone());
         let groups = parts.chain.groups().iter();
         let sets = groups.map(|group| Sets::new(group, parts.sets, parts.pages)).collect::<Result<_, _>>()?;
-        // Periods concern everybody's state: the first worker keeps them.
-        let ticks = if parts.id == 0 { periodic_ticks(&parts.chain) } else { Vec::new() };
+        let ticks = periodic_ticks(&parts.chain, parts.share());
         let paced_ns = pace(&parts.chain, &parts.clock);
         Ok(Worker {
             batch: Batch::new(&parts.pool, &layout),

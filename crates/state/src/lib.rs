@@ -27,6 +27,7 @@ mod object;
 mod plain;
 mod pool;
 mod raw;
+mod share;
 mod succession;
 mod vector;
 
@@ -40,5 +41,6 @@ pub use map::{Handle, Held, Inserted, Map, MapConfig, Vacancy, Visit};
 pub use numbering::Numbering;
 pub use object::{Named, StateBuilder, StateError, StateObject};
 pub use plain::Plain;
+pub use share::{ROW, Share};
 pub use succession::{BROUGHT_MAX, Bringing, Brought, Pair, Succeed, Succession};
 pub use vector::{Vector, VectorConfig};

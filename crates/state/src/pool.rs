@@ -24,6 +24,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::causes::POOL_WATCH;
 use crate::object::{Named, StateBuilder, StateError};
+use crate::share::ROW;
 
 use shelves::{Shelf, place};
 
@@ -36,8 +37,6 @@ pub(crate) const RETAKEN: u32 = 2;
 
 /// Choice "there is none".
 const NONE: u64 = u64::MAX;
-/// Most numbers in a row: entries side by side, which may share a cache line, are mostly one worker's.
-const ROW: u32 = 64;
 /// Ranges that the watch object can note.
 const RANGES: usize = 3;
 /// Of each number: where it is, and itself on a shelf.
@@ -94,6 +93,7 @@ impl Pool {
         builder.claim(of, numbers as usize * BYTES)?;
         let workers = builder.domain().workers();
         let home: Box<[AtomicU64]> = (0..numbers).map(|_| AtomicU64::new(0)).collect();
+        // Entries side by side, which may share a cache line, are mostly one worker's.
         let row_bits = (numbers / workers as u32).clamp(1, ROW).ilog2();
         let row = 1 << row_bits;
         let shelf = |worker: usize| {

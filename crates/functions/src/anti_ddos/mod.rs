@@ -104,8 +104,12 @@ impl NetworkFunction for AntiDdos {
         self.sources.iter().map(|_| sources::SWEEP_EVERY).collect()
     }
 
-    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
-        self.sources.iter().try_for_each(|sources| sources.sweep(cx))
+    fn divides(&self, _period: usize) -> bool {
+        true
+    }
+
+    fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+        self.sources.iter().try_for_each(|sources| sources.sweep(cx, tick.share))
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use braid_nf::Part;
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
-use braid_nf::state::{StateBuilder, StateError, StateObject};
+use braid_nf::state::{Share, StateBuilder, StateError, StateObject};
 
 use crate::parts::Aged;
 pub use crate::parts::aged::SWEEP_EVERY;
@@ -48,8 +48,8 @@ impl Sources {
     }
 
     /// Forgets sources that may begin as many as anybody, a few at a time.
-    pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        self.table.sweep(cx)
+    pub fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
+        self.table.sweep(cx, share)
     }
 }
 

@@ -92,6 +92,10 @@ impl NetworkFunction for ConnectionLimiter {
         vec![owners::SWEEP_EVERY]
     }
 
+    fn divides(&self, _period: usize) -> bool {
+        true
+    }
+
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {
         let opening = Opening::of(packet);
         let Some(owner) = self.owner(packet, opening) else { return Ok(cx.pass()) };
@@ -123,8 +127,8 @@ impl NetworkFunction for ConnectionLimiter {
         if connection.counted != 0 { self.owners.release(cx, &connection.owner) } else { Ok(()) }
     }
 
-    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
-        self.owners.sweep(cx)
+    fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+        self.owners.sweep(cx, tick.share)
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {

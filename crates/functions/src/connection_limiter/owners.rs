@@ -9,7 +9,7 @@ use std::time::Duration;
 use braid_nf::Part;
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
-use braid_nf::state::{Inserted, MapConfig, StateBuilder, StateError, StateObject, Tx, Visit};
+use braid_nf::state::{Inserted, MapConfig, Share, StateBuilder, StateError, StateObject, Tx, Visit};
 
 use crate::parts::sweep::{Sweep, make_room};
 use crate::token_bucket::{Bucket, Limit};
@@ -92,9 +92,9 @@ impl Owners {
         Ok(())
     }
 
-    /// Forgets owners that have no connections and could open as many as anybody, a few at a time.
-    pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        self.forget(cx, SWEEP.piece(cx.now(), self.table.capacity())).map(drop)
+    /// Forgets owners that have no connections and could open as many as anybody, in the piece of a share whose turn it is.
+    pub fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
+        SWEEP.piece(cx.now(), self.table.capacity(), share).try_for_each(|row| self.forget(cx, row).map(drop))
     }
 
     /// Looks for owners to forget where all entries are in use, for this one. True if there were some.

@@ -127,6 +127,10 @@ impl NetworkFunction for DnsTunnel {
         vec![SWEEP_EVERY]
     }
 
+    fn divides(&self, _period: usize) -> bool {
+        true
+    }
+
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, ()>) -> Handled {
         if !is_response(packet) {
             self.contact(cx, packet.src_ip(), packet.dst_ip())?;
@@ -149,9 +153,9 @@ impl NetworkFunction for DnsTunnel {
         Ok(cx.pass())
     }
 
-    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
-        self.told.sweep(cx)?;
-        self.tallies.sweep(cx)
+    fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+        self.told.sweep(cx, tick.share)?;
+        self.tallies.sweep(cx, tick.share)
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use braid_nf::prelude::*;
-use braid_nf::state::{Inserted, MapConfig, StateError, StateObject, hash};
+use braid_nf::state::{Inserted, MapConfig, Share, StateError, StateObject, hash};
 
 use super::connection::Ends;
 use super::facts::Facts;
@@ -273,8 +273,8 @@ impl Sets {
     }
 
     /// Takes dead elements out, piece by piece.
-    pub(super) fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        self.sets.iter().filter(|set| set.has_timeout).try_for_each(|set| set.elements.sweep(cx))
+    pub(super) fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
+        self.sets.iter().filter(|set| set.has_timeout).try_for_each(|set| set.elements.sweep(cx, share))
     }
 }
 

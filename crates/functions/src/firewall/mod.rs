@@ -160,6 +160,10 @@ impl NetworkFunction for Firewall {
         vec![SWEEP_EVERY]
     }
 
+    fn divides(&self, _period: usize) -> bool {
+        true
+    }
+
     const PREFETCHES_FIRST: bool = true;
 
     #[inline(always)]
@@ -291,10 +295,10 @@ impl NetworkFunction for Firewall {
         self.answers.report(cx, into)
     }
 
-    fn tick(&self, cx: &mut Cx<'_>, _tick: Tick) -> Result<(), Conflict> {
-        self.queries.sweep_telling(cx, |cx, ends| self.effects.leave(cx, ends))?;
-        self.effects.sets.sweep(cx)?;
-        self.fragments.sweep(cx)
+    fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+        self.queries.sweep_telling(cx, tick.share, |cx, ends| self.effects.leave(cx, ends))?;
+        self.effects.sets.sweep(cx, tick.share)?;
+        self.fragments.sweep(cx, tick.share)
     }
 }
 

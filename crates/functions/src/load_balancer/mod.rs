@@ -152,6 +152,10 @@ impl NetworkFunction for LoadBalancer {
         vec![Duration::from_nanos(self.settings.heartbeat_ns / 4), SWEEP_EVERY]
     }
 
+    fn divides(&self, period: usize) -> bool {
+        period == 1
+    }
+
     /// The server's end: the destination of what clients send, from whichever side, and the source of replies.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
@@ -234,11 +238,11 @@ impl NetworkFunction for LoadBalancer {
         self.answers.report(cx, into)
     }
 
-    fn tick(&self, cx: &mut Cx<'_>, Tick(tick): Tick) -> Result<(), Conflict> {
-        if tick == 1 {
-            self.kept.sweep(cx)?;
-            self.strays.sweep(cx)?;
-            return self.fragments.sweep(cx);
+    fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+        if tick.period == 1 {
+            self.kept.sweep(cx, tick.share)?;
+            self.strays.sweep(cx, tick.share)?;
+            return self.fragments.sweep(cx, tick.share);
         }
         self.notice_silence(cx)
     }

@@ -1,5 +1,7 @@
 //! Ports and entries of mappings that are over and have rested, for those who want them before a sweep finds them.
 
+use std::iter::once;
+
 use braid_nf::prelude::*;
 
 use super::endpoint::{Inside, Kept, slot};
@@ -40,7 +42,7 @@ impl<K: Kept> Mappings<K> {
     #[cold]
     pub(super) fn reclaim_entries(&self, cx: &mut Cx<'_>, inside: Inside) -> Result<bool, Conflict> {
         let size = (SEARCH, self.entries.capacity());
-        self.search(cx, 0, |cx| make_room(cx, &K::of(inside), size, |cx, among| self.take_out(cx, among, SEARCH)))
+        self.search(cx, 0, |cx| make_room(cx, &K::of(inside), size, |cx, among| self.take_out(cx, once(among), SEARCH)))
     }
 
     /// Searches, unless somebody did a moment ago and found nothing.

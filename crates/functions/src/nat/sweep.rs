@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use braid_nf::prelude::*;
+use braid_nf::state::Share;
 
 use super::endpoint::{Kept, slot};
 use super::entry::{Entry, Packed};
@@ -42,14 +43,19 @@ impl<K: Kept> Over<K, Packed> for At<'_, K> {
 }
 
 impl<K: Kept> Mappings<K> {
-    /// Takes out what has ended and rested, in the piece whose turn it is.
-    pub(crate) fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        let piece = SWEEP.piece(cx.now(), self.entries.capacity());
+    /// Takes out what has ended and rested, in the piece of a share whose turn it is.
+    pub(crate) fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
+        let piece = SWEEP.piece(cx.now(), self.entries.capacity(), share);
         self.take_out(cx, piece, MOST).map(drop)
     }
 
     /// Takes out at most so many of what has ended and rested among these entries; how many.
-    pub(super) fn take_out(&self, cx: &mut Cx<'_>, among: Range<u32>, most: u32) -> Result<u32, Conflict> {
+    pub(super) fn take_out(
+        &self,
+        cx: &mut Cx<'_>,
+        among: impl Iterator<Item = Range<u32>>,
+        most: u32,
+    ) -> Result<u32, Conflict> {
         let now = cx.now();
         take_out(cx, &self.entries, among, most, &mut At { mappings: self, now })
     }

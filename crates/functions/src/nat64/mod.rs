@@ -136,6 +136,10 @@ impl NetworkFunction for Nat64 {
         vec![SWEEP_EVERY, aged::SWEEP_EVERY]
     }
 
+    fn divides(&self, period: usize) -> bool {
+        period == 0
+    }
+
     fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         for Fixed { inside, external, home } in &self.settings.fixed {
             self.flows.mappings.create_static(cx, *inside, *external, *home)?;
@@ -216,12 +220,12 @@ impl NetworkFunction for Nat64 {
         self.flows.mappings.report(cx, into)
     }
 
-    fn tick(&self, cx: &mut Cx<'_>, Tick(tick): Tick) -> Result<(), Conflict> {
-        if tick == 0 {
-            return self.flows.mappings.sweep(cx);
+    fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+        if tick.period == 0 {
+            return self.flows.mappings.sweep(cx, tick.share);
         }
         self.flows.mappings.settle(cx)?;
-        self.fragments.sweep(cx)
+        self.fragments.sweep(cx, tick.share)
     }
 }
 

@@ -4,11 +4,12 @@
 //! in use whoever wants one takes some out.
 
 use std::fmt::Debug;
+use std::iter::once;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_nf::state::{Inserted, Map, MapConfig, StateBuilder, StateError, StateObject};
+use braid_nf::state::{Inserted, Map, MapConfig, ROW, Share, StateBuilder, StateError, StateObject};
 use braid_nf::{Conflict, Cx, Part, Plain};
 
 use super::sweep::{Over, Sweep, make_room, take_out};
@@ -64,7 +65,10 @@ fn is_dead(value: &impl Stamp, now: u64, lifetime_ns: u64) -> bool {
 
 impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
     /// Entries that are looked at at a time for dead ones where all are in use.
-    const SEARCH: u32 = (SEARCH_BYTES / (size_of::<K>() + size_of::<V>())) as u32 + 1;
+    const SEARCH: u32 = {
+        let entries = (SEARCH_BYTES / (size_of::<K>() + size_of::<V>())) as u32 + 1;
+        if entries < ROW { entries } else { ROW }
+    };
 
     /// An empty table. Entries live for `lifetime_ns` after their stamp.
     pub fn new(builder: &mut StateBuilder, name: &str, capacity: u32, lifetime_ns: u64) -> Result<Self, StateError> {
@@ -100,7 +104,7 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
             return Ok(true);
         }
         let size = (Self::SEARCH, self.map.capacity());
-        let has_room = make_room(cx, key, size, |cx, among| self.take_out(cx, among, Self::SEARCH, &mut ended))?;
+        let has_room = make_room(cx, key, size, |cx, among| self.take_out(cx, once(among), Self::SEARCH, &mut ended))?;
         Ok(has_room && self.map.insert(cx, key, value)? != Inserted::Full)
     }
 
@@ -110,25 +114,26 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         Ok(self.map.remove(cx, key)?.filter(|value| !self.is_dead(value, now)))
     }
 
-    /// Takes dead entries out of the piece whose turn it is.
-    pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        self.sweep_telling(cx, |_, _| Ok(()))
+    /// Takes dead entries out of the piece of a share whose turn it is.
+    pub fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
+        self.sweep_telling(cx, share, |_, _| Ok(()))
     }
 
     /// The same; `ended` is told of each that was taken out.
     pub fn sweep_telling(
         &self,
         cx: &mut Cx<'_>,
+        share: Share,
         ended: impl FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>,
     ) -> Result<(), Conflict> {
-        let piece = SWEEP.piece(cx.now(), self.map.capacity());
+        let piece = SWEEP.piece(cx.now(), self.map.capacity(), share);
         self.take_out(cx, piece, MOST, ended).map(drop)
     }
 
     fn take_out(
         &self,
         cx: &mut Cx<'_>,
-        among: Range<u32>,
+        among: impl Iterator<Item = Range<u32>>,
         most: u32,
         told: impl FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>,
     ) -> Result<u32, Conflict> {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use braid_nf::packet::{IpAddress, Tagging, checksum};
-use braid_nf::state::{StateBuilder, StateError, StateObject};
+use braid_nf::state::{Share, StateBuilder, StateError, StateObject};
 use braid_nf::{Conflict, Cx, Packet, Part, Port, Reason};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -304,10 +304,10 @@ impl Fragments {
     }
 
     /// Takes out what is too old; to be called every [`SWEEP_EVERY`](super::aged::SWEEP_EVERY).
-    pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        self.table.sweep(cx)?;
+    pub fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
+        self.table.sweep(cx, share)?;
         match &self.waiting {
-            Some(waiting) => waiting.sweep(cx),
+            Some(waiting) => waiting.sweep(cx, share),
             None => Ok(()),
         }
     }

@@ -6,11 +6,11 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use braid_nf::state::Map;
+use braid_nf::state::{Map, Share};
 use braid_nf::{Conflict, Cx, Plain};
 
-/// Fewest entries of a piece.
-const LEAST: u32 = 256;
+/// Fewest rows of a piece.
+const LEAST: u32 = 4;
 /// Places at which entries that are over are looked for.
 const PLACES: u64 = 8;
 
@@ -23,18 +23,19 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// The entries of the piece whose turn it is.
-    pub fn piece(&self, now_ns: u64, capacity: u32) -> Range<u32> {
+    /// The entries of the piece of a share whose turn it is, row by row.
+    pub fn piece(&self, now_ns: u64, capacity: u32, share: Share) -> impl Iterator<Item = Range<u32>> + use<> {
         let (every_ns, round_ns) = (self.every.as_nanos() as u64, self.round.as_nanos() as u64);
-        let len = capacity.div_ceil((round_ns / every_ns) as u32).max(LEAST);
-        turn(now_ns / every_ns, len, capacity)
+        let rows = share.rows(capacity);
+        let len = rows.div_ceil((round_ns / every_ns) as u32).max(LEAST);
+        turn(now_ns / every_ns, len, rows).map(move |row| share.row(row, capacity))
     }
 }
 
-/// The piece, of so many entries, that has this turn.
-pub fn turn(turn: u64, len: u32, capacity: u32) -> Range<u32> {
-    let first = (turn % u64::from(capacity.div_ceil(len))) as u32 * len;
-    first..first.saturating_add(len).min(capacity)
+/// The piece of so many that has this turn; nothing of nothing.
+pub fn turn(turn: u64, len: u32, all: u32) -> Range<u32> {
+    let first = (turn % u64::from(all.div_ceil(len).max(1))) as u32 * len;
+    first..first.saturating_add(len).min(all)
 }
 
 /// Looks for entries that are over where all are in use, for a key that needs one: `take_out` is given some and says how many it took out. True if it
@@ -84,20 +85,20 @@ pub trait Over<K, V> {
     }
 }
 
-/// Takes out at most so many entries that are over; how many.
+/// Takes out at most so many entries that are over among these, at most a [`ROW`](braid_nf::state::ROW) at a time; how many.
 pub fn take_out<K: Plain, V: Plain>(
     cx: &mut Cx<'_>,
     map: &Map<K, V>,
-    among: Range<u32>,
+    among: impl Iterator<Item = Range<u32>>,
     most: u32,
     over: &mut impl Over<K, V>,
 ) -> Result<u32, Conflict> {
     let mut out = 0;
-    for from in among.clone().step_by(u64::BITS as usize) {
+    for row in among {
         if out == most {
             break;
         }
-        let mut found = map.glance(cx, from..among.end.min(from + u64::BITS), |key, value| {
+        let mut found = map.glance(cx, row.clone(), |key, value| {
             let is_over = over.is_over(key, value);
             if is_over {
                 map.prefetch(key);
@@ -106,7 +107,7 @@ pub fn take_out<K: Plain, V: Plain>(
             is_over
         })?;
         while found != 0 && out < most {
-            let index = from + found.trailing_zeros();
+            let index = row.start + found.trailing_zeros();
             found &= found - 1;
             if let Some((key, value)) = map.remove_if(cx, index, |key, value| over.is_over(key, value))? {
                 over.ended(cx, &key, &value)?;
@@ -119,29 +120,34 @@ pub fn take_out<K: Plain, V: Plain>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[track_caller]
-    fn all_have_their_turn(capacity: u32, pieces: u64) {
+    fn all_have_their_turn(capacity: u32, turns: u64, of: usize) {
         let sweep = Sweep { every: Duration::from_millis(10), round: Duration::from_secs(5) };
-        let mut next = 0;
-        for turn in 0..pieces {
-            let piece = sweep.piece((pieces + turn) * 10_000_000 + 3, capacity);
-            assert_eq!(piece.start, next);
-            assert!(!piece.is_empty());
-            next = piece.end;
+        for share in (0..of).map(|part| Share::new(part, of)) {
+            let mut seen = BTreeSet::new();
+            for turn in 7..7 + turns {
+                let piece = sweep.piece(turn * 10_000_000 + 3, capacity, share);
+                piece.for_each(|row| seen.extend([row.start]));
+            }
+            let all = (0..share.rows(capacity)).map(|number| share.row(number, capacity).start);
+            assert!(seen.iter().copied().eq(all), "{capacity} entries, share {share:?}");
         }
-        assert_eq!(next, capacity);
     }
 
     #[test]
     fn all_entries_have_their_turn_within_a_round() {
-        all_have_their_turn(1, 1);
-        all_have_their_turn(256, 1);
-        all_have_their_turn(257, 2);
-        all_have_their_turn(128_000, 500);
-        all_have_their_turn(1_000_003, 500);
-        all_have_their_turn(u32::MAX, 500);
+        all_have_their_turn(1, 1, 1);
+        all_have_their_turn(256, 1, 1);
+        all_have_their_turn(257, 2, 1);
+        all_have_their_turn(128_000, 500, 1);
+        all_have_their_turn(1_000_003, 500, 1);
+        all_have_their_turn(1_000_003, 500, 3);
+        all_have_their_turn(1000, 1, 16);
+        all_have_their_turn(1000, 1, 100);
     }
 
     #[test]

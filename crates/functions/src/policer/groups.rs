@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
-use braid_nf::state::{StateBuilder, StateObject};
+use braid_nf::state::{Share, StateBuilder, StateObject};
 use braid_nf::{Cx, Part};
 
 use super::config::Lengths;
@@ -59,8 +59,8 @@ impl Groups {
     }
 
     /// Forgets meters that are full again, a few at a time.
-    pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        self.table.sweep(cx)
+    pub fn sweep(&self, cx: &mut Cx<'_>, share: Share) -> Result<(), Conflict> {
+        self.table.sweep(cx, share)
     }
 }
 

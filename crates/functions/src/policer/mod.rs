@@ -119,6 +119,10 @@ impl NetworkFunction for Policer {
         self.groups.iter().map(|_| groups::SWEEP_EVERY).collect()
     }
 
+    fn divides(&self, _period: usize) -> bool {
+        true
+    }
+
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Metered>) -> Handled {
         let mut metered = self.meter.full(cx.now());
         if !self.polices(packet) || self.groups.is_some() {
@@ -154,8 +158,8 @@ impl NetworkFunction for Policer {
         Ok(cx.pass())
     }
 
-    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
-        self.groups.iter().try_for_each(|groups| groups.sweep(cx))
+    fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+        self.groups.iter().try_for_each(|groups| groups.sweep(cx, tick.share))
     }
 }
 

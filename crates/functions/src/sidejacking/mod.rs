@@ -110,6 +110,10 @@ impl NetworkFunction for Sidejacking {
         vec![SWEEP_EVERY]
     }
 
+    fn divides(&self, _period: usize) -> bool {
+        true
+    }
+
     /// A session becomes live with its first request.
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Reading>) -> Handled {
         let mut reading = Reading::default();
@@ -138,8 +142,8 @@ impl NetworkFunction for Sidejacking {
         Ok(cx.pass())
     }
 
-    fn tick(&self, cx: &mut Cx<'_>, _: Tick) -> Result<(), Conflict> {
-        self.users.sweep(cx)
+    fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+        self.users.sweep(cx, tick.share)
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {

@@ -136,7 +136,7 @@ impl Worker {
         self.stretches = vec![Stretch::default(); chain.stages().len()];
         self.indexes = indexes(&chain);
         self.counters.reached = chain.stages().iter().map(|stage| reached(&**stage)).collect();
-        self.ticks = if self.parts.id == 0 { periodic_ticks(&chain) } else { Vec::new() };
+        self.ticks = periodic_ticks(&chain, self.parts.share());
         self.paced_ns = pace(&chain, &self.parts.clock);
         if self.probe.split().is_some() {
             self.probe = Probe::Off;

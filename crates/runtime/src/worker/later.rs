@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use braid_io::Received;
 use braid_nf::Tick;
+use braid_state::Share;
 
 use super::Worker;
 use crate::attempt::run_event;
@@ -15,10 +16,10 @@ use crate::expiry::Expiring;
 /// How much time passes at the end of a run, or between two packets of a capture, at most, for packets that functions hold back: an hour.
 const DRAIN_MAX_NS: u64 = 3600 * 1_000_000_000;
 
-/// A period of a function, and when it comes round again.
+/// A period of a function, what this worker does in it, and when it comes round again.
 pub(super) struct PeriodicTick {
     stage: usize,
-    tick: usize,
+    tick: Tick,
     period_ns: u64,
     due_ns: u64,
 }
@@ -26,9 +27,10 @@ pub(super) struct PeriodicTick {
 impl Worker {
     /// Ends the sets that are past their timeout, a few at a time.
     pub(super) fn expire(&mut self) {
+        let share = self.parts.share();
         for (group, sets) in self.sets.iter_mut().enumerate() {
             let shared = self.parts.chain.groups()[group].shared;
-            if (shared && self.parts.id != 0) || (!shared && sets.tables.is_empty()) {
+            if !shared && sets.tables.is_empty() {
                 continue;
             }
             let mut on = Expiring {
@@ -44,7 +46,7 @@ impl Worker {
             if shared {
                 let reached = self.parts.timeline.reached(self.last_ns);
                 let lives = &mut self.logs.lives;
-                sets.scan.run_shared(reached, &mut on, lives, &mut *self.witness);
+                sets.scan.run_shared(reached, share, &mut on, lives, &mut *self.witness);
             } else {
                 sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
                 if self.parts.chain.groups()[group].full == Full::EvictOldest {
@@ -66,7 +68,7 @@ impl Worker {
             }
             periodic.due_ns = reached - reached % periodic.period_ns + periodic.period_ns;
             let stage = &*self.parts.chain.stages()[periodic.stage];
-            let (tx, emitted, tick) = (&mut self.parts.tx, &mut self.logs.emitted, Tick(periodic.tick));
+            let (tx, emitted, tick) = (&mut self.parts.tx, &mut self.logs.emitted, periodic.tick);
             let made_before = emitted.len();
             emitted.begin(periodic.stage);
             if let Some(pulse) = &self.pulse {
@@ -77,7 +79,7 @@ impl Worker {
             if let Some(pulse) = &self.pulse {
                 pulse.leave();
             }
-            self.witness.ticked(&mut self.parts.tx, periodic.stage, periodic.tick, reached, sequence);
+            self.witness.ticked(&mut self.parts.tx, periodic.stage, tick, reached, sequence);
             self.witness.made(&self.logs.emitted, made_before);
         }
         if !self.logs.emitted.is_empty() {
@@ -128,7 +130,7 @@ impl Worker {
     /// Lets time pass, to one packet that is due after another, until no function holds any back. The last worker to end does it: nobody
     /// else is left.
     pub(super) fn drain(&mut self) {
-        self.ticks = periodic_ticks(&self.parts.chain);
+        self.ticks = periodic_ticks(&self.parts.chain, Share::ALL);
         let Some(period_ns) = self.ticks.iter().map(|periodic| periodic.period_ns).min() else { return };
         let end_ns = self.last_ns.saturating_add(DRAIN_MAX_NS);
         while self.last_ns < end_ns
@@ -160,14 +162,17 @@ pub(super) fn pace(chain: &Chain, clock: &Clock) -> Option<u64> {
     shortest.filter(|_| matches!(clock, Clock::Capture))
 }
 
-/// The periods of all functions.
-pub(super) fn periodic_ticks(chain: &Chain) -> Vec<PeriodicTick> {
+/// The periods of all functions in which a worker has something to do: its share where that is divided, else all if it is the first one.
+pub(super) fn periodic_ticks(chain: &Chain, share: Share) -> Vec<PeriodicTick> {
     let all = chain.stages().iter().enumerate().flat_map(|(stage, function)| {
-        function.ticks().into_iter().enumerate().map(move |(tick, period)| PeriodicTick {
-            stage,
-            tick,
-            period_ns: (period.as_nanos() as u64).max(1),
-            due_ns: 0,
+        function.ticks().into_iter().enumerate().filter_map(move |(period, every)| {
+            let share = match function.divides(period) {
+                true => share,
+                false if share.is_first() => Share::ALL,
+                false => return None,
+            };
+            let period_ns = (every.as_nanos() as u64).max(1);
+            Some(PeriodicTick { stage, tick: Tick { period, share }, period_ns, due_ns: 0 })
         })
     });
     all.collect()

@@ -1,0 +1,118 @@
+//! Work on what workers share that all of them divide: sets that end, and periods of functions that say so.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use braid_io::memory::Repeat;
+use braid_io::{FrameStream, Next, NullSink, ReplaySource};
+use braid_nf::packet::key::SetDef;
+use braid_nf::prelude::*;
+use braid_nf::state::{ROW, Share, StateBuilder, VectorConfig};
+use braid_nf::{Instance, Stage};
+use braid_packet::FrameInfo;
+use braid_runtime::{Control, Plan, Report, launch};
+
+/// Sources that send once, and packets of another one until long after.
+const SOURCES: u64 = 20_000;
+const PACKETS: u64 = SOURCES + 8_000;
+
+/// How often each share of the divided period had its turn, and in the end all of the other one.
+static TURNS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+network_function! {
+    /// Packets of each source: a set that steering by flows tears apart.
+    struct PerSource { turns: Vector<u64> }
+}
+
+/// Where the turns of the period that is not divided are counted.
+const UNDIVIDED: u32 = 7;
+
+impl NetworkFunction for PerSource {
+    type Set = u64;
+    const NAME: &'static str = "per_source";
+
+    fn packet_set(&self) -> Option<SetDef> {
+        Some(SetDef::src_ip())
+    }
+
+    fn timeout_ns(&self, _: &u64) -> u64 {
+        1_000_000_000
+    }
+
+    fn ticks(&self) -> Vec<Duration> {
+        vec![Duration::from_millis(100); 2]
+    }
+
+    fn divides(&self, period: usize) -> bool {
+        period == 1
+    }
+
+    fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+        let part = tick.share.row(0, u32::MAX).start / ROW;
+        assert!(tick.period == 1 || tick.share == Share::ALL, "the whole of what is not divided");
+        self.turns.update(cx, if tick.period == 1 { part } else { UNDIVIDED }, |turns| *turns += 1)?;
+        Ok(())
+    }
+
+    fn first(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, set: &mut NewSet<'_, u64>) -> Handled {
+        Ok(if set.register(cx, 1) { cx.pass() } else { Verdict::Drop(Reason::SET_TABLE_FULL) })
+    }
+
+    fn packet(&self, cx: &mut Cx<'_>, _: &mut Packet<'_>, packets: &mut u64) -> Handled {
+        *packets += 1;
+        Ok(cx.pass())
+    }
+
+    fn stop(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
+        let turns = (0..=UNDIVIDED).map(|cell| Ok(self.turns.get(cx, cell)?.unwrap_or_default()));
+        *TURNS.lock().expect("nobody panics with it") = turns.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+}
+
+struct Traffic {
+    frame: [u8; 60],
+    sent: u64,
+}
+
+impl FrameStream for Traffic {
+    fn advance(&mut self) -> Next {
+        self.sent += 1;
+        // Source address and port: many sources, then one with many flows.
+        self.frame[28..30].copy_from_slice(&(self.sent.min(SOURCES + 1) as u16).to_be_bytes());
+        self.frame[34..36].copy_from_slice(&(self.sent as u16).to_be_bytes());
+        if self.sent <= PACKETS { Next::Frame } else { Next::End }
+    }
+
+    fn frame(&self) -> (&[u8], FrameInfo) {
+        let timestamp_ns = self.sent.saturating_sub(SOURCES) * 1_000_000;
+        (&self.frame, FrameInfo { timestamp_ns, sequence: self.sent - 1, wire_len: 60, ..FrameInfo::default() })
+    }
+}
+
+fn run(workers: usize) -> (Report, Vec<u64>) {
+    let build = |builder: &mut StateBuilder| {
+        let config = VectorConfig { name: "turns".into(), len: UNDIVIDED + 1 };
+        let turns = Vector::new(builder, &config, 0).expect("there is memory");
+        Ok(vec![Box::new(Instance::new("per_source", PerSource { turns })) as Box<dyn Stage>])
+    };
+    let plan = Plan { sets: 1 << 17, in_order: true, ..Plan::for_tests(workers, Arc::new(build)) };
+    let mut frame = [0; 60];
+    frame[12..24].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+    frame[26..40].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 53, 0, 26]);
+    let source = ReplaySource::load("flows", &mut Traffic { frame, sent: 0 }, PACKETS, Repeat::Passes(1));
+    let report = launch(&plan, Box::new(source), Box::new(NullSink), &Control::default()).expect("it ends");
+    (report, std::mem::take(&mut TURNS.lock().expect("nobody panics with it")))
+}
+
+#[test]
+fn all_workers_sweep_what_they_share() {
+    for workers in [2, 3, 5] {
+        let (report, turns) = run(workers);
+        assert_eq!((report.total.packets_out, report.total.sets_created), (PACKETS, SOURCES + 1));
+        assert_eq!(report.total.sets_expired, SOURCES, "a table of 131,072 with {workers} workers, in some hundred batches");
+        assert!(turns[..workers].iter().all(|turns| *turns > 10), "{turns:?}");
+        assert!(turns[workers..UNDIVIDED as usize].iter().all(|turns| *turns == 0), "{turns:?}");
+        assert!((10..=81).contains(&turns[UNDIVIDED as usize]), "once each: {turns:?}");
+    }
+}
