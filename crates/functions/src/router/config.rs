@@ -296,16 +296,29 @@ fn place(port: Port, vlan: Option<u16>) -> String {
 }
 
 impl NeighbourConfig {
-    /// Refuses a VLAN in which no interface is, and what is no neighbour.
-    fn check(&self, interfaces: &[Option<Interface>], ports: u16) -> Result<(), ConfigError> {
+    /// Refuses a place where no interface is, and what is no neighbour there.
+    fn check(&self, interfaces: &[Option<Interface>], routes: &[RouteConfig], ports: u16) -> Result<(), ConfigError> {
         check_port("neighbour.port", self.port, ports)?;
         let wrong = |key: &str, reason: String, instead: &str| Err(ConfigError::new(key, reason, instead));
-        if self.vlan.is_some() && link(interfaces, self.port, self.vlan).is_none() {
+        let there = link(interfaces, self.port, self.vlan).and_then(|link| interfaces[usize::from(link)].as_ref());
+        let Some(interface) = there else {
             let reason = format!("{} has no interface", place(self.port, self.vlan));
-            return wrong("neighbour.vlan", reason, "write the `vlan` of an [[interface]], or none");
-        }
+            return match self.vlan {
+                Some(_) => wrong("neighbour.vlan", reason, "write the `vlan` of an [[interface]], or none"),
+                None => wrong("neighbour.port", reason, "write the `port` of an [[interface]], and its `vlan`"),
+            };
+        };
         if is_own(interfaces, self.address.into()) {
             return wrong("neighbour.address", format!("{} is this router's own", self.address), "leave it out");
+        }
+        if !interface.reaches(self.address.into()) && !routes.iter().any(|route| route.leads_to(self)) {
+            let reason = format!(
+                "{} is in no network of {}, and no route leads to it",
+                self.address,
+                place(self.port, self.vlan)
+            );
+            let instead = "write an address in a network of that interface, the port where it is, or a [[route]] by way of it with its `port`";
+            return wrong("neighbour.address", reason, instead);
         }
         if self.mac.0.is_group() {
             return wrong("neighbour.mac", format!("{} is a group address", self.mac.0), "write one of a station");
@@ -324,7 +337,7 @@ impl Config {
         let mut fixed = Vec::<Fixed>::with_capacity(self.neighbours.len());
         for (number, neighbour) in self.neighbours.iter().enumerate() {
             let wrong = |error: ConfigError| error.of("neighbour", number);
-            neighbour.check(interfaces, ports).map_err(wrong)?;
+            neighbour.check(interfaces, &self.routes, ports).map_err(wrong)?;
             let hop = Hop::new(neighbour.address.into(), (neighbour.port, neighbour.vlan));
             if fixed.iter().any(|Fixed(known, _)| *known == hop) {
                 let reason = format!("{} stands there twice", neighbour.address);
@@ -343,6 +356,16 @@ fn is_own(interfaces: &[Option<Interface>], address: IpAddress) -> bool {
 }
 
 impl RouteConfig {
+    /// Whether packets may go straight to a neighbour by it, though that is in no network of an interface.
+    fn leads_to(&self, neighbour: &NeighbourConfig) -> bool {
+        let NeighbourConfig { address, port, vlan, .. } = *neighbour;
+        let there = (Some(port), vlan);
+        let straight = self.via.is_none() && self.to.contains(address.into());
+        let by_way = straight || self.via == Some(address);
+        (by_way && (self.port, self.vlan) == there)
+            || self.hops.iter().any(|hop| hop.via == address && (hop.port, hop.vlan) == there)
+    }
+
     pub(super) fn way(&self, interfaces: &[Option<Interface>]) -> Result<Way, ConfigError> {
         let reaching = |via| {
             let reaches = |interface: &Option<Interface>| interface.as_ref().is_some_and(|one| one.reaches(via));

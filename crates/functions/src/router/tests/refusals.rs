@@ -2,13 +2,26 @@
 
 use crate::find;
 
-#[track_caller]
-fn refuse(config: &str, expected: &str) {
+fn error(config: &str) -> Option<String> {
     let build = find("router").unwrap().build;
     let mut builder =
         braid_nf::state::StateBuilder::new(&braid_nf::state::Domain::new(1), braid_nf::state::HugePages::Never);
-    let error = build("r", config.parse().unwrap(), &mut builder, 2).err().expect("it is refused");
-    assert_eq!(error.to_string(), expected);
+    build("r", config.parse().unwrap(), &mut builder, 2).err().map(|error| error.to_string())
+}
+
+#[track_caller]
+fn refuse(config: &str, expected: &str) {
+    assert_eq!(error(config).as_deref(), Some(expected));
+}
+
+#[track_caller]
+fn accept(config: &str) {
+    assert_eq!(error(config), None);
+}
+
+/// A prefix elsewhere of an address's family.
+fn other(address: &str) -> &'static str {
+    if address.contains(':') { "2001:db8:ffff::/48" } else { "203.0.113.0/24" }
 }
 
 #[test]
@@ -112,6 +125,27 @@ fn routes_and_neighbours_that_lead_nowhere_are_refused() {
     neighbour(
         &format!("neighbour = [{group}]"),
         "`neighbour[0].mac`: 03:00:00:00:00:01 is a group address; write one of a station",
+    );
+    for strange in ["10.0.0.9", "198.51.100.9", "2001:db8::9"] {
+        let instead = "write an address in a network of that interface, the port where it is, or a [[route]] by way of it with its `port`";
+        let reason = format!("{strange} is in no network of port 1, and no route leads to it");
+        let one = one(strange, "02:00:00:00:00:09");
+        neighbour(&format!("neighbour = [{one}]"), &format!("`neighbour[0].address`: {reason}; {instead}"));
+        for known in [
+            format!("{{ to = '{}', via = '{strange}', port = 1 }}", other(strange)),
+            format!("{{ to = '{strange}', port = 1 }}"),
+            format!("{{ to = '{}', hops = [{{ via = '{strange}', port = 1 }}] }}", other(strange)),
+        ] {
+            accept(&format!("{two}route = [{known}]\nneighbour = [{one}]"));
+        }
+    }
+    refuse(
+        &format!(
+            "{}neighbour = [{}]",
+            two.replace("port = 1", "port = 1, vlan = 7"),
+            one("192.0.2.9", "02:00:00:00:00:09")
+        ),
+        "`neighbour[0].port`: port 1 has no interface; write the `port` of an [[interface]], and its `vlan`",
     );
     let list =
         format!("neighbour = [{}, {}]", one("192.0.2.9", "02:00:00:00:00:01"), one("192.0.2.9", "02:00:00:00:00:02"));
