@@ -48,7 +48,7 @@ fn one_of_several_tables_is_refused_at_its_own_line() {
     check(&services("port = \"http\"\nbackends = []"), 8, &["`service[1].port`", "`http` is no port"]);
     check(&services("prot = 80\nbackends = []"), 8, &["`service[1].prot`: no such key", "did you mean `protocol`?"]);
     check(&services("port = 80"), 6, &["`service[1].backends`: missing"]);
-    check(&services("backends = [{ address = \"10.0.0.2:80\" }]"), 8, &["`service[1].backends.address`"]);
+    check(&services("backends = [{ address = \"10.0.0.2:80\" }]"), 8, &["`service[1].backends[0].address`"]);
     let rules =
         "[[nf]]\nfunction = \"firewall\"\n[nf.config]\nrules = [\n{ action = \"allow\" },\n{ action = \"alow\" },\n]\n";
     check(rules, 6, &["`rules[1].action`", "`allow`"]);

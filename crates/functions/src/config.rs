@@ -62,20 +62,57 @@ pub fn parse<C: DeserializeOwned>(table: toml::Table) -> Result<C, ConfigError> 
     }
 }
 
-/// The key of an error within a list of tables with the number of the wrong one; none if the error is not within a list.
+/// The key of an error within lists of tables with the numbers of the wrong ones; none if the error is not within a list.
 fn numbered<C: DeserializeOwned>(key: &str, mut table: toml::Table) -> Option<String> {
-    let (first, rest) = key.split_at(key.find('.')?);
-    let list = table.get(first)?.as_array()?.clone();
-    let mut is_right = |count: usize| {
-        table.insert(first.to_owned(), list[..count].to_vec().into());
-        table.clone().try_into::<C>().is_ok()
-    };
-    if !is_right(0) {
-        return None;
+    let (names, last) = key.rsplit_once('.')?;
+    let mut path: Vec<Step<'_>> = Vec::new();
+    for name in names.split('.') {
+        path.push(Step::Key(name));
+        let Some(list) = at(&mut table, &path).and_then(|value| value.as_array().cloned()) else { continue };
+        let mut is_right = |count: usize| {
+            if let Some(value) = at(&mut table, &path) {
+                *value = list[..count].to_vec().into();
+            }
+            table.clone().try_into::<C>().is_ok()
+        };
+        if list.is_empty() || !is_right(0) {
+            return None;
+        }
+        let counts: Vec<usize> = (1..list.len()).collect();
+        let wrong = counts.partition_point(|count| is_right(*count));
+        // What stands behind it may be wrong as well.
+        *at(&mut table, &path)? = list[..=wrong].to_vec().into();
+        path.push(Step::Number(wrong));
     }
-    let counts: Vec<usize> = (1..=list.len()).collect();
-    let wrong = counts.partition_point(|count| is_right(*count));
-    Some(format!("{first}[{wrong}]{rest}"))
+    let is_numbered = path.iter().any(|step| matches!(step, Step::Number(_)));
+    path.push(Step::Key(last));
+    let written = || path.iter().map(Step::to_string).collect::<String>().trim_start_matches('.').to_owned();
+    is_numbered.then(written)
+}
+
+/// A step from a table to what is in it.
+enum Step<'a> {
+    Key(&'a str),
+    Number(usize),
+}
+
+impl std::fmt::Display for Step<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Step::Key(name) => write!(f, ".{name}"),
+            Step::Number(number) => write!(f, "[{number}]"),
+        }
+    }
+}
+
+/// The value to which a path leads.
+fn at<'a>(table: &'a mut toml::Table, path: &[Step<'_>]) -> Option<&'a mut toml::Value> {
+    let (first, rest) = path.split_first()?;
+    let Step::Key(first) = first else { return None };
+    rest.iter().try_fold(table.get_mut(*first)?, |value, step| match step {
+        Step::Key(name) => value.get_mut(*name),
+        Step::Number(number) => value.get_mut(*number),
+    })
 }
 
 /// Serde says what is wrong in prose; toml adds a line "in `key`" where it knows the key.
@@ -96,6 +133,10 @@ fn explain(message: &str, whole: &str) -> ConfigError {
         let key = at.map_or_else(|| missing.to_owned(), |at| format!("{at}.{missing}"));
         return ConfigError::new(&key, "missing", format!("write `{missing} = …` there"));
     }
+    // What reads a value itself says itself what to write.
+    if let Some((reason, instead)) = message.split_once(": write ") {
+        return ConfigError::new(at.unwrap_or("?"), reason, format!("write {instead}"));
+    }
     let (reason, expected) = message.split_once(", expected ").unwrap_or((message, ""));
     let reason = if reason == "invalid type: unit variant" { "invalid type: no text" } else { reason };
     ConfigError::new(at.unwrap_or("?"), reason, format!("write {}", in_words(expected, reason)))
@@ -115,6 +156,11 @@ fn in_words<'a>(expected: &'a str, reason: &str) -> &'a str {
         "a boolean" => "true or false",
         "a string" | "path string" | "string only" => "a text in quotes",
         "a sequence" => "a list, as [first, second]",
+        "" if reason.contains("IPv4 socket") => "an address with its port, such as \"192.0.2.1:80\"",
+        "" if reason.contains("IPv6 socket") => "an address with its port, such as \"[2001:db8::1]:80\"",
+        "" if reason.contains("socket") => "an address with its port, such as \"192.0.2.1:80\" or \"[2001:db8::1]:80\"",
+        "" if reason.contains("IPv4") => "an IPv4 address such as \"192.0.2.1\", and nothing else",
+        "" if reason.contains("IPv6") => "an IPv6 address such as \"2001:db8::1\", and nothing else",
         "" if reason.contains("IP") => "an address such as \"192.0.2.1\" or \"2001:db8::1\", and nothing else",
         "" => "another value",
         table if table.starts_with("struct ") => "a table, as { key = value }",
@@ -203,6 +249,27 @@ mod tests {
     #[allow(dead_code)]
     struct Inner {
         port: u16,
+        #[serde(default)]
+        parts: Vec<Innermost>,
+        #[serde(default)]
+        to: Option<Address>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Innermost {
+        weight: u16,
+    }
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Address {
+        v4: Option<std::net::Ipv4Addr>,
+        v6: Option<std::net::Ipv6Addr>,
+        end: Option<std::net::SocketAddrV4>,
+        any: Option<std::net::SocketAddr>,
     }
 
     #[track_caller]
@@ -227,9 +294,26 @@ mod tests {
         );
         let wrong = "`inner[1].port`: invalid type: string \"x\"; write a whole number, without quotes";
         check("[[inner]]\nport = 1\n[[inner]]\nport = 'x'\n[[inner]]\nport = 'y'", wrong);
+        let parts = "[[inner]]\nport = 1\nparts = [{ weight = 1 }]\n[[inner]]\nport = 2\nparts = [{ weight = 1 }, { wieght = 2 }, { x = 1 }]";
+        check(parts, "`inner[1].parts[1].wieght`: no such key; did you mean `weight`?");
+        check(&format!("{parts}\n[[inner]]"), "`inner[1].parts[1].wieght`: no such key; did you mean `weight`?");
         check(
             "rate = 'fast'\ninner = [{ port = 1 }]",
             "`rate`: invalid type: string \"fast\"; write a whole number, without quotes",
         );
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_answered_with_one_of_its_kind() {
+        let check = |key: &str, text: &str, instead: &str| {
+            let error =
+                parse::<Sample>(format!("inner = [{{ port = 1, to = {{ {key} = '{text}' }} }}]").parse().unwrap());
+            let error = error.unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`inner[0].to.{key}`: ")) && error.ends_with(instead), "{error}");
+        };
+        check("v4", "2001:db8::1", "write an IPv4 address such as \"192.0.2.1\", and nothing else");
+        check("v6", "192.0.2.1", "write an IPv6 address such as \"2001:db8::1\", and nothing else");
+        check("end", "192.0.2.1", "write an address with its port, such as \"192.0.2.1:80\"");
+        check("any", "2001:db8::1", "such as \"192.0.2.1:80\" or \"[2001:db8::1]:80\"");
     }
 }

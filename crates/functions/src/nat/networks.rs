@@ -189,7 +189,8 @@ impl Nets {
             tagging => self.named(port, tagging.flatten(), home),
         };
         let instead = match self.kind {
-            Networks::One => "leave out `network` and `vlan`, or add networks = \"by_port\"",
+            Networks::One if vlan.is_some() => "leave out `vlan`, or add networks = \"by_vlan\"",
+            Networks::One => "leave out `network`, or add networks = \"by_port\"",
             Networks::ByPort => "name an inside port: network = 0",
             Networks::ByVlan => "name one of `vlans`: vlan = 10",
             Networks::ByPortAndVlan => "name an inside port and one of `vlans`: network = 0, vlan = 10",

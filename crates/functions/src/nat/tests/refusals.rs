@@ -22,7 +22,17 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error(&fixed("198.51.100.2:80", "10.0.0.1:80"), "`static[0]`: 198.51.100.2 is no external address");
     check_error(&fixed("198.51.100.1:80", "10.0.0.1:80"), "`static[0]`: 80 is no external port");
     check_error(&fixed("198.51.100.1:8080", "9.0.0.1:80"), "`static[0]`: 9.0.0.1 is not inside");
-    check_error(&fixed("198.51.100.1", "10.0.0.1:80"), "`static[0].external`: ");
+    let end = "`static[0].external`: invalid IPv4 socket address syntax; write an address with its port, such as \"192.0.2.1:80\"";
+    check_error(&fixed("198.51.100.1", "10.0.0.1:80"), end);
+    let told = |key: &str| fixed("198.51.100.1:8080", "10.0.0.1:80").replace(" }]", &format!(", {key} }}]"));
+    check_error(
+        &told("vlan = 10"),
+        "`static[0]`: there is no such VLAN; leave out `vlan`, or add networks = \"by_vlan\"",
+    );
+    check_error(
+        &told("network = 0"),
+        "`static[0]`: there is no network 0; leave out `network`, or add networks = \"by_port\"",
+    );
     check_error("udp_s = 0", "`udp_s`: 0ns is out of range");
     check_error("mapings_max = 5", "`mapings_max`: no such key; did you mean `mappings_max`?");
     check_error(
@@ -31,7 +41,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     );
     check_error("vlans = [10]", "`vlans`: says nothing: networks are not told by VLAN; add networks = \"by_vlan\"");
     check_error("networks = 'by_vlan'\nvlans = ['10-12', 11]", "`vlans`: vlan 11 stands there twice; write it once");
-    check_error("networks = 'by_vlan'\nvlans = [4095]", "`vlans`: \"4095\" is no VLAN: write one from 1 to 4094 as 10");
+    check_error("networks = 'by_vlan'\nvlans = [4095]", "`vlans`: \"4095\" is no VLAN; write one from 1 to 4094 as 10");
     check_error("networks = 'by_vlan'\nvlans = [true]", "`vlans`: ");
     check_error("networks = 'by_vlan'\nvlans = ['1-4.1-4094']", "`vlans`: more than 12287 networks; name fewer");
     check_error("networks = 'by_vlan'\noutside_vlan = '1-2'", "`outside_vlan`: names several; write one");
