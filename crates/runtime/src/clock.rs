@@ -88,6 +88,8 @@ impl Clock {
 pub struct Timeline {
     workers: Box<[CachePadded<AtomicU64>]>,
     ended: AtomicUsize,
+    /// How far the one has come that came farthest, of those that have ended.
+    latest_ns: AtomicU64,
 }
 
 impl Timeline {
@@ -96,6 +98,7 @@ impl Timeline {
         Timeline {
             workers: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             ended: AtomicUsize::new(0),
+            latest_ns: AtomicU64::new(0),
         }
     }
 
@@ -111,10 +114,13 @@ impl Timeline {
         self.workers[worker].store(now_ns, Ordering::Relaxed);
     }
 
-    /// A worker has ended; whether it was the last. Acquire and release: the last one sees what the others have done.
-    pub fn leave(&self, worker: usize) -> bool {
+    /// A worker has ended at `now_ns`; if it was the last, how far any had come: it may have had fewer packets than others, or none.
+    /// Acquire and release: the last one sees what the others have done.
+    pub fn leave(&self, worker: usize, now_ns: u64) -> Option<u64> {
         self.publish(worker, u64::MAX);
-        self.ended.fetch_add(1, Ordering::AcqRel) + 1 == self.workers.len()
+        self.latest_ns.fetch_max(now_ns, Ordering::AcqRel);
+        let is_last = self.ended.fetch_add(1, Ordering::AcqRel) + 1 == self.workers.len();
+        is_last.then(|| self.latest_ns.load(Ordering::Acquire))
     }
 
     /// The time that every worker has reached; one that waits holds nobody back. `own_ns` if all of them wait.
@@ -131,6 +137,14 @@ mod tests {
     use braid_packet::{Buffers, FrameInfo, Pool, PoolConfig};
 
     use super::*;
+
+    #[test]
+    fn the_last_worker_to_end_is_told_how_far_any_had_come() {
+        let timeline = Timeline::new(3);
+        assert_eq!(timeline.leave(1, 700), None);
+        assert_eq!(timeline.leave(0, 900), None);
+        assert_eq!(timeline.leave(2, 0), Some(900));
+    }
 
     #[test]
     fn a_capture_from_the_end_of_time_leaves_room_for_timeouts() {

@@ -39,8 +39,10 @@ impl Worker {
     /// Ends the worker: nothing will come any more. What its transmit queue took is in [`Ended::sent`].
     pub fn end(mut self) -> Ended {
         self.settle_sets();
-        if self.parts.timeline.leave(self.parts.id) && self.drains {
-            self.drain();
+        if let Some(latest_ns) = self.parts.timeline.leave(self.parts.id, self.last_ns)
+            && self.drains
+        {
+            self.drain(latest_ns);
         }
         self.parts.send.progress(u64::MAX);
         self.count_sets();

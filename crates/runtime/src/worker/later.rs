@@ -128,11 +128,11 @@ impl Worker {
     }
 
     /// Lets time pass, to one packet that is due after another, until no function holds any back. The last worker to end does it: nobody
-    /// else is left.
-    pub(super) fn drain(&mut self) {
+    /// else is left. It may have had no packets, and be at time 0, so its time says nothing of when it shall end: `latest_ns`, of all, does.
+    pub(super) fn drain(&mut self, latest_ns: u64) {
         self.ticks = periodic_ticks(&self.parts.chain, Share::ALL);
         let Some(period_ns) = self.ticks.iter().map(|periodic| periodic.period_ns).min() else { return };
-        let end_ns = self.last_ns.saturating_add(DRAIN_MAX_NS);
+        let end_ns = latest_ns.saturating_add(DRAIN_MAX_NS);
         while self.last_ns < end_ns
             && let Some(due_ns) = self.holds()
         {
