@@ -112,6 +112,10 @@ impl Nat {
         if side == Side::Outside && !self.settings.networks.is_outside(packet) {
             return Ok(Found::No(NO_NETWORK));
         }
+        // It tells a host of a router on its own link, and names one by an address that is nothing on the other side.
+        if packet.icmp().is_some_and(|icmp| icmp.kind() == icmp_type::REDIRECT) {
+            return Ok(Found::No(NOT_TRANSLATABLE));
+        }
         self.find_translation(cx, packet, ends, Course { outward, inward, across })
     }
 
