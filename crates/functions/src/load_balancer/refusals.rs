@@ -157,6 +157,6 @@ pub(super) fn check_meant(config: &Config) -> Result<(), ConfigError> {
 fn is_host(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_host_v4(v4.octets()),
-        IpAddr::V6(v6) => is_routed_v6(v6.into()) && !v6.is_loopback(),
+        IpAddr::V6(v6) => is_routed_v6(v6.into()),
     }
 }

@@ -84,7 +84,7 @@ impl Nat64 {
         if self.settings.networks.of(packet) == Segments::OTHER {
             return Ok(Found::No(NO_NETWORK));
         }
-        if !scope::is_unicast_v4(server, server) {
+        if !scope::is_unicast_v4(server, server) || !scope::is_routed_v6(source) {
             return Ok(Found::No(NOT_UNICAST));
         }
         let is_external = self.settings.pool.is_external(IpAddress::from_v4(server));

@@ -43,7 +43,7 @@ impl Router {
         if !is_host_v4(v4.octets()) {
             return wrong(key_v4, format!("{v4} is no host's address"));
         }
-        match v6.filter(|v6| !is_routed_v6((*v6).into()) || v6.is_loopback()) {
+        match v6.filter(|v6| !is_routed_v6((*v6).into())) {
             Some(v6) => wrong(key_v6, format!("{v6} is no host's address beyond its link")),
             None => Ok(Router { v4: v4.into(), v6: v6.map(IpAddress::from) }),
         }

@@ -1,5 +1,7 @@
 //! What a function that works on IP does with everything else, and with addresses that no router forwards.
 
+use std::net::Ipv6Addr;
+
 use braid_nf::Packet;
 use braid_nf::packet::headers::{ether_type, icmpv6_type};
 use braid_nf::packet::{IpAddress, IpVersion, Link};
@@ -41,9 +43,10 @@ pub fn is_host_v4(address: [u8; 4]) -> bool {
     !matches!(address[0], 0 | 127 | 224..=255)
 }
 
-/// Whether addresses of an IPv6 prefix are hosts' beyond their link.
+/// Whether addresses of an IPv6 prefix are hosts' beyond their link: no group, no link-local one, no loopback, and some address.
 pub fn is_routed_v6(address: IpAddress) -> bool {
-    address.octets()[0] != 0xff && !is_link_scope_v6(address, address)
+    let octets = address.octets();
+    octets[0] != 0xff && octets != Ipv6Addr::LOCALHOST.octets() && !is_link_scope_v6(address, address)
 }
 
 /// Whether an IPv4 packet goes from one host to one host. Multicast, broadcast, loopback and unspecified addresses are not
