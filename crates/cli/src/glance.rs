@@ -1,10 +1,11 @@
 //! A glance at a capture before it is read: what of it would make a run do nothing, or drop much, and is easily mended.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 
 use braid_control::report::grouped;
-use braid_control::runtime::io::capture::{CaptureReader, Prefix, source_address};
+use braid_control::runtime::io::capture::{CaptureReader, Prefix, addresses};
 use braid_control::runtime::nf::packet::Link;
 
 /// Packets that are looked at.
@@ -21,7 +22,15 @@ struct Seen {
     /// Whether any comes from inside, and the first source that is not.
     inside: bool,
     outside: Option<IpAddr>,
+    /// Who of those that are not inside sends to whom of them.
+    pairs: HashSet<(IpAddr, IpAddr)>,
+    /// Packets that answer one between such hosts, so both directions come by one port; and the ends of the first that is answered.
+    astray: u64,
+    ends: Option<(IpAddr, IpAddr)>,
 }
+
+/// Of so many packets one has to go between hosts outside, for that to be told.
+const ASTRAY_OF: u64 = 10;
 
 /// What is to be said of a capture; its packets come from inside by these prefixes, if there are any.
 pub fn notes(path: &Path, inside: &[Prefix]) -> Vec<String> {
@@ -39,14 +48,32 @@ pub fn notes(path: &Path, inside: &[Prefix]) -> Vec<String> {
             "{name}: {cut} of the first {packets} packets were cut by who captured them; tcpdump -s 0 takes whole ones"
         ));
     }
-    if let Some(source) = seen.outside.filter(|_| !seen.inside && !inside.is_empty()) {
-        let len = if source.is_ipv4() { 24 } else { 64 };
-        let inside = inside.iter().map(Prefix::to_string).collect::<Vec<_>>().join(", ");
-        notes.push(format!(
-            "no packet comes from inside ({inside}); if {source} is inside, say so: --inside {source}/{len}"
-        ));
-    }
+    notes.extend(of_sides(&seen, inside));
     notes
+}
+
+/// What is to be said of packets that come by the port of the outside, though perhaps they are from inside.
+fn of_sides(seen: &Seen, inside: &[Prefix]) -> Option<String> {
+    let list =
+        |inside: &[Prefix], between: &str| inside.iter().map(Prefix::to_string).collect::<Vec<_>>().join(between);
+    let range = |source: IpAddr| format!("{source}/{}", if source.is_ipv4() { 24 } else { 64 });
+    match (seen.outside, seen.ends) {
+        (Some(source), _) if !seen.inside && !inside.is_empty() => Some(format!(
+            "no packet comes from inside ({}); if {source} is inside, say so: --inside {}",
+            list(inside, ", "),
+            range(source)
+        )),
+        (_, Some((source, destination))) if seen.astray * ASTRAY_OF >= seen.packets => Some(format!(
+            "{} of the first {} packets go back between addresses of which neither is inside ({}), such as {source} and {destination}: both directions \
+             come by port 1; if {source} is inside, say so: --inside {},{}",
+            grouped(seen.astray),
+            grouped(seen.packets),
+            list(inside, ", "),
+            list(inside, ","),
+            range(source)
+        )),
+        _ => None,
+    }
 }
 
 fn look(mut reader: CaptureReader, inside: &[Prefix]) -> Seen {
@@ -69,10 +96,20 @@ fn look(mut reader: CaptureReader, inside: &[Prefix]) -> Seen {
         if captured.link() == Link::Other {
             seen.unknown.get_or_insert(captured.linktype);
         }
-        if let Some(source) = source_address(captured.bytes, captured.link()) {
-            match inside.iter().any(|prefix| prefix.contains(source)) {
-                true => seen.inside = true,
-                false => seen.outside = seen.outside.or(Some(source)),
+        if let Some((source, destination)) = addresses(captured.bytes, captured.link()) {
+            let is_inside = |address| inside.iter().any(|prefix| prefix.contains(address));
+            if is_inside(source) {
+                seen.inside = true;
+                continue;
+            }
+            seen.outside.get_or_insert(source);
+            // What is for a translator's own address comes from outside, and so it shall.
+            if !inside.is_empty() && !is_inside(destination) {
+                seen.pairs.insert((source, destination));
+                if seen.pairs.contains(&(destination, source)) {
+                    seen.astray += 1;
+                    seen.ends.get_or_insert((destination, source));
+                }
             }
         }
     }

@@ -91,6 +91,33 @@ fn what_is_odd_about_a_capture_is_said_before_it_is_read() {
 }
 
 #[test]
+fn hosts_of_which_neither_is_inside_are_pointed_out() {
+    let braid = Braid::new();
+    let (client, server) = ([203, 0, 113, 5], [198, 18, 0, 7]);
+    let mut packets = vec![udp([10, 0, 0, 1], server, [4000, 53])];
+    for port in 5000..5005 {
+        packets.extend([udp(client, server, [port, 53]), udp(server, client, [53, port])]);
+    }
+    std::fs::write(braid.path("in.pcap"), pcap(101, &packets, usize::MAX)).expect("written");
+    let line = "run --nf firewall --set rules=[{action=\"allow\"}] --in in.pcap";
+    let said = |line: &str| String::from_utf8_lossy(&braid.run(line).stderr).into_owned();
+    let note = said(line);
+    assert!(note.contains("9 of the first 11 packets go back between addresses of which neither is inside"), "{note}");
+    assert!(note.contains("such as 203.0.113.5 and 198.18.0.7"), "{note}");
+    assert!(note.contains("note: wrong_side: not by the port of their connection's side"), "{note}");
+    let words: Vec<&str> = note.split_whitespace().collect();
+    let (at, _) = words.iter().enumerate().find(|(_, word)| **word == "--inside").expect("an example");
+    let line = format!("{line} --inside {}", words[at + 1]);
+    let note = said(&line);
+    assert!(!note.contains("inside"), "{note}");
+    assert_eq!(braid.json(&line)["packets_out"].as_u64(), Some(11));
+    // What comes for a translator's address comes from outside.
+    std::fs::write(braid.path("nat.pcap"), pcap(101, &both_ways(&[]), usize::MAX)).expect("written");
+    let note = said("run --nf nat --in nat.pcap --workers 1");
+    assert!(!note.contains("inside"), "{note}");
+}
+
+#[test]
 fn a_compression_that_is_not_read_is_named_with_what_reads_it() {
     let braid = Braid::new();
     for (name, magic, reader) in [

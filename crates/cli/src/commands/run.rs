@@ -8,7 +8,7 @@ use std::time::Duration;
 use braid_control::live::{Current, Snapshot};
 use braid_control::profile::Profile;
 use braid_control::profile_run::profile;
-use braid_control::runtime::io::capture::is_dash;
+use braid_control::runtime::io::capture::{PortSplit, is_dash};
 use braid_control::runtime::io::device::{PortSpec, Ports, User};
 use braid_control::runtime::io::{Sink, Source};
 use braid_control::runtime::nf::packet::{Pool, PoolConfig};
@@ -179,11 +179,26 @@ fn told_of_packets(report: &RunReport, json: bool, plan: &Plan) -> Result<ExitCo
     if may_depend_on_order(plan, report) {
         asideln!("note: workers replay side by side, so drops may differ from one worker's; not with --in-order");
     }
+    if let Some(note) = about_sides(plan, report) {
+        asideln!("note: {note}");
+    }
     debug_assert!(report.adds_up(), "a packet is neither out nor dropped: {report:?}");
     match report.lost.first() {
         Some(lost) => Err(Failure::new(Kind::Io, lost.clone(), "what was written before is readable")),
         None => input::undamaged(&report.damages).map(|()| ExitCode::SUCCESS),
     }
+}
+
+/// What is to be said where packets came by the wrong side, if a list of ranges says by which port they come.
+fn about_sides(plan: &Plan, report: &RunReport) -> Option<String> {
+    const WRONG_SIDE: &str = "wrong_side";
+    let PortSplit::InsidePrefixes(inside) = &plan.split else { return None };
+    report.dropped.get(WRONG_SIDE).filter(|packets| **packets > 0 && plan.devices.is_empty())?;
+    let inside = inside.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Some(format!(
+        "{WRONG_SIDE}: not by the port of their connection's side; where neither of two hosts is inside ({inside}), packets of both come by \
+         port 1, and --inside says what is inside"
+    ))
 }
 
 /// Whether another number of workers might have dropped other packets: an ICMP error, say, may be handled before the connection

@@ -26,5 +26,5 @@ pub use piped::is_dash;
 pub use reader::{CaptureReader, Captured};
 pub use sink::CaptureSink;
 pub use source::CaptureSource;
-pub use split::{PortSplit, Prefix, source_address};
+pub use split::{PortSplit, Prefix, addresses};
 pub use stream::{CaptureStream, Replay};

@@ -34,7 +34,7 @@ impl PortSplit {
     pub fn port(&self, frame: &[u8], link: Link) -> Port {
         match self {
             PortSplit::Single => 0,
-            PortSplit::InsidePrefixes(prefixes) => match source_address(frame, link) {
+            PortSplit::InsidePrefixes(prefixes) => match addresses(frame, link).map(|(source, _)| source) {
                 Some(address) => Port::from(!prefixes.iter().any(|prefix| prefix.contains(address))),
                 None => 0,
             },
@@ -103,13 +103,15 @@ impl FromStr for Prefix {
     }
 }
 
-/// The IP source address of a frame, if it carries IP behind whatever the parser skips.
-pub fn source_address(frame: &[u8], link: Link) -> Option<IpAddr> {
+/// The IP addresses of a frame, source and destination, if it carries IP behind whatever the parser skips.
+pub fn addresses(frame: &[u8], link: Link) -> Option<(IpAddr, IpAddr)> {
     let Parsed { l3, flags, .. } = parse(frame, link);
     let ip = frame.get(usize::from(l3)..).filter(|_| flags.has(Flags::IP))?;
+    let v4 = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(ip.get(at..at + 4)?).ok()?));
+    let v6 = |at: usize| Some(IpAddr::from(<[u8; 16]>::try_from(ip.get(at..at + 16)?).ok()?));
     match flags.has(Flags::V6) {
-        false => Some(IpAddr::from(<[u8; 4]>::try_from(ip.get(12..16)?).ok()?)),
-        true => Some(IpAddr::from(<[u8; 16]>::try_from(ip.get(8..24)?).ok()?)),
+        false => v4(12).zip(v4(16)),
+        true => v6(8).zip(v6(24)),
     }
 }
 
