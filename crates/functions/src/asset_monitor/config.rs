@@ -34,6 +34,14 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The network whose hosts are listed; some addresses at least.
+    pub(super) fn home(self) -> Result<Vec<Prefix>, ConfigError> {
+        match self.home.is_empty() {
+            true => Err(ConfigError::new("home", "names no range", "write for example home = [\"10.0.0.0/8\"]")),
+            false => Ok(self.home),
+        }
+    }
+
     pub(super) fn refresh_ms(&self) -> Result<u32, ConfigError> {
         let refresh = Duration::from_millis(self.refresh_ms.into());
         span_ns("refresh_ms", refresh, Duration::ZERO, Duration::from_secs(3600)).map(|_| self.refresh_ms)

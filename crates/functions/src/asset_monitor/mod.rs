@@ -91,7 +91,7 @@ impl FromConfig for AssetMonitor {
             services: Alerts::named(builder, "services", config.services_max)
                 .map_err(|e| ConfigError::state("services_max", &e))?,
             traffic: config.traffic(builder)?,
-            home: config.home,
+            home: config.home()?,
         })
     }
 }

@@ -73,6 +73,6 @@ fn a_full_list_counts_what_it_leaves_out() {
         bench.send(0, 0, &Frame::udp(&format!("10.0.0.{host}:1"), "198.51.100.1:53").bytes());
     }
     let findings = bench.findings();
-    assert_eq!(findings.sums()["hosts for which the log had no room"], 2);
+    assert_eq!(findings.sums()["times that the log of hosts was full"], 2);
     assert_eq!(findings.sums()["packets of sessions"], 3);
 }

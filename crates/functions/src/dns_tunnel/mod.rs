@@ -14,7 +14,7 @@ use message::Zone;
 
 use crate::parts::aged::{SWEEP_EVERY, Stamp};
 use crate::parts::dns::Response;
-use crate::parts::{Aged, Alerts, seconds};
+use crate::parts::{Aged, Alerts, Unkept, seconds};
 use crate::{ConfigError, FromConfig};
 
 const UDP: u8 = 17;
@@ -84,6 +84,7 @@ network_function! {
         window_ns: u64,
         told: Aged<Told, Orphan>,
         tallies: Aged<Asker, Tally>,
+        unkept: Unkept,
         alerts: Alerts<Asker, Tunnel>,
     }
 }
@@ -100,6 +101,7 @@ impl FromConfig for DnsTunnel {
             window_ns,
             told: Aged::new(builder, "told", capacity, window_ns).map_err(error)?,
             tallies: Aged::new(builder, "tallies", capacity, window_ns).map_err(error)?,
+            unkept: Unkept::new(builder, "unkept", "answers for which there was no room").map_err(error)?,
             alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
         })
     }
@@ -159,6 +161,7 @@ impl NetworkFunction for DnsTunnel {
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.unkept.report(cx, into)?;
         self.alerts.report(cx, into, |asker, tunnel, into| {
             let Tally { since_ns, orphans, bytes } = tunnel.tally;
             let (zone, since) = (message::shown(&tunnel.zone), seconds(since_ns));
@@ -179,15 +182,17 @@ impl DnsTunnel {
         if self.told.get(cx, &told)?.is_some() {
             return Ok(());
         }
-        self.told.insert(cx, &told, &Orphan { zone: zone.hash, bytes, seen_ns: now })?;
+        // Whether its address is contacted would not be noticed: it may be honest, and counts for nothing.
+        if !self.told.insert(cx, &told, &Orphan { zone: zone.hash, bytes, seen_ns: now })? {
+            return self.unkept.count(cx);
+        }
         let begun = Tally { since_ns: now, ..Tally::default() };
         let mut tally = self.tallies.get(cx, &asker)?.unwrap_or(begun);
         (tally.orphans, tally.bytes) = (tally.orphans + 1, tally.bytes + bytes);
         if tally.orphans >= self.orphans_max && tally.bytes >= self.bytes_max {
             self.alerts.raise(cx, &asker, &Tunnel { tally, zone: zone.text() })?;
         }
-        self.tallies.insert(cx, &asker, &tally)?;
-        Ok(())
+        if self.tallies.insert(cx, &asker, &tally)? { Ok(()) } else { self.unkept.count(cx) }
     }
 
     /// A client contacts an address: the answer that told it led somewhere.

@@ -99,3 +99,20 @@ fn damaged_messages_are_no_answers() {
         bench.send(0, len as u64, &cut);
     }
 }
+
+#[test]
+fn answers_for_which_there_is_no_room_are_counted_and_speak_for_no_tunnel() {
+    let unkept = |config: &str, zones: bool| {
+        let mut bench = bench(config);
+        for n in 0..40u64 {
+            let name = if zones { format!("a.zone{n}.example") } else { format!("{n:08}.t.example") };
+            bench.send(0, n, &response(&name, &Answer::Text(200)));
+        }
+        let findings = bench.findings();
+        (findings.sums().get("answers for which there was no room").copied(), findings.list().len())
+    };
+    assert_eq!(unkept("", false), (None, 1));
+    assert_eq!(unkept("", true), (None, 0));
+    assert_eq!(unkept("answers_max = 16\norphans = 20", false), (Some(24), 0));
+    assert_eq!(unkept("answers_max = 16\norphans = 20", true), (Some(24), 0));
+}

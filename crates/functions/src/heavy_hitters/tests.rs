@@ -94,7 +94,7 @@ fn fragments_count_and_a_full_report_says_so() {
     }
     let findings = bench.findings();
     assert_eq!(findings.list()[0].subject, "udp 10.0.0.1:0 > 10.0.1.1:0");
-    assert_eq!(findings.sums()["alerts for which the log had no room"], 2);
+    assert_eq!(findings.sums()["times that the log of alerts was full"], 2);
 }
 
 #[test]

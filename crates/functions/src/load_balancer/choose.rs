@@ -9,9 +9,9 @@ use super::config::{Persistence, WhenDown};
 use super::settings::{Pool, Virtual};
 use super::strays::ends_of;
 use super::{Flow, LoadBalancer, MS, TO_BACKEND};
-use crate::parts::Aged;
 use crate::parts::aged::Stamp;
 use crate::parts::tallies::Tally;
+use crate::parts::{Aged, Unkept};
 
 /// No backend of the service is up.
 pub const NO_BACKEND: Reason = Reason("no_backend");
@@ -52,7 +52,7 @@ impl Stamp for Kept {
 impl Kept {
     /// Notes a backend under a key. While nothing changes that is written four times in its lifetime at most.
     pub(super) fn note<K: Plain + std::fmt::Debug>(
-        table: &Aged<K, Kept>,
+        (table, unkept): (&Aged<K, Kept>, &Unkept),
         cx: &mut Cx<'_>,
         key: &K,
         backend: u32,
@@ -60,11 +60,13 @@ impl Kept {
         let (now, backend) = (cx.now(), u64::from(backend));
         let is_fresh =
             |kept: &Kept| kept.backend == backend && now.saturating_sub(kept.seen_ns) < table.lifetime_ns() / 4;
-        if !table.get(cx, key)?.as_ref().is_some_and(is_fresh) {
-            // Without room the hash decides, which leads to the same one as long as no backend changes.
-            let _has_room = table.insert(cx, key, &Kept { seen_ns: now, backend })?;
+        if table.get(cx, key)?.as_ref().is_some_and(is_fresh)
+            || table.insert(cx, key, &Kept { seen_ns: now, backend })?
+        {
+            return Ok(());
         }
-        Ok(())
+        // Without room the hash decides, which leads to the same one as long as no backend changes.
+        unkept.count(cx)
     }
 }
 
@@ -128,7 +130,7 @@ impl LoadBalancer {
             // Until another one is back.
             return Ok(());
         }
-        Kept::note(&self.kept, cx, &Client::of(service, client), backend)
+        Kept::note((&self.kept, &self.unkept_clients), cx, &Client::of(service, client), backend)
     }
 
     /// The backend for connections of a client's endpoint; a backup if no other one is up.

@@ -57,7 +57,7 @@ use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::tallies::{Tallies, Tally};
-use crate::parts::{Aged, AnswerRate, Fate, Fragments, Side, Volume, answer, fragments, scope};
+use crate::parts::{Aged, AnswerRate, Fate, Fragments, Side, Unkept, Volume, answer, fragments, scope};
 
 /// An ICMP error about no service, sent to one.
 pub const UNRELATED: Reason = Reason("unrelated");
@@ -73,8 +73,10 @@ network_function! {
         heard: Vector<u64>,
         /// Clients that stay with their backend.
         kept: Aged<Client, Kept>,
+        unkept_clients: Unkept,
         /// Connections that are not where their hash leads.
         strays: Aged<Stray, Kept>,
+        unkept_strays: Unkept,
         fragments: Fragments,
         /// Per backend, what is known of the way there: of the first one at each address.
         paths: Vector<Path>,
@@ -109,12 +111,30 @@ impl FromConfig for LoadBalancer {
             .map_err(|error| ConfigError::state("persistence_max", &error))?;
         let strays = Aged::new(builder, "strays", config.strays_max, settings.strays_ns)
             .map_err(|error| ConfigError::state("strays_max", &error))?;
+        let unkept_clients = Unkept::new(builder, "unkept_clients", "connections whose client found no room")
+            .map_err(|error| ConfigError::state("persistence_max", &error))?;
+        let unkept_strays = Unkept::new(builder, "unkept_strays", "looks at strays that found no room")
+            .map_err(|error| ConfigError::state("strays_max", &error))?;
         let load =
             Tallies::new(builder, "load", len, load::STEP).map_err(|error| ConfigError::state("service", &error))?;
         let traffic = Tallies::new(builder, "traffic", if config.traffic { len } else { 0 }, load::STEP)
             .map_err(|error| ConfigError::state("service", &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
-        Ok(LoadBalancer { settings, names, up, heard, kept, strays, fragments, paths, load, traffic, answers })
+        Ok(LoadBalancer {
+            settings,
+            names,
+            up,
+            heard,
+            kept,
+            unkept_clients,
+            strays,
+            unkept_strays,
+            fragments,
+            paths,
+            load,
+            traffic,
+            answers,
+        })
     }
 }
 
@@ -235,6 +255,8 @@ impl NetworkFunction for LoadBalancer {
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         self.tell_load(cx, into)?;
+        self.unkept_clients.report(cx, into)?;
+        self.unkept_strays.report(cx, into)?;
         self.answers.report(cx, into)
     }
 

@@ -54,7 +54,7 @@ impl LoadBalancer {
         if self.choose(cx, service, client.0, client.1)? == Some(flow.backend.into()) {
             return Ok(());
         }
-        Kept::note(&self.strays, cx, &Stray::of(client, end), flow.backend.into())
+        Kept::note((&self.strays, &self.unkept_strays), cx, &Stray::of(client, end), flow.backend.into())
     }
 
     /// A connection moves to where its hash leads.

@@ -2,22 +2,20 @@
 //! the run ends.
 //!
 //! Functions raise an alert when something passes a threshold, which is rare; so the log is an ordinary map and costs a
-//! transaction only then. A full log counts what it could not take.
+//! transaction only then. A full log counts how often it could not take one, which may be the same one again.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use braid_nf::state::{
-    Distributed, DistributedConfig, Inserted, Map, MapConfig, StateBuilder, StateError, StateObject, Visit,
-};
+use braid_nf::state::{Inserted, Map, MapConfig, StateBuilder, StateError, StateObject, Visit};
 use braid_nf::{Conflict, Cx, Findings, Part, Plain};
+
+use super::Unkept;
 
 /// Alerts of type `A` about subjects of type `K`.
 pub struct Alerts<K, A> {
-    /// What they are called.
-    name: &'static str,
     log: Map<K, A>,
-    lost: Distributed<u64>,
+    unkept: Unkept,
 }
 
 impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
@@ -29,8 +27,8 @@ impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
     /// The same of things with another name.
     pub fn named(builder: &mut StateBuilder, name: &'static str, capacity: u32) -> Result<Alerts<K, A>, StateError> {
         let log = Map::new(builder, &MapConfig { name: name.into(), capacity, ..MapConfig::default() })?;
-        let config = DistributedConfig { name: format!("{name}_lost"), staleness_ns: 0 };
-        Ok(Alerts { name, log, lost: Distributed::new(builder, &config, 0)? })
+        let told = format!("times that the log of {name} was full");
+        Ok(Alerts { log, unkept: Unkept::new(builder, &format!("{name}_lost"), told)? })
     }
 
     /// What stands there about the subject.
@@ -56,7 +54,7 @@ impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
     /// Writes down an alert about the subject, instead of what there is.
     pub fn write(&self, cx: &mut Cx<'_>, subject: &K, alert: &A) -> Result<(), Conflict> {
         if self.log.insert(cx, subject, alert)? == Inserted::Full {
-            self.lost.update(cx, |lost| *lost += 1)?;
+            self.unkept.count(cx)?;
         }
         Ok(())
     }
@@ -74,18 +72,14 @@ impl<K: Plain + Debug, A: Plain> Alerts<K, A> {
                 Ok(Visit::Keep)
             })
         })?;
-        let lost = self.lost.read(cx, |sum, part| *sum += part)?;
-        if lost > 0 {
-            into.add(format!("{} for which the log had no room", self.name), lost);
-        }
-        Ok(())
+        self.unkept.report(cx, into)
     }
 }
 
 impl<K: Plain, A: Plain> Part for Alerts<K, A> {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.log.objects(into);
-        self.lost.objects(into);
+        self.unkept.objects(into);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with, and how often,
 //! tables whose entries die of age, lengths that headers claim, code points, marks of congestion, which bytes of a packet count, kinds with names, fragments that follow their first piece,
-//! how tables are swept, logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, frames that go back where they came from,
+//! how tables are swept, how many a full one could not keep, logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, frames that go back where they came from,
 //! questions and answers of neighbours, and application protocols told by their first bytes.
 
 pub(crate) mod aged;
@@ -33,6 +33,7 @@ pub(crate) mod tags;
 pub(crate) mod tallies;
 pub(crate) mod turn;
 pub mod units;
+pub(crate) mod unkept;
 pub(crate) mod version;
 pub mod volume;
 
@@ -44,6 +45,7 @@ pub use many::Many;
 pub use prefix::{Prefix, PrefixError, PrefixesV4};
 pub(crate) use sides::{Across, Side, Sides};
 pub(crate) use syslog::Syslog;
+pub(crate) use unkept::Unkept;
 pub use volume::Volume;
 
 /// A time as reports show it: seconds, to the millisecond.

@@ -45,6 +45,23 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The cookies' names; at least one, and such as a cookie may have (RFC 6265 section 4.1.1: a token).
+    pub(super) fn names(self) -> Result<Vec<String>, ConfigError> {
+        if self.cookies.is_empty() {
+            return Err(ConfigError::new("cookies", "names none", "write for example cookies = [\"PHPSESSID\"]"));
+        }
+        let is_token = |name: &String| {
+            !name.is_empty() && name.bytes().all(|c| c.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&c))
+        };
+        match self.cookies.iter().find(|name| !is_token(name)) {
+            Some(name) => {
+                let reason = format!("no cookie is called {name:?}");
+                Err(ConfigError::new("cookies", reason, "write its name alone, without `=` and what follows"))
+            }
+            None => Ok(self.cookies),
+        }
+    }
+
     pub(super) fn refresh_ns(&self) -> Result<u64, ConfigError> {
         let most = Duration::from_secs(self.session_s.max(1));
         span_ns("refresh_ms", Duration::from_millis(self.refresh_ms), Duration::ZERO, most)

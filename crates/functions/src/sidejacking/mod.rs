@@ -15,7 +15,7 @@ use request::Seen;
 
 use crate::config::idle_ns;
 use crate::parts::aged::{SWEEP_EVERY, Stamp};
-use crate::parts::{Aged, Alerts, seconds};
+use crate::parts::{Aged, Alerts, Unkept, seconds};
 use crate::{ConfigError, FromConfig};
 
 const TCP: u8 = 6;
@@ -69,6 +69,7 @@ network_function! {
         refresh_ns: u64,
         idle_timeout_ns: u64,
         users: Aged<SessionId, User>,
+        unkept: Unkept,
         alerts: Alerts<SessionId, Theft>,
     }
 }
@@ -78,13 +79,15 @@ impl FromConfig for Sidejacking {
 
     fn from_config(config: Config, builder: &mut StateBuilder, _: u16) -> Result<Sidejacking, ConfigError> {
         let users = Aged::new(builder, "users", config.sessions_max, idle_ns("session_s", config.session_s)?);
+        let unkept = Unkept::new(builder, "unkept", "requests whose session found no room");
         Ok(Sidejacking {
             by_agent: config.by_agent,
             refresh_ns: config.refresh_ns()?,
             idle_timeout_ns: idle_ns("idle_timeout_s", config.idle_timeout_s)?,
             users: users.map_err(|error| ConfigError::state("sessions_max", &error))?,
+            unkept: unkept.map_err(|error| ConfigError::state("sessions_max", &error))?,
             alerts: Alerts::new(builder, config.alerts_max).map_err(|e| ConfigError::state("alerts_max", &e))?,
-            names: config.cookies,
+            names: config.names()?,
         })
     }
 }
@@ -147,6 +150,7 @@ impl NetworkFunction for Sidejacking {
     }
 
     fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.unkept.report(cx, into)?;
         self.alerts.report(cx, into, |id, theft, into| {
             let Theft { at_ns, owner, thief } = theft;
             let what = if owner == thief { "another browser of the same address" } else { "another address" };
@@ -190,7 +194,8 @@ impl Sidejacking {
             }
             // A fresh stamp is left alone: requests of one session then only read.
             Some(known) if now.saturating_sub(known.seen_ns) < self.refresh_ns => Ok(()),
-            _ => self.users.insert(cx, &id, &user).map(drop),
+            _ if self.users.insert(cx, &id, &user)? => Ok(()),
+            _ => self.unkept.count(cx),
         }
     }
 }

@@ -94,3 +94,31 @@ fn lines_are_read_without_their_ends() {
     let seen: Vec<_> = lines(text, &names).collect();
     assert_eq!(seen, [Seen::Host(b"h"), Seen::Agent(b"u"), Seen::Cookie(b"SID", b"12345678"), Seen::End]);
 }
+
+#[test]
+fn requests_whose_session_finds_no_room_are_counted() {
+    let mut bench = bench("sessions_max = 4");
+    for n in 0..10 {
+        bench.send(0, n, &get("10.0.0.1", "a", &format!("PHPSESSID=0123456789abcde{n}")));
+    }
+    assert_eq!(bench.findings().sums().get("requests whose session found no room"), Some(&6));
+}
+
+#[test]
+fn names_that_no_cookie_has_are_refused() {
+    let build = find("sidejacking").unwrap().build;
+    let refused = |cookies: &str| {
+        let domain = braid_nf::state::Domain::new(1);
+        let mut builder = braid_nf::state::StateBuilder::new(&domain, braid_nf::state::HugePages::Never);
+        let config = format!("cookies = [{cookies}]").parse().unwrap();
+        build("web", config, &mut builder, 2).err().map(|error| error.to_string())
+    };
+    assert_eq!(refused("'ASP.NET_SessionId', 'connect.sid'"), None);
+    let none = "`cookies`: names none; write for example cookies = [\"PHPSESSID\"]";
+    assert_eq!(refused("").as_deref(), Some(none));
+    for wrong in ["", "a b", "SID=", "sid;x"] {
+        let expected =
+            format!("`cookies`: no cookie is called {wrong:?}; write its name alone, without `=` and what follows");
+        assert_eq!(refused(&format!("'SID', '{wrong}'")), Some(expected));
+    }
+}

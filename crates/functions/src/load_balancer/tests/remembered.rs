@@ -103,3 +103,15 @@ fn a_service_that_remembers_nothing_takes_no_sets() {
     let counters = lb.counters();
     assert_eq!((counters.sets_created, counters.sets_refused), (0, 0));
 }
+
+#[test]
+fn clients_that_find_no_room_are_counted() {
+    let mut lb = bench(
+        "persistence_max = 4\n[[service]]\naddress = '203.0.113.10'\nport = 80\nprotocol = 'tcp'\npersistence = 'source'
+        backends = [{ address = '10.0.0.1' }, { address = '10.0.0.2' }]",
+    );
+    for client in 0..10 {
+        backend(&mut lb, client, 0, "S");
+    }
+    assert_eq!(lb.findings().sums().get("connections whose client found no room"), Some(&6));
+}

@@ -108,3 +108,17 @@ fn errors_about_a_quic_connection_that_names_its_backend_find_it() {
         assert!(show::outcome(&lb.send(1, 1600, &error)).contains("> 10.0.0.1 "), "{port}");
     }
 }
+
+#[test]
+fn connections_that_find_no_room_are_counted() {
+    let mut lb = bench(&format!("strays_max = 4\n{}", WATCHED.replace("MODE", "")));
+    for client in 0..40 {
+        backend(&mut lb, client, 0, "S");
+    }
+    monitor(&mut lb, 1, "up 10.0.0.1\nup 10.0.0.2");
+    for client in 0..40 {
+        backend(&mut lb, client, 1500, "A");
+    }
+    let unkept = lb.findings().sums().get("looks at strays that found no room").copied();
+    assert!(unkept.is_some_and(|unkept| (5..=36).contains(&unkept)), "{unkept:?}");
+}
