@@ -117,7 +117,7 @@ impl NetworkFunction for AntiDdos {
         if all.refused > 0 {
             into.add("flows that began under attack", all.refused as u64);
         }
-        Ok(())
+        self.sources.iter().try_for_each(|sources| sources.report(cx, into))
     }
 
     fn relaxations(&self) -> Vec<Relaxation> {

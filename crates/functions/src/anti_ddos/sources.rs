@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use braid_nf::Part;
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{Share, StateBuilder, StateError, StateObject};
+use braid_nf::{Findings, Part};
 
-use crate::parts::Aged;
 pub use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::aged::Stamp;
+use crate::parts::{Aged, Unkept};
 use crate::token_bucket::{Bucket, Limit};
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -31,12 +31,14 @@ impl Stamp for Used {
 pub struct Sources {
     limit: Limit,
     table: Aged<IpAddress, Used>,
+    unkept: Unkept,
 }
 
 impl Sources {
     /// Nobody yet.
     pub fn new(builder: &mut StateBuilder, limit: Limit, most: u32) -> Result<Sources, StateError> {
-        Ok(Sources { limit, table: Aged::new(builder, "sources", most, limit.timeout_ns())? })
+        let table = Aged::new(builder, "sources", most, limit.timeout_ns())?;
+        Ok(Sources { limit, table, unkept: Unkept::new(builder, "unkept", "flows whose source found no room")? })
     }
 
     /// Whether a source may begin one more flow; not if there is no room for it.
@@ -44,7 +46,19 @@ impl Sources {
         let now = cx.now();
         let known = self.table.get(cx, &source)?;
         let mut bucket = known.map_or_else(|| self.limit.full(now), |used| used.bucket);
-        Ok(self.limit.take(&mut bucket, now, 1) && self.table.insert(cx, &source, &Used { bucket, seen_ns: now })?)
+        if !self.limit.take(&mut bucket, now, 1) {
+            return Ok(false);
+        }
+        let is_kept = self.table.insert(cx, &source, &Used { bucket, seen_ns: now })?;
+        if !is_kept {
+            self.unkept.count(cx)?;
+        }
+        Ok(is_kept)
+    }
+
+    /// How many flows had a source for which there was no room.
+    pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        self.unkept.report(cx, into)
     }
 
     /// Forgets sources that may begin as many as anybody, a few at a time.
@@ -56,5 +70,6 @@ impl Sources {
 impl Part for Sources {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.table.objects(into);
+        self.unkept.objects(into);
     }
 }

@@ -95,6 +95,7 @@ fn with_limit_each_source_may_begin_so_many() {
     assert_eq!([begun(99, 1), begun(100, 1)], [0, 1]);
     bench.send(0, 5000, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
     assert_eq!(bench.send(0, 5001, &from(3, 9)).ports(), [1], "rested sources are forgotten");
+    assert_eq!(bench.findings().sums()["flows whose source found no room"], 4, "those of the third one");
 }
 
 #[test]
