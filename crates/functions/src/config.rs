@@ -133,8 +133,12 @@ fn explain(message: &str, whole: &str) -> ConfigError {
         let key = at.map_or_else(|| missing.to_owned(), |at| format!("{at}.{missing}"));
         return ConfigError::new(&key, "missing", format!("write `{missing} = …` there"));
     }
+    // An empty table where a word is wanted: there is no name of one in it.
+    if message.starts_with("wanted exactly 1 element") {
+        return ConfigError::new(at.unwrap_or("?"), "invalid type: table", "write a text in quotes");
+    }
     // What reads a value itself says itself what to write.
-    if let Some((reason, instead)) = message.split_once(": write ") {
+    if let Some((reason, instead)) = message.split_once(": write ").or_else(|| message.split_once("; write ")) {
         return ConfigError::new(at.unwrap_or("?"), reason, format!("write {instead}"));
     }
     let (reason, expected) = message.split_once(", expected ").unwrap_or((message, ""));
@@ -285,6 +289,7 @@ mod tests {
         check("rate = 'fast'", "`rate`: invalid type: string \"fast\"; write a whole number, without quotes");
         check("rate = -1", "`rate`: invalid value: integer `-1`; write a whole number that is not negative");
         check("mode = 300", "`mode`: invalid type: no text; write a text in quotes");
+        check("mode = {}", "`mode`: invalid type: table; write a text in quotes");
         check("mode = 'pas'", "`mode`: unknown variant `pas`; write `drop` or `pass`");
         check("[[inner]]\nprt = 1", "`inner[0].prt`: no such key; did you mean `port`?");
         check("[[inner]]", "`inner[0].port`: missing; write `port = …` there");

@@ -76,7 +76,7 @@ pub struct PortConfig {
 
 /// VLANs of a trunk: `10`, `"10"` or `"20-29"`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "a VLAN such as 10, or a range such as \"20-29\"")]
+#[serde(untagged, expecting = "no VLAN: write one such as 10, or a range such as \"20-29\"")]
 pub enum WrittenVlans {
     /// One of them.
     One(u32),

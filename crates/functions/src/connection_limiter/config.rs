@@ -144,7 +144,7 @@ impl Config {
         if given && self.by != By::Subscriber {
             let reason = "the host that opens a connection is on no side";
             return Err(ConfigError::new(
-                "inside_ports",
+                if self.inside_ports.is_empty() { "outside_ports" } else { "inside_ports" },
                 reason,
                 "leave the lists out, or write `by = \"subscriber\"`",
             ));

@@ -212,4 +212,5 @@ fn impossible_values_are_refused() {
     refuse("udp_s = 0", "`udp_s`: 0ns is out of range; write what comes to 1s to 2592000s");
     let sides = "`inside_ports`: the host that opens a connection is on no side; leave the lists out, or write `by = \"subscriber\"`";
     refuse("inside_ports = [0]\noutside_ports = [1]", sides);
+    refuse("outside_ports = [1]", &sides.replace("inside_ports", "outside_ports"));
 }

@@ -20,7 +20,7 @@ pub struct Ports {
 
 /// As a plan says it.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a port, or a range as \"5000-5999\"")]
+#[serde(untagged, expecting = "no port: write one from 1 to 65535, or a range as \"5000-5999\"")]
 enum Written {
     One(u16),
     Some(String),

@@ -26,7 +26,7 @@ pub struct TagRange {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a VLAN: 10, \"10-19\", \"100.7\" for an outer and an inner tag, or \"untagged\"")]
+#[serde(untagged, expecting = "no VLAN: write 10, \"10-19\", \"100.7\" for an outer and an inner tag, or \"untagged\"")]
 enum Written {
     Number(i64),
     Text(String),

@@ -110,8 +110,8 @@ fn written_ports_are_refused_with_their_line() {
     for (port, wrong) in [
         ("'6-5'", "ports 6-5 end before they begin"),
         ("'all'", "`all` is no port; write 80 or \"5000-5999\""),
-        ("[80, 443]", "expected a port, or a range as \"5000-5999\""),
-        ("70000", "expected a port, or a range as \"5000-5999\""),
+        ("[80, 443]", "no port; write one from 1 to 65535, or a range as \"5000-5999\""),
+        ("70000", "no port; write one from 1 to 65535, or a range as \"5000-5999\""),
     ] {
         let text =
             format!("[[service]]\naddress = '203.0.113.10'\nport = {port}\nbackends = [{{ address = '10.0.0.1' }}]");

@@ -42,7 +42,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("vlans = [10]", "`vlans`: says nothing: networks are not told by VLAN; add networks = \"by_vlan\"");
     check_error("networks = 'by_vlan'\nvlans = ['10-12', 11]", "`vlans`: vlan 11 stands there twice; write it once");
     check_error("networks = 'by_vlan'\nvlans = [4095]", "`vlans`: \"4095\" is no VLAN; write one from 1 to 4094 as 10");
-    check_error("networks = 'by_vlan'\nvlans = [true]", "`vlans`: ");
+    check_error("networks = 'by_vlan'\nvlans = [true]", "`vlans`: no VLAN; write 10, \"10-19\", \"100.7\"");
     check_error("networks = 'by_vlan'\nvlans = ['1-4.1-4094']", "`vlans`: more than 12287 networks; name fewer");
     check_error("networks = 'by_vlan'\noutside_vlan = '1-2'", "`outside_vlan`: names several; write one");
     let hop = |list: &str| format!("networks = 'by_vlan'\nvlans = [10]\nnext_hops = [{list}]");
