@@ -8,7 +8,7 @@ use crate::failure::{Failure, Kind};
 use crate::{generated, glance};
 use braid_control::Plan;
 use braid_control::frames::Frames;
-use braid_control::runtime::io::capture::{CaptureSink, CaptureSource, CaptureWriter, PortSplit};
+use braid_control::runtime::io::capture::{CaptureSink, CaptureSource, CaptureWriter, PortSplit, Precision};
 use braid_control::runtime::io::generate::{GenConfig, Generator, GeneratorSource};
 use braid_control::runtime::io::{FrameStream, NullSink, Sink, Source};
 
@@ -164,10 +164,10 @@ pub fn sink(plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
     }
     Ok(match paths.pop() {
         None => Box::new(NullSink),
-        Some(only) if !per_port => Box::new(CaptureSink::new(only)),
+        Some(only) if !per_port => Box::new(CaptureSink::new(only).precision(Precision::Nanoseconds)),
         Some(last) => {
             paths.push(last);
-            Box::new(CaptureSink::per_port(paths))
+            Box::new(CaptureSink::per_port(paths).precision(Precision::Nanoseconds))
         }
     })
 }

@@ -118,6 +118,22 @@ fn hosts_of_which_neither_is_inside_are_pointed_out() {
 }
 
 #[test]
+fn times_keep_their_nanoseconds() {
+    let braid = Braid::new();
+    let mut file = pcap(101, &both_ways(&[]), usize::MAX);
+    file[..4].copy_from_slice(&0xa1b2_3c4d_u32.to_le_bytes());
+    // Where microseconds stand in other files.
+    file[28..32].copy_from_slice(&123_456_789_u32.to_le_bytes());
+    std::fs::write(braid.path("in.pcap"), file).expect("written");
+    for out in ["out.pcap", "out.pcapng"] {
+        braid.ok(&format!("run --nf nat --workers 1 --in in.pcap --out {out}"));
+        let mut reader = CaptureReader::open(&braid.path(out)).expect("a capture");
+        assert!(reader.advance().expect("a packet"));
+        assert_eq!(reader.captured().timestamp_ns, Some(BEGUN_S as u64 * 1_000_000_000 + 123_456_789), "{out}");
+    }
+}
+
+#[test]
 fn a_compression_that_is_not_read_is_named_with_what_reads_it() {
     let braid = Braid::new();
     for (name, magic, reader) in [
