@@ -110,7 +110,10 @@ fn all_workers_sweep_what_they_share() {
     for workers in [2, 3, 5] {
         let (report, turns) = run(workers);
         assert_eq!((report.total.packets_out, report.total.sets_created), (PACKETS, SOURCES + 1));
-        assert_eq!(report.total.sets_expired, SOURCES, "a table of 131,072 with {workers} workers, in some hundred batches");
+        assert_eq!(
+            report.total.sets_expired, SOURCES,
+            "a table of 131,072 with {workers} workers, in some hundred batches"
+        );
         assert!(turns[..workers].iter().all(|turns| *turns > 10), "{turns:?}");
         assert!(turns[workers..UNDIVIDED as usize].iter().all(|turns| *turns == 0), "{turns:?}");
         assert!((10..=81).contains(&turns[UNDIVIDED as usize]), "once each: {turns:?}");
