@@ -1,9 +1,9 @@
-//! How mappings begin: of a host that sends and has none, and before the first packet those that are configured.
+//! How mappings begin.
 
 use braid_nf::prelude::*;
 use braid_nf::state::Vacancy;
 
-use super::endpoint::{Endpoint, Inside, Kept, slot};
+use super::endpoint::{Inside, Kept, slot};
 use super::entry::{Entry, NEVER};
 use super::hosts::{Entered, MAPPING_TABLE_FULL, NO_FREE_PORT};
 use super::mappings::{Mapping, Mappings};
@@ -34,29 +34,8 @@ impl<K: Kept> Mappings<K> {
         self.insert(cx, (inside, vacancy), Entry { ends_ns, address, port, home, ..Entry::default() })
     }
 
-    /// Before the first packet: a mapping that never ends, to an external endpoint that is free.
-    pub(crate) fn create_static(
-        &self,
-        cx: &mut Cx<'_>,
-        inside: Inside,
-        external: Endpoint,
-        home: Port,
-    ) -> Result<(), Conflict> {
-        if let Some(address) = self.roster.number(external.address) {
-            let port = external.port;
-            let entry = Entry { ends_ns: NEVER, address, port, home, ..Entry::default() };
-            // After a change of the configuration it may be there.
-            self.entries.remove(cx, &K::of(inside))?;
-            if let Err(vacancy) = self.entries.look(cx, &K::of(inside))? {
-                // Room for them was checked with the configuration.
-                let _ = self.insert(cx, (inside, vacancy), entry)?;
-            }
-        }
-        Ok(())
-    }
-
     #[inline(always)]
-    fn insert(
+    pub(super) fn insert(
         &self,
         cx: &mut Cx<'_>,
         (inside, vacancy): (Inside, Vacancy),

@@ -13,6 +13,7 @@ use super::config::Filtering;
 use super::endpoint::{Endpoint, Inside, Kept};
 use super::filter::Filter;
 use super::find::{FILTERED, NO_MAPPING};
+use super::fixed::Fixed;
 use super::hosts::MAPPING_TABLE_FULL;
 use super::mappings::{Mapping, Mappings, Use};
 use super::pool::Pool;
@@ -43,13 +44,13 @@ impl<K: Kept> Flows<K> {
     /// No mapping yet, and room for so many.
     pub(crate) fn new(
         builder: &mut StateBuilder,
-        pool: &Pool,
+        (pool, fixed): (&Pool, &[Fixed]),
         timeouts: Timeouts,
         filtering: Filtering,
         inbound_refresh: bool,
         mappings_max: u32,
     ) -> Result<Flows<K>, ConfigError> {
-        let mappings = Mappings::new(builder, pool)?;
+        let mappings = Mappings::new(builder, pool, fixed)?;
         let filter = Filter::new(builder, filtering, mappings_max)?;
         Ok(Flows { mappings, filter, timeouts, inbound_refresh, refresh_ns: pool.refresh_ns })
     }

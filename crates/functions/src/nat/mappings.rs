@@ -18,6 +18,7 @@ use super::block_log::Change;
 use super::census::Census;
 use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER, Packed};
+use super::fixed::{Fixed, Statics};
 use super::hosts::Hosts;
 use super::pause::Pause;
 use super::pool::Pool;
@@ -63,6 +64,7 @@ pub(crate) struct Mappings<K> {
     pub(super) hosts: Hosts,
     pub(super) census: Census,
     pub(crate) roster: Roster,
+    pub(super) statics: Statics,
     pub(super) first_port: u16,
     pub(super) last_port: u16,
     pub(super) refresh_ns: u64,
@@ -72,7 +74,7 @@ pub(crate) struct Mappings<K> {
 }
 
 impl<K: Kept> Mappings<K> {
-    pub(crate) fn new(builder: &mut StateBuilder, pool: &Pool) -> Result<Mappings<K>, ConfigError> {
+    pub(crate) fn new(builder: &mut StateBuilder, pool: &Pool, fixed: &[Fixed]) -> Result<Mappings<K>, ConfigError> {
         let roster = Roster::new(builder, pool)?;
         let capacity = pool.mappings_max.min(pool.ports().saturating_mul(roster.room()).saturating_mul(3));
         let map = MapConfig { name: "mappings".into(), capacity, ..MapConfig::default() };
@@ -85,6 +87,7 @@ impl<K: Kept> Mappings<K> {
                 .map_err(|error| ConfigError::state("networks", &error))?,
             searched: Pause::new(builder, "searched", 1 + row(0, roster.room()))
                 .map_err(|error| ConfigError::state("external", &error))?,
+            statics: Statics::new(builder, fixed)?,
             roster,
             first_port: pool.first_port,
             last_port: pool.last_port,
@@ -306,6 +309,7 @@ impl<K: Kept> Mappings<K> {
 impl<K: Kept> Part for Mappings<K> {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.roster.objects(into);
+        self.statics.objects(into);
         self.entries.objects(into);
         self.ports.objects(into);
         self.hosts.objects(into);

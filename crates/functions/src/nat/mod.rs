@@ -17,6 +17,7 @@ pub(crate) mod endpoint;
 mod entry;
 pub(crate) mod filter;
 mod find;
+pub(crate) mod fixed;
 pub(crate) mod flows;
 mod hosts;
 mod icmp;
@@ -60,7 +61,7 @@ use self::find::{Flow, Found};
 use self::flows::Flows;
 use self::rewrite::Track;
 use self::session::{INWARD, Needs, OUTWARD, Phase};
-use self::settings::{Fixed, Settings};
+use self::settings::Settings;
 use self::steady::phase_after;
 use self::sweep::SWEEP_EVERY;
 use crate::catalog::FromConfig;
@@ -91,7 +92,14 @@ impl FromConfig for Nat {
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Nat, ConfigError> {
         let settings = Settings::check(&config, ports)?;
         let (refreshed, most) = (config.inbound_refresh, config.mappings_max);
-        let flows = Flows::new(builder, &settings.pool, settings.timeouts, config.filtering, refreshed, most)?;
+        let flows = Flows::new(
+            builder,
+            (&settings.pool, &settings.fixed),
+            settings.timeouts,
+            config.filtering,
+            refreshed,
+            most,
+        )?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
@@ -113,8 +121,7 @@ impl NetworkFunction for Nat {
         let same = [
             ("`first_port` and `last_port`", self.flows.mappings.has_ports_of(&older.flows.mappings)),
             ("how ports are allocated", now.pool.allocation == before.pool.allocation),
-            ("`static` (but for those on addresses that leave)", now.pool.still_fixed(&before.fixed).eq(&now.fixed)),
-            ("`inside`", now.inside == before.inside),
+            ("`inside` (but for more, where no ports follow from it)", now.pool.has_inside_of(&before.pool)),
             ("`networks`, `outside_vlan` and `vlans` (but for more)", now.has_networks_of(before)),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),
             ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),
@@ -155,10 +162,7 @@ impl NetworkFunction for Nat {
     }
 
     fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        for Fixed { inside, external, home } in &self.settings.fixed {
-            self.flows.mappings.create_static(cx, *inside, *external, *home)?;
-        }
-        Ok(())
+        self.flows.mappings.carry_out(cx)
     }
 
     /// Of inside hosts what stands for them; hairpinning changes the other end too.
@@ -263,6 +267,7 @@ impl NetworkFunction for Nat {
         if tick.period == 0 {
             return self.flows.mappings.sweep(cx, tick.share);
         }
+        self.flows.mappings.carry_out(cx)?;
         self.flows.mappings.settle(cx)?;
         self.fragments.sweep(cx, tick.share)
     }

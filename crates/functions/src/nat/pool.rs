@@ -8,7 +8,6 @@ use braid_nf::packet::IpAddress;
 use super::config::{Allocation, AllocationKind, Config, Pooling};
 use super::hosts::BLOCKS_MAX;
 use super::networks;
-use super::settings::Fixed;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::scope::is_host_v4;
 use crate::parts::{Prefix, Syslog};
@@ -104,9 +103,10 @@ impl Pool {
         ))
     }
 
-    /// Static mappings of a former configuration whose addresses have not left since.
-    pub(crate) fn still_fixed<'a>(&self, former: &'a [Fixed]) -> impl Iterator<Item = &'a Fixed> {
-        former.iter().filter(|fixed| self.is_external_v4(fixed.external.address))
+    /// Whether all addresses that were inside still are; all the same ones, if ports follow from them.
+    pub(crate) fn has_inside_of(&self, former: &Pool) -> bool {
+        let is_in = |range: &Prefix| self.inside.iter().any(|wider| wider.covers(range));
+        self.inside == former.inside || (self.determined == 0 && former.inside.iter().all(is_in))
     }
 
     /// Whether an address is one of the external ones.

@@ -9,6 +9,7 @@ use braid_nf::{Packet, Port};
 
 use super::config::{Allocation, Config, Others};
 use super::endpoint::{Endpoint, Inside};
+use super::fixed::Fixed;
 use super::networks::Nets;
 use super::pool::Pool;
 use super::session::Timeouts;
@@ -43,15 +44,6 @@ pub(super) struct Settings {
 }
 
 braid_nf::plain!(Settings);
-
-/// Inside and external endpoints that belong together always.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fixed {
-    pub(crate) inside: Inside,
-    pub(crate) external: Endpoint,
-    /// Port of the plan behind which its host is until it sends.
-    pub(crate) home: Port,
-}
 
 impl Settings {
     pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {

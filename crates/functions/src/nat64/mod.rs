@@ -41,7 +41,6 @@ use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::flows::{self, Flows};
 use crate::nat::networks::Behind;
 use crate::nat::session::{OUTWARD, Phase};
-use crate::nat::settings::Fixed;
 use crate::nat::sweep::SWEEP_EVERY;
 use crate::nat::{Others, UNWANTED};
 use crate::parts::tags::NO_ROOM_FOR_TAG;
@@ -89,7 +88,14 @@ impl FromConfig for Nat64 {
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Nat64, ConfigError> {
         let settings = Settings::check(&config, ports)?;
         let (refreshed, most) = (config.inbound_refresh, config.mappings_max);
-        let flows = Flows::new(builder, &settings.pool, settings.timeouts, config.filtering, refreshed, most)?;
+        let flows = Flows::new(
+            builder,
+            (&settings.pool, &settings.fixed),
+            settings.timeouts,
+            config.filtering,
+            refreshed,
+            most,
+        )?;
         let fragments = Fragments::holding(builder, config.fragments_max, settings.fragment_ns, config.held_max)
             .map_err(|(key, error)| ConfigError::state(key, &error))?;
         let answers = AnswerRate::new(builder, config.icmp_errors_per_s, ports)?;
@@ -109,8 +115,7 @@ impl NetworkFunction for Nat64 {
             ("`first_port` and `last_port`", self.flows.mappings.has_ports_of(&older.flows.mappings)),
             ("how ports are allocated", now.pool.allocation == before.pool.allocation),
             ("`subscriber_bits`", now.pool.subscriber_bits == before.pool.subscriber_bits),
-            ("`static` (but for those on addresses that leave)", now.pool.still_fixed(&before.fixed).eq(&now.fixed)),
-            ("`inside`", now.inside == before.inside),
+            ("`inside` (but for more)", now.pool.has_inside_of(&before.pool)),
             ("`networks`, `outside_vlan` and `vlans` (but for more)", now.networks.has_those_of(&before.networks)),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),
             ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),
@@ -141,10 +146,7 @@ impl NetworkFunction for Nat64 {
     }
 
     fn start(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        for Fixed { inside, external, home } in &self.settings.fixed {
-            self.flows.mappings.create_static(cx, *inside, *external, *home)?;
-        }
-        Ok(())
+        self.flows.mappings.carry_out(cx)
     }
 
     fn rewrites(&self) -> Rewrites {
@@ -224,6 +226,7 @@ impl NetworkFunction for Nat64 {
         if tick.period == 0 {
             return self.flows.mappings.sweep(cx, tick.share);
         }
+        self.flows.mappings.carry_out(cx)?;
         self.flows.mappings.settle(cx)?;
         self.fragments.sweep(cx, tick.share)
     }

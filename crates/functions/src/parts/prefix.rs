@@ -41,6 +41,11 @@ impl Prefix {
         }
     }
 
+    /// Whether all addresses of another range are in this one.
+    pub fn covers(&self, other: &Prefix) -> bool {
+        self.is_v4() == other.is_v4() && self.bits <= other.bits && self.contains(other.address)
+    }
+
     /// Whether the range holds IPv4 addresses.
     pub fn is_v4(&self) -> bool {
         self.address.is_v4()

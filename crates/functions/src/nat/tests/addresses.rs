@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_nf::{NetworkFunction, Stage};
+use braid_nf::{Declare, NetworkFunction, Stage};
 
 use super::*;
 
@@ -183,6 +183,61 @@ fn static_mappings_stay_and_leave_with_their_address() {
 }
 
 #[test]
+fn static_mappings_come_and_go() {
+    let fixed = |host: u8, port: u16| {
+        format!("{{ protocol = 'udp', external = '198.51.100.1:{port}', inside = '10.0.0.{host}:80' }}")
+    };
+    let with = |fixed: &[String]| format!("external = ['198.51.100.1']\nstatic = [{}]", fixed.join(", "));
+    let mut nat = begin(&with(&[fixed(5, 1030), fixed(6, 1031), fixed(7, 1032)]));
+    assert_eq!(answer(&mut nat, 0, (1, 1030)), format!("0: udp {SERVER} > 10.0.0.5:80 ttl 63"));
+    // A host that has the port which another one is to get, and one that is to get another port than it has.
+    assert_eq!(external(&mut nat, 0, (1, 2000)), (1, 2000));
+    let before = external(&mut nat, 0, (8, 80)).1;
+    let after = [fixed(6, 1031), fixed(7, 1030), fixed(9, 2000), fixed(8, 3000)];
+    let mut nat = nat.succeeded(build(&with(&after)));
+    settle(&mut nat, 0);
+    let to = |host: u8| format!("0: udp {SERVER} > 10.0.0.{host}:80 ttl 63");
+    for (port, expected) in [(1030, to(7)), (1031, to(6)), (2000, to(9)), (3000, to(8))] {
+        assert_eq!(answer(&mut nat, 2600, (1, port)), expected);
+    }
+    for gone in [1032, before] {
+        assert_eq!(answer(&mut nat, 2600, (1, gone)), "drop no_mapping");
+    }
+    assert_eq!((external(&mut nat, 2600, (7, 80)), external(&mut nat, 2600, (8, 80))), ((1, 1030), (1, 3000)));
+    let (host_1, host_5) = (external(&mut nat, 2600, (1, 2000)), external(&mut nat, 2600, (5, 80)));
+    assert!(host_1.1 != 2000 && host_5.1 != 1030, "{host_1:?} {host_5:?}: those are others' now");
+}
+
+#[test]
+fn a_second_change_of_static_mappings_waits_for_the_first() {
+    let fixed = |host: u8| {
+        format!(
+            "external = ['198.51.100.1']\nstatic = [{{ protocol = 'udp', external = '198.51.100.1:1030', inside = '10.0.0.{host}:80' }}]"
+        )
+    };
+    let domain = Domain::new(1);
+    let built = |host: u8, former: Option<&Nat>| {
+        let mut builder = StateBuilder::new(&domain, HugePages::Never);
+        builder.inherit(former.map_or_else(Vec::new, Declare::objects));
+        Nat::from_config(parse(fixed(host).parse().unwrap()).unwrap(), &mut builder, 2)
+    };
+    // No tick has come since it was built.
+    let first = built(5, None).expect("a configuration that works");
+    assert!(built(5, Some(&first)).is_ok());
+    let refusal = built(6, Some(&first)).err().expect("it is refused").to_string();
+    assert!(refusal.starts_with("`static`: they have changed a moment ago"), "{refusal}");
+}
+
+#[test]
+fn more_may_be_inside_but_not_less() {
+    let inside = |ranges: &str| format!("inside = [{ranges}]");
+    let (some, more) = (inside("'10.1.0.0/16'"), inside("'10.0.0.0/8', '192.168.0.0/16'"));
+    assert_eq!(refusal(&some, &more), None);
+    let refusal = refusal(&more, &some).expect("it is refused");
+    assert!(refusal.contains("`inside` (but for more"), "{refusal}");
+}
+
+#[test]
 fn a_second_change_waits_until_all_mappings_were_looked_at() {
     let mut nat = begin("external = ['198.51.100.1']");
     external(&mut nat, 0, (1, 2000));
@@ -220,9 +275,8 @@ fn blocks_that_follow_from_addresses_keep_the_order_of_those_that_have_any() {
         let refusal = refusal(&before, &text(wrong)).expect("it is refused");
         assert!(refusal.contains("leave the first 2 as they were"), "{refusal}");
     }
-    let fixed = "static = [{ protocol = 'udp', external = '198.51.100.1:1030', inside = '10.0.0.5:80' }]";
-    let refusal = refusal("", fixed).expect("it is refused");
-    assert!(refusal.contains("`static` (but for those on addresses that leave)"), "{refusal}");
+    let refusal = refusal(&before, &before.replace("/28'", "/28', '10.0.0.16/29'")).expect("it is refused");
+    assert!(refusal.contains("`inside` (but for more, where no ports follow from it)"), "{refusal}");
 }
 
 #[test]
