@@ -4,6 +4,7 @@
 //! is: a certificate that compares all state compares them too. While a run goes on they are told a [piece](Findings::pieces) at a time,
 //! so that no log, however long, keeps a worker from its packets.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// One finding: what was found, about whom, and why.
@@ -138,11 +139,33 @@ impl Findings {
         self.sums.is_empty() && self.list.is_empty()
     }
 
-    /// Puts findings in an order that does not depend on where state lies; the same finding stands once.
+    /// Puts findings in an order that does not depend on where state lies; the same finding stands once. Numbers in a subject count as
+    /// numbers: `line 5` before `line 10`.
     pub fn sort(&mut self) {
-        self.list.sort();
+        let by_kind = |one: &Finding, other: &Finding| {
+            one.kind.cmp(other.kind).then_with(|| natural(&one.subject, &other.subject)).then_with(|| one.cmp(other))
+        };
+        self.list.sort_by(by_kind);
         self.list.dedup();
     }
+}
+
+/// The order of two texts in which a number is before a greater one, however many digits they have.
+fn natural(one: &str, other: &str) -> Ordering {
+    parts(one).cmp(parts(other))
+}
+
+/// The numbers of a text and what stands between them. Of a number its length without leading zeros comes first, so that a longer one is greater.
+fn parts(text: &str) -> impl Iterator<Item = (bool, usize, &str)> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let is_digit = rest.chars().next()?.is_ascii_digit();
+        let end = rest.find(|it: char| it.is_ascii_digit() != is_digit).unwrap_or(rest.len());
+        let (part, behind) = rest.split_at(end);
+        rest = behind;
+        let digits = part.trim_start_matches('0');
+        Some(if is_digit { (false, digits.len(), digits) } else { (true, 0, part) })
+    })
 }
 
 #[cfg(test)]
@@ -184,6 +207,28 @@ mod tests {
         for (entries, expected) in [(2, 3), (3, 2), (4, 2), (5, 1)] {
             assert_eq!(told(entries), (whole.clone(), expected), "pieces of {entries}");
         }
+    }
+
+    #[test]
+    fn numbers_in_subjects_stand_in_their_order() {
+        let sorted = [
+            "10.0.0.9",
+            "10.0.0.10",
+            "10.0.1.1",
+            "line 5 (web)",
+            "line 5 of a.nft",
+            "line 10",
+            "line 10 (007)",
+            "line 10 (7)",
+            "line 99999999999999999999",
+            "line 100000000000000000000",
+            "lines",
+        ];
+        let mut found = Findings::default();
+        sorted.iter().rev().chain(&sorted[..2]).for_each(|subject| found.find("rule", subject, ""));
+        found.sort();
+        let subjects: Vec<_> = found.list().iter().map(|finding| &*finding.subject).collect();
+        assert_eq!(subjects, sorted);
     }
 
     #[test]
