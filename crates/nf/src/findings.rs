@@ -59,6 +59,11 @@ impl Findings {
         Findings { has_logs: false, ..Findings::piece(from, entries) }
     }
 
+    /// Whether metrics ask, of which each figure has a name of its own, and not somebody who reads.
+    pub fn is_for_metrics(&self) -> bool {
+        !self.has_logs
+    }
+
     /// Tells of a log: `walk` is given where to begin and how many entries to look at, and returns where to go on, as
     /// [`Map::for_each`](braid_state::Map::for_each) does.
     pub fn pieces<E>(&mut self, walk: impl FnOnce(&mut Findings, u32, u32) -> Result<Option<u32>, E>) -> Result<(), E> {

@@ -1,6 +1,6 @@
 //! What rules do besides deciding: counters, limits and the log, as `counter`, `limit rate` and `log` of nftables.
 //!
-//! Each worker counts and logs by itself, so a flood makes no conflicts; limits are exact over all workers. Rules that come of one
+//! Each worker counts packets and bytes and logs by itself, so a flood makes no conflicts; limits are exact over all workers. Rules that come of one
 //! statement (a chain to which several rules jump, a verdict map) do this together. What a rule has counted and what is left of its limit
 //! stays when rules are exchanged and its text is the same.
 
@@ -18,6 +18,7 @@ use super::log::Log;
 use super::marks::{Kept, Marks};
 use super::rules::{Action, Rule};
 use crate::config::ConfigError;
+use crate::parts::lengths;
 use crate::token_bucket::{Bucket, Limit};
 
 /// Most statements that have a counter of their own, and most that have a limit. Counters beyond that stand in one object and
@@ -37,12 +38,27 @@ pub(super) struct Effects {
     pub(super) marks: Kept,
 }
 
+/// What a statement has fitted. It fills no more of a cache line than a number of packets alone would.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Count {
+    packets: u64,
+    bytes: u64,
+}
+
+impl Count {
+    fn add(&mut self, more: &Count) {
+        self.packets += more.packets;
+        self.bytes += more.bytes;
+    }
+}
+
 /// What rules of one statement do.
 struct Statement {
     /// The first of its rules, without its conditions, and its number.
     rule: Rule,
     number: usize,
-    count: Option<(DistributedVector<u64>, u32)>,
+    count: Option<(DistributedVector<Count>, u32)>,
     limit: Option<(Vector<Bucket>, Limit)>,
     quota: Option<Vector<u64>>,
     /// The place of the set that packets change which it asks.
@@ -94,10 +110,11 @@ impl Effects {
     pub(super) fn meet(
         &self,
         cx: &mut Cx<'_>,
-        facts: &Facts,
+        (packet, facts): (&Packet<'_>, &Facts),
         number: usize,
         (met, marks): (Option<&mut Met>, &mut Marks),
     ) -> Result<bool, Conflict> {
+        let len = || lengths::ip_len(packet) as u32;
         let place = self.places.get(number).copied().unwrap_or(NONE);
         let Some(statement) = self.statements.get(place as usize) else { return Ok(true) };
         let rule = &statement.rule;
@@ -105,14 +122,14 @@ impl Effects {
             return Ok(false);
         }
         if let (Some(set), Some(keyed)) = (statement.set, &rule.keyed)
-            && !self.sets.meet(cx, facts, (set, keyed), met)?
+            && !self.sets.meet(cx, (packet, facts), (set, keyed), met)?
         {
             return Ok(false);
         }
         if let (Some((buckets, limit)), Some(often)) = (&statement.limit, &rule.limit) {
             let now = cx.now();
             let mut bucket = buckets.get(cx, 0)?.unwrap_or_default();
-            let is_within = limit.take(&mut bucket, now, often.cost(facts.len()));
+            let is_within = limit.take(&mut bucket, now, often.cost(len()));
             if is_within {
                 // An empty bucket is left as it is, so that a flood makes no conflicts.
                 buckets.set(cx, 0, bucket)?;
@@ -122,12 +139,12 @@ impl Effects {
             }
         }
         if let (Some(used), Some(quota)) = (&statement.quota, &rule.quota)
-            && !quota.take(cx, used, facts.len())?
+            && !quota.take(cx, used, len())?
         {
             return Ok(false);
         }
         if let Some((counts, at)) = &statement.count {
-            counts.update(cx, *at, |count| *count += 1)?;
+            counts.update(cx, *at, |count| count.add(&Count { packets: 1, bytes: len().into() }))?;
         }
         if let (Some(log), Some(_)) = (&self.log, &rule.log) {
             log.write(cx, facts, rule.origin)?;
@@ -146,15 +163,20 @@ impl Effects {
         into.each(self.statements.len(), |into, number| {
             let statement = &self.statements[number];
             let (Some((counts, at)), rule) = (&statement.count, &statement.rule) else { return Ok(()) };
-            let mut sum = 0;
-            counts.visit(cx, *at, |count| sum += count)?;
+            let mut sum = Count::default();
+            counts.visit(cx, *at, |count| sum.add(count))?;
+            let Count { packets, bytes } = sum;
             let comment = if rule.comment.is_empty() { String::new() } else { format!(" ({})", rule.comment) };
             let did = match (rule.action, &rule.log) {
                 (Action::Continue, Some(_)) => "logged",
                 (Action::Continue, None) => "fitted",
                 _ => "decided",
             };
-            into.count("rule", format!("{}{comment}", rule.place(statement.number)), sum, format!("{did} {sum} times"));
+            let subject = format!("{}{comment}", rule.place(statement.number));
+            if into.is_for_metrics() {
+                into.count("rule_bytes", &subject, bytes, "");
+            }
+            into.count("rule", subject, packets, format!("{did} {packets} times, {bytes} bytes"));
             Ok(())
         })?;
         self.log.as_ref().map_or(Ok(()), |log| log.report(cx, into))
@@ -180,7 +202,7 @@ struct Statements<'a> {
     pools: HashMap<u64, Pool>,
     objects: Vec<Arc<dyn StateObject>>,
     /// For the counters that have no object of their own.
-    rest: Option<DistributedVector<u64>>,
+    rest: Option<DistributedVector<Count>>,
 }
 
 impl Statements<'_> {
@@ -236,7 +258,11 @@ impl Statements<'_> {
         Ok(pool)
     }
 
-    fn counter(&mut self, builder: &mut StateBuilder, name: &str) -> Result<(DistributedVector<u64>, u32), StateError> {
+    fn counter(
+        &mut self,
+        builder: &mut StateBuilder,
+        name: &str,
+    ) -> Result<(DistributedVector<Count>, u32), StateError> {
         let at = self.counters;
         self.counters += 1;
         if let Some(rest) = &self.rest
@@ -259,7 +285,7 @@ fn rest(
     builder: &mut StateBuilder,
     rules: &[Rule],
     firsts: &[usize],
-) -> Result<Option<DistributedVector<u64>>, ConfigError> {
+) -> Result<Option<DistributedVector<Count>>, ConfigError> {
     let origins: Vec<u64> =
         firsts.iter().map(|at| &rules[*at]).filter(|rule| counts(rule)).map(|rule| rule.origin).collect();
     let Some(rest) = origins.get(APART_MAX..).filter(|rest| !rest.is_empty()) else { return Ok(None) };
@@ -270,8 +296,8 @@ fn rest(
     vector(builder, name, rest.len() as u32).map(Some).map_err(|error| ConfigError::state("rules", &error))
 }
 
-fn vector(builder: &mut StateBuilder, name: String, len: u32) -> Result<DistributedVector<u64>, StateError> {
-    DistributedVector::new(builder, &DistributedVectorConfig { name, len }, |sum, part| *sum += part)
+fn vector(builder: &mut StateBuilder, name: String, len: u32) -> Result<DistributedVector<Count>, StateError> {
+    DistributedVector::new(builder, &DistributedVectorConfig { name, len }, Count::add)
 }
 
 impl Part for Effects {

@@ -4,7 +4,7 @@ use braid_nf::Port;
 use braid_nf::packet::Packet;
 use braid_nf::packet::parse::protocol;
 
-use super::fields::{Field, Values};
+use super::fields::Values;
 use super::states::State;
 use super::values::number;
 use crate::parts::Side;
@@ -47,11 +47,6 @@ impl Facts {
             state,
             fields: Values::default(),
         }
-    }
-
-    /// Bytes of the IP packet, where a rule counts them.
-    pub(super) fn len(&self) -> u32 {
-        self.fields[Field::Length as usize]
     }
 
     /// Of a packet that goes the other way between the same ends, in a plan with two ports.

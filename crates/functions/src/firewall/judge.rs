@@ -117,7 +117,9 @@ impl Firewall {
             Some(action) => (None, action),
             None => {
                 let facts = policy.facts(packet, side, state);
-                policy.decide(&facts, |number| self.effects.meet(cx, &facts, number, (met.as_deref_mut(), marks)))?
+                policy.decide(&facts, |number| {
+                    self.effects.meet(cx, (packet, &facts), number, (met.as_deref_mut(), marks))
+                })?
             }
         };
         Ok(match action {

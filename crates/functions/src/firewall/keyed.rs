@@ -16,7 +16,7 @@ use super::rules::Rule;
 use super::values::number;
 use crate::config::ConfigError;
 use crate::parts::aged::Stamp;
-use crate::parts::{Aged, Side};
+use crate::parts::{Aged, Side, lengths};
 use crate::token_bucket::{Bucket, Limit};
 
 /// What nftables takes for the size of a set that packets change.
@@ -190,7 +190,7 @@ impl Sets {
     pub(super) fn meet(
         &self,
         cx: &mut Cx<'_>,
-        facts: &Facts,
+        (packet, facts): (&Packet<'_>, &Facts),
         (place, keyed): (usize, &Keyed),
         met: Option<&mut Met>,
     ) -> Result<bool, Conflict> {
@@ -207,8 +207,8 @@ impl Sets {
             Act::Add => true,
             Act::Limit(often) => {
                 let mut bucket = it.bucket;
-                let within =
-                    set.limit.as_ref().is_some_and(|limit| limit.take(&mut bucket, now, often.cost(facts.len())));
+                let cost = often.cost(lengths::ip_len(packet) as u32);
+                let within = set.limit.as_ref().is_some_and(|limit| limit.take(&mut bucket, now, cost));
                 if within {
                     // An empty bucket is left as it is, so that a flood makes no conflicts.
                     it.bucket = bucket;

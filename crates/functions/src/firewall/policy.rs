@@ -83,7 +83,7 @@ impl Policy {
             let reason = format!("the lists of the rules multiply to {boxes} combinations; {BOXES_MAX} is the most");
             ConfigError::new("rules", reason, "write rules with fewer long lists in one")
         })?;
-        let looks = config.rules.iter().any(|rule| !rule.fields.is_empty() || rule.counts_bytes());
+        let looks = config.rules.iter().any(|rule| !rule.fields.is_empty());
         let looks_at_fields = looks.then_some(u8::from(config.ttl == Ttl::Decrement));
         let one_port_each = ports.count <= 2;
         Ok(Policy {

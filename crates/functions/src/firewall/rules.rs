@@ -229,14 +229,6 @@ impl Rule {
             || self.gives.iter().any(takes)
     }
 
-    /// Whether it looks at the length of packets, to count their bytes.
-    pub(super) fn counts_bytes(&self) -> bool {
-        let by_set = |keyed: &Keyed| matches!(&keyed.act, Act::Limit(often) if often.in_bytes);
-        self.quota.is_some()
-            || self.limit.is_some_and(|often| often.in_bytes)
-            || self.keyed.as_ref().is_some_and(by_set)
-    }
-
     /// Whether it fits the first packet of all that its conditions fit, with these marks: no limit is reached, and the sets that packets
     /// change are empty.
     pub(super) fn fits_first(&self, marks: &Marks) -> bool {

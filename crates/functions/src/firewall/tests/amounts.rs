@@ -81,7 +81,7 @@ fn rules_that_name_a_limit_or_quota_have_it_together() {
         check(&mut fw, 1, 0, of_len(port, 900), expected);
     }
     let told = fw.findings().list().iter().map(|told| told.detail.clone()).collect::<Vec<_>>();
-    assert!(told.contains(&"fitted 3 times".to_owned()), "{told:?}");
+    assert!(told.contains(&"fitted 3 times, 2700 bytes".to_owned()), "{told:?}");
     // Written by a script, of its own table.
     let text = format!(
         "{}add limit inet t slow {{ rate 1/day burst 1 packets }}\n",
@@ -90,6 +90,29 @@ fn rules_that_name_a_limit_or_quota_have_it_together() {
     let mut fw = bench_of(&text);
     check(&mut fw, 1, 0, of_len(1, 100), "pass");
     check(&mut fw, 1, 0, of_len(2, 100), "denied");
+}
+
+/// Bytes with their IP headers, as in the kernel; and of what is filled up to the least length of a frame those that its header names.
+#[test]
+fn rules_count_packets_and_their_bytes() {
+    let mut fw =
+        bench("", "ip6 nexthdr udp counter accept\nudp sport 1-2 counter accept\ncounter log prefix \"rest \" drop");
+    check(&mut fw, 1, 0, of_len(1, 1000), "pass");
+    check(&mut fw, 1, 0, of_len(2, 29), "pass");
+    check(&mut fw, 1, 0, of_len(3, 500), "denied");
+    check(&mut fw, 1, 0, Frame::udp("[2001:db8:1::2]:7", "[2001:db8::1]:5").payload(&[1; 10]), "pass");
+    let bytes = [of_len(1, 30).bytes(), vec![0; 16]].concat();
+    assert_eq!(fw.send(1, 0, &bytes).dropped, None);
+    let rules: Vec<_> = fw.findings().list().iter().filter(|told| told.kind == "rule").cloned().collect();
+    let told: Vec<_> = rules.iter().map(|told| (told.number, &*told.detail)).collect();
+    assert_eq!(
+        told,
+        [
+            (Some(1), "decided 1 times, 58 bytes"),
+            (Some(3), "decided 3 times, 1059 bytes"),
+            (Some(1), "decided 1 times, 500 bytes"),
+        ]
+    );
 }
 
 #[test]

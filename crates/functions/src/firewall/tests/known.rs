@@ -115,7 +115,10 @@ fn what_differs_from_packet_to_packet_is_asked_of_each() {
 fn rules_count_and_limit_packets_of_known_connections() {
     let mut fw = connected("counter\nct state established counter accept\nct state new accept");
     check(&mut fw, 0, 0, to("PA"), "pass");
-    assert_eq!(told(fw), ["line 4 of the rule file fitted 5 times", "line 5 of the rule file decided 4 times"]);
+    assert_eq!(
+        told(fw),
+        ["line 4 of the rule file fitted 5 times, 200 bytes", "line 5 of the rule file decided 4 times, 160 bytes"]
+    );
     let mut fw = connected("tcp flags psh limit rate over 1/second burst 1 packets drop\nct state established accept");
     check(&mut fw, 0, 0, to("PA"), "pass");
     check(&mut fw, 0, 0, to("PA"), "denied");
@@ -151,7 +154,8 @@ fn what_is_invalid_meets_the_rules_and_passes_if_they_say_so() {
     check(&mut fw, 1, 0, Frame::echo_reply("192.0.2.9", "10.0.0.1", 5, 1), "no_query");
     check(&mut fw, 1, 0, Frame::unreachable("203.0.113.9", "10.0.0.1", &asks(1).bytes()), "unrelated");
     check(&mut fw, 0, 0, to("S"), "pass");
-    let counted = ["line 4 of the rule file decided 4 times", "line 5 of the rule file decided 1 times"];
+    let counted =
+        ["line 4 of the rule file decided 4 times, 164 bytes", "line 5 of the rule file decided 1 times, 40 bytes"];
     assert_eq!(told(fw), counted);
     // A segment beyond its window passes if it may, and is not believed.
     let mut fw = connected("ct state established accept");
