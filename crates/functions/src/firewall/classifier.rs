@@ -10,6 +10,8 @@
 //!
 //! Not here: TCP flags and what few rules look at (`fields.rs`) as dimensions; they are looked at in the leaves.
 
+use std::collections::HashMap;
+
 use super::facts::Facts;
 use super::fields::{Values, Within};
 use super::masked::Masked;
@@ -41,10 +43,13 @@ pub(super) struct Classifier {
     /// Combinations of TCP flags that boxes ask for; the first is any.
     flags: Vec<FlagSet>,
     /// What else boxes ask for; the first is nothing.
-    fields: Vec<(Vec<Within>, Vec<Masked>)>,
+    fields: Vec<More>,
     /// By the state of a packet and the side that it comes from.
     roots: [[u32; 2]; State::COUNT],
 }
+
+/// What else a rule asks for.
+type More = (Vec<Within>, Vec<Masked>);
 
 /// Which values of the byte of TCP flags fit: bit by bit.
 pub(super) type FlagSet = [u64; 4];
@@ -104,12 +109,13 @@ impl Classifier {
             return Err(count);
         }
         let mut classifier = Classifier { nodes: Vec::new(), ..Classifier::default() };
+        let mut known = HashMap::new();
         let mut built: Vec<(&[u32], u32)> = Vec::new();
         for (state, side) in State::ALL.into_iter().flat_map(|state| [(state, 0), (state, 1)]) {
             let list = reach.list(state, side);
-            let known = built.iter().find(|(known, _)| *known == list).map(|(_, root)| *root);
-            classifier.roots[state as usize][side] = known.unwrap_or_else(|| {
-                let root = classifier.tree(rules, list);
+            let same = built.iter().find(|(known, _)| *known == list).map(|(_, root)| *root);
+            classifier.roots[state as usize][side] = same.unwrap_or_else(|| {
+                let root = classifier.tree(rules, list, &mut known);
                 built.push((list, root));
                 root
             });
@@ -117,11 +123,11 @@ impl Classifier {
         Ok(classifier)
     }
 
-    /// The tree of some rules, by their numbers.
-    fn tree(&mut self, rules: &[Rule], list: &[u32]) -> u32 {
+    /// The tree of some rules, by their numbers. `known`: the places of what else rules have asked for so far.
+    fn tree(&mut self, rules: &[Rule], list: &[u32], known: &mut HashMap<More, u32>) -> u32 {
         let mut boxes = Vec::new();
         for (number, rule) in list.iter().filter_map(|number| Some((*number, rules.get(*number as usize)?))) {
-            add_boxes(rule, (number, self.flags_of(rule), self.fields_of(rule)), &mut boxes);
+            add_boxes(rule, (number, self.flags_of(rule), self.fields_of(rule, known)), &mut boxes);
         }
         self.build(boxes, 0)
     }
@@ -137,28 +143,30 @@ impl Classifier {
     }
 
     /// The place of what else a rule asks for.
-    fn fields_of(&mut self, rule: &Rule) -> u32 {
-        let is_it = |(fields, masked): &(Vec<Within>, Vec<Masked>)| *fields == rule.fields && *masked == rule.masked;
-        let known = self.fields.iter().position(is_it);
-        known.unwrap_or_else(|| {
-            self.fields.push((rule.fields.clone(), rule.masked.clone()));
-            self.fields.len() - 1
-        }) as u32
+    fn fields_of(&mut self, rule: &Rule, known: &mut HashMap<More, u32>) -> u32 {
+        if rule.fields.is_empty() && rule.masked.is_empty() {
+            return 0;
+        }
+        let more = (rule.fields.clone(), rule.masked.clone());
+        *known.entry(more).or_insert_with_key(|more| {
+            self.fields.push(more.clone());
+            self.fields.len() as u32 - 1
+        })
     }
 
     /// The first rule that fits, of the one with the number `from` and those behind it.
-    pub(super) fn find(&self, facts: &Facts, from: usize) -> Option<usize> {
+    pub(super) fn find(&self, facts: &Facts<'_>, from: usize) -> Option<usize> {
         let mut flags = [0; 4];
         flags[usize::from(facts.flags >> 6)] = 1 << (facts.flags & 63);
-        self.found(facts, flags, Some(&facts.fields), from)
+        self.found(facts, flags, Some(facts.fields), from)
     }
 
     /// The same, of rules that may fit packets with these ends and with one of several combinations of TCP flags, whatever else they are.
-    pub(super) fn find_possible(&self, facts: &Facts, flags: FlagSet, from: usize) -> Option<usize> {
+    pub(super) fn find_possible(&self, facts: &Facts<'_>, flags: FlagSet, from: usize) -> Option<usize> {
         self.found(facts, flags, None, from)
     }
 
-    fn found(&self, facts: &Facts, flags: FlagSet, fields: Option<&Values>, from: usize) -> Option<usize> {
+    fn found(&self, facts: &Facts<'_>, flags: FlagSet, fields: Option<&Values>, from: usize) -> Option<usize> {
         let values = [
             facts.source,
             facts.destination,

@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::classifier::Classifier;
 use super::config::{Config, Settings};
 use super::facts::Facts;
+use super::fields::Values;
 use super::reach::Reach;
 use super::rules::{Action, Rule};
 use super::states::State;
@@ -58,7 +59,7 @@ fn measure(rules: &[Rule]) -> Cost {
     let classifier = Classifier::new(rules, &Reach::of(rules)).unwrap_or_default();
     let build_ms = begun.elapsed().as_secs_f64() * 1e3;
     let mut random = Random(0x2545_f491_4f6c_dd1d);
-    let packets: Vec<Facts> = (0..PACKETS).map(|_| packet(rules, &mut random)).collect();
+    let packets: Vec<Facts<'_>> = (0..PACKETS).map(|_| packet(rules, &mut random)).collect();
     let begun = Instant::now();
     for facts in packets.iter().cycle().take(PACKETS * ROUNDS) {
         black_box(classifier.find(black_box(facts), 0));
@@ -97,7 +98,7 @@ fn generated(random: &mut Random) -> Rule {
     Rule { protocol, source, destination, destination_ports: ports, ..Rule::new(action) }
 }
 
-fn packet(rules: &[Rule], random: &mut Random) -> Facts {
+fn packet(rules: &[Rule], random: &mut Random) -> Facts<'static> {
     let any = Addresses::all(true).first | (0x0a00_0000 | u128::from(random.below(1 << 24)));
     let fits = random.below(2) == 0;
     let chosen = if fits { rules.get(random.below(rules.len().max(1) as u64) as usize) } else { None };
@@ -113,7 +114,7 @@ fn packet(rules: &[Rule], random: &mut Random) -> Facts {
         port: 0,
         side: Side::Inside,
         state: State::New,
-        fields: Default::default(),
+        fields: &Values::NONE,
     }
 }
 

@@ -110,7 +110,7 @@ impl Effects {
     pub(super) fn meet(
         &self,
         cx: &mut Cx<'_>,
-        (packet, facts): (&Packet<'_>, &Facts),
+        (packet, facts): (&Packet<'_>, &Facts<'_>),
         number: usize,
         (met, marks): (Option<&mut Met>, &mut Marks),
     ) -> Result<bool, Conflict> {

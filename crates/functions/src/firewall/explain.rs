@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use braid_nf::Port;
+use braid_nf::{Packet, Port};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Batch, Buffers, FrameInfo, Layout, Pool, PoolConfig};
 use braid_nf::state::HugePages;
@@ -45,17 +45,16 @@ const BEFORE_MAX: usize = 10;
 pub fn explain(config: Config, ports: u16, port: Port, frame: &[u8]) -> Result<String, ExplainError> {
     let settings = Settings::check(config, ports)?;
     let side = settings.sides.of(port).filter(|_| port < ports).ok_or(ExplainError::Side(port))?;
-    let facts = read(frame, port, |packet| packet.is_ip().then(|| settings.policy.facts(packet, side, State::New)))?
-        .ok_or(ExplainError::NotIp)?;
-    let mut page = report(&settings.policy, &facts);
-    if facts.protocol == protocol::TCP && !is_opening(facts.flags) && !settings.loose {
-        page += "It is no SYN: unless it is of a live connection it is dropped as not_syn, if not denied already.\n";
-    }
-    Ok(page)
+    let about = (side, State::New);
+    let tell = |packet: &Packet<'_>| {
+        let mut fields = None;
+        packet.is_ip().then(|| report(&settings, &settings.policy.facts(packet, about, &mut fields)))
+    };
+    read(frame, port, tell)?.ok_or(ExplainError::NotIp)
 }
 
 /// Has the parser read a frame.
-fn read<T>(frame: &[u8], port: Port, look: impl FnOnce(&braid_nf::Packet<'_>) -> T) -> Result<T, ExplainError> {
+fn read<T>(frame: &[u8], port: Port, look: impl FnOnce(&Packet<'_>) -> T) -> Result<T, ExplainError> {
     let config = PoolConfig { buffers: 1, jumbos: 1, pages: HugePages::Never };
     let pool = Pool::new(&config).map_err(|error| ExplainError::Memory(error.to_string()))?;
     let mut buffers = Buffers::new(&pool);
@@ -70,7 +69,15 @@ fn read<T>(frame: &[u8], port: Port, look: impl FnOnce(&braid_nf::Packet<'_>) ->
     Ok(seen)
 }
 
-fn report(policy: &Policy, facts: &Facts) -> String {
+fn report(settings: &Settings, facts: &Facts<'_>) -> String {
+    let mut page = decision(&settings.policy, facts);
+    if facts.protocol == protocol::TCP && !is_opening(facts.flags) && !settings.loose {
+        page += "It is no SYN: unless it is of a live connection it is dropped as not_syn, if not denied already.\n";
+    }
+    page
+}
+
+fn decision(policy: &Policy, facts: &Facts<'_>) -> String {
     let (mut met, mut marks) = (Vec::new(), Marks::NEW);
     let decided = policy.decide(facts, |number| {
         let Some(rule) = policy.rules.get(number) else { return Ok(false) };
@@ -117,7 +124,7 @@ fn report(policy: &Policy, facts: &Facts) -> String {
 }
 
 /// Why a rule does not fit the first packet of all.
-fn mismatch(rule: &Rule, facts: &Facts) -> Option<&'static str> {
+fn mismatch(rule: &Rule, facts: &Facts<'_>) -> Option<&'static str> {
     let counts = || (!rule.fits_first(&Marks::NEW)).then_some("set, mark or limit, as long as nothing is counted");
     rule.mismatch(facts).or_else(counts)
 }

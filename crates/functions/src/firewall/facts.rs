@@ -11,7 +11,7 @@ use crate::parts::Side;
 
 /// The ends of a packet, what it is of a connection, and what it came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct Facts<'a> {
     pub(super) source: u128,
     pub(super) destination: u128,
     pub(super) source_port: u16,
@@ -22,12 +22,12 @@ pub(super) struct Facts {
     pub(super) port: Port,
     pub(super) side: Side,
     pub(super) state: State,
-    /// What few rules look at; all zero if none does.
-    pub(super) fields: Values,
+    /// What few rules look at; nothing if none does.
+    pub(super) fields: &'a Values,
 }
 
-impl Facts {
-    pub(super) fn of(packet: &Packet<'_>, side: Side, state: State) -> Facts {
+impl Facts<'_> {
+    pub(super) fn of(packet: &Packet<'_>, side: Side, state: State) -> Facts<'static> {
         let (source_port, destination_port) = match packet.protocol() {
             protocol::ICMP | protocol::ICMPV6 => {
                 let head = packet.l4_offset().and_then(|at| packet.bytes().get(at..)?.first_chunk::<2>());
@@ -45,12 +45,12 @@ impl Facts {
             port: packet.port(),
             side,
             state,
-            fields: Values::default(),
+            fields: &Values::NONE,
         }
     }
 
     /// Of a packet that goes the other way between the same ends, in a plan with two ports.
-    pub(super) fn turned(&self) -> Facts {
+    pub(super) fn turned(&self) -> Self {
         Facts {
             source: self.destination,
             destination: self.source,

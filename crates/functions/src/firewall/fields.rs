@@ -1,16 +1,10 @@
 //! What few rules look at: lengths, times to live, code points, VLANs, codes of ICMP, extension headers of IPv6. They are read of a packet only if some
-//! rule asks for one of them, and looked at where everything else fits already: rules that ask for none pay nothing.
+//! rule asks for them ([`looks`](super::looks)), and looked at where everything else fits already: rules that ask for none pay nothing.
 
 use std::fmt;
 
-use braid_nf::packet::Packet;
-use braid_nf::packet::headers::{Ipv6, View};
-use braid_nf::packet::parse::protocol as number;
-
-use crate::parts::{dscp, lengths};
-
 /// One of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Field {
     /// Bytes of the IP packet with its headers.
     Length,
@@ -25,85 +19,86 @@ pub(super) enum Field {
     IcmpCode,
     /// The header behind that of IPv6, which need not be the last one.
     NextHeader,
-    /// Which extension headers there are, as [`extension_bit`]s.
+    /// Which extension headers there are, as bits.
     Extensions,
     /// Of the first routing header; [`UNROUTED`] without.
     RoutingType,
 }
 
-/// The values of a packet, by [`Field`].
-pub(super) type Values = [u32; 9];
+impl Field {
+    const COUNT: usize = Field::RoutingType as usize + 1;
+
+    /// A bit of its own.
+    pub(super) const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
 
 /// Behind the last VLAN.
-pub(super) const UNTAGGED: u32 = 1 << 12;
+pub(super) const UNTAGGED: u64 = 1 << 12;
 /// Behind the last type of a routing header.
-pub(super) const UNROUTED: u32 = 1 << 8;
+pub(super) const UNROUTED: u64 = 1 << 8;
 
-/// The values of a packet that loses so many hops here.
-#[cold]
-pub(super) fn of(packet: &Packet<'_>, hops: u8) -> Values {
-    let congestion = match (packet.ipv4(), packet.ipv6()) {
-        (Some(ip), _) => ip.ecn(),
-        (_, Some(ip)) => ip.traffic_class() & 3,
-        _ => 0,
-    };
-    let code = packet.l4_offset().and_then(|at| packet.bytes().get(at + 1).copied());
-    let (next_header, extensions, routing_type) = packet.ipv6().map_or((0, 0, UNROUTED), |ip| headers(&ip));
-    [
-        lengths::ip_len(packet) as u32,
-        packet.ttl().unwrap_or_default().saturating_sub(hops).into(),
-        dscp::of(packet).unwrap_or_default().into(),
-        congestion.into(),
-        packet.vlan().map_or(UNTAGGED, |tag| tag.id().into()),
-        code.unwrap_or_default().into(),
-        next_header,
-        extensions,
-        routing_type,
-    ]
-}
+/// The values of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Values([u64; Field::COUNT]);
 
-/// The header behind that of IPv6, which extension headers there are, and the type of the first routing header. One that makes a piece is
-/// none of them: the kernel has put datagrams together before it asks.
-fn headers(ip: &View<'_, Ipv6>) -> (u32, u32, u32) {
-    let (mut next, mut extensions, mut routing_type) = (None, 0, UNROUTED);
-    for header in ip.extensions() {
-        if header.fragment().is_some_and(|(offset, more, _)| offset != 0 || more) {
-            next.get_or_insert(header.next_header);
-            continue;
-        }
-        next.get_or_insert(header.number);
-        extensions |= extension_bit(header.number);
-        if let (number::ROUTING, UNROUTED, Some(kind)) = (header.number, routing_type, header.bytes.get(2)) {
-            routing_type = u32::from(*kind);
-        }
+impl Values {
+    /// Of a packet that has nothing of all this.
+    pub(super) const NONE: Values =
+        Values([0; Field::COUNT]).with(Field::Vlan, UNTAGGED).with(Field::RoutingType, UNROUTED);
+
+    pub(super) const fn with(mut self, field: Field, value: u64) -> Values {
+        self.0[field as usize] = value;
+        self
     }
-    (next.unwrap_or(ip.next_header()).into(), extensions, routing_type)
+
+    pub(super) fn set(&mut self, field: Field, value: impl Into<u64>) {
+        self.0[field as usize] = value.into();
+    }
+
+    pub(super) fn of(&self, field: Field) -> u64 {
+        self.0[field as usize]
+    }
 }
 
-/// What stands for an extension header in [`Field::Extensions`]; 0 for one that nobody asks for.
-pub(super) fn extension_bit(header: u8) -> u32 {
-    let asked = [number::MOBILITY, number::FRAGMENT, number::DESTINATION_OPTIONS, number::HOP_BY_HOP, number::ROUTING];
-    asked.iter().position(|known| *known == header).map_or(0, |at| 1 << at)
-}
-
-/// The values of [`Field::Extensions`] in which a bit is set, or is not.
-pub(super) fn with_extension(bit: u32, is_set: bool) -> Vec<(u32, u32)> {
-    let all = 1u32 << 5;
-    let base = if is_set { bit } else { 0 };
-    (0..all / (2 * bit)).map(|n| n * 2 * bit + base).map(|first| (first, first + bit - 1)).collect()
-}
-
-/// A condition: the field is within one of these ranges, ends included.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A condition: the field, as far as the mask goes, is within one of these ranges, ends included.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Within {
     pub(super) field: Field,
-    pub(super) ranges: Vec<(u32, u32)>,
+    pub(super) mask: u64,
+    pub(super) ranges: Vec<(u64, u64)>,
 }
 
 impl Within {
+    /// Of the whole field.
+    pub(super) fn new(field: Field, ranges: Vec<(u64, u64)>) -> Within {
+        Within::under(field, u64::MAX, ranges)
+    }
+
+    /// Of the field as far as the mask goes. Ranges are kept in their order and apart, so that one of many is found fast.
+    pub(super) fn under(field: Field, mask: u64, mut ranges: Vec<(u64, u64)>) -> Within {
+        ranges.sort_unstable();
+        let mut apart: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
+        for (first, last) in ranges {
+            match apart.last_mut() {
+                Some((_, end)) if first <= *end => *end = last.max(*end),
+                _ => apart.push((first, last)),
+            }
+        }
+        Within { field, mask, ranges: apart }
+    }
+
+    /// Whether a bit of the field is set, or is not.
+    pub(super) fn bit(field: Field, bit: u64, is_set: bool) -> Within {
+        let wanted = if is_set { bit } else { 0 };
+        Within::under(field, bit, vec![(wanted, wanted)])
+    }
+
     pub(super) fn fits(&self, values: &Values) -> bool {
-        let value = values[self.field as usize];
-        self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&value))
+        let value = values.of(self.field) & self.mask;
+        let at = self.ranges.partition_point(|(_, last)| *last < value);
+        self.ranges.get(at).is_some_and(|(first, _)| *first <= value)
     }
 
     /// What a mismatch is called.
@@ -120,15 +115,20 @@ impl Within {
             Field::RoutingType => "type of routing header",
         }
     }
+
+    /// How a value is written.
+    fn written(&self, value: u64) -> String {
+        value.to_string()
+    }
 }
 
 impl fmt::Display for Within {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let one = |(first, last): &(u32, u32)| match (first, last) {
-            (first, last) if first == last => first.to_string(),
-            (0, last) => format!("up to {last}"),
-            (first, &u32::MAX) => format!("from {first}"),
-            (first, last) => format!("{first}-{last}"),
+        let one = |(first, last): &(u64, u64)| match (*first, *last) {
+            (first, last) if first == last => self.written(first),
+            (0, last) => format!("up to {}", self.written(last)),
+            (first, u64::MAX) => format!("from {}", self.written(first)),
+            (first, last) => format!("{}-{}", self.written(first), self.written(last)),
         };
         if self.field == Field::Extensions {
             return f.write_str(self.name());
@@ -142,11 +142,12 @@ impl fmt::Display for Within {
 /// Adds a condition to others, all of which have to hold; false if nothing is left that fits.
 #[must_use]
 pub(super) fn narrow(all: &mut Vec<Within>, more: Within) -> bool {
-    let Some(known) = all.iter_mut().find(|known| known.field == more.field) else {
+    let is_like = |known: &&mut Within| (known.field, known.mask) == (more.field, more.mask);
+    let Some(known) = all.iter_mut().find(is_like) else {
         all.push(more);
         return true;
     };
-    let meet = |one: &(u32, u32), other: &(u32, u32)| {
+    let meet = |one: &(u64, u64), other: &(u64, u64)| {
         let both = (one.0.max(other.0), one.1.min(other.1));
         (both.0 <= both.1).then_some(both)
     };
@@ -156,7 +157,7 @@ pub(super) fn narrow(all: &mut Vec<Within>, more: Within) -> bool {
 }
 
 /// All numbers up to `last` that stand in none of these ranges.
-pub(super) fn except(mut taken: Vec<(u32, u32)>, last: u32) -> Vec<(u32, u32)> {
+pub(super) fn except(mut taken: Vec<(u64, u64)>, last: u64) -> Vec<(u64, u64)> {
     taken.sort_unstable();
     let (mut left, mut from) = (Vec::new(), 0);
     for (first, end) in taken {

@@ -3,6 +3,7 @@
 use braid_nf::prelude::*;
 
 use super::connection::{Connection, Ends};
+use super::facts::Facts;
 use super::keyed::Met;
 use super::marks::Marks;
 use super::rules::{Action, Reply};
@@ -44,7 +45,7 @@ impl Firewall {
             if is_new && policy.tells_packets_apart {
                 connection.stay_new();
             }
-            let goes_on = policy.lets_go_on(&policy.facts(packet, side, State::established(from_opener)));
+            let goes_on = policy.lets_go_on(&Facts::of(packet, side, State::established(from_opener)));
             connection.set_permit(if goes_on { policy.permit } else { policy.permit.asked() });
         }
         Ok(answer)
@@ -116,7 +117,8 @@ impl Firewall {
         let (deciding, action) = match policy.without_rules(side, state) {
             Some(action) => (None, action),
             None => {
-                let facts = policy.facts(packet, side, state);
+                let mut fields = None;
+                let facts = policy.facts(packet, (side, state), &mut fields);
                 policy.decide(&facts, |number| {
                     self.effects.meet(cx, (packet, &facts), number, (met.as_deref_mut(), marks))
                 })?

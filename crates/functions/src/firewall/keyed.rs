@@ -89,7 +89,7 @@ pub(super) enum Part {
 struct Element([[u8; 16]; PARTS_MAX]);
 
 impl Element {
-    fn of(key: &[Part], facts: &Facts) -> Element {
+    fn of(key: &[Part], facts: &Facts<'_>) -> Element {
         let ends = [(facts.source, facts.source_port), (facts.destination, facts.destination_port)];
         Element::between(key, ends, facts.protocol)
     }
@@ -190,7 +190,7 @@ impl Sets {
     pub(super) fn meet(
         &self,
         cx: &mut Cx<'_>,
-        (packet, facts): (&Packet<'_>, &Facts),
+        (packet, facts): (&Packet<'_>, &Facts<'_>),
         (place, keyed): (usize, &Keyed),
         met: Option<&mut Met>,
     ) -> Result<bool, Conflict> {

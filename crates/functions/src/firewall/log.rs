@@ -62,7 +62,7 @@ impl Log {
     }
 
     /// Writes a packet into the worker's ring, in the place of its oldest.
-    pub(super) fn write(&self, cx: &mut Cx<'_>, facts: &Facts, origin: u64) -> Result<(), Conflict> {
+    pub(super) fn write(&self, cx: &mut Cx<'_>, facts: &Facts<'_>, origin: u64) -> Result<(), Conflict> {
         let logged = Logged {
             at_ns: cx.now(),
             origin,

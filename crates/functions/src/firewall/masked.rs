@@ -6,7 +6,7 @@ use std::fmt;
 use braid_nf::packet::IpAddress;
 
 /// A condition about one end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Masked {
     pub(super) of_source: bool,
     /// As numbers, IPv4 in its mapped form.

@@ -22,6 +22,7 @@ mod keyed;
 mod known;
 mod limits;
 mod log;
+mod looks;
 mod marks;
 mod masked;
 mod names;

@@ -162,6 +162,6 @@ pub(super) const PROTOCOLS: &[(&str, u8)] = &[
 ];
 
 /// The code of that name.
-pub(super) fn code(codes: &[(&str, u8)], name: &str) -> Option<u32> {
-    codes.iter().find(|(known, _)| *known == name).map(|(_, code)| u32::from(*code))
+pub(super) fn code(codes: &[(&str, u8)], name: &str) -> Option<u64> {
+    codes.iter().find(|(known, _)| *known == name).map(|(_, code)| u64::from(*code))
 }

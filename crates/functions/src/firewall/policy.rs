@@ -15,7 +15,8 @@ use super::classifier::{BOXES_MAX, Classifier, FlagSet};
 use super::config::{Config, Ttl};
 use super::connection::is_steady;
 use super::facts::Facts;
-use super::fields;
+use super::fields::Values;
+use super::looks::Looks;
 use super::permit::Permit;
 use super::reach::Reach;
 use super::rule_file::{self, Note, Ports};
@@ -45,8 +46,8 @@ pub(super) struct Policy {
     pub(super) permit: Permit,
     /// Whether a port of the plan says which side a packet comes from, and nothing else.
     one_port_each: bool,
-    /// How many hops a packet loses here, if rules look at what few do.
-    looks_at_fields: Option<u8>,
+    /// What rules look at that few do.
+    looks: Option<Looks>,
     /// From inside, from outside.
     otherwise: [Action; 2],
 }
@@ -83,8 +84,7 @@ impl Policy {
             let reason = format!("the lists of the rules multiply to {boxes} combinations; {BOXES_MAX} is the most");
             ConfigError::new("rules", reason, "write rules with fewer long lists in one")
         })?;
-        let looks = config.rules.iter().any(|rule| !rule.fields.is_empty());
-        let looks_at_fields = looks.then_some(u8::from(config.ttl == Ttl::Decrement));
+        let looks = Looks::of(&config.rules, u8::from(config.ttl == Ttl::Decrement));
         let one_port_each = ports.count <= 2;
         Ok(Policy {
             tells_packets_apart: [0, 1].iter().any(|side| {
@@ -99,18 +99,23 @@ impl Policy {
             rules: std::mem::take(&mut config.rules).into(),
             notes: notes.into(),
             classifier: Arc::new(classifier),
-            looks_at_fields,
+            looks,
             otherwise: [config.outbound, config.inbound],
         })
     }
 
-    /// What the rules look at of a packet.
+    /// What the rules look at of a packet; what few look at is put into `place`, if some rule does.
     #[inline]
-    pub(super) fn facts(&self, packet: &Packet<'_>, side: Side, state: State) -> Facts {
+    pub(super) fn facts<'a>(
+        &self,
+        packet: &Packet<'_>,
+        (side, state): (Side, State),
+        place: &'a mut Option<Values>,
+    ) -> Facts<'a> {
         let facts = Facts::of(packet, side, state);
-        match self.looks_at_fields {
+        match &self.looks {
             None => facts,
-            Some(hops) => Facts { fields: fields::of(packet, hops), ..facts },
+            Some(looks) => Facts { fields: place.insert(looks.at(packet)), ..facts },
         }
     }
 
@@ -123,7 +128,7 @@ impl Policy {
     /// way that does something besides: whether it fits now, which its limit may prevent.
     pub(super) fn decide<E>(
         &self,
-        facts: &Facts,
+        facts: &Facts<'_>,
         mut meets: impl FnMut(usize) -> Result<bool, E>,
     ) -> Result<(Option<usize>, Action), E> {
         let mut from = 0;
@@ -173,12 +178,12 @@ impl Policy {
     }
 
     /// Whether whatever is ordinary between these ends passes from now on, both ways, and no rule does anything with it.
-    pub(super) fn lets_go_on(&self, facts: &Facts) -> bool {
+    pub(super) fn lets_go_on(&self, facts: &Facts<'_>) -> bool {
         !self.asks_established() || (self.one_port_each && self.lets_pass(facts) && self.lets_pass(&facts.turned()))
     }
 
     /// The same, one way.
-    fn lets_pass(&self, facts: &Facts) -> bool {
+    fn lets_pass(&self, facts: &Facts<'_>) -> bool {
         let ordinary = if facts.protocol == protocol::TCP { STEADY } else { NO_FLAGS };
         let mut from = 0;
         while let Some(number) = self.classifier.find_possible(facts, ordinary, from)

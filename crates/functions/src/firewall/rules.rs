@@ -318,7 +318,7 @@ impl Rule {
     }
 
     /// The first condition that a packet does not fulfil; none if the rule fits.
-    pub(super) fn mismatch(&self, facts: &Facts) -> Option<&'static str> {
+    pub(super) fn mismatch(&self, facts: &Facts<'_>) -> Option<&'static str> {
         let conditions = [
             ("connection's state", self.states & states::bits(facts.state) != 0),
             ("direction", self.direction.is_none_or(|wanted| wanted == Direction::from(facts.side))),
@@ -335,7 +335,7 @@ impl Rule {
         let ends = [facts.source, facts.destination];
         plain
             .or_else(|| self.masked.iter().find(|masked| !masked.fits(ends)).map(Masked::name))
-            .or_else(|| self.fields.iter().find(|within| !within.fits(&facts.fields)).map(Within::name))
+            .or_else(|| self.fields.iter().find(|within| !within.fits(facts.fields)).map(Within::name))
     }
 }
 

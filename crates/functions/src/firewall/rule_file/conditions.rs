@@ -97,8 +97,12 @@ pub(super) fn narrow_family(rule: &mut Rule, v4: bool) -> Parsed<()> {
 }
 
 /// Lets a field be only within these ranges.
-pub(super) fn narrow_field(rule: &mut Rule, field: Field, ranges: Vec<(u32, u32)>) -> Parsed<()> {
-    let more = Within { field, ranges };
+pub(super) fn narrow_field(rule: &mut Rule, field: Field, ranges: Vec<(u64, u64)>) -> Parsed<()> {
+    narrow_within(rule, Within::new(field, ranges))
+}
+
+/// Lets a field be only as a condition says.
+pub(super) fn narrow_within(rule: &mut Rule, more: Within) -> Parsed<()> {
     let what = more.name();
     if fields::narrow(&mut rule.fields, more) {
         return Ok(());
@@ -112,12 +116,12 @@ const DSCP: Numbers = Numbers { what: "a code point such as ef, af11, cs1 or 0-6
 const ECN: Numbers = Numbers { what: "not-ect, ect0, ect1 or ce", last: 3, named: congestion };
 const VLAN: Numbers = Numbers { what: "a VLAN such as 10 or 20-29", last: 4095, named: nameless };
 
-fn code_point(name: &str) -> Option<u32> {
-    dscp::named(if name == "lephb" { "le" } else { name }).map(u32::from)
+fn code_point(name: &str) -> Option<u64> {
+    dscp::named(if name == "lephb" { "le" } else { name }).map(u64::from)
 }
 
-fn congestion(name: &str) -> Option<u32> {
-    ["not-ect", "ect1", "ect0", "ce"].iter().position(|known| *known == name).map(|at| at as u32)
+fn congestion(name: &str) -> Option<u64> {
+    ["not-ect", "ect1", "ect0", "ce"].iter().position(|known| *known == name).map(|at| at as u64)
 }
 
 fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
@@ -232,7 +236,7 @@ fn protocols(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     narrow_protocol(rule, each(&ranges).collect())
 }
 
-pub(super) fn each(ranges: &[(u32, u32)]) -> impl Iterator<Item = Protocol> {
+pub(super) fn each(ranges: &[(u64, u64)]) -> impl Iterator<Item = Protocol> {
     ranges.iter().flat_map(|(first, last)| *first..=*last).map(|it| Protocol(it as u8))
 }
 

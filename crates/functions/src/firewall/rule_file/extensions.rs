@@ -2,15 +2,16 @@
 
 use braid_nf::packet::parse::protocol as number;
 
-use super::conditions::{PROTOCOL, each, narrow_family, narrow_field, narrow_protocol};
+use super::conditions::{PROTOCOL, each, narrow_family, narrow_field, narrow_protocol, narrow_within};
 use super::numbers::{Numbers, nameless};
 use super::reader::Words;
 use super::{Parsed, wrong};
-use crate::firewall::fields::{Field, extension_bit, with_extension};
+use crate::firewall::fields::{Field, Within};
+use crate::firewall::looks::extension_bit;
 use crate::firewall::rules::Rule;
 
 /// `ip6 nexthdr`. Behind a header that is no extension nothing else comes, so it is the protocol too, which is found faster.
-pub(super) fn next_headers(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<Vec<(u32, u32)>> {
+pub(super) fn next_headers(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
     let ranges = PROTOCOL.read(rest)?;
     if !each(&ranges).any(|header| number::is_extension(header.0)) {
         narrow_protocol(rule, each(&ranges).collect())?;
@@ -37,7 +38,7 @@ pub(super) fn exthdr(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
             return wrong(reason, "write exthdr rt exists, exthdr rt missing or rt type 0");
         }
     };
-    narrow_field(rule, Field::Extensions, with_extension(extension_bit(header), is_there))?;
+    narrow_within(rule, Within::bit(Field::Extensions, extension_bit(header), is_there))?;
     narrow_family(rule, false)
 }
 

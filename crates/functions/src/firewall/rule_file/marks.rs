@@ -10,7 +10,12 @@ use super::{Note, Parsed, wrong};
 use crate::firewall::marks::{Asked, Given, Value, Whose};
 use crate::firewall::rules::{Action, Rule};
 
-const MARK: Numbers = Numbers { what: "a mark such as 7, 0x10 or 1-15", last: u32::MAX, named: nameless };
+const MARK: Numbers = Numbers { what: "a mark such as 7, 0x10 or 1-15", last: u32::MAX as u64, named: nameless };
+
+/// Marks, as ranges.
+fn marks(rest: &mut Words<'_>) -> Parsed<Vec<(u32, u32)>> {
+    Ok(MARK.read(rest)?.into_iter().map(|(first, last)| (first as u32, last as u32)).collect())
+}
 
 /// Whose mark comes next, and how many words say so.
 fn named(rest: &Words<'_>) -> Option<(Whose, usize)> {
@@ -48,7 +53,7 @@ pub(super) fn mark(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option
     }
     // What was done before it is not held back by it.
     reading.close(Verdict::Continue);
-    reading.does.asks.push(Asked { whose, mask, ranges: MARK.read(rest)? });
+    reading.does.asks.push(Asked { whose, mask, ranges: marks(rest)? });
     Ok(None)
 }
 
@@ -79,7 +84,7 @@ fn verdicts((whose, mask): (Whose, u32), rest: &mut Words<'_>, reading: &Reading
         let colon = element.iter().position(|token| &*token.text == ":").unwrap_or(element.len());
         let (key, value) = element.split_at(colon);
         let (mut key, mut value) = (Words { words: key, scope }, Words { words: value, scope });
-        let asked = Asked { whose, mask, ranges: MARK.read(&mut key)? };
+        let asked = Asked { whose, mask, ranges: marks(&mut key)? };
         key.end()?;
         value.take(":");
         let mut fits = reading.fits.clone();
@@ -153,7 +158,7 @@ fn apart(one: Value, other: Value) -> Parsed<(Value, u32)> {
 
 fn single(rest: &mut Words<'_>) -> Parsed<u32> {
     let word = rest.word();
-    match number(&word) {
+    match number(&word).and_then(|number| u32::try_from(number).ok()) {
         Some(number) => Ok(number),
         None => wrong(format!("`{word}` is no mark"), "write a number, meta mark, ct mark, or ip dscp map { ef : 1 }"),
     }

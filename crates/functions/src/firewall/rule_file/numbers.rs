@@ -9,18 +9,18 @@ use crate::firewall::fields::except;
 pub(super) struct Numbers {
     /// One of them, with how it is written.
     pub(super) what: &'static str,
-    pub(super) last: u32,
-    pub(super) named: fn(&str) -> Option<u32>,
+    pub(super) last: u64,
+    pub(super) named: fn(&str) -> Option<u64>,
 }
 
 /// No number has a name.
-pub(super) fn nameless(_: &str) -> Option<u32> {
+pub(super) fn nameless(_: &str) -> Option<u64> {
     None
 }
 
 impl Numbers {
     /// Reads what comes next as ranges of numbers, ends included; at least one.
-    pub(super) fn read(&self, rest: &mut Words<'_>) -> Parsed<Vec<(u32, u32)>> {
+    pub(super) fn read(&self, rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
         let sign = rest.peek();
         let left = match sign {
             "<" | "lt" | ">" | "gt" | "<=" | "le" | ">=" | "ge" => {
@@ -49,23 +49,27 @@ impl Numbers {
         Ok(left)
     }
 
-    fn range(&self, text: &str) -> Parsed<(u32, u32)> {
+    fn range(&self, text: &str) -> Parsed<(u64, u64)> {
         if let Some(number) = self.parse(text) {
             return Ok((number, number));
         }
-        let ends = text.split_once('-').and_then(|(first, last)| Some((self.parse(first)?, self.parse(last)?)));
-        match ends {
+        match self.ends(text) {
             Some((first, last)) if first <= last => Ok((first, last)),
             _ => self.refuse(text),
         }
     }
 
-    fn number(&self, text: &str) -> Parsed<u32> {
+    /// The ends of a range, in the order in which they stand. A `-` may stand in them too.
+    pub(super) fn ends(&self, text: &str) -> Option<(u64, u64)> {
+        text.match_indices('-').find_map(|(at, _)| Some((self.parse(&text[..at])?, self.parse(&text[at + 1..])?)))
+    }
+
+    fn number(&self, text: &str) -> Parsed<u64> {
         self.parse(text).map_or_else(|| self.refuse(text), Ok)
     }
 
-    fn parse(&self, text: &str) -> Option<u32> {
-        number(text).or_else(|| (self.named)(text)).filter(|number| *number <= self.last)
+    fn parse(&self, text: &str) -> Option<u64> {
+        (self.named)(text).or_else(|| number(text)).filter(|number| *number <= self.last)
     }
 
     fn refuse<T>(&self, text: &str) -> Parsed<T> {
@@ -74,9 +78,9 @@ impl Numbers {
 }
 
 /// A number as nftables writes it: `10`, `0x0a`.
-pub(super) fn number(text: &str) -> Option<u32> {
+pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
     }
 }

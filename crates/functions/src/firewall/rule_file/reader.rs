@@ -172,8 +172,8 @@ impl<'a> Words<'a> {
     pub(super) fn ports(&mut self) -> Parsed<Vec<PortRange>> {
         const PORT: Numbers = Numbers {
             what: "a port, a range or a name such as 80, 6000-6063 or ssh",
-            last: u16::MAX as u32,
-            named: |name| names::service(name).map(u32::from),
+            last: u16::MAX as u64,
+            named: |name| names::service(name).map(u64::from),
         };
         let ranges = PORT.read(self)?.into_iter();
         Ok(ranges.map(|(first, last)| PortRange { first: first as u16, last: last as u16 }).collect())

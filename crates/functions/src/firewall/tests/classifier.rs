@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::firewall::classifier::Classifier;
 use crate::firewall::facts::Facts;
-use crate::firewall::fields::{Field, Within};
+use crate::firewall::fields::{Field, Values, Within};
 use crate::firewall::reach::Reach;
 use crate::firewall::rules::{Action, Direction, Rule};
 use crate::firewall::states::State;
@@ -69,16 +69,18 @@ fn a_rule() -> impl Strategy<Value = Rule> {
         )
 }
 
+const FIELDS: [Field; 7] =
+    [Field::Length, Field::Ttl, Field::Dscp, Field::Ecn, Field::Vlan, Field::IcmpCode, Field::NextHeader];
+
 /// Conditions on what few rules look at; most rules have none.
 fn some_fields() -> impl Strategy<Value = Vec<Within>> {
-    let fields = [Field::Length, Field::Ttl, Field::Dscp, Field::Ecn, Field::Vlan, Field::IcmpCode, Field::NextHeader];
-    let field = prop::sample::select(fields.to_vec());
-    let range = (0u32..6, 0u32..6).prop_map(|(a, b)| (a.min(b), a.max(b)));
-    let within = (field, prop::collection::vec(range, 1..3)).prop_map(|(field, ranges)| Within { field, ranges });
+    let field = prop::sample::select(FIELDS.to_vec());
+    let range = (0u64..6, 0u64..6).prop_map(|(a, b)| (a.min(b), a.max(b)));
+    let within = (field, prop::collection::vec(range, 1..3)).prop_map(|(field, ranges)| Within::new(field, ranges));
     prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(within, 1..3)]
 }
 
-fn a_packet() -> impl Strategy<Value = Facts> {
+fn a_packet() -> impl Strategy<Value = Facts<'static>> {
     let address = prop_oneof![
         (0u8..4, 0u8..8).prop_map(|(net, host)| format!("10.0.{net}.{host}")),
         (0u8..8).prop_map(|host| format!("2001:db8::{host}")),
@@ -93,7 +95,7 @@ fn a_packet() -> impl Strategy<Value = Facts> {
         0u8..4,
         0u16..4,
         any::<bool>(),
-        prop::array::uniform9(0u32..7),
+        prop::array::uniform7(0u64..7),
     )
         .prop_map(
             |(source, destination, (source_port, destination_port), protocol, flags, port, inside, fields)| Facts {
@@ -106,7 +108,10 @@ fn a_packet() -> impl Strategy<Value = Facts> {
                 port,
                 side: if inside { Side::Inside } else { Side::Outside },
                 state: State::New,
-                fields,
+                // For as long as the test runs: one for each packet.
+                fields: Box::leak(Box::new(
+                    FIELDS.into_iter().zip(fields).fold(Values::NONE, |all, (field, value)| all.with(field, value)),
+                )),
             },
         )
 }

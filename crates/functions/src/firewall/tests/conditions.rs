@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::rules::{PORTS, named, read_text};
 use crate::firewall::config::Config;
 use crate::firewall::facts::Facts;
-use crate::firewall::fields::{UNROUTED, UNTAGGED, Values};
+use crate::firewall::fields::{Field, UNTAGGED, Values};
 use crate::firewall::policy::Policy;
 use crate::firewall::rules::Action;
 use crate::firewall::states::State;
@@ -20,12 +20,13 @@ pub(super) struct Seen {
     pub(super) protocol: u8,
     pub(super) ports: (u16, u16),
     pub(super) flags: u8,
-    /// Length, time to live, code point, congestion, VLAN, ICMP code, next header, extension headers, type of a routing header.
     pub(super) fields: Values,
 }
 
 pub(super) const SEEN: Seen =
-    Seen { v4: true, protocol: 6, ports: (1100, 80), flags: 2, fields: [100, 64, 0, 0, UNTAGGED, 0, 6, 0, UNROUTED] };
+    Seen { v4: true, protocol: 6, ports: (1100, 80), flags: 2, fields: FIELDS };
+
+const FIELDS: Values = Values::NONE.with(Field::Length, 100).with(Field::Ttl, 64).with(Field::NextHeader, 6);
 
 /// Whether a condition fits a packet.
 pub(super) fn fits(condition: &str, seen: Seen) -> bool {
@@ -47,7 +48,7 @@ pub(super) fn fits(condition: &str, seen: Seen) -> bool {
         port: 0,
         side: Side::Inside,
         state: State::New,
-        fields: seen.fields,
+        fields: &seen.fields,
     };
     let Ok((_, action)) = policy.decide(&facts, |_| Ok::<_, std::convert::Infallible>(true));
     action == Action::Allow
@@ -157,7 +158,7 @@ fn codes_and_types_of_icmp_may_be_ranges() {
     let icmp = |kind: u8, code: u8| Seen {
         protocol: 1,
         ports: (0, u16::from_be_bytes([kind, code])),
-        fields: [100, 64, 0, 0, UNTAGGED, code.into(), 0, 0, UNROUTED],
+        fields: FIELDS.with(Field::IcmpCode, code.into()),
         ..SEEN
     };
     for (condition, expected) in [
@@ -178,34 +179,34 @@ fn codes_and_types_of_icmp_may_be_ranges() {
 struct Said {
     text: String,
     v4: Option<bool>,
-    at: usize,
+    field: Field,
     /// Added to a value before it is compared.
-    offset: u32,
-    fits: Vec<(u32, u32)>,
+    offset: u64,
+    fits: Vec<(u64, u64)>,
     is_negated: bool,
 }
 
 fn said() -> impl Strategy<Value = Said> {
     let fields = vec![
-        ("ip length", Some(true), 0, 0, 130),
-        ("ip6 length", Some(false), 0, 40, 130),
-        ("meta length", None, 0, 0, 130),
-        ("ip ttl", Some(true), 1, 0, 255),
-        ("ip6 hoplimit", Some(false), 1, 0, 255),
-        ("ip dscp", Some(true), 2, 0, 63),
-        ("ip6 dscp", Some(false), 2, 0, 63),
-        ("ip ecn", Some(true), 3, 0, 3),
-        ("ip6 ecn", Some(false), 3, 0, 3),
-        ("vlan id", None, 4, 0, 4095),
+        ("ip length", Some(true), Field::Length, 0, 130),
+        ("ip6 length", Some(false), Field::Length, 40, 130),
+        ("meta length", None, Field::Length, 0, 130),
+        ("ip ttl", Some(true), Field::Ttl, 0, 255),
+        ("ip6 hoplimit", Some(false), Field::Ttl, 0, 255),
+        ("ip dscp", Some(true), Field::Dscp, 0, 63),
+        ("ip6 dscp", Some(false), Field::Dscp, 0, 63),
+        ("ip ecn", Some(true), Field::Ecn, 0, 3),
+        ("ip6 ecn", Some(false), Field::Ecn, 0, 3),
+        ("vlan id", None, Field::Vlan, 0, 4095),
     ];
     let range = (any::<prop::sample::Index>(), any::<prop::sample::Index>());
     (prop::sample::select(fields), prop::collection::vec(range, 1..4), 0usize..8).prop_map(
-        |((name, v4, at, offset, last), picks, form)| {
-            let number = |pick: &prop::sample::Index| pick.index(last as usize + 1) as u32;
+        |((name, v4, field, offset, last), picks, form)| {
+            let number = |pick: &prop::sample::Index| pick.index(last as usize + 1) as u64;
             let ranges: Vec<_> =
                 picks.iter().map(|(a, b)| (number(a).min(number(b)), number(a).max(number(b)))).collect();
             let (first, end) = ranges[0];
-            let written = |ranges: &[(u32, u32)]| {
+            let written = |ranges: &[(u64, u64)]| {
                 ranges.iter().map(|(first, end)| format!("{first}-{end}")).collect::<Vec<_>>().join(", ")
             };
             let (value, fits, is_negated) = match form {
@@ -213,12 +214,12 @@ fn said() -> impl Strategy<Value = Said> {
                 1 => (format!("!= {first:#x}"), vec![(first, first)], true),
                 2 => (format!("{first}-{end}"), vec![(first, end)], false),
                 3 => (format!("< {}", first.max(1)), vec![(0, first.max(1) - 1)], false),
-                4 => (format!("ge {first}"), vec![(first, u32::MAX)], false),
+                4 => (format!("ge {first}"), vec![(first, u64::MAX)], false),
                 5 => (format!("{{ {} }}", written(&ranges)), ranges.clone(), false),
                 6 => (format!("!= {{ {} }}", written(&ranges)), ranges.clone(), true),
                 _ => (format!("<= {end}"), vec![(0, end)], false),
             };
-            Said { text: format!("{name} {value}"), v4, at, offset, fits, is_negated }
+            Said { text: format!("{name} {value}"), v4, field, offset, fits, is_negated }
         },
     )
 }
@@ -230,12 +231,13 @@ proptest! {
     fn numbers_of_a_packet_are_compared_as_written(
         said in said(),
         v4 in any::<bool>(),
-        values in (0u32..140, 0u32..256, 0u32..64, 0u32..4, 0u32..=UNTAGGED),
+        values in (0u64..140, 0u64..256, 0u64..64, 0u64..4, 0u64..=UNTAGGED),
     ) {
-        let fields = [values.0, values.1, values.2, values.3, values.4, 0, 6, 0, UNROUTED];
-        let value = fields[said.at].checked_sub(said.offset);
+        let fields = FIELDS.with(Field::Length, values.0).with(Field::Ttl, values.1).with(Field::Dscp, values.2);
+        let fields = fields.with(Field::Ecn, values.3).with(Field::Vlan, values.4);
+        let value = fields.of(said.field).checked_sub(said.offset);
         let is_within = value.is_some_and(|value| said.fits.iter().any(|(first, end)| (*first..=*end).contains(&value)));
-        let is_tagged = said.at != 4 || values.4 < UNTAGGED;
+        let is_tagged = said.field != Field::Vlan || values.4 < UNTAGGED;
         let has_value = value.is_some() && said.v4.is_none_or(|wanted| wanted == v4) && is_tagged;
         let mut config = named();
         let is_possible = read_text(&format!("{} accept", said.text), &mut config, PORTS).is_ok();

@@ -4,13 +4,13 @@ use braid_testkit::Frame;
 
 use super::conditions::{SEEN, Seen, fits};
 use super::rules::{PORTS, named, read_text};
-use crate::firewall::fields::{UNROUTED, UNTAGGED};
+use crate::firewall::fields::Field;
 
 /// `ip6 nexthdr` is a byte of the first header, `meta l4proto` what stands behind all of them, as in the kernel.
 #[test]
 fn the_header_behind_that_of_ipv6_is_none_of_those_behind_it() {
     let whole = Seen { v4: false, ..SEEN };
-    let behind = |header| Seen { fields: [100, 64, 0, 0, UNTAGGED, 0, header, 0, UNROUTED], ..whole };
+    let behind = |header| Seen { fields: SEEN.fields.with(Field::NextHeader, header), ..whole };
     for (condition, tcp, behind_options, behind_routing) in [
         ("ip6 nexthdr tcp", true, false, false),
         ("ip6 nexthdr 43", false, false, true),

@@ -3,6 +3,7 @@
 use super::rules::{PORTS, named, read_text};
 use crate::firewall::config::Config;
 use crate::firewall::facts::Facts;
+use crate::firewall::fields::Values;
 use crate::firewall::policy::Policy;
 use crate::firewall::rule_file::Hooks;
 use crate::firewall::rules::Action;
@@ -19,7 +20,7 @@ pub(super) fn policy(text: &str, hooks: Hooks) -> Policy {
     policy
 }
 
-pub(super) fn facts(side: Side, source: &str, destination: &str, protocol: u8, port: u16) -> Facts {
+pub(super) fn facts(side: Side, source: &str, destination: &str, protocol: u8, port: u16) -> Facts<'static> {
     let address = |text: &str| text.parse::<Addresses>().expect("an address").first;
     Facts {
         source: address(source),
@@ -31,7 +32,7 @@ pub(super) fn facts(side: Side, source: &str, destination: &str, protocol: u8, p
         port: side as u16,
         side,
         state: State::New,
-        fields: Default::default(),
+        fields: &Values::NONE,
     }
 }
 

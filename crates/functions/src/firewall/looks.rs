@@ -1,0 +1,86 @@
+//! What few rules look at ([`fields`](super::fields)), read of a packet: as much of it as some rule asks for.
+
+use braid_nf::packet::Packet;
+use braid_nf::packet::headers::{Ipv6, View};
+use braid_nf::packet::parse::protocol as number;
+
+use super::fields::{Field, UNROUTED, Values};
+use super::rules::Rule;
+use crate::parts::{dscp, lengths};
+
+/// What the rules look at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looks {
+    /// How many hops a packet loses here.
+    hops: u8,
+    /// The [bits](Field::bit) of the fields.
+    asked: u32,
+}
+
+/// Fields of the header of IPv6 and of those behind it.
+const EXTENSIONS: u32 = Field::NextHeader.bit() | Field::Extensions.bit() | Field::RoutingType.bit();
+
+impl Looks {
+    /// What rules look at; nothing if they look at no field.
+    pub(super) fn of(rules: &[Rule], hops: u8) -> Option<Looks> {
+        let asked = rules.iter().flat_map(|rule| &rule.fields).fold(0, |asked, within| asked | within.field.bit());
+        (asked != 0).then_some(Looks { hops, asked })
+    }
+
+    /// The values of a packet.
+    #[cold]
+    pub(super) fn at(&self, packet: &Packet<'_>) -> Values {
+        let mut values = Values::NONE;
+        self.read_basic(packet, &mut values);
+        if self.asked & EXTENSIONS != 0
+            && let Some(ip) = packet.ipv6()
+        {
+            read_extensions(&ip, &mut values);
+        }
+        values
+    }
+
+    fn read_basic(&self, packet: &Packet<'_>, values: &mut Values) {
+        let congestion = match (packet.ipv4(), packet.ipv6()) {
+            (Some(ip), _) => ip.ecn(),
+            (_, Some(ip)) => ip.traffic_class() & 3,
+            _ => 0,
+        };
+        let code = packet.l4_offset().and_then(|at| packet.bytes().get(at + 1).copied());
+        values.set(Field::Length, lengths::ip_len(packet) as u64);
+        values.set(Field::Ttl, packet.ttl().unwrap_or_default().saturating_sub(self.hops));
+        values.set(Field::Dscp, dscp::of(packet).unwrap_or_default());
+        values.set(Field::Ecn, congestion);
+        if let Some(tag) = packet.vlan() {
+            values.set(Field::Vlan, tag.id());
+        }
+        values.set(Field::IcmpCode, code.unwrap_or_default());
+    }
+}
+
+/// The header behind that of IPv6, which extension headers there are, and the type of the first routing header. One that makes a piece is
+/// none of them: the kernel has put datagrams together before it asks.
+fn read_extensions(ip: &View<'_, Ipv6>, values: &mut Values) {
+    let (mut next, mut extensions) = (None, 0);
+    for header in ip.extensions() {
+        if header.fragment().is_some_and(|(offset, more, _)| offset != 0 || more) {
+            next.get_or_insert(header.next_header);
+            continue;
+        }
+        next.get_or_insert(header.number);
+        extensions |= extension_bit(header.number);
+        if let (number::ROUTING, UNROUTED, Some(kind)) =
+            (header.number, values.of(Field::RoutingType), header.bytes.get(2))
+        {
+            values.set(Field::RoutingType, *kind);
+        }
+    }
+    values.set(Field::NextHeader, next.unwrap_or(ip.next_header()));
+    values.set(Field::Extensions, extensions);
+}
+
+/// What stands for an extension header in [`Field::Extensions`]; 0 for one that nobody asks for.
+pub(super) fn extension_bit(header: u8) -> u64 {
+    let asked = [number::MOBILITY, number::FRAGMENT, number::DESTINATION_OPTIONS, number::HOP_BY_HOP, number::ROUTING];
+    asked.iter().position(|known| *known == header).map_or(0, |at| 1 << at)
+}
