@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use braid_packet::Batch;
 use crossbeam_utils::CachePadded;
@@ -14,11 +14,11 @@ use crate::virtual_time::Cluster;
 pub enum Clock {
     /// Each packet's own time stamp, never going back.
     Capture,
-    /// One reading per batch, in nanoseconds since `epoch`, and `base_ns` more.
+    /// One reading per batch, in nanoseconds since `epoch`, and `base_ns` more: since 1970, as captures have it.
     Live {
         /// When it began.
         epoch: Instant,
-        /// The time then: 0, or where a run that is continued had come to.
+        /// The time then, or where a run that is continued had come to.
         base_ns: u64,
     },
     /// Told by a test: one reading per batch, in nanoseconds.
@@ -38,6 +38,11 @@ pub enum Clock {
         /// The worker.
         worker: usize,
     },
+}
+
+/// The time of this machine, in nanoseconds since 1970. It is read when a run begins; from then on time goes on by itself, whoever sets the machine's.
+pub(crate) fn wall_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64).min(LATEST_NS)
 }
 
 /// The latest time that a capture may tell, in nanoseconds: what is added to it, timeouts and periods, does not overflow.

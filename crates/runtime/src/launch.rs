@@ -16,7 +16,7 @@ use braid_steer::planner::Changed;
 use crate::abreast::{Abreast, Places};
 use crate::attempt::run_event;
 use crate::chain::{Chain, ChainError, Sharing};
-use crate::clock::{Clock, Timeline};
+use crate::clock::{Clock, Timeline, wall_ns};
 use crate::counters::WorkerCounters;
 use crate::dispatch::{self, Dispatching};
 use crate::gather::Gather;
@@ -302,7 +302,7 @@ impl Ground<'_> {
             Time::Live if let Some(step_ns) = self.control.step_ns => {
                 Clock::Stepped { now_ns: Arc::default(), step_ns }
             }
-            Time::Live => Clock::live(self.control.restore.as_ref().map_or(0, |saved| saved.now_ns)),
+            Time::Live => Clock::live(self.control.restore.as_ref().map_or_else(wall_ns, |saved| saved.now_ns)),
         };
         let wires = received.into_iter().zip(sent);
         let worker = |(id, (tx, wires)): (usize, (Tx, _))| {
