@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use braid_control::runtime::io::device::INHERITED;
+use braid_functions::firewall::When;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::traffic::{FLOWS_MAX, Trace};
@@ -306,6 +307,9 @@ pub enum FirewallCommand {
         /// Port by which the packet comes; even ports are inside
         #[arg(long, default_value_t = 0, value_name = "N")]
         port: u16,
+        /// When it comes, for rules that ask for that, in the zone of the plan: "2026-12-24 16:00"; else now
+        #[arg(long, value_name = "TIME")]
+        at: Option<When>,
     },
     /// What it costs to find the rule that decides: with 1 to 100,000 generated rules, or with those of a plan or rule file
     Cost {

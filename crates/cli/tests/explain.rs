@@ -116,6 +116,9 @@ fn the_rule_that_decides_about_a_packet_is_named() {
     assert!(page.contains("line 2 of the rule file decides: inbound, protocol tcp"), "{page}");
     assert!(braid.ok("nf firewall explain udp 192.0.2.9:7 > 10.0.0.5:85 --port 1").contains("No rule fits"));
     assert!(braid.fails(2, "nf firewall explain upd 192.0.2.9:7").contains("`upd` is no kind of packet"));
+    braid.write("edge.rules", "inbound meta hour \"08:00\"-\"18:00\" accept\n");
+    let page = braid.ok(&format!("{packet} --at 2026-12-24"));
+    assert!(page.contains("denied") && page.contains("It comes on Thursday, 2026-12-24 00:00:00"), "{page}");
     braid.write("edge.rules", "accept\ntcp port 80 drop\n");
     assert!(braid.fails(2, packet).contains("edge.rules:2:5: `port` is nothing of tcp"));
     braid.write("plan.toml", "[[nf]]\nfunction = \"firewall\"\n[nf.config]\nrules_file = \"none.rules\"\n");

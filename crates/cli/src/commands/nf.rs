@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use braid_control::suggest::nearest;
 use braid_control::{Catalog, Entry};
 use braid_functions::ConfigError;
-use braid_functions::firewall::{self, ExplainError};
+use braid_functions::firewall::{self, ExplainError, When};
 use braid_testkit::scenario::{self, Field, Value};
 use serde::Serialize;
 
@@ -41,8 +42,9 @@ pub fn run(command: &NfCommand, catalog: &Catalog) -> Result<ExitCode, Failure> 
                 print(&lines.iter().map(text).collect::<String>())?;
             }
         }
-        NfCommand::Firewall(FirewallCommand::Explain { packet, plan, set, port }) => {
-            print(&explain(&chain(plan.as_ref(), set), &packet.join(" "), *port)?)?;
+        NfCommand::Firewall(FirewallCommand::Explain { packet, plan, set, port, at }) => {
+            let when = at.unwrap_or_else(|| When::Utc(now_ns()));
+            print(&explain(&chain(plan.as_ref(), set), &packet.join(" "), *port, when)?)?;
         }
         NfCommand::Firewall(FirewallCommand::Cost { plan, set }) => {
             let is_given = plan.is_some() || !set.is_empty();
@@ -85,8 +87,13 @@ fn refused(error: ConfigError) -> Failure {
     Failure::usage(format!("`{}`: {}", error.key, error.reason), error.instead)
 }
 
-/// What it says about a packet.
-fn explain(chain: &ChainArgs, packet: &str, port: u16) -> Result<String, Failure> {
+/// The time of this machine.
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// What it says about a packet that comes then.
+fn explain(chain: &ChainArgs, packet: &str, port: u16, when: When) -> Result<String, Failure> {
     let (config, ports) = configured(chain)?;
     let wrong = |wrong: scenario::Wrong| Failure::usage(format!("`{packet}`: {}", wrong.what), wrong.help);
     let mut said = scenario::packet(packet).map_err(wrong)?;
@@ -94,7 +101,7 @@ fn explain(chain: &ChainArgs, packet: &str, port: u16) -> Result<String, Failure
         said.set(Field::Flags, Value::word("S"));
     }
     let frame = scenario::frame(&said).map_err(wrong)?;
-    firewall::explain(config, ports, port, &frame).map_err(|error| match error {
+    firewall::explain(config, ports, (port, &frame), when).map_err(|error| match error {
         ExplainError::Config(error) => refused(error),
         ExplainError::Side(_) => Failure::usage(error.to_string(), "name a port of either side: --port 1"),
         other => Failure::usage(other.to_string(), "write a packet such as tcp 10.0.0.1:1100 > 192.0.2.9:443"),

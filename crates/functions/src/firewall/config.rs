@@ -7,6 +7,7 @@ use std::time::Duration;
 use braid_nf::Port;
 use serde::Deserialize;
 
+use super::clock::UtcOffset;
 use super::connection::Timeouts;
 use super::limits::Most;
 use super::permit::Ways;
@@ -36,6 +37,7 @@ pub struct Config {
     pub interfaces: Vec<String>,
     pub networks: Vec<Vec<Addresses>>,
     pub forwards: Option<Vec<Forward>>,
+    pub utc_offset: UtcOffset,
     pub windows: WindowCheck,
     pub loose: bool,
     pub tcp_opening_s: u64,
@@ -99,6 +101,7 @@ impl Default for Config {
             interfaces: Vec::new(),
             networks: Vec::new(),
             forwards: None,
+            utc_offset: UtcOffset::default(),
             windows: WindowCheck::Strict,
             loose: false,
             tcp_opening_s: 120,

@@ -3,13 +3,15 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use braid_nf::{Packet, Port};
 use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{Batch, Buffers, FrameInfo, Layout, Pool, PoolConfig};
 use braid_nf::state::HugePages;
+use braid_nf::{Packet, Port};
 
+use super::clock::{self, DAYS, When};
 use super::config::{Config, Settings};
 use super::facts::Facts;
+use super::fields::Field;
 use super::is_opening;
 use super::marks::Marks;
 use super::policy::Policy;
@@ -41,14 +43,15 @@ const SHADOWED_MAX: usize = 3;
 const BEFORE_MAX: usize = 10;
 
 /// Says what the rules of a configuration say about a frame that comes by a port of a plan with so many, and would open a
-/// connection; the first one, before anything is counted.
-pub fn explain(config: Config, ports: u16, port: Port, frame: &[u8]) -> Result<String, ExplainError> {
+/// connection; the first one, before anything is counted. `when`: for rules that ask when it comes.
+pub fn explain(config: Config, ports: u16, (port, frame): (Port, &[u8]), when: When) -> Result<String, ExplainError> {
+    let now_ns = when.utc_ns(config.utc_offset);
     let settings = Settings::check(config, ports)?;
     let side = settings.sides.of(port).filter(|_| port < ports).ok_or(ExplainError::Side(port))?;
     let about = (side, State::New);
     let tell = |packet: &Packet<'_>| {
         let mut fields = None;
-        packet.is_ip().then(|| report(&settings, &settings.policy.facts(packet, about, &mut fields)))
+        packet.is_ip().then(|| report(&settings, &settings.policy.facts((packet, now_ns), about, &mut fields)))
     };
     read(frame, port, tell)?.ok_or(ExplainError::NotIp)
 }
@@ -71,6 +74,11 @@ fn read<T>(frame: &[u8], port: Port, look: impl FnOnce(&Packet<'_>) -> T) -> Res
 
 fn report(settings: &Settings, facts: &Facts<'_>) -> String {
     let mut page = decision(&settings.policy, facts);
+    if settings.policy.asks_when() {
+        let day = DAYS[facts.fields.of(Field::Day) as usize % DAYS.len()];
+        page +=
+            &format!("It comes on {day}, {}, by the zone of the plan.\n", clock::written(facts.fields.of(Field::Time)));
+    }
     if facts.protocol == protocol::TCP && !is_opening(facts.flags) && !settings.loose {
         page += "It is no SYN: unless it is of a live connection it is dropped as not_syn, if not denied already.\n";
     }

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use super::clock;
+
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Field {
@@ -23,10 +25,16 @@ pub(super) enum Field {
     Extensions,
     /// Of the first routing header; [`UNROUTED`] without.
     RoutingType,
+    /// The second of the day at which it came.
+    Hour,
+    /// The day of the week, from Sunday on.
+    Day,
+    /// Nanoseconds from the beginning of 1970 on.
+    Time,
 }
 
 impl Field {
-    const COUNT: usize = Field::RoutingType as usize + 1;
+    const COUNT: usize = Field::Time as usize + 1;
 
     /// A bit of its own.
     pub(super) const fn bit(self) -> u32 {
@@ -45,8 +53,9 @@ pub(super) struct Values([u64; Field::COUNT]);
 
 impl Values {
     /// Of a packet that has nothing of all this.
-    pub(super) const NONE: Values =
-        Values([0; Field::COUNT]).with(Field::Vlan, UNTAGGED).with(Field::RoutingType, UNROUTED);
+    pub(super) const NONE: Values = Values([0; Field::COUNT])
+        .with(Field::Vlan, UNTAGGED)
+        .with(Field::RoutingType, UNROUTED);
 
     pub(super) const fn with(mut self, field: Field, value: u64) -> Values {
         self.0[field as usize] = value;
@@ -113,12 +122,20 @@ impl Within {
             Field::NextHeader => "next header",
             Field::Extensions => "extension headers",
             Field::RoutingType => "type of routing header",
+            Field::Hour => "hour",
+            Field::Day => "day",
+            Field::Time => "time",
         }
     }
 
     /// How a value is written.
     fn written(&self, value: u64) -> String {
-        value.to_string()
+        match self.field {
+            Field::Hour => clock::shown(value),
+            Field::Day => clock::DAYS.get(value as usize).map_or_else(|| value.to_string(), ToString::to_string),
+            Field::Time => clock::written(value),
+            _ => value.to_string(),
+        }
     }
 }
 

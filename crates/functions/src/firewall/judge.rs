@@ -118,7 +118,7 @@ impl Firewall {
             Some(action) => (None, action),
             None => {
                 let mut fields = None;
-                let facts = policy.facts(packet, (side, state), &mut fields);
+                let facts = policy.facts((packet, cx.now()), (side, state), &mut fields);
                 policy.decide(&facts, |number| {
                     self.effects.meet(cx, (packet, &facts), number, (met.as_deref_mut(), marks))
                 })?

@@ -4,6 +4,7 @@ use braid_nf::packet::Packet;
 use braid_nf::packet::headers::{Ipv6, View};
 use braid_nf::packet::parse::protocol as number;
 
+use super::clock::{Moment, UtcOffset};
 use super::fields::{Field, UNROUTED, Values};
 use super::rules::Rule;
 use crate::parts::{dscp, lengths};
@@ -13,29 +14,44 @@ use crate::parts::{dscp, lengths};
 pub(super) struct Looks {
     /// How many hops a packet loses here.
     hops: u8,
+    /// In which times are written.
+    zone: UtcOffset,
     /// The [bits](Field::bit) of the fields.
     asked: u32,
 }
 
 /// Fields of the header of IPv6 and of those behind it.
 const EXTENSIONS: u32 = Field::NextHeader.bit() | Field::Extensions.bit() | Field::RoutingType.bit();
+/// When a packet came.
+const WHEN: u32 = Field::Hour.bit() | Field::Day.bit() | Field::Time.bit();
 
 impl Looks {
     /// What rules look at; nothing if they look at no field.
-    pub(super) fn of(rules: &[Rule], hops: u8) -> Option<Looks> {
+    pub(super) fn of(rules: &[Rule], hops: u8, zone: UtcOffset) -> Option<Looks> {
         let asked = rules.iter().flat_map(|rule| &rule.fields).fold(0, |asked, within| asked | within.field.bit());
-        (asked != 0).then_some(Looks { hops, asked })
+        (asked != 0).then_some(Looks { hops, zone, asked })
     }
 
-    /// The values of a packet.
+    /// Whether rules ask when a packet came.
+    pub(super) fn asks_when(&self) -> bool {
+        self.asked & WHEN != 0
+    }
+
+    /// The values of a packet that came at a time of UTC.
     #[cold]
-    pub(super) fn at(&self, packet: &Packet<'_>) -> Values {
+    pub(super) fn at(&self, packet: &Packet<'_>, now_ns: u64) -> Values {
         let mut values = Values::NONE;
         self.read_basic(packet, &mut values);
         if self.asked & EXTENSIONS != 0
             && let Some(ip) = packet.ipv6()
         {
             read_extensions(&ip, &mut values);
+        }
+        if self.asks_when() {
+            let moment = Moment::of(now_ns, self.zone);
+            values.set(Field::Hour, moment.second);
+            values.set(Field::Day, moment.day);
+            values.set(Field::Time, moment.ns);
         }
         values
     }

@@ -10,6 +10,7 @@
 //! Not here: application-level gateways, SYN cookies.
 
 mod classifier;
+mod clock;
 mod config;
 mod connection;
 pub mod cost;
@@ -41,6 +42,7 @@ mod tests;
 mod values;
 mod window;
 
+pub use clock::{UtcOffset, When};
 pub use config::{Config, Ttl, WindowCheck};
 pub use connection::Connection;
 pub use explain::{ExplainError, explain};

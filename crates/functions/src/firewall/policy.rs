@@ -84,7 +84,7 @@ impl Policy {
             let reason = format!("the lists of the rules multiply to {boxes} combinations; {BOXES_MAX} is the most");
             ConfigError::new("rules", reason, "write rules with fewer long lists in one")
         })?;
-        let looks = Looks::of(&config.rules, u8::from(config.ttl == Ttl::Decrement));
+        let looks = Looks::of(&config.rules, u8::from(config.ttl == Ttl::Decrement), config.utc_offset);
         let one_port_each = ports.count <= 2;
         Ok(Policy {
             tells_packets_apart: [0, 1].iter().any(|side| {
@@ -104,18 +104,23 @@ impl Policy {
         })
     }
 
-    /// What the rules look at of a packet; what few look at is put into `place`, if some rule does.
+    /// Whether rules ask when a packet came.
+    pub(super) fn asks_when(&self) -> bool {
+        self.looks.as_ref().is_some_and(Looks::asks_when)
+    }
+
+    /// What the rules look at of a packet that came at a time; what few look at is put into `place`, if some rule does.
     #[inline]
     pub(super) fn facts<'a>(
         &self,
-        packet: &Packet<'_>,
+        (packet, now_ns): (&Packet<'_>, u64),
         (side, state): (Side, State),
         place: &'a mut Option<Values>,
     ) -> Facts<'a> {
         let facts = Facts::of(packet, side, state);
         match &self.looks {
             None => facts,
-            Some(looks) => Facts { fields: place.insert(looks.at(packet)), ..facts },
+            Some(looks) => Facts { fields: place.insert(looks.at(packet, now_ns)), ..facts },
         }
     }
 

@@ -49,6 +49,7 @@ mod reader;
 mod source;
 mod state;
 mod statement;
+mod times;
 mod tokens;
 mod verdict;
 

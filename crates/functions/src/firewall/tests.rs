@@ -19,6 +19,7 @@ mod marks;
 mod rules;
 mod sets;
 mod tables;
+mod times;
 mod windows;
 
 use super::{Config, Firewall};

@@ -9,6 +9,7 @@ use super::interfaces::interface;
 use super::numbers::{Numbers, nameless};
 use super::reader::Words;
 use super::state::ct;
+use super::times::when;
 use super::{Parsed, wrong};
 use crate::firewall::fields::{self, Field, UNTAGGED, Within};
 use crate::firewall::names;
@@ -27,7 +28,7 @@ pub(super) struct Fits {
 /// How many words name what is looked at; none if that is no condition with a value.
 pub(super) fn selector(words: &Words<'_>) -> Option<usize> {
     match words.peek() {
-        "iif" | "oif" | "iifname" | "oifname" | "pkttype" | "l4proto" | "nfproto" => Some(1),
+        "iif" | "oif" | "iifname" | "oifname" | "pkttype" | "l4proto" | "nfproto" | "hour" | "day" | "time" => Some(1),
         "tcp" if words.peek_at(1) == "flags" => Some(flags::named(words)),
         "ip" | "ip6" | "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6" | "meta" | "ct" | "ether" | "vlan"
         | "exthdr" | "rt" => Some(2),
@@ -55,7 +56,7 @@ pub(super) fn condition(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
         "ip6" => ip(fits, rest, false),
         "ether" => ether(fits, rest),
         "vlan" => vlan(fits, rest),
-        "meta" | "pkttype" | "l4proto" | "nfproto" => {
+        "meta" | "pkttype" | "l4proto" | "nfproto" | "hour" | "day" | "time" => {
             let key = if word == "meta" { rest.word() } else { word };
             meta(fits, rest, &key)
         }
@@ -247,6 +248,7 @@ fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
         "nfproto" | "protocol" => families(fits, rest, key),
         "length" => narrow_field(&mut fits.rule, Field::Length, LENGTH.read(rest)?),
         "pkttype" => packet_type(&mut fits.rule, rest),
+        "hour" | "day" | "time" => when(&mut fits.rule, rest, key),
         "mark" => wrong("a mark stands alone here", "write meta mark 1 before the other fields"),
         "priority" => wrong("packets have no priorities here", "leave it out: put shaper in the chain"),
         other => wrong(

@@ -137,7 +137,14 @@ impl<'a> Words<'a> {
             };
         }
         if &*first.text != "{" {
-            return Ok(vec![first.clone()]);
+            let mut value = vec![first.clone()];
+            // A range with blanks in it, or one between quotes.
+            if self.peek().starts_with('-') {
+                let is_apart = self.peek() == "-";
+                value.extend(self.token().cloned());
+                value.extend(if is_apart { self.token().cloned() } else { None });
+            }
+            return Ok(value);
         }
         let (mut depth, mut elements) = (1, Vec::new());
         loop {

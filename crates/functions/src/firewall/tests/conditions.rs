@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::rules::{PORTS, named, read_text};
+use crate::firewall::When;
 use crate::firewall::config::Config;
 use crate::firewall::facts::Facts;
 use crate::firewall::fields::{Field, UNTAGGED, Values};
@@ -23,8 +24,7 @@ pub(super) struct Seen {
     pub(super) fields: Values,
 }
 
-pub(super) const SEEN: Seen =
-    Seen { v4: true, protocol: 6, ports: (1100, 80), flags: 2, fields: FIELDS };
+pub(super) const SEEN: Seen = Seen { v4: true, protocol: 6, ports: (1100, 80), flags: 2, fields: FIELDS };
 
 const FIELDS: Values = Values::NONE.with(Field::Length, 100).with(Field::Ttl, 64).with(Field::NextHeader, 6);
 
@@ -264,7 +264,7 @@ fn rules_see_what_stands_in_the_frame() {
         }
         // A tag of VLAN 7 with priority 3.
         bytes.splice(12..12, [0x81, 0x00, 0x60, 0x07]);
-        crate::firewall::explain(config, 2, 0, &bytes).expect("a packet")
+        crate::firewall::explain(config, 2, (0, &bytes), When::Utc(0)).expect("a packet")
     };
     let page = explained(Frame::udp("10.0.0.1:5", "192.0.2.9:6").ttl(9).payload(b"hello"));
     assert!(

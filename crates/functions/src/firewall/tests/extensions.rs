@@ -78,6 +78,6 @@ fn deciding(rules: &str, header: u8, extension: &[u8]) -> Option<usize> {
         bytes[20] = header;
         bytes[19] += extension.len() as u8;
     }
-    let page = crate::firewall::explain(config, 2, 0, &bytes).expect("a packet");
+    let page = crate::firewall::explain(config, 2, (0, &bytes), crate::firewall::When::Utc(0)).expect("a packet");
     (1..=5).find(|line| page.contains(&format!("line {line} of the rule file decides")))
 }

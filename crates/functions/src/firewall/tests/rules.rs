@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::config::parse;
 use crate::firewall::config::Config;
-use crate::firewall::explain;
 use crate::firewall::rule_file::{self, Note, Ports, RuleError};
 use crate::firewall::rules::Action;
 use crate::firewall::values::{IcmpKind, NameOrNumber};
+use crate::firewall::{When, explain};
 use crate::parts::Sides;
 use braid_testkit::Frame;
 
@@ -233,7 +233,7 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
 #[test]
 fn the_deciding_rule_is_explained() {
     let text = "ip saddr 10.0.0.66 drop\ntcp dport { 80, 443 } accept\nmeta l4proto tcp reject";
-    let page = |frame: Frame| explain(read(text), 2, 0, &frame.bytes()).unwrap();
+    let page = |frame: Frame| explain(read(text), 2, (0, &frame.bytes()), When::Utc(0)).unwrap();
     assert_eq!(
         page(Frame::tcp("10.0.0.1:1100", "192.0.2.9:443").flags("S")),
         "The packet is outbound by port 0 and passes, and opens a connection.\n\n\
@@ -243,7 +243,7 @@ fn the_deciding_rule_is_explained() {
     );
     assert!(page(Frame::udp("10.0.0.1:1100", "192.0.2.9:443")).contains("No rule fits: `outbound` decides.\n"));
     assert!(page(Frame::tcp("10.0.0.66:7", "192.0.2.9:80")).contains("It is no SYN"));
-    assert!(explain(read(text), 2, 5, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()).is_err());
+    assert!(explain(read(text), 2, (5, &Frame::arp("10.0.0.1", "10.0.0.2").bytes()), When::Utc(0)).is_err());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use braid_testkit::{Bench, Frame};
 use super::check;
 use super::known::{bench_of, made};
 use super::rules::{PORTS, named, read_text};
-use crate::firewall::explain;
+use crate::firewall::{When, explain};
 
 /// The table with these sets and rules, which lets through what they say nothing about.
 fn bench(sets: &str, rules: &str) -> Bench {
@@ -227,7 +227,7 @@ fn rules_are_explained_as_of_the_first_packet() {
     let rules = "ip saddr @floods drop\nlimit rate over 5/second drop\nct count over 3 drop\nudp dport 53 limit rate 5/second accept\ndrop";
     let mut config = named();
     read_text(&table(FLOODS, rules), &mut config, PORTS).expect("rules that can be read");
-    let page = explain(config, 2, 1, &asks(9, 1).bytes()).expect("a packet");
+    let page = explain(config, 2, (1, &asks(9, 1).bytes()), When::Utc(0)).expect("a packet");
     assert!(page.contains("line 8 of the rule file decides"), "{page}");
     let unfit = |line: u32| {
         format!("line {line} of the rule file does not fit by its set, mark or limit, as long as nothing is counted")

@@ -1,0 +1,143 @@
+//! Hours, days and dates: what a packet's time is in the zone in which rules are written.
+
+use serde::Deserialize;
+
+/// Seconds of a day.
+pub(super) const DAY_S: u64 = 24 * 3600;
+/// As `meta day` counts them.
+pub(super) const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+
+/// How far a zone is from UTC: `"+02:00"`, `"-03:30"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct UtcOffset {
+    seconds: i32,
+}
+
+impl TryFrom<String> for UtcOffset {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<UtcOffset, String> {
+        let wrong = || format!("`{text}` is no distance from UTC, expected \"+02:00\", \"-03:30\" or \"+00:00\"");
+        let (sign, rest) = match text.split_at_checked(1) {
+            Some(("+", rest)) => (1, rest),
+            Some(("-", rest)) => (-1, rest),
+            _ => return Err(wrong()),
+        };
+        let (hours, minutes) = rest.split_once(':').ok_or_else(wrong)?;
+        let part = |text: &str, most: i32| match text.parse::<u8>() {
+            Ok(number) if text.len() == 2 && i32::from(number) <= most => Ok(i32::from(number)),
+            _ => Err(wrong()),
+        };
+        Ok(UtcOffset { seconds: sign * (part(hours, 14)? * 3600 + part(minutes, 59)? * 60) })
+    }
+}
+
+/// When a packet comes about which somebody asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// In nanoseconds of UTC from 1970 on.
+    Utc(u64),
+    /// What clocks show in the zone of the plan, counted alike.
+    Shown(u64),
+}
+
+impl When {
+    pub(super) fn utc_ns(self, zone: UtcOffset) -> u64 {
+        match self {
+            When::Utc(ns) => ns,
+            When::Shown(ns) => ns.saturating_add_signed(-i64::from(zone.seconds) * 1_000_000_000),
+        }
+    }
+}
+
+impl std::str::FromStr for When {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<When, String> {
+        let wrong = || format!("`{text}` is no time, expected \"2026-12-24 16:00\"");
+        time(text).map(When::Shown).ok_or_else(wrong)
+    }
+}
+
+/// A moment, as rules look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment {
+    /// Nanoseconds from the beginning of 1970 on, by the clocks of the zone.
+    pub(super) ns: u64,
+    /// Of its day.
+    pub(super) second: u32,
+    /// From Sunday on.
+    pub(super) day: u8,
+}
+
+impl Moment {
+    /// What clocks of a zone show at a time of UTC, in nanoseconds.
+    pub(super) fn of(now_ns: u64, zone: UtcOffset) -> Moment {
+        let second = (now_ns / 1_000_000_000) as i64 + i64::from(zone.seconds);
+        let (day, second_of_day) = (second.div_euclid(DAY_S as i64), second.rem_euclid(DAY_S as i64));
+        Moment {
+            ns: (now_ns as i64).saturating_add(i64::from(zone.seconds) * 1_000_000_000).max(0) as u64,
+            second: second_of_day as u32,
+            // It was a Thursday.
+            day: (day + 4).rem_euclid(7) as u8,
+        }
+    }
+}
+
+/// `16:00:30`.
+pub(super) fn shown(second: u64) -> String {
+    format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// `08:00`, `08:00:30`: the second of a day.
+pub(super) fn hour(text: &str) -> Option<u64> {
+    let parts: Vec<u64> = text.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    match parts[..] {
+        [hour, minute] => (hour < 24 && minute < 60).then_some(hour * 3600 + minute * 60),
+        [hour, minute, second] => {
+            (hour < 24 && minute < 60 && second < 60).then_some(hour * 3600 + minute * 60 + second)
+        }
+        _ => None,
+    }
+}
+
+/// `2026-12-24`, `2026-12-24 16:00`, or seconds since 1970: in nanoseconds.
+pub(super) fn time(text: &str) -> Option<u64> {
+    let seconds = match text.parse::<u64>() {
+        Ok(seconds) => seconds,
+        Err(_) => {
+            let (day, of_day) = text.split_once(' ').unwrap_or((text, "00:00"));
+            date(day)?.checked_mul(DAY_S)?.checked_add(hour(of_day.trim())?)?
+        }
+    };
+    seconds.checked_mul(1_000_000_000)
+}
+
+/// The days from 1970 to `2026-12-24`, if there is such a day and it is none before.
+fn date(text: &str) -> Option<u64> {
+    let mut parts = text.split('-').map(|part| part.parse::<u32>().ok());
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let months = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let here = *months.get(month.checked_sub(1)? as usize)?;
+    if parts.next().is_some() || !(1970..10_000).contains(&year) || !(1..=here).contains(&day) {
+        return None;
+    }
+    let before: u32 = months[..month as usize - 1].iter().sum();
+    let years = u64::from(year - 1);
+    let leap_days = years / 4 - years / 100 + years / 400 - (1969 / 4 - 1969 / 100 + 1969 / 400);
+    Some(u64::from(year - 1970) * 365 + leap_days + u64::from(before + day - 1))
+}
+
+/// Nanoseconds from 1970 on as `2026-12-24 16:00:30`.
+pub(super) fn written(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    let days = seconds / DAY_S;
+    let year =
+        (1970..=2_554).take_while(|year| date(&format!("{year}-01-01")).is_some_and(|first| first <= days)).last();
+    let year = year.unwrap_or(1970);
+    let first = |month: u32| date(&format!("{year}-{month}-01")).unwrap_or_default();
+    let month = (1..=12).take_while(|month| first(*month) <= days).last().unwrap_or(1);
+    format!("{year}-{month:02}-{:02} {}", days - first(month) + 1, shown(seconds % DAY_S))
+}

@@ -1,0 +1,50 @@
+//! When a packet comes: `meta hour "08:00"-"18:00"`, `meta day { "Saturday", "Sunday" }`, `meta time >= "2026-12-24 16:00"`. All of it in the
+//! zone of the plan ([`utc_offset`](crate::firewall::UtcOffset)).
+
+use super::conditions::narrow_field;
+use super::numbers::Numbers;
+use super::reader::Words;
+use super::{Parsed, wrong};
+use crate::firewall::clock::{DAY_S, DAYS, hour, time};
+use crate::firewall::fields::{Field, except};
+use crate::firewall::rules::Rule;
+
+const HOUR: Numbers =
+    Numbers { what: "an hour such as \"08:00\", \"08:00:30\" or \"22:00\"-\"06:00\"", last: DAY_S - 1, named: hour };
+const DAY: Numbers = Numbers { what: "a day such as \"Monday\"", last: 6, named: day };
+const TIME: Numbers = Numbers { what: "a time such as \"2026-12-24 16:00\"", last: u64::MAX - 1, named: time };
+
+/// Reads what stands behind `meta hour`, `meta day`, `meta time`.
+pub(super) fn when(rule: &mut Rule, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
+    let (field, ranges) = match key {
+        "hour" => (Field::Hour, hours(rest)?),
+        "day" => (Field::Day, DAY.read(rest)?),
+        _ => (Field::Time, TIME.read(rest)?),
+    };
+    narrow_field(rule, field, ranges)
+}
+
+/// Hours of which the first may be the later one: then they go over midnight. Of these nftables leaves out the second in which they begin and that in
+/// which they end, for to it they are what is not between the end and the beginning.
+fn hours(rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
+    let mut look = *rest;
+    let Ok((texts, is_negated)) = look.set(HOUR.what) else { return HOUR.read(rest) };
+    match texts.first().and_then(|text| HOUR.ends(text)) {
+        Some((first, last)) if first > last && texts.len() == 1 => {
+            *rest = look;
+            let between = vec![(last, first)];
+            Ok(if is_negated { between } else { except(between, DAY_S - 1) })
+        }
+        Some((first, last)) if first > last => {
+            wrong("hours over midnight stand alone", "write meta hour \"22:00\"-\"06:00\"")
+        }
+        _ => HOUR.read(rest),
+    }
+}
+
+/// `Monday`, from Sunday on; three letters are enough.
+fn day(text: &str) -> Option<u64> {
+    let text = text.to_ascii_lowercase();
+    let at = DAYS.iter().position(|day| text.len() >= 3 && day.to_ascii_lowercase().starts_with(&text))?;
+    Some(at as u64)
+}
