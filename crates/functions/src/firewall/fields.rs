@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use braid_nf::packet::MacAddress;
+
 use super::clock;
 
 /// One of them.
@@ -31,10 +33,27 @@ pub(super) enum Field {
     Day,
     /// Nanoseconds from the beginning of 1970 on.
     Time,
+    /// As a number; [`NO_STATION`] if there is no Ethernet header.
+    EtherSource,
+    EtherDestination,
+    /// Of IPv4.
+    Identification,
+    /// Of IPv4, in words of 32 bits.
+    HeaderLength,
+    /// Of the header of IPv4.
+    Checksum,
+    /// Which options of IPv4 there are, as bits.
+    IpOptions,
+    /// Which options of TCP there are: of each kind below 64 a bit.
+    TcpOptions,
+    /// That the sender of a segment accepts; [`NO_SIZE`] if it does not say.
+    SegmentSize,
+    /// What the header of UDP says.
+    UdpLength,
 }
 
 impl Field {
-    const COUNT: usize = Field::Time as usize + 1;
+    const COUNT: usize = Field::UdpLength as usize + 1;
 
     /// A bit of its own.
     pub(super) const fn bit(self) -> u32 {
@@ -47,6 +66,11 @@ pub(super) const UNTAGGED: u64 = 1 << 12;
 /// Behind the last type of a routing header.
 pub(super) const UNROUTED: u64 = 1 << 8;
 
+/// Behind the last Ethernet address.
+pub(super) const NO_STATION: u64 = 1 << 48;
+/// Behind the largest size of a segment.
+pub(super) const NO_SIZE: u64 = 1 << 16;
+
 /// The values of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Values([u64; Field::COUNT]);
@@ -55,7 +79,10 @@ impl Values {
     /// Of a packet that has nothing of all this.
     pub(super) const NONE: Values = Values([0; Field::COUNT])
         .with(Field::Vlan, UNTAGGED)
-        .with(Field::RoutingType, UNROUTED);
+        .with(Field::RoutingType, UNROUTED)
+        .with(Field::EtherSource, NO_STATION)
+        .with(Field::EtherDestination, NO_STATION)
+        .with(Field::SegmentSize, NO_SIZE);
 
     pub(super) const fn with(mut self, field: Field, value: u64) -> Values {
         self.0[field as usize] = value;
@@ -125,6 +152,15 @@ impl Within {
             Field::Hour => "hour",
             Field::Day => "day",
             Field::Time => "time",
+            Field::EtherSource => "Ethernet source",
+            Field::EtherDestination => "Ethernet destination",
+            Field::Identification => "identification",
+            Field::HeaderLength => "length of the IP header",
+            Field::Checksum => "checksum of the IP header",
+            Field::IpOptions => "IP options",
+            Field::TcpOptions => "TCP options",
+            Field::SegmentSize => "size of segments",
+            Field::UdpLength => "length of the datagram",
         }
     }
 
@@ -134,6 +170,10 @@ impl Within {
             Field::Hour => clock::shown(value),
             Field::Day => clock::DAYS.get(value as usize).map_or_else(|| value.to_string(), ToString::to_string),
             Field::Time => clock::written(value),
+            Field::EtherSource | Field::EtherDestination => {
+                let bytes = value.to_be_bytes();
+                MacAddress([bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]).to_string()
+            }
             _ => value.to_string(),
         }
     }
@@ -147,7 +187,7 @@ impl fmt::Display for Within {
             (first, u64::MAX) => format!("from {}", self.written(first)),
             (first, last) => format!("{}-{}", self.written(first), self.written(last)),
         };
-        if self.field == Field::Extensions {
+        if matches!(self.field, Field::Extensions | Field::IpOptions | Field::TcpOptions) {
             return f.write_str(self.name());
         }
         let ranges: Vec<_> = self.ranges.iter().take(4).map(one).collect();

@@ -1,8 +1,8 @@
 //! What few rules look at ([`fields`](super::fields)), read of a packet: as much of it as some rule asks for.
 
-use braid_nf::packet::Packet;
-use braid_nf::packet::headers::{Ipv6, View};
+use braid_nf::packet::headers::{Header, Ipv6, Tcp, View};
 use braid_nf::packet::parse::protocol as number;
+use braid_nf::packet::{MacAddress, Packet};
 
 use super::clock::{Moment, UtcOffset};
 use super::fields::{Field, UNROUTED, Values};
@@ -22,6 +22,11 @@ pub(super) struct Looks {
 
 /// Fields of the header of IPv6 and of those behind it.
 const EXTENSIONS: u32 = Field::NextHeader.bit() | Field::Extensions.bit() | Field::RoutingType.bit();
+/// Of the header of IPv4.
+const V4: u32 =
+    Field::Identification.bit() | Field::HeaderLength.bit() | Field::Checksum.bit() | Field::IpOptions.bit();
+const STATIONS: u32 = Field::EtherSource.bit() | Field::EtherDestination.bit();
+const SEGMENTS: u32 = Field::TcpOptions.bit() | Field::SegmentSize.bit();
 /// When a packet came.
 const WHEN: u32 = Field::Hour.bit() | Field::Day.bit() | Field::Time.bit();
 
@@ -46,6 +51,28 @@ impl Looks {
             && let Some(ip) = packet.ipv6()
         {
             read_extensions(&ip, &mut values);
+        }
+        if self.asked & STATIONS != 0
+            && let Some(ethernet) = packet.ethernet()
+        {
+            values.set(Field::EtherSource, station(ethernet.source()));
+            values.set(Field::EtherDestination, station(ethernet.destination()));
+        }
+        if self.asked & V4 != 0
+            && let Some(ip) = packet.ipv4()
+        {
+            values.set(Field::Identification, ip.identification());
+            values.set(Field::HeaderLength, packet.bytes()[usize::from(packet.record().l3)] & 0x0f);
+            values.set(Field::Checksum, ip.checksum());
+            values.set(Field::IpOptions, ip.options().fold(0, |bits, option| bits | ip_option_bit(option.kind)));
+        }
+        if self.asked & SEGMENTS != 0 && packet.protocol() == number::TCP {
+            read_segment(packet, &mut values);
+        }
+        if self.asked & Field::UdpLength.bit() != 0
+            && let Some(udp) = packet.udp()
+        {
+            values.set(Field::UdpLength, udp.length());
         }
         if self.asks_when() {
             let moment = Moment::of(now_ns, self.zone);
@@ -99,4 +126,39 @@ fn read_extensions(ip: &View<'_, Ipv6>, values: &mut Values) {
 pub(super) fn extension_bit(header: u8) -> u64 {
     let asked = [number::MOBILITY, number::FRAGMENT, number::DESTINATION_OPTIONS, number::HOP_BY_HOP, number::ROUTING];
     asked.iter().position(|known| *known == header).map_or(0, |at| 1 << at)
+}
+
+/// What stands for an option in [`Field::IpOptions`]; 0 for one that nobody asks for.
+pub(super) fn ip_option_bit(kind: u8) -> u64 {
+    [131, 137, 7, 148].iter().position(|known| *known == kind).map_or(0, |at| 1 << at)
+}
+
+fn station(address: MacAddress) -> u64 {
+    address.0.iter().fold(0, |all, byte| all << 8 | u64::from(*byte))
+}
+
+/// The options of a segment, as the kernel finds them (`nft_exthdr_tcp_eval`): the end of the list does not end it, what has no length has one
+/// byte, and one that goes beyond the header is none.
+fn read_segment(packet: &Packet<'_>, values: &mut Values) {
+    let header = packet.l4_offset().and_then(|at| {
+        let header = packet.bytes().get(at..)?;
+        header.get(Tcp::LEN..usize::from(header.get(12)? >> 4) * 4)
+    });
+    let Some(options) = header else { return };
+    let (mut at, mut kinds) = (0, 0);
+    while let Some(&kind) = options.get(at) {
+        let len = match (kind, options.get(at + 1)) {
+            (0 | 1, _) | (_, None | Some(0)) => 1,
+            (_, Some(len)) => usize::from(*len),
+        };
+        let is_whole = at + len <= options.len();
+        if is_whole && kind < 64 && kinds & 1 << kind == 0 {
+            kinds |= 1u64 << kind;
+            if let (2, true, Some(size)) = (kind, len >= 4, options.get(at + 2..at + 4)) {
+                values.set(Field::SegmentSize, u16::from_be_bytes([size[0], size[1]]));
+            }
+        }
+        at += len;
+    }
+    values.set(Field::TcpOptions, kinds);
 }

@@ -12,6 +12,7 @@ mod conditions;
 mod endings;
 mod extensions;
 mod files;
+mod headers;
 mod includes;
 mod known;
 mod limits;

@@ -3,17 +3,20 @@
 use braid_nf::packet::parse::protocol as number;
 
 use super::addresses::{addresses, masked, packet_type};
+use super::ether::{ether, vlan};
 use super::extensions::{exthdr, next_headers, routing};
 use super::flags::{self, flags};
 use super::interfaces::interface;
 use super::numbers::{Numbers, nameless};
+use super::options::{ip_option, tcp_option};
 use super::reader::Words;
 use super::state::ct;
 use super::times::when;
 use super::{Parsed, wrong};
-use crate::firewall::fields::{self, Field, UNTAGGED, Within};
+use crate::firewall::fields::{self, Field, Within};
 use crate::firewall::names;
-use crate::firewall::rules::{Rule, both, equal};
+use crate::firewall::rules::{Action, Rule, both, equal};
+use crate::firewall::states;
 use crate::firewall::values::{Addresses, IcmpKind, NameOrNumber, PortRange, Protocol};
 use crate::parts::{Many, dscp};
 
@@ -23,6 +26,13 @@ pub(super) struct Fits {
     pub(super) rule: Rule,
     /// Nothing that comes here: the loopback interface, an empty set.
     pub(super) never: bool,
+}
+
+impl Fits {
+    /// Everything that comes.
+    pub(super) fn all() -> Fits {
+        Fits { rule: Rule { states: states::ALL, ..Rule::new(Action::Continue) }, never: false }
+    }
 }
 
 /// How many words name what is looked at; none if that is no condition with a value.
@@ -115,7 +125,11 @@ const LENGTH: Numbers = Numbers { what: "a length such as 1500, 0-100 or > 1000"
 const TTL: Numbers = Numbers { what: "a number of hops such as 64, 1-5 or < 5", last: 255, named: nameless };
 const DSCP: Numbers = Numbers { what: "a code point such as ef, af11, cs1 or 0-63", last: 63, named: code_point };
 const ECN: Numbers = Numbers { what: "not-ect, ect0, ect1 or ce", last: 3, named: congestion };
-const VLAN: Numbers = Numbers { what: "a VLAN such as 10 or 20-29", last: 4095, named: nameless };
+
+const ID: Numbers = Numbers { what: "an identification such as 0 or 1-65535", last: 0xffff, named: nameless };
+const HEADER_LENGTH: Numbers =
+    Numbers { what: "a number of 32 bit words such as 5, 6-15 or > 5", last: 15, named: nameless };
+const CHECKSUM: Numbers = Numbers { what: "a checksum such as 0x1234", last: 0xffff, named: nameless };
 
 fn code_point(name: &str) -> Option<u64> {
     dscp::named(if name == "lephb" { "le" } else { name }).map(u64::from)
@@ -160,6 +174,10 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
         ("ttl", true) | ("hoplimit", false) => (Field::Ttl, TTL.read(rest)?),
         ("dscp", _) => (Field::Dscp, DSCP.read(rest)?),
         ("ecn", _) => (Field::Ecn, ECN.read(rest)?),
+        ("id", true) => (Field::Identification, ID.read(rest)?),
+        ("hdrlength", true) => (Field::HeaderLength, HEADER_LENGTH.read(rest)?),
+        ("checksum", true) => (Field::Checksum, CHECKSUM.read(rest)?),
+        ("option", true) => return ip_option(rule, rest),
         ("frag-off", true) if rest.peek() == "&" => return pieces(fits, rest),
         ("frag-off", _) => {
             return wrong("pieces are not judged: they follow the first one of their datagram", "leave the line out");
@@ -167,7 +185,7 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
         (other, _) => {
             return wrong(
                 format!("`{other}` of an IP header is not looked at"),
-                "write saddr, daddr, protocol or nexthdr, length, ttl or hoplimit, dscp, ecn",
+                "write saddr, daddr, protocol or nexthdr, length, ttl or hoplimit, dscp, ecn; of IPv4 id, hdrlength, option",
             );
         }
     };
@@ -190,6 +208,9 @@ fn pieces(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
 }
 
 fn transport(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
+    if name == "tcp" && rest.take("option") {
+        return tcp_option(rule, rest);
+    }
     narrow_protocol(rule, protocol(name).into_iter().collect())?;
     ports(rule, rest, name)
 }
@@ -199,15 +220,7 @@ fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
         "sport" => narrow(&mut rule.source_ports, rest.ports()?, PortRange::meet, "port")?,
         "dport" => narrow(&mut rule.destination_ports, rest.ports()?, PortRange::meet, "port")?,
         "flags" if name == "tcp" => rule.tcp_flags.extend(flags(rest)?),
-        "option" => {
-            return wrong("options are neither looked at nor changed", "leave the line out: sizes of segments stay");
-        }
-        "length" if name == "udp" => {
-            return wrong(
-                "the length of a datagram is not looked at",
-                "write meta length, which counts the headers too: 28 more, over IPv6 48",
-            );
-        }
+        "length" if name == "udp" => narrow_field(rule, Field::UdpLength, LENGTH.read(rest)?)?,
         other => {
             let instead = format!("write {name} dport 80, {name} sport 1024-65535, or meta l4proto {name}");
             return wrong(format!("`{other}` is nothing of {name}"), instead);
@@ -259,7 +272,7 @@ fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
 }
 
 /// `ipv4`, `{ ip, ip6 }`, `!= ip6`. Nothing else is asked about.
-fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parsed<()> {
+pub(super) fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parsed<()> {
     let (names, is_negated) = rest.set(of)?;
     let mut named = [false; 2];
     for name in &names {
@@ -282,31 +295,6 @@ fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parsed<()> {
             Ok(())
         }
         [v4, _] => narrow_family(&mut fits.rule, v4),
-    }
-}
-
-/// What the frame holds behind its tags, or that it has some.
-fn ether(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
-    if rest.word() != "type" {
-        return wrong("Ethernet addresses are not looked at", "write ether type ip, vlan id 10, or ip saddr");
-    }
-    let at = usize::from(matches!(rest.peek(), "==" | "eq"));
-    if matches!(rest.peek_at(at), "vlan" | "8021q" | "0x8100") {
-        rest.tokens(at + 1);
-        return narrow_field(&mut fits.rule, Field::Vlan, vec![(0, UNTAGGED - 1)]);
-    }
-    families(fits, rest, "ether type")
-}
-
-/// Of the outermost tag.
-fn vlan(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
-    match rest.word().as_str() {
-        "id" => narrow_field(&mut fits.rule, Field::Vlan, VLAN.read(rest)?),
-        "type" => {
-            narrow_field(&mut fits.rule, Field::Vlan, vec![(0, UNTAGGED - 1)])?;
-            families(fits, rest, "vlan type")
-        }
-        other => wrong(format!("`{other}` of a VLAN tag is not looked at"), "write vlan id 10 or vlan type ip"),
     }
 }
 

@@ -4,6 +4,7 @@ use braid_nf::packet::parse::protocol as number;
 
 use super::conditions::{PROTOCOL, each, narrow_family, narrow_field, narrow_protocol, narrow_within};
 use super::numbers::{Numbers, nameless};
+use super::options::is_there;
 use super::reader::Words;
 use super::{Parsed, wrong};
 use crate::firewall::fields::{Field, Within};
@@ -29,15 +30,7 @@ pub(super) fn exthdr(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
         "mh" => number::MOBILITY,
         other => return wrong(format!("`{other}` is no extension header"), "write exthdr hbh, rt, frag, dst or mh"),
     };
-    let is_negated = rest.negated();
-    let is_there = match rest.word().as_str() {
-        "exists" | "1" => !is_negated,
-        "missing" | "0" => is_negated,
-        other => {
-            let reason = format!("`{other}` is nothing that an extension header is asked for");
-            return wrong(reason, "write exthdr rt exists, exthdr rt missing or rt type 0");
-        }
-    };
+    let is_there = is_there(rest, "an extension header")?;
     narrow_within(rule, Within::bit(Field::Extensions, extension_bit(header), is_there))?;
     narrow_family(rule, false)
 }

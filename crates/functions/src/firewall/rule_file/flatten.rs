@@ -237,7 +237,7 @@ impl<'a> Flat<'a> {
     }
 
     fn one(&mut self, one: &Read, within: &Rule, depth: usize, returning: &mut Vec<usize>) -> Parsed<()> {
-        let mut missed = Vec::new();
+        let (mut missed, mut past) = (Vec::new(), Vec::new());
         for (number, clause) in one.clauses.iter().enumerate() {
             for fits in &clause.fits {
                 if fits.never {
@@ -253,6 +253,7 @@ impl<'a> Flat<'a> {
                 let rule = Rule { action: Action::Continue, ..does.fitting(met) };
                 let (at, may_miss) = (self.rules.len(), rule.may_miss());
                 self.clause(&clause.verdict, rule, depth, returning)?;
+                past.extend((clause.verdict == Verdict::Past).then_some(at));
                 if may_miss && clause.is_one_of_several {
                     self.rules[at].missed = Some(self.end());
                 } else if may_miss {
@@ -268,6 +269,7 @@ impl<'a> Flat<'a> {
         }
         let end = self.end();
         missed.iter().for_each(|at| self.rules[*at].missed = Some(end));
+        past.iter().for_each(|at| self.rules[*at].next = Some(end));
         Ok(())
     }
 
@@ -287,6 +289,7 @@ impl<'a> Flat<'a> {
                 returning.push(at);
                 self.rules.push(rule);
             }
+            Verdict::Past => self.rules.push(rule),
             Verdict::Jump(name) | Verdict::Goto(name) => {
                 let (line, file) = (rule.line, rule.file.clone());
                 let within = Rule { line, file, ..Rule::new(Action::Continue) }.fitting(rule.clone());

@@ -3,13 +3,16 @@
 
 use std::cell::Cell;
 
-use super::conditions::{Fits, condition, selector};
+use super::conditions::{
+    Fits, any_protocol_with_ports, condition, narrow_family, narrow_field, narrow_protocol, protocol, selector,
+};
 use super::keyed::{dynamic, key_of};
 use super::reader::{Scope, Words};
 use super::statement::{Clause, Reading};
 use super::tokens::{Kind, Token};
 use super::verdict::{Verdict, verdict};
 use super::{Parsed, wrong};
+use crate::firewall::fields::{Field, NO_STATION, UNTAGGED};
 use crate::firewall::keyed::{Act, Keyed};
 use crate::firewall::rules::{Action, Rule};
 
@@ -42,13 +45,45 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
         rest.word();
         return verdicts(rest, reading, &fields).map(Some);
     }
-    if rest.negated() {
-        return wrong("`!=` is for single fields only", "write what shall fit");
+    let is_negated = rest.negated();
+    let mut elements = rest.elements("a set")?;
+    // One key without braces.
+    while rest.peek() == "." {
+        elements.extend(rest.tokens(1).iter().cloned());
+        elements.extend(rest.elements("a set")?);
     }
-    let elements = rest.elements("a set")?;
     let ways: Vec<_> = listed(&elements).map(|key| sayings(&fields, key)).collect();
+    if is_negated {
+        // What fits one of them goes past the rule; of the rest the rule fits what has all of the fields.
+        reading.close(Verdict::Continue);
+        let mut past = Reading { fits: reading.fits.clone(), does: Rule::new(Action::Continue), clauses: Vec::new() };
+        // Elements that the rest of the rule leaves out are no exceptions; what is none at all is refused.
+        let mut apart = Reading { fits: vec![Fits::all()], does: Rule::new(Action::Continue), clauses: Vec::new() };
+        apart.narrow(&ways, |fits, said| say(fits, said, rest.scope))?;
+        if past.narrow(&ways, |fits, said| say(fits, said, rest.scope)).is_ok() {
+            past.close(Verdict::Past);
+            reading.clauses.append(&mut past.clauses);
+        }
+        return reading.narrow(&[()], |fits, ()| fields.iter().try_for_each(|field| has(fits, field))).map(|()| None);
+    }
     reading.narrow(&ways, |fits, said| say(fits, said, rest.scope))?;
     Ok(None)
+}
+
+/// Lets fit only what has a field at all, whatever its value.
+fn has(fits: &mut Fits, field: &[Token]) -> Parsed<()> {
+    let [first, second] = [0, 1].map(|at| field.get(at).map_or("", |token| &token.text));
+    let rule = &mut fits.rule;
+    match (first, second) {
+        ("ip" | "ip6", _) => narrow_family(rule, first == "ip"),
+        ("tcp" | "udp" | "sctp" | "icmp" | "icmpv6", _) => narrow_protocol(rule, protocol(first).into_iter().collect()),
+        ("th", _) => any_protocol_with_ports(rule),
+        ("ether", "saddr") => narrow_field(rule, Field::EtherSource, vec![(0, NO_STATION - 1)]),
+        ("ether", "daddr") => narrow_field(rule, Field::EtherDestination, vec![(0, NO_STATION - 1)]),
+        ("vlan", _) => narrow_field(rule, Field::Vlan, vec![(0, UNTAGGED - 1)]),
+        ("meta" | "ct" | "iif" | "oif" | "iifname" | "oifname" | "pkttype" | "l4proto" | "nfproto", _) => Ok(()),
+        _ => wrong(format!("`{first} {second}` is not known behind `!=`"), "write what shall fit"),
+    }
 }
 
 /// The fields that come next, with `.` between them.

@@ -12,7 +12,6 @@ use super::state::status;
 use super::verdict::{Verdict, verdict};
 use super::{Parsed, wrong};
 use crate::firewall::rules::{Action, Direction, Rule};
-use crate::firewall::states;
 
 /// Conditions, of which one has to hold, and what happens then.
 #[derive(Clone, Debug)]
@@ -86,8 +85,7 @@ impl Reading {
 
 /// Reads a rule.
 pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
-    let begin = Fits { rule: Rule { states: states::ALL, ..Rule::new(Action::Continue) }, never: false };
-    let mut reading = Reading { fits: vec![begin], does: Rule::new(Action::Continue), clauses: Vec::new() };
+    let mut reading = Reading { fits: vec![Fits::all()], does: Rule::new(Action::Continue), clauses: Vec::new() };
     loop {
         if let Some(verdict) = verdict(&mut rest, &mut reading.fits)? {
             reading.end(&mut rest)?;

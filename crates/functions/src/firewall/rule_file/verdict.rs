@@ -21,6 +21,8 @@ pub(super) enum Verdict {
     Return,
     Jump(String),
     Goto(String),
+    /// The rule behind this one, past what it says besides.
+    Past,
 }
 
 /// A verdict, if it comes next.

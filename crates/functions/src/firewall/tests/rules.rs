@@ -216,10 +216,6 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
         "line 1: `wan0.10` is a VLAN of a port; write iifname wan0 vlan id 10; by which VLAN a packet leaves is not known",
     );
     check_error(
-        "udp length > 400 drop",
-        "line 1: the length of a datagram is not looked at; write meta length, which counts the headers too: 28 more, over IPv6 48",
-    );
-    check_error(
         "limit rate 0/day accept",
         "line 1: `0/day burst 5 packets` is not possible; write a rate of at least 1 and a smaller burst, from 1 on",
     );

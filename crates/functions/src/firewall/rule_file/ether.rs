@@ -1,0 +1,72 @@
+//! What stands in the Ethernet header: `ether saddr { 00:53:00:00:00:01, … }`, `ether daddr & 01:00:00:00:00:00 == 0`, `ether type vlan`, `vlan id 10`.
+
+use super::conditions::{Fits, families, narrow_field, narrow_within};
+use super::numbers::{Numbers, nameless};
+use super::reader::Words;
+use super::{Parsed, wrong};
+use crate::firewall::fields::{Field, NO_STATION, UNTAGGED, Within};
+use crate::firewall::rules::Direction;
+
+const VLAN: Numbers = Numbers { what: "a VLAN such as 10 or 20-29", last: UNTAGGED - 1, named: nameless };
+const STATION: Numbers =
+    Numbers { what: "an Ethernet address such as 00:53:00:00:00:01", last: NO_STATION - 1, named: station };
+
+/// Reads what stands behind `ether`.
+pub(super) fn ether(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
+    match rest.word().as_str() {
+        "saddr" => stations(fits, rest, Field::EtherSource),
+        "daddr" => stations(fits, rest, Field::EtherDestination),
+        "type" => kind(fits, rest),
+        other => wrong(
+            format!("`{other}` is nothing of an Ethernet header"),
+            "write ether saddr 00:53:00:00:00:01, ether daddr or ether type ip",
+        ),
+    }
+}
+
+/// Addresses, under a mask or whole.
+fn stations(fits: &mut Fits, rest: &mut Words<'_>, field: Field) -> Parsed<()> {
+    let mask = if rest.take("&") || rest.take("and") {
+        let text = rest.word();
+        match station(&text) {
+            // What has no such header fits no address.
+            Some(mask) => mask | NO_STATION,
+            None => return wrong(format!("`{text}` is no mask"), "write & ff:ff:ff:00:00:00 == 00:53:00:00:00:00"),
+        }
+    } else {
+        u64::MAX
+    };
+    // What the hosts inside send has no Ethernet header yet where the chain is asked.
+    fits.never |= rest.scope.direction == Some(Direction::Outbound);
+    narrow_within(&mut fits.rule, Within::under(field, mask, STATION.read(rest)?))
+}
+
+/// `00:53:00:00:00:01`.
+fn station(text: &str) -> Option<u64> {
+    let mut parts = text.split(':');
+    let byte = |part: &str| u8::from_str_radix(part, 16).ok().filter(|_| part.len() <= 2);
+    let address = (0..6).try_fold(0, |all, _| Some(all << 8 | u64::from(byte(parts.next()?)?)))?;
+    parts.next().is_none().then_some(address)
+}
+
+/// What the frame holds behind its tags, or that it has some.
+fn kind(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
+    let at = usize::from(matches!(rest.peek(), "==" | "eq"));
+    if matches!(rest.peek_at(at), "vlan" | "8021q" | "0x8100") {
+        rest.tokens(at + 1);
+        return narrow_field(&mut fits.rule, Field::Vlan, vec![(0, UNTAGGED - 1)]);
+    }
+    families(fits, rest, "ether type")
+}
+
+/// Of the outermost tag.
+pub(super) fn vlan(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
+    match rest.word().as_str() {
+        "id" => narrow_field(&mut fits.rule, Field::Vlan, VLAN.read(rest)?),
+        "type" => {
+            narrow_field(&mut fits.rule, Field::Vlan, vec![(0, UNTAGGED - 1)])?;
+            families(fits, rest, "vlan type")
+        }
+        other => wrong(format!("`{other}` of a VLAN tag is not looked at"), "write vlan id 10 or vlan type ip"),
+    }
+}

@@ -1,0 +1,75 @@
+//! Options of TCP and IPv4: `tcp option sack-perm missing`, `tcp option maxseg size < 536`, `ip option lsrr exists`.
+
+use super::conditions::{narrow_family, narrow_field, narrow_protocol, narrow_within, protocol};
+use super::numbers::{Numbers, nameless, number};
+use super::reader::Words;
+use super::{Parsed, wrong};
+use crate::firewall::fields::{Field, Within};
+use crate::firewall::looks::ip_option_bit;
+use crate::firewall::rules::Rule;
+
+/// Kinds of options of TCP by their names (IANA, TCP option kinds).
+const KINDS: [(&str, u64); 12] = [
+    ("eol", 0),
+    ("nop", 1),
+    ("maxseg", 2),
+    ("mss", 2),
+    ("window", 3),
+    ("sack-perm", 4),
+    ("sack-permitted", 4),
+    ("sack", 5),
+    ("timestamp", 8),
+    ("md5sig", 19),
+    ("mptcp", 30),
+    ("fastopen", 34),
+];
+/// And of IPv4.
+const IP_KINDS: [(&str, u8); 4] = [("lsrr", 131), ("ssrr", 137), ("rr", 7), ("ra", 148)];
+
+const SEGMENT: Numbers = Numbers { what: "a size such as 1460, 1-535 or < 536", last: 0xffff, named: nameless };
+
+/// Reads what stands behind `tcp option`. What has none of that kind fits no size, and `missing`, even if it is no TCP.
+pub(super) fn tcp_option(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
+    let name = rest.word();
+    let known = KINDS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind).or_else(|| number(&name));
+    let Some(kind) = known.filter(|kind| *kind < 64) else {
+        return wrong(
+            format!("`{name}` is no option of TCP that is looked at"),
+            "write maxseg, window, sack-perm, sack, timestamp, md5sig, mptcp, fastopen, or a kind up to 63",
+        );
+    };
+    if rest.peek() == "size" && kind == 2 {
+        rest.word();
+        narrow_field(rule, Field::SegmentSize, SEGMENT.read(rest)?)?;
+        return narrow_protocol(rule, protocol("tcp").into_iter().collect());
+    }
+    let is_there = is_there(rest, "an option")?;
+    if is_there {
+        narrow_protocol(rule, protocol("tcp").into_iter().collect())?;
+    }
+    narrow_within(rule, Within::bit(Field::TcpOptions, 1 << kind, is_there))
+}
+
+/// Reads what stands behind `ip option`.
+pub(super) fn ip_option(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
+    let name = rest.word();
+    let Some((_, kind)) = IP_KINDS.iter().find(|(known, _)| *known == name) else {
+        return wrong(format!("`{name}` is no option of IPv4 that is looked at"), "write lsrr, ssrr, rr or ra");
+    };
+    let is_there = is_there(rest, "an option")?;
+    narrow_within(rule, Within::bit(Field::IpOptions, ip_option_bit(*kind), is_there))?;
+    narrow_family(rule, true)
+}
+
+/// `exists`, `missing`, `!= exists`, `1`.
+pub(super) fn is_there(rest: &mut Words<'_>, what: &str) -> Parsed<bool> {
+    let is_negated = rest.negated();
+    match rest.word().as_str() {
+        "exists" | "1" => Ok(!is_negated),
+        "missing" | "0" => Ok(is_negated),
+        other => wrong(
+            format!("`{other}` is nothing that {what} is asked for"),
+            "write tcp option sack-perm exists, tcp option maxseg size < 536, exthdr rt exists, exthdr rt missing or rt type 0",
+        ),
+    }
+}
