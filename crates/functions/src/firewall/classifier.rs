@@ -53,7 +53,7 @@ type More = (Vec<Within>, Vec<Masked>);
 
 /// Which values of the byte of TCP flags fit: bit by bit.
 pub(super) type FlagSet = [u64; 4];
-const ANY_FLAGS: FlagSet = [u64::MAX; 4];
+pub(super) const ANY_FLAGS: FlagSet = [u64::MAX; 4];
 
 /// All combinations of TCP flags that fit.
 fn flag_set(fits: impl Fn(u8) -> bool) -> FlagSet {

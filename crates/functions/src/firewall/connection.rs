@@ -8,6 +8,7 @@ use braid_nf::packet::{IpAddress, Packet};
 use braid_nf::prelude::*;
 
 use super::permit::Permit;
+use super::states::State;
 use super::window::{Segment, Windows};
 use crate::parts::Side;
 
@@ -100,9 +101,18 @@ impl Connection {
         }
     }
 
-    /// Whether a packet opens the connection still: `ct state new` of nftables.
-    pub(super) fn is_new(&self, from_opener: bool) -> bool {
-        from_opener && self.phase() == Phase::Asked
+    /// What a packet is of it: as long as nobody has answered one of its opener is new.
+    pub(super) fn state(&self, from_opener: bool) -> State {
+        let is_new = from_opener && self.phase() == Phase::Asked;
+        if is_new { State::New } else { State::established(from_opener) }
+    }
+
+    /// Whether a segment that fits is counted as sent, as in conntrack: a SYN that comes again is not, nor is its answer.
+    pub(super) fn counts(&self, flags: u8, from_opener: bool) -> bool {
+        match flags & SYN != 0 {
+            true => !from_opener && self.phase() == Phase::Asked,
+            false => !from_opener || self.phase() != Phase::Asked,
+        }
     }
 
     /// Whether it is counted as half open.

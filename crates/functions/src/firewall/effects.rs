@@ -12,6 +12,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::{DistributedVector, DistributedVectorConfig, StateError, StateObject, VectorConfig, hash};
 
 use super::connection::Ends;
+use super::counts::Counted;
 use super::facts::Facts;
 use super::keyed::{Met, Sets};
 use super::log::Log;
@@ -36,6 +37,7 @@ pub(super) struct Effects {
     log: Option<Log>,
     pub(super) sets: Sets,
     pub(super) marks: Kept,
+    pub(super) counted: Counted,
 }
 
 /// What a statement has fitted. It fills no more of a cache line than a number of packets alone would.
@@ -85,6 +87,8 @@ impl Effects {
         let sets = Sets::new(builder, rules, counted_max)?;
         let marks =
             Kept::new(builder, rules, counted_max).map_err(|error| ConfigError::state("connections_max", &error))?;
+        let counted =
+            Counted::new(builder, rules, counted_max).map_err(|error| ConfigError::state("connections_max", &error))?;
         let rest = rest(builder, rules, &firsts)?;
         let mut making = Statements {
             rules,
@@ -102,7 +106,7 @@ impl Effects {
         let log =
             logs.then(|| Log::new(builder, rules)).transpose().map_err(|error| ConfigError::state("rules", &error))?;
         let places = if statements.is_empty() { Vec::new() } else { places };
-        Ok(Effects { places, statements, objects, log, sets, marks })
+        Ok(Effects { places, statements, objects, log, sets, marks, counted })
     }
 
     /// A packet has come to a rule that does something besides. Whether the rule fits it now.
@@ -155,6 +159,7 @@ impl Effects {
     /// A connection or ping is over: nothing counts it any more, and its mark is gone.
     pub(super) fn leave(&self, cx: &mut Cx<'_>, ends: &Ends) -> Result<(), Conflict> {
         self.sets.leave(cx, ends)?;
+        self.counted.forget(cx, ends)?;
         self.marks.forget(cx, ends)
     }
 
@@ -304,6 +309,7 @@ impl Part for Effects {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.sets.objects(into);
         self.marks.objects(into);
+        self.counted.objects(into);
         into.extend(self.objects.iter().cloned());
         if let Some(log) = &self.log {
             log.objects(into);

@@ -10,6 +10,7 @@ use braid_nf::{Packet, Port};
 
 use super::clock::{self, DAYS, When};
 use super::config::{Config, Settings};
+use super::counts::Counts;
 use super::facts::Facts;
 use super::fields::Field;
 use super::is_opening;
@@ -51,7 +52,8 @@ pub fn explain(config: Config, ports: u16, (port, frame): (Port, &[u8]), when: W
     let about = (side, State::New);
     let tell = |packet: &Packet<'_>| {
         let mut fields = None;
-        packet.is_ip().then(|| report(&settings, &settings.policy.facts((packet, now_ns), about, &mut fields)))
+        let of_first = (now_ns, Some(Counts::of(packet, State::New)));
+        packet.is_ip().then(|| report(&settings, &settings.policy.facts(packet, of_first, about, &mut fields)))
     };
     read(frame, port, tell)?.ok_or(ExplainError::NotIp)
 }

@@ -50,10 +50,20 @@ pub(super) enum Field {
     SegmentSize,
     /// What the header of UDP says.
     UdpLength,
+    /// What a connection has sent so far, in both directions or in one; [`UNCOUNTED`] if that is not known.
+    Packets,
+    PacketsOriginal,
+    PacketsReply,
+    Bytes,
+    BytesOriginal,
+    BytesReply,
+    Average,
+    AverageOriginal,
+    AverageReply,
 }
 
 impl Field {
-    const COUNT: usize = Field::UdpLength as usize + 1;
+    const COUNT: usize = Field::AverageReply as usize + 1;
 
     /// A bit of its own.
     pub(super) const fn bit(self) -> u32 {
@@ -71,6 +81,11 @@ pub(super) const NO_STATION: u64 = 1 << 48;
 /// Behind the largest size of a segment.
 pub(super) const NO_SIZE: u64 = 1 << 16;
 
+/// Behind the largest count and the latest time.
+pub(super) const UNCOUNTED: u64 = u64::MAX;
+/// As large as a number may be.
+pub(super) const MOST: u64 = u64::MAX - 1;
+
 /// The values of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Values([u64; Field::COUNT]);
@@ -82,7 +97,16 @@ impl Values {
         .with(Field::RoutingType, UNROUTED)
         .with(Field::EtherSource, NO_STATION)
         .with(Field::EtherDestination, NO_STATION)
-        .with(Field::SegmentSize, NO_SIZE);
+        .with(Field::SegmentSize, NO_SIZE)
+        .with(Field::Packets, UNCOUNTED)
+        .with(Field::PacketsOriginal, UNCOUNTED)
+        .with(Field::PacketsReply, UNCOUNTED)
+        .with(Field::Bytes, UNCOUNTED)
+        .with(Field::BytesOriginal, UNCOUNTED)
+        .with(Field::BytesReply, UNCOUNTED)
+        .with(Field::Average, UNCOUNTED)
+        .with(Field::AverageOriginal, UNCOUNTED)
+        .with(Field::AverageReply, UNCOUNTED);
 
     pub(super) const fn with(mut self, field: Field, value: u64) -> Values {
         self.0[field as usize] = value;
@@ -161,6 +185,15 @@ impl Within {
             Field::TcpOptions => "TCP options",
             Field::SegmentSize => "size of segments",
             Field::UdpLength => "length of the datagram",
+            Field::Packets => "packets of the connection",
+            Field::PacketsOriginal => "packets of who opened the connection",
+            Field::PacketsReply => "packets of who was asked",
+            Field::Bytes => "bytes of the connection",
+            Field::BytesOriginal => "bytes of who opened the connection",
+            Field::BytesReply => "bytes of who was asked",
+            Field::Average => "bytes a packet of the connection",
+            Field::AverageOriginal => "bytes a packet of who opened the connection",
+            Field::AverageReply => "bytes a packet of who was asked",
         }
     }
 
@@ -184,7 +217,7 @@ impl fmt::Display for Within {
         let one = |(first, last): &(u64, u64)| match (*first, *last) {
             (first, last) if first == last => self.written(first),
             (0, last) => format!("up to {}", self.written(last)),
-            (first, u64::MAX) => format!("from {}", self.written(first)),
+            (first, MOST..) => format!("from {}", self.written(first)),
             (first, last) => format!("{}-{}", self.written(first), self.written(last)),
         };
         if matches!(self.field, Field::Extensions | Field::IpOptions | Field::TcpOptions) {

@@ -3,6 +3,7 @@
 use braid_nf::prelude::*;
 
 use super::connection::{Connection, Ends};
+use super::counts::Counts;
 use super::facts::Facts;
 use super::keyed::Met;
 use super::marks::Marks;
@@ -17,11 +18,13 @@ pub(super) struct Opening {
     /// The counts of connections that it has met.
     met: Met,
     marks: Marks,
+    /// Where a rule may ask what the connection has sent.
+    counts: Option<Counts>,
 }
 
 impl Default for Opening {
     fn default() -> Opening {
-        Opening { met: 0, marks: Marks::NEW }
+        Opening { met: 0, marks: Marks::NEW, counts: None }
     }
 }
 
@@ -31,24 +34,52 @@ impl Firewall {
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (side, from_opener, is_new): (Side, bool, bool),
+        (side, state, is_believed): (Side, State, bool),
         connection: &mut Connection,
     ) -> Result<Result<(), Reason>, Conflict> {
         let policy = &self.settings.policy;
-        let state = if is_new { State::New } else { State::established(from_opener) };
+        let is_new = state == State::New;
         let is_stale = !connection.permit().is_of(policy.permit);
         let is_asked = !is_new || is_stale || policy.tells_packets_apart;
-        let answer =
-            if is_asked { self.judge(cx, packet, (side, state), Some(&ends_of(packet, side)))? } else { Ok(()) };
+        let counts = match self.effects.counted.is_on() {
+            true => self.count(cx, packet, (side, state, is_believed), is_stale)?,
+            false => None,
+        };
+        let answer = match is_asked {
+            true => self.judge_with(cx, packet, (side, state), (Some(&ends_of(packet, side)), counts))?,
+            false => Ok(()),
+        };
         // What other rules would have refused stays so until these let it pass.
         if is_stale && (answer.is_ok() || !is_new) {
             if is_new && policy.tells_packets_apart {
                 connection.stay_new();
             }
-            let goes_on = policy.lets_go_on(&Facts::of(packet, side, State::established(from_opener)));
+            let goes_on = policy.lets_go_on(&Facts::of(packet, side, state.answered()));
             connection.set_permit(if goes_on { policy.permit } else { policy.permit.asked() });
         }
         Ok(answer)
+    }
+
+    /// Counts a packet of a connection about which a rule may ask what it has sent; `is_stale`: which ones that are is not known yet.
+    #[cold]
+    fn count(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (side, state, is_believed): (Side, State, bool),
+        is_stale: bool,
+    ) -> Result<Option<Counts>, Conflict> {
+        let (ends, counted) = (ends_of(packet, side), &self.effects.counted);
+        if is_stale && !self.settings.policy.counts(&Facts::of(packet, side, state)) {
+            return counted.forget(cx, &ends).map(|()| None);
+        }
+        let known = counted.with(cx, &ends, (packet, Some(state).filter(|_| is_believed)))?;
+        if known.is_some() || !is_stale {
+            return Ok(known);
+        }
+        // These rules are the first that ask.
+        let counts = Counts::of(packet, state);
+        counted.begin(cx, &ends, &counts).map(|()| Some(counts))
     }
 
     /// A packet that is of no connection and may open none, or does not fit into its own: dropped, unless a table of the rule file lets it
@@ -69,8 +100,11 @@ impl Firewall {
         side: Side,
     ) -> Result<Result<Opening, Reason>, Conflict> {
         let mut opening = Opening::default();
-        let met = Some(&mut opening.met);
-        Ok(self.decide(cx, packet, (side, State::New), (met, &mut opening.marks))?.map(|()| opening))
+        if self.effects.counted.is_on() && self.settings.policy.counts(&Facts::of(packet, side, State::New)) {
+            opening.counts = Some(Counts::of(packet, State::New));
+        }
+        let (met, counts) = (Some(&mut opening.met), opening.counts);
+        Ok(self.decide(cx, packet, (side, State::New), (met, &mut opening.marks), counts)?.map(|()| opening))
     }
 
     /// A connection or ping begins: it is counted and marked as the rules have said.
@@ -82,6 +116,9 @@ impl Firewall {
     ) -> Result<(), Conflict> {
         if opening.met != 0 {
             self.effects.sets.enter(cx, ends, side, opening.met)?;
+        }
+        if let Some(counts) = &opening.counts {
+            self.effects.counted.begin(cx, ends, counts)?;
         }
         self.effects.marks.keep(cx, Some(ends), [Marks::NEW, opening.marks])
     }
@@ -95,12 +132,26 @@ impl Firewall {
         (side, state): (Side, State),
         ends: Option<&Ends>,
     ) -> Result<Result<(), Reason>, Conflict> {
+        let counts = match ends.filter(|_| self.effects.counted.is_on()) {
+            Some(ends) => self.effects.counted.with(cx, ends, (packet, Some(state)))?,
+            None => None,
+        };
+        self.judge_with(cx, packet, (side, state), (ends, counts))
+    }
+
+    fn judge_with(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (side, state): (Side, State),
+        (ends, counts): (Option<&Ends>, Option<Counts>),
+    ) -> Result<Result<(), Reason>, Conflict> {
         if !self.settings.policy.asks(state) {
             return Ok(if state == State::Invalid { Err(DENIED) } else { Ok(()) });
         }
         let before = self.effects.marks.begin(cx, ends)?;
         let mut after = before;
-        let answer = self.decide(cx, packet, (side, state), (None, &mut after))?;
+        let answer = self.decide(cx, packet, (side, state), (None, &mut after), counts)?;
         self.effects.marks.keep(cx, ends, [before, after])?;
         Ok(answer)
     }
@@ -112,13 +163,14 @@ impl Firewall {
         packet: &Packet<'_>,
         (side, state): (Side, State),
         (mut met, marks): (Option<&mut Met>, &mut Marks),
+        counts: Option<Counts>,
     ) -> Result<Result<(), Reason>, Conflict> {
         let policy = &self.settings.policy;
         let (deciding, action) = match policy.without_rules(side, state) {
             Some(action) => (None, action),
             None => {
                 let mut fields = None;
-                let facts = policy.facts((packet, cx.now()), (side, state), &mut fields);
+                let facts = policy.facts(packet, (cx.now(), counts), (side, state), &mut fields);
                 policy.decide(&facts, |number| {
                     self.effects.meet(cx, (packet, &facts), number, (met.as_deref_mut(), marks))
                 })?

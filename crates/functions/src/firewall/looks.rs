@@ -5,6 +5,7 @@ use braid_nf::packet::parse::protocol as number;
 use braid_nf::packet::{MacAddress, Packet};
 
 use super::clock::{Moment, UtcOffset};
+use super::counts::Counts;
 use super::fields::{Field, UNROUTED, Values};
 use super::rules::Rule;
 use crate::parts::{dscp, lengths};
@@ -42,10 +43,11 @@ impl Looks {
         self.asked & WHEN != 0
     }
 
-    /// The values of a packet that came at a time of UTC.
+    /// The values of a packet that came at a time of UTC, and of whose connection there are counts.
     #[cold]
-    pub(super) fn at(&self, packet: &Packet<'_>, now_ns: u64) -> Values {
+    pub(super) fn at(&self, packet: &Packet<'_>, (now_ns, counts): (u64, Option<Counts>)) -> Values {
         let mut values = Values::NONE;
+        counts.iter().for_each(|counts| counts.tell(&mut values));
         self.read_basic(packet, &mut values);
         if self.asked & EXTENSIONS != 0
             && let Some(ip) = packet.ipv6()

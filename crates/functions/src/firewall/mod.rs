@@ -14,6 +14,7 @@ mod clock;
 mod config;
 mod connection;
 pub mod cost;
+mod counts;
 mod effects;
 mod explain;
 mod facts;
@@ -218,9 +219,9 @@ impl NetworkFunction for Firewall {
             Ok(segment) => segment,
             Err(reason) => return self.invalid(cx, packet, side, reason),
         }) else {
-            let is_new = connection.is_new(from_opener);
+            let state = connection.state(from_opener);
             connection.answer(from_opener);
-            if let Err(reason) = self.ask(cx, packet, (side, from_opener, is_new), connection)? {
+            if let Err(reason) = self.ask(cx, packet, (side, state, true), connection)? {
                 return Ok(Verdict::Drop(reason));
             }
             return self.pass(cx, packet);
@@ -232,8 +233,8 @@ impl NetworkFunction for Firewall {
             if segment.flags & tcp_flags::SYN != 0 || !connection.windows.is_late(usize::from(!from_opener), &segment) {
                 return self.invalid(cx, packet, side, OUT_OF_WINDOW);
             }
-            let is_new = connection.is_new(from_opener);
-            if let Err(reason) = self.ask(cx, packet, (side, from_opener, is_new), connection)? {
+            let state = connection.state(from_opener);
+            if let Err(reason) = self.ask(cx, packet, (side, state, false), connection)? {
                 return Ok(Verdict::Drop(reason));
             }
             return self.pass(cx, packet);
@@ -242,7 +243,8 @@ impl NetworkFunction for Firewall {
             // What its other pieces hold is not known.
             connection.windows = Windows::UNKNOWN;
         }
-        let is_new = connection.is_new(from_opener);
+        let state = connection.state(from_opener);
+        let is_counted = connection.counts(segment.flags, from_opener);
         connection.advance(segment.flags, from_opener);
         if connection.is_over() && segment.flags & tcp_flags::FIN == 0 && self.effects.sets.counts_connections() {
             self.effects.sets.leave(cx, &ends_of(packet, side))?;
@@ -250,7 +252,7 @@ impl NetworkFunction for Firewall {
         if connection.is_half_open() && !connection.is_opening() {
             self.limits.settle(cx, ends_of(packet, side).host(), connection)?;
         }
-        if let Err(reason) = self.ask(cx, packet, (side, from_opener, is_new), connection)? {
+        if let Err(reason) = self.ask(cx, packet, (side, state, is_counted), connection)? {
             return Ok(Verdict::Drop(reason));
         }
         self.pass(cx, packet)

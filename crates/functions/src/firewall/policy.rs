@@ -11,9 +11,10 @@ use braid_nf::packet::Packet;
 use braid_nf::packet::parse::protocol;
 use braid_nf::state::hash;
 
-use super::classifier::{BOXES_MAX, Classifier, FlagSet};
+use super::classifier::{ANY_FLAGS, BOXES_MAX, Classifier, FlagSet};
 use super::config::{Config, Ttl};
 use super::connection::is_steady;
+use super::counts::{self, Counts};
 use super::facts::Facts;
 use super::fields::Values;
 use super::looks::Looks;
@@ -46,6 +47,8 @@ pub(super) struct Policy {
     pub(super) permit: Permit,
     /// Whether a port of the plan says which side a packet comes from, and nothing else.
     one_port_each: bool,
+    /// The rules that ask for what connections have sent, if some do.
+    counting: Option<Arc<Classifier>>,
     /// What rules look at that few do.
     looks: Option<Looks>,
     /// From inside, from outside.
@@ -80,10 +83,8 @@ impl Policy {
         let reach = Reach::of(&config.rules);
         check_directions(&config.rules, &reach)?;
         notes.extend(State::KNOWN.into_iter().find_map(|state| reach.asked(&config.rules, state)).map(asked_often));
-        let classifier = Classifier::new(&config.rules, &reach).map_err(|boxes| {
-            let reason = format!("the lists of the rules multiply to {boxes} combinations; {BOXES_MAX} is the most");
-            ConfigError::new("rules", reason, "write rules with fewer long lists in one")
-        })?;
+        let classifier = Classifier::new(&config.rules, &reach).map_err(too_many)?;
+        let counting = counting(&config.rules, &reach)?;
         let looks = Looks::of(&config.rules, u8::from(config.ttl == Ttl::Decrement), config.utc_offset);
         let one_port_each = ports.count <= 2;
         Ok(Policy {
@@ -99,6 +100,7 @@ impl Policy {
             rules: std::mem::take(&mut config.rules).into(),
             notes: notes.into(),
             classifier: Arc::new(classifier),
+            counting,
             looks,
             otherwise: [config.outbound, config.inbound],
         })
@@ -109,18 +111,29 @@ impl Policy {
         self.looks.as_ref().is_some_and(Looks::asks_when)
     }
 
-    /// What the rules look at of a packet that came at a time; what few look at is put into `place`, if some rule does.
+    /// Whether a rule may ask for what the connection between these ends has sent: then it is counted.
+    pub(super) fn counts(&self, facts: &Facts<'_>) -> bool {
+        let Some(counting) = &self.counting else { return false };
+        let ways = [*facts, facts.turned()];
+        let asked = |facts: &Facts<'_>| counting.find_possible(facts, ANY_FLAGS, 0).is_some();
+        let of_all =
+            |facts: &Facts<'_>| State::OF_CONNECTIONS.iter().any(|state| asked(&Facts { state: *state, ..*facts }));
+        !self.one_port_each || ways.iter().any(of_all)
+    }
+
+    /// What the rules look at of a packet that came at a time and of whose connection there are counts; what few look at is put into `place`, if some rule does.
     #[inline]
     pub(super) fn facts<'a>(
         &self,
-        (packet, now_ns): (&Packet<'_>, u64),
+        packet: &Packet<'_>,
+        (now_ns, counts): (u64, Option<Counts>),
         (side, state): (Side, State),
         place: &'a mut Option<Values>,
     ) -> Facts<'a> {
         let facts = Facts::of(packet, side, state);
         match &self.looks {
             None => facts,
-            Some(looks) => Facts { fields: place.insert(looks.at(packet, now_ns)), ..facts },
+            Some(looks) => Facts { fields: place.insert(looks.at(packet, (now_ns, counts))), ..facts },
         }
     }
 
@@ -184,7 +197,9 @@ impl Policy {
 
     /// Whether whatever is ordinary between these ends passes from now on, both ways, and no rule does anything with it.
     pub(super) fn lets_go_on(&self, facts: &Facts<'_>) -> bool {
-        !self.asks_established() || (self.one_port_each && self.lets_pass(facts) && self.lets_pass(&facts.turned()))
+        let passes = |facts| self.lets_pass(facts);
+        !self.asks_established()
+            || (self.one_port_each && !self.counts(facts) && passes(facts) && passes(&facts.turned()))
     }
 
     /// The same, one way.
@@ -205,6 +220,40 @@ impl Policy {
         }
         true
     }
+}
+
+fn too_many(boxes: usize) -> ConfigError {
+    let reason = format!("the lists of the rules multiply to {boxes} combinations; {BOXES_MAX} is the most");
+    ConfigError::new("rules", reason, "write rules with fewer long lists in one")
+}
+
+/// The rules that ask for what connections have sent, whichever come before them; none if no rule does.
+fn counting(rules: &[Rule], reach: &Reach) -> Result<Option<Arc<Classifier>>, ConfigError> {
+    let about_errors = |number: &usize| {
+        [0, 1].iter().any(|side| reach.list(State::Related, *side).binary_search(&(*number as u32)).is_ok())
+    };
+    let mut asking = Vec::new();
+    for (number, rule) in rules.iter().enumerate().filter(|(_, rule)| counts::are_asked(rule)) {
+        asking.push(Rule::new(Action::Deny).fitting(rule.clone()));
+        asking.extend(Some(number).filter(about_errors).and_then(|_| of_quoted(rule)));
+    }
+    if asking.is_empty() {
+        return Ok(None);
+    }
+    Classifier::new(&asking, &Reach::of(&asking)).map(|tree| Some(Arc::new(tree))).map_err(too_many)
+}
+
+/// What a rule that fits ICMP errors says of the connections that they are about: an error goes to one of their ends, from wherever it comes.
+fn of_quoted(rule: &Rule) -> Option<Rule> {
+    let is_error = rule.protocol.any(|it| matches!(it.0, protocol::ICMP | protocol::ICMPV6));
+    is_error.then(|| Rule {
+        direction: rule.direction,
+        ports: rule.ports.clone(),
+        destination: rule.destination.clone(),
+        fields: rule.fields.clone(),
+        states: states::ALL,
+        ..Rule::new(Action::Deny)
+    })
 }
 
 /// What is not TCP has none.

@@ -21,12 +21,29 @@ impl State {
     pub(super) const ALL: [State; State::COUNT] =
         [State::New, State::Original, State::Reply, State::Related, State::Invalid];
 
+    /// Of what is part of a connection.
+    pub(super) const OF_CONNECTIONS: [State; 3] = [State::New, State::Original, State::Reply];
+
     /// Of connections that are known.
     pub(super) const KNOWN: [State; 3] = [State::Original, State::Reply, State::Related];
 
     /// Of a connection that has been answered.
     pub(super) fn established(from_opener: bool) -> State {
         if from_opener { State::Original } else { State::Reply }
+    }
+
+    /// Whether a packet of a connection comes from who opened it; none if it is only about one, or of none.
+    pub(super) fn is_from_opener(self) -> Option<bool> {
+        match self {
+            State::New | State::Original => Some(true),
+            State::Reply => Some(false),
+            State::Related | State::Invalid => None,
+        }
+    }
+
+    /// The same of a packet of a connection, once that has been answered.
+    pub(super) fn answered(self) -> State {
+        State::established(self.is_from_opener().unwrap_or(true))
     }
 
     /// The same of a packet that goes the other way.

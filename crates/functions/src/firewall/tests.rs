@@ -9,6 +9,7 @@ mod around;
 mod chains;
 mod classifier;
 mod conditions;
+mod counts;
 mod endings;
 mod extensions;
 mod files;

@@ -1,9 +1,12 @@
-//! `ct state`, `ct direction` and `ct status dnat`: what a packet is of a connection.
+//! `ct state`, `ct direction` and `ct status dnat`: what a packet is of a connection; `ct bytes`, `ct original packets`: what that has sent.
 
-use super::conditions::{Fits, any_protocol_with_ports};
+use super::conditions::{Fits, any_protocol_with_ports, narrow_field};
 use super::fib::{Ways, way};
+use super::numbers::{Numbers, nameless};
 use super::reader::Words;
 use super::{Parsed, wrong};
+use crate::firewall::counts;
+use crate::firewall::fields::MOST;
 use crate::firewall::rules::{Direction, Rule};
 use crate::firewall::states::{
     ALL, ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, RELATED_ORIGINAL, RELATED_REPLY, REPLY, States,
@@ -17,9 +20,22 @@ const UNTRACKED: States = 64;
 const NAMES: [(&str, States); 5] =
     [("new", NEW), ("established", ESTABLISHED), ("related", RELATED), ("invalid", INVALID), ("untracked", UNTRACKED)];
 
+const COUNT: Numbers = Numbers { what: "a number such as 1000, 0-999 or > 1000", last: MOST, named: nameless };
+
 /// Reads what stands behind `ct`.
 pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
-    let states = match rest.word().as_str() {
+    let way = if rest.take("original") { 1 } else { 2 * usize::from(rest.take("reply")) };
+    let word = rest.word();
+    if let Some(field) = counts::field(&word, way) {
+        return narrow_field(&mut fits.rule, field, COUNT.read(rest)?);
+    }
+    if way != 0 {
+        return wrong(
+            format!("`{word}` of one direction is not known"),
+            "write ct original bytes > 1000000, packets or avgpkt",
+        );
+    }
+    let states = match word.as_str() {
         "state" => states(rest)?,
         "direction" => {
             match (rest.negated(), rest.word().as_str()) {
@@ -39,15 +55,10 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
         what @ ("label" | "zone") => {
             return wrong(format!("connections have no `{what}` here"), "write ct mark, or leave it out");
         }
-        "bytes" | "packets" | "avgpkt" => {
-            return wrong(
-                "what a connection has sent is not counted",
-                "write quota or limit rate, or put policer in the chain",
-            );
-        }
         _ => {
-            let instead = "write ct state new, ct direction, ct mark or ct status dnat, or leave it out";
-            return wrong("only state, direction, mark and translation of a connection are known", instead);
+            let instead =
+                "write ct state new, ct direction, ct bytes, ct packets, ct mark or ct status dnat, or leave it out";
+            return wrong("only state, direction, counts, mark and translation of a connection are known", instead);
         }
     };
     fits.rule.states &= states;

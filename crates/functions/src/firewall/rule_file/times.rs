@@ -6,13 +6,13 @@ use super::numbers::Numbers;
 use super::reader::Words;
 use super::{Parsed, wrong};
 use crate::firewall::clock::{DAY_S, DAYS, hour, time};
-use crate::firewall::fields::{Field, except};
+use crate::firewall::fields::{Field, MOST, except};
 use crate::firewall::rules::Rule;
 
 const HOUR: Numbers =
     Numbers { what: "an hour such as \"08:00\", \"08:00:30\" or \"22:00\"-\"06:00\"", last: DAY_S - 1, named: hour };
 const DAY: Numbers = Numbers { what: "a day such as \"Monday\"", last: 6, named: day };
-const TIME: Numbers = Numbers { what: "a time such as \"2026-12-24 16:00\"", last: u64::MAX - 1, named: time };
+const TIME: Numbers = Numbers { what: "a time such as \"2026-12-24 16:00\"", last: MOST, named: time };
 
 /// Reads what stands behind `meta hour`, `meta day`, `meta time`.
 pub(super) fn when(rule: &mut Rule, rest: &mut Words<'_>, key: &str) -> Parsed<()> {

@@ -125,7 +125,6 @@ fn amounts_that_are_none_are_refused() {
         ("limit rate 0 bytes/second accept", "is not possible"),
         ("limit rate 10 mbytes/second burst 5 packets accept", "is no rate"),
         ("limit rate 4000 mbytes/week accept", "is not possible"),
-        ("ct bytes > 1000 drop", "what a connection has sent is not counted; write quota"),
     ] {
         let error = read_text(&table("", rule), &mut named(), PORTS).expect_err(rule).to_string();
         assert!(error.contains(reason) && error.contains("line 5"), "{error}");
