@@ -156,17 +156,28 @@ impl Classifier {
 
     /// The first rule that fits, of the one with the number `from` and those behind it.
     pub(super) fn find(&self, facts: &Facts<'_>, from: usize) -> Option<usize> {
+        self.find_as(facts, facts.state, from)
+    }
+
+    /// The same of a packet that is something else of a connection by now.
+    pub(super) fn find_as(&self, facts: &Facts<'_>, state: State, from: usize) -> Option<usize> {
         let mut flags = [0; 4];
         flags[usize::from(facts.flags >> 6)] = 1 << (facts.flags & 63);
-        self.found(facts, flags, Some(facts.fields), from)
+        self.found((facts, state), flags, Some(facts.fields), from)
     }
 
     /// The same, of rules that may fit packets with these ends and with one of several combinations of TCP flags, whatever else they are.
     pub(super) fn find_possible(&self, facts: &Facts<'_>, flags: FlagSet, from: usize) -> Option<usize> {
-        self.found(facts, flags, None, from)
+        self.found((facts, facts.state), flags, None, from)
     }
 
-    fn found(&self, facts: &Facts<'_>, flags: FlagSet, fields: Option<&Values>, from: usize) -> Option<usize> {
+    fn found(
+        &self,
+        (facts, state): (&Facts<'_>, State),
+        flags: FlagSet,
+        fields: Option<&Values>,
+        from: usize,
+    ) -> Option<usize> {
         let values = [
             facts.source,
             facts.destination,
@@ -176,7 +187,7 @@ impl Classifier {
             facts.port.into(),
         ];
         let wanted = Wanted { values, fields, flags, from: from as u32 };
-        let found = self.search(self.roots[facts.state as usize][facts.side as usize], &wanted, NONE);
+        let found = self.search(self.roots[state as usize][facts.side as usize], &wanted, NONE);
         (found != NONE).then_some(found as usize)
     }
 

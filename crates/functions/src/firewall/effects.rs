@@ -153,6 +153,9 @@ impl Effects {
         if let (Some(log), Some(_)) = (&self.log, &rule.log) {
             log.write(cx, facts, rule.origin)?;
         }
+        if rule.untracks {
+            marks.untrack();
+        }
         Ok(rule.gives.iter().all(|given| marks.set(given)))
     }
 

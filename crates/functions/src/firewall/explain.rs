@@ -92,11 +92,15 @@ fn decision(policy: &Policy, facts: &Facts<'_>) -> String {
     let decided = policy.decide(facts, |number| {
         let Some(rule) = policy.rules.get(number) else { return Ok(false) };
         let fits = rule.fits_first(&marks) && rule.gives.iter().all(|given| marks.set(given));
+        if fits && rule.untracks {
+            marks.untrack();
+        }
         met.extend(fits.then_some(number));
         Ok::<_, std::convert::Infallible>(fits)
     });
     let Ok((deciding, action)) = decided;
     let what = match action {
+        Action::Allow if marks.is_untracked() => "passes, and opens no connection: nobody follows it",
         Action::Allow => "passes, and opens a connection",
         Action::Deny | Action::Continue => "is dropped: denied",
         Action::Reject => "is dropped: rejected, and its sender is told",
@@ -182,6 +186,7 @@ fn conditions(rule: &Rule) -> String {
     if words.is_empty() {
         words.push("everything".to_owned());
     }
+    words.extend(rule.untracks.then(|| "is not followed".to_owned()));
     let action = match rule.action {
         Action::Allow => "accept",
         Action::Deny => "drop",

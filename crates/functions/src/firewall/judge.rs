@@ -22,6 +22,13 @@ pub(super) struct Opening {
     counts: Option<Counts>,
 }
 
+impl Opening {
+    /// Whether it opens nothing, although it passes.
+    pub(super) fn is_untracked(&self) -> bool {
+        self.marks.is_untracked()
+    }
+}
+
 impl Default for Opening {
     fn default() -> Opening {
         Opening { met: 0, marks: Marks::NEW, counts: None }

@@ -49,11 +49,22 @@ pub(super) struct Marks {
     packet: u32,
     /// None: it is of no connection.
     connection: Option<u32>,
+    /// A rule has said that it is of none.
+    is_untracked: bool,
 }
 
 impl Marks {
     /// Of a packet that would open a connection.
-    pub(super) const NEW: Marks = Marks { packet: 0, connection: Some(0) };
+    pub(super) const NEW: Marks = Marks { packet: 0, connection: Some(0), is_untracked: false };
+
+    /// Nobody follows it from here on.
+    pub(super) fn untrack(&mut self) {
+        (self.connection, self.is_untracked) = (None, true);
+    }
+
+    pub(super) fn is_untracked(&self) -> bool {
+        self.is_untracked
+    }
 
     fn of(&self, whose: Whose) -> Option<u32> {
         match whose {
@@ -96,7 +107,9 @@ impl Kept {
     #[inline]
     pub(super) fn begin(&self, cx: &mut Cx<'_>, ends: Option<&Ends>) -> Result<Marks, Conflict> {
         match (&self.0, ends) {
-            (Some(map), Some(ends)) => Ok(Marks { connection: Some(map.of(cx, ends)?.unwrap_or(0)), packet: 0 }),
+            (Some(map), Some(ends)) => {
+                Ok(Marks { connection: Some(map.of(cx, ends)?.unwrap_or(0)), ..Marks::default() })
+            }
             _ => Ok(Marks::default()),
         }
     }
@@ -104,6 +117,9 @@ impl Kept {
     /// Keeps what has become of the mark of a connection.
     #[inline]
     pub(super) fn keep(&self, cx: &mut Cx<'_>, ends: Option<&Ends>, marks: [Marks; 2]) -> Result<(), Conflict> {
+        if marks[1].is_untracked {
+            return Ok(());
+        }
         let [before, after] = marks.map(|marks| marks.connection);
         match (&self.0, ends, after) {
             _ if before == after => Ok(()),

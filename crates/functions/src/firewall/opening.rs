@@ -27,6 +27,9 @@ impl Firewall {
             Ok(opening) => opening,
             Err(reason) => return Ok(Verdict::Drop(reason)),
         };
+        if opening.is_untracked() {
+            return self.pass(cx, packet);
+        }
         if !may_open {
             return Ok(Verdict::Drop(NOT_SYN));
         }

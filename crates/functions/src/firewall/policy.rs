@@ -143,17 +143,20 @@ impl Policy {
     }
 
     /// The number of the rule that decides, if one does, and what becomes of the packet. `meets` is asked about each rule on the
-    /// way that does something besides: whether it fits now, which its limit may prevent.
+    /// way that does something besides: whether it fits now, which its limit may prevent. What a rule has untracked is that to all behind it.
     pub(super) fn decide<E>(
         &self,
         facts: &Facts<'_>,
         mut meets: impl FnMut(usize) -> Result<bool, E>,
     ) -> Result<(Option<usize>, Action), E> {
-        let mut from = 0;
-        while let Some(number) = self.classifier.find(facts, from)
+        let (mut from, mut state) = (0, facts.state);
+        while let Some(number) = self.classifier.find_as(facts, state, from)
             && let Some(ruling) = self.rulings.get(number)
         {
             from = if !ruling.has_effects || meets(number)? {
+                if ruling.untracks {
+                    state = State::Untracked;
+                }
                 if ruling.action != Action::Continue {
                     return Ok((Some(number), ruling.action));
                 }
@@ -162,7 +165,7 @@ impl Policy {
                 ruling.missed
             } as usize;
         }
-        Ok((None, self.otherwise(facts.side, facts.state)))
+        Ok((None, self.otherwise(facts.side, state)))
     }
 
     /// What becomes of a packet if there are no rules at all.
@@ -179,7 +182,7 @@ impl Policy {
     /// What becomes of a packet that no rule fits.
     fn otherwise(&self, side: Side, state: State) -> Action {
         match state {
-            State::New => self.otherwise[side as usize],
+            State::New | State::Untracked => self.otherwise[side as usize],
             State::Invalid => Action::Deny,
             State::Original | State::Reply | State::Related => Action::Allow,
         }
@@ -276,6 +279,7 @@ struct Ruling {
     action: Action,
     reply: Reply,
     has_effects: bool,
+    untracks: bool,
     /// Whether it fits all ordinary packets between ends that it fits.
     is_certain: bool,
     /// Where it goes on if it decides nothing, and if its limit does not let it fit.
@@ -294,6 +298,7 @@ impl Ruling {
             action: rule.action,
             reply: rule.reply,
             has_effects: rule.has_effects(),
+            untracks: rule.untracks,
             is_certain: is_certain(rule),
             next: behind(rule.next),
             missed: behind(rule.missed),

@@ -17,7 +17,11 @@ pub(super) struct Reach {
 impl Reach {
     /// All that may be met on a way from the first rule.
     pub(super) fn of(rules: &[Rule]) -> Reach {
+        let untracks = rules.iter().any(|rule| rule.untracks);
         let list = |state, side| {
+            if state == State::Untracked && !untracks {
+                return Vec::new();
+            }
             let both = [true, false].map(|v4| met(rules, state, side, v4));
             (0..rules.len()).filter(|at| both.iter().any(|met| met[*at])).map(|at| at as u32).collect()
         };
@@ -33,7 +37,7 @@ impl Reach {
     /// limits, for what is invalid it lets pass or tells.
     pub(super) fn asked<'a>(&self, rules: &'a [Rule], state: State) -> Option<&'a Rule> {
         let without = |action| match state {
-            State::New => false,
+            State::New | State::Untracked => false,
             State::Invalid => matches!(action, Action::Deny | Action::Continue),
             _ => matches!(action, Action::Allow | Action::Continue),
         };

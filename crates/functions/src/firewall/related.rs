@@ -138,8 +138,9 @@ impl Firewall {
             }
         };
         let opening = match judged {
-            Ok(opening) => opening,
+            Ok(Some(opening)) if opening.is_untracked() => return Ok(Ok(())),
             Err(reason) => return Ok(Err(reason)),
+            Ok(opening) => opening,
         };
         let asked = Asked::new(cx.now(), kind);
         let asked = if goes_on { asked.answered() } else { asked };

@@ -142,6 +142,7 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
         dynamic: &[],
         pools: &[],
         in_table: false,
+        is_early: false,
         direction: None,
         at: &at,
         notes: &told,

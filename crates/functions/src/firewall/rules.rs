@@ -128,6 +128,9 @@ pub struct Rule {
     /// Marks that it sets.
     #[serde(skip)]
     pub(super) gives: Vec<Given>,
+    /// Packets that it fits are not followed, and are so to the rules behind it.
+    #[serde(skip)]
+    pub(super) untracks: bool,
     /// What it is for, beside its counter.
     #[serde(default)]
     pub comment: String,
@@ -184,6 +187,7 @@ impl Rule {
             keyed: None,
             asks: Vec::new(),
             gives: Vec::new(),
+            untracks: false,
             comment: String::new(),
             line: 0,
             file: None,
@@ -205,7 +209,7 @@ impl Rule {
 
     /// Whether it does something besides deciding.
     pub(super) fn has_effects(&self) -> bool {
-        self.counter || self.log.is_some() || !self.gives.is_empty() || self.may_miss()
+        self.counter || self.log.is_some() || !self.gives.is_empty() || self.untracks || self.may_miss()
     }
 
     /// Whether it may fit one packet of a connection's opener and not another one, or does something with each.

@@ -14,12 +14,14 @@ pub(super) enum State {
     Related = 3,
     /// Of no connection, and it may open none; or it does not fit into its connection.
     Invalid = 4,
+    /// A rule has said that nobody follows it (`notrack`): it is of no connection and opens none.
+    Untracked = 5,
 }
 
 impl State {
-    pub(super) const COUNT: usize = 5;
+    pub(super) const COUNT: usize = 6;
     pub(super) const ALL: [State; State::COUNT] =
-        [State::New, State::Original, State::Reply, State::Related, State::Invalid];
+        [State::New, State::Original, State::Reply, State::Related, State::Invalid, State::Untracked];
 
     /// Of what is part of a connection.
     pub(super) const OF_CONNECTIONS: [State; 3] = [State::New, State::Original, State::Reply];
@@ -37,7 +39,7 @@ impl State {
         match self {
             State::New | State::Original => Some(true),
             State::Reply => Some(false),
-            State::Related | State::Invalid => None,
+            State::Related | State::Invalid | State::Untracked => None,
         }
     }
 
@@ -65,11 +67,12 @@ pub(super) const REPLY: States = 4;
 pub(super) const RELATED_ORIGINAL: States = 8;
 pub(super) const RELATED_REPLY: States = 16;
 pub(super) const INVALID: States = 32;
+pub(super) const UNTRACKED: States = 64;
 pub(super) const ESTABLISHED: States = ORIGINAL | REPLY;
 pub(super) const RELATED: States = RELATED_ORIGINAL | RELATED_REPLY;
-pub(super) const ALL: States = NEW | ESTABLISHED | RELATED | INVALID;
+pub(super) const ALL: States = NEW | ESTABLISHED | RELATED | INVALID | UNTRACKED;
 
 /// The bits of a state.
 pub(super) fn bits(state: State) -> States {
-    [NEW, ORIGINAL, REPLY, RELATED, INVALID][state as usize]
+    [NEW, ORIGINAL, REPLY, RELATED, INVALID, UNTRACKED][state as usize]
 }

@@ -22,6 +22,7 @@ mod rules;
 mod sets;
 mod tables;
 mod times;
+mod untracked;
 mod windows;
 
 use super::{Config, Firewall};

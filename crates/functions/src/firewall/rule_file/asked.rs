@@ -1,6 +1,6 @@
 //! Which chains of a file are asked: by their hooks, and by what is known where they stand.
 
-use super::file::{Chain, Table};
+use super::file::{Chain, File, Table};
 use super::flatten::DEPTH_MAX;
 use super::reader::Scope;
 use super::tokens::{Kind, Token};
@@ -8,7 +8,7 @@ use super::{Hooks, Note, Parsed, wrong};
 use crate::firewall::rules::Direction;
 
 /// Chains of this priority and before it come before connection tracking (`NF_IP_PRI_CONNTRACK`).
-const BEFORE_TRACKING: i32 = -200;
+pub(super) const BEFORE_TRACKING: i32 = -200;
 
 /// A chain that is asked, in its table, and for which direction.
 pub(super) type Asked<'a> = (&'a Table<'a>, &'a Chain<'a>, Option<Direction>);
@@ -29,10 +29,15 @@ fn is_silent(table: &Table<'_>, chain: &Chain<'_>, depth: usize) -> bool {
 
 /// What a chain, or one to which it jumps, asks that is not yet what it is here if packets come to it before connections are told: to whom
 /// they go is translated later, from whom they come is not.
-fn unknown_so_early<'a>(table: &'a Table<'_>, chain: &'a Chain<'_>, hook: &str, depth: usize) -> Option<&'a str> {
+fn unknown_so_early<'a>(
+    table: &'a Table<'_>,
+    chain: &'a Chain<'_>,
+    (hook, translates): (&str, bool),
+    depth: usize,
+) -> Option<&'a str> {
     let words: &[&str] = match hook {
-        "prerouting" => &["ct", "daddr", "dport"],
-        "output" => &["ct"],
+        "prerouting" if translates => &["ct", "daddr", "dport"],
+        "prerouting" | "output" => &["ct"],
         _ => &[],
     };
     let mut tokens = chain.rules.iter().flat_map(|rule| rule.iter()).filter(|token| token.kind == Kind::Word);
@@ -40,15 +45,25 @@ fn unknown_so_early<'a>(table: &'a Table<'_>, chain: &'a Chain<'_>, hook: &str, 
     own.or_else(|| {
         let named = |token: &'a Token| table.chains.iter().find(|chain| *chain.name == *token.text);
         let mut jumps = tokens.by_ref().filter_map(named).filter(|_| depth <= DEPTH_MAX);
-        jumps.find_map(|chain| unknown_so_early(table, chain, hook, depth + 1))
+        jumps.find_map(|chain| unknown_so_early(table, chain, (hook, translates), depth + 1))
     })
 }
 
-/// Whether packets between ports come to a chain, and of which direction: none for both.
+/// Whether a file, or what its plan says of a translator, has packets go elsewhere than to where they say.
+pub(super) fn translates(file: &File<'_>, scope: &Scope<'_>) -> bool {
+    let mut chains = file.tables.iter().flat_map(|table| &table.chains);
+    let is_one =
+        |chain: &Chain<'_>| chain.base.as_ref().is_some_and(|base| base.kind == "nat") && !chain.rules.is_empty();
+    chains.any(is_one) || scope.around.forwards.as_ref().is_some_and(|forwards| !forwards.is_empty())
+}
+
+/// Whether packets between ports come to a chain, and of which direction: none for both. `translates`: what they say of where they go may be
+/// something else before that.
 pub(super) fn asked(
     table: &Table<'_>,
     chain: &Chain<'_>,
     hooks: Hooks,
+    translates: bool,
     (scope, notes): (&Scope<'_>, &mut Vec<Note>),
 ) -> Parsed<Option<Option<Direction>>> {
     let Some(base) = &chain.base else { return Ok(None) };
@@ -70,7 +85,7 @@ pub(super) fn asked(
     };
     if direction.is_some()
         && base.priority <= BEFORE_TRACKING
-        && let Some(word) = unknown_so_early(table, chain, &base.hook, 1)
+        && let Some(word) = unknown_so_early(table, chain, (&base.hook, translates), 1)
     {
         let what =
             format!("`{word}` in the chain `{}`, before connections are told and packets translated", chain.name);

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use braid_nf::state::hash;
 
-use super::asked::{Asked, asked};
+use super::asked::{Asked, BEFORE_TRACKING, asked, translates};
 use super::blocks::Statement;
 use super::file::{Chain, File, Table};
 use super::reader::{Scope, Sets, Words};
@@ -53,9 +53,10 @@ struct Flat<'a> {
 /// The rules of all chains that are asked, to be put behind `base` others.
 pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: usize) -> Parsed<(Vec<Rule>, Vec<Note>)> {
     let (mut chains, mut notes) = (Vec::<Asked<'_>>::new(), Vec::new());
+    let translates = translates(file, scope);
     for (table, chain) in file.tables.iter().flat_map(|table| table.chains.iter().map(move |chain| (table, chain))) {
         scope.at.set(chain.at);
-        if let Some(direction) = asked(table, chain, hooks, (scope, &mut notes))? {
+        if let Some(direction) = asked(table, chain, hooks, translates, (scope, &mut notes))? {
             chains.push((table, chain, direction));
         }
     }
@@ -83,6 +84,7 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
             table: &name,
             dynamic: &table.dynamic,
             pools: &table.pools,
+            is_early: chain.base.as_ref().is_some_and(|base| base.priority <= BEFORE_TRACKING),
             direction: *direction,
             ..*scope
         };
@@ -338,6 +340,7 @@ impl Rule {
             keyed: self.keyed,
             asks: self.asks,
             gives: self.gives,
+            untracks: self.untracks,
             comment: self.comment,
             line: self.line,
             file: self.file,

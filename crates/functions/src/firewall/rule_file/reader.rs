@@ -29,6 +29,8 @@ pub(super) struct Scope<'a> {
     pub(super) pools: &'a [Pool],
     /// Within a table, where words mean what they mean to nftables.
     pub(super) in_table: bool,
+    /// In a chain before connection tracking.
+    pub(super) is_early: bool,
     /// Of packets that come to the chain, if all have one: then it is for the hosts inside.
     pub(super) direction: Option<Direction>,
     /// What was read last: where an error is.

@@ -9,13 +9,10 @@ use crate::firewall::counts;
 use crate::firewall::fields::MOST;
 use crate::firewall::rules::{Direction, Rule};
 use crate::firewall::states::{
-    ALL, ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, RELATED_ORIGINAL, RELATED_REPLY, REPLY, States,
+    ALL, ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, RELATED_ORIGINAL, RELATED_REPLY, REPLY, States, UNTRACKED,
 };
 use crate::firewall::values::{Addresses, PortRange};
 use crate::parts::Many;
-
-/// Nothing is so here.
-const UNTRACKED: States = 64;
 
 const NAMES: [(&str, States); 5] =
     [("new", NEW), ("established", ESTABLISHED), ("related", RELATED), ("invalid", INVALID), ("untracked", UNTRACKED)];
@@ -27,6 +24,8 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     let way = if rest.take("original") { 1 } else { 2 * usize::from(rest.take("reply")) };
     let word = rest.word();
     if let Some(field) = counts::field(&word, way) {
+        // What is of no connection has none.
+        fits.rule.states &= !(INVALID | UNTRACKED);
         return narrow_field(&mut fits.rule, field, COUNT.read(rest)?);
     }
     if way != 0 {
@@ -153,7 +152,7 @@ fn masked(rest: &mut Words<'_>) -> Parsed<States> {
     let (mask, not) = (listed(rest)?, rest.negated());
     let wanted = if rest.take("0") || rest.take("0x0") { 0 } else { listed(rest)? };
     let fits = |one: &u8| (one & mask == wanted) != not;
-    Ok([NEW, ESTABLISHED, RELATED, INVALID].into_iter().filter(fits).fold(0, |all, one| all | one))
+    Ok([NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED].into_iter().filter(fits).fold(0, |all, one| all | one))
 }
 
 /// Names of states with `,` or `|` between them, perhaps in parentheses.

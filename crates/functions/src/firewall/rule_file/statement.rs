@@ -133,6 +133,14 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
             "counter" => counter(&mut rest, &mut reading)?,
             "log" => log(&mut rest, &mut reading)?,
             "limit" | "quota" => amount(&mut rest, &mut reading)?,
+            "notrack" if rest.scope.in_table => {
+                rest.word();
+                if rest.scope.is_early {
+                    reading.does.untracks = true;
+                } else {
+                    rest.scope.note("notrack says nothing in a chain behind connection tracking, as in nftables");
+                }
+            }
             "flow" | "nftrace" => {
                 // Faster ways for known connections, and tracing: nothing that rules decide.
                 rest.tokens(3);
@@ -275,7 +283,7 @@ pub(super) fn unknown<T>(word: &str) -> Parsed<T> {
             "write add @set { ip saddr } or update @set { … }; rules do not change by packets, and elements leave sets by their timeouts"
         }
         "notrack" => {
-            "remove it, and accept those packets in the chains: every connection is followed, by what passes at full speed"
+            "write it into a chain of priority raw: table inet raw { chain pre { type filter hook prerouting priority raw; … } }"
         }
         "rt" | "socket" | "numgen" | "jhash" | "symhash" | "ipsec" | "osf" | "cgroup" => {
             "write addresses and ports of the plan: nothing is known of the machine's own routes and programs"

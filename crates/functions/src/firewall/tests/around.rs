@@ -148,11 +148,18 @@ fn chains_before_connection_tracking_are_asked_as_far_as_it_is_known_there() {
         let chain = format!("chain raw {{ type filter hook {hook} priority {priority}; policy accept; {rules} }}");
         format!("table ip t {{ {chain} }}\n{}", table("forward", "tcp dport 22 accept"))
     };
+    let nat = "table ip nat { chain pre { type nat hook prerouting priority dstnat; tcp dport 80 dnat to 10.0.0.5; } }";
     for rules in ["ip daddr 10.0.0.1 drop", "tcp dport 22 drop", "ct state new drop", "jump side"] {
         let text = raw("prerouting", "raw", rules).replacen("chain", "chain side { udp dport 53 drop; } chain", 1);
-        refused(&text, "before connections are told and packets translated; write its rules into a chain of");
+        let early = "before connections are told and packets translated; write its rules into a chain of";
+        refused(&format!("{text}\n{nat}"), early);
+        // What nobody translates goes where it says.
+        if rules.starts_with("ct") {
+            refused(&text, early);
+        } else {
+            policy(&text, "");
+        }
     }
-    refused(&raw("prerouting", "raw", "udp sport 53 notrack"), "accept those packets in the chains: every connection");
     let bogons =
         raw("prerouting", "-300", "iifname wan0 ip saddr { 10.0.0.0/8, 192.0.2.66 } drop; tcp sport 0 drop; accept");
     let policy_of_bogons = policy(&bogons, "");
