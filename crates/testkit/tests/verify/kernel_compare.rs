@@ -16,6 +16,7 @@
 //! Ethernet addresses of routed packets are not compared: the kernel writes those of its neighbours, ours keeps the frame's.
 
 mod bridge;
+mod counts;
 mod endings;
 mod generators;
 mod known;

@@ -46,7 +46,7 @@ fn rule_sets_of_generators_decide_as_in_the_kernel() {
     }
     comparison.check(3000);
     let (by_us, mut by_kernel) = (counted_by_us(ours), counted(&kernel.listing().expect("nft lists")));
-    by_kernel.retain(|(comment, count)| *count > 0 || by_us.iter().any(|(known, _)| known == comment));
+    by_kernel.retain(|(comment, (packets, _))| *packets > 0 || by_us.iter().any(|(known, _)| known == comment));
     assert_eq!(by_kernel, by_us);
-    assert!(by_us.iter().filter(|(_, count)| *count > 0).count() >= 9, "{by_us:?}");
+    assert!(by_us.iter().filter(|(_, (packets, _))| *packets > 0).count() >= 9, "{by_us:?}");
 }

@@ -125,10 +125,14 @@ fn is_error(frame: &[u8]) -> bool {
     }
 }
 
+/// Packets and bytes.
+type Count = (u64, u64);
+
 /// What rules have counted in the kernel, by their comments.
-pub(super) fn counted(listing: &str) -> Vec<(String, u64)> {
+pub(super) fn counted(listing: &str) -> Vec<(String, Count)> {
     let count = |line: &str| {
-        let number = line.split_once("counter packets ")?.1.split(' ').next()?.parse().ok()?;
+        let mut words = line.split_once("counter packets ")?.1.split(' ');
+        let number = (words.next()?.parse().ok()?, words.nth(1)?.parse().ok()?);
         let comment = line.split_once("comment \"")?.1.split('"').next()?;
         Some((comment.to_owned(), number))
     };
@@ -138,11 +142,14 @@ pub(super) fn counted(listing: &str) -> Vec<(String, u64)> {
 }
 
 /// What they have counted here.
-pub(super) fn counted_by_us(ours: Bench) -> Vec<(String, u64)> {
+pub(super) fn counted_by_us(ours: Bench) -> Vec<(String, Count)> {
     let told = ours.findings();
     let comment = |subject: &str| Some(subject.split_once('(')?.1.trim_end_matches(')').to_owned());
-    let number = |detail: &str| detail.split(' ').nth(1)?.parse().ok();
-    let mut all: Vec<(String, u64)> =
+    let number = |detail: &str| {
+        let mut words = detail.split(' ');
+        Some((words.nth(1)?.parse().ok()?, words.nth(1)?.parse().ok()?))
+    };
+    let mut all: Vec<(String, Count)> =
         told.list().iter().filter_map(|told| Some((comment(&told.subject)?, number(&told.detail)?))).collect();
     all.sort();
     all
@@ -184,9 +191,9 @@ fn compare(test: &str, seed: u64, rules: &str) -> Option<usize> {
     let by_us = counted_by_us(ours);
     let mut by_kernel = counted(&kernel.listing().expect("nft lists"));
     // A rule to which no packet can come counts nothing here and is not there.
-    by_kernel.retain(|(comment, count)| *count > 0 || by_us.iter().any(|(known, _)| known == comment));
+    by_kernel.retain(|(comment, (packets, _))| *packets > 0 || by_us.iter().any(|(known, _)| known == comment));
     assert_eq!(by_kernel, by_us, "seed {seed}\n{rules}");
-    Some(by_us.iter().filter(|(_, count)| *count > 0).count())
+    Some(by_us.iter().filter(|(_, (packets, _))| *packets > 0).count())
 }
 
 /// Compares sixty rule sets by chance.
