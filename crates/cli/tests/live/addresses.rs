@@ -78,13 +78,24 @@ fn external_addresses_join_drain_and_leave_under_traffic() {
     assert!(used.len() > 1 && used.iter().all(|address| open.contains(address)), "{used:?}");
     assert_eq!(seen(&scene, CLIENT), Some(EXTERNAL.into()), "it has mappings there");
 
-    let fixed = "static = [{ protocol = \"tcp\", external = \"198.51.100.4:8080\", inside = \"10.7.0.1:80\" }]";
-    let refused =
-        gateway.tell(&["apply"], Some(&write(&format!("external = [\"198.51.100.1\", \"198.51.100.4\"]\n{fixed}"))));
-    let refused = refused.expect_err("static mappings stay");
-    assert!(refused.contains("line 6:1: nat: ") && refused.contains("`static`"), "{refused}");
+    let external = "external = [\"198.51.100.1\", \"198.51.100.4/31\"]";
+    let refused = gateway.tell(&["apply"], Some(&write(&format!("{external}\nfirst_port = 2000"))));
+    let refused = refused.expect_err("ports keep their numbers");
+    assert!(refused.contains("line 6:1: nat: ") && refused.contains("`first_port` and `last_port`"), "{refused}");
+    // A port forward comes, and goes with the next change.
+    let fixed = "static = [{ protocol = \"tcp\", external = \"198.51.100.4:8080\", inside = \"10.7.0.1:8080\" }]";
+    apply(&format!("{external}\n{fixed}"));
+    let to = Ipv4Addr::new(198, 51, 100, 4);
+    let mut forwarded = None;
+    eventually("the port is forwarded", || {
+        forwarded = connect(&scene.server, &scene.client, to, 8080, Duration::from_secs(1)).ok();
+        forwarded.is_some()
+    });
+    let mut forwarded = forwarded.expect("a connection");
+    forwarded.talk();
 
     apply("external = [\"198.51.100.4/31\"]\ndraining = [\"198.51.100.1\"]");
+    eventually("the port is not forwarded any more", || !forwarded.answers());
     held.talk();
     let other = seen(&scene, CLIENT).expect("it is let out");
     assert_ne!(other, IpAddr::from(EXTERNAL), "no new mapping there");
