@@ -110,9 +110,9 @@ fn sets_are_listed_when_a_capture_has_come_to_its_end() {
     assert!(found["sets"].as_array().is_some_and(|sets| !sets.is_empty()), "{found}");
 }
 
-/// A chain of which one function's sets are shared: by source, and by destination.
-const TORN: &str =
-    "[[nf]]\nfunction = \"flow_counter\"\npacket_set = { fields = [\"ip.src\"] }\n[[nf]]\nfunction = \"policer\"\n";
+/// A chain of which one function's sets are shared: by source, and by destination. None ends while somebody looks.
+const TORN: &str = "[[nf]]\nfunction = \"flow_counter\"\npacket_set = { fields = [\"ip.src\"] }\n\
+    [[nf]]\nfunction = \"policer\"\nconfig = { bytes_per_s = 1000, burst_bytes = 80000000 }\n";
 
 #[test]
 fn sets_that_workers_share_are_listed_searched_and_ended() {
