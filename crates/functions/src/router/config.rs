@@ -8,14 +8,12 @@ use braid_nf::packet::IpAddress;
 use foldhash::HashSet;
 use serde::Deserialize;
 
-use super::Fixed;
 use super::interface::{Interface, is_link_local};
 use super::links::Link;
 use super::lpm::{Lpm, Prefixed};
-use super::neighbours::Hop;
 use super::spread::Spread;
 use crate::bridge::WrittenMac;
-use crate::config::{ConfigError, check_port, span_ns};
+use crate::config::{ConfigError, span_ns};
 use crate::parts::prefix::{self, Prefix};
 
 /// Configuration of [`Router`](super::Router).
@@ -286,78 +284,23 @@ pub fn key(address: IpAddress) -> u128 {
 }
 
 /// The number of the interface of a port, or of a VLAN there.
-fn link(interfaces: &[Option<Interface>], port: Port, vlan: Option<u16>) -> Option<Link> {
+pub(super) fn link(interfaces: &[Option<Interface>], port: Port, vlan: Option<u16>) -> Option<Link> {
     let is_there = |one: &Option<Interface>| one.as_ref().is_some_and(|one| one.place() == (port, vlan));
     interfaces.iter().position(is_there).map(|link| link as Link)
 }
 
-fn place(port: Port, vlan: Option<u16>) -> String {
+pub(super) fn place(port: Port, vlan: Option<u16>) -> String {
     vlan.map_or_else(|| format!("port {port}"), |vlan| format!("VLAN {vlan} of port {port}"))
 }
 
-impl NeighbourConfig {
-    /// Refuses a place where no interface is, and what is no neighbour there.
-    fn check(&self, interfaces: &[Option<Interface>], routes: &[RouteConfig], ports: u16) -> Result<(), ConfigError> {
-        check_port("neighbour.port", self.port, ports)?;
-        let wrong = |key: &str, reason: String, instead: &str| Err(ConfigError::new(key, reason, instead));
-        let there = link(interfaces, self.port, self.vlan).and_then(|link| interfaces[usize::from(link)].as_ref());
-        let Some(interface) = there else {
-            let reason = format!("{} has no interface", place(self.port, self.vlan));
-            return match self.vlan {
-                Some(_) => wrong("neighbour.vlan", reason, "write the `vlan` of an [[interface]], or none"),
-                None => wrong("neighbour.port", reason, "write the `port` of an [[interface]], and its `vlan`"),
-            };
-        };
-        if is_own(interfaces, self.address.into()) {
-            return wrong("neighbour.address", format!("{} is this router's own", self.address), "leave it out");
-        }
-        if !interface.reaches(self.address.into()) && !routes.iter().any(|route| route.leads_to(self)) {
-            let reason = format!(
-                "{} is in no network of {}, and no route leads to it",
-                self.address,
-                place(self.port, self.vlan)
-            );
-            let instead = "write an address in a network of that interface, the port where it is, or a [[route]] by way of it with its `port`";
-            return wrong("neighbour.address", reason, instead);
-        }
-        if self.mac.0.is_group() {
-            return wrong("neighbour.mac", format!("{} is a group address", self.mac.0), "write one of a station");
-        }
-        Ok(())
-    }
-}
-
-impl Config {
-    /// The neighbours that stay, checked: each once, and no more than there is room for.
-    pub(super) fn fixed(&self, interfaces: &[Option<Interface>], ports: u16) -> Result<Vec<Fixed>, ConfigError> {
-        if self.neighbours.len() > self.neighbours_max as usize {
-            let reason = format!("there are {} in the plan", self.neighbours.len());
-            return Err(ConfigError::new("neighbours_max", reason, "write a larger number: they need room too"));
-        }
-        let mut fixed = Vec::<Fixed>::with_capacity(self.neighbours.len());
-        for (number, neighbour) in self.neighbours.iter().enumerate() {
-            let wrong = |error: ConfigError| error.of("neighbour", number);
-            neighbour.check(interfaces, &self.routes, ports).map_err(wrong)?;
-            let hop = Hop::new(neighbour.address.into(), (neighbour.port, neighbour.vlan));
-            if fixed.iter().any(|Fixed(known, _)| *known == hop) {
-                let reason = format!("{} stands there twice", neighbour.address);
-                let twice = ConfigError::new("neighbour.address", reason, "keep one: a neighbour is in one place");
-                return Err(wrong(twice));
-            }
-            fixed.push(Fixed(hop, neighbour.mac.0));
-        }
-        Ok(fixed)
-    }
-}
-
 /// Whether an address is the router's.
-fn is_own(interfaces: &[Option<Interface>], address: IpAddress) -> bool {
+pub(super) fn is_own(interfaces: &[Option<Interface>], address: IpAddress) -> bool {
     interfaces.iter().flatten().any(|interface| interface.owns(address))
 }
 
 impl RouteConfig {
     /// Whether packets may go straight to a neighbour by it, though that is in no network of an interface.
-    fn leads_to(&self, neighbour: &NeighbourConfig) -> bool {
+    pub(super) fn leads_to(&self, neighbour: &NeighbourConfig) -> bool {
         let NeighbourConfig { address, port, vlan, .. } = *neighbour;
         let there = (Some(port), vlan);
         let straight = self.via.is_none() && self.to.contains(address.into());

@@ -6,6 +6,7 @@
 
 mod complain;
 mod config;
+mod fixed;
 pub(crate) mod fragment;
 mod hand_over;
 mod headers;
@@ -40,6 +41,7 @@ use crate::parts::scope::is_damaged_ip;
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::{ConfigError, FromConfig};
 use complain::{Complaint, Errors};
+use fixed::Fixed;
 use links::{Link, Links};
 use reassembly::Reassembly;
 
@@ -88,12 +90,6 @@ network_function! {
         seed: u64,
     }
 }
-
-/// A neighbour from the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fixed(Hop, MacAddress);
-
-braid_nf::plain!(Fixed);
 
 /// What a packet set remembers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
