@@ -89,33 +89,34 @@ pub trait Over<K, V> {
 pub fn take_out<K: Plain, V: Plain>(
     cx: &mut Cx<'_>,
     map: &Map<K, V>,
-    among: impl Iterator<Item = Range<u32>>,
+    mut among: impl Iterator<Item = Range<u32>>,
     most: u32,
     over: &mut impl Over<K, V>,
 ) -> Result<u32, Conflict> {
-    let mut out = 0;
-    for row in among {
-        if out == most {
-            break;
+    let (mut first, mut found, mut out) = (0, 0u64, 0);
+    loop {
+        while found == 0
+            && out < most
+            && let Some(row) = among.next()
+        {
+            first = row.start;
+            found = map.glance(cx, row, |key, value| {
+                let is_over = over.is_over(key, value);
+                if is_over {
+                    map.prefetch(key);
+                    over.prefetch(key, value);
+                }
+                is_over
+            })?;
         }
-        let mut found = map.glance(cx, row.clone(), |key, value| {
-            let is_over = over.is_over(key, value);
-            if is_over {
-                map.prefetch(key);
-                over.prefetch(key, value);
-            }
-            is_over
-        })?;
-        while found != 0 && out < most {
-            let index = row.start + found.trailing_zeros();
-            found &= found - 1;
-            if let Some((key, value)) = map.remove_if(cx, index, |key, value| over.is_over(key, value))? {
-                over.ended(cx, &key, &value)?;
-                out += 1;
-            }
+        let seen = (found != 0 && out < most).then(|| first + found.trailing_zeros());
+        found &= found.wrapping_sub(1);
+        let Some(index) = map.pick(cx, seen) else { return Ok(out) };
+        if let Some((key, value)) = map.remove_if(cx, index, |key, value| over.is_over(key, value))? {
+            over.ended(cx, &key, &value)?;
+            out += 1;
         }
     }
-    Ok(out)
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     }
 
     /// Which of at most 64 entries live and are it, at a glance: bit 0 is the first. Nothing depends on what is seen, so others may be it when
-    /// this commits; a recorded run notes the answer. For [`remove_if`](Self::remove_if).
+    /// this commits, and a replay sees none. For [`pick`](Self::pick).
     #[track_caller]
     pub fn glance(
         &self,
@@ -99,7 +99,14 @@ impl<K: Plain, V: Plain> Map<K, V> {
                 seen |= u64::from(is_it) << (index - entries.start);
             }
         }
-        Ok(tx.choice(|| seen))
+        Ok(seen)
+    }
+
+    /// The entry to be looked at next of those that were seen, if there is another: whoever looks a moment later, or has more entries, may see
+    /// others, so a recorded run notes it. For [`remove_if`](Self::remove_if).
+    #[inline(always)]
+    pub fn pick(&self, tx: &mut Tx, seen: Option<u32>) -> Option<u32> {
+        u32::try_from(tx.choice(|| seen.map_or(u64::MAX, u64::from))).ok()
     }
 
     /// Removes the entry of that number, if one lives and `is_it`; what it was.
