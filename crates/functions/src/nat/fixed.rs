@@ -29,6 +29,7 @@ pub(super) struct Statics {
     /// Those of the configuration before that are none any more.
     gone: Box<[Fixed]>,
     list: Numbering,
+    mark: u64,
     /// The mark of the list that was carried out.
     carried_out: Vector<u64>,
 }
@@ -50,6 +51,7 @@ impl Statics {
             all: all.into(),
             gone: former.into_iter().filter(|fixed| !all.contains(fixed)).collect(),
             list: Numbering::new(builder, LIST, all).map_err(error)?,
+            mark: mark_of(all),
             carried_out: Vector::new(builder, &VectorConfig { name: CARRIED_OUT.into(), len: 1 }, 0).map_err(error)?,
         })
     }
@@ -63,9 +65,8 @@ fn mark_of(list: &[Fixed]) -> u64 {
 impl<K: Kept> Mappings<K> {
     /// Has the configured mappings there, and those of the configuration before gone, if that has not been done.
     pub(crate) fn carry_out(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        let Statics { all, gone, carried_out, .. } = &self.statics;
-        let mark = mark_of(all);
-        if carried_out.get(cx, 0)? == Some(mark) {
+        let Statics { all, gone, mark, carried_out, .. } = &self.statics;
+        if carried_out.get(cx, 0)? == Some(*mark) {
             return Ok(());
         }
         gone.iter().try_for_each(|fixed| self.loosen(cx, fixed))?;
@@ -75,7 +76,7 @@ impl<K: Kept> Mappings<K> {
         }
         // Where the table was full of mappings in use it is tried again.
         if are_all_there {
-            carried_out.set(cx, 0, mark)?;
+            carried_out.set(cx, 0, *mark)?;
         }
         Ok(())
     }
