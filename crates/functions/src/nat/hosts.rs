@@ -219,13 +219,11 @@ impl Hosts {
     }
 
     fn recall(&self, table: &Map<Name, Host>, tx: &mut Tx, roster: &Roster, claim: &mut Claim) -> Result<(), Conflict> {
-        let host = table.get(tx, &self.name(claim.inside))?;
-        claim.host = host.unwrap_or_default();
+        claim.host = table.get(tx, &self.name(claim.inside))?.unwrap_or_default();
         if !matches!(self.allocation, Allocation::Deterministic { .. }) {
             claim.home = match claim.host.home(roster) {
                 Some(home) => home,
-                None if host.is_some() => claim.home,
-                None => roster.home_of_unknown(tx, claim.number)?,
+                None => roster.home_unless_counted(tx, claim.number)?,
             };
         }
         Ok(())

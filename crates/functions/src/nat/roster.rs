@@ -171,8 +171,8 @@ impl Roster {
         self.open[scaled(host, self.open.len() as u32) as usize]
     }
 
-    /// Where a host begins of which nothing is known: if it may have mappings for all that, where those are.
-    pub(super) fn home_of_unknown(&self, tx: &mut Tx, host: u64) -> Result<u32, Conflict> {
+    /// Where a host begins that has none counted on an open address: if it may have some that are not counted yet, where those are.
+    pub(super) fn home_unless_counted(&self, tx: &mut Tx, host: u64) -> Result<u32, Conflict> {
         if self.knows_hosts || self.settling.is_through(tx)? {
             return Ok(self.home(host));
         }

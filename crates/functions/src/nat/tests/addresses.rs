@@ -109,6 +109,23 @@ fn an_address_that_drains_keeps_its_mappings_and_gets_no_new_ones() {
 }
 
 #[test]
+fn a_host_with_mappings_on_an_address_that_drains_keeps_the_one_that_it_has_besides() {
+    let mut nat = begin(&few("o"));
+    (1..=40).for_each(|host| assert_eq!(external(&mut nat, 0, (host, 1100)).0, 0));
+    let mut nat = nat.succeeded(build(&few("doo")));
+    settle(&mut nat, 0);
+    let homes: Vec<u8> = (1..=40).map(|host| external(&mut nat, 2600, (host, 1101)).0).collect();
+    assert!(homes.contains(&1) && homes.contains(&2), "{homes:?}");
+    let mut nat = nat.succeeded(build(&few("dooo")));
+    // Before all mappings were looked at, and after.
+    for (ms, port) in [(2600, 1102), (5200, 1103)] {
+        let now: Vec<u8> = (1..=40).map(|host| external(&mut nat, ms, (host, port)).0).collect();
+        assert_eq!(now, homes, "pooling is paired");
+        settle(&mut nat, 2600);
+    }
+}
+
+#[test]
 fn blocks_on_an_address_that_leaves_are_given_back_and_the_log_says_where_they_were() {
     let text = |states: &str| few(states) + "allocation = 'blocks'\nblock_size = 64\nblocks_per_host = 2";
     let mut nat = begin(&text(".o"));
