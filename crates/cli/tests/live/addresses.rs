@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::operations::Gateway;
 use crate::resizes::ask;
-use crate::scene::{CLIENT, EXTERNAL, SERVER, Scene, connect, eventually};
+use crate::scene::{CLIENT, EXTERNAL, SERVER, Scene, connect, eventually, uninterrupted};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Hosts beside the client, behind the same interface, and the external addresses that may be.
@@ -30,9 +30,9 @@ fn seen(scene: &Scene, host: Ipv4Addr) -> Option<IpAddr> {
         socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a time");
     }
     socket.send_to(b"?", (SERVER, port)).expect("a route");
-    let (_, from) = server.recv_from(&mut [0; 8]).ok()?;
+    let (_, from) = uninterrupted(|| server.recv_from(&mut [0; 8])).ok()?;
     server.send_to(b"!", from).expect("a route back");
-    socket.recv(&mut [0; 8]).ok()?;
+    uninterrupted(|| socket.recv(&mut [0; 8])).ok()?;
     Some(from.ip())
 }
 
@@ -64,7 +64,7 @@ fn external_addresses_join_drain_and_leave_under_traffic() {
 
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| ask(&scene, &stop));
+        let asking = scope.spawn(|| ask(&scene, &gateway, &stop));
         for external in ["\"198.51.100.1\", \"198.51.100.3-198.51.100.6\"", "\"198.51.100.1\", \"198.51.100.4/31\""] {
             std::thread::sleep(Duration::from_millis(300));
             apply(&format!("external = [{external}]"));

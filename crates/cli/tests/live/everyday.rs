@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use braid_testkit::kernel::{Namespace, Unavailable};
 use braid_testkit::skip::{note, skip};
 
-use crate::scene::{CLIENT, EXTERNAL, SERVER, Scene, connect, eventually, pings};
+use crate::scene::{CLIENT, EXTERNAL, SERVER, Scene, connect, eventually, pings, uninterrupted};
 
 /// Bytes of the file that is fetched.
 const FILE: usize = 24 << 20;
@@ -101,7 +101,7 @@ fn resolves(client: &Namespace, server: &Namespace) -> String {
     socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
     let serving = std::thread::spawn(move || {
         let mut query = [0; 512];
-        let Ok((len, from)) = socket.recv_from(&mut query) else { return };
+        let Ok((len, from)) = uninterrupted(|| socket.recv_from(&mut query)) else { return };
         // RFC 1035 section 4.1: header, question; the answer names the question's name by its place.
         let name = query[12..len].iter().position(|byte| *byte == 0).unwrap_or(0);
         let mut answer = query[..12 + name + 5].to_vec();
@@ -245,7 +245,7 @@ fn passing(scene: &Scene) -> f64 {
         }
     });
     let (mut arrivals, mut payload) = (Vec::new(), [0; 2000]);
-    while far.recv_from(&mut payload).is_ok() {
+    while uninterrupted(|| far.recv_from(&mut payload)).is_ok() {
         arrivals.push(Instant::now());
     }
     sending.join().expect("it sends");

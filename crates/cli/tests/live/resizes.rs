@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::operations::Gateway;
-use crate::scene::{Connection, EXTERNAL, SERVER, Scene, connect, eventually, pings};
+use crate::scene::{Connection, EXTERNAL, SERVER, Scene, connect, eventually, pings, uninterrupted};
 
 /// How long a datagram may be on its way before it is lost.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,9 +22,26 @@ fn plan(chain: &str, mappings: u32, connections: u32) -> String {
     )
 }
 
-/// The client asks the server by datagrams from ever other ports until `stop`; says how many were answered. An answer that
-/// does not come, or to another socket, is an error.
-pub fn ask(scene: &Scene, stop: &AtomicBool) -> usize {
+/// The client asks the server by datagrams from ever other ports until `stop`; says how many were answered, of which each must be.
+pub fn ask(scene: &Scene, gateway: &Gateway, stop: &AtomicBool) -> usize {
+    let asked = ask_each(scene, stop);
+    asked.unwrap_or_else(|lost| panic!("{lost}\n{}", accounts(scene, gateway)))
+}
+
+/// What became of packets, by Braid and by the hosts.
+fn accounts(scene: &Scene, gateway: &Gateway) -> String {
+    let mut text = gateway.tell(&["stats"], None).unwrap_or_else(|why| why);
+    for (name, host) in [("client", &scene.client), ("between", &scene.middle), ("server", &scene.server)] {
+        for (program, arguments) in [("cat", "/proc/net/snmp /proc/net/softnet_stat"), ("ip", "-s link")] {
+            let said = host.run(program, arguments).unwrap_or_else(|why| why.to_string());
+            text += &format!("\n{name}: {program} {arguments}\n{said}");
+        }
+    }
+    text
+}
+
+/// The same. An answer that does not come, or to another socket, is an error.
+fn ask_each(scene: &Scene, stop: &AtomicBool) -> Result<usize, String> {
     let server = scene.server.inside(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 7070))).expect("a socket");
     server.set_read_timeout(Some(Duration::from_millis(100))).expect("a time");
     let (done, open) = (AtomicBool::new(false), || {
@@ -52,16 +69,19 @@ pub fn ask(scene: &Scene, stop: &AtomicBool) -> usize {
             }
             for (socket, number) in sockets.iter().zip(numbers) {
                 let mut answer = [0; 8];
-                let came = socket.recv(&mut answer).is_ok() && answer == number.to_be_bytes();
-                lost = lost.or((!came).then_some(number));
+                let wrong = match uninterrupted(|| socket.recv(&mut answer)) {
+                    Ok(_) if answer == number.to_be_bytes() => continue,
+                    Ok(_) => format!("the answer to {}", u64::from_be_bytes(answer)),
+                    Err(error) => error.to_string(),
+                };
+                lost = lost.or_else(|| Some(format!("datagram {number} by {:?}: {wrong}", socket.local_addr())));
             }
             answered += SOCKETS as u64;
             sockets.drain(..EXCHANGED);
             sockets.extend((0..EXCHANGED).map(|_| open()));
         }
         done.store(true, Ordering::Relaxed);
-        assert_eq!(lost, None, "a datagram or its answer");
-        answered as usize
+        lost.map_or(Ok(answered as usize), Err)
     })
 }
 
@@ -82,7 +102,7 @@ fn nothing_is_lost(test: &str, chain: &str) {
     held.talk();
     let stop = AtomicBool::new(false);
     let answered = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| ask(&scene, &stop));
+        let asking = scope.spawn(|| ask(&scene, &gateway, &stop));
         for (mappings, connections) in [(150_000, 60_000), (30_000, 10_000), (80_000, 80_000), (25_000, 15_000)] {
             std::thread::sleep(Duration::from_millis(200));
             held.talk();
@@ -140,7 +160,7 @@ fn a_shaper_comes_and_goes(test: &str, workers: usize) {
         held.talk();
     };
     let answered = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| ask(&scene, &stop));
+        let asking = scope.spawn(|| ask(&scene, &gateway, &stop));
         [shaper, "", shaper, ""].into_iter().for_each(|chain| change(chain, &mut held));
         stop.store(true, Ordering::Relaxed);
         asking.join().expect("all are answered")

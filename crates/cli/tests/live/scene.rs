@@ -255,6 +255,16 @@ impl Connection {
     }
 }
 
+/// Receives again if a signal came: a wait with a limit ends when a child of this process does, whoever began it (signal(7)).
+pub fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match receive() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
 /// Sends datagrams of several lengths there and back again.
 #[track_caller]
 pub fn datagrams(from: &Namespace, to: &Namespace, address: Ipv4Addr) {
@@ -280,7 +290,7 @@ pub fn hears_of_a_closed_port(from: &Namespace, to: Ipv4Addr) -> bool {
     let socket = from.inside(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).expect("a socket");
     socket.connect((to, 33434)).expect("a route");
     socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a time");
-    let asked = socket.send(b"?").and_then(|_| socket.recv(&mut [0; 8]));
+    let asked = socket.send(b"?").and_then(|_| uninterrupted(|| socket.recv(&mut [0; 8])));
     asked.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 

@@ -63,9 +63,12 @@ pub fn ask(end: SocketAddr, check: &Check, timeout: Duration) -> Result<(), Bad>
     let (mut line, mut len) = ([0; LINE_MAX], 0);
     while !line[..len].contains(&b'\n') && len < LINE_MAX {
         stream.set_read_timeout(Some(left()?))?;
-        match stream.read(&mut line[len..])? {
-            0 => break,
-            more => len += more,
+        match stream.read(&mut line[len..]) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            // A signal ends a wait that has a limit (signal(7)); that says nothing about the backend.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
         }
     }
     match status(&line[..len]) {
