@@ -36,7 +36,7 @@ const SLOTS_MIN: usize = 64;
 /// Most sets that end in one transaction: their commit is a third of what one alone costs. If it fails each ends by itself.
 const TOGETHER: usize = 16;
 /// Most rows of shared sets in one go.
-const ROWS_MAX: u32 = SLOTS_MAX as u32 / ROW;
+const ROWS_MAX: usize = SLOTS_MAX / ROW as usize;
 const MS: u64 = 1_000_000;
 
 /// Where the scan of one group's tables stands.
@@ -109,13 +109,11 @@ impl Scan {
     /// Visits as many slots as the time since the last visit is worth. A scan that has all of `SLOTS_MAX` to do is behind and
     /// goes on with the next batch.
     pub(crate) fn run(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
-        let elapsed = now_ns.saturating_sub(self.last_ns);
         let slots = on.tables.slots();
         let timeout_ns = on.chain.groups()[on.group].shortest_timeout_ns;
         // Nearly full: above three quarters.
         let is_crowded = on.tables.len() > on.tables.capacity() / 4 * 3;
-        let round_ns = round_ns(timeout_ns, is_crowded);
-        let due = (slots as u128 * elapsed as u128 / round_ns as u128).min(slots as u128) as usize;
+        let due = self.due(now_ns, round_ns(timeout_ns, is_crowded), slots);
         if due < SLOTS_MIN.min(slots) {
             return;
         }
@@ -132,18 +130,17 @@ impl Scan {
         lives: &mut Lives,
         witness: &mut dyn Witness,
     ) {
-        let elapsed = now_ns.saturating_sub(self.last_ns);
         let group = &on.chain.groups()[on.group];
         let (room, is_crowded) =
             group.stages.first().map_or((0, false), |&first| on.chain.stages()[first].shared_room());
-        let (rows, round_ns) = (share.rows(room), round_ns(group.shortest_timeout_ns, is_crowded));
-        let due = (u128::from(rows) * u128::from(elapsed) / u128::from(round_ns)).min(u128::from(rows)) as u32;
+        let rows = share.rows(room);
+        let due = self.due(now_ns, round_ns(group.shortest_timeout_ns, is_crowded), rows as usize);
         if due == 0 {
             return;
         }
         self.last_ns = now_ns;
         let first = self.cursor as u32 % rows;
-        let next = first + due.min(ROWS_MAX);
+        let next = first + due.min(ROWS_MAX) as u32;
         self.cursor = next as usize;
         for &position in &group.stages {
             self.shared_expired.clear();
@@ -159,6 +156,12 @@ impl Scan {
                 lives.ended += expire_shared(stage, position, some, now_ns, on, witness);
             }
         }
+    }
+
+    /// Of what is visited once in a round, as much as the time since the last visit is worth.
+    fn due(&self, now_ns: u64, round_ns: u64, all: usize) -> usize {
+        let elapsed_ns = now_ns.saturating_sub(self.last_ns);
+        (all as u128 * u128::from(elapsed_ns) / u128::from(round_ns)).min(all as u128) as usize
     }
 
     fn visit(&mut self, now_ns: u64, count: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
