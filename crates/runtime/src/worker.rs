@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use braid_io::{Received, RxQueue, TxQueue};
-use braid_memory::{HugePages, thread_time};
+use braid_io::Received;
+use braid_memory::thread_time;
 use braid_nf::{Index, Logs, Pass, Reason, Verdict, Verdicts};
-use braid_packet::{BATCH_MAX, Batch, Buffers, Order, Pool, Port};
-use braid_state::{Bringing, Share, Tx};
+use braid_packet::{BATCH_MAX, Batch, Buffers, Order, Port};
+use braid_state::Bringing;
 
 use self::later::{PeriodicTick, pace, periodic_ticks};
 use self::onward::Onward;
 use self::sets::{Sets, indexes};
 use crate::attempt::{NoWitness, Stretch, Witness, run_pass};
 use crate::chain::Chain;
-use crate::clock::{Clock, Timeline};
+use crate::clock::Clock;
 use crate::counters::{PortCounters, WorkerCounters};
 use crate::course::Direction;
 use crate::probe::{Probe, Span, TimeSplit};
@@ -31,6 +31,7 @@ mod handover;
 mod later;
 mod listing;
 mod onward;
+mod parts;
 mod send;
 mod sets;
 mod traced;
@@ -40,6 +41,7 @@ pub use ended::Ended;
 pub(crate) use exchange::{Emptied, Gone, Prepared};
 pub(crate) use handover::Moving;
 pub use listing::ListedSet;
+pub use parts::Parts;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,34 +52,6 @@ pub enum Step {
     Idle,
     /// Nothing to receive any more.
     End,
-}
-
-/// What a worker is made of.
-pub struct Parts {
-    /// Its number, from 0.
-    pub id: usize,
-    /// The functions.
-    pub chain: Arc<Chain>,
-    /// Buffers of the run.
-    pub pool: Arc<Pool>,
-    /// Where packets come from.
-    pub receive: Box<dyn RxQueue>,
-    /// Where packets go.
-    pub send: Box<dyn TxQueue>,
-    /// Its transaction.
-    pub tx: Tx,
-    /// Time.
-    pub clock: Clock,
-    /// Everybody's time.
-    pub timeline: Arc<Timeline>,
-    /// Ports of the plan.
-    pub ports: u16,
-    /// Most packets in a batch.
-    pub batch: usize,
-    /// Packet sets per group that this worker may keep.
-    pub sets: usize,
-    /// Pages for its tables.
-    pub pages: HugePages,
 }
 
 /// A pinned thread's work: receives batches, takes them through the chain, sends them.
@@ -119,13 +93,6 @@ pub struct Worker {
     /// Whether packets that functions hold back are sent when all workers end.
     drains: bool,
     progress: Progress,
-}
-
-impl Parts {
-    /// What it does of work that all workers divide.
-    fn share(&self) -> Share {
-        Share::new(self.id, self.timeline.workers())
-    }
 }
 
 impl Worker {
