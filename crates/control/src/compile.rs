@@ -12,7 +12,7 @@ use braid_runtime::nf::state::{Domain, StateBuilder};
 use braid_runtime::nf::{ShareError, Stage};
 use braid_runtime::steer::planner::{self, Changed, HashPlan, Locality, Member};
 use braid_runtime::steer::{Fields, Key, Pattern, Reta, Steering, Symmetry, Toeplitz};
-use braid_runtime::{BuildError, Chain, ChainError, Full, Plan as RunPlan, Sharing, Time};
+use braid_runtime::{BuildError, Chain, ChainError, Plan as RunPlan, Sharing, Time};
 
 use crate::HugePages;
 use crate::catalog::Refusal;
@@ -51,7 +51,6 @@ impl Plan {
         let chain = self.probe(carry)?;
         let members = members(&chain);
         let hash = planner::plan_with(&members, self.course.outside());
-        self.check_full(&hash)?;
         let (workers, note) = (self.workers, if self.workers > 1 { shared_sets(&hash) } else { None });
         let steering = self.steering(&hash, workers)?;
         self.check_balance(&chain, &hash, &steering)?;
@@ -133,20 +132,6 @@ impl Plan {
                 refused(format!("its saved configuration is refused: `{}`: {}", refusal.key, refusal.reason))
             })?;
             goes_on(&*before, &*after, true).map_err(refused)?;
-        }
-        Ok(())
-    }
-
-    /// Sets that workers share live in state objects, which have no oldest entry.
-    fn check_full(&self, hash: &HashPlan) -> Result<(), Problem> {
-        for (at, (link, outcome)) in self.chain.iter().zip(&hash.chosen.outcomes).enumerate() {
-            let shared = self.workers > 1 && matches!(outcome.locality, Locality::NotLocal { .. });
-            if shared && self.course.full(at) == Full::EvictOldest {
-                let what =
-                    format!("the packet sets of `{}` are shared by the workers: {}", link.name, outcome.explanation);
-                let help = "leave `full` out: shared sets can only refuse; or write workers = 1";
-                return Err(Problem::new(what, help).at(link.at.clone()));
-            }
         }
         Ok(())
     }

@@ -56,8 +56,19 @@ impl Stage for Overridden {
     fn find_expired_shared(&self, tx: &mut Tx, row: Range<u32>, into: &mut Vec<SetKey>) -> Result<(), Conflict> {
         self.inner.find_expired_shared(tx, row, into)
     }
-    fn shared_room(&self) -> (u32, bool) {
+    fn shared_room(&self) -> (usize, usize) {
         self.inner.shared_room()
+    }
+    fn find_candidates_shared(
+        &self,
+        tx: &mut Tx,
+        row: Range<u32>,
+        into: &mut Vec<Candidate<SetKey>>,
+    ) -> Result<(), Conflict> {
+        self.inner.find_candidates_shared(tx, row, into)
+    }
+    fn is_assured_shared(&self, tx: &mut Tx, key: &SetKey) -> Result<bool, Conflict> {
+        self.inner.is_assured_shared(tx, key)
     }
     fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict> {
         self.inner.expire_shared(event, key)

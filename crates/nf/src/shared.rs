@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::cx::Cx;
 use crate::pass::handlers::handle_packet;
 use crate::pass::{MS, Pass};
-use crate::sets::{NewSet, Place};
+use crate::sets::{Candidate, NewSet, Place};
 use crate::stage::Event;
 use crate::{Findings, Handled, NetworkFunction};
 
@@ -51,6 +51,8 @@ pub struct Lives {
     pub created: u64,
     /// Ended.
     pub ended: u64,
+    /// Did not become live because there was no room.
+    pub refused: u64,
 }
 
 /// A set that workers share, as somebody looks at it who is no packet.
@@ -99,6 +101,12 @@ fn idle_ns(now_ns: u64, entry: &Entry) -> u64 {
     u64::from(idle_ms((now_ns / MS) as u32, entry)) * MS
 }
 
+/// Whether a function is assured of a set whose timeout has not come.
+fn is_assured<N: NetworkFunction>(now_ns: u64, function: &N, entry: &Entry) -> bool {
+    let set = state::<N::Set>(entry);
+    function.is_assured(&set) && idle_ns(now_ns, entry) <= function.timeout_ns(&set)
+}
+
 impl SharedSets {
     /// Room for `capacity` sets of `function`.
     pub(crate) fn new(builder: &mut StateBuilder, function: &str, capacity: usize) -> Result<SharedSets, StateError> {
@@ -117,9 +125,9 @@ impl SharedSets {
         self.map.object()
     }
 
-    /// Whether more than three quarters of it are in use.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.map.len() > self.capacity() / 4 * 3
+    /// Sets that are live.
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
     }
 
     /// Keys of sets past their timeout among at most a row of entries, at a glance; what ends them is asked for.
@@ -140,6 +148,34 @@ impl SharedSets {
             is_over
         })?;
         Ok(())
+    }
+
+    /// Adds the sets among at most a row of entries, at a glance, as candidates to go: the function has said of which it is assured.
+    pub(crate) fn find_candidates<N: NetworkFunction>(
+        &self,
+        tx: &mut Tx,
+        function: &N,
+        row: Range<u32>,
+        into: &mut Vec<Candidate<SetKey>>,
+    ) -> Result<(), Conflict> {
+        let now_ns = tx.now();
+        self.map.glance(tx, row, |key, entry| {
+            let candidate = Candidate::new(*key, (idle_ns(now_ns, entry) / MS) as u32);
+            into.push(Candidate { is_assured: is_assured(now_ns, function, entry), ..candidate });
+            false
+        })?;
+        Ok(())
+    }
+
+    /// Whether there is such a set and the function is assured of it.
+    pub(crate) fn is_assured<N: NetworkFunction>(
+        &self,
+        tx: &mut Tx,
+        function: &N,
+        key: &SetKey,
+    ) -> Result<bool, Conflict> {
+        let now_ns = tx.now();
+        Ok(self.map.get(tx, key)?.is_some_and(|found| is_assured(now_ns, function, &found)))
     }
 
     /// Adds the sets, of `bytes` bytes of state, among the next `count` entries from `cursor`; returns where to go on, none
@@ -223,7 +259,11 @@ impl SharedPlace<'_> {
     pub(crate) fn register<S: Plain>(&mut self, tx: &mut Tx, state: &S) -> bool {
         match self.sets.map.insert(tx, &self.key, &entry(self.now_ms, state)) {
             // Whatever the handler makes of a conflict, its transaction does not commit.
-            Ok(Inserted::Full) | Err(_) => false,
+            Err(_) => false,
+            Ok(Inserted::Full) => {
+                self.lives.refused += 1;
+                false
+            }
             Ok(_) => {
                 self.lives.created += 1;
                 true

@@ -36,8 +36,17 @@ pub trait Stage: Send + Sync {
     fn indexed(&self) -> Option<usize>;
     /// Adds keys of shared sets past their timeout, looking at a few entries from `cursor`; returns where to go on.
     fn find_expired_shared(&self, tx: &mut Tx, row: Range<u32>, into: &mut Vec<SetKey>) -> Result<(), Conflict>;
-    /// How many shared sets there is room for, and whether most of it is in use.
-    fn shared_room(&self) -> (u32, bool);
+    /// How many shared sets there is room for, and how many are live.
+    fn shared_room(&self) -> (usize, usize);
+    /// Adds the shared sets among at most a row of entries as candidates to go.
+    fn find_candidates_shared(
+        &self,
+        tx: &mut Tx,
+        row: Range<u32>,
+        into: &mut Vec<Candidate<SetKey>>,
+    ) -> Result<(), Conflict>;
+    /// Whether there is such a shared set, and the function is [assured](NetworkFunction::is_assured) of it.
+    fn is_assured_shared(&self, tx: &mut Tx, key: &SetKey) -> Result<bool, Conflict>;
     /// Ends a shared set if it is still past its timeout; says whether it did.
     fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict>;
     /// Ends a shared set, whatever its timeout; says whether there was one.
@@ -206,8 +215,21 @@ impl<N: NetworkFunction> Stage for Instance<N> {
         self.shared.as_ref().map_or(Ok(()), |shared| shared.find_expired(tx, &self.function, row, into))
     }
 
-    fn shared_room(&self) -> (u32, bool) {
-        self.shared.as_ref().map_or((0, false), |shared| (shared.capacity() as u32, shared.is_crowded()))
+    fn shared_room(&self) -> (usize, usize) {
+        self.shared.as_ref().map_or((0, 0), |shared| (shared.capacity(), shared.len()))
+    }
+
+    fn find_candidates_shared(
+        &self,
+        tx: &mut Tx,
+        row: Range<u32>,
+        into: &mut Vec<Candidate<SetKey>>,
+    ) -> Result<(), Conflict> {
+        self.shared.as_ref().map_or(Ok(()), |shared| shared.find_candidates(tx, &self.function, row, into))
+    }
+
+    fn is_assured_shared(&self, tx: &mut Tx, key: &SetKey) -> Result<bool, Conflict> {
+        self.shared.as_ref().map_or(Ok(false), |shared| shared.is_assured(tx, &self.function, key))
     }
 
     fn expire_shared(&self, event: &mut Event<'_>, key: &SetKey) -> Result<bool, Conflict> {

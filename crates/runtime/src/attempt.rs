@@ -16,6 +16,15 @@ use crate::counters::WorkerCounters;
 use crate::course::Direction;
 use crate::probe::{Probe, Span};
 
+/// Why packet sets end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Their timeout has come.
+    Timeout,
+    /// Somebody has chosen them, whatever their timeout: they make room for others, or whoever operates the run ends them.
+    Chosen,
+}
+
 /// Told of everything that has been committed, in the worker's order.
 pub trait Witness: Send {
     /// Positions `from..to` of the pass are committed at place `sequence` of the commit order.
@@ -28,6 +37,7 @@ pub trait Witness: Send {
         tx: &mut Tx,
         stage: usize,
         keys: &mut dyn Iterator<Item = SetKey>,
+        end: End,
         now_ns: u64,
         sequence: u64,
     );
@@ -54,7 +64,7 @@ impl Witness for NoWitness {
     #[inline(always)]
     fn committed(&mut self, _: &mut Pass<'_>, _: usize, _: usize, _: usize, _: u64) {}
     fn went_through(&mut self, _: &mut Tx, _: u16, _: Direction, _: u64, _: u64) {}
-    fn expired(&mut self, _: &mut Tx, _: usize, _: &mut dyn Iterator<Item = SetKey>, _: u64, _: u64) {}
+    fn expired(&mut self, _: &mut Tx, _: usize, _: &mut dyn Iterator<Item = SetKey>, _: End, _: u64, _: u64) {}
     fn ticked(&mut self, _: &mut Tx, _: usize, _: Tick, _: u64, _: u64) {}
     fn made(&mut self, _: &Emitted, _: usize) {}
     fn received(&mut self, _: &Batch, _: &Verdicts) {}

@@ -12,7 +12,7 @@ use braid_nf::packet::key::SetKey;
 use braid_nf::{Emitted, Event, Lives, SetSlot, SetTables, Stage};
 use braid_state::{Conflict, ROW, Share, Tx};
 
-use crate::attempt::{Witness, run_event, try_event};
+use crate::attempt::{End, Witness, run_event, try_event};
 use crate::chain::Chain;
 use crate::counters::WorkerCounters;
 use crate::watchdog::Pulse;
@@ -111,8 +111,7 @@ impl Scan {
     pub(crate) fn run(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         let slots = on.tables.slots();
         let timeout_ns = on.chain.groups()[on.group].shortest_timeout_ns;
-        // Nearly full: above three quarters.
-        let is_crowded = on.tables.len() > on.tables.capacity() / 4 * 3;
+        let is_crowded = is_crowded(on.tables.len(), on.tables.capacity());
         let due = self.due(now_ns, round_ns(timeout_ns, is_crowded), slots);
         if due < SLOTS_MIN.min(slots) {
             return;
@@ -131,10 +130,10 @@ impl Scan {
         witness: &mut dyn Witness,
     ) {
         let group = &on.chain.groups()[on.group];
-        let (room, is_crowded) =
-            group.stages.first().map_or((0, false), |&first| on.chain.stages()[first].shared_room());
-        let rows = share.rows(room);
-        let due = self.due(now_ns, round_ns(group.shortest_timeout_ns, is_crowded), rows as usize);
+        let (room, live) = group.stages.first().map_or((0, 0), |&first| on.chain.stages()[first].shared_room());
+        let (rows, room) = (share.rows(room as u32), room as u32);
+        let round_ns = round_ns(group.shortest_timeout_ns, is_crowded(live, room as usize));
+        let due = self.due(now_ns, round_ns, rows as usize);
         if due == 0 {
             return;
         }
@@ -153,7 +152,7 @@ impl Scan {
                 on.tx.abort();
             }
             for some in self.shared_expired.chunks(TOGETHER) {
-                lives.ended += expire_shared(stage, position, some, now_ns, on, witness);
+                lives.ended += expire_shared(position, (some, End::Timeout), now_ns, on, witness);
             }
         }
     }
@@ -188,7 +187,7 @@ impl Scan {
                 // While some end, what the next will touch is on its way.
                 let later = next.next();
                 later.into_iter().flatten().for_each(|&at| stage.prefetch_expired(on.tables, at));
-                expire(stage, position, some, now_ns, on, witness);
+                expire(position, (some, End::Timeout), now_ns, on, witness);
                 match later {
                     Some(later) => some = later,
                     None => break,
@@ -204,6 +203,11 @@ impl Scan {
     }
 }
 
+/// Whether so many sets are nearly all that there is room for: more than three quarters.
+fn is_crowded(live: usize, room: usize) -> bool {
+    live > room / 4 * 3
+}
+
 /// How long a round of the scan takes where no set's timeout is shorter than this one; 0: nobody says.
 fn round_ns(timeout_ns: u64, is_crowded: bool) -> u64 {
     let round_ns = (timeout_ns / ROUND_PART).clamp(*ROUND_NS.start(), *ROUND_NS.end());
@@ -213,42 +217,51 @@ fn round_ns(timeout_ns: u64, is_crowded: bool) -> u64 {
     }
 }
 
-/// Ends those of some shared sets that are still past their timeout, in one transaction if nothing comes between; how many.
-fn expire_shared(
-    stage: &dyn Stage,
+/// Ends those of some shared sets that are there and, if that is why, still past their timeout; in one transaction if nothing comes
+/// between. How many.
+pub(crate) fn expire_shared(
     position: usize,
-    some: &[SetKey],
+    (some, why): (&[SetKey], End),
     now_ns: u64,
     on: &mut Expiring<'_>,
     witness: &mut dyn Witness,
 ) -> u64 {
     let (mut ended, made_before) = (0, on.emitted.len());
+    let stage = &*on.chain.stages()[position];
     let mut end = |event: &mut Event<'_>| {
         ended = 0;
-        some.iter().try_for_each(|key| stage.expire_shared(event, key).map(|has_ended| ended += u64::from(has_ended)))
+        some.iter()
+            .try_for_each(|key| end_shared(stage, event, key, why).map(|has_ended| ended += u64::from(has_ended)))
     };
     let sequence = match some.len() {
         1 => Some(on.run_event(position, now_ns, |event, _| end(event))),
         _ => on.try_event(position, now_ns, |event, _| end(event)),
     };
     let Some(sequence) = sequence else {
-        return some.chunks(1).map(|one| expire_shared(stage, position, one, now_ns, on, witness)).sum();
+        return some.chunks(1).map(|one| expire_shared(position, (one, why), now_ns, on, witness)).sum();
     };
-    witness.expired(on.tx, position, &mut some.iter().copied(), now_ns, sequence);
+    witness.expired(on.tx, position, &mut some.iter().copied(), why, now_ns, sequence);
     witness.made(on.emitted, made_before);
     ended
 }
 
+/// Ends a shared set if it is to end; says whether it did.
+pub(crate) fn end_shared(stage: &dyn Stage, event: &mut Event<'_>, key: &SetKey, why: End) -> Result<bool, Conflict> {
+    match why {
+        End::Timeout => stage.expire_shared(event, key),
+        End::Chosen => stage.end_shared(event, key),
+    }
+}
+
 /// Ends sets for one function, in one transaction if nothing comes between: their handlers run, then they are not live any more.
 pub(crate) fn expire(
-    stage: &dyn Stage,
     position: usize,
-    some: &[SetSlot],
+    (some, why): (&[SetSlot], End),
     now_ns: u64,
     on: &mut Expiring<'_>,
     witness: &mut dyn Witness,
 ) {
-    let made_before = on.emitted.len();
+    let (stage, made_before) = (&*on.chain.stages()[position], on.emitted.len());
     let sequence = match some {
         [] => return,
         [at] => Some(on.run_event(position, now_ns, |event, tables| stage.expire(event, tables, *at))),
@@ -257,10 +270,10 @@ pub(crate) fn expire(
         }),
     };
     let Some(sequence) = sequence else {
-        return some.chunks(1).for_each(|one| expire(stage, position, one, now_ns, on, witness));
+        return some.chunks(1).for_each(|one| expire(position, (one, why), now_ns, on, witness));
     };
     let tables = &*on.tables;
-    witness.expired(on.tx, position, &mut some.iter().map(|at| tables.key(*at)), now_ns, sequence);
+    witness.expired(on.tx, position, &mut some.iter().map(|at| tables.key(*at)), why, now_ns, sequence);
     witness.made(on.emitted, made_before);
     for &at in some {
         let live = on.tables.meta_mut(at).live;

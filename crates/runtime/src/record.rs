@@ -7,7 +7,7 @@ use braid_nf::{Emitted, Pass, Tick, Verdict, Verdicts};
 use braid_packet::{Batch, FrameInfo, Port};
 use braid_state::Tx;
 
-use crate::attempt::Witness;
+use crate::attempt::{End, Witness};
 use crate::course::Direction;
 
 /// One packet as the source delivered it, or as a function sent it on that made it.
@@ -63,6 +63,8 @@ pub enum Deed {
         stage: usize,
         /// The sets, at least one.
         keys: Vec<SetKey>,
+        /// Why.
+        end: End,
         /// When.
         now_ns: u64,
     },
@@ -175,10 +177,11 @@ impl Witness for Recorder {
         tx: &mut Tx,
         stage: usize,
         keys: &mut dyn Iterator<Item = SetKey>,
+        end: End,
         now_ns: u64,
         sequence: u64,
     ) {
-        self.note(tx, sequence, Deed::Expired { stage, keys: keys.collect(), now_ns });
+        self.note(tx, sequence, Deed::Expired { stage, keys: keys.collect(), end, now_ns });
     }
 
     fn ticked(&mut self, tx: &mut Tx, stage: usize, tick: Tick, now_ns: u64, sequence: u64) {

@@ -15,9 +15,10 @@ use braid_state::Tx;
 
 mod whole;
 
-use crate::attempt::run_event;
+use crate::attempt::{End, run_event};
 use crate::chain::Chain;
 use crate::counters::WorkerCounters;
+use crate::expiry::end_shared;
 use crate::record::{Deed, Entry, Output, RecordedBatch, WorkerLog, made, outputs};
 use crate::watchdog::{Pulse, Watchdog, watch};
 
@@ -192,7 +193,7 @@ impl Replay {
                     let recorded = &logs[entry.worker].batches[*batch];
                     self.go_through(entry, id, (*packet, *direction), *now_ns, left[&id], recorded);
                 }
-                Deed::Expired { stage, keys, now_ns } => self.expire(entry, *stage, keys, *now_ns),
+                Deed::Expired { stage, keys, end, now_ns } => self.expire(entry, *stage, (keys, *end), *now_ns),
                 Deed::Ticked { stage, tick, now_ns } => self.tick(entry, *stage, *tick, *now_ns),
             }
             self.pulse.leave();
@@ -324,14 +325,14 @@ impl Replay {
         open.batch.release(&mut self.buffers);
     }
 
-    fn expire(&mut self, entry: &Entry, stage: usize, keys: &[SetKey], now_ns: u64) {
+    fn expire(&mut self, entry: &Entry, stage: usize, (keys, end): (&[SetKey], End), now_ns: u64) {
         let chain = Arc::clone(&self.chain);
         let function = &*chain.stages()[stage];
         let Some(group) = chain.group_of(stage) else { unreachable!("only functions with sets expire sets") };
         if chain.groups()[group].shared {
             let (mut logs, mut counters) = (Logs::default(), WorkerCounters::default());
             run_event(&mut self.tx, &mut logs.emitted, self.ports, now_ns, &mut counters, |event| {
-                keys.iter().try_for_each(|key| function.expire_shared(event, key).map(|_| ()))
+                keys.iter().try_for_each(|key| end_shared(function, event, key, end).map(drop))
             });
             return self.check_made(entry, stage, &logs.emitted);
         }

@@ -109,7 +109,20 @@ impl Bench {
     ) -> Bench {
         let domain = Domain::new(1);
         let builder = StateBuilder::new(&domain, HugePages::Never);
-        Bench::upon(domain, builder, (ports, sets), course, build)
+        Bench::upon(domain, builder, (ports, sets), (course, true), build)
+    }
+
+    /// The same with packet sets where they are if workers share them.
+    #[track_caller]
+    pub fn sharing_on_course(
+        ports: u16,
+        sets: usize,
+        course: &Course,
+        build: impl FnOnce(&mut StateBuilder) -> Vec<Box<dyn Stage>>,
+    ) -> Bench {
+        let domain = Domain::new(1);
+        let builder = StateBuilder::new(&domain, HugePages::Never);
+        Bench::upon(domain, builder, (ports, sets), (course, false), build)
     }
 
     /// A bench whose single function takes the place of this one's, under the same name: it goes on with the state objects. What packet
@@ -120,7 +133,8 @@ impl Bench {
         drop(workers);
         let mut builder = StateBuilder::new(&domain, HugePages::Never);
         builder.inherit(objects.clone());
-        let bench = Bench::upon(domain, builder, (ports, sets), &Course::default(), |builder| vec![build(builder)]);
+        let course = (&Course::default(), true);
+        let bench = Bench::upon(domain, builder, (ports, sets), course, |builder| vec![build(builder)]);
         for new in &bench.objects {
             let former = objects.iter().find(|old| old.name() == new.name() && old.kind() == new.kind());
             let Some(former) = former.filter(|former| former.id() != new.id()) else { continue };
@@ -139,7 +153,8 @@ impl Bench {
         let domain = Domain::new(2);
         let mut builder = StateBuilder::new(&domain, HugePages::Never);
         builder.succeed_saved(&saved);
-        let bench = Bench::upon(domain, builder, (ports, sets), &Course::default(), |builder| vec![build(builder)]);
+        let course = (&Course::default(), true);
+        let bench = Bench::upon(domain, builder, (ports, sets), course, |builder| vec![build(builder)]);
         let mut tx = Tx::new(&bench.ground.domain, 1);
         for (name, kind, image) in &saved {
             let object = bench.objects.iter().find(|object| object.name() == name && object.kind() == kind);
@@ -152,14 +167,14 @@ impl Bench {
         domain: Arc<Domain>,
         mut builder: StateBuilder,
         (ports, sets): (u16, usize),
-        course: &Course,
+        (course, is_local): (&Course, bool),
         build: impl FnOnce(&mut StateBuilder) -> Vec<Box<dyn Stage>>,
     ) -> Bench {
         let stages = build(&mut builder);
 
         let source = StageUse::new("source").writes(TIMESTAMP_NS, 8).writes(WIRE_LEN, 4).writes(SEQUENCE, 8);
         let sink = StageUse::new("sink").reads(TIMESTAMP_NS, 8).reads(WIRE_LEN, 4).reads(SEQUENCE, 8);
-        let sharing = &mut Sharing { is_local: &|_, _| true, builder: &mut builder, capacity: sets };
+        let sharing = &mut Sharing { is_local: &|_, _| is_local, builder: &mut builder, capacity: sets };
         let chain = Arc::new(Chain::new(stages, &[source, sink], course, sharing).expect("a chain that can be built"));
         let objects = builder.finish();
         let ground = Ground { domain, chain, clock: Clock::Capture, told_ns: Arc::default(), ports, sets };

@@ -7,9 +7,9 @@ use crate::Place;
 
 /// A set that may go.
 #[derive(Clone, Copy, Debug)]
-pub struct Candidate {
-    /// Where it is.
-    pub at: Whereabouts,
+pub struct Candidate<At = Whereabouts> {
+    /// Where it is; of one that workers share, its key.
+    pub at: At,
     /// How long no packet has come, in milliseconds.
     pub idle_ms: u32,
     /// Some function is [assured](crate::NetworkFunction::is_assured) of it.
@@ -25,9 +25,9 @@ pub enum Whereabouts {
     ToCome(FormerSlot),
 }
 
-impl Candidate {
+impl<At> Candidate<At> {
     /// A set that no function has said anything of.
-    pub fn new(at: Whereabouts, idle_ms: u32) -> Candidate {
+    pub fn new(at: At, idle_ms: u32) -> Candidate<At> {
         Candidate { at, idle_ms, is_assured: false }
     }
 }

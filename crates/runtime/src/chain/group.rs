@@ -68,10 +68,14 @@ impl Group {
     /// Records that a worker's table has room for, if it may keep `sets` from one batch to the next. Shared sets live in state
     /// objects: their table is there and stays empty.
     pub fn capacity(&self, sets: usize) -> usize {
-        match (self.shared, self.full) {
-            (true, _) => 1,
-            (false, Full::Refuse) => sets,
-            (false, Full::EvictOldest) => sets + BATCH_MAX,
+        if self.shared { 1 } else { sets + self.slack(1) }
+    }
+
+    /// Sets beyond those that are kept, for which there is room within a batch of so many workers.
+    pub(crate) fn slack(&self, workers: usize) -> usize {
+        match self.full {
+            Full::Refuse => 0,
+            Full::EvictOldest => workers * BATCH_MAX,
         }
     }
 
@@ -87,7 +91,8 @@ impl Group {
             return Err(ChainError::GroupTooLarge { set, function });
         }
         if self.shared {
-            stage.share(sharing.builder, &self.set, sharing.capacity)?;
+            let slack = self.slack(sharing.builder.domain().workers());
+            stage.share(sharing.builder, &self.set, sharing.capacity.saturating_add(slack))?;
         } else {
             stage.settle(Place { bit: 1 << self.stages.len(), offset: self.state_bytes });
             self.state_bytes += stage.set_bytes().next_multiple_of(8);

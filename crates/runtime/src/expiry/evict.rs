@@ -1,12 +1,15 @@
 //! Which sets go from a full table so that new ones find room: of each few that it comes upon, the one that has waited longest; those
 //! of which a function is assured only where there are no others.
 
+mod shared;
+
 use std::ops::Range;
 
+use braid_nf::packet::key::SetKey;
 use braid_nf::{Candidate, Whereabouts};
 
 use super::{Expiring, MS, expire};
-use crate::attempt::Witness;
+use crate::attempt::{End, Witness};
 
 /// Sets among which the one to evict is chosen.
 const SAMPLE: usize = 16;
@@ -24,12 +27,26 @@ const SLOTS_MAX: usize = 16 * 1024;
 pub(crate) struct Eviction {
     here: Cursor,
     to_come: Cursor,
+    choice: Choice<Whereabouts>,
+    shared: shared::Owed,
+    shared_choice: Choice<SetKey>,
+}
+
+/// Who may go, and who goes.
+#[derive(Debug)]
+struct Choice<At> {
     /// Times that sets were chosen.
-    choices: usize,
+    times: usize,
     /// Who may go; once it is known, of whom nobody is assured.
-    candidates: Vec<Candidate>,
+    candidates: Vec<Candidate<At>>,
     /// The others.
-    assured: Vec<Candidate>,
+    assured: Vec<Candidate<At>>,
+}
+
+impl<At> Default for Choice<At> {
+    fn default() -> Choice<At> {
+        Choice { times: 0, candidates: Vec::new(), assured: Vec::new() }
+    }
 }
 
 /// How far a pair of tables was looked through: all of it, and, where candidates are few, the denser table.
@@ -46,7 +63,7 @@ impl Eviction {
         while let surplus @ 1.. = on.tables.len().saturating_sub(keep) {
             let evicted = on.counters.sets_evicted;
             self.find(surplus, (now_ns / MS) as u32, on);
-            self.choose(surplus);
+            self.choice.choose(surplus);
             self.end_chosen(now_ns, on, witness);
             if on.counters.sets_evicted == evicted {
                 break;
@@ -56,16 +73,15 @@ impl Eviction {
 
     /// Ends the sets that are chosen and still there.
     fn end_chosen(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
-        for candidate in self.candidates.drain(..) {
+        for candidate in self.choice.candidates.drain(..) {
             let at = match candidate.at {
                 Whereabouts::Here(at) => Some(at).filter(|at| on.tables.holds(*at)),
                 Whereabouts::ToCome(at) => on.tables.bring_one(at),
             };
             let Some(at) = at else { continue };
             for &position in &on.chain.groups()[on.group].stages {
-                let stage = &*on.chain.stages()[position];
-                if on.tables.meta_mut(at).live & stage.place().bit != 0 {
-                    expire(stage, position, &[at], now_ns, on, witness);
+                if on.tables.meta_mut(at).live & on.chain.stages()[position].place().bit != 0 {
+                    expire(position, (&[at], End::Chosen), now_ns, on, witness);
                 }
             }
             on.tables.remove(at);
@@ -75,10 +91,9 @@ impl Eviction {
 
     /// Finds candidates so that `surplus` of them can go.
     fn find(&mut self, surplus: usize, now_ms: u32, on: &mut Expiring<'_>) {
-        self.candidates.clear();
-        self.assured.clear();
+        self.choice.forget();
         self.look(surplus * SAMPLE, now_ms, on);
-        if self.candidates.len() < surplus && !self.assured.is_empty() {
+        if self.choice.wants_others(surplus) {
             self.look(FURTHER, now_ms, on);
         }
     }
@@ -86,7 +101,7 @@ impl Eviction {
     /// Looks for so many more, and sets apart those of whom a function is assured. While sets come over from former tables, nearly all
     /// that have waited long are still there.
     fn look(&mut self, more: usize, now_ms: u32, on: &mut Expiring<'_>) {
-        let (found, tables) = (&mut self.candidates, &*on.tables);
+        let (found, tables) = (&mut self.choice.candidates, &*on.tables);
         let (known, wanted) = (found.len(), found.len() + more);
         if tables.to_move() > 0 {
             self.to_come.look((wanted, found), tables.former_slots(), tables.denser_former_slots(), |from, found| {
@@ -102,22 +117,39 @@ impl Eviction {
         for &position in &on.chain.groups()[on.group].stages {
             on.chain.stages()[position].find_assured(on.tables, &mut found[known..]);
         }
-        self.assured.extend(found.extract_if(known.., |candidate| candidate.is_assured));
+        self.choice.set_apart(known);
+    }
+}
+
+impl<At> Choice<At> {
+    fn forget(&mut self) {
+        self.candidates.clear();
+        self.assured.clear();
+    }
+
+    /// Whether others are to be looked for: too few of those found are such that nobody is assured of them.
+    fn wants_others(&self, count: usize) -> bool {
+        self.candidates.len() < count && !self.assured.is_empty()
+    }
+
+    /// Sets apart those from place `known` on of whom a function is assured.
+    fn set_apart(&mut self, known: usize) {
+        self.assured.extend(self.candidates.extract_if(known.., |candidate| candidate.is_assured));
     }
 
     /// Keeps `count` candidates, assured ones only where there are too few others.
     fn choose(&mut self, count: usize) {
-        self.choices = self.choices.wrapping_add(1);
+        self.times = self.times.wrapping_add(1);
         let others = count.saturating_sub(self.candidates.len());
-        keep_longest(&mut self.candidates, count, self.choices);
-        keep_longest(&mut self.assured, others, self.choices);
+        keep_longest(&mut self.candidates, count, self.times);
+        keep_longest(&mut self.assured, others, self.times);
         self.candidates.append(&mut self.assured);
     }
 }
 
 /// Keeps `count` candidates: of each few that lie side by side the one that has waited longest. In a table that fills up within a
 /// millisecond all have waited alike; they come from everywhere all the same, for where none goes no new set would find a place.
-fn keep_longest(found: &mut Vec<Candidate>, count: usize, choices: usize) {
+fn keep_longest<At>(found: &mut Vec<Candidate<At>>, count: usize, choices: usize) {
     if count >= found.len() {
         return;
     }

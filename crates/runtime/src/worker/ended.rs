@@ -103,7 +103,8 @@ impl Worker {
 
     fn count_sets(&mut self) {
         let lives = self.sets.iter().map(|sets| sets.tables.lives());
-        self.counters.sets_refused = self.sets.iter().map(|sets| sets.tables.refused()).sum();
+        let refused = self.sets.iter().map(|sets| sets.tables.refused());
+        self.counters.sets_refused = refused.sum::<u64>() + self.logs.lives.refused;
         let shared = (self.logs.lives.created, self.logs.lives.ended);
         let (created, ended) = lives.fold(shared, |(c, e), (created, ended)| (c + created, e + ended));
         self.counters.sets_created = created;

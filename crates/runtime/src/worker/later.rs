@@ -8,7 +8,7 @@ use braid_state::Share;
 
 use super::Worker;
 use crate::attempt::run_event;
-use crate::chain::Chain;
+use crate::chain::{Chain, Group};
 use crate::clock::Clock;
 use crate::course::Full;
 use crate::expiry::Expiring;
@@ -29,7 +29,8 @@ impl Worker {
     pub(super) fn expire(&mut self) {
         let share = self.parts.share();
         for (group, sets) in self.sets.iter_mut().enumerate() {
-            let shared = self.parts.chain.groups()[group].shared;
+            let Group { shared, full, .. } = self.parts.chain.groups()[group];
+            let evicts = full == Full::EvictOldest;
             if !shared && sets.tables.is_empty() {
                 continue;
             }
@@ -47,9 +48,12 @@ impl Worker {
                 let reached = self.parts.timeline.reached(self.last_ns);
                 let lives = &mut self.logs.lives;
                 sets.scan.run_shared(reached, share, &mut on, lives, &mut *self.witness);
+                if evicts {
+                    sets.eviction.run_shared(reached, share, &mut on, lives, &mut *self.witness);
+                }
             } else {
                 sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
-                if self.parts.chain.groups()[group].full == Full::EvictOldest {
+                if evicts {
                     sets.eviction.run(self.last_ns, self.parts.sets, &mut on, &mut *self.witness);
                 }
             }

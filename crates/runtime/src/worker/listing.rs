@@ -8,7 +8,8 @@ use braid_nf::SharedSet;
 use braid_nf::packet::key::SetKey;
 
 use super::Worker;
-use crate::expiry::{Expiring, expire};
+use crate::attempt::End;
+use crate::expiry::{Expiring, expire, expire_shared};
 use crate::saved::{self, SavedSet};
 
 const MS: u64 = 1_000_000;
@@ -111,8 +112,7 @@ impl Worker {
                 pulse: self.pulse.as_deref(),
             };
             for (position, _) in &set.states {
-                let stage = &*chain.stages()[*position];
-                expire(stage, *position, &[at], self.last_ns, &mut on, &mut *self.witness);
+                expire(*position, (&[at], End::Chosen), self.last_ns, &mut on, &mut *self.witness);
             }
             on.tables.remove(at);
         }
@@ -166,13 +166,7 @@ impl Worker {
                 counters: &mut self.counters,
                 pulse: self.pulse.as_deref(),
             };
-            let mut ended = false;
-            let sequence = on.run_event(position, self.last_ns, |event, _| {
-                ended = chain.stages()[position].end_shared(event, &set.key)?;
-                Ok(())
-            });
-            self.witness.expired(on.tx, position, &mut std::iter::once(set.key), self.last_ns, sequence);
-            count += u64::from(ended);
+            count += expire_shared(position, (&[set.key], End::Chosen), self.last_ns, &mut on, &mut *self.witness);
         }
         self.logs.lives.ended += count;
         (count, next)

@@ -266,6 +266,12 @@ pub fn stages(builder: &mut StateBuilder) -> Vec<Box<dyn Stage>> {
     vec![Box::new(braid_nf::Instance::new("per_flow", PerFlow {})), Box::new(braid_nf::Instance::new("shared", shared))]
 }
 
+/// Sets that each worker has for itself, and others that all share.
+pub fn torn() -> Vec<Box<dyn Stage>> {
+    let flows = Box::new(braid_nf::Instance::new("per_flow", PerFlow {}));
+    vec![flows, Box::new(braid_nf::Instance::new("per_source", PerSource {}))]
+}
+
 /// UDP packets of `flows` flows, one a millisecond, flows in a scrambled order.
 struct Traffic {
     frame: Vec<u8>,

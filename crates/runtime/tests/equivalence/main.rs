@@ -7,10 +7,10 @@ use std::sync::Arc;
 use braid_io::MemorySink;
 use braid_runtime::launch::{build, snapshots};
 use braid_runtime::replay::Replay;
-use braid_runtime::{Balance, Balanced, Control, Course, Distribution, Plan, Report, launch};
-use braid_state::Tx;
+use braid_runtime::{Balance, Balanced, Control, Course, Distribution, Full, Plan, Report, launch};
+use braid_state::{StateBuilder, Tx};
 
-use functions::{ages, halves, mostly, stages, traffic};
+use functions::{ages, halves, mostly, stages, torn, traffic};
 
 fn plan(workers: usize, distribution: Distribution) -> Plan {
     Plan { sets: 4096, distribution, ..Plan::for_tests(workers, Arc::new(|builder| Ok(stages(builder)))) }
@@ -97,6 +97,24 @@ fn an_entry_stays_where_it_is_if_its_sets_find_no_room() {
     let report = launch(&plan, Box::new(traffic(20_000, 4_000)), Box::new(sink), &control).expect("the plan runs");
     conserved(&report);
     assert!(moved(&report).refused > 0, "{:?}", moved(&report));
+}
+
+#[test]
+fn sets_that_make_room_for_others_end_as_for_one_worker() {
+    let full = |workers, full| {
+        let course = Course { full: vec![full; 2], ..Course::default() };
+        let build = Arc::new(|_: &mut StateBuilder| Ok(torn()));
+        Plan { sets: 8, course, batch: 8, build, ..plan(workers, Distribution::Hardware) }
+    };
+    check_plan(&full(2, Full::EvictOldest), None);
+    let (mut evicted, mut refused) = (0, 0);
+    for seed in 0..12 {
+        refused += check_plan(&full(4, Full::Refuse), Some(seed)).total.sets_refused;
+        let total = check_plan(&full(4, Full::EvictOldest), Some(seed)).total;
+        assert_eq!(total.sets_refused, 0);
+        evicted += total.sets_evicted;
+    }
+    assert!(evicted > 1000 && refused > 1000, "{evicted} evicted, {refused} refused");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use braid_nf::Instance;
 use braid_nf::prelude::*;
+use braid_nf::state::StateBuilder;
 use braid_packet::FrameInfo;
 use braid_runtime::{Course, Full};
 use braid_testkit::{Bench, Frame};
@@ -15,12 +16,13 @@ const SERVER: &str = "192.0.2.9:80";
 
 const BALANCER: &str = "[[service]]\naddress = \"192.0.2.9\"\nbackends = [{ address = \"100.64.0.1\" }]";
 
-/// One function on two ports whose table holds [`ROOM`] sets and lets others go.
-fn full_of(functions: &[(&str, &str)]) -> Bench {
+/// Functions on two ports whose table holds [`ROOM`] sets and lets others go; and the same if workers share it.
+fn full_of(functions: &[(&str, &str)]) -> [Bench; 2] {
     let course = Course { full: vec![Full::EvictOldest; functions.len()], ..Course::default() };
-    Bench::on_course(2, ROOM, &course, |builder| {
+    let build = |builder: &mut StateBuilder| {
         functions.iter().map(|(name, config)| function(name, name, config, 2, builder)).collect()
-    })
+    };
+    [Bench::on_course(2, ROOM, &course, build), Bench::sharing_on_course(2, ROOM, &course, build)]
 }
 
 /// What is sent of a connection: by which port, and the flags if it is TCP.
@@ -70,7 +72,10 @@ fn begun_anew(bench: &mut Bench, exchange: Exchange) -> u64 {
 
 #[track_caller]
 fn check(functions: &[(&str, &str)], exchange: Exchange, expected: u64) {
-    assert_eq!(begun_anew(&mut full_of(functions), exchange), expected, "{functions:?} {exchange:?}");
+    let functions_of = functions.len() as u64;
+    let [mut own, mut shared] = full_of(functions);
+    assert_eq!(begun_anew(&mut own, exchange), expected, "{functions:?} {exchange:?}");
+    assert_eq!(begun_anew(&mut shared, exchange), expected * functions_of, "shared: {functions:?} {exchange:?}");
 }
 
 #[test]

@@ -189,11 +189,14 @@ fn functions_that_meet_other_packets_share_no_record() {
 
 #[test]
 fn a_full_table_refuses_or_lets_the_oldest_set_go() {
-    for (full, created, evicted) in [(Full::Refuse, 4, 0), (Full::EvictOldest, 7, 3)] {
+    let all = [(Full::Refuse, 4, 0), (Full::EvictOldest, 7, 3)];
+    for ((full, created, evicted), is_shared) in all.into_iter().flat_map(|case| [(case, false), (case, true)]) {
         let course = Course { full: vec![full], ..Course::default() };
-        let config = "totals = false";
-        let mut bench =
-            Bench::on_course(2, 4, &course, |builder| vec![function("flow_counter", "flows", config, 2, builder)]);
+        let build = |builder: &mut StateBuilder| vec![function("flow_counter", "flows", "totals = false", 2, builder)];
+        let mut bench = match is_shared {
+            false => Bench::on_course(2, 4, &course, build),
+            true => Bench::sharing_on_course(2, 4, &course, build),
+        };
         let mut send = |port: u16, ms: u64| {
             bench.send(0, ms, &Frame::udp(&format!("10.0.0.1:{port}"), SERVER).bytes());
         };
@@ -205,9 +208,9 @@ fn a_full_table_refuses_or_lets_the_oldest_set_go() {
         assert_eq!(
             (counters.sets_created, counters.sets_evicted, counters.sets_live),
             (created, evicted, 4),
-            "{full:?}"
+            "{full:?}, shared: {is_shared}"
         );
-        assert_eq!(counters.sets_refused == 0, full == Full::EvictOldest, "{full:?}");
+        assert_eq!(counters.sets_refused == 0, full == Full::EvictOldest, "{full:?}, shared: {is_shared}");
     }
 }
 
