@@ -197,6 +197,39 @@ fn what_cannot_change_is_refused_with_its_reason_and_changes_nothing() {
 }
 
 #[test]
+fn which_packets_meet_a_function_and_what_full_tables_do_change_too() {
+    let braid = Braid::new();
+    let policer = |more: &str| format!("[[nf]]\nfunction = \"policer\"\n{more}\n");
+    let plan = |more: &str| format!("{COUNTER}{}", policer(more));
+    braid.write("plan.toml", &plan(""));
+    let mut run = Running::start(&braid, &format!("plan.toml {TRAFFIC}"));
+    run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(50));
+    for more in ["when = { in = [0] }", "full = \"evict_oldest\"", "when = { in = [1] }\nfull = \"evict_oldest\"", ""] {
+        braid.write("next.toml", &plan(more));
+        let applied = braid.json("apply next.toml --control control.sock");
+        assert_eq!(names(&applied["changed"]), ["policer"], "{more}");
+        assert!(braid.ok("apply next.toml --control control.sock").contains("nothing differs"), "{more}");
+    }
+    braid.write("next.toml", &format!("[chain]\noutside = [0]\n{}", plan("")));
+    let said = braid.fails(1, "apply next.toml --control control.sock");
+    assert!(said.contains("another order"), "{said}");
+    conserved(&run.stop());
+}
+
+#[test]
+fn functions_that_have_one_record_cannot_part_while_packets_go_through() {
+    let braid = Braid::new();
+    let plan = |more: &str| format!("[[nf]]\nfunction = \"flow_counter\"\n[[nf]]\nfunction = \"rate_limiter\"\n{more}");
+    braid.write("plan.toml", &plan(""));
+    let mut run = Running::start(&braid, &format!("plan.toml {TRAFFIC}"));
+    run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(50));
+    braid.write("next.toml", &plan("full = \"evict_oldest\"\n"));
+    let said = braid.fails(1, "apply next.toml --control control.sock");
+    assert!(said.contains("it would keep its packet sets in one record with `rate_limiter` no more"), "{said}");
+    conserved(&run.stop());
+}
+
+#[test]
 fn a_service_reads_its_plan_again_on_sighup() {
     let braid = Braid::new();
     braid.write("plan.toml", COUNTER);

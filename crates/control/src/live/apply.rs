@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use braid_runtime::Live;
 use braid_runtime::exchange::{Difference, ExchangeError, Exchanged, exchange};
 use braid_runtime::saved::fits;
+use braid_runtime::{Course, Live};
 use serde::{Deserialize, Serialize};
 
 use super::protocol::Refused;
@@ -139,17 +139,22 @@ impl Current {
     }
 
     fn changed(&self, new: &Plan) -> Changed {
-        let old = &self.plan.chain;
-        let differs = |link: &&crate::Link| {
-            let before = old.iter().find(|old| old.name == link.name);
-            before.is_some_and(|before| (before.config.table(), before.files) != (link.config.table(), link.files))
+        let (old, before, after) = (&self.plan.chain, &self.plan.course, &new.course);
+        let differs = |(at, link): &(usize, &crate::Link)| {
+            let is_own = |(_, old): &(usize, &crate::Link)| old.name == link.name;
+            old.iter().enumerate().find(is_own).is_some_and(|(was_at, old)| {
+                (old.config.table(), old.files) != (link.config.table(), link.files)
+                    || (before.when(was_at), before.full(was_at)) != (after.when(*at), after.full(*at))
+            })
         };
-        let names: Vec<String> = new.chain.iter().filter(differs).map(|link| link.name.clone()).collect();
+        let names: Vec<String> =
+            new.chain.iter().enumerate().filter(differs).map(|(_, link)| link.name.clone()).collect();
+        let of_all = |course: &Course| (course.order, course.atomic, course.unindexed);
         let same = |(old, new): (&crate::Link, &crate::Link)| {
             (&old.name, &old.entry.name, &old.packet_set) == (&new.name, &new.entry.name, &new.packet_set)
         };
         let same_chain = old.len() == new.chain.len() && old.iter().zip(&new.chain).all(same);
-        Changed { any: !names.is_empty() || !same_chain, names }
+        Changed { any: !names.is_empty() || !same_chain || of_all(before) != of_all(after), names }
     }
 }
 
@@ -211,7 +216,7 @@ const FEWER: &str = "nothing has changed; write a larger `sets`, or end some fir
 /// What differs between two chains.
 struct Changed {
     any: bool,
-    /// Functions of both whose configuration differs, or a file that it names.
+    /// Functions of both whose configuration differs, or a file that it names, or which packets meet them, or what their full tables do.
     names: Vec<String>,
 }
 

@@ -28,6 +28,7 @@ pub(super) fn compare(old: &Chain, new: &Chain, changed: &[String]) -> Result<Ex
         let differs = changed.iter().any(|name| name == stage.name());
         goes_on(&**before, &**stage, differs)
             .and_then(|()| sees_the_same(old, new, stage.name()))
+            .and_then(|()| keeps_company(old, new, stage.name()))
             .map_err(|reason| ExchangeError::Function { function: stage.name().to_owned(), reason })?;
         exchanged.kept.push(stage.name().to_owned());
     }
@@ -50,6 +51,31 @@ fn sees_the_same(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
     }
     Err("functions before it would change other fields of its packet set; put it where it was, or give it another name"
         .to_owned())
+}
+
+/// Whether the functions that go on beside it have one record with it where they had, and none where they had not: sets come over a
+/// record at a time.
+fn keeps_company(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
+    let group = |chain: &Chain, name: &str| {
+        let at = chain.stages().iter().position(|stage| stage.name() == name)?;
+        chain.group_of(at)
+    };
+    let (Some(before), Some(after)) = (group(old, name), group(new, name)) else { return Ok(()) };
+    if new.groups()[after].shared {
+        // Each has a table of its own.
+        return Ok(());
+    }
+    for other in new.stages().iter().map(|stage| stage.name()) {
+        let (Some(was), Some(is)) = (group(old, other), group(new, other)) else { continue };
+        if (was == before) != (is == after) {
+            let how = if was == before { "no more" } else { "from now on" };
+            return Err(format!(
+                "it would keep its packet sets in one record with `{other}` {how}: functions do that meet the same packets and have the same \
+                 `full`; `braid upgrade` with this file takes all along"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Why a function does not go on whose packet sets lie elsewhere than they did.
