@@ -107,9 +107,7 @@ impl Bench {
         course: &Course,
         build: impl FnOnce(&mut StateBuilder) -> Vec<Box<dyn Stage>>,
     ) -> Bench {
-        let domain = Domain::new(1);
-        let builder = StateBuilder::new(&domain, HugePages::Never);
-        Bench::upon(domain, builder, (ports, sets), (course, true), build)
+        Bench::begun((ports, sets), (course, true), build)
     }
 
     /// The same with packet sets where they are if workers share them.
@@ -120,9 +118,17 @@ impl Bench {
         course: &Course,
         build: impl FnOnce(&mut StateBuilder) -> Vec<Box<dyn Stage>>,
     ) -> Bench {
+        Bench::begun((ports, sets), (course, false), build)
+    }
+
+    fn begun(
+        room: (u16, usize),
+        course: (&Course, bool),
+        build: impl FnOnce(&mut StateBuilder) -> Vec<Box<dyn Stage>>,
+    ) -> Bench {
         let domain = Domain::new(1);
         let builder = StateBuilder::new(&domain, HugePages::Never);
-        Bench::upon(domain, builder, (ports, sets), (course, false), build)
+        Bench::upon(domain, builder, room, course, build)
     }
 
     /// A bench whose single function takes the place of this one's, under the same name: it goes on with the state objects. What packet
