@@ -90,6 +90,11 @@ impl Limit {
         Ok(Limit { per_second, full, fill_ns: full.div_ceil(per_second) })
     }
 
+    /// The burst of a limit of which only the rate is written: what comes in a tenth of a second, at least so many units.
+    pub fn usual_burst(per_second: u64, least: u64) -> u64 {
+        (per_second / 10).clamp(least, BURST_MAX)
+    }
+
     /// What flows in during a second, in billionths.
     pub fn second(&self) -> u64 {
         self.per_second.saturating_mul(BILLION)

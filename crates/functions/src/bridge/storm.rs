@@ -60,8 +60,9 @@ pub struct Storm {
 impl Storm {
     /// None if nothing is limited.
     pub fn new(config: StormConfig, builder: &mut StateBuilder, ports: u16) -> Result<Option<Storm>, ConfigError> {
-        let limit =
-            |key: &str, rate: Option<u64>| rate.map(|rate| Limit::new(key, rate, key, (rate / 10).max(10))).transpose();
+        let limit = |key: &str, rate: Option<u64>| {
+            rate.map(|rate| Limit::new(key, rate, key, Limit::usual_burst(rate, 10))).transpose()
+        };
         let limits = [
             limit("storm.broadcast_per_s", config.broadcast_per_s)?,
             limit("storm.multicast_per_s", config.multicast_per_s)?,

@@ -27,7 +27,7 @@ impl AnswerRate {
     pub fn new(builder: &mut StateBuilder, per_second: u64, ports: u16) -> Result<AnswerRate, ConfigError> {
         let limit = match per_second {
             0 => None,
-            _ => Some(Limit::new(KEY, per_second, KEY, (per_second / 10).max(10))?),
+            _ => Some(Limit::new(KEY, per_second, KEY, Limit::usual_burst(per_second, 10))?),
         };
         let full = limit.map_or(Bucket::default(), |limit| limit.full(0));
         let buckets = VectorConfig { name: "icmp_errors".into(), len: ports.max(1).into() };

@@ -181,11 +181,11 @@ impl Config {
                 "packets_per_s",
                 rate,
                 "burst_packets",
-                self.burst_packets.unwrap_or((rate / 10).max(10)),
+                self.burst_packets.unwrap_or(Limit::usual_burst(rate, 10)),
             );
         }
         let rate = self.bytes_per_s.unwrap_or(BYTES_PER_S_DEFAULT);
-        Limit::new("bytes_per_s", rate, "burst_bytes", self.burst_bytes.unwrap_or((rate / 10).max(2000)))
+        Limit::new("bytes_per_s", rate, "burst_bytes", self.burst_bytes.unwrap_or(Limit::usual_burst(rate, 2000)))
     }
 
     pub(super) fn meter(&self) -> Result<Meter, ConfigError> {

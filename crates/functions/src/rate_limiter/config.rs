@@ -43,14 +43,14 @@ impl Config {
                 return Err(ConfigError::new("burst_packets", "there is no `packets_per_s`", instead));
             }
             let bytes = self.bytes_per_s.unwrap_or(BYTES_PER_S_DEFAULT);
-            let burst = self.burst_bytes.unwrap_or((bytes / 10).max(10_000));
+            let burst = self.burst_bytes.unwrap_or(Limit::usual_burst(bytes, 10_000));
             return Ok((Limit::new("bytes_per_s", bytes, "burst_bytes", burst)?, false));
         };
         if self.bytes_per_s.is_some() || self.burst_bytes.is_some() {
             let instead = "keep either the keys with bytes or those with packets; two functions in a row do both";
             return Err(ConfigError::new("packets_per_s", "packets and bytes are limited at once", instead));
         }
-        let burst = self.burst_packets.unwrap_or((packets / 10).max(10));
+        let burst = self.burst_packets.unwrap_or(Limit::usual_burst(packets, 10));
         Ok((Limit::new("packets_per_s", packets, "burst_packets", burst)?, true))
     }
 

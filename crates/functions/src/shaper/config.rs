@@ -143,7 +143,7 @@ impl Rates {
     /// Both buckets; `at` is what stands before the keys in errors.
     fn limits(&self, at: &str, counted: Counted) -> Result<Limits, ConfigError> {
         let key = |key: &str| format!("{at}{key}");
-        let burst = self.burst_bytes.unwrap_or((self.bytes_per_s / 10).max(2000));
+        let burst = self.burst_bytes.unwrap_or(Limit::usual_burst(self.bytes_per_s, 2000));
         let own = Limit::new(&key("bytes_per_s"), self.bytes_per_s, &key("burst_bytes"), burst)?;
         let rate = self.ceil_bytes_per_s.unwrap_or(self.bytes_per_s);
         if rate < self.bytes_per_s {
@@ -160,7 +160,7 @@ impl Rates {
 
 impl Config {
     pub(super) fn limit(&self) -> Result<Limit, ConfigError> {
-        let burst = self.burst_bytes.unwrap_or((self.bytes_per_s / 10).max(2000));
+        let burst = self.burst_bytes.unwrap_or(Limit::usual_burst(self.bytes_per_s, 2000));
         Limit::new("bytes_per_s", self.bytes_per_s, "burst_bytes", burst)
     }
 

@@ -56,6 +56,14 @@ fn impossible_limits_say_what_to_write_instead() {
     assert!(error(1, 100_000).ends_with("write at most 86400, or a higher `rate`"), "{}", error(1, 100_000));
 }
 
+#[test]
+fn a_burst_that_nobody_wrote_is_possible_at_any_rate() {
+    for (per_second, expected) in [(1, 10), (1000, 100), (u64::MAX, BURST_MAX)] {
+        assert_eq!(Limit::usual_burst(per_second, 10), expected);
+        assert!(Limit::new("rate", per_second, "burst", expected).is_ok());
+    }
+}
+
 proptest! {
     /// The same decisions as a bucket of rational numbers, and never more than burst + rate × time over any stretch.
     #[test]
