@@ -193,7 +193,7 @@ impl NetworkFunction for Firewall {
         let word = connection.word();
         let from_opener = u32::from(arrival.reversed) == word >> 24;
         // By a port of its side, and no rule has to be asked.
-        let is_whole = !packet.is_fragment() && self.settings.ways.lets(packet.port(), from_opener, word);
+        let is_whole = packet.is_whole() && self.settings.ways.lets(packet.port(), from_opener, word);
         let counts_hops = self.settings.ttl == Ttl::Decrement;
         let is_last_hop = counts_hops && packet.ttl().is_some_and(|ttl| ttl <= 1);
         if !is_whole || is_last_hop || !connection.goes_on(packet, from_opener) {
@@ -266,16 +266,13 @@ impl NetworkFunction for Firewall {
         if packet.is_later_fragment() {
             return self.follow_first(cx, packet);
         }
-        if !lengths::hold_the_headers(packet) {
-            return Ok(Verdict::Drop(Reason::MALFORMED));
-        }
-        if matches!(packet.protocol(), protocol::ICMP | protocol::ICMPV6) {
-            return self.icmp(cx, packet, side);
-        }
         let segment = match check(packet) {
             Ok(segment) => segment,
             Err(reason) => return self.invalid(cx, packet, side, reason),
         };
+        if matches!(packet.protocol(), protocol::ICMP | protocol::ICMPV6) {
+            return self.icmp(cx, packet, side);
+        }
         self.begin(cx, packet, (side, segment.as_ref()), |cx, connection| set.register(cx, connection))
     }
 
@@ -354,7 +351,7 @@ impl Firewall {
 /// Whether a packet that is no fragment's continuation is whole and makes sense; the segment, if it is TCP.
 fn check(packet: &Packet<'_>) -> Result<Option<Segment>, Reason> {
     let number = packet.protocol();
-    if protocol::has_ports(number) && packet.ports().is_none() {
+    if !lengths::hold_the_headers(packet) || protocol::has_ports(number) && packet.ports().is_none() {
         return Err(Reason::MALFORMED);
     }
     if number != protocol::TCP {

@@ -7,7 +7,7 @@ use super::connection::{Connection, Ends, is_opening};
 use super::judge::Opening;
 use super::window::{Segment, Windows};
 use super::{CONNECTION_TABLE_FULL, Firewall, NOT_SYN, ends_of};
-use crate::parts::{Side, lengths};
+use crate::parts::Side;
 
 impl Firewall {
     /// A packet between ends that have no connection. If rules and limits let it begin one, `register` gets it, and says whether there is
@@ -87,9 +87,6 @@ impl Firewall {
         if !connection.is_gone() {
             self.end(cx, &ends_of(packet, side), connection)?;
             connection.go();
-        }
-        if !lengths::hold_the_headers(packet) {
-            return Ok(Verdict::Drop(Reason::MALFORMED));
         }
         let register = |_: &mut Cx<'_>, again| {
             *connection = again;

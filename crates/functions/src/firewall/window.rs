@@ -55,7 +55,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Of a TCP packet that is no later fragment; none if its header is not whole.
+    /// Of a TCP packet that is no later fragment; none if its header is not whole or shorter than any.
     #[inline(always)]
     pub(super) fn of(packet: &Packet<'_>) -> Option<Segment> {
         let (l3, l4) = (packet.record().l3 as usize, packet.l4_offset()?);
@@ -67,6 +67,9 @@ impl Segment {
         } else {
             usize::from(u16::from_be_bytes([ip[4], ip[5]])) + Ipv6::LEN
         };
+        if tcp[12] >> 4 < 5 {
+            return None;
+        }
         let data = promised.checked_sub(l4 - l3 + usize::from(tcp[12] >> 4) * 4)? as u32;
         let word = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
         let flags = tcp[13];

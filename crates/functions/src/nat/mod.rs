@@ -280,13 +280,16 @@ impl Nat {
         self.across.of(from)
     }
 
-    /// A packet of a known flow that is a fragment, comes by another port, changes the phase of its connection, or is the one
-    /// that prolongs the mapping.
+    /// A packet of a known flow that is a fragment, comes by another port, changes the phase of its connection, is as long as it cannot be,
+    /// or is the one that prolongs the mapping.
     #[cold]
     #[inline(never)]
     fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session) -> Handled {
         if let Some(verdict) = self.go_on_tagged(cx, packet, session)? {
             return Ok(verdict);
+        }
+        if !lengths::hold_the_headers(packet) {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
         }
         let phase = phase_after(session, packet);
         if let Some(track) = self.renew(cx, packet, session, phase)? {

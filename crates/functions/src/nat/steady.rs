@@ -14,7 +14,7 @@ use crate::parts::{Side, lengths};
 
 impl Nat {
     /// A packet of a known flow over its mapping, if neither changes by it: who opens or ends a connection, prolongs the mapping, comes by
-    /// another port, or goes no further and its sender is told so, does more than read.
+    /// another port, contradicts itself, or goes no further and its sender is told so, does more than read.
     #[inline(always)]
     pub(super) fn go_on(
         &self,
@@ -25,9 +25,9 @@ impl Nat {
         needs: &Needs,
     ) -> Option<Verdict> {
         let holds = (!session.is_tcp() || phase_after(session, packet) == session.phase())
-            && !packet.is_fragment()
             && session.is_over(*handle)
-            && entry.ends_ns.saturating_sub(now_ns) > needs.ns(session);
+            && entry.ends_ns.saturating_sub(now_ns) > needs.ns(session)
+            && lengths::hold_a_whole(packet);
         if !holds {
             return None;
         }

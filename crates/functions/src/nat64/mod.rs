@@ -44,7 +44,7 @@ use crate::nat::session::{OUTWARD, Phase};
 use crate::nat::sweep::SWEEP_EVERY;
 use crate::nat::{Others, UNWANTED};
 use crate::parts::tags::NO_ROOM_FOR_TAG;
-use crate::parts::{AnswerRate, Fragments, Side, aged, answer, proxy, scope};
+use crate::parts::{AnswerRate, Fragments, Side, aged, answer, lengths, proxy, scope};
 
 network_function! {
     /// The translator.
@@ -167,13 +167,16 @@ impl NetworkFunction for Nat64 {
             }
         };
         let steady = (cx.now() < session.look_ns) & (phase == session.phase) & (packet.port() == session.from);
-        if !steady || packet.is_fragment() || !self.has_its_tags(packet, session) {
+        if !steady || !lengths::hold_a_whole(packet) || !self.has_its_tags(packet, session) {
             return self.unsteady(cx, packet, session, phase);
         }
         self.translate_flow(cx, packet, session)
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Session>) -> Handled {
+        if !lengths::hold_the_headers(packet) {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        }
         let found = self.find(cx, packet)?;
         if let Found::Session(session) = &found {
             let of = (session.protocol, session.handle);
@@ -233,11 +236,14 @@ impl NetworkFunction for Nat64 {
 }
 
 impl Nat64 {
-    /// A packet of a known flow that is a fragment, comes by another port, changes the phase of its connection, or is the one
-    /// that looks at the mapping.
+    /// A packet of a known flow that is a fragment, comes by another port, changes the phase of its connection, is as long as it cannot be,
+    /// or is the one that looks at the mapping.
     #[cold]
     #[inline(never)]
     fn unsteady(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, session: &mut Session, phase: u8) -> Handled {
+        if !lengths::hold_the_headers(packet) {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        }
         let is_expected = packet.port() == session.from && self.has_its_tags(packet, session);
         let look_ns = match is_expected && !packet.is_fragment() {
             true => self.flows.look(cx, session.handle, session.protocol, session.way, phase)?,

@@ -4,7 +4,7 @@ use super::Packet;
 use crate::address::IpAddress;
 use crate::checksum;
 use crate::crc32c;
-use crate::edit::{Headers, Side};
+use crate::edit::{Headers, PLAIN, Side};
 use crate::headers::{
     Arp, Ethernet, Header, Icmp, Icmpv6, Ipv4, Ipv6, Sctp, Tcp, Udp, View, Vlan, VlanTags, ether_type,
 };
@@ -72,6 +72,12 @@ impl Packet<'_> {
     #[inline(always)]
     pub fn is_fragment(&self) -> bool {
         self.record.flags.has(Flags::FRAGMENT)
+    }
+
+    /// Whether it is no piece and no bytes of it are missing.
+    #[inline(always)]
+    pub fn is_whole(&self) -> bool {
+        !self.record.flags.has(Flags::FRAGMENT | Flags::SHORT)
     }
 
     /// Whether it is such a piece and not the first: it has no transport header.
@@ -207,6 +213,25 @@ impl Packet<'_> {
     #[inline(always)]
     fn at_transport(&self, number: u8) -> Option<&[u8]> {
         if self.protocol() == number { self.bytes().get(self.l4_offset()?..) } else { None }
+    }
+
+    /// The IP header and the twenty bytes behind it of what most packets are: IPv4 without options, no piece, TCP or UDP; and whether
+    /// it is UDP. None of all others, and if these bytes are not present.
+    #[inline(always)]
+    pub fn plain(&self) -> Option<(&[u8; PLAIN], bool)> {
+        let udp = self.is_plain_udp(Flags::FRAGMENT | Flags::LATER_FRAGMENT)?;
+        Some((self.bytes().get(self.record.l3 as usize..)?.first_chunk()?, udp))
+    }
+
+    /// Of IPv4 without options, and TCP or UDP behind it, whether it is UDP; none of all others, and of pieces with one of these flags.
+    #[inline(always)]
+    pub(super) fn is_plain_udp(&self, pieces: u8) -> Option<bool> {
+        // Five words of IPv4 header, then the protocol: compared as one word of two bytes.
+        const TCP: u16 = u16::from_le_bytes([5, protocol::TCP]);
+        const UDP: u16 = u16::from_le_bytes([5, protocol::UDP]);
+        let kind = u16::from_le_bytes([self.record.l4, self.record.proto]);
+        let flags = self.record.flags.0 & (Flags::IP | Flags::V6 | pieces);
+        (flags == Flags::IP && (kind == UDP || kind == TCP)).then_some(kind == UDP)
     }
 
     /// Its TCP header; none if it, or its options, are not whole.

@@ -137,6 +137,22 @@ fn sctp_in_a_fragment_keeps_its_ports() {
 }
 
 #[test]
+fn what_most_packets_are_is_told_from_the_rest() {
+    let is_udp = |frame: &[u8]| single(frame, Link::Ethernet).packet(0, None).plain().map(|(_, udp)| udp);
+    let (mut udp, tcp) = (spec(V4, Transport::Udp).frame().0, spec(V4, Transport::Tcp).frame().0);
+    udp.resize(60, 0);
+    assert_eq!((is_udp(&udp), is_udp(&tcp)), (Some(true), Some(false)));
+    assert_eq!(is_udp(&spec(V6, Transport::Udp).frame().0), None);
+    assert_eq!(is_udp(&spec(V4, Transport::Sctp).frame().0), None);
+    assert_eq!(is_udp(&tcp[..53]), None, "cut behind 39 of 40 bytes");
+    let mut piece = udp.clone();
+    piece[20] = 0x20;
+    assert_eq!(is_udp(&piece), None);
+    let is_whole = |frame: &[u8]| single(frame, Link::Ethernet).packet(0, None).is_whole();
+    assert_eq!([is_whole(&udp), is_whole(&piece), is_whole(&tcp[..tcp.len() - 1])], [true, false, false]);
+}
+
+#[test]
 fn a_header_is_pushed_and_popped() {
     let (frame, link) = spec(V4, Transport::Udp).frame();
     let mut batch = single(&frame, link);

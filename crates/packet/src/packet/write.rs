@@ -186,15 +186,8 @@ impl Packet<'_> {
     /// What [`edit::set_plain`] takes, if that is what the packet is; and whether it is UDP.
     #[inline(always)]
     fn plain_mut(&mut self) -> Option<(&mut [u8; edit::PLAIN], bool)> {
-        // Five words of IPv4 header, then the protocol: compared as one word of two bytes.
-        const TCP: u16 = u16::from_le_bytes([5, protocol::TCP]);
-        const UDP: u16 = u16::from_le_bytes([5, protocol::UDP]);
-        let kind = u16::from_le_bytes([self.record.l4, self.record.proto]);
-        let flags = self.record.flags.0 & (Flags::IP | Flags::V6 | Flags::LATER_FRAGMENT);
-        if flags != Flags::IP || (kind != UDP && kind != TCP) {
-            return None;
-        }
-        Some((self.change_chunk(self.record.l3 as usize)?, kind == UDP))
+        let udp = self.is_plain_udp(Flags::LATER_FRAGMENT)?;
+        Some((self.change_chunk(self.record.l3 as usize)?, udp))
     }
 
     #[inline(always)]
