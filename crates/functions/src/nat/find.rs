@@ -14,6 +14,7 @@ use super::networks::{Behind, NO_NETWORK};
 use super::rewrite::{Rewrite, Track};
 use super::session::{INWARD, OUTWARD, Phase, Session};
 use super::{Nat, UNWANTED};
+pub use crate::parts::scope::NOT_UNICAST;
 use crate::parts::{Fate, Side, scope};
 
 /// From outside to an external endpoint that is nobody's, or to a private address.
@@ -24,8 +25,6 @@ pub const FILTERED: Reason = Reason("filtered");
 pub const ADDRESS_LEFT: Reason = Reason("address_left");
 /// A protocol without ports cannot share an address.
 pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");
-/// Multicast, broadcast, or an address that is no host's.
-pub const NOT_UNICAST: Reason = Reason("not_unicast");
 /// By a port that is neither inside nor outside.
 pub const NO_SIDE: Reason = Reason("no_side");
 

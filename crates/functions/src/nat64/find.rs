@@ -18,7 +18,8 @@ use crate::nat::mappings::Mapping;
 use crate::nat::networks::Behind;
 use crate::nat::session::{INWARD, OUTWARD, Phase};
 use crate::nat::{ADDRESS_LEFT, NO_MAPPING, NO_NETWORK, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST, Others, UNWANTED};
-use crate::parts::{Side, scope};
+use crate::parts::Side;
+use crate::parts::scope::{self, Reach};
 
 /// Over IPv6 to the prefix, but not from an inside address, or from the prefix itself.
 pub const NOT_INSIDE: Reason = Reason("not_inside");
@@ -70,8 +71,10 @@ impl Nat64 {
                 false => Ok(self.routed(across)),
             };
         }
-        if scope::stays_on_link(packet) {
-            return Ok(Found::Untouched(across));
+        match scope::reach_v6(packet) {
+            Reach::Link => return Ok(Found::Untouched(across)),
+            Reach::Nowhere(reason) => return Ok(Found::No(reason)),
+            Reach::Beyond => {}
         }
         let Some(server) = self.settings.prefix.extract(destination) else {
             return Ok(self.routed(across));
@@ -84,7 +87,7 @@ impl Nat64 {
         if self.settings.networks.of(packet) == Segments::OTHER {
             return Ok(Found::No(NO_NETWORK));
         }
-        if !scope::is_unicast_v4(server, server) || !scope::is_routed_v6(source) {
+        if !scope::is_unicast_v4(server, server) {
             return Ok(Found::No(NOT_UNICAST));
         }
         let is_external = self.settings.pool.is_external(IpAddress::from_v4(server));

@@ -20,11 +20,14 @@ use self::config::Settings;
 use self::prefix::Unmapped;
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
+use crate::parts::scope::{self, Reach};
 use crate::parts::turn::turn;
-use crate::parts::{AnswerRate, Side, answer, proxy, scope};
+use crate::parts::{AnswerRate, Side, answer, proxy};
 
 /// An address whose words leave no room for the adjustment.
 pub const NOT_TRANSLATABLE: Reason = Reason("not_translatable");
+/// From outside for an inside address: there it has another one.
+pub const INSIDE_ADDRESS: Reason = Reason("inside_address");
 /// Where the addresses stand in an IPv6 header.
 const SOURCE_AT: u32 = 8;
 const DESTINATION_AT: u32 = 24;
@@ -83,8 +86,13 @@ impl NetworkFunction for Nptv6 {
         if self.settings.proxy.is_some_and(|proxy| proxy.answers(cx, packet, is_asked)) {
             return Ok(Verdict::Drop(proxy::ANSWERED));
         }
-        if scope::stays_on_link(packet) {
-            return Ok(Verdict::Forward(across));
+        match scope::reach_v6(packet) {
+            Reach::Link => return Ok(Verdict::Forward(across)),
+            Reach::Nowhere(reason) => return Ok(Verdict::Drop(reason)),
+            Reach::Beyond => {}
+        }
+        if side == Side::Outside && self.settings.inside.contains(packet.dst_ip()) {
+            return Ok(Verdict::Drop(INSIDE_ADDRESS));
         }
         let change = match self.change(packet, side, across) {
             Ok(change) => change,

@@ -2,9 +2,14 @@
 
 use std::net::Ipv6Addr;
 
-use braid_nf::Packet;
 use braid_nf::packet::headers::{ether_type, icmpv6_type};
 use braid_nf::packet::{IpAddress, IpVersion, Link};
+use braid_nf::{Packet, Reason};
+
+/// To or from an address that is no host's: a group, a broadcast address, loopback, or none.
+pub const NOT_UNICAST: Reason = Reason("not_unicast");
+/// For its link only.
+pub const LINK_SCOPE: Reason = Reason("link_scope");
 
 /// Whether a packet without an IP header is a damaged IP packet: cut short, or with a header that contradicts itself.
 /// Otherwise it is something else (ARP, spanning tree), which concerns no IP function.
@@ -19,22 +24,78 @@ pub fn is_damaged_ip(packet: &Packet<'_>) -> bool {
 /// Whether a packet stays on its link: one end is a link-local IPv6 address or a multicast group of that scope. Neighbour
 /// discovery is such; its hop limit must not be touched (RFC 4861 section 7.1).
 pub fn is_link_scope_v6(source: IpAddress, destination: IpAddress) -> bool {
-    let local = |address: IpAddress| {
-        let [a, b, ..] = address.octets();
-        a == 0xfe && b & 0xc0 == 0x80
-    };
-    let [a, b, ..] = destination.octets();
-    local(source) || local(destination) || (a == 0xff && b & 0x0f <= 2) || source == IpAddress::UNSPECIFIED
+    is_near(source) || is_link_local_v6(destination) || is_group_of_link(destination)
+}
+
+fn is_link_local_v6(address: IpAddress) -> bool {
+    let [a, b, ..] = address.octets();
+    a == 0xfe && b & 0xc0 == 0x80
+}
+
+/// Whether it is a link-local source, or none.
+fn is_near(source: IpAddress) -> bool {
+    is_link_local_v6(source) || source == IpAddress::UNSPECIFIED
+}
+
+fn is_group_of_link(address: IpAddress) -> bool {
+    let [a, b, ..] = address.octets();
+    a == 0xff && b & 0x0f <= 2
+}
+
+/// How far an IPv6 packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// It concerns its link alone.
+    Link,
+    /// Wherever routers take it.
+    Beyond,
+    /// Nowhere, and why.
+    Nowhere(Reason),
+}
+
+/// How far an IPv6 packet goes by its addresses (RFC 4291 section 2): a group, the loopback address or none at all is where nothing comes from
+/// or goes to, and from a link-local address to one beyond the link leads no way but neighbour discovery and what listeners of groups report.
+pub fn reach_v6(packet: &Packet<'_>) -> Reach {
+    let (source, destination) = (packet.src_ip(), packet.dst_ip());
+    let is_loopback = |address: IpAddress| address.octets() == Ipv6Addr::LOCALHOST.octets();
+    let is_of_none = source.octets()[0] == 0xff || destination == IpAddress::UNSPECIFIED;
+    if is_of_none || is_loopback(source) || is_loopback(destination) {
+        return Reach::Nowhere(NOT_UNICAST);
+    }
+    if is_group_of_link(destination) || is_discovery(packet) || is_of_listeners(packet) {
+        return Reach::Link;
+    }
+    match (is_near(source), is_link_local_v6(destination)) {
+        (true, true) => Reach::Link,
+        (false, false) => Reach::Beyond,
+        _ => Reach::Nowhere(LINK_SCOPE),
+    }
 }
 
 /// Whether a packet concerns its link alone: IPv6 of link scope, or neighbour discovery, which no router forwards whatever its
 /// addresses. An answer goes from one global address to another (RFC 4861 section 7.2.4); its hop limit of 255 shows that it comes
 /// from this link.
 pub fn stays_on_link(packet: &Packet<'_>) -> bool {
+    packet.ip_version() == Some(IpVersion::V6)
+        && (is_link_scope_v6(packet.src_ip(), packet.dst_ip()) || is_discovery(packet))
+}
+
+fn is_discovery(packet: &Packet<'_>) -> bool {
     const DISCOVERY: std::ops::RangeInclusive<u8> = icmpv6_type::ROUTER_SOLICITATION..=icmpv6_type::REDIRECT;
-    let is_discovery =
-        || packet.ttl() == Some(255) && packet.icmpv6().is_some_and(|icmp| DISCOVERY.contains(&icmp.kind()));
-    packet.ip_version() == Some(IpVersion::V6) && (is_link_scope_v6(packet.src_ip(), packet.dst_ip()) || is_discovery())
+    packet.ttl() == Some(255) && packet.icmpv6().is_some_and(|icmp| DISCOVERY.contains(&icmp.kind()))
+}
+
+/// Whether a packet asks or says who listens to a group: link-local senders send it to the group itself, with a hop limit of 1 (RFC 2710
+/// section 3, RFC 9777 section 5).
+fn is_of_listeners(packet: &Packet<'_>) -> bool {
+    const QUERY: u8 = 130;
+    const DONE: u8 = 132;
+    const REPORT_V2: u8 = 143;
+    let is_theirs = |kind| (QUERY..=DONE).contains(&kind) || kind == REPORT_V2;
+    packet.ttl() == Some(1)
+        && is_near(packet.src_ip())
+        && packet.dst_ip().octets()[0] == 0xff
+        && packet.icmpv6().is_some_and(|icmp| is_theirs(icmp.kind()))
 }
 
 /// Whether an IPv4 address may be a host's: no group, no broadcast, no loopback, and some address.

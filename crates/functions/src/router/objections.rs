@@ -6,6 +6,7 @@ use braid_nf::packet::{IpAddress, IpVersion, checksum};
 use braid_nf::prelude::Reason;
 
 pub use crate::parts::lengths::ip_len;
+pub use crate::parts::scope::LINK_SCOPE;
 use crate::parts::scope::{is_link_scope_v6, is_unicast_v4};
 
 /// Neither IP nor ARP.
@@ -20,8 +21,6 @@ pub const BAD_SOURCE: Reason = Reason("bad_source");
 pub const NOT_UNICAST: Reason = Reason("not_unicast");
 /// Its sender says by way of whom it goes.
 pub const SOURCE_ROUTED: Reason = Reason("source_routed");
-/// For this link only.
-pub const LINK_SCOPE: Reason = Reason("link_scope");
 
 /// Whether the checksum of an IPv4 header is right (RFC 1812 section 5.2.2).
 #[inline(always)]
