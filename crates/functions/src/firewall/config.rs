@@ -153,6 +153,11 @@ pub(super) struct Settings {
 braid_nf::plain!(Settings);
 
 impl Settings {
+    /// How many hops a packet loses here.
+    pub(super) fn hops(&self) -> u8 {
+        u8::from(self.ttl == Ttl::Decrement)
+    }
+
     pub(super) fn check(mut config: Config, ports: u16) -> Result<Settings, ConfigError> {
         let seconds = |key, value| span_ns(key, Duration::from_secs(value), Duration::from_secs(1), IDLE_MAX);
         let timeouts = Timeouts {

@@ -156,7 +156,9 @@ impl Effects {
         if rule.untracks {
             marks.untrack();
         }
-        Ok(rule.gives.iter().all(|given| marks.set(given)))
+        let fits = rule.gives.iter().all(|given| marks.set(given));
+        rule.edits.iter().filter(|_| fits).for_each(|edit| marks.edits.note(*edit));
+        Ok(fits)
     }
 
     /// A connection or ping is over: nothing counts it any more, and its mark is gone.

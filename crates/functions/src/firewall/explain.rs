@@ -183,6 +183,7 @@ fn conditions(rule: &Rule) -> String {
     words.extend(rule.fields.iter().map(ToString::to_string));
     words.extend(rule.asks.iter().map(ToString::to_string));
     words.extend(rule.gives.iter().map(ToString::to_string));
+    words.extend(rule.edits.iter().map(ToString::to_string));
     if words.is_empty() {
         words.push("everything".to_owned());
     }

@@ -40,7 +40,7 @@ impl Firewall {
     pub(super) fn ask(
         &self,
         cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
+        packet: &mut Packet<'_>,
         (side, state, is_believed): (Side, State, bool),
         connection: &mut Connection,
     ) -> Result<Result<(), Reason>, Conflict> {
@@ -103,7 +103,7 @@ impl Firewall {
     pub(super) fn admit(
         &self,
         cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
+        packet: &mut Packet<'_>,
         side: Side,
     ) -> Result<Result<Opening, Reason>, Conflict> {
         let mut opening = Opening::default();
@@ -135,7 +135,7 @@ impl Firewall {
     pub(super) fn judge(
         &self,
         cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
+        packet: &mut Packet<'_>,
         (side, state): (Side, State),
         ends: Option<&Ends>,
     ) -> Result<Result<(), Reason>, Conflict> {
@@ -149,7 +149,7 @@ impl Firewall {
     fn judge_with(
         &self,
         cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
+        packet: &mut Packet<'_>,
         (side, state): (Side, State),
         (ends, counts): (Option<&Ends>, Option<Counts>),
     ) -> Result<Result<(), Reason>, Conflict> {
@@ -167,7 +167,7 @@ impl Firewall {
     fn decide(
         &self,
         cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
+        packet: &mut Packet<'_>,
         (side, state): (Side, State),
         (mut met, marks): (Option<&mut Met>, &mut Marks),
         counts: Option<Counts>,
@@ -176,15 +176,18 @@ impl Firewall {
         let (deciding, action) = match policy.without_rules(side, state) {
             Some(action) => (None, action),
             None => {
-                let mut fields = None;
-                let facts = policy.facts(packet, (cx.now(), counts), (side, state), &mut fields);
+                let (mut fields, seen) = (None, &*packet);
+                let facts = policy.facts(seen, (cx.now(), counts), (side, state), &mut fields);
                 policy.decide(&facts, |number| {
-                    self.effects.meet(cx, (packet, &facts), number, (met.as_deref_mut(), marks))
+                    self.effects.meet(cx, (seen, &facts), number, (met.as_deref_mut(), marks))
                 })?
             }
         };
         Ok(match action {
-            Action::Allow => Ok(()),
+            Action::Allow => {
+                marks.edits.write(packet, self.settings.hops());
+                Ok(())
+            }
             Action::Deny | Action::Continue => Err(DENIED),
             Action::Reject => {
                 if self.answers.admits(cx, packet)? {

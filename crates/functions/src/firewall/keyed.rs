@@ -11,6 +11,7 @@ use braid_nf::state::{Inserted, MapConfig, Share, StateError, StateObject, hash}
 
 use super::connection::Ends;
 use super::facts::Facts;
+use super::fields::Field;
 use super::often::Often;
 use super::rules::Rule;
 use super::values::number;
@@ -81,6 +82,8 @@ pub(super) enum Part {
     SourcePort,
     DestinationPort,
     Protocol,
+    /// A field that is no part of its ends: an Ethernet address.
+    Station(Field),
 }
 
 /// The element that a packet makes; what is not of its key is zero.
@@ -91,10 +94,16 @@ struct Element([[u8; 16]; PARTS_MAX]);
 impl Element {
     fn of(key: &[Part], facts: &Facts<'_>) -> Element {
         let ends = [(facts.source, facts.source_port), (facts.destination, facts.destination_port)];
-        Element::between(key, ends, facts.protocol)
+        let mut element = Element::between(key, ends, facts.protocol);
+        for (value, part) in element.0.iter_mut().zip(key) {
+            if let Part::Station(field) = part {
+                *value = u128::from(facts.fields.of(*field)).to_be_bytes();
+            }
+        }
+        element
     }
 
-    /// Of packets from one end to another.
+    /// Of packets from one end to another, whatever stations pass them on.
     fn between(key: &[Part], [source, destination]: [(u128, u16); 2], protocol: u8) -> Element {
         let mut element = Element::default();
         for (value, part) in element.0.iter_mut().zip(key) {
@@ -104,6 +113,7 @@ impl Element {
                 Part::SourcePort => source.1.into(),
                 Part::DestinationPort => destination.1.into(),
                 Part::Protocol => protocol.into(),
+                Part::Station(_) => 0,
             };
             *value = number.to_be_bytes();
         }

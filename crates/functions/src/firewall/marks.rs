@@ -10,6 +10,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::{StateError, StateObject};
 
 use super::connection::Ends;
+use super::edits::Edits;
 use super::known::ByEnds;
 use super::rules::Rule;
 
@@ -43,7 +44,7 @@ pub(super) struct Given {
     pub(super) value: Value,
 }
 
-/// The marks of a packet while rules are asked about it.
+/// The marks of a packet while rules are asked about it, and what else they have said of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks {
     packet: u32,
@@ -51,11 +52,13 @@ pub(super) struct Marks {
     connection: Option<u32>,
     /// A rule has said that it is of none.
     is_untracked: bool,
+    /// What is written into it if it passes.
+    pub(super) edits: Edits,
 }
 
 impl Marks {
     /// Of a packet that would open a connection.
-    pub(super) const NEW: Marks = Marks { packet: 0, connection: Some(0), is_untracked: false };
+    pub(super) const NEW: Marks = Marks { packet: 0, connection: Some(0), is_untracked: false, edits: Edits::NONE };
 
     /// Nobody follows it from here on.
     pub(super) fn untrack(&mut self) {

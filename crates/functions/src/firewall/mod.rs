@@ -15,6 +15,7 @@ mod config;
 mod connection;
 pub mod cost;
 mod counts;
+mod edits;
 mod effects;
 mod explain;
 mod facts;

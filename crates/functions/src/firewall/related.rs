@@ -6,7 +6,7 @@ use braid_nf::prelude::*;
 
 use super::connection::Ends;
 use super::states::State;
-use super::{CONNECTION_TABLE_FULL, DENIED, Firewall, Ttl};
+use super::{CONNECTION_TABLE_FULL, DENIED, Firewall};
 use crate::parts::aged::Stamp;
 use crate::parts::{Fate, Side, fragments};
 
@@ -119,7 +119,7 @@ impl Firewall {
     fn query(
         &self,
         cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
+        packet: &mut Packet<'_>,
         side: Side,
         (kind, id): (u8, u16),
     ) -> Result<Result<(), Reason>, Conflict> {
@@ -188,7 +188,7 @@ impl Firewall {
         if !self.fragments.remember(cx, packet, fate)? {
             return Ok(Verdict::Drop(fragments::TABLE_FULL));
         }
-        let hops = u8::from(self.settings.ttl == Ttl::Decrement);
+        let hops = self.settings.hops();
         if packet.ttl().is_none_or(|ttl| ttl > hops) {
             self.fragments.release(cx, packet, &fate, hops)?;
         }

@@ -35,6 +35,7 @@ mod asked;
 mod base;
 mod blocks;
 mod conditions;
+mod edits;
 mod ether;
 mod extensions;
 mod fib;
@@ -187,6 +188,7 @@ fn read_all(source: &Source, config: &mut Config, scope: &Scope<'_>) -> Parsed<V
     } else {
         flatten::flatten(&file, hooks, &Scope { in_table: true, ..*scope }, base)?
     };
+    edits::check(&rules, scope)?;
     notes.extend(marks::unless_asked(&mut rules));
     config.rules.extend(rules);
     Ok(notes)

@@ -7,6 +7,7 @@ use braid_nf::Port;
 use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
+use super::edits::Edit;
 use super::facts::Facts;
 use super::fields::{self, Within};
 use super::keyed::{Act, Keyed};
@@ -128,6 +129,9 @@ pub struct Rule {
     /// Marks that it sets.
     #[serde(skip)]
     pub(super) gives: Vec<Given>,
+    /// What it writes into packets that pass.
+    #[serde(skip)]
+    pub(super) edits: Vec<Edit>,
     /// Packets that it fits are not followed, and are so to the rules behind it.
     #[serde(skip)]
     pub(super) untracks: bool,
@@ -187,6 +191,7 @@ impl Rule {
             keyed: None,
             asks: Vec::new(),
             gives: Vec::new(),
+            edits: Vec::new(),
             untracks: false,
             comment: String::new(),
             line: 0,
@@ -209,7 +214,8 @@ impl Rule {
 
     /// Whether it does something besides deciding.
     pub(super) fn has_effects(&self) -> bool {
-        self.counter || self.log.is_some() || !self.gives.is_empty() || self.untracks || self.may_miss()
+        let changes = !self.gives.is_empty() || !self.edits.is_empty() || self.untracks;
+        self.counter || self.log.is_some() || changes || self.may_miss()
     }
 
     /// Whether it may fit one packet of a connection's opener and not another one, or does something with each.

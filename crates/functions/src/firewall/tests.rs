@@ -10,6 +10,7 @@ mod chains;
 mod classifier;
 mod conditions;
 mod counts;
+mod edits;
 mod endings;
 mod extensions;
 mod files;

@@ -70,16 +70,28 @@ impl Packet<'_> {
         if ttl <= 1 {
             return false;
         }
+        self.write_ttl(ttl, ttl - 1);
+        true
+    }
+
+    /// Sets the time to live or hop limit. False for what is not IP.
+    pub fn set_ttl(&mut self, ttl: u8) -> bool {
+        let before = self.ttl();
+        before.into_iter().for_each(|before| self.write_ttl(before, ttl));
+        before.is_some()
+    }
+
+    #[inline(always)]
+    fn write_ttl(&mut self, before: u8, ttl: u8) {
         let l3 = self.record.l3 as usize;
         if self.record.flags.has(Flags::V6) {
-            self.change(l3 + 7..l3 + 8).fill(ttl - 1);
+            self.change(l3 + 7..l3 + 8).fill(ttl);
         } else if let Some([field, _, high, low]) = self.change_chunk(l3 + 8) {
-            *field = ttl - 1;
-            // The word of time to live and protocol sinks by 0x0100.
-            let sum = Change::NONE.u16(u16::from(ttl) << 8, u16::from(ttl - 1) << 8);
+            *field = ttl;
+            // In one word with the protocol, which stays.
+            let sum = Change::NONE.u16(u16::from(before) << 8, u16::from(ttl) << 8);
             [*high, *low] = sum.apply(u16::from_be_bytes([*high, *low])).to_be_bytes();
         }
-        true
     }
 
     #[inline(always)]

@@ -17,6 +17,7 @@
 
 mod bridge;
 mod counts;
+mod edits;
 mod endings;
 mod generators;
 mod known;

@@ -122,8 +122,9 @@ pub(super) fn narrow_within(rule: &mut Rule, more: Within) -> Parsed<()> {
 }
 
 const LENGTH: Numbers = Numbers { what: "a length such as 1500, 0-100 or > 1000", last: 0xffff, named: nameless };
-const TTL: Numbers = Numbers { what: "a number of hops such as 64, 1-5 or < 5", last: 255, named: nameless };
-const DSCP: Numbers = Numbers { what: "a code point such as ef, af11, cs1 or 0-63", last: 63, named: code_point };
+pub(super) const TTL: Numbers = Numbers { what: "a number of hops such as 64, 1-5 or < 5", last: 255, named: nameless };
+pub(super) const DSCP: Numbers =
+    Numbers { what: "a code point such as ef, af11, cs1 or 0-63", last: 63, named: code_point };
 const ECN: Numbers = Numbers { what: "not-ect, ect0, ect1 or ce", last: 3, named: congestion };
 
 const ID: Numbers = Numbers { what: "an identification such as 0 or 1-65535", last: 0xffff, named: nameless };
@@ -142,9 +143,6 @@ fn congestion(name: &str) -> Option<u64> {
 fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
     let rule = &mut fits.rule;
     let what = rest.word();
-    if rest.peek() == "set" {
-        return wrong(format!("`{what}` of a packet is not set"), "leave it out: packets go on as they came");
-    }
     if matches!(what.as_str(), "saddr" | "daddr")
         && let Some(masked) = masked(rest, what == "saddr", v4)?
     {

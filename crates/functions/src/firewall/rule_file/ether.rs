@@ -41,6 +41,12 @@ fn stations(fits: &mut Fits, rest: &mut Words<'_>, field: Field) -> Parsed<()> {
     narrow_within(&mut fits.rule, Within::under(field, mask, STATION.read(rest)?))
 }
 
+/// Lets fit only what has such an address, whatever it is.
+pub(super) fn some_station(fits: &mut Fits, field: Field, is_outbound: bool) -> Parsed<()> {
+    fits.never |= is_outbound;
+    narrow_field(&mut fits.rule, field, vec![(0, NO_STATION - 1)])
+}
+
 /// `00:53:00:00:00:01`.
 fn station(text: &str) -> Option<u64> {
     let mut parts = text.split(':');

@@ -340,6 +340,7 @@ impl Rule {
             keyed: self.keyed,
             asks: self.asks,
             gives: self.gives,
+            edits: self.edits,
             untracks: self.untracks,
             comment: self.comment,
             line: self.line,

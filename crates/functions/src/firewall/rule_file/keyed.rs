@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use super::amounts::rate;
 use super::conditions::{Fits, any_protocol_with_ports, narrow_family, narrow_protocol, protocol};
+use super::ether::some_station;
 use super::reader::Words;
 use super::tokens::{Kind, Token};
 use super::{Parsed, wrong};
+use crate::firewall::fields::Field;
 use crate::firewall::keyed::{Act, Dynamic, Key, Keyed, PARTS_MAX, Part, SIZE};
+use crate::firewall::rules::Direction;
 use crate::firewall::values::Addresses;
 
 const FORM: &str =
@@ -83,6 +86,9 @@ fn element(rest: &mut Words<'_>, fits: &mut [Fits], set: Arc<Dynamic>, refreshes
             }
             "ct" if rest.peek_at(1) == "count" => {
                 rest.word();
+                if key.iter().any(|part| matches!(part, Part::Station(_))) {
+                    return wrong("connections are not counted by stations", "count them by addresses and ports");
+                }
                 act = count(rest)?;
             }
             // How much an element has counted nobody asks.
@@ -126,6 +132,7 @@ fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<()> {
         return wrong(format!("an element of more than {PARTS_MAX} fields"), "write fewer of them");
     }
     let (of, what) = (rest.word(), rest.word());
+    let is_outbound = rest.scope.direction == Some(Direction::Outbound);
     let mut narrow = |by: &dyn Fn(&mut Fits) -> Parsed<()>| fits.iter_mut().try_for_each(by);
     match (of.as_str(), what.as_str()) {
         ("ip" | "ip6", "saddr" | "daddr") => {
@@ -142,10 +149,15 @@ fn field(rest: &mut Words<'_>, fits: &mut [Fits], key: &mut Key) -> Parsed<()> {
             key.push(if what == "sport" { Part::SourcePort } else { Part::DestinationPort });
         }
         ("meta", "l4proto") | ("ip", "protocol") => key.push(Part::Protocol),
+        ("ether", "saddr" | "daddr") => {
+            let station = if what == "saddr" { Field::EtherSource } else { Field::EtherDestination };
+            narrow(&|fits| some_station(fits, station, is_outbound))?;
+            key.push(Part::Station(station));
+        }
         _ => {
             return wrong(
                 format!("elements are not made of `{of} {what}`"),
-                "write ip saddr, ip daddr, ip6 saddr, tcp dport, meta l4proto, or several with . between them",
+                "write ip saddr, ip daddr, ip6 saddr, tcp dport, meta l4proto, ether saddr, or several with . between them",
             );
         }
     }

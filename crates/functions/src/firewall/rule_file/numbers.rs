@@ -64,7 +64,8 @@ impl Numbers {
         text.match_indices('-').find_map(|(at, _)| Some((self.parse(&text[..at])?, self.parse(&text[at + 1..])?)))
     }
 
-    fn number(&self, text: &str) -> Parsed<u64> {
+    /// One number, from how it is written.
+    pub(super) fn number(&self, text: &str) -> Parsed<u64> {
         self.parse(text).map_or_else(|| self.refuse(text), Ok)
     }
 

@@ -3,6 +3,7 @@
 
 use super::amounts::amount;
 use super::conditions::Fits;
+use super::edits::{edit, is_next as is_edit};
 use super::fib::{Ways, fib};
 use super::joined::{conditions, map_values, verdict_map};
 use super::keyed::keyed;
@@ -117,6 +118,7 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
             }
             "fib" => ways(fib(&mut rest)?, &mut reading)?,
             "ct" if rest.peek_at(1) == "status" => ways(status(&mut rest)?, &mut reading)?,
+            _ if is_edit(&rest) => edit(&mut rest, &mut reading)?,
             _ if is_mark(&rest) => {
                 if let Some(verdicts) = mark(&mut rest, &mut reading)? {
                     reading.end(&mut rest)?;

@@ -235,6 +235,32 @@ fn rules_are_explained_as_of_the_first_packet() {
     assert!([5, 6, 7].into_iter().all(|line| page.contains(&unfit(line))), "{page}");
 }
 
+/// Frames of one station, whoever sends them through it.
+#[test]
+fn stations_are_elements_too() {
+    const STATIONS: &str = "set stations { type ether_addr; size 100; flags dynamic,timeout; timeout 1m; }";
+    let by = |station: u8, host, port| {
+        let mut bytes = asks(host, port).bytes();
+        bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 9, station]);
+        bytes
+    };
+    let mut fw =
+        bench(STATIONS, "udp dport 53 ether saddr @stations drop\nudp sport 1 update @stations { ether saddr }");
+    let mut decides = |seconds: u64, bytes: &[u8], dropped| {
+        assert_eq!(fw.send(1, seconds * 1000, bytes).dropped, dropped, "at {seconds}");
+    };
+    decides(0, &by(1, 9, 2), None);
+    decides(0, &by(1, 9, 1), None);
+    decides(1, &by(1, 8, 2), Some("denied"));
+    decides(1, &by(2, 9, 2), None);
+    decides(62, &by(1, 8, 3), None);
+    let mut fw =
+        bench(STATIONS, "add @stations { ether saddr . udp dport limit rate over 1/minute burst 1 packets } drop");
+    assert_eq!(fw.send(1, 0, &by(1, 9, 1)).dropped, None);
+    assert_eq!(fw.send(1, 0, &by(1, 8, 2)).dropped, Some("denied"));
+    assert_eq!(fw.send(1, 0, &by(2, 8, 3)).dropped, None);
+}
+
 #[test]
 fn what_cannot_be_said_of_a_set_is_refused() {
     let refused = |sets: &str, rules: &str, expected: &str| {
@@ -243,7 +269,8 @@ fn what_cannot_be_said_of_a_set_is_refused() {
         assert!(said.contains(expected), "{said}");
     };
     refused("", "add @floods { ip saddr } drop", "`@floods` is no set that packets change; write set floods");
-    refused(FLOODS, "add @floods { ether saddr } drop", "elements are not made of `ether saddr`");
+    refused(FLOODS, "add @floods { ether type } drop", "elements are not made of `ether type`");
+    refused(FLOODS, "add @floods { ether saddr ct count over 2 } drop", "connections are not counted by stations");
     refused(FLOODS, "add @floods { ip saddr & 255.0 } drop", "`255.0` is no mask");
     refused(FLOODS, "add @floods { ip saddr timeout soon } drop", "`soon` is no time; write 30s, 10m, 1h or 1d");
     refused(FLOODS, "add @floods { ip saddr ct count over many } drop", "`many` is no number from 1 on");

@@ -126,6 +126,7 @@ proptest! {
         if matches!(spec.transport, Transport::Echo) {
             check(&spec, &Spec { id, ..spec.clone() }, |packet| packet.set_icmp_id(id));
         }
+        check(&spec, &Spec { ttl: !spec.ttl, ..spec.clone() }, |packet| packet.set_ttl(!spec.ttl));
         if spec.ttl > 1 {
             check(&spec, &Spec { ttl: spec.ttl - 1, ..spec.clone() }, |packet| packet.decrement_ttl());
         }

@@ -1,0 +1,70 @@
+//! `ip dscp set ef`, `ip6 hoplimit set 64`, `ip dscp set tcp dport map { 22 : cs6 }`: what is written into packets that pass.
+
+use super::conditions::{DSCP, TTL, narrow_family};
+use super::joined::map_values;
+use super::reader::Words;
+use super::statement::Reading;
+use super::tokens::Place;
+use super::{Parsed, Scope, wrong};
+use crate::firewall::edits::{Edit, asked_behind};
+use crate::firewall::rules::{Action, Rule};
+
+/// Whether such a statement comes next.
+pub(super) fn is_next(rest: &Words<'_>) -> bool {
+    matches!(rest.peek(), "ip" | "ip6") && rest.peek_at(2) == "set"
+}
+
+/// Reads one.
+pub(super) fn edit(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> {
+    let (v4, what) = (rest.word() == "ip", rest.word());
+    let made: fn(u8) -> Edit = match (what.as_str(), v4) {
+        ("dscp", _) => Edit::Dscp,
+        ("ttl", true) | ("hoplimit", false) => Edit::Hops,
+        _ => return wrong(format!("`{what}` of a packet is not set"), "write dscp, ttl or hoplimit, or leave it out"),
+    };
+    rest.word();
+    if !rest.scope.in_table {
+        return wrong(
+            "lines without a table are about packets that would open a connection",
+            "write table inet filter { chain forward { … } } around the rules",
+        );
+    }
+    if rest.scope.is_early && what != "dscp" {
+        return wrong(
+            "a chain of priority raw sees hops that are still to be counted",
+            "write it into a chain of hook forward",
+        );
+    }
+    let value = |rest: &mut Words<'_>| {
+        let text = rest.word();
+        match if what == "dscp" { DSCP } else { TTL }.number(&text)? as u8 {
+            0 if what != "dscp" => wrong("nobody takes on a packet that has no hops left", "write a number from 1 on"),
+            number => Ok(made(number)),
+        }
+    };
+    // What stands before it is done to packets of the other version too.
+    reading.narrow(&[()], |fits, ()| narrow_family(&mut fits.rule, v4))?;
+    let Some(values) = map_values(rest, reading, value)? else {
+        let edit = value(rest)?;
+        reading.does.edits.push(edit);
+        return Ok(());
+    };
+    let edits = |edit| Rule { edits: vec![edit], ..Rule::new(Action::Continue) };
+    reading.by_map(values.into_iter().map(|(fits, edit)| (fits, edits(edit))).collect());
+    Ok(())
+}
+
+/// Refuses rules that ask for what others have written before.
+pub(super) fn check(rules: &[Rule], scope: &Scope<'_>) -> Parsed<()> {
+    let Some((asking, writing)) = asked_behind(rules) else { return Ok(()) };
+    let is_its = |name: &std::sync::Arc<str>| asking.file.as_ref() == Some(name);
+    let file = scope.files.iter().position(is_its).unwrap_or_default() as u16;
+    scope.at.set(Place { file, line: asking.line, column: 1 });
+    wrong(
+        format!(
+            "it asks for what {} has set: rules are asked about packets as they came",
+            rules[writing].place(writing)
+        ),
+        "write it before, or accept behind set",
+    )
+}
