@@ -136,11 +136,16 @@ impl Snapshot {
             Ok((function.name.clone(), function.kind.clone(), config.map_err(problem)?))
         });
         plan.check_heritage(&older.collect::<Result<Vec<_>, Problem>>()?)?;
+        Ok(self.at(now_ns()))
+    }
+
+    /// The state at a time of the machine: where time is live it has passed for it as for everybody, so ages and hours are right.
+    fn at(self, now_ns: u64) -> Saved {
         let mut saved = self.saved;
         if self.live_time {
-            saved.now_ns = saved.now_ns.saturating_add(now_ns().saturating_sub(self.taken_ns));
+            saved.now_ns = saved.now_ns.saturating_add(now_ns.saturating_sub(self.taken_ns));
         }
-        Ok(saved)
+        saved
     }
 
     /// What is in it.

@@ -27,6 +27,13 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn live_time_has_passed_while_nothing_ran_and_that_of_captures_has_not() {
+    assert_eq!(snapshot().at(1005).now_ns, 1099);
+    assert_eq!(snapshot().at(4).now_ns, 99, "the machine's time was set back");
+    assert_eq!(Snapshot { live_time: false, ..snapshot() }.at(1005).now_ns, 99);
+}
+
+#[test]
 fn other_files_later_versions_and_damage_are_refused() {
     let bytes = snapshot().encode();
     let check = |bytes: &[u8], part: &str| {
