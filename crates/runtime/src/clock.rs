@@ -40,8 +40,9 @@ pub enum Clock {
     },
 }
 
-/// The time of this machine, in nanoseconds since 1970. It is read when a run begins; from then on time goes on by itself, whoever sets the machine's.
-pub(crate) fn wall_ns() -> u64 {
+/// The time of this machine, in nanoseconds since 1970. A run reads it when it begins; from then on its time goes on by itself, whoever sets
+/// the machine's.
+pub fn wall_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64).min(LATEST_NS)
 }
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use braid_control::runtime::clock::wall_ns;
 use braid_control::suggest::nearest;
 use braid_control::{Catalog, Entry};
 use braid_functions::ConfigError;
@@ -43,7 +43,7 @@ pub fn run(command: &NfCommand, catalog: &Catalog) -> Result<ExitCode, Failure> 
             }
         }
         NfCommand::Firewall(FirewallCommand::Explain { packet, plan, set, port, at }) => {
-            let when = at.unwrap_or_else(|| When::Utc(now_ns()));
+            let when = at.unwrap_or_else(|| When::Utc(wall_ns()));
             print(&explain(&chain(plan.as_ref(), set), &packet.join(" "), *port, when)?)?;
         }
         NfCommand::Firewall(FirewallCommand::Cost { plan, set }) => {
@@ -85,11 +85,6 @@ fn configured(chain: &ChainArgs) -> Result<(firewall::Config, u16), Failure> {
 
 fn refused(error: ConfigError) -> Failure {
     Failure::usage(format!("`{}`: {}", error.key, error.reason), error.instead)
-}
-
-/// The time of this machine.
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// What it says about a packet that comes then.

@@ -10,8 +10,9 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use braid_runtime::clock::wall_ns;
 use braid_runtime::exchange::settle;
 use braid_runtime::io::whole::Whole;
 use braid_runtime::live::Unanswered;
@@ -93,7 +94,7 @@ impl Snapshot {
         };
         Snapshot {
             program: env!("CARGO_PKG_VERSION").to_owned(),
-            taken_ns: now_ns(),
+            taken_ns: wall_ns(),
             live_time: plan.time == Time::Live,
             configs: saved.functions.iter().map(config).collect(),
             saved,
@@ -136,7 +137,7 @@ impl Snapshot {
             Ok((function.name.clone(), function.kind.clone(), config.map_err(problem)?))
         });
         plan.check_heritage(&older.collect::<Result<Vec<_>, Problem>>()?)?;
-        Ok(self.at(now_ns()))
+        Ok(self.at(wall_ns()))
     }
 
     /// The state at a time of the machine: where time is live it has passed for it as for everybody, so ages and hours are right.
@@ -266,11 +267,6 @@ fn begin(path: &Path) -> io::Result<(Whole, File)> {
 fn begins_so(path: &Path) -> bool {
     let mut begin = [0; MAGIC.len()];
     File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin == *MAGIC
-}
-
-/// Nanoseconds since 1970.
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// A body from the front to the back.
