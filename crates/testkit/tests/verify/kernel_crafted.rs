@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use braid_functions::find;
+use braid_packet::checksum;
 use braid_testkit::kernel::{INSIDE, KernelOracle, OUTSIDE, Tracking, network_packet};
 use braid_testkit::skip::skip;
 use braid_testkit::{Bench, Frame};
@@ -27,19 +28,20 @@ fn bench(function: &str, config: &str) -> Bench {
 struct Pair {
     kernel: KernelOracle,
     ours: Bench,
+    is_nat: bool,
 }
 
 impl Pair {
     fn nat() -> Pair {
         let kernel = KernelOracle::nat(&PRIVATE, NAT_ADDRESS, Tracking::Liberal).expect("probed");
-        Pair { kernel, ours: bench("nat", NAT) }
+        Pair { kernel, ours: bench("nat", NAT), is_nat: true }
     }
 
     fn firewall(tracking: Tracking) -> Pair {
         let kernel = KernelOracle::firewall(&PRIVATE, tracking).expect("probed");
         let windows = if tracking == Tracking::Strict { "strict" } else { "liberal" };
         let config = format!("loose = true\nttl = 'decrement'\nheld_max = 16\nwindows = '{windows}'");
-        Pair { kernel, ours: bench("firewall", &config) }
+        Pair { kernel, ours: bench("firewall", &config), is_nat: false }
     }
 
     /// What both send because of a frame, as IP packets: the kernel, then ours.
@@ -49,6 +51,14 @@ impl Pair {
         let by_kernel = sent.iter().map(|(port, frame)| (*port, ip(frame))).collect();
         let sent = self.ours.send(port as u16, 0, frame).sent;
         [by_kernel, sent.iter().map(|(port, frame)| (usize::from(*port), ip(frame))).collect()]
+    }
+
+    /// Neither lets a frame pass; what is invalid for the kernel's NAT leaves untranslated there, or not at all.
+    #[track_caller]
+    fn refuse(&mut self, port: usize, frame: &[u8]) {
+        let [kernel, ours] = self.feed(port, frame);
+        assert!(ours.is_empty(), "{ours:?}");
+        assert!(kernel.iter().all(|(_, packet)| self.is_nat && packet[12..16] == frame[26..30]), "{kernel:?}");
     }
 
     /// Both send the same, which is returned.
@@ -239,4 +249,46 @@ fn what_comes_before_a_servers_syn_meets_the_same_as_in_the_kernel() {
             }
         }
     }
+}
+
+/// A frame with two bytes of its IP packet written over: lengths that contradict the rest. The checksum of the IP header is right.
+fn with_word(frame: Frame, at: usize, word: u16) -> Vec<u8> {
+    let mut bytes = frame.bytes();
+    bytes[14 + at..16 + at].copy_from_slice(&word.to_be_bytes());
+    bytes[24..26].fill(0);
+    let sum = checksum::ipv4_header(&bytes[14..34]);
+    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+/// Where the length of the IP header, that of UDP, and the length of the header of TCP beside its flags stand.
+const TOTAL: usize = 2;
+const UDP_LENGTH: usize = 24;
+const TCP_HEADER: usize = 32;
+
+#[test]
+fn lengths_that_contradict_each_other_meet_the_same_as_in_the_kernel() {
+    if skipped("lengths_that_contradict_each_other_meet_the_same_as_in_the_kernel") {
+        return;
+    }
+    let (host, server, ack) = ("10.0.0.1:1100", "192.0.2.9:80", 0x10);
+    for mut pair in [Pair::firewall(Tracking::Liberal), Pair::nat()] {
+        let out = |flags: &str, seq, ack| Frame::tcp(host, server).flags(flags).numbers(seq, ack).payload(&[1; 20]);
+        pair.agree(INSIDE, Frame::tcp(host, server).flags("S").numbers(1000, 0));
+        let back = if pair.is_nat { "198.51.100.2:1100" } else { host };
+        pair.agree(OUTSIDE, Frame::tcp(server, back).flags("SA").numbers(5000, 1001));
+        assert_eq!(pair.agree(INSIDE, out("A", 1001, 5001)).len(), 1);
+        for (at, word) in
+            [(TOTAL, 19), (TOTAL, 24), (TOTAL, 39), (TCP_HEADER, 0x4000 | ack), (TCP_HEADER, 0xb000 | ack)]
+        {
+            pair.refuse(INSIDE, &with_word(out("A", 1021, 5001), at, word));
+        }
+        assert_eq!(pair.agree(INSIDE, out("A", 1021, 5001)).len(), 1);
+    }
+    let (mut pair, out) = (Pair::nat(), || Frame::udp(host, server).payload(&[1; 20]));
+    assert_eq!(pair.agree(INSIDE, out()).len(), 1);
+    for (at, word) in [(TOTAL, 19), (TOTAL, 24), (UDP_LENGTH, 0), (UDP_LENGTH, 7), (UDP_LENGTH, 29)] {
+        pair.refuse(INSIDE, &with_word(out(), at, word));
+    }
+    assert_eq!(pair.agree(INSIDE, out()).len(), 1);
 }
