@@ -5,6 +5,7 @@ use std::time::Duration;
 use braid_nf::prelude::*;
 use braid_nf::state::{DistributedConfig, MapConfig, VectorConfig};
 use braid_nf::{Plain, Port};
+use foldhash::HashSet;
 use serde::Deserialize;
 
 use super::Events;
@@ -161,17 +162,46 @@ impl Config {
                 let reason = format!("{} is a group address", written.mac.0);
                 return Err(ConfigError::new("static.mac", reason, "write the address of one station"));
             }
-            let possible = if self.vlan_aware { u16::from(!self.ports.is_empty())..=VLAN_MAX } else { 0..=0 };
-            if !possible.contains(&written.vlan) {
-                let reason = format!("VLAN {} is not possible", written.vlan);
-                let instead =
-                    "write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 beside `[[port]]`";
-                return Err(ConfigError::new("static.vlan", reason, instead));
-            }
+            self.check_vlan("static.vlan", written.vlan)?;
             Ok(StaticStation { station: Station::new(written.mac.0, written.vlan), port: written.port })
         };
-        let checked = |(number, written)| station(written).map_err(|error: ConfigError| error.of("static", number));
+        let mut known = HashSet::default();
+        let mut once = |checked: StaticStation| match known.insert(checked.station) {
+            true => Ok(checked),
+            false => {
+                let reason = format!("{:?} stands there twice", checked.station);
+                Err(ConfigError::new("static.mac", reason, "name it once: a station is at one port"))
+            }
+        };
+        let checked = |(number, written)| {
+            station(written).and_then(&mut once).map_err(|error: ConfigError| error.of("static", number))
+        };
         self.stations.iter().enumerate().map(checked).collect()
+    }
+
+    /// A VLAN that stations of this bridge may be in.
+    fn check_vlan(&self, key: &str, vlan: u16) -> Result<(), ConfigError> {
+        let possible = if self.vlan_aware { u16::from(!self.ports.is_empty())..=VLAN_MAX } else { 0..=0 };
+        if possible.contains(&vlan) {
+            return Ok(());
+        }
+        let instead = "write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 beside `[[port]]`";
+        Err(ConfigError::new(key, format!("VLAN {vlan} is not possible"), instead))
+    }
+
+    /// Limits of VLANs: of each one at most.
+    pub(super) fn checked_vlans(&self) -> Result<&[VlanConfig], ConfigError> {
+        for (number, vlan) in self.vlans.iter().enumerate() {
+            let once = match self.vlans.iter().take(number).any(|other| other.id == vlan.id) {
+                false => Ok(()),
+                true => {
+                    let reason = format!("VLAN {} stands there twice", vlan.id);
+                    Err(ConfigError::new("vlan.id", reason, "say all of a VLAN in one place"))
+                }
+            };
+            once.and_then(|()| self.check_vlan("vlan.id", vlan.id)).map_err(|error| error.of("vlan", number))?;
+        }
+        Ok(&self.vlans)
     }
 
     /// Which port carries which VLAN; none if VLANs are not filtered.

@@ -28,19 +28,14 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// None if nothing is limited.
+    /// None if nothing is limited. The VLANs have been checked.
     pub fn new(vlans: &[VlanConfig], builder: &mut StateBuilder) -> Result<Option<Quota>, ConfigError> {
         if vlans.is_empty() {
             return Ok(None);
         }
         let mut most = vec![u32::MAX; usize::from(VLAN_MAX) + 1];
-        for (number, vlan) in vlans.iter().enumerate() {
-            let Some(most) = most.get_mut(usize::from(vlan.id)) else {
-                let reason = format!("there is no VLAN {}", vlan.id);
-                let instead = format!("write a number up to {VLAN_MAX}");
-                return Err(ConfigError::new("vlan.id", reason, instead).of("vlan", number));
-            };
-            *most = vlan.stations_max;
+        for vlan in vlans {
+            most[usize::from(vlan.id)] = vlan.stations_max;
         }
         let init = VectorConfig { name: "stations_of_vlan".into(), len: most.len() as u32 };
         let used = Vector::new(builder, &init, 0).map_err(|error| ConfigError::state("vlan", &error))?;

@@ -7,6 +7,7 @@ fn refuse(config: &str, expected: &str) {
     let error = crate::parse::<Config>(config.parse().unwrap()).and_then(|config| {
         config.times_ns()?;
         config.filter(4)?;
+        config.checked_vlans()?;
         config.checked_stations(4)
     });
     assert_eq!(error.unwrap_err().to_string(), expected);
@@ -36,6 +37,21 @@ fn impossible_configurations_are_refused() {
         "`static[0].vlan`: VLAN 5 is not possible; write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 beside \
          `[[port]]`",
     );
+    refuse(
+        "[[static]]\nmac = '02:00:00:00:00:0a'\nport = 1\nvlan = 5\n[[static]]\nmac = '02:00:00:00:00:0A'\nport = 2\nvlan = 5",
+        "`static[1].mac`: 02:00:00:00:00:0a vlan 5 stands there twice; name it once: a station is at one port",
+    );
+    refuse(
+        "[[vlan]]\nid = 5\nstations_max = 7\n[[vlan]]\nid = 5\nstations_max = 8",
+        "`vlan[1].id`: VLAN 5 stands there twice; say all of a VLAN in one place",
+    );
+    for (vlans, id) in [("vlan_aware = false", 5), ("[[port]]\nport = 1\naccess = 5", 0), ("", 4095)] {
+        let wrong = format!(
+            "`vlan[0].id`: VLAN {id} is not possible; write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 \
+             beside `[[port]]`"
+        );
+        refuse(&format!("{vlans}\n[[vlan]]\nid = {id}\nstations_max = 7"), &wrong);
+    }
     refuse(
         "[[port]]\nport = 1",
         "`port[0].access`: port 1 is to be an access port or a trunk; write `access`, or `trunk` perhaps with `native`",
