@@ -61,14 +61,17 @@ impl Bridge {
         Ok(entry.seen_ns().saturating_add(self.refresh_ns))
     }
 
-    /// The station's entry as it is now: where it was last time, or found anew; else where it would go.
+    /// The station's entry as it is now: where it was last time, or found anew; else where it would go. Last time the frames of a set may
+    /// have been of another VLAN: untagged ones are of that of the port by which they come.
     pub(super) fn look_up(
         &self,
         cx: &mut Cx<'_>,
         station: Station,
         at: &mut Handle,
     ) -> Result<Result<Entry, Vacancy>, Conflict> {
-        if let Some(entry) = self.table.value_at(cx, *at)? {
+        if let Some((handle, known, entry)) = self.table.entry_at(cx, at.index)?
+            && (handle, known) == (*at, station)
+        {
             return Ok(Ok(entry));
         }
         let found = self.table.look(cx, &station)?;
