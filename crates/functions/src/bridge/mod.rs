@@ -42,6 +42,8 @@ const RESERVED_ADDRESS: Reason = Reason("reserved_address");
 const NOT_A_MEMBER: Reason = Reason("not_a_member");
 /// Nobody wants the group.
 const NO_MEMBER: Reason = Reason("no_member");
+/// A message about groups, or the IP header before it, has a wrong checksum.
+const BAD_CHECKSUM: Reason = Reason("bad_checksum");
 
 /// Entries that one tick looks at.
 const SWEEP: u32 = 64;
@@ -325,7 +327,11 @@ impl Bridge {
         if !has_room {
             self.events.update(cx, |events| events.groups_full += 1)?;
         }
-        let Course::Only(ports) = course else { return self.flood(cx, packet, vlan, known, 0) };
+        let ports = match course {
+            Course::Only(ports) => ports,
+            Course::Everywhere => return self.flood(cx, packet, vlan, known, 0),
+            Course::Nowhere => return Ok(Verdict::Drop(BAD_CHECKSUM)),
+        };
         known.decide(packet.port(), FLOOD, 0);
         let ports = ports & !1u64.checked_shl(packet.port().into()).unwrap_or(0);
         let verdict = match &self.vlans {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_nf::packet::parse::protocol;
-use braid_nf::packet::{IpAddress, IpVersion};
+use braid_nf::packet::{IpAddress, IpVersion, checksum};
 use braid_nf::prelude::*;
 use braid_nf::state::{Inserted, MapConfig, StateBuilder, StateObject, Tx, Visit};
 use braid_nf::{Part, Port};
@@ -98,6 +98,8 @@ pub(super) enum Course {
     Everywhere,
     /// To these ports only.
     Only(u64),
+    /// Nowhere: a message with a wrong checksum.
+    Nowhere,
 }
 
 /// What is known of groups.
@@ -138,9 +140,18 @@ impl Snooping {
         let Some(version) = packet.ip_version().filter(|_| !packet.is_later_fragment()) else {
             return Ok((Course::Everywhere, true));
         };
+        // RFC 4541 section 2.1.1 (5): of what is damaged nothing is believed.
+        let is_igmp = packet.protocol() == IGMP && version == IpVersion::V4;
+        if (is_igmp || is_mld(packet, version)) && !is_sound(packet, is_igmp) {
+            return Ok((Course::Nowhere, true));
+        }
         let mut message = Message::of(packet, version).peekable();
         if message.peek().is_some() {
             return self.hear(cx, packet.port(), vlan, message);
+        }
+        // RFC 4541 section 2.1.1 (3): messages that are not known are for all.
+        if is_igmp {
+            return Ok((Course::Everywhere, true));
         }
         // RFC 4541 section 2.1.2: what stays on the link is for everybody; so is what is not for a group of IP at all.
         if !is_group(group) || is_link_local(group) {
@@ -168,7 +179,9 @@ impl Snooping {
                     has_room &= self.note(cx, IpAddress::UNSPECIFIED, vlan, port)?;
                     return Ok((Course::Everywhere, has_room));
                 }
-                Said::Joins(group) if !is_link_local(group) => has_room &= self.note(cx, group, vlan, port)?,
+                Said::Joins(group) if is_group(group) && !is_link_local(group) => {
+                    has_room &= self.note(cx, group, vlan, port)?
+                }
                 Said::Leaves(group) => self.leave(cx, group, vlan, port)?,
                 Said::Joins(_) => {}
             }
@@ -257,8 +270,7 @@ impl<'p> Message<'p> {
         let group = bytes.get(group_at..group_at + width).map(address);
         let next = match (bytes.first(), group) {
             _ if packet.protocol() != number => Next::Nothing,
-            // A query without a source is no router's (RFC 4541 section 2.1.1 (1) c).
-            (Some(0x11 | 130), _) if packet.src_ip() != unspecified(width) => Next::One(Said::Query),
+            (Some(0x11 | 130), _) if is_routers(packet.src_ip()) => Next::One(Said::Query),
             (Some(0x12 | 0x16 | 131), Some(group)) => Next::One(Said::Joins(group)),
             (Some(0x17 | 132), Some(group)) => Next::One(Said::Leaves(group)),
             (Some(0x22 | 143), _) => match bytes.get(6..8) {
@@ -315,8 +327,25 @@ fn address(bytes: &[u8]) -> IpAddress {
     }
 }
 
-fn unspecified(width: usize) -> IpAddress {
-    address(&[0; 16][..width])
+/// Whether a query from there is a router's: one of IGMP has a source (RFC 4541 section 2.1.1 (1) c), one of MLD one of the link (RFC 3810
+/// section 5.1.14).
+fn is_routers(source: IpAddress) -> bool {
+    match (source.v4(), source.octets()) {
+        (Some(v4), _) => v4 != [0; 4],
+        (None, [first, second, ..]) => first == 0xfe && second & 0xc0 == 0x80,
+    }
+}
+
+/// Whether a packet is a message of MLD.
+fn is_mld(packet: &Packet<'_>, version: IpVersion) -> bool {
+    let is_icmp = packet.protocol() == protocol::ICMPV6 && version == IpVersion::V6;
+    is_icmp && matches!(packet.ip_payload().first(), Some(130 | 131 | 132 | 143))
+}
+
+/// Whether the checksums of a message, and of the IP header before it, are right. What is cut or a piece cannot be told.
+fn is_sound(packet: &Packet<'_>, is_igmp: bool) -> bool {
+    let unknown = !is_igmp || packet.is_short() || packet.is_fragment();
+    packet.checksums_ok() && (unknown || checksum::ipv4_header_ok(packet.ip_payload()))
 }
 
 impl Part for Snooping {

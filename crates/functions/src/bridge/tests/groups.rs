@@ -1,5 +1,8 @@
 //! Groups that are asked for go where they are wanted (IGMP and MLD snooping).
 
+use braid_nf::packet::IpAddress;
+use braid_nf::packet::checksum::{Sum, pseudo_header};
+
 use super::*;
 
 /// A frame to the Ethernet address of a group, from a station at a port.
@@ -11,7 +14,14 @@ fn to_group(port: u16, source: &str, group: &str, protocol: u8, content: &[u8]) 
             [0x33, 0x33, a, b, c, d]
         }
     };
-    Frame::ip(source, group, protocol).payload(content).mac([2, 0, 0, 0, 1, port as u8], mac).bytes()
+    let mut content = content.to_vec();
+    if let 2 | 58 = protocol {
+        let [from, to] = [source, group].map(|address| address.parse::<IpAddress>().unwrap());
+        let before = if protocol == 2 { Sum::default() } else { pseudo_header(from, to, 58, content.len() as u32) };
+        let sum = before.add_bytes(&content).checksum();
+        content[2..4].copy_from_slice(&sum.to_be_bytes());
+    }
+    Frame::ip(source, group, protocol).payload(&content).mac([2, 0, 0, 0, 1, port as u8], mac).bytes()
 }
 
 const SNOOPS: &str = "snooping = { enabled = true }";
