@@ -119,13 +119,13 @@ impl NetworkFunction for Bridge {
             return Err("stations are known by address, or by address and VLAN: `vlan_aware` stays".to_owned());
         }
         if self.stations != older.stations {
-            return Err("stations that are written down stand in the table: `stations` stays".to_owned());
+            return Err("stations that are written down stand in the table: `static` stays".to_owned());
         }
         if self.vlans != older.vlans {
             return Err("packet sets remember with which tags frames leave: `port` stays".to_owned());
         }
         if self.quota.is_some() != older.quota.is_some() {
-            return Err("the stations of VLANs with a limit are counted from the start: `vlan` stays".to_owned());
+            return Err("with limits of VLANs stations are counted from the start: `vlan` does not come or go, its limits may change".to_owned());
         }
         Ok(())
     }

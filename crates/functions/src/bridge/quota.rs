@@ -20,7 +20,7 @@ pub struct VlanConfig {
     pub stations_max: u32,
 }
 
-/// The limits, and how many stations each VLAN has.
+/// The limits, and how many stations each VLAN has: all are counted, so that another one can be limited while frames go through.
 pub struct Quota {
     /// By VLAN.
     most: Vec<u32>,
@@ -54,18 +54,12 @@ impl Quota {
 
     /// One station more.
     pub fn add(&self, cx: &mut Cx<'_>, vlan: u16) -> Result<(), Conflict> {
-        if self.limit(vlan).is_some() {
-            self.used.update(cx, vlan.into(), |used| *used += 1)?;
-        }
-        Ok(())
+        self.used.update(cx, vlan.into(), |used| *used += 1).map(|_| ())
     }
 
     /// One station less.
     pub fn remove(&self, tx: &mut Tx, vlan: u16) -> Result<(), Conflict> {
-        if self.limit(vlan).is_some() {
-            self.used.update(tx, vlan.into(), |used| *used = used.saturating_sub(1))?;
-        }
-        Ok(())
+        self.used.update(tx, vlan.into(), |used| *used = used.saturating_sub(1)).map(|_| ())
     }
 }
 

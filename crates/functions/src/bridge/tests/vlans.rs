@@ -119,6 +119,8 @@ fn a_vlan_has_so_many_stations_and_no_more() {
     assert_eq!((events(&bench).learnt, events(&bench).vlan_full), (2, 4));
     bench.send(0, 0, &tagged(6, C, MULTICAST));
     assert_eq!(events(&bench).learnt, 3, "another VLAN is not concerned");
+    let used = <[u32; 8]>::read_from_prefix(&bench.object("br.stations_of_vlan")).unwrap().0;
+    assert_eq!(used[4..8], [0, 2, 1, 0], "it may be limited later");
     // When the old ones are gone there is room.
     (0..40).for_each(|n| drop(bench.send(0, 11_000 + n * 100, &frame(A, MULTICAST))));
     bench.send(0, 16_000, &tagged(5, C, MULTICAST));
