@@ -216,8 +216,8 @@ pub(crate) fn set_end(frame: &mut [u8], at: Headers, side: Side, address: IpAddr
     Some(all.and(port_change).and(update_checksum(frame, checksum, udp, address.and(port_change))))
 }
 
-/// Bytes from the IP header on that [`set_plain`] and [`exchange_plain`] need: IPv4 without options, and TCP's fixed header.
-pub(crate) const PLAIN: usize = 40;
+/// Bytes from the IP header on of what is [plain](crate::Packet::plain): IPv4 without options, and TCP's fixed header.
+pub const PLAIN: usize = 40;
 
 /// [`set_end`], or [`set_address`] without a port, for what most packets are, without detours: IPv4 without options, with TCP or
 /// UDP behind it. `ip` begins with the IP header, whose time to live sinks by `hops`; it must be at least that.

@@ -29,7 +29,7 @@ mod undo;
 
 pub use address::{IpAddress, MacAddress};
 pub use batch::{BATCH_MAX, Batch, Frame, FrameInfo};
-pub use edit::Exchange;
+pub use edit::{Exchange, PLAIN};
 pub use fields::{Field, FieldDecl, FieldError, Layout, StageUse};
 pub use key::{FieldId, KeyClass, KeyError, KeyExtractor, KeyHash, KeyShape, Keys, SetDef, SetKey};
 pub use lines::{Line, LinedFrame, Lines};

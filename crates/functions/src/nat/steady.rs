@@ -26,8 +26,7 @@ impl Nat {
     ) -> Option<Verdict> {
         let holds = (!session.is_tcp() || phase_after(session, packet) == session.phase())
             && session.is_over(*handle)
-            && entry.ends_ns.saturating_sub(now_ns) > needs.ns(session)
-            && lengths::hold_a_whole(packet);
+            && entry.ends_ns.saturating_sub(now_ns) > needs.ns(session);
         if !holds {
             return None;
         }
@@ -47,7 +46,7 @@ impl Nat {
             return None;
         }
         let track = self.track(packet.port(), way, known);
-        match translated(packet, track) {
+        match translated_if_whole(packet, track) {
             Translated::Done => Some(Verdict::Forward(track.to)),
             Translated::Expired | Translated::Refused => None,
         }
@@ -107,6 +106,16 @@ pub(super) fn phase_after(session: &Session, packet: &Packet<'_>) -> u8 {
     match session.is_tcp() {
         true => Phase::after(session.phase(), packet.tcp_flags().unwrap_or(0)) as u8,
         false => session.phase(),
+    }
+}
+
+/// As [`translated`], of a packet that is no piece and as long as it says: its header is at hand where it is written.
+#[inline(always)]
+fn translated_if_whole(packet: &mut Packet<'_>, track: Track) -> Translated {
+    let end = (IpAddress::from_v4(track.address), track.port);
+    match track.way {
+        OUTWARD => packet.translate_src_if(end, lengths::hold_plainly, lengths::hold_otherwise),
+        _ => packet.translate_dst_if(end, lengths::hold_plainly, lengths::hold_otherwise),
     }
 }
 

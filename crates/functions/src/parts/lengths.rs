@@ -1,6 +1,7 @@
 //! Whether an IP packet is as long as it says: what no end would take needs no way kept for it. And whether it fits where it goes.
 
 use braid_nf::Packet;
+use braid_nf::packet::PLAIN;
 use braid_nf::packet::headers::{Header, Ipv6, Tcp};
 use braid_nf::packet::parse::protocol;
 
@@ -36,13 +37,13 @@ fn says_too_long(packet: &Packet<'_>, most: u16) -> bool {
 /// As [`hold_the_headers`], and it is no piece: for packets of known flows, most of which need two looks.
 #[inline(always)]
 pub fn hold_a_whole(packet: &mut Packet<'_>) -> bool {
-    holds_plainly(packet) || packet.out_of_line(holds_otherwise)
+    packet.plain().is_some_and(|(ip, is_udp)| hold_plainly(ip, is_udp))
+        || packet.out_of_line(|packet| hold_otherwise(packet))
 }
 
-/// The same of nearly all: IPv4 without options, whose UDP is as long as the packet leaves it.
+/// The same of nearly all, by what is [plain](Packet::plain) of them: IPv4 without options, whose UDP is as long as the packet leaves it.
 #[inline(always)]
-fn holds_plainly(packet: &Packet<'_>) -> bool {
-    let Some((ip, is_udp)) = packet.plain() else { return false };
+pub fn hold_plainly(ip: &[u8; PLAIN], is_udp: bool) -> bool {
     let word = |at: usize| u32::from(u16::from_be_bytes([ip[at], ip[at + 1]]));
     match is_udp {
         true => word(24) >= 8 && word(24) + 20 == word(2),
@@ -50,9 +51,10 @@ fn holds_plainly(packet: &Packet<'_>) -> bool {
     }
 }
 
+/// The same of the others.
 #[cold]
 #[inline(never)]
-fn holds_otherwise(packet: &mut Packet<'_>) -> bool {
+pub fn hold_otherwise(packet: &Packet<'_>) -> bool {
     !packet.is_fragment() && hold_the_headers(packet)
 }
 

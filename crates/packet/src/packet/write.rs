@@ -7,7 +7,7 @@ use super::Packet;
 use crate::address::{IpAddress, MacAddress};
 use crate::checksum::{self, Change};
 use crate::crc32c;
-use crate::edit::{self, Exchange, Headers, Side};
+use crate::edit::{self, Exchange, Headers, PLAIN, Side};
 use crate::headers::{Ethernet, Header, Icmp, Icmpv6, Ipv4, Sctp, Tcp, Udp, Vlan};
 use crate::parse::{is_tag, protocol};
 use crate::record::{Flags, Link, Port};
@@ -153,6 +153,54 @@ impl Packet<'_> {
         self.translate(Side::Destination, address, port)
     }
 
+    /// As [`Packet::translate_src`] if the packet may be: `plainly` says so of most, by what [`Packet::plain`] is of them, and `otherwise`
+    /// of those of which it does not, or that are not plain. Refused if neither does.
+    #[inline(always)]
+    pub fn translate_src_if(
+        &mut self,
+        end: (IpAddress, u16),
+        plainly: impl FnOnce(&[u8; PLAIN], bool) -> bool,
+        otherwise: impl FnOnce(&Packet<'_>) -> bool,
+    ) -> Translated {
+        self.translate_if(Side::Source, end, plainly, otherwise)
+    }
+
+    /// The same for destination address and destination port.
+    #[inline(always)]
+    pub fn translate_dst_if(
+        &mut self,
+        end: (IpAddress, u16),
+        plainly: impl FnOnce(&[u8; PLAIN], bool) -> bool,
+        otherwise: impl FnOnce(&Packet<'_>) -> bool,
+    ) -> Translated {
+        self.translate_if(Side::Destination, end, plainly, otherwise)
+    }
+
+    #[inline(always)]
+    fn translate_if(
+        &mut self,
+        side: Side,
+        (address, port): (IpAddress, u16),
+        plainly: impl FnOnce(&[u8; PLAIN], bool) -> bool,
+        otherwise: impl FnOnce(&Packet<'_>) -> bool,
+    ) -> Translated {
+        if let Some(new) = address.v4()
+            && let Some(udp) = self.is_plain_udp(Flags::FRAGMENT | Flags::LATER_FRAGMENT)
+            && let Some(ip) = self.change_chunk(self.record.l3 as usize)
+            && plainly(ip, udp)
+        {
+            if ip[8] <= 1 {
+                return Translated::Expired;
+            }
+            edit::set_plain(ip, side, udp, new, Some(port), 1);
+            return Translated::Done;
+        }
+        self.out_of_line(|packet| match otherwise(packet) {
+            true => packet.translate_slowly(side, address, Some(port)),
+            false => Translated::Refused,
+        })
+    }
+
     /// As [`Packet::translate_src`] or [`Packet::translate_dst`], for a packet that has the end that is exchanged.
     #[inline(always)]
     pub fn exchange(&mut self, exchange: &Exchange) -> Translated {
@@ -197,7 +245,7 @@ impl Packet<'_> {
 
     /// What [`edit::set_plain`] takes, if that is what the packet is; and whether it is UDP.
     #[inline(always)]
-    fn plain_mut(&mut self) -> Option<(&mut [u8; edit::PLAIN], bool)> {
+    fn plain_mut(&mut self) -> Option<(&mut [u8; PLAIN], bool)> {
         let udp = self.is_plain_udp(Flags::LATER_FRAGMENT)?;
         Some((self.change_chunk(self.record.l3 as usize)?, udp))
     }
