@@ -34,7 +34,7 @@ pub trait Stage: Send + Sync {
     fn is_shared(&self) -> bool;
     /// If workers keep an [`Index`](crate::Index) of its shared sets: how many there may be.
     fn indexed(&self) -> Option<usize>;
-    /// Adds keys of shared sets past their timeout, looking at a few entries from `cursor`; returns where to go on.
+    /// Adds keys of shared sets past their timeout, among at most a row of entries.
     fn find_expired_shared(&self, tx: &mut Tx, row: Range<u32>, into: &mut Vec<SetKey>) -> Result<(), Conflict>;
     /// How many shared sets there is room for, and how many are live.
     fn shared_room(&self) -> (usize, usize);

@@ -16,8 +16,8 @@ use serde::Deserialize;
 
 use super::vlans::PORTS_MAX;
 use crate::config::{ConfigError, span_ns};
-use crate::parts::SECOND;
 use crate::parts::sweep::turn;
+use crate::parts::{SECOND, scope};
 
 const IGMP: u8 = 2;
 /// After a leave a port keeps a group for so long, unless somebody reports it: the last member query time (RFC 3376 section 8).
@@ -330,10 +330,7 @@ fn address(bytes: &[u8]) -> IpAddress {
 /// Whether a query from there is a router's: one of IGMP has a source (RFC 4541 section 2.1.1 (1) c), one of MLD one of the link (RFC 3810
 /// section 5.1.14).
 fn is_routers(source: IpAddress) -> bool {
-    match (source.v4(), source.octets()) {
-        (Some(v4), _) => v4 != [0; 4],
-        (None, [first, second, ..]) => first == 0xfe && second & 0xc0 == 0x80,
-    }
+    source.v4().map_or_else(|| scope::is_link_local_v6(source), |v4| v4 != [0; 4])
 }
 
 /// Whether a packet is a message of MLD.

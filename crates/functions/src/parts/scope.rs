@@ -27,7 +27,8 @@ pub fn is_link_scope_v6(source: IpAddress, destination: IpAddress) -> bool {
     is_near(source) || is_link_local_v6(destination) || is_group_of_link(destination)
 }
 
-fn is_link_local_v6(address: IpAddress) -> bool {
+/// Whether an address is one of its link alone (RFC 4291 section 2.5.6).
+pub fn is_link_local_v6(address: IpAddress) -> bool {
     let [a, b, ..] = address.octets();
     a == 0xfe && b & 0xc0 == 0x80
 }
