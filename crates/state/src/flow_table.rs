@@ -316,23 +316,31 @@ impl<const K: usize> FlowTable<K> {
             }
         }
         let mut candidates = [NO_SLOT; 256];
-        for (candidate, &i) in candidates.iter_mut().zip(wanted) {
-            let hash = hashes[i as usize & 255];
-            let position = match self.tags.find(hash, Self::tag(hash)) {
-                Ok(position) => position,
-                Err(0) => {
-                    self.expect(records, hash);
-                    continue;
-                }
-                Err(_) => match self.seen_abroad(hash) {
-                    Some(position) => position,
-                    None => continue,
-                },
-            };
-            *candidate = self.slot(position);
-            records.prefetch(*candidate, self.halves);
+        for &i in wanted {
+            let i = i as usize & 255;
+            candidates[i] = self.candidate(records, hashes[i]);
         }
         self.compare(records, wanted, (keys, hashes), &candidates, found);
+    }
+
+    /// The second step for one hash, whose tags have been asked for: the record that its key has if the first equal tag is that of the key.
+    /// The processor is asked for it.
+    #[inline(always)]
+    pub fn candidate(&self, records: &Records, hash: u64) -> Slot {
+        let position = match self.tags.find(hash, Self::tag(hash)) {
+            Ok(position) => position,
+            Err(0) => {
+                self.expect(records, hash);
+                return NO_SLOT;
+            }
+            Err(_) => match self.seen_abroad(hash) {
+                Some(position) => position,
+                None => return NO_SLOT,
+            },
+        };
+        let candidate = self.slot(position);
+        records.prefetch(candidate, self.halves);
+        candidate
     }
 
     /// Asks for the record that an insertion of a hash would take.
@@ -350,9 +358,10 @@ impl<const K: usize> FlowTable<K> {
         self.tags.first(group, tag)
     }
 
-    /// The last step: compares the keys of records that have arrived.
+    /// The last step: compares the keys of `wanted` with those of their candidates, which stand by packet; no set has begun or ended since
+    /// they were found. `found` is called as by [`look_up`](Self::look_up).
     #[inline(always)]
-    fn compare(
+    pub fn compare(
         &self,
         records: &mut Records,
         wanted: &[u16],
@@ -362,19 +371,19 @@ impl<const K: usize> FlowTable<K> {
     ) {
         let mut heads = records.heads(self.halves);
         let (mut others, mut count) = ([0; 256], 0);
-        for (at, (&candidate, &i)) in candidates.iter().zip(wanted).enumerate() {
+        for &i in wanted {
             let i = i as usize & 255;
-            match heads.get(candidate) {
-                Some((key, meta)) if *key == keys[i] => found(i, candidate, Some(meta)),
+            match heads.get(candidates[i]) {
+                Some((key, meta)) if *key == keys[i] => found(i, candidates[i], Some(meta)),
                 _ => {
-                    others[count & 255] = at as u8;
+                    others[count & 255] = i as u8;
                     count += 1;
                 }
             }
         }
-        for &at in &others[..count.min(256)] {
-            let (candidate, i) = (candidates[usize::from(at)], usize::from(wanted[usize::from(at)]) & 255);
-            match self.find_again(records, candidate, &keys[i], hashes[i]) {
+        for &i in &others[..count.min(256)] {
+            let i = usize::from(i);
+            match self.find_again(records, candidates[i], &keys[i], hashes[i]) {
                 NO_SLOT => found(i, NO_SLOT, None),
                 slot => found(i, slot, Some(records.meta_mut(slot))),
             }

@@ -9,42 +9,45 @@ use crate::raw::held::{Head, Seen};
 use crate::record::Record;
 
 impl KeyExtractor {
-    /// Writes keys and hashes of all packets of a parsed batch.
-    pub fn extract_batch(&self, batch: &Batch, keys: &mut Keys) {
-        self.extract_from(batch, keys);
+    /// Writes keys and hashes of all packets of a parsed batch. Calls `made` behind each: the keys up to that packet's are there.
+    #[inline]
+    pub fn extract_batch(&self, batch: &Batch, keys: &mut Keys, made: impl FnMut(&Keys, usize)) {
+        self.extract_from(batch, keys, made);
     }
 
     /// Parses a batch, and writes keys and hashes of all its packets: [`Batch::parse_all`] and then
     /// [`extract_batch`](Self::extract_batch), in one loop.
-    pub fn parse_and_extract(&self, batch: &mut Batch, keys: &mut Keys) {
-        self.extract_from(Unparsed(batch), keys);
+    #[inline]
+    pub fn parse_and_extract(&self, batch: &mut Batch, keys: &mut Keys, made: impl FnMut(&Keys, usize)) {
+        self.extract_from(Unparsed(batch), keys, made);
     }
 
     #[inline(always)]
-    fn extract_from(&self, packets: impl Packets, keys: &mut Keys) {
+    fn extract_from(&self, packets: impl Packets, keys: &mut Keys, made: impl FnMut(&Keys, usize)) {
         keys.shape = self.shape;
         let no_wide = |_: &Record, _: &Head| None;
+        let run = (packets, keys, made);
         if let Some(outside) = self.outside {
-            return self.extract_by_sides(outside, packets, keys);
+            return self.extract_by_sides(outside, run);
         }
         match (self.form, self.symmetric) {
-            (Form::FiveTuple, true) => self.each(packets, keys, fast::five_tuple::<true>, fast::five_tuple_v6::<true>),
+            (Form::FiveTuple, true) => self.each(run, fast::five_tuple::<true>, fast::five_tuple_v6::<true>),
             (Form::FiveTuple, false) => {
-                self.each(packets, keys, fast::five_tuple::<false>, fast::five_tuple_v6::<false>);
+                self.each(run, fast::five_tuple::<false>, fast::five_tuple_v6::<false>);
             }
             (Form::OneAddress(side), _) => {
                 let wide = |record: &Record, head: &Head| fast::one_address_v6(record, head, side);
-                self.each(packets, keys, |packet, head| fast::one_address(packet, head, side), wide);
+                self.each(run, |packet, head| fast::one_address(packet, head, side), wide);
             }
-            (Form::MacPair, true) => self.each(packets, keys, fast::mac_pair::<true, false>, no_wide),
-            (Form::MacPair, false) => self.each(packets, keys, fast::mac_pair::<false, false>, no_wide),
-            (Form::MacPairVlan, true) => self.each(packets, keys, fast::mac_pair::<true, true>, no_wide),
-            (Form::MacPairVlan, false) => self.each(packets, keys, fast::mac_pair::<false, true>, no_wide),
-            (Form::Any, _) => self.each(packets, keys, |_, _| None, no_wide),
+            (Form::MacPair, true) => self.each(run, fast::mac_pair::<true, false>, no_wide),
+            (Form::MacPair, false) => self.each(run, fast::mac_pair::<false, false>, no_wide),
+            (Form::MacPairVlan, true) => self.each(run, fast::mac_pair::<true, true>, no_wide),
+            (Form::MacPairVlan, false) => self.each(run, fast::mac_pair::<false, true>, no_wide),
+            (Form::Any, _) => self.each(run, |_, _| None, no_wide),
         }
     }
 
-    fn extract_by_sides(&self, outside: PortSet, packets: impl Packets, keys: &mut Keys) {
+    fn extract_by_sides(&self, outside: PortSet, run: (impl Packets, &mut Keys, impl FnMut(&Keys, usize))) {
         let symmetric = self.symmetric;
         if let Form::FiveTuple = self.form {
             let narrow = |packet: &Seen<'_>, head: &Head| {
@@ -54,9 +57,9 @@ impl KeyExtractor {
             let wide = |record: &Record, head: &Head| {
                 fast::five_tuple_v6::<false>(record, head).map(|key| key.by_side(symmetric, outside.has(record.port)))
             };
-            self.each(packets, keys, narrow, wide);
+            self.each(run, narrow, wide);
         } else {
-            self.each(packets, keys, |_, _| None, |_, _| None);
+            self.each(run, |_, _| None, |_, _| None);
         }
     }
 
@@ -72,23 +75,21 @@ impl KeyExtractor {
     #[inline(always)]
     fn each(
         &self,
-        packets: impl Packets,
-        keys: &mut Keys,
+        run: (impl Packets, &mut Keys, impl FnMut(&Keys, usize)),
         narrow: impl Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         wide: impl Fn(&Record, &Head) -> Option<Packed>,
     ) {
         // Two loops, so that sets without protocols do not ask for them.
         match self.protocols {
-            None => self.each_of(packets, keys, |_| true, narrow, wide),
-            Some(protocols) => self.each_of(packets, keys, |record| admits(&protocols, record), narrow, wide),
+            None => self.each_of(run, |_| true, narrow, wide),
+            Some(protocols) => self.each_of(run, |record| admits(&protocols, record), narrow, wide),
         }
     }
 
     #[inline(always)]
     fn each_of(
         &self,
-        packets: impl Packets,
-        keys: &mut Keys,
+        (packets, keys, mut made): (impl Packets, &mut Keys, impl FnMut(&Keys, usize)),
         admits: impl Fn(&Record) -> bool,
         narrow: impl Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         wide: impl Fn(&Record, &Head) -> Option<Packed>,
@@ -106,7 +107,7 @@ impl KeyExtractor {
                 keys.swapped[i] = swapped;
                 keys.narrow[i] = key;
                 keys.hash[i] = hash.narrow(&key);
-                return;
+                return made(keys, i);
             }
             match packet.head().filter(|_| belongs).and_then(|head| wide(packet.record(), head)) {
                 Some(Packed { words, swapped, .. }) => {
@@ -118,6 +119,7 @@ impl KeyExtractor {
                 }
                 None => self.elsewhere(belongs, packet.record(), packet.bytes(), keys, i),
             }
+            made(keys, i);
         });
     }
 
