@@ -9,16 +9,26 @@ use crate::raw::held::{Head, Seen};
 use crate::record::Record;
 
 impl KeyExtractor {
-    /// Writes keys and hashes of all packets of a parsed batch. Calls `made` behind each: the keys up to that packet's are there.
-    #[inline]
-    pub fn extract_batch(&self, batch: &Batch, keys: &mut Keys, made: impl FnMut(&Keys, usize)) {
+    /// Writes keys and hashes of all packets of a parsed batch.
+    pub fn extract_batch(&self, batch: &Batch, keys: &mut Keys) {
+        self.extract_from(batch, keys, |_, _| {});
+    }
+
+    /// The same, and calls `made` behind each packet: the keys up to that packet's are there.
+    #[inline(never)]
+    pub fn extract_batch_with(&self, batch: &Batch, keys: &mut Keys, made: impl FnMut(&Keys, usize)) {
         self.extract_from(batch, keys, made);
     }
 
     /// Parses a batch, and writes keys and hashes of all its packets: [`Batch::parse_all`] and then
     /// [`extract_batch`](Self::extract_batch), in one loop.
-    #[inline]
-    pub fn parse_and_extract(&self, batch: &mut Batch, keys: &mut Keys, made: impl FnMut(&Keys, usize)) {
+    pub fn parse_and_extract(&self, batch: &mut Batch, keys: &mut Keys) {
+        self.extract_from(Unparsed(batch), keys, |_, _| {});
+    }
+
+    /// The same, and calls `made` behind each packet: the keys up to that packet's are there.
+    #[inline(never)]
+    pub fn parse_and_extract_with(&self, batch: &mut Batch, keys: &mut Keys, made: impl FnMut(&Keys, usize)) {
         self.extract_from(Unparsed(batch), keys, made);
     }
 

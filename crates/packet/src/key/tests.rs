@@ -16,7 +16,7 @@ use crate::testing::{self, Spec, Transport, Wrap, noise, specs};
 fn keys(def: &SetDef, batch: &Batch) -> (KeyExtractor, Box<Keys>) {
     let extractor = KeyExtractor::compile(def).unwrap();
     let mut keys = Keys::boxed();
-    extractor.extract_batch(batch, &mut keys, |_, _| {});
+    extractor.extract_batch(batch, &mut keys);
     (extractor, keys)
 }
 
@@ -192,7 +192,7 @@ proptest! {
             let def = SetDef { symmetric, protocols: protocols.clone(), ..def };
             let (extractor, keys) = keys(&def, &batch);
             let (mut on_the_way, mut again) = (testing::unparsed(&frames, Layout::bare()), Keys::boxed());
-            extractor.parse_and_extract(&mut on_the_way, &mut again, |_, _| {});
+            extractor.parse_and_extract(&mut on_the_way, &mut again);
             for (i, (record, parsed)) in batch.records().iter().zip(on_the_way.records()).enumerate() {
                 prop_assert_eq!(record.parsed(), parsed.parsed());
                 prop_assert_eq!((keys.key(i), keys.hash[i], keys.swapped[i]), (again.key(i), again.hash[i], again.swapped[i]));
@@ -227,7 +227,7 @@ proptest! {
                 let def = SetDef { symmetric, ..def.clone() };
                 let extractor = KeyExtractor::compile(&def).unwrap().by_sides(outside).unwrap();
                 let mut keys = Keys::boxed();
-                extractor.extract_batch(&batch, &mut keys, |_, _| {});
+                extractor.extract_batch(&batch, &mut keys);
                 for i in 0..2 {
                     let (batched, mut alone) = (keys.key(i), Keys::boxed());
                     extractor.extract_at(&batch, i, &mut alone);

@@ -49,10 +49,10 @@ impl Sets {
     pub(super) fn parse(&mut self, group: &Group, batch: &mut Batch) {
         if self.begins_early(group) {
             let (tables, early) = (&self.tables, &mut self.found.early);
-            group.extractor.parse_and_extract(batch, &mut self.keys, |keys, i| early.made(tables, keys, i));
+            group.extractor.parse_and_extract_with(batch, &mut self.keys, |keys, i| early.made(tables, keys, i));
             early.finish(tables, &self.keys, batch.len());
         } else {
-            group.extractor.parse_and_extract(batch, &mut self.keys, |_, _| {});
+            group.extractor.parse_and_extract(batch, &mut self.keys);
         }
         self.keyed = true;
     }
@@ -73,10 +73,10 @@ impl Sets {
     fn extract(&mut self, group: &Group, batch: &Batch, wanted: usize) {
         if self.begins_early(group) && wanted == batch.len() {
             let (tables, early) = (&self.tables, &mut self.found.early);
-            group.extractor.extract_batch(batch, &mut self.keys, |keys, i| early.made(tables, keys, i));
+            group.extractor.extract_batch_with(batch, &mut self.keys, |keys, i| early.made(tables, keys, i));
             early.finish(tables, &self.keys, batch.len());
         } else {
-            group.extractor.extract_batch(batch, &mut self.keys, |_, _| {});
+            group.extractor.extract_batch(batch, &mut self.keys);
         }
     }
 
