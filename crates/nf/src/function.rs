@@ -163,13 +163,9 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     #[inline(always)]
     fn prefetch(&self, _set: &Self::Set, _now_ns: u64) {}
 
-    /// The same for what [`first`](Self::first) will touch, by a packet whose set is not known.
+    /// The same for what [`first`](Self::first) will touch, by a packet whose set is not known; a few packets before its turn.
     #[inline(always)]
     fn prefetch_first(&self, _packet: &Packet<'_>, _now_ns: u64) {}
-
-    /// Whether [`prefetch_first`](Self::prefetch_first) does something and [`prefetch`](Self::prefetch) nothing: then packets of live sets are
-    /// passed over.
-    const PREFETCHES_FIRST: bool = false;
 
     /// Whether [`prefetch_expired`](Self::prefetch_expired) does anything.
     const PREFETCHES_EXPIRED: bool = false;

@@ -33,7 +33,7 @@ pub use declare::{Declare, Part};
 pub use findings::{Finding, Findings};
 pub use function::{Arrival, FieldUse, Handled, NetworkFunction, Relaxation, Rewrites, Tick};
 pub use index::Index;
-pub use pass::{AHEAD, Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, TakenBack};
+pub use pass::{AHEAD, Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, Prefetched, TakenBack};
 pub use sets::{Candidate, Carry, Former, FormerSlot, MOVED_MAX, NewSet, SetSlot, SetTables, SetUndo, Whereabouts};
 pub use shared::{Lives, SHARED_STATE_MAX, SharedSet};
 pub use stage::{Event, Instance, ShareError, Stage};

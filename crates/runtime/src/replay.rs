@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_nf::packet::key::{Keys, SetKey};
-use braid_nf::{Emitted, Found, Logs, Pass, PassSets, SetSlot, SetTables, Tick, Verdict, Verdicts};
+use braid_nf::{Emitted, Found, Logs, Pass, PassSets, Prefetched, SetSlot, SetTables, Tick, Verdict, Verdicts};
 use braid_packet::{Batch, Buffers, Order, Pool, PoolConfig, Port};
 use braid_state::Tx;
 
@@ -280,7 +280,7 @@ impl Replay {
             verdicts: &mut open.verdicts,
             now_ns: &open.now_ns,
             ports: self.ports,
-            prefetched: 0,
+            prefetched: Prefetched::default(),
             logs: &mut open.logs,
             goes_on: false,
             goes_back: recorded.goes_back,

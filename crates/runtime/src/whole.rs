@@ -7,7 +7,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use braid_nf::packet::key::Keys;
-use braid_nf::{Beginning, Found, Interrupted, Logs, Pass, PassSets, SetSlot, SetTables, SetUndo, Verdicts};
+use braid_nf::{
+    Beginning, Found, Interrupted, Logs, Pass, PassSets, Prefetched, SetSlot, SetTables, SetUndo, Verdicts,
+};
 use braid_packet::{Batch, Order, Port};
 use braid_state::Tx;
 
@@ -127,7 +129,7 @@ impl Whole<'_> {
             verdicts: self.verdicts,
             now_ns: self.now_ns,
             ports: self.ports,
-            prefetched: 0,
+            prefetched: Prefetched::default(),
             logs: self.logs,
             goes_on: true,
             goes_back: false,

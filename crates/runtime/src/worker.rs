@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use braid_io::Received;
 use braid_memory::thread_time;
-use braid_nf::{Index, Logs, Pass, Reason, Verdict, Verdicts};
+use braid_nf::{Index, Logs, Pass, Prefetched, Reason, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Order, Port};
 use braid_state::Bringing;
 
@@ -340,7 +340,7 @@ impl Worker {
             verdicts: &mut self.verdicts,
             now_ns: &self.now_ns,
             ports: self.parts.ports,
-            prefetched: 0,
+            prefetched: Prefetched::default(),
             logs: &mut self.logs,
             goes_on: false,
             goes_back: self.goes_back,

@@ -329,10 +329,7 @@ impl<const K: usize> FlowTable<K> {
     pub fn candidate(&self, records: &Records, hash: u64) -> Slot {
         let position = match self.tags.find(hash, Self::tag(hash)) {
             Ok(position) => position,
-            Err(0) => {
-                self.expect(records, hash);
-                return NO_SLOT;
-            }
+            Err(0) => return NO_SLOT,
             Err(_) => match self.seen_abroad(hash) {
                 Some(position) => position,
                 None => return NO_SLOT,
@@ -343,9 +340,9 @@ impl<const K: usize> FlowTable<K> {
         candidate
     }
 
-    /// Asks for the record that an insertion of a hash would take.
-    #[cold]
-    fn expect(&self, records: &Records, hash: u64) {
+    /// Asks for the record that an insertion of a hash, whose tags have been asked for, would take now.
+    #[inline]
+    pub fn expect(&self, records: &Records, hash: u64) {
         if let Some(position) = self.tags.first(self.tags.home(hash), 0) {
             records.prefetch(self.slot(position), self.halves);
         }

@@ -50,8 +50,8 @@ impl Pass<'_> {
                 }
             }
             if at < to {
-                if N::PREFETCHES_FIRST && at >= self.prefetched && shared.is_none() && self.has_no_record(at) {
-                    self.prefetch(function, place, at, to);
+                if shared.is_none() && self.has_no_record(at) {
+                    self.prefetch_first(function, at, to);
                 }
                 self.attempt_one(function, place, shared, at)?;
                 at += 1;

@@ -59,6 +59,9 @@ impl Pass<'_> {
                 };
             }
             if at < to {
+                if self.has_no_record(at) {
+                    self.prefetch_first(function, at, to);
+                }
                 self.run_one(function, place, at);
                 at += 1;
             }

@@ -102,8 +102,8 @@ pub struct Pass<'a> {
     pub now_ns: &'a [u64; 256],
     /// Ports of the plan.
     pub ports: u16,
-    /// Position up to which what handlers will touch was asked for; 0 before the first of them.
-    pub prefetched: usize,
+    /// What handlers will touch and was asked for.
+    pub prefetched: Prefetched,
     /// Logs of the worker.
     pub logs: &'a mut Logs,
     /// The transaction goes on through other functions: nothing stands before it is committed elsewhere.
@@ -113,6 +113,19 @@ pub struct Pass<'a> {
     /// Somebody wants to see in the transaction's log what each packet touches.
     pub is_logged: bool,
 }
+
+/// Positions of a pass up to which what handlers will touch was asked for; 0 before the first of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prefetched {
+    /// For packets of sets with records.
+    live: usize,
+    /// For the others.
+    first: usize,
+}
+
+/// Packets without a record for which is asked before their turn. Each needs half a dozen lines, and processors forget requests beyond some
+/// twenty under way; what one of them takes to be handled is about what a line takes to come.
+const FIRST_AHEAD: usize = 3;
 
 /// A worker's logs of what the current attempt did.
 #[derive(Debug, Default)]
@@ -209,19 +222,42 @@ pub struct Place {
 }
 
 impl Pass<'_> {
-    /// Has the function ask for the shared state of positions `from..to`, each once.
+    /// Has the function ask for the shared state of packets of sets with records among positions `from..to`, each once.
     pub(crate) fn prefetch<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
-        let from = from.max(self.prefetched);
+        let from = from.max(self.prefetched.live);
         let Some(sets) = self.sets.as_mut().filter(|_| from < to) else { return };
-        self.prefetched = to;
+        self.prefetched.live = to;
         let mut states = sets.tables.states_at::<N::Set>(place.offset);
         let mut walk = self.batch.walk::<false>(self.todo.part(from..to));
         while let Some(turn) = walk.step() {
             let i = turn.index();
             let slot = sets.found.slots[i];
-            match states.has(slot) {
-                true => function.prefetch(states.get(slot).1, self.now_ns[i]),
-                false => function.prefetch_first(&turn.packet(None), self.now_ns[i]),
+            if states.has(slot) {
+                function.prefetch(states.get(slot).1, self.now_ns[i]);
+            }
+        }
+    }
+
+    /// Asks for what the packets without a record among the next few from position `at` on will touch, each once: the record that they
+    /// get, and what the function asks for.
+    #[inline(always)]
+    fn prefetch_first<N: NetworkFunction>(&mut self, function: &N, at: usize, to: usize) {
+        let (from, to) = (at.max(self.prefetched.first), to.min(at + 1 + FIRST_AHEAD));
+        if from < to {
+            self.prefetch_first_of(function, from, to);
+        }
+    }
+
+    #[inline(never)]
+    fn prefetch_first_of<N: NetworkFunction>(&mut self, function: &N, from: usize, to: usize) {
+        self.prefetched.first = to;
+        let Some(sets) = &self.sets else { return };
+        let mut walk = self.batch.walk::<false>(self.todo.part(from..to));
+        while let Some(turn) = walk.step() {
+            let i = turn.index();
+            if sets.found.slots[i] == SetSlot::MISS {
+                sets.tables.expect(sets.keys, i);
+                function.prefetch_first(&turn.packet(None), self.now_ns[i]);
             }
         }
     }

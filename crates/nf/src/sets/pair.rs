@@ -168,6 +168,16 @@ impl Pair {
         SetSlot(found.unwrap_or(NO_SLOT))
     }
 
+    /// Asks for the record that the set of packet `i` would get now, whose tags have been asked for.
+    #[inline]
+    pub(super) fn expect(&self, keys: &Keys, i: usize) {
+        match keys.class[i] {
+            KeyClass::Narrow => self.narrow.expect(&self.records, keys.hash[i]),
+            KeyClass::Wide => self.wide.expect(&self.records, keys.hash[i]),
+            KeyClass::None => {}
+        }
+    }
+
     /// The record of a key.
     pub(super) fn find_key(&self, key: &SetKey) -> SetSlot {
         let hash = hash_of(key);
