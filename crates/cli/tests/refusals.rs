@@ -186,6 +186,34 @@ fn objects_are_shared_by_functions_that_have_them_alike() {
 }
 
 #[test]
+fn one_bucket_has_one_rate() {
+    let policer = |name: &str, config: &str| {
+        let head = format!("[[nf]]\nfunction = \"policer\"\nname = \"{name}\"\nshare = {{ link = \"line\" }}\n");
+        format!("{head}[nf.config]\nlink = {{ per_s = 1000, burst = 2000 }}\n{config}\n")
+    };
+    let first = policer("up", "");
+    let slower = policer("down", "").replace("per_s = 1000", "per_s = 500");
+    let said = "for `up` it is a policer's bucket of 1000 bytes a second, 2000 at once, here";
+    check(&format!("{first}{slower}"), 11, &[said, "of 500 bytes a second, 2000 at once", "the same there and here"]);
+    let packets = policer("down", "packets_per_s = 5");
+    check(&format!("{first}{packets}"), 11, &[said, "of 1000 packets a second, 2000 at once"]);
+    let shaper = "[[nf]]\nfunction = \"shaper\"\nshare = { link = \"line\" }\n[nf.config]\nlink = { bytes_per_s = 1000, burst_bytes = 2000 }\n";
+    check(&format!("{first}{shaper}"), 10, &[said, "a shaper's bucket", "under another name"]);
+    let ranges = |name: &str, length: u8| {
+        format!(
+            "[[nf]]\nfunction = \"policer\"\nname = \"{name}\"\nshare = {{ ranges = \"all\" }}\n[nf.config]\nprefix = {{ v4 = {length} }}\n"
+        )
+    };
+    check(&format!("{}{}", ranges("up", 24), ranges("down", 16)), 10, &["meters of /24 and /64: single", "of /16"]);
+    let owners = |name: &str, most: u8| {
+        format!(
+            "[[nf]]\nfunction = \"connection_limiter\"\nname = \"{name}\"\nshare = {{ owners = \"all\" }}\n[nf.config]\nconnections_max = {most}\n"
+        )
+    };
+    check(&format!("{}{}", owners("up", 24), owners("down", 16)), 10, &["24 connections of each owner, here 16"]);
+}
+
+#[test]
 fn courses_that_lead_nowhere_are_refused() {
     let chain =
         |chain: &str| format!("[chain]\n{chain}\n[[nf]]\nfunction = \"firewall\"\n[[nf]]\nfunction = \"nat\"\n");

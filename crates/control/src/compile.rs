@@ -291,6 +291,10 @@ fn check_shares(link: &Link, stage: &dyn Stage, builder: &StateBuilder) -> Resul
                 format!("its `{}` differs from what the function before shares: kind, type or size", share.own);
             return refuse(reason, "share objects of functions of one kind that are configured alike");
         }
+        if let Some(said) = builder.disagreement().filter(|said| said.name == share.name) {
+            let reason = format!("for `{}` it is {}, here {}", said.function, said.other, said.terms);
+            return refuse(reason, "write the same there and here, or share it under another name");
+        }
     }
     Ok(())
 }

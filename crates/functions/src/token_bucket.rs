@@ -100,6 +100,11 @@ impl Limit {
         self.per_second.saturating_mul(BILLION)
     }
 
+    /// Rate and burst, as people read them.
+    pub fn in_words(&self, unit: &str) -> String {
+        format!("{} {unit} a second, {} at once", self.per_second, self.burst())
+    }
+
     /// The largest packet that can ever pass, in units.
     pub fn burst(&self) -> u64 {
         self.full / BILLION

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use braid_stm::{Arena, ArenaInit, Boosted, Domain, HugePages, MemoryError, ObjectId, ObjectInfo, Part};
@@ -91,6 +92,26 @@ fn gib(bytes: usize) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
+/// What a function has said of the values of a structure.
+struct Terms {
+    name: String,
+    function: String,
+    terms: String,
+}
+
+/// Two functions that share a structure and [do not mean the same](StateBuilder::agree) by what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disagreement {
+    /// The structure.
+    pub name: String,
+    /// The function that spoke first.
+    pub function: String,
+    /// What it said.
+    pub other: String,
+    /// What the later one said.
+    pub terms: String,
+}
+
 /// Makes the structures of a chain and keeps a list of them.
 pub struct StateBuilder {
     domain: Arc<Domain>,
@@ -103,6 +124,9 @@ pub struct StateBuilder {
     /// Names that structures would have, and the name of the one that stands for them.
     shares: Vec<(String, String)>,
     unlike: Option<String>,
+    /// What was said of the values of shared structures, and by whom first.
+    terms: Vec<Terms>,
+    disagreement: Option<Disagreement>,
     /// Most bytes of new structures, and how many they have.
     limit: usize,
     made: Cell<usize>,
@@ -120,6 +144,8 @@ impl StateBuilder {
             saved: Vec::new(),
             shares: Vec::new(),
             unlike: None,
+            terms: Vec::new(),
+            disagreement: None,
             limit: usize::MAX,
             made: Cell::new(0),
         }
@@ -165,6 +191,29 @@ impl StateBuilder {
     /// A name under which one function wanted another structure than the function before: of another kind, type or size.
     pub fn unlike(&self) -> Option<&str> {
         self.unlike.as_deref()
+    }
+
+    /// Says what the values of the structure `name` are worth, in words that follow "it is": functions that share it have to say the
+    /// same of it. A bucket that two of them fill at two rates would hold neither.
+    pub fn agree(&mut self, name: &str, terms: impl Display) {
+        let (name, terms) = (self.name(name), terms.to_string());
+        if self.shares.iter().all(|(_, shared)| *shared != name) {
+            return;
+        }
+        let function = self.prefix.trim_end_matches('.').to_owned();
+        match self.terms.iter().find(|said| said.name == name) {
+            None => self.terms.push(Terms { name, function, terms }),
+            Some(first) if first.terms == terms => (),
+            Some(Terms { function, terms: other, .. }) => {
+                let (function, other) = (function.clone(), other.clone());
+                self.disagreement.get_or_insert(Disagreement { name, function, other, terms });
+            }
+        }
+    }
+
+    /// The first shared structure of which two functions have said different things.
+    pub fn disagreement(&self) -> Option<&Disagreement> {
+        self.disagreement.as_ref()
     }
 
     /// The structure of a shared name that an earlier function of the chain has made.

@@ -57,6 +57,8 @@ pub struct Owners {
 impl Owners {
     /// Nobody yet.
     pub fn new(builder: &mut StateBuilder, most: Most, capacity: u32) -> Result<Owners, StateError> {
+        let pace = most.per_second.map_or_else(String::new, |limit| format!(", {}", limit.in_words("new ones")));
+        builder.agree("owners", format!("{} connections of each owner{pace}", most.connections));
         let config = MapConfig { name: "owners".into(), capacity, ..MapConfig::default() };
         Ok(Owners { most, table: Map::new(builder, &config)? })
     }

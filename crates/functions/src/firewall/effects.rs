@@ -252,6 +252,7 @@ impl Statements<'_> {
         let mut pool = Pool::default();
         if let Some(often) = &rule.limit {
             let (config, limit) = (VectorConfig { name: format!("limit_{name}"), len: 1 }, often.limit()?);
+            builder.agree(&config.name, format!("a rule's limit of {often}"));
             let buckets = Vector::new(builder, &config, limit.full(0)).map_err(state)?;
             self.objects.push(buckets.object());
             pool.limit = Some((buckets, limit));

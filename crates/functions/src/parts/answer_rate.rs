@@ -30,6 +30,7 @@ impl AnswerRate {
             _ => Some(Limit::new(KEY, per_second, KEY, Limit::usual_burst(per_second, 10))?),
         };
         let full = limit.map_or(Bucket::default(), |limit| limit.full(0));
+        builder.agree("icmp_errors", format!("{per_second} answers a second by each port"));
         let buckets = VectorConfig { name: "icmp_errors".into(), len: ports.max(1).into() };
         let withheld = DistributedConfig { name: "icmp_errors_withheld".into(), staleness_ns: 0 };
         let state = |error| ConfigError::state(KEY, &error);

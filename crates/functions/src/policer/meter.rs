@@ -155,6 +155,19 @@ impl Meter {
         committed.timeout_ns() + second.map_or(0, |second| second.timeout_ns())
     }
 
+    /// Its name and its buckets.
+    pub fn in_words(&self, unit: &str) -> String {
+        let name = match self {
+            Meter::Single(_) => "single",
+            Meter::SingleRate { .. } => "srtcm",
+            Meter::TwoRate { .. } => "trtcm",
+            Meter::TwoRateApart { .. } => "rfc4115",
+        };
+        let (first, second) = self.limits();
+        let second = second.map_or_else(String::new, |limit| format!(" and {}", limit.in_words(unit)));
+        format!("{name}, {}{second}", first.in_words(unit))
+    }
+
     fn limits(&self) -> (Limit, Option<Limit>) {
         match *self {
             Meter::Single(limit) => (limit, None),

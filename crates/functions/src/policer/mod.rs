@@ -55,10 +55,15 @@ impl FromConfig for Policer {
 
     fn from_config(config: Config, builder: &mut StateBuilder, ports: u16) -> Result<Policer, ConfigError> {
         let (meter, counted) = (config.meter()?, config.counted()?);
+        let unit = if config.in_packets()? { "packets" } else { "bytes" };
+        if let Some(Lengths { v4, v6, .. }) = config.prefix {
+            builder.agree("ranges", format!("a policer's meters of /{v4} and /{v6}: {}", meter.in_words(unit)));
+        }
         let groups = config.prefix.map(|lengths| Groups::new(builder, lengths, meter.timeout_ns())).transpose()?;
         let link = match config.link_limit()? {
             None => None,
             Some(limit) => {
+                builder.agree("link", format!("a policer's bucket of {}", limit.in_words(unit)));
                 let init = VectorConfig { name: "link".into(), len: 1 };
                 let bucket = Vector::new(builder, &init, limit.full(0));
                 Some((limit, bucket.map_err(|error| ConfigError::state("link", &error))?))

@@ -79,6 +79,8 @@ impl FromConfig for Shaper {
         config.without_borrowing()?;
         let link = config.link_limit()?;
         let full = link.map_or(Bucket::default(), |limit| limit.full(0));
+        let rate = link.map_or_else(|| "no limit".to_owned(), |limit| limit.in_words("bytes"));
+        builder.agree("link", format!("a shaper's bucket of {rate}"));
         let credit = Vector::new(builder, &VectorConfig { name: "link".into(), len: 1 }, full);
         let store = Store::new(builder, config.queue_packets, config.mark_ns()?);
         let wheel = store.and_then(|store| Wheel::new(builder, store));

@@ -71,6 +71,7 @@ impl Borrower {
         let of_groups = |error| ConfigError::state("group", &error);
         let leases = AllocatorConfig { name: "leases".into(), resources: addresses, ..AllocatorConfig::default() };
         let named = |name: &str, len| VectorConfig { name: name.into(), len };
+        builder.agree("line", format!("a link with {} that is borrowed of", link.in_words("bytes")));
         let full = Line { credit: link.full(0), ..Line::default() };
         let bands = Bands::new(&config.priority)?;
         let store = Store::new(builder, config.queue_packets, config.mark_ns()?)
