@@ -58,6 +58,8 @@ struct Change {
     source: IpAddress,
     destination: IpAddress,
     to: Port,
+    /// Whether the frame goes back to the station that sent it, and this function says so: of several with a pair each one does.
+    turns: bool,
 }
 
 impl NetworkFunction for Nptv6 {
@@ -75,7 +77,7 @@ impl NetworkFunction for Nptv6 {
 
     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Verdict::Drop(NO_SIDE)) };
-        let across = self.settings.sides.across(cx, packet.port());
+        let across = self.across(cx, packet.port());
         if packet.ip_version() != Some(IpVersion::V6) {
             return Ok(match scope::is_damaged_ip(packet) {
                 true => Verdict::Drop(Reason::MALFORMED),
@@ -107,6 +109,9 @@ impl NetworkFunction for Nptv6 {
         Ok(self.translate(packet, side, &change))
     }
 
+    /// Whether the function of another pair of prefixes has sent it back inside.
+    const ASKS_PORT: bool = true;
+
     const TURNS_BACK: bool = true;
 
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
@@ -114,24 +119,34 @@ impl NetworkFunction for Nptv6 {
         if packet.ip_version() != Some(IpVersion::V6) || scope::stays_on_link(packet) {
             return Ok(cx.pass());
         }
+        // The frame that is answered was turned by the function that has the prefix of where it went.
+        let answering = packet.embedded().map_or(packet.src_ip(), |quoted| quoted.dst_ip);
+        let turns = cx.leaves_by() == packet.port() && self.settings.inside.contains(answering);
         let change = self.change(packet, side, cx.leaves_by());
-        Ok(change.map_or(cx.pass(), |change| self.translate(packet, side, &change)))
+        Ok(change.map_or(cx.pass(), |change| self.translate(packet, side, &Change { turns, ..change })))
     }
 }
 
 impl Nptv6 {
+    /// By which port a packet leaves that this function does not send back inside: by the one by which it came if the function of another
+    /// pair has sent it back, a hairpin from one pair's prefix to another's (RFC 6296 section 4.3), else for the other side.
+    fn across(&self, cx: &Cx<'_>, port: Port) -> Port {
+        let is_hairpin = cx.leaves_by() == port && cx.opposite(port) != port;
+        if is_hairpin { port } else { self.settings.sides.across(cx, port) }
+    }
+
     /// Outward the source, inward the destination, both of a packet from inside to the outside prefix: a hairpin. An error if an
     /// address cannot be translated: which, by its place in the header.
     fn change(&self, packet: &Packet<'_>, side: Side, across: Port) -> Result<Change, (Unmapped, u32)> {
         let (source, destination) = (packet.src_ip(), packet.dst_ip());
-        let mut change = Change { source, destination, to: across };
+        let mut change = Change { source, destination, to: across, turns: false };
         if side == Side::Inside && self.settings.inside.contains(source) {
             change.source = self.settings.outward(source).map_err(|wrong| (wrong, SOURCE_AT))?;
         }
         if self.settings.outside.contains(destination) {
             change.destination = self.settings.inward(destination).map_err(|wrong| (wrong, DESTINATION_AT))?;
             if side == Side::Inside {
-                change.to = packet.port();
+                (change.to, change.turns) = (packet.port(), true);
             }
         }
         Ok(change)
@@ -142,7 +157,7 @@ impl Nptv6 {
         packet.decrement_ttl();
         packet.set_src_ip(change.source);
         packet.set_dst_ip(change.destination);
-        if change.to == packet.port() {
+        if change.turns {
             turn(packet);
         }
         Verdict::Forward(change.to)
