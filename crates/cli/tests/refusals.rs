@@ -186,6 +186,25 @@ fn objects_are_shared_by_functions_that_have_them_alike() {
 }
 
 #[test]
+fn keys_that_say_nothing_beside_packet_sets_of_the_plan_are_refused() {
+    let plan = |function: &str, set: &str, config: &str| {
+        format!("[[nf]]\nfunction = \"{function}\"\n[nf.packet_set]\n{set}\n[nf.config]\n{config}\n")
+    };
+    let vlan = "fields = [\"vlan\"]";
+    for key in ["by = \"destination\"", "by = \"source\"", "prefix = { v4 = 16 }"] {
+        let said =
+            ["sets of its own", "(vlan)", "beside which this says nothing", "leave it out, or leave out `packet_set`"];
+        check(&plan("policer", vlan, key), 6, &said);
+    }
+    let five = "fields = [\"ip.src\", \"ip.dst\", \"port.src\", \"port.dst\", \"ip.proto\"]";
+    check(&plan("flow_counter", five, "symmetric = true"), 6, &["`symmetric`", "leave it out"]);
+    let braid = Braid::new();
+    let some = "fields = [\"ip.src\"]\nprotocols = [6]";
+    braid.write("plan.toml", &plan("policer", some, "by = \"source\"\nprefix = { v4 = 16 }"));
+    braid.ok("run plan.toml --in gen:uniform?packets=10");
+}
+
+#[test]
 fn one_bucket_has_one_rate() {
     let policer = |name: &str, config: &str| {
         let head = format!("[[nf]]\nfunction = \"policer\"\nname = \"{name}\"\nshare = {{ link = \"line\" }}\n");

@@ -265,6 +265,16 @@ fn share_key(share: &Share) -> String {
 /// Whether what a function keeps of a packet set means anything for the set that the plan gives it.
 fn check_packet_set(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
     let (Some(given), Some(own)) = (&link.packet_set, stage.packet_set()) else { return Ok(()) };
+    let config = link.config.table();
+    let idle = stage.set_keys().iter().find(|key| config.contains_key(**key) && !given.tells_as(&own));
+    if let Some(key) = idle {
+        let reason = format!(
+            "the plan gives it packet sets of its own, {}, beside which this says nothing",
+            set_in_words(given)
+        );
+        let instead = "leave it out, or leave out `packet_set`".to_owned();
+        return Err(Refusal { key: (*key).to_owned(), reason, instead });
+    }
     if stage.takes_any_set() || given.refines(&own) {
         return Ok(());
     }

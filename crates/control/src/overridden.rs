@@ -38,6 +38,9 @@ impl Stage for Overridden {
     fn takes_any_set(&self) -> bool {
         self.inner.takes_any_set()
     }
+    fn set_keys(&self) -> &'static [&'static str] {
+        self.inner.set_keys()
+    }
     fn set_bytes(&self) -> usize {
         self.inner.set_bytes()
     }

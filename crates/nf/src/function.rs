@@ -100,6 +100,10 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     /// any other packet set. Else only one whose packets all belong to one set of its own too.
     const ANY_SET: bool = false;
 
+    /// Keys of its configuration that say what its packet sets are. Where the plan gives it sets of other fields they would say nothing, and are
+    /// refused.
+    const SET_KEYS: &'static [&'static str] = &[];
+
     /// How long a set lives without a packet, in nanoseconds; may depend on its state. `u64::MAX`: for ever.
     fn timeout_ns(&self, _set: &Self::Set) -> u64 {
         u64::MAX

@@ -24,6 +24,8 @@ pub trait Stage: Send + Sync {
     fn packet_set(&self) -> Option<SetDef>;
     /// [`NetworkFunction::ANY_SET`].
     fn takes_any_set(&self) -> bool;
+    /// [`NetworkFunction::SET_KEYS`].
+    fn set_keys(&self) -> &'static [&'static str];
     /// Bytes of its packet-set state.
     fn set_bytes(&self) -> usize;
     /// Told once, before the first packet, where its set state lies.
@@ -183,6 +185,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn takes_any_set(&self) -> bool {
         N::ANY_SET
+    }
+
+    fn set_keys(&self) -> &'static [&'static str] {
+        N::SET_KEYS
     }
 
     fn set_bytes(&self) -> usize {

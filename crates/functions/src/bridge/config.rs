@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use braid_nf::packet::MacAddress;
 use braid_nf::prelude::*;
 use braid_nf::state::{DistributedConfig, MapConfig, VectorConfig};
 use braid_nf::{Plain, Port};
@@ -41,7 +42,7 @@ pub struct Config {
     /// Limits of flooding.
     pub storm: StormConfig,
     /// Whether frames for groups go only where they are wanted.
-    pub snooping: SnoopingConfig,
+    pub snooping: Option<SnoopingConfig>,
 }
 
 impl Default for Config {
@@ -55,7 +56,7 @@ impl Default for Config {
             ports: Vec::new(),
             vlans: Vec::new(),
             storm: StormConfig::default(),
-            snooping: SnoopingConfig::default(),
+            snooping: None,
         }
     }
 }
@@ -158,8 +159,12 @@ impl Config {
         }
         let station = |written: &StationConfig| {
             check_port("static.port", written.port, ports)?;
-            if written.mac.0.is_group() {
-                let reason = format!("{} is a group address", written.mac.0);
+            let wrong = match written.mac.0 {
+                group if group.is_group() => Some(format!("{group} is a group address")),
+                none if none == MacAddress::default() => Some(format!("{none} is nobody's address")),
+                _ => None,
+            };
+            if let Some(reason) = wrong {
                 return Err(ConfigError::new("static.mac", reason, "write the address of one station"));
             }
             self.check_vlan("static.vlan", written.vlan)?;

@@ -29,8 +29,8 @@ const PIECE: u32 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SnoopingConfig {
-    /// Whether groups are looked at.
-    pub enabled: bool,
+    /// Whether groups are looked at. Whoever writes `[snooping]` says so or not.
+    pub enabled: Option<bool>,
     /// Most groups, each VLAN's for itself.
     pub groups_max: u32,
     /// Seconds after which a port that does not repeat its report, and a router that asks nothing, is forgotten.
@@ -42,7 +42,7 @@ pub struct SnoopingConfig {
 impl Default for SnoopingConfig {
     fn default() -> SnoopingConfig {
         // RFC 3376 section 8.4: 2 * 125 s + 10 s.
-        SnoopingConfig { enabled: false, groups_max: 1024, membership_s: 260, unregistered: Unregistered::Flood }
+        SnoopingConfig { enabled: None, groups_max: 1024, membership_s: 260, unregistered: Unregistered::Flood }
     }
 }
 
@@ -114,12 +114,19 @@ braid_nf::plain!(SnoopingConfig);
 impl Snooping {
     /// None if it is not enabled.
     pub fn new(
-        config: SnoopingConfig,
+        config: Option<SnoopingConfig>,
         builder: &mut StateBuilder,
         ports: u16,
     ) -> Result<Option<Snooping>, ConfigError> {
-        if !config.enabled {
-            return Ok(None);
+        let Some(config) = config else { return Ok(None) };
+        match config.enabled {
+            Some(true) => {}
+            Some(false) => return Ok(None),
+            None => {
+                let reason = "nothing says whether groups are looked at";
+                let instead = "write `enabled = true`, `enabled = false`, or nothing about snooping";
+                return Err(ConfigError::new("snooping", reason, instead));
+            }
         }
         if ports > PORTS_MAX {
             let instead = format!("use a plan with at most {PORTS_MAX}");

@@ -59,6 +59,7 @@ impl NetworkFunction for FlowCounter {
     type Set = Count;
     const NAME: &'static str = "flow_counter";
     const ANY_SET: bool = true;
+    const SET_KEYS: &'static [&'static str] = &["symmetric"];
 
     /// Counts stay counts whatever the timeout.
     fn inherits(&self, _older: &Self) -> Result<(), String> {

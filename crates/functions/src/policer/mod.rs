@@ -93,6 +93,7 @@ impl NetworkFunction for Policer {
     type Set = Metered;
     const NAME: &'static str = "policer";
     const ANY_SET: bool = true;
+    const SET_KEYS: &'static [&'static str] = &["prefix", "by"];
 
     /// A bucket is worth its credit under any limit; more than the burst is cut.
     fn inherits(&self, older: &Self) -> Result<(), String> {

@@ -187,6 +187,12 @@ impl SetDef {
         self
     }
 
+    /// Whether packets that belong under both definitions are told apart alike, and seen in as many directions.
+    pub fn tells_as(&self, other: &SetDef) -> bool {
+        let has_all = |of: &SetDef, all: &SetDef| all.fields.iter().all(|field| of.fields.contains(field));
+        has_all(self, other) && has_all(other, self) && self.symmetric == other.symmetric
+    }
+
     /// Whether the packets of one set under this definition are always of one set under `coarser` too, and seen in as many
     /// directions.
     pub fn refines(&self, coarser: &SetDef) -> bool {

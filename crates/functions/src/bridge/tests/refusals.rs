@@ -33,6 +33,14 @@ fn impossible_configurations_are_refused() {
         "`static[0].mac`: 01:00:5e:00:00:01 is a group address; write the address of one station",
     );
     refuse(
+        "[[static]]\nmac = '00:00:00:00:00:00'\nport = 1",
+        "`static[0].mac`: 00:00:00:00:00:00 is nobody's address; write the address of one station",
+    );
+    for key in ["groups_max = 1024", "membership_s = 260", "unregistered = 'flood'"] {
+        let wrong = "`snooping`: nothing says whether groups are looked at; write `enabled = true`, `enabled = false`, or nothing about snooping";
+        crate::parts::refuse::refuse("bridge", &format!("[snooping]\n{key}"), wrong);
+    }
+    refuse(
         "vlan_aware = false\n[[static]]\nmac = '02:00:00:00:00:0a'\nport = 1\nvlan = 5",
         "`static[0].vlan`: VLAN 5 is not possible; write 0 (untagged) to 4094, only 0 with `vlan_aware = false`, and not 0 beside \
          `[[port]]`",
