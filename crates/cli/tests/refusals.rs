@@ -205,6 +205,17 @@ fn keys_that_say_nothing_beside_packet_sets_of_the_plan_are_refused() {
 }
 
 #[test]
+fn ranges_that_end_before_they_begin_and_keys_that_stand_twice_say_what_to_write() {
+    let rule = "[[nf]]\nfunction = \"firewall\"\n[nf.config]\nrules = [{ action = \"allow\", destination_ports = \"80-70\" }]\n";
+    check(rule, 4, &["`80-70` ends before it begins", "write \"70-80\""]);
+    let service = "[[nf]]\nfunction = \"load_balancer\"\n[[nf.config.service]]\naddress = \"203.0.113.10\"\nport = \"80-70\"\nbackends = [{ address = \"10.0.0.1\" }]\n";
+    check(service, 5, &["`80-70` ends before it begins", "write \"70-80\""]);
+    let link = |keys: &str| format!("[[nf]]\nfunction = \"policer\"\n[nf.config]\nlink = {{ {keys}, burst = 2000 }}\n");
+    check(&link("per_s = 9, bytes_per_s = 9"), 4, &["two keys there mean `per_s`", "keep one of them"]);
+    check(&link("per_s = 9, per_s = 9"), 4, &["duplicate key", "it stands there twice: keep one of them"]);
+}
+
+#[test]
 fn one_bucket_has_one_rate() {
     let policer = |name: &str, config: &str| {
         let head = format!("[[nf]]\nfunction = \"policer\"\nname = \"{name}\"\nshare = {{ link = \"line\" }}\n");

@@ -290,6 +290,9 @@ fn help_for(message: &str) -> String {
             None => format!("possible here: {}", known.join(", ")),
         };
     }
+    if message.starts_with("duplicate key") {
+        return "it stands there twice: keep one of them".to_owned();
+    }
     if message.starts_with("string values must be quoted") {
         return "write it in quotes".to_owned();
     }

@@ -1,5 +1,6 @@
 //! From the table of a plan file to a function's configuration type, with errors that say what to write instead.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use braid_nf::packet::fields::WIRE_LEN;
@@ -96,7 +97,7 @@ enum Step<'a> {
     Number(usize),
 }
 
-impl std::fmt::Display for Step<'_> {
+impl Display for Step<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Step::Key(name) => write!(f, ".{name}"),
@@ -133,6 +134,11 @@ fn explain(message: &str, whole: &str) -> ConfigError {
         let key = at.map_or_else(|| missing.to_owned(), |at| format!("{at}.{missing}"));
         return ConfigError::new(&key, "missing", format!("write `{missing} = …` there"));
     }
+    // By a name that it has besides.
+    if let Some(twice) = message.strip_prefix("duplicate field ").and_then(|rest| quoted(rest).next()) {
+        let key = at.map_or_else(|| twice.to_owned(), |at| format!("{at}.{twice}"));
+        return ConfigError::new(&key, format!("two keys there mean `{twice}`"), "keep one of them");
+    }
     // An empty table where a word is wanted: there is no name of one in it.
     if message.starts_with("wanted exactly 1 element") {
         return ConfigError::new(at.unwrap_or("?"), "invalid type: table", "write a text in quotes");
@@ -144,6 +150,11 @@ fn explain(message: &str, whole: &str) -> ConfigError {
     let (reason, expected) = message.split_once(", expected ").unwrap_or((message, ""));
     let reason = if reason == "invalid type: unit variant" { "invalid type: no text" } else { reason };
     ConfigError::new(at.unwrap_or("?"), reason, format!("write {}", in_words(expected, reason)))
+}
+
+/// That a range such as `80-70` is the wrong way round, so that [`parse`] says what to write.
+pub(crate) fn backwards(text: &str, first: impl Display, last: impl Display) -> String {
+    format!("`{text}` ends before it begins; write \"{last}-{first}\"")
 }
 
 /// What serde expects, in the words of somebody who writes a plan.
@@ -238,6 +249,15 @@ mod tests {
         rate: u64,
         mode: Mode,
         inner: Vec<Inner>,
+        link: Option<Link>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Link {
+        #[serde(alias = "bytes_per_s")]
+        per_s: u64,
     }
 
     #[derive(Debug, Default, Deserialize)]
@@ -285,12 +305,13 @@ mod tests {
     #[test]
     fn errors_name_the_key_and_what_to_write_instead() {
         check("rat = 1", "`rat`: no such key; did you mean `rate`?");
-        check("colour = 1", "`colour`: no such key; known keys are rate, mode, inner");
+        check("colour = 1", "`colour`: no such key; known keys are rate, mode, inner, link");
         check("rate = 'fast'", "`rate`: invalid type: string \"fast\"; write a whole number, without quotes");
         check("rate = -1", "`rate`: invalid value: integer `-1`; write a whole number that is not negative");
         check("mode = 300", "`mode`: invalid type: no text; write a text in quotes");
         check("mode = {}", "`mode`: invalid type: table; write a text in quotes");
         check("mode = 'pas'", "`mode`: unknown variant `pas`; write `drop` or `pass`");
+        check("link = { per_s = 5, bytes_per_s = 5 }", "`link.per_s`: two keys there mean `per_s`; keep one of them");
         check("[[inner]]\nprt = 1", "`inner[0].prt`: no such key; did you mean `port`?");
         check("[[inner]]", "`inner[0].port`: missing; write `port = …` there");
         check(

@@ -284,7 +284,14 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         "of two families, which no packet is; write two rules",
     );
     check_error("rules = [{ action = 'deny', protocol = 'tpc' }]", "`tpc` is no protocol");
-    check_error("rules = [{ action = 'deny', protocol = 'tcp', source_ports = '9-8' }]", "`9-8` is no range of ports");
+    check_error(
+        "rules = [{ action = 'deny', protocol = 'tcp', source_ports = '9-8' }]",
+        "`9-8` ends before it begins; write \"8-9\"",
+    );
+    check_error(
+        "rules = [{ action = 'deny', source = '10.0.0.9-10.0.0.1' }]",
+        "`10.0.0.9-10.0.0.1` ends before it begins; write \"10.0.0.1-10.0.0.9\"",
+    );
     check_error(
         "rules = [{ action = 'deny', protocol = 'tcp', destination_ports = 70000 }]",
         "`70000` is no range of ports; write 80, \"6000-6063\" or a name such as \"ssh\"",

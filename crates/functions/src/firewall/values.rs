@@ -9,6 +9,7 @@ use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
 use super::{fields, names};
+use crate::config::backwards;
 use crate::parts::Prefix;
 
 /// An address as a number: in its order, IPv4 in its mapped form.
@@ -106,6 +107,7 @@ impl std::str::FromStr for Addresses {
             (Ok(first), Ok(last)) if first <= last && first.is_v4() == last.is_v4() => {
                 Ok(Addresses { first: number(first), last: number(last) })
             }
+            (Ok(first), Ok(last)) if first.is_v4() == last.is_v4() => Err(backwards(text, first, last)),
             _ => Err(wrong()),
         }
     }
@@ -339,6 +341,7 @@ impl TryFrom<NameOrNumber> for PortRange {
         let (first, last) = text.split_once('-').unwrap_or((&text, &text));
         match (first.trim().parse(), last.trim().parse()) {
             (Ok(first), Ok(last)) if first <= last => Ok(PortRange { first, last }),
+            (Ok(first), Ok(last)) => Err(backwards(&text, first, last)),
             _ => Err(format!("`{text}` is no range of ports, expected 80, \"6000-6063\" or a name such as \"ssh\"")),
         }
     }

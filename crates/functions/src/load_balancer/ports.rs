@@ -7,6 +7,8 @@ use braid_nf::packet::IpAddress;
 use foldhash::HashMap;
 use serde::Deserialize;
 
+use crate::config::backwards;
+
 /// Address, port and protocol.
 pub(super) type End = (IpAddress, u16, u8);
 
@@ -92,8 +94,10 @@ impl TryFrom<Written> for Ports {
         let number = |text: &str| text.trim().parse::<u16>().ok();
         let (first, last) = text.split_once('-').unwrap_or((&text, &text));
         match number(first).zip(number(last)) {
-            Some((first, last)) if first > last => Err(format!("ports {text} end before they begin")),
-            Some((0, last)) if last > 0 => Err(format!("ports {text} begin at 0: leave `port` out for all ports")),
+            Some((first, last)) if first > last => Err(backwards(&text, first, last)),
+            Some((0, last)) if last > 0 => {
+                Err(format!("ports {text} begin at 0; write \"1-{last}\", or leave `port` out for all ports"))
+            }
             Some((first, last)) => Ok(Ports { first, last }),
             None => Err(format!("`{text}` is no port, expected 80 or \"5000-5999\"; leave `port` out for all ports")),
         }
@@ -192,8 +196,8 @@ mod tests {
             assert_eq!(read(text).unwrap().to_string(), shown);
         }
         for (text, wrong) in [
-            ("6-5", "end before they begin"),
-            ("0-9", "leave `port` out for all ports"),
+            ("6-5", "`6-5` ends before it begins; write \"5-6\""),
+            ("0-9", "begin at 0; write \"1-9\", or leave `port` out for all ports"),
             ("all", "`all` is no port, expected 80 or \"5000-5999\""),
             ("1-65536", "is no port"),
             ("", "is no port"),

@@ -1,8 +1,12 @@
 //! Address ranges as they are written in configuration: `10.0.0.0/8`, `2001:db8::/32`, or a single address.
 
+use std::net::Ipv4Addr;
+
 use braid_nf::packet::IpAddress;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+
+use crate::config::backwards;
 
 /// All addresses that share their first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -172,23 +176,33 @@ struct Written(Vec<Prefix>);
 
 /// A text that is neither.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no address range, expected `198.51.100.0/28`, `198.51.100.3-198.51.100.9`, or a single address")]
-struct WrittenError(String);
+enum WrittenError {
+    #[error("{0}")]
+    Backwards(String),
+    #[error("`{0}` is no address range, expected `198.51.100.0/28`, `198.51.100.3-198.51.100.9`, or a single address")]
+    Other(String),
+}
 
 impl TryFrom<String> for Written {
     type Error = WrittenError;
 
     fn try_from(text: String) -> Result<Written, WrittenError> {
         let Some((first, last)) = text.split_once('-') else {
-            return text.parse().map(|prefix| Written(vec![prefix])).map_err(|PrefixError(text)| WrittenError(text));
+            return text
+                .parse()
+                .map(|prefix| Written(vec![prefix]))
+                .map_err(|PrefixError(text)| WrittenError::Other(text));
         };
-        let end = |text: &str| text.trim().parse::<std::net::Ipv4Addr>().ok().map(u32::from);
+        let end = |text: &str| text.trim().parse::<Ipv4Addr>().ok().map(u32::from);
         match (end(first), end(last)) {
             (Some(first), Some(last)) if first <= last && last - first < SPAN_MAX => {
                 let address = |number: u32| Prefix::new(IpAddress::from_v4(number.to_be_bytes()), 32);
                 Ok(Written((first..=last).map(address).collect()))
             }
-            _ => Err(WrittenError(text)),
+            (Some(first), Some(last)) if first > last => {
+                Err(WrittenError::Backwards(backwards(&text, Ipv4Addr::from(first), Ipv4Addr::from(last))))
+            }
+            _ => Err(WrittenError::Other(text)),
         }
     }
 }
@@ -227,16 +241,15 @@ mod tests {
 
     #[test]
     fn a_range_may_have_two_ends() {
-        let ranges =
-            |text: &str| Written::try_from(text.to_owned()).map(|written| written.0.len()).map_err(|error| error.0);
+        let ranges = |text: &str| Written::try_from(text.to_owned()).map(|written| written.0.len());
         assert_eq!(ranges("198.51.100.3-198.51.100.9"), Ok(7));
         assert_eq!(ranges("198.51.100.3 - 198.51.100.3"), Ok(1));
         assert_eq!(ranges("198.51.100.0/28"), Ok(1));
-        for wrong in
-            ["198.51.100.9-198.51.100.3", "10.0.0.0-10.255.255.255", "198.51.100.3-", "198.51.100.3-9", "::1-::2"]
-        {
-            assert_eq!(ranges(wrong), Err(wrong.to_owned()));
+        for wrong in ["10.0.0.0-10.255.255.255", "198.51.100.3-", "198.51.100.3-9", "::1-::2"] {
+            assert_eq!(ranges(wrong), Err(WrittenError::Other(wrong.to_owned())));
         }
+        let error = ranges("198.51.100.9-198.51.100.3").unwrap_err().to_string();
+        assert!(error.ends_with("ends before it begins; write \"198.51.100.3-198.51.100.9\""), "{error}");
     }
 
     #[test]

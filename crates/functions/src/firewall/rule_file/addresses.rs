@@ -24,6 +24,9 @@ pub(super) fn addresses(place: &mut Many<Addresses>, never: &mut bool, rest: &mu
             (Ok(range), _) => {
                 return wrong(format!("{range} is of the other family"), "write ip for IPv4 and ip6 for IPv6");
             }
+            (Err(said), _) if said.contains("ends before it begins") => {
+                return wrong(format!("`{text}` ends before it begins"), "write the smaller end first");
+            }
             (Err(_), _) => {
                 let instead = "write 10.0.0.0/8, 2001:db8::/32, 10.0.0.1, 10.0.0.1-10.0.0.9, or { several, of, them }";
                 return wrong(format!("`{text}` is no address range"), instead);

@@ -55,7 +55,8 @@ impl Numbers {
         }
         match self.ends(text) {
             Some((first, last)) if first <= last => Ok((first, last)),
-            _ => self.refuse(text),
+            Some(_) => wrong(format!("`{text}` ends before it begins"), "write the smaller end first"),
+            None => self.refuse(text),
         }
     }
 

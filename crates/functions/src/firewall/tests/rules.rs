@@ -184,6 +184,11 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
         "ip saddr 10.0.0/8 drop",
         "line 1: `10.0.0/8` is no address range; write 10.0.0.0/8, 2001:db8::/32, 10.0.0.1, 10.0.0.1-10.0.0.9, or { several, of, them }",
     );
+    for backwards in ["ip saddr 10.0.0.9-10.0.0.1", "tcp dport 80-70", "tcp dport { 5, 80-70 }", "meta mark 9-3"] {
+        let range = backwards.split([' ', '{', '}']).find(|word| word.contains('-')).unwrap();
+        let wrong = format!("line 1: `{range}` ends before it begins; write the smaller end first");
+        check_error(&format!("{backwards} drop"), &wrong);
+    }
     check_error(
         "ip saddr 2001:db8::1 drop",
         "line 1: 2001:db8::1 is of the other family; write ip for IPv4 and ip6 for IPv6",

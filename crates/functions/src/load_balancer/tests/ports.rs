@@ -108,7 +108,8 @@ fn services_that_are_equal_are_refused() {
 #[test]
 fn written_ports_are_refused_with_their_line() {
     for (port, wrong) in [
-        ("'6-5'", "ports 6-5 end before they begin"),
+        ("'6-5'", "`6-5` ends before it begins; write \"5-6\""),
+        ("'0-9'", "ports 0-9 begin at 0; write \"1-9\", or leave `port` out for all ports"),
         ("'all'", "`all` is no port; write 80 or \"5000-5999\""),
         ("[80, 443]", "no port; write one from 1 to 65535, or a range as \"5000-5999\""),
         ("70000", "no port; write one from 1 to 65535, or a range as \"5000-5999\""),
