@@ -2,9 +2,12 @@
 
 use braid_nf::Port;
 use braid_nf::prelude::*;
-use braid_nf::state::{Handle, Vacancy};
+use braid_nf::state::{Handle, Vacancy, Visit};
 
-use super::{Bridge, Entry, Station};
+use super::{Bridge, Entry, Quota, Station};
+
+/// Entries that a frame looks at for stations of a full VLAN that are over.
+const LOOK: u32 = 4096;
 
 impl Bridge {
     /// Notes that `station` is at `port` now. A station that is known to be there is noted again only when that is due;
@@ -48,6 +51,7 @@ impl Bridge {
         let vlan = station.vlan();
         if let Some(quota) = &self.quota
             && !quota.has_room(cx, vlan)?
+            && !self.makes_room(cx, quota, vlan)?
         {
             return self.events.update(cx, |events| events.vlan_full += 1).map(|()| 0);
         }
@@ -59,6 +63,31 @@ impl Bridge {
         self.quota.iter().try_for_each(|quota| quota.add(cx, vlan))?;
         self.events.update(cx, |events| events.learnt += 1)?;
         Ok(entry.seen_ns().saturating_add(self.refresh_ns))
+    }
+
+    /// Forgets stations of a full VLAN that are too old, if there may be any, in the piece of the table whose turn it is; whether it has
+    /// room then. A flood of new stations only reads while none is.
+    #[cold]
+    fn makes_room(&self, cx: &mut Cx<'_>, quota: &Quota, vlan: u16) -> Result<bool, Conflict> {
+        let now = cx.now();
+        let dead_ns = now.saturating_sub(self.age_max_ns);
+        let Some(from) = quota.looks_from(cx, vlan, dead_ns)? else { return Ok(false) };
+        let (mut oldest_ns, mut removed) = (now, 0);
+        let next = self.table.for_each(cx, from, LOOK, |tx, station, entry| {
+            if station.vlan() != vlan || entry.seen_ns() >= dead_ns {
+                oldest_ns = if station.vlan() == vlan { oldest_ns.min(entry.seen_ns()) } else { oldest_ns };
+                return Ok(Visit::Keep);
+            }
+            removed += 1;
+            quota.remove(tx, vlan)?;
+            Ok(Visit::Remove)
+        })?;
+        quota.looked(cx, vlan, oldest_ns, next)?;
+        if removed == 0 {
+            return Ok(false);
+        }
+        self.changes.update(cx, 0, |changes| *changes += removed)?;
+        quota.has_room(cx, vlan)
     }
 
     /// The station's entry as it is now: where it was last time, or found anew; else where it would go. Last time the frames of a set may

@@ -20,11 +20,24 @@ pub struct VlanConfig {
     pub stations_max: u32,
 }
 
+/// What is known of the stations of a VLAN that was full, from going through the table a piece at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Search {
+    /// None of them was last seen before: they can only have been seen since, and new ones are younger.
+    oldest_ns: u64,
+    /// The same of those of this round so far.
+    so_far_ns: u64,
+    /// The entry at which the round goes on.
+    at: u64,
+}
+
 /// The limits, and how many stations each VLAN has: all are counted, so that another one can be limited while frames go through.
 pub struct Quota {
     /// By VLAN.
     most: Vec<u32>,
     used: Vector<u32>,
+    searches: Vector<Search>,
 }
 
 impl Quota {
@@ -38,8 +51,11 @@ impl Quota {
             most[usize::from(vlan.id)] = vlan.stations_max;
         }
         let init = VectorConfig { name: "stations_of_vlan".into(), len: most.len() as u32 };
-        let used = Vector::new(builder, &init, 0).map_err(|error| ConfigError::state("vlan", &error))?;
-        Ok(Some(Quota { most, used }))
+        let state = |error| ConfigError::state("vlan", &error);
+        let used = Vector::new(builder, &init, 0).map_err(state)?;
+        let init = VectorConfig { name: "searches_of_vlan".into(), ..init };
+        let searches = Vector::new(builder, &init, Search::default()).map_err(state)?;
+        Ok(Some(Quota { most, used, searches }))
     }
 
     fn limit(&self, vlan: u16) -> Option<u32> {
@@ -50,6 +66,24 @@ impl Quota {
     pub fn has_room(&self, cx: &mut Cx<'_>, vlan: u16) -> Result<bool, Conflict> {
         let Some(most) = self.limit(vlan) else { return Ok(true) };
         Ok(self.used.get(cx, vlan.into())?.unwrap_or(0) < most)
+    }
+
+    /// Where in the table to look for stations of the VLAN that were last seen before `dead_ns`; none if there are none. Only reads.
+    pub fn looks_from(&self, cx: &mut Cx<'_>, vlan: u16, dead_ns: u64) -> Result<Option<u32>, Conflict> {
+        let search = self.searches.get(cx, vlan.into())?.unwrap_or_default();
+        Ok((search.oldest_ns < dead_ns).then_some(search.at as u32))
+    }
+
+    /// Notes when the oldest station was last seen that was left in a piece of the table, and where to look next; none at its end.
+    pub fn looked(&self, cx: &mut Cx<'_>, vlan: u16, oldest_ns: u64, next: Option<u32>) -> Result<(), Conflict> {
+        self.searches.update(cx, vlan.into(), |search| {
+            let so_far_ns = if search.at == 0 { oldest_ns } else { oldest_ns.min(search.so_far_ns) };
+            *search = match next {
+                Some(at) => Search { so_far_ns, at: at.into(), ..*search },
+                None => Search { oldest_ns: so_far_ns, ..Search::default() },
+            };
+        })?;
+        Ok(())
     }
 
     /// One station more.
@@ -66,6 +100,7 @@ impl Quota {
 impl Part for Quota {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.used.objects(into);
+        self.searches.objects(into);
     }
 }
 

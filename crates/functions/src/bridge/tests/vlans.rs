@@ -127,6 +127,30 @@ fn a_vlan_has_so_many_stations_and_no_more() {
     assert_eq!(asked(&mut bench, 16_000, C), [0]);
 }
 
+/// Nobody's sweep comes to them: it takes a quarter of the ageing time.
+#[test]
+fn a_full_vlan_makes_room_at_once_where_stations_are_over() {
+    let config = "ageing_s = 10\nrefresh_interval_ms = 0\ncapacity = 8192\n[[vlan]]\nid = 5\nstations_max = 2";
+    let mut bench = bench(10, config);
+    let mut station = 0;
+    let mut learns = |bench: &mut Bench, ms| {
+        let before = events(bench).learnt;
+        station += 1;
+        bench.send(0, ms, &tagged(5, [2, 0, 0, 0, 1, station], MULTICAST));
+        events(bench).learnt - before
+    };
+    // A table of two pieces.
+    assert_eq!([0, 0, 1, 1].map(|ms| learns(&mut bench, ms)), [1, 1, 0, 0]);
+    bench.send(0, 5_000, &tagged(5, [2, 0, 0, 0, 1, 1], MULTICAST));
+    assert_eq!((0..3).map(|_| learns(&mut bench, 10_000)).sum::<u64>(), 0, "nobody is too old");
+    assert_eq!((0..3).map(|_| learns(&mut bench, 10_001)).sum::<u64>(), 1, "one has gone and one has come");
+    assert_eq!((0..3).map(|_| learns(&mut bench, 15_000)).sum::<u64>(), 0);
+    assert_eq!((0..3).map(|_| learns(&mut bench, 15_001)).sum::<u64>(), 1);
+    let used = <[u32; 8]>::read_from_prefix(&bench.object("br.stations_of_vlan")).unwrap().0;
+    assert_eq!(used[5], 2);
+    assert_eq!((0..5).map(|_| learns(&mut bench, 60_000)).sum::<u64>(), 2, "both");
+}
+
 #[test]
 fn tags_are_declared_where_they_change() {
     let rewrites = |config: &str| {
