@@ -61,9 +61,18 @@ fn more_room_is_there_at_once_and_less_if_the_sets_fit() {
 
     braid.write("small.toml", &plan(4000, ""));
     let said = braid.fails(1, "apply small.toml --control control.sock");
-    assert!(said.contains("packet sets of a group, and its tables would have room for"), "{said}");
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in
+        ["packet sets of `flow_counter`, and its tables would have room for", "full = \"evict_oldest\"", "--end"]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let (_, needed) = said.split_once("write `sets = ").expect("a number to write");
+    let needed: u32 = needed.split('`').next().and_then(|number| number.parse().ok()).expect("a number");
+    assert!((4001..=6000).contains(&needed), "{said}");
     assert!(sum(&run.until("packets", |_| true), "sets_room") >= 20_000, "nothing has changed");
 
+    apply(&braid, &plan(needed, ""));
     apply(&braid, &plan(7000, ""));
     assert_eq!(listed(&braid).len(), 5000);
     let stats = all_have_moved(&mut run);
@@ -118,6 +127,32 @@ fn tables_that_evict_go_on_evicting() {
 }
 
 #[test]
+fn tables_that_evict_let_sets_go_where_there_is_to_be_less_room() {
+    let braid = Braid::new();
+    let evicting = |sets| plan(sets, "full = \"evict_oldest\"\n");
+    braid.write("plan.toml", &evicting(20_000));
+    let mut run = Running::start(&braid, &format!("plan.toml {}", traffic(9000)));
+    run.until("every flow has its set", |stats| count(stats, "live") == 9000);
+    for sets in [6000, 2000] {
+        let before = run.until("packets", |_| true);
+        let applied = apply(&braid, &evicting(sets));
+        assert!(applied["evicted"].as_u64() > Some(1000), "{applied}");
+        let stats = run.until("as many as there is room for", |stats| {
+            sum(stats, "sets_live") <= sum(stats, "sets_room") && count(stats, "evicted") > count(&before, "evicted")
+        });
+        assert!(sum(&stats, "sets_room") < u64::from(sets) * 3 / 2, "{stats}");
+        assert_eq!((stats["missing"].as_i64(), count(&stats, "refused")), (Some(0), 0));
+    }
+    // Another policy from now on: it keeps what is there, so it wants room for that.
+    let said = braid.fails(1, {
+        braid.write("refusing.toml", &plan(1000, ""));
+        "apply refusing.toml --control control.sock"
+    });
+    assert!(said.contains("would have room for"), "{said}");
+    conserved(&run.stop());
+}
+
+#[test]
 fn sets_that_workers_share_and_functions_that_come_with_the_change() {
     let braid = Braid::new();
     let policers = |sets: u32, more: &str| {
@@ -134,5 +169,13 @@ fn sets_that_workers_share_and_functions_that_come_with_the_change() {
     assert_eq!(applied["added"][0], "flow_counter", "{applied}");
     let stats = all_have_moved(&mut run);
     assert_eq!((stats["missing"].as_i64(), count(&stats, "expired")), (Some(0), 0));
+    let evicting = |sets| policers(sets, COUNTER).replace("[[nf]]\n", "[[nf]]\nfull = \"evict_oldest\"\n");
+    apply(&braid, &evicting(60_000));
+    braid.write("fewer.toml", &evicting(500));
+    let said = braid.fails(1, "apply fewer.toml --control control.sock");
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("numbers are in use up to") && said.contains("write a size of at least"), "{said}");
+    let stats = run.until("packets", |_| true);
+    assert_eq!((count(&stats, "expired"), count(&stats, "evicted")), (0, 0), "nothing has changed");
     conserved(&run.stop());
 }

@@ -8,6 +8,7 @@
 //! worker has changed anything.
 
 mod heritage;
+mod room;
 
 pub use self::heritage::{goes_on, other_sharing};
 
@@ -16,10 +17,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use braid_nf::packet::key::SetDef;
-use braid_nf::state::{Domain, ImageError, Pair, StateBuilder, StateObject, Succession, Tx};
+use braid_nf::state::{Beyond, Domain, ImageError, Pair, StateBuilder, StateObject, Succession, Tx};
 use braid_steer::planner::Changed;
 
 use self::heritage::compare;
+use self::room::{Going, check_room, evict, evicts};
 use crate::chain::{Chain, ChainError, Sharing};
 use crate::live::{Live, Running, Unanswered};
 use crate::plan::{BuildError, Plan};
@@ -71,18 +73,27 @@ pub enum ExchangeError {
     /// What a state object holds cannot come over to one of another size.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// Elements of a state object would have no place in one of another size.
+    #[error(
+        "{}: what is in use keeps its number, and numbers are in use up to {}, beyond the {} that would be left", .0.object, .0.needed, .0.most
+    )]
+    Beyond(Beyond),
     /// Not enough memory.
     #[error(transparent)]
     Memory(#[from] braid_memory::Error),
-    /// A worker has more packet sets than its new tables would hold.
-    #[error("worker {worker} has {live} packet sets of a group, and its tables would have room for {room}")]
+    /// A worker has more packet sets than its new tables would hold, and they are not to let any go.
+    #[error("worker {worker} has {live} packet sets of `{function}`, and its tables would have room for {room}")]
     Sets {
-        /// The worker.
+        /// The worker with the most.
         worker: usize,
+        /// The first function whose sets they are.
+        function: String,
         /// Its sets.
         live: usize,
         /// Those that would fit.
         room: usize,
+        /// `sets` of a plan in which they would.
+        needed: usize,
     },
     /// No thread to unmap memory.
     #[error("no thread can be started: {0}")]
@@ -118,6 +129,8 @@ pub struct Exchanged {
     pub elements_held: usize,
     /// Packet sets that come over to other tables from now on, while packets go through.
     pub moving: usize,
+    /// Packet sets that were let go because there is less room for them.
+    pub evicted: usize,
     /// How long the workers stood still.
     pub held: Duration,
 }
@@ -171,9 +184,15 @@ fn exchange_running(
     let succession = Succession::new(copies)?;
     let next = Next { chain, added, prepared, gone };
     let handed_over = bring_objects(live, &succession)
+        .and_then(|()| succession.beyond().map_or(Ok(()), |beyond| Err(ExchangeError::Beyond(beyond))))
+        .and_then(|()| evict(live, (&running.chain, &next.chain), plan, &mut exchanged))
         .and_then(|()| hand_over(live, running, plan, next, &succession, &mut exchanged));
     if let Err(error) = handed_over {
-        live.ask_all(Worker::end_bringing);
+        let room = now.sets_per_worker();
+        live.ask_all(move |worker| {
+            worker.end_bringing();
+            worker.keep_at_most(room);
+        });
         return Err(error);
     }
     Ok(exchanged)
@@ -227,16 +246,26 @@ fn hand_over(
     succession: &Succession,
     exchanged: &mut Exchanged,
 ) -> Result<(), ExchangeError> {
-    let Next { chain, added, prepared, gone } = next;
+    let (Next { chain, added, prepared, gone }, room) = (next, plan.sets_per_worker());
     let held = live.hold()?;
     let begun = Instant::now();
     let first = held.workers().next().ok_or(ExchangeError::NotRunning)?;
+    let mut used = Vec::new();
     for worker in held.workers() {
-        let (_, live) = held.tell(worker, |worker| worker.sets_in_use())?;
-        check_room(worker, live, plan)?;
+        let (before, after) = (Arc::clone(&running.chain), Arc::clone(&chain));
+        let (evicted, sets) = held.tell(worker, move |worker| {
+            let evicted = worker.evict_down(room, usize::MAX, &|group| evicts(&before, group, &after));
+            (evicted, worker.sets_in_use())
+        })?;
+        exchanged.evicted += evicted;
+        used.push((worker, sets));
     }
+    check_room((&running.chain, &chain), &used, plan, Going::None)?;
     unmap(gone)?;
     exchanged.elements_held = held.tell_all(Worker::end_bringing)?.into_iter().sum();
+    if let Some(beyond) = succession.beyond() {
+        return Err(ExchangeError::Beyond(beyond));
+    }
     exchanged.elements = succession.finish()? - exchanged.elements_held;
     for (id, prepared) in prepared {
         let exchange = move |worker: &mut Worker| {
@@ -285,22 +314,20 @@ fn prepare(
     emptied: &Emptied,
 ) -> Result<Vec<(usize, Prepared)>, ExchangeError> {
     let mut all = Vec::with_capacity(live.workers());
+    let mut all_used = Vec::with_capacity(live.workers());
     for (worker, used) in live.ask_all(|worker| worker.sets_in_use()).into_iter().enumerate() {
-        let (kinds, sets) = match used {
-            Ok(used) => used,
-            Err(Unanswered::Ended(_)) => continue,
+        match used {
+            Ok(used) => all_used.push((worker, used)),
+            Err(Unanswered::Ended(_)) => {}
             Err(other) => return Err(other.into()),
-        };
-        check_room(worker, sets, plan)?;
+        }
+    }
+    check_room((chains.0, chains.1), &all_used, plan, Going::Some)?;
+    for (worker, (kinds, _)) in all_used {
         let sets = (now.sets_per_worker(), plan);
         all.push((worker, Prepared::new(chains, sets, &kinds, emptied.clone())?));
     }
     Ok(all)
-}
-
-fn check_room(worker: usize, live: usize, plan: &Plan) -> Result<(), ExchangeError> {
-    let room = plan.sets_per_worker();
-    if live > room { Err(ExchangeError::Sets { worker, live, room }) } else { Ok(()) }
 }
 
 /// Unmaps tables in a thread of its own, as they come; it ends when no worker has any more.

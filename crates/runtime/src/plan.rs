@@ -132,12 +132,26 @@ impl Plan {
     /// Packet sets of one group that one worker may keep: the largest share that the indirection table gives to one, and what chance
     /// may add to it, a twelfth or four standard deviations; where load is moved between workers, a quarter.
     pub fn sets_per_worker(&self) -> usize {
+        self.share_of(self.sets)
+    }
+
+    /// The fewest packet sets of all workers, in thousands, of which one worker may keep so many.
+    pub(crate) fn sets_for(&self, live: usize) -> usize {
+        let (mut first, mut last) = (1, live.saturating_mul(self.workers).div_ceil(1000) + 1);
+        while first < last {
+            let middle = first.midpoint(last);
+            if self.share_of(middle * 1000) < live { first = middle + 1 } else { last = middle }
+        }
+        last * 1000
+    }
+
+    fn share_of(&self, sets: usize) -> usize {
         if self.workers <= 1 {
-            return self.sets;
+            return sets;
         }
         let reta = self.steering.reta();
         let uneven = imbalance(&reta.load(&vec![1; reta.entries().len()]));
-        let share = ((self.sets / self.workers) as f64 * uneven) as usize;
+        let share = ((sets / self.workers) as f64 * uneven) as usize;
         let spare = if self.balance.is_some() { share / 4 } else { (share / 12).max(4 * share.isqrt()) };
         (share + spare).max(64)
     }

@@ -38,7 +38,7 @@ mod traced;
 mod whole;
 
 pub use ended::Ended;
-pub(crate) use exchange::{Emptied, Gone, Prepared};
+pub(crate) use exchange::{Emptied, Gone, Prepared, SetsInUse};
 pub(crate) use handover::Moving;
 pub use listing::ListedSet;
 pub use parts::Parts;

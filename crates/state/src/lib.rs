@@ -42,5 +42,5 @@ pub use numbering::Numbering;
 pub use object::{Disagreement, Named, StateBuilder, StateError, StateObject};
 pub use plain::Plain;
 pub use share::{ROW, Share};
-pub use succession::{BROUGHT_MAX, Bringing, Brought, Pair, Succeed, Succession};
+pub use succession::{BROUGHT_MAX, Beyond, Bringing, Brought, Pair, Succeed, Succession};
 pub use vector::{Vector, VectorConfig};

@@ -99,6 +99,17 @@ pub(crate) fn check<S: StateObject>(
 /// A former object, and the one that takes its place.
 pub type Pair = (Arc<dyn StateObject>, Arc<dyn StateObject>);
 
+/// An object that would have too few elements: those in use keep their numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beyond {
+    /// Which one.
+    pub object: String,
+    /// Elements that it would have.
+    pub most: usize,
+    /// Elements that it needs.
+    pub needed: usize,
+}
+
 /// Objects on their way to others.
 pub struct Succession {
     pairs: Vec<Pair>,
@@ -146,14 +157,20 @@ impl Succession {
     /// To be asked when all workers stand still and have ended their part: elements brought over; an error if some have no place.
     pub fn finish(&self) -> Result<usize, ImageError> {
         assert!(self.is_complete(), "elements that nobody has brought over");
-        let progress = self.lock();
-        let Some((pair, _)) = progress.beyond.first() else { return Ok(progress.brought) };
-        let new = &self.pairs[*pair].1;
-        let most = new.capacity();
+        let Some(Beyond { object, most, needed }) = self.beyond() else { return Ok(self.lock().brought) };
         let what = format!(
-            "what is in use keeps its number, and there are numbers in use beyond the {most} that would be left"
+            "what is in use keeps its number, and there are numbers in use beyond the {most} that would be left, up to {needed}"
         );
-        Err(ImageError { object: new.name().to_owned(), what })
+        Err(ImageError { object, what })
+    }
+
+    /// The first object of which elements are in use that would have no place, as far as all have been looked at.
+    pub fn beyond(&self) -> Option<Beyond> {
+        let progress = self.lock();
+        let (pair, _) = progress.beyond.first()?;
+        let (_, highest) = progress.beyond.range(..=(*pair, u32::MAX)).next_back()?;
+        let new = &self.pairs[*pair].1;
+        Some(Beyond { object: new.name().to_owned(), most: new.capacity(), needed: *highest as usize + 1 })
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {

@@ -36,7 +36,8 @@ pub fn run(args: &ApplyArgs) -> Result<ExitCode, Failure> {
 
 /// What was applied, in lines.
 pub fn text(applied: &Applied) -> String {
-    let Applied { changed, added, removed, kept, copied, elements, elements_held, sets, moving, held_us } = applied;
+    let Applied { changed, added, removed, kept, copied, elements, elements_held, sets, moving, evicted, held_us } =
+        applied;
     let lists = [("changed", changed), ("added", added), ("removed", removed), ("copied", copied), ("kept", kept)];
     if lists[..3].iter().all(|(_, list)| list.is_empty()) && sets.is_none() && *held_us == 0 {
         return "nothing differs\n".to_owned();
@@ -45,6 +46,9 @@ pub fn text(applied: &Applied) -> String {
     let mut text: String = lists.iter().filter(|(_, list)| !list.is_empty()).map(line).collect();
     if let Some((before, now)) = sets {
         text.push_str(&format!("sets     {before} → {now}\n"));
+    }
+    if *evicted > 0 {
+        text.push_str(&format!("{evicted} packet sets, the oldest of few each, were let go to make room\n"));
     }
     if *moving > 0 {
         text.push_str(&format!("{moving} packet sets move to other tables while packets go through\n"));

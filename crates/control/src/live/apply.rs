@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use braid_runtime::exchange::{Difference, ExchangeError, Exchanged, exchange};
+use braid_runtime::nf::state::Beyond;
 use braid_runtime::saved::fits;
 use braid_runtime::{Course, Live};
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,9 @@ pub struct Applied {
     /// Packet sets that come over to other tables from now on, while packets go through.
     #[serde(default)]
     pub moving: usize,
+    /// Packet sets that full tables let go because there is less room for them.
+    #[serde(default)]
+    pub evicted: usize,
     /// How long the workers stood still, in microseconds.
     pub held_us: u64,
 }
@@ -85,9 +89,9 @@ impl Current {
         let exchanged = exchange(live, &self.compiled.run, &compiled.run, difference);
         let exchanged = exchanged.map_err(|error| not_exchanged(&error, &plan, text))?;
         (self.file, self.plan, self.compiled) = (file, plan, Arc::new(compiled));
-        let Exchanged { kept, added, removed, copied, elements, elements_held, moving, held } = exchanged;
+        let Exchanged { kept, added, removed, copied, elements, elements_held, moving, evicted, held } = exchanged;
         let (changed, held_us) = (changed.names, held.as_micros() as u64);
-        Ok(Applied { changed, added, removed, kept, copied, elements, elements_held, sets, moving, held_us })
+        Ok(Applied { changed, added, removed, kept, copied, elements, elements_held, sets, moving, evicted, held_us })
     }
 
     /// Whether another process can go on with the state under the plan of a file: ports, workers and sizes may differ from what runs.
@@ -211,8 +215,6 @@ const RESTART: &str = "nothing has changed; another process may go on with this 
 
 const ANEW: &str = "nothing has changed; under another name it would begin without its state";
 
-const FEWER: &str = "nothing has changed; write a larger `sets`, or end some first: `braid sets --filter … --end`";
-
 /// What differs between two chains.
 struct Changed {
     any: bool,
@@ -223,7 +225,18 @@ struct Changed {
 /// Why a run keeps its chain, with its place: of the first key that the reason names, else of the function.
 fn not_exchanged(error: &ExchangeError, plan: &Plan, text: &str) -> Refused {
     let (function, reason, help) = match error {
-        ExchangeError::Sets { .. } => return Refused::new(error.to_string(), FEWER),
+        ExchangeError::Sets { needed, .. } => {
+            let oldest = "or apply `full = \"evict_oldest\"` there first, with which the oldest sets go";
+            let help = format!(
+                "nothing has changed; write `sets = {needed}` or more, {oldest}, or end some: `braid sets --filter FILTER --end`"
+            );
+            return Refused::new(error.to_string(), help);
+        }
+        ExchangeError::Beyond(Beyond { needed, .. }) => {
+            let more = format!("write a size of at least {needed} (of packet sets that workers share: `sets`)");
+            let fewer = "let some go (`braid sets --filter FILTER --end`) and then `braid upgrade PLAN`";
+            return Refused::new(error.to_string(), format!("nothing has changed; {more}, or {fewer}"));
+        }
         ExchangeError::Function { function, reason } => (function, reason, ANEW),
         ExchangeError::Build(build) => (&build.function, &build.reason, "nothing has changed"),
         _ => return Refused::new(error.to_string(), RESTART),

@@ -37,6 +37,9 @@ enum Tables {
     Kept(usize),
 }
 
+/// By group: whether there are sets with short keys and with long ones, and how many there are.
+pub(crate) type SetsInUse = (Vec<[bool; 2]>, Vec<usize>);
+
 /// Where tables go that are not needed any more: to whoever unmaps them while packets go on.
 #[derive(Clone)]
 pub(crate) struct Emptied(pub(crate) Sender<Gone>);
@@ -86,10 +89,15 @@ impl Worker {
         what(&mut self.parts.tx)
     }
 
-    /// For each group, whether there are sets with short keys and with long ones; and the most sets that one has.
-    pub(crate) fn sets_in_use(&self) -> (Vec<[bool; 2]>, usize) {
+    /// For each group, whether there are sets with short keys and with long ones; and how many it has.
+    pub(crate) fn sets_in_use(&self) -> SetsInUse {
         let kinds = self.sets.iter().map(|sets| sets.tables.kinds()).collect();
-        (kinds, self.sets.iter().map(|sets| sets.tables.len()).max().unwrap_or(0))
+        (kinds, self.sets.iter().map(|sets| sets.tables.len()).collect())
+    }
+
+    /// From now on a table that lets sets go when it is full is full with so many.
+    pub(crate) fn keep_at_most(&mut self, sets: usize) {
+        self.parts.sets = sets;
     }
 
     /// Goes on with other functions, or with other tables.

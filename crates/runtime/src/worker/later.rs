@@ -25,6 +25,34 @@ pub(super) struct PeriodicTick {
 }
 
 impl Worker {
+    /// Ends sets of the groups of its own for which `goes` until each has at most `room`, `most` of them at a time, and lets no more become
+    /// live than are left then; how many ended. 0: no more than `room` are left, or none can go.
+    pub(crate) fn evict_down(&mut self, room: usize, most: usize, goes: &dyn Fn(usize) -> bool) -> usize {
+        let before = self.counters.sets_evicted;
+        let mut left = room;
+        for (group, sets) in self.sets.iter_mut().enumerate() {
+            let surplus = sets.tables.len().saturating_sub(room);
+            if surplus == 0 || self.parts.chain.groups()[group].shared || !goes(group) {
+                continue;
+            }
+            let keep = room + (surplus - surplus.min(most));
+            let mut on = Expiring {
+                chain: &self.parts.chain,
+                group,
+                tables: &mut sets.tables,
+                tx: &mut self.parts.tx,
+                emitted: &mut self.logs.emitted,
+                ports: self.parts.ports,
+                counters: &mut self.counters,
+                pulse: self.pulse.as_deref(),
+            };
+            sets.eviction.run(self.last_ns, keep, &mut on, &mut *self.witness);
+            left = left.max(sets.tables.len());
+        }
+        self.parts.sets = self.parts.sets.min(left);
+        (self.counters.sets_evicted - before) as usize
+    }
+
     /// Ends the sets that are past their timeout, a few at a time.
     pub(super) fn expire(&mut self) {
         let share = self.parts.share();
