@@ -48,6 +48,7 @@ pub fn tell(path: &Path, saved: &Saved, plan: &Plan) {
     let goes_on =
         |at: usize| saved.functions.get(at).is_some_and(|one| plan.chain.iter().any(|link| link.name == one.name));
     let sets = saved.sets.iter().filter(|set| set.states.iter().any(|(at, _)| goes_on(*at))).count();
+    let sets = sets + saved.shared_sets(goes_on);
     asideln!("restored from {}: {sets} packet sets", path.display());
     for (_, function) in saved.functions.iter().enumerate().filter(|(at, _)| !goes_on(*at)) {
         asideln!("note: the state of `{}` is left out: no function of the plan has this name", function.name);

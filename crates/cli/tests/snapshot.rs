@@ -108,6 +108,27 @@ fn what_does_not_fit_is_refused_with_its_reason() {
 }
 
 #[test]
+fn sets_that_workers_share_are_counted_with_their_own() {
+    let braid = Braid::new();
+    let by = |by: &str| format!("[[nf]]\nfunction = \"policer\"\nname = \"{by}\"\nconfig = {{ by = \"{by}\" }}\n");
+    braid.write("plan.toml", &format!("{}{}", by("source"), by("destination")));
+    let run = "run plan.toml --in gen:uniform?packets=5000&flows=300&seed=5 --workers 2 --json";
+    let said = |line: &str| {
+        let output = braid.run(line);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+        (report["sets"].clone(), String::from_utf8_lossy(&output.stderr).replace(',', ""))
+    };
+    let (first, text) = said(&format!("{run} --snapshot state"));
+    let live = first["live"].as_u64().expect("a count");
+    assert!(live > 500, "about one for each flow and function: {first}");
+    assert!(text.contains(&format!("{live} packet sets and 1 state objects saved")), "{text}");
+    let (second, text) = said(&format!("{run} --restore state"));
+    assert!(text.contains(&format!("restored from state: {live} packet sets")), "{text}");
+    assert_eq!((&second["live"], &second["created"]), (&first["live"], &first["live"]), "the same flows again");
+}
+
+#[test]
 fn another_program_continues_a_run_with_its_state_and_its_socket() {
     let braid = Braid::new();
     let mut run =

@@ -35,7 +35,7 @@ pub use function::{Arrival, FieldUse, Handled, NetworkFunction, Relaxation, Rewr
 pub use index::Index;
 pub use pass::{AHEAD, Beginning, Found, Interrupted, Logs, Pass, PassSets, Place, Prefetched, TakenBack};
 pub use sets::{Candidate, Carry, Former, FormerSlot, MOVED_MAX, NewSet, SetSlot, SetTables, SetUndo, Whereabouts};
-pub use shared::{Lives, SHARED_STATE_MAX, SharedSet};
+pub use shared::{Lives, SHARED_STATE_MAX, SharedSet, shared_sets_name};
 pub use stage::{Event, Instance, ShareError, Stage};
 pub use verdict::{EVERY_PORT, PORTS_MAX, Reason, Verdict, Verdicts};
 

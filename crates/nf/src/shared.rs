@@ -107,11 +107,19 @@ fn is_assured<N: NetworkFunction>(now_ns: u64, function: &N, entry: &Entry) -> b
     function.is_assured(&set) && idle_ns(now_ns, entry) <= function.timeout_ns(&set)
 }
 
+/// What the object is called within its function.
+const SETS: &str = "sets";
+
+/// What the object is called in which the sets of a function of this name live, if workers share them.
+pub fn shared_sets_name(function: &str) -> String {
+    format!("{function}.{SETS}")
+}
+
 impl SharedSets {
     /// Room for `capacity` sets of `function`.
     pub(crate) fn new(builder: &mut StateBuilder, function: &str, capacity: usize) -> Result<SharedSets, StateError> {
         let capacity = u32::try_from(capacity).unwrap_or(u32::MAX);
-        let config = MapConfig { name: "sets".to_owned(), capacity, hash: key_hash, ..MapConfig::default() };
+        let config = MapConfig { name: SETS.to_owned(), capacity, hash: key_hash, ..MapConfig::default() };
         Ok(SharedSets { map: Map::new(builder.scope(function), &config)? })
     }
 

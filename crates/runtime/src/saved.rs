@@ -7,8 +7,8 @@
 use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, ether_type};
 use braid_nf::packet::key::{FieldId, KeyExtractor, SetKey};
 use braid_nf::packet::{Link, MacAddress, Port, Record, Segments, Tagging, parse, protocol};
-use braid_nf::state::{ImageError, Tx};
-use braid_nf::{SetMeta, Stage};
+use braid_nf::state::{ImageError, Tx, keys_of_image};
+use braid_nf::{SetMeta, Stage, shared_sets_name};
 
 use crate::chain::Chain;
 use crate::exchange::other_sharing;
@@ -87,6 +87,17 @@ impl Saved {
         }
     }
 
+    /// Packet sets that workers shared, of functions whose position is one that `counts`: they stand among the objects.
+    pub fn shared_sets(&self, counts: impl Fn(usize) -> bool) -> usize {
+        let functions = self.functions.iter().enumerate().filter(|(at, function)| function.shared && counts(*at));
+        let of_function = |(_, function): (usize, &SavedFunction)| {
+            let name = shared_sets_name(&function.name);
+            let image = self.objects.iter().find(|(object, ..)| *object == name).map(|(.., image)| image);
+            image.and_then(|image| keys_of_image(image)).unwrap_or(0)
+        };
+        functions.map(of_function).sum()
+    }
+
     /// Position in a chain of each saved function, none if it is not there; an error if it is there and keeps other state.
     fn positions(&self, chain: &Chain) -> Result<Vec<Option<usize>>, RestoreError> {
         let position = |saved: &SavedFunction| {
@@ -132,6 +143,9 @@ impl Saved {
             let placed = worker.is_some_and(|worker| workers[worker].put_set(group, set, &live));
             left_out += u64::from(!placed);
         }
+        // Those that workers share came back with the objects; the first worker counts them.
+        let shared = chain.stages().iter().map(|stage| stage.shared_room().1 as u64).sum();
+        workers.iter_mut().take(1).for_each(|first| first.count_restored(shared));
         Ok(left_out)
     }
 }

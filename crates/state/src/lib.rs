@@ -37,7 +37,7 @@ pub use distributed::{Distributed, DistributedConfig};
 pub use distributed_vector::{DistributedVector, DistributedVectorConfig};
 pub use flow_table::{FlowTable, NO_SLOT, Records, SetMeta, Slot, States, TableFull};
 pub use image::{Image, ImageError};
-pub use map::{Handle, Held, Inserted, Map, MapConfig, Vacancy, Visit};
+pub use map::{Handle, Held, Inserted, Map, MapConfig, Vacancy, Visit, keys_of_image};
 pub use numbering::Numbering;
 pub use object::{Disagreement, Named, StateBuilder, StateError, StateObject};
 pub use plain::Plain;

@@ -26,6 +26,8 @@ mod entry;
 mod handle;
 mod held;
 mod image;
+
+pub use image::keys_of_image;
 mod locate;
 mod outside;
 mod succession;

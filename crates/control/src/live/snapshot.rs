@@ -75,9 +75,9 @@ pub enum SnapshotError {
 /// What a snapshot took.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// Packet sets in it.
+    /// Packet sets in it, those that workers share too.
     pub sets: usize,
-    /// State objects in it; sets that workers share are among them.
+    /// State objects in it; the tables of sets that workers share are among them.
     pub objects: usize,
     /// Bytes of the file.
     pub bytes: u64,
@@ -151,7 +151,8 @@ impl Snapshot {
 
     /// What is in it.
     pub fn taken(&self, bytes: u64, stood: Duration) -> Taken {
-        let (sets, objects) = (self.saved.sets.len(), self.saved.objects.len());
+        let sets = self.saved.sets.len() + self.saved.shared_sets(|_| true);
+        let objects = self.saved.objects.len();
         Taken { sets, objects, bytes, held_us: stood.as_micros() as u64 }
     }
 

@@ -193,4 +193,9 @@ impl Worker {
         });
         true
     }
+
+    /// Counts sets that workers share as begun here: they have come back.
+    pub(crate) fn count_restored(&mut self, shared: u64) {
+        self.logs.lives.created += shared;
+    }
 }

@@ -13,6 +13,22 @@ use crate::image::{Image, ImageError, Reader, put};
 /// Entries whose buckets are asked for before the first of them is looked at: their misses overlap.
 const AHEAD: usize = 32;
 
+/// How many keys a map's image has; none if it is none, or cut off.
+pub fn keys_of_image(image: &[u8]) -> Option<usize> {
+    let mut reader = Reader::new("", image);
+    let word = |reader: &mut Reader<'_>| reader.word().ok();
+    let content = usize::try_from(word(&mut reader)?.checked_add(word(&mut reader)?)?).ok()?;
+    let mut keys = 0;
+    while !reader.is_empty() {
+        let (_index, head) = (word(&mut reader)?, word(&mut reader)?);
+        if head & 1 == 1 {
+            reader.bytes(content).ok()?;
+            keys += 1;
+        }
+    }
+    Some(keys)
+}
+
 /// A live entry of an image.
 struct Saved<'a> {
     index: u64,
