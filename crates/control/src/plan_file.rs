@@ -282,12 +282,17 @@ fn help_for(message: &str) -> String {
     if message.starts_with("unknown field") || message.starts_with("unknown variant") {
         let wrong = quoted.next().unwrap_or_default();
         let known: Vec<&str> = quoted.collect();
-        return match nearest(wrong, known.iter().copied()) {
-            Some(right) => format!("write `{right}`"),
-            None if known.contains(&"config") => {
+        let elsewhere = belongs_to(wrong).filter(|_| message.starts_with("unknown field"));
+        return match (nearest(wrong, known.iter().copied()), elsewhere) {
+            (_, Some(table)) if known.contains(&"config") => {
+                format!("if it is a key of the function, write `config.{wrong}`; else move it to {table}")
+            }
+            (_, Some(table)) => format!("move it to {table}"),
+            (Some(right), None) => format!("write `{right}`"),
+            (None, None) if known.contains(&"config") => {
                 format!("if it is a key of the function, write `config.{wrong}`; possible here: {}", known.join(", "))
             }
-            None => format!("possible here: {}", known.join(", ")),
+            (None, None) => format!("possible here: {}", known.join(", ")),
         };
     }
     if message.starts_with("duplicate key") {
@@ -317,6 +322,24 @@ fn help_for(message: &str) -> String {
         .to_owned();
     }
     "correct the TOML at this place; docs/plan-file.md lists every key with an example".to_owned()
+}
+
+/// The table of a plan file to which a key belongs, as its reader knows it.
+fn belongs_to(key: &str) -> Option<&'static str> {
+    const TABLES: [(&str, &str); 7] = [
+        ("", "the beginning of the file, before the first table"),
+        ("[[nf]]", "`[[nf]]`"),
+        ("[chain]", "`[chain]`"),
+        ("[input]", "`[input]`"),
+        ("[output]", "`[output]`"),
+        ("[[port]]", "`[[port]]`"),
+        ("[[nf]]\nfunction = ''\n[nf.packet_set]", "`[nf.packet_set]`"),
+    ];
+    let has = |head: &str| {
+        let refused = toml::from_str::<PlanFile>(&format!("{head}\n'?' = 0")).err();
+        refused.is_some_and(|error| error.message().split('`').skip(3).step_by(2).any(|known| known == key))
+    };
+    TABLES.iter().find(|(head, _)| has(head)).map(|(_, table)| *table)
 }
 
 #[cfg(test)]

@@ -72,6 +72,16 @@ fn misspelt_keys_are_refused_with_their_line_and_the_right_word() {
     check("[[nf]]\nfunction = \"nat\"\nconfg = {}\n", 3, "unknown field `confg`", "`config`");
     check("[[nf]]\nfunction = \"nat\"\nexternal = []\n", 3, "unknown field `external`", "`config.external`");
     check("[input]\nsplitt = \"inside\"\n", 2, "unknown field `splitt`", "`split`");
+    check("full = \"refuse\"\n[[nf]]\nfunction = \"nat\"\n", 1, "unknown field `full`", "move it to `[[nf]]`");
+    check("[chain]\nsplit = \"inside\"\n", 2, "unknown field `split`", "move it to `[input]`");
+    check(
+        "[[nf]]\nfunction = \"nat\"\nsymmetric = true\n",
+        3,
+        "unknown field `symmetric`",
+        "else move it to `[nf.packet_set]`",
+    );
+    let before = "move it to the beginning of the file, before the first table";
+    check("[[nf]]\nfunction = \"nat\"\nworkers = 2\n", 3, "unknown field `workers`", before);
 }
 
 #[test]
