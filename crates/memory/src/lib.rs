@@ -10,4 +10,4 @@
 mod raw;
 
 pub use raw::cycles::{cycles, thread_time};
-pub use raw::region::{Backing, Bytes, Error, HugePages, Region, prefetch_read, prefetch_write};
+pub use raw::region::{Backing, Bytes, Error, HugePages, Region, prefetch_read, prefetch_second_level, prefetch_write};

@@ -6,16 +6,12 @@ use braid_packet::key::{KeyShape, Keys, SetKey};
 use braid_state::{FlowTable, HugePages, MemoryError, NO_SLOT, Plain, SetMeta, Slot, States};
 
 mod candidate;
-mod early;
 mod moving;
 mod new;
 mod pair;
-#[cfg(test)]
-mod testing;
 mod undo;
 
 pub use candidate::{Candidate, Whereabouts};
-pub use early::Early;
 pub use moving::{Carry, Former, FormerSlot, MOVED_MAX};
 pub use new::NewSet;
 pub(crate) use new::{NewPlace, Place};
@@ -133,19 +129,15 @@ impl SetTables {
         self.pair.wide_bytes()
     }
 
-    /// Looks up the keys of the packets in `todo`, misses overlapped; of records asked for early only the keys are compared. `found` is
-    /// called for each that has a key; for equal ones in order.
+    /// Looks up the keys of the packets in `todo`, misses overlapped. `found` is called for each that has a key; for equal ones
+    /// in order.
     #[inline]
     pub(crate) fn look_up(
         &mut self,
         keys: &Keys,
         todo: &[u16],
-        early: &Early,
         found: impl FnMut(usize, SetSlot, Option<&mut SetMeta>),
     ) {
-        if early.is_whole() {
-            return self.pair.compare(keys, todo, &early.candidates, found);
-        }
         if self.is_moving() {
             self.bring_those_of(keys, todo);
         }

@@ -326,7 +326,7 @@ impl<const K: usize> FlowTable<K> {
     /// The second step for one hash, whose tags have been asked for: the record that its key has if the first equal tag is that of the key.
     /// The processor is asked for it.
     #[inline(always)]
-    pub fn candidate(&self, records: &Records, hash: u64) -> Slot {
+    fn candidate(&self, records: &Records, hash: u64) -> Slot {
         let position = match self.tags.find(hash, Self::tag(hash)) {
             Ok(position) => position,
             Err(0) => return NO_SLOT,
@@ -336,7 +336,7 @@ impl<const K: usize> FlowTable<K> {
             },
         };
         let candidate = self.slot(position);
-        records.prefetch(candidate, self.halves);
+        records.prefetch_one_of_many(candidate, self.halves);
         candidate
     }
 
@@ -355,10 +355,9 @@ impl<const K: usize> FlowTable<K> {
         self.tags.first(group, tag)
     }
 
-    /// The last step: compares the keys of `wanted` with those of their candidates, which stand by packet; no set has begun or ended since
-    /// they were found. `found` is called as by [`look_up`](Self::look_up).
+    /// The last step: compares the keys of `wanted` with those of their candidates, which stand by packet. `found` is called as by [`look_up`](Self::look_up).
     #[inline(always)]
-    pub fn compare(
+    fn compare(
         &self,
         records: &mut Records,
         wanted: &[u16],

@@ -224,6 +224,19 @@ pub fn prefetch_read<T>(address: *const T) {
     let _ = address;
 }
 
+/// As [`prefetch_read`], but no nearer than the second-level cache: for one of many lines in a row. Of those that are asked for into the
+/// first-level cache a processor forgets what exceeds some twenty under way.
+#[inline(always)]
+pub fn prefetch_second_level<T>(address: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(braid_no_prefetch)))]
+    // SAFETY: a prefetch never faults and has no architectural effect.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(braid_no_prefetch))))]
+    let _ = address;
+}
+
 /// As [`prefetch_read`], but asks for the line in a state in which it can be written (`prefetchw`).
 #[inline(always)]
 pub fn prefetch_write<T>(address: *const T) {

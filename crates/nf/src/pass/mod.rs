@@ -12,7 +12,7 @@ use braid_state::{Savepoint, Tx};
 
 use crate::cx::Emitted;
 use crate::index::Index;
-use crate::sets::{Early, SetSlot, SetTables, SetUndo};
+use crate::sets::{SetSlot, SetTables, SetUndo};
 use crate::shared::Lives;
 use crate::verdict::VerdictCode;
 use crate::{NetworkFunction, Verdicts};
@@ -54,8 +54,6 @@ pub struct Found {
     pub slots: [SetSlot; 256],
     /// How long each packet's set had been without a packet, in milliseconds.
     pub idle_ms: [u32; 256],
-    /// What was asked for while keys were made.
-    pub early: Early,
     /// Functions for which the sets of all packets were live.
     live: u16,
     /// At least the longest that any of them had been without a packet, and less than twice that.
@@ -65,13 +63,7 @@ pub struct Found {
 impl Found {
     /// Nothing, for no packet.
     pub fn boxed() -> Box<Found> {
-        Box::new(Found {
-            slots: [SetSlot::MISS; 256],
-            idle_ms: [0; 256],
-            early: Early::default(),
-            live: 0,
-            longest_ms: 0,
-        })
+        Box::new(Found { slots: [SetSlot::MISS; 256], idle_ms: [0; 256], live: 0, longest_ms: 0 })
     }
 
     /// Whether all packets belong to sets that are live for the function and cannot be past their timeout: then it need not be
@@ -362,12 +354,12 @@ impl PassSets<'_> {
     /// The same, given the time of each packet in milliseconds.
     #[inline(always)]
     fn look_up_at(&mut self, todo: &[u16], mut now_ms: impl FnMut(usize) -> u32) {
-        let Found { slots, idle_ms, early, live, longest_ms } = &mut *self.found;
+        let Found { slots, idle_ms, live, longest_ms } = &mut *self.found;
         if !self.keys.all_narrow {
             todo.iter().for_each(|&i| slots[i as usize & 255] = SetSlot::MISS);
         }
         let (mut all_live, mut longest, mut misses) = (u16::MAX, 0, false);
-        self.tables.look_up(self.keys, todo, early, |i, slot, meta| {
+        self.tables.look_up(self.keys, todo, |i, slot, meta| {
             slots[i & 255] = slot;
             let Some(meta) = meta else {
                 misses = true;
@@ -381,7 +373,6 @@ impl PassSets<'_> {
             // All bits together, not the greatest: nearly always both are nothing, and this takes one instruction.
             longest |= idle;
         });
-        early.learn(self.tables, &idle_ms[..todo.last().map_or(0, |&last| usize::from(last) + 1).min(256)]);
         // A packet without a key is not asked about: then nothing is said of all.
         let has_key = |&i: &u16| self.keys.class[i as usize & 255] != KeyClass::None;
         let all = !misses && (self.keys.all_narrow || todo.iter().all(has_key));

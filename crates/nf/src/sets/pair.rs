@@ -117,46 +117,6 @@ impl Pair {
         self.wide.look_up(records, split.wide(), wide, &mut found);
     }
 
-    /// The first two steps of a look-up, for packets of which some are a step ahead of the others: asks for tags, and for the records of those
-    /// whose tags have come.
-    #[inline(always)]
-    pub(super) fn ask(&self, keys: &Keys, (records, tags): (Range<usize>, Range<usize>), candidates: &mut [Slot; 256]) {
-        let wanted = candidates[records.clone()].iter_mut().zip(&keys.hash[records.clone()]);
-        if keys.all_narrow {
-            wanted.for_each(|(candidate, &hash)| *candidate = self.narrow.candidate(&self.records, hash));
-            return keys.hash[tags].iter().for_each(|&hash| self.narrow.prefetch(hash));
-        }
-        for ((candidate, &hash), class) in wanted.zip(&keys.class[records]) {
-            *candidate = match class {
-                KeyClass::Narrow => self.narrow.candidate(&self.records, hash),
-                KeyClass::Wide => self.wide.candidate(&self.records, hash),
-                KeyClass::None => NO_SLOT,
-            };
-        }
-        for i in tags {
-            self.prefetch(keys.class[i], keys.hash[i]);
-        }
-    }
-
-    /// The last step, for packets whose candidates are known.
-    #[inline]
-    pub(super) fn compare(
-        &mut self,
-        keys: &Keys,
-        todo: &[u16],
-        candidates: &[Slot; 256],
-        mut found: impl FnMut(usize, SetSlot, Option<&mut SetMeta>),
-    ) {
-        let (records, narrow, wide) = (&mut self.records, (&keys.narrow, &keys.hash), (&keys.wide, &keys.hash));
-        let mut found = |i, slot, meta: Option<&mut SetMeta>| found(i, SetSlot(slot), meta);
-        if keys.all_narrow {
-            return self.narrow.compare(records, todo, narrow, candidates, found);
-        }
-        let split = Split::new(keys, todo);
-        self.narrow.compare(records, split.narrow(), narrow, candidates, &mut found);
-        self.wide.compare(records, split.wide(), wide, candidates, &mut found);
-    }
-
     /// The record of packet `i`'s set.
     #[inline]
     pub(super) fn find(&self, keys: &Keys, i: usize) -> SetSlot {
@@ -207,10 +167,9 @@ impl Pair {
         }
     }
 
-    /// Asks for the tags among which a key of a class is looked for, and where it is inserted.
-    #[inline(always)]
-    pub(super) fn prefetch(&self, class: KeyClass, hash: u64) {
-        match class {
+    /// Asks for what an insertion of a key looks at first.
+    pub(super) fn prefetch(&self, key: &SetKey, hash: u64) {
+        match key.class() {
             KeyClass::Narrow => self.narrow.prefetch(hash),
             KeyClass::Wide => self.wide.prefetch(hash),
             KeyClass::None => {}

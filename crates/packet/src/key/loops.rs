@@ -11,53 +11,40 @@ use crate::record::Record;
 impl KeyExtractor {
     /// Writes keys and hashes of all packets of a parsed batch.
     pub fn extract_batch(&self, batch: &Batch, keys: &mut Keys) {
-        self.extract_from(batch, keys, |_, _| {});
-    }
-
-    /// The same, and calls `made` behind each packet: the keys up to that packet's are there.
-    #[inline(never)]
-    pub fn extract_batch_with(&self, batch: &Batch, keys: &mut Keys, made: impl FnMut(&Keys, usize)) {
-        self.extract_from(batch, keys, made);
+        self.extract_from(batch, keys);
     }
 
     /// Parses a batch, and writes keys and hashes of all its packets: [`Batch::parse_all`] and then
     /// [`extract_batch`](Self::extract_batch), in one loop.
     pub fn parse_and_extract(&self, batch: &mut Batch, keys: &mut Keys) {
-        self.extract_from(Unparsed(batch), keys, |_, _| {});
-    }
-
-    /// The same, and calls `made` behind each packet: the keys up to that packet's are there.
-    #[inline(never)]
-    pub fn parse_and_extract_with(&self, batch: &mut Batch, keys: &mut Keys, made: impl FnMut(&Keys, usize)) {
-        self.extract_from(Unparsed(batch), keys, made);
+        self.extract_from(Unparsed(batch), keys);
     }
 
     #[inline(always)]
-    fn extract_from(&self, packets: impl Packets, keys: &mut Keys, made: impl FnMut(&Keys, usize)) {
+    fn extract_from(&self, packets: impl Packets, keys: &mut Keys) {
         keys.shape = self.shape;
         let no_wide = |_: &Record, _: &Head| None;
-        let run = (packets, keys, made);
         if let Some(outside) = self.outside {
-            return self.extract_by_sides(outside, run);
+            return self.extract_by_sides(outside, packets, keys);
         }
         match (self.form, self.symmetric) {
-            (Form::FiveTuple, true) => self.each(run, fast::five_tuple::<true>, fast::five_tuple_v6::<true>),
+            (Form::FiveTuple, true) => self.each(packets, keys, fast::five_tuple::<true>, fast::five_tuple_v6::<true>),
             (Form::FiveTuple, false) => {
-                self.each(run, fast::five_tuple::<false>, fast::five_tuple_v6::<false>);
+                self.each(packets, keys, fast::five_tuple::<false>, fast::five_tuple_v6::<false>);
             }
             (Form::OneAddress(side), _) => {
                 let wide = |record: &Record, head: &Head| fast::one_address_v6(record, head, side);
-                self.each(run, |packet, head| fast::one_address(packet, head, side), wide);
+                self.each(packets, keys, |packet, head| fast::one_address(packet, head, side), wide);
             }
-            (Form::MacPair, true) => self.each(run, fast::mac_pair::<true, false>, no_wide),
-            (Form::MacPair, false) => self.each(run, fast::mac_pair::<false, false>, no_wide),
-            (Form::MacPairVlan, true) => self.each(run, fast::mac_pair::<true, true>, no_wide),
-            (Form::MacPairVlan, false) => self.each(run, fast::mac_pair::<false, true>, no_wide),
-            (Form::Any, _) => self.each(run, |_, _| None, no_wide),
+            (Form::MacPair, true) => self.each(packets, keys, fast::mac_pair::<true, false>, no_wide),
+            (Form::MacPair, false) => self.each(packets, keys, fast::mac_pair::<false, false>, no_wide),
+            (Form::MacPairVlan, true) => self.each(packets, keys, fast::mac_pair::<true, true>, no_wide),
+            (Form::MacPairVlan, false) => self.each(packets, keys, fast::mac_pair::<false, true>, no_wide),
+            (Form::Any, _) => self.each(packets, keys, |_, _| None, no_wide),
         }
     }
 
-    fn extract_by_sides(&self, outside: PortSet, run: (impl Packets, &mut Keys, impl FnMut(&Keys, usize))) {
+    fn extract_by_sides(&self, outside: PortSet, packets: impl Packets, keys: &mut Keys) {
         let symmetric = self.symmetric;
         if let Form::FiveTuple = self.form {
             let narrow = |packet: &Seen<'_>, head: &Head| {
@@ -67,9 +54,9 @@ impl KeyExtractor {
             let wide = |record: &Record, head: &Head| {
                 fast::five_tuple_v6::<false>(record, head).map(|key| key.by_side(symmetric, outside.has(record.port)))
             };
-            self.each(run, narrow, wide);
+            self.each(packets, keys, narrow, wide);
         } else {
-            self.each(run, |_, _| None, |_, _| None);
+            self.each(packets, keys, |_, _| None, |_, _| None);
         }
     }
 
@@ -85,21 +72,23 @@ impl KeyExtractor {
     #[inline(always)]
     fn each(
         &self,
-        run: (impl Packets, &mut Keys, impl FnMut(&Keys, usize)),
+        packets: impl Packets,
+        keys: &mut Keys,
         narrow: impl Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         wide: impl Fn(&Record, &Head) -> Option<Packed>,
     ) {
         // Two loops, so that sets without protocols do not ask for them.
         match self.protocols {
-            None => self.each_of(run, |_| true, narrow, wide),
-            Some(protocols) => self.each_of(run, |record| admits(&protocols, record), narrow, wide),
+            None => self.each_of(packets, keys, |_| true, narrow, wide),
+            Some(protocols) => self.each_of(packets, keys, |record| admits(&protocols, record), narrow, wide),
         }
     }
 
     #[inline(always)]
     fn each_of(
         &self,
-        (packets, keys, mut made): (impl Packets, &mut Keys, impl FnMut(&Keys, usize)),
+        packets: impl Packets,
+        keys: &mut Keys,
         admits: impl Fn(&Record) -> bool,
         narrow: impl Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         wide: impl Fn(&Record, &Head) -> Option<Packed>,
@@ -117,7 +106,7 @@ impl KeyExtractor {
                 keys.swapped[i] = swapped;
                 keys.narrow[i] = key;
                 keys.hash[i] = hash.narrow(&key);
-                return made(keys, i);
+                return;
             }
             match packet.head().filter(|_| belongs).and_then(|head| wide(packet.record(), head)) {
                 Some(Packed { words, swapped, .. }) => {
@@ -129,7 +118,6 @@ impl KeyExtractor {
                 }
                 None => self.elsewhere(belongs, packet.record(), packet.bytes(), keys, i),
             }
-            made(keys, i);
         });
     }
 

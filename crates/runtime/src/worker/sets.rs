@@ -47,13 +47,7 @@ impl Sets {
     /// Parses the batch and makes its keys on the way.
     #[inline]
     pub(super) fn parse(&mut self, group: &Group, batch: &mut Batch) {
-        if self.begins_early(group) {
-            let (tables, early) = (&self.tables, &mut self.found.early);
-            group.extractor.parse_and_extract_with(batch, &mut self.keys, |keys, i| early.made(tables, keys, i));
-            early.finish(tables, &self.keys, batch.len());
-        } else {
-            group.extractor.parse_and_extract(batch, &mut self.keys);
-        }
+        group.extractor.parse_and_extract(batch, &mut self.keys);
         self.keyed = true;
     }
 
@@ -61,29 +55,12 @@ impl Sets {
     pub(super) fn look_up(&mut self, group: &Group, batch: &Batch, todo: &[u16], now_ns: &[u64; 256]) {
         // Made with the parser's help, or of what functions have left so far.
         if !std::mem::take(&mut self.keyed) {
-            self.extract(group, batch, todo.len());
+            group.extractor.extract_batch(batch, &mut self.keys);
         }
         if !group.shared {
             self.lend().look_up(todo, now_ns);
         }
         self.ready = true;
-    }
-
-    /// Makes the keys of a parsed batch, so many packets of which are then looked up.
-    fn extract(&mut self, group: &Group, batch: &Batch, wanted: usize) {
-        if self.begins_early(group) && wanted == batch.len() {
-            let (tables, early) = (&self.tables, &mut self.found.early);
-            group.extractor.extract_batch_with(batch, &mut self.keys, |keys, i| early.made(tables, keys, i));
-            early.finish(tables, &self.keys, batch.len());
-        } else {
-            group.extractor.extract_batch(batch, &mut self.keys);
-        }
-    }
-
-    /// Whether records are to be asked for while keys are made.
-    #[inline]
-    fn begins_early(&mut self, group: &Group) -> bool {
-        self.found.early.begin(&self.tables) && !group.shared
     }
 
     pub(super) fn lend(&mut self) -> PassSets<'_> {

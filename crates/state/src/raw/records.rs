@@ -10,7 +10,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use braid_memory::{Error, HugePages, Region, prefetch_write};
+use braid_memory::{Error, HugePages, Region, prefetch_second_level, prefetch_write};
 
 use crate::Plain;
 use crate::flow_table::{SetMeta, Slot};
@@ -90,10 +90,21 @@ impl Records {
     /// Asks for a record of so many half lines; any number is allowed.
     #[inline(always)]
     pub(crate) fn prefetch(&self, record: Slot, halves: usize) {
+        self.each_line(record, halves, prefetch_write);
+    }
+
+    /// The same for one record of many.
+    #[inline(always)]
+    pub(crate) fn prefetch_one_of_many(&self, record: Slot, halves: usize) {
+        self.each_line(record, halves, prefetch_second_level);
+    }
+
+    #[inline(always)]
+    fn each_line(&self, record: Slot, halves: usize, ask: impl Fn(*const u8)) {
         let first = self.region.base().wrapping_add(record as usize * HALF);
-        prefetch_write(first);
+        ask(first);
         // An odd number lies on the same number of lines with whichever half it begins.
-        (1..halves.div_ceil(2)).for_each(|line| prefetch_write(first.wrapping_add(line * LINE)));
+        (1..halves.div_ceil(2)).for_each(|line| ask(first.wrapping_add(line * LINE)));
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Groups of 31 tags of 16 bits in one region, each a cache line, compared all at once. The last lane of a line counts what had no room in it.
 
-use braid_memory::{Error, HugePages, Region, prefetch_read};
+use braid_memory::{Error, HugePages, Region, prefetch_second_level};
 
 /// Positions in a group, one for each lane of a cache line: 64 bytes.
 pub(crate) const GROUP: usize = 32;
@@ -59,9 +59,10 @@ impl Tags {
         self.region.base().cast::<Line>().wrapping_add(group)
     }
 
+    /// Asks for one group of many.
     #[inline(always)]
     pub(crate) fn prefetch(&self, group: usize) {
-        prefetch_read(self.address(group));
+        prefetch_second_level(self.address(group));
     }
 
     #[inline(always)]

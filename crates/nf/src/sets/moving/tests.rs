@@ -2,17 +2,44 @@
 
 use std::collections::HashMap;
 
+use braid_packet::key::{KeyClass, KeyShape};
+use braid_state::HugePages;
 use proptest::prelude::*;
 
 use super::*;
 use crate::Whereabouts;
 use crate::pass::{Found, PassSets};
-use crate::sets::testing::{key, keys_of, tables};
 
 /// Places of two functions in a record, and whether they have changed places.
 fn places(swapped: bool) -> [Place; 2] {
     let places = [Place { bit: 1, offset: 0 }, Place { bit: 2, offset: 8 }];
     if swapped { [places[1], places[0]] } else { places }
+}
+
+/// Sets are named by numbers: odd ones have long keys.
+fn key(id: u16) -> SetKey {
+    let id = u64::from(id);
+    match id % 2 {
+        0 => SetKey::narrow(KeyShape::default(), [id, !id]),
+        _ => SetKey::wide(KeyShape::default(), [id, 1, 2, 3, !id]),
+    }
+}
+
+fn keys_of(ids: &[u16]) -> Box<Keys> {
+    let mut keys = Keys::boxed();
+    keys.all_narrow = ids.iter().all(|id| id % 2 == 0);
+    for (i, key) in ids.iter().map(|&id| key(id)).enumerate() {
+        (keys.class[i], keys.hash[i]) = (key.class(), hash_of(&key));
+        match key.class() {
+            KeyClass::Narrow => keys.narrow[i] = key.narrow_words(),
+            _ => keys.wide[i] = key.wide_words(),
+        }
+    }
+    keys
+}
+
+fn tables(capacity: usize) -> SetTables {
+    SetTables::new(capacity, 16, KeyShape::default(), HugePages::Never).expect("small tables fit")
 }
 
 /// The tables, and what they ought to hold: by set the states of both functions.
