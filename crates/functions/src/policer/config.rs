@@ -136,16 +136,45 @@ impl Default for Lengths {
     }
 }
 
-/// A rate for all sets together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A rate for all sets together: each of its two numbers in the unit of the sets' rate, or in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Link {
     /// In the unit of the sets' rate, per second.
-    #[serde(alias = "bytes_per_s", deserialize_with = "units::rate")]
-    pub per_s: Amount,
+    #[serde(deserialize_with = "units::rate")]
+    pub per_s: Option<Amount>,
     /// In that unit.
-    #[serde(alias = "burst_bytes", deserialize_with = "units::size")]
-    pub burst: Amount,
+    #[serde(deserialize_with = "units::size")]
+    pub burst: Option<Amount>,
+    /// `per_s` where bytes are counted.
+    #[serde(deserialize_with = "units::rate")]
+    pub bytes_per_s: Option<Amount>,
+    /// `burst` where bytes are counted.
+    #[serde(deserialize_with = "units::size")]
+    pub burst_bytes: Option<Amount>,
+}
+
+impl Link {
+    /// One of its two numbers, which has two keys.
+    fn number(
+        (key, value): (&str, Option<Amount>),
+        (of_bytes, bytes): (&str, Option<Amount>),
+        in_packets: bool,
+    ) -> Result<u64, ConfigError> {
+        let at = |key: &str| format!("link.{key}");
+        match (value, bytes) {
+            (Some(_), Some(_)) => {
+                Err(ConfigError::new(&at(key), format!("two keys there mean `{key}`"), "keep one of them"))
+            }
+            (None, Some(_)) if in_packets => {
+                let instead = format!("write `{key} = …`, a number of packets");
+                Err(ConfigError::new(&at(of_bytes), "packets are counted, and this is of bytes", instead))
+            }
+            (Some(value), None) => value.of(&at(key), in_packets),
+            (None, Some(bytes)) => Ok(bytes.into()),
+            (None, None) => Err(ConfigError::new(&at(key), "missing", format!("write `{key} = …` there"))),
+        }
+    }
 }
 
 const BYTES_PER_S_DEFAULT: u64 = 12_500_000;
@@ -238,9 +267,10 @@ impl Config {
 
     /// What all sets together may have.
     pub(super) fn link_limit(&self) -> Result<Option<Limit>, ConfigError> {
-        let Some(Link { per_s, burst }) = self.link else { return Ok(None) };
+        let Some(link) = self.link else { return Ok(None) };
         let in_packets = self.in_packets()?;
-        let (per_s, burst) = (per_s.of("link.per_s", in_packets)?, burst.of("link.burst", in_packets)?);
+        let per_s = Link::number(("per_s", link.per_s), ("bytes_per_s", link.bytes_per_s), in_packets)?;
+        let burst = Link::number(("burst", link.burst), ("burst_bytes", link.burst_bytes), in_packets)?;
         Limit::new("link.per_s", per_s, "link.burst", burst).map(Some)
     }
 

@@ -190,6 +190,15 @@ fn impossible_meters_are_refused() {
         "packets_per_s = 5\nlink = { per_s = '1mbit', burst = 9 }",
         "`link.per_s`: packets are counted, and this is of bytes; write a number of packets",
     );
+    refuse(
+        "packets_per_s = 5\nlink = { bytes_per_s = 9, burst = 9 }",
+        "`link.bytes_per_s`: packets are counted, and this is of bytes; write `per_s = …`, a number of packets",
+    );
+    refuse("link = { bytes_per_s = 9 }", "`link.burst`: missing; write `burst = …` there");
+    refuse(
+        "link = { burst = 9, burst_bytes = 9, per_s = 9 }",
+        "`link.burst`: two keys there mean `burst`; keep one of them",
+    );
     refuse("meter = 'srtcm'", "`excess_burst`: missing for `srtcm`; add it");
     refuse("peak_per_s = 5", "`peak_per_s`: the meter `single` has none; leave it out, or choose another `meter`");
     refuse(
@@ -252,7 +261,7 @@ fn rates_and_bursts_have_units() {
     let (plain, units) = (read(plain), read(units));
     assert_eq!(units.meter().unwrap(), plain.meter().unwrap());
     assert_eq!((units.bytes_per_s, units.burst_bytes, units.dscp), (plain.bytes_per_s, plain.burst_bytes, plain.dscp));
-    let link = |config: &Config| config.link.map(|link| (u64::from(link.per_s), u64::from(link.burst)));
+    let link = |config: &Config| config.link_limit().unwrap();
     assert_eq!(link(&units), link(&plain));
 }
 
