@@ -199,6 +199,7 @@ impl Config {
             return Err(ConfigError::new("link", "there is nothing to borrow from", instead));
         };
         enough_for_ticks("link.burst_bytes", (rate, link), counted)?;
+        self.ranges_in_one_group()?;
         let mut terms = vec![Terms { total: None, each }];
         for group in &self.group {
             let total = group.total.map(|total| total.limits("group.total.", counted)).transpose()?;
@@ -216,6 +217,20 @@ impl Config {
         let of =
             |(at, group): (usize, &Group)| group.prefixes.0.iter().map(move |range| (*range, at as u32 + 1)).collect();
         self.group.iter().enumerate().flat_map::<Vec<_>, _>(of).collect()
+    }
+
+    /// That no range belongs to two groups, of which only one could have it.
+    fn ranges_in_one_group(&self) -> Result<(), ConfigError> {
+        let ranges = self.ranges();
+        let again =
+            ranges.iter().enumerate().find(|&(at, (range, _))| ranges[..at].iter().any(|(other, _)| other == range));
+        let Some((_, (range, group))) = again else { return Ok(()) };
+        let key = format!("group[{}].prefixes", group - 1);
+        Err(ConfigError::new(
+            &key,
+            format!("{range} stands there twice"),
+            "write it once, in one group with `total` and `each`",
+        ))
     }
 
     /// How many bytes may wait for an address.

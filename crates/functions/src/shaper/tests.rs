@@ -178,6 +178,12 @@ fn impossible_values_are_refused() {
     let long =
         "`queue_bytes`: at 1000 a second a queue of 20000 bytes takes longer than seven seconds; write at most 7516";
     refuse("bytes_per_s = 1000\nqueue_bytes = 20000", long);
+    let groups = "ceil_bytes_per_s = 20000000\nlink = { bytes_per_s = 30000000, burst_bytes = 100000 }\n\
+                  group = [{ prefixes = '10.0.0.0/8', total = { bytes_per_s = 1000 } }, \
+                           { prefixes = ['10.1.0.0/16', '10.0.0.1/8'], each = { bytes_per_s = 1000 } }]";
+    let twice =
+        "`group[1].prefixes`: 10.0.0.0/8 stands there twice; write it once, in one group with `total` and `each`";
+    refuse(groups, twice);
 }
 
 #[test]
