@@ -12,7 +12,7 @@ use crate::config::ConfigError;
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
 use crate::parts::scope::is_routed_v6;
-use crate::parts::{Prefix, Sides};
+use crate::parts::{Prefix, Side, Sides};
 
 /// Nobody is told of anything over IPv4 (RFC 7600 section 4.8).
 const NO_ROUTER_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
@@ -55,7 +55,10 @@ pub(super) struct Settings {
     pub(super) outside: Prefix,
     outward: Mapping,
     inward: Mapping,
-    pub(super) router: Router,
+    /// The source of errors, for those inside.
+    router: Router,
+    /// For those outside, who know of no inside address.
+    outside_router: Router,
     pub(super) proxy: Option<Proxy>,
 }
 
@@ -71,15 +74,23 @@ impl Settings {
         let first = |prefix: Prefix| u128::from_be_bytes(prefix.first().octets());
         // The shorter one is extended with zeros (section 3.1).
         let bits = inside.mapped_bits().max(outside.mapped_bits());
+        let outward = Mapping::new(first(inside), first(outside), bits);
+        let router = Router::check(("router", NO_ROUTER_V4), ("router", config.router))?;
         Ok(Settings {
             sides: Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?,
             inside,
             outside,
-            outward: Mapping::new(first(inside), first(outside), bits),
+            outward,
             inward: Mapping::new(first(outside), first(inside), bits),
-            router: Router::check(("router", NO_ROUTER_V4), ("router", config.router))?,
+            router,
+            outside_router: seen_from_outside(router, inside, &outward)?,
             proxy: Proxy::check(config.mac)?,
         })
+    }
+
+    /// The source of errors to senders on a side.
+    pub(super) fn router(&self, side: Side) -> Router {
+        if side == Side::Inside { self.router } else { self.outside_router }
     }
 
     pub(super) fn outward(&self, address: IpAddress) -> Result<IpAddress, Unmapped> {
@@ -89,6 +100,16 @@ impl Settings {
     pub(super) fn inward(&self, address: IpAddress) -> Result<IpAddress, Unmapped> {
         self.inward.map(address)
     }
+}
+
+/// The router as those outside know it: by its other address, if it has an inside one.
+fn seen_from_outside(router: Router, inside: Prefix, outward: &Mapping) -> Result<Router, ConfigError> {
+    let Some(own) = router.v6.filter(|own| inside.contains(*own)) else { return Ok(router) };
+    let unmapped = |_| {
+        let reason = format!("{own} cannot be exchanged, and senders outside are told of no inside address");
+        ConfigError::new("router", reason, "write an inside address that has another one outside, or an outside one")
+    };
+    Ok(Router { v6: Some(outward.map(own).map_err(unmapped)?), ..router })
 }
 
 fn v6(key: &str, prefix: Option<Prefix>) -> Result<Prefix, ConfigError> {

@@ -98,11 +98,11 @@ impl NetworkFunction for Nptv6 {
         }
         let change = match self.change(packet, side, across) {
             Ok(change) => change,
-            Err(wrong) => return self.refuse(cx, packet, wrong),
+            Err(wrong) => return self.refuse(cx, packet, side, wrong),
         };
         if packet.ttl().is_some_and(|hops| hops <= 1) {
             if self.answers.admits(cx, packet)? {
-                answer::time_exceeded(cx, packet, self.settings.router);
+                answer::time_exceeded(cx, packet, self.settings.router(side));
             }
             return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
         }
@@ -165,10 +165,11 @@ impl Nptv6 {
 
     /// The sender of what cannot be translated is told why (RFC 6296 sections 3.2 and 3.7).
     #[cold]
-    fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, (wrong, at): (Unmapped, u32)) -> Handled {
+    fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, side: Side, (wrong, at): (Unmapped, u32)) -> Handled {
+        let router = self.settings.router(side);
         if self.answers.admits(cx, packet)? {
-            match (wrong, self.settings.router.v6) {
-                (Unmapped::Subnet, _) => answer::no_route(cx, packet, self.settings.router),
+            match (wrong, router.v6) {
+                (Unmapped::Subnet, _) => answer::no_route(cx, packet, router),
                 (Unmapped::Identifier, Some(router)) => {
                     answer::error(cx, packet, router, (icmpv6_type::PARAMETER_PROBLEM, 0), at);
                 }

@@ -89,6 +89,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("outside = 'fd00::/32'", "`outside`: fd00::/32 and fd00::/48 have addresses in common");
     check_error("outside = 'fe80::/48'", "`outside`: fe80::/48 cannot be exchanged; write an IPv6 unicast prefix");
     check_error("router = 'ff02::1'", "`router`: ff02::1 is no host's address beyond its link");
+    check_error("router = 'fd00:0:0:ffff::1'", "`router`: fd00:0:0:ffff::1 cannot be exchanged");
     check_error("mac = '01:00:5e:00:00:01'", "`mac`: 01:00:5e:00:00:01 is no station's");
     check_error("prefix = 1", "`prefix`: no such key");
 }
