@@ -4,6 +4,7 @@ mod support;
 
 use braid_cli::control::runtime::io::capture::{CaptureReader, CaptureWriter, Precision};
 use braid_cli::control::runtime::nf::packet::FrameInfo;
+use braid_testkit::Frame;
 use support::running::Running;
 use support::{Braid, conserved};
 
@@ -192,4 +193,52 @@ fn the_state_of_a_function_that_the_plan_has_not_is_left_out_and_said_to_be() {
     assert!(other.contains("the state of `nat` is left out: no function of the plan has this name"), "{other}");
     let same = said(&format!("run --nf flow_counter,nat {input} --restore state"));
     assert!(!same.contains("left out") && !same.contains(": 0 packet sets"), "{same}");
+}
+
+/// Segments of 10.0.0.1 to a server from one port after another, `flags` at a second, and what lets time pass.
+fn segments(braid: &Braid, name: &str, parts: &[(u64, &str, std::ops::Range<u16>)]) {
+    let mut all = Vec::new();
+    let mut add = |second: u64, bytes: Vec<u8>| {
+        let (timestamp_ns, wire_len) = (second * 1_000_000_000, bytes.len() as u32);
+        all.push((bytes, FrameInfo { timestamp_ns, wire_len, ..FrameInfo::default() }));
+    };
+    for (second, flags, ports) in parts {
+        let frame = |port| Frame::tcp(&format!("10.0.0.1:{port}"), "192.0.2.9:80").flags(flags).numbers(2, 0);
+        ports.clone().for_each(|port| add(*second, frame(port).bytes()));
+        (50..60).for_each(|later| add(second + later, Frame::arp("10.0.0.1", "10.0.0.2").bytes()));
+    }
+    all.sort_by_key(|(_, info)| info.timestamp_ns);
+    write(braid, name, &all);
+}
+
+/// What a firewall dropped, whose limits were one thing after another.
+fn dropped(limits: &[&str], parts: &[&[(u64, &str, std::ops::Range<u16>)]]) -> String {
+    let braid = Braid::new();
+    let mut report = serde_json::Value::Null;
+    for (at, (limits, parts)) in limits.iter().zip(parts).enumerate() {
+        segments(&braid, "in.pcapng", parts);
+        let restore = if at == 0 { String::new() } else { format!("--restore {at}.state") };
+        let line = format!(
+            "run --nf firewall {limits} --in in.pcapng --workers 1 --batch 1 --sets 100 {restore} --snapshot {}.state",
+            at + 1
+        );
+        report = braid.json(&line);
+        conserved(&report);
+    }
+    report["dropped"].to_string()
+}
+
+#[test]
+fn what_a_firewall_counts_is_counted_out_whatever_its_limits_are_meanwhile() {
+    let ended: &[_] = &[(100, "R", 1..5)];
+    // Of those that were half open nothing is left when there is a limit again.
+    let (before, after): (&[_], &[_]) = (&[(0, "S", 1..5)], &[(200, "S", 11..16)]);
+    let half_open = ["--set half_open_max=4", "--set half_open_max=0", "--set half_open_max=4"];
+    assert_eq!(dropped(&half_open, &[before, ended, after]), r#"{"half_open_limit":1}"#);
+    let of_host = ["--set host_connections_max=4", "", "--set host_connections_max=4"];
+    assert_eq!(dropped(&of_host, &[before, ended, after]), r#"{"host_limit":1}"#);
+    // Those that no limit has counted take nobody's place when they end, and nobody's end makes room for more.
+    let counted: &[_] = &[(100, "S", 11..15), (101, "R", 1..5), (170, "S", 21..22)];
+    let of_host = ["", "--set host_connections_max=4"];
+    assert_eq!(dropped(&of_host, &[before, counted]), r#"{"host_limit":1}"#);
 }

@@ -23,7 +23,8 @@ pub struct Connection {
     /// Whether that packet ran against the direction in which the set's key is written.
     pub(super) reversed: u8,
     pub(super) protocol: u8,
-    /// A [`Phase`]; of TCP in bits 4 and 5 who has sent a FIN: the opener, the other; then [`HALF_OPEN`] and [`HURRIED`]; of others [`NEW`].
+    /// A [`Phase`]; then [`OF_HOST`]; of TCP in bits 4 and 5 who has sent a FIN: the opener, the other; then [`HALF_OPEN`] and
+    /// [`HURRIED`]; of others [`NEW`].
     progress: u8,
 }
 
@@ -50,7 +51,9 @@ pub(super) enum Phase {
 /// Where the bytes of the permit begin: the last one is `opener`, and behind it stands `reversed`.
 const PERMIT: usize = offset_of!(Connection, windows) + offset_of!(Windows, spare);
 /// Where the phase is in [`Connection::progress`].
-const PHASE: u8 = 0x0f;
+const PHASE: u8 = 0x07;
+/// It is counted for its inside host.
+const OF_HOST: u8 = 0x08;
 const FIN_SHIFT: u8 = 4;
 /// Not TCP, not answered, and the rules are asked about each packet until it is.
 const NEW: u8 = 0x10;
@@ -92,6 +95,16 @@ impl Connection {
     /// Marks it as counted half open.
     pub(super) fn count_half_open(&mut self, hurries: bool) {
         self.progress |= if hurries { HALF_OPEN | HURRIED } else { HALF_OPEN };
+    }
+
+    /// Marks it as counted for its inside host.
+    pub(super) fn count_for_host(&mut self) {
+        self.progress |= OF_HOST;
+    }
+
+    /// Whether it is counted for its inside host.
+    pub(super) fn is_counted_for_host(&self) -> bool {
+        self.progress & OF_HOST != 0
     }
 
     /// Its opener's packets are for the rules until it is answered, each of them. Of TCP the phase says whether it is.
@@ -157,7 +170,7 @@ impl Connection {
             self.answer(from_opener);
             return self.progress & NEW == 0;
         }
-        self.progress == Phase::Established as u8
+        self.progress & !OF_HOST == Phase::Established as u8
             && Segment::of(packet).is_some_and(|segment| {
                 is_steady(segment.flags) && self.windows.accept(usize::from(!from_opener), &segment)
             })
@@ -167,7 +180,7 @@ impl Connection {
     #[inline(always)]
     pub(super) fn answer(&mut self, from_opener: bool) {
         if !from_opener {
-            self.progress = Phase::Established as u8;
+            self.progress = Phase::Established as u8 | self.progress & OF_HOST;
         }
     }
 
@@ -187,7 +200,7 @@ impl Connection {
             (Phase::Reset, _) if flags & ACK != 0 => Phase::Established,
             (phase, _) => phase,
         };
-        self.progress = phase as u8 | finished << FIN_SHIFT | self.progress & (HALF_OPEN | HURRIED);
+        self.progress = phase as u8 | finished << FIN_SHIFT | self.progress & (HALF_OPEN | HURRIED | OF_HOST);
     }
 
     /// The side from which packets in a direction come, as a number.

@@ -2,7 +2,9 @@
 //!
 //! Whoever floods with SYNs fills tables with connections that never come about. From half the limit on, those that open have
 //! little time; at the limit there are no more. The sum is of parts that workers count by themselves and read a millisecond
-//! late at most, so a flood makes no conflicts. A host's counts are exact; they are kept only if they are limited.
+//! late at most, so a flood makes no conflicts. They are counted without a limit too, for one may come while packets go through. A
+//! host's counts are exact; they are kept only if they are limited, and a connection knows whether it is in them: limits come and go, and
+//! what is counted in is counted out.
 
 use std::sync::Arc;
 
@@ -43,92 +45,90 @@ struct Host {
 pub(super) struct Limits {
     most: Most,
     half_open: Distributed<i64>,
-    hosts: Map<IpAddress, Host>,
+    /// Only if they are limited, or were in the run that this one goes on with.
+    hosts: Option<Map<IpAddress, Host>>,
 }
-
-/// Whether a connection may be, and if so whether it must hurry.
-pub(super) type Admitted = Result<bool, Reason>;
 
 impl Limits {
     pub(super) fn new(builder: &mut StateBuilder, most: Most, hosts_max: u32) -> Result<Limits, StateError> {
         let config = DistributedConfig { name: "half_open".into(), staleness_ns: STALENESS_NS };
         let half_open = Distributed::new(builder, &config, 0)?;
-        let capacity = if most.counts_hosts() { hosts_max } else { 1 };
-        let hosts = Map::new(builder, &MapConfig { name: "hosts".into(), capacity, ..MapConfig::default() })?;
+        let remembers = most.counts_hosts() || builder.has_left("hosts", "Map");
+        let config = MapConfig { name: "hosts".into(), capacity: hosts_max, ..MapConfig::default() };
+        let hosts = remembers.then(|| Map::new(builder, &config)).transpose()?;
         Ok(Limits { most, half_open, hosts })
     }
 
-    /// Counts a connection of an inside host in, if the limits allow it.
-    pub(super) fn admit(&self, cx: &mut Cx<'_>, host: IpAddress, opens: bool) -> Result<Admitted, Conflict> {
-        let hurries = match self.admit_half_open(cx, opens)? {
+    /// Counts a connection of an inside host in, if the limits allow it; `opens`: it begins with a SYN.
+    pub(super) fn admit(
+        &self,
+        cx: &mut Cx<'_>,
+        host: IpAddress,
+        connection: &mut Connection,
+        opens: bool,
+    ) -> Result<Result<(), Reason>, Conflict> {
+        let hurries = match self.hurries(cx, opens)? {
             Ok(hurries) => hurries,
             Err(reason) => return Ok(Err(reason)),
         };
-        if !self.most.counts_hosts() {
-            return Ok(Ok(hurries));
-        }
-        let mut counts = self.hosts.get(cx, &host)?.unwrap_or_default();
-        let refusal = if is_reached(counts.connections, self.most.host_connections) {
-            Some(HOST_LIMIT)
-        } else if opens && is_reached(counts.half_open, self.most.host_half_open) {
-            Some(HALF_OPEN_LIMIT)
-        } else {
+        if let Some(hosts) = self.hosts.as_ref().filter(|_| self.most.counts_hosts()) {
+            let mut counts = hosts.get(cx, &host)?.unwrap_or_default();
+            if is_reached(counts.connections, self.most.host_connections) {
+                return Ok(Err(HOST_LIMIT));
+            }
+            if opens && is_reached(counts.half_open, self.most.host_half_open) {
+                return Ok(Err(HALF_OPEN_LIMIT));
+            }
             counts.connections += 1;
             counts.half_open += u32::from(opens);
-            (self.hosts.insert(cx, &host, &counts)? == Inserted::Full).then_some(HOST_TABLE_FULL)
-        };
-        match refusal {
-            None => Ok(Ok(hurries)),
-            Some(reason) => {
-                self.count_half_open(cx, opens, -1)?;
-                Ok(Err(reason))
+            if hosts.insert(cx, &host, &counts)? == Inserted::Full {
+                return Ok(Err(HOST_TABLE_FULL));
             }
+            connection.count_for_host();
         }
+        if opens {
+            self.half_open.update(cx, |count| *count += 1)?;
+            connection.count_half_open(hurries);
+        }
+        Ok(Ok(()))
     }
 
-    fn admit_half_open(&self, cx: &mut Cx<'_>, opens: bool) -> Result<Admitted, Conflict> {
+    /// Whether a connection that opens must hurry, if it may at all.
+    fn hurries(&self, cx: &mut Cx<'_>, opens: bool) -> Result<Result<bool, Reason>, Conflict> {
         if !opens || self.most.half_open == 0 {
             return Ok(Ok(false));
         }
         let count = self.half_open.read(cx, |sum, part| *sum += part)?;
-        if count >= self.most.half_open {
-            return Ok(Err(HALF_OPEN_LIMIT));
-        }
-        self.count_half_open(cx, true, 1)?;
-        Ok(Ok(count * 2 >= self.most.half_open))
+        Ok(match count >= self.most.half_open {
+            true => Err(HALF_OPEN_LIMIT),
+            false => Ok(count * 2 >= self.most.half_open),
+        })
     }
 
     /// The connection, counted as half open so far, has been confirmed or refused.
     #[cold]
     pub(super) fn settle(&self, cx: &mut Cx<'_>, host: IpAddress, connection: &mut Connection) -> Result<(), Conflict> {
         connection.settle();
-        self.count_half_open(cx, true, -1)?;
-        if self.most.counts_hosts() {
-            self.hosts.update(cx, &host, |counts| counts.half_open = counts.half_open.saturating_sub(1))?;
+        self.half_open.update(cx, |count| *count -= 1)?;
+        if let Some(hosts) = self.hosts.as_ref().filter(|_| connection.is_counted_for_host()) {
+            hosts.update(cx, &host, |counts| counts.half_open = counts.half_open.saturating_sub(1))?;
         }
         Ok(())
     }
 
     /// Counts a connection out.
-    pub(super) fn end(&self, cx: &mut Cx<'_>, host: IpAddress, is_half_open: bool) -> Result<(), Conflict> {
-        self.count_half_open(cx, is_half_open, -1)?;
-        if !self.most.counts_hosts() {
-            return Ok(());
+    pub(super) fn end(&self, cx: &mut Cx<'_>, host: IpAddress, connection: &Connection) -> Result<(), Conflict> {
+        if connection.is_half_open() {
+            self.half_open.update(cx, |count| *count -= 1)?;
         }
-        let Some(mut counts) = self.hosts.get(cx, &host)? else { return Ok(()) };
+        let Some(hosts) = self.hosts.as_ref().filter(|_| connection.is_counted_for_host()) else { return Ok(()) };
+        let Some(mut counts) = hosts.get(cx, &host)? else { return Ok(()) };
         counts.connections = counts.connections.saturating_sub(1);
-        counts.half_open = counts.half_open.saturating_sub(u32::from(is_half_open));
+        counts.half_open = counts.half_open.saturating_sub(u32::from(connection.is_half_open()));
         if counts.connections == 0 {
-            self.hosts.remove(cx, &host)?;
+            hosts.remove(cx, &host)?;
         } else {
-            self.hosts.insert(cx, &host, &counts)?;
-        }
-        Ok(())
-    }
-
-    fn count_half_open(&self, cx: &mut Cx<'_>, counts: bool, by: i64) -> Result<(), Conflict> {
-        if counts && self.most.half_open != 0 {
-            self.half_open.update(cx, |count| *count += by)?;
+            hosts.insert(cx, &host, &counts)?;
         }
         Ok(())
     }
@@ -138,11 +138,6 @@ impl Most {
     /// Whether hosts' connections are counted.
     fn counts_hosts(&self) -> bool {
         self.host_connections != 0 || self.host_half_open != 0
-    }
-
-    /// Whether half-open connections are counted.
-    pub(super) fn counts_half_open(&self) -> bool {
-        self.half_open != 0 || self.host_half_open != 0
     }
 }
 

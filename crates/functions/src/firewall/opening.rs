@@ -48,11 +48,10 @@ impl Firewall {
         register: impl FnOnce(&mut Cx<'_>, Connection) -> bool,
     ) -> Result<Result<(), Reason>, Conflict> {
         let mut connection = self.connection(cx, packet, side, segment);
-        let (ends, counts) = (ends_of(packet, side), self.counts(segment));
-        match self.limits.admit(cx, ends.host(), counts)? {
-            Ok(hurries) if counts => connection.count_half_open(hurries),
-            Ok(_) => {}
-            Err(reason) => return Ok(Err(reason)),
+        let ends = ends_of(packet, side);
+        let opens = segment.is_some_and(|segment| is_opening(segment.flags));
+        if let Err(reason) = self.limits.admit(cx, ends.host(), &mut connection, opens)? {
+            return Ok(Err(reason));
         }
         let refusal = if !self.connections.enter(cx, &ends, &())? {
             CONNECTION_TABLE_FULL
@@ -63,7 +62,7 @@ impl Firewall {
             self.connections.leave(cx, &ends)?;
             Reason::SET_TABLE_FULL
         };
-        self.limits.end(cx, ends.host(), counts)?;
+        self.limits.end(cx, ends.host(), &connection)?;
         Ok(Err(refusal))
     }
 
@@ -71,7 +70,7 @@ impl Firewall {
     pub(super) fn end(&self, cx: &mut Cx<'_>, ends: &Ends, connection: &Connection) -> Result<(), Conflict> {
         self.connections.leave(cx, ends)?;
         self.effects.leave(cx, ends)?;
-        self.limits.end(cx, ends.host(), connection.is_half_open())
+        self.limits.end(cx, ends.host(), connection)
     }
 
     /// A SYN between ends whose connection is over, as in conntrack: that one ends here, and whether there is another one is for the rules.
@@ -108,10 +107,5 @@ impl Firewall {
             connection.set_permit(policy.permit);
         }
         connection
-    }
-
-    /// Whether a connection that begins with a segment is counted as half open.
-    fn counts(&self, segment: Option<&Segment>) -> bool {
-        self.settings.most.counts_half_open() && segment.is_some_and(|segment| is_opening(segment.flags))
     }
 }
