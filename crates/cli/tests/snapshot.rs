@@ -100,6 +100,13 @@ fn what_does_not_fit_is_refused_with_its_reason() {
     refused(3, &format!("{line} --snapshot state/inside"), "a file stands where a folder would have to be");
     assert!(!braid.path("state.partial").exists());
     braid.ok(&format!("{line} --restore state --set udp_s=10"));
+    let flood = "run --nf anti_ddos --in gen:campus?packets=500 --workers 1";
+    braid.ok(&format!("{flood} --snapshot flows"));
+    refused(
+        2,
+        &format!("{flood} --restore flows --set action=cookies"),
+        "anti_ddos of another sort, which keeps other",
+    );
     let mut bytes = std::fs::read(braid.path("state")).expect("a file");
     bytes[100] ^= 1;
     std::fs::write(braid.path("state"), bytes).expect("a file");

@@ -262,6 +262,9 @@ impl<N: NetworkFunction> Stage for Instance<N> {
     fn inherits(&self, older: &dyn Stage) -> Result<(), String> {
         match older.as_any().downcast_ref::<N>() {
             Some(older) => self.function.inherits(older),
+            None if older.kind() == N::NAME => {
+                Err(format!("as it is configured now it is a {} of another sort, which keeps other things", N::NAME))
+            }
             None => Err(format!("it was a {} before", older.kind())),
         }
     }

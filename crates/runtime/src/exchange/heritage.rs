@@ -82,8 +82,8 @@ fn keeps_company(old: &Chain, new: &Chain, name: &str) -> Result<(), String> {
 pub fn other_sharing(becomes_shared: bool) -> &'static str {
     match becomes_shared {
         true => {
-            "workers would share its packet sets, of which each has its own: what a function before it lets wait is sent on by one of them; \
-             with `workers = 1` it goes on"
+            "workers would share its packet sets, of which each has its own: packets would be steered by other fields, or sent on by one worker \
+             where a function before it lets them wait (`braid plan` says which); with `workers = 1` it goes on"
         }
         false => {
             "workers share its packet sets, and each would have its own: keep what stands before it, and the number of workers"
