@@ -27,6 +27,8 @@ pub struct Links {
     by_vlan: Vec<Vec<Link>>,
     /// The addresses of all interfaces.
     own: HashSet<IpAddress>,
+    /// Those of all hosts of their networks, but for the router's own.
+    broadcasts: HashSet<IpAddress>,
 }
 
 braid_nf::plain!(Links);
@@ -34,9 +36,11 @@ braid_nf::plain!(Links);
 impl Links {
     /// Those of `ports` ports, and behind them those of VLANs.
     pub fn new(interfaces: Vec<Option<Interface>>, ports: u16) -> Links {
-        let own =
-            interfaces.iter().flatten().flat_map(|one| one.addresses.iter().map(|(address, _)| *address)).collect();
-        let mut links = Links { interfaces, by_vlan: Vec::new(), own };
+        let addresses = || interfaces.iter().flatten().flat_map(|one| &one.addresses);
+        let own: HashSet<IpAddress> = addresses().map(|(address, _)| *address).collect();
+        let broadcasts = addresses().filter_map(|(address, bits)| broadcast_of(*address, *bits));
+        let broadcasts = broadcasts.filter(|address| !own.contains(address)).collect();
+        let mut links = Links { interfaces, by_vlan: Vec::new(), own, broadcasts };
         for (link, one) in links.interfaces.iter().enumerate() {
             let Some((port, Some(vlan))) = one.as_ref().map(Interface::place) else { continue };
             links.by_vlan.resize(ports.into(), Vec::new());
@@ -58,6 +62,11 @@ impl Links {
     /// Whether an address is that of an interface.
     pub fn own(&self, address: IpAddress) -> bool {
         self.own.contains(&address)
+    }
+
+    /// Whether an address is that of all hosts of a network that is here, so that nobody sends from it.
+    pub fn is_broadcast(&self, address: IpAddress) -> bool {
+        self.broadcasts.contains(&address)
     }
 
     /// The interface with this number.
@@ -109,6 +118,12 @@ impl Links {
             None => true,
         }
     }
+}
+
+/// The address of all hosts of an IPv4 network; of two hosts on a link nobody is all (RFC 3021).
+fn broadcast_of(address: IpAddress, bits: u8) -> Option<IpAddress> {
+    let host = u32::MAX.checked_shr(bits.into()).filter(|_| bits < 31)?;
+    Some(IpAddress::from_v4((u32::from_be_bytes(address.v4()?) | host).to_be_bytes()))
 }
 
 impl Interface {

@@ -300,7 +300,8 @@ impl Router {
         (known.due_ns, known.by_ports) = (0, 0);
         let link = self.links.of(packet);
         let Some(interface) = self.links.get(link) else { return Ok(Verdict::Drop(NO_INTERFACE)) };
-        if let Some(objection) = objections::to_any(packet) {
+        let is_bad = || self.links.is_broadcast(packet.src_ip()).then_some(objections::BAD_SOURCE);
+        if let Some(objection) = objections::to_any(packet).or_else(is_bad) {
             return Ok(Verdict::Drop(objection));
         }
         if local::is_discovery(packet) {
