@@ -2,8 +2,10 @@
 //!
 //! An error to a service quotes a reply to a client. The client's endpoint is hashed as its packets are, so the error finds
 //! the client's backend; connections that are elsewhere note where they are (`strays.rs`): packet sets of other flows cannot be asked.
+//! Redirects about what is translated end here, as in Linux: they would lead a host past the translator.
 
 use braid_nf::packet::Embedded;
+use braid_nf::packet::headers::icmp_type;
 use braid_nf::prelude::*;
 
 use super::config::Mode;
@@ -12,19 +14,20 @@ use super::{LoadBalancer, UNRELATED};
 use crate::parts::{Side, Volume};
 
 impl LoadBalancer {
-    pub(super) fn error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+    /// An error that comes from a side.
+    pub(super) fn error(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, from: Option<Side>) -> Handled {
         let Some(quoted) = packet.embedded() else { return Ok(cx.pass()) };
         if let Some(verdict) = self.error_about_tunnel(cx, packet, &quoted)? {
             return Ok(verdict);
         }
         let Some((source, destination)) = quoted.ports else { return Ok(self.unrelated(cx, packet)) };
         let Some(service) = self.settings.service((quoted.src_ip, source, quoted.protocol)) else {
-            return match self.settings.sides.of(packet.port()) {
+            return match from {
                 Some(Side::Inside) => self.error_to_client(cx, packet, &quoted, destination),
                 _ => Ok(self.unrelated(cx, packet)),
             };
         };
-        if packet.dst_ip() != quoted.src_ip {
+        if packet.dst_ip() != quoted.src_ip || is_redirect(packet) {
             return Ok(Verdict::Drop(UNRELATED));
         }
         let (client, end) = ((quoted.dst_ip, destination), (quoted.src_ip, source, quoted.protocol));
@@ -62,6 +65,9 @@ impl LoadBalancer {
         else {
             return Ok(self.unrelated(cx, packet));
         };
+        if is_redirect(packet) {
+            return Ok(Verdict::Drop(UNRELATED));
+        }
         if !packet.decrement_ttl() {
             return self.expired_on_way(cx, packet);
         }
@@ -78,4 +84,9 @@ impl LoadBalancer {
     fn unrelated(&self, cx: &Cx<'_>, packet: &Packet<'_>) -> Verdict {
         if self.settings.knows(packet.dst_ip()) { Verdict::Drop(UNRELATED) } else { cx.pass() }
     }
+}
+
+/// Whether an error says that there is a nearer router (RFC 792); that of IPv6 is of its link and does not come here.
+fn is_redirect(packet: &Packet<'_>) -> bool {
+    packet.icmp().is_some_and(|icmp| icmp.kind() == icmp_type::REDIRECT)
 }

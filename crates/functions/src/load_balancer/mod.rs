@@ -217,7 +217,7 @@ impl NetworkFunction for LoadBalancer {
             return self.hear(cx, packet);
         }
         if packet.embedded().is_some() {
-            return self.error(cx, packet);
+            return self.error(cx, packet, self.settings.sides.of(packet.port()));
         }
         let flow = match self.flow_of(cx, packet)? {
             None => return self.pass_by(cx, packet),
@@ -241,12 +241,16 @@ impl NetworkFunction for LoadBalancer {
     const TURNS_BACK: bool = true;
 
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
-        if packet.embedded().is_some() {
-            return self.error(cx, packet);
-        }
-        let flow = self.flow_of(cx, packet)?.and_then(Result::ok);
-        let Some(exchange) = flow.and_then(|flow| self.settings.exchange(&flow)) else { return Ok(cx.pass()) };
-        Ok(self.translate(packet, exchange).unwrap_or_else(Verdict::Drop))
+        let verdict = if packet.embedded().is_some() {
+            // Where backends are, whichever way a packet for one of them was going.
+            self.error(cx, packet, Some(Side::Inside))?
+        } else {
+            let flow = self.flow_of(cx, packet)?.and_then(Result::ok);
+            let Some(exchange) = flow.and_then(|flow| self.settings.exchange(&flow)) else { return Ok(cx.pass()) };
+            self.translate(packet, exchange).unwrap_or_else(Verdict::Drop)
+        };
+        // It leaves by the port by which its cause came: a client may be on the backends' side.
+        Ok(if let Verdict::Forward(_) = verdict { cx.pass() } else { verdict })
     }
 
     fn expired(&self, cx: &mut Cx<'_>, _: &SetKey, flow: &Flow) -> Result<(), Conflict> {
