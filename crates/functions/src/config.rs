@@ -132,12 +132,12 @@ fn explain(message: &str, whole: &str) -> ConfigError {
     let missing = message.strip_prefix("missing field ").and_then(|rest| quoted(rest).next());
     if let Some(missing) = missing {
         let key = at.map_or_else(|| missing.to_owned(), |at| format!("{at}.{missing}"));
-        return ConfigError::new(&key, "missing", format!("write `{missing} = …` there"));
+        return lacks(&key, missing);
     }
     // By a name that it has besides.
     if let Some(twice) = message.strip_prefix("duplicate field ").and_then(|rest| quoted(rest).next()) {
         let key = at.map_or_else(|| twice.to_owned(), |at| format!("{at}.{twice}"));
-        return ConfigError::new(&key, format!("two keys there mean `{twice}`"), "keep one of them");
+        return has_twice(&key, twice);
     }
     // An empty table where a word is wanted: there is no name of one in it.
     if message.starts_with("wanted exactly 1 element") {
@@ -150,6 +150,16 @@ fn explain(message: &str, whole: &str) -> ConfigError {
     let (reason, expected) = message.split_once(", expected ").unwrap_or((message, ""));
     let reason = if reason == "invalid type: unit variant" { "invalid type: no text" } else { reason };
     ConfigError::new(at.unwrap_or("?"), reason, format!("write {}", in_words(expected, reason)))
+}
+
+/// That `key`, in its table `name`, has to be written.
+pub(crate) fn lacks(key: &str, name: &str) -> ConfigError {
+    ConfigError::new(key, "missing", format!("write `{name} = …` there"))
+}
+
+/// That `key`, in its table `name`, is written under two of its names.
+pub(crate) fn has_twice(key: &str, name: &str) -> ConfigError {
+    ConfigError::new(key, format!("two keys there mean `{name}`"), "keep one of them")
 }
 
 /// That a range such as `80-70` is the wrong way round, so that [`parse`] says what to write.

@@ -74,8 +74,11 @@ impl Bridge {
         let Some(from) = quota.looks_from(cx, vlan, dead_ns)? else { return Ok(false) };
         let (mut oldest_ns, mut removed) = (now, 0);
         let next = self.table.for_each(cx, from, LOOK, |tx, station, entry| {
-            if station.vlan() != vlan || entry.seen_ns() >= dead_ns {
-                oldest_ns = if station.vlan() == vlan { oldest_ns.min(entry.seen_ns()) } else { oldest_ns };
+            if station.vlan() != vlan {
+                return Ok(Visit::Keep);
+            }
+            if entry.seen_ns() >= dead_ns {
+                oldest_ns = oldest_ns.min(entry.seen_ns());
                 return Ok(Visit::Keep);
             }
             removed += 1;

@@ -4,7 +4,7 @@ use braid_nf::Port;
 use serde::Deserialize;
 
 use super::meter::Meter;
-use crate::config::{ConfigError, check_port};
+use crate::config::{ConfigError, check_port, has_twice, lacks};
 use crate::parts::counted::{BytesOf, Counted};
 use crate::parts::dscp::CodePoint;
 use crate::parts::units::{self, Amount};
@@ -163,16 +163,14 @@ impl Link {
     ) -> Result<u64, ConfigError> {
         let at = |key: &str| format!("link.{key}");
         match (value, bytes) {
-            (Some(_), Some(_)) => {
-                Err(ConfigError::new(&at(key), format!("two keys there mean `{key}`"), "keep one of them"))
-            }
+            (Some(_), Some(_)) => Err(has_twice(&at(key), key)),
             (None, Some(_)) if in_packets => {
                 let instead = format!("write `{key} = …`, a number of packets");
                 Err(ConfigError::new(&at(of_bytes), "packets are counted, and this is of bytes", instead))
             }
             (Some(value), None) => value.of(&at(key), in_packets),
             (None, Some(bytes)) => Ok(bytes.into()),
-            (None, None) => Err(ConfigError::new(&at(key), "missing", format!("write `{key} = …` there"))),
+            (None, None) => Err(lacks(&at(key), key)),
         }
     }
 }

@@ -110,7 +110,7 @@ impl SetTables {
             pair.scan(former.cursor, span, |at, _| {
                 let key = pair.key(at);
                 let hash = hash_of(&key);
-                self.pair.prefetch(&key, hash);
+                self.pair.prefetch(key.class(), hash);
                 found[count] = (at, key, hash);
                 count += 1;
             });
@@ -172,7 +172,7 @@ impl SetTables {
                 count += 1;
             }
         });
-        found[..count].iter().for_each(|&(i, _)| self.pair.prefetch(&keys.key(i), keys.hash[i]));
+        found[..count].iter().for_each(|&(i, _)| self.pair.prefetch(keys.class[i], keys.hash[i]));
         for &(i, at) in &found[..count] {
             // Another packet of the batch may be of the same set.
             if self.former.as_ref().is_some_and(|former| former.pair.holds(at)) {

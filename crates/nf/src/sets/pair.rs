@@ -167,9 +167,9 @@ impl Pair {
         }
     }
 
-    /// Asks for what an insertion of a key looks at first.
-    pub(super) fn prefetch(&self, key: &SetKey, hash: u64) {
-        match key.class() {
+    /// Asks for what an insertion of a key of a class looks at first.
+    pub(super) fn prefetch(&self, class: KeyClass, hash: u64) {
+        match class {
             KeyClass::Narrow => self.narrow.prefetch(hash),
             KeyClass::Wide => self.wide.prefetch(hash),
             KeyClass::None => {}
