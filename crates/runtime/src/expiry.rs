@@ -16,6 +16,7 @@ use crate::attempt::{End, Witness, run_event, try_event};
 use crate::chain::Chain;
 use crate::counters::WorkerCounters;
 use crate::watchdog::Pulse;
+use crate::worker::Parts;
 
 mod evict;
 
@@ -64,7 +65,19 @@ pub(crate) struct Expiring<'a> {
     pub(crate) pulse: Option<&'a Pulse>,
 }
 
-impl Expiring<'_> {
+impl<'a> Expiring<'a> {
+    /// The sets of a group, ended with what a worker has: its parts, what its functions make, its counters and who watches it.
+    pub(crate) fn new(
+        (group, tables): (usize, &'a mut SetTables),
+        parts: &'a mut Parts,
+        emitted: &'a mut Emitted,
+        counters: &'a mut WorkerCounters,
+        pulse: Option<&'a Pulse>,
+    ) -> Self {
+        let Parts { chain, tx, ports, .. } = parts;
+        Self { chain, group, tables, tx, emitted, ports: *ports, counters, pulse }
+    }
+
     /// Runs the handler of the function at a position for a set that ends.
     pub(crate) fn run_event(
         &mut self,

@@ -36,16 +36,13 @@ impl Worker {
                 continue;
             }
             let keep = room + (surplus - surplus.min(most));
-            let mut on = Expiring {
-                chain: &self.parts.chain,
-                group,
-                tables: &mut sets.tables,
-                tx: &mut self.parts.tx,
-                emitted: &mut self.logs.emitted,
-                ports: self.parts.ports,
-                counters: &mut self.counters,
-                pulse: self.pulse.as_deref(),
-            };
+            let mut on = Expiring::new(
+                (group, &mut sets.tables),
+                &mut self.parts,
+                &mut self.logs.emitted,
+                &mut self.counters,
+                self.pulse.as_deref(),
+            );
             sets.eviction.run(self.last_ns, keep, &mut on, &mut *self.witness);
             left = left.max(sets.tables.len());
         }
@@ -55,25 +52,22 @@ impl Worker {
 
     /// Ends the sets that are past their timeout, a few at a time.
     pub(super) fn expire(&mut self) {
-        let share = self.parts.share();
+        let (share, room) = (self.parts.share(), self.parts.sets);
         for (group, sets) in self.sets.iter_mut().enumerate() {
             let Group { shared, full, .. } = self.parts.chain.groups()[group];
             let evicts = full == Full::EvictOldest;
             if !shared && sets.tables.is_empty() {
                 continue;
             }
-            let mut on = Expiring {
-                chain: &self.parts.chain,
-                group,
-                tables: &mut sets.tables,
-                tx: &mut self.parts.tx,
-                emitted: &mut self.logs.emitted,
-                ports: self.parts.ports,
-                counters: &mut self.counters,
-                pulse: self.pulse.as_deref(),
-            };
+            let reached = if shared { self.parts.timeline.reached(self.last_ns) } else { self.last_ns };
+            let mut on = Expiring::new(
+                (group, &mut sets.tables),
+                &mut self.parts,
+                &mut self.logs.emitted,
+                &mut self.counters,
+                self.pulse.as_deref(),
+            );
             if shared {
-                let reached = self.parts.timeline.reached(self.last_ns);
                 let lives = &mut self.logs.lives;
                 sets.scan.run_shared(reached, share, &mut on, lives, &mut *self.witness);
                 if evicts {
@@ -82,7 +76,7 @@ impl Worker {
             } else {
                 sets.scan.run(self.last_ns, &mut on, &mut *self.witness);
                 if evicts {
-                    sets.eviction.run(self.last_ns, self.parts.sets, &mut on, &mut *self.witness);
+                    sets.eviction.run(self.last_ns, room, &mut on, &mut *self.witness);
                 }
             }
         }

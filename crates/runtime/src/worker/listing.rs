@@ -97,20 +97,16 @@ impl Worker {
     /// Ends sets among some slots of a group whose key is wanted, as if they had expired; says how many.
     pub fn end_sets(&mut self, group: usize, slots: Range<usize>, wanted: impl Fn(&SetKey) -> bool) -> u64 {
         let keys = self.list_sets(group, slots, usize::MAX, wanted);
-        let chain = Arc::clone(&self.parts.chain);
         for set in &keys {
             let tables = &mut self.sets[group].tables;
             let at = tables.find_key(&set.key);
-            let mut on = Expiring {
-                chain: &chain,
-                group,
-                tables,
-                tx: &mut self.parts.tx,
-                emitted: &mut self.logs.emitted,
-                ports: self.parts.ports,
-                counters: &mut self.counters,
-                pulse: self.pulse.as_deref(),
-            };
+            let mut on = Expiring::new(
+                (group, tables),
+                &mut self.parts,
+                &mut self.logs.emitted,
+                &mut self.counters,
+                self.pulse.as_deref(),
+            );
             for (position, _) in &set.states {
                 expire(*position, (&[at], End::Chosen), self.last_ns, &mut on, &mut *self.witness);
             }
@@ -154,18 +150,15 @@ impl Worker {
     /// Ends those sets, as if they had expired; says how many, and where to go on.
     pub fn end_shared(&mut self, position: usize, cursor: u32, wanted: impl Fn(&SetKey) -> bool) -> (u64, Option<u32>) {
         let (sets, next) = self.list_shared(position, cursor, usize::MAX, wanted);
-        let (chain, mut count) = (Arc::clone(&self.parts.chain), 0);
+        let mut count = 0;
         for set in sets {
-            let mut on = Expiring {
-                chain: &chain,
-                group: set.group,
-                tables: &mut self.sets[set.group].tables,
-                tx: &mut self.parts.tx,
-                emitted: &mut self.logs.emitted,
-                ports: self.parts.ports,
-                counters: &mut self.counters,
-                pulse: self.pulse.as_deref(),
-            };
+            let mut on = Expiring::new(
+                (set.group, &mut self.sets[set.group].tables),
+                &mut self.parts,
+                &mut self.logs.emitted,
+                &mut self.counters,
+                self.pulse.as_deref(),
+            );
             count += expire_shared(position, (&[set.key], End::Chosen), self.last_ns, &mut on, &mut *self.witness);
         }
         self.logs.lives.ended += count;
