@@ -109,6 +109,12 @@ impl ShortChange {
         ShortChange(around(sum as u16, (sum >> 16) as u16))
     }
 
+    /// Four more bytes were.
+    #[inline(always)]
+    pub fn u32(self, old: u32, new: u32) -> ShortChange {
+        ShortChange(around(self.0, ShortChange::of_u32(old, new).0))
+    }
+
     /// One word at an even offset was replaced too.
     #[inline(always)]
     pub fn u16(self, old: u16, new: u16) -> ShortChange {

@@ -10,6 +10,11 @@ use crate::headers::{Icmp, Icmpv6};
 use crate::parse::{be16, protocol, walk_extensions};
 use crate::record::{Flags, Record};
 
+mod exchange;
+
+pub use exchange::Exchange;
+pub(crate) use exchange::{PLAIN_V6_TCP, PLAIN_V6_UDP};
+
 /// Which of the two ends of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -232,14 +237,6 @@ pub(crate) fn set_plain(ip: &mut [u8; PLAIN], side: Side, udp: bool, address: [u
     write_plain(ip, (side, udp), (address, port), hops, (change.sunk(sunk_by(hops)), transport));
 }
 
-/// [`set_plain`] for an end that always takes the place of the same one; one hop is counted. The packet has that one.
-#[inline(always)]
-pub(crate) fn exchange_plain(ip: &mut [u8; PLAIN], udp: bool, exchange: &Exchange, address: [u8; 4]) {
-    debug_assert!(exchange.is_from(ip), "the packet has another end than the one that is exchanged");
-    let end = (address, exchange.port);
-    write_plain(ip, (exchange.side, udp), end, 1, (exchange.header, exchange.transport));
-}
-
 /// Writes an end, and into both checksums what changes by it; the change of the header has `hops` in it.
 #[inline(always)]
 fn write_plain(
@@ -270,68 +267,23 @@ fn sunk_by(hops: u8) -> u16 {
     u16::from_ne_bytes([hops, 0])
 }
 
-/// One end of packets, to be written over another one that is known beforehand: then what that does to checksums is, too. Two share
-/// a cache line.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
-pub struct Exchange {
-    pub(crate) address: IpAddress,
-    pub(crate) port: Option<u16>,
-    /// The address, if it is one of IPv4.
-    pub(crate) v4: Option<[u8; 4]>,
-    /// What it does to the checksum of an IPv4 header that counts one hop.
-    header: ShortChange,
-    /// What it does to one that covers address and port.
-    transport: ShortChange,
-    pub(crate) side: Side,
-}
-
-const _: () = assert!(size_of::<Exchange>() == 32);
-
-impl Exchange {
-    /// Of packets that come with the source `old`, which gets the address `new` and, if there is one, that port.
-    pub fn of_src(old: (IpAddress, u16), new: (IpAddress, Option<u16>)) -> Exchange {
-        Exchange::new(Side::Source, old, new)
-    }
-
-    /// The same for the destination.
-    pub fn of_dst(old: (IpAddress, u16), new: (IpAddress, Option<u16>)) -> Exchange {
-        Exchange::new(Side::Destination, old, new)
-    }
-
-    fn new(side: Side, old: (IpAddress, u16), (address, port): (IpAddress, Option<u16>)) -> Exchange {
-        let word = |address: IpAddress| address.v4().map_or(0, u32::from_ne_bytes);
-        let change = ShortChange::of_u32(word(old.0), word(address));
-        let transport = port.map_or(change, |port| change.u16(old.1.to_be(), port.to_be()));
-        Exchange { address, port, v4: address.v4(), header: change.sunk(sunk_by(1)), transport, side }
-    }
-
-    /// Whether a packet has the end that is exchanged, as far as the checksums can tell.
-    fn is_from(&self, ip: &[u8; PLAIN]) -> bool {
-        let (address_at, port_at) = self.side.places();
-        let address = IpAddress::from_v4(load_u32(ip, address_at).to_ne_bytes());
-        let here = Exchange::new(self.side, (address, u16::from_be(load_u16(ip, port_at))), (self.address, self.port));
-        (here.header.apply(1), here.transport.apply(1)) == (self.header.apply(1), self.transport.apply(1))
-    }
-}
-
 #[inline(always)]
-fn load_u16(ip: &[u8; PLAIN], at: usize) -> u16 {
+fn load_u16<const N: usize>(ip: &[u8; N], at: usize) -> u16 {
     u16::from_ne_bytes([ip[at], ip[at + 1]])
 }
 
 #[inline(always)]
-fn store_u16(ip: &mut [u8; PLAIN], at: usize, word: u16) {
+fn store_u16<const N: usize>(ip: &mut [u8; N], at: usize, word: u16) {
     [ip[at], ip[at + 1]] = word.to_ne_bytes();
 }
 
 #[inline(always)]
-fn load_u32(ip: &[u8; PLAIN], at: usize) -> u32 {
+fn load_u32<const N: usize>(ip: &[u8; N], at: usize) -> u32 {
     ip[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
 #[inline(always)]
-fn store_u32(ip: &mut [u8; PLAIN], at: usize, word: u32) {
+fn store_u32<const N: usize>(ip: &mut [u8; N], at: usize, word: u32) {
     ip[at..at + 4].copy_from_slice(&word.to_ne_bytes());
 }
 

@@ -123,15 +123,18 @@ pub(crate) fn parse_common(head: &[u8; COMMON], len: usize, link: Link) -> Optio
     if link != Link::Ethernet {
         return None;
     }
-    parse_plain::<14>(head, len).or_else(|| parse_wider(head, len))
+    parse_plainest(head, len).or_else(|| parse_tagged(head, len))
 }
 
-/// The rest of [`parse_common`] behind its first step.
+/// The first steps of [`parse_common`], for frames without a tag.
 #[inline(always)]
-pub(crate) fn parse_wider(head: &[u8; COMMON], len: usize) -> Option<Word> {
-    if let Some(word) = parse_v6::<14>(head, len) {
-        return Some(word);
-    }
+pub(crate) fn parse_plainest(head: &[u8; COMMON], len: usize) -> Option<Word> {
+    parse_plain::<14>(head, len).or_else(|| parse_v6::<14>(head, len))
+}
+
+/// The last ones, for those with one.
+#[inline(always)]
+pub(crate) fn parse_tagged(head: &[u8; COMMON], len: usize) -> Option<Word> {
     if !is_tag(u16::from_be_bytes([head[12], head[13]])) {
         return None;
     }

@@ -106,7 +106,6 @@ impl Whole<'_> {
             return;
         }
         let (_, keys, found) = groups.group(number);
-        keys.all_narrow = true;
         self.chain.groups()[number].extractor.extract_at(self.batch, i.into(), keys);
         // The handler looks, and what it notes of the look-up can be taken back.
         (found.slots[usize::from(i)], found.idle_ms[usize::from(i)]) = (SetSlot::MISS, 0);

@@ -355,7 +355,7 @@ impl PassSets<'_> {
     #[inline(always)]
     fn look_up_at(&mut self, todo: &[u16], mut now_ms: impl FnMut(usize) -> u32) {
         let Found { slots, idle_ms, live, longest_ms } = &mut *self.found;
-        if !self.keys.all_narrow {
+        if self.keys.of_all == KeyClass::None {
             todo.iter().for_each(|&i| slots[i as usize & 255] = SetSlot::MISS);
         }
         let (mut all_live, mut longest, mut misses) = (u16::MAX, 0, false);
@@ -375,7 +375,7 @@ impl PassSets<'_> {
         });
         // A packet without a key is not asked about: then nothing is said of all.
         let has_key = |&i: &u16| self.keys.class[i as usize & 255] != KeyClass::None;
-        let all = !misses && (self.keys.all_narrow || todo.iter().all(has_key));
+        let all = !misses && (self.keys.of_all != KeyClass::None || todo.iter().all(has_key));
         (*live, *longest_ms) = (if all { all_live } else { 0 }, longest);
     }
 }

@@ -109,12 +109,15 @@ impl Pair {
     ) {
         let (records, narrow, wide) = (&mut self.records, (&keys.narrow, &keys.hash), (&keys.wide, &keys.hash));
         let mut found = |i, slot, meta: Option<&mut SetMeta>| found(i, SetSlot(slot), meta);
-        if keys.all_narrow {
-            return self.narrow.look_up(records, todo, narrow, found);
+        match keys.of_all {
+            KeyClass::Narrow => self.narrow.look_up(records, todo, narrow, found),
+            KeyClass::Wide => self.wide.look_up(records, todo, wide, found),
+            KeyClass::None => {
+                let split = Split::new(keys, todo);
+                self.narrow.look_up(records, split.narrow(), narrow, &mut found);
+                self.wide.look_up(records, split.wide(), wide, &mut found);
+            }
         }
-        let split = Split::new(keys, todo);
-        self.narrow.look_up(records, split.narrow(), narrow, &mut found);
-        self.wide.look_up(records, split.wide(), wide, &mut found);
     }
 
     /// The record of packet `i`'s set.

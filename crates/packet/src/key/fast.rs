@@ -85,6 +85,9 @@ pub(super) fn five_tuple<const SYMMETRIC: bool>(packet: &Seen<'_>, head: &Head) 
         let proto = (packet.found() >> 16) as u8;
         return Some(tuple::<SYMMETRIC>(load(head, 26)?, load_u32(head, 34)?, proto));
     }
+    if packet.record().flags.has(Flags::V6) {
+        return None;
+    }
     five_tuple_v4::<SYMMETRIC>(packet.record(), head)
 }
 
@@ -160,15 +163,32 @@ fn is_plain_v6(record: &Record) -> bool {
 /// Key of IPv6 by addresses, ports and protocol; none if there should be ports but are not.
 #[inline(always)]
 pub(super) fn five_tuple_v6<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<Packed> {
+    // Ethernet, no extension headers, TCP or UDP: nearly all that there is, as with IPv4.
+    const TCP: u32 = Record::found(14, 10, protocol::TCP, Flags::IP | Flags::V6);
+    const UDP: u32 = Record::found(14, 10, protocol::UDP, Flags::IP | Flags::V6);
+    let found = record.parsed();
+    if (found == UDP || found == TCP) && record.len() >= 58 {
+        return tuple_v6::<SYMMETRIC>(head.get(22..54)?, load_u32(head, 54)?, (found >> 16) as u8);
+    }
+    less_plain_v6::<SYMMETRIC>(record, head)
+}
+
+#[inline(never)]
+fn less_plain_v6<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<Packed> {
     let (l3, behind) = (record.l3 as usize, record.l4 as usize * 4);
     let has_ports = protocol::has_ports(record.proto);
     if !is_plain_v6(record) || l3 + if has_ports { behind + 4 } else { 40 } > record.len() {
         return None;
     }
     let ports = load_u32(head, l3 + behind)?;
-    let mut ports = if has_ports { ports } else { 0 };
-    let [mut source, mut destination] =
-        [[load(head, l3 + 8)?, load(head, l3 + 16)?], [load(head, l3 + 24)?, load(head, l3 + 32)?]];
+    tuple_v6::<SYMMETRIC>(head.get(l3 + 8..l3 + 40)?, if has_ports { ports } else { 0 }, record.proto)
+}
+
+/// A key from both addresses, one behind the other, and source and destination port, first byte lowest.
+#[inline(always)]
+fn tuple_v6<const SYMMETRIC: bool>(addresses: &[u8], mut ports: u64, proto: u8) -> Option<Packed> {
+    let word = |at: usize| addresses.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let [mut source, mut destination] = [[word(0)?, word(8)?], [word(16)?, word(24)?]];
     let mut swapped = false;
     if SYMMETRIC {
         let number = |end: [u64; 2], port: u64| (end.map(u64::swap_bytes), (port as u16).swap_bytes());
@@ -178,7 +198,7 @@ pub(super) fn five_tuple_v6<const SYMMETRIC: bool>(record: &Record, head: &Head)
             ports = (ports as u32).rotate_left(16).into();
         }
     }
-    let last = ports | u64::from(record.proto) << 32 | 6 << VERSION_SHIFT;
+    let last = ports | u64::from(proto) << 32 | 6 << VERSION_SHIFT;
     let words = [source[0], source[1], destination[0], destination[1], last];
     Some(Packed { words, class: KeyClass::Wide, swapped })
 }

@@ -18,8 +18,8 @@ pub struct Keys {
     pub wide: [[u64; 5]; BATCH_MAX],
     /// Fields of all keys.
     pub shape: KeyShape,
-    /// Every packet of the batch has a key of at most 16 bytes.
-    pub all_narrow: bool,
+    /// Class of the keys of all packets of the batch; none if they differ, a packet has none, or nobody knows.
+    pub of_all: KeyClass,
 }
 
 impl Keys {
@@ -36,7 +36,7 @@ impl Keys {
             narrow: [[0; 2]; BATCH_MAX],
             wide: [[0; 5]; BATCH_MAX],
             shape: KeyShape::default(),
-            all_narrow: false,
+            of_all: KeyClass::None,
         })
     }
 

@@ -60,12 +60,13 @@ impl KeyExtractor {
         }
     }
 
-    /// Writes key and hash of packet `i` of a parsed batch alone.
+    /// Writes key and hash of packet `i` of a parsed batch alone; of those of all others nothing is known then.
     pub fn extract_at(&self, batch: &Batch, i: usize, keys: &mut Keys) {
         keys.shape = self.shape;
         let record = &batch.records()[i];
         let belongs = self.protocols.is_none_or(|protocols| admits(&protocols, record));
         self.elsewhere(belongs, record, batch.bytes(i), keys, i);
+        keys.of_all = KeyClass::None;
     }
 
     /// The loop over a batch: first the narrow way, then the wide one, then the general one, which decides on orphans.
@@ -95,8 +96,8 @@ impl KeyExtractor {
     ) {
         let hash = self.hash;
         // What nearly all are; the others write their own.
-        keys.class[..packets.len()].fill(KeyClass::Narrow);
-        keys.all_narrow = true;
+        let (len, mut wides, mut nones) = (packets.len(), 0, 0);
+        keys.class[..len].fill(KeyClass::Narrow);
         packets.each(|i, packet| {
             let belongs = admits(packet.record());
             if belongs
@@ -111,28 +112,37 @@ impl KeyExtractor {
             match packet.head().filter(|_| belongs).and_then(|head| wide(packet.record(), head)) {
                 Some(Packed { words, swapped, .. }) => {
                     keys.class[i] = KeyClass::Wide;
-                    keys.all_narrow = false;
+                    wides += 1;
                     keys.swapped[i] = swapped;
                     keys.wide[i] = words;
                     keys.hash[i] = hash.wide(&words);
                 }
-                None => self.elsewhere(belongs, packet.record(), packet.bytes(), keys, i),
+                None => match self.elsewhere(belongs, packet.record(), packet.bytes(), keys, i) {
+                    KeyClass::Narrow => {}
+                    KeyClass::Wide => wides += 1,
+                    KeyClass::None => nones += 1,
+                },
             }
         });
+        keys.of_all = match (wides, nones) {
+            (0, 0) => KeyClass::Narrow,
+            (wides, _) if wides == len => KeyClass::Wide,
+            _ => KeyClass::None,
+        };
     }
 
     #[inline(never)]
-    fn elsewhere(&self, belongs: bool, record: &Record, frame: &[u8], keys: &mut Keys, i: usize) {
+    fn elsewhere(&self, belongs: bool, record: &Record, frame: &[u8], keys: &mut Keys, i: usize) -> KeyClass {
         let key = if belongs { self.pack(record, frame) } else { None };
         let Packed { words, class, swapped } = key.unwrap_or_default();
         keys.class[i] = class;
-        keys.all_narrow &= class == KeyClass::Narrow;
         keys.swapped[i] = swapped;
         keys.hash[i] = self.hash.of(class, &words);
         match class {
             KeyClass::Wide => keys.wide[i] = words,
             _ => keys.narrow[i] = [words[0], words[1]],
         }
+        class
     }
 }
 

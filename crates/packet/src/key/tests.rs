@@ -197,7 +197,10 @@ proptest! {
                 prop_assert_eq!(record.parsed(), parsed.parsed());
                 prop_assert_eq!((keys.key(i), keys.hash[i], keys.swapped[i]), (again.key(i), again.hash[i], again.swapped[i]));
             }
-            prop_assert_eq!(keys.all_narrow, again.all_narrow);
+            prop_assert_eq!(keys.of_all, again.of_all);
+            let (first, classes) = (keys.class[0], &keys.class[..frames.len()]);
+            let same = classes.iter().all(|class| *class == first);
+            prop_assert_eq!(keys.of_all, if same { first } else { KeyClass::None });
             for (i, (record, frame)) in batch.frames().enumerate() {
                 let alone = extractor.extract(record, frame);
                 prop_assert_eq!(alone.map_or(SetKey::NONE, |alone| alone.key), keys.key(i));

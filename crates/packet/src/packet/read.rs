@@ -9,7 +9,7 @@ use crate::headers::{
     Arp, Ethernet, Header, Icmp, Icmpv6, Ipv4, Ipv6, Sctp, Tcp, Udp, View, Vlan, VlanTags, ether_type,
 };
 use crate::parse::{be16, protocol};
-use crate::record::{Flags, Link};
+use crate::record::{Flags, Link, Record};
 
 /// IP version of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -232,6 +232,16 @@ impl Packet<'_> {
         let kind = u16::from_le_bytes([self.record.l4, self.record.proto]);
         let flags = self.record.flags.0 & (Flags::IP | Flags::V6 | pieces);
         (flags == Flags::IP && (kind == UDP || kind == TCP)).then_some(kind == UDP)
+    }
+
+    /// Of IPv6 without extension headers, and TCP or UDP behind it, whether it is UDP; none of all others.
+    #[inline(always)]
+    pub(super) fn is_plain_v6_udp(&self) -> Option<bool> {
+        const TCP: u32 = Record::found(0, 10, protocol::TCP, Flags::IP | Flags::V6);
+        const UDP: u32 = Record::found(0, 10, protocol::UDP, Flags::IP | Flags::V6);
+        const MASK: u32 = Record::found(0, 0xff, 0xff, Flags::IP | Flags::V6 | Flags::FRAGMENT);
+        let found = self.record.parsed() & MASK;
+        (found == UDP || found == TCP).then_some(found == UDP)
     }
 
     /// Its TCP header; none if it, or its options, are not whole.

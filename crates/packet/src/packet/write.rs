@@ -7,7 +7,7 @@ use super::Packet;
 use crate::address::{IpAddress, MacAddress};
 use crate::checksum::{self, Change};
 use crate::crc32c;
-use crate::edit::{self, Exchange, Headers, PLAIN, Side};
+use crate::edit::{self, Exchange, Headers, PLAIN, PLAIN_V6_TCP, PLAIN_V6_UDP, Side};
 use crate::headers::{Ethernet, Header, Icmp, Icmpv6, Ipv4, Sctp, Tcp, Udp, Vlan};
 use crate::parse::{is_tag, protocol};
 use crate::record::{Flags, Link, Port};
@@ -210,10 +210,26 @@ impl Packet<'_> {
             if ip[8] <= 1 {
                 return Translated::Expired;
             }
-            edit::exchange_plain(ip, udp, exchange, new);
+            exchange.write(ip, udp, new);
             return Translated::Done;
         }
-        self.out_of_line(|packet| packet.translate_slowly(exchange.side, exchange.address, exchange.port))
+        self.out_of_line(|packet| packet.exchange_less_plain(exchange))
+    }
+
+    #[inline(never)]
+    fn exchange_less_plain(&mut self, exchange: &Exchange) -> Translated {
+        let done = if exchange.v4.is_none() { self.exchange_v6(exchange) } else { None };
+        done.unwrap_or_else(|| self.translate_slowly(exchange.side, exchange.address, exchange.port))
+    }
+
+    /// [`exchange`](Self::exchange) of IPv6 without extension headers; none if it is anything else.
+    #[inline(always)]
+    fn exchange_v6(&mut self, exchange: &Exchange) -> Option<Translated> {
+        let l3 = self.record.l3 as usize;
+        match self.is_plain_v6_udp()? {
+            true => exchange_at::<PLAIN_V6_UDP>(self.change_chunk(l3)?, exchange),
+            false => exchange_at::<PLAIN_V6_TCP>(self.change_chunk(l3)?, exchange),
+        }
     }
 
     #[inline(always)]
@@ -337,4 +353,14 @@ impl Packet<'_> {
             field => field.copy_from_slice(&crc.to_le_bytes()),
         }
     }
+}
+
+/// Writes an end into a packet of IPv6 that has a hop left.
+#[inline(always)]
+fn exchange_at<const N: usize>(ip: &mut [u8; N], exchange: &Exchange) -> Option<Translated> {
+    if ip[7] <= 1 {
+        return Some(Translated::Expired);
+    }
+    exchange.write_v6(ip);
+    Some(Translated::Done)
 }

@@ -15,7 +15,7 @@ use super::walk::{Order, Walk};
 use crate::batch::BATCH_MAX;
 use crate::lines::{Line, LinedFrame};
 use crate::metas::Metas;
-use crate::parse::{COMMON, PLAIN_TOTAL, Word, parse_any, parse_plain, parse_wider};
+use crate::parse::{COMMON, PLAIN_TOTAL, Word, parse_any, parse_plainest, parse_tagged};
 use crate::pool::{Buffers, HEADROOM, Pool};
 use crate::record::{Link, Record};
 
@@ -208,15 +208,13 @@ impl Held {
             // SAFETY: the record owns the buffer, and `&mut self` keeps everybody from writing to it.
             let head = unsafe { bases.head(&record.buffer, record.start) };
             match head.and_then(|head| head.first_chunk()) {
-                Some(common) if record.flags.link() == Link::Ethernet => {
-                    match parse_plain::<14>(common, record.len()) {
-                        Some(Word(word)) => {
-                            set_word(record, word);
-                            found = word;
-                        }
-                        None => parse_less_plain(slab, record, common),
+                Some(common) if record.flags.link() == Link::Ethernet => match parse_plainest(common, record.len()) {
+                    Some(Word(word)) => {
+                        set_word(record, word);
+                        found = word;
                     }
-                }
+                    None => parse_less_plain(slab, record, common),
+                },
                 _ => parse_slowly(slab, record),
             }
             visit(i, Seen { record, head, found, bases });
@@ -259,10 +257,10 @@ impl Held {
     }
 }
 
-/// The frame has the tag or the IPv6 header that many have, or it is something else.
+/// The frame has the tag that many have, or it is something else.
 #[inline(never)]
 fn parse_less_plain(slab: &Slab, record: &mut Record, head: &[u8; COMMON]) {
-    match parse_wider(head, record.len()) {
+    match parse_tagged(head, record.len()) {
         Some(Word(word)) => set_word(record, word),
         None => parse_slowly(slab, record),
     }

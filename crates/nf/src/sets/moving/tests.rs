@@ -27,7 +27,8 @@ fn key(id: u16) -> SetKey {
 
 fn keys_of(ids: &[u16]) -> Box<Keys> {
     let mut keys = Keys::boxed();
-    keys.all_narrow = ids.iter().all(|id| id % 2 == 0);
+    let class = |id: &u16| key(*id).class();
+    keys.of_all = ids.first().map(class).filter(|first| ids.iter().all(|id| class(id) == *first)).unwrap_or_default();
     for (i, key) in ids.iter().map(|&id| key(id)).enumerate() {
         (keys.class[i], keys.hash[i]) = (key.class(), hash_of(&key));
         match key.class() {

@@ -204,7 +204,8 @@ proptest! {
             let mut packet = batch.packet(0, None);
             let (l3, l4) = (usize::from(packet.record().l3), packet.l4_offset());
             if let Some(ttl) = ttl {
-                packet.change(l3 + 8..l3 + 9).fill(ttl);
+                let at = l3 + if packet.record().flags.has(Flags::V6) { 7 } else { 8 };
+                packet.change(at..at + 1).fill(ttl);
             }
             if let Some(l4) = l4.filter(|_| no_checksum && packet.protocol() == protocol::UDP) {
                 packet.change(l4 + 6..l4 + 8).fill(0);
