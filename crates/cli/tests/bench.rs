@@ -19,6 +19,22 @@ fn every_chain_is_measured_without_loss() {
 }
 
 #[test]
+fn what_the_machine_can_do_at_all_stands_beside_rates() {
+    let braid = Braid::new();
+    let json = braid.json(
+        "bench --quick --what bare,rates --chain forward --flows 1000 --packets 0.02 --workers 1,2 --csv rows.csv",
+    );
+    let rows = json["rows"].as_array().unwrap();
+    let chains: Vec<_> = rows.iter().filter_map(|row| row["chain"].as_str()).collect();
+    assert_eq!(chains, ["bare loop", "bare loop", "forward", "forward"]);
+    assert!(
+        rows.iter().all(|row| row["mpps"].as_f64() > Some(0.0) && row["packets"].as_u64() >= Some(20_000)),
+        "{json}"
+    );
+    assert_eq!(std::fs::read_to_string(braid.path("rows.csv")).unwrap().lines().count(), 5);
+}
+
+#[test]
 fn latencies_an_ablation_and_a_soak_are_measured_without_loss() {
     let braid = Braid::new();
     let common = "--quick --flows 1000 --packets 0.02 --workers 1 --duration 200ms --csv rows.csv --plot rows.svg";

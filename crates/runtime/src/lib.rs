@@ -49,6 +49,7 @@ pub use watchdog::Watchdog;
 pub use worker::{Ended, ListedSet, Parts, Step, Worker};
 
 pub use braid_io as io;
+pub use braid_memory as memory;
 pub use braid_memory::{HugePages, thread_time};
 pub use braid_nf as nf;
 pub use braid_steer as steer;

@@ -11,6 +11,7 @@ use braid_control::runtime::{Chain, Control, launch};
 use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
 use serde::Serialize;
 
+use super::bare;
 use super::meter::{Metered, Reading, Warm};
 use super::renewal::{forget_soon, remembered, silent_s};
 use super::traffic::{Trace, Traffic, configure, replay};
@@ -119,13 +120,9 @@ impl Trial<'_> {
     }
 
     fn row(&self, compiled: &Compiled, readings: &[Reading], report: &RunReport) -> Row {
-        let packets: u64 = readings.iter().map(|reading| reading.packets).sum();
-        let rate = |packets: u64, time: Duration| packets as f64 / time.as_secs_f64().max(1e-9) / 1e6;
-        let mpps_wall = readings.iter().map(|reading| rate(reading.packets, reading.wall)).sum();
-        let by_cpu: f64 = readings.iter().map(|reading| rate(reading.packets, reading.cpu)).sum();
-        let cpu: f64 = readings.iter().map(|reading| reading.cpu.as_secs_f64()).sum();
+        let Rate { packets, by_cpu, by_wall: mpps_wall, cpu_ns } = Rate::of(readings);
         let (mpps, ns_per_packet) = match self.distribution {
-            "hardware" => (by_cpu, cpu * 1e9 / packets.max(1) as f64),
+            "hardware" => (by_cpu, cpu_ns),
             _ => (mpps_wall, 1e3 / mpps_wall),
         };
         // Copies by flooding are no gain: what came in has to come out.
@@ -156,7 +153,60 @@ impl Trial<'_> {
     }
 }
 
+/// What readings of several threads come to.
+struct Rate {
+    packets: u64,
+    /// Million packets a second of all together, by processor time and by the wall.
+    by_cpu: f64,
+    by_wall: f64,
+    /// Processor time for one packet.
+    cpu_ns: f64,
+}
+
+impl Rate {
+    fn of(readings: &[Reading]) -> Rate {
+        let rate = |packets: u64, time: Duration| packets as f64 / time.as_secs_f64().max(1e-9) / 1e6;
+        let packets: u64 = readings.iter().map(|reading| reading.packets).sum();
+        let cpu: f64 = readings.iter().map(|reading| reading.cpu.as_secs_f64()).sum();
+        Rate {
+            packets,
+            by_cpu: readings.iter().map(|reading| rate(reading.packets, reading.cpu)).sum(),
+            by_wall: readings.iter().map(|reading| rate(reading.packets, reading.wall)).sum(),
+            cpu_ns: cpu * 1e9 / packets.max(1) as f64,
+        }
+    }
+}
+
 impl Row {
+    /// What the machine can do at all with so many flows ([`bare`]), on so many threads.
+    pub(crate) fn bare(flows: u64, workers: usize, packets: u64) -> Result<Row, Failure> {
+        let (readings, pages) = bare::measure(flows, workers, packets)?;
+        let Rate { packets, by_cpu: mpps, by_wall: mpps_wall, cpu_ns: ns_per_packet } = Rate::of(&readings);
+        Ok(Row {
+            chain: bare::NAME.to_owned(),
+            variant: "",
+            trace: Trace::Uniform.name(),
+            flows,
+            workers,
+            distribution: "hardware",
+            batch: bare::BATCH,
+            receive_copy: true,
+            mpps,
+            ns_per_packet,
+            mpps_wall,
+            packets,
+            sets: 0,
+            created: 0,
+            expired: 0,
+            evicted: 0,
+            refused: 0,
+            dropped: 0,
+            lost: 0,
+            dropped_by_nf: BTreeMap::new(),
+            pages: pages.to_string(),
+        })
+    }
+
     /// Head of the table.
     pub(crate) const HEAD: &str = "chain                                    trace       flows  workers  distribution    Mpps  ns/packet  Mpps by the wall       sets   expired   evicted   refused  lost\n";
 

@@ -51,6 +51,8 @@ pub enum What {
     Ablation,
     /// A long run with flows that come and go: memory, packet sets, losses
     Soak,
+    /// What this machine can do at all: a loop that only touches what a chain touches
+    Bare,
 }
 
 /// All of them.
@@ -115,6 +117,7 @@ fn measure(what: What, args: &BenchArgs, catalog: &Catalog, stop: &Stop, bench: 
         What::Ablation => ablate(args, catalog, stop, &mut bench.rows)?,
         What::Latency => latencies(args, catalog, stop, &mut bench.latency)?,
         What::Soak => bench.soak = soak(args, catalog, stop)?,
+        What::Bare => bare(args, stop, &mut bench.rows)?,
     }
     unless(stop)
 }
@@ -272,6 +275,20 @@ fn rates(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>) 
             }
             Ok(())
         })?;
+    }
+    Ok(())
+}
+
+fn bare(args: &BenchArgs, stop: &Stop, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    let mut table = Table { args, head: Row::HEAD };
+    for &flows in &args.flows {
+        let flows = if args.quick { flows.min(FLOWS_QUICK) } else { flows };
+        for &workers in &args.workers {
+            unless(stop)?;
+            let row = Row::bare(flows, workers.max(1) as usize, packets(args))?;
+            table.say(&row.line())?;
+            rows.push(row);
+        }
     }
     Ok(())
 }

@@ -1,0 +1,174 @@
+//! What this machine can do at all: a loop that touches the memory that a chain touches for each packet, and does nothing else.
+//!
+//! A frame is copied from a ring into a buffer, a line of tags is read and a line of a record is changed, both where chance has them, with the
+//! prefetches, the batches and the places that the runtime uses. It parses nothing, compares no key, decides nothing, and no flow comes or
+//! goes: an upper mark for every chain whose functions have one packet set. Rates of chains travel from one machine to another as shares of it.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use braid_control::runtime::memory::{Backing, Bytes, HugePages, prefetch_read, prefetch_second_level, thread_time};
+
+use super::meter::Reading;
+use crate::failure::{Failure, Kind};
+
+/// The name of its rows.
+pub const NAME: &str = "bare loop";
+/// Packets of a batch.
+pub const BATCH: usize = 128;
+
+/// Bytes of a cache line, a frame, and a record.
+const LINE: usize = 64;
+/// Lines from one buffer to the next, and buffers that are taken by turns.
+const STRIDE: usize = 33;
+const BUFFERS: usize = 256;
+/// Records for a line of tags, and flows among them: as full as flow tables are.
+const GROUP: usize = 32;
+const FLOWS_IN_GROUP: usize = 20;
+/// Lines ahead of a copy that are asked for.
+const AHEAD: usize = 48;
+
+/// What one thread works on.
+struct Bare {
+    ring: Bytes,
+    buffers: Bytes,
+    tags: Bytes,
+    records: Bytes,
+}
+
+impl Bare {
+    /// For so many flows, whose frames stand in the ring by turns.
+    fn new(flows: usize) -> Result<Bare, Failure> {
+        let region = |lines: usize| {
+            Bytes::new(lines * LINE, HugePages::Prefer)
+                .map_err(|error| Failure::new(Kind::Io, error.to_string(), "name fewer --flows or --workers"))
+        };
+        let groups = flows.div_ceil(FLOWS_IN_GROUP);
+        let mut bare = Bare {
+            ring: region(flows)?,
+            buffers: region(BUFFERS * STRIDE)?,
+            tags: region(groups)?,
+            records: region(groups * GROUP)?,
+        };
+        for (frame, number) in lines_mut(&mut bare.ring).iter_mut().zip(1u64..) {
+            frame[26..34].copy_from_slice(&number.to_le_bytes());
+        }
+        // Pages that nobody has written to are all the same one.
+        lines_mut(&mut bare.tags).iter_mut().for_each(|line| line[0] = 1);
+        lines_mut(&mut bare.records).iter_mut().for_each(|line| line[0] = 1);
+        Ok(bare)
+    }
+
+    fn backing(&self) -> Backing {
+        self.records.backing()
+    }
+
+    /// Takes `packets` through the loop, batch by batch, beginning with frame `from`.
+    fn run(&mut self, from: usize, packets: u64) {
+        let (ring, tags) = (lines(&self.ring), lines(&self.tags));
+        let (buffers, records) = (lines_mut(&mut self.buffers), lines_mut(&mut self.records));
+        let (mut hashes, mut places, mut sum) = ([0u64; BATCH], [0usize; BATCH], 0u64);
+        let (mut next, groups) = (from % ring.len(), tags.len() as u64);
+        let group = |hash: u64| (((hash >> 32) * groups) >> 32) as usize;
+        for batch in 0..packets.div_ceil(BATCH as u64) as usize {
+            let first = batch * BATCH % BUFFERS;
+            for (i, hash) in hashes.iter_mut().enumerate() {
+                let frame = &ring[next];
+                prefetch_read(std::ptr::from_ref(frame).wrapping_add(AHEAD));
+                let buffer = &mut buffers[(first + i) % BUFFERS * STRIDE];
+                *buffer = *frame;
+                *hash = hash_of(word(buffer, 26));
+                next = if next + 1 == ring.len() { 0 } else { next + 1 };
+            }
+            hashes.iter().for_each(|hash| prefetch_second_level(&raw const tags[group(*hash)]));
+            for (place, hash) in places.iter_mut().zip(&hashes) {
+                // Always nothing, which the processor does not know before the line is there.
+                let nothing = usize::from(tags[group(*hash)][LINE - 1]);
+                *place = group(*hash) * GROUP + *hash as usize % GROUP + nothing;
+                prefetch_second_level(&raw const records[*place]);
+            }
+            for (i, place) in places.iter().enumerate() {
+                let record = &mut records[*place];
+                let count = word(record, 8) + 1;
+                record[8..16].copy_from_slice(&count.to_le_bytes());
+                buffers[(first + i) % BUFFERS * STRIDE][30] = count as u8;
+                sum = sum.wrapping_add(count);
+            }
+        }
+        black_box(sum);
+    }
+}
+
+fn lines(bytes: &Bytes) -> &[[u8; LINE]] {
+    bytes.as_chunks().0
+}
+
+fn lines_mut(bytes: &mut Bytes) -> &mut [[u8; LINE]] {
+    bytes.as_chunks_mut().0
+}
+
+fn word(line: &[u8; LINE], at: usize) -> u64 {
+    line[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// As costly as the hash of a short key.
+fn hash_of(key: u64) -> u64 {
+    let fold = |a: u64, b: u64| {
+        let product = u128::from(a) * u128::from(b);
+        product as u64 ^ (product >> 64) as u64
+    };
+    fold(fold(key ^ 0x9e37_79b9_7f4a_7c15, 0x8bb8_4b93_962e_acc9), 0xd6e8_feb8_6659_fd93)
+}
+
+/// Measures `packets` packets on each of `workers` threads, which have the flows in equal parts, behind one pass over them; and says which
+/// pages there were.
+pub fn measure(flows: u64, workers: usize, packets: u64) -> Result<(Vec<Reading>, Backing), Failure> {
+    let own = (flows as usize).div_ceil(workers.max(1)).max(1);
+    let mut bares = (0..workers).map(|_| Bare::new(own)).collect::<Result<Vec<_>, _>>()?;
+    let backing = bares.first().map_or(Backing::Ordinary, Bare::backing);
+    let readings = std::thread::scope(|scope| {
+        let threads: Vec<_> = bares.iter_mut().map(|bare| scope.spawn(|| reading(bare, own, packets))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|reading| reading.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    Ok((readings, backing))
+}
+
+fn reading(bare: &mut Bare, own: usize, packets: u64) -> Reading {
+    let warm = own.next_multiple_of(BATCH);
+    bare.run(0, warm as u64);
+    let (cpu, wall): (Duration, Instant) = (thread_time(), Instant::now());
+    bare.run(warm, packets);
+    let packets = packets.next_multiple_of(BATCH as u64);
+    Reading { packets, cpu: thread_time() - cpu, wall: wall.elapsed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_packet_changes_the_record_of_its_flow() {
+        let mut bare = Bare::new(1000).expect("a small loop fits");
+        bare.run(0, 8 * 1024);
+        bare.run(8 * 1024 % 1000, 1000 * 128 - 8 * 1024);
+        let counts: Vec<u64> = lines(&bare.records).iter().map(|record| word(record, 8)).collect();
+        assert_eq!(counts.iter().sum::<u64>(), 1000 * 128, "each is counted once");
+        assert!(counts.iter().all(|count| count % 128 == 0), "and those of a flow in one place");
+        assert!(
+            counts.iter().filter(|count| **count > 0).count() > 500,
+            "flows have places of their own, but for chance"
+        );
+        let frames = lines(&bare.buffers).iter().step_by(STRIDE);
+        assert!(
+            frames.into_iter().all(|frame| (1..=1000).contains(&(word(frame, 26) & 0xffff_ffff))),
+            "frames were copied"
+        );
+    }
+
+    #[test]
+    fn threads_have_the_flows_in_parts_and_count_whole_batches() {
+        let (readings, _) = measure(3000, 2, 1000).expect("a small loop fits");
+        assert_eq!(readings.iter().map(|reading| reading.packets).collect::<Vec<_>>(), [1024, 1024]);
+    }
+}
