@@ -170,6 +170,18 @@ fn impossible_values_are_refused() {
         "`priority[0]`: nothing is said about which packets; write `dscp`, `ports` or `addresses`, such as { dscp = 46 }",
     );
     refuse(
+        &with("priority = [{ dscp = [46, 48] }, { dscp = 8, ports = 53 }, { dscp = 46 }]"),
+        "`priority[2].dscp`: code point 46 is of priority[0] already, which comes first; write it once; what is more special stands in the higher priority",
+    );
+    refuse(
+        &with("priority = [{ ports = [53, 123] }, { dscp = 46, ports = 123 }]"),
+        "`priority[1].ports`: port 123 is of priority[0] already, which comes first; write it once; what is more special stands in the higher priority",
+    );
+    refuse(
+        &with("priority = [{ addresses = '10.0.0.0/8' }, { addresses = ['10.2.0.0/16'] }]"),
+        "`priority[1].addresses`: 10.2.0.0/16 is of priority[0] already, which comes first; write it once; what is more special stands in the higher priority",
+    );
+    refuse(
         &with("priority = [{ dscp = 64 }]"),
         "`priority[0].dscp`: `64` is no code point; write 0 to 63 or a name such as \"af11\", \"ef\", \"cs1\"",
     );
