@@ -210,7 +210,7 @@ impl Settings {
             query_ns: seconds("icmp_s", config.icmp_s)?,
             fragment_ns: seconds("fragment_s", config.fragment_s)?,
             ttl: config.ttl,
-            router: Router { v4: config.router.into(), v6: config.router_v6.map(Into::into) },
+            router: Router::check(("router", config.router), ("router_v6", config.router_v6))?,
         })
     }
 }
