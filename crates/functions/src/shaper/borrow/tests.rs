@@ -194,6 +194,11 @@ fn impossible_values_are_refused() {
         "`group.each.ceil_bytes_per_s`: 5 is less than `bytes_per_s`; write at least 10",
     );
     refuse(
+        &with("group = [{ prefixes = '10.0.0.0/8' }]"),
+        "`group[0]`: nothing is said about what its addresses have; write `total`, `each` or both, or leave it out",
+    );
+    refuse(&with("quantum_bytes = 0"), "`quantum_bytes`: 0 bytes are no turn; write 1514 or more: a whole packet");
+    refuse(
         "ceil_bytes_per_s = 20000000",
         "`link`: there is nothing to borrow from; give `link`, such as { bytes_per_s = 12500000, burst_bytes = 50000 }",
     );
