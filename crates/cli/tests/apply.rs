@@ -82,6 +82,22 @@ fn a_rule_file_that_has_changed_is_read_again_and_rules_that_have_not_count_on()
     conserved(&run.stop());
 }
 
+#[test]
+fn a_table_that_cannot_be_smaller_is_named_by_its_key() {
+    let braid = Braid::new();
+    let plan = |most: u32| format!("{FIREWALL}[nf.config]\nudp_s = 100\nconnections_max = {most}\n");
+    braid.write("plan.toml", &plan(20_000));
+    let mut run = Running::start(&braid, &format!("plan.toml {TRAFFIC}"));
+    run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(50));
+    braid.write("small.toml", &plan(5));
+    let said = braid.fails(1, "apply small.toml --control control.sock");
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in ["line 5:", "firewall.connections", "write a larger `connections_max`, so that there is room for"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    conserved(&run.stop());
+}
+
 /// Functions with a change that their state survives, and one that it does not.
 const CHANGES: [(&str, &str, &str); 10] = [
     ("port_scan", "answer_ms = 500", "false_alarms = 0.1"),

@@ -4,6 +4,7 @@
 //! says that its state survives it; functions added, removed, reordered) and the number of packet sets. Everything else needs another process, which goes on
 //! with the state: whether it could is found out before anything is ended ([`Current::check_successor`]).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use braid_runtime::exchange::{Difference, ExchangeError, Exchanged, exchange};
@@ -87,7 +88,7 @@ impl Current {
         let compiled = plan.compile(self.carry).map_err(refused)?;
         let difference = if changed.any { Difference::Chain(&changed.names) } else { Difference::Sets };
         let exchanged = exchange(live, &self.compiled.run, &compiled.run, difference);
-        let exchanged = exchanged.map_err(|error| not_exchanged(&error, &plan, text))?;
+        let exchanged = exchanged.map_err(|error| not_exchanged(&error, (&self.plan, &plan), text))?;
         (self.file, self.plan, self.compiled) = (file, plan, Arc::new(compiled));
         let Exchanged { kept, added, removed, copied, elements, elements_held, moving, evicted, held } = exchanged;
         let (changed, held_us) = (changed.names, held.as_micros() as u64);
@@ -223,7 +224,7 @@ struct Changed {
 }
 
 /// Why a run keeps its chain, with its place: of the first key that the reason names, else of the function.
-fn not_exchanged(error: &ExchangeError, plan: &Plan, text: &str) -> Refused {
+fn not_exchanged(error: &ExchangeError, (old, plan): (&Plan, &Plan), text: &str) -> Refused {
     let (function, reason, help) = match error {
         ExchangeError::Sets { needed, .. } => {
             let oldest = "or apply `full = \"evict_oldest\"` there first, with which the oldest sets go";
@@ -232,11 +233,7 @@ fn not_exchanged(error: &ExchangeError, plan: &Plan, text: &str) -> Refused {
             );
             return Refused::new(error.to_string(), help);
         }
-        ExchangeError::Beyond(Beyond { needed, .. }) => {
-            let more = format!("write a size of at least {needed} (of packet sets that workers share: `sets`)");
-            let fewer = "let some go (`braid sets --filter FILTER --end`) and then `braid upgrade PLAN`";
-            return Refused::new(error.to_string(), format!("nothing has changed; {more}, or {fewer}"));
-        }
+        ExchangeError::Beyond(beyond) => return too_small(error, beyond, (old, plan), text),
         ExchangeError::Function { function, reason } => (function, reason, ANEW),
         ExchangeError::Build(build) => (&build.function, &build.reason, "nothing has changed"),
         _ => return Refused::new(error.to_string(), RESTART),
@@ -246,6 +243,40 @@ fn not_exchanged(error: &ExchangeError, plan: &Plan, text: &str) -> Refused {
     };
     let written = reason.split('`').skip(1).step_by(2).find_map(|key| link.config.place(key));
     refused(&Problem::new(error.to_string(), help).at(written.unwrap_or(link.at.clone())), text)
+}
+
+/// Why a state object cannot be as small as a plan says: with the keys of its function that may have made it so, at the first of them.
+fn too_small(error: &ExchangeError, beyond: &Beyond, (old, new): (&Plan, &Plan), text: &str) -> Refused {
+    let Beyond { object, needed, .. } = beyond;
+    let is_owner = |name: &str| object.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+    let link = |plan: &'_ Plan| plan.chain.iter().position(|link| is_owner(&link.name));
+    let both = link(old).zip(link(new)).map(|(old_at, at)| (&old.chain[old_at], &new.chain[at]));
+    let keys = both.map_or_else(Vec::new, |(old, new)| reduced(&old.config.table(), &new.config.table()));
+    let more = match keys.as_slice() {
+        [] => format!("write a size of at least {needed} (of packet sets that workers share: `sets`)"),
+        keys => {
+            let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+            format!("write a larger {}, so that there is room for {needed}", keys.join(" or "))
+        }
+    };
+    let fewer = "let some go (`braid sets --filter FILTER --end`) and then `braid upgrade PLAN`";
+    let problem = Problem::new(error.to_string(), format!("nothing has changed; {more}, or {fewer}"));
+    let place = both.map(|(_, new)| keys.iter().find_map(|key| new.config.place(key)).unwrap_or(new.at.clone()));
+    refused(&place.map_or(problem.clone(), |place| problem.at(place)), text)
+}
+
+/// Keys of whole numbers that are smaller in the second table, or may be: one of both leaves them open.
+fn reduced(old: &toml::Table, new: &toml::Table) -> Vec<String> {
+    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let of_key = |key: &String| match (old.get(key), new.get(key)) {
+        (Some(toml::Value::Table(old)), Some(toml::Value::Table(new))) => {
+            reduced(old, new).into_iter().map(|inner| format!("{key}.{inner}")).collect()
+        }
+        (Some(toml::Value::Integer(old)), Some(toml::Value::Integer(new))) if new >= old => Vec::new(),
+        (Some(toml::Value::Integer(_)), _) | (None, Some(toml::Value::Integer(_))) => vec![key.clone()],
+        _ => Vec::new(),
+    };
+    keys.into_iter().flat_map(of_key).collect()
 }
 
 /// A problem with its place in the text.

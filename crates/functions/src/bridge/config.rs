@@ -157,6 +157,7 @@ impl Config {
             let reason = format!("{} stations do not fit a table of {}", self.stations.len(), self.capacity);
             return Err(ConfigError::new("static", reason, "write a larger `capacity`"));
         }
+        let filter = self.filter(ports)?;
         let station = |written: &StationConfig| {
             check_port("static.port", written.port, ports)?;
             let wrong = match written.mac.0 {
@@ -168,6 +169,10 @@ impl Config {
                 return Err(ConfigError::new("static.mac", reason, "write the address of one station"));
             }
             self.check_vlan("static.vlan", written.vlan)?;
+            if filter.as_ref().is_some_and(|filter| !filter.has(written.vlan, written.port)) {
+                let reason = format!("port {} does not carry VLAN {}", written.port, written.vlan);
+                return Err(ConfigError::new("static.vlan", reason, "write a VLAN of its `[[port]]`, or another port"));
+            }
             Ok(StaticStation { station: Station::new(written.mac.0, written.vlan), port: written.port })
         };
         let mut known = HashSet::default();

@@ -133,6 +133,26 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// That nothing is said about limits that there are not.
+    fn limits_are_there(&self) -> Result<(), ConfigError> {
+        if self.half_open_max == 0 && self.tcp_hurried_s.is_some() {
+            let instead = "leave it out, or write a `half_open_max`";
+            return Err(ConfigError::new(
+                "tcp_hurried_s",
+                "nobody hurries where nothing limits half-open connections",
+                instead,
+            ));
+        }
+        let counts_hosts = self.host_connections_max != 0 || self.host_half_open_max != 0;
+        if !counts_hosts && self.hosts_max != Config::default().hosts_max {
+            let instead = "leave it out, or write `host_connections_max` or `host_half_open_max`";
+            return Err(ConfigError::new("hosts_max", "no hosts are counted", instead));
+        }
+        Ok(())
+    }
+}
+
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
@@ -179,6 +199,7 @@ impl Settings {
             let instead = "write at most as many seconds: it is for having less time";
             return Err(ConfigError::new("tcp_hurried_s", reason, instead));
         }
+        config.limits_are_there()?;
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         if config.interfaces.len() > usize::from(ports) {
             let reason = format!("{} names, but the plan has {ports} ports", config.interfaces.len());
@@ -210,7 +231,7 @@ impl Settings {
             query_ns: seconds("icmp_s", config.icmp_s)?,
             fragment_ns: seconds("fragment_s", config.fragment_s)?,
             ttl: config.ttl,
-            router: Router { v4: config.router.into(), v6: config.router_v6.map(Into::into) },
+            router: Router::check(("router", config.router), ("router_v6", config.router_v6))?,
         })
     }
 }

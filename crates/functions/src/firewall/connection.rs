@@ -10,7 +10,7 @@ use braid_nf::prelude::*;
 use super::permit::Permit;
 use super::states::State;
 use super::window::{Segment, Windows};
-use crate::parts::Side;
+use crate::parts::{Side, lengths};
 
 /// Both directions of a connection. With key and age it fills a cache line less eight bytes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -167,6 +167,9 @@ impl Connection {
     #[inline(always)]
     pub(super) fn goes_on(&mut self, packet: &Packet<'_>, from_opener: bool) -> bool {
         if self.protocol != protocol::TCP {
+            if self.protocol == protocol::UDP && !lengths::fills_its_packet(packet) {
+                return false;
+            }
             self.answer(from_opener);
             return self.progress & NEW == 0;
         }

@@ -64,7 +64,7 @@ impl Policy {
             }
         }
         for (number, rule) in config.rules.iter_mut().enumerate() {
-            rule.check().and_then(|()| rule.check_ports(ports.count)).map_err(|error| refuse(number, error))?;
+            rule.check().and_then(|()| rule.check_ports(ports)).map_err(|error| refuse(number, error))?;
             rule.origin = hash::mixed(format!("{rule:?}").as_bytes(), 0);
         }
         let mut notes = Vec::new();

@@ -15,6 +15,7 @@ use super::marks::{Asked, Given, Marks, Whose};
 use super::masked::Masked;
 use super::often::Often;
 use super::quota::Quota;
+use super::rule_file::Ports;
 use super::states::{self, State, States};
 use super::values::{Addresses, Bits, IcmpKind, PortRange, Protocol};
 use crate::config::ConfigError;
@@ -317,14 +318,18 @@ impl Rule {
         Ok(())
     }
 
-    /// Refuses ports that the plan does not have.
-    pub(super) fn check_ports(&self, ports: u16) -> Result<(), (String, &'static str)> {
-        match self.ports.0.iter().find(|port| **port >= ports) {
-            Some(port) => {
-                Err((format!("the plan has no port {port}"), "write its ports from 0 on, or `ports` in the plan"))
-            }
-            None => Ok(()),
+    /// Refuses ports that the plan does not have, and those by none of which something comes in the rule's direction.
+    pub(super) fn check_ports(&self, plan: Ports) -> Result<(), (String, &'static str)> {
+        if let Some(port) = self.ports.0.iter().find(|port| **port >= plan.count) {
+            return Err((format!("the plan has no port {port}"), "write its ports from 0 on, or `ports` in the plan"));
         }
+        let comes = |port: &Port, wanted| plan.sides.of(*port).map(Direction::from) == Some(wanted);
+        let (Some(wanted), Some(port)) = (self.direction, self.ports.0.first()) else { return Ok(()) };
+        if self.ports.0.iter().any(|port| comes(port, wanted)) {
+            return Ok(());
+        }
+        let from = if wanted == Direction::Outbound { "inside" } else { "outside" };
+        Err((format!("nothing comes from {from} by port {port}"), "write ports of that side, or leave out `direction`"))
     }
 
     /// The first condition that a packet does not fulfil; none if the rule fits.

@@ -301,6 +301,21 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         "neither a number nor a text; write such as 80 or \"ssh\", or several in a list",
     );
     check_error("rules = [{ action = 'deny', protocol = -1 }]", "`-1` is no protocol");
+    check_error(
+        "half_open_max = 0\ntcp_hurried_s = 5",
+        "`tcp_hurried_s`: nobody hurries where nothing limits half-open",
+    );
+    check_error("hosts_max = 500", "`hosts_max`: no hosts are counted; leave it out, or write `host_connections_max`");
+    check_error("router = '0.0.0.0'", "`router`: 0.0.0.0 is no host's address; write an address that this");
+    check_error("router_v6 = 'ff02::1'", "`router_v6`: ff02::1 is no host's address beyond its link");
+    for (direction, port, from) in [("inbound", 0, "outside"), ("outbound", 1, "inside")] {
+        check_error(
+            &format!("rules = [{{ action = 'deny', direction = '{direction}', ports = [{port}] }}]"),
+            &format!(
+                "`rules[0]`: nothing comes from {from} by port {port}; write ports of that side, or leave out `direction`"
+            ),
+        );
+    }
     check_error("rules = [{ action = 'deny', ports = [0, 5] }]", "`rules[0]`: the plan has no port 5; write its ports");
     check_error("rules_file = 5", "write a text in quotes");
     check_error("udp_s = 0", "`udp_s`: 0ns is out of range");

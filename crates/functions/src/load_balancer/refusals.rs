@@ -58,9 +58,17 @@ pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), (&
 }
 
 /// Answers are to be had before the next question, and one source says who is up.
-pub(super) fn check_check(check: &Check, config: &Config) -> Result<(), Wrong> {
+pub(super) fn check_check(check: &Check, service: &Service, config: &Config) -> Result<(), Wrong> {
     if config.heartbeat_port.is_some() {
         return Err(("`heartbeat_port` says already who is up".into(), "keep one of both"));
+    }
+    if check.port == Some(0) {
+        return Err(("0 is no port".into(), "write where backends are asked, or leave it out"));
+    }
+    let ports = |backend: &Backend| check.port.or(backend.port).or(service.ports().only());
+    if let Some(backend) = service.backends.iter().find(|backend| ports(backend).is_none()) {
+        let reason = format!("nothing says at which port {} is asked, for the service has several", backend.address);
+        return Err((reason, "write the `port` into the check, such as check = { port = 80 }"));
     }
     if !(10..=3_600_000).contains(&check.every_ms) || !(1..=check.every_ms).contains(&check.timeout_ms()) {
         let reason = format!("an answer within {} ms every {} ms cannot be", check.timeout_ms(), check.every_ms);

@@ -240,7 +240,7 @@ impl Settings {
         };
         check_service(service, config).map_err(|(key, error)| wrong(key, error))?;
         if let Some(check) = &service.check {
-            check_check(check, config).map_err(|error| wrong("check", error))?;
+            check_check(check, service, config).map_err(|error| wrong("check", error))?;
         }
         let protocols: &[u8] = match service.protocol {
             Some(Transport::Tcp) => &[protocol::TCP],

@@ -178,6 +178,10 @@ impl Settings {
     pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
         let prefix = config.prefix.ok_or_else(|| ConfigError::new("prefix", "missing", "write 64:ff9b::/96"))?;
         let prefix = Prefix64::check(prefix)?;
+        if config.private == Others::Pass && !prefix.is_well_known() {
+            let reason = "behind another prefix than 64:ff9b::/96 private addresses are reached anyway";
+            return Err(ConfigError::new("private", reason, "leave it out"));
+        }
         if let Some(range) = config.inside.iter().find(|range| range.is_v4()) {
             return Err(ConfigError::new("inside", format!("{range} is not IPv6"), "name IPv6 ranges only"));
         }

@@ -247,6 +247,10 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         "`prefix`: 2001:db8::/80 can hold no IPv4 addresses; write an IPv6 prefix of 32",
     );
     check_error("prefix = '2001:db8:0:0:100::/96'", "`prefix`: 2001:db8:0:0:100::/96 has bits from 64 to 71");
+    check_error(
+        "prefix = '64:ff9b:1::/96'\nprivate = 'pass'",
+        "`private`: behind another prefix than 64:ff9b::/96 private addresses are reached anyway; leave it out",
+    );
     check_error("inside = ['10.0.0.0/8']", "`inside`: 10.0.0.0/8 is not IPv6");
     check_error("allocation = 'deterministic'", "`allocation`: IPv6 hosts are too many");
     check_error("mtu_v6 = 576", "`mtu_v6`: 576 is out of range; write 1280 to 9216");

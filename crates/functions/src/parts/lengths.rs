@@ -1,9 +1,9 @@
 //! Whether an IP packet is as long as it says: what no end would take needs no way kept for it. And whether it fits where it goes.
 
 use braid_nf::Packet;
-use braid_nf::packet::PLAIN;
-use braid_nf::packet::headers::{Header, Ipv6, Tcp};
+use braid_nf::packet::headers::{Header, Ipv4, Ipv6, Tcp};
 use braid_nf::packet::parse::protocol;
+use braid_nf::packet::{Flags, PLAIN};
 
 /// What a router's link takes that names no MTU, given the length of a packet that did not fit (RFC 1191 section 7).
 pub fn plateau_below(len: u16) -> u16 {
@@ -39,6 +39,28 @@ fn says_too_long(packet: &Packet<'_>, most: u16) -> bool {
 pub fn hold_a_whole(packet: &mut Packet<'_>) -> bool {
     packet.plain().is_some_and(|(ip, is_udp)| hold_plainly(ip, is_udp))
         || packet.out_of_line(|packet| hold_otherwise(packet))
+}
+
+/// Whether a datagram of UDP is as long as its packet leaves it, behind a header of either version alone. One that is not, or stands
+/// behind options, may hold all the same: that is for [`hold_the_headers`].
+#[inline(always)]
+pub fn fills_its_packet(packet: &Packet<'_>) -> bool {
+    // Words of a header of IPv4 without options, which no other is as short as, and of IPv6 without others behind it.
+    const V4: u8 = (Ipv4::LEN / 4) as u8;
+    const V6: u8 = (Ipv6::LEN / 4) as u8;
+    let record = packet.record();
+    let ip = packet.bytes().get(usize::from(record.l3)..).unwrap_or_default();
+    match record.l4 {
+        V4 => ip.first_chunk().is_some_and(|ip: &[u8; Ipv4::LEN + 8]| {
+            let [all, len] = [[ip[2], ip[3]], [ip[24], ip[25]]].map(|word| u32::from(u16::from_be_bytes(word)));
+            len >= 8 && len + Ipv4::LEN as u32 == all
+        }),
+        V6 if record.flags.has(Flags::V6) => ip.first_chunk().is_some_and(|ip: &[u8; Ipv6::LEN + 8]| {
+            let [all, len] = [[ip[4], ip[5]], [ip[44], ip[45]]].map(u16::from_be_bytes);
+            len >= 8 && len == all
+        }),
+        _ => false,
+    }
 }
 
 /// The same of nearly all, by what is [plain](Packet::plain) of them: IPv4 without options, whose UDP is as long as the packet leaves it.

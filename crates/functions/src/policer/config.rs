@@ -260,6 +260,10 @@ impl Config {
                 return Err(ConfigError::new(key, reason, "leave it out, or choose another `meter`"));
             }
         }
+        if self.dscp.yellow.is_some() && self.meter == Kind::Single && !self.colour_aware {
+            let instead = "leave it out, or choose another `meter`, or colour_aware = true";
+            return Err(ConfigError::new("dscp.yellow", "the meter `single` makes no packet yellow", instead));
+        }
         Ok(())
     }
 

@@ -209,6 +209,10 @@ fn impossible_meters_are_refused() {
         "[dscp]\nred = 64",
         "`dscp.red`: `64` is no code point; write 0 to 63 or a name such as \"af11\", \"ef\", \"cs1\"",
     );
+    refuse(
+        "[dscp]\nyellow = 12",
+        "`dscp.yellow`: the meter `single` makes no packet yellow; leave it out, or choose another `meter`, or colour_aware = true",
+    );
     refuse("burst_packets = 5", "`burst_packets`: there is no `packets_per_s`; add it");
 }
 

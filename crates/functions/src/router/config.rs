@@ -239,6 +239,10 @@ impl Config {
         let mut known = HashSet::default();
         for (number, route) in self.routes.iter().enumerate() {
             let wrong = |error: ConfigError| error.of("route", number);
+            if route.refuse != Some(Refusal::Blackhole) && leads_to_no_host(&route.to) {
+                let reason = format!("no packet to {} is forwarded: no host has such an address", route.to);
+                return Err(wrong(ConfigError::new("route.to", reason, "leave the route out")));
+            }
             if !known.insert((route.to.first(), route.to.bits())) {
                 let reason = format!("{} has two routes", route.to);
                 return Err(wrong(ConfigError::new("route.to", reason, "keep one: a destination has one way")));
@@ -281,6 +285,13 @@ pub fn key(address: IpAddress) -> u128 {
         Some(v4) => u128::from(u32::from_be_bytes(v4)) << 96,
         None => u128::from_be_bytes(address.octets()),
     }
+}
+
+/// Whether nothing to a range is ever forwarded, for it holds groups, loopback addresses or none (`objections::to_forwarding`). To drop it
+/// in silence, as lists of such ranges do, is to say the same.
+fn leads_to_no_host(range: &Prefix) -> bool {
+    let none = ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "ff00::/8", "::/128", "::1/128"];
+    none.iter().filter_map(|none| none.parse::<Prefix>().ok()).any(|none| none.covers(range))
 }
 
 /// The number of the interface of a port, or of a VLAN there.

@@ -7,6 +7,7 @@ use foldhash::HashSet;
 use super::config::{Config, InterfaceConfig};
 use super::fragment::MTU_MAX;
 use crate::config::{ConfigError, check_port};
+use crate::parts::scope::{is_host_v4, is_routed_v6};
 use crate::parts::tags::VLAN_MAX;
 
 /// An interface, checked.
@@ -98,6 +99,10 @@ impl InterfaceConfig {
             let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
             let address: IpAddress = address.parse().map_err(|_| wrong())?;
             let bits = bits.parse().ok().filter(|bits: &u8| *bits <= if address.is_v4() { 32 } else { 128 });
+            if !is_host(address) {
+                let reason = format!("{address} is no host's address");
+                return Err(ConfigError::new(&key, reason, "write the address of a host"));
+            }
             addresses.push((address, bits.ok_or_else(wrong)?));
         }
         let checked = Interface { port: self.port, vlan: self.vlan, mac, mtu: self.mtu, addresses };
@@ -112,6 +117,14 @@ impl InterfaceConfig {
             return Err(ConfigError::new("interface.mtu", format!("{} is not possible", self.mtu), instead));
         }
         Ok(checked)
+    }
+}
+
+/// Whether an address may be a router's: no group, no loopback, no broadcast address, and some address; of its link alone it may be.
+fn is_host(address: IpAddress) -> bool {
+    match address.v4() {
+        Some(v4) => is_host_v4(v4),
+        None => is_link_local(address) || is_routed_v6(address),
     }
 }
 

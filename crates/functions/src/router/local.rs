@@ -11,8 +11,8 @@ use super::interface::Interface;
 use super::objections::BAD_CHECKSUM;
 use super::pieces::echo_whole;
 use super::{Complaint, Router};
-use crate::parts::answer;
 use crate::parts::discovery::{self, By, Message};
+use crate::parts::{answer, lengths};
 
 /// An ARP packet; it has been heard.
 const ARP: Reason = Reason("arp");
@@ -82,7 +82,12 @@ impl Router {
             Err(Objection::Told(complaint)) => return self.errors.send(cx, packet, interface, complaint, FOR_ROUTER),
             Err(Objection::Silent) => return Ok(Verdict::Drop(FOR_ROUTER)),
         };
-        if !packet.checksums_ok() {
+        if !lengths::hold_the_headers(packet) {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        }
+        // Over IPv6 a datagram has a checksum (RFC 8200 section 8.1).
+        let lacks_one = !packet.dst_ip().is_v4() && packet.udp().is_some_and(|udp| udp.checksum() == 0);
+        if lacks_one || !packet.checksums_ok() {
             return Ok(Verdict::Drop(BAD_CHECKSUM));
         }
         match Answer::to(packet.dst_ip().is_v4(), (packet.protocol(), number_at), packet.ip_payload()) {

@@ -52,6 +52,10 @@ impl Router {
             }
             Err(Objection::Silent) => return Ok(Verdict::Drop(FOR_ROUTER)),
         };
+        let udp_len = || Udp::parse(body).map_or(0, |udp| usize::from(udp.length()));
+        if found.proto == protocol::UDP && !(Udp::LEN..=body.len()).contains(&udp_len()) {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        }
         let is_right = match found.proto {
             protocol::ICMP => checksum::ipv4_header_ok(body),
             protocol::UDP if Udp::parse(body).is_some_and(|udp| udp.checksum() == 0) => from.is_v4(),

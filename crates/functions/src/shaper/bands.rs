@@ -41,6 +41,17 @@ impl Bands {
             let error = ConfigError::new("priority", "nothing is said about which packets", instead);
             return Err(error.of("priority", number));
         }
+        for (number, fits) in priorities.iter().enumerate() {
+            let taken = priorities[..number]
+                .iter()
+                .enumerate()
+                .find_map(|(higher, other)| Some((higher, other.takes_of(fits)?)));
+            if let Some((higher, (key, what))) = taken {
+                let reason = format!("{what} is of priority[{higher}] already, which comes first");
+                let instead = "write it once; what is more special stands in the higher priority";
+                return Err(ConfigError::new(&format!("priority.{key}"), reason, instead).of("priority", number));
+            }
+        }
         Ok(Bands(priorities.to_vec()))
     }
 
@@ -60,6 +71,16 @@ impl Bands {
 }
 
 impl Fits {
+    /// Of what fits `lower` the first that fits this as well, and so never comes there: its key and what it is.
+    fn takes_of(&self, lower: &Fits) -> Option<(&'static str, String)> {
+        let point = lower.dscp.0.iter().find(|point| self.dscp.0.contains(point));
+        let port = lower.ports.0.iter().find(|port| self.ports.0.contains(port));
+        let range = lower.addresses.0.iter().find(|range| self.addresses.0.iter().any(|ours| ours.covers(range)));
+        None.or(point.map(|CodePoint(point)| ("dscp", format!("code point {point}"))))
+            .or(port.map(|port| ("ports", format!("port {port}"))))
+            .or(range.map(|range| ("addresses", range.to_string())))
+    }
+
     fn fit(&self, packet: &Packet<'_>) -> bool {
         dscp::of(packet).is_some_and(|point| self.dscp.0.contains(&CodePoint(point)))
             || packet.ports().is_some_and(|(from, to)| self.ports.0.iter().any(|port| *port == from || *port == to))

@@ -200,6 +200,15 @@ impl Config {
         };
         enough_for_ticks("link.burst_bytes", (rate, link), counted)?;
         self.ranges_in_one_group()?;
+        if self.quantum_bytes == Some(0) {
+            return Err(ConfigError::new("quantum_bytes", "0 bytes are no turn", "write 1514 or more: a whole packet"));
+        }
+        if let Some(number) = self.group.iter().position(|group| group.total.is_none() && group.each.is_none()) {
+            let instead = "write `total`, `each` or both, or leave it out";
+            return Err(
+                ConfigError::new("group", "nothing is said about what its addresses have", instead).of("group", number)
+            );
+        }
         let mut terms = vec![Terms { total: None, each }];
         for group in &self.group {
             let total = group.total.map(|total| total.limits("group.total.", counted)).transpose()?;

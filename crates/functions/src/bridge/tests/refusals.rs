@@ -49,6 +49,16 @@ fn impossible_configurations_are_refused() {
         "[[static]]\nmac = '02:00:00:00:00:0a'\nport = 1\nvlan = 5\n[[static]]\nmac = '02:00:00:00:00:0A'\nport = 2\nvlan = 5",
         "`static[1].mac`: 02:00:00:00:00:0a vlan 5 stands there twice; name it once: a station is at one port",
     );
+    for (vlan, port) in [(7, 1), (1, 1), (5, 2)] {
+        refuse(
+            &format!(
+                "[[port]]\nport = 1\naccess = 5\n[[static]]\nmac = '02:00:00:00:00:0a'\nport = {port}\nvlan = {vlan}"
+            ),
+            &format!(
+                "`static[0].vlan`: port {port} does not carry VLAN {vlan}; write a VLAN of its `[[port]]`, or another port"
+            ),
+        );
+    }
     refuse(
         "[[vlan]]\nid = 5\nstations_max = 7\n[[vlan]]\nid = 5\nstations_max = 8",
         "`vlan[1].id`: VLAN 5 stands there twice; say all of a VLAN in one place",

@@ -92,15 +92,6 @@ fn a_vlan_that_the_port_does_not_carry_is_dropped() {
 }
 
 #[test]
-fn a_static_station_beyond_the_vlans_of_its_port_is_not_served() {
-    let config = format!("{FILTERED}[[static]]\nmac = '02:00:00:00:00:0b'\nport = 1\nvlan = 10");
-    let mut bench = bench(10, &config);
-    for _ in 0..3 {
-        assert_eq!(bench.send(0, 0, &frame(A, B)).dropped, Some("not_a_member"));
-    }
-}
-
-#[test]
 fn ports_that_are_not_named_carry_vlan_1() {
     let mut bench = bench(10, "[[port]]\nport = 0\naccess = 5");
     assert_eq!(bench.send(1, 0, &frame(A, B)).ports(), [3, 2]);

@@ -74,5 +74,11 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     let together = "port = 53\n    persistence = \"source\"\n    persistence_prefix = { v4 = 33 }";
     check_error("port = 53", together, "no IPv4 address has 33 bits");
     let page = "port = 53\n    check = { kind = \"tcp\", path = \"/x\" }";
+    check_error("port = 53", "port = 53\n    check = { port = 0 }", "`service[2].check`: 0 is no port; write where");
+    check_error(
+        "port = 53",
+        "check = { kind = \"tcp\" }",
+        "`service[2].check`: nothing says at which port 10.0.0.9 is asked, for the service has several; write the `port` into the check, such as",
+    );
     check_error("port = 53", page, "`service[2].check`: a connection alone asks for no page; write kind = \"http\"");
 }

@@ -47,10 +47,28 @@ fn interfaces_that_contradict_each_other_are_refused() {
         [[route]]\nto = '192.0.2.0/24'\nvia = '10.0.0.2'\n[[route]]\nto = '192.0.2.0/24'\nvia = '10.0.0.3'",
         "`route[1].to`: 192.0.2.0/24 has two routes; keep one: a destination has one way",
     );
+    let to_none = |to: &str, way: &str| {
+        format!("[[interface]]\nport = 0\naddresses = ['10.0.0.1/8', '2001:db8::1/64']\n[[route]]\nto = '{to}'\n{way}")
+    };
+    for to in ["224.0.0.0/4", "239.1.0.0/16", "240.0.0.0/4", "127.0.0.0/8", "ff00::/8", "ff0e::1/128"] {
+        let expected =
+            format!("`route[0].to`: no packet to {to} is forwarded: no host has such an address; leave the route out");
+        refuse(&to_none(to, "port = 0"), &expected);
+        refuse(&to_none(to, "refuse = 'prohibit'"), &expected);
+    }
+    accept(&to_none("224.0.0.0/4", "refuse = 'blackhole'"));
+    accept(&to_none("128.0.0.0/1", "via = '10.0.0.2'"));
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.0/24']",
         "`interface[0].addresses[0]`: 10.0.0.0 is the network or all of its hosts; write the address of a host",
     );
+    for none in ["127.0.0.1", "224.0.0.5", "255.255.255.255", "ff02::1", "::1", "::"] {
+        refuse(
+            &format!("[[interface]]\nport = 0\naddresses = ['10.0.0.1/24', '{none}/32']"),
+            &format!("`interface[0].addresses[1]`: {none} is no host's address; write the address of a host"),
+        );
+    }
+    accept("[[interface]]\nport = 0\naddresses = ['169.254.0.1/16', 'fe80::1/64']");
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/24']\n[[interface]]\nport = 1\naddresses = ['10.0.0.2/24']",
         "`interface[1].addresses`: 10.0.0.0/24 is at two interfaces; give each a network of its own; put a bridge before the router to join them",

@@ -81,7 +81,7 @@ impl Borrower {
             link,
             counted: config.counted()?,
             queue_bytes: config.queue_bytes()?,
-            quantum: config.quantum_bytes.unwrap_or(QUANTUM).max(1),
+            quantum: config.quantum_bytes.unwrap_or(QUANTUM),
             timeout_ns: terms.iter().map(to_fill).fold(TIMEOUT_MIN_NS, u64::max),
             by: config.by,
             from_port: config.checked_port(ports)?,

@@ -170,6 +170,18 @@ fn impossible_values_are_refused() {
         "`priority[0]`: nothing is said about which packets; write `dscp`, `ports` or `addresses`, such as { dscp = 46 }",
     );
     refuse(
+        &with("priority = [{ dscp = [46, 48] }, { dscp = 8, ports = 53 }, { dscp = 46 }]"),
+        "`priority[2].dscp`: code point 46 is of priority[0] already, which comes first; write it once; what is more special stands in the higher priority",
+    );
+    refuse(
+        &with("priority = [{ ports = [53, 123] }, { dscp = 46, ports = 123 }]"),
+        "`priority[1].ports`: port 123 is of priority[0] already, which comes first; write it once; what is more special stands in the higher priority",
+    );
+    refuse(
+        &with("priority = [{ addresses = '10.0.0.0/8' }, { addresses = ['10.2.0.0/16'] }]"),
+        "`priority[1].addresses`: 10.2.0.0/16 is of priority[0] already, which comes first; write it once; what is more special stands in the higher priority",
+    );
+    refuse(
         &with("priority = [{ dscp = 64 }]"),
         "`priority[0].dscp`: `64` is no code point; write 0 to 63 or a name such as \"af11\", \"ef\", \"cs1\"",
     );
@@ -181,6 +193,11 @@ fn impossible_values_are_refused() {
         &with("group = [{ prefixes = '10.0.0.0/8', each = { bytes_per_s = 10, ceil_bytes_per_s = 5 } }]"),
         "`group.each.ceil_bytes_per_s`: 5 is less than `bytes_per_s`; write at least 10",
     );
+    refuse(
+        &with("group = [{ prefixes = '10.0.0.0/8' }]"),
+        "`group[0]`: nothing is said about what its addresses have; write `total`, `each` or both, or leave it out",
+    );
+    refuse(&with("quantum_bytes = 0"), "`quantum_bytes`: 0 bytes are no turn; write 1514 or more: a whole packet");
     refuse(
         "ceil_bytes_per_s = 20000000",
         "`link`: there is nothing to borrow from; give `link`, such as { bytes_per_s = 12500000, burst_bytes = 50000 }",
