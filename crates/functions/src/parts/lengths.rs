@@ -48,14 +48,12 @@ pub fn fills_its_packet(packet: &Packet<'_>) -> bool {
     // Words of a header of IPv4 without options, which no other is as short as, and of IPv6 without others behind it.
     const V4: u8 = (Ipv4::LEN / 4) as u8;
     const V6: u8 = (Ipv6::LEN / 4) as u8;
-    let record = packet.record();
-    let ip = packet.bytes().get(usize::from(record.l3)..).unwrap_or_default();
-    match record.l4 {
-        V4 => ip.first_chunk().is_some_and(|ip: &[u8; Ipv4::LEN + 8]| {
+    match packet.record().l4 {
+        V4 => packet.ip_chunk().is_some_and(|ip: &[u8; Ipv4::LEN + 8]| {
             let [all, len] = [[ip[2], ip[3]], [ip[24], ip[25]]].map(|word| u32::from(u16::from_be_bytes(word)));
             len >= 8 && len + Ipv4::LEN as u32 == all
         }),
-        V6 if record.flags.has(Flags::V6) => ip.first_chunk().is_some_and(|ip: &[u8; Ipv6::LEN + 8]| {
+        V6 if packet.record().flags.has(Flags::V6) => packet.ip_chunk().is_some_and(|ip: &[u8; Ipv6::LEN + 8]| {
             let [all, len] = [[ip[4], ip[5]], [ip[44], ip[45]]].map(u16::from_be_bytes);
             len >= 8 && len == all
         }),

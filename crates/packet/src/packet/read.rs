@@ -209,6 +209,16 @@ impl Packet<'_> {
         self.headers()?.transport()
     }
 
+    /// `N` bytes from the IP header on, if all are present; of what is not IP, from the frame's first byte.
+    #[inline(always)]
+    pub fn ip_chunk<const N: usize>(&self) -> Option<&[u8; N]> {
+        let at = usize::from(self.record.l3);
+        if at + N > self.record.len as usize {
+            return None;
+        }
+        self.room.get(usize::from(self.record.start) + at..)?.first_chunk()
+    }
+
     /// Bytes from the transport header on, if its protocol is `number`.
     #[inline(always)]
     fn at_transport(&self, number: u8) -> Option<&[u8]> {
