@@ -8,6 +8,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use braid_control::runtime::memory::{Backing, Bytes, HugePages, prefetch_read, prefetch_second_level, thread_time};
+use braid_control::runtime::nf::packet::KeyHash;
+use braid_control::runtime::nf::packet::key::DEFAULT_SEED;
 
 use super::meter::Reading;
 use crate::failure::{Failure, Kind};
@@ -69,6 +71,7 @@ impl Bare {
         let (buffers, records) = (lines_mut(&mut self.buffers), lines_mut(&mut self.records));
         let (mut hashes, mut places, mut sum) = ([0u64; BATCH], [0usize; BATCH], 0u64);
         let (mut next, groups) = (from % ring.len(), tags.len() as u64);
+        let key_hash = KeyHash::new(DEFAULT_SEED);
         let group = |hash: u64| (((hash >> 32) * groups) >> 32) as usize;
         for batch in 0..packets.div_ceil(BATCH as u64) as usize {
             let first = batch * BATCH % BUFFERS;
@@ -77,7 +80,7 @@ impl Bare {
                 prefetch_read(std::ptr::from_ref(frame).wrapping_add(AHEAD));
                 let buffer = &mut buffers[(first + i) % BUFFERS * STRIDE];
                 *buffer = *frame;
-                *hash = hash_of(word(buffer, 26));
+                *hash = key_hash.narrow(&[word(buffer, 26), 0]);
                 next = if next + 1 == ring.len() { 0 } else { next + 1 };
             }
             hashes.iter().for_each(|hash| prefetch_second_level(&raw const tags[group(*hash)]));
@@ -109,15 +112,6 @@ fn lines_mut(bytes: &mut Bytes) -> &mut [[u8; LINE]] {
 
 fn word(line: &[u8; LINE], at: usize) -> u64 {
     line[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
-/// As costly as the hash of a short key.
-fn hash_of(key: u64) -> u64 {
-    let fold = |a: u64, b: u64| {
-        let product = u128::from(a) * u128::from(b);
-        product as u64 ^ (product >> 64) as u64
-    };
-    fold(fold(key ^ 0x9e37_79b9_7f4a_7c15, 0x8bb8_4b93_962e_acc9), 0xd6e8_feb8_6659_fd93)
 }
 
 /// Measures `packets` packets on each of `workers` threads, which have the flows in equal parts, behind one pass over them; and says which

@@ -46,7 +46,7 @@ pub struct Trial<'a> {
 }
 
 /// One measurement.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Row {
     pub(crate) chain: String,
     pub(crate) variant: &'static str,
@@ -184,7 +184,6 @@ impl Row {
         let Rate { packets, by_cpu: mpps, by_wall: mpps_wall, cpu_ns: ns_per_packet } = Rate::of(&readings);
         Ok(Row {
             chain: bare::NAME.to_owned(),
-            variant: "",
             trace: Trace::Uniform.name(),
             flows,
             workers,
@@ -195,15 +194,8 @@ impl Row {
             ns_per_packet,
             mpps_wall,
             packets,
-            sets: 0,
-            created: 0,
-            expired: 0,
-            evicted: 0,
-            refused: 0,
-            dropped: 0,
-            lost: 0,
-            dropped_by_nf: BTreeMap::new(),
             pages: pages.to_string(),
+            ..Row::default()
         })
     }
 

@@ -231,6 +231,16 @@ fn packets(args: &BenchArgs) -> u64 {
     args.packets.map_or(if args.quick { PACKETS_QUICK } else { PACKETS }, |millions| millions * 1e6) as u64
 }
 
+/// So many flows, or the most that `--quick` takes.
+fn at_most(args: &BenchArgs, flows: u64) -> u64 {
+    if args.quick { flows.min(FLOWS_QUICK) } else { flows }
+}
+
+/// Every combination of flows and workers.
+fn sizes(args: &BenchArgs) -> impl Iterator<Item = (u64, i64)> {
+    args.flows.iter().flat_map(|flows| args.workers.iter().map(|workers| (at_most(args, *flows), *workers)))
+}
+
 /// Every combination of a chain with flows and workers.
 fn each(
     args: &BenchArgs,
@@ -238,26 +248,23 @@ fn each(
     (chain, file): (&str, &PlanFile),
     mut trial: impl FnMut(Trial<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    for &flows in &args.flows {
-        let flows = if args.quick { flows.min(FLOWS_QUICK) } else { flows };
-        for &workers in &args.workers {
-            let is_own = args.plan.is_some();
-            let (trace, distribution, variant) = (Trace::Uniform, "hardware", "");
-            let step_ns = args.step_ns;
-            unless(stop)?;
-            trial(Trial {
-                chain,
-                file,
-                is_own,
-                trace,
-                flows,
-                workers,
-                distribution,
-                variant,
-                step_ns,
-                is_quick: args.quick,
-            })?;
-        }
+    for (flows, workers) in sizes(args) {
+        let is_own = args.plan.is_some();
+        let (trace, distribution, variant) = (Trace::Uniform, "hardware", "");
+        let step_ns = args.step_ns;
+        unless(stop)?;
+        trial(Trial {
+            chain,
+            file,
+            is_own,
+            trace,
+            flows,
+            workers,
+            distribution,
+            variant,
+            step_ns,
+            is_quick: args.quick,
+        })?;
     }
     Ok(())
 }
@@ -281,14 +288,11 @@ fn rates(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>) 
 
 fn bare(args: &BenchArgs, stop: &Stop, rows: &mut Vec<Row>) -> Result<(), Failure> {
     let mut table = Table { args, head: Row::HEAD };
-    for &flows in &args.flows {
-        let flows = if args.quick { flows.min(FLOWS_QUICK) } else { flows };
-        for &workers in &args.workers {
-            unless(stop)?;
-            let row = Row::bare(flows, workers.max(1) as usize, packets(args))?;
-            table.say(&row.line())?;
-            rows.push(row);
-        }
+    for (flows, workers) in sizes(args) {
+        unless(stop)?;
+        let row = Row::bare(flows, workers.max(1) as usize, packets(args))?;
+        table.say(&row.line())?;
+        rows.push(row);
     }
     Ok(())
 }
@@ -333,8 +337,7 @@ fn time(args: &BenchArgs, usual: Duration, quick: Duration) -> Result<Duration, 
 fn soak(args: &BenchArgs, catalog: &Catalog, stop: &Stop) -> Result<Vec<Sample>, Failure> {
     let time = time(args, SOAK, SOAK_QUICK)?;
     let Some((name, file)) = chains(args, catalog, &[STATEFUL])?.into_iter().next() else { return Ok(Vec::new()) };
-    let flows = args.flows.iter().copied().max().unwrap_or(FLOWS_QUICK);
-    let flows = if args.quick { flows.min(FLOWS_QUICK) } else { flows };
+    let flows = at_most(args, args.flows.iter().copied().max().unwrap_or(FLOWS_QUICK));
     let trial = Trial {
         chain: &name,
         file: &file,

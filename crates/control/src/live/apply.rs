@@ -249,8 +249,8 @@ fn not_exchanged(error: &ExchangeError, (old, plan): (&Plan, &Plan), text: &str)
 fn too_small(error: &ExchangeError, beyond: &Beyond, (old, new): (&Plan, &Plan), text: &str) -> Refused {
     let Beyond { object, needed, .. } = beyond;
     let is_owner = |name: &str| object.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
-    let link = |plan: &'_ Plan| plan.chain.iter().position(|link| is_owner(&link.name));
-    let both = link(old).zip(link(new)).map(|(old_at, at)| (&old.chain[old_at], &new.chain[at]));
+    let [old, new] = [old, new].map(|plan| plan.chain.iter().find(|link| is_owner(&link.name)));
+    let both = old.zip(new);
     let keys = both.map_or_else(Vec::new, |(old, new)| reduced(&old.config.table(), &new.config.table()));
     let more = match keys.as_slice() {
         [] => format!("write a size of at least {needed} (of packet sets that workers share: `sets`)"),
@@ -262,7 +262,11 @@ fn too_small(error: &ExchangeError, beyond: &Beyond, (old, new): (&Plan, &Plan),
     let fewer = "let some go (`braid sets --filter FILTER --end`) and then `braid upgrade PLAN`";
     let problem = Problem::new(error.to_string(), format!("nothing has changed; {more}, or {fewer}"));
     let place = both.map(|(_, new)| keys.iter().find_map(|key| new.config.place(key)).unwrap_or(new.at.clone()));
-    refused(&place.map_or(problem.clone(), |place| problem.at(place)), text)
+    let problem = match place {
+        Some(place) => problem.at(place),
+        None => problem,
+    };
+    refused(&problem, text)
 }
 
 /// Keys of whole numbers that are smaller in the second table, or may be: one of both leaves them open.

@@ -49,25 +49,29 @@ pub fn fills_its_packet(packet: &Packet<'_>) -> bool {
     const V4: u8 = (Ipv4::LEN / 4) as u8;
     const V6: u8 = (Ipv6::LEN / 4) as u8;
     match packet.record().l4 {
-        V4 => packet.ip_chunk().is_some_and(|ip: &[u8; Ipv4::LEN + 8]| {
-            let [all, len] = [[ip[2], ip[3]], [ip[24], ip[25]]].map(|word| u32::from(u16::from_be_bytes(word)));
-            len >= 8 && len + Ipv4::LEN as u32 == all
-        }),
-        V6 if packet.record().flags.has(Flags::V6) => packet.ip_chunk().is_some_and(|ip: &[u8; Ipv6::LEN + 8]| {
-            let [all, len] = [[ip[4], ip[5]], [ip[44], ip[45]]].map(u16::from_be_bytes);
-            len >= 8 && len == all
-        }),
+        V4 => {
+            packet.ip_chunk().is_some_and(|ip: &[u8; Ipv4::LEN + 8]| fills([ip[24], ip[25]], [ip[2], ip[3]], Ipv4::LEN))
+        }
+        V6 if packet.record().flags.has(Flags::V6) => {
+            packet.ip_chunk().is_some_and(|ip: &[u8; Ipv6::LEN + 8]| fills([ip[44], ip[45]], [ip[4], ip[5]], 0))
+        }
         _ => false,
     }
+}
+
+/// Whether UDP's length is that of all that the IP header says, less so many bytes of that header.
+#[inline(always)]
+fn fills(udp: [u8; 2], all: [u8; 2], less: usize) -> bool {
+    let [udp, all] = [udp, all].map(|word| u32::from(u16::from_be_bytes(word)));
+    udp >= 8 && udp + less as u32 == all
 }
 
 /// The same of nearly all, by what is [plain](Packet::plain) of them: IPv4 without options, whose UDP is as long as the packet leaves it.
 #[inline(always)]
 pub fn hold_plainly(ip: &[u8; PLAIN], is_udp: bool) -> bool {
-    let word = |at: usize| u32::from(u16::from_be_bytes([ip[at], ip[at + 1]]));
     match is_udp {
-        true => word(24) >= 8 && word(24) + 20 == word(2),
-        false => ip[32] >= 0x50 && u32::from(ip[32] >> 4) * 4 + 20 <= word(2),
+        true => fills([ip[24], ip[25]], [ip[2], ip[3]], Ipv4::LEN),
+        false => ip[32] >= 0x50 && u16::from(ip[32] >> 4) * 4 + 20 <= u16::from_be_bytes([ip[2], ip[3]]),
     }
 }
 

@@ -236,10 +236,10 @@ impl Config {
             let family = usize::from(!first.is_v4());
             prefixes[family].push(Prefixed { bits: key(first), len: bits.into(), value });
         };
-        let mut known = HashSet::default();
+        let (mut known, nowhere) = (HashSet::default(), nowhere());
         for (number, route) in self.routes.iter().enumerate() {
             let wrong = |error: ConfigError| error.of("route", number);
-            if route.refuse != Some(Refusal::Blackhole) && leads_to_no_host(&route.to) {
+            if route.refuse != Some(Refusal::Blackhole) && nowhere.iter().any(|none| none.covers(&route.to)) {
                 let reason = format!("no packet to {} is forwarded: no host has such an address", route.to);
                 return Err(wrong(ConfigError::new("route.to", reason, "leave the route out")));
             }
@@ -287,11 +287,11 @@ pub fn key(address: IpAddress) -> u128 {
     }
 }
 
-/// Whether nothing to a range is ever forwarded, for it holds groups, loopback addresses or none (`objections::to_forwarding`). To drop it
-/// in silence, as lists of such ranges do, is to say the same.
-fn leads_to_no_host(range: &Prefix) -> bool {
-    let none = ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "ff00::/8", "::/128", "::1/128"];
-    none.iter().filter_map(|none| none.parse::<Prefix>().ok()).any(|none| none.covers(range))
+/// Ranges to which nothing is ever forwarded, for they hold groups, loopback addresses or none (`objections::to_forwarding`). To drop what
+/// goes there in silence, as lists of such ranges do, is to say the same.
+fn nowhere() -> Vec<Prefix> {
+    let ranges = ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "ff00::/8", "::/128", "::1/128"];
+    ranges.iter().filter_map(|range| range.parse().ok()).collect()
 }
 
 /// The number of the interface of a port, or of a VLAN there.

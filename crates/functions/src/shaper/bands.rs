@@ -76,7 +76,8 @@ impl Fits {
         let point = lower.dscp.0.iter().find(|point| self.dscp.0.contains(point));
         let port = lower.ports.0.iter().find(|port| self.ports.0.contains(port));
         let range = lower.addresses.0.iter().find(|range| self.addresses.0.iter().any(|ours| ours.covers(range)));
-        None.or(point.map(|CodePoint(point)| ("dscp", format!("code point {point}"))))
+        point
+            .map(|CodePoint(point)| ("dscp", format!("code point {point}")))
             .or(port.map(|port| ("ports", format!("port {port}"))))
             .or(range.map(|range| ("addresses", range.to_string())))
     }

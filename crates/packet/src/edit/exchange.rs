@@ -3,7 +3,7 @@
 //! For packets without detours alone: TCP and UDP behind IPv4 without options ([`PLAIN`]) or IPv6 without extension headers
 //! ([`PLAIN_V6_TCP`], [`PLAIN_V6_UDP`]). All others go the long way with the same end.
 
-use super::{PLAIN, Side, load_u16, store_u16, sunk_by, write_plain};
+use super::{PLAIN, Side, load_u16, load_u32, store_u16, sunk_by, write_plain};
 use crate::address::IpAddress;
 use crate::checksum::ShortChange;
 
@@ -81,7 +81,7 @@ impl Exchange {
     /// Whether a packet has the end that is exchanged, as far as the checksums can tell.
     fn is_from(&self, ip: &[u8; PLAIN]) -> bool {
         let (address_at, port_at) = self.side.places();
-        let address = IpAddress::from_v4(super::load_u32(ip, address_at).to_ne_bytes());
+        let address = IpAddress::from_v4(load_u32(ip, address_at).to_ne_bytes());
         let here = Exchange::new(self.side, (address, u16::from_be(load_u16(ip, port_at))), (self.address, self.port));
         (here.header.apply(1), here.transport.apply(1)) == (self.header.apply(1), self.transport.apply(1))
     }
