@@ -57,7 +57,7 @@ use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::tallies::{Tallies, Tally};
-use crate::parts::{Aged, AnswerRate, Fate, Fragments, Side, Unkept, Volume, answer, fragments, scope};
+use crate::parts::{Aged, AnswerRate, Fate, Fragments, Side, Unkept, Volume, answer, fragments, lengths, scope};
 
 /// An ICMP error about no service, sent to one.
 pub const UNRELATED: Reason = Reason("unrelated");
@@ -192,16 +192,23 @@ impl NetworkFunction for LoadBalancer {
 
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Option<Verdict> {
-        if self.is_stale(flow, arrival.now_ns) || packet.is_fragment() {
+        if self.is_stale(flow, arrival.now_ns) {
             return None;
         }
-        let verdict = self.translate(packet, self.settings.steady_exchange(flow)?).ok()?;
+        let exchange = self.settings.steady_exchange(flow)?;
+        let is_whole = |packet: &Packet<'_>| !packet.is_fragment() && holds(packet);
+        if packet.exchange_if(exchange, lengths::hold_plainly, is_whole) != Translated::Done {
+            return None;
+        }
         flow.note_flags(packet);
-        Some(verdict)
+        Some(Verdict::Forward(self.settings.across(packet.port())))
     }
 
     /// A fragment, one that goes in a tunnel or nowhere, or one whose backend has not been asked about for a while.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
+        if !packet.is_later_fragment() && !holds(packet) {
+            return Ok(Verdict::Drop(Reason::MALFORMED));
+        }
         if self.is_stale(flow, cx.now()) && !self.recheck(cx, packet, flow)? {
             return self.none_is_up(cx, packet);
         }
@@ -290,7 +297,8 @@ impl LoadBalancer {
             return Ok(None);
         }
         let (source, destination) = (packet.src_ip(), packet.dst_ip());
-        let Some((source_port, destination_port)) = packet.ports() else {
+        let ports = packet.ports().filter(|_| lengths::hold_the_headers(packet));
+        let Some((source_port, destination_port)) = ports else {
             let concerned = self.settings.knows(source) || self.settings.knows(destination);
             return Ok(concerned.then_some(Err(Reason::MALFORMED)));
         };
@@ -341,14 +349,9 @@ impl LoadBalancer {
         Ok(verdict)
     }
 
-    /// Translates a packet the way of its flow; or says why it goes nowhere, and then it is as it was.
-    #[inline(always)]
+    /// Translates a packet that [`holds`] the way of its flow; or says why it goes nowhere, and then it is as it was.
     fn translate(&self, packet: &mut Packet<'_>, exchange: &Exchange) -> Result<Verdict, Reason> {
-        // A packet whose ports are cut off is none of its flow.
-        if packet.is_short() && packet.ports().is_none() {
-            return Err(Reason::MALFORMED);
-        }
-        match packet.exchange(exchange) {
+        match packet.exchange_if(exchange, |_, _| true, |_| true) {
             Translated::Done => Ok(Verdict::Forward(self.settings.across(packet.port()))),
             Translated::Expired => Err(Reason::TTL_EXCEEDED),
             Translated::Refused => Err(Reason::MALFORMED),
@@ -376,4 +379,11 @@ impl LoadBalancer {
         }
         Ok(Verdict::Drop(Reason::TTL_EXCEEDED))
     }
+}
+
+/// Whether a packet of a flow, no later piece, is as long as it says and has ports.
+#[inline(never)]
+fn holds(packet: &Packet<'_>) -> bool {
+    let is_whole_udp = packet.protocol() == protocol::UDP && !packet.is_fragment();
+    is_whole_udp && lengths::fills_its_packet(packet) || lengths::hold_the_headers(packet) && packet.ports().is_some()
 }

@@ -201,11 +201,18 @@ impl Packet<'_> {
         })
     }
 
-    /// As [`Packet::translate_src`] or [`Packet::translate_dst`], for a packet that has the end that is exchanged.
+    /// As [`Packet::translate_src_if`] or [`Packet::translate_dst_if`], for a packet that has the end that is exchanged.
     #[inline(always)]
-    pub fn exchange(&mut self, exchange: &Exchange) -> Translated {
+    pub fn exchange_if(
+        &mut self,
+        exchange: &Exchange,
+        plainly: impl FnOnce(&[u8; PLAIN], bool) -> bool,
+        otherwise: impl FnOnce(&Packet<'_>) -> bool,
+    ) -> Translated {
         if let Some(new) = exchange.v4
-            && let Some((ip, udp)) = self.plain_mut()
+            && let Some(udp) = self.is_plain_udp(Flags::FRAGMENT | Flags::LATER_FRAGMENT)
+            && let Some(ip) = self.change_chunk(self.record.l3 as usize)
+            && plainly(ip, udp)
         {
             if ip[8] <= 1 {
                 return Translated::Expired;
@@ -213,7 +220,10 @@ impl Packet<'_> {
             exchange.write(ip, udp, new);
             return Translated::Done;
         }
-        self.out_of_line(|packet| packet.exchange_less_plain(exchange))
+        self.out_of_line(|packet| match otherwise(packet) {
+            true => packet.exchange_less_plain(exchange),
+            false => Translated::Refused,
+        })
     }
 
     #[inline(never)]
@@ -222,7 +232,7 @@ impl Packet<'_> {
         done.unwrap_or_else(|| self.translate_slowly(exchange.side, exchange.address, exchange.port))
     }
 
-    /// [`exchange`](Self::exchange) of IPv6 without extension headers; none if it is anything else.
+    /// [`exchange_if`](Self::exchange_if) of IPv6 without extension headers; none if it is anything else.
     #[inline(always)]
     fn exchange_v6(&mut self, exchange: &Exchange) -> Option<Translated> {
         let l3 = self.record.l3 as usize;
