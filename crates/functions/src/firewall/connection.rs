@@ -167,7 +167,11 @@ impl Connection {
     #[inline(always)]
     pub(super) fn goes_on(&mut self, packet: &Packet<'_>, from_opener: bool) -> bool {
         if self.protocol != protocol::TCP {
-            if self.protocol == protocol::UDP && !lengths::fills_its_packet(packet) {
+            let holds = match self.protocol {
+                protocol::UDP => lengths::fills_its_packet(packet),
+                number => lengths::leaves_room(packet, lengths::least(number)),
+            };
+            if !holds {
                 return false;
             }
             self.answer(from_opener);

@@ -59,6 +59,22 @@ pub fn fills_its_packet(packet: &Packet<'_>) -> bool {
     }
 }
 
+/// Bytes of the header that a protocol has at least, other than TCP and UDP (RFC 792, RFC 4443 section 2.1, RFC 9260 section 3.1).
+#[inline(always)]
+pub fn least(number: u8) -> usize {
+    match number {
+        protocol::ICMP | protocol::ICMPV6 => 8,
+        protocol::SCTP => 12,
+        _ => 0,
+    }
+}
+
+/// Whether a packet's length leaves room for so many bytes behind the headers of IP.
+#[inline(always)]
+pub fn leaves_room(packet: &Packet<'_>, bytes: usize) -> bool {
+    ip_len(packet) >= usize::from(packet.record().l4) * 4 + bytes
+}
+
 /// Whether UDP's length is that of all that the IP header says, less so many bytes of that header.
 #[inline(always)]
 fn fills(udp: [u8; 2], all: [u8; 2], less: usize) -> bool {
@@ -93,8 +109,6 @@ pub fn hold_the_headers(packet: &Packet<'_>) -> bool {
             header.is_some_and(|header| (Tcp::LEN..=room).contains(&header))
         }
         protocol::UDP => packet.udp().is_some_and(|udp| (8..=room).contains(&usize::from(udp.length()))),
-        protocol::ICMP | protocol::ICMPV6 => room >= 8,
-        protocol::SCTP => room >= 12,
-        _ => true,
+        number => room >= least(number),
     }
 }
