@@ -13,6 +13,8 @@ use super::{Parsed, wrong};
 
 /// How deep files may include each other (`MAX_INCLUDE_DEPTH` of nftables).
 const DEPTH_MAX: usize = 16;
+/// Most characters of a text that are shown where it is wrong.
+const SHOWN_MAX: usize = 24;
 /// Most files of a rule set.
 const FILES_MAX: usize = 1024;
 
@@ -55,6 +57,13 @@ impl Source {
         let mut rest = read.as_slice();
         while let [token, more @ ..] = rest {
             rest = more;
+            if token.kind == Kind::Unclosed {
+                self.at = token.at;
+                let begins: String = token.text.chars().take(SHOWN_MAX).collect();
+                let quote =
+                    if begins.is_empty() { "the quote".to_owned() } else { format!("the quote before `{begins}`") };
+                return wrong(format!("{quote} has no end"), "write \" behind the text, on its line");
+            }
             let Some(name) = included(self.tokens.last(), token, rest) else {
                 self.tokens.push(token.clone());
                 continue;

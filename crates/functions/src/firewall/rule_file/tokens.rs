@@ -27,6 +27,8 @@ pub(super) enum Kind {
     Word,
     /// Between quotes.
     Quoted,
+    /// Behind a quote that no other one follows on its line.
+    Unclosed,
     /// The end of a line, or `;`: of a statement, unless it stands within braces of a set.
     End,
 }
@@ -81,7 +83,8 @@ fn split(content: &str, place: impl Fn(u32) -> Place, (into, texts): (&mut Vec<T
                     at += 1;
                 }
                 let text: String = characters[begun + 1..at].iter().collect();
-                push(&text, place(begun), Kind::Quoted);
+                let is_closed = at < characters.len();
+                push(&text, place(begun), if is_closed { Kind::Quoted } else { Kind::Unclosed });
                 at += 1;
             }
             ';' => push(";", place(begun), Kind::End),

@@ -238,6 +238,9 @@ fn what_cannot_be_is_refused_with_its_place() {
     check_error(&one("ip saddr 10.0.0.0/33 drop"), (4, 12), "no address range");
     check_error(&one("add @bad { ip saddr }"), (4, 7), "`@bad` is no set that packets change");
     check_error(&one("fib saddr . iif oif missing drop"), (4, 23), "write networks = [[");
+    let unclosed = "the quote before `ssh accept` has no end; write \" behind the text, on its line";
+    check_error(&one("log prefix \"ssh accept"), (4, 14), unclosed);
+    check_error(&one("ip saddr 10.0.0.1 drop comment \""), (4, 34), "the quote has no end");
     check_error(&one("iifname ppp0 accept"), (4, 11), "interfaces = [\"ppp0\", …]");
     check_error(&one("tcp dport vmap { 22 accept }"), (4, 20), "without its value");
     check_error(&one("limit rate 1 gbytes/second accept"), (4, 16), "10 mbytes/second");
