@@ -153,6 +153,27 @@ impl Config {
     }
 }
 
+impl Config {
+    /// That nothing is said about a rule file that there is not.
+    fn rule_file_is_there(&self) -> Result<(), ConfigError> {
+        let said = [
+            ("rules_hook", self.rules_hook != Hooks::Forward),
+            ("interfaces", !self.interfaces.is_empty()),
+            ("networks", !self.networks.is_empty()),
+            ("forwards", self.forwards.is_some()),
+            ("utc_offset", self.utc_offset != UtcOffset::default()),
+        ];
+        let is_asked = self.rules_file.is_some() || self.rules.iter().any(|rule| rule.line != 0);
+        match said.iter().find(|(_, is_said)| *is_said) {
+            Some((key, _)) if !is_asked => {
+                let instead = "leave it out, or name the file under `rules_file`: tables under `rules` name ports by their numbers, and ask for no time";
+                Err(ConfigError::new(key, "only a rule file asks for it, and there is none", instead))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
@@ -215,6 +236,7 @@ impl Settings {
             let reason = format!("networks of {} ports, but the plan has {ports}", config.networks.len());
             return Err(ConfigError::new("networks", reason, "write a list for each port, in their order"));
         }
+        config.rule_file_is_there()?;
         let policy = Policy::check(&mut config, Ports { count: ports, sides })?;
         Ok(Settings {
             sides,

@@ -321,6 +321,20 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("udp_s = 0", "`udp_s`: 0ns is out of range");
     check_error("tcp_hurried_s = 30\ntcp_opening_s = 29", "`tcp_hurried_s`: longer than tcp_opening_s = 29");
     check_error("interfaces = ['lan', 'lan']", "`interfaces`: two ports are named `lan`");
+    for (key, value) in [
+        ("interfaces", "['lan', 'wan']"),
+        ("networks", "[['10.0.0.0/8'], ['0.0.0.0/0']]"),
+        ("forwards", "[]"),
+        ("rules_hook", "'host'"),
+        ("utc_offset", "'+02:00'"),
+    ] {
+        check_error(
+            &format!("{key} = {value}"),
+            &format!(
+                "`{key}`: only a rule file asks for it, and there is none; leave it out, or name the file under `rules_file`"
+            ),
+        );
+    }
 }
 
 proptest! {
