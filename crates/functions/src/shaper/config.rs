@@ -125,6 +125,9 @@ pub struct Rates {
     pub ceil_burst_bytes: Option<u64>,
 }
 
+/// Nanoseconds of a millisecond.
+const MS: u64 = 1_000_000;
+
 /// A bucket that holds less would be full between two ticks, and lose what flows in.
 fn least_burst(rate: u64, counted: Counted) -> u64 {
     rate / 500 + counted.most(HELD_MAX)
@@ -266,11 +269,22 @@ impl Config {
         Counted::new(self.bytes_of, self.overhead)
     }
 
-    /// After how long a wait packets are marked.
+    /// After how long a wait packets are marked. Behind a link packets may wait longer than their own queue takes.
     pub(super) fn mark_ns(&self) -> Result<Option<u64>, ConfigError> {
+        let Some(ms) = self.ecn_ms else { return Ok(None) };
         let most = Duration::from_secs(7);
-        let span = |ms| span_ns("ecn_ms", Duration::from_millis(ms), Duration::from_millis(1), most);
-        self.ecn_ms.map(span).transpose()
+        let mark_ns = span_ns("ecn_ms", Duration::from_millis(ms), Duration::from_millis(1), most)?;
+        // A packet leaves by a tick, so up to one later than it is due.
+        let longest_ms = (self.wait_max_ns()? / MS).saturating_add(1);
+        if self.link.is_none() && ms >= longest_ms {
+            let reason = format!("a full queue of an address takes {} ms, so nothing waits for {ms}", longest_ms - 1);
+            let instead = match longest_ms {
+                1 => "write a larger `queue_bytes`, or leave it out".to_owned(),
+                _ => format!("write at most {}, or a larger `queue_bytes`", longest_ms - 1),
+            };
+            return Err(ConfigError::new("ecn_ms", reason, instead));
+        }
+        Ok(Some(mark_ns))
     }
 
     pub(super) fn checked_port(&self, ports: u16) -> Result<Option<Port>, ConfigError> {

@@ -256,3 +256,17 @@ fn a_time_to_be_marked_after_is_one_that_packets_can_wait() {
         );
     }
 }
+
+#[test]
+fn a_time_to_be_marked_after_is_none_that_a_queue_cannot_hold() {
+    let refuse = |config: &str, expected: &str| crate::parts::refuse::refuse("shaper", config, expected);
+    let long = "`ecn_ms`: a full queue of an address takes 100 ms, so nothing waits for 101; write at most 100, or a larger `queue_bytes`";
+    refuse("ecn_ms = 101", long);
+    let short = "`ecn_ms`: a full queue of an address takes 0 ms, so nothing waits for 1; write a larger `queue_bytes`, or leave it out";
+    refuse("queue_bytes = 2000\necn_ms = 1", short);
+    for config in ["ecn_ms = 100", "queue_bytes = 2500000\necn_ms = 200"] {
+        bench(config);
+    }
+    // On a link packets wait longer than their own queue takes.
+    bench("ecn_ms = 7000\nlink = { bytes_per_s = 1000, burst_bytes = 2000 }");
+}
