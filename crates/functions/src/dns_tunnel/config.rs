@@ -29,6 +29,16 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Answers from which on there is a tunnel.
+    pub(super) fn orphans_max(&self) -> Result<u64, ConfigError> {
+        match self.orphans {
+            0 => {
+                Err(ConfigError::new("orphans", "0 answers lead nowhere to anybody", "write 1 for every one that does"))
+            }
+            orphans => Ok(orphans.into()),
+        }
+    }
+
     pub(super) fn window_ns(&self) -> Result<u64, ConfigError> {
         span_ns("window_s", Duration::from_secs(self.window_s), Duration::from_secs(1), Duration::from_secs(86_400))
     }

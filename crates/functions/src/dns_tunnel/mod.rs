@@ -96,7 +96,7 @@ impl FromConfig for DnsTunnel {
         let (window_ns, capacity) = (config.window_ns()?, config.answers_max);
         let error = |error| ConfigError::state("answers_max", &error);
         Ok(DnsTunnel {
-            orphans_max: config.orphans.into(),
+            orphans_max: config.orphans_max()?,
             bytes_max: config.bytes.into(),
             window_ns,
             told: Aged::new(builder, "told", capacity, window_ns).map_err(error)?,
