@@ -329,10 +329,10 @@ impl RouteConfig {
             ConfigError::new("route.via", reason, "name a neighbour in a network of an interface, or a `port`")
         };
         match (self.port, self.via.map(IpAddress::from), self.refuse) {
-            (None, None, Some(refusal)) => Ok(Way::Nowhere(refusal)),
+            (None, None, Some(refusal)) if self.vlan.is_none() => Ok(Way::Nowhere(refusal)),
             (_, _, Some(_)) => {
                 let reason = format!("{} leads somewhere and is refused", self.to);
-                Err(ConfigError::new("route.refuse", reason, "keep `via` and `port`, or `refuse`"))
+                Err(ConfigError::new("route.refuse", reason, "keep `via`, `port` and `vlan`, or `refuse`"))
             }
             (_, Some(via), None) if via.is_v4() != self.to.is_v4() => {
                 Err(wrong(format!("{via} is of the other family")))

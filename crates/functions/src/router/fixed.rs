@@ -38,6 +38,10 @@ impl NeighbourConfig {
             let instead = "write an address in a network of that interface, the port where it is, or a [[route]] by way of it with its `port`";
             return wrong("neighbour.address", reason, instead);
         }
+        if interface.is_broadcast(self.address.into()) {
+            let reason = format!("{} is a network or all of its hosts", self.address);
+            return wrong("neighbour.address", reason, "write the address of one host");
+        }
         if self.mac.0.is_group() {
             return wrong("neighbour.mac", format!("{} is a group address", self.mac.0), "write one of a station");
         }

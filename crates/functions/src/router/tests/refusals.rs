@@ -40,7 +40,11 @@ fn interfaces_that_contradict_each_other_are_refused() {
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '192.0.2.0/24'\nport = 0\nrefuse = 'prohibit'",
-        "`route[0].refuse`: 192.0.2.0/24 leads somewhere and is refused; keep `via` and `port`, or `refuse`",
+        "`route[0].refuse`: 192.0.2.0/24 leads somewhere and is refused; keep `via`, `port` and `vlan`, or `refuse`",
+    );
+    refuse(
+        "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']\n[[route]]\nto = '192.0.2.0/24'\nvlan = 5\nrefuse = 'blackhole'",
+        "`route[0].refuse`: 192.0.2.0/24 leads somewhere and is refused; keep `via`, `port` and `vlan`, or `refuse`",
     );
     refuse(
         "[[interface]]\nport = 0\naddresses = ['10.0.0.1/8']
@@ -144,6 +148,12 @@ fn routes_and_neighbours_that_lead_nowhere_are_refused() {
         &format!("neighbour = [{group}]"),
         "`neighbour[0].mac`: 03:00:00:00:00:01 is a group address; write one of a station",
     );
+    for all in ["192.0.2.0", "192.0.2.255"] {
+        neighbour(
+            &format!("neighbour = [{}]", one(all, "02:00:00:00:00:09")),
+            &format!("`neighbour[0].address`: {all} is a network or all of its hosts; write the address of one host"),
+        );
+    }
     for strange in ["10.0.0.9", "198.51.100.9", "2001:db8::9"] {
         let instead = "write an address in a network of that interface, the port where it is, or a [[route]] by way of it with its `port`";
         let reason = format!("{strange} is in no network of port 1, and no route leads to it");
