@@ -199,8 +199,21 @@ impl Config {
         Err(ConfigError::new(key, format!("VLAN {vlan} is not possible"), instead))
     }
 
-    /// Limits of VLANs: of each one at most.
-    pub(super) fn checked_vlans(&self) -> Result<&[VlanConfig], ConfigError> {
+    /// Limits of VLANs that ports carry: one of each at most, and none that the table does not hold.
+    pub(super) fn checked_vlans(&self, ports: u16) -> Result<&[VlanConfig], ConfigError> {
+        let filter = self.filter(ports)?;
+        let meant = |vlan: &VlanConfig| match &filter {
+            Some(filter) if !(0..ports).any(|port| filter.has(vlan.id, port)) => {
+                let reason = format!("no port carries VLAN {}", vlan.id);
+                Err(ConfigError::new("vlan.id", reason, "write a VLAN of a `[[port]]`, or leave it out"))
+            }
+            _ if vlan.stations_max > self.capacity => {
+                let reason = format!("the table has room for {} of all VLANs", self.capacity);
+                let instead = format!("write at most {}, or a larger `capacity`", self.capacity);
+                Err(ConfigError::new("vlan.stations_max", reason, instead))
+            }
+            _ => Ok(()),
+        };
         for (number, vlan) in self.vlans.iter().enumerate() {
             let once = match self.vlans.iter().take(number).any(|other| other.id == vlan.id) {
                 false => Ok(()),
@@ -209,7 +222,8 @@ impl Config {
                     Err(ConfigError::new("vlan.id", reason, "say all of a VLAN in one place"))
                 }
             };
-            once.and_then(|()| self.check_vlan("vlan.id", vlan.id)).map_err(|error| error.of("vlan", number))?;
+            let checked = once.and_then(|()| self.check_vlan("vlan.id", vlan.id)).and_then(|()| meant(vlan));
+            checked.map_err(|error| error.of("vlan", number))?;
         }
         Ok(&self.vlans)
     }

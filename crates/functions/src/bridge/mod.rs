@@ -98,7 +98,7 @@ impl FromConfig for Bridge {
             events: config.events(builder)?,
             vlan_aware: config.vlan_aware,
             vlans: config.filter(ports)?,
-            quota: Quota::new(config.checked_vlans()?, builder)?,
+            quota: Quota::new(config.checked_vlans(ports)?, builder)?,
             storm: Storm::new(config.storm, builder, ports)?,
             snooping: Snooping::new(config.snooping, builder, ports)?,
             refresh_ns,

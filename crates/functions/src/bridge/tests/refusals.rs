@@ -7,7 +7,7 @@ fn refuse(config: &str, expected: &str) {
     let error = crate::parse::<Config>(config.parse().unwrap()).and_then(|config| {
         config.times_ns()?;
         config.filter(4)?;
-        config.checked_vlans()?;
+        config.checked_vlans(4)?;
         config.checked_stations(4)
     });
     assert_eq!(error.unwrap_err().to_string(), expected);
@@ -70,6 +70,14 @@ fn impossible_configurations_are_refused() {
         );
         refuse(&format!("{vlans}\n[[vlan]]\nid = {id}\nstations_max = 7"), &wrong);
     }
+    refuse(
+        "[[port]]\nport = 1\naccess = 5\n[[vlan]]\nid = 6\nstations_max = 7",
+        "`vlan[0].id`: no port carries VLAN 6; write a VLAN of a `[[port]]`, or leave it out",
+    );
+    refuse(
+        "capacity = 100\n[[vlan]]\nid = 5\nstations_max = 101",
+        "`vlan[0].stations_max`: the table has room for 100 of all VLANs; write at most 100, or a larger `capacity`",
+    );
     refuse(
         "[[port]]\nport = 1",
         "`port[0].access`: port 1 is to be an access port or a trunk; write `access`, or `trunk` perhaps with `native`",
