@@ -16,7 +16,7 @@ use super::session::Timeouts;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
-use crate::parts::{PrefixesV4, Side, Sides};
+use crate::parts::{Prefix, PrefixesV4, Side, Sides};
 
 /// What the interface of a `router` may have.
 const MTUS: RangeInclusive<u16> = 68..=9216;
@@ -51,6 +51,7 @@ impl Settings {
         let networks = Nets::check(config, sides, ports)?;
         let pool = Pool::check(config, ports, networks.list.clone())?;
         check_ranges(config, &pool.external)?;
+        check_meant(config, &pool.external)?;
         let span = |key, value, least| span_ns(key, Duration::from_secs(value), Duration::from_secs(least), IDLE_MAX);
         let closing_ns = span("tcp_closing_s", config.tcp_closing_s, 1)?;
         let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
@@ -176,6 +177,24 @@ fn check_ranges(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError
         }
     }
     Ok(())
+}
+
+/// Whether what is said has an effect.
+fn check_meant(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError> {
+    let count = |range: &Prefix| external.iter().filter(|it| range.contains(IpAddress::from_v4(**it))).count();
+    let is_external = |range: &&Prefix| range.len_v4() == Some(count(range) as u64);
+    if let Some(range) = config.exempt.iter().find(is_external) {
+        let reason = format!("{range} is external: what comes for it is for a mapping");
+        return Err(ConfigError::new("exempt", reason, "write addresses of others, outside"));
+    }
+    let routers = [("router_v6", config.router_v6), ("outside_router_v6", config.outside_router_v6)];
+    match routers.iter().find(|(_, router)| router.is_some() && config.ipv6 == Others::Drop) {
+        Some((key, _)) => {
+            let reason = "no sender of IPv6 is told of anything: its packets are dropped";
+            Err(ConfigError::new(key, reason, "leave it out, or write ipv6 = \"pass\""))
+        }
+        None => Ok(()),
+    }
 }
 
 fn fixed(config: &Config, pool: &Pool, (networks, home): (&Nets, Port)) -> Result<Box<[Fixed]>, ConfigError> {

@@ -64,6 +64,18 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         check_error(&format!("external = ['{external}']"), &format!("`external`: {external} is no host's address"));
         check_error(&format!("router = '{external}'"), &format!("`router`: {external} is no host's address"));
     }
+    for range in ["198.51.100.1/32", "198.51.100.0/31"] {
+        check_error(
+            &format!("external = ['198.51.100.0/30']\nexempt = ['192.0.2.0/24', '{range}']"),
+            &format!("`exempt`: {range} is external: what comes for it is for a mapping; write addresses of others"),
+        );
+    }
+    for key in ["router_v6", "outside_router_v6"] {
+        check_error(
+            &format!("ipv6 = 'drop'\n{key} = '2001:db8::1'"),
+            &format!("`{key}`: no sender of IPv6 is told of anything: its packets are dropped; leave it out"),
+        );
+    }
     check_error("outside_router_v6 = 'ff02::1'", "`outside_router_v6`: ff02::1 is no host's address beyond its link");
 }
 
