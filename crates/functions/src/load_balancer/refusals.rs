@@ -49,6 +49,12 @@ pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), (&
         (_, Some(Together { v6: bits @ 129.., .. })) => {
             return wrong(TOGETHER, format!("no IPv6 address has {bits} bits"), "write at most 128 for `v6`");
         }
+        (_, Some(Together { v6: 128, .. })) if service.address.is_ipv6() => {
+            return wrong(TOGETHER, "its clients, of IPv6, stay each by itself".into(), "add `v6`, or leave it out");
+        }
+        (_, Some(Together { v4: 32, .. })) if service.address.is_ipv4() => {
+            return wrong(TOGETHER, "its clients, of IPv4, stay each by itself".into(), "add `v4`, or leave it out");
+        }
         _ => {}
     }
     if service.backends.len() * 10 > config.table_size as usize {
@@ -137,6 +143,20 @@ pub(super) fn check_backend(service: &Service, backend: &Backend) -> Result<(), 
         return Err((format!("{} has a `server_id`, but TCP has none", backend.address), "write protocol = \"udp\""));
     }
     Ok(())
+}
+
+/// That no tunnel comes from an address that its backends have themselves: they would drop what comes by it.
+pub(super) fn check_tunnels(config: &Config) -> Result<(), ConfigError> {
+    let tunnels = || config.services.iter().filter(|service| service.mode.is_tunnel());
+    let ends = || tunnels().flat_map(|service| service.backends.iter().map(|it| it.address).chain([service.address]));
+    let routers = [("router", Some(config.router.into())), ("router_v6", config.router_v6.map(IpAddr::from))];
+    match routers.into_iter().find(|(_, router)| ends().any(|end| Some(end) == *router)) {
+        Some((key, _)) => {
+            let reason = "backends have this address, and take no tunnel that comes from it";
+            Err(ConfigError::new(key, reason, "write another address, of this machine's"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whether every key is of use to some service.

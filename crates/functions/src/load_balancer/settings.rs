@@ -10,7 +10,7 @@ use super::config::{Backend, Config, Mode, Persistence, Service, Together, Trans
 use super::maglev::{Candidate, Maglev, is_prime};
 use super::ports::{Ends, Ports};
 use super::quic::{ServerId, ServerIds};
-use super::refusals::{Wrong, check_backend, check_check, check_meant, check_service};
+use super::refusals::{Wrong, check_backend, check_check, check_meant, check_service, check_tunnels};
 use super::roster::{Line, Roster};
 use super::{FROM_BACKEND, MS, Phase, TO_BACKEND, strays};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
@@ -164,6 +164,7 @@ impl Settings {
             return Err(ConfigError::new("mtu", reason, format!("write {MTU_MIN} to 65535")));
         }
         check_meant(config)?;
+        check_tunnels(config)?;
         let lists = (("backend_ports", &config.backend_ports[..]), ("client_ports", &config.client_ports[..]));
         let sides = Sides::from_lists_named(lists.0, lists.1, ports)?;
         let mut idle_ns = [seconds("tcp_s", config.tcp_s)?; Phase::COUNT];

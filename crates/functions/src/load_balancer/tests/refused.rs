@@ -71,6 +71,25 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         together,
         "`service[2].persistence_prefix`: no client stays, so none stay together; add persistence = \"source\"",
     );
+    for (address, prefix, wanted) in [
+        ("203.0.113.9", "{ v6 = 64 }", "its clients, of IPv4, stay each by itself; add `v4`, or leave it out"),
+        ("2001:db8::9", "{ v4 = 24 }", "its clients, of IPv6, stay each by itself; add `v6`, or leave it out"),
+    ] {
+        let backend = if address.contains(':') { "2001:db8:1::1" } else { "10.0.0.1" };
+        let service = format!(
+            "[[service]]\naddress = '{address}'\npersistence = 'source'\npersistence_prefix = {prefix}\nbackends = [{{ address = '{backend}' }}]"
+        );
+        check_text(&service, &format!("`service[0].persistence_prefix`: {wanted}"));
+    }
+    for (key, router) in [("router", "203.0.113.10"), ("router", "10.0.0.1"), ("router_v6", "2001:db8::10")] {
+        let tunnels = format!(
+            "{key} = '{router}'\n[[service]]\naddress = '203.0.113.10'\nmode = 'ipip'\nbackends = [{{ address = '10.0.0.1' }}]
+            [[service]]\naddress = '2001:db8::10'\nmode = 'ipip'\nbackends = [{{ address = '2001:db8::1' }}]"
+        );
+        let wanted =
+            format!("`{key}`: backends have this address, and take no tunnel that comes from it; write another");
+        check_text(&tunnels, &wanted);
+    }
     let together = "port = 53\n    persistence = \"source\"\n    persistence_prefix = { v4 = 33 }";
     check_error("port = 53", together, "no IPv4 address has 33 bits");
     let page = "port = 53\n    check = { kind = \"tcp\", path = \"/x\" }";
