@@ -75,6 +75,9 @@ pub fn leaves_room(packet: &Packet<'_>, bytes: usize) -> bool {
     ip_len(packet) >= usize::from(packet.record().l4) * 4 + bytes
 }
 
+/// Where the checksum of a TCP header ends.
+const TCP_CHECKSUM_END: usize = 18;
+
 /// Whether UDP's length is that of all that the IP header says, less so many bytes of that header.
 #[inline(always)]
 fn fills(udp: [u8; 2], all: [u8; 2], less: usize) -> bool {
@@ -98,12 +101,14 @@ pub fn hold_otherwise(packet: &Packet<'_>) -> bool {
     !packet.is_fragment() && hold_the_headers(packet)
 }
 
-/// Whether the lengths of a packet leave room for the headers that it claims (RFC 768, RFC 792, RFC 9293 section 3.1). Nothing is
-/// asked of pieces, nor whether the frame is as long as the packet: captures are cut.
+/// Whether the lengths of a packet leave room for the headers that it claims (RFC 768, RFC 792, RFC 9293 section 3.1). Of pieces
+/// the first has to hold its checksum, for else who translates it could not keep that right. Nothing is asked of the others, nor whether the frame is as long as the packet: captures are cut.
 pub fn hold_the_headers(packet: &Packet<'_>) -> bool {
-    let Some(l4) = packet.l4_offset().filter(|_| !packet.is_fragment()) else { return true };
+    let Some(l4) = packet.l4_offset() else { return true };
     let Some(room) = ip_len(packet).checked_sub(l4 - usize::from(packet.record().l3)) else { return false };
     match packet.protocol() {
+        protocol::TCP if packet.is_fragment() => room >= TCP_CHECKSUM_END,
+        protocol::UDP if packet.is_fragment() => room >= 8,
         protocol::TCP => {
             let header = packet.bytes().get(l4 + 12).map(|byte| usize::from(byte >> 4) * 4);
             header.is_some_and(|header| (Tcp::LEN..=room).contains(&header))
