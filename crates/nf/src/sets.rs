@@ -153,12 +153,6 @@ impl SetTables {
         }
     }
 
-    /// Asks for the record that the set of packet `i` would get now.
-    #[inline]
-    pub(crate) fn expect(&self, keys: &Keys, i: usize) {
-        self.pair.expect(keys, i);
-    }
-
     /// The record of a key.
     pub fn find_key(&mut self, key: &SetKey) -> SetSlot {
         match self.pair.find_key(key) {

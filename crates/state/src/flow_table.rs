@@ -324,25 +324,27 @@ impl<const K: usize> FlowTable<K> {
     }
 
     /// The second step for one hash, whose tags have been asked for: the record that its key has if the first equal tag is that of the key.
-    /// The processor is asked for it.
+    /// The processor is asked for it, or for the one that the key would get: pages of memory are found for several at once.
     #[inline(always)]
     fn candidate(&self, records: &Records, hash: u64) -> Slot {
         let position = match self.tags.find(hash, Self::tag(hash)) {
             Ok(position) => position,
-            Err(0) => return NO_SLOT,
-            Err(_) => match self.seen_abroad(hash) {
+            Err(strays) => match (strays != 0).then(|| self.seen_abroad(hash)).flatten() {
                 Some(position) => position,
-                None => return NO_SLOT,
+                None => {
+                    self.expect(records, hash);
+                    return NO_SLOT;
+                }
             },
         };
         let candidate = self.slot(position);
-        records.prefetch_one_of_many(candidate, self.halves);
+        records.prefetch(candidate, self.halves);
         candidate
     }
 
-    /// Asks for the record that an insertion of a hash, whose tags have been asked for, would take now.
+    /// Asks for the record that an insertion of a hash would take now.
     #[inline]
-    pub fn expect(&self, records: &Records, hash: u64) {
+    fn expect(&self, records: &Records, hash: u64) {
         if let Some(position) = self.tags.first(self.tags.home(hash), 0) {
             records.prefetch(self.slot(position), self.halves);
         }
@@ -393,13 +395,15 @@ impl<const K: usize> FlowTable<K> {
         if may_be_elsewhere { self.find(records, key, hash).unwrap_or(NO_SLOT) } else { NO_SLOT }
     }
 
-    /// Calls `visit` for the live records among `count` from the `from`th on; touches none of them.
+    /// Calls `visit` for the live records among `count` from the `from`th on; touches none of them, but asks for those of the group behind the
+    /// one that is visited.
     #[inline]
-    pub fn scan(&self, from: usize, count: usize, mut visit: impl FnMut(Slot)) {
+    pub fn scan(&self, records: &Records, from: usize, count: usize, mut visit: impl FnMut(Slot)) {
         let end = (from + count).min(self.slots());
         let mut at = from;
         while at < end {
             let group = at / GROUP;
+            self.prefetch_group(records, group + 1);
             let mut lanes = self.tags.taken(group) & u32::MAX << (at % GROUP);
             at = (group + 1) * GROUP;
             if at > end {
@@ -407,6 +411,18 @@ impl<const K: usize> FlowTable<K> {
             }
             while lanes != 0 {
                 visit(self.slot(group * GROUP + lanes.trailing_zeros() as usize));
+                lanes &= lanes - 1;
+            }
+        }
+    }
+
+    /// Asks for where the live records of a group begin, if there is such a group.
+    #[inline(always)]
+    fn prefetch_group(&self, records: &Records, group: usize) {
+        if group < self.tags.homes() + STASH {
+            let mut lanes = self.tags.taken(group);
+            while lanes != 0 {
+                records.prefetch_head(self.slot(group * GROUP + lanes.trailing_zeros() as usize));
                 lanes &= lanes - 1;
             }
         }

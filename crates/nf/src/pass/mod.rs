@@ -230,8 +230,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Asks for what the packets without a record among the next few from position `at` on will touch, each once: the record that they
-    /// get, and what the function asks for.
+    /// Has the function ask for what the packets without a record among the next few from position `at` on will touch, each once. The record
+    /// that they get has been asked for by the look-up.
     #[inline(always)]
     fn prefetch_first<N: NetworkFunction>(&mut self, function: &N, at: usize, to: usize) {
         let (from, to) = (at.max(self.prefetched.first), to.min(at + 1 + FIRST_AHEAD));
@@ -248,7 +248,6 @@ impl Pass<'_> {
         while let Some(turn) = walk.step() {
             let i = turn.index();
             if sets.found.slots[i] == SetSlot::MISS {
-                sets.tables.expect(sets.keys, i);
                 function.prefetch_first(&turn.packet(None), self.now_ns[i]);
             }
         }

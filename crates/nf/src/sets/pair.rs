@@ -131,16 +131,6 @@ impl Pair {
         SetSlot(found.unwrap_or(NO_SLOT))
     }
 
-    /// Asks for the record that the set of packet `i` would get now, whose tags have been asked for.
-    #[inline]
-    pub(super) fn expect(&self, keys: &Keys, i: usize) {
-        match keys.class[i] {
-            KeyClass::Narrow => self.narrow.expect(&self.records, keys.hash[i]),
-            KeyClass::Wide => self.wide.expect(&self.records, keys.hash[i]),
-            KeyClass::None => {}
-        }
-    }
-
     /// The record of a key.
     pub(super) fn find_key(&self, key: &SetKey) -> SetSlot {
         let hash = hash_of(key);
@@ -232,11 +222,11 @@ impl Pair {
     pub(super) fn scan(&self, from: usize, count: usize, mut visit: impl FnMut(SetSlot, SetMeta)) {
         let (narrow, records) = (self.narrow.slots(), &self.records);
         let mut visit = |slot: Slot| visit(SetSlot(slot), records.meta(slot));
-        self.narrow.scan(from, count, &mut visit);
+        self.narrow.scan(records, from, count, &mut visit);
         let end = from + count;
         if end > narrow && !self.wide.is_empty() {
             let from = from.max(narrow) - narrow;
-            self.wide.scan(from, end - narrow - from, visit);
+            self.wide.scan(records, from, end - narrow - from, visit);
         }
     }
 }

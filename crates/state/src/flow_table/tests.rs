@@ -134,7 +134,7 @@ fn a_scan_meets_every_live_record_once() {
     for step in [1, 7, 31, 64, 65, 1000] {
         let (mut seen, mut from) = (Vec::new(), 0);
         while from < table.slots() {
-            table.scan(from, step, |slot| seen.push(table.key(&records, slot)[0]));
+            table.scan(&records, from, step, |slot| seen.push(table.key(&records, slot)[0]));
             from += step;
         }
         seen.sort_unstable();

@@ -10,7 +10,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use braid_memory::{Error, HugePages, Region, prefetch_second_level, prefetch_write};
+use braid_memory::{Error, HugePages, Region, prefetch_second_level};
 
 use crate::Plain;
 use crate::flow_table::{SetMeta, Slot};
@@ -87,24 +87,19 @@ impl Records {
         self.region.touch(halves.start * HALF..(halves.end + self.longest) * HALF);
     }
 
-    /// Asks for a record of so many half lines; any number is allowed.
+    /// Asks for one record of many, of so many half lines; any number is allowed.
     #[inline(always)]
     pub(crate) fn prefetch(&self, record: Slot, halves: usize) {
-        self.each_line(record, halves, prefetch_write);
-    }
-
-    /// The same for one record of many.
-    #[inline(always)]
-    pub(crate) fn prefetch_one_of_many(&self, record: Slot, halves: usize) {
-        self.each_line(record, halves, prefetch_second_level);
-    }
-
-    #[inline(always)]
-    fn each_line(&self, record: Slot, halves: usize, ask: impl Fn(*const u8)) {
         let first = self.region.base().wrapping_add(record as usize * HALF);
-        ask(first);
+        prefetch_second_level(first);
         // An odd number lies on the same number of lines with whichever half it begins.
-        (1..halves.div_ceil(2)).for_each(|line| ask(first.wrapping_add(line * LINE)));
+        (1..halves.div_ceil(2)).for_each(|line| prefetch_second_level(first.wrapping_add(line * LINE)));
+    }
+
+    /// Asks for where a record begins.
+    #[inline(always)]
+    pub(crate) fn prefetch_head(&self, record: Slot) {
+        prefetch_second_level(self.region.base().wrapping_add(record as usize * HALF));
     }
 
     #[inline(always)]
