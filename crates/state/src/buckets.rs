@@ -23,6 +23,9 @@ pub(crate) const BUCKET_WORDS: usize = 7;
 /// Places in a bucket.
 pub(crate) const PLACES: usize = 8;
 
+/// Both buckets of a key lie among so many neighbours, a page of memory: who looks at both waits for one page to be found instead of two.
+const NEAR: u32 = 64;
+
 const TAGS: usize = 4;
 const CHAIN: usize = 6;
 
@@ -37,7 +40,10 @@ pub(crate) struct Home {
 impl Home {
     #[inline(always)]
     pub(crate) fn new(hash: u64, buckets: u32) -> Home {
-        Home { first: spread(hash, buckets), second: spread(second(hash), buckets), tag: hash as u16 }
+        let first = spread(hash, buckets);
+        // Its page, or what of the last one there is with as much of the page before it as makes up a whole one.
+        let near = (first - first % NEAR).min(buckets.saturating_sub(NEAR));
+        Home { first, second: near + spread(second(hash), buckets.min(NEAR)), tag: hash as u16 }
     }
 }
 
