@@ -128,6 +128,12 @@ impl<T: Plain> Vector<T> {
         Ok(Some(plain::change(words, change)))
     }
 
+    /// Word `k` of element `index` as it is at this moment, outside any transaction: a hint, for what to ask for.
+    #[inline(always)]
+    pub fn hint(&self, index: u32, k: usize) -> u64 {
+        self.shared.elements.hint(index, k)
+    }
+
     /// Asks for an element that will be used soon.
     #[inline(always)]
     pub fn prefetch(&self, index: u32) {

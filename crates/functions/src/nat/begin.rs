@@ -3,6 +3,7 @@
 use braid_nf::prelude::*;
 use braid_nf::state::Vacancy;
 
+use super::claim::Claim;
 use super::endpoint::{Inside, Kept, slot};
 use super::entry::{Entry, NEVER};
 use super::hosts::{Entered, MAPPING_TABLE_FULL, NO_FREE_PORT};
@@ -10,16 +11,30 @@ use super::mappings::{Mapping, Mappings};
 use crate::parts::tallies::Tally;
 
 impl<K: Kept> Mappings<K> {
+    /// What an inside endpoint wants that may have no mapping yet. Asks for the one that has the port which it would like best: what others
+    /// have is on its way while the endpoint is looked for.
+    #[inline(always)]
+    pub(super) fn expect(&self, inside: Inside) -> Claim {
+        let claim = self.hosts.expected(&self.roster, inside);
+        if (self.first_port..=self.last_port).contains(&inside.port)
+            && let Some(owner) = self.ports.owner_hint(slot(inside.protocol), claim.home, inside.port)
+        {
+            self.prefetch(owner);
+        }
+        claim
+    }
+
     /// A new mapping for an inside endpoint that has none.
     #[inline(always)]
-    pub(crate) fn create(
+    pub(super) fn create(
         &self,
         cx: &mut Cx<'_>,
-        (inside, vacancy): (Inside, Vacancy),
+        (mut claim, vacancy): (Claim, Vacancy),
         home: Port,
         lives_ns: u64,
     ) -> Result<Result<Mapping, Reason>, Conflict> {
-        let mut claim = self.hosts.claim(cx, &self.roster, inside)?;
+        let inside = claim.inside;
+        self.hosts.recall(cx, &self.roster, &mut claim)?;
         // The port that it would like best may belong to a mapping that nobody needs any more.
         claim.own = self.reclaim(cx, slot(inside.protocol), (claim.home, inside.port))?;
         let mut place = self.hosts.choose(cx, (&self.ports, &self.roster), &claim)?;

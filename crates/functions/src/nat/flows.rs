@@ -68,6 +68,7 @@ impl<K: Kept> Flows<K> {
             return Ok(self.mappings.holding(cx, source)?.ok_or(NO_MAPPING));
         }
         let lives_ns = self.timeouts.after(source.protocol, Phase::after(0, flags));
+        let claim = self.mappings.expect(source);
         let vacancy = match self.mappings.outward(cx, source, home, lives_ns)? {
             Ok(mapping) => return Ok(Ok(mapping)),
             Err(vacancy) => vacancy,
@@ -76,7 +77,7 @@ impl<K: Kept> Flows<K> {
         if flags & tcp_flags::FIN != 0 {
             return Ok(Err(NO_MAPPING));
         }
-        self.mappings.create(cx, (source, vacancy), home, lives_ns)
+        self.mappings.create(cx, (claim, vacancy), home, lives_ns)
     }
 
     /// The mapping to which a packet for an external endpoint goes. What comes from inside `is_free` from filters.

@@ -197,19 +197,9 @@ impl Hosts {
         Name { address, network: inside.network }
     }
 
-    /// An inside endpoint that wants a port.
+    /// An inside endpoint that wants a port, as if nothing were known of its host.
     #[inline(always)]
-    pub(super) fn claim(&self, tx: &mut Tx, roster: &Roster, inside: Inside) -> Result<Claim, Conflict> {
-        let mut claim = self.expected(roster, inside);
-        if let Some(table) = &self.table {
-            self.recall(table, tx, roster, &mut claim)?;
-        }
-        Ok(claim)
-    }
-
-    /// The same as if nothing were known of its host.
-    #[inline(always)]
-    fn expected(&self, roster: &Roster, inside: Inside) -> Claim {
+    pub(super) fn expected(&self, roster: &Roster, inside: Inside) -> Claim {
         let number = self.name(inside).number();
         let home = match self.allocation {
             Allocation::Deterministic { size } => self.deterministic(roster, inside, size).map_or(0, |place| place.0),
@@ -218,7 +208,22 @@ impl Hosts {
         Claim { inside, number, home, host: Host::default(), own: Holder::Nobody }
     }
 
-    fn recall(&self, table: &Map<Name, Host>, tx: &mut Tx, roster: &Roster, claim: &mut Claim) -> Result<(), Conflict> {
+    /// What is known of its host.
+    #[inline(always)]
+    pub(super) fn recall(&self, tx: &mut Tx, roster: &Roster, claim: &mut Claim) -> Result<(), Conflict> {
+        match &self.table {
+            Some(table) => self.recall_from(table, tx, roster, claim),
+            None => Ok(()),
+        }
+    }
+
+    fn recall_from(
+        &self,
+        table: &Map<Name, Host>,
+        tx: &mut Tx,
+        roster: &Roster,
+        claim: &mut Claim,
+    ) -> Result<(), Conflict> {
         claim.host = table.get(tx, &self.name(claim.inside))?.unwrap_or_default();
         if !matches!(self.allocation, Allocation::Deterministic { .. }) {
             claim.home = match claim.host.home(roster) {

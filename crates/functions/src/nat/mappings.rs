@@ -242,17 +242,23 @@ impl<K: Kept> Mappings<K> {
         Ok(Some(look_ns.min(now + self.refresh_ns)))
     }
 
-    /// A TCP set uses the mapping from now on.
+    /// Whether the sets that use a mapping of this protocol are counted.
+    #[inline(always)]
+    pub(crate) fn counts_sets(&self, number: u8) -> bool {
+        number == protocol::TCP
+    }
+
+    /// A set uses the mapping from now on.
     pub(crate) fn attach(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
-        if number == protocol::TCP {
+        if self.counts_sets(number) {
             self.change(cx, handle, Entry::attach)?;
         }
         Ok(())
     }
 
-    /// A TCP set is gone; with the last one goes the mapping.
+    /// A set is gone; with the last one that is counted goes the mapping.
     pub(crate) fn detach(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
-        if number != protocol::TCP {
+        if !self.counts_sets(number) {
             return Ok(());
         }
         let left = self.change(cx, handle, Entry::detach)?;

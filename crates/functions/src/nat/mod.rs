@@ -51,7 +51,6 @@ use std::time::Duration;
 
 use braid_nf::Relaxation;
 use braid_nf::packet::IpAddress;
-use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::Handle;
 
@@ -200,7 +199,10 @@ impl NetworkFunction for Nat {
 
     #[inline(always)]
     fn prefetch_expired(&self, _key: &SetKey, session: &Session) {
-        self.flows.mappings.prefetch(session.index());
+        // No other mapping is looked at when a set of it ends.
+        if self.flows.mappings.counts_sets(session.protocol()) {
+            self.flows.mappings.prefetch(session.index());
+        }
     }
 
     const STEADY: bool = true;
@@ -346,7 +348,7 @@ impl Nat {
 
     /// The mapping of a TCP flow, if it is still there: of other flows nothing is counted.
     fn handle_of(&self, cx: &mut Cx<'_>, session: &Session) -> Result<Option<Handle>, Conflict> {
-        if session.protocol() != protocol::TCP {
+        if !self.flows.mappings.counts_sets(session.protocol()) {
             return Ok(None);
         }
         let found = self.flows.mappings.at(cx, session.index())?.map(|(handle, ..)| handle);

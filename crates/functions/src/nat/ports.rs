@@ -217,6 +217,15 @@ impl Ports {
         Ok(owner.unwrap_or_default().checked_sub(1))
     }
 
+    /// The same at a glance, outside of the transaction.
+    #[inline(always)]
+    pub(super) fn owner_hint(&self, slot: u32, address: u32, port: u16) -> Option<u32> {
+        let (row, at) = self.place(slot, address, port);
+        let place = at % OWNERS;
+        let pair = self.owners.hint(self.line(row, at), (place / 2) as usize);
+        ((pair >> (32 * (place % 2))) as u32).checked_sub(1)
+    }
+
     /// Gives a port to an entry, or takes it away.
     pub(super) fn set_owner(
         &self,
