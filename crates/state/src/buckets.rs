@@ -290,3 +290,48 @@ impl Buckets {
         let Ok(()) = change::remove(&mut Unused(self), home, entry);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::mixed;
+
+    /// Of so many keys in as many buckets as a map has for them, how many find both of theirs full.
+    fn overflowing(keys: u64, buckets: u32) -> usize {
+        let mut used = vec![0usize; buckets as usize];
+        let homes = (0..keys).map(|key| Home::new(mixed(&key.to_le_bytes(), 0x5EED), buckets));
+        homes
+            .filter(|home| {
+                let emptier = [home.first, home.second].into_iter().min_by_key(|at| used[*at as usize]).unwrap_or(0);
+                let is_full = used[emptier as usize] == PLACES;
+                used[emptier as usize] += usize::from(!is_full);
+                is_full
+            })
+            .count()
+    }
+
+    #[test]
+    fn a_page_of_buckets_is_rarely_full_when_the_map_is() {
+        // Whole pages, some more and some less than a page behind the last whole one, and less than a page in all.
+        for buckets in [64 * 2048, 64 * 1000 + 3, 64 * 1000 + 60, 64, 65, 30] {
+            let keys = u64::from(buckets) * PLACES as u64 * 3 / 4;
+            let out = overflowing(keys, buckets);
+            assert!(out as u64 * 1000 <= keys, "{out} of {keys} keys in {buckets} buckets");
+        }
+    }
+
+    #[test]
+    fn both_buckets_of_a_key_are_on_one_page_of_the_map() {
+        for buckets in [1, 2, 63, 64, 65, 1000, 4096] {
+            for key in 0..10_000u64 {
+                let Home { first, second, .. } = Home::new(mixed(&key.to_le_bytes(), 1), buckets);
+                assert!(
+                    first < buckets && second < buckets && first.abs_diff(second) < NEAR.max(2),
+                    "{key}: {first}, {second}"
+                );
+                let is_whole = (first / NEAR + 1) * NEAR <= buckets;
+                assert!(!is_whole || first / NEAR == second / NEAR, "{key} of {buckets}: {first}, {second}");
+            }
+        }
+    }
+}
