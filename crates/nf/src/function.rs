@@ -167,7 +167,11 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     #[inline(always)]
     fn prefetch(&self, _set: &Self::Set, _now_ns: u64) {}
 
-    /// The same for what [`first`](Self::first) will touch, by a packet whose set is not known; a few packets before its turn.
+    /// Whether [`prefetch_first`](Self::prefetch_first) does anything.
+    const PREFETCHES_FIRST: bool = false;
+
+    /// The same for what [`first`](Self::first) will touch, by a packet whose set is not live; a few packets before its turn. Set
+    /// [`PREFETCHES_FIRST`](Self::PREFETCHES_FIRST) with it.
     #[inline(always)]
     fn prefetch_first(&self, _packet: &Packet<'_>, _now_ns: u64) {}
 

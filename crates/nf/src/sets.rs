@@ -222,6 +222,12 @@ impl SetTables {
 
     /// Last seen, live mask, generation.
     #[inline(always)]
+    pub fn meta(&self, at: SetSlot) -> SetMeta {
+        self.pair.records.meta(at.0)
+    }
+
+    /// The same, to change.
+    #[inline(always)]
     pub fn meta_mut(&mut self, at: SetSlot) -> &mut SetMeta {
         self.pair.records.meta_mut(at.0)
     }

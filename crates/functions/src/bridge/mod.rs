@@ -189,6 +189,8 @@ impl NetworkFunction for Bridge {
         }
     }
 
+    const PREFETCHES_FIRST: bool = true;
+
     /// Both stations are looked for.
     #[inline(always)]
     fn prefetch_first(&self, packet: &Packet<'_>, _now_ns: u64) {

@@ -169,6 +169,8 @@ impl NetworkFunction for Firewall {
         true
     }
 
+    const PREFETCHES_FIRST: bool = true;
+
     #[inline(always)]
     fn prefetch_first(&self, packet: &Packet<'_>, _now_ns: u64) {
         if let Some(side) = self.settings.sides.of(packet.port()) {

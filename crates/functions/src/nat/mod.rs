@@ -186,6 +186,8 @@ impl NetworkFunction for Nat {
         self.flows.mappings.prefetch(session.index());
     }
 
+    const PREFETCHES_FIRST: bool = true;
+
     #[inline(always)]
     fn prefetch_first(&self, packet: &Packet<'_>, _now_ns: u64) {
         let Some((source, destination)) = ends(packet) else { return };

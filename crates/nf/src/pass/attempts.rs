@@ -11,7 +11,6 @@ use super::handlers::handle_packet;
 use super::steady::{Reached, Steady};
 use super::{Interrupted, Mark, Pass, Place};
 use crate::cx::Cx;
-use crate::sets::SetSlot;
 use crate::shared::SharedSets;
 use crate::{Arrival, Handled, NetworkFunction};
 
@@ -42,20 +41,20 @@ impl Pass<'_> {
         }
         while at < to {
             // Loops for packets of live sets; of one that has none it is known that it is none for them.
-            if shared.is_none() && !self.has_no_record(at) {
+            if shared.is_none() && !self.is_first(place, at) {
                 at = self.attempt_fresh(function, place, at, to)?;
                 // Either nothing is fresh any more, or the next packet is none for this loop either.
-                if at < to && !self.has_no_record(at) {
+                if at < to && !self.is_first(place, at) {
                     at = self.attempt_marked(function, place, at, to)?;
                 }
             }
             if at < to {
-                if shared.is_none() && self.has_no_record(at) {
-                    self.prefetch_first(function, at, to);
+                if shared.is_none() && self.is_first(place, at) {
+                    self.prefetch_first(function, place, at, to);
                 }
                 self.attempt_one(function, place, shared, at)?;
                 at += 1;
-                if N::STEADY && shared.is_none() && !self.tx.is_fresh() && self.mostly_go_on(at, to) {
+                if N::STEADY && shared.is_none() && !self.tx.is_fresh() && self.mostly_go_on(place, at, to) {
                     break;
                 }
             }
@@ -63,19 +62,20 @@ impl Pass<'_> {
         Ok(at)
     }
 
-    /// Whether the packet at a position belongs to a set that had no record yet when its turn came: it is the first, or among the first.
+    /// Whether the packet at a position belongs to a set that is not live for the function, as far as is known when its turn comes: it is the
+    /// first, or among the first.
     #[inline(always)]
-    pub(super) fn has_no_record(&self, at: usize) -> bool {
+    pub(super) fn is_first(&self, place: Place, at: usize) -> bool {
         let i = usize::from(self.todo[at]) & 255;
-        self.sets.as_ref().is_some_and(|sets| sets.found.slots[i] == SetSlot::MISS)
+        self.sets.as_ref().is_some_and(|sets| sets.is_first(place, i))
     }
 
     /// Whether nearly all of the next packets are of sets that are there: a commit before them costs less than a mark before each.
-    fn mostly_go_on(&self, from: usize, to: usize) -> bool {
+    fn mostly_go_on(&self, place: Place, from: usize, to: usize) -> bool {
         let next = from..to.min(from + MOSTLY);
         let most = next.len() / MOSTLY;
         // One too many answers already. What was recorded is replayed as it was.
-        next.filter(|&at| self.has_no_record(at)).nth(most).is_none() && !self.tx.is_replaying()
+        next.filter(|&at| self.is_first(place, at)).nth(most).is_none() && !self.tx.is_replaying()
     }
 
     /// Runs the handlers of packets of live sets while the transaction is fresh: what such a packet did stands at once, or it is
@@ -95,7 +95,7 @@ impl Pass<'_> {
         while at < to && self.tx.is_fresh() {
             let begun = at;
             at = self.attempt_steady(function, place, at, to);
-            if at < to && self.has_no_record(at) {
+            if at < to && self.is_first(place, at) {
                 return Ok(at);
             }
             // The one that it stopped at, alone: nearly all others are steady. If there was none, probably few are.

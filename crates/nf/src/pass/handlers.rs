@@ -51,16 +51,16 @@ impl Pass<'_> {
         let all = sets.found.is_steady(function, place) && self.batch.is_ordinary();
         let mut at = from;
         while at < to {
-            // Of one without a record it is known that it is none for the loop.
-            if !self.has_no_record(at) {
+            // Of one whose set is not live it is known that it is none for the loop.
+            if !self.is_first(place, at) {
                 at = match all {
                     true => self.run_steady::<N, true>(function, place, at, to),
                     false => self.run_steady::<N, false>(function, place, at, to),
                 };
             }
             if at < to {
-                if self.has_no_record(at) {
-                    self.prefetch_first(function, at, to);
+                if self.is_first(place, at) {
+                    self.prefetch_first(function, place, at, to);
                 }
                 self.run_one(function, place, at);
                 at += 1;

@@ -111,11 +111,11 @@ pub struct Pass<'a> {
 pub struct Prefetched {
     /// For packets of sets with records.
     live: usize,
-    /// For the others.
+    /// For first ones.
     first: usize,
 }
 
-/// Packets without a record for which is asked before their turn. Each needs half a dozen lines, and processors forget requests beyond some
+/// First packets for which is asked before their turn. Each needs half a dozen lines, and processors forget requests beyond some
 /// twenty under way; what one of them takes to be handled is about what a line takes to come.
 const FIRST_AHEAD: usize = 3;
 
@@ -230,24 +230,24 @@ impl Pass<'_> {
         }
     }
 
-    /// Has the function ask for what the packets without a record among the next few from position `at` on will touch, each once. The record
-    /// that they get has been asked for by the look-up.
+    /// Has the function ask for what first packets among the next few from position `at` on will touch, each once. The record that they get has
+    /// been asked for by the look-up.
     #[inline(always)]
-    fn prefetch_first<N: NetworkFunction>(&mut self, function: &N, at: usize, to: usize) {
+    fn prefetch_first<N: NetworkFunction>(&mut self, function: &N, place: Place, at: usize, to: usize) {
         let (from, to) = (at.max(self.prefetched.first), to.min(at + 1 + FIRST_AHEAD));
-        if from < to {
-            self.prefetch_first_of(function, from, to);
+        if N::PREFETCHES_FIRST && from < to {
+            self.prefetch_first_of(function, place, from, to);
         }
     }
 
     #[inline(never)]
-    fn prefetch_first_of<N: NetworkFunction>(&mut self, function: &N, from: usize, to: usize) {
+    fn prefetch_first_of<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
         self.prefetched.first = to;
         let Some(sets) = &self.sets else { return };
         let mut walk = self.batch.walk::<false>(self.todo.part(from..to));
         while let Some(turn) = walk.step() {
             let i = turn.index();
-            if sets.found.slots[i] == SetSlot::MISS {
+            if sets.is_first(place, i) {
                 function.prefetch_first(&turn.packet(None), self.now_ns[i]);
             }
         }
@@ -317,6 +317,13 @@ impl Pass<'_> {
 }
 
 impl PassSets<'_> {
+    /// Whether packet `i`'s set is not live for the function at `place`, or had no record when its turn came.
+    #[inline(always)]
+    fn is_first(&self, place: Place, i: usize) -> bool {
+        let slot = self.found.slots[i];
+        slot == SetSlot::MISS || self.tables.meta(slot).live & place.bit == 0
+    }
+
     /// Looks for the set of a packet whose set was not there when its batch came: the batch's own packets may have made it.
     fn find_again(&mut self, i: usize, now_ms: u32, undo: &mut SetUndo) {
         let found = self.tables.find(self.keys, i);
