@@ -324,17 +324,15 @@ impl<const K: usize> FlowTable<K> {
     }
 
     /// The second step for one hash, whose tags have been asked for: the record that its key has if the first equal tag is that of the key.
-    /// The processor is asked for it, or for the one that the key would get: pages of memory are found for several at once.
+    /// The processor is asked for it.
     #[inline(always)]
     fn candidate(&self, records: &Records, hash: u64) -> Slot {
         let position = match self.tags.find(hash, Self::tag(hash)) {
             Ok(position) => position,
-            Err(strays) => match (strays != 0).then(|| self.seen_abroad(hash)).flatten() {
+            Err(0) => return NO_SLOT,
+            Err(_) => match self.seen_abroad(hash) {
                 Some(position) => position,
-                None => {
-                    self.expect(records, hash);
-                    return NO_SLOT;
-                }
+                None => return NO_SLOT,
             },
         };
         let candidate = self.slot(position);
@@ -388,11 +386,16 @@ impl<const K: usize> FlowTable<K> {
         }
     }
 
-    /// The record of a key that is not where its tag was seen first, or was not seen at all.
+    /// The record of a key that is not where its tag was seen first, or was not seen at all. If there is none, the processor is asked for the one
+    /// that the key would get: for all such keys of a batch before anything is put in, so that their pages are found together.
     #[inline(never)]
     fn find_again(&self, records: &Records, candidate: Slot, key: &[u64; K], hash: u64) -> Slot {
         let may_be_elsewhere = candidate != NO_SLOT || self.stashed != 0;
-        if may_be_elsewhere { self.find(records, key, hash).unwrap_or(NO_SLOT) } else { NO_SLOT }
+        let found = if may_be_elsewhere { self.find(records, key, hash) } else { None };
+        if found.is_none() {
+            self.expect(records, hash);
+        }
+        found.unwrap_or(NO_SLOT)
     }
 
     /// Calls `visit` for the live records among `count` from the `from`th on; touches none of them, but asks for those of the group behind the
