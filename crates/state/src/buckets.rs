@@ -326,7 +326,7 @@ mod tests {
             for key in 0..10_000u64 {
                 let Home { first, second, .. } = Home::new(mixed(&key.to_le_bytes(), 1), buckets);
                 assert!(
-                    first < buckets && second < buckets && first.abs_diff(second) < NEAR.max(2),
+                    first < buckets && second < buckets && first.abs_diff(second) < NEAR,
                     "{key}: {first}, {second}"
                 );
                 let is_whole = (first / NEAR + 1) * NEAR <= buckets;

@@ -90,8 +90,8 @@ impl Records {
     /// Asks for one record of many, of so many half lines; any number is allowed.
     #[inline(always)]
     pub(crate) fn prefetch(&self, record: Slot, halves: usize) {
+        self.prefetch_head(record);
         let first = self.region.base().wrapping_add(record as usize * HALF);
-        prefetch_second_level(first);
         // An odd number lies on the same number of lines with whichever half it begins.
         (1..halves.div_ceil(2)).for_each(|line| prefetch_second_level(first.wrapping_add(line * LINE)));
     }
