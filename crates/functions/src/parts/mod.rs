@@ -50,8 +50,10 @@ pub use volume::Volume;
 
 /// A time as reports show it: seconds, to the millisecond.
 pub(crate) fn seconds(ns: u64) -> String {
-    format!("{}.{:03} s", ns / SECOND, ns % SECOND / 1_000_000)
+    format!("{}.{:03} s", ns / SECOND, ns % SECOND / MS)
 }
 
 /// Nanoseconds in a second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
+/// Nanoseconds in a millisecond.
+pub(crate) const MS: u64 = 1_000_000;

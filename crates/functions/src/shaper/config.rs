@@ -12,7 +12,7 @@ use super::wheel::WAIT_MAX_NS;
 use crate::config::{ConfigError, check_port, span_ns};
 use crate::parts::counted::{BytesOf, Counted};
 use crate::parts::many::Many;
-use crate::parts::{Prefix, SECOND, units};
+use crate::parts::{MS, Prefix, SECOND, units};
 use crate::policer::By;
 use crate::token_bucket::Limit;
 
@@ -124,9 +124,6 @@ pub struct Rates {
     #[serde(default, deserialize_with = "units::size")]
     pub ceil_burst_bytes: Option<u64>,
 }
-
-/// Nanoseconds of a millisecond.
-const MS: u64 = 1_000_000;
 
 /// A bucket that holds less would be full between two ticks, and lose what flows in.
 fn least_burst(rate: u64, counted: Counted) -> u64 {
