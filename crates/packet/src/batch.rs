@@ -10,8 +10,9 @@ use crate::metas::Metas;
 use crate::packet::Packet;
 use crate::pool::{Buffers, Pool};
 use crate::raw::held::{Held, Seen};
+use crate::raw::order::Order;
 use crate::raw::slab::Buffer;
-use crate::raw::walk::{Order, Walk};
+use crate::raw::walk::Walk;
 use crate::record::{Link, Port, Record};
 use crate::undo::{Place, Undo};
 

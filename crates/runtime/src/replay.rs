@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_nf::packet::key::{Keys, SetKey};
 use braid_nf::{Emitted, Found, Logs, Pass, PassSets, Prefetched, SetSlot, SetTables, Tick, Verdict, Verdicts};
-use braid_packet::{Batch, Buffers, Order, Pool, PoolConfig, Port};
+use braid_packet::{Batch, Buffers, Lineup, Pool, PoolConfig, Port};
 use braid_state::Tx;
 
 mod whole;
@@ -276,7 +276,7 @@ impl Replay {
                 PassSets { tables: &mut self.tables[group], keys: &state.keys, found: &mut state.found }
             }),
             index: None,
-            todo: Order::new(packets),
+            todo: &mut Lineup::new(packets),
             verdicts: &mut open.verdicts,
             now_ns: &open.now_ns,
             ports: self.ports,
@@ -285,6 +285,7 @@ impl Replay {
             goes_on: false,
             goes_back: recorded.goes_back,
             is_logged: false,
+            is_timed: false,
         };
         let done =
             chain.stages()[stage].execute(&mut pass, 0, packets.len()) == Ok(packets.len()) && pass.commit().is_ok();

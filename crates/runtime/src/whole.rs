@@ -10,7 +10,7 @@ use braid_nf::packet::key::Keys;
 use braid_nf::{
     Beginning, Found, Interrupted, Logs, Pass, PassSets, Prefetched, SetSlot, SetTables, SetUndo, Verdicts,
 };
-use braid_packet::{Batch, Order, Port};
+use braid_packet::{Batch, Lineup, Port};
 use braid_state::Tx;
 
 use self::followed::Steps;
@@ -118,13 +118,13 @@ impl Whole<'_> {
             PassSets { tables, keys, found }
         });
         self.logs.emitted.begin(position);
-        let todo = [i];
+        let mut todo = Lineup::new(&[i]);
         let mut pass = Pass {
             tx: self.tx,
             batch: self.batch,
             sets,
             index: None,
-            todo: Order::new(&todo),
+            todo: &mut todo,
             verdicts: self.verdicts,
             now_ns: self.now_ns,
             ports: self.ports,
@@ -133,6 +133,7 @@ impl Whole<'_> {
             goes_on: true,
             goes_back: false,
             is_logged: false,
+            is_timed: false,
         };
         self.chain.stages()[position].execute(&mut pass, 0, 1).map(drop)
     }

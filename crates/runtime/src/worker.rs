@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use braid_io::Received;
 use braid_memory::thread_time;
 use braid_nf::{Index, Logs, Pass, Prefetched, Reason, Verdict, Verdicts};
-use braid_packet::{BATCH_MAX, Batch, Buffers, Order, Port};
+use braid_packet::{BATCH_MAX, Batch, Buffers, Lineup, Port};
 use braid_state::Bringing;
 
 use self::later::{PeriodicTick, pace, periodic_ticks};
@@ -73,6 +73,8 @@ pub struct Worker {
     now_ns: Box<[u64; 256]>,
     last_ns: u64,
     todo: Vec<u16>,
+    /// The order in which a function handles them.
+    lineup: Box<Lineup>,
     aside: Vec<u16>,
     turns: Turns,
     out: Vec<(u16, Port)>,
@@ -117,6 +119,7 @@ impl Worker {
             now_ns: Box::new([0; 256]),
             last_ns: 0,
             todo: Vec::with_capacity(BATCH_MAX),
+            lineup: Box::default(),
             aside: Vec::with_capacity(BATCH_MAX),
             turns: Turns::default(),
             out: Vec::with_capacity(BATCH_MAX),
@@ -331,12 +334,13 @@ impl Worker {
     #[inline(always)]
     fn run_stretch(&mut self, position: usize, todo: &[u16]) {
         let chain = &*self.parts.chain;
+        self.lineup.set(todo);
         let mut pass = Pass {
             tx: &mut self.parts.tx,
             batch: &mut self.batch,
             sets: chain.group_of(position).filter(|_| !self.goes_back).map(|group| self.sets[group].lend()),
             index: self.indexes[position].as_ref(),
-            todo: Order::new(todo),
+            todo: &mut self.lineup,
             verdicts: &mut self.verdicts,
             now_ns: &self.now_ns,
             ports: self.parts.ports,
@@ -345,6 +349,7 @@ impl Worker {
             goes_on: false,
             goes_back: self.goes_back,
             is_logged: matches!(self.probe, Probe::Accesses(_)),
+            is_timed: self.probe.is_on(),
         };
         let stage = &*chain.stages()[position];
         let stretch = &mut self.stretches[position];

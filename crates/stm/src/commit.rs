@@ -42,6 +42,12 @@ impl Tx {
         self.settle_if_possible::<true>()
     }
 
+    /// The same of one that has changed something, in a domain of one worker. Else nothing happens.
+    #[inline]
+    pub fn settle_alone(&mut self) -> bool {
+        self.domain.workers() == 1 && (self.commit_one() || self.commit_alone())
+    }
+
     /// `PACKET`: a packet has been handled of which a model of time has not heard.
     #[inline(always)]
     fn settle_if_possible<const PACKET: bool>(&mut self) -> bool {

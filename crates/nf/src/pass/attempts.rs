@@ -39,6 +39,9 @@ impl Pass<'_> {
             }
             self.prefetch(function, place, at, to);
         }
+        if N::STEADY && Self::goes_ahead::<N>() && shared.is_none() && self.tx.is_fresh() {
+            at = self.attempt_ahead(function, place, from, to)?;
+        }
         while at < to {
             // Loops for packets of live sets; of one that has none it is known that it is none for them.
             if shared.is_none() && !self.is_first(place, at) {
@@ -60,6 +63,28 @@ impl Pass<'_> {
             }
         }
         Ok(at)
+    }
+
+    /// Runs the handlers of packets that are steady, ahead of those that are the first of their set; says where another one stands.
+    #[inline(always)]
+    fn attempt_ahead<N: NetworkFunction>(
+        &mut self,
+        function: &N,
+        place: Place,
+        from: usize,
+        to: usize,
+    ) -> Result<usize, Interrupted> {
+        let ahead = self.let_live_ahead(function, place, from, to);
+        let at = match ahead.steady && self.batch.is_ordinary() {
+            true => self.attempt_steady_of::<N, true>(function, place, from, ahead.to),
+            false => self.attempt_steady_of::<N, false>(function, place, from, ahead.to),
+        };
+        if at == ahead.to {
+            return Ok(at);
+        }
+        self.put_in_order(at, to);
+        // The one that it stopped at, alone.
+        self.attempt_standing(function, place, at, at + 1)
     }
 
     /// Whether the packet at a position belongs to a set that is not live for the function, as far as is known when its turn comes: it is the
@@ -130,7 +155,7 @@ impl Pass<'_> {
     ) -> usize {
         let Some(sets) = &mut self.sets else { return from };
         let mut steady = Steady::new(function, sets, place);
-        let mut reached = Reached::<ALL>::new(self.batch, self.todo, from, to, &mut self.logs.kept);
+        let mut reached = Reached::<ALL>::new(self.batch, from, self.todo.part(from..to), &mut self.logs.kept);
         let (now_ns, solitude, mut era) = (self.now_ns, self.tx.solitude(), None);
         if N::ERAS {
             era = solitude.as_ref().and_then(|solitude| function.era(solitude.alone()));
@@ -169,7 +194,7 @@ impl Pass<'_> {
             if !cx.is_fresh() {
                 return Ok(from);
             }
-            let mut reached = Reached::<false>::new(self.batch, self.todo, from, to, &mut logs.kept);
+            let mut reached = Reached::<false>::new(self.batch, from, self.todo.part(from..to), &mut logs.kept);
             loop {
                 let Some(turn) = reached.step() else { return Ok(to) };
                 let i = turn.index();
@@ -283,7 +308,7 @@ impl Pass<'_> {
             self.take_back_last(i, place_before);
             return Err(Interrupted { at });
         };
-        if is_first && self.tx.settle() {
+        if is_first && (self.tx.settle() || !self.is_timed && self.tx.settle_alone()) {
             // It stands, whatever comes after it.
             self.logs.commit();
             self.logs.kept = at + 1;

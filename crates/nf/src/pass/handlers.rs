@@ -47,23 +47,33 @@ impl Pass<'_> {
     /// Runs handlers that cannot meet a conflict over positions `from..to`.
     pub(crate) fn run<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
         self.logs.emitted_before = self.logs.emitted.len();
-        let Some(sets) = &self.sets else { return self.run_orphans(function, from, to) };
-        let all = sets.found.is_steady(function, place) && self.batch.is_ordinary();
+        if self.sets.is_none() {
+            return self.run_orphans(function, from, to);
+        }
+        let ahead = self.let_live_ahead(function, place, from, to);
+        let at = match ahead.steady && self.batch.is_ordinary() {
+            true => self.run_steady::<N, true>(function, place, from, ahead.to),
+            false => self.run_steady::<N, false>(function, place, from, ahead.to),
+        };
+        if at < ahead.to {
+            self.put_in_order(at, to);
+        }
+        self.run_rest(function, place, at, to);
+    }
+
+    /// The same where packets may be anything.
+    #[inline(never)]
+    fn run_rest<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) {
         let mut at = from;
         while at < to {
-            // Of one whose set is not live it is known that it is none for the loop.
-            if !self.is_first(place, at) {
-                at = match all {
-                    true => self.run_steady::<N, true>(function, place, at, to),
-                    false => self.run_steady::<N, false>(function, place, at, to),
-                };
+            if self.is_first(place, at) {
+                self.prefetch_first(function, place, at, to);
             }
-            if at < to {
-                if self.is_first(place, at) {
-                    self.prefetch_first(function, place, at, to);
-                }
-                self.run_one(function, place, at);
-                at += 1;
+            self.run_one(function, place, at);
+            at += 1;
+            // Of one whose set is not live it is known that it is none for the loop.
+            if at < to && !self.is_first(place, at) {
+                at = self.run_steady::<N, false>(function, place, at, to);
             }
         }
     }
@@ -81,7 +91,7 @@ impl Pass<'_> {
         let mut steady = Steady::new(function, sets, place);
         let (now_ns, logs) = (self.now_ns, &mut *self.logs);
         let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
-        let mut reached = Reached::<ALL>::new(self.batch, self.todo, from, to, &mut logs.kept);
+        let mut reached = Reached::<ALL>::new(self.batch, from, self.todo.part(from..to), &mut logs.kept);
         while let Some(turn) = reached.step() {
             let i = turn.index();
             let reversed = steady.swapped[i];
@@ -101,7 +111,7 @@ impl Pass<'_> {
     fn run_orphans<N: NetworkFunction>(&mut self, function: &N, from: usize, to: usize) {
         let logs = &mut *self.logs;
         let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
-        let mut reached = Reached::<false>::new(self.batch, self.todo, from, to, &mut logs.kept);
+        let mut reached = Reached::<false>::new(self.batch, from, self.todo.part(from..to), &mut logs.kept);
         while let Some(turn) = reached.step() {
             let i = turn.index();
             cx.turn_to(i, false, self.now_ns[i]);

@@ -124,7 +124,7 @@ impl Pass<'_> {
         let Some(keys) = self.sets.as_ref().map(|pass| pass.keys) else { return (from, last) };
         let (todo, logs) = (self.todo.part(0..to), &mut *self.logs);
         let mut cx = Cx::new(self.tx, &mut logs.emitted, self.ports, 0, false);
-        let mut reached = Reached::<ORDINARY>::new(self.batch, todo, from, to, &mut logs.kept);
+        let mut reached = Reached::<ORDINARY>::new(self.batch, from, todo.part(from..to), &mut logs.kept);
         loop {
             let at = reached.at();
             while guesses.until < todo.len().min(at + AHEAD) {

@@ -6,8 +6,8 @@
 //! the first packet on that changes aggregate state; those before it stand whatever happens. A function without state
 //! objects cannot meet a conflict: its loop keeps no marks and saves nothing.
 
-use braid_packet::key::{KeyClass, Keys};
-use braid_packet::{Batch, Order, Undo};
+use braid_packet::key::Keys;
+use braid_packet::{Batch, Lineup, Undo};
 use braid_state::{Savepoint, Tx};
 
 use crate::cx::Emitted;
@@ -17,10 +17,12 @@ use crate::shared::Lives;
 use crate::verdict::VerdictCode;
 use crate::{NetworkFunction, Verdicts};
 
+mod ahead;
 mod attempts;
 mod back;
 pub(crate) mod handlers;
 mod held;
+mod look_up;
 mod steady;
 mod whole;
 
@@ -29,12 +31,6 @@ pub use whole::Beginning;
 
 /// Nanoseconds in the unit of [`SetMeta::last_seen_ms`].
 pub(crate) const MS: u64 = 1_000_000;
-
-/// Out of line, or the compiler divides for every packet of a capture, whether or not its time is another one.
-#[inline(never)]
-fn to_ms(ns: u64) -> u32 {
-    (ns / MS) as u32
-}
 
 /// The sets of a pass's function: tables, keys and places, shared with the other functions of the same group.
 #[derive(Debug)]
@@ -54,8 +50,12 @@ pub struct Found {
     pub slots: [SetSlot; 256],
     /// How long each packet's set had been without a packet, in milliseconds.
     pub idle_ms: [u32; 256],
-    /// Functions for which the sets of all packets were live.
+    /// Of which packets no set was found.
+    missed: [bool; 256],
+    /// Functions for which all sets that were found were live.
     live: u16,
+    /// Whether all packets belong to sets that were found.
+    all: bool,
     /// At least the longest that any of them had been without a packet, and less than twice that.
     longest_ms: u32,
 }
@@ -63,7 +63,14 @@ pub struct Found {
 impl Found {
     /// Nothing, for no packet.
     pub fn boxed() -> Box<Found> {
-        Box::new(Found { slots: [SetSlot::MISS; 256], idle_ms: [0; 256], live: 0, longest_ms: 0 })
+        Box::new(Found {
+            slots: [SetSlot::MISS; 256],
+            idle_ms: [0; 256],
+            missed: [false; 256],
+            live: 0,
+            all: false,
+            longest_ms: 0,
+        })
     }
 
     /// Whether all packets belong to sets that are live for the function and cannot be past their timeout: then it need not be
@@ -71,6 +78,12 @@ impl Found {
     /// their timeout.
     #[inline(always)]
     fn is_steady<N: NetworkFunction>(&self, function: &N, place: Place) -> bool {
+        self.all && self.is_steady_if_found(function, place)
+    }
+
+    /// The same of those packets whose sets were found.
+    #[inline(always)]
+    fn is_steady_if_found<N: NetworkFunction>(&self, function: &N, place: Place) -> bool {
         self.live & place.bit != 0 && u64::from(self.longest_ms) * MS <= function.shortest_timeout_ns()
     }
 }
@@ -86,8 +99,9 @@ pub struct Pass<'a> {
     pub sets: Option<PassSets<'a>>,
     /// What the worker knows of where the function's sets are, if it shares them.
     pub index: Option<&'a Index>,
-    /// Indices in the batch of the packets that reach this function, in order.
-    pub todo: Order<'a>,
+    /// Indices in the batch of the packets that reach this function, in the order in which it handles them: they rise but where packets of
+    /// live sets go ahead, or where it is a recorded order that is replayed.
+    pub todo: &'a mut Lineup,
     /// What has been decided for each packet of the batch.
     pub verdicts: &'a mut Verdicts,
     /// Each packet's time in nanoseconds.
@@ -104,6 +118,8 @@ pub struct Pass<'a> {
     pub goes_back: bool,
     /// Somebody wants to see in the transaction's log what each packet touches.
     pub is_logged: bool,
+    /// Somebody wants to know what attempts and commits take: a packet's changes wait for the pass's commit.
+    pub is_timed: bool,
 }
 
 /// Positions of a pass up to which what handlers will touch was asked for; 0 before the first of them.
@@ -313,75 +329,5 @@ impl Pass<'_> {
             self.logs.sets.restore(sets.tables, mark.sets);
             (sets.found.slots[i], sets.found.idle_ms[i]) = mark.set_place;
         }
-    }
-}
-
-impl PassSets<'_> {
-    /// Whether packet `i`'s set is not live for the function at `place`, or had no record when its turn came.
-    #[inline(always)]
-    fn is_first(&self, place: Place, i: usize) -> bool {
-        let slot = self.found.slots[i];
-        slot == SetSlot::MISS || self.tables.meta(slot).live & place.bit == 0
-    }
-
-    /// Looks for the set of a packet whose set was not there when its batch came: the batch's own packets may have made it.
-    fn find_again(&mut self, i: usize, now_ms: u32, undo: &mut SetUndo) {
-        let found = self.tables.find(self.keys, i);
-        if found == SetSlot::MISS {
-            return;
-        }
-        let meta = *self.tables.meta_mut(found);
-        undo.save_meta(found, meta);
-        self.found.slots[i] = found;
-        self.found.idle_ms[i] = meta.idle_ms(now_ms);
-        self.tables.meta_mut(found).last_seen_ms = now_ms;
-    }
-
-    /// Looks up the packets in `todo` and notes their arrival: how long each set had waited, and that it was seen now. Their times
-    /// follow the order in which they stand in the batch.
-    #[inline(never)]
-    pub fn look_up(&mut self, todo: &[u16], now_ns: &[u64; 256]) {
-        let (first, last) = todo.iter().fold((255, 0), |(first, last), &i| (i.min(first), i.max(last)));
-        let mut latest_ns = now_ns[usize::from(last) & 255];
-        let mut now_ms = to_ms(latest_ns);
-        if now_ns[usize::from(first) & 255] == latest_ns {
-            // Live, always.
-            return self.look_up_at(todo, |_| now_ms);
-        }
-        self.look_up_at(todo, |i| {
-            if now_ns[i & 255] != latest_ns {
-                latest_ns = now_ns[i & 255];
-                now_ms = to_ms(latest_ns);
-            }
-            now_ms
-        });
-    }
-
-    /// The same, given the time of each packet in milliseconds.
-    #[inline(always)]
-    fn look_up_at(&mut self, todo: &[u16], mut now_ms: impl FnMut(usize) -> u32) {
-        let Found { slots, idle_ms, live, longest_ms } = &mut *self.found;
-        if self.keys.of_all == KeyClass::None {
-            todo.iter().for_each(|&i| slots[i as usize & 255] = SetSlot::MISS);
-        }
-        let (mut all_live, mut longest, mut misses) = (u16::MAX, 0, false);
-        self.tables.look_up(self.keys, todo, |i, slot, meta| {
-            slots[i & 255] = slot;
-            let Some(meta) = meta else {
-                misses = true;
-                return;
-            };
-            let now_ms = now_ms(i);
-            let idle = meta.idle_ms(now_ms);
-            idle_ms[i & 255] = idle;
-            meta.last_seen_ms = now_ms;
-            all_live &= meta.live;
-            // All bits together, not the greatest: nearly always both are nothing, and this takes one instruction.
-            longest |= idle;
-        });
-        // A packet without a key is not asked about: then nothing is said of all.
-        let has_key = |&i: &u16| self.keys.class[i as usize & 255] != KeyClass::None;
-        let all = !misses && (self.keys.of_all != KeyClass::None || todo.iter().all(has_key));
-        (*live, *longest_ms) = (if all { all_live } else { 0 }, longest);
     }
 }

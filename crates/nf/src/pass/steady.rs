@@ -50,10 +50,10 @@ pub(super) struct Reached<'a, const ORDINARY: bool> {
 }
 
 impl<'a, const ORDINARY: bool> Reached<'a, ORDINARY> {
-    /// A walk over positions `from..to` of `todo`.
+    /// A walk over packets that stand from position `from` on.
     #[inline(always)]
-    pub(super) fn new(batch: &'a mut Batch, todo: Order<'a>, from: usize, to: usize, kept: &'a mut usize) -> Self {
-        Reached { kept, walk: batch.walk(todo.part(from..to)), from, in_turn: false }
+    pub(super) fn new(batch: &'a mut Batch, from: usize, packets: Order<'a>, kept: &'a mut usize) -> Self {
+        Reached { kept, walk: batch.walk(packets), from, in_turn: false }
     }
 
     /// Goes on to the next packet.

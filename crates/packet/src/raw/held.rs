@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use braid_memory::prefetch_read;
 
+use super::order::Order;
 use super::slab::{Bases, Buffer, HEAD, Slab};
-use super::walk::{Order, Walk};
+use super::walk::Walk;
 use crate::batch::BATCH_MAX;
 use crate::lines::{Line, LinedFrame};
 use crate::metas::Metas;

@@ -2,5 +2,6 @@
 
 pub(crate) mod held;
 pub(crate) mod loan;
+pub(crate) mod order;
 pub(crate) mod slab;
 pub(crate) mod walk;

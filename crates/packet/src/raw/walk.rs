@@ -3,46 +3,13 @@
 //! Invariant: every number of the order is that of a record, and with `ORDINARY` no record owns a jumbo buffer. Both are checked where
 //! a walk begins, of the order only how far its numbers go ([`Order`]); records and order are borrowed until it ends, and nobody to whom a packet is lent can exchange its buffer.
 
-use std::ops::{Deref, Range};
-
+use super::order::Order;
 use super::slab::Bases;
 use crate::batch::BATCH_MAX;
 use crate::metas::Metas;
 use crate::packet::Packet;
 use crate::record::Record;
 use crate::undo::Undo;
-
-/// Numbers of packets in the order in which they have their turns, of which it is known how far they go: walks over parts of it do
-/// not look at each number again.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Order<'a> {
-    numbers: &'a [u16],
-    /// All numbers are below.
-    end: u32,
-}
-
-impl<'a> Order<'a> {
-    /// The order of these numbers.
-    #[inline(always)]
-    pub fn new(numbers: &'a [u16]) -> Order<'a> {
-        Order { numbers, end: numbers.iter().fold(0, |end, &i| end.max(u32::from(i) + 1)) }
-    }
-
-    /// A part of it. Panics if it is none.
-    #[inline(always)]
-    pub fn part(self, range: Range<usize>) -> Order<'a> {
-        Order { numbers: &self.numbers[range], end: self.end }
-    }
-}
-
-impl Deref for Order<'_> {
-    type Target = [u16];
-
-    #[inline(always)]
-    fn deref(&self) -> &[u16] {
-        self.numbers
-    }
-}
 
 /// A walk over packets of a batch. `ORDINARY`: all buffers are, and none need be asked.
 #[derive(Debug)]

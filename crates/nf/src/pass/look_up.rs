@@ -1,0 +1,83 @@
+//! Which packets of a batch have a set, and where: all of them together, and once more one by one where the batch itself may have made it.
+
+use braid_packet::key::KeyClass;
+
+use super::{Found, MS, PassSets, Place};
+use crate::sets::{SetSlot, SetUndo};
+
+/// Out of line, or the compiler divides for every packet of a capture, whether or not its time is another one.
+#[inline(never)]
+fn to_ms(ns: u64) -> u32 {
+    (ns / MS) as u32
+}
+
+impl PassSets<'_> {
+    /// Whether packet `i`'s set is not live for the function at `place`, or had no record when its turn came.
+    #[inline(always)]
+    pub(super) fn is_first(&self, place: Place, i: usize) -> bool {
+        let slot = self.found.slots[i];
+        slot == SetSlot::MISS || self.tables.meta(slot).live & place.bit == 0
+    }
+
+    /// Looks for the set of a packet whose set was not there when its batch came: the batch's own packets may have made it.
+    pub(super) fn find_again(&mut self, i: usize, now_ms: u32, undo: &mut SetUndo) {
+        let found = self.tables.find(self.keys, i);
+        if found == SetSlot::MISS {
+            return;
+        }
+        let meta = *self.tables.meta_mut(found);
+        undo.save_meta(found, meta);
+        self.found.slots[i] = found;
+        self.found.idle_ms[i] = meta.idle_ms(now_ms);
+        self.tables.meta_mut(found).last_seen_ms = now_ms;
+    }
+
+    /// Looks up the packets in `todo` and notes their arrival: how long each set had waited, and that it was seen now. Their times
+    /// follow the order in which they stand in the batch.
+    #[inline(never)]
+    pub fn look_up(&mut self, todo: &[u16], now_ns: &[u64; 256]) {
+        let (first, last) = todo.iter().fold((255, 0), |(first, last), &i| (i.min(first), i.max(last)));
+        let mut latest_ns = now_ns[usize::from(last) & 255];
+        let mut now_ms = to_ms(latest_ns);
+        if now_ns[usize::from(first) & 255] == latest_ns {
+            // Live, always.
+            return self.look_up_at(todo, |_| now_ms);
+        }
+        self.look_up_at(todo, |i| {
+            if now_ns[i & 255] != latest_ns {
+                latest_ns = now_ns[i & 255];
+                now_ms = to_ms(latest_ns);
+            }
+            now_ms
+        });
+    }
+
+    /// The same, given the time of each packet in milliseconds.
+    #[inline(always)]
+    fn look_up_at(&mut self, todo: &[u16], mut now_ms: impl FnMut(usize) -> u32) {
+        let Found { slots, idle_ms, missed, live, all, longest_ms } = &mut *self.found;
+        (*missed, *all) = ([false; 256], true);
+        if self.keys.of_all == KeyClass::None {
+            todo.iter().for_each(|&i| slots[i as usize & 255] = SetSlot::MISS);
+        }
+        let (mut all_live, mut longest) = (u16::MAX, 0);
+        self.tables.look_up(self.keys, todo, |i, slot, meta| {
+            slots[i & 255] = slot;
+            let Some(meta) = meta else {
+                (missed[i & 255], *all) = (true, false);
+                return;
+            };
+            let now_ms = now_ms(i);
+            let idle = meta.idle_ms(now_ms);
+            idle_ms[i & 255] = idle;
+            meta.last_seen_ms = now_ms;
+            all_live &= meta.live;
+            // All bits together, not the greatest: nearly always both are nothing, and this takes one instruction.
+            longest |= idle;
+        });
+        // A packet without a key is not asked about: then nothing is said of all.
+        let has_key = |&i: &u16| self.keys.class[i as usize & 255] != KeyClass::None;
+        *all = *all && (self.keys.of_all != KeyClass::None || todo.iter().all(has_key));
+        (*live, *longest_ms) = (all_live, longest);
+    }
+}
