@@ -328,7 +328,7 @@ pub struct BenchArgs {
     /// A plan file to measure instead of the usual chains
     pub plan: Option<PathBuf>,
     /// Chains to measure, functions joined by +, each with the fields of its packet set behind colons if they are others (flow_counter:ip.src+policer) [default: the usual ones]
-    #[arg(long, value_name = "CHAIN[,CHAIN…]", value_delimiter = ',')]
+    #[arg(long, value_name = "CHAIN[,CHAIN…]", value_delimiter = ',', conflicts_with = "plan")]
     pub chain: Vec<String>,
     /// Flows of the traces
     #[arg(long, value_name = "N[,N…]", value_delimiter = ',', default_values_t = [10_000, 2_000_000], value_parser = between(1, FLOWS_MAX))]
@@ -342,9 +342,9 @@ pub struct BenchArgs {
     /// Packets per worker and measurement, in millions [default: 20, and 1 with --quick]
     #[arg(long, value_name = "MILLIONS", value_parser = between(0.000_001, 1e6))]
     pub packets: Option<f64>,
-    /// hardware, software or both
-    #[arg(long, default_value = "hardware", value_name = "STYLE", value_parser = ["hardware", "software", "both"])]
-    pub distribution: String,
+    /// hardware, software or both [default: what the plan file says, else hardware]
+    #[arg(long, value_name = "STYLE", value_parser = ["hardware", "software", "both"])]
+    pub distribution: Option<String>,
     /// Time of each load of --what latency, and of --what soak: 30s, 30m [default: 2s and 30m]
     #[arg(long, value_name = "TIME")]
     pub duration: Option<String>,

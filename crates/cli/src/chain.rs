@@ -30,7 +30,7 @@ impl Written {
                 let help = "name a plan file, or functions: braid run --nf forward --in capture.pcap";
                 return Err(Failure::usage("nothing to run", help));
             }
-            None => Written { file: PlanFile::of_functions(chain.nf.iter().map(|name| name.trim())), from: None },
+            None => Written::of(PlanFile::of_functions(chain.nf.iter().map(|name| name.trim()))),
         };
         if chain.workers.len() > 1 {
             let help = "give one: several are for `braid model` and `braid bench`";
@@ -60,6 +60,11 @@ impl Written {
         let port = |device: &String| PortFile { device: unplaced(device.clone()) };
         self.file.port = devices.iter().map(port).collect();
         (self.file.input.from, self.file.output.to) = (Vec::new(), Vec::new());
+    }
+
+    /// A plan that stands in no file.
+    pub fn of(file: PlanFile) -> Written {
+        Written { file, from: None }
     }
 
     /// Reads a plan file.

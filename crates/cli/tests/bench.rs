@@ -76,3 +76,52 @@ fn small_tables_do_what_they_are_told_when_flows_come_and_go() {
     let (sets, evicted, refused, _) = run("refuse");
     assert!(sets == 1000 && evicted == 0 && refused > 1000, "{sets} {evicted} {refused}");
 }
+
+/// What is wrong with the last chain is not found out behind the rows of the first.
+#[test]
+fn chains_and_plans_that_cannot_be_measured_are_refused_before_the_first_row() {
+    let braid = Braid::new();
+    let refused = |line: &str, words: &[&str]| {
+        let output = braid.run(line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "braid {line}\n{output:?}");
+        assert!(words.iter().all(|word| said.contains(word)), "braid {line}\n{said}");
+    };
+    let small = "--quick --flows 10 --packets 0.01 --workers 1";
+    refused(&format!("bench {small} --chain forward,flow_counter+nta"), &["no function `nta`", "write `nat`"]);
+    braid.write("plan.toml", "[[nf]]\nfunction = \"flow_counter\"\n[nf.config]\nsymetric = true\n");
+    refused(&format!("bench plan.toml {small}"), &["plan.toml:4:1: ", "did you mean `symmetric`?"]);
+    braid.write("plan.toml", "sets = 0\n[[nf]]\nfunction = \"flow_counter\"\n");
+    refused("bench plan.toml --quick --flows 10 --workers 1 --what soak --duration 1s", &["plan.toml:1:8: sets = 0"]);
+    refused(&format!("bench plan.toml --chain nat {small}"), &["cannot be used with"]);
+}
+
+#[test]
+fn options_of_which_nothing_makes_use_are_refused() {
+    let braid = Braid::new();
+    for (line, option, what) in [
+        ("--duration 1s", "--duration", "latency"),
+        ("--duration 1s --what bare,ablation", "--duration", "latency"),
+        ("--trace churn10 --what latency", "--trace", "rates"),
+        ("--distribution software --what ablation", "--distribution", "rates"),
+        ("--chain nat --what bare", "--chain", "rates"),
+        ("--batch 32 --what ablation", "--batch", "rates"),
+        ("--csv soak.csv --what soak", "--csv", "rates"),
+        ("--plot steps.svg --what ablation", "--plot", "rates"),
+    ] {
+        let said = braid.fails(2, &format!("bench --quick --flows 10 --workers 1 {line}"));
+        assert!(said.contains(&format!("{option} says nothing about what is measured here")), "{line}\n{said}");
+        assert!(said.contains(&format!("add --what {what}")), "{line}\n{said}");
+    }
+}
+
+#[test]
+fn a_plan_is_distributed_as_it_says_and_its_name_is_one_field() {
+    let braid = Braid::new();
+    let plan = "distribution = \"software\"\nbalance = true\n[[nf]]\nfunction = \"flow_counter\"\n";
+    braid.write("a,b.toml", plan);
+    let said = braid.ok("bench a,b.toml --quick --flows 10 --packets 0.01 --workers 1 --csv rows.csv");
+    assert!(said.contains("software"), "{said}");
+    let csv = std::fs::read_to_string(braid.path("rows.csv")).expect("rows");
+    assert!(csv.lines().nth(1).is_some_and(|row| row.starts_with("\"a,b.toml\",")), "{csv}");
+}

@@ -1,9 +1,10 @@
-//! Measuring chains in memory: which traffic ([`traffic`]) in which order ([`orders`]), of flows
+//! Measuring chains in memory: what is asked for ([`asked`]), which traffic ([`traffic`]) in which order ([`orders`]), of flows
 //! that come and go ([`renewal`]), what is read off the clocks and when
 //! ([`meter`]), one row after another ([`rows`]), latency under load ([`latency`], with packets that come at a steady rate:
 //! [`paced`]), a long run ([`soak`]), each behind the first passes over a replay (`warm`); beside them what the machine can do at all ([`bare`]), and how the
 //! rows are written for others ([`output`]).
 
+pub mod asked;
 pub mod bare;
 pub mod latency;
 pub mod meter;

@@ -17,11 +17,17 @@ pub(crate) fn csv(rows: &[Row]) -> String {
         let Row { chain, variant, trace, flows, workers, distribution, batch, mpps, ns_per_packet, .. } = row;
         let Row { receive_copy, mpps_wall, packets, sets, created, expired, evicted, refused, .. } = row;
         let Row { dropped, lost, pages, .. } = row;
+        let chain = field(chain);
         text += &format!(
             "{chain},\"{variant}\",{trace},{flows},{workers},{distribution},{batch},{receive_copy},{mpps:.3},{ns_per_packet:.3},{mpps_wall:.3},{packets},{sets},{created},{expired},{evicted},{refused},{dropped},{lost},{pages}\n"
         );
     }
     text
+}
+
+/// A name as it may stand between commas (RFC 4180): that of a plan file may have some itself.
+fn field(name: &str) -> String {
+    if name.contains([',', '"', '\n']) { format!("\"{}\"", name.replace('"', "\"\"")) } else { name.to_owned() }
 }
 
 /// Million packets a second over flows, a line for each chain, trace and number of workers.

@@ -8,7 +8,7 @@ use braid_control::plan_file::{PlanFile, SetFile, unplaced};
 use braid_control::report::grouped;
 use braid_control::runtime::io::NullSink;
 use braid_control::runtime::{Chain, Control, launch};
-use braid_control::{Carry, Catalog, Compiled, Plan, RunReport};
+use braid_control::{Carry, Catalog, Compiled, Plan, Problem, RunReport};
 use serde::Serialize;
 
 use super::bare;
@@ -83,6 +83,12 @@ impl Trial<'_> {
     /// Its traffic, of which `packets` for each worker will be measured, and its plan, ready to run.
     pub fn prepare(&self, catalog: &Catalog, packets: u64) -> Result<(Traffic, Compiled), Failure> {
         let traffic = replay(self.chain, self.flows, self.trace, packets * self.workers.max(1) as u64)?;
+        let compiled = self.plan(catalog).and_then(|plan| plan.compile(Carry::Nothing));
+        Ok((traffic, compiled.map_err(|problem| Failure::of_plan(problem, None))?))
+    }
+
+    /// Its plan, checked.
+    pub fn plan(&self, catalog: &Catalog) -> Result<Plan, Problem> {
         let mut file = self.file.clone();
         let comes_and_goes = self.trace.churn().is_some();
         let most = if comes_and_goes { remembered(self.flows) } else { self.flows * 2 };
@@ -96,9 +102,7 @@ impl Trial<'_> {
         file.distribution = Some(unplaced(self.distribution.to_owned()));
         file.time = Some(unplaced("live".to_owned()));
         file.sets.get_or_insert(unplaced(if comes_and_goes { most } else { self.flows * 3 / 2 } as i64));
-        let failure = |problem| Failure::of_plan(problem, None);
-        let plan = Plan::new(&file, catalog).map_err(failure)?;
-        Ok((traffic, plan.compile(Carry::Nothing).map_err(failure)?))
+        Plan::new(&file, catalog)
     }
 
     /// Time until as many flows are forgotten as begin.

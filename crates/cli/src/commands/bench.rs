@@ -8,28 +8,22 @@ use std::time::Duration;
 
 use braid_control::Catalog;
 use braid_control::machine::Machine;
-use braid_control::plan_file::{PlanFile, unplaced};
 use braid_control::runtime::io::{NullSink, whole};
 use braid_control::runtime::{Control, Live, launch};
 use serde::Serialize;
 
-use super::run::duration;
 use super::{print, print_json};
 use crate::args::BenchArgs;
+use crate::bench::asked::{FLOWS_QUICK, at_most, chains, check, distributions, packets, sizes, time, trial};
 use crate::bench::rows::{Row, Trial, ablation};
 use crate::bench::soak::{self, Sample};
-use crate::bench::traffic::{CHAINS, SHARED, STATEFUL, Trace, chain};
+use crate::bench::traffic::{CHAINS, SHARED, STATEFUL, Trace};
 use crate::bench::{latency, output};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
 use crate::input::is_same_file;
 use crate::watch;
 
-/// Packets per worker that are measured if nothing is said.
-const PACKETS: f64 = 20e6;
-const PACKETS_QUICK: f64 = 1e6;
-/// Most flows with `--quick`.
-const FLOWS_QUICK: u64 = 100_000;
 /// Time of a load of the latency measurement, and of a soak.
 const LOAD: Duration = Duration::from_secs(2);
 const LOAD_QUICK: Duration = Duration::from_millis(200);
@@ -65,7 +59,8 @@ struct Bench {
     soak: Vec<Sample>,
 }
 
-const LOSS_CRITERION: &str = "no packet lost: whatever came in went out";
+/// A criterion, said before it is known whether the rows meet it.
+const LOSS_CRITERION: &str = "lost = 0: whatever comes in goes out";
 
 impl Bench {
     fn is_lossless(&self) -> bool {
@@ -82,6 +77,7 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     check_outputs(args)?;
+    check(args, catalog)?;
     let mut bench = Bench {
         machine: Machine::here(),
         loss_criterion: LOSS_CRITERION,
@@ -90,7 +86,13 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         soak: Vec::new(),
     };
     let copied = "copied from a ring into buffers (receive copy)";
-    say(args, &format!("{}64-byte frames in memory, {copied}, flows known; {LOSS_CRITERION}\n", bench.machine))?;
+    say(
+        args,
+        &format!(
+            "{}64-byte frames in memory, {copied}, flows known; criterion of loss: {LOSS_CRITERION}\n",
+            bench.machine
+        ),
+    )?;
     let stop = Stop::default();
     watch::stop_on_signal(&stop)?;
     // Whatever ends it early: what was measured before is not lost.
@@ -195,85 +197,26 @@ fn unwritten(path: &Path, error: &dyn std::error::Error) -> Failure {
     )
 }
 
-/// Names and plan files of the chains to measure: those that are named, else `usual`.
-fn chains(args: &BenchArgs, catalog: &Catalog, usual: &[&str]) -> Result<Vec<(String, PlanFile)>, Failure> {
-    let named: Vec<&str> = if args.chain.is_empty() {
-        let known = |name: &&str| chain(name).nf.iter().all(|nf| catalog.find(nf.function.get_ref()).is_some());
-        usual.iter().copied().filter(known).collect()
-    } else {
-        args.chain.iter().map(String::as_str).collect()
-    };
-    let mut chains = match &args.plan {
-        Some(path) => vec![(path.display().to_string(), Written::of_file(path)?.file)],
-        None => named.iter().map(|name| ((*name).to_owned(), chain(name))).collect(),
-    };
-    for (_, file) in &mut chains {
-        file.batch = args.batch.map(unplaced).or(file.batch.take());
-        file.sets = args.sets.map(unplaced).or(file.sets.take());
-        file.gather_us = args.gather_us.map(unplaced).or(file.gather_us.take());
-        file.pages = args.pages.clone().map(unplaced).or(file.pages.take());
-        for nf in &mut file.nf {
-            nf.full = args.full.clone().map(unplaced).or(nf.full.take());
-        }
-    }
-    Ok(chains)
-}
-
-fn distributions(args: &BenchArgs) -> &'static [&'static str] {
-    match args.distribution.as_str() {
-        "both" => &["hardware", "software"],
-        "software" => &["software"],
-        _ => &["hardware"],
-    }
-}
-
-fn packets(args: &BenchArgs) -> u64 {
-    args.packets.map_or(if args.quick { PACKETS_QUICK } else { PACKETS }, |millions| millions * 1e6) as u64
-}
-
-/// So many flows, or the most that `--quick` takes.
-fn at_most(args: &BenchArgs, flows: u64) -> u64 {
-    if args.quick { flows.min(FLOWS_QUICK) } else { flows }
-}
-
-/// Every combination of flows and workers.
-fn sizes(args: &BenchArgs) -> impl Iterator<Item = (u64, i64)> {
-    args.flows.iter().flat_map(|flows| args.workers.iter().map(|workers| (at_most(args, *flows), *workers)))
-}
-
 /// Every combination of a chain with flows and workers.
 fn each(
     args: &BenchArgs,
     stop: &Stop,
-    (chain, file): (&str, &PlanFile),
-    mut trial: impl FnMut(Trial<'_>) -> Result<(), Failure>,
+    chain: (&str, &Written),
+    mut measure: impl FnMut(Trial<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    for (flows, workers) in sizes(args) {
-        let is_own = args.plan.is_some();
-        let (trace, distribution, variant) = (Trace::Uniform, "hardware", "");
-        let step_ns = args.step_ns;
+    for size in sizes(args) {
         unless(stop)?;
-        trial(Trial {
-            chain,
-            file,
-            is_own,
-            trace,
-            flows,
-            workers,
-            distribution,
-            variant,
-            step_ns,
-            is_quick: args.quick,
-        })?;
+        measure(trial(args, chain, size))?;
     }
     Ok(())
 }
 
 fn rates(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>) -> Result<(), Failure> {
     let mut table = Table { args, head: Row::HEAD };
-    for (name, file) in chains(args, catalog, &CHAINS)? {
-        each(args, stop, (&name, &file), |trial| {
-            let orders = distributions(args).iter().flat_map(|d| args.trace.iter().map(move |trace| (*d, *trace)));
+    for (name, written) in chains(args, catalog, &CHAINS)? {
+        each(args, stop, (&name, &written), |trial| {
+            let orders =
+                distributions(args, &written).iter().flat_map(|d| args.trace.iter().map(move |trace| (*d, *trace)));
             for (distribution, trace) in orders {
                 unless(stop)?;
                 let row = Trial { distribution, trace, ..trial }.measure(catalog, packets(args))?;
@@ -299,10 +242,10 @@ fn bare(args: &BenchArgs, stop: &Stop, rows: &mut Vec<Row>) -> Result<(), Failur
 
 fn ablate(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>) -> Result<(), Failure> {
     let mut table = Table { args, head: Row::HEAD };
-    for (name, file) in chains(args, catalog, &[STATEFUL, SHARED])? {
-        for (variant, file) in ablation(&file, catalog)? {
-            each(args, stop, (&name, &file), |trial| {
-                let row = Trial { variant, ..trial }.measure(catalog, packets(args))?;
+    for (name, written) in chains(args, catalog, &[STATEFUL, SHARED])? {
+        for (variant, file) in ablation(&written.file, catalog)? {
+            each(args, stop, (&name, &written), |trial| {
+                let row = Trial { variant, file: &file, ..trial }.measure(catalog, packets(args))?;
                 table.say(&row.line())?;
                 rows.push(row);
                 Ok(())
@@ -315,8 +258,8 @@ fn ablate(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<Row>)
 fn latencies(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<latency::Row>) -> Result<(), Failure> {
     let time = time(args, LOAD, LOAD_QUICK)?;
     let mut table = Table { args, head: latency::Row::HEAD };
-    for (name, file) in chains(args, catalog, &["forward", STATEFUL])? {
-        each(args, stop, (&name, &file), |trial| {
+    for (name, written) in chains(args, catalog, &["forward", STATEFUL])? {
+        each(args, stop, (&name, &written), |trial| {
             rows.extend(latency::measure(&trial, catalog, time, &mut |row| table.say(&row.line()))?);
             Ok(())
         })?;
@@ -324,32 +267,14 @@ fn latencies(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<la
     Ok(())
 }
 
-/// What `--duration` says.
-fn time(args: &BenchArgs, usual: Duration, quick: Duration) -> Result<Duration, Failure> {
-    let default = if args.quick { quick } else { usual };
-    match args.duration.as_deref().map_or(Ok(default), duration)? {
-        Duration::ZERO => Err(Failure::usage("nothing is measured in no time", "write a --duration above 0")),
-        time => Ok(time),
-    }
-}
-
 /// One run with the most flows and workers that are named.
 fn soak(args: &BenchArgs, catalog: &Catalog, stop: &Stop) -> Result<Vec<Sample>, Failure> {
     let time = time(args, SOAK, SOAK_QUICK)?;
-    let Some((name, file)) = chains(args, catalog, &[STATEFUL])?.into_iter().next() else { return Ok(Vec::new()) };
+    let chain = chains(args, catalog, &[STATEFUL])?.into_iter().next();
+    let Some((name, written)) = chain else { return Ok(Vec::new()) };
     let flows = at_most(args, args.flows.iter().copied().max().unwrap_or(FLOWS_QUICK));
-    let trial = Trial {
-        chain: &name,
-        file: &file,
-        is_own: args.plan.is_some(),
-        trace: Trace::Churn10,
-        flows,
-        workers: args.workers.iter().copied().max().unwrap_or(1),
-        distribution: "hardware",
-        variant: "",
-        step_ns: None,
-        is_quick: args.quick,
-    };
+    let workers = args.workers.iter().copied().max().unwrap_or(1);
+    let trial = Trial { trace: Trace::Churn10, step_ns: None, ..trial(args, (&name, &written), (flows, workers)) };
     let (traffic, compiled) = trial.prepare(catalog, flows)?;
     say(args, &format!("{name}, {flows} flows, a tenth of the packets begins a flow, for {time:?}\n{}", Sample::HEAD))?;
     let live = Live::new(compiled.run.workers);

@@ -266,7 +266,7 @@ fn pages(plan: &Plan) -> String {
 }
 
 /// `30s`, `5m`, `500ms`, `2h`; a bare number is seconds.
-pub(super) fn duration(text: &str) -> Result<Duration, Failure> {
+pub(crate) fn duration(text: &str) -> Result<Duration, Failure> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
     let (number, unit) = text.split_at(digits);
     let unit = match unit {

@@ -1,0 +1,140 @@
+//! What `braid bench` is asked for: chains, sizes and times. All of it is looked through before anything is measured, so what is wrong is
+//! refused at once and not behind an hour of other rows; and so is an option of which nothing that is measured makes use.
+
+use std::time::Duration;
+
+use braid_control::plan_file::unplaced;
+use braid_control::{Carry, Catalog};
+
+use super::rows::Trial;
+use super::traffic::{Trace, chain};
+use crate::args::BenchArgs;
+use crate::chain::Written;
+use crate::commands::bench::What;
+use crate::commands::run::duration;
+use crate::failure::Failure;
+
+/// Packets per worker that are measured if nothing is said.
+const PACKETS: f64 = 20e6;
+const PACKETS_QUICK: f64 = 1e6;
+/// Most flows with `--quick`.
+pub const FLOWS_QUICK: u64 = 100_000;
+
+/// Refuses what cannot be measured as it is asked for.
+pub fn check(args: &BenchArgs, catalog: &Catalog) -> Result<(), Failure> {
+    if let Some((option, users)) = unused(args) {
+        let what = format!("{option} says nothing about what is measured here");
+        return Err(Failure::usage(what, format!("leave it out, or add --what {users}")));
+    }
+    time(args, Duration::MAX, Duration::MAX)?;
+    for (name, written) in chains(args, catalog, &[])? {
+        let size = sizes(args).next().unwrap_or((1, 1));
+        let plan = trial(args, (&name, &written), size).plan(catalog);
+        let whole =
+            plan.and_then(|plan| if args.plan.is_some() { plan.compile(Carry::Nothing).map(drop) } else { Ok(()) });
+        whole.map_err(|problem| written.failure(problem))?;
+    }
+    Ok(())
+}
+
+/// An option of which nothing that is measured makes use, and what would.
+fn unused(args: &BenchArgs) -> Option<(&'static str, &'static str)> {
+    use What::{Ablation, Bare, Latency, Rates, Soak};
+    let chains = [Rates, Latency, Ablation, Soak].as_slice();
+    let options: [(&str, bool, &[What]); 12] = [
+        ("a plan file", args.plan.is_some(), chains),
+        ("--chain", !args.chain.is_empty(), chains),
+        ("--trace", args.trace != [Trace::Uniform], &[Rates]),
+        ("--distribution", args.distribution.is_some(), &[Rates]),
+        ("--packets", args.packets.is_some(), &[Rates, Ablation, Bare]),
+        ("--duration", args.duration.is_some(), &[Latency, Soak]),
+        ("--batch", args.batch.is_some(), &[Rates, Latency, Soak]),
+        ("--gather-us", args.gather_us.is_some(), chains),
+        ("--sets", args.sets.is_some(), chains),
+        ("--full", args.full.is_some(), chains),
+        ("--csv", args.csv.is_some(), &[Rates, Latency, Ablation, Bare]),
+        ("--plot", args.plot.is_some(), &[Rates, Latency, Bare]),
+    ];
+    let (option, _, users) = options
+        .into_iter()
+        .find(|(_, is_given, users)| *is_given && !args.what.iter().any(|what| users.contains(what)))?;
+    Some((option, if users[0] == Rates { "rates" } else { "latency" }))
+}
+
+/// Names and plans of the chains to measure: those that are named, else `usual`.
+pub fn chains(args: &BenchArgs, catalog: &Catalog, usual: &[&str]) -> Result<Vec<(String, Written)>, Failure> {
+    let named: Vec<&str> = if args.chain.is_empty() {
+        let known = |name: &&str| chain(name).nf.iter().all(|nf| catalog.find(nf.function.get_ref()).is_some());
+        usual.iter().copied().filter(known).collect()
+    } else {
+        args.chain.iter().map(String::as_str).collect()
+    };
+    let mut chains = match &args.plan {
+        Some(path) => vec![(path.display().to_string(), Written::of_file(path)?)],
+        None => named.iter().map(|name| ((*name).to_owned(), Written::of(chain(name)))).collect(),
+    };
+    for (_, Written { file, .. }) in &mut chains {
+        file.batch = args.batch.map(unplaced).or(file.batch.take());
+        file.sets = args.sets.map(unplaced).or(file.sets.take());
+        file.gather_us = args.gather_us.map(unplaced).or(file.gather_us.take());
+        file.pages = args.pages.clone().map(unplaced).or(file.pages.take());
+        for nf in &mut file.nf {
+            nf.full = args.full.clone().map(unplaced).or(nf.full.take());
+        }
+    }
+    Ok(chains)
+}
+
+/// A chain with so many flows and workers, as its plan or the command line has it distributed first.
+pub fn trial<'a>(
+    args: &BenchArgs,
+    (chain, written): (&'a str, &'a Written),
+    (flows, workers): (u64, i64),
+) -> Trial<'a> {
+    Trial {
+        chain,
+        file: &written.file,
+        is_own: args.plan.is_some(),
+        trace: Trace::Uniform,
+        flows,
+        workers,
+        distribution: distributions(args, written)[0],
+        variant: "",
+        step_ns: args.step_ns,
+        is_quick: args.quick,
+    }
+}
+
+/// How packets come to workers: as the command line says, else as the plan does.
+pub fn distributions(args: &BenchArgs, written: &Written) -> &'static [&'static str] {
+    let planned = written.file.distribution.as_ref().map(|word| word.get_ref().as_str());
+    match args.distribution.as_deref().or(planned) {
+        Some("both") => &["hardware", "software"],
+        Some("software") => &["software"],
+        _ => &["hardware"],
+    }
+}
+
+/// Packets per worker and measurement.
+pub fn packets(args: &BenchArgs) -> u64 {
+    args.packets.map_or(if args.quick { PACKETS_QUICK } else { PACKETS }, |millions| millions * 1e6) as u64
+}
+
+/// So many flows, or the most that `--quick` takes.
+pub fn at_most(args: &BenchArgs, flows: u64) -> u64 {
+    if args.quick { flows.min(FLOWS_QUICK) } else { flows }
+}
+
+/// Every combination of flows and workers.
+pub fn sizes(args: &BenchArgs) -> impl Iterator<Item = (u64, i64)> {
+    args.flows.iter().flat_map(|flows| args.workers.iter().map(|workers| (at_most(args, *flows), *workers)))
+}
+
+/// What `--duration` says.
+pub fn time(args: &BenchArgs, usual: Duration, quick: Duration) -> Result<Duration, Failure> {
+    let default = if args.quick { quick } else { usual };
+    match args.duration.as_deref().map_or(Ok(default), duration)? {
+        Duration::ZERO => Err(Failure::usage("nothing is measured in no time", "write a --duration above 0")),
+        time => Ok(time),
+    }
+}
