@@ -66,8 +66,11 @@ fn records_and_their_cost_are_explained() {
     };
     let of_nat = uses(&json["functions"][1]);
     assert!(of_nat > 2 && json["accesses"]["objects"].as_u64() == Some(of_nat), "{}", json["accesses"]);
+    let steady = json["accesses"]["objects_steady"].as_u64();
+    assert_eq!(steady, Some(1), "counters have no objects, the NAT takes one look: {}", json["accesses"]);
     // What `braid bench` names as the machine's.
     let text = braid.ok("plan plan.toml --workers 2");
+    assert!(text.contains("if handlers use each once, 1 at most for most packets of live sets"), "{text}");
     match Cache::first_level() {
         Some(bytes) => {
             assert_eq!(json["metadata"]["first_level_bytes"].as_u64(), Some(bytes as u64));

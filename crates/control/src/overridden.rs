@@ -44,6 +44,9 @@ impl Stage for Overridden {
     fn set_bytes(&self) -> usize {
         self.inner.set_bytes()
     }
+    fn is_steady(&self) -> bool {
+        self.inner.is_steady()
+    }
     fn settle(&mut self, place: Place) {
         self.inner.settle(place);
     }

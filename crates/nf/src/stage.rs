@@ -28,6 +28,8 @@ pub trait Stage: Send + Sync {
     fn set_keys(&self) -> &'static [&'static str];
     /// Bytes of its packet-set state.
     fn set_bytes(&self) -> usize;
+    /// [`NetworkFunction::STEADY`].
+    fn is_steady(&self) -> bool;
     /// Told once, before the first packet, where its set state lies.
     fn settle(&mut self, place: Place);
     /// Told instead, if steering does not keep the sets of `set` on one worker: they are shared, at most `capacity` of them.
@@ -193,6 +195,10 @@ impl<N: NetworkFunction> Stage for Instance<N> {
 
     fn set_bytes(&self) -> usize {
         size_of::<N::Set>()
+    }
+
+    fn is_steady(&self) -> bool {
+        N::STEADY
     }
 
     fn settle(&mut self, place: Place) {

@@ -39,7 +39,7 @@ pub fn explain(plan: &Plan) -> Result<Explanation, Problem> {
         ports: plan.ports,
         batch: plan.batch,
         order: order(plan, &chain),
-        accesses: accesses(plan, &functions, &groups, &metadata),
+        accesses: accesses(plan, &chain, &functions, &groups, &metadata),
         functions,
         groups,
         steering: steering(plan, &hash),
@@ -136,6 +136,8 @@ const TAG_LINES: usize = 1;
 /// Lines of a set in a transactional map: a bucket, or a line of the worker's index, and an entry of two lines.
 const SHARED_LINES: usize = 3;
 const LINE: usize = 64;
+/// The one look at shared state that a steady packet may take.
+const STEADY_LINES: usize = 1;
 
 /// Lines that one use of a state object touches: of a map a bucket and an entry, of all others an element, the worker's own if each has one.
 fn lines_of_use(kind: &str) -> usize {
@@ -182,13 +184,30 @@ fn apart(chain: &Chain, earlier: &[Group], group: &Group) -> Option<String> {
     Some(format!("`{here}` sees other keys than `{there}`: `{who}` changes them on the way"))
 }
 
-fn accesses(plan: &Plan, functions: &[FunctionPart], groups: &[GroupPart], metadata: &MetadataPart) -> AccessPart {
+fn accesses(
+    plan: &Plan,
+    chain: &Chain,
+    functions: &[FunctionPart],
+    groups: &[GroupPart],
+    metadata: &MetadataPart,
+) -> AccessPart {
     let lines: usize = metadata.cache_lines_per_batch.iter().sum();
     let sets = |version: usize| groups.iter().map(|group| group.lines[version]).sum();
     // An object that functions share is named once for each of them, and touched by each.
-    let objects = functions.iter().flat_map(|function| &function.state).map(|state| state.lines).sum();
+    let uses = |function: &FunctionPart| function.state.iter().map(|state| state.lines).sum::<usize>();
+    // Where a packet's whole way is one transaction every packet goes the long way.
+    let is_steady = |stage: &dyn Stage| stage.is_steady() && !plan.course.atomic;
+    let steady = |(function, stage): (&FunctionPart, &dyn Stage)| {
+        if is_steady(stage) { uses(function).min(STEADY_LINES) } else { uses(function) }
+    };
+    let stages = chain.stages().iter().map(|stage| &**stage);
     let packet = (lines as f64 / plan.batch as f64 * 100.0).round() / 100.0;
-    AccessPart { packet, sets: [sets(0), sets(1)], objects }
+    AccessPart {
+        packet,
+        sets: [sets(0), sets(1)],
+        objects: functions.iter().map(uses).sum(),
+        objects_steady: functions.iter().zip(stages).map(steady).sum(),
+    }
 }
 
 fn steering(plan: &Plan, hash: &HashPlan) -> SteeringPart {

@@ -53,6 +53,9 @@ pub struct AccessPart {
     pub sets: [usize; 2],
     /// Of state objects, if handlers use each of them once.
     pub objects: usize,
+    /// Of state objects at most, where functions need no more than the packet, its set and one look
+    /// ([`NetworkFunction::steady`](braid_runtime::nf::NetworkFunction::steady)): most packets of live sets.
+    pub objects_steady: usize,
 }
 
 /// One function.

@@ -21,11 +21,16 @@ impl fmt::Display for Explanation {
             writeln!(f, "\nNIC, for {}\n{}", nic.packet_set, nic.words.trim_end())?;
         }
         write!(f, "\n{}", self.metadata)?;
-        let AccessPart { packet, sets: [v4, v6], objects } = self.accesses;
+        let AccessPart { packet, sets: [v4, v6], objects, objects_steady } = self.accesses;
+        let steady = if objects_steady < objects {
+            format!(", {objects_steady} at most for most packets of live sets")
+        } else {
+            String::new()
+        };
         writeln!(
             f,
             "\nmemory: {packet:.2} cache lines a packet for headers and metadata, {v4} for its packet sets ({v6} if IPv6), \
-             and {objects} of state objects if handlers use each once"
+             and {objects} of state objects if handlers use each once{steady}"
         )?;
         writeln!(f, "full: {}; there are {}", self.memory, human_bytes(self.memory.available_bytes))?;
         writeln!(
