@@ -273,7 +273,9 @@ fn in_words(message: &str) -> String {
         (": map,", ": table,"),
         ("` as i128", "`"),
     ];
-    WORDS.iter().fold(message.to_owned(), |message, (theirs, ours)| message.replace(theirs, ours))
+    let ours = WORDS.iter().fold(message.to_owned(), |message, (theirs, ours)| message.replace(theirs, ours));
+    // What is a struct here is a table there.
+    ours.split_once("expected struct ").map_or(ours.clone(), |(before, _)| format!("{before}expected a table"))
 }
 
 /// What to write instead, from what the TOML reader says.

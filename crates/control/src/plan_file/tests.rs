@@ -38,6 +38,16 @@ fn a_whole_plan_is_read() {
 }
 
 #[test]
+fn tables_that_are_none_are_told_without_words_of_rust() {
+    let table = "write a table, as { key = value }";
+    check("input = \"a.pcap\"\n", 1, "invalid type: string \"a.pcap\", expected a table", table);
+    check("nf = [\"nat\"]\n", 1, "invalid type: string \"nat\", expected a table", table);
+    check("chain = 4\n", 1, "expected a table", table);
+    check("[[nf]]\nfunction = \"nat\"\nwhen = \"in\"\n", 3, "expected a table", table);
+    check("[[nf]]\nfunction = \"nat\"\npacket_set = \"ip.src\"\n", 3, "expected a table", table);
+}
+
+#[test]
 fn each_table_of_a_list_has_its_place() {
     let text = r#"
         [[nf]]
