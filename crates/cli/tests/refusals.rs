@@ -101,6 +101,7 @@ fn packet_sets_are_checked() {
     check(&set("fields = []"), 2, &["names no field", "fields = [\"ip.src\"]"]);
     check(&set("fields = [\"ip.src\"]\nprotocols = []"), 2, &["of no protocols"]);
     check(&set("fields = [\"ip.src\"]\nprotocols = [300]"), 5, &["300 is no IP protocol"]);
+    check(&set("fields = [\"ip.src\"]\nprotocols = [6, 17, 6]"), 5, &["names protocol 6 twice", "name it once"]);
 }
 
 #[test]
@@ -172,6 +173,10 @@ fn load_moves_only_where_a_dispatcher_owns_the_table_and_sets_are_found_by_keys(
     check(&tunnels, 5, &["cannot be moved between workers by their keys", "leave `balance` out"]);
     check(&plan(&format!("{software}\nin_order = true"), "forward"), 4, &["hold packets back", "leave out `in_order`"]);
     check(&plan("gather_us = 5000", "forward"), 2, &["gather_us = 5000", "from 0 to 1000"]);
+    check(&plan("balance_every = 50", "forward"), 2, &["nothing moves it", "balance = true besides"]);
+    let braid = Braid::new();
+    braid.write("plan.toml", &plan("balance = false\nbalance_every = 50", "forward"));
+    braid.ok("plan plan.toml");
 }
 
 #[test]
@@ -252,6 +257,7 @@ fn courses_that_lead_nowhere_are_refused() {
     check(&chain("outside = [2]"), 2, &["no port 2 in a plan with 2 ports", "from 0 to 1"]);
     check(&chain("outside = [0, 1]"), 2, &["2 of 2 ports are outside", "outside = [1]"]);
     check(&chain("outside = []"), 2, &["0 of 2 ports are outside", "outside = [1]"]);
+    check(&chain("outside = [1, 1]"), 2, &["outside: port 1 is named twice", "name it once"]);
     check(&chain("order = \"same\"\noutside = [1]"), 3, &["leave `outside` out"]);
     check(&chain("order = \"same\"\noutside = []"), 3, &["leave `outside` out"]);
     check(&chain("sides = [1]"), 2, &["unknown field `sides`", "`outside`"]);
@@ -364,6 +370,12 @@ fn ports_that_are_interfaces_contradict_inputs_outputs_and_other_clocks() {
     check("ports = 3", "1 interface is named, but ports = 3", "leave `ports` out");
     check("time = \"capture\"", "the time is the machine's", "time = \"live\"");
     check("[input]\nfrom = [\"a.pcap\"]", "no input and no output", "leave out `from`");
+    check(
+        "[input]\nsplit = \"inside\"",
+        "`split` says by which port packets of a capture come in",
+        "leave `split` out",
+    );
+    check("[input]\ninside = [\"10.0.0.0/8\"]", "`inside` says by which port", "leave `inside` out (--inside)");
     check("[[port]]\ndevice = \"m0\"", "two ports are the interface `m0`", "an interface of its own");
     check("[[port]]\ndevice = \"xdp:m1\"", "names no port", "af_xdp, af_packet");
     braid.write("live.toml", "[[port]]\ndevice = \"m0\"\n[[nf]]\nfunction = \"nat\"\n");

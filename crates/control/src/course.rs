@@ -100,5 +100,10 @@ fn port_set(key: &str, list: &[Spanned<i64>], ports: u16) -> Result<PortSet, Pro
             Problem::new(what, format!("write a port from 0 to {}, or a larger `ports`", ports - 1)).at(port.span())
         })
     };
-    Ok(PortSet::of(list.iter().map(port).collect::<Result<Vec<_>, _>>()?))
+    let ports = list.iter().map(port).collect::<Result<Vec<_>, _>>()?;
+    if let Some(twice) = (1..ports.len()).find(|&at| ports[..at].contains(&ports[at])) {
+        let what = format!("{key}: port {} is named twice", ports[twice]);
+        return Err(Problem::new(what, "name it once").at(list[twice].span()));
+    }
+    Ok(PortSet::of(ports))
 }

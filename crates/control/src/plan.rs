@@ -205,6 +205,12 @@ fn check_live(file: &PlanFile, ports: u16) -> Result<(), Problem> {
         let what = "packets come from interfaces and leave by them, so there is no input and no output";
         return Err(Problem::new(what, "leave out `from` and `to` (--in, --out), or the ports").at(given.span()));
     }
+    let split = file.input.split.as_ref().map(|split| ("split", split.span()));
+    let inside = (!file.input.inside.is_empty()).then(|| ("inside", place_of(&file.input.inside)));
+    if let Some((key, place)) = split.or(inside) {
+        let what = format!("`{key}` says by which port packets of a capture come in, but here they come by interfaces");
+        return Err(Problem::new(what, format!("leave `{key}` out (--{key})")).at(place));
+    }
     if let Some(time) = file.time.as_ref().filter(|time| time.get_ref() == "capture") {
         let what = "with interfaces the time is the machine's";
         return Err(Problem::new(what, "leave `time` out, or write time = \"live\"").at(time.span()));
@@ -227,6 +233,10 @@ fn in_order(wish: Option<&Spanned<bool>>, is_live: bool) -> Result<bool, Problem
 fn balance(file: &PlanFile, distribution: Distribution) -> Result<Option<Balance>, Problem> {
     let usual = Balance::default();
     let every_packets = number("balance_every", &file.balance_every, usual.every_packets as i64, 1..=i64::MAX)? as u64;
+    if let (None, Some(every)) = (&file.balance, &file.balance_every) {
+        let what = "`balance_every` says when load is moved between workers, but nothing moves it";
+        return Err(Problem::new(what, "write balance = true besides, or leave it out").at(every.span()));
+    }
     let Some(wish) = file.balance.as_ref().filter(|wish| *wish.get_ref()) else { return Ok(None) };
     if distribution == Distribution::Hardware {
         let what = "load cannot be moved between workers where the source splits its packets";

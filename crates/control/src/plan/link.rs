@@ -166,5 +166,10 @@ fn protocols(list: &[Spanned<i64>], at: &Range<usize>) -> Result<Vec<u8>, Proble
             Problem::new(what, "write a number from 0 to 255: 6 is TCP, 17 UDP, 1 ICMP").at(number.span())
         })
     };
-    list.iter().map(number).collect()
+    let numbers = list.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+    if let Some(twice) = (1..numbers.len()).find(|&at| numbers[..at].contains(&numbers[at])) {
+        let what = format!("the packet set names protocol {} twice", numbers[twice]);
+        return Err(Problem::new(what, "name it once").at(list[twice].span()));
+    }
+    Ok(numbers)
 }
