@@ -30,7 +30,11 @@ impl Written {
                 let help = "name a plan file, or functions: braid run --nf forward --in capture.pcap";
                 return Err(Failure::usage("nothing to run", help));
             }
-            None => Written::of(PlanFile::of_functions(chain.nf.iter().map(|name| name.trim()))),
+            None => {
+                let names = chain.nf.iter().map(|name| name.trim());
+                names.clone().try_for_each(|name| check_name(name, "--nf"))?;
+                Written::of(PlanFile::of_functions(names))
+            }
         };
         if chain.workers.len() > 1 {
             let help = "give one: several are for `braid model` and `braid bench`";
@@ -159,6 +163,19 @@ impl Written {
     fn text(&self) -> Option<(&Path, &str)> {
         self.from.as_ref().map(|(path, text)| (path.as_path(), text.as_str()))
     }
+}
+
+/// Tells a function's name from what was meant otherwise, before the catalog says that there is none of that name.
+pub fn check_name(name: &str, option: &str) -> Result<(), Failure> {
+    if name.is_empty() {
+        let what = format!("a name behind {option} is empty");
+        return Err(Failure::usage(what, "write names alone, with nothing before the first and behind the last"));
+    }
+    if name.ends_with(".toml") {
+        let what = format!("`{name}` is a plan file, and {option} names functions");
+        return Err(Failure::usage(what, format!("leave {option} out, and write the file alone")));
+    }
+    Ok(())
 }
 
 fn lay_over(file: &mut PlanFile, chain: &ChainArgs) {

@@ -36,8 +36,8 @@ pub struct Failure {
 impl Failure {
     /// A failure without a place.
     pub fn new(kind: Kind, what: impl Into<String>, help: impl Into<String>) -> Failure {
-        let help = help.into();
-        Failure { kind, what: what.into(), help: Some(help).filter(|help| !help.is_empty()), place: None }
+        let help = seen(help.into());
+        Failure { kind, what: seen(what.into()), help: Some(help).filter(|help| !help.is_empty()), place: None }
     }
 
     /// Wrong usage.
@@ -87,7 +87,7 @@ impl Failure {
         if let (Some((path, text)), Some(at)) = (file, &problem.at) {
             let name = path.display().to_string();
             if let Some((line, column)) = problem.line_and_column(text) {
-                failure.what = format!("{name}:{line}:{column}: {}", problem.what);
+                failure.what = format!("{name}:{line}:{column}: {}", failure.what);
             }
             let label = LabeledSpan::new(Some("here".to_owned()), at.start, at.len());
             failure.place = Some(Box::new((NamedSource::new(name, text.to_owned()), label)));
@@ -110,6 +110,22 @@ impl Failure {
             Err(_) => self.to_string(),
         }
     }
+}
+
+/// A text in which characters that would steer a terminal are to be seen: names of plans and files are repeated as they were written.
+fn seen(text: String) -> String {
+    let steers = |c: char| c.is_control() && c != '\n';
+    if !text.contains(steers) {
+        return text;
+    }
+    text.chars().fold(String::with_capacity(text.len() + 8), |mut out, c| {
+        if steers(c) {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
+        }
+        out
+    })
 }
 
 impl fmt::Display for Failure {

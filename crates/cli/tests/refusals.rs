@@ -410,3 +410,31 @@ fn a_plan_for_which_there_is_no_address_space_is_refused_as_a_plan() {
         assert_eq!(output.status.code(), Some(2), "{command}: {said}");
     }
 }
+
+#[test]
+fn what_was_named_where_functions_are_is_recognized() {
+    let braid = Braid::new();
+    let input = "--in gen:uniform?packets=10";
+    for (option, line) in [
+        ("--nf", format!("run {input} --nf examples/plan.toml")),
+        ("--chain", "bench --chain plan.toml".to_owned()),
+        ("--chain", "bench --chain nat+plan.toml".to_owned()),
+    ] {
+        let said = braid.fails(2, &line);
+        assert!(said.contains(&format!("is a plan file, and {option} names functions")), "{said}");
+        assert!(said.contains(&format!("leave {option} out, and write the file alone")), "{said}");
+    }
+    for line in [format!("run {input} --nf nat,"), "bench --chain forward+".to_owned(), "bench --chain ,nat".to_owned()]
+    {
+        let said = braid.fails(2, &line);
+        assert!(said.contains("is empty") && !said.contains("possible are"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_repeated_of_a_plan_steers_no_terminal() {
+    let braid = Braid::new();
+    braid.write("plan.toml", "[[nf]]\nfunction = \"nat\"\nname = \"a\\u001b[31mb\"\n");
+    let said = braid.fails(2, "plan plan.toml");
+    assert!(said.contains("plan.toml:3:8: `a\\u{1b}[31mb` is no name") && !said.contains('\u{1b}'), "{said}");
+}

@@ -9,7 +9,7 @@ use braid_control::{Carry, Catalog};
 use super::rows::Trial;
 use super::traffic::{Trace, chain};
 use crate::args::BenchArgs;
-use crate::chain::Written;
+use crate::chain::{Written, check_name};
 use crate::commands::bench::What;
 use crate::commands::run::duration;
 use crate::failure::Failure;
@@ -27,6 +27,10 @@ pub fn check(args: &BenchArgs, catalog: &Catalog) -> Result<(), Failure> {
         return Err(Failure::usage(what, format!("leave it out, or add --what {users}")));
     }
     time(args, Duration::MAX, Duration::MAX)?;
+    let functions = args.chain.iter().flat_map(|chain| chain.split('+'));
+    functions
+        .map(|function| function.split(':').next().unwrap_or_default())
+        .try_for_each(|name| check_name(name, "--chain"))?;
     for (name, written) in chains(args, catalog, &[])? {
         let size = sizes(args).next().unwrap_or((1, 1));
         let plan = trial(args, (&name, &written), size).plan(catalog);
