@@ -15,7 +15,7 @@ fn a_new_function_is_made_of_legal_names_only_and_never_over_something() {
     assert!(braid.fails(2, "new flow_guard").contains("already"));
     assert!(braid.fails(2, "new 9lives").contains("lower-case"));
     assert!(braid.fails(2, "new nat").contains("comes with Braid"));
-    for word in ["match", "self", "core", "map", "packet", "config"] {
+    for word in ["match", "self", "core", "map", "packet", "config", "serde", "braid-cli", "deps", "examples"] {
         assert!(braid.fails(2, &format!("new {word}")).contains("means something else"), "{word}");
     }
     assert!(braid.fails(2, "new other --braid .").contains("--braid"));

@@ -24,6 +24,9 @@ const WORDS: &str = "abstract alloc as async await become box break const contin
     false final fn for gen if impl in let loop macro match mod move mut override priv proc_macro pub ref \
     return self static std struct super test trait true try type unsafe use where";
 
+/// What crates that it stands on are called, and folders in which cargo builds.
+const CARGO: &str = "braid_cli braid_functions braid_nf braid_testkit build deps examples incremental serde toml";
+
 /// The crates that the new one stands on.
 const CRATES: [&str; 4] = ["nf", "functions", "cli", "testkit"];
 
@@ -41,7 +44,7 @@ pub fn run(args: &NewArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(what, "choose another name: plans could mean either"));
     }
     if is_taken(&name) {
-        let what = format!("`{name}` means something else in Rust, or in the code that is written");
+        let what = format!("`{name}` means something else in Rust, to cargo, or in the code that is written");
         return Err(Failure::usage(what, "choose another name: my_function"));
     }
     let folder = args.folder.clone().unwrap_or_else(|| PathBuf::from(&name));
@@ -115,7 +118,7 @@ impl Braid {
 fn is_taken(name: &str) -> bool {
     let own = type_name(name);
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    WORDS.split_whitespace().any(|word| word == name)
+    WORDS.split_whitespace().chain(CARGO.split_whitespace()).any(|word| word == name)
         || FILES.iter().any(|(_, text)| text.split(|c| !is_part(c)).any(|word| word == own))
 }
 
