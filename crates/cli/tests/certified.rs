@@ -15,3 +15,9 @@ fn full_tables_of_sets_that_workers_share_are_certified() {
         assert!(said.starts_with("CERTIFIED"), "{said}");
     }
 }
+
+#[test]
+fn one_worker_and_one_run_are_one() {
+    let said = Braid::new().ok("certify --nf forward --in gen:campus?packets=1 --workers 1 --runs 1");
+    assert!(said.contains("on 1 worker, ") && said.contains(": 1 packet\n") && said.contains("  1 run ("), "{said}");
+}

@@ -130,21 +130,27 @@ impl Certificate {
     }
 }
 
+/// `1 run`, `2 runs`.
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 impl fmt::Display for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chain = self.chain.join(" → ");
         let aborts: u64 = self.runs.iter().map(|run| run.aborts).sum();
         let transactions: usize = self.runs.iter().map(|run| run.transactions).sum();
         if let Some(violation) = &self.violation {
-            writeln!(f, "VIOLATION  {chain} on {} workers, {}", self.workers, self.input)?;
+            writeln!(f, "VIOLATION  {chain} on {}, {}", counted(self.workers, "worker"), self.input)?;
             return write!(f, "{violation}");
         }
-        writeln!(f, "CERTIFIED  {chain} on {} workers, {}: {} packets", self.workers, self.input, self.packets)?;
+        let (workers, packets) = (counted(self.workers, "worker"), counted(self.packets, "packet"));
+        writeln!(f, "CERTIFIED  {chain} on {workers}, {}: {packets}", self.input)?;
         let seeded = self.runs.iter().filter(|run| run.schedule == Schedule::Seeded).count();
         writeln!(
             f,
-            "  {} runs ({seeded} under seeded schedules, {} on real threads), {transactions} transactions, {aborts} attempts taken back",
-            self.runs.len(),
+            "  {} ({seeded} under seeded schedules, {} on real threads), {transactions} transactions, {aborts} attempts taken back",
+            counted(self.runs.len(), "run"),
             self.runs.len() - seeded,
         )?;
         writeln!(
