@@ -261,7 +261,7 @@ fn load_moves_between_workers_and_nobody_can_tell() {
     let flows = braid.json(&format!("run --nf flow_counter {few} --workers 3"));
     assert!(flows["balanced"]["sets"].as_u64() > Some(0), "{flows}");
     let text = braid.ok(&format!("run --nf flow_counter {few} --workers 3"));
-    assert!(text.contains("entries moved"), "{text}");
+    assert!(text.contains("entries moved") && text.contains(" ms at the longest"), "{text}");
 }
 
 /// Who finds a full table of sets that workers share is decided by one of them after another: whoever has to wait for its turn to be told

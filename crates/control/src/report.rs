@@ -275,8 +275,9 @@ impl fmt::Display for RunReport {
         }
         if let Some(Moved { looks, entries, sets, refused, held_longest_us, .. }) = &self.balanced {
             let note = format!(
-                "to idler workers, with {} packet sets; {looks} looks, {refused} refused, {held_longest_us} µs at the longest",
-                grouped(*sets)
+                "to idler workers, with {} packet sets; {looks} looks, {refused} refused, {:.1} ms at the longest",
+                grouped(*sets),
+                *held_longest_us as f64 / 1e3
             );
             row(f, "entries moved", *entries, &note)?;
         }
