@@ -309,3 +309,30 @@ fn full_tables_evict_under_churn_and_are_certified() {
     let certificate = braid.json(&format!("certify shared.toml --runs 4 --workers 3 --packets 2000 {campus}"));
     assert_eq!(certificate["violation"], serde_json::Value::Null, "{certificate}");
 }
+
+/// The first function of a batch that lasts seconds would leave the bucket empty for what the second has to let through.
+#[test]
+fn functions_with_one_bucket_take_from_it_in_the_order_of_time() {
+    let braid = Braid::new();
+    let policer = |name: &str, port: u8| {
+        let head = format!("[[nf]]\nfunction = \"policer\"\nname = \"{name}\"\nwhen = {{ in = [{port}] }}\n");
+        format!("{head}share = {{ link = \"line\" }}\n[nf.config]\nlink = {{ per_s = 4000, burst = 3000 }}\n")
+    };
+    let plan = |atomic: &str| format!("[chain]\natomic = \"{atomic}\"\n{}{}", policer("up", 0), policer("down", 1));
+    let input = "--in gen:campus?packets=3000&flows=50&reverse=0.5&rate=20&seed=7";
+    let passed = |atomic: &str, more: &str| {
+        braid.write("plan.toml", &plan(atomic));
+        let report = braid.json(&format!("run plan.toml {input} {more}"));
+        conserved(&report);
+        let of = |name: &str| report["dropped_by_nf"][name]["link_exceeded"].as_i64().expect("a number");
+        [report["packets_out"].as_i64().expect("a number"), of("up"), of("down")]
+    };
+    let one_by_one = passed("chain", "--workers 1");
+    for more in ["--workers 1", "--workers 1 --in-order", "--workers 3 --in-order"] {
+        let by_function = passed("function", more);
+        let is_near = |(one, other): (&i64, &i64)| (one - other).abs() <= 30;
+        assert!(one_by_one.iter().zip(&by_function).all(is_near), "{more}: {one_by_one:?} {by_function:?}");
+    }
+    let certificate = braid.json(&format!("certify plan.toml {input} --workers 3 --runs 4 --packets 1000"));
+    assert_eq!(certificate["violation"], serde_json::Value::Null, "{certificate}");
+}

@@ -48,6 +48,11 @@ impl Frame {
     pub fn sequence(&self) -> u64 {
         self.info.sequence
     }
+
+    /// Its time stamp.
+    pub fn timestamp_ns(&self) -> u64 {
+        self.info.timestamp_ns
+    }
 }
 
 /// Up to [`BATCH_MAX`] packets of one pool, with their records and metadata.

@@ -86,6 +86,8 @@ pub(crate) struct Abreast {
     received: Batch,
     /// Packets that are not handed out yet, newest first.
     waiting: Vec<Frame>,
+    /// How long packets of a batch may be apart, by their time stamps.
+    together_ns: u64,
 }
 
 impl Abreast {
@@ -96,8 +98,16 @@ impl Abreast {
         places: &Arc<Places>,
         pool: &Arc<Pool>,
         layout: &Arc<Layout>,
+        together_ns: Option<u64>,
     ) -> Abreast {
-        Abreast { inner, worker, places: Arc::clone(places), received: Batch::new(pool, layout), waiting: Vec::new() }
+        Abreast {
+            inner,
+            worker,
+            places: Arc::clone(places),
+            received: Batch::new(pool, layout),
+            waiting: Vec::new(),
+            together_ns: together_ns.unwrap_or(u64::MAX),
+        }
     }
 }
 
@@ -116,8 +126,10 @@ impl RxQueue for Abreast {
         let first = self.horizon();
         self.places.publish(self.worker, first);
         let (others, before) = (self.places.beyond(self.worker, first), batch.len());
+        let end_ns = self.waiting.last().map_or(0, Frame::timestamp_ns).saturating_add(self.together_ns);
         while batch.room() > 0 && batch.len() - before < limit {
-            let Some(frame) = self.waiting.pop_if(|frame| frame.sequence() < others) else { break };
+            let is_next = |frame: &mut Frame| frame.sequence() < others && frame.timestamp_ns() <= end_ns;
+            let Some(frame) = self.waiting.pop_if(is_next) else { break };
             batch.push(frame);
         }
         if batch.len() > before { Received::Packets } else { Received::Idle }

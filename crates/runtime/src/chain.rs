@@ -161,6 +161,12 @@ impl Chain {
         objects
     }
 
+    /// Whether functions have a state object in common.
+    pub fn has_common_objects(&self) -> bool {
+        let of_each: usize = self.stages.iter().map(|stage| stage.objects().len()).sum();
+        of_each > self.objects().len()
+    }
+
     /// If workers keep an index of where the sets of the function at a position are, which they share: how many there may be.
     pub fn indexed(&self, position: usize) -> Option<usize> {
         self.stages[position].indexed().filter(|_| self.course.indexes())

@@ -28,7 +28,7 @@ use crate::saved::{RestoreError, Saved};
 use crate::trace::{TraceOrder, Tracer};
 use crate::virtual_time::{self, Cluster, Costs, VirtualWorker};
 use crate::watchdog::Watchdog;
-use crate::worker::{Parts, Worker};
+use crate::worker::{Parts, Worker, together};
 
 mod report;
 mod threads;
@@ -327,7 +327,11 @@ impl Ground<'_> {
         // Where one worker runs at a time, waiting would keep the others from delivering.
         let gathers = !plan.gather.is_zero() && control.schedule.is_none() && self.cluster.is_none();
         let receive: Box<dyn RxQueue> = match &self.abreast {
-            Some(places) => Box::new(Abreast::new(receive, id, places, self.pool, &Arc::new(chain.layout().clone()))),
+            Some(places) => {
+                let (layout, together_ns) =
+                    (Arc::new(chain.layout().clone()), together(chain).filter(|_| plan.time == Time::Capture));
+                Box::new(Abreast::new(receive, id, places, self.pool, &layout, together_ns))
+            }
             None if gathers => Box::new(Gather::new(receive, plan.gather)),
             None => receive,
         };

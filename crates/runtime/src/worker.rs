@@ -9,6 +9,7 @@ use braid_nf::{Index, Logs, Pass, Prefetched, Reason, Verdict, Verdicts};
 use braid_packet::{BATCH_MAX, Batch, Buffers, Lineup, Port};
 use braid_state::Bringing;
 
+pub(crate) use self::later::together;
 use self::later::{PeriodicTick, pace, periodic_ticks};
 use self::onward::Onward;
 use self::sets::{Sets, indexes};

@@ -114,7 +114,8 @@ impl Worker {
         }
     }
 
-    /// Receives what a capture has within a period of functions that hold packets back, so that their ticks come in time; before it time passes
+    /// Receives what a capture has within a period: of functions that hold packets back, so that their ticks come in time, or in which packets may be
+    /// together. Before it time passes
     /// to the first packet of it, and what is due until then leaves when it is due. With several workers as far as all have come.
     #[cold]
     #[inline(never)]
@@ -138,6 +139,9 @@ impl Worker {
     /// Lets time pass to a packet that comes next, from one moment to the next at which a packet is due that functions hold back; an hour at most, since
     /// time stamps may be anything.
     fn let_pass(&mut self, next_ns: u64, period_ns: u64) {
+        if !self.parts.chain.stages().iter().any(|stage| stage.holds_packets()) {
+            return;
+        }
         let next_ns = next_ns.min(self.last_ns.saturating_add(DRAIN_MAX_NS));
         while !self.ticks.is_empty()
             && self.last_ns.saturating_add(period_ns) < next_ns
@@ -181,11 +185,22 @@ impl Worker {
     }
 }
 
-/// The shortest period of functions that hold packets back, if time is that of a capture.
+/// How long packets of a batch may be apart, if time is that of a capture: the shortest period of functions that hold packets back, and where
+/// functions have an object in common [`TOGETHER_NS`].
 pub(super) fn pace(chain: &Chain, clock: &Clock) -> Option<u64> {
     let held = chain.stages().iter().filter(|stage| stage.holds_packets());
     let shortest = held.flat_map(|stage| stage.ticks()).map(|period| period.as_nanos() as u64).min();
-    shortest.filter(|_| matches!(clock, Clock::Capture))
+    let span = shortest.into_iter().chain(together(chain)).min();
+    span.filter(|_| matches!(clock, Clock::Capture))
+}
+
+/// A function has all packets of a batch before the next one has any. With an object in common, a bucket say, the first would take what came in
+/// seconds of a capture before packets of the second that were there earlier had their part; live, a batch is no longer than this.
+const TOGETHER_NS: u64 = 1_000_000;
+
+/// [`TOGETHER_NS`], where functions have an object in common and packets do not go one by one.
+pub(crate) fn together(chain: &Chain) -> Option<u64> {
+    (!chain.course().atomic && chain.has_common_objects()).then_some(TOGETHER_NS)
 }
 
 /// The periods of all functions in which a worker has something to do: its share where that is divided, else all if it is the first one.
