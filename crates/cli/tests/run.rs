@@ -328,7 +328,7 @@ fn functions_with_one_bucket_take_from_it_in_the_order_of_time() {
         [report["packets_out"].as_i64().expect("a number"), of("up"), of("down")]
     };
     let one_by_one = passed("chain", "--workers 1");
-    for more in ["--workers 1", "--workers 1 --in-order", "--workers 3 --in-order"] {
+    for more in ["--workers 1", "--workers 1 --distribution software", "--workers 3 --in-order"] {
         let by_function = passed("function", more);
         let is_near = |(one, other): (&i64, &i64)| (one - other).abs() <= 30;
         assert!(one_by_one.iter().zip(&by_function).all(is_near), "{more}: {one_by_one:?} {by_function:?}");

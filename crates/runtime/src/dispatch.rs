@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use braid_io::capture::Damage;
 use braid_io::{FirstQueue, OpenError, Received, RxCounters, RxQueue, Source};
-use braid_packet::{BATCH_MAX, Batch, Buffers, Layout, Pool};
+use braid_packet::{BATCH_MAX, Batch, Buffers, Frame, Layout, Pool};
 use braid_steer::Steering;
 use braid_steer::ring::{DispatchCounters, Dispatcher, Inlet, RING_FRAMES_DEFAULT, WhenFull, rings};
 
@@ -147,6 +147,10 @@ impl RxQueue for RingQueue {
 
     fn horizon(&self) -> u64 {
         self.next
+    }
+
+    fn next_ns(&mut self) -> Option<u64> {
+        self.inlet.next_frame().map(Frame::timestamp_ns)
     }
 
     fn counters(&self) -> RxCounters {

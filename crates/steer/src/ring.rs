@@ -180,6 +180,11 @@ impl Inlet {
         self.ring.is_empty()
     }
 
+    /// The frame that comes next, if it is there already.
+    pub fn next_frame(&self) -> Option<&Frame> {
+        self.ring.peek().ok()
+    }
+
     /// Frames that wait in it.
     pub fn waiting(&self) -> usize {
         self.ring.slots()
