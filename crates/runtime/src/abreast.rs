@@ -18,8 +18,8 @@ use braid_io::{Received, RxCounters, RxQueue};
 use braid_packet::{Batch, Buffers, Frame, Layout, Pool};
 use crossbeam_utils::CachePadded;
 
-/// Times that a worker looks where the others stand before it sleeps.
-const LOOKS: u32 = 256;
+/// Places that a worker looks at before it sleeps: with two workers 256 times where the other one stands, with many a few times where all do.
+const LOOKS: usize = 512;
 /// How long it sleeps at most, though nobody wakes it: it has other things to do.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
@@ -29,14 +29,16 @@ pub(crate) struct Places {
     places: Box<[CachePadded<AtomicU64>]>,
     /// How many sleep until somebody has gone on.
     asleep: AtomicUsize,
-    bed: (Mutex<()>, Condvar),
+    /// Where each of them sleeps: only the one whose turn it is gets woken, however many there are.
+    beds: Box<[(Mutex<()>, Condvar)]>,
 }
 
 impl Places {
     /// All workers at the beginning.
     pub(crate) fn new(workers: usize) -> Arc<Places> {
         let places = (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
-        Arc::new(Places { places, asleep: AtomicUsize::new(0), bed: Default::default() })
+        let beds = (0..workers).map(|_| Default::default()).collect();
+        Arc::new(Places { places, asleep: AtomicUsize::new(0), beds })
     }
 
     /// Says where a worker stands. Release: whoever sees it sees what the packets before have changed. Partner: `others`.
@@ -44,12 +46,23 @@ impl Places {
         if self.places[worker].swap(sequence, Ordering::Release) == sequence {
             return;
         }
-        // Partner: the fence in `beyond`. Either this one sees the sleeper, or that one sees the place.
+        // Partner: the fence in `beyond`. Either this one sees the sleeper, or that one sees the place. And its own in another worker's call:
+        // of several that go on at once the last one sees where all are, and so whose turn it is.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) > 0 {
-            drop(self.bed.0.lock().unwrap_or_else(PoisonError::into_inner));
-            self.bed.1.notify_all();
+            self.hindmost().filter(|next| *next != worker).for_each(|next| {
+                let (lock, woken) = &self.beds[next];
+                drop(lock.lock().unwrap_or_else(PoisonError::into_inner));
+                woken.notify_one();
+            });
         }
+    }
+
+    /// Who stands at the smallest place: nobody else may go on. Acquire: the partner is `publish`.
+    fn hindmost(&self) -> impl Iterator<Item = usize> {
+        let least = self.places.iter().map(|place| place.load(Ordering::Acquire)).min().unwrap_or(u64::MAX);
+        let stands = move |place: &AtomicU64| place.load(Ordering::Acquire) <= least;
+        self.places.iter().enumerate().filter(move |(_, place)| stands(place)).map(|(worker, _)| worker)
     }
 
     /// Where the hindmost of the others stands. Acquire: the partner is `publish`.
@@ -60,18 +73,19 @@ impl Places {
 
     /// The same, if need be after a while, once all others have come beyond `sequence`.
     fn beyond(&self, worker: usize, sequence: u64) -> u64 {
-        for _ in 0..LOOKS {
+        for _ in 0..LOOKS.div_ceil(self.places.len()) {
             let others = self.others(worker);
             if others > sequence {
                 return others;
             }
             std::hint::spin_loop();
         }
-        let bed = self.bed.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (lock, woken) = &self.beds[worker];
+        let bed = lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.asleep.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.others(worker) <= sequence {
-            drop(self.bed.1.wait_timeout(bed, SLEEP_MAX));
+            drop(woken.wait_timeout(bed, SLEEP_MAX));
         }
         self.asleep.fetch_sub(1, Ordering::Relaxed);
         self.others(worker)
@@ -166,6 +180,18 @@ impl Drop for Abreast {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_those_are_woken_whose_turn_it_is() {
+        let places = Places::new(4);
+        let next = |at: [u64; 4]| {
+            at.iter().enumerate().for_each(|(worker, place)| places.publish(worker, *place));
+            places.hindmost().collect::<Vec<_>>()
+        };
+        assert_eq!(next([5, 3, 9, 4]), [1]);
+        assert_eq!(next([5, 8, 9, 7]), [0]);
+        assert_eq!(next([8, 8, 9, u64::MAX]), [0, 1]);
+    }
 
     #[test]
     fn workers_take_turns_and_whoever_sleeps_is_woken() {
