@@ -95,6 +95,14 @@ impl Failure {
         failure
     }
 
+    /// What a run says of the text of a plan file, of which it knows the lines but not the name.
+    pub fn in_file(mut self, path: &Path) -> Failure {
+        if let Some(rest) = self.what.strip_prefix("line ") {
+            self.what = format!("{}:{rest}", path.display());
+        }
+        self
+    }
+
     /// Its exit code.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.kind as u8)

@@ -92,7 +92,9 @@ fn a_table_that_cannot_be_smaller_is_named_by_its_key() {
     braid.write("small.toml", &plan(5));
     let said = braid.fails(1, "apply small.toml --control control.sock");
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    for words in ["line 5:", "firewall.connections", "write a larger `connections_max`, so that there is room for"] {
+    for words in
+        ["small.toml:5:", "firewall.connections", "write a larger `connections_max`, so that there is room for"]
+    {
         assert!(said.contains(words), "{words}: {said}");
     }
     conserved(&run.stop());
@@ -199,8 +201,8 @@ fn what_cannot_change_is_refused_with_its_reason_and_changes_nothing() {
     refused("a.toml", "[[nf]]\nfunction = \"nat\"\nconfig = { first_port = 2000 }\n", "`first_port`");
     refused("b.toml", "workers = 3\n[[nf]]\nfunction = \"nat\"\n", "`workers` cannot change");
     refused("c.toml", "[[nf]]\nfunction = \"firewall\"\nname = \"nat\"\n", "cannot become a firewall");
-    refused("d.toml", "[[nf]]\nfunction = \"fierwall\"\n", "line 2:12");
-    refused("e.toml", "nonsense", "line 1");
+    refused("d.toml", "[[nf]]\nfunction = \"fierwall\"\n", "d.toml:2:12: there is no function");
+    refused("e.toml", "nonsense", "e.toml:1:");
     let before = "[[nf]]\nfunction = \"policer\"\n[[nf]]\nfunction = \"nat\"\n";
     refused("f.toml", &format!("[chain]\norder = \"same\"\n{before}"), "steered");
     let both = "[[nf]]\nfunction = \"firewall\"\n";

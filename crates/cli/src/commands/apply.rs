@@ -25,7 +25,8 @@ pub struct ApplyArgs {
 /// Runs it.
 pub fn run(args: &ApplyArgs) -> Result<ExitCode, Failure> {
     let plan = Failure::or_text(&args.plan)?;
-    let applied: Applied = connect(&args.control)?.ask(&Request::Apply { plan })?;
+    let answer = connect(&args.control)?.ask(&Request::Apply { plan });
+    let applied: Applied = answer.map_err(|error| Failure::from(error).in_file(&args.plan))?;
     if args.json {
         print_json(&applied)?
     } else {

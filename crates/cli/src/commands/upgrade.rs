@@ -33,7 +33,9 @@ pub fn run(args: &UpgradeArgs) -> Result<ExitCode, Failure> {
     let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| Failure::file(path, &error));
     let program = args.program.as_ref().map(absolute).transpose()?;
     let plan = args.plan.as_ref().map(|path| Failure::or_text(path)).transpose()?;
-    let _: Value = connect(&args.control)?.ask(&Request::Upgrade { program, plan })?;
+    let answer = connect(&args.control)?.ask(&Request::Upgrade { program, plan });
+    let in_file = |failure: Failure| args.plan.iter().fold(failure, |failure, plan| failure.in_file(plan));
+    let _: Value = answer.map_err(|error| in_file(error.into()))?;
     print("the run ends and is continued; it answers again when the new program has begun\n")?;
     Ok(ExitCode::SUCCESS)
 }

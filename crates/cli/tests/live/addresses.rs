@@ -81,7 +81,7 @@ fn external_addresses_join_drain_and_leave_under_traffic() {
     let external = "external = [\"198.51.100.1\", \"198.51.100.4/31\"]";
     let refused = gateway.tell(&["apply"], Some(&write(&format!("{external}\nfirst_port = 2000"))));
     let refused = refused.expect_err("ports keep their numbers");
-    assert!(refused.contains("line 6:1: nat: ") && refused.contains("`first_port` and `last_port`"), "{refused}");
+    assert!(refused.contains(".toml:6:1: nat: ") && refused.contains("`first_port` and `last_port`"), "{refused}");
     // A port forward comes, and goes with the next change.
     let fixed = "static = [{ protocol = \"tcp\", external = \"198.51.100.4:8080\", inside = \"10.7.0.1:8080\" }]";
     apply(&format!("{external}\n{fixed}"));
