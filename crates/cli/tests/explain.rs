@@ -127,3 +127,19 @@ fn the_rule_that_decides_about_a_packet_is_named() {
     braid.write("plan.toml", "[[nf]]\nfunction = \"firewall\"\n[nf.config]\nrules_file = \"none.rules\"\n");
     assert!(braid.fails(2, "plan plan.toml").contains("none.rules"));
 }
+
+#[test]
+fn who_has_an_object_in_common_is_said() {
+    let braid = Braid::new();
+    let policer = |name: &str, line: &str| {
+        let head = format!("[[nf]]\nfunction = \"policer\"\nname = \"{name}\"\nshare = {{ link = \"{line}\" }}\n");
+        format!("{head}[nf.config]\nlink = {{ per_s = 1000, burst = 2000 }}\n")
+    };
+    braid.write("plan.toml", &[policer("up", "line"), policer("down", "line"), policer("aside", "lime")].concat());
+    let said = braid.ok("plan plan.toml");
+    for part in
+        ["in common with down; shared by", "in common with up; shared by", "no other function names it; shared by"]
+    {
+        assert_eq!(said.matches(part).count(), 1, "`{part}` in\n{said}");
+    }
+}

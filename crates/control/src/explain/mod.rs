@@ -15,6 +15,7 @@ pub use words::human_bytes;
 use braid_runtime::chain::{Group, same_packets};
 use braid_runtime::nf::packet::PortSet;
 use braid_runtime::nf::packet::key::SetDef;
+use braid_runtime::nf::state::StateObject;
 use braid_runtime::nf::{SetTables, Stage};
 use braid_runtime::steer::planner::{HashPlan, Locality, Outcome};
 use braid_runtime::steer::{Key, Pattern, checker};
@@ -29,9 +30,8 @@ use crate::plan_file::Problem;
 pub fn explain(plan: &Plan) -> Result<Explanation, Problem> {
     let Compiled { hash, memory, .. } = plan.compile(Carry::Capture)?;
     let chain = plan.probe(Carry::Capture)?;
-    let functions = chain.stages().iter().zip(&hash.chosen.outcomes).enumerate();
-    let functions: Vec<FunctionPart> =
-        functions.map(|(at, (stage, outcome))| function(plan, at, &**stage, outcome)).collect();
+    let outcomes = hash.chosen.outcomes.iter().enumerate();
+    let functions: Vec<FunctionPart> = outcomes.map(|(at, outcome)| function(plan, at, &chain, outcome)).collect();
     let groups = groups(plan, &chain, &hash);
     let metadata = metadata(plan, &chain);
     Ok(Explanation {
@@ -78,7 +78,21 @@ pub fn set_in_words(set: &SetDef) -> String {
     format!("{} ({}{way}{only})", set.name, fields.join(", "))
 }
 
-fn function(plan: &Plan, at: usize, stage: &dyn Stage, outcome: &Outcome) -> FunctionPart {
+/// Who else has an object, if the plan says that it is one in common.
+fn in_common(plan: &Plan, at: usize, chain: &Chain, object: &dyn StateObject) -> Option<String> {
+    plan.chain[at].share.iter().find(|share| share.name == object.name())?;
+    let has = |stage: &dyn Stage| stage.objects().iter().any(|other| other.id() == object.id());
+    let others = chain.stages().iter().enumerate().filter(|(other, stage)| *other != at && has(&***stage));
+    let names: Vec<&str> = others.map(|(_, stage)| stage.name()).collect();
+    Some(if names.is_empty() {
+        "no other function names it".to_owned()
+    } else {
+        format!("in common with {}", names.join(", "))
+    })
+}
+
+fn function(plan: &Plan, at: usize, chain: &Chain, outcome: &Outcome) -> FunctionPart {
+    let stage = &*chain.stages()[at];
     let mut state = Vec::new();
     if stage.packet_set().is_some() && stage.set_bytes() > 0 {
         let local = outcome.locality == Locality::Local;
@@ -115,7 +129,7 @@ fn function(plan: &Plan, at: usize, stage: &dyn Stage, outcome: &Outcome) -> Fun
             name: object.name().to_owned(),
             kind: object.kind().to_owned(),
             placement,
-            why: why.to_owned(),
+            why: in_common(plan, at, chain, &*object).map_or(why.to_owned(), |with| format!("{with}; {why}")),
             capacity: object.capacity(),
             bytes: object.memory_bytes(),
             lines: lines_of_use(object.kind()),
