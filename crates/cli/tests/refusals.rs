@@ -114,6 +114,7 @@ fn what_a_function_keeps_of_a_connection_is_not_kept_of_a_host() {
     }
     check(&set("firewall", &format!("fields = [{five}]")), 4, &["both directions"]);
     check(&set("anti_ddos", &format!("fields = [{five}]\nprotocols = [6, 17]")), 4, &["protocols [6] only"]);
+    check(&set("forward", "fields = [\"ip.src\"]"), 4, &["keeps nothing of packet sets", "leave it out"]);
     let braid = Braid::new();
     for (function, fields) in [("nat", format!("{five}, \"vlan\"")), ("rate_limiter", "\"ip.dst\"".to_owned())] {
         braid.write("plan.toml", &set(function, &format!("fields = [{fields}]")));

@@ -264,7 +264,14 @@ fn share_key(share: &Share) -> String {
 
 /// Whether what a function keeps of a packet set means anything for the set that the plan gives it.
 fn check_packet_set(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
-    let (Some(given), Some(own)) = (&link.packet_set, stage.packet_set()) else { return Ok(()) };
+    let Some(given) = &link.packet_set else { return Ok(()) };
+    let Some(own) = stage.packet_set() else {
+        if stage.takes_any_set() {
+            return Ok(());
+        }
+        let (reason, instead) = ("it keeps nothing of packet sets, so none is looked up for it", "leave it out");
+        return Err(Refusal { key: "packet_set".to_owned(), reason: reason.to_owned(), instead: instead.to_owned() });
+    };
     let config = link.config.table();
     let idle = stage.set_keys().iter().find(|key| config.contains_key(**key) && !given.tells_as(&own));
     if let Some(key) = idle {
