@@ -14,7 +14,7 @@ use braid_nf::{FieldUse, Relaxation};
 
 use crate::config::{READS_WIRE_LEN, idle_ns};
 use crate::parts::protocols::{Protocol, Transport, by_payload, by_port};
-use crate::parts::{Alerts, Prefix, Volume};
+use crate::parts::{Alerts, MS, Prefix, Volume};
 use crate::{ConfigError, FromConfig};
 
 /// How far a session has been looked into.
@@ -180,8 +180,6 @@ impl NetworkFunction for AssetMonitor {
         Ok(())
     }
 }
-
-const MS: u64 = 1_000_000;
 
 impl AssetMonitor {
     fn is_home(&self, address: IpAddress) -> bool {

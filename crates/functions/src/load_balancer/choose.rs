@@ -8,10 +8,10 @@ use braid_nf::state::hash;
 use super::config::{Persistence, WhenDown};
 use super::settings::{Pool, Virtual};
 use super::strays::ends_of;
-use super::{Flow, LoadBalancer, MS, TO_BACKEND};
+use super::{Flow, LoadBalancer, TO_BACKEND};
 use crate::parts::aged::Stamp;
 use crate::parts::tallies::Tally;
-use crate::parts::{Aged, Unkept};
+use crate::parts::{Aged, MS, Unkept};
 
 /// No backend of the service is up.
 pub const NO_BACKEND: Reason = Reason("no_backend");

@@ -58,9 +58,6 @@ const _: () = assert!(Phase::Single as u8 & Phase::SETTLED == Phase::Udp as u8);
 const _: () = assert!(Phase::Opening as u8 & Phase::SETTLED == Phase::Tcp as u8);
 const _: () = assert!(Phase::Closing as u8 & Phase::SETTLED == Phase::Closing as u8);
 
-/// Nanoseconds in the unit of [`Flow::checked_ms`].
-pub(super) const MS: u64 = 1_000_000;
-
 impl Flow {
     /// Whether its direction goes on with its connection, and has not ended it.
     pub(super) fn is_assured(&self) -> bool {

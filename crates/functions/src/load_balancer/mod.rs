@@ -47,7 +47,7 @@ use braid_nf::prelude::*;
 use braid_nf::state::VectorConfig;
 
 use self::choose::{Client, Kept};
-use self::flow::{FROM_BACKEND, MS, Phase, TO_BACKEND};
+use self::flow::{FROM_BACKEND, Phase, TO_BACKEND};
 use self::path::Path;
 use self::roster::Names;
 use self::settings::Settings;
@@ -57,7 +57,7 @@ use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
 use crate::parts::tallies::{Tallies, Tally};
-use crate::parts::{Aged, AnswerRate, Fate, Fragments, Side, Unkept, Volume, answer, fragments, lengths, scope};
+use crate::parts::{Aged, AnswerRate, Fate, Fragments, MS, Side, Unkept, Volume, answer, fragments, lengths, scope};
 
 /// An ICMP error about no service, sent to one.
 pub const UNRELATED: Reason = Reason("unrelated");

@@ -12,10 +12,10 @@ use super::ports::{Ends, Ports};
 use super::quic::{ServerId, ServerIds};
 use super::refusals::{Wrong, check_backend, check_check, check_meant, check_service, check_tunnels};
 use super::roster::{Line, Roster};
-use super::{FROM_BACKEND, MS, Phase, TO_BACKEND, strays};
+use super::{FROM_BACKEND, Phase, TO_BACKEND, strays};
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::parts::answer::Router;
-use crate::parts::{Across, Sides};
+use crate::parts::{Across, MS, Sides};
 
 /// How often a connection asks for its backend while nothing says that any may change: an hour, in milliseconds.
 const RECHECK_IDLE_MS: i32 = 3_600_000;

@@ -7,12 +7,12 @@
 use braid_nf::packet::IpAddress;
 use braid_nf::prelude::*;
 
+use super::LoadBalancer;
 use super::choose::Kept;
 use super::flow::Flow;
 use super::ports::End;
 use super::settings::Virtual;
-use super::{LoadBalancer, MS};
-use crate::parts::SECOND;
+use crate::parts::{MS, SECOND};
 
 /// How long one is known without a word of it; four times as long as it takes to be heard of again, at least.
 const LIFETIME_NS: u64 = 60 * SECOND;

@@ -12,13 +12,12 @@ use braid_nf::packet::headers::tcp_flags;
 use braid_nf::prelude::*;
 
 use crate::config::idle_ns;
-use crate::parts::{Alerts, seconds};
+use crate::parts::{Alerts, MS, seconds};
 use crate::{ConfigError, FromConfig};
 
 /// A connection that a known scanner opens.
 const SCANNER: Reason = Reason("scanner");
 const TCP: u8 = 6;
-const MS: u64 = 1_000_000;
 
 /// What speaks against a scanner.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -5,8 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::find;
-
-const MS: u64 = 1_000_000;
+use crate::parts::MS;
 
 fn bench(config: &str) -> Bench {
     let build = find("shaper").unwrap().build;

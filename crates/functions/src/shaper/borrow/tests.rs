@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::find;
+use crate::parts::MS;
 
-const MS: u64 = 1_000_000;
 /// Two megabytes a second for all, half a one for each, and all of it for one alone.
 const SHARED: &str = "bytes_per_s = 500000\nburst_bytes = 2000\nceil_bytes_per_s = 2000000\nceil_burst_bytes = 6000
     queue_bytes = 60000\nlink = { bytes_per_s = 2000000, burst_bytes = 6000 }\n";
