@@ -157,6 +157,11 @@ impl Service {
     pub fn ports(&self) -> Ports {
         self.port.unwrap_or(Ports::ALL)
     }
+
+    /// Whether it has connections of a protocol, and remembers them.
+    pub fn remembers(&self, transport: Transport) -> bool {
+        self.protocol.is_none_or(|only| only == transport) && self.persistence != Persistence::None
+    }
 }
 
 impl Backend {

@@ -55,6 +55,12 @@ pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), (&
         (_, Some(Together { v4: 32, .. })) if service.address.is_ipv4() => {
             return wrong(TOGETHER, "its clients, of IPv4, stay each by itself".into(), "add `v4`, or leave it out");
         }
+        (_, Some(Together { v6: 0, .. })) if service.address.is_ipv6() => {
+            return wrong(TOGETHER, all_at_one(6), BACKUPS);
+        }
+        (_, Some(Together { v4: 0, .. })) if service.address.is_ipv4() => {
+            return wrong(TOGETHER, all_at_one(4), BACKUPS);
+        }
         _ => {}
     }
     if service.backends.len() * 10 > config.table_size as usize {
@@ -62,6 +68,13 @@ pub(super) fn check_service(service: &Service, config: &Config) -> Result<(), (&
     }
     Ok(())
 }
+
+/// What a range of all addresses comes to.
+fn all_at_one(version: u8) -> String {
+    format!("all clients of IPv{version} are one, and go to one backend")
+}
+
+const BACKUPS: &str = "write some bits; where one backend serves alone, the others are `backup = true`";
 
 /// Answers are to be had before the next question, and one source says who is up.
 pub(super) fn check_check(check: &Check, service: &Service, config: &Config) -> Result<(), Wrong> {
@@ -165,12 +178,19 @@ pub(super) fn check_meant(config: &Config) -> Result<(), ConfigError> {
     let has = |meets: fn(&Service) -> bool| config.services.iter().any(meets);
     let (hears, keeps) = (config.heartbeat_port.is_some(), has(|service| service.persistence == Persistence::Source));
     let has_tunnels = has(|service| service.mode.is_tunnel());
+    let (tcp, udp) =
+        (has(|service| service.remembers(Transport::Tcp)), has(|service| service.remembers(Transport::Udp)));
+    let (of_tcp, of_udp) = ("add a service that remembers connections of TCP", "add a service that remembers UDP");
     let (hear, keep) = ("add heartbeat_port", "add persistence = \"source\" to a service");
     let idle = [
         ("monitors", !hears && !config.monitors.is_empty(), hear),
         ("heartbeat_timeout_ms", !hears && config.heartbeat_timeout_ms != usual.heartbeat_timeout_ms, hear),
         ("persistence_s", !keeps && config.persistence_s != usual.persistence_s, keep),
         ("persistence_max", !keeps && config.persistence_max != usual.persistence_max, keep),
+        ("tcp_s", !tcp && config.tcp_s != usual.tcp_s, of_tcp),
+        ("tcp_opening_s", !tcp && config.tcp_opening_s != usual.tcp_opening_s, of_tcp),
+        ("tcp_closing_s", !tcp && config.tcp_closing_s != usual.tcp_closing_s, of_tcp),
+        ("udp_s", !udp && config.udp_s != usual.udp_s, of_udp),
         ("mtu", !has_tunnels && config.mtu != usual.mtu, "add a mode with tunnels to a service"),
     ];
     if let Some((key, _, instead)) = idle.into_iter().find(|(_, is_idle, _)| *is_idle) {

@@ -81,6 +81,27 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         );
         check_text(&service, &format!("`service[0].persistence_prefix`: {wanted}"));
     }
+    for (address, prefix, version) in [("203.0.113.9", "{ v4 = 0 }", 4), ("2001:db8::9", "{ v6 = 0, v4 = 24 }", 6)] {
+        let backend = if version == 6 { "2001:db8:1::1" } else { "10.0.0.1" };
+        let service = format!(
+            "[[service]]\naddress = '{address}'\npersistence = 'source'\npersistence_prefix = {prefix}\nbackends = [{{ address = '{backend}' }}]"
+        );
+        let wanted = format!(
+            "`service[0].persistence_prefix`: all clients of IPv{version} are one, and go to one backend; write some bits"
+        );
+        check_text(&service, &wanted);
+    }
+    for (key, protocol, persistence) in [
+        ("tcp_s", "udp", "connection"),
+        ("tcp_opening_s", "udp", "source"),
+        ("tcp_closing_s", "tcp", "none"),
+        ("udp_s", "tcp", "connection"),
+    ] {
+        let service = format!(
+            "{key} = 77\n[[service]]\naddress = '203.0.113.9'\nprotocol = '{protocol}'\npersistence = '{persistence}'\nbackends = [{{ address = '10.0.0.1' }}]"
+        );
+        check_text(&service, &format!("`{key}`: says nothing to any service; add a service that remembers"));
+    }
     for (key, router) in [("router", "203.0.113.10"), ("router", "10.0.0.1"), ("router_v6", "2001:db8::10")] {
         let tunnels = format!(
             "{key} = '{router}'\n[[service]]\naddress = '203.0.113.10'\nmode = 'ipip'\nbackends = [{{ address = '10.0.0.1' }}]
