@@ -41,7 +41,8 @@ impl ConfigError {
     /// A state object that cannot be made, because of the key that gives its size.
     pub fn state(key: &str, error: &StateError) -> ConfigError {
         let instead = match error {
-            StateError::Capacity { most, .. } => format!("write a number from 1 to {most}"),
+            StateError::Capacity { capacity: 0, most, .. } => format!("write a number from 1 to {most}"),
+            StateError::Capacity { most, .. } => format!("write a number up to {most}"),
             StateError::Memory { .. } | StateError::Beyond { .. } => {
                 "write a smaller number, or give the machine more memory".to_owned()
             }

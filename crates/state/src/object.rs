@@ -57,7 +57,7 @@ pub trait StateObject: Image + Succeed + Any + Send + Sync {
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The capacity is zero or beyond what 32-bit numbers of elements allow.
-    #[error("{name}: a capacity of {capacity} is not possible: 1 to {most}")]
+    #[error("{name}: a capacity of {capacity} is not possible: {}", bound(*.capacity, *.most))]
     Capacity {
         /// The structure.
         name: String,
@@ -86,6 +86,11 @@ pub enum StateError {
         /// The most possible.
         limit: usize,
     },
+}
+
+/// Which bound a capacity is beyond: a function may do without a structure and so take 0, which is then no capacity.
+fn bound(capacity: u64, most: u64) -> String {
+    if capacity == 0 { "1 is the least".to_owned() } else { format!("{most} is the most") }
 }
 
 fn gib(bytes: usize) -> String {

@@ -60,7 +60,7 @@ fn of_pieces_that_must_not_be_cut_the_first_is_told() {
 fn more_room_to_wait_than_a_machine_has_is_refused_at_once() {
     check_error(
         "held_max = 999999999",
-        "`held_max`: held: a capacity of 999999999 is not possible: 1 to 1048576; write a number from 1 to 1048576",
+        "`held_max`: held: a capacity of 999999999 is not possible: 1048576 is the most; write a number up to 1048576",
     );
 }
 

@@ -99,11 +99,11 @@ fn interfaces_that_contradict_each_other_are_refused() {
     );
     refuse(
         "waiting_max = 0",
-        "`waiting_max`: waiting: a capacity of 0 is not possible: 1 to 1048576; write a number from 1 to 1048576",
+        "`waiting_max`: waiting: a capacity of 0 is not possible: 1 is the least; write a number from 1 to 1048576",
     );
     refuse(
         "waiting_max = 999999999",
-        "`waiting_max`: waiting: a capacity of 999999999 is not possible: 1 to 1048576; write a number from 1 to 1048576",
+        "`waiting_max`: waiting: a capacity of 999999999 is not possible: 1048576 is the most; write a number up to 1048576",
     );
 }
 
