@@ -256,9 +256,9 @@ impl Config {
                 )));
             }
             let way = match route.hops.as_slice() {
-                [] => route.way(interfaces).map_err(wrong)?,
+                [] => route.way(interfaces, &self.neighbours).map_err(wrong)?,
                 hops => {
-                    spreads.push(route.spread(hops, interfaces).map_err(wrong)?);
+                    spreads.push(route.spread(hops, interfaces, &self.neighbours).map_err(wrong)?);
                     Way::Spread(spreads.len() as u32 - 1)
                 }
             };
@@ -320,7 +320,30 @@ impl RouteConfig {
             || self.hops.iter().any(|hop| hop.via == address && (hop.port, hop.vlan) == there)
     }
 
-    pub(super) fn way(&self, interfaces: &[Option<Interface>]) -> Result<Way, ConfigError> {
+    /// Its way, on which neighbours can be asked for or stand in the plan.
+    pub(super) fn way(
+        &self,
+        interfaces: &[Option<Interface>],
+        neighbours: &[NeighbourConfig],
+    ) -> Result<Way, ConfigError> {
+        let way = self.leads(interfaces)?;
+        let Way::To(link, via) = way else { return Ok(way) };
+        let Some(out) = interfaces.get(usize::from(link)).and_then(Option::as_ref) else { return Ok(way) };
+        let is_there = |one: &NeighbourConfig| {
+            let address = one.address.into();
+            (one.port, one.vlan) == out.place() && via.map_or(self.to.contains(address), |via| via == address)
+        };
+        if out.address_towards(self.to.first()).is_some() || neighbours.iter().any(is_there) {
+            return Ok(way);
+        }
+        let version = if self.to.is_v4() { "IPv4" } else { "IPv6" };
+        let reason =
+            format!("{} has no address of {version} from which to ask for neighbours", place(out.port, out.vlan));
+        let instead = "write one into its `addresses`, or a [[neighbour]] that is there";
+        Err(ConfigError::new(if via.is_some() { "route.via" } else { "route.port" }, reason, instead))
+    }
+
+    fn leads(&self, interfaces: &[Option<Interface>]) -> Result<Way, ConfigError> {
         let reaching = |via| {
             let reaches = |interface: &Option<Interface>| interface.as_ref().is_some_and(|one| one.reaches(via));
             interfaces.iter().position(reaches).map(|link| link as Link)

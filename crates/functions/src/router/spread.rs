@@ -3,7 +3,7 @@
 use braid_nf::Packet;
 use braid_nf::state::hash::mixed;
 
-use super::config::{Hash, HopConfig, RouteConfig, Way};
+use super::config::{Hash, HopConfig, NeighbourConfig, RouteConfig, Way};
 use super::interface::Interface;
 use super::neighbours::Hop;
 use crate::ConfigError;
@@ -52,6 +52,7 @@ impl RouteConfig {
         &self,
         written: &[HopConfig],
         interfaces: &[Option<Interface>],
+        neighbours: &[NeighbourConfig],
     ) -> Result<Spread, ConfigError> {
         let wrong = |reason: String, instead: &str| Err(ConfigError::new("route.hops", reason, instead));
         if self.via.is_some() || self.port.is_some() || self.vlan.is_some() || self.refuse.is_some() {
@@ -65,7 +66,7 @@ impl RouteConfig {
             };
             let single =
                 RouteConfig { via: Some(one.via), port: one.port, vlan: one.vlan, hops: Vec::new(), ..self.clone() };
-            let Way::To(link, Some(via)) = single.way(interfaces).map_err(of_hop)? else { continue };
+            let Way::To(link, Some(via)) = single.way(interfaces, neighbours).map_err(of_hop)? else { continue };
             let Some(out) = interfaces.get(usize::from(link)).and_then(Option::as_ref) else { continue };
             let hop = Hop::new(via, out.place());
             if one.weight == 0 || hops.iter().any(|(known, _)| *known == hop) {

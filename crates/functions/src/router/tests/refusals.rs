@@ -19,6 +19,34 @@ fn accept(config: &str) {
     assert_eq!(error(config), None);
 }
 
+#[test]
+fn ways_on_which_nobody_can_be_asked_for_are_refused() {
+    let instead = "write one into its `addresses`, or a [[neighbour]] that is there";
+    let plan = |more: &str| {
+        format!(
+            "interface = [{{ port = 0, addresses = ['10.0.0.1/8'] }}, {{ port = 1, vlan = 7, addresses = [] }}]\n{more}"
+        )
+    };
+    let deaf = |place: &str, version: &str| {
+        format!("{place} has no address of {version} from which to ask for neighbours; {instead}")
+    };
+    accept(&plan(""));
+    let to_v6 = "{ to = '::/0', via = 'fe80::1', port = 0 }";
+    refuse(&plan(&format!("route = [{to_v6}]")), &format!("`route[0].via`: {}", deaf("port 0", "IPv6")));
+    let straight = "{ to = '192.0.2.0/24', port = 1, vlan = 7 }";
+    refuse(&plan(&format!("route = [{straight}]")), &format!("`route[0].port`: {}", deaf("VLAN 7 of port 1", "IPv4")));
+    let several = "{ to = '0.0.0.0/0', hops = [{ via = '10.0.0.2' }, { via = '192.0.2.9', port = 1, vlan = 7 }] }";
+    refuse(
+        &plan(&format!("route = [{several}]")),
+        &format!("`route[0].hops[1].via`: {}", deaf("VLAN 7 of port 1", "IPv4")),
+    );
+    let known =
+        |address: &str, at: &str| format!("neighbour = [{{ address = '{address}', mac = '02:00:00:00:00:09', {at} }}]");
+    accept(&plan(&format!("route = [{to_v6}]\n{}", known("fe80::1", "port = 0"))));
+    accept(&plan(&format!("route = [{straight}]\n{}", known("192.0.2.7", "port = 1, vlan = 7"))));
+    accept(&plan(&format!("route = [{several}]\n{}", known("192.0.2.9", "port = 1, vlan = 7"))));
+}
+
 /// A prefix elsewhere of an address's family.
 fn other(address: &str) -> &'static str {
     if address.contains(':') { "2001:db8:ffff::/48" } else { "203.0.113.0/24" }
