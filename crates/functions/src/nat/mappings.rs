@@ -274,6 +274,7 @@ impl<K: Kept> Mappings<K> {
     /// What is logged of hosts, and what each network has.
     pub(crate) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
         self.hosts.report(cx, into)?;
+        self.roster.settling.report(cx, into)?;
         self.census.report(cx, into)
     }
 

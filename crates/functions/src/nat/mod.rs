@@ -120,7 +120,7 @@ impl NetworkFunction for Nat {
         let same = [
             ("`first_port` and `last_port`", self.flows.mappings.has_ports_of(&older.flows.mappings)),
             ("how ports are allocated", now.pool.allocation == before.pool.allocation),
-            ("`inside` (but for more, where no ports follow from it)", now.pool.has_inside_of(&before.pool)),
+            ("`inside` (where ports follow from it)", now.pool.has_inside_of(&before.pool)),
             ("`networks`, `outside_vlan` and `vlans` (but for more)", now.has_networks_of(before)),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),
             ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),

@@ -35,7 +35,7 @@ pub(crate) struct Pool {
     pub(crate) block_log_max: u32,
     /// Where such events are sent at once.
     pub(crate) block_syslog: Option<Syslog>,
-    /// Whose addresses deterministic allocation counts.
+    /// Whose mappings stay when it changes, and whose addresses deterministic allocation counts.
     pub(crate) inside: Box<[Prefix]>,
     /// How many bits of an IPv6 address a subscriber has to itself.
     pub(crate) subscriber_bits: u8,
@@ -103,10 +103,9 @@ impl Pool {
         ))
     }
 
-    /// Whether all addresses that were inside still are; all the same ones, if ports follow from them.
+    /// Whether the same addresses are inside, if ports follow from them.
     pub(crate) fn has_inside_of(&self, former: &Pool) -> bool {
-        let is_in = |range: &Prefix| self.inside.iter().any(|wider| wider.covers(range));
-        self.inside == former.inside || (self.determined == 0 && former.inside.iter().all(is_in))
+        self.determined == 0 || self.inside == former.inside
     }
 
     /// Whether an address is one of the external ones.

@@ -100,7 +100,8 @@ impl Roster {
         let numbering =
             Numbering::new(builder, "external", &lines).map_err(|error| ConfigError::state("external", &error))?;
         let epoch = lines.first().map_or(0, |line| line.epoch);
-        let settling = Settling::new(builder, epoch).map_err(|error| ConfigError::state("external", &error))?;
+        let settling =
+            Settling::new(builder, epoch, &pool.inside).map_err(|error| ConfigError::state("external", &error))?;
         Ok(Roster::of(lines, numbering, settling))
     }
 

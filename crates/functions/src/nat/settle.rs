@@ -1,17 +1,19 @@
-//! The sweep that follows a change of the external addresses: it looks at every mapping once, some between two batches.
+//! The sweep that follows a change of the external addresses, or of who is inside: it looks at every mapping once, some between two batches.
 //!
-//! Mappings on addresses that have left end. Those that are not where their host would begin now are counted for their host, so that
-//! it keeps its address as long as it has one of them (pooling is paired). Mappings made meanwhile are right from the beginning.
+//! Mappings on addresses that have left go, those of hosts that are inside no more end and their ports rest. Those that are not where their host would begin now
+//! are counted for their host, so that it keeps its address as long as it has one of them (pooling is paired). Mappings made meanwhile are
+//! right from the beginning.
 
 use std::sync::Arc;
 
-use braid_nf::Part;
 use braid_nf::prelude::*;
-use braid_nf::state::{StateError, StateObject, Tx, Vector, VectorConfig, Visit};
+use braid_nf::state::{DistributedConfig, StateError, StateObject, Tx, Vector, VectorConfig, Visit, hash};
+use braid_nf::{Findings, Part};
 
-use super::endpoint::Kept;
+use super::endpoint::{Inside, Kept};
 use super::entry::{Entry, NEVER, Packed};
 use super::mappings::Mappings;
+use crate::parts::Prefix;
 
 /// Mappings that are looked at by one tick, a hundred times a second.
 const PIECE: u32 = 4096;
@@ -20,24 +22,39 @@ const PIECE: u32 = 4096;
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Progress {
-    /// The last change after which it has seen all.
+    /// The last change of the addresses after which it has seen all.
     through: u32,
-    /// The change after which it is on its way, and the first mapping that it has not seen.
+    /// The change after which it is on its way, and the first mapping that it has not seen; [`ALL`] if it has seen them.
     of: u32,
     next: u32,
-    zero: u32,
+    /// The [mark](mark_of) of the inside ranges by which it looks at mappings.
+    inside: u32,
 }
 
-/// The sweep after one change, of which there were `epoch` so far.
+const ALL: u32 = u32::MAX;
+
+/// The sweep after one change, of the addresses of which there were `epoch` so far.
 pub(super) struct Settling {
     progress: Vector<Progress>,
     pub(super) epoch: u32,
+    inside: Box<[Prefix]>,
+    mark: u32,
+    /// Mappings that it has ended.
+    ended: Distributed<u64>,
 }
 
 impl Settling {
-    pub(super) fn new(builder: &mut StateBuilder, epoch: u32) -> Result<Settling, StateError> {
-        let config = VectorConfig { name: NAME.into(), len: 1 };
-        Ok(Settling { progress: Vector::new(builder, &config, Progress::default())?, epoch })
+    pub(super) fn new(builder: &mut StateBuilder, epoch: u32, inside: &[Prefix]) -> Result<Settling, StateError> {
+        let mark = mark_of(inside);
+        let settled = Progress { next: ALL, inside: mark, ..Progress::default() };
+        let ended = DistributedConfig { name: "ended_by_changes".into(), staleness_ns: 0 };
+        Ok(Settling {
+            progress: Vector::new(builder, &VectorConfig { name: NAME.into(), len: 1 }, settled)?,
+            epoch,
+            inside: inside.into(),
+            mark,
+            ended: Distributed::new(builder, &ended, 0)?,
+        })
     }
 
     /// Whether the function that was there before had seen all since that change.
@@ -45,33 +62,60 @@ impl Settling {
         Vector::<Progress>::left(builder, NAME, 0).is_some_and(|progress| progress.through == epoch)
     }
 
-    /// Whether all mappings were looked at since the last change.
+    /// Whether all mappings were looked at since the last change of the addresses.
     pub(super) fn is_through(&self, tx: &mut Tx) -> Result<bool, Conflict> {
         if self.epoch == 0 {
             return Ok(true);
         }
         Ok(self.progress.get(tx, 0)?.is_some_and(|progress| progress.through == self.epoch))
     }
+
+    fn is_inside(&self, inside: Inside) -> bool {
+        self.inside.iter().any(|range| range.contains(inside.address))
+    }
+
+    /// Tells how many mappings have ended because of changes.
+    pub(super) fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
+        let ended = self.ended.read(cx, |sum, part| *sum += part)?;
+        if ended > 0 {
+            into.add("mappings_ended_by_changes", ended);
+        }
+        Ok(())
+    }
 }
 
 /// Of the object.
 const NAME: &str = "settled";
 
+/// Another number for other ranges, never that of a state which does not know of them.
+fn mark_of(inside: &[Prefix]) -> u32 {
+    let words: Vec<String> = inside.iter().map(Prefix::to_string).collect();
+    hash::mixed(words.join(" ").as_bytes(), 1) as u32 | 1
+}
+
 impl<K: Kept> Mappings<K> {
-    /// Looks at some more mappings, if the addresses have changed.
+    /// Looks at some more mappings, if the addresses or who is inside have changed.
     pub(crate) fn settle(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
-        let Settling { progress, epoch } = &self.roster.settling;
-        if self.roster.settling.is_through(cx)? {
+        let settling = &self.roster.settling;
+        let Settling { progress, epoch, mark, .. } = settling;
+        let far = progress.get(cx, 0)?.unwrap_or_default();
+        let is_on_its_way = (far.of, far.inside) == (*epoch, *mark);
+        if is_on_its_way && far.next == ALL {
             return Ok(());
         }
-        let far = progress.get(cx, 0)?.unwrap_or_default();
-        let from = if far.of == *epoch { far.next } else { 0 };
-        let mut changes = Vec::new();
+        let from = if is_on_its_way { far.next } else { 0 };
+        let (now, mut changes, mut ended) = (cx.now(), Vec::new(), 0);
         let next = self.entries.for_each(cx, from, PIECE, |tx, inside, packed| {
             let mut entry = Entry::from(*packed);
             if self.roster.has_left(entry.address) {
+                ended += 1;
                 changes.extend(self.give_back(tx, inside.inside(), &entry)?);
                 return Ok(Visit::Remove);
+            }
+            if entry.ends_ns > now && entry.ends_ns != NEVER && !settling.is_inside(inside.inside()) {
+                ended += 1;
+                entry.ends_ns = now;
+                return Ok(Visit::Replace(Packed::from(entry)));
             }
             if entry.is_known || entry.ends_ns == NEVER {
                 return Ok(Visit::Keep);
@@ -81,11 +125,12 @@ impl<K: Kept> Mappings<K> {
             Ok(if entry.is_known { Visit::Replace(Packed::from(entry)) } else { Visit::Keep })
         })?;
         changes.into_iter().try_for_each(|change| self.note(cx, Some(change)))?;
-        let now = match next {
-            Some(next) => Progress { of: *epoch, next, ..far },
-            None => Progress { through: *epoch, of: *epoch, ..far },
-        };
-        progress.set(cx, 0, now)?;
+        if ended > 0 {
+            settling.ended.update(cx, |all| *all += ended)?;
+        }
+        let through = if next.is_none() { *epoch } else { far.through };
+        let far = Progress { through, of: *epoch, next: next.unwrap_or(ALL), inside: *mark };
+        progress.set(cx, 0, far)?;
         Ok(())
     }
 }
@@ -93,5 +138,6 @@ impl<K: Kept> Mappings<K> {
 impl Part for Settling {
     fn objects(&self, into: &mut Vec<Arc<dyn StateObject>>) {
         self.progress.objects(into);
+        self.ended.objects(into);
     }
 }

@@ -156,7 +156,6 @@ impl Default for Config {
 pub(super) struct Settings {
     pub(super) sides: Sides,
     pub(super) prefix: Prefix64,
-    pub(super) inside: Box<[Prefix]>,
     pub(super) pool: Pool,
     pub(super) networks: Nets,
     pub(super) fixed: Box<[Fixed]>,
@@ -212,14 +211,13 @@ impl Settings {
         let outward = outward(config);
         let networks = Nets::check(&outward, sides, ports)?;
         let pool = Pool::check(&outward, ports, networks.list.clone())?;
-        let pool = Pool { subscriber_bits: config.subscriber_bits, ..pool };
+        let pool = Pool { subscriber_bits: config.subscriber_bits, inside: config.inside.clone().into(), ..pool };
         let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
         let span = |key, s| span_ns(key, Duration::from_secs(s), Duration::from_secs(1), IDLE_MAX);
         let closing_ns = span("tcp_closing_s", config.tcp_closing_s)?;
         Ok(Settings {
             sides,
             prefix,
-            inside: config.inside.clone().into(),
             fixed: fixed(config, &pool, prefix, (&networks, home))?,
             networks,
             pool,

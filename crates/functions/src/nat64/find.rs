@@ -80,7 +80,7 @@ impl Nat64 {
             return Ok(self.routed(across));
         };
         // A source behind the prefix would be an IPv4 host: such packets go round in circles (RFC 6146 section 3.5).
-        let is_ours = self.settings.inside.iter().any(|range| range.contains(source));
+        let is_ours = self.settings.pool.inside.iter().any(|range| range.contains(source));
         if side != Side::Inside || !is_ours || self.settings.prefix.contains(source) {
             return Ok(Found::No(NOT_INSIDE));
         }

@@ -115,7 +115,6 @@ impl NetworkFunction for Nat64 {
             ("`first_port` and `last_port`", self.flows.mappings.has_ports_of(&older.flows.mappings)),
             ("how ports are allocated", now.pool.allocation == before.pool.allocation),
             ("`subscriber_bits`", now.pool.subscriber_bits == before.pool.subscriber_bits),
-            ("`inside` (but for more)", now.pool.has_inside_of(&before.pool)),
             ("`networks`, `outside_vlan` and `vlans` (but for more)", now.networks.has_those_of(&before.networks)),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),
             ("`filtering`", self.flows.filter.is_like(&older.flows.filter)),

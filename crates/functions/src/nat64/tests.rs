@@ -1,7 +1,8 @@
 //! The translator at work: addresses by RFC 6052's table, headers against those that another library writes, damaged packets.
 
-use braid_nf::Instance;
 use braid_nf::packet::IpAddress;
+use braid_nf::state::StateBuilder;
+use braid_nf::{Instance, Stage};
 use braid_testkit::{Bench, Frame, assert_checksums};
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
@@ -14,12 +15,16 @@ use crate::catalog::FromConfig;
 use crate::config::parse;
 use crate::parts::injective;
 
-fn bench(text: &str) -> Bench {
-    Bench::with_sets(2, 1024, |builder| {
-        let config: Config = parse(text.parse().unwrap()).unwrap();
+fn build(text: &str) -> impl FnOnce(&mut StateBuilder) -> Box<dyn Stage> {
+    let config: Config = parse(text.parse().unwrap()).unwrap();
+    move |builder| {
         let nat = Nat64::from_config(config, builder.scope("nat64"), 2).expect("a configuration that works");
         Box::new(Instance::new("nat64", nat))
-    })
+    }
+}
+
+fn bench(text: &str) -> Bench {
+    Bench::with_sets(2, 1024, build(text))
 }
 
 const HOST: &str = "[2001:db8:1::5]:1100";
@@ -275,4 +280,26 @@ fn a_mapping_takes_as_much_as_one_of_nat() {
     let mappings = nat.objects().into_iter().find(|object| object.name() == "nat64.mappings").unwrap();
     assert_eq!(mappings.memory_bytes() / mappings.capacity(), 96, "what the README says");
     assert_eq!(size_of::<super::Session>(), 48);
+}
+
+#[test]
+fn hosts_that_are_inside_no_more_lose_their_mappings_and_others_keep_theirs() {
+    let text = |ranges: &str| format!("first_port = 1024\nlast_port = 1279\nmappings_max = 2000\ninside = [{ranges}]");
+    let mut nat = bench(&text("'2001:db8:1::/48', '2001:db8:2::/48'"));
+    let host = |n: u8| format!("[2001:db8:{n}::5]:1100");
+    let to = |bench: &mut Bench, ms: u64, n: u8| {
+        let sent = bench.send(0, ms, &Frame::udp(&host(n), SERVER).bytes());
+        sent.dropped.map_or_else(|| u16::from_be_bytes([sent.only().1[34], sent.only().1[35]]), |_| 0)
+    };
+    let ports = [1, 2].map(|n| to(&mut nat, 0, n));
+    let mut nat = nat.succeeded(build(&text("'2001:db8:2::/48'")));
+    for n in 1..=250 {
+        nat.send(0, 10 * n, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
+    }
+    let mut answer =
+        |port: u16| nat.send(1, 2600, &Frame::udp("192.0.2.9:80", &format!("198.51.100.1:{port}")).bytes());
+    assert_eq!(answer(ports[0]).dropped, Some("no_mapping"));
+    assert_eq!(answer(ports[1]).ports(), [0]);
+    // A flow looks at its mapping again within `refresh_ms`.
+    assert_eq!([1, 2].map(|n| to(&mut nat, 31_000, n)), [0, ports[1]]);
 }
