@@ -240,12 +240,19 @@ impl Config {
         for (number, route) in self.routes.iter().enumerate() {
             let wrong = |error: ConfigError| error.of("route", number);
             if route.refuse != Some(Refusal::Blackhole) && nowhere.iter().any(|none| none.covers(&route.to)) {
-                let reason = format!("no packet to {} is forwarded: no host has such an address", route.to);
+                let reason = format!(
+                    "no packet to {} is forwarded: no host has such an address, or none beyond its link",
+                    route.to
+                );
                 return Err(wrong(ConfigError::new("route.to", reason, "leave the route out")));
             }
             if !known.insert((route.to.first(), route.to.bits())) {
                 let reason = format!("{} has two routes", route.to);
                 return Err(wrong(ConfigError::new("route.to", reason, "keep one: a destination has one way")));
+            }
+            if route.to == Prefix::new(route.to.first(), 128) && is_own(interfaces, route.to.first()) {
+                let reason = format!("{} is this router's own", route.to.first());
+                return Err(wrong(ConfigError::new("route.to", reason, "leave the route out: it goes no further")));
             }
             if interfaces.iter().flatten().any(|interface| interface.has_network(route.to.first(), route.to.bits())) {
                 let reason = format!("{} is the network of an interface", route.to);
@@ -287,10 +294,11 @@ pub fn key(address: IpAddress) -> u128 {
     }
 }
 
-/// Ranges to which nothing is ever forwarded, for they hold groups, loopback addresses or none (`objections::to_forwarding`). To drop what
+/// Ranges to which nothing is ever forwarded, for they hold groups, loopback or link-local addresses, or none (`objections::to_forwarding`). To drop what
 /// goes there in silence, as lists of such ranges do, is to say the same.
 fn nowhere() -> Vec<Prefix> {
-    let ranges = ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "ff00::/8", "::/128", "::1/128"];
+    let ranges =
+        ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "ff00::/8", "fe80::/10", "::/128", "::1/128"];
     ranges.iter().filter_map(|range| range.parse().ok()).collect()
 }
 

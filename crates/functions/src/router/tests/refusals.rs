@@ -82,9 +82,19 @@ fn interfaces_that_contradict_each_other_are_refused() {
     let to_none = |to: &str, way: &str| {
         format!("[[interface]]\nport = 0\naddresses = ['10.0.0.1/8', '2001:db8::1/64']\n[[route]]\nto = '{to}'\n{way}")
     };
-    for to in ["224.0.0.0/4", "239.1.0.0/16", "240.0.0.0/4", "127.0.0.0/8", "ff00::/8", "ff0e::1/128"] {
-        let expected =
-            format!("`route[0].to`: no packet to {to} is forwarded: no host has such an address; leave the route out");
+    for to in [
+        "224.0.0.0/4",
+        "239.1.0.0/16",
+        "240.0.0.0/4",
+        "127.0.0.0/8",
+        "ff00::/8",
+        "ff0e::1/128",
+        "169.254.0.0/16",
+        "fe80::/64",
+    ] {
+        let expected = format!(
+            "`route[0].to`: no packet to {to} is forwarded: no host has such an address, or none beyond its link; leave the route out"
+        );
         refuse(&to_none(to, "port = 0"), &expected);
         refuse(&to_none(to, "refuse = 'prohibit'"), &expected);
     }
@@ -160,6 +170,10 @@ fn routes_and_neighbours_that_lead_nowhere_are_refused() {
         "{ to = '10.0.0.0/8', via = '192.0.2.9' }",
         "`route[0].to`: 10.0.0.0/8 is the network of an interface; leave the route out: packets go straight there",
     );
+    for (to, own) in [("192.0.2.1/32", "192.0.2.1"), ("fd00::1/128", "fd00::1")] {
+        let expected = format!("`route[0].to`: {own} is this router's own; leave the route out: it goes no further");
+        route(&format!("{{ to = '{to}', port = 0 }}"), &expected);
+    }
     for (to, instead) in [
         ("10.9.9.9/16", "`10.9.0.0/16`, or `10.9.9.9/32` for it alone"),
         ("0.0.0.1/0", "`0.0.0.0/0`, or `0.0.0.1/32` for it alone"),
