@@ -151,6 +151,18 @@ impl Config {
         }
         Ok(())
     }
+
+    /// That nothing is said about who tells that a packet's hops are used up, where none are counted.
+    fn hops_are_counted(&self) -> Result<(), ConfigError> {
+        let is_said = [("router", self.router != Config::default().router), ("router_v6", self.router_v6.is_some())];
+        match is_said.iter().find(|(_, is_said)| *is_said) {
+            Some((key, _)) if self.ttl == Ttl::Keep => {
+                let instead = "write ttl = \"decrement\", or leave it out: who refuses a packet does so in its destination's name";
+                Err(ConfigError::new(key, "it is no hop, so nobody hears from it", instead))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Config {
@@ -221,6 +233,7 @@ impl Settings {
             return Err(ConfigError::new("tcp_hurried_s", reason, instead));
         }
         config.limits_are_there()?;
+        config.hops_are_counted()?;
         let sides = Sides::from_lists(&config.inside_ports, &config.outside_ports, ports)?;
         if config.interfaces.len() > usize::from(ports) {
             let reason = format!("{} names, but the plan has {ports} ports", config.interfaces.len());

@@ -84,6 +84,7 @@ braid_nf::plain!(Settings);
 impl Settings {
     pub(super) fn check(config: &Config) -> Result<Settings, ConfigError> {
         let cookies = config.cookies();
+        check_meant(config, &cookies)?;
         let shift = cookies.window_scale.unwrap_or(SHIFT);
         if shift > 14 {
             let reason = format!("windows cannot be shifted by {shift}");
@@ -127,6 +128,27 @@ impl Settings {
     pub(super) fn size(&self, server: IpAddress) -> u16 {
         // IPv6's header is 20 bytes longer.
         if server.is_v4() { self.allowed.size } else { self.allowed.size - 20 }
+    }
+}
+
+/// Whether what is said has an effect.
+fn check_meant(config: &Config, cookies: &CookieConfig) -> Result<(), ConfigError> {
+    let usual = Config::default();
+    let told = [
+        ("threshold", config.threshold != usual.threshold),
+        ("flows_min", config.flows_min != usual.flows_min),
+        ("staleness_us", config.staleness_us != usual.staleness_us),
+    ];
+    match told.iter().find(|(_, is_told)| *is_told) {
+        Some((key, _)) if cookies.when == When::Always => {
+            let reason = "every connection is opened with a cookie, so nobody asks whether there is an attack";
+            Err(ConfigError::new(key, reason, "leave it out, or write when = \"attack\" into `cookies`"))
+        }
+        _ if cookies.window_scale.is_some() && !cookies.timestamps => {
+            let reason = "without time stamps there is no place to keep it";
+            Err(ConfigError::new("cookies.window_scale", reason, "leave it out, or leave out `timestamps`"))
+        }
+        _ => Ok(()),
     }
 }
 

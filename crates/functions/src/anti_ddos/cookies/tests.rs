@@ -301,6 +301,16 @@ fn configurations_that_make_no_cookies_are_refused() {
         "`cookies.window_scale`: windows cannot be shifted by 15; write 0 to 14 (RFC 7323 section 2.3)",
     );
     refuse(&with("mss = 500"), "`cookies.mss`: every host takes segments of more than 500 bytes; write at least 536");
+    for key in ["threshold = 0.5", "flows_min = 5", "staleness_us = 100"] {
+        let reason = "every connection is opened with a cookie, so nobody asks whether there is an attack";
+        let instead = "leave it out, or write when = \"attack\" into `cookies`";
+        let name = key.split(' ').next().unwrap();
+        refuse(&format!("{key}\n{}", with("when = 'always'")), &format!("`{name}`: {reason}; {instead}"));
+    }
+    refuse(
+        &with("timestamps = false, window_scale = 3"),
+        "`cookies.window_scale`: without time stamps there is no place to keep it; leave it out, or leave out `timestamps`",
+    );
     refuse(
         &with("secret = 'abc'"),
         "`cookies.secret`: `abc` is no secret; write 32 hexadecimal digits that nobody knows",
