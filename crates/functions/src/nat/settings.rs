@@ -208,6 +208,9 @@ fn fixed(config: &Config, pool: &Pool, (networks, home): (&Nets, Port)) -> Resul
         let (network, home) = place.map_err(of_entry)?;
         let inside = Inside::new(network, (*entry.inside.ip()).into(), entry.inside.port(), number);
         let external = Endpoint::new(entry.external.ip().octets(), entry.external.port(), number);
+        if inside.port == 0 {
+            return wrong(format!("{} has no port", entry.inside), "write where the host listens");
+        }
         if !config.inside.iter().any(|range| range.contains(inside.address)) {
             return wrong(format!("{} is not inside", entry.inside.ip()), "write an address of an `inside` range");
         }

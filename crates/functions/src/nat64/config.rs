@@ -187,6 +187,18 @@ impl Settings {
         if config.inside.is_empty() {
             return Err(ConfigError::new("inside", "names no range", "write for example inside = [\"::/0\"]"));
         }
+        if config.inside.iter().all(|range| prefix.covers(range)) {
+            let reason = "all of it lies behind the prefix, and nobody sends from there";
+            return Err(ConfigError::new(
+                "inside",
+                reason,
+                "name where hosts of IPv6 are, such as \"2001:db8:1::/48\"",
+            ));
+        }
+        if let Some(router) = config.router_v6.filter(|router| prefix.contains((*router).into())) {
+            let reason = format!("{router} lies behind the prefix, so it is a host of IPv4");
+            return Err(ConfigError::new("router_v6", reason, "write an address of this machine's"));
+        }
         if !(1..=128).contains(&config.subscriber_bits) {
             let reason = format!("{} is no length of a prefix", config.subscriber_bits);
             return Err(ConfigError::new("subscriber_bits", reason, "write 1 to 128, mostly 56 or 64"));
@@ -284,6 +296,9 @@ fn fixed(
         let (address, number) = (IpAddress::from(*entry.inside.ip()), entry.protocol.number());
         if prefix.contains(address) || !config.inside.iter().any(|range| range.contains(address)) {
             return wrong(format!("{address} is not inside"), "write an address of an `inside` range");
+        }
+        if entry.inside.port() == 0 {
+            return wrong(format!("{} has no port", entry.inside), "write where the host listens");
         }
         let place = networks.place((entry.network, &entry.vlan), home, &entry.inside);
         let (network, home) = place.map_err(of_entry)?;

@@ -57,6 +57,11 @@ impl Prefix64 {
         self.prefix.first() == WELL_KNOWN && self.prefix.bits() == 96
     }
 
+    /// Whether all addresses of a range begin with it.
+    pub(super) fn covers(&self, range: &Prefix) -> bool {
+        self.prefix.covers(range)
+    }
+
     /// Whether an address begins with it.
     #[inline(always)]
     pub(super) fn contains(&self, address: IpAddress) -> bool {

@@ -257,6 +257,10 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         "`private`: behind another prefix than 64:ff9b::/96 private addresses are reached anyway; leave it out",
     );
     check_error("inside = ['10.0.0.0/8']", "`inside`: 10.0.0.0/8 is not IPv6");
+    check_error("inside = ['64:ff9b::/96']", "`inside`: all of it lies behind the prefix, and nobody sends from there");
+    check_error("router_v6 = '64:ff9b::1'", "`router_v6`: 64:ff9b::1 lies behind the prefix");
+    let fixed = "static = [{ protocol = 'tcp', external = '198.51.100.1:8080', inside = '[2001:db8::5]:0' }]";
+    check_error(fixed, "`static[0]`: [2001:db8::5]:0 has no port");
     check_error("allocation = 'deterministic'", "`allocation`: IPv6 hosts are too many");
     check_error("mtu_v6 = 576", "`mtu_v6`: 576 is out of range; write 1280 to 9216");
     check_error("subscriber_bits = 0", "`subscriber_bits`: 0 is no length of a prefix");
