@@ -6,7 +6,7 @@ use super::roster::NUMBERS_MAX;
 
 /// The end of a mapping that never ends.
 pub(crate) const NEVER: u64 = u64::MAX;
-/// More live TCP sets than this are not told apart: a mapping that ever had so many ends with its time.
+/// More live TCP sets than this are not told apart: a mapping that ever had so many, or that flows without a set have used, ends with its time.
 const SETS_MAX: u32 = (1 << SETS_BITS) - 1;
 /// Ends are kept in units of so many bits of nanoseconds, 4.2 ms, rounded up.
 const TICK_BITS: u32 = 22;
@@ -42,9 +42,19 @@ impl Entry {
         self.sets = (self.sets + 1).min(SETS_MAX);
     }
 
+    /// Whether sets are told apart.
+    pub(crate) fn counts(&self) -> bool {
+        self.sets < SETS_MAX
+    }
+
+    /// It is used by more than sets: from now on it ends with its time.
+    pub(crate) fn count_no_more(&mut self) {
+        self.sets = SETS_MAX;
+    }
+
     /// One TCP set less; says how many are left.
     pub(crate) fn detach(&mut self) -> u32 {
-        if self.sets < SETS_MAX {
+        if self.counts() {
             self.sets = self.sets.saturating_sub(1);
         }
         self.sets

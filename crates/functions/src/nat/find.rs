@@ -156,6 +156,9 @@ impl Nat {
                 Err(reason) => return Ok(Found::Refused(reason)),
             },
         };
+        if let (Some(ours), Some(theirs)) = (&outward, &inward) {
+            self.flows.hairpin(cx, ours, theirs)?;
+        }
         Ok(match (outward, inward) {
             (Some(mapping), None) if source.protocol != protocol::ICMP => {
                 Found::Flow(flow(packet, &mapping, (OUTWARD, mapping.external, course.across)))

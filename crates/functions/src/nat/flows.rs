@@ -143,8 +143,18 @@ impl<K: Kept> Flows<K> {
         } else if let Some((inside, remote)) = peer {
             self.filter.leave(cx, inside, remote)?;
             return Ok(Err(Reason::SET_TABLE_FULL));
+        } else {
+            self.mappings.use_without_set(cx, number, handle)?;
         }
         Ok(Ok(()))
+    }
+
+    /// A packet goes from one mapping to another, which no set remembers.
+    pub(crate) fn hairpin(&self, cx: &mut Cx<'_>, ours: &Mapping, theirs: &Mapping) -> Result<(), Conflict> {
+        for mapping in [ours, theirs] {
+            self.mappings.use_without_set(cx, mapping.inside.protocol, mapping.handle)?;
+        }
+        Ok(())
     }
 
     /// A flow that was kept is gone; `peer` is as [`keep`](Self::keep) got it. Its mapping may be gone as well.

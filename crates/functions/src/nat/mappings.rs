@@ -5,7 +5,8 @@
 //!
 //! A mapping holds until a time, which packets move on; after that its port rests (RFC 6888 REQ-8), and only its owner may have it
 //! back; then a tick takes it out. Sets that cache a translation look at the mapping again before it can have ended. Of TCP
-//! mappings the live sets are counted as well: with the last one the mapping ends at once.
+//! mappings the live sets are counted as well: with the last one the mapping ends at once, unless flows without a set (hairpins, or where
+//! there was no room) have used it.
 
 use std::sync::Arc;
 
@@ -267,6 +268,16 @@ impl<K: Kept> Mappings<K> {
             && entry.ends_ns != NEVER
         {
             self.end(cx, inside.inside(), &entry)?;
+        }
+        Ok(())
+    }
+
+    /// A flow that has no set uses the mapping: nobody would hold it for that flow when others' last set is gone.
+    pub(crate) fn use_without_set(&self, cx: &mut Cx<'_>, number: u8, handle: Handle) -> Result<(), Conflict> {
+        if self.counts_sets(number)
+            && self.entries.value_at(cx, handle)?.map(Entry::from).is_some_and(|entry| entry.counts())
+        {
+            self.change(cx, handle, Entry::count_no_more)?;
         }
         Ok(())
     }

@@ -149,7 +149,10 @@ impl Nat64 {
         };
         if is_hairpin {
             return Ok(match self.flows.inward(cx, (ours.external, destination), ends.flags, true)? {
-                Ok(theirs) => Found::Once(self.hairpin(&ours, &theirs)),
+                Ok(theirs) => {
+                    self.flows.hairpin(cx, &ours, &theirs)?;
+                    Found::Once(self.hairpin(&ours, &theirs))
+                }
                 Err(reason) => Found::No(reason),
             });
         }
