@@ -95,10 +95,20 @@ impl LoadBalancer {
         {
             return Ok(Some(named));
         }
-        let address = packet.src_ip();
-        let chosen = self.choose(cx, service, address, port)?;
+        self.choose_and_keep(cx, service, packet.src_ip(), port)
+    }
+
+    /// The backend for a connection that begins or moves: a client that is to stay stays there.
+    fn choose_and_keep(
+        &self,
+        cx: &mut Cx<'_>,
+        service: &Virtual,
+        client: IpAddress,
+        port: u16,
+    ) -> Result<Option<u32>, Conflict> {
+        let chosen = self.choose(cx, service, client, port)?;
         if let (Persistence::Source, Some(backend)) = (service.persistence, chosen) {
-            self.keep(cx, service, address, backend)?;
+            self.keep(cx, service, client, backend)?;
         }
         Ok(chosen)
     }
@@ -122,6 +132,19 @@ impl LoadBalancer {
             }
         }
         self.choose_by_hash(cx, service, key.address, 0)
+    }
+
+    /// A connection that goes on holds its client where it is, unless that has been given another backend meanwhile.
+    fn hold(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &Flow) -> Result<(), Conflict> {
+        let ((client, _), end) = ends_of(packet);
+        let service = self.settings.service(end).filter(|service| service.persistence == Persistence::Source);
+        let Some(service) = service else { return Ok(()) };
+        let kept = self.kept.get(cx, &Client::of(service, client))?;
+        let is_there = kept.is_none_or(|kept| kept.backend == u64::from(flow.backend));
+        if is_there && self.may_choose(cx, flow.backend.into())? {
+            self.keep(cx, service, client, flow.backend.into())?;
+        }
+        Ok(())
     }
 
     /// Notes a client's backend.
@@ -191,12 +214,13 @@ impl LoadBalancer {
     pub(super) fn recheck(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &mut Flow) -> Result<bool, Conflict> {
         if self.settings.when_down == WhenDown::Keep || self.is_up(cx, flow.backend.into())? {
             flow.checked_ms = (cx.now() / MS) as u32;
+            self.hold(cx, packet, flow)?;
             self.note_stray(cx, packet, flow)?;
             return Ok(true);
         }
         let ((client, port), end) = ends_of(packet);
         let Some(service) = self.settings.service(end) else { return Ok(false) };
-        let Some(backend) = self.choose(cx, service, client, port)? else { return Ok(false) };
+        let Some(backend) = self.choose_and_keep(cx, service, client, port)? else { return Ok(false) };
         self.forget_stray(cx, packet)?;
         self.count(cx, flow, Tally::ENDED)?;
         *flow = self.flow_to(cx, backend, flow.phase);

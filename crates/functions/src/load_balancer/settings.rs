@@ -214,6 +214,10 @@ impl Settings {
         if !may_change && is_first {
             settings.recheck_ms = RECHECK_IDLE_MS;
         }
+        // Connections hold clients that stay with their backend.
+        if config.services.iter().any(|service| service.persistence == Persistence::Source) {
+            settings.recheck_ms = settings.recheck_ms.min((settings.persistence_ns / MS / 4) as i32);
+        }
         settings.strays_ns = strays::lifetime_ns(settings.recheck_ms);
         settings.exchanges = settings.servers.iter().map(Server::exchanges).collect();
         if !config.traffic {
