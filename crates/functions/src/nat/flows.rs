@@ -11,7 +11,7 @@ use braid_nf::{Part, Reason};
 
 use super::config::Filtering;
 use super::endpoint::{Endpoint, Inside, Kept};
-use super::filter::Filter;
+use super::filter::{Filter, Hold};
 use super::find::{FILTERED, NO_MAPPING};
 use super::fixed::Fixed;
 use super::hosts::MAPPING_TABLE_FULL;
@@ -91,13 +91,21 @@ impl<K: Kept> Flows<K> {
         let Some(mapping) = self.mappings.inward(cx, destination)? else { return Ok(Err(NO_MAPPING)) };
         // Identifiers of queries are no ports: replies are not filtered. Neither is what is meant to be reached by everybody.
         let is_free = is_free || source.protocol == protocol::ICMP || mapping.is_static();
-        if !is_free && !self.filter.admits(cx, mapping.inside, source)? {
+        if !is_free && !self.filter.admits(cx, mapping.inside, source, self.hold(source.protocol))? {
             return Ok(Err(FILTERED));
         }
         if let Use::Refresh(lives_ns) = self.use_of(source.protocol, INWARD, Phase::after(0, flags)) {
             self.mappings.renew(cx, mapping.handle, Use::Refresh(lives_ns))?;
         }
         Ok(Ok(mapping))
+    }
+
+    /// For how long inbound packets hold whom they come from. A TCP connection has packets both ways, so its outward set says enough.
+    pub(crate) fn hold(&self, number: u8) -> Hold {
+        match self.use_of(number, INWARD, Phase::Established) {
+            Use::Refresh(lives_ns) if number != protocol::TCP => Hold { lives_ns, spare_ns: self.refresh_ns },
+            _ => Hold::default(),
+        }
     }
 
     /// When a new flow over a mapping has to look at it first.
@@ -134,7 +142,7 @@ impl<K: Kept> Flows<K> {
     ) -> Result<Result<(), Reason>, Conflict> {
         let peer = if self.filter.is_strict() { peer() } else { None };
         if let Some((inside, remote)) = peer
-            && !self.filter.enter(cx, inside, remote)?
+            && !self.filter.enter(cx, inside, remote, self.hold(number))?
         {
             return Ok(Err(MAPPING_TABLE_FULL));
         }

@@ -273,6 +273,7 @@ impl NetworkFunction for Nat {
         }
         self.flows.mappings.carry_out(cx)?;
         self.flows.mappings.settle(cx)?;
+        self.flows.filter.sweep(cx, tick.share)?;
         self.fragments.sweep(cx, tick.share)
     }
 }
@@ -329,7 +330,8 @@ impl Nat {
         }
         if session.way() == INWARD && entry.ends_ns != NEVER && self.flows.filter.is_strict() {
             let Some((remote, _)) = ends(packet) else { return Ok(None) };
-            if !self.flows.filter.admits(cx, inside.inside(), remote)? {
+            let hold = self.flows.hold(session.protocol());
+            if !self.flows.filter.admits(cx, inside.inside(), remote, hold)? {
                 return Ok(None);
             }
         }

@@ -230,6 +230,7 @@ impl NetworkFunction for Nat64 {
         }
         self.flows.mappings.carry_out(cx)?;
         self.flows.mappings.settle(cx)?;
+        self.flows.filter.sweep(cx, tick.share)?;
         self.fragments.sweep(cx, tick.share)
     }
 }
