@@ -9,8 +9,8 @@ use crate::parts::dns::Response;
 pub(super) const ZONE_SHOWN: usize = 40;
 /// Three labels and their lengths.
 const ZONE_MOST: usize = 3 * 64;
-/// Type and class, and the end of the name before them.
-const QUESTION_END: usize = 5;
+/// Bytes of a name (RFC 1035 section 3.1).
+const NAME_MOST: usize = 255;
 
 /// The end of a name that somebody registered: the last two labels, or three below a short second one (`co.uk`).
 pub(super) struct Zone<'a> {
@@ -28,16 +28,12 @@ impl<'a> Zone<'a> {
         }
         let is_short = two.len() - top.len() - 1 <= 3 && top.len() == 2;
         let bytes = if is_short { response.name_from(2)? } else { two };
-        let mut lower = [0; ZONE_MOST];
-        let lower = lower.get_mut(..bytes.len())?;
-        lower.copy_from_slice(bytes);
-        lower.make_ascii_lowercase();
-        Some(Zone { bytes, hash: mixed(lower, 0) })
+        Some(Zone { bytes, hash: hash_of::<ZONE_MOST>(bytes)? })
     }
 
     /// Bytes of the response's name below the zone, and of answers that are no addresses.
     pub(super) fn hidden_bytes(&self, response: &Response<'_>) -> u64 {
-        let below = (response.question().len() - QUESTION_END).saturating_sub(self.bytes.len() + 1);
+        let below = response.name().len().saturating_sub(self.bytes.len() + 1);
         let answers = if response.address().is_none() { response.answers().len() } else { 0 };
         (below + answers) as u64
     }
@@ -53,10 +49,23 @@ impl<'a> Zone<'a> {
     }
 }
 
-/// A response's name as 16 bytes that no host has as its address.
-pub(super) fn name_as_address(response: &Response<'_>) -> IpAddress {
-    let name = response.question();
-    let (high, low) = (mixed(name, 1) | 0xff << 56, mixed(name, 2));
+/// The hash of some labels in lower case, never 0; none if they are too long.
+fn hash_of<const MOST: usize>(labels: &[u8]) -> Option<u64> {
+    let mut lower = [0; MOST];
+    let lower = lower.get_mut(..labels.len())?;
+    lower.copy_from_slice(labels);
+    lower.make_ascii_lowercase();
+    Some(mixed(lower, 0).max(1))
+}
+
+/// The hash of the name that a response is about, whatever was asked of it; never 0.
+pub(super) fn name(response: &Response<'_>) -> Option<u64> {
+    hash_of::<NAME_MOST>(response.name())
+}
+
+/// A name, by its hash, as 16 bytes that no host has as its address.
+pub(super) fn as_address(name: u64) -> IpAddress {
+    let (high, low) = (name | 0xff << 56, mixed(&name.to_le_bytes(), 2));
     IpAddress::from_v6((u128::from(high) << 64 | u128::from(low)).to_be_bytes())
 }
 

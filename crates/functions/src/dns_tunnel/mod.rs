@@ -28,7 +28,7 @@ pub struct Asker {
     zone: u64,
 }
 
-/// A client and an address that it was told.
+/// A client and an address that it was told, or a name about which it was told something.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Told {
@@ -36,14 +36,18 @@ pub struct Told {
     address: IpAddress,
 }
 
-/// An answer whose address has not been contacted yet.
+/// What was told, and has led nowhere yet.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Orphan {
-    zone: u64,
+    /// Of a name the hash of its zone, [`LED`] once an address of it was contacted; of an address the hash of the name.
+    of: u64,
     bytes: u64,
     seen_ns: u64,
 }
+
+/// The name has led somewhere.
+const LED: u64 = 0;
 
 impl Stamp for Orphan {
     fn seen_ns(&self) -> u64 {
@@ -172,21 +176,23 @@ impl NetworkFunction for DnsTunnel {
 }
 
 impl DnsTunnel {
-    /// An answer to a client: an orphan until the client contacts the address in it.
+    /// An answer to a client: its name is an orphan until the client contacts an address of it. Whatever is asked of one name (A, AAAA, HTTPS), it is one.
     fn answer(&self, cx: &mut Cx<'_>, client: IpAddress, response: &Response<'_>) -> Result<(), Conflict> {
-        let Some(zone) = Zone::of(response) else { return Ok(()) };
-        let (asker, bytes, now) = (Asker { client, zone: zone.hash }, zone.hidden_bytes(response), cx.now());
-        // What is not an address is known by its name: a question asked twice is no more than once.
-        let address = response.address().unwrap_or_else(|| message::name_as_address(response));
-        let told = Told { client, address };
-        if self.told.get(cx, &told)?.is_some() {
-            return Ok(());
+        let Some((zone, name)) = Zone::of(response).zip(message::name(response)) else { return Ok(()) };
+        let (asker, bytes, seen_ns) = (Asker { client, zone: zone.hash }, zone.hidden_bytes(response), cx.now());
+        let address = response.address().map(|address| (address, Orphan { of: name, bytes: 0, seen_ns }));
+        let named = (message::as_address(name), Orphan { of: zone.hash, bytes, seen_ns });
+        for (address, orphan) in address.into_iter().chain([named]) {
+            let told = Told { client, address };
+            if self.told.get(cx, &told)?.is_some() {
+                return Ok(());
+            }
+            // Whether it leads somewhere would not be noticed: it may be honest, and counts for nothing.
+            if !self.told.insert(cx, &told, &orphan)? {
+                return self.unkept.count(cx);
+            }
         }
-        // Whether its address is contacted would not be noticed: it may be honest, and counts for nothing.
-        if !self.told.insert(cx, &told, &Orphan { zone: zone.hash, bytes, seen_ns: now })? {
-            return self.unkept.count(cx);
-        }
-        let begun = Tally { since_ns: now, ..Tally::default() };
+        let begun = Tally { since_ns: seen_ns, ..Tally::default() };
         let mut tally = self.tallies.get(cx, &asker)?.unwrap_or(begun);
         (tally.orphans, tally.bytes) = (tally.orphans + 1, tally.bytes + bytes);
         if tally.orphans >= self.orphans_max && tally.bytes >= self.bytes_max {
@@ -195,10 +201,13 @@ impl DnsTunnel {
         if self.tallies.insert(cx, &asker, &tally)? { Ok(()) } else { self.unkept.count(cx) }
     }
 
-    /// A client contacts an address: the answer that told it led somewhere.
+    /// A client contacts an address: the name of which it was told led somewhere, and so will what is told of that later.
     fn contact(&self, cx: &mut Cx<'_>, client: IpAddress, address: IpAddress) -> Result<(), Conflict> {
-        let Some(orphan) = self.told.remove(cx, &Told { client, address })? else { return Ok(()) };
-        let asker = Asker { client, zone: orphan.zone };
+        let Some(Orphan { of: name, .. }) = self.told.remove(cx, &Told { client, address })? else { return Ok(()) };
+        let (named, seen_ns) = (Told { client, address: message::as_address(name) }, cx.now());
+        let Some(orphan) = self.told.get(cx, &named)?.filter(|orphan| orphan.of != LED) else { return Ok(()) };
+        self.told.insert(cx, &named, &Orphan { of: LED, bytes: 0, seen_ns })?;
+        let asker = Asker { client, zone: orphan.of };
         if let Some(Tally { since_ns, orphans, bytes }) = self.tallies.get(cx, &asker)? {
             let (orphans, bytes) = (orphans.saturating_sub(1), bytes.saturating_sub(orphan.bytes));
             self.tallies.insert(cx, &asker, &Tally { since_ns, orphans, bytes })?;

@@ -17,12 +17,17 @@ enum Answer {
 }
 
 fn response(name: &str, answer: &Answer) -> Vec<u8> {
+    response_about(16, name, answer)
+}
+
+/// To a question of this type.
+fn response_about(kind: u8, name: &str, answer: &Answer) -> Vec<u8> {
     let mut message = vec![0, 7, 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
         message.push(label.len() as u8);
         message.extend_from_slice(label.as_bytes());
     }
-    message.extend_from_slice(&[0, 0, 16, 0, 1]);
+    message.extend_from_slice(&[0, 0, kind, 0, 1]);
     let mut record = |kind: u8, data: &[u8]| {
         message[7] = 1;
         message.extend_from_slice(&[0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 60]);
@@ -77,6 +82,29 @@ fn ordinary_look_ups_are_none() {
     check(|_| ("missing.example.com".to_owned(), Answer::Nothing), false, None);
     check(|n| (format!("{n}.100.51.198.in-addr.arpa"), Answer::Text(200)), false, None);
     check(|n| (format!("w{n}.example.com"), Answer::Nothing), false, None);
+}
+
+#[test]
+fn a_name_that_leads_somewhere_does_whatever_else_was_asked_of_it() {
+    const HTTPS: u8 = 65;
+    for (before, after) in [(vec![28, HTTPS], vec![]), (vec![28], vec![HTTPS]), (vec![], vec![28, HTTPS])] {
+        let mut bench = bench("");
+        for n in 0..100u64 {
+            let name = format!("a{n:02}-{}.example.com", "x".repeat(40));
+            let asks = |bench: &mut Bench, kinds: &[u8], at_ms: u64| {
+                kinds.iter().for_each(|kind| _ = bench.send(0, at_ms, &response_about(*kind, &name, &Answer::Nothing)));
+            };
+            asks(&mut bench, &before, n * 100);
+            bench.send(0, n * 100, &response_about(1, &name.to_uppercase(), &Answer::Address([198, 51, 100, n as u8])));
+            bench.send(
+                0,
+                n * 100 + 50,
+                &Frame::tcp("10.0.0.1:5000", &format!("198.51.100.{n}:443")).flags("S").bytes(),
+            );
+            asks(&mut bench, &after, n * 100 + 60);
+        }
+        assert!(bench.findings().is_empty());
+    }
 }
 
 #[test]

@@ -5,6 +5,8 @@ use braid_nf::packet::IpAddress;
 const HEADER: usize = 12;
 const A: usize = 1;
 const AAAA: usize = 28;
+/// The end of the name asked about, its type and class.
+const QUESTION_END: usize = 5;
 /// Labels that are looked at; names have at most 127.
 const LABELS: usize = 128;
 
@@ -40,7 +42,8 @@ impl<'a> Response<'a> {
             depth += 1;
             at += 1 + len;
         }
-        (message.len() >= at + 5).then_some(Response { message, labels, depth, answers: at + 5 })
+        let answers = at + QUESTION_END;
+        (message.len() >= answers).then_some(Response { message, labels, depth, answers })
     }
 
     /// The labels of the name asked about from the `from_top`th on, 0 being the top one, as they stand in the message: lengths between them.
@@ -50,9 +53,9 @@ impl<'a> Response<'a> {
         Some(&self.message[first..labels.last()?.1])
     }
 
-    /// The whole name asked about with its type and class, as in the message.
-    pub fn question(&self) -> &'a [u8] {
-        &self.message[HEADER..self.answers]
+    /// The whole name asked about, as in the message.
+    pub fn name(&self) -> &'a [u8] {
+        &self.message[HEADER..self.answers - QUESTION_END]
     }
 
     /// Everything behind the question, if there are answers.
