@@ -138,6 +138,12 @@ pub fn is_valid(body: &[u8], source: IpAddress, destination: IpAddress) -> bool 
     code == 0 && target_is_host && is_fit
 }
 
+/// Whether an advertisement stands against what is known already (RFC 4861 section 4.4).
+pub fn overrides(body: &[u8]) -> bool {
+    const OVERRIDE: u8 = 0x20;
+    body.get(4).is_some_and(|flags| flags & OVERRIDE != 0)
+}
+
 /// What a neighbour discovery message tells: its target, and the link-layer address in its option of this kind.
 pub fn heard(body: &[u8], option: u8) -> Option<(IpAddress, Option<MacAddress>)> {
     let target = IpAddress::from_v6(*body.get(8..)?.first_chunk()?);

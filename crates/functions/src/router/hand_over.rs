@@ -8,7 +8,7 @@ use braid_nf::{Cx, Handled};
 use super::complain::Complaint;
 use super::interface::Interface;
 use super::links::Link;
-use super::neighbours::{Hop, Resolved};
+use super::neighbours::{Hop, Resolved, Says};
 use super::waiting::Held;
 use super::{
     ABSENT, Known, NEIGHBOURS_FULL, NO_INTERFACE, Router, TOO_LONG, WAITING_FULL, WAITS, fragment, objections,
@@ -68,10 +68,10 @@ impl Router {
         cx: &mut Cx<'_>,
         interface: &Interface,
         (neighbour, mac): (IpAddress, MacAddress),
-        asked: bool,
+        says: Says,
     ) -> Result<(), Conflict> {
         let hop = Hop::new(neighbour, interface.place());
-        for mut held in self.neighbours.learn(cx, hop, mac, asked)? {
+        for mut held in self.neighbours.learn(cx, hop, mac, says)? {
             held.send(cx, mac, interface.port, interface.mtu);
         }
         Ok(())

@@ -8,6 +8,7 @@ use braid_nf::{Cx, Handled};
 
 use super::headers::{self, NOTHING, Objection};
 use super::interface::Interface;
+use super::neighbours::Says;
 use super::objections::BAD_CHECKSUM;
 use super::pieces::echo_whole;
 use super::{Complaint, Router};
@@ -34,7 +35,8 @@ impl Router {
         let is_neighbour = interface.reaches(sender) && !interface.owns(sender);
         let asks = interface.owns(target);
         if is_neighbour {
-            self.hear(cx, interface, (sender, arp.sender_mac()), asks)?;
+            let says = if asks { Says::Asks } else { Says::IsHere };
+            self.hear(cx, interface, (sender, arp.sender_mac()), says)?;
         }
         if asks
             && arp.operation() == ArpOperation::Request
@@ -57,14 +59,22 @@ impl Router {
         let asks = packet.icmpv6().is_some_and(|icmp| icmp.kind() == icmpv6_type::NEIGHBOUR_SOLICITATION);
         let option = if asks { 1 } else { 2 };
         let Some((target, mac)) = discovery::heard(body, option) else { return Ok(Verdict::Drop(DISCOVERY)) };
-        let (teller, for_us) = if asks { (source, interface.owns(target)) } else { (target, false) };
+        // A question for somebody else is none of this router's (section 7.2.3).
+        if asks && !interface.owns(target) {
+            return Ok(Verdict::Drop(DISCOVERY));
+        }
+        let (teller, says) = match (asks, discovery::overrides(body)) {
+            (true, _) => (source, Says::Asks),
+            (false, true) => (target, Says::IsHere),
+            (false, false) => (target, Says::MayBeHere),
+        };
         if let Some(mac) = mac
             && interface.reaches(teller)
             && !interface.owns(teller)
         {
-            self.hear(cx, interface, (teller, mac), for_us)?;
+            self.hear(cx, interface, (teller, mac), says)?;
         }
-        if asks && for_us {
+        if asks {
             let asker = mac.or(packet.ethernet().map(Ethernet::source)).unwrap_or_default();
             interface.say(cx, Message::advertisement(interface.mac, target, (asker, source), By::Router).bytes());
         }

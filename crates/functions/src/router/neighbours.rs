@@ -76,6 +76,17 @@ struct Neighbour {
 const MISSED: u8 = 2;
 const FIXED: u64 = u64::MAX;
 
+/// What a message of a neighbour says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// It asks for this router: it is added if it is not known.
+    Asks,
+    /// Where it is, for whoever has asked for it.
+    IsHere,
+    /// The same where nothing else is known: an advertisement that does not override (RFC 4861 section 7.2.5).
+    MayBeHere,
+}
+
 /// What is known of a neighbour now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolved {
@@ -184,12 +195,16 @@ impl Neighbours {
         Ok(self.table.get(cx, &hop)?.is_some_and(|entry| entry.known == MISSED))
     }
 
-    /// Notes where a neighbour says it is; gives the packets that have waited for that, in their order. One that is not in the table is added if
-    /// it `asked` for this router.
-    pub fn learn(&self, cx: &mut Cx<'_>, hop: Hop, mac: MacAddress, asked: bool) -> Result<Vec<Held>, Conflict> {
+    /// Notes where a neighbour says it is; gives the packets that have waited for that, in their order.
+    pub fn learn(&self, cx: &mut Cx<'_>, hop: Hop, mac: MacAddress, says: Says) -> Result<Vec<Held>, Conflict> {
         let now = cx.now();
         let before = self.table.get(cx, &hop)?;
-        if mac.is_group() || before.is_none() && !asked || before.is_some_and(|entry| entry.seen_ns == FIXED) {
+        let is_unknown = before.is_none() && says != Says::Asks;
+        if mac.is_group() || is_unknown || before.is_some_and(|entry| entry.seen_ns == FIXED) {
+            return Ok(Vec::new());
+        }
+        if says == Says::MayBeHere && before.is_some_and(|entry| entry.known == 1 && entry.mac != mac.0) {
+            self.doubt(cx, hop)?;
             return Ok(Vec::new());
         }
         let seen_ns = before.map_or(now, |entry| entry.seen_ns.max(now));
@@ -208,6 +223,20 @@ impl Neighbours {
         }
         waited.sort_by_key(|held: &Held| held.since_ns);
         Ok(waited)
+    }
+
+    /// Has a neighbour asked again, and used meanwhile, as if its lifetime were over.
+    fn doubt(&self, cx: &mut Cx<'_>, hop: Hop) -> Result<(), Conflict> {
+        let over_ns = cx.now().saturating_sub(self.lifetime_ns);
+        let began = self.table.update(cx, &hop, |entry| {
+            let begins = entry.seen_ns > over_ns;
+            entry.seen_ns = entry.seen_ns.min(over_ns);
+            begins
+        })?;
+        if began == Some(true) {
+            self.changes.update(cx, 0, |changes| *changes += 1)?;
+        }
+        Ok(())
     }
 
     /// Keeps a packet until the neighbour answers, instead of the earliest one if four wait already; false if there is no room.

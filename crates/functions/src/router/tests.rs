@@ -76,7 +76,12 @@ fn hops_are_counted_in_known_sets_too() {
 
 /// A neighbour solicitation or advertisement as its RFC draws it.
 fn discovery(kind: u8, from: &str, to: &str, target: &str, option: Option<[u8; 6]>) -> Vec<u8> {
-    let mut body = vec![kind, 0, 0, 0, 0, 0, 0, 0];
+    flagged(0, kind, (from, to), target, option)
+}
+
+/// With these flags of an advertisement.
+fn flagged(flags: u8, kind: u8, (from, to): (&str, &str), target: &str, option: Option<[u8; 6]>) -> Vec<u8> {
+    let mut body = vec![kind, 0, 0, 0, flags, 0, 0, 0];
     body.extend(target.parse::<std::net::Ipv6Addr>().unwrap().octets());
     body.extend(option.iter().flat_map(|mac| [&[if kind == 135 { 1 } else { 2 }, 1][..], &mac[..]].concat()));
     let ends = [from, to].map(|text| text.parse::<IpAddress>().unwrap());
@@ -147,6 +152,30 @@ fn a_packet_waits_for_the_advertisement_of_its_neighbour() {
     assert_checksums(sent);
     assert_eq!((port, &sent[..6], sent[21]), (1, &[2, 0, 0, 0, 0, 0x44][..], 63));
     assert_eq!(sent[22..], packet[22..]);
+}
+
+/// RFC 4861 sections 7.2.3 and 7.2.5.
+#[test]
+fn what_does_not_override_replaces_nothing_and_questions_for_others_teach_nothing() {
+    let mut bench = bench(10, CONFIG);
+    let packet = Frame::udp("[2001:db8:1::7]:1", "[2001:db8:2::44]:2").mac(HOST, OURS[0]).bytes();
+    let [first, second, third] = [0x44, 0x55, 0x66].map(|last| [2, 0, 0, 0, 0, last]);
+    let says = |flags: u8, mac| flagged(flags, 136, ("2001:db8:2::44", "ff02::1"), "2001:db8:2::44", Some(mac));
+    let goes_to = |bench: &mut Bench, ms: u64| {
+        let sent = bench.send(0, ms, &packet).sent;
+        let asked = sent.iter().filter(|(_, frame)| frame[54] == 135).count();
+        let to = sent.iter().find(|(_, frame)| frame[20] == 17).map(|(_, frame)| frame[..6].to_vec());
+        (to.unwrap_or_default(), asked)
+    };
+    assert_eq!(goes_to(&mut bench, 100_000), (vec![], 1), "it is asked for");
+    bench.send(1, 100_001, &says(0, first));
+    assert_eq!(goes_to(&mut bench, 100_002), (first.to_vec(), 0));
+    bench.send(1, 100_003, &says(0, second));
+    assert_eq!(goes_to(&mut bench, 100_004), (first.to_vec(), 1), "it is used, and asked again");
+    bench.send(1, 100_005, &discovery(135, "2001:db8:2::44", "ff02::1:ff00:9", "2001:db8:2::9", Some(third)));
+    assert_eq!(goes_to(&mut bench, 100_006), (first.to_vec(), 0));
+    bench.send(1, 100_007, &says(0x20, second));
+    assert_eq!(goes_to(&mut bench, 100_008), (second.to_vec(), 0));
 }
 
 #[test]
