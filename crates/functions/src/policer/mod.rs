@@ -99,7 +99,10 @@ impl NetworkFunction for Policer {
     fn inherits(&self, older: &Self) -> Result<(), String> {
         let same_unit = self.in_packets == older.in_packets && discriminant(&self.meter) == discriminant(&older.meter);
         if !same_unit || self.by != older.by || self.groups.is_some() != older.groups.is_some() {
-            return Err("buckets hold what they were filled with: unit, `meter`, `by` and `prefix` stay".to_owned());
+            return Err(
+                "buckets hold what they were filled with: unit, `meter`, `by`, and whether there is a `prefix`, stay"
+                    .to_owned(),
+            );
         }
         Ok(())
     }

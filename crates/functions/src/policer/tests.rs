@@ -317,3 +317,19 @@ fn a_rate_of_packets_has_no_bytes() {
         crate::parts::refuse::refuse("policer", &format!("packets_per_s = 10\n{more}"), &expected);
     }
 }
+
+#[test]
+fn ranges_of_other_lengths_begin_full_and_one_that_was_there_keeps_its_credit() {
+    let with = |bits: u8, burst: u32| {
+        let text = format!("bytes_per_s = 1000\nburst_bytes = {burst}\nprefix = {{ v4 = {bits} }}");
+        let build = find("policer").unwrap().build;
+        move |builder: &mut StateBuilder| build("police", text.parse().unwrap(), builder, 2).unwrap()
+    };
+    let mut bench = Bench::with_sets(2, 10, with(24, 1000));
+    assert_eq!(bench.send(1, 0, &to("10.0.0.1", 1000)).ports(), [0]);
+    let mut bench = bench.succeeded(with(16, 800));
+    assert_eq!(bench.send(1, 0, &to("10.0.9.9", 100)).dropped, Some("rate_exceeded"));
+    assert_eq!(bench.send(1, 100, &to("10.0.9.9", 100)).ports(), [0]);
+    assert_eq!(bench.send(1, 100, &to("10.1.0.1", 801)).dropped, Some("larger_than_burst"));
+    assert_eq!(bench.send(1, 100, &to("10.1.0.1", 800)).ports(), [0]);
+}
