@@ -4,7 +4,7 @@ use braid_runtime::nf::packet::PortSet;
 use braid_runtime::{Course, Full, Order, When};
 use toml::Spanned;
 
-use crate::plan::{Link, word};
+use crate::plan::{Link, named_once, word};
 use crate::plan_file::{NfFile, PlanFile, Problem};
 
 /// Checks it and fills in what is left open.
@@ -101,9 +101,6 @@ fn port_set(key: &str, list: &[Spanned<i64>], ports: u16) -> Result<PortSet, Pro
         })
     };
     let ports = list.iter().map(port).collect::<Result<Vec<_>, _>>()?;
-    if let Some(twice) = (1..ports.len()).find(|&at| ports[..at].contains(&ports[at])) {
-        let what = format!("{key}: port {} is named twice", ports[twice]);
-        return Err(Problem::new(what, "name it once").at(list[twice].span()));
-    }
+    named_once(list, |port| format!("{key}: port {port} is named twice"))?;
     Ok(PortSet::of(ports))
 }

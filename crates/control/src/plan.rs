@@ -254,6 +254,15 @@ fn processors() -> i64 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as i64).min(WORKERS_MAX)
 }
 
+/// Refuses a number that stands in a list a second time; `what` says so of it.
+pub(crate) fn named_once(list: &[Spanned<i64>], what: impl Fn(i64) -> String) -> Result<(), Problem> {
+    let is_again = |&at: &usize| list[..at].iter().any(|other| other.get_ref() == list[at].get_ref());
+    match (1..list.len()).find(is_again) {
+        Some(at) => Err(Problem::new(what(*list[at].get_ref()), "name it once").at(list[at].span())),
+        None => Ok(()),
+    }
+}
+
 fn number(
     key: &str,
     value: &Option<Spanned<i64>>,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use braid_runtime::nf::packet::key::{FieldId, KeyError, KeyExtractor, SetDef};
 use toml::Spanned;
 
+use super::named_once;
 use crate::catalog::{Catalog, Entry};
 use crate::plan_file::{Config, NfFile, Problem, SetFile, place_of};
 use crate::suggest::nearest;
@@ -167,9 +168,6 @@ fn protocols(list: &[Spanned<i64>], at: &Range<usize>) -> Result<Vec<u8>, Proble
         })
     };
     let numbers = list.iter().map(number).collect::<Result<Vec<_>, _>>()?;
-    if let Some(twice) = (1..numbers.len()).find(|&at| numbers[..at].contains(&numbers[at])) {
-        let what = format!("the packet set names protocol {} twice", numbers[twice]);
-        return Err(Problem::new(what, "name it once").at(list[twice].span()));
-    }
+    named_once(list, |protocol| format!("the packet set names protocol {protocol} twice"))?;
     Ok(numbers)
 }
