@@ -9,7 +9,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// More live TCP sets than this are not told apart: a mapping that ever had so many, or that flows without a set have used, ends with its time.
 const SETS_MAX: u32 = (1 << SETS_BITS) - 1;
 /// Ends are kept in units of so many bits of nanoseconds, 4.2 ms, rounded up.
-const TICK_BITS: u32 = 22;
+pub(super) const TICK_BITS: u32 = 22;
 const ENDS_BITS: u32 = 40;
 const SETS_BITS: u32 = 17;
 /// Where it is said whether the host counts it.

@@ -13,6 +13,7 @@ use braid_nf::state::{Inserted, MapConfig, Share, StateObject};
 
 use super::config::Filtering;
 use super::endpoint::{Endpoint, Inside};
+use super::entry::TICK_BITS;
 use crate::config::ConfigError;
 use crate::parts::aged;
 use crate::parts::sweep::{Over, Sweep, make_room, take_out};
@@ -38,8 +39,6 @@ struct Held(u64);
 
 const SETS_BITS: u32 = 24;
 const SETS_MAX: u64 = (1 << SETS_BITS) - 1;
-/// Ends are kept in units of so many bits of nanoseconds, 4.2 ms, rounded up.
-const TICK_BITS: u32 = 22;
 
 impl Held {
     fn new(sets: u64, until_ns: u64) -> Held {
