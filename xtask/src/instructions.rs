@@ -31,7 +31,7 @@ const STAGES: [(&str, &[&str]); 7] = [
     ("receive", &["RxQueue>::receive"]),
     ("parse", &["Held::parse_all", "braid_packet::parse", "parse_less_plain"]),
     ("keys", &["braid_packet::key"]),
-    ("look-up", &["PassSets::look_up", "pass::look_up", "flow_table"]),
+    ("look-up", &["pass::look_up", "flow_table"]),
     ("send", &["Worker>::send", "Worker::send", "TxQueue>::send"]),
     ("worker", &["braid_runtime"]),
     ("handlers", &["Stage>::execute", "braid_functions", "braid_nf", "braid_packet", "braid_state", "braid_stm"]),

@@ -47,24 +47,18 @@ impl Pass<'_> {
     /// The same where there may be first packets.
     #[inline(never)]
     fn let_some_ahead<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) -> Ahead {
-        let Some(PassSets { tables: _, keys, found }) = &self.sets else { return Ahead { to, steady: false } };
+        let Some(sets) = &self.sets else { return Ahead { to, steady: false } };
+        let PassSets { keys, found, .. } = sets;
         let has_key = |&i: &u16| keys.class[usize::from(i) & 255] != KeyClass::None;
         let all_have = keys.of_all != KeyClass::None || self.todo[from..to].iter().all(has_key);
         if !all_have || self.tx.is_replaying() {
             return Ahead { to, steady: false };
         }
         if found.live & place.bit == 0 {
-            let sets = &self.sets;
-            let is_first = |i| sets.as_ref().is_some_and(|sets| sets.is_first(place, usize::from(i) & 255));
-            return Ahead { to: self.todo.put_behind(from..to, is_first), steady: false };
+            let to = self.todo.put_behind(from..to, |i| sets.is_first(place, usize::from(i) & 255));
+            return Ahead { to, steady: false };
         }
         let to = self.todo.put_behind(from..to, |i| found.missed[usize::from(i) & 255]);
         Ahead { to, steady: found.is_steady_if_found(function, place) }
-    }
-
-    /// Of the packets at positions `at..to` those that were passed come before those again that had come later.
-    #[cold]
-    pub(super) fn put_in_order(&mut self, at: usize, to: usize) {
-        self.todo.put_in_order(at..to);
     }
 }

@@ -75,14 +75,11 @@ impl Pass<'_> {
         to: usize,
     ) -> Result<usize, Interrupted> {
         let ahead = self.let_live_ahead(function, place, from, to);
-        let at = match ahead.steady && self.batch.is_ordinary() {
-            true => self.attempt_steady_of::<N, true>(function, place, from, ahead.to),
-            false => self.attempt_steady_of::<N, false>(function, place, from, ahead.to),
-        };
+        let at = self.attempt_steady_if(ahead.steady, function, place, from, ahead.to);
         if at == ahead.to {
             return Ok(at);
         }
-        self.put_in_order(at, to);
+        self.todo.put_in_order(at..to);
         // The one that it stopped at, alone.
         self.attempt_standing(function, place, at, at + 1)
     }
@@ -138,6 +135,19 @@ impl Pass<'_> {
     #[inline(always)]
     fn attempt_steady<N: NetworkFunction>(&mut self, function: &N, place: Place, from: usize, to: usize) -> usize {
         let all = self.sets.as_ref().is_some_and(|sets| sets.found.is_steady(function, place));
+        self.attempt_steady_if(all, function, place, from, to)
+    }
+
+    /// The same; `all`: their sets are live for the function and within their timeout.
+    #[inline(always)]
+    fn attempt_steady_if<N: NetworkFunction>(
+        &mut self,
+        all: bool,
+        function: &N,
+        place: Place,
+        from: usize,
+        to: usize,
+    ) -> usize {
         match all && self.batch.is_ordinary() {
             true => self.attempt_steady_of::<N, true>(function, place, from, to),
             false => self.attempt_steady_of::<N, false>(function, place, from, to),

@@ -56,7 +56,7 @@ impl Pass<'_> {
             false => self.run_steady::<N, false>(function, place, from, ahead.to),
         };
         if at < ahead.to {
-            self.put_in_order(at, to);
+            self.todo.put_in_order(at..to);
         }
         self.run_rest(function, place, at, to);
     }
