@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use braid_memory::prefetch_read;
+use braid_memory::{prefetch_read, prefetch_second_level};
 
 use super::order::Order;
 use super::slab::{Bases, Buffer, HEAD, Slab};
@@ -23,8 +23,9 @@ use crate::record::{Link, Record};
 /// First bytes of a frame and what lies behind it in its buffer.
 pub(crate) type Head = [u8; HEAD];
 
-/// Lines ahead of a copy that are asked for: the processor's own prefetching stops at every page.
-const AHEAD: usize = 48;
+/// Lines and frames ahead of a copy that are asked for: those of the next batch. The processor's own prefetching stops at every page, and a card
+/// would have written them into its cache.
+const AHEAD: usize = BATCH_MAX;
 
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -140,7 +141,8 @@ impl Held {
                 break;
             }
             let buffer = &newest[most - 1 - i];
-            prefetch_read(std::ptr::from_ref(line).wrapping_add(AHEAD));
+            prefetch_second_level(std::ptr::from_ref(line).wrapping_add(AHEAD));
+            prefetch_second_level(std::ptr::from_ref(frame).wrapping_add(AHEAD));
             // SAFETY: the stock holds ordinary buffers of this pool, in which HEADROOM + 64 bytes lie.
             unsafe { bases.ordinary(buffer).add(HEADROOM).cast::<[u8; 64]>().write(line.0) };
             place.write(Record { buffer: buffer.alias(), ..frame.record.duplicate() });
@@ -160,7 +162,7 @@ impl Held {
         // SAFETY: it was taken from a stock of this pool and is in no record yet.
         let room = unsafe { self.pool.slab.bases().bytes_mut(&buffer) };
         // All that this frame takes at once, before the copy waits for memory.
-        lines.iter().for_each(|line| prefetch_read(std::ptr::from_ref(line).wrapping_add(AHEAD)));
+        lines.iter().for_each(|line| prefetch_second_level(std::ptr::from_ref(line).wrapping_add(AHEAD)));
         for (to, from) in room[HEADROOM..].as_chunks_mut().0.iter_mut().zip(lines) {
             *to = from.0;
         }
