@@ -1,17 +1,17 @@
 //! The table of live packet sets of one worker: no synchronisation, one look-up for every function of a chain.
 //!
-//! Tags stand apart from records: groups of 31 16-bit tags, each group a cache line, and the record's position follows from its
-//! tag's position, so no index is followed. A key is at home in one group. If that is full it strays: its tag goes to another group, which follows
+//! Records lie in groups of 31, and each group's 16-bit tags in a cache line among them: whose page has been found for the tags finds it for the
+//! record as well ([decision](../../../docs/decisions/0016-tags-lie-among-their-records.md)). A record's place follows from its tag's lane, so no index is followed. A key is at home in one group. If that is full it strays: its tag goes to another group, which follows
 //! from home and tag alone, and home counts its strays. Who looks for a key goes further than home only if some strayed from there, so a look-up
 //! touches one line of tags. A stray's tag is even and one at home is odd, so that each finds the home whose count it lowers when it ends.
-//! A record is a whole number of halves of cache lines of [`Records`],
+//! A record is a whole number of halves of cache lines of [`Records`] (those of one half are 30 in a group, beside their tags),
 //!
 //! ```text
 //! | last seen, 4 | live mask, 2 | generation, 2 | states of the chain's functions … | key, 8·K bytes |
 //! ```
 //!
 //! and never moves while it lives, but out of the stash. States lie at the same place whatever the length of the key, so tables with long keys and
-//! with short ones have their records in one region, and who has a record's place need not know its table. At the load of 0.65 about one key in a
+//! with short ones have their records in one region, and who has a record's place need not know its table. At the load of 0.64 about one key in a
 //! thousand strays and one in a hundred thousand finds both groups full, also when sets have come and gone for long; those few go to a stash, so the
 //! declared capacity is always reached. They leave it as soon as there is a place for them elsewhere ([`FlowTable::bring_home`]), so that a table
 //! a part of which is fuller than the rest for a while does not fill it up.
@@ -19,12 +19,12 @@
 //! [`FlowTable::look_up`] overlaps the misses of a batch in three steps: it asks for tags, compares them and asks for records,
 //! compares keys.
 
-use braid_memory::{Error, HugePages};
+use braid_memory::Error;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::raw::records::{HALF, halves_of};
+use crate::raw::records::{HALF, LINE, halves_of};
 pub use crate::raw::records::{Records, States};
-use crate::raw::tags::{GROUP, PLACES, Tags};
+use crate::raw::tags::{GROUP, Homes, Tags, room_of};
 
 /// Where a record begins: so many halves of cache lines behind the first of its region.
 pub type Slot = u32;
@@ -76,38 +76,33 @@ pub struct TableFull {
 #[derive(Debug)]
 pub struct FlowTable<const K: usize> {
     tags: Tags,
-    /// Where the first record begins.
-    first: Slot,
-    /// Of one record.
-    halves: usize,
     capacity: usize,
     len: usize,
     stashed: usize,
 }
 
-/// Groups that are homes of so many sets: filled to such a part that those who find both their home and the group abroad full, as sets come
-/// and go for ever, are no more than the stash holds. Up to four million sets these are 65 %, and 2 % less for each doubling.
-fn homes_for(capacity: usize) -> usize {
+/// Groups with room for so many each that are homes of `capacity` sets: filled to such a part that those who find both their home and the group abroad full, as sets come
+/// and go for ever, are no more than the stash holds. Up to four million sets these are 64 %, and 2 % less for each doubling.
+fn homes_for(capacity: usize, room: usize) -> usize {
     let doublings = capacity.div_ceil(4 << 20).next_power_of_two().ilog2() as usize;
-    (capacity * 100).div_ceil((65 - 2 * doublings) * PLACES).max(2)
+    (capacity * 100).div_ceil((64 - 2 * doublings) * room).max(2)
 }
 
 impl<const K: usize> FlowTable<K> {
     /// A table for `capacity` sets with `state_bytes` bytes of state each, whose records begin with half line `first`, an even number.
-    pub fn new(capacity: usize, state_bytes: usize, first: usize, pages: HugePages) -> Result<FlowTable<K>, Error> {
+    pub fn new(capacity: usize, state_bytes: usize, first: usize) -> Result<FlowTable<K>, Error> {
         let halves = halves_of(state_bytes, K);
-        let homes = homes_for(capacity);
-        let end = first + (homes + STASH) * GROUP * halves;
+        let tags = Tags::new((homes_for(capacity, room_of(halves)), STASH), first, halves);
+        let end = tags.range().end;
         if end >= NO_SLOT as usize {
             return Err(Error::too_large(end * HALF));
         }
-        let tags = Tags::new(homes, STASH, pages)?;
-        Ok(FlowTable { tags, first: first as Slot, halves, capacity, len: 0, stashed: 0 })
+        Ok(FlowTable { tags, capacity, len: 0, stashed: 0 })
     }
 
     /// The half line behind its last record.
     pub fn end(&self) -> usize {
-        self.first as usize + self.slots() * self.halves
+        self.tags.range().end
     }
 
     /// Live sets.
@@ -126,47 +121,30 @@ impl<const K: usize> FlowTable<K> {
         self.capacity
     }
 
-    /// Records that have a place, live or not: the range of [`scan`](Self::scan).
+    /// Places of records, taken or not, and of tags: the range of [`scan`](Self::scan).
     pub fn slots(&self) -> usize {
-        (self.tags.homes() + STASH) * GROUP
+        self.tags.groups() * GROUP
     }
 
-    /// Bytes mapped for it, without records.
-    pub fn memory_bytes(&self) -> usize {
-        self.tags.bytes()
-    }
-
-    /// Touches the pages of its tags and records, so that no packet waits for one.
+    /// Touches the pages of its records, so that no packet waits for one.
     pub fn touch(&self, records: &Records) {
-        self.tags.touch();
-        records.touch(self.first as usize..self.end());
+        records.touch(self.tags.range());
     }
 
     /// Asks for the tags of a hash, which is about to be looked for or put in.
     #[inline(always)]
-    pub fn prefetch(&self, hash: u64) {
-        self.tags.prefetch(self.tags.home(hash));
+    pub fn prefetch(&self, records: &Records, hash: u64) {
+        self.tags.prefetch(records, self.tags.home(hash));
     }
 
     /// Whether a record is live.
-    pub fn holds(&self, slot: Slot) -> bool {
-        self.tags.tag(self.position(slot)) != 0
+    pub fn holds(&self, records: &Records, slot: Slot) -> bool {
+        self.tags.tag(records, self.tags.place(slot)) != 0
     }
 
     /// Bytes that a record with so many bytes of state has.
     pub const fn record_bytes_of(state_bytes: usize) -> usize {
         halves_of(state_bytes, K) * HALF
-    }
-
-    /// Where the record of the tag at `position` begins.
-    #[inline(always)]
-    fn slot(&self, position: usize) -> Slot {
-        self.first + (position * self.halves) as Slot
-    }
-
-    #[inline(always)]
-    fn position(&self, slot: Slot) -> usize {
-        (slot - self.first) as usize / self.halves
     }
 
     /// The tag of a hash at home.
@@ -190,20 +168,14 @@ impl<const K: usize> FlowTable<K> {
     /// The key of a record.
     #[inline(always)]
     pub fn key(&self, records: &Records, slot: Slot) -> [u64; K] {
-        records.key(slot, self.halves)
+        records.key(slot, self.tags.halves())
     }
 
     #[inline(always)]
     fn in_group(&self, records: &Records, group: usize, tag: u16, key: &[u64; K]) -> Option<Slot> {
-        let mut lanes = self.tags.lanes(group, tag);
-        while lanes != 0 {
-            let slot = self.slot(group * GROUP + lanes.trailing_zeros() as usize);
-            if self.key(records, slot) == *key {
-                return Some(slot);
-            }
-            lanes &= lanes - 1;
-        }
-        None
+        let lanes = self.tags.lanes(records, group, tag);
+        let mut slots = self.tags.places(group, lanes).map(|place| self.tags.slot(place));
+        slots.find(|&slot| self.key(records, slot) == *key)
     }
 
     /// The live record of a key.
@@ -215,7 +187,7 @@ impl<const K: usize> FlowTable<K> {
 
     /// The record of a key that is not at home: abroad, if some are from there, or in the stash.
     fn find_stray(&self, records: &Records, home: usize, tag: u16, key: &[u64; K]) -> Option<Slot> {
-        let abroad = (self.tags.strays(home) != 0).then(|| self.abroad(home, tag));
+        let abroad = (self.tags.strays(records, home) != 0).then(|| self.abroad(home, tag));
         let stash = self.tags.homes()..self.tags.homes() + if self.stashed == 0 { 0 } else { STASH };
         abroad.into_iter().chain(stash).find_map(|group| self.in_group(records, group, tag & !AT_HOME, key))
     }
@@ -226,34 +198,33 @@ impl<const K: usize> FlowTable<K> {
             return Err(TableFull { capacity: self.capacity });
         }
         let (home, tag) = (self.tags.home(hash), Self::tag(hash));
-        let (position, tag) = match self.tags.first(home, 0) {
-            Some(position) => (position, tag),
-            None => (self.place_elsewhere(home, tag)?, tag & !AT_HOME),
+        let (place, tag) = match self.tags.first(records, home, 0) {
+            Some(place) => (place, tag),
+            None => (self.place_elsewhere(records, home, tag)?, tag & !AT_HOME),
         };
-        let slot = self.slot(position);
-        self.tags.set(position, tag);
-        records.begin(slot, self.halves, key);
+        let slot = self.tags.slot(place);
+        self.tags.set(records, place, tag);
+        records.begin(slot, self.tags.halves(), key);
         self.len += 1;
         Ok(slot)
     }
 
     /// A place abroad for what finds its home full, which counts it.
     #[cold]
-    fn place_abroad(&mut self, home: usize, tag: u16) -> Option<usize> {
-        let strays = self.tags.strays(home);
-        let position = self.tags.first(self.abroad(home, tag), 0).filter(|_| strays < u16::MAX)?;
-        self.tags.set_strays(home, strays + 1);
-        Some(position)
+    fn place_abroad(&mut self, records: &mut Records, home: usize, tag: u16) -> Option<usize> {
+        let strays = self.tags.strays(records, home);
+        let place = self.tags.first(records, self.abroad(home, tag), 0).filter(|_| strays < u16::MAX)?;
+        self.tags.set_strays(records, home, strays + 1);
+        Some(place)
     }
 
     /// A place for what finds its home full.
     #[cold]
-    fn place_elsewhere(&mut self, home: usize, tag: u16) -> Result<usize, TableFull> {
-        if let Some(position) = self.place_abroad(home, tag) {
-            return Ok(position);
+    fn place_elsewhere(&mut self, records: &mut Records, home: usize, tag: u16) -> Result<usize, TableFull> {
+        if let Some(place) = self.place_abroad(records, home, tag) {
+            return Ok(place);
         }
-        let first = self.tags.homes();
-        let free = (first..first + STASH).find_map(|group| self.tags.first(group, 0));
+        let free = (self.tags.homes()..self.tags.groups()).find_map(|group| self.tags.first(records, group, 0));
         self.stashed += usize::from(free.is_some());
         free.ok_or(TableFull { capacity: self.capacity })
     }
@@ -266,37 +237,34 @@ impl<const K: usize> FlowTable<K> {
             return;
         }
         let group = self.tags.homes() + turn % STASH;
-        let mut lanes = self.tags.taken(group);
-        while lanes != 0 {
-            let from = group * GROUP + lanes.trailing_zeros() as usize;
-            lanes &= lanes - 1;
-            let hash = hash(&self.key(records, self.slot(from)));
+        for from in self.tags.places(group, self.tags.taken(records, group)) {
+            let hash = hash(&self.key(records, self.tags.slot(from)));
             let (home, tag) = (self.tags.home(hash), Self::tag(hash));
-            let at_home = self.tags.first(home, 0).map(|position| (position, tag));
-            let place = at_home.or_else(|| Some((self.place_abroad(home, tag)?, tag & !AT_HOME)));
+            let at_home = self.tags.first(records, home, 0).map(|place| (place, tag));
+            let place = at_home.or_else(|| Some((self.place_abroad(records, home, tag)?, tag & !AT_HOME)));
             let Some((to, tag)) = place else { continue };
-            records.copy(self.slot(from), self.slot(to), self.halves);
-            self.tags.set(to, tag);
-            self.tags.set(from, 0);
+            records.copy(self.tags.slot(from), self.tags.slot(to), self.tags.halves());
+            self.tags.set(records, to, tag);
+            self.tags.set(records, from, 0);
             self.stashed -= 1;
         }
     }
 
     /// Ends the life of a record.
-    pub fn remove(&mut self, slot: Slot) {
-        let position = self.position(slot);
-        let tag = self.tags.tag(position);
+    pub fn remove(&mut self, records: &mut Records, slot: Slot) {
+        let place = self.tags.place(slot);
+        let tag = self.tags.tag(records, place);
         if tag == 0 {
             return;
         }
-        self.tags.set(position, 0);
+        self.tags.set(records, place, 0);
         self.len -= 1;
-        let group = position / GROUP;
+        let group = Tags::group(place);
         if group >= self.tags.homes() {
             self.stashed -= 1;
         } else if tag & AT_HOME == 0 {
             let home = self.home_of_stray(group, tag);
-            self.tags.set_strays(home, self.tags.strays(home) - 1);
+            self.tags.set_strays(records, home, self.tags.strays(records, home) - 1);
         }
     }
 
@@ -310,49 +278,49 @@ impl<const K: usize> FlowTable<K> {
         (keys, hashes): (&[[u64; K]; 256], &[u64; 256]),
         found: impl FnMut(usize, Slot, Option<&mut SetMeta>),
     ) {
-        if self.tags.bytes() > NEAR_BYTES {
+        if self.tags.groups() * LINE > NEAR_BYTES {
             for &i in wanted {
-                self.prefetch(hashes[i as usize & 255]);
+                self.prefetch(records, hashes[i as usize & 255]);
             }
         }
         let mut candidates = [NO_SLOT; 256];
+        let homes = self.tags.homes_in(records);
         for &i in wanted {
             let i = i as usize & 255;
-            candidates[i] = self.candidate(records, hashes[i]);
+            candidates[i] = self.candidate(records, &homes, hashes[i]);
         }
         self.compare(records, wanted, (keys, hashes), &candidates, found);
     }
 
-    /// The second step for one hash, whose tags have been asked for: the record that its key has if the first equal tag is that of the key.
-    /// The processor is asked for it.
+    /// The second step for one hash, whose tags have been asked for: the record that its key has if the first equal tag is that of the key. The
+    /// processor is asked for it.
     #[inline(always)]
-    fn candidate(&self, records: &Records, hash: u64) -> Slot {
-        let position = match self.tags.find(hash, Self::tag(hash)) {
-            Ok(position) => position,
+    fn candidate(&self, records: &Records, homes: &Homes<'_>, hash: u64) -> Slot {
+        let place = match homes.find(hash, Self::tag(hash)) {
+            Ok(place) => place,
             Err(0) => return NO_SLOT,
-            Err(_) => match self.seen_abroad(hash) {
-                Some(position) => position,
+            Err(_) => match self.seen_abroad(records, hash) {
+                Some(place) => place,
                 None => return NO_SLOT,
             },
         };
-        let candidate = self.slot(position);
-        records.prefetch(candidate, self.halves);
-        candidate
+        records.prefetch(self.tags.half(place), self.tags.halves());
+        self.tags.slot(place)
     }
 
     /// Asks for the record that an insertion of a hash would take now.
     #[inline]
     fn expect(&self, records: &Records, hash: u64) {
-        if let Some(position) = self.tags.first(self.tags.home(hash), 0) {
-            records.prefetch(self.slot(position), self.halves);
+        if let Some(place) = self.tags.first(records, self.tags.home(hash), 0) {
+            records.prefetch(self.tags.half(place), self.tags.halves());
         }
     }
 
-    /// The first position abroad with the tag of a hash.
+    /// The first place abroad with the tag of a hash.
     #[cold]
-    fn seen_abroad(&self, hash: u64) -> Option<usize> {
+    fn seen_abroad(&self, records: &Records, hash: u64) -> Option<usize> {
         let (group, tag) = (self.abroad(self.tags.home(hash), Self::tag(hash)), Self::tag(hash) & !AT_HOME);
-        self.tags.first(group, tag)
+        self.tags.first(records, group, tag)
     }
 
     /// The last step: compares the keys of `wanted` with those of their candidates, which stand by packet. `found` is called as by [`look_up`](Self::look_up).
@@ -365,7 +333,7 @@ impl<const K: usize> FlowTable<K> {
         candidates: &[Slot; 256],
         mut found: impl FnMut(usize, Slot, Option<&mut SetMeta>),
     ) {
-        let mut heads = records.heads(self.halves);
+        let mut heads = records.heads(self.tags.halves());
         let (mut others, mut count) = ([0; 256], 0);
         for &i in wanted {
             let i = i as usize & 255;
@@ -398,8 +366,8 @@ impl<const K: usize> FlowTable<K> {
         found.unwrap_or(NO_SLOT)
     }
 
-    /// Calls `visit` for the live records among `count` from the `from`th on; touches none of them, but asks for those of the group behind the
-    /// one that is visited.
+    /// Calls `visit` for the live records among `count` places from the `from`th on, the lanes of one group behind those of another; touches none of
+    /// them, but asks for those of the group behind the one that is visited.
     #[inline]
     pub fn scan(&self, records: &Records, from: usize, count: usize, mut visit: impl FnMut(Slot)) {
         let end = (from + count).min(self.slots());
@@ -407,27 +375,22 @@ impl<const K: usize> FlowTable<K> {
         while at < end {
             let group = at / GROUP;
             self.prefetch_group(records, group + 1);
-            let mut lanes = self.tags.taken(group) & u32::MAX << (at % GROUP);
+            let mut lanes = self.tags.taken(records, group) & u32::MAX << (at % GROUP);
             at = (group + 1) * GROUP;
             if at > end {
                 lanes &= u32::MAX >> (at - end);
             }
-            while lanes != 0 {
-                visit(self.slot(group * GROUP + lanes.trailing_zeros() as usize));
-                lanes &= lanes - 1;
-            }
+            self.tags.places(group, lanes).for_each(|place| visit(self.tags.slot(place)));
         }
     }
 
-    /// Asks for where the live records of a group begin, if there is such a group.
+    /// Asks for where the live records of a group begin, if there is such a group, and for the tags of the next one.
     #[inline(always)]
     fn prefetch_group(&self, records: &Records, group: usize) {
-        if group < self.tags.homes() + STASH {
-            let mut lanes = self.tags.taken(group);
-            while lanes != 0 {
-                records.prefetch_head(self.slot(group * GROUP + lanes.trailing_zeros() as usize));
-                lanes &= lanes - 1;
-            }
+        if group < self.tags.groups() {
+            self.tags.prefetch(records, group + 1);
+            let live = self.tags.places(group, self.tags.taken(records, group));
+            live.for_each(|place| records.prefetch_head(self.tags.half(place)));
         }
     }
 }

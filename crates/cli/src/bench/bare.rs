@@ -1,13 +1,13 @@
 //! What this machine can do at all: a loop that touches the memory that a chain touches for each packet, and does nothing else.
 //!
-//! A frame is copied from a ring into a buffer, a line of tags is read and a line of a record is changed, both where chance has them, with the
+//! A frame is copied from a ring into a buffer, a line of tags is read and a line of a record on the same page is changed, where chance has them, with the
 //! prefetches, the batches and the places that the runtime uses. It parses nothing, compares no key, decides nothing, and no flow comes or
 //! goes: an upper mark for every chain whose functions have one packet set. Rates of chains travel from one machine to another as shares of it.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use braid_control::runtime::memory::{Backing, Bytes, HugePages, prefetch_read, prefetch_second_level, thread_time};
+use braid_control::runtime::memory::{Backing, Bytes, HugePages, prefetch_second_level, thread_time};
 use braid_control::runtime::nf::packet::KeyHash;
 use braid_control::runtime::nf::packet::key::DEFAULT_SEED;
 
@@ -24,17 +24,16 @@ const LINE: usize = 64;
 /// Lines from one buffer to the next, and buffers that are taken by turns.
 const STRIDE: usize = 33;
 const BUFFERS: usize = 256;
-/// Records for a line of tags, and flows among them: as full as flow tables are.
+/// Lines of a group, one of tags and the others of records, and flows among them: as full as flow tables are.
 const GROUP: usize = 32;
 const FLOWS_IN_GROUP: usize = 20;
 /// Lines ahead of a copy that are asked for.
-const AHEAD: usize = 48;
+const AHEAD: usize = 256;
 
 /// What one thread works on.
 struct Bare {
     ring: Bytes,
     buffers: Bytes,
-    tags: Bytes,
     records: Bytes,
 }
 
@@ -46,17 +45,12 @@ impl Bare {
                 .map_err(|error| Failure::new(Kind::Io, error.to_string(), "name fewer --flows or --workers"))
         };
         let groups = flows.div_ceil(FLOWS_IN_GROUP);
-        let mut bare = Bare {
-            ring: region(flows)?,
-            buffers: region(BUFFERS * STRIDE)?,
-            tags: region(groups)?,
-            records: region(groups * GROUP)?,
-        };
+        let mut bare =
+            Bare { ring: region(flows)?, buffers: region(BUFFERS * STRIDE)?, records: region(groups * GROUP)? };
         for (frame, number) in lines_mut(&mut bare.ring).iter_mut().zip(1u64..) {
             frame[26..34].copy_from_slice(&number.to_le_bytes());
         }
         // Pages that nobody has written to are all the same one.
-        lines_mut(&mut bare.tags).iter_mut().for_each(|line| line[0] = 1);
         lines_mut(&mut bare.records).iter_mut().for_each(|line| line[0] = 1);
         Ok(bare)
     }
@@ -67,27 +61,32 @@ impl Bare {
 
     /// Takes `packets` through the loop, batch by batch, beginning with frame `from`.
     fn run(&mut self, from: usize, packets: u64) {
-        let (ring, tags) = (lines(&self.ring), lines(&self.tags));
+        let ring = lines(&self.ring);
         let (buffers, records) = (lines_mut(&mut self.buffers), lines_mut(&mut self.records));
         let (mut hashes, mut places, mut sum) = ([0u64; BATCH], [0usize; BATCH], 0u64);
-        let (mut next, groups) = (from % ring.len(), tags.len() as u64);
+        let (mut next, groups) = (from % ring.len(), (records.len() / GROUP) as u64);
         let key_hash = KeyHash::new(DEFAULT_SEED);
-        let group = |hash: u64| (((hash >> 32) * groups) >> 32) as usize;
+        // Where a group's tags lie: in another of its lines from one group to the next.
+        let tags = |hash: u64| {
+            let group = (((hash >> 32) * groups) >> 32) as usize;
+            group * GROUP + group % GROUP
+        };
         for batch in 0..packets.div_ceil(BATCH as u64) as usize {
             let first = batch * BATCH % BUFFERS;
             for (i, hash) in hashes.iter_mut().enumerate() {
                 let frame = &ring[next];
-                prefetch_read(std::ptr::from_ref(frame).wrapping_add(AHEAD));
+                prefetch_second_level(std::ptr::from_ref(frame).wrapping_add(AHEAD));
                 let buffer = &mut buffers[(first + i) % BUFFERS * STRIDE];
                 *buffer = *frame;
-                *hash = key_hash.narrow(&[word(buffer, 26), 0]);
+                // From where the frame was: what has just been copied is not there yet.
+                *hash = key_hash.narrow(&[word(frame, 26), 0]);
                 next = if next + 1 == ring.len() { 0 } else { next + 1 };
             }
-            hashes.iter().for_each(|hash| prefetch_second_level(&raw const tags[group(*hash)]));
+            hashes.iter().for_each(|hash| prefetch_second_level(&raw const records[tags(*hash)]));
             for (place, hash) in places.iter_mut().zip(&hashes) {
                 // Always nothing, which the processor does not know before the line is there.
-                let nothing = usize::from(tags[group(*hash)][LINE - 1]);
-                *place = group(*hash) * GROUP + *hash as usize % GROUP + nothing;
+                let nothing = usize::from(records[tags(*hash)][LINE - 1]);
+                *place = (tags(*hash) ^ (1 + *hash as usize % (GROUP - 1))) + nothing;
                 prefetch_second_level(&raw const records[*place]);
             }
             for (i, place) in places.iter().enumerate() {

@@ -56,8 +56,8 @@ impl Pair {
         shape: KeyShape,
         pages: HugePages,
     ) -> Result<Pair, MemoryError> {
-        let narrow = FlowTable::new(capacity, state_bytes, 0, pages)?;
-        let wide = FlowTable::<5>::new(capacity, state_bytes, narrow.end(), pages)?;
+        let narrow = FlowTable::new(capacity, state_bytes, 0)?;
+        let wide = FlowTable::<5>::new(capacity, state_bytes, narrow.end())?;
         let records = Records::new(wide.end(), state_bytes, 5, pages)?;
         Ok(Pair { narrow, wide, records, shape })
     }
@@ -78,14 +78,13 @@ impl Pair {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.narrow.memory_bytes() + self.wide.memory_bytes() + self.records.bytes()
+        self.records.bytes()
     }
 
     /// The part of it that sets with long keys alone touch: theirs are the last records.
     pub(super) fn wide_bytes(&self) -> usize {
         let halves = self.wide.end().max(1) as u128;
-        let records = self.records.bytes() as u128 * (halves - self.narrow.end() as u128) / halves;
-        self.wide.memory_bytes() + records as usize
+        (self.records.bytes() as u128 * (halves - self.narrow.end() as u128) / halves) as usize
     }
 
     /// Touches the pages for sets with short keys, and with long ones, as asked.
@@ -163,8 +162,8 @@ impl Pair {
     /// Asks for what an insertion of a key of a class looks at first.
     pub(super) fn prefetch(&self, class: KeyClass, hash: u64) {
         match class {
-            KeyClass::Narrow => self.narrow.prefetch(hash),
-            KeyClass::Wide => self.wide.prefetch(hash),
+            KeyClass::Narrow => self.narrow.prefetch(&self.records, hash),
+            KeyClass::Wide => self.wide.prefetch(&self.records, hash),
             KeyClass::None => {}
         }
     }
@@ -185,15 +184,15 @@ impl Pair {
     /// Ends a record's life.
     pub(super) fn remove(&mut self, at: SetSlot) {
         if self.is_wide(at) {
-            self.wide.remove(at.0);
+            self.wide.remove(&mut self.records, at.0);
         } else {
-            self.narrow.remove(at.0);
+            self.narrow.remove(&mut self.records, at.0);
         }
     }
 
     /// Whether a record is there.
     pub(super) fn holds(&self, at: SetSlot) -> bool {
-        if self.is_wide(at) { self.wide.holds(at.0) } else { self.narrow.holds(at.0) }
+        if self.is_wide(at) { self.wide.holds(&self.records, at.0) } else { self.narrow.holds(&self.records, at.0) }
     }
 
     /// The key of a record, to print and compare.

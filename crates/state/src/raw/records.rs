@@ -1,6 +1,6 @@
 //! Records of packet sets in one region, each in whole halves of cache lines: `| meta, 8 bytes | states … | key, K words |`.
 //!
-//! Tables with keys of different lengths share a region. A record's place is its first half line, and where its states lie does not
+//! The tags of a group of records stand in the place of one of them ([`Tags`](super::tags::Tags)). Tables with keys of different lengths share a region. A record's place is its first half line, and where its states lie does not
 //! depend on its key: a loop over packets does not ask whose record it is. Two records of a half share a line, and one of whole
 //! lines begins with a line if its table does.
 //!
@@ -15,9 +15,10 @@ use braid_memory::{Error, HugePages, Region, prefetch_second_level};
 
 use crate::Plain;
 use crate::flow_table::{SetMeta, Slot};
+use crate::raw::tags;
 
 /// Bytes of a cache line.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 /// Bytes of half of one.
 pub(crate) const HALF: usize = LINE / 2;
 
@@ -73,8 +74,8 @@ impl Records {
     /// Room for records that begin with one of `halves` half lines, with `state_bytes` of state and keys of at most `words` words.
     pub fn new(halves: usize, state_bytes: usize, words: usize, pages: HugePages) -> Result<Records, Error> {
         let longest = halves_of(state_bytes, words);
-        // So that a record may begin with any of them.
-        let region = Region::new((halves + longest) * HALF, pages)?;
+        // So that a record may begin with any of them, and tags.
+        let region = Region::new((halves + longest.max(LINE / HALF)) * HALF, pages)?;
         Ok(Records { region, halves, longest, state_bytes })
     }
 
@@ -88,19 +89,26 @@ impl Records {
         self.region.touch(halves.start * HALF..(halves.end + self.longest) * HALF);
     }
 
-    /// Asks for one record of many, of so many half lines; any number is allowed.
+    /// Asks for one record of many, of so many half lines, which begins with that one; any number is allowed.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, record: Slot, halves: usize) {
-        self.prefetch_head(record);
-        let first = self.region.base().wrapping_add(record as usize * HALF);
+    pub(crate) fn prefetch(&self, first: usize, halves: usize) {
+        self.prefetch_head(first);
         // An odd number lies on the same number of lines with whichever half it begins.
-        (1..halves.div_ceil(2)).for_each(|line| prefetch_second_level(first.wrapping_add(line * LINE)));
+        (1..halves.div_ceil(2)).for_each(|line| self.prefetch_head(first.wrapping_add(line * LINE / HALF)));
     }
 
-    /// Asks for where a record begins.
+    /// Asks for where a record or tags begin.
     #[inline(always)]
-    pub(crate) fn prefetch_head(&self, record: Slot) {
-        prefetch_second_level(self.region.base().wrapping_add(record as usize * HALF));
+    pub(crate) fn prefetch_head(&self, half: usize) {
+        prefetch_second_level(self.region.base().wrapping_add(half * HALF));
+    }
+
+    /// The first of some half lines. Panics unless with each of them records or tags may begin.
+    #[inline(always)]
+    pub(crate) fn lines(&self, halves: Range<usize>) -> *const u8 {
+        assert!(halves.start <= halves.end && halves.end <= self.halves);
+        // SAFETY: at most the end of the half lines with which records may begin, which lies inside the region.
+        unsafe { self.region.base().add(halves.start * HALF) }
     }
 
     #[inline(always)]
@@ -108,6 +116,21 @@ impl Records {
         assert!((record as usize) < self.halves);
         // SAFETY: the half line lies inside the region.
         unsafe { self.region.base().add(record as usize * HALF) }
+    }
+
+    /// The tags that begin with a half line.
+    #[inline(always)]
+    pub(crate) fn tags(&self, half: Slot) -> &tags::Line {
+        // SAFETY: behind any half line that `address` knows the region has room for a whole line, aligned to half of one; initialised
+        // memory of which every pattern is valid, and only `&mut self` writes to it.
+        unsafe { &*self.address(half).cast() }
+    }
+
+    /// The same, to change.
+    #[inline(always)]
+    pub(crate) fn tags_mut(&mut self, half: Slot) -> &mut tags::Line {
+        // SAFETY: as in `tags`; `&mut self` is borrowed for as long as the result lives.
+        unsafe { &mut *self.address(half).cast() }
     }
 
     /// Where the key of a record of so many half lines begins. Panics if they are not what a record with such a key has here.

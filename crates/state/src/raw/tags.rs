@@ -1,36 +1,66 @@
-//! Groups of 31 tags of 16 bits in one region, each a cache line, compared all at once. The last lane of a line counts what had no room in it.
+//! Groups of tags of 16 bits, each a cache line, compared all at once. A group's tags lie among its records, on their page if a group is no longer
+//! than one: in the place of the record that the first lane would have. That lane counts what had no room in the group.
 
-use braid_memory::{Error, HugePages, Region, prefetch_second_level};
+use std::marker::PhantomData;
 
-/// Positions in a group, one for each lane of a cache line: 64 bytes.
+use crate::flow_table::Slot;
+use crate::raw::records::{HALF, LINE, Records};
+
+/// Places in a group, one for each lane of a cache line: 64 bytes.
 pub(crate) const GROUP: usize = 32;
-/// Those of them that hold tags.
-pub(crate) const PLACES: usize = GROUP - 1;
-/// The lane behind them.
-const STRAYS: usize = PLACES;
+/// The lane that counts.
+const STRAYS: usize = 0;
 
-/// The tags of a table; 0 is an empty place. The first groups are homes of hashes, the others are for what finds no room
-/// there.
-#[derive(Debug)]
+/// Where the groups of a table lie among [`Records`], and which are whose. The first ones are homes of hashes, the others are for what finds no
+/// room there.
+///
+/// A *place* is that of a record: so many records behind the table's first one. Lane *l* of a group belongs to the place whose number differs from that
+/// of the group's tags in the bits of *l*; the tags are in another of its places from one group to the next, or they would all lie in the same
+/// sets of a cache.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Tags {
-    region: Region,
+    /// Half line with which the first place begins.
+    first: usize,
+    /// Half lines of a place.
+    halves: usize,
     /// At least two, at most `groups`, fewer than 2^32.
     homes: u64,
     groups: usize,
+    /// Bits of a group's number by which its places are turned: such that tags begin with a line.
+    turns: usize,
+    /// A bit for each lane with a place that records take.
+    lanes: u32,
 }
 
 impl Tags {
-    /// `homes` groups for hashes, and `more` behind them.
-    pub(crate) fn new(homes: usize, more: usize, pages: HugePages) -> Result<Tags, Error> {
-        assert!(homes > 1 && u32::try_from(homes).is_ok());
-        let groups = homes + more;
-        Ok(Tags { region: Region::new(groups * size_of::<Line>(), pages)?, homes: homes as u64, groups })
+    /// `homes` groups for hashes, and `more` behind them, of records of so many half lines from the `first` one on, an even number.
+    pub(crate) fn new((homes, more): (usize, usize), first: usize, halves: usize) -> Tags {
+        assert!(homes > 1 && u32::try_from(homes).is_ok() && first.is_multiple_of(2));
+        let turns = if halves.is_multiple_of(2) { GROUP - 1 } else { GROUP - 2 };
+        Tags { first, halves, homes: homes as u64, groups: homes + more, turns, lanes: lanes_of(halves) }
     }
 
     /// Groups that are homes of hashes.
     #[inline(always)]
     pub(crate) fn homes(&self) -> usize {
         self.homes as usize
+    }
+
+    /// All groups.
+    #[inline(always)]
+    pub(crate) fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// Half lines of a record.
+    #[inline(always)]
+    pub(crate) fn halves(&self) -> usize {
+        self.halves
+    }
+
+    /// Half lines of all groups.
+    pub(crate) fn range(&self) -> std::ops::Range<usize> {
+        self.first..self.first + self.groups * GROUP * self.halves
     }
 
     /// The group where a hash is at home, by its upper half.
@@ -45,113 +75,164 @@ impl Tags {
         1 + ((u64::from(tag) * (self.homes - 1)) >> 16) as usize
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.region.len()
+    /// The place that a group's tags have.
+    #[inline(always)]
+    pub(crate) fn of(&self, group: usize) -> usize {
+        group * GROUP + (group & self.turns)
     }
 
-    /// Touches all pages.
-    pub(crate) fn touch(&self) {
-        self.region.touch(0..self.region.len());
+    /// The group of a place.
+    #[inline(always)]
+    pub(crate) fn group(place: usize) -> usize {
+        place / GROUP
+    }
+
+    /// The half line with which a place begins.
+    #[inline(always)]
+    pub(crate) fn half(&self, place: usize) -> usize {
+        self.first + place * self.halves
+    }
+
+    /// The record of a place.
+    #[inline(always)]
+    pub(crate) fn slot(&self, place: usize) -> Slot {
+        self.half(place) as Slot
+    }
+
+    /// The place of a record.
+    #[inline(always)]
+    pub(crate) fn place(&self, slot: Slot) -> usize {
+        (slot as usize - self.first) / self.halves
+    }
+
+    /// Places of a group's lanes.
+    #[inline(always)]
+    pub(crate) fn places(&self, group: usize, lanes: u32) -> impl Iterator<Item = usize> + use<> {
+        let (tags, mut lanes) = (self.of(group), lanes);
+        std::iter::from_fn(move || {
+            let place = (lanes != 0).then(|| tags ^ lanes.trailing_zeros() as usize);
+            lanes &= lanes.wrapping_sub(1);
+            place
+        })
+    }
+
+    /// Asks for a group's tags.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, records: &Records, group: usize) {
+        records.prefetch_head(self.half(self.of(group)));
+    }
+
+    /// The homes among some records, for a loop over hashes.
+    #[inline(always)]
+    pub(crate) fn homes_in<'r>(&self, records: &'r Records) -> Homes<'r> {
+        Homes { tags: *self, base: records.lines(self.range()), records: PhantomData }
     }
 
     #[inline(always)]
-    fn address(&self, group: usize) -> *mut Line {
-        self.region.base().cast::<Line>().wrapping_add(group)
+    fn line<'r>(&self, records: &'r Records, tags: usize) -> &'r Line {
+        records.tags(self.slot(tags))
     }
 
-    /// Asks for one group of many.
+    /// A bit for each lane of the group that holds `tag`.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, group: usize) {
-        prefetch_second_level(self.address(group));
+    pub(crate) fn lanes(&self, records: &Records, group: usize, tag: u16) -> u32 {
+        equal_lanes(self.line(records, self.of(group)), tag) & self.lanes
     }
 
+    /// A bit for each lane of the group that holds one.
     #[inline(always)]
-    fn line(&self, group: usize) -> &Line {
-        assert!(group < self.groups);
-        // SAFETY: the group lies inside the region, which is initialised and aligned to a page, and only `&mut self` writes to it.
-        unsafe { &*self.address(group) }
+    pub(crate) fn taken(&self, records: &Records, group: usize) -> u32 {
+        !self.lanes(records, group, 0) & self.lanes
     }
 
-    /// A bit for each place of the group that holds `tag`.
+    /// The first place of a group that holds `tag`.
     #[inline(always)]
-    pub(crate) fn lanes(&self, group: usize, tag: u16) -> u32 {
-        equal_lanes(self.line(group), tag)
-    }
-
-    /// A bit for each place of the group that holds one.
-    #[inline(always)]
-    pub(crate) fn taken(&self, group: usize) -> u32 {
-        !self.lanes(group, 0) & ((1 << PLACES) - 1)
-    }
-
-    /// The first position of a group that holds `tag`.
-    #[inline(always)]
-    pub(crate) fn first(&self, group: usize, tag: u16) -> Option<usize> {
-        let lanes = self.lanes(group, tag);
-        (lanes != 0).then(|| group * GROUP + lanes.trailing_zeros() as usize)
-    }
-
-    /// The first position that holds `tag` in the home of a hash; no place: what its strays are counted as.
-    #[inline(always)]
-    pub(crate) fn find(&self, hash: u64, tag: u16) -> Result<usize, u16> {
-        let home = self.home(hash);
-        // SAFETY: as in `line`: half a hash is below 2^32, so a home is below `homes`.
-        let line = unsafe { &*self.address(home) };
-        match equal_lanes(line, tag) {
-            0 => Err(line.0[STRAYS]),
-            lanes => Ok(home * GROUP + lanes.trailing_zeros() as usize),
-        }
+    pub(crate) fn first(&self, records: &Records, group: usize, tag: u16) -> Option<usize> {
+        self.places(group, self.lanes(records, group, tag)).next()
     }
 
     /// How many are at home in the group and stay in another.
     #[inline(always)]
-    pub(crate) fn strays(&self, group: usize) -> u16 {
-        self.line(group).0[STRAYS]
+    pub(crate) fn strays(&self, records: &Records, group: usize) -> u16 {
+        self.line(records, self.of(group)).0[STRAYS]
     }
 
-    pub(crate) fn set_strays(&mut self, group: usize, strays: u16) {
-        self.write(group * GROUP + STRAYS, strays);
+    pub(crate) fn set_strays(&self, records: &mut Records, group: usize, strays: u16) {
+        self.set(records, self.of(group), strays);
     }
 
-    /// The tag at a position: 0 at one that holds none.
+    /// The tag of a place: 0 if it holds none.
     #[inline(always)]
-    pub(crate) fn tag(&self, position: usize) -> u16 {
-        match position % GROUP {
-            STRAYS => 0,
-            lane => self.line(position / GROUP).0[lane],
-        }
+    pub(crate) fn tag(&self, records: &Records, place: usize) -> u16 {
+        let (tags, lane) = self.lane(place);
+        if self.lanes & 1 << lane == 0 { 0 } else { self.line(records, tags).0[lane] }
     }
 
+    /// Changes the tag of a place; that of the tags themselves has the count of strays.
     #[inline(always)]
-    pub(crate) fn set(&mut self, position: usize, tag: u16) {
-        debug_assert!(position % GROUP != STRAYS);
-        self.write(position, tag);
+    pub(crate) fn set(&self, records: &mut Records, place: usize, tag: u16) {
+        let (tags, lane) = self.lane(place);
+        records.tags_mut(self.slot(tags)).0[lane] = tag;
     }
 
+    /// The place of a group's tags, and the lane of a place.
     #[inline(always)]
-    fn write(&mut self, lane: usize, value: u16) {
-        assert!(lane < self.groups * GROUP);
-        // SAFETY: inside the region, which is aligned to a page; `&mut self` makes the access unique.
-        unsafe { self.region.base().cast::<u16>().add(lane).write(value) }
+    fn lane(&self, place: usize) -> (usize, usize) {
+        let tags = self.of(Tags::group(place));
+        (tags, (tags ^ place) % GROUP)
     }
 }
 
-/// One group.
+/// The tags of all homes of a table, one look at its records for many hashes.
 #[derive(Debug)]
-#[repr(align(64))]
-struct Line([u16; GROUP]);
+pub(crate) struct Homes<'r> {
+    tags: Tags,
+    /// The table's first place.
+    base: *const u8,
+    records: PhantomData<&'r Records>,
+}
 
-/// A bit for each lane but the last that holds `tag`.
+impl Homes<'_> {
+    /// The first place that holds `tag` in the home of a hash; no place: what its strays are counted as.
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64, tag: u16) -> Result<usize, u16> {
+        let tags = self.tags.of(self.tags.home(hash));
+        // SAFETY: half a hash is below 2^32, so a home is below `homes`, and the places of all groups lie inside the region (`homes_in`), each with room
+        // for a line behind where it begins; aligned to half a line, initialised, and not written to while `records` is borrowed.
+        let line = unsafe { &*self.base.add(tags * self.tags.halves * HALF).cast::<Line>() };
+        match equal_lanes(line, tag) & self.tags.lanes {
+            0 => Err(line.0[STRAYS]),
+            lanes => Ok(tags ^ lanes.trailing_zeros() as usize),
+        }
+    }
+}
+
+/// Lanes of a group with a place that records of so many half lines take: tags need a whole line.
+const fn lanes_of(halves: usize) -> u32 {
+    u32::MAX << (LINE / HALF).div_ceil(halves)
+}
+
+/// Records that find room in a group.
+pub(crate) const fn room_of(halves: usize) -> usize {
+    lanes_of(halves).count_ones() as usize
+}
+
+/// One group's. It begins with a line, but no access relies on that.
+#[derive(Debug)]
+#[repr(align(32))]
+pub(crate) struct Line([u16; GROUP]);
+
+/// A bit for each lane that holds `tag`.
 #[inline(always)]
 fn equal_lanes(line: &Line, tag: u16) -> u32 {
     #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
-    let all = {
+    {
         use std::arch::x86_64::{
             __m256i, _mm256_cmpeq_epi16, _mm256_load_si256, _mm256_movemask_epi8, _mm256_packs_epi16,
             _mm256_permute4x64_epi64, _mm256_set1_epi16,
         };
         let halves = line.0.as_ptr().cast::<__m256i>();
-        // SAFETY: the program is built for processors with AVX2; both loads are inside the line and aligned to half of it.
+        // SAFETY: the program is built for processors with AVX2; both loads are inside the line and aligned as it is.
         unsafe {
             let wanted = _mm256_set1_epi16(tag as i16);
             let low = _mm256_cmpeq_epi16(_mm256_load_si256(halves), wanted);
@@ -160,10 +241,9 @@ fn equal_lanes(line: &Line, tag: u16) -> u32 {
             let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi16(low, high));
             _mm256_movemask_epi8(bytes) as u32
         }
-    };
+    }
     #[cfg(not(all(target_arch = "x86_64", target_feature = "avx2")))]
-    let all = portable(line, tag);
-    all & !(1 << STRAYS)
+    portable(line, tag)
 }
 
 #[cfg(any(test, not(all(target_arch = "x86_64", target_feature = "avx2"))))]
@@ -179,15 +259,38 @@ mod tests {
     fn the_vector_form_equals_the_portable_one() {
         let line = Line(std::array::from_fn(|i| [1, 0, 256, 0xffff, 3, 1, 0x0101][i * 3 % 7]));
         for tag in [0, 1, 2, 3, 256, 257, 0xff00, 0xffff] {
-            assert_eq!(equal_lanes(&line, tag), portable(&line, tag) & u32::MAX >> 1, "tag {tag}");
+            assert_eq!(equal_lanes(&line, tag), portable(&line, tag), "tag {tag}");
         }
     }
 
     #[test]
     fn a_stray_never_stays_at_home() {
         for homes in [2, 3, 1000] {
-            let tags = Tags::new(homes, 0, HugePages::Never).expect("a small table fits");
+            let tags = Tags::new((homes, 0), 0, 2);
             assert!((0..=u16::MAX).all(|tag| (1..homes).contains(&tags.way(tag))), "{homes} homes");
+        }
+    }
+
+    #[test]
+    fn each_place_has_a_lane_and_tags_have_a_line_that_no_record_touches() {
+        for halves in 1..=7 {
+            let tags = Tags::new((40, 2), 6, halves);
+            for group in 0..tags.groups() {
+                let own = tags.of(group);
+                let line = tags.slot(own) as usize..tags.slot(own) as usize + LINE / HALF;
+                assert!(line.start % 2 == 0 && Tags::group(own) == group, "{halves} half lines, group {group}");
+                let places: Vec<usize> = tags.places(group, tags.lanes).collect();
+                assert_eq!(places.len(), room_of(halves));
+                for place in places {
+                    let record = tags.slot(place) as usize..tags.slot(place) as usize + halves;
+                    assert!(record.end <= line.start || line.end <= record.start, "{halves}: {record:?} on {line:?}");
+                    assert_eq!(
+                        (Tags::group(place), tags.lane(place).0, tags.place(tags.slot(place))),
+                        (group, own, place)
+                    );
+                    assert!(tags.range().contains(&record.start) && record.end <= tags.range().end);
+                }
+            }
         }
     }
 }
