@@ -179,10 +179,16 @@ impl Scan {
     fn visit(&mut self, now_ns: u64, count: usize, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
         self.visits = self.visits.wrapping_add(1);
         on.tables.bring_home(self.visits);
-        let now_ms = (now_ns / MS) as u32;
-        self.found.clear();
-        let found = &mut self.found;
-        on.tables.scan(self.cursor, count, |at, meta| found.push((at, meta.idle_ms(now_ms))));
+        let (now_ms, found) = ((now_ns / MS) as u32, &mut self.found);
+        let shortest_ms = on.chain.groups()[on.group].shortest_timeout_ns / MS;
+        found.clear();
+        on.tables.scan(self.cursor, count, |at, meta| {
+            let idle_ms = meta.idle_ms(now_ms);
+            // No function has a shorter timeout, so of nearly all none need be asked.
+            if u64::from(idle_ms) > shortest_ms || meta.live == 0 {
+                found.push((at, idle_ms));
+            }
+        });
         self.cursor += count;
         if self.cursor >= on.tables.slots() {
             self.cursor = 0;

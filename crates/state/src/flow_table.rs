@@ -38,6 +38,9 @@ const NEAR_BYTES: usize = 256 << 10;
 /// Groups beyond the homes, for keys that find both their groups full.
 const STASH: usize = 8;
 
+/// Groups by which a scan is behind what it asks for: some 80 records, so that most of a go has been asked for in the go before.
+const AHEAD: usize = 4;
+
 /// Marks the tag of a set at home; a stray has none. Above it stands a bit that is always set: 0 is an empty place.
 const AT_HOME: u16 = 1;
 
@@ -367,14 +370,14 @@ impl<const K: usize> FlowTable<K> {
     }
 
     /// Calls `visit` for the live records among `count` places from the `from`th on, the lanes of one group behind those of another; touches none of
-    /// them, but asks for those of the group behind the one that is visited.
+    /// them, but asks for those of a group that comes soon.
     #[inline]
     pub fn scan(&self, records: &Records, from: usize, count: usize, mut visit: impl FnMut(Slot)) {
         let end = (from + count).min(self.slots());
         let mut at = from;
         while at < end {
             let group = at / GROUP;
-            self.prefetch_group(records, group + 1);
+            self.prefetch_group(records, group + AHEAD);
             let mut lanes = self.tags.taken(records, group) & u32::MAX << (at % GROUP);
             at = (group + 1) * GROUP;
             if at > end {
@@ -384,11 +387,11 @@ impl<const K: usize> FlowTable<K> {
         }
     }
 
-    /// Asks for where the live records of a group begin, if there is such a group, and for the tags of the next one.
+    /// Asks for where the live records of a group begin, if there is such a group, and for the tags of one behind it.
     #[inline(always)]
     fn prefetch_group(&self, records: &Records, group: usize) {
         if group < self.tags.groups() {
-            self.tags.prefetch(records, group + 1);
+            self.tags.prefetch(records, group + AHEAD / 2);
             let live = self.tags.places(group, self.tags.taken(records, group));
             live.for_each(|place| records.prefetch_head(self.tags.half(place)));
         }
