@@ -58,7 +58,7 @@ impl Pass<'_> {
             let to = self.todo.put_behind(from..to, |i| sets.is_first(place, usize::from(i) & 255));
             return Ahead { to, steady: false };
         }
-        let to = self.todo.put_behind(from..to, |i| found.missed[usize::from(i) & 255]);
+        let to = self.todo.put_flagged_behind(from..to, &found.missed);
         Ahead { to, steady: found.is_steady_if_found(function, place) }
     }
 }

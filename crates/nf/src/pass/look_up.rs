@@ -1,5 +1,6 @@
 //! Which packets of a batch have a set, and where: all of them together, and once more one by one where the batch itself may have made it.
 
+use braid_packet::Flagged;
 use braid_packet::key::KeyClass;
 
 use super::{Found, MS, PassSets, Place};
@@ -56,7 +57,7 @@ impl PassSets<'_> {
     #[inline(always)]
     fn look_up_at(&mut self, todo: &[u16], mut now_ms: impl FnMut(usize) -> u32) {
         let Found { slots, idle_ms, missed, live, all, longest_ms } = &mut *self.found;
-        (*missed, *all) = ([false; 256], true);
+        (*missed, *all) = (Flagged::default(), true);
         if self.keys.of_all == KeyClass::None {
             todo.iter().for_each(|&i| slots[i as usize & 255] = SetSlot::MISS);
         }
@@ -64,7 +65,8 @@ impl PassSets<'_> {
         self.tables.look_up(self.keys, todo, |i, slot, meta| {
             slots[i & 255] = slot;
             let Some(meta) = meta else {
-                (missed[i & 255], *all) = (true, false);
+                missed.set(i);
+                *all = false;
                 return;
             };
             let now_ms = now_ms(i);

@@ -7,7 +7,7 @@
 //! objects cannot meet a conflict: its loop keeps no marks and saves nothing.
 
 use braid_packet::key::Keys;
-use braid_packet::{Batch, Lineup, Undo};
+use braid_packet::{Batch, Flagged, Lineup, Undo};
 use braid_state::{Savepoint, Tx};
 
 use crate::cx::Emitted;
@@ -51,7 +51,7 @@ pub struct Found {
     /// How long each packet's set had been without a packet, in milliseconds.
     pub idle_ms: [u32; 256],
     /// Of which packets no set was found.
-    missed: [bool; 256],
+    missed: Flagged,
     /// Functions for which all sets that were found were live.
     live: u16,
     /// Whether all packets belong to sets that were found.
@@ -66,7 +66,7 @@ impl Found {
         Box::new(Found {
             slots: [SetSlot::MISS; 256],
             idle_ms: [0; 256],
-            missed: [false; 256],
+            missed: Flagged::default(),
             live: 0,
             all: false,
             longest_ms: 0,

@@ -5,6 +5,10 @@
 use std::ops::{Deref, Range};
 
 use crate::batch::BATCH_MAX;
+use crate::flagged::Flagged;
+
+/// Numbers that are written at once.
+const RUN: usize = 16;
 
 /// Numbers of packets in the order in which they have their turns, of which it is known how far they go: walks over parts of it do
 /// not look at each number again.
@@ -92,6 +96,16 @@ impl Lineup {
         from + stay
     }
 
+    /// The same of those that are flagged. Where the numbers have no gap, as nearly always, only those who step back are looked at.
+    #[inline]
+    pub fn put_flagged_behind(&mut self, range: Range<usize>, flagged: &Flagged) -> usize {
+        let numbers = &mut self.numbers[..self.len][range.clone()];
+        match row_of(numbers) {
+            Some(row) => range.start + part_row(numbers, row, flagged),
+            None => self.put_behind(range, |i| flagged.has(i.into())),
+        }
+    }
+
     /// Lets the numbers in `range` rise again. Panics if there is no such range.
     #[cold]
     pub fn put_in_order(&mut self, range: Range<usize>) {
@@ -109,6 +123,50 @@ impl Deref for Lineup {
     }
 }
 
+/// The numbers, if each is the one behind the number before it.
+#[inline(always)]
+fn row_of(numbers: &[u16]) -> Option<Range<usize>> {
+    let first = *numbers.first()?;
+    // No branch in the loop, so that it looks at many at once.
+    let others = numbers.iter().zip(first..).fold(0, |others, (number, in_row)| others | (number ^ in_row));
+    (others == 0).then(|| usize::from(first)..usize::from(first) + numbers.len())
+}
+
+/// Writes the numbers of a row, those that are flagged behind the others; says where they begin.
+#[inline(always)]
+fn part_row(numbers: &mut [u16], row: Range<usize>, flagged: &Flagged) -> usize {
+    const COUNT: [u16; RUN] = {
+        let (mut count, mut i) = ([0; RUN], 0);
+        while i < RUN {
+            count[i] = i as u16;
+            i += 1;
+        }
+        count
+    };
+    let (mut ahead, mut behind) = ([0; BATCH_MAX + RUN], [0; BATCH_MAX]);
+    let (mut stay, mut go, mut next) = (0, 0, row.start);
+    let mut keep_to = |end: usize| {
+        while next < end {
+            // A whole run, of which what is too much is written over.
+            if let Some(run) = ahead[stay..].first_chunk_mut::<RUN>() {
+                *run = COUNT.map(|i| next as u16 + i);
+            }
+            let kept = RUN.min(end - next);
+            (stay, next) = (stay + kept, next + kept);
+        }
+        next = end + 1;
+    };
+    flagged.each(row.clone(), |i| {
+        keep_to(i);
+        behind[go % BATCH_MAX] = i as u16;
+        go += 1;
+    });
+    keep_to(row.end);
+    numbers[..stay].copy_from_slice(&ahead[..stay]);
+    numbers[stay..].copy_from_slice(&behind[..go]);
+    stay
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +180,27 @@ mod tests {
         assert_eq!((&lineup[..], lineup.part(0..2).end), (&[1, 5, 2, 4, 8, 9, 200][..], 201));
         lineup.put_in_order(1..4);
         assert_eq!(lineup[..], [1, 2, 4, 5, 8, 9, 200]);
+    }
+
+    #[test]
+    fn those_that_are_flagged_step_back_as_any_others() {
+        let (row, gaps): (Vec<u16>, Vec<u16>) = ((0..256).collect(), (0..256).filter(|i| i % 9 != 4).collect());
+        let chosen: [fn(u16) -> bool; 6] =
+            [|_| false, |_| true, |i| i % 11 == 3, |i| i % 40 == 0, |i| i < 70, |i| i > 66 && i % 2 == 0];
+        for (numbers, steps_back) in [&row, &gaps].into_iter().flat_map(|numbers| chosen.map(|which| (numbers, which)))
+        {
+            let mut flagged = Flagged::default();
+            (0..256).filter(|&i| steps_back(i)).for_each(|i| flagged.set(i.into()));
+            for range in [0..numbers.len(), 5..200, 64..128, 17..18, 9..9] {
+                let (mut one, mut other) = (Lineup::new(numbers), Lineup::new(numbers));
+                let to = one.put_behind(range.clone(), steps_back);
+                assert_eq!(
+                    (other.put_flagged_behind(range.clone(), &flagged), &other[..]),
+                    (to, &one[..]),
+                    "{range:?}"
+                );
+            }
+        }
     }
 
     #[test]
