@@ -89,7 +89,8 @@ impl LoadBalancer {
         packet: &Packet<'_>,
         port: u16,
     ) -> Result<Option<u32>, Conflict> {
-        if packet.protocol() == protocol::UDP
+        if !service.server_ids.is_empty()
+            && packet.protocol() == protocol::UDP
             && let Some(named) = service.server_ids.named_by(packet.payload())
             && self.is_up(cx, named)?
         {

@@ -53,6 +53,11 @@ impl ServerIds {
         Ok(())
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The backend that a packet names, given what UDP carries.
     pub(super) fn named_by(&self, payload: &[u8]) -> Option<u32> {
         let (first, _) = self.0.first()?;
