@@ -50,17 +50,27 @@ pub trait Adds: Plain + Default {
 /// The tallies of all, by number, so many in each object: those that are there stay when there are more.
 pub struct Tallies<T = Tally> {
     objects: Vec<DistributedVector<T>>,
-    step: u32,
+    /// Logarithm of how many are in each.
+    step_bits: u32,
 }
 
 impl<T: Adds> Tallies<T> {
-    /// For `count` numbers from zero, `step` of them in each object: `name`, `name_1`, …
+    /// For `count` numbers from zero, `step` of them in each object: `name`, `name_1`, …; a power of two, for every flow that begins or ends asks which one.
     pub fn new(builder: &mut StateBuilder, name: &str, count: u32, step: u32) -> Result<Tallies<T>, StateError> {
         let object = |number: u32| {
             let name = if number == 0 { name.to_owned() } else { format!("{name}_{number}") };
             DistributedVector::new(builder, &DistributedVectorConfig { name, len: step }, T::add)
         };
-        Ok(Tallies { objects: (0..count.div_ceil(step)).map(object).collect::<Result<_, _>>()?, step })
+        assert!(step.is_power_of_two(), "{step} in each object");
+        let objects = (0..count.div_ceil(step)).map(object).collect::<Result<_, _>>()?;
+        Ok(Tallies { objects, step_bits: step.ilog2() })
+    }
+
+    /// The object that has a number, if one has it, and its place there.
+    #[inline(always)]
+    fn at(&self, number: u32) -> Option<(&DistributedVector<T>, u32)> {
+        let object = self.objects.get((number >> self.step_bits) as usize)?;
+        Some((object, number & ((1 << self.step_bits) - 1)))
     }
 
     /// Whether it is for no number at all.
@@ -71,8 +81,8 @@ impl<T: Adds> Tallies<T> {
     /// Counts for a number; nothing if it is beyond those that are counted.
     #[inline(always)]
     pub fn count(&self, tx: &mut Tx, number: u32, by: T) -> Result<(), Conflict> {
-        match self.objects.get((number / self.step) as usize) {
-            Some(tallies) => tallies.update(tx, number % self.step, |tally| tally.add(&by)).map(drop),
+        match self.at(number) {
+            Some((tallies, place)) => tallies.update(tx, place, |tally| tally.add(&by)).map(drop),
             None => Ok(()),
         }
     }
@@ -80,8 +90,8 @@ impl<T: Adds> Tallies<T> {
     /// What all workers counted for a number.
     pub fn sum(&self, cx: &mut Cx<'_>, number: u32) -> Result<T, Conflict> {
         let mut sum = T::default();
-        if let Some(tallies) = self.objects.get((number / self.step) as usize) {
-            tallies.visit(cx, number % self.step, |part| sum.add(part))?;
+        if let Some((tallies, place)) = self.at(number) {
+            tallies.visit(cx, place, |part| sum.add(part))?;
         }
         Ok(sum)
     }
