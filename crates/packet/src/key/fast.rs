@@ -109,14 +109,24 @@ fn five_tuple_v4<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<
 fn tuple<const SYMMETRIC: bool>(addresses: u64, ports: u64, proto: u8) -> Narrow {
     let (mut key, mut swapped) = ([addresses, ports], false);
     if SYMMETRIC {
-        // Address and port of an end as one number, most significant byte first.
-        let source = (addresses & 0xffff_ffff | ports << 32 & 0xffff_0000_0000).swap_bytes();
-        let destination = (addresses >> 32 | ports << 16 & 0xffff_0000_0000).swap_bytes();
+        // Source and destination, most significant byte first.
+        let ends = addresses.swap_bytes();
+        let (source, destination) = ((ends >> 32) as u32, ends as u32);
         swapped = source > destination;
+        if source == destination {
+            swapped = is_from_higher_port(ports);
+        }
         let turned = [addresses.rotate_left(32), u64::from((ports as u32).rotate_left(16))];
         key = if swapped { turned } else { key };
     }
     Narrow([key[0], key[1] | u64::from(proto) << 32], swapped)
+}
+
+/// Whether the source's port is the greater one, given both, first byte lowest: what decides between ends with one address.
+#[cold]
+#[inline(never)]
+fn is_from_higher_port(ports: u64) -> bool {
+    (ports as u16).swap_bytes() > ((ports >> 16) as u16).swap_bytes()
 }
 
 /// Key of IPv4 by one address.

@@ -210,8 +210,11 @@ proptest! {
     }
 
     #[test]
-    fn both_directions_have_one_symmetric_key(spec in specs()) {
+    fn both_directions_have_one_symmetric_key(mut spec in specs(), to_itself in prop::bool::weighted(0.2)) {
         prop_assume!(!matches!(spec.transport, Transport::Error(..)));
+        if to_itself {
+            spec.dst = spec.src;
+        }
         let back = Spec { src: spec.dst, dst: spec.src, ports: (spec.ports.1, spec.ports.0), ..spec.clone() };
         let batch = testing::batch(&[spec.frame(), back.frame()], Layout::bare());
         let (_, keys) = keys(&SetDef::five_tuple().symmetric(), &batch);
