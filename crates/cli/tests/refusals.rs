@@ -181,6 +181,16 @@ fn load_moves_only_where_a_dispatcher_owns_the_table_and_sets_are_found_by_keys(
 }
 
 #[test]
+fn tables_that_there_are_not_do_not_get_full() {
+    let plan = |function: &str| format!("[[nf]]\nfunction = \"{function}\"\nfull = \"evict_oldest\"\n");
+    check(&plan("forward"), 3, &["`full`: it keeps nothing of packet sets", "leave it out"]);
+    let braid = Braid::new();
+    braid.write("plan.toml", &plan("flow_counter"));
+    braid.ok("plan plan.toml");
+    braid.ok("bench --chain forward+flow_counter --quick --full evict_oldest --packets 0.01 --flows 100 --workers 1");
+}
+
+#[test]
 fn objects_are_shared_by_functions_that_have_them_alike() {
     let plan =
         |share: &str| format!("[[nf]]\nfunction = \"flow_counter\"\nshare = {share}\n[nf.config]\ntotals = true\n");

@@ -159,6 +159,7 @@ impl Plan {
         let help = format!("{instead}{end} `braid nf show {}` lists its keys", link.entry.name);
         let written = match key.as_str() {
             "packet_set" => Some(link.packet_set_at.clone()),
+            "full" => Some(link.evicts_at.clone()),
             key => link.share.iter().find(|share| share_key(share) == key).map(|share| share.at.clone()),
         };
         Problem::new(what, help).at(link.config.place(key).or(written).unwrap_or(link.at.clone()))
@@ -248,6 +249,7 @@ fn build_all(links: &[Link], ports: u16, builder: &mut StateBuilder) -> Result<V
         let stage = (link.entry.build)(&link.name, link.config.table(), builder, ports);
         let stage = stage.and_then(|stage| check_shares(link, &*stage, builder).map(|()| stage));
         let stage = stage.and_then(|stage| check_packet_set(link, &*stage).map(|()| stage));
+        let stage = stage.and_then(|stage| check_full(link, &*stage).map(|()| stage));
         let stage = stage.map_err(|refusal| (refusal, at))?;
         Ok(match &link.packet_set {
             Some(set) => Box::new(Overridden::new(stage, set.clone())),
@@ -288,6 +290,15 @@ fn check_packet_set(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
     let reason = format!("what it keeps belongs to its own packet set, {}", set_in_words(&own));
     let instead = "leave it out, or name at least those fields, directions and protocols".to_owned();
     Err(Refusal { key: "packet_set".to_owned(), reason, instead })
+}
+
+/// Whether there is a table that can be full.
+fn check_full(link: &Link, stage: &dyn Stage) -> Result<(), Refusal> {
+    if link.evicts_at.is_empty() || link.packet_set.is_some() || stage.packet_set().is_some() {
+        return Ok(());
+    }
+    let reason = "it keeps nothing of packet sets, so no table of them gets full".to_owned();
+    Err(Refusal { key: "full".to_owned(), reason, instead: "leave it out".to_owned() })
 }
 
 /// Whether a function has the objects that it is to share, and they are like those of the functions before.

@@ -7,6 +7,9 @@ use toml::Spanned;
 use crate::plan::{Link, named_once, word};
 use crate::plan_file::{NfFile, PlanFile, Problem};
 
+/// What has full tables let sets go.
+pub(crate) const EVICT_OLDEST: &str = "evict_oldest";
+
 /// Checks it and fills in what is left open.
 pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Course, Problem> {
     let words = [("same", false), ("mirrored", true)];
@@ -25,7 +28,7 @@ pub(crate) fn course(file: &PlanFile, chain: &[Link], ports: u16) -> Result<Cour
         }
     };
     let when = file.nf.iter().map(|nf| when(nf, ports)).collect::<Result<Vec<_>, _>>()?;
-    let words = [("refuse", Full::Refuse), ("evict_oldest", Full::EvictOldest)];
+    let words = [("refuse", Full::Refuse), (EVICT_OLDEST, Full::EvictOldest)];
     let full = file.nf.iter().map(|nf| word("full", &nf.full, &words)).collect::<Result<Vec<_>, _>>()?;
     let full = if full.iter().all(|full| *full == Full::Refuse) { Vec::new() } else { full };
     let atomic = word("atomic", &file.chain.atomic, &[("function", false), ("chain", true)])?;

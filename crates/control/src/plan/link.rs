@@ -9,6 +9,7 @@ use toml::Spanned;
 
 use super::named_once;
 use crate::catalog::{Catalog, Entry};
+use crate::course::EVICT_OLDEST;
 use crate::plan_file::{Config, NfFile, Problem, SetFile, place_of};
 use crate::suggest::nearest;
 
@@ -32,6 +33,8 @@ pub struct Link {
     pub packet_set_at: Range<usize>,
     /// State objects that it has together with other functions: its own name for each, the common one, and where that stands.
     pub share: Vec<Share>,
+    /// Where it is said that full tables let sets go; empty if nowhere in a file.
+    pub evicts_at: Range<usize>,
     /// Where it stands in the plan file.
     pub at: Range<usize>,
 }
@@ -78,6 +81,7 @@ impl Link {
             packet_set,
             packet_set_at: nf.packet_set.as_ref().map_or(0..0, |set| place_of(&set.fields)),
             share: nf.share.iter().map(share).collect::<Result<_, _>>()?,
+            evicts_at: nf.full.as_ref().filter(|full| *full.get_ref() == EVICT_OLDEST).map_or(0..0, Spanned::span),
             at: nf.function.span(),
         })
     }
