@@ -181,6 +181,16 @@ fn load_moves_only_where_a_dispatcher_owns_the_table_and_sets_are_found_by_keys(
 }
 
 #[test]
+fn batches_are_not_gathered_up_by_workers_that_go_abreast() {
+    let plan =
+        |workers: u8| format!("workers = {workers}\nin_order = true\ngather_us = 20\n[[nf]]\nfunction = \"nat\"\n");
+    check(&plan(2), 3, &["with `in_order` 2 workers wait for each other's packets", "leave out `gather_us`"]);
+    let braid = Braid::new();
+    braid.write("plan.toml", &plan(1));
+    braid.ok("plan plan.toml");
+}
+
+#[test]
 fn tables_that_there_are_not_do_not_get_full() {
     let plan = |function: &str| format!("[[nf]]\nfunction = \"{function}\"\nfull = \"evict_oldest\"\n");
     check(&plan("forward"), 3, &["`full`: it keeps nothing of packet sets", "leave it out"]);

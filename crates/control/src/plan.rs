@@ -129,11 +129,10 @@ impl Plan {
         // Between interfaces load is moved by the one thread that receives.
         let is_balanced = file.balance.as_ref().is_some_and(|wish| *wish.get_ref()) && file.distribution.is_none();
         let distribution = if is_live && is_balanced { Distribution::Software } else { distribution };
-        let gather_us = number("gather_us", &file.gather_us, 0, 0..=GATHER_US_MAX)? as u64;
         Ok(Plan {
             course: course(file, &chain, ports)?,
             in_order: in_order(file.in_order.as_ref(), is_live)?,
-            gather: Duration::from_micros(gather_us),
+            gather: gather(file, workers)?,
             balance: balance(file, distribution)?,
             workers,
             batch: number("batch", &file.batch, BATCH_DEFAULT, 1..=BATCH_MAX)? as usize,
@@ -227,6 +226,19 @@ fn in_order(wish: Option<&Spanned<bool>>, is_live: bool) -> Result<bool, Problem
         }
         wish => Ok(wish.is_some_and(|wish| *wish.get_ref())),
     }
+}
+
+/// Workers that go abreast take no more than what comes before the others' packets.
+fn gather(file: &PlanFile, workers: usize) -> Result<Duration, Problem> {
+    let gather_us = number("gather_us", &file.gather_us, 0, 0..=GATHER_US_MAX)? as u64;
+    let in_order = file.in_order.as_ref().filter(|in_order| *in_order.get_ref() && workers > 1);
+    if let (Some(in_order), 1..) = (in_order, gather_us) {
+        let written = [file.gather_us.as_ref().map_or(0..0, Spanned::span), in_order.span()];
+        let what = format!("with `in_order` {workers} workers wait for each other's packets, and gather none up");
+        let place = written.into_iter().find(|place| !place.is_empty()).unwrap_or(0..0);
+        return Err(Problem::new(what, "leave out `gather_us` or `in_order`, or write workers = 1").at(place));
+    }
+    Ok(Duration::from_micros(gather_us))
 }
 
 /// Whoever moves load has to own the indirection table.
