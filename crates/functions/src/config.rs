@@ -205,13 +205,24 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// A span of time in nanoseconds, checked to lie within `least..=most`.
+/// A span of time in nanoseconds, checked to lie within `least..=most`; a refusal says it in the unit that ends the key's name.
 pub(crate) fn span_ns(key: &str, value: Duration, least: Duration, most: Duration) -> Result<u64, ConfigError> {
     if value < least || value > most {
-        let instead = format!("write what comes to {least:?} to {most:?}");
-        return Err(ConfigError::new(key, format!("{value:?} is out of range"), instead));
+        let (unit, ns) = unit_of(key);
+        let [value, most] = [value, most].map(|span| span.as_nanos() / ns);
+        let instead = format!("write {} to {most} {unit}", least.as_nanos().div_ceil(ns));
+        return Err(ConfigError::new(key, format!("{value} is out of range"), instead));
     }
     Ok(value.as_nanos() as u64)
+}
+
+/// The unit of a key of time, and its nanoseconds.
+fn unit_of(key: &str) -> (&'static str, u128) {
+    match key.rsplit('_').next() {
+        Some("us") => ("microseconds", 1_000),
+        Some("ms") => ("milliseconds", 1_000_000),
+        _ => ("seconds", 1_000_000_000),
+    }
 }
 
 /// Seconds without a packet after which something ends, in nanoseconds: from one up to [`IDLE_MAX`].
@@ -338,6 +349,19 @@ mod tests {
             "rate = 'fast'\ninner = [{ port = 1 }]",
             "`rate`: invalid type: string \"fast\"; write a whole number, without quotes",
         );
+    }
+
+    #[test]
+    fn times_out_of_range_are_told_in_the_unit_of_their_key() {
+        let check = |key: &str, value: Duration, expected: &str| {
+            let (least, most) = (Duration::from_micros(1_500_001), Duration::from_secs(60));
+            let error = span_ns(key, value, least, most).unwrap_err().to_string();
+            assert_eq!(error, format!("`{key}`: {expected}"));
+        };
+        check("a.udp_s", Duration::ZERO, "0 is out of range; write 2 to 60 seconds");
+        check("udp_s", Duration::from_secs(u64::MAX), &format!("{} is out of range; write 2 to 60 seconds", u64::MAX));
+        check("look_ms", Duration::from_millis(1500), "1500 is out of range; write 1501 to 60000 milliseconds");
+        check("old_us", Duration::from_micros(7), "7 is out of range; write 1500001 to 60000000 microseconds");
     }
 
     #[test]

@@ -117,7 +117,7 @@ fn refuse(config: &str, expected: &str) {
 #[test]
 fn impossible_values_are_refused() {
     refuse("threshold = 0", "`threshold`: everybody reaches 0; write a number of at least 1");
-    refuse("interval_ms = 0", "`interval_ms`: 0ns is out of range; write what comes to 1ms to 86400s");
+    refuse("interval_ms = 0", "`interval_ms`: 0 is out of range; write 1 to 86400000 milliseconds");
     refuse("rows = 9", "`rows`: a sketch of 9 rows is not possible; write 1 to 8");
     refuse("columns = 0", "`columns`: a sketch of 0 columns is not possible; write 1 to 67108864");
 }

@@ -247,11 +247,11 @@ fn the_report_says_how_many_were_marked() {
 
 #[test]
 fn a_time_to_be_marked_after_is_one_that_packets_can_wait() {
-    for (ms, expected) in [(0, "`ecn_ms`: 0ns is out of range"), (8000, "`ecn_ms`: 8s is out of range")] {
+    for (ms, expected) in [(0, "`ecn_ms`: 0 is out of range"), (8000, "`ecn_ms`: 8000 is out of range")] {
         crate::parts::refuse::refuse(
             "shaper",
             &format!("ecn_ms = {ms}"),
-            &format!("{expected}; write what comes to 1ms to 7s"),
+            &format!("{expected}; write 1 to 7000 milliseconds"),
         );
     }
 }

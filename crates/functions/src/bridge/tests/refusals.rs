@@ -15,10 +15,10 @@ fn refuse(config: &str, expected: &str) {
 
 #[test]
 fn impossible_configurations_are_refused() {
-    refuse("ageing_s = 5", "`ageing_s`: 5s is out of range; write what comes to 10s to 1000000s");
+    refuse("ageing_s = 5", "`ageing_s`: 5 is out of range; write 10 to 1000000 seconds");
     refuse(
         "refresh_interval_ms = 301000",
-        "`refresh_interval_ms`: 301s is out of range; write what comes to 0ns to 300s",
+        "`refresh_interval_ms`: 301000 is out of range; write 0 to 300000 milliseconds",
     );
     refuse(
         "[[static]]\nmac = '02:00:00:00:00:0a'\nport = 4",
