@@ -219,7 +219,7 @@ fn lay_input_over(file: &mut PlanFile, input: &InputArgs) {
         file.input.split = Some(unplaced(split.clone()));
     }
     if !input.inside.is_empty() {
-        file.input.inside = input.inside.iter().cloned().map(unplaced).collect();
+        file.input.inside = Some(unplaced(input.inside.iter().cloned().map(unplaced).collect()));
         file.input.split.get_or_insert(unplaced("inside".to_owned()));
     }
 }

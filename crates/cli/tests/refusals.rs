@@ -31,6 +31,9 @@ fn misspelt_keys_functions_and_values_are_answered_with_the_right_ones() {
 fn values_out_of_range_say_the_range() {
     check("workers = 0\n[[nf]]\nfunction = \"forward\"\n", 1, &["workers = 0", "from 1 to 256"]);
     check("batch = 1000\n[[nf]]\nfunction = \"forward\"\n", 1, &["from 1 to 256"]);
+    let none = ["`inside` names no range", "leave it out: then private addresses are inside"];
+    check("[input]\nsplit = \"inside\"\ninside = []\n[[nf]]\nfunction = \"forward\"\n", 3, &none);
+    check("[input]\ninside = []\n[[nf]]\nfunction = \"nat\"\n", 2, &none);
     check("[input]\ninside = [\"10.0.0.0/33\"]\n[[nf]]\nfunction = \"forward\"\n", 2, &["10.0.0.0/33", "10.0.0.0/8"]);
 }
 

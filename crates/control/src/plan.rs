@@ -17,7 +17,7 @@ use toml::Spanned;
 
 use crate::catalog::{Catalog, DefaultSplit};
 use crate::course::course;
-use crate::plan_file::{InputFile, PlanFile, PortFile, Problem, place_of};
+use crate::plan_file::{InputFile, PlanFile, PortFile, Problem};
 use crate::suggest::nearest;
 use crate::{BATCH_DEFAULT, HugePages, SETS_DEFAULT};
 
@@ -205,7 +205,7 @@ fn check_live(file: &PlanFile, ports: u16) -> Result<(), Problem> {
         return Err(Problem::new(what, "leave out `from` and `to` (--in, --out), or the ports").at(given.span()));
     }
     let split = file.input.split.as_ref().map(|split| ("split", split.span()));
-    let inside = (!file.input.inside.is_empty()).then(|| ("inside", place_of(&file.input.inside)));
+    let inside = file.input.inside.as_ref().map(|inside| ("inside", inside.span()));
     if let Some((key, place)) = split.or(inside) {
         let what = format!("`{key}` says by which port packets of a capture come in, but here they come by interfaces");
         return Err(Problem::new(what, format!("leave `{key}` out (--{key})")).at(place));
@@ -335,10 +335,10 @@ fn split(input: &InputFile, chain: &[Link], ports: u16) -> Result<PortSplit, Pro
     let default = wish.cloned().unwrap_or(DefaultSplit::Single);
     // With one port nobody is on another side; a translator cannot do without.
     let is_alone = ports == 1 && !chain.iter().any(|link| link.entry.mirrors);
-    let default = match input.inside.is_empty() {
-        true if is_alone => DefaultSplit::Single,
-        true => default,
-        false => DefaultSplit::Inside,
+    let default = match &input.inside {
+        None if is_alone => DefaultSplit::Single,
+        None => default,
+        Some(_) => DefaultSplit::Inside,
     };
     let words =
         [("single", DefaultSplit::Single), ("inside", DefaultSplit::Inside), ("mac_hash", DefaultSplit::MacHash)];
@@ -347,25 +347,30 @@ fn split(input: &InputFile, chain: &[Link], ports: u16) -> Result<PortSplit, Pro
         None => default,
         some => words[word("split", some, &known)?].1.clone(),
     };
-    if let Some(written) = input.split.as_ref().filter(|_| !input.inside.is_empty() && chosen != DefaultSplit::Inside) {
+    if let (Some(written), Some(inside), true) = (&input.split, &input.inside, chosen != DefaultSplit::Inside) {
         let what = format!("`inside` says what comes in by port 0, but split = \"{}\" does not ask", written.get_ref());
-        return Err(Problem::new(what, "leave `inside` out, or write split = \"inside\"").at(place_of(&input.inside)));
+        return Err(Problem::new(what, "leave `inside` out, or write split = \"inside\"").at(inside.span()));
     }
     Ok(match chosen {
         DefaultSplit::Single => PortSplit::Single,
         DefaultSplit::MacHash => PortSplit::MacHash(ports),
-        DefaultSplit::Inside if input.inside.is_empty() => {
-            PortSplit::InsidePrefixes(INSIDE.iter().filter_map(|prefix| prefix.parse().ok()).collect())
-        }
-        DefaultSplit::Inside => {
-            let prefix = |text: &Spanned<String>| {
-                text.get_ref().parse::<Prefix>().map_err(|_| {
-                    let what = format!("\"{}\" is no address prefix", text.get_ref());
-                    let help = "write an address, a slash and a length, as in 10.0.0.0/8 or 2001:db8::/32";
-                    Problem::new(what, help).at(text.span())
-                })
-            };
-            PortSplit::InsidePrefixes(input.inside.iter().map(prefix).collect::<Result<_, _>>()?)
-        }
+        DefaultSplit::Inside => PortSplit::InsidePrefixes(inside(input.inside.as_ref())?),
     })
+}
+
+/// What comes in by port 0: what is written, else private addresses.
+fn inside(written: Option<&Spanned<Vec<Spanned<String>>>>) -> Result<Vec<Prefix>, Problem> {
+    let Some(list) = written else { return Ok(INSIDE.iter().filter_map(|prefix| prefix.parse().ok()).collect()) };
+    if list.get_ref().is_empty() {
+        let help = "name ranges, as inside = [\"10.0.0.0/8\"], or leave it out: then private addresses are inside";
+        return Err(Problem::new("`inside` names no range, so nothing would come in by port 0", help).at(list.span()));
+    }
+    let prefix = |text: &Spanned<String>| {
+        text.get_ref().parse::<Prefix>().map_err(|_| {
+            let what = format!("\"{}\" is no address prefix", text.get_ref());
+            let help = "write an address, a slash and a length, as in 10.0.0.0/8 or 2001:db8::/32";
+            Problem::new(what, help).at(text.span())
+        })
+    };
+    list.get_ref().iter().map(prefix).collect()
 }

@@ -118,7 +118,7 @@ pub struct InputFile {
     /// `single`, `inside` or `mac_hash`.
     pub split: Option<Spanned<String>>,
     /// Prefixes whose packets come in by port 0.
-    pub inside: Vec<Spanned<String>>,
+    pub inside: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
 /// `[output]`.
