@@ -237,7 +237,8 @@ impl PlanFile {
     /// Reads a plan file.
     pub fn parse(text: &str) -> Result<PlanFile, Problem> {
         toml::from_str(text).map_err(|error| {
-            let what = in_words(error.message().trim_end_matches('.'));
+            let written = error.span().and_then(|span| text.get(span)).unwrap_or_default();
+            let what = in_words(error.message().trim_end_matches('.'), written);
             let help = help_for(&what);
             Problem { what, help, at: error.span().filter(|span| !span.is_empty()).or(error.span()) }
         })
@@ -264,8 +265,8 @@ impl PlanFile {
     }
 }
 
-/// What the TOML reader says, in words that are not Rust's.
-fn in_words(message: &str) -> String {
+/// What the TOML reader says of what is written there, in words that are not Rust's.
+fn in_words(message: &str, written: &str) -> String {
     const WORDS: [(&str, &str); 5] = [
         ("expected i64", "expected a whole number"),
         ("expected a sequence", "expected a list"),
@@ -273,7 +274,16 @@ fn in_words(message: &str) -> String {
         (": map,", ": table,"),
         ("` as i128", "`"),
     ];
-    let ours = WORDS.iter().fold(message.to_owned(), |message, (theirs, ours)| message.replace(theirs, ours));
+    // A date or a time of day comes as a table of one key, whose name it says where two are wanted.
+    const DATES: [(&str, &str); 3] = [
+        ("string \"$__toml_private_datetime\"", "a date or a time of day"),
+        ("type: map", "type: a date or a time of day"),
+        ("expected a spanned value", "expected a table"),
+    ];
+    let is_date = written.starts_with(|c: char| c.is_ascii_digit()) && written.contains([':', '-']);
+    let dates: &[_] = if is_date { &DATES } else { &[] };
+    let ours =
+        dates.iter().chain(&WORDS).fold(message.to_owned(), |message, (theirs, ours)| message.replace(theirs, ours));
     // What is a struct here is a table there.
     ours.split_once("expected struct ").map_or(ours.clone(), |(before, _)| format!("{before}expected a table"))
 }

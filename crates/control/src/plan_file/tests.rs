@@ -109,6 +109,16 @@ fn wrong_types_and_missing_keys_are_refused() {
 }
 
 #[test]
+fn a_date_without_quotes_is_called_one() {
+    check("time = 12:00:00\n", 1, "invalid type: a date or a time of day, expected a string", "a text in quotes");
+    check("workers = 2026-12-24\n", 1, "a date or a time of day, expected a whole number", "without quotes");
+    check("nf = 2026-12-24T16:00:00Z\n", 1, "a date or a time of day, expected a list", "in brackets");
+    let config = "[[nf]]\nfunction = \"nat\"\nconfig = 12:00:00\n";
+    check(config, 3, "a date or a time of day, expected a table", "{ key = value }");
+    check("time = { a = 12:00:00 }\n", 1, "invalid type: table, expected a string", "a text in quotes");
+}
+
+#[test]
 fn settings_lead_into_tables_and_keep_what_is_there() {
     let mut config = Config::default();
     config.set("timeouts.udp", toml::Value::Integer(30));
