@@ -8,6 +8,7 @@ use crate::failure::{Failure, Kind};
 use crate::{generated, glance};
 use braid_control::Plan;
 use braid_control::frames::Frames;
+use braid_control::profile::counted;
 use braid_control::runtime::io::capture::{CaptureSink, CaptureSource, CaptureWriter, PortSplit, Precision};
 use braid_control::runtime::io::generate::{GenConfig, Generator, GeneratorSource};
 use braid_control::runtime::io::{FrameStream, NullSink, Sink, Source};
@@ -131,7 +132,10 @@ impl Input {
             Input::Generated(_, config) => Box::new(Generator::new((**config).clone()).map_err(generated::refused)?),
         };
         let frames = Frames::read(&mut *stream, limit);
-        stream.damages().iter().for_each(|damage| asideln!("note: {damage}; {} packets stand before it", frames.len()));
+        stream
+            .damages()
+            .iter()
+            .for_each(|damage| asideln!("note: {damage}; before it: {}", counted(frames.len() as u64, "packet")));
         Ok(frames)
     }
 }
@@ -159,7 +163,8 @@ pub fn sink(plan: &Plan, input: &Input) -> Result<Box<dyn Sink>, Failure> {
     let ports = usize::from(plan.ports);
     let per_port = paths.len() > 1 || texts.iter().any(|text| port_of(text).is_some());
     if per_port && paths.len() != ports {
-        let what = format!("the plan has {ports} ports, and {} files are named for them", paths.len());
+        let (ports, files) = (counted(ports as u64, "port"), counted(paths.len() as u64, "file"));
+        let what = format!("the plan has {ports}, and for them it names {files}");
         return Err(Failure::usage(what, "name one file for all ports, or one for each"));
     }
     Ok(match paths.pop() {

@@ -127,7 +127,7 @@ fn a_damaged_capture_is_handled_up_to_there_and_told_by_the_exit_code() {
         }
         let output = braid.run(&format!("certify --nf flow_counter --in {name} --runs 1"));
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.contains("packets stand before it"), "{said}");
+        assert!(output.status.success() && said.contains("; before it: "), "{said}");
     }
 }
 

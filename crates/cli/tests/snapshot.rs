@@ -130,7 +130,7 @@ fn sets_that_workers_share_are_counted_with_their_own() {
     let (first, text) = said(&format!("{run} --snapshot state"));
     let live = first["live"].as_u64().expect("a count");
     assert!(live > 500, "about one for each flow and function: {first}");
-    assert!(text.contains(&format!("{live} packet sets and 1 state objects saved")), "{text}");
+    assert!(text.contains(&format!("{live} packet sets and 1 state object saved")), "{text}");
     let (second, text) = said(&format!("{run} --restore state"));
     assert!(text.contains(&format!("restored from state: {live} packet sets")), "{text}");
     assert_eq!((&second["live"], &second["created"]), (&first["live"], &first["live"]), "the same flows again");

@@ -1,5 +1,6 @@
 //! From what a plan file says of the course of packets to a checked [`Course`].
 
+use braid_profile::counted;
 use braid_runtime::nf::packet::PortSet;
 use braid_runtime::{Course, Full, Order, When};
 use toml::Spanned;
@@ -99,7 +100,8 @@ fn when(nf: &NfFile, ports: u16) -> Result<When, Problem> {
 fn port_set(key: &str, list: &[Spanned<i64>], ports: u16) -> Result<PortSet, Problem> {
     let port = |port: &Spanned<i64>| {
         u16::try_from(*port.get_ref()).ok().filter(|&port| port < ports).ok_or_else(|| {
-            let what = format!("{key}: there is no port {} in a plan with {ports} ports", port.get_ref());
+            let with = counted(ports.into(), "port");
+            let what = format!("{key}: there is no port {} in a plan with {with}", port.get_ref());
             Problem::new(what, format!("write a port from 0 to {}, or a larger `ports`", ports - 1)).at(port.span())
         })
     };

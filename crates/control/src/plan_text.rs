@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use braid_profile::counted;
 use braid_runtime::io::capture::PortSplit;
 use braid_runtime::io::device::{BackEnd, PortSpec, XdpCopy, XdpMode};
 use braid_runtime::nf::packet::PortSet;
@@ -15,14 +16,16 @@ use crate::tune::{Measured, Outcome, Trial, Tuned};
 /// A tuned plan, complete, with the evidence as comments.
 pub fn plan_text(outcome: &Outcome) -> String {
     let Outcome { plan, tuned, workers, measured, input } = outcome;
-    let mut out =
-        format!("# Tuned for {workers} workers on {input}.\n# Lines with a value are modelled; measured here, ");
+    let mut out = format!(
+        "# Tuned for {} on {input}.\n# Lines with a value are modelled; measured here, ",
+        counted(*workers as u64, "worker")
+    );
     let _ = writeln!(out, "in packets a second of processor time:");
     for Measured { workers, before, after } in measured {
         let words =
             |(rate, aborts): &(f64, f64)| format!("{:.2} million ({:.2} % taken back)", rate / 1e6, 100.0 * aborts);
-        let noun = if *workers == 1 { "worker" } else { "workers" };
-        let _ = writeln!(out, "#   {workers} {noun}: {} as it was, {} as it is here", words(before), words(after));
+        let workers = counted(*workers as u64, "worker");
+        let _ = writeln!(out, "#   {workers}: {} as it was, {} as it is here", words(before), words(after));
     }
     out.push('\n');
     body(&mut out, plan, tuned);

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use braid_profile::{counted, noun_of};
 use braid_runtime::counters::WorkerCounters;
 use braid_runtime::nf::{Finding, Findings};
 use braid_runtime::{Balanced, Report};
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::explain::human_bytes;
 
 /// The figures of a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct RunReport {
     /// The functions, in order.
     pub chain: Vec<String>,
@@ -243,11 +244,11 @@ impl fmt::Display for RunReport {
         let row = |f: &mut fmt::Formatter<'_>, name: &str, packets: u64, note: &str| {
             writeln!(f, "  {name:<28} {:>16}  {note}", grouped(packets))
         };
-        row(f, "packets in", self.packets_in, &format!("{} bytes", grouped(self.bytes_in)))?;
+        row(f, "packets in", self.packets_in, &grouped_of(self.bytes_in, "byte"))?;
         if self.packets_copied > 0 {
             row(f, "copied or made", self.packets_copied, "by flooding and by functions")?;
         }
-        row(f, "packets out", self.packets_out, &format!("{} bytes", grouped(self.bytes_out)))?;
+        row(f, "packets out", self.packets_out, &grouped_of(self.bytes_out, "byte"))?;
         row(f, "dropped", self.dropped_total(), "")?;
         for (function, reasons) in &self.dropped_by_nf {
             for (reason, &count) in reasons {
@@ -263,7 +264,8 @@ impl fmt::Display for RunReport {
         writeln!(f, "  {:<28} {:>16}  {}", "time", format!("{:.3} s", self.seconds), rate_in_words(rate))?;
         let Transactions { commits, aborts, turns, panics } = &self.transactions;
         if *commits > 0 {
-            let note = format!("{} attempts taken back, {turns} turns taken", grouped(*aborts));
+            let (attempts, turns) = (grouped_of(*aborts, "attempt"), counted(*turns, "turn"));
+            let note = format!("{attempts} taken back, {turns} taken");
             row(f, "transactions", *commits, &note)?;
         }
         if *panics > 0 {
@@ -275,8 +277,9 @@ impl fmt::Display for RunReport {
         }
         if let Some(Moved { looks, entries, sets, refused, held_longest_us, .. }) = &self.balanced {
             let note = format!(
-                "to idler workers, with {} packet sets; {looks} looks, {refused} refused, {:.1} ms at the longest",
-                grouped(*sets),
+                "to idler workers, with {}; {}, {refused} refused, {:.1} ms at the longest",
+                grouped_of(*sets, "packet set"),
+                counted(*looks, "look"),
                 *held_longest_us as f64 / 1e3
             );
             row(f, "entries moved", *entries, &note)?;
@@ -333,6 +336,11 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// The same with what it counts.
+pub fn grouped_of(number: u64, noun: &str) -> String {
+    format!("{} {}", grouped(number), noun_of(number, noun))
+}
+
 fn rate_in_words(packets_per_second: f64) -> String {
     match packets_per_second {
         rate if rate >= 1e6 => format!("{:.2} million packets a second", rate / 1e6),
@@ -348,6 +356,16 @@ mod tests {
     #[test]
     fn thousands_stand_apart() {
         assert_eq!([0, 999, 1000, 1234567].map(grouped), ["0", "999", "1,000", "1,234,567"].map(str::to_owned));
+    }
+
+    #[test]
+    fn one_of_a_kind_is_no_plural() {
+        let transactions = Transactions { commits: 7, aborts: 1, turns: 1, panics: 0 };
+        let one = RunReport { bytes_in: 1, bytes_out: 1000, transactions, ..RunReport::default() };
+        let text = one.to_string();
+        for said in ["  1 byte\n", "  1,000 bytes\n", "  1 attempt taken back, 1 turn taken\n"] {
+            assert!(text.contains(said), "{text}");
+        }
     }
 
     /// Sixty lines of a log, and three counters behind them in the order of kinds.

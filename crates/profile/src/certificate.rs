@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::words::counted;
+
 /// How the workers of a run were interleaved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -130,28 +132,25 @@ impl Certificate {
     }
 }
 
-/// `1 run`, `2 runs`.
-fn counted(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-}
-
 impl fmt::Display for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chain = self.chain.join(" → ");
         let aborts: u64 = self.runs.iter().map(|run| run.aborts).sum();
         let transactions: usize = self.runs.iter().map(|run| run.transactions).sum();
         if let Some(violation) = &self.violation {
-            writeln!(f, "VIOLATION  {chain} on {}, {}", counted(self.workers, "worker"), self.input)?;
+            writeln!(f, "VIOLATION  {chain} on {}, {}", counted(self.workers as u64, "worker"), self.input)?;
             return write!(f, "{violation}");
         }
-        let (workers, packets) = (counted(self.workers, "worker"), counted(self.packets, "packet"));
+        let (workers, packets) = (counted(self.workers as u64, "worker"), counted(self.packets as u64, "packet"));
         writeln!(f, "CERTIFIED  {chain} on {workers}, {}: {packets}", self.input)?;
         let seeded = self.runs.iter().filter(|run| run.schedule == Schedule::Seeded).count();
         writeln!(
             f,
-            "  {} ({seeded} under seeded schedules, {} on real threads), {transactions} transactions, {aborts} attempts taken back",
-            counted(self.runs.len(), "run"),
+            "  {} ({seeded} under seeded schedules, {} on real threads), {}, {} taken back",
+            counted(self.runs.len() as u64, "run"),
             self.runs.len() - seeded,
+            counted(transactions as u64, "transaction"),
+            counted(aborts, "attempt"),
         )?;
         writeln!(
             f,
@@ -161,7 +160,8 @@ impl fmt::Display for Certificate {
         match self.panics() {
             0 => Ok(()),
             panics => {
-                writeln!(f, "  but handlers panicked {panics} times: their packets were dropped as handler_panic")
+                let times = counted(panics, "time");
+                writeln!(f, "  but handlers panicked {times}: their packets were dropped as handler_panic")
             }
         }
     }
@@ -169,7 +169,8 @@ impl fmt::Display for Certificate {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  seed {} ({}), {} packets: {}", self.seed, self.schedule, self.packets, self.what)?;
+        let packets = counted(self.packets as u64, "packet");
+        writeln!(f, "  seed {} ({}), {packets}: {}", self.seed, self.schedule, self.what)?;
         if let Some(packet) = &self.packet {
             write!(f, "{packet}")?;
         }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use crate::model::ModelReport;
 use crate::report::Profile;
+use crate::words::counted;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1c2430;--soft:#667085;--back:#fcfcfd;--line:#e4e7ec;--hot:#c2410c;--cool:#2563eb}\
@@ -30,17 +31,17 @@ pub fn page(profile: &Profile, model: Option<&ModelReport>) -> String {
         out,
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
          <title>{title}: profile</title><style>{STYLE}</style><h1>{title}</h1>\
-         <p>{} packets of {} on {} workers, {kind}: {:.2} million a second. {} transactions; \
-         {} attempts taken back ({:.1} %). {} turns taken, {} conflicts of a worker with itself.</p>",
-        profile.packets,
+         <p>{} of {} on {}, {kind}: {:.2} million a second. {}; \
+         {} taken back ({:.1} %). {} taken, {} of a worker with itself.</p>",
+        counted(profile.packets, "packet"),
         escape(&profile.input),
-        profile.workers,
+        counted(profile.workers as u64, "worker"),
         profile.rate() / 1e6,
-        profile.commits,
-        profile.aborts,
+        counted(profile.commits, "transaction"),
+        counted(profile.aborts, "attempt"),
         100.0 * profile.abort_share(),
-        profile.turns,
-        profile.with_itself,
+        counted(profile.turns, "turn"),
+        counted(profile.with_itself, "conflict"),
     );
     causes(&mut out, profile);
     lines(&mut out, profile);
@@ -91,7 +92,8 @@ fn causes(out: &mut String, profile: &Profile) {
             let _ = write!(out, "<pre>{}</pre>", escape(change));
         }
         if let Some(tried) = &cause.tried {
-            let _ = write!(out, "<p>Tried: {} attempts taken back ({:.1} %).</p>", tried.aborts, 100.0 * tried.share);
+            let attempts = counted(tried.aborts, "attempt");
+            let _ = write!(out, "<p>Tried: {attempts} taken back ({:.1} %).</p>", 100.0 * tried.share);
         }
         if !cause.recipe.is_empty() {
             let of_kind = if cause.change.is_some() { format!("With any {}: ", cause.kind) } else { String::new() };

@@ -8,7 +8,9 @@ pub mod html;
 pub mod model;
 pub mod plot;
 pub mod report;
+pub mod words;
 
 pub use certificate::{Certificate, Outcome, PacketDifference, Run, Schedule, Violation};
 pub use model::{Measured, ModelReport, ModelRow};
 pub use report::{Balance, CauseAborts, HotElement, LineAborts, OverTime, Profile, Setting, TimePart, Tried};
+pub use words::{counted, noun_of};

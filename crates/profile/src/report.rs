@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::words::counted;
+
 /// What a profiled run told.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Profile {
@@ -165,11 +167,13 @@ fn percent(share: f64) -> String {
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.modelled { "modelled" } else { "measured" };
-        writeln!(f, "{} from {}: {} workers, {kind}", self.chain.join(" → "), self.input, self.workers)?;
-        writeln!(f, "  {} packets, {:.2} million a second", self.packets, self.rate() / 1e6)?;
-        let share = percent(self.abort_share());
-        writeln!(f, "  {} transactions, {} attempts taken back ({share})", self.commits, self.aborts)?;
-        writeln!(f, "  {} turns taken, {} conflicts of a worker with itself", self.turns, self.with_itself)?;
+        let workers = counted(self.workers as u64, "worker");
+        writeln!(f, "{} from {}: {workers}, {kind}", self.chain.join(" → "), self.input)?;
+        writeln!(f, "  {}, {:.2} million a second", counted(self.packets, "packet"), self.rate() / 1e6)?;
+        let (share, commits) = (percent(self.abort_share()), counted(self.commits, "transaction"));
+        writeln!(f, "  {commits}, {} taken back ({share})", counted(self.aborts, "attempt"))?;
+        let (turns, conflicts) = (counted(self.turns, "turn"), counted(self.with_itself, "conflict"));
+        writeln!(f, "  {turns} taken, {conflicts} of a worker with itself")?;
         if !self.causes.is_empty() {
             writeln!(f, "\nWhy attempts were taken back")?;
         }
@@ -208,7 +212,7 @@ impl fmt::Display for Profile {
 
 impl CauseAborts {
     fn show(&self, f: &mut fmt::Formatter<'_>, rank: usize) -> fmt::Result {
-        write!(f, "  {rank}. {} ({} aborts): ", percent(self.share), self.aborts)?;
+        write!(f, "  {rank}. {} ({}): ", percent(self.share), counted(self.aborts, "abort"))?;
         if self.object.is_empty() {
             writeln!(f, "{}", self.why)?;
         } else {
@@ -229,7 +233,8 @@ impl CauseAborts {
             writeln!(f, "     → write: {}", change.replace('\n', "\n              "))?;
         }
         if let Some(Tried { aborts, share }) = &self.tried {
-            writeln!(f, "       tried: with it {aborts} attempts taken back ({}), of all causes", percent(*share))?;
+            let attempts = counted(*aborts, "attempt");
+            writeln!(f, "       tried: with it {attempts} taken back ({}), of all causes", percent(*share))?;
         }
         if !self.recipe.is_empty() {
             let of_kind = if self.change.is_some() { format!("with any {}: ", self.kind) } else { String::new() };

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use braid_control::live::{Applied, Request};
+use braid_control::profile::counted;
 
 use super::{print, print_json};
 use crate::connect::{ControlArgs, connect};
@@ -49,17 +50,22 @@ pub fn text(applied: &Applied) -> String {
         text.push_str(&format!("sets     {before} → {now}\n"));
     }
     if *evicted > 0 {
-        text.push_str(&format!("{evicted} packet sets, the oldest of few each, were let go to make room\n"));
+        let sets = counted(*evicted as u64, "packet set");
+        text.push_str(&format!("{sets}, the oldest of few each, let go to make room\n"));
     }
     if *moving > 0 {
-        text.push_str(&format!("{moving} packet sets move to other tables while packets go through\n"));
+        let sets = counted(*moving as u64, "packet set");
+        text.push_str(&format!("{sets} on the way to other tables while packets go through\n"));
     }
     if !copied.is_empty() {
         let held = match elements_held {
             0 => "none".to_owned(),
             some => some.to_string(),
         };
-        text.push_str(&format!("{elements} elements of state objects were copied while packets went through, {held} while workers stood still\n"));
+        let elements = counted(*elements as u64, "element");
+        text.push_str(&format!(
+            "{elements} of state objects copied while packets went through, {held} while workers stood still\n"
+        ));
     }
     text.push_str(&format!("workers stood still for {held_us} µs\n"));
     text

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use braid_control::Catalog;
 use braid_control::certify::{Request, certify};
 use braid_control::plan_file::unplaced;
+use braid_control::profile::counted;
 use braid_control::runtime::Watchdog;
 use indicatif::ProgressBar;
 
@@ -66,7 +67,7 @@ pub fn run(args: &CertifyArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         _ if !certificate.holds() => Ok(ExitCode::from(Kind::Failed as u8)),
         0 => Ok(ExitCode::SUCCESS),
         panics => {
-            let what = format!("handlers panicked {panics} times");
+            let what = format!("handlers panicked {}", counted(panics, "time"));
             Err(Failure::new(Kind::Failed, what, "mend the function at the line that the message above names"))
         }
     }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use braid_control::report::grouped;
+use braid_control::report::grouped_of;
 use braid_control::runtime::io::capture::{CaptureWriter, Precision};
 use braid_control::runtime::io::generate::Generator;
 use braid_control::runtime::io::{FrameStream, Next};
@@ -30,10 +30,11 @@ pub fn run(args: &GenArgs) -> Result<ExitCode, Failure> {
         bytes += u64::from(info.wire_len);
     }
     if stop.load(Ordering::Relaxed) {
-        let what = format!("{}: interrupted after {} packets", args.to.display(), grouped(packets));
+        let what = format!("{}: interrupted after {}", args.to.display(), grouped_of(packets, "packet"));
         return Err(Failure::new(Kind::Failed, what, "no file is written"));
     }
     file.finish().map_err(|error| Failure::new(Kind::Io, error.to_string(), "no file is written"))?;
-    print(&format!("{}: {} packets, {} bytes\n", args.to.display(), grouped(packets), grouped(bytes)))?;
+    let (packets, bytes) = (grouped_of(packets, "packet"), grouped_of(bytes, "byte"));
+    print(&format!("{}: {packets}, {bytes}\n", args.to.display()))?;
     Ok(ExitCode::SUCCESS)
 }

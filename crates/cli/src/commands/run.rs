@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_control::live::{Current, Snapshot};
-use braid_control::profile::Profile;
+use braid_control::profile::{Profile, counted};
 use braid_control::profile_run::profile;
 use braid_control::runtime::io::capture::{PortSplit, is_dash};
 use braid_control::runtime::io::device::{PortSpec, Ports, User};
@@ -84,7 +84,8 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         _ => Ok(None),
     };
     if report.sets_left_out > 0 {
-        asideln!("note: {} packet sets of the earlier run found no place in this one", report.sets_left_out);
+        let sets = counted(report.sets_left_out, "packet set");
+        asideln!("note: {sets} of the earlier run found no place in this one");
     }
     // Of a chain that was exchanged meanwhile, stages and counters would not belong together.
     let profile = (args.profile && names(&last_plan) == names(&plan)).then(|| profile(&plan, &from, &report, false));
@@ -163,7 +164,8 @@ fn told(args: &RunArgs, plan: &Plan, report: &RunReport, profile: Option<&Profil
     match report.transactions.panics {
         0 => Ok(code),
         panics => {
-            let what = format!("handlers panicked {panics} times: their packets were dropped as handler_panic");
+            let times = counted(panics, "time");
+            let what = format!("handlers panicked {times}: their packets were dropped as handler_panic");
             Err(Failure::new(Kind::Failed, what, "mend the function at the line that the message above names"))
         }
     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use braid_control::filter::Filter;
 use braid_control::live::Request;
 use braid_control::live::sets::{self, Listing};
+use braid_control::profile::counted;
 use braid_control::runtime::io::NullSink;
 use braid_control::runtime::io::capture::Damage;
 use braid_control::runtime::{AtEnd, Control, Worker, launch};
@@ -55,7 +56,7 @@ pub fn run(args: &SetsArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     }
     if args.end {
         let ended: u64 = connect(&args.control)?.ask(&Request::EndSets { filter: args.filter.clone() })?;
-        print(&format!("{ended} packet sets ended\n"))?;
+        print(&format!("{} ended\n", counted(ended, "packet set")))?;
         return Ok(ExitCode::SUCCESS);
     }
     let (listing, damages) = if is_of_run {
@@ -81,7 +82,7 @@ fn text(listing: &Listing) -> String {
             text.push_str(&format!("    {function:<16} {state}\n"));
         }
     }
-    text.push_str(&format!("{} of {} packet sets\n", listing.sets.len(), listing.live));
+    text.push_str(&format!("{} of {}\n", listing.sets.len(), counted(listing.live, "packet set")));
     text
 }
 

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use braid_control::live::Request;
 use braid_control::live::snapshot::Taken;
-use braid_control::report::grouped;
+use braid_control::profile::counted;
+use braid_control::report::grouped_of;
 
 use super::{print, print_json};
 use crate::connect::{ControlArgs, connect};
@@ -39,8 +40,6 @@ pub fn run(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
 /// What was taken, in a line.
 pub fn text(taken: &Taken) -> String {
     let Taken { sets, objects, bytes, held_us } = taken;
-    let (sets, bytes) = (grouped(*sets as u64), grouped(*bytes));
-    format!(
-        "{sets} packet sets and {objects} state objects saved, {bytes} bytes; workers stood still for {held_us} µs\n"
-    )
+    let (sets, objects) = (grouped_of(*sets as u64, "packet set"), counted(*objects as u64, "state object"));
+    format!("{sets} and {objects} saved, {}; workers stood still for {held_us} µs\n", grouped_of(*bytes, "byte"))
 }

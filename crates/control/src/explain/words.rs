@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use braid_profile::counted;
+
 use super::{AccessPart, Explanation, FunctionPart, GroupPart, MetadataPart, OrderPart, StatePart, SteeringPart};
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let of = |count: usize, what: &str| counted(count as u64, what);
         let (workers, ports) = (of(self.workers, "worker"), of(usize::from(self.ports), "port"));
         writeln!(f, "{workers}, {ports}, batches of at most {}", self.batch)?;
         write!(f, "{}", self.order)?;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use braid_profile::counted;
 use braid_runtime::Access;
 use braid_runtime::live::Running;
 use braid_runtime::nf::Verdict;
@@ -210,7 +211,7 @@ impl fmt::Display for TraceReport {
                 writeln!(f, "      {:<9} {made}", "made")?;
             }
             if step.taken_back > 0 {
-                writeln!(f, "      {:<9} {} attempts taken back", "retries", step.taken_back)?;
+                writeln!(f, "      {:<9} {} taken back", "retries", counted(step.taken_back, "attempt"))?;
             }
             writeln!(f, "      {:<9} {}", "verdict", step.verdict)?;
         }

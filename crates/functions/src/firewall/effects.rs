@@ -19,7 +19,7 @@ use super::log::Log;
 use super::marks::{Kept, Marks};
 use super::rules::{Action, Rule};
 use crate::config::ConfigError;
-use crate::parts::lengths;
+use crate::parts::{lengths, times};
 use crate::token_bucket::{Bucket, Limit};
 
 /// Most statements that have a counter of their own, and most that have a limit. Counters beyond that stand in one object and
@@ -186,7 +186,7 @@ impl Effects {
             if into.is_for_metrics() {
                 into.count("rule_bytes", &subject, bytes, "");
             }
-            into.count("rule", subject, packets, format!("{did} {packets} times, {bytes} bytes"));
+            into.count("rule", subject, packets, format!("{did} {}, {bytes} bytes", times(packets)));
             Ok(())
         })?;
         self.log.as_ref().map_or(Ok(()), |log| log.report(cx, into))

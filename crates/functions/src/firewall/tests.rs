@@ -410,5 +410,5 @@ fn rules_with_a_counter_say_how_often_they_decided() {
     check(&mut fw, 1, 0, back("SA"), "pass");
     check(&mut fw, 0, 0, Frame::udp(HOST, SERVER), "pass");
     let told: Vec<_> = fw.findings().list().iter().map(|told| format!("{} {}", told.subject, told.detail)).collect();
-    assert_eq!(told, ["rules[0] (him) decided 2 times, 56 bytes", "rules[2] decided 1 times, 40 bytes"]);
+    assert_eq!(told, ["rules[0] (him) decided 2 times, 56 bytes", "rules[2] decided once, 40 bytes"]);
 }

@@ -53,6 +53,11 @@ pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:03} s", ns / SECOND, ns % SECOND / MS)
 }
 
+/// How often something was, as reports say it: `once`, `2 times`.
+pub(crate) fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
 /// Nanoseconds in a second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds in a millisecond.

@@ -108,9 +108,9 @@ fn rules_count_packets_and_their_bytes() {
     assert_eq!(
         told,
         [
-            (Some(1), "decided 1 times, 58 bytes"),
+            (Some(1), "decided once, 58 bytes"),
             (Some(3), "decided 3 times, 1059 bytes"),
-            (Some(1), "decided 1 times, 500 bytes"),
+            (Some(1), "decided once, 500 bytes"),
         ]
     );
 }

@@ -89,7 +89,7 @@ fn states_of_what_is_not_followed_may_be_written_in_all_ways() {
         check(&mut fw, 0, 0, query(53), if fits { "pass" } else { "denied" });
         let counted: Vec<_> =
             fw.findings().list().iter().filter(|told| told.kind == "rule").map(|told| told.detail.clone()).collect();
-        assert_eq!(counted, ["fitted 1 times, 28 bytes"], "{condition}");
+        assert_eq!(counted, ["fitted once, 28 bytes"], "{condition}");
     }
 }
 
