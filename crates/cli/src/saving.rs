@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_control::Plan;
 use braid_control::live::Snapshot;
+use braid_control::profile::counted;
 use braid_control::runtime::saved::{Saved, SavedSet};
 use braid_control::runtime::{AtEnd, Control, Live, Worker};
-
-use crate::aside::asideln;
 
 /// The state of a run, collected when its workers end.
 pub struct Saving {
@@ -43,14 +42,15 @@ impl Saving {
     }
 }
 
-/// Says how much of a state a plan goes on with, and whose is left out.
-pub fn tell(path: &Path, saved: &Saved, plan: &Plan) {
+/// How much of a state a plan goes on with, and whose is left out; to be said when it does.
+pub fn told(path: &Path, saved: &Saved, plan: &Plan) -> Vec<String> {
     let goes_on =
         |at: usize| saved.functions.get(at).is_some_and(|one| plan.chain.iter().any(|link| link.name == one.name));
     let sets = saved.sets.iter().filter(|set| set.states.iter().any(|(at, _)| goes_on(*at))).count();
     let sets = sets + saved.shared_sets(goes_on);
-    asideln!("restored from {}: {sets} packet sets", path.display());
-    for (_, function) in saved.functions.iter().enumerate().filter(|(at, _)| !goes_on(*at)) {
-        asideln!("note: the state of `{}` is left out: no function of the plan has this name", function.name);
-    }
+    let restored = format!("restored from {}: {}", path.display(), counted(sets as u64, "packet set"));
+    let left_out = saved.functions.iter().enumerate().filter(|(at, _)| !goes_on(*at)).map(|(_, function)| {
+        format!("note: the state of `{}` is left out: no function of the plan has this name", function.name)
+    });
+    std::iter::once(restored).chain(left_out).collect()
 }

@@ -134,6 +134,9 @@ fn sets_that_workers_share_are_counted_with_their_own() {
     let (second, text) = said(&format!("{run} --restore state"));
     assert!(text.contains(&format!("restored from state: {live} packet sets")), "{text}");
     assert_eq!((&second["live"], &second["created"]), (&first["live"], &first["live"]), "the same flows again");
+    // One worker shares no sets: found out when they are put back.
+    let refused = braid.fails(2, &format!("{run} --workers 1 --restore state").replacen("--workers 2 ", "", 1));
+    assert!(!refused.contains("restored from"), "{refused}");
 }
 
 #[test]

@@ -55,9 +55,10 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         successor: None,
     };
     let offered = args.operate.offer(&mut control, current, args.config.as_deref(), plan.user)?;
+    let mut restored = Vec::new();
     if let Some(path) = &args.restore {
         let saved = Snapshot::read(path)?.for_plan(&plan).map_err(|problem| written.failure(problem))?;
-        saving::tell(path, &saved, &plan);
+        restored = saving::told(path, &saved, &plan);
         handover::taken(path);
         control.restore = Some(Arc::new(saved));
     }
@@ -68,7 +69,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         Some(_) => watch::stop_but_for_hangup(&control.stop)?,
         None => watch::stop_on_signal(&control.stop)?,
     }
-    control.at_start = Some(when_begun(args, plan.chain_name()));
+    control.at_start = Some(when_begun(args, plan.chain_name(), restored));
     let run = |source: Box<dyn Source>| launch(&compiled.run, source, sink, &control);
     let report = match plan.devices.is_empty() {
         true => watch::with_progress(source.progress(), || run(source))?,
@@ -109,10 +110,11 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     Err(become_successor(&successor, state, applied.as_deref(), ports.as_ref()))
 }
 
-/// When the run has begun its manager is told, and a state that was left for it alone has served.
-fn when_begun(args: &RunArgs, chain: String) -> AtStart {
+/// When the run has begun it is said what it goes on with, its manager is told, and a state that was left for it alone has served.
+fn when_begun(args: &RunArgs, chain: String, restored: Vec<String>) -> AtStart {
     let left = args.restore.as_deref().and_then(handover::left_for_us);
     AtStart(Arc::new(move || {
+        restored.iter().for_each(|line| asideln!("{line}"));
         notify::of_begin(&chain);
         left.as_deref().map(handover::remove);
     }))
