@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use braid_control::live::snapshot::SnapshotError;
-use braid_control::live::{Client, ClientError};
+use braid_control::live::{Client, ClientError, Refused};
 
 use crate::args::{ChainArgs, InputArgs};
 use crate::failure::{Failure, Kind};
@@ -92,7 +92,8 @@ impl From<ClientError> for Failure {
                 let help = "is its process stopped? `ps -eo pid,stat,args` shows T; kill -CONT PID has it go on";
                 Failure::new(Kind::Io, error.to_string(), help)
             }
-            ClientError::Refused(refused) => Failure::new(Kind::Failed, refused.what, refused.help),
+            ClientError::Refused(Refused { what, help, is_wrong: true }) => Failure::usage(what, help),
+            ClientError::Refused(Refused { what, help, .. }) => Failure::new(Kind::Failed, what, help),
             ClientError::Answer { .. } => {
                 Failure::new(Kind::Failed, error.to_string(), "is it another version of braid that runs there?")
             }

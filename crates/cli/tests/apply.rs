@@ -193,16 +193,20 @@ fn what_cannot_change_is_refused_with_its_reason_and_changes_nothing() {
     braid.write("plan.toml", "[[nf]]\nfunction = \"nat\"\n");
     let mut run = Running::start(&braid, &format!("plan.toml {TRAFFIC}"));
     run.until("sets", |stats| stats["sets"]["live"].as_u64() > Some(50));
-    let refused = |name: &str, text: &str, part: &str| {
+    let fails = |code, name: &str, text: &str, part: &str| {
         braid.write(name, text);
-        let said = braid.fails(1, &format!("apply {name} --control control.sock"));
+        let said = braid.fails(code, &format!("apply {name} --control control.sock"));
         assert!(said.contains(part), "{text}: {said}");
     };
+    let refused = |name: &str, text: &str, part: &str| fails(1, name, text, part);
     refused("a.toml", "[[nf]]\nfunction = \"nat\"\nconfig = { first_port = 2000 }\n", "`first_port`");
     refused("b.toml", "workers = 3\n[[nf]]\nfunction = \"nat\"\n", "`workers` cannot change");
     refused("c.toml", "[[nf]]\nfunction = \"firewall\"\nname = \"nat\"\n", "cannot become a firewall");
-    refused("d.toml", "[[nf]]\nfunction = \"fierwall\"\n", "d.toml:2:12: there is no function");
-    refused("e.toml", "nonsense", "e.toml:1:");
+    // No run would take these.
+    fails(2, "d.toml", "[[nf]]\nfunction = \"fierwall\"\n", "d.toml:2:12: there is no function");
+    fails(2, "e.toml", "nonsense", "e.toml:1:");
+    fails(2, "i.toml", "[[nf]]\nfunction = \"nat\"\nconfig = { udp_s = 0 }\n", "i.toml:3:");
+    assert!(braid.fails(2, "upgrade e.toml --control control.sock").contains("e.toml:1:"));
     let before = "[[nf]]\nfunction = \"policer\"\n[[nf]]\nfunction = \"nat\"\n";
     refused("f.toml", &format!("[chain]\norder = \"same\"\n{before}"), "steered");
     let both = "[[nf]]\nfunction = \"firewall\"\n";

@@ -73,9 +73,9 @@ pub struct Applied {
 impl Current {
     /// Applies the plan of a file to a run; after a refusal nothing has changed.
     pub fn apply(&mut self, live: &Live, text: &str) -> Result<Applied, Refused> {
-        let refused = |problem: Problem| refused(&problem, text);
-        let file = completed(PlanFile::parse(text).map_err(refused)?, &self.file, self.plan.ports);
-        let plan = Plan::new(&file, &self.catalog).map_err(refused)?;
+        let wrong = |problem: Problem| wrong(&problem, text);
+        let file = completed(PlanFile::parse(text).map_err(wrong)?, &self.file, self.plan.ports);
+        let plan = Plan::new(&file, &self.catalog).map_err(wrong)?;
         self.check_frame(&plan)?;
         let changed = self.changed(&plan);
         let sets = (self.plan.sets != plan.sets).then_some((self.plan.sets, plan.sets));
@@ -85,7 +85,7 @@ impl Current {
                 ..Applied::default()
             });
         }
-        let compiled = plan.compile(self.carry).map_err(refused)?;
+        let compiled = plan.compile(self.carry).map_err(wrong)?;
         let difference = if changed.any { Difference::Chain(&changed.names) } else { Difference::Sets };
         let exchanged = exchange(live, &self.compiled.run, &compiled.run, difference);
         let exchanged = exchanged.map_err(|error| not_exchanged(&error, (&self.plan, &plan), text))?;
@@ -98,12 +98,12 @@ impl Current {
     /// Whether another process can go on with the state under the plan of a file: ports, workers and sizes may differ from what runs.
     /// All of that is tried with a copy of the state, so that nothing has ended if it cannot.
     pub fn check_successor(&self, live: &Live, text: &str) -> Result<String, Refused> {
-        let refused = |problem: Problem| refused(&problem, text);
-        let file = completed(PlanFile::parse(text).map_err(refused)?, &self.file, self.plan.ports);
-        let plan = Plan::new(&file, &self.catalog).map_err(refused)?;
-        let compiled = plan.compile(self.carry).map_err(refused)?;
+        let wrong = |problem: Problem| wrong(&problem, text);
+        let file = completed(PlanFile::parse(text).map_err(wrong)?, &self.file, self.plan.ports);
+        let plan = Plan::new(&file, &self.catalog).map_err(wrong)?;
+        let compiled = plan.compile(self.carry).map_err(wrong)?;
         let (snapshot, _) = Snapshot::take(live, &self.plan)?;
-        let saved = snapshot.for_plan(&plan).map_err(refused)?;
+        let saved = snapshot.for_plan(&plan).map_err(|problem| refused(&problem, text))?;
         let help = "nothing has changed; the state would not survive this plan";
         fits(&compiled.run, &saved).map_err(|error| Refused::new(error.to_string(), help))?;
         Ok(complete(&plan))
@@ -287,4 +287,9 @@ fn reduced(old: &toml::Table, new: &toml::Table) -> Vec<String> {
 fn refused(problem: &Problem, text: &str) -> Refused {
     let place = problem.line_and_column(text).map_or(String::new(), |(line, column)| format!("line {line}:{column}: "));
     Refused::new(format!("{place}{}", problem.what), problem.help.clone())
+}
+
+/// The same of a plan that is wrong whatever runs.
+fn wrong(problem: &Problem, text: &str) -> Refused {
+    Refused { is_wrong: true, ..refused(problem, text) }
 }

@@ -92,12 +92,15 @@ pub struct Refused {
     /// What to do about it; may be empty.
     #[serde(default)]
     pub help: String,
+    /// Whether what was sent is wrong in itself, as a plan that no run would take, and not only for this run or now.
+    #[serde(default)]
+    pub is_wrong: bool,
 }
 
 impl Refused {
     /// With what is wrong and what to do about it.
     pub fn new(what: impl Into<String>, help: impl Into<String>) -> Refused {
-        Refused { what: what.into(), help: help.into() }
+        Refused { what: what.into(), help: help.into(), is_wrong: false }
     }
 }
 
