@@ -46,6 +46,22 @@ fn both_ways(before: &[u8]) -> Vec<Vec<u8>> {
     packets.iter().map(|packet| [before, packet].concat()).collect()
 }
 
+/// As of `cat a.gz b.gz`, of files that were padded, and of downloads with something behind them.
+#[test]
+fn what_stands_behind_a_compressed_capture_is_read_ignored_or_named() {
+    let braid = Braid::new();
+    braid.ok("gen uniform?packets=50&flows=5 --out whole.pcap.gz");
+    let whole = std::fs::read(braid.path("whole.pcap.gz")).expect("readable");
+    let write = |name: &str, rest: &[u8]| std::fs::write(braid.path(name), [&whole, rest].concat()).expect("room");
+    write("padded.pcap.gz", &[0; 512]);
+    assert_eq!(braid.json("run --nf forward --in padded.pcap.gz")["packets_in"], 50);
+    write("more.pcap.gz", b"and more");
+    let said = braid.fails(3, "run --nf forward --in more.pcap.gz --out out.pcap");
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("bytes that are no gzip stand behind the end of the compressed file"), "{said}");
+    assert_eq!(braid.json("run --nf forward --in out.pcap")["packets_in"], 50, "all of them are sent");
+}
+
 #[test]
 fn inside_and_outside_are_told_apart_on_every_link_and_behind_every_tag() {
     let braid = Braid::new();

@@ -11,6 +11,7 @@ mod bytes;
 pub(crate) mod classic;
 mod damage;
 mod encode;
+mod gzip;
 mod link;
 mod ng;
 mod piped;

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use braid_packet::Link;
-use flate2::bufread::MultiGzDecoder;
 
 use super::bytes::ByteStream;
 use super::classic::{Classic, FILE_HEADER};
 use super::damage::{Damage, Flaw};
+use super::gzip::Gunzip;
 use super::link;
 use super::ng::Ng;
 use super::piped::{Arrived, Piped, is_dash};
@@ -104,7 +104,7 @@ impl CaptureReader {
         read.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         let whole = |magic| io::Cursor::new(magic).chain(inner);
         let stream = match &magic[..] {
-            [0x1f, 0x8b, ..] => ByteStream::new(Box::new(MultiGzDecoder::new(whole(magic)))),
+            [0x1f, 0x8b, ..] => ByteStream::new(Box::new(Gunzip::new(whole(magic)))),
             [b'B', b'Z', b'h', ..] => return Err(compression(path, "bzip2")),
             [0xfd, b'7', b'z', b'X', b'Z', 0] => return Err(compression(path, "xz")),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(compression(path, "zstd")),
