@@ -39,6 +39,13 @@ fn latencies_an_ablation_and_a_soak_are_measured_without_loss() {
     let braid = Braid::new();
     let common = "--quick --flows 1000 --packets 0.02 --workers 1 --duration 200ms --csv rows.csv --plot rows.svg";
     let json = braid.json(&format!("bench --what latency,ablation,soak {common}"));
+    // In so short a run memory still grows, which is its exit code's.
+    let line = "bench --what soak --chain nat --chain forward --quick --flows 100 --workers 1 --duration 100ms --json";
+    let of_two: serde_json::Value = serde_json::from_slice(&braid.run(line).stdout).expect("one JSON value");
+    let samples = of_two["soak"].as_array().unwrap();
+    let mut chains: Vec<&str> = samples.iter().filter_map(|sample| sample["chain"].as_str()).collect();
+    chains.dedup();
+    assert_eq!(chains, ["nat", "forward"], "{of_two}");
     let latency = json["latency"].as_array().unwrap();
     assert_eq!(latency.len(), 2 * 4, "two chains, four loads");
     for row in latency {

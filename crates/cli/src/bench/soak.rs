@@ -14,6 +14,8 @@ use serde::Serialize;
 /// What is seen at one time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
+    /// Of which chain.
+    pub chain: String,
     /// Since the beginning.
     pub seconds: f64,
     /// Million packets a second since the sample before.
@@ -57,8 +59,8 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Looks at a run `looks` times within `time`; `seen` is told of each.
-pub fn watch(live: &Live, time: Duration, looks: u32, mut seen: impl FnMut(&Sample)) -> Vec<Sample> {
+/// Looks at a run of a chain `looks` times within `time`; `seen` is told of each.
+pub fn watch(live: &Live, chain: &str, (time, looks): (Duration, u32), mut seen: impl FnMut(&Sample)) -> Vec<Sample> {
     let (begun, mut samples) = (Instant::now(), Vec::<Sample>::new());
     for look in 1..=looks {
         let due = time * look / (looks + 1);
@@ -66,7 +68,7 @@ pub fn watch(live: &Live, time: Duration, looks: u32, mut seen: impl FnMut(&Samp
         let mut total = WorkerCounters::default();
         live.see().into_iter().flatten().for_each(|worker| total.merge(&worker.counters));
         let seconds = begun.elapsed().as_secs_f64();
-        let sample = sample(&total, seconds, samples.last());
+        let sample = sample(chain, &total, seconds, samples.last());
         seen(&sample);
         samples.push(sample);
     }
@@ -74,10 +76,11 @@ pub fn watch(live: &Live, time: Duration, looks: u32, mut seen: impl FnMut(&Samp
 }
 
 /// What the counters say.
-pub fn sample(total: &WorkerCounters, seconds: f64, before: Option<&Sample>) -> Sample {
+pub fn sample(chain: &str, total: &WorkerCounters, seconds: f64, before: Option<&Sample>) -> Sample {
     let (earlier, packets_before) = before.map_or((0.0, 0), |before| (before.seconds, before.packets));
     let dropped = total.drops.total();
     Sample {
+        chain: chain.to_owned(),
         seconds,
         mpps: (total.packets_in - packets_before) as f64 / (seconds - earlier).max(1e-9) / 1e6,
         packets: total.packets_in,
@@ -116,7 +119,8 @@ mod tests {
 
     #[test]
     fn memory_grows_from_the_middle_on_or_not() {
-        let sample = |mib: u64| Sample { resident_bytes: mib << 20, ..sample(&WorkerCounters::default(), 1.0, None) };
+        let sample =
+            |mib: u64| Sample { resident_bytes: mib << 20, ..sample("nat", &WorkerCounters::default(), 1.0, None) };
         assert_eq!(growth(&[10, 90, 100, 100, 3].map(sample)), 0.0);
         assert!((growth(&[10, 90, 100, 110, 3].map(sample)) - 0.1).abs() < 1e-9);
     }

@@ -57,6 +57,9 @@ struct Bench {
     rows: Vec<Row>,
     latency: Vec<latency::Row>,
     soak: Vec<Sample>,
+    /// Of memory in the second half of a soak, the most of all.
+    #[serde(skip)]
+    growth: f64,
 }
 
 /// A criterion, said before it is known whether the rows meet it.
@@ -84,6 +87,7 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         rows: Vec::new(),
         latency: Vec::new(),
         soak: Vec::new(),
+        growth: 0.0,
     };
     let copied = "copied from a ring into buffers (receive copy)";
     say(
@@ -102,7 +106,7 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     }
     write(args, &bench)?;
     measured?;
-    let growth = soak::growth(&bench.soak);
+    let growth = bench.growth;
     if growth > GROWTH_MAX {
         say(args, &format!("memory grew by {:.1} % in the second half\n", 100.0 * growth))?;
     }
@@ -118,7 +122,14 @@ fn measure(what: What, args: &BenchArgs, catalog: &Catalog, stop: &Stop, bench: 
         What::Rates => rates(args, catalog, stop, &mut bench.rows)?,
         What::Ablation => ablate(args, catalog, stop, &mut bench.rows)?,
         What::Latency => latencies(args, catalog, stop, &mut bench.latency)?,
-        What::Soak => bench.soak = soak(args, catalog, stop)?,
+        What::Soak => {
+            for (name, written) in chains(args, catalog, &[STATEFUL])? {
+                unless(stop)?;
+                let samples = soak(args, catalog, stop, (&name, &written))?;
+                bench.growth = bench.growth.max(soak::growth(&samples));
+                bench.soak.extend(samples);
+            }
+        }
         What::Bare => bare(args, stop, &mut bench.rows)?,
     }
     unless(stop)
@@ -267,14 +278,17 @@ fn latencies(args: &BenchArgs, catalog: &Catalog, stop: &Stop, rows: &mut Vec<la
     Ok(())
 }
 
-/// One run with the most flows and workers that are named.
-fn soak(args: &BenchArgs, catalog: &Catalog, stop: &Stop) -> Result<Vec<Sample>, Failure> {
+/// One run of a chain with the most flows and workers that are named.
+fn soak(
+    args: &BenchArgs,
+    catalog: &Catalog,
+    stop: &Stop,
+    (name, written): (&str, &Written),
+) -> Result<Vec<Sample>, Failure> {
     let time = time(args, SOAK, SOAK_QUICK)?;
-    let chain = chains(args, catalog, &[STATEFUL])?.into_iter().next();
-    let Some((name, written)) = chain else { return Ok(Vec::new()) };
     let flows = at_most(args, args.flows.iter().copied().max().unwrap_or(FLOWS_QUICK));
     let workers = args.workers.iter().copied().max().unwrap_or(1);
-    let trial = Trial { trace: Trace::Churn10, step_ns: None, ..trial(args, (&name, &written), (flows, workers)) };
+    let trial = Trial { trace: Trace::Churn10, step_ns: None, ..trial(args, (name, written), (flows, workers)) };
     let (traffic, compiled) = trial.prepare(catalog, flows)?;
     say(args, &format!("{name}, {flows} flows, a tenth of the packets begins a flow, for {time:?}\n{}", Sample::HEAD))?;
     let live = Live::new(compiled.run.workers);
@@ -283,12 +297,12 @@ fn soak(args: &BenchArgs, catalog: &Catalog, stop: &Stop) -> Result<Vec<Sample>,
     let source = Box::new(traffic.source);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| launch(&compiled.run, source, Box::new(NullSink), &control));
-        let mut samples = soak::watch(&live, time, SOAK_LOOKS, |sample| {
+        let mut samples = soak::watch(&live, name, (time, SOAK_LOOKS), |sample| {
             // A terminal that is gone ends the run at its end.
             let _ = say(args, &sample.to_string());
         });
         let report = running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let last = soak::sample(&report.total, report.elapsed.as_secs_f64(), samples.last());
+        let last = soak::sample(name, &report.total, report.elapsed.as_secs_f64(), samples.last());
         say(args, &last.to_string())?;
         samples.push(last);
         Ok(samples)
