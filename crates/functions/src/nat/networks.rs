@@ -114,6 +114,13 @@ impl Nets {
                 return Err(ConfigError::new(key, "says nothing: networks are not told by VLAN", instead));
             }
         }
+        if let Some(instead) = told_by_one_port(kind, inside().count()) {
+            return Err(ConfigError::new(
+                "networks",
+                "there is one inside port, which tells no network apart",
+                instead,
+            ));
+        }
         let list = match kind {
             Networks::One => return Ok(Nets { kind, list: one(), tagged: None }),
             Networks::ByPort => {
@@ -349,6 +356,15 @@ impl Tagged {
             Behind::Outside => Some(self.outside),
             Behind::Network(number) => self.tags.get(usize::from(number)).copied(),
         }
+    }
+}
+
+/// What to write instead where networks are told by ports of which there are no two.
+fn told_by_one_port(kind: Networks, inside: usize) -> Option<&'static str> {
+    match kind {
+        Networks::ByPort if inside < 2 => Some("leave it out, or name more `inside_ports`"),
+        Networks::ByPortAndVlan if inside < 2 => Some("write \"by_vlan\", or name more `inside_ports`"),
+        _ => None,
     }
 }
 

@@ -168,6 +168,7 @@ fn check_ranges(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError
             let instead = "name IPv4 ranges only; what becomes of IPv6 is said by `ipv6`";
             return Err(ConfigError::new(key, format!("{range} is not IPv4"), instead));
         }
+        ranges_apart(key, ranges)?;
     }
     for address in external.iter().map(|address| IpAddress::from_v4(*address)) {
         if let Some(range) = config.inside.iter().find(|range| range.contains(address)) {
@@ -177,6 +178,20 @@ fn check_ranges(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError
         }
     }
     Ok(())
+}
+
+/// That every range of a list adds something to the others.
+pub(crate) fn ranges_apart(key: &str, ranges: &[Prefix]) -> Result<(), ConfigError> {
+    match Prefix::idle_of(ranges) {
+        None => Ok(()),
+        Some((range, wide)) if range == wide => {
+            Err(ConfigError::new(key, format!("{range} stands there twice"), "write it once"))
+        }
+        Some((range, wide)) => {
+            let reason = format!("{range} lies in {wide}, which stands there too");
+            Err(ConfigError::new(key, reason, "leave one of them out"))
+        }
+    }
 }
 
 /// Whether what is said has an effect.

@@ -49,9 +49,9 @@ fn check(bench: &mut Bench, port: u16, seconds: u64, frame: Frame, expected: &st
 fn check_error(text: &str, expected: &str) {
     let mut bench = Err(String::new());
     Bench::new(2, |builder| {
-        let made = parse(text.parse().unwrap()).and_then(|config| Nat::from_config(config, builder.scope("nat"), 2));
+        let made = parse(text.parse().unwrap()).and_then(|config| Nat::from_config(config, builder.scope("nat"), 4));
         bench = made.as_ref().map(|_| ()).map_err(|error| error.to_string());
-        let nat = made.or_else(|_| Nat::from_config(Config::default(), builder.scope("default"), 2)).unwrap();
+        let nat = made.or_else(|_| Nat::from_config(Config::default(), builder.scope("default"), 4)).unwrap();
         Box::new(Instance::new("nat", nat))
     });
     let error = bench.unwrap_err();

@@ -16,6 +16,7 @@ use crate::nat::fixed::Fixed;
 use crate::nat::networks::Nets;
 use crate::nat::pool::Pool;
 use crate::nat::session::Timeouts;
+use crate::nat::settings::ranges_apart;
 use crate::nat::{self, AllocationKind, Filtering, Networks, NextHop, Others, Pooling, StaticProtocol};
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
@@ -187,6 +188,7 @@ impl Settings {
         if config.inside.is_empty() {
             return Err(ConfigError::new("inside", "names no range", "write for example inside = [\"::/0\"]"));
         }
+        ranges_apart("inside", &config.inside)?;
         if config.inside.iter().all(|range| prefix.covers(range)) {
             let reason = "all of it lies behind the prefix, and nobody sends from there";
             return Err(ConfigError::new(

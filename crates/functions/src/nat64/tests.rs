@@ -262,6 +262,7 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     let fixed = "static = [{ protocol = 'tcp', external = '198.51.100.1:8080', inside = '[2001:db8::5]:0' }]";
     check_error(fixed, "`static[0]`: [2001:db8::5]:0 has no port");
     check_error("allocation = 'deterministic'", "`allocation`: IPv6 hosts are too many");
+    check_error("inside = ['2001:db8::/32', '2001:db8:1::/48']", "`inside`: 2001:db8:1::/48 lies in 2001:db8::/32");
     check_error("mtu_v6 = 576", "`mtu_v6`: 576 is out of range; write 1280 to 9216");
     check_error("subscriber_bits = 0", "`subscriber_bits`: 0 is no length of a prefix");
     check_error("external = []", "`external`: names no address");

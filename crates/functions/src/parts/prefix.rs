@@ -50,6 +50,17 @@ impl Prefix {
         self.is_v4() == other.is_v4() && self.bits <= other.bits && self.contains(other.address)
     }
 
+    /// The first range of a list that adds nothing to the others: all of it lies in another one, which comes with it.
+    pub fn idle_of(list: &[Prefix]) -> Option<(Prefix, Prefix)> {
+        let wider = |at: usize, range: &Prefix| {
+            let covers = |(other, wide): &(usize, &Prefix)| {
+                *other != at && wide.covers(range) && (*wide != range || *other < at)
+            };
+            list.iter().enumerate().find(covers).map(|(_, wide)| *wide)
+        };
+        list.iter().enumerate().find_map(|(at, range)| Some((*range, wider(at, range)?)))
+    }
+
     /// Whether the range holds IPv4 addresses.
     pub fn is_v4(&self) -> bool {
         self.address.is_v4()
