@@ -9,7 +9,7 @@ use support::{Braid, conserved};
 const TRAFFIC: &str = "--in gen:campus?packets=4000000000&flows=300&seed=5 --workers 2 --time live";
 const FIREWALL: &str = "[[nf]]\nfunction = \"firewall\"\n";
 const COUNTER: &str = "[[nf]]\nfunction = \"flow_counter\"\nconfig = { symmetric = true }\n";
-const POLICED: &str = "[[nf]]\nfunction = \"policer\"\n[nf.config]\nbytes_per_s = 1\nburst_bytes = 1\n";
+const POLICED: &str = "[[nf]]\nfunction = \"policer\"\n[nf.config]\nbytes_per_s = 1\nburst_bytes = 100\n";
 
 fn names(list: &Value) -> Vec<&str> {
     list.as_array().expect("a list").iter().filter_map(Value::as_str).collect()

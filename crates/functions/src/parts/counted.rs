@@ -35,6 +35,10 @@ const SHORTEST: u32 = 46;
 const AROUND: u32 = 24;
 /// Bytes of the shortest frame without check sequence.
 const FRAME_MIN: u32 = 60;
+/// And of the longest one without tags.
+const FRAME_MAX: usize = 1514;
+/// Bytes of the shortest IP packet, which may be all of a frame.
+const HEADER_MIN: u32 = 20;
 
 impl Counted {
     /// As a plan says under `bytes_of` and `overhead`.
@@ -69,6 +73,23 @@ impl Counted {
         counted.saturating_add_signed(self.overhead.into()).max(1)
     }
 
+    /// The least that any IP packet costs.
+    fn least(&self) -> u64 {
+        let shortest = if self.of == BytesOf::Line { FRAME_MIN + AROUND } else { HEADER_MIN };
+        shortest.saturating_add_signed(self.overhead.into()).max(1).into()
+    }
+
+    /// That a burst of bytes lets some packet pass.
+    pub fn check_burst(&self, key: &str, burst: u64) -> Result<(), ConfigError> {
+        let least = self.least();
+        if burst >= least {
+            return Ok(());
+        }
+        let reason = format!("every packet is longer than a burst of {burst}, so none would pass");
+        let instead = format!("write at least {least}, and {} for full frames of Ethernet", self.most(FRAME_MAX));
+        Err(ConfigError::new(key, reason, instead))
+    }
+
     /// The same of a frame of so many bytes, at most.
     pub fn most(&self, frame: usize) -> u64 {
         let around = if self.of == BytesOf::Line { u64::from(AROUND) } else { 0 };
@@ -86,6 +107,12 @@ mod tests {
             let error = Counted::new(BytesOf::Frame, wrong).unwrap_err().to_string();
             assert!(error.contains("bytes are no header's; write -64 to 256"), "{error}");
         }
+        let least = |of, overhead| Counted::new(of, overhead).unwrap().least();
+        assert_eq!(
+            [least(BytesOf::Frame, 0), least(BytesOf::Ip, -64), least(BytesOf::Line, 4)],
+            [20, 1, 88],
+            "an IP packet without anything, and what the line takes for it"
+        );
         assert_eq!(Counted::new(BytesOf::Line, 8).map(|counted| counted.most(1514)).unwrap(), 1546);
         assert_eq!(Counted::new(BytesOf::Ip, -4).map(|counted| counted.most(1514)).unwrap(), 1510);
     }

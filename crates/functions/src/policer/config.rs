@@ -224,8 +224,13 @@ impl Config {
             let missing = || ConfigError::new(key, format!("missing for `{}`", self.meter.name()), "add it");
             value.ok_or_else(missing)?.of(key, in_packets)
         };
+        let passes = |key: &str, limit: Limit| match in_packets || self.dscp.red.is_some() {
+            // Or they are all marked: that may be meant.
+            true => Ok(limit),
+            false => self.counted()?.check_burst(key, limit.burst()).map(|()| limit),
+        };
         Ok(match self.meter {
-            Kind::Single => Meter::Single(committed),
+            Kind::Single => Meter::Single(passes("burst_bytes", committed)?),
             Kind::Srtcm => {
                 let burst = needed("excess_burst", self.excess_burst)?;
                 Meter::SingleRate { committed, excess: Limit::new("bytes_per_s", rate, "excess_burst", burst)? }
@@ -236,7 +241,8 @@ impl Config {
                     let reason = format!("{peak} is below the committed rate of {rate}");
                     return Err(ConfigError::new("peak_per_s", reason, "write at least that (RFC 2698 section 2)"));
                 }
-                Meter::TwoRate { committed, peak: Limit::new("peak_per_s", peak, "peak_burst", burst)? }
+                let peak = passes("peak_burst", Limit::new("peak_per_s", peak, "peak_burst", burst)?)?;
+                Meter::TwoRate { committed, peak }
             }
             Kind::Rfc4115 => {
                 let excess = needed("excess_per_s", self.excess_per_s)?;
@@ -273,7 +279,11 @@ impl Config {
         let in_packets = self.in_packets()?;
         let per_s = Link::number(("per_s", link.per_s), ("bytes_per_s", link.bytes_per_s), in_packets)?;
         let burst = Link::number(("burst", link.burst), ("burst_bytes", link.burst_bytes), in_packets)?;
-        Limit::new("link.per_s", per_s, "link.burst", burst).map(Some)
+        let limit = Limit::new("link.per_s", per_s, "link.burst", burst)?;
+        if !in_packets {
+            self.counted()?.check_burst("link.burst", burst)?;
+        }
+        Ok(Some(limit))
     }
 
     pub(super) fn checked_port(&self, ports: u16) -> Result<Option<Port>, ConfigError> {

@@ -217,6 +217,28 @@ fn impossible_meters_are_refused() {
 }
 
 #[test]
+fn a_burst_that_no_packet_fits_is_refused() {
+    let none = |key: &str, burst: u64, least: u64, full: u64| {
+        format!(
+            "`{key}`: every packet is longer than a burst of {burst}, so none would pass; \
+             write at least {least}, and {full} for full frames of Ethernet"
+        )
+    };
+    refuse("bytes_per_s = 100\nburst_bytes = 19", &none("burst_bytes", 19, 20, 1514));
+    refuse("bytes_of = 'line'\nburst_bytes = 83", &none("burst_bytes", 83, 84, 1538));
+    refuse("link = { per_s = 100, burst = 9 }\noverhead = 4", &none("link.burst", 9, 24, 1518));
+    let two = "meter = 'trtcm'\nbytes_per_s = 100\nburst_bytes = 1\npeak_per_s = 100\npeak_burst = 9";
+    refuse(two, &none("peak_burst", 9, 20, 1514));
+    for config in [
+        "packets_per_s = 100\nburst_packets = 1\nlink = { per_s = 100, burst = 1 }",
+        "bytes_per_s = 100\nburst_bytes = 1\ndscp = { red = 'cs1' }",
+        "bytes_per_s = 100\nburst_bytes = 20",
+    ] {
+        bench(1, config);
+    }
+}
+
+#[test]
 fn a_port_that_the_plan_has_not_is_refused() {
     let config = Config { from_port: Some(2), ..Config::default() };
     let error = config.checked_port(2).unwrap_err();

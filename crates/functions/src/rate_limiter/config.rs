@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
+use crate::parts::counted::Counted;
 use crate::parts::units;
 use crate::token_bucket::Limit;
 
@@ -44,7 +45,8 @@ impl Config {
             }
             let bytes = self.bytes_per_s.unwrap_or(BYTES_PER_S_DEFAULT);
             let burst = self.burst_bytes.unwrap_or(Limit::usual_burst(bytes, 10_000));
-            return Ok((Limit::new("bytes_per_s", bytes, "burst_bytes", burst)?, false));
+            let limit = Limit::new("bytes_per_s", bytes, "burst_bytes", burst)?;
+            return Counted::default().check_burst("burst_bytes", burst).map(|()| (limit, false));
         };
         if self.bytes_per_s.is_some() || self.burst_bytes.is_some() {
             let instead = "keep either the keys with bytes or those with packets; two functions in a row do both";

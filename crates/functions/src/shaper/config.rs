@@ -161,11 +161,18 @@ impl Rates {
 impl Config {
     pub(super) fn limit(&self) -> Result<Limit, ConfigError> {
         let burst = self.burst_bytes.unwrap_or(Limit::usual_burst(self.bytes_per_s, 2000));
-        Limit::new("bytes_per_s", self.bytes_per_s, "burst_bytes", burst)
+        let limit = Limit::new("bytes_per_s", self.bytes_per_s, "burst_bytes", burst)?;
+        if self.ceil_bytes_per_s.is_none() {
+            self.counted()?.check_burst("burst_bytes", burst)?;
+        }
+        Ok(limit)
     }
 
     pub(super) fn link_limit(&self) -> Result<Option<Limit>, ConfigError> {
-        let limit = |link: Link| Limit::new("link.bytes_per_s", link.bytes_per_s, "link.burst_bytes", link.burst_bytes);
+        let limit = |Link { bytes_per_s, burst_bytes }: Link| {
+            let limit = Limit::new("link.bytes_per_s", bytes_per_s, "link.burst_bytes", burst_bytes)?;
+            self.counted()?.check_burst("link.burst_bytes", burst_bytes).map(|()| limit)
+        };
         self.link.map(limit).transpose()
     }
 

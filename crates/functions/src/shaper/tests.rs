@@ -177,6 +177,13 @@ fn impossible_values_are_refused() {
     let long =
         "`queue_bytes`: at 1000 a second a queue of 20000 bytes takes longer than seven seconds; write at most 7516";
     refuse("bytes_per_s = 1000\nqueue_bytes = 20000", long);
+    let none = "every packet is longer than a burst of 9, so none would pass; write at least 20, and 1514 for full";
+    for (config, key) in [
+        ("bytes_per_s = 100\nburst_bytes = 9", "burst_bytes"),
+        ("link = { bytes_per_s = 100, burst_bytes = 9 }", "link.burst_bytes"),
+    ] {
+        refuse(config, &format!("`{key}`: {none} frames of Ethernet"));
+    }
     let groups = "ceil_bytes_per_s = 20000000\nlink = { bytes_per_s = 30000000, burst_bytes = 100000 }\n\
                   group = [{ prefixes = '10.0.0.0/8', total = { bytes_per_s = 1000 } }, \
                            { prefixes = ['10.1.0.0/16', '10.0.0.1/8'], each = { bytes_per_s = 1000 } }]";
