@@ -14,8 +14,8 @@ use super::endpoint::{protocol_of, slot};
 pub struct Session {
     /// Number of the mapping's entry.
     index: u32,
-    /// From below the entry's generation, as far as it fits; the [`Phase`], the way, and the protocol's number among those that
-    /// are translated. An entry lives for a second at least, so half a year passes before a generation comes again, and
+    /// From below the entry's generation, as far as it fits; the [`Phase`] but for [`Phase::Asked`], the way, the protocol's number among those that
+    /// are translated, and whether the phase is that one. An entry lives for a second at least, so half a year passes before a generation comes again, and
     /// no set waits so long for a packet.
     rest: u32,
 }
@@ -24,10 +24,14 @@ const GENERATION_BITS: u32 = 24;
 const GENERATION: u32 = (1 << GENERATION_BITS) - 1;
 /// Kinds of sessions that could be told apart.
 const KINDS: usize = 1 << (u32::BITS - GENERATION_BITS);
+/// Bits of a kind that hold the phase, and those that hold the protocol's number.
+const PHASE: u8 = 0x23;
+const SLOT_BIT: u32 = 3;
+const SLOT: usize = 3;
 
 impl Session {
     pub(crate) fn new(handle: Handle, number: u8, way: u8, phase: Phase) -> Session {
-        let kind = phase as u32 | u32::from(way) << 2 | slot(number) << 3;
+        let kind = phase as u32 | u32::from(way) << 2 | slot(number) << SLOT_BIT;
         Session { index: handle.index, rest: handle.generation & GENERATION | kind << GENERATION_BITS }
     }
 
@@ -57,11 +61,11 @@ impl Session {
     /// A [`Phase`].
     #[inline(always)]
     pub(crate) fn phase(&self) -> u8 {
-        (self.rest >> GENERATION_BITS) as u8 & 3
+        (self.rest >> GENERATION_BITS) as u8 & PHASE
     }
 
     pub(crate) fn set_phase(&mut self, phase: u8) {
-        self.rest = self.rest & !(3 << GENERATION_BITS) | u32::from(phase & 3) << GENERATION_BITS;
+        self.rest = self.rest & !(u32::from(PHASE) << GENERATION_BITS) | u32::from(phase & PHASE) << GENERATION_BITS;
     }
 
     /// Another packet has come: of other protocols than TCP that is all there is to know.
@@ -84,12 +88,12 @@ impl Session {
 
     #[inline(always)]
     pub(crate) fn is_tcp(&self) -> bool {
-        self.rest >> (GENERATION_BITS + 3) == 0
+        self.rest & (SLOT as u32) << (GENERATION_BITS + SLOT_BIT) == 0
     }
 
     #[inline(always)]
     pub(crate) fn protocol(&self) -> u8 {
-        protocol_of(self.kind() >> 3)
+        protocol_of(self.kind() >> SLOT_BIT & SLOT)
     }
 }
 
@@ -104,7 +108,7 @@ impl Needs {
     pub(crate) fn new(need: impl Fn(u8, u8, Phase) -> u64) -> Needs {
         Needs(std::array::from_fn(|kind| {
             let (way, phase) = ((kind >> 2) as u8 & 1, Phase::from_bits(kind as u8));
-            need(protocol_of(kind >> 3), way, phase)
+            need(protocol_of(kind >> SLOT_BIT & SLOT), way, phase)
         }))
     }
 
@@ -124,32 +128,50 @@ pub(crate) const INWARD: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// Nothing but SYNs so far.
+    /// Nothing but answers to SYNs so far.
     Opening = 0,
-    /// A segment without SYN has passed.
+    /// A segment without SYN has passed, or behind a SYN the answer to one that it crossed: then both ends have opened it.
     Established = 1,
     /// A FIN has passed; acknowledgements may follow.
     Finished = 2,
     /// A RST has passed. If it was forged, the next other segment shows that the connection lives (RFC 7857 section 2.2).
     Reset = 3,
+    /// A SYN has passed that answers none.
+    Asked = 0x20,
 }
 
 impl Phase {
     #[inline(always)]
     pub(crate) fn from_bits(bits: u8) -> Phase {
-        [Phase::Opening, Phase::Established, Phase::Finished, Phase::Reset][usize::from(bits & 3)]
+        const ASKED: u8 = Phase::Asked as u8;
+        match bits & PHASE {
+            1 => Phase::Established,
+            2 => Phase::Finished,
+            3 => Phase::Reset,
+            ASKED => Phase::Asked,
+            _ => Phase::Opening,
+        }
     }
 
     /// The phase after a segment with these control bits.
     #[inline(always)]
     pub(crate) fn after(bits: u8, flags: u8) -> Phase {
+        match flags & (RST | SYN | FIN) {
+            0 if bits & PHASE == Phase::Finished as u8 => Phase::Finished,
+            0 if flags & ACK != 0 => Phase::Established,
+            0 => Phase::from_bits(bits),
+            _ => Phase::turned(bits, flags),
+        }
+    }
+
+    /// The same of one that opens or ends a connection.
+    fn turned(bits: u8, flags: u8) -> Phase {
         match Phase::from_bits(bits) {
             _ if flags & RST != 0 => Phase::Reset,
-            _ if flags & SYN != 0 => Phase::Opening,
-            _ if flags & FIN != 0 => Phase::Finished,
-            Phase::Finished => Phase::Finished,
-            _ if flags & ACK != 0 => Phase::Established,
-            phase => phase,
+            _ if flags & SYN == 0 => Phase::Finished,
+            _ if flags & ACK == 0 => Phase::Asked,
+            Phase::Asked | Phase::Established => Phase::Established,
+            _ => Phase::Opening,
         }
     }
 }
@@ -157,7 +179,7 @@ impl Phase {
 /// How long sets live without a packet, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// TCP, by [`Phase`].
+    /// TCP, by [`Phase`]; [`Phase::Asked`] opens too.
     pub(crate) tcp_ns: [u64; 4],
     pub(crate) udp_ns: u64,
     pub(crate) icmp_ns: u64,
@@ -173,7 +195,7 @@ impl Timeouts {
     #[inline]
     pub(crate) fn after(&self, number: u8, phase: Phase) -> u64 {
         match number {
-            protocol::TCP => self.tcp_ns[phase as usize],
+            protocol::TCP => self.tcp_ns[phase as usize & 3],
             protocol::UDP => self.udp_ns,
             _ => self.icmp_ns,
         }
@@ -196,5 +218,33 @@ mod tests {
         assert!(others.iter().all(|other| !session.is_over(*other)));
         assert!(!session.is_beside(&Session::new(others[0], protocol::UDP, INWARD, Phase::Opening)));
         assert!(session.is_beside(&Session::new(handle, protocol::TCP, OUTWARD, Phase::Opening)));
+        let asked = Session::new(handle, protocol::TCP, INWARD, Phase::Asked);
+        let kind = (asked.protocol(), asked.way(), asked.phase(), asked.is_tcp());
+        assert_eq!(kind, (protocol::TCP, INWARD, Phase::Asked as u8, true));
+    }
+
+    /// The phases of a direction after each segment.
+    #[track_caller]
+    fn check(segments: &[u8], expected: &[Phase]) {
+        let phases: Vec<Phase> = segments
+            .iter()
+            .scan(0, |bits, flags| {
+                let phase = Phase::after(*bits, *flags);
+                *bits = phase as u8;
+                Some(phase)
+            })
+            .collect();
+        assert_eq!(phases, expected);
+    }
+
+    #[test]
+    fn a_direction_is_established_by_what_is_no_syn_or_by_the_answer_to_one_that_crossed() {
+        use Phase::*;
+        check(&[SYN, SYN, ACK, ACK], &[Asked, Asked, Established, Established]);
+        check(&[SYN | ACK, SYN | ACK, ACK, SYN | ACK], &[Opening, Opening, Established, Established]);
+        check(&[SYN, SYN | ACK, SYN | ACK, ACK], &[Asked, Established, Established, Established]);
+        check(&[ACK, FIN | ACK, ACK, SYN | ACK, SYN], &[Established, Finished, Finished, Opening, Asked]);
+        check(&[SYN, RST, ACK, RST | ACK, SYN | ACK], &[Asked, Reset, Established, Reset, Opening]);
+        check(&[0, SYN | RST, SYN | FIN, FIN], &[Opening, Reset, Asked, Finished]);
     }
 }
