@@ -38,7 +38,8 @@ impl<K: Kept> Mappings<K> {
         // The port that it would like best may belong to a mapping that nobody needs any more.
         claim.own = self.reclaim(cx, slot(inside.protocol), (claim.home, inside.port))?;
         let mut place = self.hosts.choose(cx, (&self.ports, &self.roster), &claim)?;
-        if place == Err(NO_FREE_PORT) && self.reclaim_some(cx, inside, claim.home)? {
+        if place == Err(NO_FREE_PORT) && self.reclaim_some(cx, &claim)? {
+            self.hosts.recall(cx, &self.roster, &mut claim)?;
             place = self.hosts.choose(cx, (&self.ports, &self.roster), &claim)?;
         }
         let (address, port) = match place {

@@ -87,7 +87,7 @@ pub(super) struct Entered {
 }
 
 /// A host, or subscriber: an IPv4 address, or the prefix that an IPv6 subscriber has, in its network.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Name {
     address: IpAddress,
@@ -206,6 +206,11 @@ impl Hosts {
             _ => roster.home(number),
         };
         Claim { inside, number, home, host: Host::default(), own: Holder::Nobody }
+    }
+
+    /// Whether two inside endpoints are of one host.
+    pub(super) fn is_one(&self, one: Inside, other: Inside) -> bool {
+        self.name(one) == self.name(other)
     }
 
     /// What is known of its host.

@@ -17,6 +17,7 @@ use braid_nf::{Findings, Part};
 
 use super::block_log::Change;
 use super::census::Census;
+use super::config::Allocation;
 use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER, Packed};
 use super::fixed::{Fixed, Statics};
@@ -24,6 +25,7 @@ use super::hosts::Hosts;
 use super::pause::Pause;
 use super::pool::Pool;
 use super::ports::{Ports, row};
+use super::reclaim::HOSTS;
 use super::roster::Roster;
 use crate::config::ConfigError;
 use crate::parts::SECOND;
@@ -71,6 +73,8 @@ pub(crate) struct Mappings<K> {
     pub(super) refresh_ns: u64,
     /// Searches for mappings that are over: of the table, then of each row of ports.
     pub(super) searched: Pause,
+    /// Of hosts for ports that they have to themselves, if they have any.
+    pub(super) searched_by_hosts: Option<Pause>,
     rest_ns: u64,
 }
 
@@ -88,6 +92,10 @@ impl<K: Kept> Mappings<K> {
                 .map_err(|error| ConfigError::state("networks", &error))?,
             searched: Pause::new(builder, "searched", 1 + row(0, roster.room()))
                 .map_err(|error| ConfigError::state("external", &error))?,
+            searched_by_hosts: (pool.allocation != Allocation::Shared)
+                .then(|| Pause::new(builder, "searched_by_hosts", HOSTS))
+                .transpose()
+                .map_err(|error| ConfigError::state("allocation", &error))?,
             statics: Statics::new(builder, fixed)?,
             roster,
             first_port: pool.first_port,
@@ -335,3 +343,4 @@ impl<K: Kept> Part for Mappings<K> {
         self.searched.objects(into);
     }
 }
+        self.searched_by_hosts.objects(into);

@@ -143,6 +143,26 @@ impl Hosts {
         }
     }
 
+    /// The block of that number among those that a host has to itself where new mappings are made, and its address.
+    pub(in crate::nat) fn own_block(
+        &self,
+        roster: &Roster,
+        claim: &Claim,
+        number: usize,
+    ) -> Option<(u32, RangeInclusive<u16>)> {
+        match self.allocation {
+            Allocation::Shared => None,
+            Allocation::Blocks { size, most } => {
+                let mut pieces = claim.host.pieces(most).filter(|piece| piece.address == claim.home);
+                pieces.nth(number).map(|piece| (piece.address, self.block(piece.block, size)))
+            }
+            Allocation::Deterministic { size } => {
+                let (address, first) = self.deterministic(roster, claim.inside, size).filter(|_| number == 0)?;
+                Some((address, first..=first + (size - 1)))
+            }
+        }
+    }
+
     fn block(&self, number: u32, size: u16) -> RangeInclusive<u16> {
         let first = self.first + number as u16 * size;
         first..=first + (size - 1)
