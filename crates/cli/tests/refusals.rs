@@ -215,6 +215,27 @@ fn objects_are_shared_by_functions_that_have_them_alike() {
 }
 
 #[test]
+fn mappings_are_shared_with_their_ports_or_not_at_all() {
+    let nat = |name: &str, port: u8, share: &str| {
+        let when = format!("when = {{ in = [{port}, 1] }}\nshare = {{ {share} }}\n");
+        format!("[[nf]]\nfunction = \"nat\"\nname = \"{name}\"\n{when}")
+    };
+    let both = |share: &str| format!("ports = 4\n{}{}", nat("one", 0, share), nat("other", 2, share));
+    let all = "mappings = \"m_mappings\", ports = \"m_ports\", full_ports = \"m_full_ports\", \
+               spent_ports = \"m_spent_ports\", external = \"m_external\"";
+    let said = [
+        "`share.mappings`: it is shared with `one`, but `ports`, `full_ports`, `spent_ports`, `external` not",
+        "in both, or share none of them",
+        all,
+    ];
+    check(&both("mappings = \"m\""), 11, &said);
+    check(&both("ports = \"m\", full_ports = \"f\""), 11, &["but `mappings`, `spent_ports`, `external` not"]);
+    let braid = Braid::new();
+    braid.write("plan.toml", &both(all));
+    braid.ok("run plan.toml --in gen:uniform?packets=10");
+}
+
+#[test]
 fn keys_that_say_nothing_beside_packet_sets_of_the_plan_are_refused() {
     let plan = |function: &str, set: &str, config: &str| {
         format!("[[nf]]\nfunction = \"{function}\"\n[nf.packet_set]\n{set}\n[nf.config]\n{config}\n")

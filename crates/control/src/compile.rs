@@ -323,6 +323,15 @@ fn check_shares(link: &Link, stage: &dyn Stage, builder: &StateBuilder) -> Resul
             let reason = format!("for `{}` it is {}, here {}", said.function, said.other, said.terms);
             return refuse(reason, "write the same there and here, or share it under another name");
         }
+        if let Some(parted) = builder.parted().filter(|parted| parted.name == share.name) {
+            let apart: Vec<String> =
+                parted.all.iter().filter(|(_, is_common)| !is_common).map(|(own, _)| format!("`{own}`")).collect();
+            let reason =
+                format!("it is shared with `{}`, but {} not, which belong to it", parted.function, apart.join(", "));
+            let of = share.name.rsplit('.').next().unwrap_or_default();
+            let all: Vec<String> = parted.all.iter().map(|(own, _)| format!("{own} = \"{of}_{own}\"")).collect();
+            return refuse(reason, &format!("write share = {{ {} }} in both, or share none of them", all.join(", ")));
+        }
     }
     Ok(())
 }

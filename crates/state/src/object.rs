@@ -1,5 +1,9 @@
 //! What all structures have in common: how they are made, named and looked at from outside.
 
+mod together;
+
+pub use together::Parted;
+
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt::Display;
@@ -132,6 +136,9 @@ pub struct StateBuilder {
     /// What was said of the values of shared structures, and by whom first.
     terms: Vec<Terms>,
     disagreement: Option<Disagreement>,
+    /// What belongs together, by function, and who has parted it.
+    together: Vec<together::Together>,
+    parted: Option<Parted>,
     /// Most bytes of new structures, and how many they have.
     limit: usize,
     made: Cell<usize>,
@@ -151,6 +158,8 @@ impl StateBuilder {
             unlike: None,
             terms: Vec::new(),
             disagreement: None,
+            together: Vec::new(),
+            parted: None,
             limit: usize::MAX,
             made: Cell::new(0),
         }

@@ -83,7 +83,7 @@ impl<K: Kept> Mappings<K> {
         let roster = Roster::new(builder, pool)?;
         let capacity = pool.mappings_max.min(pool.ports().saturating_mul(roster.room()).saturating_mul(3));
         let map = MapConfig { name: "mappings".into(), capacity, ..MapConfig::default() };
-        Ok(Mappings {
+        let mappings = Mappings {
             entries: Map::new(builder, &map).map_err(|error| ConfigError::state("mappings_max", &error))?,
             ports: Ports::new(builder, roster.room(), pool.first_port, pool.last_port)
                 .map_err(|error| ConfigError::state("external", &error))?,
@@ -102,7 +102,9 @@ impl<K: Kept> Mappings<K> {
             last_port: pool.last_port,
             refresh_ns: pool.refresh_ns,
             rest_ns: pool.rest_ns,
-        })
+        };
+        builder.together(&["mappings", "ports", "full_ports", "spent_ports", "external", "hosts", "blocks"]);
+        Ok(mappings)
     }
 
     /// Whether a number means the same port in both.
@@ -341,6 +343,6 @@ impl<K: Kept> Part for Mappings<K> {
         self.hosts.objects(into);
         self.census.objects(into);
         self.searched.objects(into);
+        self.searched_by_hosts.objects(into);
     }
 }
-        self.searched_by_hosts.objects(into);
