@@ -31,11 +31,14 @@ impl<'a> Zone<'a> {
         Some(Zone { bytes, hash: hash_of::<ZONE_MOST>(bytes)? })
     }
 
-    /// Bytes of the response's name below the zone, and of answers that are no addresses.
-    pub(super) fn hidden_bytes(&self, response: &Response<'_>) -> u64 {
-        let below = response.name().len().saturating_sub(self.bytes.len() + 1);
-        let answers = if response.address().is_none() { response.answers().len() } else { 0 };
-        (below + answers) as u64
+    /// Bytes of a name below the zone.
+    pub(super) fn bytes_below(&self, name: &[u8]) -> u64 {
+        name.len().saturating_sub(self.bytes.len() + 1) as u64
+    }
+
+    /// The name of the list that is asked about an address, if it is in the zone.
+    pub(super) fn list_of(&self, response: &Response<'a>) -> Option<&'a [u8]> {
+        response.behind_address().filter(|list| list.len() > self.bytes.len())
     }
 
     /// As text for a report, cut to its length.
@@ -58,9 +61,14 @@ fn hash_of<const MOST: usize>(labels: &[u8]) -> Option<u64> {
     Some(mixed(lower, 0).max(1))
 }
 
-/// The hash of the name that a response is about, whatever was asked of it; never 0.
-pub(super) fn name(response: &Response<'_>) -> Option<u64> {
-    hash_of::<NAME_MOST>(response.name())
+/// The hash of a name, such as a response is about, whatever was asked of it; never 0.
+pub(super) fn name(name: &[u8]) -> Option<u64> {
+    hash_of::<NAME_MOST>(name)
+}
+
+/// Bytes of answers that are no addresses.
+pub(super) fn answer_bytes(response: &Response<'_>) -> u64 {
+    if response.address().is_none() { response.answers().len() as u64 } else { 0 }
 }
 
 /// A name, by its hash, as 16 bytes that no host has as its address.

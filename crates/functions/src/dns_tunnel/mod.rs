@@ -178,8 +178,9 @@ impl NetworkFunction for DnsTunnel {
 impl DnsTunnel {
     /// An answer to a client: its name is an orphan until the client contacts an address of it. Whatever is asked of one name (A, AAAA, HTTPS), it is one.
     fn answer(&self, cx: &mut Cx<'_>, client: IpAddress, response: &Response<'_>) -> Result<(), Conflict> {
-        let Some((zone, name)) = Zone::of(response).zip(message::name(response)) else { return Ok(()) };
-        let (asker, bytes, seen_ns) = (Asker { client, zone: zone.hash }, zone.hidden_bytes(response), cx.now());
+        let Some((zone, name)) = Zone::of(response).zip(message::name(response.name())) else { return Ok(()) };
+        let bytes = message::answer_bytes(response) + self.name_bytes(cx, client, &zone, response)?;
+        let (asker, seen_ns) = (Asker { client, zone: zone.hash }, cx.now());
         let address = response.address().map(|address| (address, Orphan { of: name, bytes: 0, seen_ns }));
         let named = (message::as_address(name), Orphan { of: zone.hash, bytes, seen_ns });
         for (address, orphan) in address.into_iter().chain([named]) {
@@ -199,6 +200,24 @@ impl DnsTunnel {
             self.alerts.raise(cx, &asker, &Tunnel { tally, zone: zone.text() })?;
         }
         if self.tallies.insert(cx, &asker, &tally)? { Ok(()) } else { self.unkept.count(cx) }
+    }
+
+    /// Bytes that the name of a response may carry. Of a list that is asked about addresses its own name counts, once for each client, and no
+    /// address: what stands between those and the zone would carry as much without them.
+    fn name_bytes(
+        &self,
+        cx: &mut Cx<'_>,
+        client: IpAddress,
+        zone: &Zone<'_>,
+        response: &Response<'_>,
+    ) -> Result<u64, Conflict> {
+        let Some((list, hash)) = zone.list_of(response).and_then(|list| Some((list, message::name(list)?))) else {
+            return Ok(zone.bytes_below(response.name()));
+        };
+        let told = Told { client, address: message::as_address(hash) };
+        let known = Orphan { of: zone.hash, bytes: 0, seen_ns: cx.now() };
+        let is_new = self.told.get(cx, &told)?.is_none() && self.told.insert(cx, &told, &known)?;
+        Ok(if is_new { zone.bytes_below(list) } else { 0 })
     }
 
     /// A client contacts an address: the name of which it was told led somewhere, and so will what is told of that later.

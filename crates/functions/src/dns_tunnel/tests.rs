@@ -84,6 +84,27 @@ fn ordinary_look_ups_are_none() {
     check(|n| (format!("w{n}.example.com"), Answer::Nothing), false, None);
 }
 
+/// As a mail server asks about who connects to it, with a customer's key (RFC 5782).
+#[test]
+fn lists_that_are_asked_about_addresses_are_none_and_what_stands_behind_an_address_is_no_address() {
+    for list in
+        ["zen.spamhaus.org", "bl.spamcop.net", "dnsbl.example.co.uk", "abcdefghijklmnopqrstuvwxyz.zen.dq.spamhaus.net"]
+    {
+        check(|n| (format!("{n}.113.0.203.{list}"), Answer::Nothing), false, None);
+        check(|n| (format!("9.113.{n}.203.{list}"), Answer::Address([127, 0, 0, 2])), false, None);
+    }
+    let expected = "30 answers about evil.co.uk led nowhere, 1350 bytes in them, since 0.000 s";
+    let data = |n: u64| format!("{n:04}{}", "a".repeat(40));
+    check(|n| (format!("{n}.113.0.203.{}.evil.co.uk", data(n)), Answer::Nothing), false, Some(expected));
+    for no_address in ["0.113.0.2031", "01.113.0.203", "256.113.0.203", "+1.113.0.203", "a.113.0.203"] {
+        let bytes = 30 * (no_address.len() + 1 + 45);
+        let expected = format!("30 answers about evil.co.uk led nowhere, {bytes} bytes in them, since 0.000 s");
+        check(|n| (format!("{no_address}.{}.evil.co.uk", data(n)), Answer::Nothing), false, Some(&expected));
+    }
+    let text = "30 answers about spamhaus.org led nowhere, 3004 bytes in them, since 0.000 s";
+    check(|n| (format!("{n}.113.0.203.zen.spamhaus.org"), Answer::Text(88)), false, Some(text));
+}
+
 #[test]
 fn a_name_that_leads_somewhere_does_whatever_else_was_asked_of_it() {
     const HTTPS: u8 = 65;

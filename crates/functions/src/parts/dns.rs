@@ -58,6 +58,18 @@ impl<'a> Response<'a> {
         &self.message[HEADER..self.answers - QUESTION_END]
     }
 
+    /// What of it stands behind an IPv4 address that is written backwards, as lists are asked about one (RFC 5782 section 2.1).
+    pub fn behind_address(&self) -> Option<&'a [u8]> {
+        let is_octet = |&(begin, end): &(usize, usize)| {
+            let digits = &self.message[begin..end];
+            let number = std::str::from_utf8(digits).ok().and_then(|text| text.parse::<u8>().ok());
+            number.is_some_and(|number| number.to_string().as_bytes() == digits)
+        };
+        let (address, rest) = self.labels[..self.depth].split_first_chunk::<4>()?;
+        let (begin, _) = rest.first()?;
+        address.iter().all(is_octet).then(|| &self.message[begin - 1..self.answers - QUESTION_END])
+    }
+
     /// Everything behind the question, if there are answers.
     pub fn answers(&self) -> &'a [u8] {
         if be16(self.message, 6).is_some_and(|count| count > 0) { &self.message[self.answers..] } else { &[] }
