@@ -55,13 +55,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         successor: None,
     };
     let offered = args.operate.offer(&mut control, current, args.config.as_deref(), plan.user)?;
-    let mut restored = Vec::new();
-    if let Some(path) = &args.restore {
-        let saved = Snapshot::read(path)?.for_plan(&plan).map_err(|problem| written.failure(problem))?;
-        restored = saving::told(path, &saved, &plan);
-        handover::taken(path);
-        control.restore = Some(Arc::new(saved));
-    }
+    let restored = args.restore.as_ref().map(|path| restore(path, (&written, &plan), &mut control)).transpose()?;
     let (always, successor) = (args.snapshot.is_some(), offered.on_upgrade());
     let saving = (always || control.live.is_some())
         .then(|| Saving::begin(&mut control, workers, move || always || successor().is_some()));
@@ -69,7 +63,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         Some(_) => watch::stop_but_for_hangup(&control.stop)?,
         None => watch::stop_on_signal(&control.stop)?,
     }
-    control.at_start = Some(when_begun(args, plan.chain_name(), restored));
+    control.at_start = Some(when_begun(args, plan.chain_name(), restored.unwrap_or_default()));
     let run = |source: Box<dyn Source>| launch(&compiled.run, source, sink, &control);
     let report = match plan.devices.is_empty() {
         true => watch::with_progress(source.progress(), || run(source))?,
@@ -108,6 +102,15 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     drop(offered);
     let state = (&*state, args.snapshot.is_some());
     Err(become_successor(&successor, state, applied.as_deref(), ports.as_ref()))
+}
+
+/// Has a run go on with the state at `path`; what is to be said of it when it does.
+fn restore(path: &Path, (written, plan): (&Written, &Plan), control: &mut Control) -> Result<Vec<String>, Failure> {
+    let saved = Snapshot::read(path)?.for_plan(plan).map_err(|problem| written.failure(problem))?;
+    let restored = saving::told(path, &saved, plan);
+    handover::taken(path);
+    control.restore = Some(Arc::new(saved));
+    Ok(restored)
 }
 
 /// When the run has begun it is said what it goes on with, its manager is told, and a state that was left for it alone has served.
