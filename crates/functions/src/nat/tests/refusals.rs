@@ -60,20 +60,6 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     let by_port = format!("networks = 'by_port'\n{}", fixed("198.51.100.1:8080", "10.0.0.1:80"));
     check_error(&by_port, "`static[0]`: 10.0.0.1:80 is in no network; name an inside port");
     check_error("outside_ports = [1]", "`inside_ports`: missing");
-    let one = "inside_ports = [0]\noutside_ports = [1, 2, 3]\nnetworks";
-    let reason = "`networks`: there is one inside port, which tells no network apart; ";
-    check_error(&format!("{one} = 'by_port'"), &format!("{reason}leave it out, or name more"));
-    check_error(&format!("{one} = 'by_port_and_vlan'"), &format!("{reason}write \"by_vlan\", or name more"));
-    for key in ["inside", "exempt"] {
-        let ranges = |list: &str| format!("{key} = [{list}]");
-        let twice = format!("`{key}`: 10.0.0.0/8 stands there twice; write it once");
-        check_error(&ranges("'10.0.0.0/8', '172.16.0.0/12', '10.0.0.0/8'"), &twice);
-        for list in ["'10.0.0.0/8', '10.1.0.0/16'", "'10.1.0.0/16', '10.0.0.0/8'"] {
-            let within = format!("`{key}`: 10.1.0.0/16 lies in 10.0.0.0/8, which stands there too; leave one of them");
-            check_error(&ranges(list), &within);
-        }
-    }
-    check_error("outer_tag = '802.1q'", "`outer_tag`: says nothing: networks are not told by VLAN");
     for external in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255"] {
         check_error(&format!("external = ['{external}']"), &format!("`external`: {external} is no host's address"));
         check_error(&format!("router = '{external}'"), &format!("`router`: {external} is no host's address"));
@@ -91,6 +77,24 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
         );
     }
     check_error("outside_router_v6 = 'ff02::1'", "`outside_router_v6`: ff02::1 is no host's address beyond its link");
+}
+
+#[test]
+fn ranges_and_networks_that_add_nothing_are_refused() {
+    let one = "inside_ports = [0]\noutside_ports = [1, 2, 3]\nnetworks";
+    let reason = "`networks`: there is one inside port, which tells no network apart; ";
+    check_error(&format!("{one} = 'by_port'"), &format!("{reason}leave it out, or name more"));
+    check_error(&format!("{one} = 'by_port_and_vlan'"), &format!("{reason}write \"by_vlan\", or name more"));
+    for key in ["inside", "exempt"] {
+        let ranges = |list: &str| format!("{key} = [{list}]");
+        let twice = format!("`{key}`: 10.0.0.0/8 stands there twice; write it once");
+        check_error(&ranges("'10.0.0.0/8', '172.16.0.0/12', '10.0.0.0/8'"), &twice);
+        for list in ["'10.0.0.0/8', '10.1.0.0/16'", "'10.1.0.0/16', '10.0.0.0/8'"] {
+            let within = format!("`{key}`: 10.1.0.0/16 lies in 10.0.0.0/8, which stands there too; leave one of them");
+            check_error(&ranges(list), &within);
+        }
+    }
+    check_error("outer_tag = '802.1q'", "`outer_tag`: says nothing: networks are not told by VLAN");
 }
 
 #[test]
