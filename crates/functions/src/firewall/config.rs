@@ -222,6 +222,7 @@ impl Settings {
                 seconds("tcp_closing_s", config.tcp_closing_s)?,
                 seconds("tcp_reset_s", config.tcp_reset_s)?,
                 seconds("tcp_reset_s", config.tcp_reset_s)?,
+                seconds("tcp_reset_s", config.tcp_reset_s)?,
             ],
             hurried_ns: seconds("tcp_hurried_s", config.tcp_hurried_s.unwrap_or(config.tcp_opening_s.min(HURRIED_S)))?,
             udp_ns: [seconds("udp_unanswered_s", config.udp_unanswered_s)?, seconds("udp_s", config.udp_s)?],

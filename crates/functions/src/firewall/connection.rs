@@ -46,6 +46,8 @@ pub(super) enum Phase {
     Reset = 5,
     /// A SYN would have begun it anew and was refused: nothing is left of it but its place.
     Gone = 6,
+    /// One end has sent a RST before the opener has confirmed.
+    Refused = 7,
 }
 
 /// Where the bytes of the permit begin: the last one is `opener`, and behind it stands `reversed`.
@@ -88,6 +90,7 @@ impl Connection {
             3 => Phase::HalfClosed,
             4 => Phase::Closing,
             5 => Phase::Reset,
+            7 => Phase::Refused,
             _ => Phase::Gone,
         }
     }
@@ -150,7 +153,7 @@ impl Connection {
 
     /// Whether a SYN would be a new connection between the same ends.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.phase(), Phase::Closing | Phase::Reset)
+        matches!(self.phase(), Phase::Closing | Phase::Reset | Phase::Refused)
     }
 
     /// Whether there is none any more: the next packet may begin one.
@@ -191,6 +194,17 @@ impl Connection {
         }
     }
 
+    /// Whether a TCP segment may come now, by its flags: until there is an answer the opener can only ask again or give up, and the other end
+    /// has nothing to finish (as conntrack's table of states has it). Else who opens could by itself make a connection look open, or over.
+    pub(super) fn expects(&self, flags: u8, from_opener: bool) -> bool {
+        match (self.phase(), from_opener) {
+            _ if flags & RST != 0 => true,
+            (Phase::Asked, true) => is_opening(flags),
+            (Phase::Asked, false) => flags & SYN != 0 || flags & FIN == 0,
+            _ => true,
+        }
+    }
+
     /// Goes on with a TCP segment.
     pub(super) fn advance(&mut self, flags: u8, from_opener: bool) {
         let mut finished = self.progress >> FIN_SHIFT & 3;
@@ -198,13 +212,16 @@ impl Connection {
             finished |= if from_opener { 1 } else { 2 };
         }
         let phase = match (self.phase(), from_opener) {
+            (Phase::Asked | Phase::Answered | Phase::Refused, _) if flags & RST != 0 => Phase::Refused,
             _ if flags & RST != 0 => Phase::Reset,
+            // It was never open: only the other end can say that it is.
+            (Phase::Refused, true) => Phase::Refused,
             _ if finished == 3 => Phase::Closing,
             _ if flags & FIN != 0 => Phase::HalfClosed,
-            (Phase::Asked, false) if flags & SYN != 0 => Phase::Answered,
+            (Phase::Asked | Phase::Refused, false) if flags & SYN != 0 => Phase::Answered,
             (Phase::Answered, true) if flags & ACK != 0 => Phase::Established,
             // The reset was forged or out of the window: the ends go on.
-            (Phase::Reset, _) if flags & ACK != 0 => Phase::Established,
+            (Phase::Reset | Phase::Refused, _) if flags & ACK != 0 => Phase::Established,
             (phase, _) => phase,
         };
         self.progress = phase as u8 | finished << FIN_SHIFT | self.progress & (HALF_OPEN | HURRIED | OF_HOST);
@@ -278,7 +295,7 @@ pub(super) fn are_valid(flags: u8) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
     /// TCP, by [`Phase`].
-    pub(super) tcp_ns: [u64; 7],
+    pub(super) tcp_ns: [u64; 8],
     /// TCP that opens under a flood.
     pub(super) hurried_ns: u64,
     /// UDP that has not been answered, and that has.

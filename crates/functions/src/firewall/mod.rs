@@ -230,6 +230,9 @@ impl NetworkFunction for Firewall {
         if connection.is_gone() || connection.is_over() && is_opening(segment.flags) {
             return self.begin_anew(cx, packet, (side, &segment), connection);
         }
+        if !connection.expects(segment.flags, from_opener) {
+            return self.invalid(cx, packet, side, OUT_OF_WINDOW);
+        }
         if !self.fits(packet, connection, &segment, from_opener) {
             if segment.flags & tcp_flags::SYN != 0 || !connection.windows.is_late(usize::from(!from_opener), &segment) {
                 return self.invalid(cx, packet, side, OUT_OF_WINDOW);
@@ -246,6 +249,7 @@ impl NetworkFunction for Firewall {
         }
         let state = connection.state(from_opener);
         let is_counted = connection.counts(segment.flags, from_opener);
+        let was_asked = connection.phase() == Phase::Asked;
         connection.advance(segment.flags, from_opener);
         if connection.is_over() && segment.flags & tcp_flags::FIN == 0 && self.effects.sets.counts_connections() {
             self.effects.sets.leave(cx, &ends_of(packet, side))?;
@@ -253,10 +257,16 @@ impl NetworkFunction for Firewall {
         if connection.is_half_open() && !connection.is_opening() {
             self.limits.settle(cx, ends_of(packet, side).host(), connection)?;
         }
-        if let Err(reason) = self.ask(cx, packet, (side, state, is_counted), connection)? {
-            return Ok(Verdict::Drop(reason));
+        let answer = self.ask(cx, packet, (side, state, is_counted), connection)?;
+        if was_asked && connection.is_over() {
+            // Nobody has taken it up: as in conntrack nothing is left of it.
+            self.end(cx, &ends_of(packet, side), connection)?;
+            connection.go();
         }
-        self.pass(cx, packet)
+        match answer {
+            Ok(()) => self.pass(cx, packet),
+            Err(reason) => Ok(Verdict::Drop(reason)),
+        }
     }
 
     fn first(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, set: &mut NewSet<'_, Connection>) -> Handled {

@@ -112,8 +112,7 @@ impl Windows {
             return fits_before_syn(segment.flags, acknowledged, receiver.end);
         }
         if receiver.window_max == 0 {
-            // Its answer goes another way, if there is one.
-            self.senders[from].end = later(sender.end, segment.end());
+            // It gives up what it has asked for, or refuses what its peer remembers of an earlier connection: by that one's numbers.
             return true;
         }
         // Without data only the acknowledgement counts: keep-alives repeat old numbers.

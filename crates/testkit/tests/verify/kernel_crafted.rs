@@ -251,6 +251,25 @@ fn what_comes_before_a_servers_syn_meets_the_same_as_in_the_kernel() {
     }
 }
 
+/// Who opens a connection can ask again or give up, and nothing else.
+#[test]
+fn what_an_opener_says_before_it_is_answered_meets_the_same_as_in_the_kernel() {
+    if skipped("what_an_opener_says_before_it_is_answered_meets_the_same_as_in_the_kernel") {
+        return;
+    }
+    let says = [("A", 0), ("PA", 0), ("FA", 0), ("SA", 0), ("S", 1), ("R", 1)];
+    for tracking in [Tracking::Strict, Tracking::Liberal] {
+        let mut pair = Pair::firewall(tracking);
+        for (port, (flags, expected)) in (2000..).zip(says) {
+            let (host, server) = (format!("10.0.0.1:{port}"), "192.0.2.9:80");
+            let out = |flags: &str, number| Frame::tcp(&host, server).flags(flags).numbers(number, 0);
+            assert_eq!(pair.agree(INSIDE, out("S", 1000)).len(), 1);
+            let number = if flags == "S" { 1000 } else { 1001 };
+            assert_eq!(pair.agree(INSIDE, out(flags, number)).len(), expected, "{tracking:?}: {flags}");
+        }
+    }
+}
+
 /// A frame with two bytes of its IP packet written over: lengths that contradict the rest. The checksum of the IP header is right.
 fn with_word(frame: Frame, at: usize, word: u16) -> Vec<u8> {
     let mut bytes = frame.bytes();

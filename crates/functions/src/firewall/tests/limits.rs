@@ -36,6 +36,37 @@ fn a_flood_of_syns_meets_its_limit_and_has_little_time() {
     syn(&mut fw, 7, 1, 7, "pass");
 }
 
+/// Whoever floods may send what he likes behind his SYNs: without an answer none of it makes a connection that lives long.
+#[test]
+fn who_opens_cannot_confirm_alone() {
+    for windows in ["strict", "off"] {
+        let mut fw = bench(&format!("inbound = 'allow'\nhalf_open_max = 2\nwindows = '{windows}'"));
+        let send = |fw: &mut Bench, port: u16, flags: &str, expected: &str| {
+            let frame = Frame::tcp(&format!("192.0.2.9:{port}"), "10.0.0.1:80").flags(flags).numbers(2, 0);
+            check(fw, 1, 0, frame, expected);
+        };
+        syn(&mut fw, 0, 1, 1, "pass");
+        for flags in ["A", "FA", "SA"] {
+            send(&mut fw, 1, flags, "out_of_window");
+        }
+        syn(&mut fw, 0, 1, 2, "pass");
+        syn(&mut fw, 0, 1, 3, "half_open_limit");
+        // A reset makes room, and what comes behind it is of nothing.
+        send(&mut fw, 2, "R", "pass");
+        for flags in ["A", "FA"] {
+            send(&mut fw, 2, flags, "not_syn");
+        }
+        // Nor is what comes behind the reset of an answer a confirmation.
+        syn(&mut fw, 0, 1, 3, "pass");
+        check(&mut fw, 0, 0, Frame::tcp("10.0.0.1:80", "192.0.2.9:3").flags("SA").numbers(1, 2), "pass");
+        for flags in ["R", "A", "FA"] {
+            send(&mut fw, 3, flags, "pass");
+        }
+        check(&mut fw, 0, 12, Frame::arp("10.0.0.1", "10.0.0.2"), "pass");
+        check(&mut fw, 0, 13, Frame::tcp("10.0.0.1:80", "192.0.2.9:3").flags("A"), "not_syn");
+    }
+}
+
 #[test]
 fn a_host_has_its_share_and_no_more() {
     let mut fw = bench("inbound = 'allow'\nhost_connections_max = 2");
