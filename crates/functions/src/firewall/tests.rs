@@ -230,6 +230,8 @@ fn later_fragments_follow_the_first() {
     let mut fw = bench("fragments_max = 1");
     check(&mut fw, 0, 0, first, "pass");
     check(&mut fw, 0, 0, Frame::udp(HOST, SERVER).payload(&[7; 8]).fragment(10, 0, true), "fragment_table_full");
+    // One that began seconds ago makes room.
+    check(&mut fw, 0, 2, Frame::udp(HOST, SERVER).payload(&[7; 8]).fragment(11, 0, true), "pass");
 }
 
 #[test]

@@ -38,6 +38,8 @@ const SWEEP: Sweep = Sweep { every: SWEEP_EVERY, round: Duration::from_secs(5) }
 pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
 /// Most that leave at once, so that no packet waits long for it.
 const MOST: u32 = 1024;
+/// What parts of their life entries have when others crowd in: of half a minute a second, a tenth, a hundredth.
+const CROWDED: [u64; 3] = [30, 300, 3000];
 /// Bytes of entries that are looked at at a time for dead ones where all are in use.
 const SEARCH_BYTES: usize = 1024;
 
@@ -103,8 +105,35 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         if self.map.insert(cx, key, value)? != Inserted::Full {
             return Ok(true);
         }
+        self.insert_in_place_of(cx, (key, value), self.lifetime_ns, &mut ended)
+    }
+
+    /// As [`insert`](Self::insert), for what is mostly done with soon: where all entries live, older ones make room, so that few a second do not
+    /// fill the table for as long as one that is waited for may live.
+    pub fn crowd_in(&self, cx: &mut Cx<'_>, key: &K, value: &V) -> Result<bool, Conflict> {
+        if self.insert(cx, key, value)? {
+            return Ok(true);
+        }
+        for part in CROWDED {
+            if self.insert_in_place_of(cx, (key, value), self.lifetime_ns / part, &mut |_, _| Ok(()))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Sets the value of a key in the place of some that are older than `age_ns`. False if none is found.
+    #[cold]
+    fn insert_in_place_of(
+        &self,
+        cx: &mut Cx<'_>,
+        (key, value): (&K, &V),
+        age_ns: u64,
+        ended: &mut impl FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>,
+    ) -> Result<bool, Conflict> {
         let size = (Self::SEARCH, self.map.capacity());
-        let has_room = make_room(cx, key, size, |cx, among| self.take_out(cx, once(among), Self::SEARCH, &mut ended))?;
+        let has_room =
+            make_room(cx, key, size, |cx, among| self.take_out(cx, (once(among), age_ns), Self::SEARCH, &mut *ended))?;
         Ok(has_room && self.map.insert(cx, key, value)? != Inserted::Full)
     }
 
@@ -127,17 +156,17 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
         ended: impl FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>,
     ) -> Result<(), Conflict> {
         let piece = SWEEP.piece(cx.now(), self.map.capacity(), share);
-        self.take_out(cx, piece, MOST, ended).map(drop)
+        self.take_out(cx, (piece, self.lifetime_ns), MOST, ended).map(drop)
     }
 
     fn take_out(
         &self,
         cx: &mut Cx<'_>,
-        among: impl Iterator<Item = Range<u32>>,
+        (among, lifetime_ns): (impl Iterator<Item = Range<u32>>, u64),
         most: u32,
         told: impl FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>,
     ) -> Result<u32, Conflict> {
-        let mut dead = Dead { now: cx.now(), lifetime_ns: self.lifetime_ns, told };
+        let mut dead = Dead { now: cx.now(), lifetime_ns, told };
         take_out(cx, &self.map, among, most, &mut dead)
     }
 

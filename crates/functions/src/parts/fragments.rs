@@ -3,7 +3,8 @@
 //! Only the first piece of a datagram has ports, so only for it can a function decide. It remembers the decision here, and
 //! the later pieces follow it. A piece that comes before the first one waits, with its bytes, in a store of fixed size, if the
 //! function asks for one; without, or when it is full, it is dropped (`fragment_before_first`). A piece that waits counts as dropped
-//! (`fragment_held`), and as a packet that the function made when it goes on.
+//! (`fragment_held`), and as a packet that the function made when it goes on. That a datagram is complete is not noticed; where there is no
+//! room, those that began longest ago give theirs.
 
 use std::sync::Arc;
 
@@ -200,11 +201,11 @@ impl Fragments {
         Ok(Fragments { waiting: waiting.map_err(|error| ("held_max", error))?, ..fragments })
     }
 
-    /// Remembers the fate of a first piece, given as it came. False if there is no room.
+    /// Remembers the fate of a first piece, given as it came. False if there is no room, nor anything old that could make some.
     pub fn remember(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, fate: Fate) -> Result<bool, Conflict> {
         let Some(datagram) = Datagram::of(packet) else { return Ok(false) };
         let seen_ns = cx.now();
-        self.table.insert(cx, &datagram, &Fate { seen_ns, ..fate })
+        self.table.crowd_in(cx, &datagram, &Fate { seen_ns, ..fate })
     }
 
     /// The fate of a later piece, given as it came; none if its first piece has not been seen.
@@ -228,7 +229,7 @@ impl Fragments {
         for number in 0..PIECES_MAX {
             let key = PieceKey { datagram, number };
             if waiting.get(cx, &key)?.is_none() {
-                return Ok(if waiting.insert(cx, &key, &piece)? { HELD } else { BEFORE_FIRST });
+                return Ok(if waiting.crowd_in(cx, &key, &piece)? { HELD } else { BEFORE_FIRST });
             }
         }
         Ok(BEFORE_FIRST)
