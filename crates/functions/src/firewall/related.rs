@@ -81,7 +81,7 @@ impl Message {
 
 impl Firewall {
     /// An ICMP or ICMPv6 message. Queries are judged by the rules until one under their number is answered, replies must answer one of
-    /// them, errors must quote a packet of a live connection or query.
+    /// them that is of their type, errors must quote a packet of a live connection or query.
     pub(super) fn icmp(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side) -> Handled {
         let Some(message) = Message::of(packet) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
         let (state, ends) = match message {
@@ -91,10 +91,10 @@ impl Firewall {
             },
             Message::Reply(kind, id) => {
                 let ends = query_ends(packet, side, id).asked_from(side.other());
-                let Some(asked) = self.queries.get(cx, &ends)? else {
+                let Some(asked) = self.queries.get(cx, &ends)?.filter(|asked| asked.is_of(query_of(kind))) else {
                     return self.invalid(cx, packet, side, NO_QUERY);
                 };
-                if !asked.is_answered() && asked.is_of(query_of(kind)) {
+                if !asked.is_answered() {
                     self.queries.insert(cx, &ends, &asked.answered())?;
                 }
                 (State::Reply, Some(ends))

@@ -175,6 +175,9 @@ fn pings_are_answered_only_if_asked() {
     check(&mut fw, 1, 30, pong(5), "pass");
     check(&mut fw, 1, 30, pong(6), "no_query");
     check(&mut fw, 1, 31, pong(5), "no_query");
+    let time_stamp = |kind| Frame::icmp("10.0.0.1", "192.0.2.9", kind, 0, [0, 7, 0, 1]).payload(&[0; 12]);
+    check(&mut fw, 0, 31, time_stamp(13), "pass");
+    check(&mut fw, 1, 31, pong(7), "no_query");
     check(&mut fw, 1, 0, Frame::echo_request("192.0.2.9", "10.0.0.1", 5, 1), "denied");
     check(&mut fw, 0, 31, Frame::echo_request("2001:db8::1", "2001:db8::2", 5, 1), "pass");
     check(&mut fw, 1, 31, Frame::echo_reply("2001:db8::2", "2001:db8::1", 5, 1), "pass");
