@@ -2,7 +2,8 @@
 //! in IP Filter", 2001; with the additions of Linux' `tcp_in_window`).
 //!
 //! Of each end is known what it has sent at most, what it was allowed to send at most, and the widest window that it has
-//! offered. A segment fits if it begins within what the receiver allows, ends not before what the receiver may still be
+//! offered. A segment fits if it begins within what the receiver allows, or goes beyond that by no more than its window (not all senders
+//! keep to it, and nothing behind such a segment would ever fit), ends not before what the receiver may still be
 //! waiting for, acknowledges nothing that was not sent, and nothing that is older than a window. What is older in either way is late
 //! and does no harm ([`Windows::is_late`]).
 //!
@@ -119,7 +120,8 @@ impl Windows {
         let is_empty = segment.len == 0 && segment.flags & RST == 0;
         let (begin, end) = if is_empty { (sender.end, sender.end) } else { (segment.sequence, segment.end()) };
         let oldest = receiver.end.wrapping_sub(sender.window_max.max(OLD_MAX));
-        let fits = !is_after(begin, sender.end_max)
+        let beyond = end.wrapping_sub(sender.end_max).wrapping_add(1);
+        let fits = (!is_after(begin, sender.end_max) || beyond <= receiver.window_max)
             && !is_after(sender.end.wrapping_sub(receiver.window_max), end)
             && !is_after(acknowledged, receiver.end)
             && !is_after(oldest, acknowledged);

@@ -221,6 +221,29 @@ fn segments_outside_their_windows_meet_the_same_as_in_the_kernel() {
     }
 }
 
+/// Not all senders keep to the window: up to another one they are let through, and acknowledged.
+#[test]
+fn segments_that_go_beyond_their_window_meet_the_same_as_in_the_kernel() {
+    if skipped("segments_that_go_beyond_their_window_meet_the_same_as_in_the_kernel") {
+        return;
+    }
+    let mut pair = Pair::firewall(Tracking::Strict);
+    let cases = ["PA", "FA", "RA"].map(|flags| [0, 1, 890, 899, 900, 901, 1000].map(|beyond| (flags, beyond)));
+    for (port, (flags, beyond)) in (2000..).zip(cases.concat()) {
+        let (host, server) = (format!("10.0.0.1:{port}"), "192.0.2.9:80");
+        let out = |flags: &str, ack| Frame::tcp(&host, server).flags(flags).numbers(1001, ack).window(1000);
+        let back = |flags: &str, seq| Frame::tcp(server, &host).flags(flags).numbers(seq, 1001).window(1000);
+        pair.agree(INSIDE, Frame::tcp(&host, server).flags("S").numbers(1000, 0).window(1000));
+        pair.agree(OUTSIDE, back("SA", 5000));
+        pair.agree(INSIDE, out("A", 5001));
+        let passed = pair.agree(OUTSIDE, back(flags, 6001 + beyond).payload(&[1; 100])).len();
+        assert_eq!(passed, usize::from(beyond < 900 - u32::from(flags == "FA")), "{flags} {beyond}");
+        if flags == "PA" {
+            assert_eq!(pair.agree(INSIDE, out("A", 6101 + beyond)).len(), passed, "{beyond} acknowledged");
+        }
+    }
+}
+
 /// Refusals, and acknowledgements of what only the server remembers.
 #[test]
 fn what_comes_before_a_servers_syn_meets_the_same_as_in_the_kernel() {

@@ -25,13 +25,30 @@ fn segments_within_the_window_pass_and_others_do_not() {
     let data = |sequence, len| to("PA").numbers(sequence, 5001).window(1000).payload(&vec![7; len]);
     check(&mut fw, 0, 0, data(1001, 500), "pass");
     check(&mut fw, 0, 0, data(1501, 500), "pass");
-    check(&mut fw, 0, 0, data(2002, 10), "out_of_window");
+    check(&mut fw, 0, 0, data(2991, 10), "out_of_window");
     check(&mut fw, 0, 0, data(1001, 500), "pass");
     check(&mut fw, 0, 0, data(1, 10), "pass");
     check(&mut fw, 1, 0, back("A").numbers(5001, 2001).window(1000), "pass");
     check(&mut fw, 0, 0, data(2001, 1000), "pass");
     check(&mut fw, 1, 0, back("A").numbers(5001, 3002).window(1000), "out_of_window");
     check(&mut fw, 1, 0, back("A").numbers(5001, 3001).window(1000), "pass");
+}
+
+/// As in Linux: whoever has sent more than he may would else never be let through again.
+#[test]
+fn who_goes_beyond_a_window_by_less_than_another_is_believed() {
+    for flags in ["PA", "RA"] {
+        let beyond = |sequence| to(flags).numbers(sequence, 5001).window(1000).payload(&[7; 100]);
+        check(&mut connected(""), 0, 0, beyond(2901), "out_of_window");
+        let mut fw = connected("");
+        check(&mut fw, 0, 0, beyond(2900), "pass");
+        check(&mut fw, 1, 0, back("A").numbers(5001, 3000).window(1000), "pass");
+    }
+    let mut fw = connected("");
+    check(&mut fw, 0, 0, to("PA").numbers(2500, 5001).window(1000).payload(&[7; 100]), "pass");
+    check(&mut fw, 0, 0, to("A").numbers(2600, 5001).window(1000), "pass");
+    check(&mut fw, 0, 0, to("FA").numbers(2600, 5001).window(1000), "pass");
+    check(&mut fw, 1, 0, back("A").numbers(5001, 2602).window(1000), "out_of_window");
 }
 
 /// As in Linux: it does no harm, and what it says is not believed.
