@@ -38,7 +38,7 @@ const NEAR_BYTES: usize = 256 << 10;
 /// Groups beyond the homes, for keys that find both their groups full.
 const STASH: usize = 8;
 
-/// Groups by which a scan is behind what it asks for: some 80 records, so that most of a go has been asked for in the go before.
+/// Groups by which a scan is behind what it asks for: most of a go has been asked for in the go before.
 const AHEAD: usize = 4;
 
 /// Marks the tag of a set at home; a stray has none. Above it stands a bit that is always set: 0 is an empty place.
@@ -176,9 +176,8 @@ impl<const K: usize> FlowTable<K> {
 
     #[inline(always)]
     fn in_group(&self, records: &Records, group: usize, tag: u16, key: &[u64; K]) -> Option<Slot> {
-        let lanes = self.tags.lanes(records, group, tag);
-        let mut slots = self.tags.places(group, lanes).map(|place| self.tags.slot(place));
-        slots.find(|&slot| self.key(records, slot) == *key)
+        let places = self.tags.places(group, self.tags.lanes(records, group, tag));
+        places.map(|place| self.tags.slot(place)).find(|&slot| self.key(records, slot) == *key)
     }
 
     /// The live record of a key.
@@ -369,8 +368,7 @@ impl<const K: usize> FlowTable<K> {
         found.unwrap_or(NO_SLOT)
     }
 
-    /// Calls `visit` for the live records among `count` places from the `from`th on, the lanes of one group behind those of another; touches none of
-    /// them, but asks for those of a group that comes soon.
+    /// Calls `visit` for the live records among `count` places from the `from`th on, group by group; asks for those of a group that comes soon.
     #[inline]
     pub fn scan(&self, records: &Records, from: usize, count: usize, mut visit: impl FnMut(Slot)) {
         let end = (from + count).min(self.slots());
