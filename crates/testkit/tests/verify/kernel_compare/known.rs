@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use braid_nf::Finding;
 use braid_testkit::Frame;
 
 use super::rulesets::{Chance, Talk, passed};
@@ -145,12 +146,9 @@ pub(super) fn counted(listing: &str) -> Vec<(String, Count)> {
 pub(super) fn counted_by_us(ours: Bench) -> Vec<(String, Count)> {
     let told = ours.findings();
     let comment = |subject: &str| Some(subject.split_once('(')?.1.trim_end_matches(')').to_owned());
-    let number = |detail: &str| {
-        let mut words = detail.split(' ');
-        Some((words.nth(1)?.parse().ok()?, words.nth(1)?.parse().ok()?))
-    };
-    let mut all: Vec<(String, Count)> =
-        told.list().iter().filter_map(|told| Some((comment(&told.subject)?, number(&told.detail)?))).collect();
+    let bytes = |detail: &str| detail.strip_suffix(" bytes")?.rsplit(' ').next()?.parse().ok();
+    let count = |told: &Finding| Some((comment(&told.subject)?, (told.number?, bytes(&told.detail)?)));
+    let mut all: Vec<(String, Count)> = told.list().iter().filter_map(count).collect();
     all.sort();
     all
 }
