@@ -105,8 +105,14 @@ fn resident_bytes() -> u64 {
     (kib("VmRSS") + kib("HugetlbPages")) * 1024
 }
 
+/// The most by which memory grew in the second half of a run, of runs one behind another; none is less than nothing.
+pub fn growth_of_all(samples: &[Sample]) -> f64 {
+    // Where time begins again another run does.
+    samples.chunk_by(|one, next| one.seconds <= next.seconds).map(growth).fold(0.0, f64::max)
+}
+
 /// Memory that came between the middle and the end of a run, as a share: tables fill up in the first half.
-pub fn growth(samples: &[Sample]) -> f64 {
+fn growth(samples: &[Sample]) -> f64 {
     // The last sample comes when the run has ended and its tables are gone.
     let samples = &samples[..samples.len().saturating_sub(1)];
     let (Some(middle), Some(last)) = (samples.get(samples.len() / 2), samples.last()) else { return 0.0 };
@@ -123,5 +129,9 @@ mod tests {
             |mib: u64| Sample { resident_bytes: mib << 20, ..sample("nat", &WorkerCounters::default(), 1.0, None) };
         assert_eq!(growth(&[10, 90, 100, 100, 3].map(sample)), 0.0);
         assert!((growth(&[10, 90, 100, 110, 3].map(sample)) - 0.1).abs() < 1e-9);
+        let (flat, mut grown) = ([10, 90, 100, 100, 3].map(sample), [10, 90, 100, 110, 3].map(sample));
+        grown[1..].iter_mut().for_each(|sample| sample.seconds = 2.0);
+        assert!((growth_of_all(&[grown, flat].concat()) - 0.1).abs() < 1e-9, "the one that grew counts");
+        assert_eq!(growth_of_all(&[]), 0.0);
     }
 }

@@ -57,9 +57,6 @@ struct Bench {
     rows: Vec<Row>,
     latency: Vec<latency::Row>,
     soak: Vec<Sample>,
-    /// Of memory in the second half of a soak, the most of all.
-    #[serde(skip)]
-    growth: f64,
 }
 
 /// A criterion, said before it is known whether the rows meet it.
@@ -87,7 +84,6 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
         rows: Vec::new(),
         latency: Vec::new(),
         soak: Vec::new(),
-        growth: 0.0,
     };
     let copied = "copied from a ring into buffers (receive copy)";
     say(
@@ -106,7 +102,7 @@ pub fn run(args: &BenchArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     }
     write(args, &bench)?;
     measured?;
-    let growth = bench.growth;
+    let growth = soak::growth_of_all(&bench.soak);
     if growth > GROWTH_MAX {
         say(args, &format!("memory grew by {:.1} % in the second half\n", 100.0 * growth))?;
     }
@@ -125,9 +121,7 @@ fn measure(what: What, args: &BenchArgs, catalog: &Catalog, stop: &Stop, bench: 
         What::Soak => {
             for (name, written) in chains(args, catalog, &[STATEFUL])? {
                 unless(stop)?;
-                let samples = soak(args, catalog, stop, (&name, &written))?;
-                bench.growth = bench.growth.max(soak::growth(&samples));
-                bench.soak.extend(samples);
+                bench.soak.extend(soak(args, catalog, stop, (&name, &written))?);
             }
         }
         What::Bare => bare(args, stop, &mut bench.rows)?,
