@@ -19,6 +19,10 @@ use super::mappings::{Mapping, Mappings, Use};
 use super::pool::Pool;
 use super::session::{INWARD, Needs, OUTWARD, Phase, Timeouts};
 use crate::config::ConfigError;
+use crate::parts::SECOND;
+
+/// How much later the other end's answer to a TCP segment may come, from which on the connection is silent.
+const ANSWER_NS: u64 = 4 * SECOND;
 
 /// Mappings, who may send to them, and how long they live.
 pub(crate) struct Flows<K> {
@@ -67,7 +71,7 @@ impl<K: Kept> Flows<K> {
             // It answers something, or ends it: it begins no mapping and prolongs none (RFC 7857 section 7.1).
             return Ok(self.mappings.holding(cx, source)?.ok_or(NO_MAPPING));
         }
-        let lives_ns = self.timeouts.after(source.protocol, Phase::after(0, flags));
+        let lives_ns = self.outward_ns(source.protocol, Phase::after(0, flags));
         let claim = self.mappings.expect(source);
         let vacancy = match self.mappings.outward(cx, source, home, lives_ns)? {
             Ok(mapping) => return Ok(Ok(mapping)),
@@ -100,18 +104,20 @@ impl<K: Kept> Flows<K> {
         Ok(Ok(mapping))
     }
 
-    /// For how long inbound packets hold whom they come from. A TCP connection has packets both ways, so its outward set says enough.
+    /// For how long inbound packets hold whom they come from: for as long as they do the mapping.
     pub(crate) fn hold(&self, number: u8) -> Hold {
         match self.use_of(number, INWARD, Phase::Established) {
-            Use::Refresh(lives_ns) if number != protocol::TCP => Hold { lives_ns, spare_ns: self.refresh_ns },
+            Use::Refresh(lives_ns) => Hold { lives_ns, spare_ns: self.refresh_ns },
             _ => Hold::default(),
         }
     }
 
     /// When a new flow over a mapping has to look at it first.
     pub(crate) fn look_first_ns(&self, now: u64, mapping: &Mapping, number: u8, way: u8, phase: Phase) -> u64 {
-        let refreshes = way == OUTWARD || number == protocol::TCP || self.inbound_refresh;
-        let lives_ns = if refreshes { self.timeouts.after(number, phase) } else { 0 };
+        let lives_ns = match self.use_of(number, way, phase) {
+            Use::Refresh(lives_ns) | Use::Reset(lives_ns) => lives_ns,
+            Use::Look => 0,
+        };
         mapping.ends_ns.saturating_sub(lives_ns).min(now + self.refresh_ns)
     }
 
@@ -210,14 +216,24 @@ impl<K: Kept> Flows<K> {
         })
     }
 
-    /// What a packet of a flow does to its mapping's life.
+    /// What a packet of a flow does to its mapping's life. Of TCP only the owner's packets prolong it: what comes in and matters is answered, and
+    /// anybody may send what does not.
     pub(crate) fn use_of(&self, number: u8, way: u8, phase: Phase) -> Use {
-        let lives_ns = self.timeouts.after(number, phase);
         match (number, phase) {
-            (protocol::TCP, Phase::Reset) => Use::Reset(lives_ns),
-            (protocol::TCP, _) => Use::Refresh(lives_ns),
-            _ if way == OUTWARD || self.inbound_refresh => Use::Refresh(lives_ns),
+            (protocol::TCP, Phase::Reset) => Use::Reset(self.timeouts.after(number, phase)),
+            _ if way == OUTWARD => Use::Refresh(self.outward_ns(number, phase)),
+            _ if number != protocol::TCP && self.inbound_refresh => Use::Refresh(self.timeouts.after(number, phase)),
             _ => Use::Look,
+        }
+    }
+
+    /// For how long an owner's packet keeps its mapping. Behind its answer to a SYN the other end's acknowledgement may be the last packet for long; if
+    /// there is none, the mapping goes with its sets.
+    fn outward_ns(&self, number: u8, phase: Phase) -> u64 {
+        match (number, phase) {
+            (protocol::TCP, Phase::Opening) => self.timeouts.after(number, Phase::Established) + ANSWER_NS,
+            (protocol::TCP, _) => self.timeouts.after(number, phase) + ANSWER_NS,
+            _ => self.timeouts.after(number, phase),
         }
     }
 }

@@ -54,7 +54,7 @@ impl Mapping {
 pub(crate) enum Use {
     /// It must live for this time from now on, in nanoseconds.
     Refresh(u64),
-    /// It need not: an inbound packet where only outbound ones count (RFC 4787 REQ-6).
+    /// It need not: an inbound packet where only outbound ones count (RFC 4787 REQ-6), as of TCP.
     Look,
     /// A TCP RST: it may end after this time, if no other connection uses it (RFC 7857 section 2.2).
     Reset(u64),
