@@ -333,7 +333,9 @@ pub(super) struct Ends {
     pub(super) protocol: u8,
     /// For ICMP queries, whose identifier is both ports: the [`Side`] that asks.
     pub(super) asker: u8,
-    zero: [u8; 2],
+    /// And of which type it is: queries of two types under one identifier are two.
+    pub(super) kind: u8,
+    zero: u8,
 }
 
 impl Ends {
@@ -359,8 +361,8 @@ impl Ends {
         if self.protocol == protocol::ICMP && self.inside.v4().is_none() { protocol::ICMPV6 } else { self.protocol }
     }
 
-    /// The same, asked from a side.
-    pub(super) fn asked_from(self, side: Side) -> Ends {
-        Ends { asker: side as u8, ..self }
+    /// The same of a query of a type, asked from a side.
+    pub(super) fn asked_from(self, side: Side, kind: u8) -> Ends {
+        Ends { asker: side as u8, kind, ..self }
     }
 }

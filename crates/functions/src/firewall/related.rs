@@ -18,17 +18,16 @@ pub const NO_QUERY: Reason = Reason("no_query");
 /// A later fragment that begins within the TCP header.
 pub const TINY_FRAGMENT: Reason = Reason("tiny_fragment");
 
-/// When a query was asked, to 256 ns; in the lowest byte of which type it is, and whether it has been answered.
+/// When a query was asked, to 2 ns; in the lowest bit whether it has been answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub(super) struct Asked(u64);
 
-const ANSWERED: u64 = 0x80;
-const KIND: u64 = 0x7f;
+const ANSWERED: u64 = 1;
 
 impl Asked {
-    fn new(at_ns: u64, kind: u8) -> Asked {
-        Asked(at_ns & !(ANSWERED | KIND) | u64::from(kind) & KIND)
+    fn new(at_ns: u64) -> Asked {
+        Asked(at_ns & !ANSWERED)
     }
 
     fn answered(self) -> Asked {
@@ -37,11 +36,6 @@ impl Asked {
 
     fn is_answered(self) -> bool {
         self.0 & ANSWERED != 0
-    }
-
-    /// Types of one family whose numbers agree but for the highest bit are none of queries.
-    fn is_of(self, kind: u8) -> bool {
-        self.0 & KIND == u64::from(kind) & KIND
     }
 }
 
@@ -62,10 +56,7 @@ enum Message {
 impl Message {
     fn of(packet: &Packet<'_>) -> Option<Message> {
         let (kind, is_error, is_reply) = match (packet.icmp(), packet.icmpv6()) {
-            (Some(icmp), _) => {
-                let reply = matches!(icmp.kind(), icmp_type::ECHO_REPLY | icmp_type::TIMESTAMP_REPLY | 16 | 18);
-                (icmp.kind(), icmp.is_error(), reply)
-            }
+            (Some(icmp), _) => (icmp.kind(), icmp.is_error(), is_reply(icmp.kind())),
             (_, Some(icmp)) => (icmp.kind(), icmp.is_error(), icmp.kind() == icmpv6_type::ECHO_REPLY),
             _ => return None,
         };
@@ -80,8 +71,8 @@ impl Message {
 }
 
 impl Firewall {
-    /// An ICMP or ICMPv6 message. Queries are judged by the rules until one under their number is answered, replies must answer one of
-    /// them that is of their type, errors must quote a packet of a live connection or query.
+    /// An ICMP or ICMPv6 message. Queries are judged by the rules until one of their type and number is answered, replies must answer such a
+    /// one, errors must quote a packet of a live connection or query.
     pub(super) fn icmp(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, side: Side) -> Handled {
         let Some(message) = Message::of(packet) else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
         let (state, ends) = match message {
@@ -90,8 +81,8 @@ impl Firewall {
                 None => return self.invalid(cx, packet, side, UNRELATED),
             },
             Message::Reply(kind, id) => {
-                let ends = query_ends(packet, side, id).asked_from(side.other());
-                let Some(asked) = self.queries.get(cx, &ends)?.filter(|asked| asked.is_of(query_of(kind))) else {
+                let ends = query_ends(packet, side, id).asked_from(side.other(), query_of(kind));
+                let Some(asked) = self.queries.get(cx, &ends)? else {
                     return self.invalid(cx, packet, side, NO_QUERY);
                 };
                 if !asked.is_answered() {
@@ -123,9 +114,9 @@ impl Firewall {
         side: Side,
         (kind, id): (u8, u16),
     ) -> Result<Result<(), Reason>, Conflict> {
-        let ends = query_ends(packet, side, id).asked_from(side);
+        let ends = query_ends(packet, side, id).asked_from(side, kind);
         let known = self.queries.get(cx, &ends)?;
-        let goes_on = known.is_some_and(|known| known.is_answered() && known.is_of(kind));
+        let goes_on = known.is_some_and(Asked::is_answered);
         let judged = match known {
             Some(_) => {
                 let state = if goes_on { State::Original } else { State::New };
@@ -142,7 +133,7 @@ impl Firewall {
             Err(reason) => return Ok(Err(reason)),
             Ok(opening) => opening,
         };
-        let asked = Asked::new(cx.now(), kind);
+        let asked = Asked::new(cx.now());
         let asked = if goes_on { asked.answered() } else { asked };
         if !self.queries.insert_telling(cx, &ends, &asked, |cx, ends| self.effects.leave(cx, ends))? {
             return Ok(Err(CONNECTION_TABLE_FULL));
@@ -164,7 +155,8 @@ impl Firewall {
         if let Some(id) = quoted.icmp_id {
             let ends = Ends::new(from_inside, (quoted.src_ip, id), (quoted.dst_ip, id), protocol::ICMP);
             // It was a query, or a reply to one from this side.
-            for ends in [side.other(), side].map(|side| ends.asked_from(side)) {
+            let kind = quoted_query(packet);
+            for ends in [side.other(), side].map(|side| ends.asked_from(side, kind)) {
                 if self.queries.get(cx, &ends)?.is_some() {
                     return Ok(Some(ends));
                 }
@@ -216,6 +208,20 @@ fn is_within_header(packet: &Packet<'_>) -> bool {
         None => packet.ipv6().and_then(fragment).map_or(u16::MAX, |(offset, ..)| offset),
     };
     packet.protocol() == protocol::TCP && usize::from(offset) < Tcp::LEN
+}
+
+/// The type of the query that an ICMP error quotes, or that the reply answers which it quotes. Over IPv6 there is only one.
+fn quoted_query(packet: &Packet<'_>) -> u8 {
+    let (Some(at), true) = (packet.l4_offset(), packet.icmp().is_some()) else { return icmpv6_type::ECHO_REQUEST };
+    let quoted = packet.bytes().get(at + 8..).unwrap_or_default();
+    let header = quoted.first().map_or(0, |byte| usize::from(byte & 0x0f) * 4);
+    let kind = quoted.get(header).copied().unwrap_or_default();
+    if is_reply(kind) { query_of(kind) } else { kind }
+}
+
+/// Whether it is the type of a reply (RFC 792).
+fn is_reply(kind: u8) -> bool {
+    matches!(kind, icmp_type::ECHO_REPLY | icmp_type::TIMESTAMP_REPLY | 16 | 18)
 }
 
 /// The type of the query that a reply of this type answers.
