@@ -39,7 +39,7 @@ pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
 /// Most that leave at once, so that no packet waits long for it.
 const MOST: u32 = 1024;
 /// What parts of their life entries have when others crowd in: of half a minute a second, a tenth, a hundredth.
-const CROWDED: [u64; 3] = [30, 300, 3000];
+pub const CROWDED: [u64; 3] = [30, 300, 3000];
 /// Bytes of entries that are looked at at a time for dead ones where all are in use.
 const SEARCH_BYTES: usize = 1024;
 
@@ -111,11 +111,22 @@ impl<K: Plain + Debug, V: Stamp> Aged<K, V> {
     /// As [`insert`](Self::insert), for what is mostly done with soon: where all entries live, older ones make room, so that few a second do not
     /// fill the table for as long as one that is waited for may live.
     pub fn crowd_in(&self, cx: &mut Cx<'_>, key: &K, value: &V) -> Result<bool, Conflict> {
-        if self.insert(cx, key, value)? {
+        self.crowd_in_telling(cx, key, value, |_, _| Ok(()))
+    }
+
+    /// The same; `gone` is told of each that is taken out.
+    pub fn crowd_in_telling(
+        &self,
+        cx: &mut Cx<'_>,
+        key: &K,
+        value: &V,
+        mut gone: impl FnMut(&mut Cx<'_>, &K) -> Result<(), Conflict>,
+    ) -> Result<bool, Conflict> {
+        if self.insert_telling(cx, key, value, &mut gone)? {
             return Ok(true);
         }
         for part in CROWDED {
-            if self.insert_in_place_of(cx, (key, value), self.lifetime_ns / part, &mut |_, _| Ok(()))? {
+            if self.insert_in_place_of(cx, (key, value), self.lifetime_ns / part, &mut gone)? {
                 return Ok(true);
             }
         }

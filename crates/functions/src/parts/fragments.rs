@@ -229,10 +229,40 @@ impl Fragments {
         for number in 0..PIECES_MAX {
             let key = PieceKey { datagram, number };
             if waiting.get(cx, &key)?.is_none() {
-                return Ok(if waiting.crowd_in(cx, &key, &piece)? { HELD } else { BEFORE_FIRST });
+                return Ok(if self.crowd_in(cx, waiting, (&key, &piece))? { HELD } else { BEFORE_FIRST });
             }
         }
         Ok(BEFORE_FIRST)
+    }
+
+    /// Has a piece wait, if need be in the place of an older one. With that go all pieces of its datagram: they are numbered without gaps, and nothing
+    /// can come of them any more. False if there is no room, or if the piece is of such a datagram itself.
+    fn crowd_in(
+        &self,
+        cx: &mut Cx<'_>,
+        waiting: &Aged<PieceKey, Piece>,
+        (key, piece): (&PieceKey, &Piece),
+    ) -> Result<bool, Conflict> {
+        let mut gone = Vec::new();
+        let has_room = waiting.crowd_in_telling(cx, key, piece, |_, gone_key| {
+            gone.push(*gone_key);
+            Ok(())
+        })?;
+        let mut stays = has_room;
+        for PieceKey { datagram, number } in gone {
+            stays &= datagram.as_bytes() != key.datagram.as_bytes();
+            for number in (0..number).rev() {
+                if waiting.remove(cx, &PieceKey { datagram, number })?.is_none() {
+                    break;
+                }
+            }
+            for number in number + 1..PIECES_MAX {
+                if waiting.remove(cx, &PieceKey { datagram, number })?.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(stays)
     }
 
     /// Sends on the pieces that wait for a first one, given as it came: to its fate, `hops` hops further. Those that go back where they came
