@@ -2,7 +2,8 @@
 //!
 //! The bytes of a datagram lie in chunks, and each chunk knows which units of eight bytes have come: pieces of any length need no more room than their
 //! bytes, in a table of fixed size that all datagrams share. A piece that comes twice is passed over. One that overlaps others with anything else
-//! ends its datagram, those of its pieces included that are still to come (RFC 5722); so does one for which there is no room.
+//! ends its datagram, those of its pieces included that are still to come (RFC 5722). Where there is no room, datagrams that have waited longest end; if all have
+//! come just now, that of the piece does.
 
 use std::sync::Arc;
 
@@ -20,9 +21,10 @@ use super::links::{Link, Links};
 use super::piece::{CHUNK, PartOf, Piece};
 use crate::ConfigError;
 use crate::parts::SECOND;
+use crate::parts::aged::CROWDED;
 use crate::parts::answer::Cause;
 use crate::parts::fragments::{self, Datagram};
-use crate::parts::sweep::turn;
+use crate::parts::sweep::{Over, make_room, take_out, turn};
 
 /// A piece for the router; the others of its datagram have not all come.
 const WAITS: Reason = Reason("waits_for_pieces");
@@ -42,6 +44,8 @@ const HEAD_MAX: usize = LINK_MAX + 60;
 const NEXT: usize = 6;
 /// Datagrams that one sweep looks at.
 const SWEPT: u32 = 256;
+/// Most that make room for a chunk, and those that are looked at at a time for it.
+const ENDED_MAX: u32 = 8;
 
 /// A chunk's place: which one of its datagram.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -191,7 +195,9 @@ impl Reassembly {
             Met::Others => return self.end(cx, &datagram, gathered, OVERLAPS),
             Met::Nobody => gathered.take_in(&piece, packet),
         }
-        if self.datagrams.insert(cx, &datagram, &gathered)? == Inserted::Full {
+        if self.datagrams.insert(cx, &datagram, &gathered)? == Inserted::Full
+            && !(self.make_room(cx, &datagram)? && self.datagrams.insert(cx, &datagram, &gathered)? != Inserted::Full)
+        {
             return Ok(Outcome::Ends(NO_ROOM));
         }
         if !self.put_down(cx, &datagram, &piece)? {
@@ -231,11 +237,38 @@ impl Reassembly {
             let mut chunk = self.chunks.get(cx, &place)?.unwrap_or(Chunk::EMPTY);
             chunk.bytes[part.at..][..part.bytes.len()].copy_from_slice(part.bytes);
             chunk.set_come(chunk.come() | part.units());
-            if self.chunks.insert(cx, &place, &chunk)? == Inserted::Full {
-                return Ok(false);
+            let mut tries = ENDED_MAX;
+            while self.chunks.insert(cx, &place, &chunk)? == Inserted::Full {
+                if tries == 0 || !self.make_room(cx, datagram)? {
+                    return Ok(false);
+                }
+                tries -= 1;
             }
         }
         Ok(true)
+    }
+
+    /// Ends datagrams of which pieces have waited longest, but not this one, where it finds no room: nobody waits as long as he may where many come. False
+    /// if all have come just now.
+    #[cold]
+    fn make_room(&self, cx: &mut Cx<'_>, datagram: &Datagram) -> Result<bool, Conflict> {
+        let (now, size) = (cx.now(), (ENDED_MAX, self.datagrams.capacity()));
+        for part in CROWDED {
+            let mut old = Old { now, age_ns: LIFETIME_NS / part, but: *datagram, ended: Vec::new() };
+            let found = make_room(cx, datagram, size, |cx, among| {
+                take_out(cx, &self.datagrams, std::iter::once(among), ENDED_MAX, &mut old)
+            })?;
+            for (datagram, gathered) in old.ended {
+                self.take_out(cx, &datagram, &gathered)?;
+                if gathered.ended == 0 {
+                    self.in_vain.update(cx, 0, |count| *count += 1)?;
+                }
+            }
+            if found {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Takes all chunks of a datagram out; gives their bytes, zeros where none have come.
@@ -299,6 +332,26 @@ impl Part for Reassembly {
         self.datagrams.objects(into);
         self.chunks.objects(into);
         into.push(self.in_vain.object());
+    }
+}
+
+/// Datagrams of which pieces have waited for so long, and those of them that were taken out.
+struct Old {
+    now: u64,
+    age_ns: u64,
+    but: Datagram,
+    ended: Vec<(Datagram, Gathered)>,
+}
+
+impl Over<Datagram, Gathered> for Old {
+    fn is_over(&self, datagram: &Datagram, gathered: &Gathered) -> bool {
+        let is_old = self.now.saturating_sub(gathered.since_ns) > self.age_ns;
+        is_old && datagram.as_bytes() != self.but.as_bytes()
+    }
+
+    fn ended(&mut self, _: &mut Cx<'_>, datagram: &Datagram, gathered: &Gathered) -> Result<(), Conflict> {
+        self.ended.push((*datagram, *gathered));
+        Ok(())
     }
 }
 

@@ -196,6 +196,24 @@ fn pieces_whose_time_is_over_are_none_of_a_datagram_that_takes_their_number() {
     }
 }
 
+/// A flood of first pieces of nothing takes all room there is; what comes a few seconds later is put together all the same.
+#[test]
+fn datagrams_that_have_waited_longest_make_room() {
+    let mut router = bench(64, &format!("reassembly_max = 64\n{CONFIG}"));
+    let first = |n: u16| {
+        let frame = Frame::ip(&format!("10.0.0.{}", 8 + n % 90), ENDS[0].1, 1).mac(HOST, OURS[0]);
+        frame.payload(&[8; 800]).fragment(1000 + n, 0, true).bytes()
+    };
+    for n in 0..64 {
+        assert_eq!(router.send(0, 0, &first(n)).dropped, Some("waits_for_pieces"));
+    }
+    assert_eq!(router.send(0, 0, &first(64)).dropped, Some("no_room_for_pieces"), "all have come just now");
+    let bytes = request(0, 1500);
+    router.send(0, 3000, &piece(0, &bytes[800..], 800, false));
+    let sent = router.send(0, 3000, &piece(0, &bytes[..800], 0, true)).sent;
+    assert!(!sent.is_empty(), "both kilobytes found room");
+}
+
 #[test]
 fn an_echo_request_that_is_cut_short_is_none() {
     let ends = [ENDS[1].0, ENDS[1].1].map(|end| end.parse::<IpAddress>().expect("an address"));
