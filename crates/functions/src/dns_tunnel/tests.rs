@@ -105,6 +105,33 @@ fn lists_that_are_asked_about_addresses_are_none_and_what_stands_behind_an_addre
     check(|n| (format!("{n}.113.0.203.zen.spamhaus.org"), Answer::Text(88)), false, Some(text));
 }
 
+/// The same of IPv6: 32 digits, the last one first (RFC 5782 section 2.4).
+#[test]
+fn lists_that_are_asked_about_addresses_of_ipv6_are_none() {
+    let backwards_from = |first: &str, n: u64, top: char| {
+        let digits = format!("{:04x}", n * 7);
+        let labels: String = digits.chars().rev().flat_map(|digit| [digit, '.']).collect();
+        format!("{first}.1.0.0.{labels}{}8.b.d.0.1.0.0.{top}", "0.".repeat(16))
+    };
+    // Digits that look like an IPv4 address, for one.
+    check(|n| (format!("{}.zen.spamhaus.org", backwards_from("5", n, '2')), Answer::Nothing), false, None);
+    let backwards = |n: u64, top: char| backwards_from("e", n, top);
+    check(|n| (format!("{}.zen.spamhaus.org", backwards(n, '2')), Answer::Nothing), false, None);
+    check(|n| (format!("{}.zen.spamhaus.org", backwards(n, '2').to_uppercase()), Answer::Nothing), false, None);
+    let told =
+        |bytes: u64| format!("30 answers about evil.co.uk led nowhere, {} bytes in them, since 0.000 s", 30 * bytes);
+    // None that a host on the Internet has, a digit less, one that is none, and data behind an address.
+    check(|n| (format!("{}.l.evil.co.uk", backwards(n, 'f')), Answer::Nothing), false, Some(&told(66)));
+    check(
+        |n| (format!("{}.l.evil.co.uk", backwards(n, '2').replacen(".8.", ".", 1)), Answer::Nothing),
+        false,
+        Some(&told(64)),
+    );
+    check(|n| (format!("g{}.l.evil.co.uk", &backwards(n, '2')[1..]), Answer::Nothing), false, Some(&told(66)));
+    let data = |n: u64| format!("{n:04}{}", "a".repeat(40));
+    check(|n| (format!("{}.{}.evil.co.uk", backwards(n, '2'), data(n)), Answer::Nothing), false, Some(&told(45)));
+}
+
 #[test]
 fn a_name_that_leads_somewhere_does_whatever_else_was_asked_of_it() {
     const HTTPS: u8 = 65;

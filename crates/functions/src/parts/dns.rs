@@ -58,8 +58,24 @@ impl<'a> Response<'a> {
         &self.message[HEADER..self.answers - QUESTION_END]
     }
 
-    /// What of it stands behind an IPv4 address that is written backwards, as lists are asked about one (RFC 5782 section 2.1).
+    /// What of it stands behind an address that is written backwards, as lists are asked about one (RFC 5782 sections 2.1 and 2.4).
     pub fn behind_address(&self) -> Option<&'a [u8]> {
+        // Digits of IPv6 may look like numbers of IPv4, and not the other way round.
+        self.behind_v6().or_else(|| self.behind_v4())
+    }
+
+    /// Behind 32 labels of a hexadecimal digit each, the last one first.
+    fn behind_v6(&self) -> Option<&'a [u8]> {
+        let (address, rest) = self.labels[..self.depth].split_first_chunk::<32>()?;
+        let is_digit = |&(begin, end): &(usize, usize)| end - begin == 1 && self.message[begin].is_ascii_hexdigit();
+        // All that is assigned to hosts begins with 2 (RFC 4291 section 2.4): no other address sends mail, and 124 bits of data look like one.
+        let is_global = address.last().is_some_and(|&(begin, _)| matches!(self.message[begin], b'2' | b'3'));
+        let (begin, _) = rest.first()?;
+        (is_global && address.iter().all(is_digit)).then(|| &self.message[begin - 1..self.answers - QUESTION_END])
+    }
+
+    /// Behind four labels that are numbers of an octet.
+    fn behind_v4(&self) -> Option<&'a [u8]> {
         let is_octet = |&(begin, end): &(usize, usize)| {
             let digits = &self.message[begin..end];
             let number = std::str::from_utf8(digits).ok().and_then(|text| text.parse::<u8>().ok());
