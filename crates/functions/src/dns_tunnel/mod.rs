@@ -14,7 +14,7 @@ use message::Zone;
 
 use crate::parts::aged::{SWEEP_EVERY, Stamp};
 use crate::parts::dns::Response;
-use crate::parts::{Aged, Alerts, Unkept, seconds};
+use crate::parts::{Aged, Alerts, Unkept, of_each, seconds};
 use crate::{ConfigError, FromConfig};
 
 const UDP: u8 = 17;
@@ -169,7 +169,9 @@ impl NetworkFunction for DnsTunnel {
         self.alerts.report(cx, into, |asker, tunnel, into| {
             let Tally { since_ns, orphans, bytes } = tunnel.tally;
             let (zone, since) = (message::shown(&tunnel.zone), seconds(since_ns));
-            let detail = format!("{orphans} answers about {zone} led nowhere, {bytes} bytes in them, since {since}");
+            let (answers, them) = (of_each(orphans, "answer"), if orphans == 1 { "it" } else { "them" });
+            let bytes = of_each(bytes, "byte");
+            let detail = format!("{answers} about {zone} led nowhere, {bytes} in {them}, since {since}");
             into.find("dns_tunnel", asker.client, detail);
         })
     }

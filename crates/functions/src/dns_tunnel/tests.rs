@@ -133,6 +133,14 @@ fn lists_that_are_asked_about_addresses_of_ipv6_are_none() {
 }
 
 #[test]
+fn one_answer_is_told_of_as_one() {
+    let mut bench = bench("orphans = 1\nbytes = 1");
+    bench.send(0, 0, &response("a.example.com", &Answer::Nothing));
+    let detail = bench.findings().list().first().map(|finding| finding.detail.clone());
+    assert_eq!(detail.as_deref(), Some("1 answer about example.com led nowhere, 2 bytes in it, since 0.000 s"));
+}
+
+#[test]
 fn a_name_that_leads_somewhere_does_whatever_else_was_asked_of_it() {
     const HTTPS: u8 = 65;
     for (before, after) in [(vec![28, HTTPS], vec![]), (vec![28], vec![HTTPS]), (vec![], vec![28, HTTPS])] {

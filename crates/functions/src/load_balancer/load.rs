@@ -9,6 +9,7 @@ use braid_nf::prelude::*;
 use super::ports::shown;
 use super::traffic::{BACKEND, SERVICE, Traffic};
 use super::{FROM_BACKEND, Flow, LoadBalancer};
+use crate::parts::of_each;
 use crate::parts::tallies::{Adds, Tally};
 
 /// So many backends in each object.
@@ -44,7 +45,7 @@ impl LoadBalancer {
             let way = self.known_mtu(cx, server)?.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"));
             let refused = match tally.refused {
                 0 => String::new(),
-                packets => format!(", {packets} packets of others that found no room"),
+                packets => format!(", {} of others that found no room", of_each(packets, "packet")),
             };
             let detail = format!(
                 "{state}, weight {}, connections: {live} now, {} in all{refused}{way}",

@@ -58,6 +58,11 @@ pub(crate) fn times(count: u64) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
+/// `1 answer`, `2 answers`.
+pub(crate) fn of_each(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Nanoseconds in a second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds in a millisecond.

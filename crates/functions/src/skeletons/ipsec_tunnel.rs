@@ -7,6 +7,8 @@
 use braid_nf::packet::key::FieldId;
 use braid_nf::prelude::*;
 
+use crate::parts::of_each;
+
 const ESP: u8 = 50;
 
 /// What is known of an association.
@@ -57,6 +59,7 @@ impl NetworkFunction for IpsecTunnel {
 
     fn report_set(&self, key: &SetKey, association: &Association, into: &mut Findings) {
         let Association { spi, packets, not_growing, .. } = association;
-        into.find("association", key, format!("SPI {spi:#010x}: {packets} packets, {not_growing} numbers not growing"));
+        let (packets, not_growing) = (of_each((*packets).into(), "packet"), of_each((*not_growing).into(), "number"));
+        into.find("association", key, format!("SPI {spi:#010x}: {packets}, {not_growing} not growing"));
     }
 }

@@ -27,5 +27,5 @@ fn an_association_is_a_set() {
     }
     let findings = bench.findings();
     let [found] = findings.list() else { panic!("{findings:?}") };
-    assert_eq!(found.detail, "SPI 0x00000100: 3 packets, 1 numbers not growing");
+    assert_eq!(found.detail, "SPI 0x00000100: 3 packets, 1 number not growing");
 }
