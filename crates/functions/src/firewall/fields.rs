@@ -1,4 +1,4 @@
-//! What few rules look at: lengths, times to live, code points, VLANs, codes of ICMP, extension headers of IPv6. They are read of a packet only if some
+//! What few rules look at: lengths, times to live, code points, VLANs, codes of ICMP, extension headers of IPv6, numbers in headers of TCP. They are read of a packet only if some
 //! rule asks for them ([`looks`](super::looks)), and looked at where everything else fits already: rules that ask for none pay nothing.
 
 use std::fmt;
@@ -50,6 +50,21 @@ pub(super) enum Field {
     SegmentSize,
     /// What the header of UDP says.
     UdpLength,
+    /// Of IPv6.
+    FlowLabel,
+    /// Of TCP, as are those up to the urgent pointer.
+    Sequence,
+    Acknowledgement,
+    /// In words of 32 bits.
+    DataOffset,
+    /// As it stands there, not shifted.
+    Window,
+    Urgent,
+    /// Of TCP or UDP.
+    TransportChecksum,
+    /// Of an echo request or its reply.
+    QueryId,
+    QuerySequence,
     /// What a connection has sent so far, in both directions or in one; [`UNCOUNTED`] if that is not known.
     Packets,
     PacketsOriginal,
@@ -66,7 +81,7 @@ impl Field {
     const COUNT: usize = Field::AverageReply as usize + 1;
 
     /// A bit of its own.
-    pub(super) const fn bit(self) -> u32 {
+    pub(super) const fn bit(self) -> u64 {
         1 << self as u32
     }
 }
@@ -185,6 +200,15 @@ impl Within {
             Field::TcpOptions => "TCP options",
             Field::SegmentSize => "size of segments",
             Field::UdpLength => "length of the datagram",
+            Field::FlowLabel => "flow label",
+            Field::Sequence => "sequence number",
+            Field::Acknowledgement => "acknowledgement number",
+            Field::DataOffset => "length of the TCP header",
+            Field::Window => "window",
+            Field::Urgent => "urgent pointer",
+            Field::TransportChecksum => "checksum of TCP or UDP",
+            Field::QueryId => "identifier of the query",
+            Field::QuerySequence => "sequence number of the query",
             Field::Packets => "packets of the connection",
             Field::PacketsOriginal => "packets of who opened the connection",
             Field::PacketsReply => "packets of who was asked",

@@ -18,18 +18,24 @@ pub(super) struct Looks {
     /// In which times are written.
     zone: UtcOffset,
     /// The [bits](Field::bit) of the fields.
-    asked: u32,
+    asked: u64,
 }
 
 /// Fields of the header of IPv6 and of those behind it.
-const EXTENSIONS: u32 = Field::NextHeader.bit() | Field::Extensions.bit() | Field::RoutingType.bit();
+const EXTENSIONS: u64 = Field::NextHeader.bit() | Field::Extensions.bit() | Field::RoutingType.bit();
 /// Of the header of IPv4.
-const V4: u32 =
+const V4: u64 =
     Field::Identification.bit() | Field::HeaderLength.bit() | Field::Checksum.bit() | Field::IpOptions.bit();
-const STATIONS: u32 = Field::EtherSource.bit() | Field::EtherDestination.bit();
-const SEGMENTS: u32 = Field::TcpOptions.bit() | Field::SegmentSize.bit();
+const STATIONS: u64 = Field::EtherSource.bit() | Field::EtherDestination.bit();
+const SEGMENTS: u64 = Field::TcpOptions.bit() | Field::SegmentSize.bit();
+const TCP: u64 = Field::Sequence.bit()
+    | Field::Acknowledgement.bit()
+    | Field::DataOffset.bit()
+    | Field::Window.bit()
+    | Field::Urgent.bit();
+const QUERIES: u64 = Field::QueryId.bit() | Field::QuerySequence.bit();
 /// When a packet came.
-const WHEN: u32 = Field::Hour.bit() | Field::Day.bit() | Field::Time.bit();
+const WHEN: u64 = Field::Hour.bit() | Field::Day.bit() | Field::Time.bit();
 
 impl Looks {
     /// What rules look at; nothing if they look at no field.
@@ -71,10 +77,24 @@ impl Looks {
         if self.asked & SEGMENTS != 0 && packet.protocol() == number::TCP {
             read_segment(packet, &mut values);
         }
-        if self.asked & Field::UdpLength.bit() != 0
+        if self.asked & (TCP | Field::TransportChecksum.bit()) != 0
+            && let Some(tcp) = packet.tcp()
+        {
+            read_tcp(packet, &tcp, &mut values);
+        }
+        if self.asked & (Field::UdpLength.bit() | Field::TransportChecksum.bit()) != 0
             && let Some(udp) = packet.udp()
         {
             values.set(Field::UdpLength, udp.length());
+            values.set(Field::TransportChecksum, udp.checksum());
+        }
+        if self.asked & QUERIES != 0 {
+            read_query(packet, &mut values);
+        }
+        if self.asked & Field::FlowLabel.bit() != 0
+            && let Some(ip) = packet.ipv6()
+        {
+            values.set(Field::FlowLabel, ip.flow_label());
         }
         if self.asks_when() {
             let moment = Moment::of(now_ns, self.zone);
@@ -122,6 +142,25 @@ fn read_extensions(ip: &View<'_, Ipv6>, values: &mut Values) {
     }
     values.set(Field::NextHeader, next.unwrap_or(ip.next_header()));
     values.set(Field::Extensions, extensions);
+}
+
+fn read_tcp(packet: &Packet<'_>, tcp: &View<'_, Tcp>, values: &mut Values) {
+    let offset = packet.l4_offset().and_then(|at| packet.bytes().get(at + 12)).map_or(0, |byte| byte >> 4);
+    values.set(Field::Sequence, tcp.sequence());
+    values.set(Field::Acknowledgement, tcp.acknowledgement());
+    values.set(Field::DataOffset, offset);
+    values.set(Field::Window, tcp.window());
+    values.set(Field::Urgent, tcp.urgent());
+    values.set(Field::TransportChecksum, tcp.checksum());
+}
+
+/// Identifier and number of an echo message stand at the same place in both versions; other types are not asked for them.
+fn read_query(packet: &Packet<'_>, values: &mut Values) {
+    let numbers = packet.l4_offset().and_then(|at| packet.bytes().get(at + 4..at + 8));
+    if let Some(numbers) = numbers {
+        values.set(Field::QueryId, u16::from_be_bytes([numbers[0], numbers[1]]));
+        values.set(Field::QuerySequence, u16::from_be_bytes([numbers[2], numbers[3]]));
+    }
 }
 
 /// What stands for an extension header in [`Field::Extensions`]; 0 for one that nobody asks for.

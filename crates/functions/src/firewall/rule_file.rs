@@ -47,6 +47,7 @@ mod joined;
 mod keyed;
 mod marks;
 mod numbers;
+mod opening;
 mod options;
 mod reader;
 mod source;
@@ -122,10 +123,34 @@ pub enum Hooks {
     Host,
 }
 
-type Parsed<T> = Result<T, (String, String)>;
+type Parsed<T> = Result<T, Wrong>;
+
+/// Why something cannot be read, or can fit nothing.
+#[derive(Clone, Debug)]
+struct Wrong {
+    reason: String,
+    instead: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It is no condition, or none that anything could fit by itself.
+    Slip,
+    /// No packet is of both protocols or families that are asked for. nftables refuses it too; an element of a set that says so fits nothing.
+    Conflict,
+    /// No value is what two conditions ask for: the rule stands there for nothing.
+    Excluded,
+}
 
 fn wrong<T>(reason: impl Into<String>, instead: impl Into<String>) -> Parsed<T> {
-    Err((reason.into(), instead.into()))
+    Err(Wrong { reason: reason.into(), instead: instead.into(), kind: Kind::Slip })
+}
+
+/// Nothing fits what is said now and what was said before.
+fn fits_nothing<T>(what: &str, kind: Kind) -> Parsed<T> {
+    let reason = format!("no {what} fits all that the rule says");
+    Err(Wrong { reason, instead: "write two rules, or what can hold together".to_owned(), kind })
 }
 
 /// Reads a rule file into a configuration: its rules behind those that are there, its policies in their place.
@@ -144,12 +169,13 @@ pub(super) fn read(path: &Path, text: &str, config: &mut Config, ports: Ports) -
         pools: &[],
         in_table: false,
         is_early: false,
+        translates: false,
         direction: None,
         at: &at,
         notes: &told,
         files: &files,
     };
-    let notes = whole.and_then(|()| read_all(&source, config, &scope)).map_err(|(reason, instead)| {
+    let notes = whole.and_then(|()| read_all(&source, config, &scope)).map_err(|Wrong { reason, instead, .. }| {
         let Place { file, line, column } = at.get();
         let file = files.get(usize::from(file)).map_or_else(String::new, |name| name.to_string());
         RuleError { file, line, column, reason, instead }

@@ -23,6 +23,7 @@ mod rules;
 mod sets;
 mod tables;
 mod times;
+mod transport;
 mod untracked;
 mod windows;
 

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use super::conditions::narrow;
 use super::reader::Words;
-use super::{Parsed, wrong};
+use super::{Kind, Parsed, wrong};
 use crate::firewall::masked::Masked;
 use crate::firewall::rules::Rule;
 use crate::firewall::values::Addresses;
@@ -40,7 +40,14 @@ pub(super) fn addresses(place: &mut Many<Addresses>, never: &mut bool, rest: &mu
         return wrong("no address is left", "write != and less than all addresses");
     }
     *never |= ranges.is_empty();
-    if ranges.is_empty() { Ok(()) } else { narrow(place, ranges, Addresses::meet, "address") }
+    if ranges.is_empty() { Ok(()) } else { narrow_addresses(place, ranges, v4) }
+}
+
+/// Lets only these addresses of a family fit. Where the rule is for the other one that is no mere exclusion.
+fn narrow_addresses(place: &mut Many<Addresses>, ranges: Vec<Addresses>, v4: bool) -> Parsed<()> {
+    let is_other = !place.0.is_empty() && place.0.iter().all(|range| range.is_v4() != v4);
+    let kind = if is_other { Kind::Conflict } else { Kind::Excluded };
+    narrow(place, ranges, Addresses::meet, ("address", kind))
 }
 
 /// `255.255.255.0`, `::ffff:ffff`: a mask, as a number whose bits of an address stand first.
@@ -94,7 +101,7 @@ pub(super) fn packet_type(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     if kinds.iter().any(|kind| !KINDS.contains(&kind.as_str())) || ranges.is_empty() {
         return wrong(format!("`pkttype {}` is not known", kinds.join(", ")), "write host, multicast or broadcast");
     }
-    narrow(&mut rule.destination, ranges, Addresses::meet, "address")
+    narrow(&mut rule.destination, ranges, Addresses::meet, ("address", Kind::Excluded))
 }
 
 /// The addresses of groups, of everybody, or of one machine.

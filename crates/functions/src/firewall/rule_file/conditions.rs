@@ -12,7 +12,7 @@ use super::options::{ip_option, tcp_option};
 use super::reader::Words;
 use super::state::ct;
 use super::times::when;
-use super::{Parsed, wrong};
+use super::{Kind, Parsed, fits_nothing, wrong};
 use crate::firewall::fields::{self, Field, Within};
 use crate::firewall::names;
 use crate::firewall::rules::{Action, Rule, both, equal};
@@ -85,26 +85,21 @@ pub(super) fn narrow<T: Clone>(
     place: &mut Many<T>,
     more: Vec<T>,
     meet: impl Fn(&T, &T) -> Option<T>,
-    what: &str,
+    (what, kind): (&str, Kind),
 ) -> Parsed<()> {
     match both(place, &Many(more), meet) {
         Some(met) => *place = met,
-        None => {
-            return wrong(
-                format!("no {what} fits all that the rule says"),
-                "write two rules, or what can hold together",
-            );
-        }
+        None => return fits_nothing(what, kind),
     }
     Ok(())
 }
 
 pub(super) fn narrow_protocol(rule: &mut Rule, more: Vec<Protocol>) -> Parsed<()> {
-    narrow(&mut rule.protocol, more, equal, "protocol")
+    narrow(&mut rule.protocol, more, equal, ("protocol", Kind::Conflict))
 }
 
 pub(super) fn narrow_family(rule: &mut Rule, v4: bool) -> Parsed<()> {
-    narrow(&mut rule.source, vec![Addresses::all(v4)], Addresses::meet, "address")
+    narrow(&mut rule.source, vec![Addresses::all(v4)], Addresses::meet, ("address", Kind::Conflict))
 }
 
 /// Lets a field be only within these ranges.
@@ -118,7 +113,7 @@ pub(super) fn narrow_within(rule: &mut Rule, more: Within) -> Parsed<()> {
     if fields::narrow(&mut rule.fields, more) {
         return Ok(());
     }
-    wrong(format!("no {what} fits all that the rule says"), "write two rules, or what can hold together")
+    fits_nothing(what, Kind::Excluded)
 }
 
 const LENGTH: Numbers = Numbers { what: "a length such as 1500, 0-100 or > 1000", last: 0xffff, named: nameless };
@@ -127,6 +122,9 @@ pub(super) const DSCP: Numbers =
     Numbers { what: "a code point such as ef, af11, cs1 or 0-63", last: 63, named: code_point };
 const ECN: Numbers = Numbers { what: "not-ect, ect0, ect1 or ce", last: 3, named: congestion };
 
+const SEQUENCE: Numbers = Numbers { what: "a number such as 0, 1-4096 or > 1000", last: 0xffff_ffff, named: nameless };
+const WINDOW: Numbers = Numbers { what: "a number such as 0, 1-1023 or < 512", last: 0xffff, named: nameless };
+const FLOW_LABEL: Numbers = Numbers { what: "a label such as 0 or 1-0xfffff", last: 0xf_ffff, named: nameless };
 const ID: Numbers = Numbers { what: "an identification such as 0 or 1-65535", last: 0xffff, named: nameless };
 const HEADER_LENGTH: Numbers =
     Numbers { what: "a number of 32 bit words such as 5, 6-15 or > 5", last: 15, named: nameless };
@@ -175,6 +173,7 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
         ("id", true) => (Field::Identification, ID.read(rest)?),
         ("hdrlength", true) => (Field::HeaderLength, HEADER_LENGTH.read(rest)?),
         ("checksum", true) => (Field::Checksum, CHECKSUM.read(rest)?),
+        ("flowlabel", false) => (Field::FlowLabel, FLOW_LABEL.read(rest)?),
         ("option", true) => return ip_option(rule, rest),
         ("frag-off", true) if rest.peek() == "&" => return pieces(fits, rest),
         ("frag-off", _) => {
@@ -183,7 +182,7 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
         (other, _) => {
             return wrong(
                 format!("`{other}` of an IP header is not looked at"),
-                "write saddr, daddr, protocol or nexthdr, length, ttl or hoplimit, dscp, ecn; of IPv4 id, hdrlength, option",
+                "write saddr, daddr, protocol or nexthdr, length, ttl or hoplimit, dscp, ecn; of IPv4 id, hdrlength, checksum, option; of IPv6 flowlabel",
             );
         }
     };
@@ -215,16 +214,34 @@ fn transport(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
 
 fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     match rest.word().as_str() {
-        "sport" => narrow(&mut rule.source_ports, rest.ports()?, PortRange::meet, "port")?,
-        "dport" => narrow(&mut rule.destination_ports, rest.ports()?, PortRange::meet, "port")?,
+        "sport" => narrow(&mut rule.source_ports, rest.ports()?, PortRange::meet, ("port", Kind::Excluded))?,
+        "dport" => narrow(&mut rule.destination_ports, rest.ports()?, PortRange::meet, ("port", Kind::Excluded))?,
         "flags" if name == "tcp" => rule.tcp_flags.extend(flags(rest)?),
-        "length" if name == "udp" => narrow_field(rule, Field::UdpLength, LENGTH.read(rest)?)?,
-        other => {
-            let instead = format!("write {name} dport 80, {name} sport 1024-65535, or meta l4proto {name}");
-            return wrong(format!("`{other}` is nothing of {name}"), instead);
-        }
+        other => match numbered(name, other) {
+            Some((field, numbers)) => narrow_field(rule, field, numbers.read(rest)?)?,
+            None => {
+                let instead = format!("write {name} dport 80, {name} sport 1024-65535, or meta l4proto {name}");
+                return wrong(format!("`{other}` is nothing of {name} that is looked at"), instead);
+            }
+        },
     }
     Ok(())
+}
+
+/// Numbers that stand in the header of a protocol, by their names.
+fn numbered(protocol: &str, name: &str) -> Option<(Field, Numbers)> {
+    Some(match (protocol, name) {
+        ("tcp", "sequence") => (Field::Sequence, SEQUENCE),
+        ("tcp", "ackseq") => (Field::Acknowledgement, SEQUENCE),
+        ("tcp", "doff") => (Field::DataOffset, HEADER_LENGTH),
+        ("tcp", "window") => (Field::Window, WINDOW),
+        ("tcp", "urgptr") => (Field::Urgent, WINDOW),
+        ("udp", "length") => (Field::UdpLength, LENGTH),
+        ("tcp" | "udp", "checksum") => (Field::TransportChecksum, CHECKSUM),
+        ("icmp" | "icmpv6", "id") => (Field::QueryId, ID),
+        ("icmp" | "icmpv6", "sequence") => (Field::QuerySequence, ID),
+        _ => return None,
+    })
 }
 
 /// Ports, whichever of the protocols has them.
@@ -308,6 +325,7 @@ fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     let v6 = name == "icmpv6";
     match rest.word().as_str() {
         "type" => {}
+        field @ ("id" | "sequence") => return query(rule, rest, (name, field)),
         "code" => {
             let codes = if v6 { ICMPV6_CODE.read(rest)? } else { ICMP_CODE.read(rest)? };
             return narrow_field(rule, Field::IcmpCode, codes);
@@ -315,7 +333,7 @@ fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
         _ => {
             let instead =
                 format!("write {name} type echo-request, {name} type 3 {name} code 4, or meta l4proto {name}");
-            return wrong(format!("only type and code of {name} are looked at"), instead);
+            return wrong(format!("only type, code, id and sequence of {name} are looked at"), instead);
         }
     }
     let (texts, is_negated) = rest.set("an ICMP type")?;
@@ -334,7 +352,21 @@ fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     if kinds.is_empty() {
         return wrong("no type is left", "write != and less than all types");
     }
-    narrow(&mut rule.icmp, kinds, IcmpKind::meet, "ICMP type")
+    narrow(&mut rule.icmp, kinds, IcmpKind::meet, ("ICMP type", Kind::Excluded))
+}
+
+/// Numbers of an echo request or its reply: as in nftables nothing else has them.
+fn query(rule: &mut Rule, rest: &mut Words<'_>, (name, field): (&str, &str)) -> Parsed<()> {
+    let numbers = numbered(name, field).map(|(field, numbers)| Ok((field, numbers.read(rest)?))).transpose()?;
+    narrow_echo(rule, name)?;
+    numbers.map_or(Ok(()), |(field, ranges)| narrow_field(rule, field, ranges))
+}
+
+/// Lets fit only echo requests and replies.
+pub(super) fn narrow_echo(rule: &mut Rule, name: &str) -> Parsed<()> {
+    let v6 = name == "icmpv6";
+    let kinds = ["echo-request", "echo-reply"].iter().filter_map(|kind| IcmpKind::written(kind, v6)).collect();
+    narrow(&mut rule.icmp, kinds, IcmpKind::meet, ("ICMP type", Kind::Excluded))
 }
 
 pub(super) fn protocol(text: &str) -> Option<Protocol> {

@@ -84,6 +84,7 @@ pub(super) fn flatten(file: &File<'_>, hooks: Hooks, scope: &Scope<'_>, base: us
             table: &name,
             dynamic: &table.dynamic,
             pools: &table.pools,
+            translates,
             is_early: chain.base.as_ref().is_some_and(|base| base.priority <= BEFORE_TRACKING),
             direction: *direction,
             ..*scope
@@ -226,7 +227,7 @@ impl<'a> Flat<'a> {
         let read = move |tokens: &Statement<'_>| {
             let clauses = statement(Words { words: tokens, scope })?;
             for fits in clauses.iter().flat_map(|clause| &clause.fits).filter(|fits| !fits.never) {
-                fits.rule.check().map_err(|(reason, instead)| (reason, instead.to_owned()))?;
+                fits.rule.check().or_else(|(reason, instead)| wrong(reason, instead))?;
             }
             let words: Vec<&str> = tokens.iter().map(|token| &*token.text).collect();
             let text = format!("{} {}: {}", table.whole_name(), chain.name, words.join(" "));

@@ -4,7 +4,8 @@
 use std::cell::Cell;
 
 use super::conditions::{
-    Fits, any_protocol_with_ports, condition, narrow_family, narrow_field, narrow_protocol, protocol, selector,
+    Fits, any_protocol_with_ports, condition, narrow_echo, narrow_family, narrow_field, narrow_protocol, protocol,
+    selector,
 };
 use super::keyed::{dynamic, key_of};
 use super::reader::{Scope, Words};
@@ -33,9 +34,9 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
         let (begin, left) = (*rest, Cell::new(rest.words));
         reading.narrow(&[()], |fits, ()| {
             let mut words = begin;
-            condition(fits, &mut words)?;
+            let read = condition(fits, &mut words);
             left.set(words.words);
-            Ok(())
+            read
         })?;
         rest.words = left.get();
         return Ok(None);
@@ -56,11 +57,11 @@ pub(super) fn conditions(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<
     if is_negated {
         // What fits one of them goes past the rule; of the rest the rule fits what has all of the fields.
         reading.close(Verdict::Continue);
-        let mut past = Reading { fits: reading.fits.clone(), does: Rule::new(Action::Continue), clauses: Vec::new() };
+        let mut past = Reading::of(reading.fits.clone());
         // Elements that the rest of the rule leaves out are no exceptions; what is none at all is refused.
-        let mut apart = Reading { fits: vec![Fits::all()], does: Rule::new(Action::Continue), clauses: Vec::new() };
+        let mut apart = Reading::of(vec![Fits::all()]);
         apart.narrow(&ways, |fits, said| say(fits, said, rest.scope))?;
-        if past.narrow(&ways, |fits, said| say(fits, said, rest.scope)).is_ok() {
+        if past.narrow(&ways, |fits, said| say(fits, said, rest.scope)).is_ok() && past.excluded.is_none() {
             past.close(Verdict::Past);
             reading.clauses.append(&mut past.clauses);
         }
@@ -76,6 +77,10 @@ fn has(fits: &mut Fits, field: &[Token]) -> Parsed<()> {
     let rule = &mut fits.rule;
     match (first, second) {
         ("ip" | "ip6", _) => narrow_family(rule, first == "ip"),
+        ("icmp" | "icmpv6", "id" | "sequence") => {
+            narrow_protocol(rule, protocol(first).into_iter().collect())?;
+            narrow_echo(rule, first)
+        }
         ("tcp" | "udp" | "sctp" | "icmp" | "icmpv6", _) => narrow_protocol(rule, protocol(first).into_iter().collect()),
         ("th", _) => any_protocol_with_ports(rule),
         ("ether", "saddr") => narrow_field(rule, Field::EtherSource, vec![(0, NO_STATION - 1)]),
@@ -141,12 +146,13 @@ fn element_of<T>(
         return wrong("an element of a map without its value", "write { 22 : accept, 23 : drop } or { ef : 1 }");
     };
     let (key, value) = element.split_at(colon);
-    let mut one = Reading { fits: fits.to_vec(), does: Rule::new(Action::Continue), clauses: Vec::new() };
+    let mut one = Reading::of(fits.to_vec());
     one.narrow(&[sayings(fields, key)], |fits, said| say(fits, said, scope))?;
     let mut value = Words { words: value, scope };
     value.take(":");
     let read = read(&mut value, &mut one.fits)?;
     value.end()?;
+    one.tell(scope);
     Ok((one.fits, read))
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Scope<'a> {
     pub(super) in_table: bool,
     /// In a chain before connection tracking.
     pub(super) is_early: bool,
+    /// A translator has packets go elsewhere than to where their connection was opened.
+    pub(super) translates: bool,
     /// Of packets that come to the chain, if all have one: then it is for the hosts inside.
     pub(super) direction: Option<Direction>,
     /// What was read last: where an error is.

@@ -31,7 +31,7 @@ pub(super) fn ct(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     if way != 0 {
         return wrong(
             format!("`{word}` of one direction is not known"),
-            "write ct original bytes > 1000000, packets or avgpkt",
+            "write ct original bytes > 1000000, packets or avgpkt, or ct original ip saddr",
         );
     }
     let states = match word.as_str() {

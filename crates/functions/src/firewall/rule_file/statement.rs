@@ -8,10 +8,11 @@ use super::fib::{Ways, fib};
 use super::joined::{conditions, map_values, verdict_map};
 use super::keyed::keyed;
 use super::marks::{is_next as is_mark, mark};
-use super::reader::Words;
+use super::opening::{is_next as is_of_opening, opening};
+use super::reader::{Scope, Words};
 use super::state::status;
 use super::verdict::{Verdict, verdict};
-use super::{Parsed, wrong};
+use super::{Kind, Parsed, Wrong, wrong};
 use crate::firewall::rules::{Action, Direction, Rule};
 
 /// Conditions, of which one has to hold, and what happens then.
@@ -33,9 +34,23 @@ pub(super) struct Reading {
     pub(super) fits: Vec<Fits>,
     pub(super) does: Rule,
     pub(super) clauses: Vec<Clause>,
+    /// Which of its conditions exclude each other, if some do.
+    pub(super) excluded: Option<String>,
 }
 
 impl Reading {
+    /// Of what fits so far.
+    pub(super) fn of(fits: Vec<Fits>) -> Reading {
+        Reading { fits, does: Rule::new(Action::Continue), clauses: Vec::new(), excluded: None }
+    }
+
+    /// Notes it if nothing can fit.
+    pub(super) fn tell(&self, scope: &Scope<'_>) {
+        if let Some(reason) = &self.excluded {
+            scope.note(&format!("it is never used: {reason}"));
+        }
+    }
+
     /// Ends a clause, if there is something in it.
     pub(super) fn close(&mut self, verdict: Verdict) {
         if verdict != Verdict::Continue || self.does.has_effects() {
@@ -49,6 +64,7 @@ impl Reading {
         if rest.take("comment") {
             self.does.comment = rest.word();
         }
+        self.tell(rest.scope);
         rest.end()
     }
 
@@ -65,28 +81,34 @@ impl Reading {
         if self.fits.len().saturating_mul(ways.len()) > WAYS_MAX {
             return wrong(format!("the rule says more than {WAYS_MAX} things"), "write several rules");
         }
-        let (mut narrowed, mut objection) = (Vec::new(), wrong("a set with nothing in it", "write one value or more"));
+        let (mut narrowed, mut objection) = (Vec::new(), None);
         for fits in &self.fits {
             for way in ways {
                 let mut fits = fits.clone();
                 match read(&mut fits, way) {
                     Ok(()) => narrowed.push(fits),
-                    Err(error) => objection = Err(error),
+                    Err(error) if error.kind == Kind::Slip => return Err(error),
+                    Err(error) => objection = objection.filter(|it: &Wrong| it.kind == Kind::Excluded).or(Some(error)),
                 }
             }
         }
         // What cannot hold together with other conditions does not fit, as long as something does.
-        if narrowed.is_empty() {
-            return objection;
+        match objection.filter(|_| narrowed.is_empty()) {
+            Some(Wrong { kind: Kind::Excluded, reason, .. }) => {
+                self.fits.iter_mut().for_each(|fits| fits.never = true);
+                self.excluded.get_or_insert(reason);
+            }
+            Some(error) => return Err(error),
+            None if narrowed.is_empty() => return wrong("a set with nothing in it", "write one value or more"),
+            None => self.fits = narrowed,
         }
-        self.fits = narrowed;
         Ok(())
     }
 }
 
 /// Reads a rule.
 pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
-    let mut reading = Reading { fits: vec![Fits::all()], does: Rule::new(Action::Continue), clauses: Vec::new() };
+    let mut reading = Reading::of(vec![Fits::all()]);
     loop {
         if let Some(verdict) = verdict(&mut rest, &mut reading.fits)? {
             reading.end(&mut rest)?;
@@ -95,6 +117,7 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
         }
         match rest.peek() {
             "" if rest.scope.in_table || reading.does.has_effects() => {
+                reading.tell(rest.scope);
                 reading.close(Verdict::Continue);
                 return Ok(named(reading.clauses));
             }
@@ -118,6 +141,7 @@ pub(super) fn statement(mut rest: Words<'_>) -> Parsed<Vec<Clause>> {
             }
             "fib" => ways(fib(&mut rest)?, &mut reading)?,
             "ct" if rest.peek_at(1) == "status" => ways(status(&mut rest)?, &mut reading)?,
+            "ct" if is_of_opening(&rest) => ways(opening(&mut rest)?, &mut reading)?,
             _ if is_edit(&rest) => edit(&mut rest, &mut reading)?,
             _ if is_mark(&rest) => {
                 if let Some(verdicts) = mark(&mut rest, &mut reading)? {

@@ -1,4 +1,4 @@
-//! What few rules look at (lengths, hops, code points, flags, codes) against the kernel, on packets made for it.
+//! What few rules look at (lengths, hops, code points, flags, codes, numbers of TCP and of queries) against the kernel, on packets made for it.
 
 use braid_testkit::Frame;
 
@@ -30,8 +30,11 @@ fn openings(seed: u64, count: usize) -> Vec<(usize, Vec<u8>)> {
         let mut frame = match kind {
             0 | 1 => Frame::udp(&source, &destination),
             // What a connection may begin with for the kernel too.
-            2 | 3 => Frame::tcp(&source, &destination).flags(["S", "A", "PA"][below(3) as usize]),
-            4 => Frame::echo_request(from, to, at as u16, 1),
+            2 | 3 => Frame::tcp(&source, &destination)
+                .flags(["S", "A", "PA"][below(3) as usize])
+                .numbers(below(8) as u32 * 0x2000_0000, below(3) as u32)
+                .window([0, 500, 8192, 65535][below(4) as usize]),
+            4 => Frame::echo_request(from, to, at as u16, below(4) as u16),
             _ => Frame::ip(from, to, 47),
         };
         let lengths = [0, 8, 13, 60, 400, 1000];

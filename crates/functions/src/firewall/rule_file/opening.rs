@@ -1,0 +1,66 @@
+//! `ct original ip saddr`, `ct original proto-dst`: the ends of a connection as its first packet had them, whichever way a packet goes.
+
+use super::addresses::addresses;
+use super::conditions::any_protocol_with_ports;
+use super::fib::{Ways, way};
+use super::reader::Words;
+use super::{Parsed, wrong};
+use crate::firewall::rules::Rule;
+use crate::firewall::states::{NEW, ORIGINAL, REPLY};
+use crate::parts::Many;
+
+/// Whether an end of a connection is asked for.
+pub(super) fn is_next(rest: &Words<'_>) -> bool {
+    let ends = ["ip", "ip6", "saddr", "daddr", "proto-src", "proto-dst", "protocol", "l3proto"];
+    matches!(rest.peek_at(1), "original" | "reply") && ends.contains(&rest.peek_at(2))
+}
+
+/// Reads `ct original ip saddr 10.0.0.0/8`: the source of what goes the way of the first packet, the destination of what answers it. Of ICMP
+/// errors about a connection one end is not known.
+pub(super) fn opening(rest: &mut Words<'_>) -> Parsed<Ways> {
+    rest.take("ct");
+    if !rest.take("original") {
+        return wrong("only the ends of the first packet are known", "write ct original, and the other end of it");
+    }
+    let (what, mut never) = (rest.word(), false);
+    let end = if matches!(what.as_str(), "ip" | "ip6") { rest.word() } else { what.clone() };
+    let is_source = matches!(end.as_str(), "saddr" | "proto-src");
+    if !is_source && rest.scope.translates {
+        return wrong(
+            "where the first packet went is not known where something is translated: the firewall sees inside addresses",
+            "write ip daddr and ct direction original",
+        );
+    }
+    let (mut with, mut against) = (Rule { states: NEW | ORIGINAL, ..way() }, Rule { states: REPLY, ..way() });
+    match (what.as_str(), end.as_str()) {
+        ("ip" | "ip6", "saddr" | "daddr") => {
+            let mut ends = Many(Vec::new());
+            addresses(&mut ends, &mut never, rest, what == "ip")?;
+            let [there, back] = if is_source {
+                [&mut with.source, &mut against.destination]
+            } else {
+                [&mut with.destination, &mut against.source]
+            };
+            (*there, *back) = (ends.clone(), ends);
+        }
+        ("proto-src" | "proto-dst", _) => {
+            let ports = Many(rest.ports()?);
+            let [there, back] = if is_source {
+                [&mut with.source_ports, &mut against.destination_ports]
+            } else {
+                [&mut with.destination_ports, &mut against.source_ports]
+            };
+            (*there, *back) = (ports.clone(), ports);
+            any_protocol_with_ports(&mut with)?;
+            any_protocol_with_ports(&mut against)?;
+        }
+        ("saddr" | "daddr", _) => {
+            return wrong(format!("`{what}` of no family"), format!("write ct original ip {what}"));
+        }
+        _ => {
+            let instead = "write ct original ip saddr, ip6 daddr, proto-src or proto-dst; or meta l4proto and nfproto";
+            return wrong(format!("`{end}` of a connection is not looked at"), instead);
+        }
+    }
+    Ok(if never { Ways::new() } else { vec![with, against] })
+}

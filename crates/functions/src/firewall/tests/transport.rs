@@ -1,0 +1,142 @@
+//! Numbers of TCP, UDP and echo messages, the ends of a connection, and conditions that exclude each other.
+
+use super::conditions::{SEEN, fits};
+use super::rules::{PORTS, named, read_text};
+use super::tables::{IN, OUT, TCP, facts, policy};
+use crate::firewall::facts::Facts;
+use crate::firewall::rule_file::Hooks;
+use crate::firewall::rules::Action;
+use crate::firewall::states::State;
+use crate::firewall::{When, explain};
+use braid_testkit::Frame;
+
+/// Whether a rule lets a frame from inside pass, as it is read of its bytes.
+#[track_caller]
+fn check(condition: &str, frame: &Frame, expected: bool) {
+    let text = format!(
+        "table inet t {{ chain f {{ type filter hook forward priority 0; policy drop; {condition} accept; }} }}"
+    );
+    let mut config = named();
+    read_text(&text, &mut config, PORTS).unwrap_or_else(|error| panic!("{condition}: {error}"));
+    let page = explain(config, 2, (0, &frame.clone().bytes()), When::Utc(0)).expect("a packet");
+    assert_eq!(page.contains(" and passes"), expected, "{condition}: {page}");
+}
+
+#[test]
+fn numbers_of_tcp_udp_and_echo_messages_are_asked_for() {
+    let tcp = Frame::tcp("10.0.0.1:5", "192.0.2.9:80").flags("S").numbers(100_000, 7).window(512);
+    let udp = Frame::udp("[2001:db8::1]:5", "[2001:db8::2]:53").payload(b"hello");
+    let echo = Frame::echo_request("10.0.0.1", "192.0.2.9", 300, 9);
+    for (condition, of_tcp, of_udp, of_echo) in [
+        ("tcp sequence 100000 tcp ackseq 0-7", true, false, false),
+        ("tcp sequence > 0x1869f tcp window { 0, 500-600 }", true, false, false),
+        ("tcp window < 512", false, false, false),
+        ("tcp doff 5 tcp urgptr 0", true, false, false),
+        ("tcp checksum != 0", true, false, false),
+        ("udp checksum != 0 ip6 flowlabel 0", false, true, false),
+        ("udp checksum 0", false, false, false),
+        ("icmp id 300 icmp sequence < 10", false, false, true),
+        ("icmp id . icmp sequence { 1 . 9 }", false, false, false),
+        ("icmp type . icmp id { echo-request . 300 }", false, false, true),
+        ("icmpv6 id 300", false, false, false),
+    ] {
+        check(condition, &tcp, of_tcp);
+        check(condition, &udp, of_udp);
+        check(condition, &echo, of_echo);
+    }
+    let unreachable = Frame::icmp("10.0.0.1", "192.0.2.9", 3, 1, [1, 44, 0, 9]);
+    check("icmp id 300", &unreachable, false);
+    for (rule, reason) in [
+        ("tcp reserved 0 drop", "`reserved` is nothing of tcp that is looked at"),
+        ("icmp mtu 1280 drop", "only type, code, id and sequence of icmp are looked at"),
+        ("ip flowlabel 5 drop", "`flowlabel` of an IP header is not looked at"),
+    ] {
+        let error = read_text(rule, &mut named(), PORTS).expect_err(rule).to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+/// Whichever way a packet goes, the ends are those of the first one.
+#[test]
+fn the_ends_of_a_connection_are_those_of_its_first_packet() {
+    let (client, server) = ("203.0.113.9", "10.0.0.5");
+    for (condition, there, back) in [
+        ("ct original ip saddr 203.0.113.0/24", true, true),
+        ("ct original ip saddr != 203.0.113.9", false, false),
+        ("ct original ip daddr { 10.0.0.5, 10.0.0.6 }", true, true),
+        ("ct original ip daddr 203.0.113.9", false, false),
+        ("ct original proto-dst 443", true, true),
+        ("ct original proto-src 443", false, false),
+        ("ct original ip6 saddr ::/0", false, false),
+        ("ct original ip saddr 203.0.113.9 ct direction reply", false, true),
+    ] {
+        let text = format!(
+            "table inet t {{ chain f {{ type filter hook forward priority 0; policy drop; {condition} accept; }} }}"
+        );
+        let policy = policy(&text, Hooks::Forward);
+        let decides = |facts: &Facts<'_>| {
+            let Ok((_, action)) = policy.decide(facts, |_| Ok::<_, std::convert::Infallible>(true));
+            action == Action::Allow
+        };
+        let first = facts(OUT, client, server, TCP, 443);
+        let answer = Facts {
+            source_port: 443,
+            destination_port: 1100,
+            state: State::Reply,
+            ..facts(IN, server, client, TCP, 443)
+        };
+        let later = Facts { state: State::Original, ..first };
+        let of_none = Facts { state: State::Invalid, ..first };
+        let seen = [&first, &later, &answer, &of_none].map(decides);
+        assert_eq!(seen, [there, there, back, false], "{condition}");
+    }
+}
+
+#[test]
+fn ends_that_are_not_known_are_refused() {
+    let translated = "table inet t { chain n { type nat hook postrouting priority 100; masquerade; }
+        chain f { type filter hook forward priority 0; ct original ip daddr 198.51.100.1 accept; } }";
+    for (text, reason) in [
+        (translated, "where the first packet went is not known where something is translated"),
+        ("ct reply ip saddr 10.0.0.1 accept", "only the ends of the first packet are known"),
+        ("ct original saddr 10.0.0.1 accept", "`saddr` of no family"),
+        ("ct original protocol tcp accept", "`protocol` of a connection is not looked at"),
+    ] {
+        let error = read_text(text, &mut named(), PORTS).expect_err(text).to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+/// As nftables takes it; what stands there for nothing is told with its line.
+#[test]
+fn conditions_that_exclude_each_other_are_told() {
+    for (condition, what) in [
+        ("ip saddr 10.0.0.1 ip saddr 10.0.0.2", "address"),
+        ("tcp dport 53 tcp dport 54", "port"),
+        ("ip ttl 5 ip ttl > 9", "time to live"),
+        ("icmp type echo-request icmp type 3", "ICMP type"),
+        ("tcp dport 22 tcp dport . ip saddr { 80 . 10.0.0.1, 81 . 10.0.0.2 }", "port"),
+        ("icmp type destination-unreachable icmp id 5", "ICMP type"),
+    ] {
+        let text = format!(
+            "table inet t {{\n chain f {{ type filter hook forward priority 0; policy drop;\n  {condition} counter accept\n  tcp dport 80 accept; }}\n}}"
+        );
+        let mut config = named();
+        let notes = read_text(&text, &mut config, PORTS).unwrap_or_else(|error| panic!("{condition}: {error}"));
+        let told: Vec<_> = notes.iter().map(|note| (note.line, note.text.as_str())).collect();
+        let expected = format!("it is never used: no {what} fits all that the rule says");
+        assert_eq!(told, [(3, expected.as_str())], "{condition}");
+        assert!(!fits(condition, SEEN) && fits("tcp dport 80", SEEN));
+    }
+    // Values that a map has no use for, where others fit, are no more than that.
+    assert!(fits("tcp dport { 80, 81 } tcp dport . ip saddr { 80 . 10.0.0.1, 22 . 10.0.0.2 }", SEEN));
+    assert!(fits("meta l4proto tcp meta l4proto . th dport { udp . 80, tcp . 80 }", SEEN));
+    // A slip is one among good elements too.
+    for text in [
+        "ip saddr . tcp dport { 10.0.0.1 . 22, 10.0.0.x . 80 } accept",
+        "tcp dport 22 tcp dport vmap { 22 : accept, 8O : drop }",
+        "ip ttl < 0 accept",
+    ] {
+        assert!(read_text(text, &mut named(), PORTS).is_err(), "{text}");
+    }
+}
