@@ -243,7 +243,8 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// A period has passed. Several missed rounds are one call.
+    /// A period has passed. Called between two batches, so several missed rounds are one call, and packets of one batch all come before it: 128 packets
+    /// of a quiet capture may be minutes. What has to be exact to the packet compares [`Cx::now`] with a time in its state instead.
     fn tick(&self, _cx: &mut Cx<'_>, _tick: Tick) -> Result<(), Conflict> {
         Ok(())
     }

@@ -5,8 +5,8 @@
 
 pub(crate) mod aged;
 pub(crate) mod alerts;
-pub(crate) mod answer;
-pub(crate) mod answer_rate;
+pub mod answer;
+pub mod answer_rate;
 pub mod counted;
 pub(crate) mod discovery;
 pub(crate) mod dns;
@@ -26,7 +26,7 @@ pub(crate) mod refuse;
 pub(crate) mod scope;
 #[cfg(test)]
 pub(crate) mod show;
-pub(crate) mod sides;
+pub mod sides;
 pub(crate) mod sweep;
 pub(crate) mod syslog;
 pub(crate) mod tags;
@@ -39,11 +39,11 @@ pub mod volume;
 
 pub(crate) use aged::Aged;
 pub(crate) use alerts::Alerts;
-pub(crate) use answer_rate::AnswerRate;
+pub use answer_rate::AnswerRate;
 pub(crate) use fragments::{Fate, Fragments};
 pub use many::Many;
 pub use prefix::{Prefix, PrefixError, PrefixesV4};
-pub(crate) use sides::{Across, Side, Sides};
+pub use sides::{Across, Side, Sides};
 pub(crate) use syslog::Syslog;
 pub(crate) use unkept::Unkept;
 pub use volume::Volume;
