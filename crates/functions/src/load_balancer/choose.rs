@@ -219,12 +219,24 @@ impl LoadBalancer {
             self.note_stray(cx, packet, flow)?;
             return Ok(true);
         }
+        self.choose_again(cx, packet, flow, flow.phase)
+    }
+
+    /// A connection begins where another one of the same ends has been, or moves away. False if there is nowhere to go.
+    #[cold]
+    pub(super) fn choose_again(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        flow: &mut Flow,
+        phase: u8,
+    ) -> Result<bool, Conflict> {
         let ((client, port), end) = ends_of(packet);
         let Some(service) = self.settings.service(end) else { return Ok(false) };
         let Some(backend) = self.choose_and_keep(cx, service, client, port)? else { return Ok(false) };
         self.forget_stray(cx, packet)?;
         self.count(cx, flow, Tally::ENDED)?;
-        *flow = self.flow_to(cx, backend, flow.phase);
+        *flow = self.flow_to(cx, backend, phase);
         self.count(cx, flow, Tally::BEGUN)?;
         Ok(true)
     }

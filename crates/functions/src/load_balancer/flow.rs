@@ -1,6 +1,6 @@
 //! What a packet set remembers: one direction of a balanced connection.
 
-use braid_nf::packet::headers::tcp_flags::{FIN, RST, SYN};
+use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
 use braid_nf::prelude::*;
 
 /// One direction of a balanced connection: eight bytes, so that it shares a cache line with its key and the states of other
@@ -62,6 +62,13 @@ impl Flow {
     /// Whether its direction goes on with its connection, and has not ended it.
     pub(super) fn is_assured(&self) -> bool {
         self.phase == Phase::Tcp as u8 || self.phase == Phase::Udp as u8
+    }
+
+    /// Whether a client that has closed its connection begins another one from the same port: that may go elsewhere.
+    #[inline(always)]
+    pub(super) fn is_begun_anew(&self, packet: &Packet<'_>) -> bool {
+        let is_begin = |flags: u8| flags & (SYN | ACK | FIN | RST) == SYN;
+        self.phase == Phase::Closing as u8 && self.way != FROM_BACKEND && packet.tcp_flags().is_some_and(is_begin)
     }
 
     /// Follows a connection's beginning and end.

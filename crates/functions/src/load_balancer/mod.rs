@@ -192,7 +192,7 @@ impl NetworkFunction for LoadBalancer {
 
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Option<Verdict> {
-        if self.is_stale(flow, arrival.now_ns) {
+        if self.is_stale(flow, arrival.now_ns) || flow.is_begun_anew(packet) {
             return None;
         }
         let exchange = self.settings.steady_exchange(flow)?;
@@ -204,12 +204,17 @@ impl NetworkFunction for LoadBalancer {
         Some(Verdict::Forward(self.settings.across(packet.port())))
     }
 
-    /// A fragment, one that goes in a tunnel or nowhere, or one whose backend has not been asked about for a while.
+    /// A fragment, one that goes in a tunnel or nowhere, one whose backend has not been asked about for a while, or one that begins a connection
+    /// where another has ended.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
         if !packet.is_later_fragment() && !holds(packet) {
             return Ok(Verdict::Drop(Reason::MALFORMED));
         }
-        if self.is_stale(flow, cx.now()) && !self.recheck(cx, packet, flow)? {
+        let has_backend = match flow.is_begun_anew(packet) {
+            true => self.choose_again(cx, packet, flow, Phase::Opening as u8)?,
+            false => !self.is_stale(flow, cx.now()) || self.recheck(cx, packet, flow)?,
+        };
+        if !has_backend {
             return self.none_is_up(cx, packet);
         }
         flow.note_flags(packet);

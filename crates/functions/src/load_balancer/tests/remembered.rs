@@ -60,6 +60,32 @@ fn a_flood_of_first_segments_moves_no_connection() {
 }
 
 #[test]
+fn who_closes_and_connects_from_the_same_port_begins_anew() {
+    let mut lb = bench(
+        "heartbeat_port = 7000\nmonitors = ['10.0.9.9']\nwhen_down = 'keep'
+        [[service]]\naddress = '203.0.113.10'\nport = 80\nprotocol = 'tcp'\nbackends = [{ address = '10.0.0.1' }, { address = '10.0.0.2', up = false }]",
+    );
+    for (ms, flags) in [(0, "S"), (1, "A"), (2, "FA"), (3, "A")] {
+        assert_eq!(backend(&mut lb, 1, ms, flags), "10.0.0.1:80");
+    }
+    for (ms, flags) in [(4, "S"), (5, "A")] {
+        assert_eq!(backend(&mut lb, 2, ms, flags), "10.0.0.1:80");
+    }
+    let word = Frame::udp("10.0.9.9:9", "203.0.113.10:7000").payload(b"down 10.0.0.1\nup 10.0.0.2");
+    lb.send(0, 50, &word.bytes());
+    // The first backend keeps what goes on, and what is left of what has closed.
+    assert_eq!(backend(&mut lb, 1, 100, "A"), "10.0.0.1:80");
+    assert_eq!(backend(&mut lb, 1, 101, "SA"), "10.0.0.1:80", "no client begins like that");
+    assert_eq!(backend(&mut lb, 1, 102, "FA"), "10.0.0.1:80");
+    assert_eq!(backend(&mut lb, 1, 103, "S"), "10.0.0.2:80", "a new connection");
+    assert_eq!(backend(&mut lb, 1, 104, "A"), "10.0.0.2:80");
+    assert_eq!(backend(&mut lb, 2, 105, "A"), "10.0.0.1:80");
+    assert_eq!(backend(&mut lb, 2, 106, "S"), "10.0.0.1:80", "that one has not been closed");
+    let told: Vec<_> = lb.findings().list().iter().map(|told| told.detail.clone()).collect();
+    assert_eq!(told, ["down, weight 1, connections: 1 now, 2 in all", "up, weight 1, connections: 1 now, 1 in all"]);
+}
+
+#[test]
 fn clients_of_one_range_stay_together() {
     let mut lb = bench(
         "[[service]]\naddress = '203.0.113.10'\npersistence = 'source'\npersistence_prefix = { v4 = 24 }
