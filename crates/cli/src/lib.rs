@@ -19,6 +19,7 @@ pub mod generated;
 mod glance;
 mod handover;
 pub mod input;
+mod interfaces;
 pub mod notify;
 mod numbers;
 pub mod operate;

@@ -21,6 +21,7 @@ use crate::args::RunArgs;
 use crate::aside::{aside, asideln};
 use crate::chain::Written;
 use crate::failure::{Failure, Kind};
+use crate::interfaces::Interfaces;
 use crate::saving::{self, Saving};
 use crate::watch;
 use crate::{handover, input, notify};
@@ -67,7 +68,10 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     let run = |source: Box<dyn Source>| launch(&compiled.run, source, sink, &control);
     let report = match plan.devices.is_empty() {
         true => watch::with_progress(source.progress(), || run(source))?,
-        false => run(source)?,
+        false => {
+            let _interfaces = Interfaces::watch(&plan.devices);
+            run(source)?
+        }
     };
     let last_plan = offered.plan().unwrap_or(plan.clone());
     let successor = offered.successor().map(|successor| (successor, args.operate.state_path()));

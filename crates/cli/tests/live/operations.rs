@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use braid_testkit::kernel::Namespace;
+
 use crate::scene::{EXTERNAL, Running, SERVER, Scene, connect, eventually, pings};
 
 const PORTS: &str = "--port af_xdp:m0 --port af_xdp:m1 -w 2";
@@ -119,5 +121,22 @@ fn a_run_gives_up_its_privileges_when_its_ports_are_open() {
     assert!(refused.contains("given up its privileges"), "{refused}");
     let mut held = connect(&scene.client, &scene.server, SERVER, 7000, Duration::from_secs(10)).expect("TCP");
     held.transfer(1 << 20);
+    braid.stop();
+}
+
+#[test]
+fn an_interface_that_goes_away_is_told() {
+    let Some(scene) = crate::scene("an interface that goes away") else { return };
+    let mut braid = scene.run_braid("--nf forward --port af_packet:m0 --port af_xdp:m1");
+    let change = |host: &Namespace, command: &str| host.run("ip", command).expect("an interface changes");
+    // It has been looked at since its cable is up.
+    eventually("the first echo comes back", || pings(&scene.client, SERVER));
+    std::thread::sleep(Duration::from_secs(2));
+    change(&scene.client, "link set c0 down");
+    braid.hear_of("m0: the interface is down, or has no carrier");
+    change(&scene.client, "link set c0 up");
+    braid.hear_of("m0: the interface is up");
+    change(&scene.server, "link delete s0");
+    braid.hear_of("m1: the interface is gone");
     braid.stop();
 }

@@ -155,6 +155,18 @@ impl Running {
         hear(&mut self.stderr, "--port --port")
     }
 
+    /// What it says further, until that has `what` in it.
+    pub fn hear_of(&mut self, what: &str) -> String {
+        let mut said = String::new();
+        while !said.contains(what) || !said.ends_with('\n') {
+            let mut some = [0; 512];
+            let count = self.stderr.read(&mut some).expect("a pipe");
+            assert!(count > 0, "nothing of {what}: {said}");
+            said.push_str(&String::from_utf8_lossy(&some[..count]));
+        }
+        said
+    }
+
     /// Number of its process.
     pub fn id(&self) -> u32 {
         self.child.as_ref().map_or(0, Child::id)

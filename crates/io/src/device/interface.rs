@@ -15,6 +15,7 @@ const SIOCGIFMTU: libc::c_ulong = 0x8921;
 const SIOCGIFINDEX: libc::c_ulong = 0x8933;
 /// include/uapi/linux/if.h
 const IFF_UP: u16 = 1;
+const IFF_RUNNING: u16 = 0x40;
 // include/uapi/linux/ethtool.h
 const ETHTOOL_GDRVINFO: u32 = 3;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
@@ -43,7 +44,24 @@ pub struct Interface {
     pub queues: usize,
 }
 
+/// What may change of an interface while it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its number; another one means that it is another interface.
+    pub index: u32,
+    /// Whether it is up and has a carrier.
+    pub is_running: bool,
+}
+
 impl Interface {
+    /// How the interface of this name stands.
+    pub fn stands(name: &str) -> io::Result<Standing> {
+        let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+        let number = |request| ask(&socket, name, request).map(u32::from_ne_bytes);
+        let running = IFF_UP | IFF_RUNNING;
+        Ok(Standing { index: number(SIOCGIFINDEX)?, is_running: number(SIOCGIFFLAGS)? as u16 & running == running })
+    }
+
     /// Asks for everything; an interface that is not there or not up is an error that says how to mend it.
     pub fn find(name: &str) -> Result<Interface, OpenError> {
         let interface = Interface::ask(name).map_err(|error| missing(name, &error))?;

@@ -21,7 +21,7 @@ pub mod spec;
 pub(crate) mod sys;
 pub mod user;
 
-pub use interface::Interface;
+pub use interface::{Interface, Standing};
 pub use live::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
 pub use open::{INHERITED, UNFILTER, UNLOCK, grant};
 pub use ports::{LiveSource, PortCounters, Ports};
