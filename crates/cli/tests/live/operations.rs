@@ -140,3 +140,19 @@ fn an_interface_that_goes_away_is_told() {
     braid.hear_of("m1: the interface is gone");
     braid.stop();
 }
+
+#[test]
+fn an_interface_is_one_runs_at_a_time() {
+    let Some(scene) = crate::scene("an interface of one run") else { return };
+    let ports = "--nf forward --port af_packet:m0 --port af_packet:m1";
+    let first = scene.run_braid(ports);
+    let mut second = Command::new(env!("CARGO_BIN_EXE_braid"));
+    second.arg("run").args(ports.split_whitespace());
+    let refused = scene.middle.inside(|| second.output()).expect("the binary runs");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(3), "{said}");
+    assert!(said.contains("m0: another run of Braid has this interface"), "{said}");
+    // However it ends.
+    first.kill();
+    scene.run_braid(ports).stop();
+}

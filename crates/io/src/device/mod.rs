@@ -8,6 +8,7 @@
 //! Every back end fills a batch with frames as a wire carries them, checksums and all (`offload`), and counts what it
 //! could not deliver or send. What it opens closes with it, also after `kill -9`: nothing stays behind in the kernel.
 
+mod claim;
 mod handover;
 pub mod interface;
 pub(crate) mod lending;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use braid_packet::{Pool, PoolConfig, Port};
 use rustix::thread::CapabilitySet;
 
+use super::claim::Claim;
 use super::interface::Interface;
 use super::live::{CardHash, RxPort, TxPort};
 use super::spec::{BackEnd, PortSpec, XdpCopy, XdpMode};
@@ -36,6 +37,7 @@ pub(crate) struct Wires {
     tap: Vec<File>,
     packet: Vec<af_packet::Wire>,
     xdp: Vec<af_xdp::Wire>,
+    claims: Vec<Claim>,
 }
 
 /// Variables of the environment in which a program tells the next one in its process what it has left open: if a program names one, it
@@ -48,6 +50,7 @@ impl Wires {
         self.tap.extend(port.tap);
         self.packet.extend(port.packet);
         self.xdp.extend(port.xdp);
+        self.claims.extend(port.claims);
     }
 
     /// Leaves them open for the next program in this process: environment variables that tell it. Sockets of AF_XDP only if `knows_of` says
@@ -181,17 +184,31 @@ fn open(
         _ => {}
     }
     let interface = Interface::find(&spec.name)?;
+    let claim = Claim::of(&interface)?;
+    let mut opened = open_interface(spec, &interface, pool, common, lanes)?;
+    opened.wires.claims.extend(claim);
+    Ok(opened)
+}
+
+/// By AF_XDP or AF_PACKET.
+fn open_interface(
+    spec: &PortSpec,
+    interface: &Interface,
+    pool: &Arc<Pool>,
+    common: &mut Common,
+    lanes: &Lanes<'_>,
+) -> Result<Opened, OpenError> {
     let Common { umem, rings, .. } = common;
     let mut af_xdp = |spec: &PortSpec| {
-        let open = af_xdp::open(spec, &interface, pool, umem, lanes);
+        let open = af_xdp::open(spec, interface, pool, umem, lanes);
         let wires = |wire| Wires { xdp: vec![wire], ..Wires::default() };
         open.map(|(how, receive, send, wire)| Opened { wires: wires(wire), ..opened(how, receive, send) })
     };
     match by_xdp(spec).map(|by_xdp| af_xdp(&by_xdp)) {
-        None => open_af_packet(spec, &interface, lanes, rings, ""),
+        None => open_af_packet(spec, interface, lanes, rings, ""),
         Some(Err(refused)) if spec.back_end == BackEnd::Best => {
             let why = refused_xdp(spec, &refused);
-            open_af_packet(spec, &interface, lanes, rings, &format!("; no AF_XDP: {why}"))
+            open_af_packet(spec, interface, lanes, rings, &format!("; no AF_XDP: {why}"))
         }
         Some(open) => open.map_err(|refused| refused_xdp(spec, &refused)),
     }
