@@ -87,7 +87,7 @@ impl Headers {
         (!self.flags.has(Flags::LATER_FRAGMENT) && self.l4 != self.l3).then_some(self.l4)
     }
 
-    /// End of what the functions here may write.
+    /// End of what the functions here may write, but for TCP's options.
     #[inline(always)]
     pub(crate) fn end(&self) -> usize {
         (self.l3 + 40).max(self.l4 + 20)
@@ -325,6 +325,34 @@ pub(crate) fn shift_number(frame: &mut [u8], at: Headers, offset: usize, by: u32
     let new = old.wrapping_add(by);
     *field = new.to_be_bytes();
     let change = Change::NONE.u32(old, new);
+    Some(change.and(update_checksum(frame, l4 + 16, false, change)))
+}
+
+/// Lowers to `most` what the sender of a TCP segment says of the longest that it takes (RFC 9293 section 3.7.1). None, and nothing is written, if it
+/// says nothing of that, no more than `most`, or the options are not whole.
+pub(crate) fn lower_segment_size(frame: &mut [u8], at: Headers, most: u16) -> Option<Change> {
+    let l4 = at.transport().filter(|_| at.proto == protocol::TCP)?;
+    let end = l4 + usize::from(*frame.get(l4 + 12)? >> 4) * 4;
+    let mut place = l4 + 20;
+    loop {
+        match *frame.get(place..end)? {
+            [1, ..] => place += 1,
+            [2, 4, _, _, ..] => break,
+            [kind, len, ..] if kind > 1 && len >= 2 => place += usize::from(len),
+            _ => return None,
+        }
+    }
+    let field: &mut [u8; 2] = frame.get_mut(place + 2..)?.first_chunk_mut()?;
+    let old = u16::from_be_bytes(*field);
+    if old <= most {
+        return None;
+    }
+    *field = most.to_be_bytes();
+    // Options begin anywhere: at an odd offset the bytes belong to two words, and count there as if they were exchanged (RFC 1071 section 2 B).
+    let change = match (place - l4).is_multiple_of(2) {
+        true => Change::NONE.u16(old, most),
+        false => Change::NONE.u16(old.swap_bytes(), most.swap_bytes()),
+    };
     Some(change.and(update_checksum(frame, l4 + 16, false, change)))
 }
 

@@ -44,6 +44,8 @@ pub struct Config {
     pub counts_hops: bool,
     /// Whether neighbours are told of nearer routers.
     pub redirects: bool,
+    /// Whether segments that begin a TCP connection announce no more than both links take (RFC 4459 section 3.2).
+    pub clamp_mss: bool,
     /// By what one of several ways is chosen.
     pub hash: Hash,
     /// What becomes of packets whose sender says by way of whom they go.
@@ -65,6 +67,7 @@ impl Default for Config {
             icmp_errors_per_s: 1000,
             counts_hops: true,
             redirects: true,
+            clamp_mss: false,
             hash: Hash::Addresses,
             source_routes: SourceRoutes::Drop,
             promiscuous: false,

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use braid_nf::FieldUse;
 use braid_nf::packet::MacAddress;
-use braid_nf::packet::headers::Ethernet;
+use braid_nf::packet::headers::{Ethernet, Header, Ipv4, Ipv6, Tcp, tcp_flags};
 use braid_nf::prelude::*;
 use braid_nf::state::hash::mixed;
 
@@ -84,6 +84,7 @@ network_function! {
         last_hop: u8,
         source_routes: SourceRoutes,
         redirects: bool,
+        clamp_mss: bool,
         /// A hash of interfaces and routes.
         fingerprint: u64,
         /// A hash of the first Ethernet address: what hashes of flows begin with, so that routers one behind the other spread differently (RFC 2991 section 3).
@@ -133,6 +134,7 @@ impl FromConfig for Router {
             last_hop: config.counts_hops.into(),
             source_routes: config.source_routes,
             redirects: config.redirects,
+            clamp_mss: config.clamp_mss,
             seed: mixed(&own, 0),
             fingerprint: mixed(format!("{:?} {:?}", config.interfaces, config.routes).as_bytes(), 0),
         })
@@ -355,10 +357,22 @@ impl Router {
         }
     }
 
+    /// Tells the ends of a connection that begins, in the segment that says what its sender takes, of no longer segments than both links do.
+    #[inline(always)]
+    fn clamp(&self, packet: &mut Packet<'_>, out: &Interface) {
+        if self.clamp_mss && packet.tcp_flags().is_some_and(|flags| flags & tcp_flags::SYN != 0) {
+            let came = self.links.get(self.links.of(packet));
+            let mtu = came.map_or(out.mtu, |came| came.mtu.min(out.mtu));
+            let ip = if packet.src_ip().is_v4() { Ipv4::LEN } else { Ipv6::LEN };
+            packet.lower_segment_size(mtu - (ip + Tcp::LEN) as u16);
+        }
+    }
+
     /// Counts the hop, unless that was done, and writes tag and Ethernet addresses of the next link.
     #[inline(always)]
     fn forward(&self, packet: &mut Packet<'_>, to: Link, neighbour: MacAddress) -> Verdict {
         let Some(out) = self.links.get(to) else { return Verdict::Drop(NO_INTERFACE) };
+        self.clamp(packet, out);
         if !self.links.retag(packet, out) {
             return Verdict::Drop(NO_ROOM_FOR_TAG);
         }

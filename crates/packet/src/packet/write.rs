@@ -126,6 +126,14 @@ impl Packet<'_> {
         self.edit(|frame, at| edit::set_port(frame, at, Side::Destination, port))
     }
 
+    /// Lowers to `most` what the sender of a TCP segment says of the longest that it takes (RFC 9293 section 3.7.1): for segments that begin a
+    /// connection. False, and nothing is written, if it says nothing of that, or no more.
+    pub fn lower_segment_size(&mut self, most: u16) -> bool {
+        const OPTIONS_MAX: usize = 40;
+        let Some(at) = self.headers() else { return false };
+        edit::lower_segment_size(self.change(0..at.end() + OPTIONS_MAX), at, most).is_some()
+    }
+
     /// Sets source address and source port at once, with one update of the transport checksum. False, and nothing is written, if
     /// the packet has no ports or the address is of the other family.
     #[inline(always)]

@@ -16,6 +16,7 @@ enum Edit {
     TranslateSrc(IpAddress, Option<u16>),
     TranslateDst(IpAddress, Option<u16>),
     IcmpId(u16),
+    SegmentSize(u16),
     Ttl,
     Macs([u8; 6]),
     Inner(IpAddress, u16),
@@ -42,6 +43,7 @@ fn edits() -> impl Strategy<Value = Edit> {
         (ip(), any::<Option<u16>>()).prop_map(|(ip, port)| Edit::TranslateSrc(ip, port)),
         (ip(), any::<Option<u16>>()).prop_map(|(ip, port)| Edit::TranslateDst(ip, port)),
         any::<u16>().prop_map(Edit::IcmpId),
+        any::<u16>().prop_map(Edit::SegmentSize),
         Just(Edit::Ttl),
         any::<[u8; 6]>().prop_map(Edit::Macs),
         (ip(), any::<u16>()).prop_map(|(ip, port)| Edit::Inner(ip, port)),
@@ -68,6 +70,7 @@ fn apply(packet: &mut Packet<'_>, edit: &Edit) {
         Edit::TranslateSrc(ip, port) => _ = packet.translate_src(ip, port),
         Edit::TranslateDst(ip, port) => _ = packet.translate_dst(ip, port),
         Edit::IcmpId(id) => drop(packet.set_icmp_id(id)),
+        Edit::SegmentSize(most) => drop(packet.lower_segment_size(most)),
         Edit::Ttl => drop(packet.decrement_ttl()),
         Edit::Macs(mac) => drop((packet.set_eth_src(mac.into()), packet.set_eth_dst(mac.into()))),
         Edit::Inner(ip, port) => {
