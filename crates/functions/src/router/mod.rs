@@ -8,6 +8,7 @@ mod complain;
 mod config;
 mod fixed;
 pub(crate) mod fragment;
+mod gathered;
 mod hand_over;
 mod headers;
 mod interface;

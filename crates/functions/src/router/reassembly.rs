@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use braid_nf::packet::headers::{Header, Ipv4, Ipv6};
-use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 use braid_nf::state::{
     DistributedVector, DistributedVectorConfig, Inserted, MapConfig, StateBuilder, StateError, StateObject, Visit,
@@ -16,11 +15,11 @@ use braid_nf::state::{
 use braid_nf::{Part, Port};
 
 use super::fragment;
+use super::gathered::{FULL, Gathered, LIFETIME_NS, NEXT, OVERLAPS, is_old};
 use super::interface::Interface;
 use super::links::{Link, Links};
 use super::piece::{CHUNK, PartOf, Piece};
 use crate::ConfigError;
-use crate::parts::SECOND;
 use crate::parts::aged::CROWDED;
 use crate::parts::answer::Cause;
 use crate::parts::fragments::{self, Datagram};
@@ -35,13 +34,6 @@ const OVERLAP: Reason = Reason("pieces_overlap");
 /// No room for it, or for one of its datagram that came before it.
 const NO_ROOM: Reason = Reason("no_room_for_pieces");
 
-/// How long pieces wait for the others (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
-const LIFETIME_NS: u64 = 60 * SECOND;
-/// The longest link header and IP header that are kept to answer by: Ethernet with two tags, IPv4 with all options.
-const LINK_MAX: usize = 22;
-const HEAD_MAX: usize = LINK_MAX + 60;
-/// Where IPv6 says what stands behind its fixed header.
-const NEXT: usize = 6;
 /// Datagrams that one sweep looks at.
 const SWEPT: u32 = 256;
 /// Most that make room for a chunk, and those that are looked at at a time for it.
@@ -81,34 +73,6 @@ impl Chunk {
         self.come = [come as u64, (come >> 64) as u64];
     }
 }
-
-/// What is known of a datagram of which pieces have come.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Gathered {
-    /// When the first of them came.
-    since_ns: u64,
-    /// Bytes that have come.
-    have: u32,
-    /// Bytes of all of it; 0: the last piece has not come.
-    total: u32,
-    /// How far the farthest piece reaches.
-    reached: u32,
-    /// Bytes of the first piece; 0: it has not come.
-    first: u32,
-    /// 0, or why nothing becomes of it: [`OVERLAPS`], [`FULL`].
-    ended: u8,
-    link_len: u8,
-    header_len: u8,
-    zero: u8,
-    /// The VLAN by which they come; 0: none.
-    vlan: u16,
-    /// Link header and IP header of the first piece.
-    head: [u8; HEAD_MAX],
-}
-
-const OVERLAPS: u8 = 1;
-const FULL: u8 = 2;
 
 /// What becomes of a piece.
 pub enum Outcome {
@@ -361,77 +325,6 @@ enum Met {
     /// All of it, with the same bytes.
     Itself,
     Others,
-}
-
-fn is_old(gathered: &Gathered, now: u64) -> bool {
-    now.saturating_sub(gathered.since_ns) > LIFETIME_NS
-}
-
-impl Gathered {
-    fn new(since_ns: u64, vlan: u16) -> Gathered {
-        Gathered {
-            since_ns,
-            have: 0,
-            total: 0,
-            reached: 0,
-            first: 0,
-            ended: 0,
-            link_len: 0,
-            header_len: 0,
-            zero: 0,
-            vlan,
-            head: [0; HEAD_MAX],
-        }
-    }
-
-    /// Whether a piece says otherwise than the others about where the datagram ends.
-    fn contradicts(&self, piece: &Piece<'_>) -> bool {
-        let (end, total) = (piece.end() as u32, self.total);
-        match piece.more {
-            true => total > 0 && end >= total,
-            false => self.reached > end || total > 0 && total != end,
-        }
-    }
-
-    /// Counts a piece, and keeps the headers of the first one.
-    fn take_in(&mut self, piece: &Piece<'_>, packet: &Packet<'_>) {
-        self.have += piece.bytes.len() as u32;
-        self.reached = self.reached.max(piece.end() as u32);
-        if !piece.more {
-            self.total = piece.end() as u32;
-        }
-        if piece.offset == 0 {
-            let link = packet.bytes().get(..packet.record().l3.into()).filter(|link| link.len() <= LINK_MAX);
-            let (link, header) = (link.unwrap_or_default(), piece.header);
-            self.head[..link.len()].copy_from_slice(link);
-            self.head[link.len()..][..header.len()].copy_from_slice(header);
-            // What others say they are is not asked (RFC 8200 section 4.5).
-            if piece.is_v6() {
-                self.head[link.len() + NEXT] = piece.next;
-            }
-            (self.link_len, self.header_len) = (link.len() as u8, header.len() as u8);
-            self.first = if link.is_empty() { 0 } else { piece.bytes.len() as u32 };
-        }
-    }
-
-    /// The IP header of the first piece.
-    fn header(&self) -> &[u8] {
-        &self.head[self.link_len.into()..][..self.header_len.into()]
-    }
-
-    /// The first piece as it came, as far as its bytes are quoted: without headers of IPv6 that stand before that of the piece.
-    fn first_piece(&self, datagram: &Datagram, bytes: &[u8]) -> Vec<u8> {
-        let (header, first) = (self.header(), &bytes[..bytes.len().min(self.first as usize)]);
-        let mut piece = header.to_vec();
-        if header.len() == Ipv6::LEN && header[0] >> 4 == 6 {
-            let next = std::mem::replace(&mut piece[NEXT], protocol::FRAGMENT);
-            piece[4..6].copy_from_slice(&(self.first as u16 + 8).to_be_bytes());
-            piece.extend([next, 0, 0, 1]);
-            piece.extend(datagram.identification().to_be_bytes());
-        }
-        piece.extend_from_slice(first);
-        piece
-    }
 }
 
 /// A datagram from its header and its bytes, of which the header says what they are.

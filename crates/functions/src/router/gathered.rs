@@ -1,0 +1,119 @@
+//! What is known of a datagram for the router itself of which pieces have come.
+
+use braid_nf::packet::headers::{Header, Ipv6};
+use braid_nf::packet::parse::protocol;
+use braid_nf::prelude::*;
+
+use super::piece::Piece;
+use crate::parts::SECOND;
+use crate::parts::fragments::Datagram;
+
+/// How long pieces wait for the others (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
+pub(super) const LIFETIME_NS: u64 = 60 * SECOND;
+/// The longest link header and IP header that are kept to answer by: Ethernet with two tags, IPv4 with all options.
+const LINK_MAX: usize = 22;
+const HEAD_MAX: usize = LINK_MAX + 60;
+/// Where IPv6 says what stands behind its fixed header.
+pub(super) const NEXT: usize = 6;
+
+/// What is known of a datagram of which pieces have come.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Gathered {
+    /// When the first of them came.
+    pub(super) since_ns: u64,
+    /// Bytes that have come.
+    pub(super) have: u32,
+    /// Bytes of all of it; 0: the last piece has not come.
+    pub(super) total: u32,
+    /// How far the farthest piece reaches.
+    pub(super) reached: u32,
+    /// Bytes of the first piece; 0: it has not come.
+    pub(super) first: u32,
+    /// 0, or why nothing becomes of it: [`OVERLAPS`], [`FULL`].
+    pub(super) ended: u8,
+    pub(super) link_len: u8,
+    header_len: u8,
+    zero: u8,
+    /// The VLAN by which they come; 0: none.
+    pub(super) vlan: u16,
+    /// Link header and IP header of the first piece.
+    pub(super) head: [u8; HEAD_MAX],
+}
+
+/// A piece contradicts another one.
+pub(super) const OVERLAPS: u8 = 1;
+/// There was no room for a piece.
+pub(super) const FULL: u8 = 2;
+
+/// Whether its pieces have waited for as long as they may.
+pub(super) fn is_old(gathered: &Gathered, now: u64) -> bool {
+    now.saturating_sub(gathered.since_ns) > LIFETIME_NS
+}
+
+impl Gathered {
+    pub(super) fn new(since_ns: u64, vlan: u16) -> Gathered {
+        Gathered {
+            since_ns,
+            have: 0,
+            total: 0,
+            reached: 0,
+            first: 0,
+            ended: 0,
+            link_len: 0,
+            header_len: 0,
+            zero: 0,
+            vlan,
+            head: [0; HEAD_MAX],
+        }
+    }
+
+    /// Whether a piece says otherwise than the others about where the datagram ends.
+    pub(super) fn contradicts(&self, piece: &Piece<'_>) -> bool {
+        let (end, total) = (piece.end() as u32, self.total);
+        match piece.more {
+            true => total > 0 && end >= total,
+            false => self.reached > end || total > 0 && total != end,
+        }
+    }
+
+    /// Counts a piece, and keeps the headers of the first one.
+    pub(super) fn take_in(&mut self, piece: &Piece<'_>, packet: &Packet<'_>) {
+        self.have += piece.bytes.len() as u32;
+        self.reached = self.reached.max(piece.end() as u32);
+        if !piece.more {
+            self.total = piece.end() as u32;
+        }
+        if piece.offset == 0 {
+            let link = packet.bytes().get(..packet.record().l3.into()).filter(|link| link.len() <= LINK_MAX);
+            let (link, header) = (link.unwrap_or_default(), piece.header);
+            self.head[..link.len()].copy_from_slice(link);
+            self.head[link.len()..][..header.len()].copy_from_slice(header);
+            // What others say they are is not asked (RFC 8200 section 4.5).
+            if piece.is_v6() {
+                self.head[link.len() + NEXT] = piece.next;
+            }
+            (self.link_len, self.header_len) = (link.len() as u8, header.len() as u8);
+            self.first = if link.is_empty() { 0 } else { piece.bytes.len() as u32 };
+        }
+    }
+
+    /// The IP header of the first piece.
+    pub(super) fn header(&self) -> &[u8] {
+        &self.head[self.link_len.into()..][..self.header_len.into()]
+    }
+
+    /// The first piece as it came, as far as its bytes are quoted: without headers of IPv6 that stand before that of the piece.
+    pub(super) fn first_piece(&self, datagram: &Datagram, bytes: &[u8]) -> Vec<u8> {
+        let (header, first) = (self.header(), &bytes[..bytes.len().min(self.first as usize)]);
+        let mut piece = header.to_vec();
+        if header.len() == Ipv6::LEN && header[0] >> 4 == 6 {
+            let next = std::mem::replace(&mut piece[NEXT], protocol::FRAGMENT);
+            piece[4..6].copy_from_slice(&(self.first as u16 + 8).to_be_bytes());
+            piece.extend([next, 0, 0, 1]);
+            piece.extend(datagram.identification().to_be_bytes());
+        }
+        piece.extend_from_slice(first);
+        piece
+    }
+}
