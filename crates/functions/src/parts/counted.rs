@@ -37,9 +37,8 @@ const AROUND: u32 = 24;
 const FRAME_MIN: u32 = 60;
 /// And of the longest one without tags.
 const FRAME_MAX: usize = 1514;
-/// Bytes of the shortest IP packet, and of the header of Ethernet before it. Links without one have shorter frames, but none such carries anything.
+/// Bytes of the shortest IP packet, which may be all of a frame.
 const HEADER_MIN: u32 = 20;
-const LINK_HEADER: u32 = 14;
 
 impl Counted {
     /// As a plan says under `bytes_of` and `overhead`.
@@ -74,13 +73,9 @@ impl Counted {
         counted.saturating_add_signed(self.overhead.into()).max(1)
     }
 
-    /// The least that any IP packet on Ethernet costs.
+    /// The least that any IP packet costs.
     fn least(&self) -> u64 {
-        let shortest = match self.of {
-            BytesOf::Frame => LINK_HEADER + HEADER_MIN,
-            BytesOf::Ip => HEADER_MIN,
-            BytesOf::Line => FRAME_MIN + AROUND,
-        };
+        let shortest = if self.of == BytesOf::Line { FRAME_MIN + AROUND } else { HEADER_MIN };
         shortest.saturating_add_signed(self.overhead.into()).max(1).into()
     }
 
@@ -115,8 +110,8 @@ mod tests {
         let least = |of, overhead| Counted::new(of, overhead).unwrap().least();
         assert_eq!(
             [least(BytesOf::Frame, 0), least(BytesOf::Ip, -64), least(BytesOf::Line, 4)],
-            [34, 1, 88],
-            "a frame with an IP packet without anything, that packet, and what the line takes for it"
+            [20, 1, 88],
+            "an IP packet without anything, and what the line takes for it"
         );
         assert_eq!(Counted::new(BytesOf::Line, 8).map(|counted| counted.most(1514)).unwrap(), 1546);
         assert_eq!(Counted::new(BytesOf::Ip, -4).map(|counted| counted.most(1514)).unwrap(), 1510);

@@ -104,7 +104,7 @@ fn contradictions_are_refused() {
     refuse(
         "bytes_per_s = 100\nburst_bytes = 9",
         "`burst_bytes`: every packet is longer than a burst of 9, so none would pass; \
-         write at least 34, and 1514 for full frames of Ethernet",
+         write at least 20, and 1514 for full frames of Ethernet",
     );
     refuse("bytes_per_s = 0", "`bytes_per_s`: a rate of 0 lets nothing pass; write a number of at least 1");
 }

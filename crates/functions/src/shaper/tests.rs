@@ -177,7 +177,7 @@ fn impossible_values_are_refused() {
     let long =
         "`queue_bytes`: at 1000 a second a queue of 20000 bytes takes longer than seven seconds; write at most 7516";
     refuse("bytes_per_s = 1000\nqueue_bytes = 20000", long);
-    let none = "every packet is longer than a burst of 9, so none would pass; write at least 34, and 1514 for full";
+    let none = "every packet is longer than a burst of 9, so none would pass; write at least 20, and 1514 for full";
     for (config, key) in [
         ("bytes_per_s = 100\nburst_bytes = 9", "burst_bytes"),
         ("link = { bytes_per_s = 100, burst_bytes = 9 }", "link.burst_bytes"),
