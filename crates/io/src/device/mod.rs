@@ -17,6 +17,7 @@ pub(crate) mod offload;
 pub(crate) mod open;
 pub mod ports;
 pub mod probe;
+mod refused;
 pub mod sending;
 pub mod spec;
 pub(crate) mod sys;
@@ -24,8 +25,9 @@ pub mod user;
 
 pub use interface::{Interface, Standing};
 pub use live::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
-pub use open::{INHERITED, UNFILTER, UNLOCK, grant};
+pub use open::INHERITED;
 pub use ports::{LiveSource, PortCounters, Ports};
+pub use refused::{UNFILTER, UNLOCK, grant};
 pub use sending::LiveSink;
 pub use spec::{BackEnd, DpdkKeys, MemifKeys, PortSpec, SpecError, XdpCopy, XdpMode};
 pub use user::{User, UserError};
