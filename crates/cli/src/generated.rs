@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use braid_control::runtime::io::generate::{Arrivals, ConfigError, FrameSizes, GenConfig, Profile};
-use braid_control::suggest::nearest;
+use braid_control::runtime::nf::suggest::nearest;
 
 use crate::failure::Failure;
 

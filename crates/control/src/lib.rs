@@ -27,7 +27,6 @@ pub mod plan_file;
 pub mod plan_text;
 pub mod profile_run;
 pub mod report;
-pub mod suggest;
 pub mod tune;
 mod written;
 

@@ -18,8 +18,8 @@ use toml::Spanned;
 use crate::catalog::{Catalog, DefaultSplit};
 use crate::course::course;
 use crate::plan_file::{InputFile, PlanFile, PortFile, Problem};
-use crate::suggest::nearest;
 use crate::{BATCH_DEFAULT, HugePages, SETS_DEFAULT};
+use braid_runtime::nf::suggest::nearest;
 
 /// Most workers, packets of a batch, ports.
 const WORKERS_MAX: i64 = 256;

@@ -10,8 +10,8 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::suggest::nearest;
 use crate::written::Written;
+use braid_runtime::nf::suggest::nearest;
 
 /// What is wrong with a plan, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

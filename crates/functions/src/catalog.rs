@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use braid_nf::state::StateBuilder;
+use braid_nf::suggest::nearest;
 use braid_nf::{Instance, NetworkFunction, Stage};
 use serde::de::DeserializeOwned;
 
@@ -151,28 +152,6 @@ pub fn find(name: &str) -> Result<&'static Entry, UnknownFunction> {
         name: name.to_owned(),
         nearest: nearest(&wanted, CATALOG.iter().map(|entry| entry.name)),
     })
-}
-
-/// The candidate that a typist may have meant: at most a third of its letters differ, or it begins with what was typed.
-pub(crate) fn nearest<'a>(typed: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let distance = |candidate: &str| if candidate.starts_with(typed) { 1 } else { edits(typed, candidate) };
-    let near = candidates.map(|candidate| (distance(candidate), candidate)).min_by_key(|(edits, _)| *edits);
-    near.filter(|(edits, candidate)| !typed.is_empty() && *edits * 3 <= candidate.len().max(3)).map(|(_, near)| near)
-}
-
-/// Levenshtein's distance.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ fn explain(message: &str, whole: &str) -> ConfigError {
     if let Some(("", unknown, expected)) = split_quoted(message.strip_prefix("unknown field ").unwrap_or("")) {
         let known: Vec<&str> = quoted(expected).collect();
         let key = at.map_or_else(|| unknown.to_owned(), |at| format!("{at}.{unknown}"));
-        let instead = match crate::catalog::nearest(unknown, known.iter().copied()) {
+        let instead = match braid_nf::suggest::nearest(unknown, known.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None if known.is_empty() => "this function has no configuration: remove it".to_owned(),
             None => format!("known keys are {}", known.join(", ")),

@@ -21,6 +21,7 @@ mod refusals;
 mod sets;
 mod shared;
 mod stage;
+pub mod suggest;
 mod verdict;
 
 pub use braid_packet as packet;

@@ -11,7 +11,7 @@ use super::named_once;
 use crate::catalog::{Catalog, Entry};
 use crate::course::EVICT_OLDEST;
 use crate::plan_file::{Config, NfFile, Problem, SetFile, place_of};
-use crate::suggest::nearest;
+use braid_runtime::nf::suggest::nearest;
 
 /// Longest name of a function: it stands in every line of a report.
 const NAME_MAX: usize = 64;
