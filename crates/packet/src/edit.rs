@@ -6,7 +6,7 @@
 use crate::address::IpAddress;
 use crate::checksum::{Change, ShortChange};
 use crate::crc32c;
-use crate::headers::{Icmp, Icmpv6};
+use crate::headers::{Header, Icmp, Icmpv6, Tcp, next_option};
 use crate::parse::{be16, protocol, walk_extensions};
 use crate::record::{Flags, Record};
 
@@ -333,16 +333,16 @@ pub(crate) fn shift_number(frame: &mut [u8], at: Headers, offset: usize, by: u32
 pub(crate) fn lower_segment_size(frame: &mut [u8], at: Headers, most: u16) -> Option<Change> {
     let l4 = at.transport().filter(|_| at.proto == protocol::TCP)?;
     let end = l4 + usize::from(*frame.get(l4 + 12)? >> 4) * 4;
-    let mut place = l4 + 20;
-    loop {
-        match *frame.get(place..end)? {
-            [1, ..] => place += 1,
-            [2, 4, _, _, ..] => break,
-            [kind, len, ..] if kind > 1 && len >= 2 => place += usize::from(len),
-            _ => return None,
+    const MAXIMUM_SEGMENT: u8 = 2;
+    let mut options = frame.get(l4 + Tcp::LEN..end)?;
+    let place = loop {
+        let (kind, data, behind) = next_option(options)?;
+        if kind == MAXIMUM_SEGMENT && data.len() == 2 {
+            break end - behind.len() - data.len();
         }
-    }
-    let field: &mut [u8; 2] = frame.get_mut(place + 2..)?.first_chunk_mut()?;
+        options = behind;
+    };
+    let field: &mut [u8; 2] = frame.get_mut(place..)?.first_chunk_mut()?;
     let old = u16::from_be_bytes(*field);
     if old <= most {
         return None;

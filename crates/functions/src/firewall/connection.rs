@@ -10,7 +10,7 @@ use braid_nf::prelude::*;
 use super::permit::Permit;
 use super::states::State;
 use super::window::{Segment, Windows};
-use crate::parts::{Side, lengths};
+use crate::parts::{Side, is_opening, lengths};
 
 /// Both directions of a connection. With key and age it fills a cache line less eight bytes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -267,12 +267,6 @@ impl Connection {
 #[inline(always)]
 pub(super) const fn is_steady(flags: u8) -> bool {
     flags & (SYN | FIN | RST | ACK) == ACK
-}
-
-/// Whether a segment asks for a new connection.
-#[inline]
-pub(super) fn is_opening(flags: u8) -> bool {
-    flags & (SYN | ACK | RST | FIN) == SYN
 }
 
 /// Whether a combination of control bits occurs in TCP as it is specified; the others are scans (the list of Linux'

@@ -13,13 +13,13 @@ use super::config::{Config, Settings};
 use super::counts::Counts;
 use super::facts::Facts;
 use super::fields::Field;
-use super::is_opening;
 use super::marks::Marks;
 use super::policy::Policy;
 use super::rules::{Action, Direction, Rule};
 use super::states::State;
 use super::values::{IcmpKind, Protocol};
 use crate::config::ConfigError;
+use crate::parts::is_opening;
 
 /// A packet cannot be judged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -63,7 +63,7 @@ use braid_nf::packet::parse::protocol;
 use braid_nf::prelude::*;
 
 use self::config::Settings;
-use self::connection::{Ends, Phase, are_valid, is_opening};
+use self::connection::{Ends, Phase, are_valid};
 use self::effects::Effects;
 use self::known::Known;
 use self::limits::Limits;
@@ -72,7 +72,7 @@ use self::window::{Segment, Windows};
 use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::parts::aged::SWEEP_EVERY;
-use crate::parts::{Aged, AnswerRate, Fragments, Side, answer, lengths, scope};
+use crate::parts::{Aged, AnswerRate, Fragments, Side, answer, is_opening, lengths, scope};
 
 /// By rule or by default.
 pub const DENIED: Reason = Reason("denied");

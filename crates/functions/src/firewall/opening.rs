@@ -3,11 +3,11 @@
 use braid_nf::prelude::*;
 
 use super::config::WindowCheck;
-use super::connection::{Connection, Ends, is_opening};
+use super::connection::{Connection, Ends};
 use super::judge::Opening;
 use super::window::{Segment, Windows};
 use super::{CONNECTION_TABLE_FULL, Firewall, NOT_SYN, ends_of};
-use crate::parts::Side;
+use crate::parts::{Side, is_opening};
 
 impl Firewall {
     /// A packet between ends that have no connection. If rules and limits let it begin one, `register` gets it, and says whether there is

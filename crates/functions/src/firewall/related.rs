@@ -56,8 +56,8 @@ enum Message {
 impl Message {
     fn of(packet: &Packet<'_>) -> Option<Message> {
         let (kind, is_error, is_reply) = match (packet.icmp(), packet.icmpv6()) {
-            (Some(icmp), _) => (icmp.kind(), icmp.is_error(), is_reply(icmp.kind())),
-            (_, Some(icmp)) => (icmp.kind(), icmp.is_error(), icmp.kind() == icmpv6_type::ECHO_REPLY),
+            (Some(icmp), _) => (icmp.kind(), icmp.is_error(), is_reply(icmp.kind(), true)),
+            (_, Some(icmp)) => (icmp.kind(), icmp.is_error(), is_reply(icmp.kind(), false)),
             _ => return None,
         };
         Some(match (packet.icmp_id(), is_error) {
@@ -152,10 +152,10 @@ impl Firewall {
         }
         // What is quoted went the other way.
         let from_inside = side == Side::Outside;
-        if let Some(id) = quoted.icmp_id {
+        if let (Some(id), Some(kind)) = (quoted.icmp_id, quoted.icmp_type) {
             let ends = Ends::new(from_inside, (quoted.src_ip, id), (quoted.dst_ip, id), protocol::ICMP);
             // It was a query, or a reply to one from this side.
-            let kind = quoted_query(packet);
+            let kind = if is_reply(kind, quoted.src_ip.is_v4()) { query_of(kind) } else { kind };
             for ends in [side.other(), side].map(|side| ends.asked_from(side, kind)) {
                 if self.queries.get(cx, &ends)?.is_some() {
                     return Ok(Some(ends));
@@ -210,18 +210,12 @@ fn is_within_header(packet: &Packet<'_>) -> bool {
     packet.protocol() == protocol::TCP && usize::from(offset) < Tcp::LEN
 }
 
-/// The type of the query that an ICMP error quotes, or that the reply answers which it quotes. Over IPv6 there is only one.
-fn quoted_query(packet: &Packet<'_>) -> u8 {
-    let (Some(at), true) = (packet.l4_offset(), packet.icmp().is_some()) else { return icmpv6_type::ECHO_REQUEST };
-    let quoted = packet.bytes().get(at + 8..).unwrap_or_default();
-    let header = quoted.first().map_or(0, |byte| usize::from(byte & 0x0f) * 4);
-    let kind = quoted.get(header).copied().unwrap_or_default();
-    if is_reply(kind) { query_of(kind) } else { kind }
-}
-
-/// Whether it is the type of a reply (RFC 792).
-fn is_reply(kind: u8) -> bool {
-    matches!(kind, icmp_type::ECHO_REPLY | icmp_type::TIMESTAMP_REPLY | 16 | 18)
+/// Whether it is the type of a reply (RFC 792, RFC 4443).
+fn is_reply(kind: u8, v4: bool) -> bool {
+    match v4 {
+        true => matches!(kind, icmp_type::ECHO_REPLY | icmp_type::TIMESTAMP_REPLY | 16 | 18),
+        false => kind == icmpv6_type::ECHO_REPLY,
+    }
 }
 
 /// The type of the query that a reply of this type answers.

@@ -1,7 +1,9 @@
 //! What a packet set remembers: one direction of a balanced connection.
 
-use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
+use braid_nf::packet::headers::tcp_flags::{FIN, RST, SYN};
 use braid_nf::prelude::*;
+
+use crate::parts::is_opening;
 
 /// One direction of a balanced connection: eight bytes, so that it shares a cache line with its key and the states of other
 /// functions. What is written into its packets stands with the backend.
@@ -67,8 +69,7 @@ impl Flow {
     /// Whether a client that has closed its connection begins another one from the same port: that may go elsewhere.
     #[inline(always)]
     pub(super) fn is_begun_anew(&self, packet: &Packet<'_>) -> bool {
-        let is_begin = |flags: u8| flags & (SYN | ACK | FIN | RST) == SYN;
-        self.phase == Phase::Closing as u8 && self.way != FROM_BACKEND && packet.tcp_flags().is_some_and(is_begin)
+        self.phase == Phase::Closing as u8 && self.way != FROM_BACKEND && packet.tcp_flags().is_some_and(is_opening)
     }
 
     /// Follows a connection's beginning and end.

@@ -251,16 +251,8 @@ impl Fragments {
         let mut stays = has_room;
         for PieceKey { datagram, number } in gone {
             stays &= datagram.as_bytes() != key.datagram.as_bytes();
-            for number in (0..number).rev() {
-                if waiting.remove(cx, &PieceKey { datagram, number })?.is_none() {
-                    break;
-                }
-            }
-            for number in number + 1..PIECES_MAX {
-                if waiting.remove(cx, &PieceKey { datagram, number })?.is_none() {
-                    break;
-                }
-            }
+            forget(cx, waiting, datagram, (0..number).rev())?;
+            forget(cx, waiting, datagram, number + 1..PIECES_MAX)?;
         }
         Ok(stays)
     }
@@ -351,4 +343,18 @@ impl Part for Fragments {
             waiting.objects(into);
         }
     }
+}
+/// Takes out waiting pieces of a datagram with these numbers, up to one that is not there.
+fn forget(
+    cx: &mut Cx<'_>,
+    waiting: &Aged<PieceKey, Piece>,
+    datagram: Datagram,
+    numbers: impl Iterator<Item = u32>,
+) -> Result<(), Conflict> {
+    for number in numbers {
+        if waiting.remove(cx, &PieceKey { datagram, number })?.is_none() {
+            break;
+        }
+    }
+    Ok(())
 }

@@ -58,6 +58,13 @@ pub(crate) fn times(count: u64) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
+/// Whether a TCP segment with these flags asks for a new connection.
+#[inline(always)]
+pub(crate) fn is_opening(flags: u8) -> bool {
+    use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
+    flags & (SYN | ACK | RST | FIN) == SYN
+}
+
 /// `1 answer`, `2 answers`.
 pub(crate) fn of_each(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })

@@ -195,7 +195,7 @@ impl<'a> Iterator for Ipv4Options<'a> {
 }
 
 /// Options of IPv4 and TCP share their encoding: 0 ends the list, 1 is one byte, all others have a length.
-pub(super) fn next_option(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+pub(crate) fn next_option(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&kind, behind) = bytes.split_first()?;
     match kind {
         0 => None,

@@ -27,6 +27,7 @@ pub use gre::Gre;
 pub use gtpu::{Extension as GtpExtension, Extensions as GtpExtensions, GtpU};
 pub use icmp::{Icmp, icmp_type};
 pub use icmpv6::{Icmpv6, icmpv6_type};
+pub(crate) use ipv4::next_option;
 pub use ipv4::{Ipv4, Ipv4Option, Ipv4Options};
 pub use ipv6::{Extension as Ipv6Extension, Extensions as Ipv6Extensions, Ipv6};
 pub use mpls::{Mpls, Stack as MplsStack};

@@ -23,18 +23,22 @@ pub struct Embedded {
     pub ports: Option<(u16, u16)>,
     /// Identifier of an ICMP or ICMPv6 query or reply, if quoted.
     pub icmp_id: Option<u16>,
+    /// Type of that query or reply.
+    pub icmp_type: Option<u8>,
     at: Headers,
 }
 
 impl Embedded {
     fn new(frame: &[u8], outer: Headers) -> Option<Embedded> {
         let at = Headers::quoted(frame, outer.quoted_at(frame)?)?;
+        let id_at = at.icmp_id_at(frame);
         Some(Embedded {
             src_ip: at.address(frame, Side::Source)?,
             dst_ip: at.address(frame, Side::Destination)?,
             protocol: at.proto,
             ports: at.ports(frame),
-            icmp_id: at.icmp_id_at(frame).and_then(|place| be16(frame, place)),
+            icmp_id: id_at.and_then(|place| be16(frame, place)),
+            icmp_type: id_at.map(|place| frame[place - 4]),
             at,
         })
     }
