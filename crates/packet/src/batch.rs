@@ -9,6 +9,7 @@ use crate::lines::{Line, LinedFrame};
 use crate::metas::Metas;
 use crate::packet::Packet;
 use crate::pool::{Buffers, Pool};
+use crate::raw::fours::VisitFours;
 use crate::raw::held::{Held, Seen};
 use crate::raw::order::Order;
 use crate::raw::slab::Buffer;
@@ -233,10 +234,22 @@ impl Batch {
         self.held.each(visit);
     }
 
+    /// The same, where four that are plainest are shown together.
+    #[inline(always)]
+    pub(crate) fn each_in_fours(&self, visit: impl VisitFours) {
+        self.held.each_in_fours(visit);
+    }
+
     /// [`parse_all`](Self::parse_all), which shows each packet as soon as its headers are found.
     #[inline(always)]
     pub(crate) fn parse_each(&mut self, visit: impl FnMut(usize, Seen<'_>)) {
         self.held.parse_each(visit);
+    }
+
+    /// The same, where four packets that are plainest are shown together.
+    #[inline(always)]
+    pub(crate) fn parse_in_fours(&mut self, visit: impl VisitFours) {
+        self.held.parse_in_fours(visit);
     }
 
     /// Bytes of packet `i`.
@@ -332,6 +345,11 @@ impl Batch {
     #[inline]
     pub fn total_len(&self, out: &[(u16, Port)]) -> u64 {
         let records = self.records();
+        // Nearly always all packets as they came: then loops without branches look at many at once.
+        let others = out.iter().zip(0..).fold(0, |others, (&(number, _), in_row): (_, u16)| others | (number ^ in_row));
+        if others == 0 && out.len() <= records.len() {
+            return records[..out.len()].iter().map(|record| u64::from(record.len)).sum();
+        }
         out.iter().filter_map(|&(i, _)| records.get(usize::from(i))).map(|record| u64::from(record.len)).sum()
     }
 

@@ -206,7 +206,9 @@ impl Buffers {
     #[inline(always)]
     pub(crate) fn put(&mut self, buffers: impl ExactSizeIterator<Item = Buffer>) {
         let before = self.stock.len();
-        self.stock.extend(buffers);
+        // Room first, so that the loop does not ask for it with each.
+        self.stock.resize_with(before + buffers.len(), Buffer::default);
+        self.stock[before..].iter_mut().zip(buffers).for_each(|(place, buffer)| *place = buffer);
         if self.stock[before..].iter().fold(false, |any, buffer| any | buffer.is_jumbo()) {
             self.put_jumbos(before);
         }

@@ -1,7 +1,8 @@
 //! The 16 bytes that travel with every packet.
 
-use crate::parse::Parsed;
+use crate::parse::{Parsed, protocol};
 use crate::pool::HEADROOM;
+use crate::raw::held::word_of;
 use crate::raw::slab::Buffer;
 
 /// Number of a port of the plan.
@@ -107,6 +108,11 @@ const _: () = assert!(size_of::<Record>() == 16);
 const _: () = assert!(std::mem::offset_of!(Record, l3) == 12 && std::mem::offset_of!(Record, flags) == 15);
 
 impl Record {
+    /// What is found in nearly all frames: Ethernet without tags, IPv4 without options, UDP.
+    pub(crate) const PLAINEST_UDP: u32 = Record::found(14, 5, protocol::UDP, Flags::IP);
+    /// The same with TCP.
+    pub(crate) const PLAINEST_TCP: u32 = Record::found(14, 5, protocol::TCP, Flags::IP);
+
     /// Bytes of the frame that are present.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty)]
@@ -129,7 +135,7 @@ impl Record {
     /// What the parser found, as one word.
     #[inline(always)]
     pub(crate) fn parsed(&self) -> u32 {
-        Record::found(self.l3, self.l4, self.proto, self.flags.0)
+        word_of(self)
     }
 
     /// The frame's bytes, given all of its buffer; they always lie inside.

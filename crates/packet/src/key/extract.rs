@@ -263,7 +263,13 @@ impl KeyExtractor {
 /// Whether the packet's protocol belongs; a set that names protocols takes in IP only.
 #[inline(always)]
 pub(super) fn admits(protocols: &[u64; 4], record: &Record) -> bool {
-    record.flags.has(Flags::IP) && protocols[usize::from(record.proto >> 6)] >> (record.proto & 63) & 1 != 0
+    record.flags.has(Flags::IP) && has(protocols, record.proto)
+}
+
+/// Whether a protocol is among them.
+#[inline(always)]
+pub(super) fn has(protocols: &[u64; 4], number: u8) -> bool {
+    protocols[usize::from(number >> 6)] >> (number & 63) & 1 != 0
 }
 
 pub(super) fn select(mask: u32) -> impl Iterator<Item = FieldId> {

@@ -19,6 +19,32 @@ pub(super) struct Narrow(pub(super) [u64; 2], pub(super) bool);
 pub(super) const OUTSIDE: u64 = 1 << 63;
 
 impl Narrow {
+    /// This one-way five-tuple as the key of both directions: the smaller end first.
+    #[inline(always)]
+    pub(super) fn by_end(self) -> Narrow {
+        let Narrow([addresses, rest], _) = self;
+        // Source and destination, most significant byte first.
+        let ends = addresses.swap_bytes();
+        let (source, destination) = ((ends >> 32) as u32, ends as u32);
+        let swapped = if source == destination { is_from_higher_port(rest) } else { source > destination };
+        if swapped { self.turned() } else { self }
+    }
+
+    /// One address of this five-tuple.
+    #[inline(always)]
+    pub(super) fn address(self, side: Side) -> Narrow {
+        let Narrow([addresses, _], _) = self;
+        Narrow([if side == Side::Destination { addresses >> 32 } else { u64::from(addresses as u32) }, 0], false)
+    }
+
+    /// The packet that goes back.
+    #[inline(always)]
+    fn turned(self) -> Narrow {
+        let Narrow([addresses, rest], _) = self;
+        let ports = u64::from((rest as u32).rotate_left(16));
+        Narrow([addresses.rotate_left(32), rest >> 32 << 32 | ports], true)
+    }
+
     /// This one-way five-tuple as the key of a chain that tells its sides apart: inside end first, or marked with its side.
     #[inline(always)]
     pub(super) fn by_side(self, symmetric: bool, outside: bool) -> Narrow {
@@ -26,10 +52,7 @@ impl Narrow {
         match (outside, symmetric) {
             (false, _) => self,
             (true, false) => Narrow([addresses, rest | OUTSIDE], false),
-            (true, true) => {
-                let ports = u64::from((rest as u32).rotate_left(16));
-                Narrow([addresses.rotate_left(32), rest >> 32 << 32 | ports], true)
-            }
+            (true, true) => self.turned(),
         }
     }
 }
@@ -73,9 +96,7 @@ fn is_plain_v4(record: &Record) -> bool {
 /// Whether that is Ethernet, IPv4 without options and TCP or UDP: nearly all that there is.
 #[inline(always)]
 fn is_plainest(found: u32) -> bool {
-    const TCP: u32 = Record::found(14, 5, protocol::TCP, Flags::IP);
-    const UDP: u32 = Record::found(14, 5, protocol::UDP, Flags::IP);
-    found == TCP || found == UDP
+    found == Record::PLAINEST_TCP || found == Record::PLAINEST_UDP
 }
 
 /// Key of IPv4 by addresses, ports and protocol; none if there should be ports but are not.
@@ -107,19 +128,8 @@ fn five_tuple_v4<const SYMMETRIC: bool>(record: &Record, head: &Head) -> Option<
 /// A key from source and destination address and source and destination port, first byte lowest.
 #[inline(always)]
 fn tuple<const SYMMETRIC: bool>(addresses: u64, ports: u64, proto: u8) -> Narrow {
-    let (mut key, mut swapped) = ([addresses, ports], false);
-    if SYMMETRIC {
-        // Source and destination, most significant byte first.
-        let ends = addresses.swap_bytes();
-        let (source, destination) = ((ends >> 32) as u32, ends as u32);
-        swapped = source > destination;
-        if source == destination {
-            swapped = is_from_higher_port(ports);
-        }
-        let turned = [addresses.rotate_left(32), u64::from((ports as u32).rotate_left(16))];
-        key = if swapped { turned } else { key };
-    }
-    Narrow([key[0], key[1] | u64::from(proto) << 32], swapped)
+    let key = Narrow([addresses, ports | u64::from(proto) << 32], false);
+    if SYMMETRIC { key.by_end() } else { key }
 }
 
 /// Whether the source's port is the greater one, given both, first byte lowest: what decides between ends with one address.

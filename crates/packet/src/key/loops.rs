@@ -1,12 +1,16 @@
 //! The loops that make the keys of whole batches, of parsed packets or on the parser's way.
 
-use super::extract::{Form, KeyExtractor, Packed, admits};
+use super::extract::{Form, KeyExtractor, Packed, admits, has};
 use super::fast::{self, Narrow};
-use super::{KeyClass, Keys};
-use crate::batch::Batch;
+use super::{KeyClass, Keys, protocol};
+use crate::batch::{BATCH_MAX, Batch};
 use crate::port_set::PortSet;
+use crate::raw::fours::{FOUR, Tuple, VisitFours};
 use crate::raw::held::{Head, Seen};
 use crate::record::Record;
+
+/// Of sets whose keys are not made from five-tuples.
+const NO_TUPLE: Option<fn(&Record, Narrow) -> Narrow> = None;
 
 impl KeyExtractor {
     /// Writes keys and hashes of all packets of a parsed batch.
@@ -28,36 +32,40 @@ impl KeyExtractor {
             return self.extract_by_sides(outside, packets, keys);
         }
         match (self.form, self.symmetric) {
-            (Form::FiveTuple, true) => self.each(packets, keys, fast::five_tuple::<true>, fast::five_tuple_v6::<true>),
+            (Form::FiveTuple, true) => {
+                let by_end = Some(|_: &Record, tuple: Narrow| tuple.by_end());
+                self.each(packets, keys, by_end, fast::five_tuple::<true>, fast::five_tuple_v6::<true>);
+            }
             (Form::FiveTuple, false) => {
-                self.each(packets, keys, fast::five_tuple::<false>, fast::five_tuple_v6::<false>);
+                let itself = Some(|_: &Record, tuple: Narrow| tuple);
+                self.each(packets, keys, itself, fast::five_tuple::<false>, fast::five_tuple_v6::<false>);
             }
             (Form::OneAddress(side), _) => {
+                let address = Some(|_: &Record, tuple: Narrow| tuple.address(side));
                 let wide = |record: &Record, head: &Head| fast::one_address_v6(record, head, side);
-                self.each(packets, keys, |packet, head| fast::one_address(packet, head, side), wide);
+                self.each(packets, keys, address, |packet, head| fast::one_address(packet, head, side), wide);
             }
-            (Form::MacPair, true) => self.each(packets, keys, fast::mac_pair::<true, false>, no_wide),
-            (Form::MacPair, false) => self.each(packets, keys, fast::mac_pair::<false, false>, no_wide),
-            (Form::MacPairVlan, true) => self.each(packets, keys, fast::mac_pair::<true, true>, no_wide),
-            (Form::MacPairVlan, false) => self.each(packets, keys, fast::mac_pair::<false, true>, no_wide),
-            (Form::Any, _) => self.each(packets, keys, |_, _| None, no_wide),
+            (Form::MacPair, true) => self.each(packets, keys, NO_TUPLE, fast::mac_pair::<true, false>, no_wide),
+            (Form::MacPair, false) => self.each(packets, keys, NO_TUPLE, fast::mac_pair::<false, false>, no_wide),
+            (Form::MacPairVlan, true) => self.each(packets, keys, NO_TUPLE, fast::mac_pair::<true, true>, no_wide),
+            (Form::MacPairVlan, false) => self.each(packets, keys, NO_TUPLE, fast::mac_pair::<false, true>, no_wide),
+            (Form::Any, _) => self.each(packets, keys, NO_TUPLE, |_, _| None, no_wide),
         }
     }
 
     fn extract_by_sides(&self, outside: PortSet, packets: impl Packets, keys: &mut Keys) {
+        let Form::FiveTuple = self.form else {
+            return self.each(packets, keys, NO_TUPLE, |_, _| None, |_, _| None);
+        };
         let symmetric = self.symmetric;
-        if let Form::FiveTuple = self.form {
-            let narrow = |packet: &Seen<'_>, head: &Head| {
-                let from_outside = outside.has(packet.record().port);
-                fast::five_tuple::<false>(packet, head).map(|key| key.by_side(symmetric, from_outside))
-            };
-            let wide = |record: &Record, head: &Head| {
-                fast::five_tuple_v6::<false>(record, head).map(|key| key.by_side(symmetric, outside.has(record.port)))
-            };
-            self.each(packets, keys, narrow, wide);
-        } else {
-            self.each(packets, keys, |_, _| None, |_, _| None);
-        }
+        let by_side = |record: &Record, tuple: Narrow| tuple.by_side(symmetric, outside.has(record.port));
+        let narrow = |packet: &Seen<'_>, head: &Head| {
+            fast::five_tuple::<false>(packet, head).map(|key| by_side(packet.record(), key))
+        };
+        let wide = |record: &Record, head: &Head| {
+            fast::five_tuple_v6::<false>(record, head).map(|key| key.by_side(symmetric, outside.has(record.port)))
+        };
+        self.each(packets, keys, Some(by_side), narrow, wide);
     }
 
     /// Writes key and hash of packet `i` of a parsed batch alone; of those of all others nothing is known then.
@@ -69,66 +77,49 @@ impl KeyExtractor {
         keys.of_all = KeyClass::None;
     }
 
-    /// The loop over a batch: first the narrow way, then the wide one, then the general one, which decides on orphans.
+    /// The loop over a batch: first from the tuples of packets that come four at a time, if there is such a way, then the narrow way, the wide one,
+    /// and the general one, which decides on orphans.
     #[inline(always)]
     fn each(
         &self,
         packets: impl Packets,
         keys: &mut Keys,
+        tuple: Option<impl Fn(&Record, Narrow) -> Narrow>,
         narrow: impl Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         wide: impl Fn(&Record, &Head) -> Option<Packed>,
     ) {
         // Two loops, so that sets without protocols do not ask for them.
         match self.protocols {
-            None => self.each_of(packets, keys, |_| true, narrow, wide),
-            Some(protocols) => self.each_of(packets, keys, |record| admits(&protocols, record), narrow, wide),
+            None => self.each_of(packets, keys, Ways { admits: |_: &Record| true, tuple, narrow, wide }),
+            Some(protocols) => {
+                // They are one of both, and are not asked which.
+                let both = [protocol::TCP, protocol::UDP].into_iter().all(|number| has(&protocols, number));
+                let (admits, tuple) = (|record: &Record| admits(&protocols, record), tuple.filter(|_| both));
+                self.each_of(packets, keys, Ways { admits, tuple, narrow, wide });
+            }
         }
     }
 
     #[inline(always)]
-    fn each_of(
-        &self,
-        packets: impl Packets,
-        keys: &mut Keys,
-        admits: impl Fn(&Record) -> bool,
-        narrow: impl Fn(&Seen<'_>, &Head) -> Option<Narrow>,
-        wide: impl Fn(&Record, &Head) -> Option<Packed>,
-    ) {
-        let hash = self.hash;
+    fn each_of<A, T, N, W>(&self, packets: impl Packets, keys: &mut Keys, ways: Ways<A, T, N, W>)
+    where
+        A: Fn(&Record) -> bool,
+        T: Fn(&Record, Narrow) -> Narrow,
+        N: Fn(&Seen<'_>, &Head) -> Option<Narrow>,
+        W: Fn(&Record, &Head) -> Option<Packed>,
+    {
         // What nearly all are; the others write their own.
-        let (len, mut wides, mut nones) = (packets.len(), 0, 0);
+        let len = packets.len();
         keys.class[..len].fill(KeyClass::Narrow);
-        packets.each(|i, packet| {
-            let belongs = admits(packet.record());
-            if belongs
-                && let Some(head) = packet.head()
-                && let Some(Narrow(key, swapped)) = narrow(&packet, head)
-            {
-                keys.swapped[i] = swapped;
-                keys.narrow[i] = key;
-                keys.hash[i] = hash.narrow(&key);
-                return;
-            }
-            match packet.head().filter(|_| belongs).and_then(|head| wide(packet.record(), head)) {
-                Some(Packed { words, swapped, .. }) => {
-                    keys.class[i] = KeyClass::Wide;
-                    wides += 1;
-                    keys.swapped[i] = swapped;
-                    keys.wide[i] = words;
-                    keys.hash[i] = hash.wide(&words);
-                }
-                None => match self.elsewhere(belongs, packet.record(), packet.bytes(), keys, i) {
-                    KeyClass::Narrow => {}
-                    KeyClass::Wide => wides += 1,
-                    KeyClass::None => nones += 1,
-                },
-            }
-        });
-        keys.of_all = match (wides, nones) {
+        let fours = ways.tuple.is_some();
+        let mut making = Making { extractor: self, keys, ways, wides: 0, nones: 0 };
+        packets.each(&mut making, fours);
+        let of_all = match (making.wides, making.nones) {
             (0, 0) => KeyClass::Narrow,
             (wides, _) if wides == len => KeyClass::Wide,
             _ => KeyClass::None,
         };
+        keys.of_all = of_all;
     }
 
     #[inline(never)]
@@ -146,10 +137,91 @@ impl KeyExtractor {
     }
 }
 
+/// How keys are made, from the shortest way to longer ones.
+struct Ways<A, T, N, W> {
+    /// Whether a packet belongs.
+    admits: A,
+    /// From a five-tuple of a packet that is plainest.
+    tuple: Option<T>,
+    narrow: N,
+    wide: W,
+}
+
+/// The keys of a batch while they are made.
+struct Making<'a, A, T, N, W> {
+    extractor: &'a KeyExtractor,
+    keys: &'a mut Keys,
+    ways: Ways<A, T, N, W>,
+    wides: usize,
+    nones: usize,
+}
+
+impl<A, T, N, W> Making<'_, A, T, N, W> {
+    #[inline(always)]
+    fn put(&mut self, i: usize, Narrow(key, swapped): Narrow) {
+        self.keys.swapped[i] = swapped;
+        self.keys.narrow[i] = key;
+        self.keys.hash[i] = self.extractor.hash.narrow(&key);
+    }
+}
+
+impl<A, T, N, W> VisitFours for &mut Making<'_, A, T, N, W>
+where
+    A: Fn(&Record) -> bool,
+    T: Fn(&Record, Narrow) -> Narrow,
+    N: Fn(&Seen<'_>, &Head) -> Option<Narrow>,
+    W: Fn(&Record, &Head) -> Option<Packed>,
+{
+    #[inline(always)]
+    fn four(&mut self, first: usize, records: &[Record; FOUR], tuples: [Tuple; FOUR]) {
+        let Keys { swapped, hash, narrow, .. } = &mut *self.keys;
+        let places = (four_of(narrow, first), four_of(hash, first), four_of(swapped, first));
+        let (Some(way), (Some(narrow), Some(hash), Some(swapped))) = (&self.ways.tuple, places) else { return };
+        let keys: [Narrow; FOUR] = std::array::from_fn(|i| way(&records[i], Narrow(tuples[i], false)));
+        *swapped = keys.each_ref().map(|key| key.1);
+        *narrow = keys.each_ref().map(|key| key.0);
+        *hash = keys.map(|key| self.extractor.hash.narrow(&key.0));
+    }
+
+    #[inline(always)]
+    fn one(&mut self, i: usize, packet: Seen<'_>) {
+        // No other number occurs, and no place need be asked whether it is there.
+        let i = i % BATCH_MAX;
+        let belongs = (self.ways.admits)(packet.record());
+        if belongs
+            && let Some(head) = packet.head()
+            && let Some(key) = (self.ways.narrow)(&packet, head)
+        {
+            return self.put(i, key);
+        }
+        match packet.head().filter(|_| belongs).and_then(|head| (self.ways.wide)(packet.record(), head)) {
+            Some(Packed { words, swapped, .. }) => {
+                self.keys.class[i] = KeyClass::Wide;
+                self.wides += 1;
+                self.keys.swapped[i] = swapped;
+                self.keys.wide[i] = words;
+                self.keys.hash[i] = self.extractor.hash.wide(&words);
+            }
+            None => match self.extractor.elsewhere(belongs, packet.record(), packet.bytes(), self.keys, i) {
+                KeyClass::Narrow => {}
+                KeyClass::Wide => self.wides += 1,
+                KeyClass::None => self.nones += 1,
+            },
+        }
+    }
+}
+
+/// The places of four packets from the `first` on.
+#[inline(always)]
+fn four_of<T>(all: &mut [T; BATCH_MAX], first: usize) -> Option<&mut [T; FOUR]> {
+    all.get_mut(first..)?.first_chunk_mut()
+}
+
 /// The packets of a batch, parsed on the way if they are not yet.
 trait Packets {
     fn len(&self) -> usize;
-    fn each(self, visit: impl FnMut(usize, Seen<'_>));
+    /// Shows them; `fours`: those that are plainest together.
+    fn each(self, visit: impl VisitFours, fours: bool);
 }
 
 impl Packets for &Batch {
@@ -158,8 +230,8 @@ impl Packets for &Batch {
     }
 
     #[inline(always)]
-    fn each(self, visit: impl FnMut(usize, Seen<'_>)) {
-        Batch::each(self, visit);
+    fn each(self, mut visit: impl VisitFours, fours: bool) {
+        if fours { self.each_in_fours(visit) } else { Batch::each(self, |i, packet| visit.one(i, packet)) }
     }
 }
 
@@ -171,7 +243,7 @@ impl Packets for Unparsed<'_> {
     }
 
     #[inline(always)]
-    fn each(self, visit: impl FnMut(usize, Seen<'_>)) {
-        self.0.parse_each(visit);
+    fn each(self, mut visit: impl VisitFours, fours: bool) {
+        if fours { self.0.parse_in_fours(visit) } else { self.0.parse_each(|i, packet| visit.one(i, packet)) }
     }
 }

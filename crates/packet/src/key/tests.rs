@@ -210,6 +210,47 @@ proptest! {
     }
 
     #[test]
+    fn packets_that_are_looked_at_together_have_the_keys_that_they_have_alone(
+        plain in prop::collection::vec((any::<[u8; 13]>(), any::<bool>(), 0usize..40), 4..40),
+        damages in prop::collection::vec((0usize..40, 12usize..26, 0u8..8), 0..3),
+        lengths in prop::collection::vec((0usize..40, 18u8..30, 34usize..44), 0..4),
+        form in 0usize..4, protocols in prop::option::of(prop::sample::subsequence(vec![6u8, 17, 47], 1..3)),
+    ) {
+        let frame = |(ends, is_tcp, payload): &([u8; 13], bool, usize)| {
+            let transport = if *is_tcp { Transport::Tcp } else { Transport::Udp };
+            let (mut frame, link) = Spec { payload: vec![0; *payload], ..spec(false, transport) }.frame();
+            frame[26..38].copy_from_slice(&ends[..12]);
+            (frame, link)
+        };
+        let mut frames: Vec<_> = plain.iter().map(frame).collect();
+        for (i, at, bit) in damages {
+            let count = frames.len();
+            frames[i % count].0[at] ^= 1u8 << bit;
+        }
+        for (i, total, len) in lengths {
+            let count = frames.len();
+            let (frame, _) = &mut frames[i % count];
+            frame[17] = total;
+            frame.truncate(len);
+        }
+        let symmetric = form == 1;
+        let def = match form { 2 => SetDef::src_ip(), 3 => SetDef::dst_ip(), _ => SetDef::five_tuple() };
+        let extractor = KeyExtractor::compile(&SetDef { symmetric, protocols, ..def }).unwrap();
+        let (mut on_the_way, mut keys) = (testing::unparsed(&frames, Layout::bare()), Keys::boxed());
+        extractor.parse_and_extract(&mut on_the_way, &mut keys);
+        let mut again = Keys::boxed();
+        extractor.extract_batch(&on_the_way, &mut again);
+        for (i, (frame, link)) in frames.iter().enumerate() {
+            let (record, parsed) = (&on_the_way.records()[i], crate::parse::parse(frame, *link));
+            prop_assert_eq!((record.l3, record.l4, record.proto, record.flags), (parsed.l3, parsed.l4, parsed.proto, parsed.flags));
+            let alone = extractor.extract(record, frame);
+            let expected = alone.map_or((SetKey::NONE, 0, false), |alone| (alone.key, alone.hash, alone.swapped));
+            prop_assert_eq!((keys.key(i), keys.hash[i], keys.swapped[i]), expected);
+            prop_assert_eq!((again.key(i), again.hash[i], again.swapped[i]), expected);
+        }
+    }
+
+    #[test]
     fn both_directions_have_one_symmetric_key(mut spec in specs(), to_itself in prop::bool::weighted(0.2)) {
         prop_assume!(!matches!(spec.transport, Transport::Error(..)));
         if to_itself {

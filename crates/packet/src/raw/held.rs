@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use braid_memory::{prefetch_read, prefetch_second_level};
 
+use super::fours::{HAS_FOURS, VisitFours, parse_in_fours, see_in_fours};
 use super::order::Order;
 use super::slab::{Bases, Buffer, HEAD, Slab};
 use super::walk::Walk;
@@ -83,7 +84,9 @@ impl Held {
     #[inline(always)]
     pub(crate) fn release(&mut self, buffers: &mut Buffers) {
         assert!(buffers.pool().id() == self.pool.id());
-        buffers.put(self.records.drain(..).map(|record| record.buffer));
+        // Each is owned by the stock from here on.
+        buffers.put(self.records.iter().map(|record| record.buffer.alias()));
+        self.records.clear();
         self.has_jumbo = false;
     }
 
@@ -143,9 +146,9 @@ impl Held {
             let buffer = &newest[most - 1 - i];
             prefetch_second_level(std::ptr::from_ref(line).wrapping_add(AHEAD));
             prefetch_second_level(std::ptr::from_ref(frame).wrapping_add(AHEAD));
+            place.write(Record { buffer: buffer.alias(), ..frame.record.duplicate() });
             // SAFETY: the stock holds ordinary buffers of this pool, in which HEADROOM + 64 bytes lie.
             unsafe { bases.ordinary(buffer).add(HEADROOM).cast::<[u8; 64]>().write(line.0) };
-            place.write(Record { buffer: buffer.alias(), ..frame.record.duplicate() });
             taken = i + 1;
         }
         // The buffers move into the records, so no two own the same one.
@@ -194,34 +197,41 @@ impl Held {
         let bases = self.pool.slab.bases();
         for (i, record) in self.records[..self.records.len().min(BATCH_MAX)].iter().enumerate() {
             // SAFETY: the record owns the buffer; `&self` keeps everybody from writing to it.
-            let head = unsafe { bases.head(&record.buffer, record.start) };
-            let found = if record.len() >= 14 + PLAIN_TOTAL { record.parsed() } else { 0 };
-            visit(i, Seen { record, head, found, bases });
+            visit(i, unsafe { see_one(bases, record) });
         }
+    }
+
+    /// The same, but four packets that are plainest are shown together.
+    #[inline(always)]
+    pub(crate) fn each_in_fours(&self, mut visit: impl VisitFours) {
+        if !HAS_FOURS || self.has_jumbo {
+            return self.each(|i, packet| visit.one(i, packet));
+        }
+        let records = &self.records[..self.records.len().min(BATCH_MAX)];
+        // SAFETY: no record has a jumbo buffer, each owns its own, and `&self` keeps everybody from writing to them.
+        unsafe { see_in_fours(&self.pool.slab, records, visit) };
     }
 
     /// Finds the headers of every packet, writes them into the record, and shows the packet.
     #[inline(always)]
     pub(crate) fn parse_each(&mut self, mut visit: impl FnMut(usize, Seen<'_>)) {
         let slab = &self.pool.slab;
-        let bases = slab.bases();
         let most = self.records.len().min(BATCH_MAX);
         for (i, record) in self.records[..most].iter_mut().enumerate() {
-            let mut found = 0;
             // SAFETY: the record owns the buffer, and `&mut self` keeps everybody from writing to it.
-            let head = unsafe { bases.head(&record.buffer, record.start) };
-            match head.and_then(|head| head.first_chunk()) {
-                Some(common) if record.flags.link() == Link::Ethernet => match parse_plainest(common, record.len()) {
-                    Some(Word(word)) => {
-                        set_word(record, word);
-                        found = word;
-                    }
-                    None => parse_less_plain(slab, record, common),
-                },
-                _ => parse_slowly(slab, record),
-            }
-            visit(i, Seen { record, head, found, bases });
+            visit(i, unsafe { parse_one(slab, record) });
         }
+    }
+
+    /// The same, but four packets that are plainest are shown together.
+    #[inline(always)]
+    pub(crate) fn parse_in_fours(&mut self, mut visit: impl VisitFours) {
+        if !HAS_FOURS || self.has_jumbo {
+            return self.parse_each(|i, packet| visit.one(i, packet));
+        }
+        let most = self.records.len().min(BATCH_MAX);
+        // SAFETY: no record has a jumbo buffer, each owns its own, and `&mut self` keeps everybody from writing to them.
+        unsafe { parse_in_fours(&self.pool.slab, &mut self.records[..most], visit) };
     }
 
     /// The same without looking at them.
@@ -260,6 +270,40 @@ impl Held {
     }
 }
 
+/// A packet whose headers have been found.
+///
+/// # Safety
+/// The record owns a buffer of this slab, to which nobody writes for as long as the result lives.
+#[inline(always)]
+pub(super) unsafe fn see_one<'a>(bases: Bases<'a>, record: &'a Record) -> Seen<'a> {
+    // SAFETY: as this function asks.
+    let head = unsafe { bases.head(&record.buffer, record.start) };
+    let found = if record.len() >= 14 + PLAIN_TOTAL { record.parsed() } else { 0 };
+    Seen { record, head, found, bases }
+}
+
+/// Finds the headers of a packet and writes them into its record.
+///
+/// # Safety
+/// As for [`see_one`].
+#[inline(always)]
+pub(super) unsafe fn parse_one<'a>(slab: &'a Slab, record: &'a mut Record) -> Seen<'a> {
+    let (bases, mut found) = (slab.bases(), 0);
+    // SAFETY: as this function asks.
+    let head = unsafe { bases.head(&record.buffer, record.start) };
+    match head.and_then(|head| head.first_chunk()) {
+        Some(common) if record.flags.link() == Link::Ethernet => match parse_plainest(common, record.len()) {
+            Some(Word(word)) => {
+                set_word(record, word);
+                found = word;
+            }
+            None => parse_less_plain(slab, record, common),
+        },
+        _ => parse_slowly(slab, record),
+    }
+    Seen { record, head, found, bases }
+}
+
 /// The frame has the tag that many have, or it is something else.
 #[inline(never)]
 fn parse_less_plain(slab: &Slab, record: &mut Record, head: &[u8; COMMON]) {
@@ -275,6 +319,13 @@ fn parse_slowly(slab: &Slab, record: &mut Record) {
     // SAFETY: a caller here holds the record mutably, so nobody writes to its buffer; slab and record are of one pool.
     let frame = record.cut(unsafe { slab.bases().bytes(&record.buffer) });
     record.set_parsed(parse_any(frame, record.flags.link()));
+}
+
+/// The same four fields in one load, also where some have been read by themselves.
+#[inline(always)]
+pub(crate) fn word_of(record: &Record) -> u32 {
+    // SAFETY: these four bytes are the last of the record's (asserted beside it).
+    u32::from_le_bytes(unsafe { std::ptr::from_ref(record).cast::<[u8; 4]>().add(3).read() })
 }
 
 /// Four fields in one store.

@@ -1,0 +1,362 @@
+//! Four frames looked at together: of nearly all only the same few bytes have to be compared, and one vector has those of two.
+//!
+//! A frame is *plainest* if it is Ethernet without tags, a whole IPv4 packet without options that is no fragment, and TCP or UDP, in a buffer
+//! where it was received. What is found and the key of its flow are as from the ordinary way; four among which one is not so are left to that.
+
+use super::held::{Seen, parse_one, see_one};
+use super::slab::{Bases, Slab};
+use crate::record::Record;
+
+/// Frames that are looked at together.
+pub(crate) const FOUR: usize = 4;
+
+/// Whether this processor has such vectors.
+pub(crate) const HAS_FOURS: bool = cfg!(all(target_arch = "x86_64", target_feature = "avx2"));
+
+/// Addresses; ports, and the protocol in the upper half: source before destination, first byte lowest.
+pub(crate) type Tuple = [u64; 2];
+
+/// So many fours of a batch may be found to be something else before the rest goes the ordinary way at once.
+const PATIENCE: u32 = 4;
+
+/// Who looks at the packets of a batch, most of which come four at a time.
+pub(crate) trait VisitFours {
+    /// Four of them, from the `first` on, that are plainest, with their five-tuples.
+    fn four(&mut self, first: usize, records: &[Record; FOUR], tuples: [Tuple; FOUR]);
+    /// Another one.
+    fn one(&mut self, i: usize, packet: Seen<'_>);
+}
+
+/// Finds the headers of all packets, writes them into the records and shows the packets.
+///
+/// # Safety
+/// The records own ordinary buffers of this slab, to which nobody writes meanwhile.
+#[inline(always)]
+pub(super) unsafe fn parse_in_fours(slab: &Slab, records: &mut [Record], mut visit: impl VisitFours) {
+    let (mut done, mut patience) = (0, PATIENCE);
+    while done < records.len() {
+        let left = &mut records[done..];
+        let mut many = left.len();
+        if patience > 0 {
+            many = many.min(FOUR);
+            if let Some(four) = left.first_chunk_mut() {
+                // SAFETY: as this function asks.
+                if let Some(tuples) = unsafe { parse_four(slab.bases(), four) } {
+                    visit.four(done, four, tuples);
+                    done += FOUR;
+                    continue;
+                }
+                patience -= 1;
+            }
+        }
+        for (i, record) in left[..many].iter_mut().enumerate() {
+            // SAFETY: as this function asks.
+            visit.one(done + i, unsafe { parse_one(slab, record) });
+        }
+        done += many;
+    }
+}
+
+/// Shows all packets, whose headers have been found.
+///
+/// # Safety
+/// As for [`parse_in_fours`].
+#[inline(always)]
+pub(super) unsafe fn see_in_fours(slab: &Slab, records: &[Record], mut visit: impl VisitFours) {
+    let (bases, mut done) = (slab.bases(), 0);
+    while done < records.len() {
+        let left = &records[done..];
+        if let Some(four) = left.first_chunk() {
+            // SAFETY: as this function asks.
+            if let Some(tuples) = unsafe { tuples_of_four(bases, four) } {
+                visit.four(done, four, tuples);
+                done += FOUR;
+                continue;
+            }
+        }
+        let many = left.len().min(FOUR);
+        for (i, record) in left[..many].iter().enumerate() {
+            // SAFETY: as this function asks.
+            visit.one(done + i, unsafe { see_one(bases, record) });
+        }
+        done += many;
+    }
+}
+
+/// Finds the headers of four frames if all are plainest, and writes them into their records; the five-tuples are those of the packets then.
+///
+/// # Safety
+/// The records own ordinary buffers, to which nobody writes meanwhile.
+#[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
+#[inline(always)]
+unsafe fn parse_four(bases: Bases<'_>, records: &mut [Record; FOUR]) -> Option<[Tuple; FOUR]> {
+    use std::arch::x86_64::{
+        _mm256_and_si256, _mm256_andnot_si256, _mm256_or_si256, _mm256_set1_epi8, _mm256_testc_si256,
+    };
+
+    let (pairs, _) = records.as_chunks_mut::<2>();
+    let [first, second] = pairs else { return None };
+    // SAFETY: the program is built for processors with AVX2, and buffers are as this function's contract has them.
+    unsafe {
+        let (one, other) = (vectors::Pair::load(bases, first), vectors::Pair::load(bases, second));
+        let as_expected = _mm256_and_si256(one.as_expected(), other.as_expected());
+        let too_much = _mm256_or_si256(one.too_much(), other.too_much());
+        if _mm256_testc_si256(_mm256_andnot_si256(too_much, as_expected), _mm256_set1_epi8(-1)) == 0 {
+            return None;
+        }
+        one.note(first);
+        other.note(second);
+        let ([a, b], [c, d]) = (one.tuples(), other.tuples());
+        Some([a, b, c, d])
+    }
+}
+
+/// The five-tuples of four packets whose headers have been found, if all are plainest.
+///
+/// # Safety
+/// As for [`parse_four`].
+#[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
+#[inline(always)]
+unsafe fn tuples_of_four(bases: Bases<'_>, records: &[Record; FOUR]) -> Option<[Tuple; FOUR]> {
+    use std::arch::x86_64::{
+        _mm256_and_si256, _mm256_andnot_si256, _mm256_or_si256, _mm256_set1_epi8, _mm256_testc_si256,
+    };
+
+    let (pairs, _) = records.as_chunks::<2>();
+    let [first, second] = pairs else { return None };
+    // SAFETY: as in `parse_four`.
+    unsafe {
+        let (one, other) = (vectors::Found::load(first), vectors::Found::load(second));
+        let as_expected = _mm256_and_si256(one.as_expected(), other.as_expected());
+        let too_short = _mm256_or_si256(one.too_short(), other.too_short());
+        if _mm256_testc_si256(_mm256_andnot_si256(too_short, as_expected), _mm256_set1_epi8(-1)) == 0 {
+            return None;
+        }
+        let ([a, b], [c, d]) = (one.tuples(bases, first), other.tuples(bases, second));
+        Some([a, b, c, d])
+    }
+}
+
+/// On other processors none ever is.
+///
+/// # Safety
+/// None needed.
+#[cfg(not(all(target_arch = "x86_64", target_feature = "avx2")))]
+unsafe fn parse_four(_: Bases<'_>, _: &mut [Record; FOUR]) -> Option<[Tuple; FOUR]> {
+    None
+}
+
+/// As [`parse_four`].
+///
+/// # Safety
+/// None needed.
+#[cfg(not(all(target_arch = "x86_64", target_feature = "avx2")))]
+unsafe fn tuples_of_four(_: Bases<'_>, _: &[Record; FOUR]) -> Option<[Tuple; FOUR]> {
+    None
+}
+
+/// Two frames side by side, each in 16 bytes of a vector.
+#[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
+mod vectors {
+    use std::arch::x86_64::*;
+
+    use super::Tuple;
+    use crate::parse::{PLAIN_TOTAL, protocol};
+    use crate::pool::HEADROOM;
+    use crate::raw::slab::Bases;
+    use crate::record::{Flags, Record};
+
+    /// The same 16 bytes for both.
+    #[inline(always)]
+    fn both(bytes: [u8; 16]) -> __m256i {
+        // SAFETY: AVX2 is there (module); 16 bytes are read from an array of so many.
+        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(bytes.as_ptr().cast())) }
+    }
+
+    /// Bytes at some places, zeroes elsewhere.
+    const fn at<const N: usize>(places: [(usize, u8); N]) -> [u8; 16] {
+        let (mut bytes, mut i) = ([0; 16], 0);
+        while i < N {
+            bytes[places[i].0] = places[i].1;
+            i += 1;
+        }
+        bytes
+    }
+
+    /// Places from which a shuffle takes the bytes named, to those places; zeroes elsewhere.
+    const fn from<const N: usize>(places: [(usize, u8); N]) -> [u8; 16] {
+        let (mut bytes, mut i) = ([0x80; 16], 0);
+        while i < N {
+            bytes[places[i].0] = places[i].1;
+            i += 1;
+        }
+        bytes
+    }
+
+    /// Where the first vector begins: Ethernet type, then the IPv4 header.
+    const LEAD: usize = 12;
+    const TYPE: usize = 0;
+    const VERSION: usize = 14 - LEAD;
+    const TOTAL: usize = 16 - LEAD;
+    const FRAGMENT: usize = 20 - LEAD;
+    const PROTOCOL: usize = 23 - LEAD;
+    /// Where the second one begins: addresses, ports.
+    const ENDS: usize = 26;
+
+    /// The bytes that are compared, and what they have to be.
+    const COMPARED: [u8; 16] =
+        at([(TYPE, 0xff), (TYPE + 1, 0xff), (VERSION, 0xff), (FRAGMENT, 0x3f), (FRAGMENT + 1, 0xff), (PROTOCOL, 0xff)]);
+    const UDP: [u8; 16] = at([(TYPE, 8), (VERSION, 0x45), (PROTOCOL, protocol::UDP)]);
+    const TCP: [u8; 16] = at([(TYPE, 8), (VERSION, 0x45), (PROTOCOL, protocol::TCP)]);
+
+    // A record's fields: its length, where the frame starts, and from the 12th byte on what is found.
+    const LEN: usize = std::mem::offset_of!(Record, len);
+    const START: usize = std::mem::offset_of!(Record, start);
+    const FOUND: usize = std::mem::offset_of!(Record, l3);
+    const _: () = assert!(LEN == 4 && START == 8 && FOUND == 12 && size_of::<Record>() == 16);
+    /// Of a record: where the frame starts and its link, Ethernet.
+    const RECORD_COMPARED: [u8; 16] = at([(START, 0xff), (START + 1, 0xff), (FOUND + 3, 7)]);
+    const RECORD_EXPECTED: [u8; 16] = at([(START, HEADROOM as u8), (START + 1, (HEADROOM >> 8) as u8)]);
+
+    pub(super) struct Pair {
+        lead: __m256i,
+        ends: __m256i,
+        records: __m256i,
+    }
+
+    impl Pair {
+        /// # Safety
+        /// AVX2 is there, and the records own ordinary buffers, to which nobody writes meanwhile.
+        #[inline(always)]
+        pub(super) unsafe fn load(bases: Bases<'_>, records: &[Record; 2]) -> Pair {
+            // SAFETY: as this function asks; two records are 32 bytes.
+            unsafe {
+                let (lead, ends) = (two(bases, records, LEAD), two(bases, records, ENDS));
+                Pair { lead, ends, records: _mm256_loadu_si256(records.as_ptr().cast()) }
+            }
+        }
+
+        /// All bits are set if what is compared is as expected.
+        #[inline(always)]
+        pub(super) fn as_expected(&self) -> __m256i {
+            // SAFETY: AVX2 is there (module).
+            unsafe {
+                let lead = _mm256_and_si256(self.lead, both(COMPARED));
+                let lead = _mm256_or_si256(_mm256_cmpeq_epi8(lead, both(UDP)), _mm256_cmpeq_epi8(lead, both(TCP)));
+                let record = _mm256_and_si256(self.records, both(RECORD_COMPARED));
+                _mm256_and_si256(lead, _mm256_cmpeq_epi8(record, both(RECORD_EXPECTED)))
+            }
+        }
+
+        /// No bit is set if the packet has room for ports and lies within its frame, which is shorter than 2^16 in such a buffer.
+        #[inline(always)]
+        pub(super) fn too_much(&self) -> __m256i {
+            // SAFETY: AVX2 is there (module).
+            unsafe {
+                let total =
+                    _mm256_shuffle_epi8(self.lead, both(from([(LEN, TOTAL as u8 + 1), (LEN + 1, TOTAL as u8)])));
+                let end = _mm256_adds_epu16(total, both(at([(LEN, 14)])));
+                let beyond = _mm256_subs_epu16(end, self.records);
+                _mm256_or_si256(beyond, _mm256_subs_epu16(both(at([(LEN, PLAIN_TOTAL as u8)])), total))
+            }
+        }
+
+        /// Writes what was found into the records.
+        #[inline(always)]
+        pub(super) fn note(&self, records: &mut [Record; 2]) {
+            // SAFETY: AVX2 is there (module); two records are 32 bytes, of which only those of what is found change, and any values of them are valid.
+            unsafe {
+                let protocol = _mm256_shuffle_epi8(self.lead, both(from([(FOUND + 2, PROTOCOL as u8)])));
+                let found = _mm256_or_si256(protocol, both(at([(FOUND, 14), (FOUND + 1, 5), (FOUND + 3, Flags::IP)])));
+                let noted = _mm256_blend_epi32::<0b1000_1000>(self.records, found);
+                _mm256_storeu_si256(records.as_mut_ptr().cast(), noted);
+            }
+        }
+
+        /// The five-tuples.
+        #[inline(always)]
+        pub(super) fn tuples(&self) -> [Tuple; 2] {
+            tuples(self.ends, self.lead, PROTOCOL)
+        }
+    }
+
+    /// 16 bytes of two frames, from `at` on.
+    ///
+    /// # Safety
+    /// As for [`Pair::load`]; `at` is at most 48.
+    #[inline(always)]
+    unsafe fn two(bases: Bases<'_>, records: &[Record; 2], at: usize) -> __m256i {
+        // SAFETY: as this function asks; a buffer goes on for more than 64 bytes behind the headroom.
+        unsafe {
+            let [a, b] = records.each_ref().map(|record| bases.ordinary(&record.buffer).add(HEADROOM + at));
+            _mm256_loadu2_m128i(b.cast(), a.cast())
+        }
+    }
+
+    /// Five-tuples: the ends, but for their last four bytes, and there the protocol, which is byte `at` of `of`.
+    #[inline(always)]
+    fn tuples(ends: __m256i, of: __m256i, at: usize) -> [Tuple; 2] {
+        // SAFETY: AVX2 is there (module); both forms are 32 bytes, of which all values are valid.
+        unsafe {
+            let protocol = _mm256_shuffle_epi8(of, both(from([(12, at as u8)])));
+            std::mem::transmute(_mm256_blend_epi32::<0b1000_1000>(ends, protocol))
+        }
+    }
+
+    /// What was found in two frames before.
+    pub(super) struct Found(__m256i);
+
+    /// Of a record: where the frame starts and all that was found.
+    const FOUND_COMPARED: [u8; 16] =
+        at([(START, 0xff), (START + 1, 0xff), (FOUND, 0xff), (FOUND + 1, 0xff), (FOUND + 2, 0xff), (FOUND + 3, 0xff)]);
+
+    const fn found(word: u32) -> [u8; 16] {
+        let ([start, behind], [l3, l4, protocol, flags]) = ((HEADROOM as u16).to_le_bytes(), word.to_le_bytes());
+        at([
+            (START, start),
+            (START + 1, behind),
+            (FOUND, l3),
+            (FOUND + 1, l4),
+            (FOUND + 2, protocol),
+            (FOUND + 3, flags),
+        ])
+    }
+
+    impl Found {
+        /// # Safety
+        /// AVX2 is there.
+        #[inline(always)]
+        pub(super) unsafe fn load(records: &[Record; 2]) -> Found {
+            // SAFETY: two records are 32 bytes.
+            Found(unsafe { _mm256_loadu_si256(records.as_ptr().cast()) })
+        }
+
+        /// All bits are set if what was found is as expected.
+        #[inline(always)]
+        pub(super) fn as_expected(&self) -> __m256i {
+            // SAFETY: AVX2 is there (module).
+            unsafe {
+                let record = _mm256_and_si256(self.0, both(FOUND_COMPARED));
+                let udp = _mm256_cmpeq_epi8(record, both(found(Record::PLAINEST_UDP)));
+                _mm256_or_si256(udp, _mm256_cmpeq_epi8(record, both(found(Record::PLAINEST_TCP))))
+            }
+        }
+
+        /// No bit is set if the frame has room for ports.
+        #[inline(always)]
+        pub(super) fn too_short(&self) -> __m256i {
+            // SAFETY: AVX2 is there (module).
+            unsafe { _mm256_subs_epu16(both(at([(LEN, 14 + PLAIN_TOTAL as u8)])), self.0) }
+        }
+
+        /// The five-tuples.
+        ///
+        /// # Safety
+        /// As for [`Pair::load`].
+        #[inline(always)]
+        pub(super) unsafe fn tuples(&self, bases: Bases<'_>, records: &[Record; 2]) -> [Tuple; 2] {
+            // SAFETY: as this function asks.
+            tuples(unsafe { two(bases, records, ENDS) }, self.0, FOUND + 2)
+        }
+    }
+}
