@@ -192,7 +192,7 @@ impl NetworkFunction for LoadBalancer {
 
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Option<Verdict> {
-        if self.is_stale(flow, arrival.now_ns) || flow.is_begun_anew(packet) {
+        if flow.way != FROM_BACKEND && (self.is_stale(flow, arrival.now_ns) || flow.is_begun_anew(packet)) {
             return None;
         }
         let exchange = self.settings.steady_exchange(flow)?;

@@ -45,6 +45,9 @@ pub fn hold_a_whole(packet: &mut Packet<'_>) -> bool {
 /// behind options, may hold all the same: that is for [`hold_the_headers`].
 #[inline(always)]
 pub fn fills_its_packet(packet: &Packet<'_>) -> bool {
+    if let Some(ip) = packet.plainest_udp() {
+        return fills([ip[24], ip[25]], [ip[2], ip[3]], Ipv4::LEN);
+    }
     // Words of a header of IPv4 without options, which no other is as short as, and of IPv6 without others behind it.
     const V4: u8 = (Ipv4::LEN / 4) as u8;
     const V6: u8 = (Ipv6::LEN / 4) as u8;

@@ -7,6 +7,7 @@
 //! No function panics, whatever the bytes are: readers give `None` or nothing, setters say whether they did it.
 
 mod embedded;
+mod exchange;
 mod read;
 mod write;
 

@@ -212,7 +212,11 @@ impl Packet<'_> {
     /// `N` bytes from the IP header on, if all are present; of what is not IP, from the frame's first byte.
     #[inline(always)]
     pub fn ip_chunk<const N: usize>(&self) -> Option<&[u8; N]> {
-        let at = usize::from(self.record.l3);
+        self.chunk(self.record.l3.into())
+    }
+
+    #[inline(always)]
+    fn chunk<const N: usize>(&self, at: usize) -> Option<&[u8; N]> {
         if at + N > self.record.len as usize {
             return None;
         }
@@ -229,13 +233,33 @@ impl Packet<'_> {
     /// it is UDP. None of all others, and if these bytes are not present.
     #[inline(always)]
     pub fn plain(&self) -> Option<(&[u8; PLAIN], bool)> {
-        let udp = self.is_plain_udp(Flags::FRAGMENT | Flags::LATER_FRAGMENT)?;
-        Some((self.bytes().get(self.record.l3 as usize..)?.first_chunk()?, udp))
+        let (at, udp) = self.plain_at(Flags::FRAGMENT | Flags::LATER_FRAGMENT)?;
+        Some((self.bytes().get(at..)?.first_chunk()?, udp))
+    }
+
+    /// Headers of IPv4 without options and of UDP of a packet that is no piece, right behind an Ethernet header without tags: what nearly all datagrams have.
+    #[inline(always)]
+    pub fn plainest_udp(&self) -> Option<&[u8; 28]> {
+        if self.record.parsed() == Record::PLAINEST_UDP { self.chunk(14) } else { None }
+    }
+
+    /// Where the header of a plain packet begins, and whether it is UDP. Nearly all are right behind an Ethernet header without tags: that takes one comparison.
+    #[inline(always)]
+    pub(super) fn plain_at(&self, pieces: u8) -> Option<(usize, bool)> {
+        match self.record.parsed() {
+            Record::PLAINEST_UDP => Some((14, true)),
+            Record::PLAINEST_TCP => Some((14, false)),
+            _ => self.less_plain_at(pieces),
+        }
+    }
+
+    #[cold]
+    fn less_plain_at(&self, pieces: u8) -> Option<(usize, bool)> {
+        Some((self.record.l3.into(), self.is_plain_udp(pieces)?))
     }
 
     /// Of IPv4 without options, and TCP or UDP behind it, whether it is UDP; none of all others, and of pieces with one of these flags.
-    #[inline(always)]
-    pub(super) fn is_plain_udp(&self, pieces: u8) -> Option<bool> {
+    fn is_plain_udp(&self, pieces: u8) -> Option<bool> {
         // Five words of IPv4 header, then the protocol: compared as one word of two bytes.
         const TCP: u16 = u16::from_le_bytes([5, protocol::TCP]);
         const UDP: u16 = u16::from_le_bytes([5, protocol::UDP]);

@@ -7,7 +7,7 @@ use super::Packet;
 use crate::address::{IpAddress, MacAddress};
 use crate::checksum::{self, Change};
 use crate::crc32c;
-use crate::edit::{self, Exchange, Headers, PLAIN, PLAIN_V6_TCP, PLAIN_V6_UDP, Side};
+use crate::edit::{self, Headers, PLAIN, Side};
 use crate::headers::{Ethernet, Header, Icmp, Icmpv6, Ipv4, Sctp, Tcp, Udp, Vlan};
 use crate::parse::{is_tag, protocol};
 use crate::record::{Flags, Link, Port};
@@ -193,8 +193,8 @@ impl Packet<'_> {
         otherwise: impl FnOnce(&Packet<'_>) -> bool,
     ) -> Translated {
         if let Some(new) = address.v4()
-            && let Some(udp) = self.is_plain_udp(Flags::FRAGMENT | Flags::LATER_FRAGMENT)
-            && let Some(ip) = self.change_chunk(self.record.l3 as usize)
+            && let Some((at, udp)) = self.plain_at(Flags::FRAGMENT | Flags::LATER_FRAGMENT)
+            && let Some(ip) = self.change_chunk(at)
             && plainly(ip, udp)
         {
             if ip[8] <= 1 {
@@ -207,47 +207,6 @@ impl Packet<'_> {
             true => packet.translate_slowly(side, address, Some(port)),
             false => Translated::Refused,
         })
-    }
-
-    /// As [`Packet::translate_src_if`] or [`Packet::translate_dst_if`], for a packet that has the end that is exchanged.
-    #[inline(always)]
-    pub fn exchange_if(
-        &mut self,
-        exchange: &Exchange,
-        plainly: impl FnOnce(&[u8; PLAIN], bool) -> bool,
-        otherwise: impl FnOnce(&Packet<'_>) -> bool,
-    ) -> Translated {
-        if let Some(new) = exchange.v4
-            && let Some(udp) = self.is_plain_udp(Flags::FRAGMENT | Flags::LATER_FRAGMENT)
-            && let Some(ip) = self.change_chunk(self.record.l3 as usize)
-            && plainly(ip, udp)
-        {
-            if ip[8] <= 1 {
-                return Translated::Expired;
-            }
-            exchange.write(ip, udp, new);
-            return Translated::Done;
-        }
-        self.out_of_line(|packet| match otherwise(packet) {
-            true => packet.exchange_less_plain(exchange),
-            false => Translated::Refused,
-        })
-    }
-
-    #[inline(never)]
-    fn exchange_less_plain(&mut self, exchange: &Exchange) -> Translated {
-        let done = if exchange.v4.is_none() { self.exchange_v6(exchange) } else { None };
-        done.unwrap_or_else(|| self.translate_slowly(exchange.side, exchange.address, exchange.port))
-    }
-
-    /// [`exchange_if`](Self::exchange_if) of IPv6 without extension headers; none if it is anything else.
-    #[inline(always)]
-    fn exchange_v6(&mut self, exchange: &Exchange) -> Option<Translated> {
-        let l3 = self.record.l3 as usize;
-        match self.is_plain_v6_udp()? {
-            true => exchange_at::<PLAIN_V6_UDP>(self.change_chunk(l3)?, exchange),
-            false => exchange_at::<PLAIN_V6_TCP>(self.change_chunk(l3)?, exchange),
-        }
     }
 
     #[inline(always)]
@@ -280,8 +239,8 @@ impl Packet<'_> {
     /// What [`edit::set_plain`] takes, if that is what the packet is; and whether it is UDP.
     #[inline(always)]
     fn plain_mut(&mut self) -> Option<(&mut [u8; PLAIN], bool)> {
-        let udp = self.is_plain_udp(Flags::LATER_FRAGMENT)?;
-        Some((self.change_chunk(self.record.l3 as usize)?, udp))
+        let (at, udp) = self.plain_at(Flags::LATER_FRAGMENT)?;
+        Some((self.change_chunk(at)?, udp))
     }
 
     #[inline(always)]
@@ -371,14 +330,4 @@ impl Packet<'_> {
             field => field.copy_from_slice(&crc.to_le_bytes()),
         }
     }
-}
-
-/// Writes an end into a packet of IPv6 that has a hop left.
-#[inline(always)]
-fn exchange_at<const N: usize>(ip: &mut [u8; N], exchange: &Exchange) -> Option<Translated> {
-    if ip[7] <= 1 {
-        return Some(Translated::Expired);
-    }
-    exchange.write_v6(ip);
-    Some(Translated::Done)
 }

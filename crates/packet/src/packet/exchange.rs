@@ -1,0 +1,91 @@
+//! One end of a packet written over another one that is known beforehand ([`Exchange`]).
+
+use super::{Packet, Translated};
+use crate::edit::{Exchange, PLAIN, PLAIN_V6_TCP, PLAIN_V6_UDP};
+use crate::record::{Flags, Record};
+
+impl Packet<'_> {
+    /// As [`Packet::translate_src_if`] or [`Packet::translate_dst_if`], for a packet that has the end that is exchanged.
+    #[inline(always)]
+    pub fn exchange_if(
+        &mut self,
+        exchange: &Exchange,
+        plainly: impl Fn(&[u8; PLAIN], bool) -> bool,
+        otherwise: impl FnOnce(&Packet<'_>) -> bool,
+    ) -> Translated {
+        // A way of its own for each of both protocols, so that it asks once which it is.
+        let done = match self.record.parsed() {
+            Record::PLAINEST_UDP => self.exchange_plain::<true>(14, exchange, &plainly),
+            Record::PLAINEST_TCP => self.exchange_plain::<false>(14, exchange, &plainly),
+            _ => None,
+        };
+        done.unwrap_or_else(|| {
+            self.out_of_line(|packet| {
+                let tagged = if exchange.v4.is_some() { packet.exchange_tagged(exchange, plainly) } else { None };
+                tagged.unwrap_or_else(|| match otherwise(packet) {
+                    true => packet.exchange_less_plain(exchange),
+                    false => Translated::Refused,
+                })
+            })
+        })
+    }
+
+    /// [`exchange_if`](Self::exchange_if) of IPv4 that begins at `at` and is plain, if it is so `plainly`, with or without UDP behind it.
+    #[inline(always)]
+    fn exchange_plain<const UDP: bool>(
+        &mut self,
+        at: usize,
+        exchange: &Exchange,
+        plainly: impl Fn(&[u8; PLAIN], bool) -> bool,
+    ) -> Option<Translated> {
+        let new = exchange.v4?;
+        let ip = self.change_chunk(at)?;
+        if !plainly(ip, UDP) {
+            return None;
+        }
+        if ip[8] <= 1 {
+            return Some(Translated::Expired);
+        }
+        exchange.write(ip, UDP, new);
+        Some(Translated::Done)
+    }
+
+    /// The same wherever it begins: of frames with tags, for one.
+    #[inline(never)]
+    fn exchange_tagged(
+        &mut self,
+        exchange: &Exchange,
+        plainly: impl Fn(&[u8; PLAIN], bool) -> bool,
+    ) -> Option<Translated> {
+        match self.plain_at(Flags::FRAGMENT | Flags::LATER_FRAGMENT)? {
+            (at, true) => self.exchange_plain::<true>(at, exchange, plainly),
+            (at, false) => self.exchange_plain::<false>(at, exchange, plainly),
+        }
+    }
+
+    #[inline(never)]
+    fn exchange_less_plain(&mut self, exchange: &Exchange) -> Translated {
+        let done = if exchange.v4.is_none() { self.exchange_v6(exchange) } else { None };
+        done.unwrap_or_else(|| self.translate_slowly(exchange.side, exchange.address, exchange.port))
+    }
+
+    /// [`exchange_if`](Self::exchange_if) of IPv6 without extension headers; none if it is anything else.
+    #[inline(always)]
+    fn exchange_v6(&mut self, exchange: &Exchange) -> Option<Translated> {
+        let l3 = self.record.l3 as usize;
+        match self.is_plain_v6_udp()? {
+            true => exchange_at::<PLAIN_V6_UDP>(self.change_chunk(l3)?, exchange),
+            false => exchange_at::<PLAIN_V6_TCP>(self.change_chunk(l3)?, exchange),
+        }
+    }
+}
+
+/// Writes an end into a packet of IPv6 that has a hop left.
+#[inline(always)]
+fn exchange_at<const N: usize>(ip: &mut [u8; N], exchange: &Exchange) -> Option<Translated> {
+    if ip[7] <= 1 {
+        return Some(Translated::Expired);
+    }
+    exchange.write_v6(ip);
+    Some(Translated::Done)
+}
