@@ -108,7 +108,7 @@ impl Whole<'_> {
         let (_, keys, found) = groups.group(number);
         self.chain.groups()[number].extractor.extract_at(self.batch, i.into(), keys);
         // The handler looks, and what it notes of the look-up can be taken back.
-        (found.slots[usize::from(i)], found.idle_ms[usize::from(i)]) = (SetSlot::MISS, 0);
+        (found.slots[usize::from(i)], found.since_ms[usize::from(i)]) = (SetSlot::MISS, 0);
     }
 
     /// One function's handler.

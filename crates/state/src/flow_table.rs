@@ -20,11 +20,12 @@
 //! compares keys.
 
 use braid_memory::Error;
-use zerocopy::{FromBytes, IntoBytes};
 
 use crate::raw::records::{HALF, LINE, halves_of};
 pub use crate::raw::records::{Records, States};
 use crate::raw::tags::{GROUP, Homes, Tags, room_of};
+
+pub use meta::SetMeta;
 
 /// Where a record begins: so many halves of cache lines behind the first of its region.
 pub type Slot = u32;
@@ -43,29 +44,6 @@ const AHEAD: usize = 4;
 
 /// Marks the tag of a set at home; a stray has none. Above it stands a bit that is always set: 0 is an empty place.
 const AT_HOME: u16 = 1;
-
-/// What a record holds besides key and state.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout,
-)]
-#[repr(C)]
-pub struct SetMeta {
-    /// When a packet of the set last came, in milliseconds since the run's epoch; wraps after 49 days.
-    pub last_seen_ms: u32,
-    /// One bit for each function of the group for which the set is live.
-    pub live: u16,
-    /// Counts the lives of this slot.
-    pub generation: u16,
-}
-
-impl SetMeta {
-    /// Milliseconds without a packet at `now_ms`; none if time stamps went back, as on a capture that is not in order.
-    #[inline(always)]
-    pub fn idle_ms(&self, now_ms: u32) -> u32 {
-        let idle = now_ms.wrapping_sub(self.last_seen_ms);
-        if idle > u32::MAX / 2 { 0 } else { idle }
-    }
-}
 
 /// The capacity is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -280,25 +258,24 @@ impl<const K: usize> FlowTable<K> {
         (keys, hashes): (&[[u64; K]; 256], &[u64; 256]),
         found: impl FnMut(usize, Slot, Option<&mut SetMeta>),
     ) {
+        let last = wanted.iter().fold(0, |last, &i| last.max(i)) as usize & 255;
+        let homes = Homes::new(&self.tags, records, hashes, last + 1);
         if self.tags.groups() * LINE > NEAR_BYTES {
-            for &i in wanted {
-                self.prefetch(records, hashes[i as usize & 255]);
-            }
+            wanted.iter().for_each(|&i| homes.prefetch(i as usize & 255));
         }
         let mut candidates = [NO_SLOT; 256];
-        let homes = self.tags.homes_in(records);
         for &i in wanted {
             let i = i as usize & 255;
-            candidates[i] = self.candidate(records, &homes, hashes[i]);
+            candidates[i] = self.candidate(records, &homes, i, hashes[i]);
         }
         self.compare(records, wanted, (keys, hashes), &candidates, found);
     }
 
-    /// The second step for one hash, whose tags have been asked for: the record that its key has if the first equal tag is that of the key. The
+    /// The second step for the `i`th hash, whose tags have been asked for: the record that its key has if the first equal tag is that of the key. The
     /// processor is asked for it.
     #[inline(always)]
-    fn candidate(&self, records: &Records, homes: &Homes<'_>, hash: u64) -> Slot {
-        let place = match homes.find(hash, Self::tag(hash)) {
+    fn candidate(&self, records: &Records, homes: &Homes<'_>, i: usize, hash: u64) -> Slot {
+        let place = match homes.find(i, Self::tag(hash)) {
             Ok(place) => place,
             Err(0) => return NO_SLOT,
             Err(_) => match self.seen_abroad(records, hash) {
@@ -396,5 +373,6 @@ impl<const K: usize> FlowTable<K> {
     }
 }
 
+mod meta;
 #[cfg(test)]
 mod tests;

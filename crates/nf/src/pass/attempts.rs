@@ -246,15 +246,15 @@ impl Pass<'_> {
         handled: Handled,
     ) -> Result<usize, Interrupted> {
         let i = usize::from(self.todo[at]) & 255;
-        let (slot, idle_ms) = self.set_place(i);
+        let (slot, since_ms) = self.set_place(i);
         if let Some(before) = before {
             self.logs.sets.save_state(slot, place.offset, &before);
         }
         let Ok(verdict) = handled else {
-            self.take_back_last(i, (slot, idle_ms));
+            self.take_back_last(i, (slot, since_ms));
             return Err(Interrupted { at });
         };
-        self.logs.marks.push(Mark::first(self.logs, i, self.verdicts.code(i), (slot, idle_ms)));
+        self.logs.marks.push(Mark::first(self.logs, i, self.verdicts.code(i), (slot, since_ms)));
         self.verdicts.set(i, verdict);
         Ok(at + 1)
     }
@@ -274,13 +274,13 @@ impl Pass<'_> {
         for at in from..to {
             let Some(turn) = walk.step() else { return Ok(at) };
             let i = turn.index();
-            let (slot, idle_ms) = (steady.found.slots[i], steady.found.idle_ms[i]);
+            let (slot, since_ms) = (steady.found.slots[i], steady.found.since_ms[i]);
             let reversed = steady.swapped[i];
             if !steady.is_live::<false>(i) {
                 return Ok(at);
             }
             let state = steady.state(i);
-            let mark = Mark::new(self.tx, logs, self.verdicts.code(i), (slot, idle_ms));
+            let mark = Mark::new(self.tx, logs, self.verdicts.code(i), (slot, since_ms));
             logs.marks.push(mark);
             self.tx.set_now(self.now_ns[i]);
             let before = *state;
@@ -291,7 +291,7 @@ impl Pass<'_> {
                 logs.sets.save_state(slot, place.offset, &before);
             }
             let Ok(verdict) = handled else {
-                self.take_back_last(i, (slot, idle_ms));
+                self.take_back_last(i, (slot, since_ms));
                 return Err(Interrupted { at });
             };
             self.verdicts.set(i, verdict);

@@ -163,7 +163,7 @@ impl Pass<'_> {
         if meta.live & place.bit != 0 {
             let state = sets.tables.state::<N::Set>(slot, place.offset);
             let before = *state;
-            if !is_late(function, state, sets.found.idle_ms[i]) {
+            if !is_late(function, state, sets.found.since_ms[i]) {
                 let handled = packet_out_of_line(function, &mut cx, &mut self.batch.packet(i, undo), state);
                 if UNDO && state.as_bytes() != before.as_bytes() {
                     self.logs.sets.save_state(slot, place.offset, &before);

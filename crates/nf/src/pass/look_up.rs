@@ -29,7 +29,7 @@ impl PassSets<'_> {
         let meta = *self.tables.meta_mut(found);
         undo.save_meta(found, meta);
         self.found.slots[i] = found;
-        self.found.idle_ms[i] = meta.idle_ms(now_ms);
+        self.found.since_ms[i] = meta.since_ms(now_ms);
         self.tables.meta_mut(found).last_seen_ms = now_ms;
     }
 
@@ -56,7 +56,7 @@ impl PassSets<'_> {
     /// The same, given the time of each packet in milliseconds.
     #[inline(always)]
     fn look_up_at(&mut self, todo: &[u16], mut now_ms: impl FnMut(usize) -> u32) {
-        let Found { slots, idle_ms, missed, live, all, longest_ms } = &mut *self.found;
+        let Found { slots, since_ms, missed, live, all, longest_ms } = &mut *self.found;
         (*missed, *all) = (Flagged::default(), true);
         if self.keys.of_all == KeyClass::None {
             todo.iter().for_each(|&i| slots[i as usize & 255] = SetSlot::MISS);
@@ -70,12 +70,12 @@ impl PassSets<'_> {
                 return;
             };
             let now_ms = now_ms(i);
-            let idle = meta.idle_ms(now_ms);
-            idle_ms[i & 255] = idle;
+            let since = meta.since_ms(now_ms);
+            since_ms[i & 255] = since;
             meta.last_seen_ms = now_ms;
             all_live &= meta.live;
             // All bits together, not the greatest: nearly always both are nothing, and this takes one instruction.
-            longest |= idle;
+            longest |= since;
         });
         // A packet without a key is not asked about: then nothing is said of all.
         let has_key = |&i: &u16| self.keys.class[i as usize & 255] != KeyClass::None;

@@ -48,15 +48,15 @@ pub struct PassSets<'a> {
 pub struct Found {
     /// Where each packet's set is.
     pub slots: [SetSlot; 256],
-    /// How long each packet's set had been without a packet, in milliseconds.
-    pub idle_ms: [u32; 256],
+    /// How long each packet's set had been without a packet ([`SetMeta::since_ms`](braid_state::SetMeta::since_ms)).
+    pub since_ms: [u32; 256],
     /// Of which packets no set was found.
     missed: Flagged,
     /// Functions for which all sets that were found were live.
     live: u16,
     /// Whether all packets belong to sets that were found.
     all: bool,
-    /// At least the longest that any of them had been without a packet, and less than twice that.
+    /// At least the longest that any of them had been without a packet, and less than twice that; more than any timeout if time stamps went back.
     longest_ms: u32,
 }
 
@@ -65,7 +65,7 @@ impl Found {
     pub fn boxed() -> Box<Found> {
         Box::new(Found {
             slots: [SetSlot::MISS; 256],
-            idle_ms: [0; 256],
+            since_ms: [0; 256],
             missed: Flagged::default(),
             live: 0,
             all: false,
@@ -309,7 +309,7 @@ impl Pass<'_> {
 
     #[inline(always)]
     fn set_place(&self, i: usize) -> (SetSlot, u32) {
-        self.sets.as_ref().map_or((SetSlot::MISS, 0), |sets| (sets.found.slots[i & 255], sets.found.idle_ms[i & 255]))
+        self.sets.as_ref().map_or((SetSlot::MISS, 0), |sets| (sets.found.slots[i & 255], sets.found.since_ms[i & 255]))
     }
 
     /// Takes back the packet that is being handled; `set_place` is used if it is the first to touch something.
@@ -327,7 +327,7 @@ impl Pass<'_> {
         self.verdicts.restore(i, mark.verdict);
         if let Some(sets) = &mut self.sets {
             self.logs.sets.restore(sets.tables, mark.sets);
-            (sets.found.slots[i], sets.found.idle_ms[i]) = mark.set_place;
+            (sets.found.slots[i], sets.found.since_ms[i]) = mark.set_place;
         }
     }
 }

@@ -29,7 +29,7 @@ impl<'a, N: NetworkFunction> Steady<'a, N> {
     pub(super) fn is_live<const ALL: bool>(&mut self, i: usize) -> bool {
         let slot = self.found.slots[i];
         let goes_on = |(meta, state): (&mut SetMeta, &mut N::Set)| {
-            meta.live & self.bit != 0 && !is_late(self.function, state, self.found.idle_ms[i])
+            meta.live & self.bit != 0 && !is_late(self.function, state, self.found.since_ms[i])
         };
         self.states.has(slot) && (ALL || goes_on(self.states.get(slot)))
     }
@@ -84,9 +84,10 @@ impl<const ORDINARY: bool> Drop for Reached<'_, ORDINARY> {
     }
 }
 
-/// Whether a set is past its timeout. No timeout is shorter than nothing: whoever was here within the millisecond need not be
-/// asked for it.
+/// Whether a set is past its timeout, so long after its last packet ([`SetMeta::since_ms`]). No timeout is shorter than nothing: whoever was
+/// here within the millisecond, or later than now, need not be asked for it.
 #[inline(always)]
-pub(super) fn is_late<N: NetworkFunction>(function: &N, state: &N::Set, idle_ms: u32) -> bool {
-    idle_ms != 0 && u64::from(idle_ms) * MS > function.timeout_ns(state)
+pub(super) fn is_late<N: NetworkFunction>(function: &N, state: &N::Set, since_ms: u32) -> bool {
+    let may_be = since_ms != 0 && since_ms <= SetMeta::LONGEST_MS;
+    may_be && u64::from(since_ms) * MS > function.timeout_ns(state)
 }

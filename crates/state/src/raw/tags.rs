@@ -3,11 +3,15 @@
 
 use std::marker::PhantomData;
 
+use braid_memory::prefetch_second_level;
+
 use crate::flow_table::Slot;
 use crate::raw::records::{HALF, LINE, Records};
 
 /// Places in a group, one for each lane of a cache line: 64 bytes.
 pub(crate) const GROUP: usize = 32;
+/// Hashes of a batch.
+const BATCH_MAX: usize = 256;
 /// The lane that counts.
 const STRAYS: usize = 0;
 
@@ -122,12 +126,6 @@ impl Tags {
         records.prefetch_head(self.half(self.of(group)));
     }
 
-    /// The homes among some records, for a loop over hashes.
-    #[inline(always)]
-    pub(crate) fn homes_in<'r>(&self, records: &'r Records) -> Homes<'r> {
-        Homes { tags: *self, base: records.lines(self.range()), records: PhantomData }
-    }
-
     #[inline(always)]
     fn line<'r>(&self, records: &'r Records, tags: usize) -> &'r Line {
         records.tags(self.slot(tags))
@@ -165,14 +163,14 @@ impl Tags {
     #[inline(always)]
     pub(crate) fn tag(&self, records: &Records, place: usize) -> u16 {
         let (tags, lane) = self.lane(place);
-        if self.lanes & 1 << lane == 0 { 0 } else { self.line(records, tags).0[lane] }
+        if self.lanes & 1 << lane == 0 { 0 } else { self.line(records, tags).0[word_of(lane)] }
     }
 
     /// Changes the tag of a place; that of the tags themselves has the count of strays.
     #[inline(always)]
     pub(crate) fn set(&self, records: &mut Records, place: usize, tag: u16) {
         let (tags, lane) = self.lane(place);
-        records.tags_mut(self.slot(tags)).0[lane] = tag;
+        records.tags_mut(self.slot(tags)).0[word_of(lane)] = tag;
     }
 
     /// The place of a group's tags, and the lane of a place.
@@ -183,26 +181,51 @@ impl Tags {
     }
 }
 
-/// The tags of all homes of a table, one look at its records for many hashes.
+/// Where the tags of a batch's hashes are: found for all in one loop, which the compiler makes one of vectors.
 #[derive(Debug)]
 pub(crate) struct Homes<'r> {
-    tags: Tags,
+    /// The place of the tags of each hash; each is that of a group's.
+    tags: [u32; BATCH_MAX],
+    lanes: u32,
+    /// Bytes of a place.
+    stride: usize,
     /// The table's first place.
     base: *const u8,
     records: PhantomData<&'r Records>,
 }
 
-impl Homes<'_> {
-    /// The first place that holds `tag` in the home of a hash; no place: what its strays are counted as.
+impl<'r> Homes<'r> {
+    /// Those of the first `count` hashes, in the table with these tags.
     #[inline(always)]
-    pub(crate) fn find(&self, hash: u64, tag: u16) -> Result<usize, u16> {
-        let tags = self.tags.of(self.tags.home(hash));
-        // SAFETY: half a hash is below 2^32, so a home is below `homes`, and the places of all groups lie inside the region (`homes_in`), each with room
-        // for a line behind where it begins; aligned to half a line, initialised, and not written to while `records` is borrowed.
-        let line = unsafe { &*self.base.add(tags * self.tags.halves * HALF).cast::<Line>() };
-        match equal_lanes(line, tag) & self.tags.lanes {
+    pub(crate) fn new(tags: &Tags, records: &'r Records, hashes: &[u64; BATCH_MAX], count: usize) -> Homes<'r> {
+        let base = records.lines(tags.range());
+        // The place of the first group's tags is the first.
+        let mut homes = [0; BATCH_MAX];
+        homes.iter_mut().zip(hashes).take(count).for_each(|(home, hash)| *home = tags.of(tags.home(*hash)) as u32);
+        Homes { tags: homes, lanes: tags.lanes, stride: tags.halves * HALF, base, records: PhantomData }
+    }
+
+    #[inline(always)]
+    fn address(&self, i: usize) -> *const u8 {
+        self.base.wrapping_add(self.tags[i] as usize * self.stride)
+    }
+
+    /// Asks for the tags of the `i`th hash.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, i: usize) {
+        prefetch_second_level(self.address(i));
+    }
+
+    /// The first place that holds `tag` in the home of the `i`th hash; no place: what its strays are counted as.
+    #[inline(always)]
+    pub(crate) fn find(&self, i: usize, tag: u16) -> Result<usize, u16> {
+        // SAFETY: a place in `tags` is that of a group's tags (`new`): half a hash is below 2^32, so a home is below `homes`, and the places of all groups lie
+        // inside the region (`Records::lines`), each with room for a line behind where it begins; aligned to half a line, initialised, and not written to while
+        // `records` is borrowed.
+        let line = unsafe { &*self.address(i).cast::<Line>() };
+        match equal_lanes(line, tag) & self.lanes {
             0 => Err(line.0[STRAYS]),
-            lanes => Ok(tags ^ lanes.trailing_zeros() as usize),
+            lanes => Ok(self.tags[i] as usize ^ lanes.trailing_zeros() as usize),
         }
     }
 }
@@ -222,14 +245,18 @@ pub(crate) const fn room_of(halves: usize) -> usize {
 #[repr(align(32))]
 pub(crate) struct Line([u16; GROUP]);
 
+/// The word of a line that is a lane: in the order in which a processor packs two vectors into one, quarters by turns.
+const fn word_of(lane: usize) -> usize {
+    lane & 7 | (lane & 8) << 1 | (lane & 16) >> 1
+}
+
 /// A bit for each lane that holds `tag`.
 #[inline(always)]
 fn equal_lanes(line: &Line, tag: u16) -> u32 {
     #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
     {
         use std::arch::x86_64::{
-            __m256i, _mm256_cmpeq_epi16, _mm256_load_si256, _mm256_movemask_epi8, _mm256_packs_epi16,
-            _mm256_permute4x64_epi64, _mm256_set1_epi16,
+            __m256i, _mm256_cmpeq_epi16, _mm256_load_si256, _mm256_movemask_epi8, _mm256_packs_epi16, _mm256_set1_epi16,
         };
         let halves = line.0.as_ptr().cast::<__m256i>();
         // SAFETY: the program is built for processors with AVX2; both loads are inside the line and aligned as it is.
@@ -237,9 +264,7 @@ fn equal_lanes(line: &Line, tag: u16) -> u32 {
             let wanted = _mm256_set1_epi16(tag as i16);
             let low = _mm256_cmpeq_epi16(_mm256_load_si256(halves), wanted);
             let high = _mm256_cmpeq_epi16(_mm256_load_si256(halves.add(1)), wanted);
-            // Packing takes quarters by turns: 0 2 1 3.
-            let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi16(low, high));
-            _mm256_movemask_epi8(bytes) as u32
+            _mm256_movemask_epi8(_mm256_packs_epi16(low, high)) as u32
         }
     }
     #[cfg(not(all(target_arch = "x86_64", target_feature = "avx2")))]
@@ -248,7 +273,7 @@ fn equal_lanes(line: &Line, tag: u16) -> u32 {
 
 #[cfg(any(test, not(all(target_arch = "x86_64", target_feature = "avx2"))))]
 fn portable(line: &Line, tag: u16) -> u32 {
-    line.0.iter().rev().fold(0, |lanes, lane| lanes << 1 | u32::from(*lane == tag))
+    (0..GROUP).rev().fold(0, |lanes, lane| lanes << 1 | u32::from(line.0[word_of(lane)] == tag))
 }
 
 #[cfg(test)]
