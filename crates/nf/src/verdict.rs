@@ -127,6 +127,14 @@ impl Verdicts {
     /// so, and what was added means nothing.
     #[inline(always)]
     pub fn ports_of(&self, of: &[u16], ports: u16, out: &mut Vec<(u16, Port)>) -> bool {
+        // Nearly always all packets of a batch as they came: then loops without branches look at many at once.
+        let others = of.iter().zip(0..).fold(0, |others, (number, in_row): (&u16, u16)| others | (number ^ in_row));
+        if others == 0
+            && let Some(codes) = self.codes.get(..of.len())
+        {
+            out.extend((0..of.len() as u16).zip(codes.iter().copied()));
+            return codes.iter().fold(0, |greatest, &code| code.max(greatest)) < ports;
+        }
         let mut greatest = 0;
         out.extend(of.iter().map(|&i| {
             let code = self.codes[usize::from(i) & 255];
