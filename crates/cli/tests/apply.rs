@@ -160,6 +160,24 @@ fn detectors_limiters_and_the_router_go_on_with_their_state() {
 }
 
 #[test]
+fn a_router_takes_a_long_list_of_routes() {
+    let braid = Braid::new();
+    braid.write("plan.toml", "[[nf]]\nfunction = \"router\"\n");
+    let run = Running::start(&braid, &format!("plan.toml {TRAFFIC}"));
+    let route = |number: u32| {
+        let (high, low) = (number / 256, number % 256);
+        format!("{{ to = \"20.{high}.{low}.0/24\", refuse = \"blackhole\" }},\n")
+    };
+    let mut plan = "[[nf]]\nfunction = \"router\"\n[nf.config]\nroute = [\n".to_owned();
+    plan.extend((0..24_000).map(route));
+    plan.push_str("]\n");
+    assert!(plan.len() > 1 << 20, "more than a mebibyte, as one control socket took it once");
+    braid.write("long.toml", &plan);
+    assert_eq!(names(&braid.json("apply long.toml --control control.sock")["changed"]), ["router"]);
+    conserved(&run.stop());
+}
+
+#[test]
 fn functions_come_and_go_and_the_others_keep_their_sets() {
     let braid = Braid::new();
     braid.write("plan.toml", COUNTER);

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Most bytes of a request: a plan file has a few thousand.
-pub const REQUEST_MAX: usize = 1 << 20;
+/// Most bytes of a request: a plan file has a few thousand, with a million routes 55 million.
+pub const REQUEST_MAX: usize = 1 << 26;
 
 /// A question or an order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,7 +126,7 @@ impl Request {
     }
 }
 
-/// Reads a line of at most `limit` bytes. `None`: the other side has closed.
+/// Reads a line of at most `limit` bytes; one that is longer is read to its end and is none. `None`: the other side has closed.
 pub fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     loop {
@@ -138,6 +138,7 @@ pub fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Option<Str
         let end = available.iter().position(|byte| *byte == b'\n');
         let taken = end.map_or(available.len(), |end| end + 1);
         if line.len() + taken > limit {
+            from.skip_until(b'\n')?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a line of more than {limit} bytes")));
         }
         line.extend_from_slice(&available[..taken]);
@@ -166,7 +167,9 @@ mod tests {
     fn lines_have_a_limit_and_an_end() {
         let mut text = &b"short\nand a longer one\ncut"[..];
         assert_eq!(read_line(&mut text, 16).unwrap().as_deref(), Some("short\n"));
+        let mut text = &b"a line that is longer\nnext\n"[..];
         assert!(read_line(&mut text, 16).is_err());
+        assert_eq!(read_line(&mut text, 16).unwrap().as_deref(), Some("next\n"));
         assert_eq!(read_line(&mut &b"cut"[..], 16).unwrap(), None);
         assert!(read_line(&mut &b"\xff\n"[..], 16).is_err());
     }

@@ -1,8 +1,7 @@
 //! The control socket: a Unix socket that only its owner may open, with one JSON object per line.
 //!
 //! One thread accepts, one more serves each connection, [`CONNECTIONS_MAX`] at once. A line that is too long, not UTF-8 or no
-//! request is answered with what is wrong; after the first two the connection is closed, for its line has no end. A connection
-//! that says nothing for [`SILENCE`] is closed.
+//! request is answered with what is wrong. A connection that says nothing for [`SILENCE`] is closed.
 
 use std::fs;
 use std::io::{self, BufReader, Write};
@@ -116,7 +115,8 @@ fn serve(stream: &UnixStream, service: &Service) -> io::Result<()> {
             Ok(Some(line)) => line,
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return say(&mut to, &Answer::Error(Refused::new(error.to_string(), "send less, as UTF-8")));
+                say(&mut to, &Answer::Error(Refused::new(error.to_string(), "send less, as UTF-8")))?;
+                continue;
             }
             Err(error) => return Err(error),
         };
