@@ -16,6 +16,7 @@ mod steered;
 mod storms;
 #[path = "../support/mod.rs"]
 mod support;
+mod tunnels;
 mod upgrades;
 mod vlans;
 

@@ -1,0 +1,166 @@
+//! Where the headers of a frame stand of which a kernel has left something undone: the IP header that a wire sees, and in a tunnel
+//! that of the packet within.
+//!
+//! Read without trust: what is not in the frame is none.
+
+use braid_packet::checksum::Sum;
+
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
+pub(super) const GRE: u8 = 47;
+/// IP in IP, of either version within.
+const IPV4: u8 = 4;
+const IPV6: u8 = 41;
+
+/// Headers of IPv6 that may stand before what is carried: hop-by-hop and destination options. A routing header leads elsewhere, and of a
+/// fragment nothing is left undone.
+const OPTIONS: [u8; 2] = [0, 60];
+
+/// GRE: a checksum, a key, a sequence number (RFC 2784, RFC 2890); other bits are reserved, or of another version.
+pub(super) const GRE_CHECKSUM: u8 = 0x80;
+const GRE_KNOWN: u8 = 0xb0;
+/// A whole Ethernet frame, in GRE and Geneve.
+const BRIDGED: [u8; 2] = [0x65, 0x58];
+const GENEVE_PORT: u16 = 6081;
+/// VXLAN: the number of its network is there (RFC 7348 section 5).
+const VXLAN_FLAG: u8 = 0x08;
+const UDP_HEADER: usize = 8;
+
+/// An IP header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ip {
+    pub at: usize,
+    /// First byte behind it, and behind its options.
+    pub end: usize,
+    /// What stands there.
+    pub protocol: u8,
+}
+
+impl Ip {
+    /// Of a frame: behind Ethernet and its tags.
+    pub(super) fn of_frame(frame: &[u8]) -> Option<Ip> {
+        Ip::behind_ethernet(frame, 0)
+    }
+
+    fn behind_ethernet(frame: &[u8], from: usize) -> Option<Ip> {
+        let mut at = from + 12;
+        while matches!(frame.get(at..at + 2)?, [0x81, 0] | [0x88, 0xa8]) {
+            at += 4;
+        }
+        Ip::of_type([frame[at], frame[at + 1]], frame, at + 2)
+    }
+
+    /// Where something says by an Ethernet type what comes.
+    fn of_type(kind: [u8; 2], frame: &[u8], at: usize) -> Option<Ip> {
+        match kind {
+            [8, 0] | [0x86, 0xdd] => Ip::at(frame, at),
+            _ => None,
+        }
+    }
+
+    fn at(frame: &[u8], at: usize) -> Option<Ip> {
+        let packet = frame.get(at..)?;
+        match packet.first()? >> 4 {
+            4 => {
+                let header = usize::from(packet[0] & 15) * 4;
+                (header >= 20 && header <= packet.len()).then(|| Ip { at, end: at + header, protocol: packet[9] })
+            }
+            6 if packet.len() >= 40 => {
+                let (mut end, mut protocol) = (40, packet[6]);
+                while OPTIONS.contains(&protocol) {
+                    let [next, eights] = *packet.get(end..end + 2)?.first_chunk()?;
+                    (protocol, end) = (next, end + 8 + usize::from(eights) * 8);
+                }
+                (end <= packet.len()).then_some(Ip { at, end: at + end, protocol })
+            }
+            _ => None,
+        }
+    }
+
+    /// The one whose header ends where the transport header begins, in a tunnel that begins at `from`. How tunnels are told from one another is
+    /// not asked: it has to be of that protocol, and as long as the frame is.
+    pub(super) fn before(frame: &[u8], from: usize, l4: usize, protocol: u8) -> Option<Ip> {
+        let fits = |ip: &Ip| (ip.end, ip.protocol) == (l4, protocol) && ip.is_to_the_end(frame);
+        // Headers are words of four bytes, and 20 of them at least.
+        (from..=l4.checked_sub(20)?).rev().step_by(4).find_map(|at| Ip::at(frame, at).filter(fits))
+    }
+
+    pub(super) fn is_v4(&self, frame: &[u8]) -> bool {
+        frame[self.at] >> 4 == 4
+    }
+
+    /// Whether it says that its packet ends with the frame; those that are too long for it say nothing.
+    fn is_to_the_end(&self, frame: &[u8]) -> bool {
+        let (length, said) = if self.is_v4(frame) {
+            (frame.len() - self.at, be16(frame, self.at + 2))
+        } else {
+            (frame.len() - self.at - 40, be16(frame, self.at + 4))
+        };
+        usize::from(said) == if length > usize::from(u16::MAX) { 0 } else { length }
+    }
+
+    /// The end of its packet; none of a fragment, and of one that is not all there.
+    pub(super) fn packet_end(&self, frame: &[u8]) -> Option<usize> {
+        let end = if self.is_v4(frame) {
+            let is_fragment = be16(frame, self.at + 6) & 0x3fff != 0;
+            (!is_fragment).then(|| self.at + usize::from(be16(frame, self.at + 2)))?
+        } else {
+            self.at + 40 + usize::from(be16(frame, self.at + 4))
+        };
+        (self.end..=frame.len()).contains(&end).then_some(end)
+    }
+
+    /// The sum of the pseudo header of so many bytes.
+    pub(super) fn pseudo(&self, frame: &[u8], length: usize) -> Sum {
+        let addresses = if self.is_v4(frame) { self.at + 12..self.at + 20 } else { self.at + 8..self.at + 40 };
+        let sum = Sum::default().add_bytes(&frame[addresses]).add_u16(self.protocol.into());
+        // The length has 32 bits in that of IPv6.
+        sum.add_u16((length >> 16) as u16).add_u16(length as u16)
+    }
+
+    /// Whether it carries what may be another IP packet.
+    pub(super) fn is_tunnel(&self) -> bool {
+        matches!(self.protocol, UDP | GRE | IPV4 | IPV6)
+    }
+
+    /// The packet within, if this one is a tunnel's: IP, GRE, VXLAN by whatever port, Geneve, or IP in UDP.
+    pub(super) fn within(&self, frame: &[u8]) -> Option<Ip> {
+        let tunnel = frame.get(self.end..)?;
+        match self.protocol {
+            IPV4 | IPV6 => Ip::at(frame, self.end),
+            GRE => {
+                let [flags, version, kind @ ..] = *tunnel.first_chunk::<4>()?;
+                let more = (flags & GRE_KNOWN).count_ones() as usize * 4;
+                let at = self.end + 4 + more;
+                let is_known = flags & !GRE_KNOWN == 0 && version == 0;
+                is_known.then(|| Ip::carried(kind, frame, at))?
+            }
+            UDP => {
+                let at = self.end + UDP_HEADER;
+                let head = frame.get(at..)?.first_chunk::<8>()?;
+                match *head {
+                    [flags, .., 0] if flags & VXLAN_FLAG != 0 && flags >> 4 & 7 == 0 => {
+                        Ip::behind_ethernet(frame, at + 8)
+                    }
+                    [options, _, high, low, ..] if be16(tunnel, 2) == GENEVE_PORT && options >> 6 == 0 => {
+                        Ip::carried([high, low], frame, at + 8 + usize::from(options & 63) * 4)
+                    }
+                    _ => Ip::at(frame, at),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn carried(kind: [u8; 2], frame: &[u8], at: usize) -> Option<Ip> {
+        if kind == BRIDGED { Ip::behind_ethernet(frame, at) } else { Ip::of_type(kind, frame, at) }
+    }
+}
+
+pub(super) fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+pub(super) fn put(bytes: &mut [u8], at: usize, word: u16) {
+    bytes[at..at + 2].copy_from_slice(&word.to_be_bytes());
+}

@@ -1,0 +1,216 @@
+use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
+use proptest::prelude::*;
+
+use super::headers::put;
+use super::*;
+
+fn tcp(payload: &[u8], v6: bool, tagged: bool) -> Vec<u8> {
+    let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let mut frame = Vec::new();
+    let numbers = (1234, 80, 0xffff_fff0, 512);
+    let (source, port, sequence, window) = numbers;
+    macro_rules! ip {
+        ($link:expr) => {
+            if v6 { $link.ipv6([1; 16], [2; 16], 60) } else { $link.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 60) }
+        };
+    }
+    let packet = if tagged { ip!(link.single_vlan(7.try_into().unwrap())) } else { ip!(link) };
+    packet.tcp(source, port, sequence, window).psh().fin().write(&mut frame, payload).unwrap();
+    frame
+}
+
+fn l4_of(frame: &[u8]) -> usize {
+    Ip::of_frame(frame).unwrap().end
+}
+
+/// Leaves the sum of the pseudo header in the checksum's place, as Linux does.
+fn leave_undone(frame: &mut [u8]) {
+    let ip = Ip::of_frame(frame).unwrap();
+    let pseudo = ip.pseudo(frame, frame.len() - ip.end).fold();
+    put(frame, ip.end + checksum_offset(ip.protocol).unwrap(), pseudo);
+}
+
+fn assert_right(frame: &[u8]) {
+    let parsed = SlicedPacket::from_ethernet(frame).unwrap();
+    let (net, Some(TransportSlice::Tcp(tcp))) = (parsed.net.unwrap(), parsed.transport) else { panic!("no TCP") };
+    let sum = match net {
+        etherparse::NetSlice::Ipv4(ip) => {
+            assert_eq!(ip.header().header_checksum(), ip.header().to_header().calc_header_checksum());
+            tcp.calc_checksum_ipv4(ip.header().source(), ip.header().destination()).unwrap()
+        }
+        etherparse::NetSlice::Ipv6(ip) => {
+            tcp.calc_checksum_ipv6(ip.header().source(), ip.header().destination()).unwrap()
+        }
+        _ => panic!("no IP"),
+    };
+    assert_eq!(tcp.checksum(), sum);
+}
+
+/// How a tunnel carries a frame, or the packet in it.
+#[derive(Clone, Copy, Debug)]
+enum Tunnel {
+    Vxlan,
+    /// As Linux sends it over IPv4 unless it is told otherwise.
+    VxlanWithoutChecksum,
+    Geneve,
+    Gre,
+    /// Of whole frames, with checksum and key.
+    GreOfFrames,
+    IpInIp,
+}
+
+fn tunnels() -> impl Strategy<Value = Tunnel> {
+    use Tunnel::*;
+    prop::sample::select(vec![Vxlan, VxlanWithoutChecksum, Geneve, Gre, GreOfFrames, IpInIp])
+}
+
+/// A frame in a tunnel, and how many of its bytes are the tunnel's.
+fn carried(inner: &[u8], tunnel: Tunnel, v6: bool) -> (Vec<u8>, usize) {
+    let is_inner_v4 = inner[12..14] == [8, 0];
+    let (ethernet, packet) = inner.split_at(14);
+    let kind = [ethernet[12], ethernet[13]];
+    let (protocol, header, content) = match tunnel {
+        Tunnel::Vxlan | Tunnel::VxlanWithoutChecksum => (17, vec![8, 0, 0, 0, 0, 0, 7, 0], inner),
+        Tunnel::Geneve => (17, vec![1, 0, 0x65, 0x58, 0, 0, 7, 0, 1, 2, 3, 4], inner),
+        Tunnel::Gre => (47, vec![0, 0, kind[0], kind[1]], packet),
+        Tunnel::GreOfFrames => (47, vec![0xa0, 0, 0x65, 0x58, 0, 0, 0, 0, 0, 0, 0, 7], inner),
+        Tunnel::IpInIp => (if is_inner_v4 { 4 } else { 41 }, Vec::new(), packet),
+    };
+    let mut payload = [header, content.to_vec()].concat();
+    if matches!(tunnel, Tunnel::GreOfFrames) {
+        complete_checksum(&mut payload, 0, 4);
+    }
+    let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 3], [2, 0, 0, 0, 0, 4]);
+    let ip = if v6 { link.ipv6([3; 16], [4; 16], 60) } else { link.ipv4([192, 0, 2, 1], [192, 0, 2, 2], 60) };
+    let mut frame = Vec::new();
+    if protocol == 17 {
+        let port = if matches!(tunnel, Tunnel::Geneve) { 6081 } else { 8472 };
+        ip.udp(50_000, port).write(&mut frame, &payload).unwrap();
+        if matches!(tunnel, Tunnel::VxlanWithoutChecksum) {
+            let at = l4_of(&frame);
+            put(&mut frame, at + UDP_CHECKSUM, 0);
+        }
+    } else {
+        ip.write(&mut frame, protocol.into(), &payload).unwrap();
+    }
+    let of_tunnel = frame.len() - content.len();
+    (frame, of_tunnel)
+}
+
+/// The frame within, after a look at what is around it.
+fn unpacked(segment: &[u8], tunnel: Tunnel, of_tunnel: usize, like: &[u8]) -> Vec<u8> {
+    let ip = Ip::of_frame(segment).unwrap();
+    assert_eq!(ip.packet_end(segment), Some(segment.len()));
+    let length = segment.len() - ip.end;
+    if ip.is_v4(segment) {
+        assert_eq!(Sum::default().add_bytes(&segment[ip.at..ip.end]).fold(), 0xffff);
+    }
+    let behind = Sum::default().add_bytes(&segment[ip.end..]);
+    let sum = match tunnel {
+        Tunnel::Vxlan | Tunnel::Geneve => ip.pseudo(segment, length).add_u16(behind.fold()).fold(),
+        Tunnel::GreOfFrames => behind.fold(),
+        _ => 0xffff,
+    };
+    assert_eq!(sum, 0xffff, "the tunnel's checksum");
+    if ip.protocol == UDP {
+        assert_eq!(usize::from(super::headers::be16(segment, ip.end + 4)), length);
+    }
+    let is_packet = matches!(tunnel, Tunnel::Gre | Tunnel::IpInIp);
+    let ethernet = if is_packet { &like[..14] } else { &[] };
+    [ethernet, &segment[of_tunnel..]].concat()
+}
+
+proptest! {
+    #[test]
+    fn segments_in_a_tunnel_are_what_a_wire_would_carry(
+        len in 1usize..9000, size in 100usize..1400, v6: bool, tunnel in tunnels(), over_v6: bool,
+    ) {
+        let payload: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        let mut inner = tcp(&payload, v6, false);
+        leave_undone(&mut inner);
+        let (whole, of_tunnel) = carried(&inner, tunnel, over_v6);
+        let l4 = whole.len() - len - 20;
+        let kind = if v6 { GSO_TCP6 } else { GSO_TCP4 };
+        let header =
+            VnetHeader { flags: NEEDS_CHECKSUM, gso_type: kind, gso_size: size, csum_start: l4, csum_offset: 16 };
+        let (mut train, mut segment, mut joined) = (Train::default(), Vec::new(), Vec::new());
+        prop_assert!(train.load(&whole, header));
+        while !train.is_empty() {
+            train.next(&mut segment);
+            assert_right(&unpacked(&segment, tunnel, of_tunnel, &inner));
+            joined.extend_from_slice(&segment[l4 + 20..]);
+        }
+        prop_assert_eq!(joined, payload);
+    }
+
+    #[test]
+    fn a_checksum_that_was_left_undone_in_a_tunnel_is_completed_and_a_right_one_stays(
+        payload in prop::collection::vec(any::<u8>(), 0..200), v6: bool, tunnel in tunnels(), over_v6: bool,
+    ) {
+        let inner = tcp(&payload, v6, false);
+        let (right, of_tunnel) = carried(&inner, tunnel, over_v6);
+        let mut frame = right.clone();
+        complete_if_partial(&mut frame);
+        prop_assert_eq!(&frame, &right);
+        // The tunnel's checksum is that of the complete packet already.
+        let mut undone = inner.clone();
+        leave_undone(&mut undone);
+        let within = frame.len() - of_tunnel;
+        frame[of_tunnel..].copy_from_slice(&undone[undone.len() - within..]);
+        complete_if_partial(&mut frame);
+        prop_assert_eq!(&frame, &right);
+    }
+
+    #[test]
+    fn a_checksum_that_was_left_undone_is_completed_and_a_right_one_stays(
+        payload in prop::collection::vec(any::<u8>(), 0..200), v6: bool, tagged: bool,
+    ) {
+        let right = tcp(&payload, v6, tagged);
+        let mut frame = right.clone();
+        complete_if_partial(&mut frame);
+        prop_assert_eq!(&frame, &right);
+        leave_undone(&mut frame);
+        complete_if_partial(&mut frame);
+        prop_assert_eq!(&frame, &right);
+    }
+
+    #[test]
+    fn no_bytes_make_a_completion_panic(mut frame in prop::collection::vec(any::<u8>(), 0..120), start: u16, offset: u16) {
+        complete_if_partial(&mut frame);
+        complete_checksum(&mut frame, start.into(), offset.into());
+    }
+
+    #[test]
+    fn no_bytes_make_a_train_panic(frame in prop::collection::vec(any::<u8>(), 0..200), header: [u8; 10]) {
+        let (mut train, mut segment) = (Train::default(), Vec::new());
+        let header = VnetHeader::read(&header);
+        if header.is_train() && train.load(&frame, header) {
+            while !train.is_empty() {
+                train.next(&mut segment);
+            }
+        }
+    }
+
+    #[test]
+    fn segments_of_a_train_are_what_a_wire_would_carry(len in 1usize..9000, size in 100usize..1448, v6: bool, tagged: bool) {
+        let payload: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        let mut whole = tcp(&payload, v6, tagged);
+        let l4 = l4_of(&whole);
+        leave_undone(&mut whole);
+        let kind = if v6 { GSO_TCP6 } else { GSO_TCP4 };
+        let header =
+            VnetHeader { flags: NEEDS_CHECKSUM, gso_type: kind, gso_size: size, csum_start: l4, csum_offset: 16 };
+        let (mut train, mut segment, mut joined) = (Train::default(), Vec::new(), Vec::new());
+        prop_assert!(train.load(&whole, header));
+        while !train.is_empty() {
+            train.next(&mut segment);
+            assert_right(&segment);
+            let sequence = u32::from_be_bytes(segment[l4 + 4..l4 + 8].try_into().unwrap());
+            prop_assert_eq!(sequence, 0xffff_fff0u32.wrapping_add(joined.len() as u32));
+            joined.extend_from_slice(&segment[l4 + 20..]);
+            prop_assert!(segment.len() - l4 - 20 <= size);
+            prop_assert_eq!(segment[l4 + 13] & 0x09 != 0, joined.len() == len);
+        }
+        prop_assert_eq!(joined, payload);
+    }
+}
