@@ -13,8 +13,10 @@ mod tests;
 mod train;
 
 use braid_packet::checksum::{Sum, udp_zero};
+use braid_packet::crc32c;
+use braid_packet::protocol::{SCTP, TCP, UDP};
 
-use headers::{Ip, TCP, UDP};
+use headers::Ip;
 pub(crate) use train::Train;
 
 /// Bytes of a `virtio_net_hdr` without the count of merged buffers.
@@ -30,6 +32,9 @@ const GSO_ECN: u8 = 0x80;
 /// Where TCP and UDP keep their checksum behind their header's first byte.
 const TCP_CHECKSUM: usize = 16;
 const UDP_CHECKSUM: usize = 6;
+/// SCTP, of four bytes: a CRC of its packet, without a pseudo header. Linux leaves 0 there (`sctp_packet_pack`), and its header asks for it as
+/// for any other; the place tells it from them.
+const SCTP_CHECKSUM: usize = 8;
 
 /// `struct virtio_net_hdr`, in the byte order of this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,8 +71,14 @@ impl VnetHeader {
 
     /// Writes the checksum if the kernel has left that to us. The field holds the sum of the pseudo header.
     pub(crate) fn complete(&self, frame: &mut [u8]) {
-        if self.flags & NEEDS_CHECKSUM != 0 {
-            complete_checksum(frame, self.csum_start, self.csum_offset);
+        if self.flags & NEEDS_CHECKSUM == 0 {
+            return;
+        }
+        match self.csum_offset {
+            SCTP_CHECKSUM if Ip::before(frame, 0, self.csum_start, SCTP).is_some() => {
+                complete_crc(&mut frame[self.csum_start..]);
+            }
+            offset => complete_checksum(frame, self.csum_start, offset),
         }
     }
 }
@@ -82,6 +93,15 @@ pub(crate) fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) {
     }
 }
 
+/// Writes the checksum of an SCTP packet.
+fn complete_crc(packet: &mut [u8]) {
+    let crc = crc32c::sctp(packet);
+    if let Some(field) = packet.get_mut(SCTP_CHECKSUM..SCTP_CHECKSUM + 4) {
+        // RFC 9260 appendix A: the byte that goes first is the least one.
+        field.copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
 fn checksum_offset(protocol: u8) -> Option<usize> {
     match protocol {
         TCP => Some(TCP_CHECKSUM),
@@ -92,7 +112,7 @@ fn checksum_offset(protocol: u8) -> Option<usize> {
 
 /// Completes the checksums of a frame for which nobody says whether the kernel did: AF_XDP on interfaces whose other end is on
 /// this machine. One was left undone if the field holds exactly the folded sum of the pseudo header, and the checksum is then
-/// wrong; of packets that were damaged on their way one in 65,536 looks the same. Those of fragments never are. In a tunnel it is that of the
+/// wrong; of packets that were damaged on their way one in 65,536 looks the same. That of SCTP is 0 then. Those of fragments never are. In a tunnel it is that of the
 /// packet within, which the tunnel's own already takes for complete.
 pub(crate) fn complete_if_partial(frame: &mut [u8]) {
     let Some(outer) = Ip::of_frame(frame) else { return };
@@ -105,6 +125,14 @@ pub(crate) fn complete_if_partial(frame: &mut [u8]) {
 }
 
 fn complete_transport(frame: &mut [u8], ip: Ip, end: usize) {
+    if ip.protocol == SCTP {
+        let packet = &mut frame[ip.end..end];
+        // Who does without a checksum takes a right one too (RFC 9653).
+        if packet.get(SCTP_CHECKSUM..SCTP_CHECKSUM + 4) == Some(&[0; 4]) {
+            complete_crc(packet);
+        }
+        return;
+    }
     let Some(offset) = checksum_offset(ip.protocol) else { return };
     let Some(field) = frame[ip.end..end].get(offset..offset + 2) else { return };
     let pseudo = ip.pseudo(frame, end - ip.end).fold();

@@ -4,17 +4,15 @@
 //! Read without trust: what is not in the frame is none.
 
 use braid_packet::checksum::Sum;
+use braid_packet::protocol::{DESTINATION_OPTIONS, GRE, HOP_BY_HOP, UDP};
 
-pub(super) const TCP: u8 = 6;
-pub(super) const UDP: u8 = 17;
-pub(super) const GRE: u8 = 47;
 /// IP in IP, of either version within.
 const IPV4: u8 = 4;
 const IPV6: u8 = 41;
 
 /// Headers of IPv6 that may stand before what is carried: hop-by-hop and destination options. A routing header leads elsewhere, and of a
 /// fragment nothing is left undone.
-const OPTIONS: [u8; 2] = [0, 60];
+const OPTIONS: [u8; 2] = [HOP_BY_HOP, DESTINATION_OPTIONS];
 
 /// GRE: a checksum, a key, a sequence number (RFC 2784, RFC 2890); other bits are reserved, or of another version.
 pub(super) const GRE_CHECKSUM: u8 = 0x80;

@@ -46,6 +46,26 @@ fn assert_right(frame: &[u8]) {
     assert_eq!(tcp.checksum(), sum);
 }
 
+#[test]
+fn the_checksum_of_sctp_is_a_crc() {
+    let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    // Ports 7 and 9, a tag, no checksum; the chunk of a HEARTBEAT.
+    let packet = [0, 7, 0, 9, 1, 2, 3, 4, 0, 0, 0, 0, 4, 0, 0, 8, 0, 1, 0, 4];
+    let mut undone = Vec::new();
+    link.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 60).write(&mut undone, SCTP.into(), &packet).unwrap();
+    let l4 = l4_of(&undone);
+    let mut right = undone.clone();
+    right[l4 + 8..l4 + 12].copy_from_slice(&crc32c::crc32c(&packet).to_le_bytes());
+    let mut frame = undone.clone();
+    let header = VnetHeader { flags: NEEDS_CHECKSUM, csum_start: l4, csum_offset: 8, ..VnetHeader::default() };
+    header.complete(&mut frame);
+    assert_eq!(frame, right, "as AF_PACKET says it");
+    complete_if_partial(&mut undone);
+    assert_eq!(undone, right, "as AF_XDP does not");
+    complete_if_partial(&mut frame);
+    assert_eq!(frame, right, "what is there stays");
+}
+
 /// How a tunnel carries a frame, or the packet in it.
 #[derive(Clone, Copy, Debug)]
 enum Tunnel {

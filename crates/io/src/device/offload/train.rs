@@ -1,8 +1,9 @@
 //! Several segments that are still one packet, cut as a network card would cut them.
 
 use braid_packet::checksum::Sum;
+use braid_packet::protocol::{GRE, TCP, UDP};
 
-use super::headers::{GRE, GRE_CHECKSUM, Ip, TCP, UDP, be16, put};
+use super::headers::{GRE_CHECKSUM, Ip, be16, put};
 use super::{GSO_TCP4, GSO_TCP6, GSO_UDP, UDP_CHECKSUM, VnetHeader, complete_checksum};
 
 const TCP_FIN_PSH: u8 = 0x09;
