@@ -14,6 +14,10 @@ const IPV6: u8 = 41;
 /// fragment nothing is left undone.
 const OPTIONS: [u8; 2] = [HOP_BY_HOP, DESTINATION_OPTIONS];
 
+/// Bytes of a hop-by-hop header with nothing but a length of 32 bits (RFC 2675).
+pub(super) const JUMBO: usize = 8;
+const JUMBO_OPTION: [u8; 2] = [0xc2, 4];
+
 /// GRE: a checksum, a key, a sequence number (RFC 2784, RFC 2890); other bits are reserved, or of another version.
 pub(super) const GRE_CHECKSUM: u8 = 0x80;
 const GRE_KNOWN: u8 = 0xb0;
@@ -95,6 +99,14 @@ impl Ip {
             (frame.len() - self.at - 40, be16(frame, self.at + 4))
         };
         usize::from(said) == if length > usize::from(u16::MAX) { 0 } else { length }
+    }
+
+    /// What follows a hop-by-hop header that says nothing but a length; none if there is no such header.
+    pub(super) fn jumbo(&self, frame: &[u8]) -> Option<u8> {
+        let packet = frame.get(self.at..self.end)?;
+        let [next, eights, option @ ..] = *packet.get(40..)?.first_chunk::<4>()?;
+        let is_jumbo = packet[0] >> 4 == 6 && packet[6] == HOP_BY_HOP && eights == 0 && option == JUMBO_OPTION;
+        (is_jumbo && be16(packet, 4) == 0).then_some(next)
     }
 
     /// The end of its packet; none of a fragment, and of one that is not all there.

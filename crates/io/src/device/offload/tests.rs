@@ -66,6 +66,44 @@ fn the_checksum_of_sctp_is_a_crc() {
     assert_eq!(frame, right, "what is there stays");
 }
 
+/// What Linux sends with `gso_max_size` beyond 64 KiB: the length stands in an option (IPv6), or nowhere (IPv4).
+#[test]
+fn a_train_of_more_than_64_kib_is_cut_like_any_other() {
+    let payload: Vec<u8> = (0..150_000u32).map(|i| i as u8).collect();
+    for v6 in [false, true] {
+        let mut whole = tcp(b"?", v6, false);
+        let (l4, long) = (l4_of(&whole), payload.len() + 20);
+        whole.truncate(l4 + 20);
+        whole.extend_from_slice(&payload);
+        let ip = Ip::of_frame(&whole).unwrap();
+        let pseudo = ip.pseudo(&whole, long).fold();
+        put(&mut whole, l4 + TCP_CHECKSUM, pseudo);
+        put(&mut whole, ip.at + if v6 { 4 } else { 2 }, 0);
+        let (kind, option) = if v6 { (GSO_TCP6, 8) } else { (GSO_TCP4, 0) };
+        if v6 {
+            let [a, b, c, d] = (long as u32 + 8).to_be_bytes();
+            whole[ip.at + 6] = 0;
+            whole.splice(l4..l4, [TCP, 0, 0xc2, 4, a, b, c, d]);
+        }
+        let header = VnetHeader {
+            flags: NEEDS_CHECKSUM,
+            gso_type: kind,
+            gso_size: 1440,
+            csum_start: l4 + option,
+            csum_offset: TCP_CHECKSUM,
+        };
+        let (mut train, mut segment, mut joined) = (Train::default(), Vec::new(), Vec::new());
+        assert!(train.load(&whole, header));
+        while !train.is_empty() {
+            train.next(&mut segment);
+            assert_right(&segment);
+            assert!(segment.len() <= 14 + 1500);
+            joined.extend_from_slice(&segment[l4 + 20..]);
+        }
+        assert!(joined == payload, "IPv6: {v6}");
+    }
+}
+
 /// How a tunnel carries a frame, or the packet in it.
 #[derive(Clone, Copy, Debug)]
 enum Tunnel {

@@ -3,7 +3,7 @@
 use braid_packet::checksum::Sum;
 use braid_packet::protocol::{GRE, TCP, UDP};
 
-use super::headers::{GRE_CHECKSUM, Ip, be16, put};
+use super::headers::{GRE_CHECKSUM, Ip, JUMBO, be16, put};
 use super::{GSO_TCP4, GSO_TCP6, GSO_UDP, UDP_CHECKSUM, VnetHeader, complete_checksum};
 
 const TCP_FIN_PSH: u8 = 0x09;
@@ -44,7 +44,20 @@ impl Train {
         }
         self.frame.extend_from_slice(frame);
         (self.header, self.outer, self.inner, self.payload) = (header, outer, inner, l4 + transport);
+        if let Some(next) = outer.jumbo(frame).filter(|_| inner.is_none()) {
+            self.take_out_jumbo(next);
+        }
         true
+    }
+
+    /// Of more than 64 KiB of IPv6, Linux says the length in an option that no segment has, as none on a wire is so long.
+    fn take_out_jumbo(&mut self, next: u8) {
+        let at = self.outer.at + 40;
+        self.frame.drain(at..at + JUMBO);
+        self.frame[self.outer.at + 6] = next;
+        for place in [&mut self.header.csum_start, &mut self.outer.end, &mut self.payload] {
+            *place -= JUMBO;
+        }
     }
 
     /// Whether there is another segment.
@@ -107,8 +120,8 @@ impl Train {
             }
         }
         // The field holds the sum of the pseudo header with the length of the whole train: exchange the length.
-        let pseudo =
-            Sum::default().add_u16(be16(segment, field)).add_u16(!(old_len as u16)).add_u16(transport_len as u16);
+        let former = Sum::default().add_u16(be16(segment, field)).add_u16(!(old_len as u16));
+        let pseudo = former.add_u16(!((old_len >> 16) as u16)).add_u16(transport_len as u16);
         put(segment, field, pseudo.fold());
         complete_checksum(segment, l4, self.header.csum_offset);
     }
