@@ -298,6 +298,10 @@ fn a_port_that_cannot_be_opened_ends_it_with_the_command_that_mends_it() {
     };
     check("--port m0 --port nowhere", "no such interface", "ip -brief link");
     check("--port m0 --port idle", "is down", "ip link set idle up");
+    match scene.middle.run("ip", "tuntap add mode tun name layer3") {
+        Ok(_) => check("--port m0 --port layer3", "no Ethernet headers", "tap:braid0"),
+        Err(reason) => skip("an interface without Ethernet", &reason),
+    }
     check("--port m0 --port tap:m1", "no TAP interface", "af_packet:m1");
     // The last one, since nothing is free now: a program of somebody else.
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ebpf/steer.o");

@@ -12,10 +12,14 @@ const SIOCGIFFLAGS: libc::c_ulong = 0x8913;
 const SIOCSIFFLAGS: libc::c_ulong = 0x8914;
 const SIOCGIFADDR: libc::c_ulong = 0x8915;
 const SIOCGIFMTU: libc::c_ulong = 0x8921;
+const SIOCGIFHWADDR: libc::c_ulong = 0x8927;
 const SIOCGIFINDEX: libc::c_ulong = 0x8933;
 /// include/uapi/linux/if.h
 const IFF_UP: u16 = 1;
 const IFF_RUNNING: u16 = 0x40;
+// include/uapi/linux/if_arp.h: what stands before a packet there; loopback has Ethernet headers of zeros.
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_LOOPBACK: u16 = 772;
 // include/uapi/linux/ethtool.h
 const ETHTOOL_GDRVINFO: u32 = 3;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
@@ -24,6 +28,10 @@ const ETHTOOL_GCHANNELS: u32 = 0x3c;
 type DriverInfo = [u32; 49];
 /// `struct ethtool_channels`: command, the four maxima, then the numbers of rx, tx, other and combined channels.
 type Channels = [u32; 9];
+
+/// What to do instead where packets have no Ethernet headers.
+pub const NO_ETHERNET: &str =
+    "have the kernel route between it and a port that has them: `tap:braid0`, say, with an address of its own";
 
 /// An interface that exists.
 #[derive(Clone, Debug)]
@@ -36,6 +44,8 @@ pub struct Interface {
     pub mtu: usize,
     /// Whether it is up.
     pub is_up: bool,
+    /// Whether its packets have Ethernet headers: those of TUN, WireGuard, PPP and tunnels of IP begin with IP.
+    pub is_ethernet: bool,
     /// Whether it has an IPv4 address: then the kernel answers for it as well.
     pub has_address: bool,
     /// Its driver, if it says so.
@@ -62,17 +72,15 @@ impl Interface {
         Ok(Standing { index: number(SIOCGIFINDEX)?, is_running: number(SIOCGIFFLAGS)? as u16 & running == running })
     }
 
-    /// Asks for everything; an interface that is not there or not up is an error that says how to mend it.
+    /// Asks for everything; an interface that is not there, not up, or no port is an error that says how to mend it.
     pub fn find(name: &str) -> Result<Interface, OpenError> {
         let interface = Interface::ask(name).map_err(|error| missing(name, &error))?;
-        if interface.is_up {
-            return Ok(interface);
-        }
-        Err(OpenError::Device {
-            device: name.to_owned(),
-            what: "is down".to_owned(),
-            mend: format!("sudo ip link set {name} up"),
-        })
+        let (what, mend) = match (interface.is_ethernet, interface.is_up) {
+            (true, true) => return Ok(interface),
+            (true, false) => ("is down", format!("sudo ip link set {name} up")),
+            (false, _) => ("its packets have no Ethernet headers, as those of a port have", NO_ETHERNET.to_owned()),
+        };
+        Err(OpenError::Device { device: name.to_owned(), what: what.to_owned(), mend })
     }
 
     /// Asks for everything, whether it is up or not.
@@ -85,6 +93,7 @@ impl Interface {
             index: number(SIOCGIFINDEX)?,
             mtu: number(SIOCGIFMTU)? as usize,
             is_up: number(SIOCGIFFLAGS)? as u16 & IFF_UP != 0,
+            is_ethernet: matches!(link_type(&socket, name)?, ARPHRD_ETHER | ARPHRD_LOOPBACK),
             has_address: number(SIOCGIFADDR).is_ok(),
             driver,
             queues,
@@ -107,6 +116,12 @@ impl Interface {
 
 fn ask(socket: &OwnedFd, name: &str, request: libc::c_ulong) -> io::Result<[u8; 4]> {
     InterfaceRequest::new(name, [0; 4])?.send(socket.as_raw_fd(), request)
+}
+
+/// One of `ARPHRD_…`: the family of the hardware address.
+fn link_type(socket: &OwnedFd, name: &str) -> io::Result<u16> {
+    let [a, b, ..] = ask(socket, name, SIOCGIFHWADDR)?;
+    Ok(u16::from_ne_bytes([a, b]))
 }
 
 fn ethtool<T: Plain>(socket: &OwnedFd, name: &str, mut structure: T) -> io::Result<T> {
@@ -149,7 +164,7 @@ mod tests {
     #[test]
     fn the_loopback_interface_is_known() {
         let loopback = Interface::ask("lo").expect("every network namespace has one");
-        assert!(loopback.index > 0 && loopback.mtu > 0 && loopback.queues == 1);
+        assert!(loopback.index > 0 && loopback.mtu > 0 && loopback.queues == 1 && loopback.is_ethernet);
     }
 
     #[test]

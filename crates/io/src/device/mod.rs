@@ -23,7 +23,7 @@ pub mod spec;
 pub(crate) mod sys;
 pub mod user;
 
-pub use interface::{Interface, Standing};
+pub use interface::{Interface, NO_ETHERNET, Standing};
 pub use live::{CardHash, EndOrder, TUPLE_MAX, TupleHash};
 pub use open::INHERITED;
 pub use ports::{LiveSource, PortCounters, Ports};

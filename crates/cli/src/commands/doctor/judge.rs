@@ -1,6 +1,6 @@
 //! What the facts mean for each back end. Functions of text, so that any machine can be put before them in a test.
 
-use braid_control::runtime::io::device::{Interface, UNFILTER, UNLOCK, grant};
+use braid_control::runtime::io::device::{Interface, NO_ETHERNET, UNFILTER, UNLOCK, grant};
 use rustix::io::Errno;
 
 use super::facts::{Attempt, Facts};
@@ -229,12 +229,15 @@ fn dpdk(facts: &Facts) -> Vec<Check> {
 }
 
 fn of_interface(interface: &Interface) -> Vec<Check> {
-    let Interface { name, mtu, is_up, has_address, driver, queues, .. } = interface;
+    let Interface { name, mtu, is_up, is_ethernet, has_address, driver, queues, .. } = interface;
     let driver = if driver.is_empty() { "driver not known" } else { driver };
     let mut checks = vec![match is_up {
         true => good("state", format!("up, {driver}, MTU {mtu}, receive queues: {queues}")),
         false => lacking("state", format!("down, {driver}"), format!("sudo ip link set {name} up")),
     }];
+    if !is_ethernet {
+        checks.push(advice("packets", "they have no Ethernet headers: it is no port", NO_ETHERNET));
+    }
     if *has_address {
         let mend = format!(
             "as a port of a live run: sudo ip address flush dev {name} (not the interface you are logged in by)"
@@ -327,29 +330,37 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_that_are_down_or_have_an_address_are_named() {
-        let interface = |is_up, has_address| Interface {
+    fn interfaces_that_are_down_have_an_address_or_are_no_ports_are_named() {
+        let interface = |is_up, is_ethernet, has_address| Interface {
             name: "eth0".into(),
             index: 2,
             mtu: 1500,
             is_up,
+            is_ethernet,
             has_address,
             driver: "ixgbe".into(),
             queues: 4,
         };
         check(
-            |facts| facts.interfaces.push(interface(false, false)),
+            |facts| facts.interfaces.push(interface(false, true, false)),
             "interface eth0",
             "state",
             State::Lacking,
             "link set eth0 up",
         );
         check(
-            |facts| facts.interfaces.push(interface(true, true)),
+            |facts| facts.interfaces.push(interface(true, true, true)),
             "interface eth0",
             "address",
             State::Advice,
             "address flush dev eth0",
+        );
+        check(
+            |facts| facts.interfaces.push(interface(true, false, false)),
+            "interface eth0",
+            "packets",
+            State::Advice,
+            "tap:braid0",
         );
     }
 }
