@@ -1,3 +1,5 @@
+//! What a kernel leaves undone, done by us: beside what etherparse says of each frame.
+
 use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 
