@@ -1,6 +1,9 @@
-//! Interfaces of a run that go away or down while it goes on: said on standard error, since nothing else tells. The run goes on with the others.
+//! Interfaces of a run that go away or down while it goes on: said on standard error, since nothing else tells. The run goes on with the others,
+//! ends where there is none any more, and its exit code says in either case that one was lost.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -8,6 +11,7 @@ use std::time::Duration;
 use braid_control::runtime::io::device::{BackEnd, Interface, PortSpec, Standing};
 
 use crate::aside::asideln;
+use crate::failure::{Failure, Kind};
 
 /// How often they are looked at.
 const EVERY: Duration = Duration::from_millis(500);
@@ -15,41 +19,60 @@ const EVERY: Duration = Duration::from_millis(500);
 /// Looks at them until it is dropped.
 #[derive(Debug)]
 pub struct Interfaces {
-    ends: Option<Sender<()>>,
-    looking: Option<JoinHandle<()>>,
+    /// Dropped, it ends the looking.
+    ends: Sender<()>,
+    looking: Option<JoinHandle<Vec<Watched>>>,
 }
 
 impl Interfaces {
-    /// Of ports that are no interfaces nobody looks at any.
-    pub fn watch(ports: &[PortSpec]) -> Interfaces {
+    /// `stop` ends the run: nothing comes or goes any more when all are gone. Ports that are no interfaces are not looked at, and do not go.
+    pub fn watch(ports: &[PortSpec], stop: &Arc<AtomicBool>) -> Interfaces {
         let is_interface = |port: &&PortSpec| !matches!(port.back_end, BackEnd::Memif | BackEnd::Dpdk);
-        let mut all: Vec<_> = ports.iter().filter(is_interface).map(|port| Watched::new(&port.name)).collect();
-        if all.is_empty() {
-            return Interfaces { ends: None, looking: None };
-        }
-        for one in &mut all {
-            one.look(Interface::stands(&one.name));
-        }
+        let mut all: Vec<_> = ports.iter().filter(is_interface).map(Watched::new).collect();
         let (ends, ended) = channel();
+        if all.is_empty() {
+            return Interfaces { ends, looking: None };
+        }
+        let (others, stop) = (ports.len() > all.len(), Arc::clone(stop));
+        look(&mut all);
         let looking = std::thread::Builder::new().name("interfaces".into()).spawn(move || {
             while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                for one in &mut all {
-                    if let Some(what) = one.look(Interface::stands(&one.name)) {
-                        asideln!("{}: {what}", one.name);
-                    }
+                look(&mut all);
+                if !others && all.iter().all(|one| one.is_gone) {
+                    asideln!("no interface is left: the run ends");
+                    // Relaxed: the flag carries no data.
+                    stop.store(true, Ordering::Relaxed);
+                    break;
                 }
             }
+            all
         });
         // A run without this goes on all the same.
-        Interfaces { ends: Some(ends), looking: looking.ok() }
+        Interfaces { ends, looking: looking.ok() }
+    }
+
+    /// The run has ended: an error if it had lost any of them before that.
+    pub fn end(self) -> Result<(), Failure> {
+        drop(self.ends);
+        let Some(mut all) = self.looking.and_then(|looking| looking.join().ok()) else { return Ok(()) };
+        // Those of TAP that the run has made go with it.
+        all.retain(|one| one.is_gone || !one.is_tap);
+        look(&mut all);
+        let gone: Vec<_> = all.iter().filter(|one| one.is_gone).map(|one| one.name.as_str()).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let (verb, them) = if gone.len() == 1 { ("was", "it") } else { ("were", "them") };
+        let what = format!("{} {verb} gone before the run ended", gone.join(", "));
+        Err(Failure::new(Kind::Io, what, format!("what would have come and gone by {them} is lost")))
     }
 }
 
-impl Drop for Interfaces {
-    fn drop(&mut self) {
-        self.ends = None;
-        if let Some(looking) = self.looking.take() {
-            let _ = looking.join();
+/// Looks at each, and says what has changed.
+fn look(all: &mut [Watched]) {
+    for one in all {
+        if let Some(what) = one.look(Interface::stands(&one.name)) {
+            asideln!("{}: {what}", one.name);
         }
     }
 }
@@ -60,12 +83,13 @@ struct Watched {
     name: String,
     /// None before it is there: one of TAP is made when its port is opened.
     last: Option<Standing>,
+    is_tap: bool,
     is_gone: bool,
 }
 
 impl Watched {
-    fn new(name: &str) -> Watched {
-        Watched { name: name.to_owned(), last: None, is_gone: false }
+    fn new(port: &PortSpec) -> Watched {
+        Watched { name: port.name.clone(), last: None, is_tap: port.back_end == BackEnd::Tap, is_gone: false }
     }
 
     /// What is to be said of it by now. Another interface of that name is not the one that the run has.
@@ -101,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_changes_is_said_once() {
-        let mut one = Watched::new("eth0");
+        let mut one = Watched { name: "eth0".into(), last: None, is_tap: false, is_gone: false };
         let mut check = |now: Option<(u32, bool)>, expected: Option<&str>| {
             let standing = now.map(|(index, is_running)| Standing { index, is_running });
             let said = one.look(standing.ok_or_else(|| io::ErrorKind::NotFound.into()));

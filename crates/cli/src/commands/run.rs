@@ -66,11 +66,11 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
     }
     control.at_start = Some(when_begun(args, plan.chain_name(), restored.unwrap_or_default()));
     let run = |source: Box<dyn Source>| launch(&compiled.run, source, sink, &control);
-    let report = match plan.devices.is_empty() {
-        true => watch::with_progress(source.progress(), || run(source))?,
+    let (report, all_there) = match plan.devices.is_empty() {
+        true => (watch::with_progress(source.progress(), || run(source))?, Ok(())),
         false => {
-            let _interfaces = Interfaces::watch(&plan.devices);
-            run(source)?
+            let interfaces = Interfaces::watch(&plan.devices, &control.stop);
+            (run(source)?, interfaces.end())
         }
     };
     let last_plan = offered.plan().unwrap_or(plan.clone());
@@ -97,7 +97,7 @@ pub fn run(args: &RunArgs, catalog: &Catalog) -> Result<ExitCode, Failure> {
             args.applied.as_deref().map(handover::remove);
             // What became of the packets is told in any case.
             let code = told(args, &plan, &report, profile.as_ref());
-            return saved.and(code);
+            return saved.and(code).and_then(|code| all_there.map(|()| code));
         }
     };
     asideln!("{report}continued by {}", successor.program.display());

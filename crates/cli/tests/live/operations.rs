@@ -138,7 +138,18 @@ fn an_interface_that_goes_away_is_told() {
     braid.hear_of("m0: the interface is up");
     change(&scene.server, "link delete s0");
     braid.hear_of("m1: the interface is gone");
-    braid.stop();
+    braid.stop_with(3);
+}
+
+#[test]
+fn a_run_ends_when_its_last_interface_is_gone() {
+    let Some(scene) = crate::scene("a last interface that goes away") else { return };
+    let mut braid = scene.run_braid("--nf forward --port af_packet:m0 --port af_packet:m1");
+    scene.client.run("ip", "link delete c0").expect("an interface goes");
+    braid.hear_of("m0: the interface is gone");
+    scene.server.run("ip", "link delete s0").expect("an interface goes");
+    braid.hear_of("m0, m1 were gone before the run ended");
+    braid.end_with(3);
 }
 
 #[test]

@@ -140,11 +140,22 @@ fn hear(stderr: &mut ChildStderr, arguments: &str) -> String {
 
 impl Running {
     /// Ends it as Ctrl-C does: its report, in which every packet is accounted for.
-    pub fn stop(mut self) -> Value {
-        let child = self.child.take().expect("stopped once");
-        kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
-        let output = child.wait_with_output().expect("it ends");
-        assert!(output.status.success(), "{:?}", output.status);
+    pub fn stop(self) -> Value {
+        self.stop_with(0)
+    }
+
+    /// The same where that exit code is expected.
+    #[track_caller]
+    pub fn stop_with(self, code: i32) -> Value {
+        kill_process(Pid::from_child(self.child.as_ref().expect("stopped once")), Signal::INT).expect("it runs");
+        self.end_with(code)
+    }
+
+    /// Waits until it ends by itself, with this exit code; its report.
+    #[track_caller]
+    pub fn end_with(mut self, code: i32) -> Value {
+        let output = self.child.take().expect("stopped once").wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(code));
         let report = serde_json::from_slice(&output.stdout).expect("one JSON value");
         crate::support::conserved(&report);
         report
