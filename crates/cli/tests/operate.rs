@@ -121,6 +121,29 @@ fn nonsense_on_the_socket_is_answered_and_harms_nobody() {
 }
 
 #[test]
+fn those_who_say_nothing_keep_nobody_out() {
+    let braid = Braid::new();
+    let run = Running::start(&braid, &format!("--nf forward {TRAFFIC} --workers 1"));
+    let connect = || UnixStream::connect(run.socket()).expect("it listens");
+    let mut silent: Vec<UnixStream> = (0..32).map(|_| connect()).collect();
+    // They have only just come, and might still say something.
+    assert!(braid.fails(1, "stats --control control.sock").contains("32 connections are open"));
+    std::thread::sleep(Duration::from_secs(6));
+    let asks = |stream: &mut UnixStream| {
+        stream.write_all(b"{\"ask\":\"stats\"}\n").ok()?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).ok().filter(|read| *read > 0)?;
+        serde_json::from_str::<Value>(&line).ok()
+    };
+    assert!(asks(&mut silent[0]).is_some());
+    let stats: Value = serde_json::from_str(&braid.ok("stats --control control.sock")).expect("figures");
+    assert_eq!((&stats["connections"]["ended_for_others"], &stats["connections"]["refused"]), (&1.into(), &1.into()));
+    assert_eq!(asks(&mut silent[1]), None, "the second one had been silent for longest");
+    assert!(asks(&mut silent[0]).is_some());
+    run.stop();
+}
+
+#[test]
 fn a_run_that_is_stopped_is_given_up_and_goes_on_afterwards() {
     let braid = Braid::new();
     let mut run = Running::start(&braid, &format!("--nf forward {TRAFFIC} --workers 1"));

@@ -2,7 +2,8 @@
 //!
 //! Metrics are for everybody who reaches the address. The page itself says nothing; the figures that it fetches need the
 //! token, which is compared in constant time. A request's head has at most [`HEAD_MAX`] bytes
-//! and [`PATIENCE`] to arrive; at most [`CONNECTIONS_MAX`] are served at once. No request changes anything.
+//! and [`PATIENCE`] to arrive; at most [`CONNECTIONS_MAX`] are served at once, and who has been silent for longest makes room. No request
+//! changes anything.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::listener::{Listening, Serve};
 use super::metrics;
+use super::seat::Seat;
 use super::service::Service;
 
 /// Most bytes of a request's head.
@@ -55,9 +57,11 @@ impl HttpServer {
 
 impl Serve<TcpStream> for Offer {
     const MOST: usize = CONNECTIONS_MAX;
+    // A request is there as soon as its connection is.
+    const SPARED: Duration = Duration::from_millis(100);
 
-    fn serve(&self, stream: TcpStream, service: &Service) -> io::Result<()> {
-        serve(stream, service, self)
+    fn serve(&self, seat: &Seat<TcpStream>, service: &Service) -> io::Result<()> {
+        serve(seat, service, self)
     }
 }
 
@@ -68,9 +72,10 @@ connect-src 'self'; img-src data:; frame-ancestors 'none'\r\nX-Content-Type-Opti
 /// An answer: status line, content type, body.
 struct Response(&'static str, &'static str, String);
 
-fn serve(mut stream: TcpStream, service: &Service, offer: &Offer) -> io::Result<()> {
+fn serve(seat: &Seat<TcpStream>, service: &Service, offer: &Offer) -> io::Result<()> {
+    let mut stream = &seat.stream;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let Response(status, kind, body) = match read_head(&mut stream)? {
+    let Response(status, kind, body) = match seat.hear(|| read_head(stream))? {
         Some(head) => respond(&head, service, offer),
         None => plain("400 Bad Request", "this is no request, or too long a one\n"),
     };
@@ -78,8 +83,7 @@ fn serve(mut stream: TcpStream, service: &Service, offer: &Offer) -> io::Result<
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n{PROTECTION}\r\n",
         body.len()
     );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
+    seat.tell(|| stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())))
 }
 
 fn plain(status: &'static str, text: &str) -> Response {
@@ -93,7 +97,7 @@ struct Head {
     token: Vec<u8>,
 }
 
-fn read_head(stream: &mut TcpStream) -> io::Result<Option<Head>> {
+fn read_head(mut stream: &TcpStream) -> io::Result<Option<Head>> {
     let (begun, mut bytes) = (Instant::now(), Vec::with_capacity(1024));
     let mut chunk = [0; 1024];
     loop {

@@ -1,15 +1,17 @@
 //! Accepts connections, a thread for all and one more for each, until dropped.
 //!
+//! Where there are as many as may be, the one whose other end has been silent for longest makes room for a new one (`seat.rs`).
 //! Dropping it waits for the accepting thread, so nobody connects after that; connections that are open end by themselves.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::seat::{Seat, Seating, Seats, Shut};
 use super::service::Service;
 
 /// How often the accepting thread looks whether it shall end.
@@ -18,7 +20,7 @@ const ROUND: Duration = Duration::from_millis(20);
 /// Where connections come from; it does not wait for them.
 pub(super) trait Listen: Send + 'static {
     /// A connection.
-    type Stream: Send + 'static;
+    type Stream: Shut;
 
     /// The next connection, if there is one.
     fn next(&self) -> io::Result<Self::Stream>;
@@ -57,12 +59,14 @@ impl Listen for UnixListener {
 pub(super) trait Serve<S>: Send + Sync + 'static {
     /// Most connections at once.
     const MOST: usize;
+    /// One that has been silent for no longer makes no room for others.
+    const SPARED: Duration;
 
     /// Serves one until it ends. A connection that breaks is over; whoever made it knows.
-    fn serve(&self, stream: S, service: &Service) -> io::Result<()>;
+    fn serve(&self, seat: &Seat<S>, service: &Service) -> io::Result<()>;
 
     /// Says that there are too many.
-    fn refuse(&self, _: S) {}
+    fn refuse(&self, _: &S) {}
 }
 
 /// A listener at work. Dropping it ends it.
@@ -106,25 +110,26 @@ fn accept<L: Listen, H: Serve<L::Stream>>(
     how: &Arc<H>,
     ends: &AtomicBool,
 ) {
-    let connections = Arc::new(AtomicUsize::new(0));
+    let seats = Seats::new(H::MOST, H::SPARED);
     while !ends.load(Ordering::Relaxed) {
         service.rest();
         let Ok(stream) = listener.next() else {
             std::thread::sleep(ROUND);
             continue;
         };
-        if connections.fetch_add(1, Ordering::Relaxed) >= H::MOST {
-            connections.fetch_sub(1, Ordering::Relaxed);
-            how.refuse(stream);
+        let (seat, taken) = seats.take(stream);
+        service.count(taken);
+        if taken == Seating::Refused {
+            how.refuse(&seat.stream);
             continue;
         }
-        let (service, how, here) = (Arc::clone(service), Arc::clone(how), Arc::clone(&connections));
+        let (service, how, here, mine) = (Arc::clone(service), Arc::clone(how), seats.clone(), Arc::clone(&seat));
         let served = std::thread::Builder::new().name(name.into()).spawn(move || {
-            let _ = how.serve(stream, &service);
-            here.fetch_sub(1, Ordering::Relaxed);
+            let _ = how.serve(&mine, &service);
+            here.leave(&mine);
         });
         if served.is_err() {
-            connections.fetch_sub(1, Ordering::Relaxed);
+            seats.leave(&seat);
         }
     }
 }

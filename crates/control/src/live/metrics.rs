@@ -104,7 +104,11 @@ fn run(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fm
         ("transaction_turns", "Turns taken alone after repeated conflicts", None),
         total(stats.transactions.turns),
     )?;
-    family(encoder, ("handler_panics", "Handlers that panicked", None), total(stats.transactions.panics))
+    family(encoder, ("handler_panics", "Handlers that panicked", None), total(stats.transactions.panics))?;
+    let ended = "Connections by which somebody asks, silent for longest and ended to make room for others";
+    family(encoder, ("connections_ended_for_others", ended, None), total(stats.connections.ended_for_others))?;
+    let refused = "Connections by which somebody would ask, refused because all others were at work";
+    family(encoder, ("connections_refused", refused, None), total(stats.connections.refused))
 }
 
 fn functions(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {

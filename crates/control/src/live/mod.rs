@@ -15,6 +15,7 @@ pub mod http;
 mod listener;
 pub mod metrics;
 pub mod protocol;
+mod seat;
 pub mod service;
 pub mod sets;
 pub mod snapshot;

@@ -16,9 +16,10 @@ use serde_json::Value;
 
 use super::apply::{Applied, Current};
 use super::protocol::{Refused, Request};
+use super::seat::Seating;
 use super::sets;
 use super::snapshot::{Snapshot, Taken};
-use super::stats::Stats;
+use super::stats::{Connections, Stats};
 use super::trace::TraceReport;
 use crate::facts::Facts;
 use crate::filter::Filter;
@@ -47,6 +48,15 @@ pub struct Service {
     bound: OnceLock<Refused>,
     /// Interfaces of the ports, which do not change; none if packets come from an input.
     interfaces: Vec<String>,
+    /// Who had to make room, and who was refused.
+    askers: Askers,
+}
+
+/// Connections by which somebody asks, of socket and HTTP together.
+#[derive(Debug, Default)]
+struct Askers {
+    ended_for_others: AtomicU64,
+    refused: AtomicU64,
 }
 
 /// Takes a part of an answer; without one it is only asked whether somebody still listens. An error ends what goes on.
@@ -65,6 +75,7 @@ impl Service {
             successor: Mutex::new(None),
             bound: OnceLock::new(),
             interfaces,
+            askers: Askers::default(),
         })
     }
 
@@ -186,6 +197,10 @@ impl Service {
         for (port, interface) in stats.ports.iter_mut().zip(&self.interfaces) {
             port.name.clone_from(interface);
         }
+        // Relaxed, here and where they are counted: counters carry no data.
+        let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Askers { ended_for_others, refused } = &self.askers;
+        stats.connections = Connections { ended_for_others: now(ended_for_others), refused: now(refused) };
         stats
     }
 
@@ -221,6 +236,16 @@ impl Service {
             // A worker that does not answer will not be timed.
             let _ = self.live.ask_all(|worker| worker.begin_timing());
         }
+    }
+
+    /// Somebody has connected.
+    pub(super) fn count(&self, taken: Seating) {
+        let count = match taken {
+            Seating::Free => return,
+            Seating::MadeFree => &self.askers.ended_for_others,
+            Seating::Refused => &self.askers.refused,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Called now and then by whoever accepts connections: ends what nobody asks for any more. Somebody who begins to ask is not waited for.

@@ -1,7 +1,8 @@
 //! The control socket: a Unix socket that only its owner may open, with one JSON object per line.
 //!
 //! One thread accepts, one more serves each connection, [`CONNECTIONS_MAX`] at once. A line that is too long, not UTF-8 or no
-//! request is answered with what is wrong. A connection that says nothing for [`SILENCE`] is closed.
+//! request is answered with what is wrong. A connection that says nothing for [`SILENCE`] is closed, and one that says nothing
+//! for [`SPARED`] when another one finds no room.
 
 use std::fs;
 use std::io::{self, BufReader, Write};
@@ -16,12 +17,15 @@ use serde_json::Value;
 
 use super::listener::{Listening, Serve};
 use super::protocol::{Answer, REQUEST_MAX, Refused, Request, read_line};
+use super::seat::Seat;
 use super::service::Service;
 
 /// Most connections at once.
 pub const CONNECTIONS_MAX: usize = 32;
 /// A connection that says nothing for so long is closed.
 pub const SILENCE: Duration = Duration::from_secs(300);
+/// One that has been silent for no longer makes no room for another: whoever looks every second keeps its own.
+pub const SPARED: Duration = Duration::from_secs(5);
 
 /// Why a control socket cannot be offered.
 #[derive(Debug, thiserror::Error)]
@@ -95,42 +99,45 @@ struct Lines;
 
 impl Serve<UnixStream> for Lines {
     const MOST: usize = CONNECTIONS_MAX;
+    const SPARED: Duration = SPARED;
 
-    fn serve(&self, stream: UnixStream, service: &Service) -> io::Result<()> {
-        serve(&stream, service)
+    fn serve(&self, seat: &Seat<UnixStream>, service: &Service) -> io::Result<()> {
+        serve(seat, service)
     }
 
-    fn refuse(&self, mut stream: UnixStream) {
-        let refused = Refused::new(format!("{CONNECTIONS_MAX} connections are open already"), "close one");
-        let _ = say(&mut stream, &Answer::Error(refused));
+    fn refuse(&self, stream: &UnixStream) {
+        let what = format!("{CONNECTIONS_MAX} connections are open already, and none has been silent for long");
+        let _ = say(stream, &Answer::Error(Refused::new(what, "close one, or ask again")));
     }
 }
 
-fn serve(stream: &UnixStream, service: &Service) -> io::Result<()> {
+fn serve(seat: &Seat<UnixStream>, service: &Service) -> io::Result<()> {
+    let stream = &seat.stream;
     stream.set_read_timeout(Some(SILENCE))?;
     stream.set_write_timeout(Some(SILENCE))?;
-    let (mut from, mut to) = (BufReader::new(stream), stream);
+    let mut from = BufReader::new(stream);
+    let tell = |answer: &Answer| seat.tell(|| say(stream, answer));
     loop {
-        let line = match read_line(&mut from, REQUEST_MAX) {
+        let line = match seat.hear(|| read_line(&mut from, REQUEST_MAX)) {
             Ok(Some(line)) => line,
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                say(&mut to, &Answer::Error(Refused::new(error.to_string(), "send less, as UTF-8")))?;
+                tell(&Answer::Error(Refused::new(error.to_string(), "send less, as UTF-8")))?;
                 continue;
             }
             Err(error) => return Err(error),
         };
         let mut more = |part: Option<Value>| match part {
-            Some(part) => say(&mut to, &Answer::More(part)),
+            Some(part) => tell(&Answer::More(part)),
             // Nothing is sent; it fails if the other end is closed, and not if that only says no more.
-            None => to.write(&[]).map(drop),
+            None => (&mut &*stream).write(&[]).map(drop),
         };
         let answer = Request::parse(&line).and_then(|request| service.answer(request, &mut more));
-        say(&mut to, &answer.map_or_else(Answer::Error, Answer::Ok))?;
+        tell(&answer.map_or_else(Answer::Error, Answer::Ok))?;
     }
 }
 
-fn say(to: &mut impl Write, answer: &Answer) -> io::Result<()> {
+fn say(mut to: impl Write, answer: &Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     to.write_all(&line)

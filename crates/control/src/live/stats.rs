@@ -56,6 +56,18 @@ pub struct Stats {
     pub aborts: Vec<Abort>,
     /// Packet sets with the most packets, of a sample taken while somebody asks for times.
     pub top_sets: Vec<TopSet>,
+    /// Connections by which somebody asks.
+    #[serde(default)]
+    pub connections: Connections,
+}
+
+/// Connections by which somebody asks: control socket, metrics and page together.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Connections {
+    /// Those that had been silent for longest, ended to make room for others.
+    pub ended_for_others: u64,
+    /// Those refused because all others were at work.
+    pub refused: u64,
 }
 
 /// One function.
