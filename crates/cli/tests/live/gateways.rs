@@ -1,6 +1,7 @@
 //! A gateway of `nat` and `router` between links that take less than the hosts on them: the kernels at both ends find out how much.
 
-use std::net::Ipv4Addr;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use braid_testkit::kernel::{Namespace, Unavailable};
@@ -22,6 +23,7 @@ external = ["198.51.100.1"]
 static = [{ protocol = "tcp", external = "198.51.100.1:7001", inside = "CLIENT:7001" }]
 router = "10.7.0.254"
 outside_router = "198.51.100.1"
+for_router = ["echo", "udp"]
 inside_mtu = 1300
 outside_mtu = 1400
 
@@ -56,6 +58,15 @@ pub fn ask_for_neighbours(scene: &Scene) -> Result<(), Unavailable> {
     Ok(())
 }
 
+/// How a host's UDP to a port that nobody has there fails.
+fn refuses_udp(host: &Namespace, to: Ipv4Addr) -> Option<ErrorKind> {
+    let socket = host.inside(|| UdpSocket::bind("0.0.0.0:0")).expect("a socket");
+    socket.connect((to, 33434)).expect("a way");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+    socket.send(b"x").expect("it is sent");
+    socket.recv(&mut [0; 16]).err().map(|error| error.kind())
+}
+
 #[test]
 fn both_sides_of_a_gateway_find_out_what_its_links_take() {
     for back_end in crate::BACK_ENDS {
@@ -76,6 +87,11 @@ fn both_sides_of_a_gateway_find_out_what_its_links_take() {
         assert_eq!(learnt(server, &EXTERNAL.to_string()), Some(1300), "{back_end}");
         // What may be cut is, and is put together at the other end.
         assert!(client.run("ping", &format!("-n -c 1 -W 2 -M dont -s 3000 {SERVER}")).is_ok(), "{back_end}");
+        // The gateway itself is asked by the address that its hosts have outside: ping, in pieces too, and traceroute.
+        for host in [client, server] {
+            assert!(host.run("ping", &format!("-n -c 1 -W 2 -s 3000 {EXTERNAL}")).is_ok(), "{back_end}");
+            assert_eq!(refuses_udp(host, EXTERNAL), Some(ErrorKind::ConnectionRefused), "{back_end}");
+        }
         // IPv6, which is not translated, by the router's own word.
         eventually("an echo of IPv6 comes back", || client.run("ping", "-n -c 1 -W 1 fd00:8::1").is_ok());
         assert!(large("fd00:8::1", 1452).is_err());

@@ -62,6 +62,7 @@ pub struct Config {
     pub router_v6: Option<Ipv6Addr>,
     pub outside_router: Option<Ipv4Addr>,
     pub outside_router_v6: Option<Ipv6Addr>,
+    pub for_router: Vec<ForRouter>,
     pub inside_mtu: Option<u16>,
     pub outside_mtu: Option<u16>,
     pub icmp_errors_per_s: u64,
@@ -169,6 +170,16 @@ pub enum Filtering {
     AddressAndPortDependent,
 }
 
+/// What comes for the address of a router behind, if it is no mapping's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForRouter {
+    /// Echo requests.
+    Echo,
+    /// UDP, which such a router says to have no port for.
+    Udp,
+}
+
 /// What becomes of packets that are not translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -227,6 +238,7 @@ impl Default for Config {
             router_v6: None,
             outside_router: None,
             outside_router_v6: None,
+            for_router: Vec::new(),
             inside_mtu: None,
             outside_mtu: None,
             icmp_errors_per_s: 1000,

@@ -115,7 +115,12 @@ impl Nat {
         if packet.icmp().is_some_and(|icmp| icmp.kind() == icmp_type::REDIRECT) {
             return Ok(Found::No(NOT_TRANSLATABLE));
         }
-        self.find_translation(cx, packet, ends, Course { outward, inward, across })
+        Ok(match self.find_translation(cx, packet, ends, Course { outward, inward, across })? {
+            Found::No(NO_MAPPING) if inward && self.settings.is_left_to_router(packet) => {
+                Found::Once(Rewrite::here(packet.port()))
+            }
+            found => found,
+        })
     }
 
     #[inline(always)]

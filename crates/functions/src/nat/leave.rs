@@ -51,13 +51,19 @@ impl Nat {
         if is_first_fragment && !self.fragments.remember(cx, packet, rewrite.fate())? {
             return Ok(Verdict::Drop(fragments::TABLE_FULL));
         }
-        if let Some(end) = self.end(cx, packet, rewrite.to)? {
+        let hops = u8::from(rewrite.behind != Behind::Here);
+        if hops > 0
+            && let Some(end) = self.end(cx, packet, rewrite.to)?
+        {
             return Ok(end);
         }
         if is_first_fragment {
             let networks = &self.settings.networks;
             let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
-            self.fragments.release_tagged(cx, packet, (&rewrite.fate(), 1), retag)?;
+            self.fragments.release_tagged(cx, packet, (&rewrite.fate(), hops), retag)?;
+        }
+        if hops == 0 {
+            return Ok(Verdict::Forward(rewrite.to));
         }
         packet.decrement_ttl();
         rewrite.apply(packet);

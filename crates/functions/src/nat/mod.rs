@@ -39,7 +39,9 @@ pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub use config::{AllocationKind, Config, Filtering, Networks, NextHop, Others, Pooling, Static, StaticProtocol};
+pub use config::{
+    AllocationKind, Config, Filtering, ForRouter, Networks, NextHop, Others, Pooling, Static, StaticProtocol,
+};
 pub use find::{ADDRESS_LEFT, FILTERED, NO_MAPPING, NO_SIDE, NOT_TRANSLATABLE, NOT_UNICAST};
 pub use hosts::{MAPPING_TABLE_FULL, NO_FREE_PORT, PORT_QUOTA};
 pub use icmp::BAD_CHECKSUM;

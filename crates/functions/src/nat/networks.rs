@@ -45,6 +45,8 @@ pub(crate) fn one() -> List {
 pub(crate) enum Behind {
     #[default]
     Kept,
+    /// Its own as well, and it goes no further: a router behind this function takes it.
+    Here,
     Outside,
     Network(u16),
 }
@@ -55,6 +57,7 @@ impl Behind {
         match self {
             Behind::Kept => u16::MAX,
             Behind::Outside => u16::MAX - 1,
+            Behind::Here => u16::MAX - 2,
             Behind::Network(number) => number,
         }
     }
@@ -63,6 +66,7 @@ impl Behind {
         match bits {
             u16::MAX => Behind::Kept,
             bits if bits == u16::MAX - 1 => Behind::Outside,
+            bits if bits == u16::MAX - 2 => Behind::Here,
             number => Behind::Network(number),
         }
     }
@@ -340,7 +344,7 @@ impl Tagged {
     /// The station to which a packet goes; none if it keeps its destination.
     fn hop(&self, behind: Behind) -> Option<MacAddress> {
         match behind {
-            Behind::Kept => None,
+            Behind::Kept | Behind::Here => None,
             Behind::Outside => self.outside_hop,
             Behind::Network(number) => {
                 let at = self.hops.binary_search_by_key(&number, |(known, _)| *known).ok()?;
@@ -352,7 +356,7 @@ impl Tagged {
     /// The tags with which a packet leaves; none if it keeps its own.
     fn of(&self, behind: Behind) -> Option<Tagging> {
         match behind {
-            Behind::Kept => None,
+            Behind::Kept | Behind::Here => None,
             Behind::Outside => Some(self.outside),
             Behind::Network(number) => self.tags.get(usize::from(number)).copied(),
         }

@@ -22,6 +22,11 @@ impl Rewrite {
         Rewrite { to, ..Rewrite::default() }
     }
 
+    /// It goes no further than to the router behind.
+    pub(super) fn here(from: Port) -> Rewrite {
+        Rewrite { to: from, behind: Behind::Here, ..Rewrite::default() }
+    }
+
     /// What the later fragments of this packet share.
     pub(super) fn fate(&self) -> Fate {
         let (source, destination) = (self.source.map(|end| end.ip()), self.destination.map(|end| end.ip()));

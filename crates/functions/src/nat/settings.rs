@@ -4,10 +4,12 @@ use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use braid_nf::packet::headers::icmp_type;
+use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, Segments};
 use braid_nf::{Packet, Port};
 
-use super::config::{Allocation, Config, Others};
+use super::config::{Allocation, Config, ForRouter, Others};
 use super::endpoint::{Endpoint, Inside};
 use super::fixed::Fixed;
 use super::networks::Nets;
@@ -36,6 +38,8 @@ pub(super) struct Settings {
     pub(super) non_ip: Others,
     /// What it is inside, and outside.
     routers: [Router; 2],
+    /// Of what comes for the external address that it is outside, that which it leaves to the router behind it unless it is a mapping's.
+    for_router: Box<[ForRouter]>,
     /// Most bytes of an IP packet that leaves for the inside, and for the outside, as far as that is for this function to know.
     mtus: [u16; 2],
     pub(super) proxy: Option<Proxy>,
@@ -52,6 +56,7 @@ impl Settings {
         let pool = Pool::check(config, ports, networks.list.clone())?;
         check_ranges(config, &pool.external)?;
         check_meant(config, &pool.external)?;
+        check_for_router(config, &pool.external)?;
         let span = |key, value, least| span_ns(key, Duration::from_secs(value), Duration::from_secs(least), IDLE_MAX);
         let closing_ns = span("tcp_closing_s", config.tcp_closing_s, 1)?;
         let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
@@ -76,6 +81,7 @@ impl Settings {
             ipv6: config.ipv6,
             non_ip: config.non_ip,
             routers: routers(config)?,
+            for_router: config.for_router.clone().into(),
             mtus: [mtu("inside_mtu", config.inside_mtu)?, mtu("outside_mtu", config.outside_mtu)?],
             proxy: Proxy::check(config.mac)?,
             gateways: gateways(config)?,
@@ -112,6 +118,16 @@ impl Settings {
             Some(Side::Inside) => to == inside.v4 || Some(to) == inside.v6,
             _ => Some(to) == outside.v6,
         }
+    }
+
+    /// Whether a packet for an external endpoint that is nobody's is for the router behind.
+    pub(super) fn is_left_to_router(&self, packet: &Packet<'_>) -> bool {
+        let kind = match (packet.protocol(), packet.icmp()) {
+            (protocol::UDP, _) => ForRouter::Udp,
+            (protocol::ICMP, Some(icmp)) if icmp.kind() == icmp_type::ECHO_REQUEST => ForRouter::Echo,
+            _ => return false,
+        };
+        packet.dst_ip() == self.routers[Side::Outside as usize].v4 && self.for_router.contains(&kind)
     }
 
     /// Whether a neighbour who asks for an address is answered: outside for external ones, inside for gateways, of which every network
@@ -210,6 +226,20 @@ fn check_meant(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError>
         }
         None => Ok(()),
     }
+}
+
+/// What comes for any other address passes without.
+fn check_for_router(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError> {
+    let outside = config.outside_router.unwrap_or(config.router);
+    if config.for_router.is_empty() || external.contains(&outside.octets()) {
+        return Ok(());
+    }
+    let reason = format!("`outside_router`, {outside}, is no external address, so nothing comes for it here");
+    Err(ConfigError::new(
+        "for_router",
+        reason,
+        "write as `outside_router` the external address that the router behind has",
+    ))
 }
 
 fn fixed(config: &Config, pool: &Pool, (networks, home): (&Nets, Port)) -> Result<Box<[Fixed]>, ConfigError> {

@@ -95,6 +95,9 @@ fn ranges_and_networks_that_add_nothing_are_refused() {
         }
     }
     check_error("outer_tag = '802.1q'", "`outer_tag`: says nothing: networks are not told by VLAN");
+    let nobody =
+        "`for_router`: `outside_router`, 192.0.0.8, is no external address, so nothing comes for it here; write";
+    check_error("for_router = ['echo']", nobody);
 }
 
 #[test]
