@@ -254,11 +254,8 @@ impl NetworkFunction for Router {
                 }
             }
         }
-        for expired in self.reassembly.sweep(cx, neighbours::SWEEP_EVERY.as_nanos() as u64)? {
-            if let Some(came) = self.links.get(expired.link(&self.links)) {
-                self.errors.send_about(cx, expired.cause(), came, Complaint::PiecesMissing)?;
-            }
-        }
+        let expired = self.reassembly.sweep(cx, neighbours::SWEEP_EVERY.as_nanos() as u64)?;
+        self.tell_expired(cx, &expired)?;
         for hop in self.spreads.iter().flat_map(|spread| spread.from(0)) {
             if self.neighbours.is_missed(cx, hop)? {
                 self.resolve(cx, hop)?;

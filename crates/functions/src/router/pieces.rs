@@ -11,7 +11,7 @@ use super::headers::{self, Objection};
 use super::interface::Interface;
 use super::local::{Answer, FOR_ROUTER};
 use super::objections::{BAD_CHECKSUM, BAD_SOURCE};
-use super::reassembly::Outcome;
+use super::reassembly::{Expired, Outcome};
 use super::{Complaint, Router, fragment};
 use crate::parts::answer::{self, Cause};
 use crate::parts::fragments::Datagram;
@@ -23,7 +23,10 @@ impl Router {
         if packet.src_ip() == IpAddress::UNSPECIFIED {
             return Ok(Verdict::Drop(BAD_SOURCE));
         }
-        match self.reassembly.add(cx, packet, interface)? {
+        let mut crowded_out = Vec::new();
+        let outcome = self.reassembly.add(cx, packet, interface, &mut crowded_out)?;
+        self.tell_expired(cx, &crowded_out)?;
+        match outcome {
             Outcome::Ends(reason) => Ok(Verdict::Drop(reason)),
             Outcome::Whole(datagram) => self.receive_whole(cx, packet, interface, &datagram),
             Outcome::Wrong(at) => {
@@ -34,6 +37,16 @@ impl Router {
                 Ok(Verdict::Drop(Reason::MALFORMED))
             }
         }
+    }
+
+    /// Tells those of whose datagrams pieces have waited in vain (RFC 792, RFC 4443 section 3.3).
+    pub(super) fn tell_expired(&self, cx: &mut Cx<'_>, all: &[Expired]) -> Result<(), Conflict> {
+        for expired in all {
+            if let Some(came) = self.links.get(expired.link(&self.links)) {
+                self.errors.send_about(cx, expired.cause(), came, Complaint::PiecesMissing)?;
+            }
+        }
+        Ok(())
     }
 
     /// A packet for the router that came in pieces, `last` the last of them.

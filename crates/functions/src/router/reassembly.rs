@@ -3,7 +3,7 @@
 //! The bytes of a datagram lie in chunks, and each chunk knows which units of eight bytes have come: pieces of any length need no more room than their
 //! bytes, in a table of fixed size that all datagrams share. A piece that comes twice is passed over. One that overlaps others with anything else
 //! ends its datagram, those of its pieces included that are still to come (RFC 5722). Where there is no room, datagrams that have waited longest end; if all have
-//! come just now, that of the piece does.
+//! come just now, that of the piece does. Whoever sent one that ends so is told, if its first piece has come (RFC 792).
 
 use std::sync::Arc;
 
@@ -111,9 +111,13 @@ impl Expired {
 pub struct Reassembly {
     datagrams: Map<Datagram, Gathered>,
     chunks: Map<Place, Chunk>,
-    /// Datagrams of which pieces have waited in vain.
+    /// Datagrams of which pieces have waited in vain: all, and those that had to make room for others.
     in_vain: DistributedVector<u64>,
 }
+
+/// What of [`Reassembly::in_vain`] is which.
+const ALL: u32 = 0;
+const CROWDED_OUT: u32 = 1;
 
 impl Reassembly {
     /// Room for so many chunks of bytes.
@@ -121,7 +125,7 @@ impl Reassembly {
         let of = |error: StateError| ConfigError::state("reassembly_max", &error);
         fragments::room_to_wait("chunks", chunks).map_err(of)?;
         let map = |name: &str| MapConfig { name: name.into(), capacity: chunks, ..MapConfig::default() };
-        let in_vain = DistributedVectorConfig { name: "pieces_in_vain".into(), len: 1 };
+        let in_vain = DistributedVectorConfig { name: "pieces_in_vain".into(), len: 2 };
         Ok(Reassembly {
             datagrams: Map::new(builder, &map("datagrams")).map_err(of)?,
             chunks: Map::new(builder, &map("chunks")).map_err(of)?,
@@ -129,8 +133,14 @@ impl Reassembly {
         })
     }
 
-    /// Takes a piece in, which came by an interface.
-    pub fn add(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, came: &Interface) -> Result<Outcome, Conflict> {
+    /// Takes a piece in, which came by an interface. Datagrams that make room for it and whose senders are to be told come into `crowded_out`.
+    pub fn add(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        came: &Interface,
+        crowded_out: &mut Vec<Expired>,
+    ) -> Result<Outcome, Conflict> {
         let (Some(piece), Some(datagram)) = (Piece::read(packet), Datagram::of(packet)) else {
             return Ok(Outcome::Ends(Reason::MALFORMED));
         };
@@ -160,11 +170,12 @@ impl Reassembly {
             Met::Nobody => gathered.take_in(&piece, packet),
         }
         if self.datagrams.insert(cx, &datagram, &gathered)? == Inserted::Full
-            && !(self.make_room(cx, &datagram)? && self.datagrams.insert(cx, &datagram, &gathered)? != Inserted::Full)
+            && !(self.make_room(cx, &datagram, crowded_out)?
+                && self.datagrams.insert(cx, &datagram, &gathered)? != Inserted::Full)
         {
             return Ok(Outcome::Ends(NO_ROOM));
         }
-        if !self.put_down(cx, &datagram, &piece)? {
+        if !self.put_down(cx, (&datagram, &piece), crowded_out)? {
             return self.end(cx, &datagram, gathered, FULL);
         }
         if gathered.have != gathered.total {
@@ -195,7 +206,12 @@ impl Reassembly {
     }
 
     /// Writes a piece into its chunks. False if there is no room for one of them.
-    fn put_down(&self, cx: &mut Cx<'_>, datagram: &Datagram, piece: &Piece<'_>) -> Result<bool, Conflict> {
+    fn put_down(
+        &self,
+        cx: &mut Cx<'_>,
+        (datagram, piece): (&Datagram, &Piece<'_>),
+        crowded_out: &mut Vec<Expired>,
+    ) -> Result<bool, Conflict> {
         for part in piece.parts() {
             let place = Place::of(datagram, &part);
             let mut chunk = self.chunks.get(cx, &place)?.unwrap_or(Chunk::EMPTY);
@@ -203,7 +219,7 @@ impl Reassembly {
             chunk.set_come(chunk.come() | part.units());
             let mut tries = ENDED_MAX;
             while self.chunks.insert(cx, &place, &chunk)? == Inserted::Full {
-                if tries == 0 || !self.make_room(cx, datagram)? {
+                if tries == 0 || !self.make_room(cx, datagram, crowded_out)? {
                     return Ok(false);
                 }
                 tries -= 1;
@@ -215,7 +231,7 @@ impl Reassembly {
     /// Ends datagrams of which pieces have waited longest, but not this one, where it finds no room: nobody waits as long as he may where many come. False
     /// if all have come just now.
     #[cold]
-    fn make_room(&self, cx: &mut Cx<'_>, datagram: &Datagram) -> Result<bool, Conflict> {
+    fn make_room(&self, cx: &mut Cx<'_>, datagram: &Datagram, told: &mut Vec<Expired>) -> Result<bool, Conflict> {
         let (now, size) = (cx.now(), (ENDED_MAX, self.datagrams.capacity()));
         for part in CROWDED {
             let mut old = Old { now, age_ns: LIFETIME_NS / part, but: *datagram, ended: Vec::new() };
@@ -223,10 +239,11 @@ impl Reassembly {
                 take_out(cx, &self.datagrams, std::iter::once(among), ENDED_MAX, &mut old)
             })?;
             for (datagram, gathered) in old.ended {
-                self.take_out(cx, &datagram, &gathered)?;
+                let expired = self.give_up(cx, &datagram, gathered)?;
                 if gathered.ended == 0 {
-                    self.in_vain.update(cx, 0, |count| *count += 1)?;
+                    self.in_vain.update(cx, CROWDED_OUT, |count| *count += 1)?;
                 }
+                told.extend(expired);
             }
             if found {
                 return Ok(true);
@@ -265,27 +282,34 @@ impl Reassembly {
         })?;
         let mut expired = Vec::new();
         for (datagram, gathered) in old {
-            let bytes = self.take_out(cx, &datagram, &gathered)?;
-            if gathered.ended != 0 {
-                continue;
-            }
-            self.in_vain.update(cx, 0, |count| *count += 1)?;
-            // Without the first piece nobody is told.
-            if gathered.first > 0 {
-                let quoted = gathered.first_piece(&datagram, &bytes);
-                let was_going = cx.opposite(datagram.port());
-                expired.push(Expired { port: datagram.port(), was_going, gathered, quoted });
-            }
+            expired.extend(self.give_up(cx, &datagram, gathered)?);
         }
         Ok(expired)
     }
 
+    /// A datagram that has been taken out will not be whole: its bytes go, and whoever is to be told of it is given.
+    fn give_up(&self, cx: &mut Cx<'_>, datagram: &Datagram, gathered: Gathered) -> Result<Option<Expired>, Conflict> {
+        let bytes = self.take_out(cx, datagram, &gathered)?;
+        if gathered.ended != 0 {
+            return Ok(None);
+        }
+        self.in_vain.update(cx, ALL, |count| *count += 1)?;
+        // Without the first piece nobody is told.
+        if gathered.first == 0 {
+            return Ok(None);
+        }
+        let (port, quoted) = (datagram.port(), gathered.first_piece(datagram, &bytes));
+        Ok(Some(Expired { port, was_going: cx.opposite(port), gathered, quoted }))
+    }
+
     /// How many datagrams have stayed in pieces.
     pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
-        let mut sum = 0;
-        self.in_vain.visit(cx, 0, |count| sum += count)?;
-        if sum > 0 {
-            into.add("pieces_in_vain", sum);
+        for (which, name) in [(ALL, "pieces_in_vain"), (CROWDED_OUT, "pieces_crowded_out")] {
+            let mut sum = 0;
+            self.in_vain.visit(cx, which, |count| sum += count)?;
+            if sum > 0 {
+                into.add(name, sum);
+            }
         }
         Ok(())
     }

@@ -212,6 +212,9 @@ fn datagrams_that_have_waited_longest_make_room() {
     router.send(0, 3000, &piece(0, &bytes[800..], 800, false));
     let sent = router.send(0, 3000, &piece(0, &bytes[..800], 0, true)).sent;
     assert!(!sent.is_empty(), "both kilobytes found room");
+    let findings = router.findings();
+    let [in_vain, crowded_out] = ["pieces_in_vain", "pieces_crowded_out"].map(|name| findings.sums().get(name));
+    assert!(in_vain.is_some() && in_vain == crowded_out, "{:?}", findings.sums());
 }
 
 #[test]
