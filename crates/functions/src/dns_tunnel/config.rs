@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::config::{ConfigError, span_ns};
+use crate::parts::dns::Name;
 
 /// Configuration of [`DnsTunnel`](super::DnsTunnel).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -20,11 +21,13 @@ pub struct Config {
     pub answers_max: u32,
     /// Tunnels that the report has room for.
     pub alerts_max: u32,
+    /// Lists that are asked by name or hash: what is answered below them counts for nothing.
+    pub lists: Vec<String>,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { orphans: 30, bytes: 1000, window_s: 60, answers_max: 65_536, alerts_max: 4096 }
+        Config { orphans: 30, bytes: 1000, window_s: 60, answers_max: 65_536, alerts_max: 4096, lists: Vec::new() }
     }
 }
 
@@ -39,7 +42,24 @@ impl Config {
         }
     }
 
+    pub(super) fn lists(&self) -> Result<Vec<Name>, ConfigError> {
+        self.lists.iter().map(|name| list(name)).collect()
+    }
+
     pub(super) fn window_ns(&self) -> Result<u64, ConfigError> {
         span_ns("window_s", Duration::from_secs(self.window_s), Duration::from_secs(1), Duration::from_secs(86_400))
+    }
+}
+
+/// The name of a list.
+fn list(text: &str) -> Result<Name, ConfigError> {
+    let wrong = |what: &str| {
+        let instead = "write the name of a list, such as \"multi.surbl.org\"";
+        Err(ConfigError::new("lists", format!("`{text}` {what}"), instead))
+    };
+    match Name::parse(text) {
+        None => wrong("is no name of DNS"),
+        Some(name) if name.depth() < 2 => wrong("is all below a top-level domain"),
+        Some(name) => Ok(name),
     }
 }

@@ -3,14 +3,12 @@
 use braid_nf::packet::IpAddress;
 use braid_nf::state::hash::mixed;
 
-use crate::parts::dns::Response;
+use crate::parts::dns::{NAME_MOST, Response};
 
 /// Characters of a zone that a report shows.
 pub(super) const ZONE_SHOWN: usize = 40;
 /// Three labels and their lengths.
 const ZONE_MOST: usize = 3 * 64;
-/// Bytes of a name (RFC 1035 section 3.1).
-const NAME_MOST: usize = 255;
 
 /// The end of a name that somebody registered: the last two labels, or three below a short second one (`co.uk`).
 pub(super) struct Zone<'a> {

@@ -13,7 +13,7 @@ use braid_nf::prelude::*;
 use message::Zone;
 
 use crate::parts::aged::{SWEEP_EVERY, Stamp};
-use crate::parts::dns::Response;
+use crate::parts::dns::{Name, Response};
 use crate::parts::{Aged, Alerts, Unkept, of_each, seconds};
 use crate::{ConfigError, FromConfig};
 
@@ -86,6 +86,7 @@ network_function! {
         orphans_max: u64,
         bytes_max: u64,
         window_ns: u64,
+        lists: Vec<Name>,
         told: Aged<Told, Orphan>,
         tallies: Aged<Asker, Tally>,
         unkept: Unkept,
@@ -103,6 +104,7 @@ impl FromConfig for DnsTunnel {
             orphans_max: config.orphans_max()?,
             bytes_max: config.bytes.into(),
             window_ns,
+            lists: config.lists()?,
             told: Aged::new(builder, "told", capacity, window_ns).map_err(error)?,
             tallies: Aged::new(builder, "tallies", capacity, window_ns).map_err(error)?,
             unkept: Unkept::new(builder, "unkept", "answers for which there was no room").map_err(error)?,
@@ -149,6 +151,7 @@ impl NetworkFunction for DnsTunnel {
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, (): &mut ()) -> Handled {
         if is_response(packet)
             && let Some(response) = Response::parse(packet.payload())
+            && !self.lists.iter().any(|list| list.ends(&response))
         {
             self.answer(cx, packet.dst_ip(), &response)?;
         }

@@ -1,8 +1,11 @@
 //! When answers make a tunnel, and what ordinary look-ups do not.
 
+use braid_nf::state::{Domain, HugePages, StateBuilder};
 use braid_testkit::{Bench, Frame};
 
-use crate::find;
+use super::DnsTunnel;
+use crate::config::parse;
+use crate::{FromConfig, find};
 
 fn bench(config: &str) -> Bench {
     let build = find("dns_tunnel").unwrap().build;
@@ -45,7 +48,12 @@ fn response_about(kind: u8, name: &str, answer: &Answer) -> Vec<u8> {
 /// 100 answers, ten a second, named and filled by `of`: how many tunnels, and what is said of the first?
 #[track_caller]
 fn check(of: impl Fn(u64) -> (String, Answer), follows: bool, expected: Option<&str>) {
-    let mut bench = bench("");
+    check_with("", of, follows, expected);
+}
+
+#[track_caller]
+fn check_with(config: &str, of: impl Fn(u64) -> (String, Answer), follows: bool, expected: Option<&str>) {
+    let mut bench = bench(config);
     for n in 0..100 {
         let (name, answer) = of(n);
         assert_eq!(bench.send(0, n * 100, &response(&name, &answer)).ports(), [1]);
@@ -73,6 +81,29 @@ fn so_are_addresses_that_nobody_contacts_if_the_names_carry_enough() {
     let expected = "30 answers about evil.co.uk led nowhere, 1350 bytes in them, since 0.000 s";
     check(|n| (name(n), address(n)), false, Some(expected));
     check(|n| (name(n), address(n)), true, None);
+}
+
+/// What is asked of them is as new and as long as data would be, so somebody has to say that they are lists.
+#[test]
+fn lists_of_names_and_hashes_are_none_if_they_are_named() {
+    let hash = |list: &str, n: u64| (format!("{:032x}.{list}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)), Answer::Nothing);
+    let expected = "30 answers about surbl.org led nowhere, 1170 bytes in them, since 0.000 s";
+    check(|n| hash("multi.surbl.org", n), false, Some(expected));
+    let config = "lists = ['Multi.SURBL.org.', 'dbl.spamhaus.org']";
+    check_with(config, |n| hash("multi.surbl.org", n), false, None);
+    check_with(config, |n| hash("other.surbl.org", n), false, Some(expected));
+    check_with(
+        config,
+        |n| hash("multi.surbl.org.evil.example", n),
+        false,
+        Some("30 answers about evil.example led nowhere, 1470 bytes in them, since 0.000 s"),
+    );
+    for (name, reason) in [("", "is no name"), ("a..b", "is no name"), ("org", "is all below a top-level domain")] {
+        let mut builder = StateBuilder::new(&Domain::new(2), HugePages::Never);
+        let config = parse(format!("lists = ['{name}']").parse().unwrap());
+        let made = config.and_then(|config| DnsTunnel::from_config(config, builder.scope("dns"), 2));
+        assert!(made.is_err_and(|error| error.to_string().contains(reason)), "{name}");
+    }
 }
 
 #[test]

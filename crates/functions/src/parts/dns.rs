@@ -7,6 +7,8 @@ const A: usize = 1;
 const AAAA: usize = 28;
 /// The end of the name asked about, its type and class.
 const QUESTION_END: usize = 5;
+/// Bytes of a name (RFC 1035 section 3.1).
+pub const NAME_MOST: usize = 255;
 /// Labels that are looked at; names have at most 127.
 const LABELS: usize = 128;
 
@@ -18,6 +20,42 @@ pub struct Response<'a> {
     depth: usize,
     /// Where the answers begin.
     answers: usize,
+}
+
+/// A name that names may end in.
+#[derive(Clone, Debug)]
+pub struct Name {
+    /// Its labels with their lengths between them, as in a message.
+    labels: Box<[u8]>,
+    depth: usize,
+}
+
+braid_nf::plain!(Name);
+
+impl Name {
+    /// With or without the dot at its end; none if no message could hold it.
+    pub fn parse(text: &str) -> Option<Name> {
+        let (mut bytes, mut depth) = (Vec::new(), 0);
+        for label in text.strip_suffix('.').unwrap_or(text).split('.') {
+            if !(1..64).contains(&label.len()) || !label.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return None;
+            }
+            bytes.push(label.len() as u8);
+            bytes.extend_from_slice(label.as_bytes());
+            depth += 1;
+        }
+        (bytes.len() < NAME_MOST).then(|| Name { labels: bytes[1..].into(), depth })
+    }
+
+    /// How many labels it has.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Whether a response is about it, or about a name below it.
+    pub fn ends(&self, response: &Response<'_>) -> bool {
+        response.name_from(self.depth - 1).is_some_and(|end| end.eq_ignore_ascii_case(&self.labels))
+    }
 }
 
 fn be16(bytes: &[u8], at: usize) -> Option<usize> {
