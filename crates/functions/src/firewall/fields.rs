@@ -57,6 +57,8 @@ pub(super) enum Field {
     Acknowledgement,
     /// In words of 32 bits.
     DataOffset,
+    /// The four bits behind the length of the header.
+    Reserved,
     /// As it stands there, not shifted.
     Window,
     Urgent,
@@ -65,6 +67,15 @@ pub(super) enum Field {
     /// Of an echo request or its reply.
     QueryId,
     QuerySequence,
+    /// What an ICMP message about a packet that is too long says of the link: 16 bits of ICMP, 32 of ICMPv6.
+    Mtu,
+    /// Of a redirect of ICMP, as a number.
+    Gateway,
+    /// Where an ICMPv6 message says that a problem is.
+    Pointer,
+    /// Where some of their bits are asked for; else ports are dimensions of the classifier.
+    SourcePort,
+    DestinationPort,
     /// What a connection has sent so far, in both directions or in one; [`UNCOUNTED`] if that is not known.
     Packets,
     PacketsOriginal,
@@ -204,11 +215,17 @@ impl Within {
             Field::Sequence => "sequence number",
             Field::Acknowledgement => "acknowledgement number",
             Field::DataOffset => "length of the TCP header",
+            Field::Reserved => "reserved bits of TCP",
             Field::Window => "window",
             Field::Urgent => "urgent pointer",
             Field::TransportChecksum => "checksum of TCP or UDP",
             Field::QueryId => "identifier of the query",
             Field::QuerySequence => "sequence number of the query",
+            Field::Mtu => "MTU that is told",
+            Field::Gateway => "gateway that is told",
+            Field::Pointer => "place of the problem",
+            Field::SourcePort => "source port",
+            Field::DestinationPort => "destination port",
             Field::Packets => "packets of the connection",
             Field::PacketsOriginal => "packets of who opened the connection",
             Field::PacketsReply => "packets of who was asked",
@@ -218,6 +235,16 @@ impl Within {
             Field::Average => "bytes a packet of the connection",
             Field::AverageOriginal => "bytes a packet of who opened the connection",
             Field::AverageReply => "bytes a packet of who was asked",
+        }
+    }
+
+    /// How the mask is written, if there is one, without the bit that stands for nothing.
+    fn written_mask(&self) -> String {
+        match self.field {
+            _ if self.mask == u64::MAX => String::new(),
+            Field::EtherSource | Field::EtherDestination => format!(" & {}", self.written(self.mask & !NO_STATION)),
+            Field::Vlan => format!(" & {:#x}", self.mask & !UNTAGGED),
+            _ => format!(" & {:#x}", self.mask),
         }
     }
 
@@ -248,7 +275,7 @@ impl fmt::Display for Within {
             return f.write_str(self.name());
         }
         let ranges: Vec<_> = self.ranges.iter().take(4).map(one).collect();
-        write!(f, "{} {}", self.name(), ranges.join(", "))?;
+        write!(f, "{}{} {}", self.name(), self.written_mask(), ranges.join(", "))?;
         if self.ranges.len() > 4 { write!(f, ", … {} in all", self.ranges.len()) } else { Ok(()) }
     }
 }

@@ -31,9 +31,13 @@ const SEGMENTS: u64 = Field::TcpOptions.bit() | Field::SegmentSize.bit();
 const TCP: u64 = Field::Sequence.bit()
     | Field::Acknowledgement.bit()
     | Field::DataOffset.bit()
+    | Field::Reserved.bit()
     | Field::Window.bit()
     | Field::Urgent.bit();
-const QUERIES: u64 = Field::QueryId.bit() | Field::QuerySequence.bit();
+/// Behind the checksum of an ICMP message.
+const MESSAGES: u64 =
+    Field::QueryId.bit() | Field::QuerySequence.bit() | Field::Mtu.bit() | Field::Gateway.bit() | Field::Pointer.bit();
+const PORTS: u64 = Field::SourcePort.bit() | Field::DestinationPort.bit();
 /// When a packet came.
 const WHEN: u64 = Field::Hour.bit() | Field::Day.bit() | Field::Time.bit();
 
@@ -88,8 +92,14 @@ impl Looks {
             values.set(Field::UdpLength, udp.length());
             values.set(Field::TransportChecksum, udp.checksum());
         }
-        if self.asked & QUERIES != 0 {
-            read_query(packet, &mut values);
+        if self.asked & MESSAGES != 0 {
+            read_message(packet, &mut values);
+        }
+        if self.asked & PORTS != 0
+            && let Some((source, destination)) = packet.ports()
+        {
+            values.set(Field::SourcePort, source);
+            values.set(Field::DestinationPort, destination);
         }
         if self.asked & Field::FlowLabel.bit() != 0
             && let Some(ip) = packet.ipv6()
@@ -145,22 +155,26 @@ fn read_extensions(ip: &View<'_, Ipv6>, values: &mut Values) {
 }
 
 fn read_tcp(packet: &Packet<'_>, tcp: &View<'_, Tcp>, values: &mut Values) {
-    let offset = packet.l4_offset().and_then(|at| packet.bytes().get(at + 12)).map_or(0, |byte| byte >> 4);
+    let offset = packet.l4_offset().and_then(|at| packet.bytes().get(at + 12)).copied().unwrap_or_default();
     values.set(Field::Sequence, tcp.sequence());
     values.set(Field::Acknowledgement, tcp.acknowledgement());
-    values.set(Field::DataOffset, offset);
+    values.set(Field::DataOffset, offset >> 4);
+    values.set(Field::Reserved, offset & 0x0f);
     values.set(Field::Window, tcp.window());
     values.set(Field::Urgent, tcp.urgent());
     values.set(Field::TransportChecksum, tcp.checksum());
 }
 
-/// Identifier and number of an echo message stand at the same place in both versions; other types are not asked for them.
-fn read_query(packet: &Packet<'_>, values: &mut Values) {
-    let numbers = packet.l4_offset().and_then(|at| packet.bytes().get(at + 4..at + 8));
-    if let Some(numbers) = numbers {
-        values.set(Field::QueryId, u16::from_be_bytes([numbers[0], numbers[1]]));
-        values.set(Field::QuerySequence, u16::from_be_bytes([numbers[2], numbers[3]]));
-    }
+/// What stands behind the checksum; which of it a message has, its type says, which rules ask for with it.
+fn read_message(packet: &Packet<'_>, values: &mut Values) {
+    let word = packet.l4_offset().and_then(|at| packet.bytes().get(at + 4..)?.first_chunk());
+    let Some(word) = word.map(|word| u32::from_be_bytes(*word)) else { return };
+    let (high, low) = (word >> 16, word & 0xffff);
+    values.set(Field::QueryId, high);
+    values.set(Field::QuerySequence, low);
+    values.set(Field::Mtu, if packet.protocol() == number::ICMP { low } else { word });
+    values.set(Field::Gateway, word);
+    values.set(Field::Pointer, word);
 }
 
 /// What stands for an extension header in [`Field::Extensions`]; 0 for one that nobody asks for.

@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 
 use super::conditions::narrow;
+use super::numbers::nothing_left;
 use super::reader::Words;
 use super::{Kind, Parsed, wrong};
 use crate::firewall::masked::Masked;
@@ -12,6 +13,9 @@ use crate::parts::Many;
 
 /// Addresses, or what they leave of all.
 pub(super) fn addresses(place: &mut Many<Addresses>, never: &mut bool, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
+    if let Some(ranges) = compared(rest, v4)? {
+        return if ranges.is_empty() { none_left() } else { narrow_addresses(place, ranges, v4) };
+    }
     let bits = if rest.take("&") || rest.take("and") { Some(mask(rest, v4)?.leading_ones()) } else { None };
     let (texts, is_negated) = rest.set("an address")?;
     let mut ranges = Vec::new();
@@ -37,7 +41,7 @@ pub(super) fn addresses(place: &mut Many<Addresses>, never: &mut bool, rest: &mu
         ranges = Addresses::except(v4, ranges);
     }
     if ranges.is_empty() && is_negated {
-        return wrong("no address is left", "write != and less than all addresses");
+        return none_left();
     }
     *never |= ranges.is_empty();
     if ranges.is_empty() { Ok(()) } else { narrow_addresses(place, ranges, v4) }
@@ -48,6 +52,32 @@ fn narrow_addresses(place: &mut Many<Addresses>, ranges: Vec<Addresses>, v4: boo
     let is_other = !place.0.is_empty() && place.0.iter().all(|range| range.is_v4() != v4);
     let kind = if is_other { Kind::Conflict } else { Kind::Excluded };
     narrow(place, ranges, Addresses::meet, ("address", kind))
+}
+
+fn none_left<T>() -> Parsed<T> {
+    nothing_left("write less than all addresses")
+}
+
+/// `> 10.0.0.9`: what a comparison leaves of all addresses, if one comes next.
+fn compared(rest: &mut Words<'_>, v4: bool) -> Parsed<Option<Vec<Addresses>>> {
+    let sign = rest.peek();
+    if !matches!(sign, "<" | "lt" | ">" | "gt" | "<=" | "le" | ">=" | "ge") {
+        return Ok(None);
+    }
+    rest.word();
+    let text = rest.word();
+    let Some(end) = one(&text, v4) else {
+        return wrong(format!("`{text}` is not one address"), "write > 10.0.0.9, or 10.0.0.1-10.0.0.9");
+    };
+    let all = Addresses::all(v4);
+    let taken = match sign {
+        ">" | "gt" => Some((all.first, end)),
+        ">=" | "ge" => end.checked_sub(1).map(|last| (all.first, last)),
+        "<" | "lt" => Some((end, all.last)),
+        _ => end.checked_add(1).map(|first| (first, all.last)),
+    };
+    let taken = taken.filter(|(first, last)| first <= last).map(|(first, last)| Addresses { first, last });
+    Ok(Some(Addresses::except(v4, taken.into_iter().collect())))
 }
 
 /// `255.255.255.0`, `::ffff:ffff`: a mask, as a number whose bits of an address stand first.

@@ -5,11 +5,11 @@ use braid_nf::packet::parse::protocol as number;
 use super::addresses::{addresses, masked, packet_type};
 use super::ether::{ether, vlan};
 use super::extensions::{exthdr, next_headers, routing};
-use super::flags::{self, flags};
+use super::flags::flags;
 use super::interfaces::interface;
-use super::numbers::{Numbers, nameless};
+use super::numbers::{Numbers, mask_len, nameless};
 use super::options::{ip_option, tcp_option};
-use super::reader::Words;
+use super::reader::{PORT, Words};
 use super::state::ct;
 use super::times::when;
 use super::{Kind, Parsed, fits_nothing, wrong};
@@ -39,9 +39,11 @@ impl Fits {
 pub(super) fn selector(words: &Words<'_>) -> Option<usize> {
     match words.peek() {
         "iif" | "oif" | "iifname" | "oifname" | "pkttype" | "l4proto" | "nfproto" | "hour" | "day" | "time" => Some(1),
-        "tcp" if words.peek_at(1) == "flags" => Some(flags::named(words)),
-        "ip" | "ip6" | "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6" | "meta" | "ct" | "ether" | "vlan"
-        | "exthdr" | "rt" => Some(2),
+        // Of addresses a mask stands with the value.
+        "ip" | "ip6" if matches!(words.peek_at(1), "saddr" | "daddr" | "frag-off") => Some(2),
+        "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6" | "vlan" | "ip" | "ip6" => Some(2 + mask_len(words, 2)),
+        "meta" if words.peek_at(1) == "length" => Some(2 + mask_len(words, 2)),
+        "meta" | "ct" | "ether" | "exthdr" | "rt" => Some(2),
         _ => None,
     }
 }
@@ -147,12 +149,12 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
         rule.masked.push(masked);
         return narrow_family(rule, v4);
     }
-    let field = match (what.as_str(), v4) {
+    let within = match (what.as_str(), v4) {
         ("protocol", true) => {
             protocols(rule, rest)?;
             return if rest.scope.in_table { narrow_family(rule, v4) } else { Ok(()) };
         }
-        ("nexthdr", false) => (Field::NextHeader, next_headers(rule, rest)?),
+        ("nexthdr", false) => Within::new(Field::NextHeader, next_headers(rule, rest)?),
         ("saddr", _) => return addresses(&mut rule.source, &mut fits.never, rest, v4),
         ("daddr", _) => return addresses(&mut rule.destination, &mut fits.never, rest, v4),
         ("version", _) => {
@@ -161,19 +163,19 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
             }
             return narrow_family(rule, v4);
         }
-        ("length", true) => (Field::Length, LENGTH.read(rest)?),
+        ("length", true) => LENGTH.within(Field::Length, rest)?,
         // Of what stands behind the header.
         ("length", false) => {
             let lengths = LENGTH.read(rest)?;
-            (Field::Length, lengths.into_iter().map(|(first, last)| (first + 40, last + 40)).collect())
+            Within::new(Field::Length, lengths.into_iter().map(|(first, last)| (first + 40, last + 40)).collect())
         }
-        ("ttl", true) | ("hoplimit", false) => (Field::Ttl, TTL.read(rest)?),
-        ("dscp", _) => (Field::Dscp, DSCP.read(rest)?),
-        ("ecn", _) => (Field::Ecn, ECN.read(rest)?),
-        ("id", true) => (Field::Identification, ID.read(rest)?),
-        ("hdrlength", true) => (Field::HeaderLength, HEADER_LENGTH.read(rest)?),
-        ("checksum", true) => (Field::Checksum, CHECKSUM.read(rest)?),
-        ("flowlabel", false) => (Field::FlowLabel, FLOW_LABEL.read(rest)?),
+        ("ttl", true) | ("hoplimit", false) => TTL.within(Field::Ttl, rest)?,
+        ("dscp", _) => DSCP.within(Field::Dscp, rest)?,
+        ("ecn", _) => ECN.within(Field::Ecn, rest)?,
+        ("id", true) => ID.within(Field::Identification, rest)?,
+        ("hdrlength", true) => HEADER_LENGTH.within(Field::HeaderLength, rest)?,
+        ("checksum", true) => CHECKSUM.within(Field::Checksum, rest)?,
+        ("flowlabel", false) => FLOW_LABEL.within(Field::FlowLabel, rest)?,
         ("option", true) => return ip_option(rule, rest),
         ("frag-off", true) if rest.peek() == "&" => return pieces(fits, rest),
         ("frag-off", _) => {
@@ -186,7 +188,7 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
             );
         }
     };
-    narrow_field(rule, field.0, field.1)?;
+    narrow_within(rule, within)?;
     narrow_family(rule, v4)
 }
 
@@ -213,12 +215,18 @@ fn transport(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
 }
 
 fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
-    match rest.word().as_str() {
+    let what = rest.word();
+    match what.as_str() {
+        // Under a mask they are no ranges.
+        "sport" | "dport" if mask_len(rest, 0) > 0 => {
+            let field = if what == "sport" { Field::SourcePort } else { Field::DestinationPort };
+            narrow_within(rule, PORT.within(field, rest)?)?;
+        }
         "sport" => narrow(&mut rule.source_ports, rest.ports()?, PortRange::meet, ("port", Kind::Excluded))?,
         "dport" => narrow(&mut rule.destination_ports, rest.ports()?, PortRange::meet, ("port", Kind::Excluded))?,
         "flags" if name == "tcp" => rule.tcp_flags.extend(flags(rest)?),
         other => match numbered(name, other) {
-            Some((field, numbers)) => narrow_field(rule, field, numbers.read(rest)?)?,
+            Some((field, numbers)) => narrow_within(rule, numbers.within(field, rest)?)?,
             None => {
                 let instead = format!("write {name} dport 80, {name} sport 1024-65535, or meta l4proto {name}");
                 return wrong(format!("`{other}` is nothing of {name} that is looked at"), instead);
@@ -234,12 +242,17 @@ fn numbered(protocol: &str, name: &str) -> Option<(Field, Numbers)> {
         ("tcp", "sequence") => (Field::Sequence, SEQUENCE),
         ("tcp", "ackseq") => (Field::Acknowledgement, SEQUENCE),
         ("tcp", "doff") => (Field::DataOffset, HEADER_LENGTH),
+        ("tcp", "reserved") => (Field::Reserved, HEADER_LENGTH),
         ("tcp", "window") => (Field::Window, WINDOW),
         ("tcp", "urgptr") => (Field::Urgent, WINDOW),
         ("udp", "length") => (Field::UdpLength, LENGTH),
         ("tcp" | "udp", "checksum") => (Field::TransportChecksum, CHECKSUM),
         ("icmp" | "icmpv6", "id") => (Field::QueryId, ID),
         ("icmp" | "icmpv6", "sequence") => (Field::QuerySequence, ID),
+        ("icmp", "mtu") => (Field::Mtu, LENGTH),
+        ("icmpv6", "mtu") => (Field::Mtu, SEQUENCE),
+        ("icmp", "gateway") => (Field::Gateway, SEQUENCE),
+        ("icmpv6", "param-problem") => (Field::Pointer, SEQUENCE),
         _ => return None,
     })
 }
@@ -262,7 +275,8 @@ pub(super) const PROTOCOL: Numbers = Numbers {
 
 fn protocols(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     let ranges = PROTOCOL.read(rest)?;
-    narrow_protocol(rule, each(&ranges).collect())
+    // nftables refuses only a header of one protocol behind another one.
+    narrow(&mut rule.protocol, each(&ranges).collect(), equal, ("protocol", Kind::Excluded))
 }
 
 pub(super) fn each(ranges: &[(u64, u64)]) -> impl Iterator<Item = Protocol> {
@@ -274,7 +288,7 @@ fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
         "l4proto" => protocols(&mut fits.rule, rest),
         "iif" | "oif" | "iifname" | "oifname" => interface(fits, rest, key),
         "nfproto" | "protocol" => families(fits, rest, key),
-        "length" => narrow_field(&mut fits.rule, Field::Length, LENGTH.read(rest)?),
+        "length" => narrow_within(&mut fits.rule, LENGTH.within(Field::Length, rest)?),
         "pkttype" => packet_type(&mut fits.rule, rest),
         "hour" | "day" | "time" => when(&mut fits.rule, rest, key),
         "mark" => wrong("a mark stands alone here", "write meta mark 1 before the other fields"),
@@ -309,7 +323,10 @@ pub(super) fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parse
             fits.never = true;
             Ok(())
         }
-        [v4, _] => narrow_family(&mut fits.rule, v4),
+        [v4, _] => {
+            let all = vec![Addresses::all(v4)];
+            narrow(&mut fits.rule.source, all, Addresses::meet, ("address", Kind::Excluded))
+        }
     }
 }
 
@@ -325,16 +342,11 @@ fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     let v6 = name == "icmpv6";
     match rest.word().as_str() {
         "type" => {}
-        field @ ("id" | "sequence") => return query(rule, rest, (name, field)),
         "code" => {
-            let codes = if v6 { ICMPV6_CODE.read(rest)? } else { ICMP_CODE.read(rest)? };
-            return narrow_field(rule, Field::IcmpCode, codes);
+            let codes = if v6 { ICMPV6_CODE } else { ICMP_CODE };
+            return narrow_within(rule, codes.within(Field::IcmpCode, rest)?);
         }
-        _ => {
-            let instead =
-                format!("write {name} type echo-request, {name} type 3 {name} code 4, or meta l4proto {name}");
-            return wrong(format!("only type, code, id and sequence of {name} are looked at"), instead);
-        }
+        other => return of_some_types(rule, rest, (name, other)),
     }
     let (texts, is_negated) = rest.set("an ICMP type")?;
     let mut kinds = Vec::new();
@@ -355,17 +367,28 @@ fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     narrow(&mut rule.icmp, kinds, IcmpKind::meet, ("ICMP type", Kind::Excluded))
 }
 
-/// Numbers of an echo request or its reply: as in nftables nothing else has them.
-fn query(rule: &mut Rule, rest: &mut Words<'_>, (name, field): (&str, &str)) -> Parsed<()> {
-    let numbers = numbered(name, field).map(|(field, numbers)| Ok((field, numbers.read(rest)?))).transpose()?;
-    narrow_echo(rule, name)?;
-    numbers.map_or(Ok(()), |(field, ranges)| narrow_field(rule, field, ranges))
+/// Numbers that messages of some types have: as in nftables nothing else fits them.
+fn of_some_types(rule: &mut Rule, rest: &mut Words<'_>, (name, what): (&str, &str)) -> Parsed<()> {
+    let Some((field, numbers)) = numbered(name, what) else {
+        let instead = format!("write {name} type echo-request, {name} type 3 {name} code 4, or meta l4proto {name}");
+        let more = if name == "icmp" { "mtu and gateway" } else { "mtu and param-problem" };
+        return wrong(format!("only type, code, id, sequence, {more} of {name} are looked at"), instead);
+    };
+    let within = numbers.within(field, rest)?;
+    narrow_types(rule, (name, what))?;
+    narrow_within(rule, within)
 }
 
-/// Lets fit only echo requests and replies.
-pub(super) fn narrow_echo(rule: &mut Rule, name: &str) -> Parsed<()> {
-    let v6 = name == "icmpv6";
-    let kinds = ["echo-request", "echo-reply"].iter().filter_map(|kind| IcmpKind::written(kind, v6)).collect();
+/// Lets fit only messages of those types that have such a number.
+pub(super) fn narrow_types(rule: &mut Rule, (name, what): (&str, &str)) -> Parsed<()> {
+    let types: &[&str] = match (name, what) {
+        ("icmp", "mtu") => &["destination-unreachable"],
+        ("icmp", "gateway") => &["redirect"],
+        ("icmpv6", "mtu") => &["packet-too-big"],
+        ("icmpv6", "param-problem") => &["parameter-problem"],
+        _ => &["echo-request", "echo-reply"],
+    };
+    let kinds = types.iter().filter_map(|kind| IcmpKind::written(kind, name == "icmpv6")).collect();
     narrow(&mut rule.icmp, kinds, IcmpKind::meet, ("ICMP type", Kind::Excluded))
 }
 

@@ -68,7 +68,8 @@ fn kind(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
 /// Of the outermost tag.
 pub(super) fn vlan(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
     match rest.word().as_str() {
-        "id" => narrow_field(&mut fits.rule, Field::Vlan, VLAN.read(rest)?),
+        // What has no tag fits no number.
+        "id" => narrow_within(&mut fits.rule, VLAN.within_unless(Field::Vlan, UNTAGGED, rest)?),
         "type" => {
             narrow_field(&mut fits.rule, Field::Vlan, vec![(0, UNTAGGED - 1)])?;
             families(fits, rest, "vlan type")

@@ -11,24 +11,6 @@ use crate::parts::Many;
 const FORM: &str = "write syn,ack or syn / fin,syn,rst,ack or == syn | ack or { syn, syn | ack }";
 const ALL: u8 = 0xff;
 
-/// How many tokens name what is looked at, the mask in `tcp flags & (fin | syn)` included.
-pub(super) fn named(words: &Words<'_>) -> usize {
-    if words.peek_at(2) != "&" {
-        return 2;
-    }
-    let mut at = 3;
-    if words.peek_at(3) == "(" {
-        while !matches!(words.peek_at(at), ")" | "") {
-            at += 1;
-        }
-        return at + 1;
-    }
-    while words.peek_at(at + 1) == "|" {
-        at += 2;
-    }
-    at + 1
-}
-
 /// Reads what stands behind `tcp flags`: all of these have to fit, of each one.
 pub(super) fn flags(rest: &mut Words<'_>) -> Parsed<Vec<Many<Bits>>> {
     let mask = if rest.take("&") { Some(listed(rest)?) } else { None };

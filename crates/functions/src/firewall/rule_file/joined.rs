@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use super::conditions::{
-    Fits, any_protocol_with_ports, condition, narrow_echo, narrow_family, narrow_field, narrow_protocol, protocol,
+    Fits, any_protocol_with_ports, condition, narrow_family, narrow_field, narrow_protocol, narrow_types, protocol,
     selector,
 };
 use super::keyed::{dynamic, key_of};
@@ -77,9 +77,9 @@ fn has(fits: &mut Fits, field: &[Token]) -> Parsed<()> {
     let rule = &mut fits.rule;
     match (first, second) {
         ("ip" | "ip6", _) => narrow_family(rule, first == "ip"),
-        ("icmp" | "icmpv6", "id" | "sequence") => {
+        ("icmp" | "icmpv6", number) if !matches!(number, "type" | "code") => {
             narrow_protocol(rule, protocol(first).into_iter().collect())?;
-            narrow_echo(rule, first)
+            narrow_types(rule, (first, number))
         }
         ("tcp" | "udp" | "sctp" | "icmp" | "icmpv6", _) => narrow_protocol(rule, protocol(first).into_iter().collect()),
         ("th", _) => any_protocol_with_ports(rule),

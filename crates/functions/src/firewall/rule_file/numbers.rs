@@ -1,8 +1,9 @@
-//! Conditions whose values are numbers: one, a range, a set, names of some of them, `!=`, and comparisons such as `< 5`.
+//! Conditions whose values are numbers: one, a range, a set, names of some of them, `!=`, and comparisons such as `< 5`; of some bits of
+//! a field as well: `& 0x38 == 0x20`.
 
 use super::reader::Words;
-use super::{Parsed, wrong};
-use crate::firewall::fields::except;
+use super::{Kind, Parsed, Wrong, wrong};
+use crate::firewall::fields::{Field, Within, except};
 
 /// The numbers that a field may have.
 #[derive(Clone, Copy)]
@@ -19,6 +20,39 @@ pub(super) fn nameless(_: &str) -> Option<u64> {
 }
 
 impl Numbers {
+    /// Reads a condition about a field, or about those of its bits that a mask names.
+    pub(super) fn within(&self, field: Field, rest: &mut Words<'_>) -> Parsed<Within> {
+        self.within_unless(field, 0, rest)
+    }
+
+    /// The same where a field that is not there has the value `none`, which fits no condition.
+    pub(super) fn within_unless(&self, field: Field, none: u64, rest: &mut Words<'_>) -> Parsed<Within> {
+        let Some(mask) = self.mask(rest)? else { return Ok(Within::new(field, self.read(rest)?)) };
+        let mut ranges = self.read(rest)?;
+        // No value under the mask is a number that has other bits.
+        ranges.retain(|(first, last)| first != last || first & !mask == 0);
+        if ranges.is_empty() {
+            nothing_left("write bits of the mask")
+        } else {
+            Ok(Within::under(field, mask | none, ranges))
+        }
+    }
+
+    /// `& 0x0f`, `& (1 | 4)`, if that comes next.
+    fn mask(&self, rest: &mut Words<'_>) -> Parsed<Option<u64>> {
+        if !rest.take("&") && !rest.take("and") {
+            return Ok(None);
+        }
+        if !rest.take("(") {
+            return self.number(&rest.word()).map(Some);
+        }
+        let mut mask = self.number(&rest.word())?;
+        while rest.take("|") || rest.take("or") {
+            mask |= self.number(&rest.word())?;
+        }
+        if rest.take(")") { Ok(Some(mask)) } else { wrong("a mask without its end", "write & (1 | 4)") }
+    }
+
     /// Reads what comes next as ranges of numbers, ends included; at least one.
     pub(super) fn read(&self, rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
         let sign = rest.peek();
@@ -44,7 +78,7 @@ impl Numbers {
             }
         };
         if left.is_empty() {
-            return wrong("nothing is left that could fit", format!("write {}, and not all of them", self.what));
+            return nothing_left(&format!("write {}, and not all of them", self.what));
         }
         Ok(left)
     }
@@ -77,6 +111,30 @@ impl Numbers {
     fn refuse<T>(&self, text: &str) -> Parsed<T> {
         wrong(format!("`{text}` is not {}", self.what), format!("write {}", self.what))
     }
+}
+
+/// nftables takes it, and no packet fits.
+pub(super) fn nothing_left<T>(instead: &str) -> Parsed<T> {
+    let reason = "nothing is left that could fit".to_owned();
+    Err(Wrong { reason, instead: instead.to_owned(), kind: Kind::Excluded })
+}
+
+/// How many tokens a mask has that stands there; 0 for none.
+pub(super) fn mask_len(words: &Words<'_>, at: usize) -> usize {
+    if !matches!(words.peek_at(at), "&" | "and") {
+        return 0;
+    }
+    let mut len = 2;
+    if words.peek_at(at + 1) == "(" {
+        while !matches!(words.peek_at(at + len), ")" | "") {
+            len += 1;
+        }
+        return len + 1;
+    }
+    while words.peek_at(at + len) == "|" {
+        len += 2;
+    }
+    len
 }
 
 /// A number as nftables writes it: `10`, `0x0a`.

@@ -181,15 +181,16 @@ impl<'a> Words<'a> {
 
     /// A set of ports, or what it leaves of all of them.
     pub(super) fn ports(&mut self) -> Parsed<Vec<PortRange>> {
-        const PORT: Numbers = Numbers {
-            what: "a port, a range or a name such as 80, 6000-6063 or ssh",
-            last: u16::MAX as u64,
-            named: |name| names::service(name).map(u64::from),
-        };
         let ranges = PORT.read(self)?.into_iter();
         Ok(ranges.map(|(first, last)| PortRange { first: first as u16, last: last as u16 }).collect())
     }
 }
+
+pub(super) const PORT: Numbers = Numbers {
+    what: "a port, a range or a name such as 80, 6000-6063 or ssh",
+    last: u16::MAX as u64,
+    named: |name| names::service(name).map(u64::from),
+};
 
 /// The value of an element: a word, or a range with blanks in it; none if there is nothing between two commas.
 fn value(element: &[Token]) -> Parsed<Option<String>> {

@@ -26,7 +26,12 @@ pub(super) struct Seen {
 
 pub(super) const SEEN: Seen = Seen { v4: true, protocol: 6, ports: (1100, 80), flags: 2, fields: FIELDS };
 
-const FIELDS: Values = Values::NONE.with(Field::Length, 100).with(Field::Ttl, 64).with(Field::NextHeader, 6);
+const FIELDS: Values = Values::NONE
+    .with(Field::Length, 100)
+    .with(Field::Ttl, 64)
+    .with(Field::NextHeader, 6)
+    .with(Field::SourcePort, 1100)
+    .with(Field::DestinationPort, 80);
 
 /// Whether a condition fits a packet.
 pub(super) fn fits(condition: &str, seen: Seen) -> bool {

@@ -134,6 +134,7 @@ fn what_is_said_twice_has_to_fit_both() {
     };
     nothing("meta nfproto ipv4 ip6 saddr 2001:db8::1 drop", "address");
     nothing("ip protocol udp tcp dport 53 accept", "protocol");
+    nothing("ip6 saddr 2001:db8::1 ip ttl 5 drop", "address");
     check_error("inbound outbound drop", "line 1: the direction is said twice; write inbound, or outbound, or neither");
 }
 
@@ -224,8 +225,8 @@ fn lines_that_are_no_rules_are_refused_with_what_to_write() {
     );
     check_error("policy forward drop", "line 1: `forward` is no direction; write outbound or inbound");
     check_error(
-        "icmp mtu 3 drop",
-        "line 1: only type, code, id and sequence of icmp are looked at; write icmp type echo-request, icmp type 3 icmp code 4, or meta l4proto icmp",
+        "icmp max-delay 3 drop",
+        "line 1: only type, code, id, sequence, mtu and gateway of icmp are looked at; write icmp type echo-request, icmp type 3 icmp code 4, or meta l4proto icmp",
     );
 }
 

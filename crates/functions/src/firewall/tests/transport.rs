@@ -46,9 +46,23 @@ fn numbers_of_tcp_udp_and_echo_messages_are_asked_for() {
     }
     let unreachable = Frame::icmp("10.0.0.1", "192.0.2.9", 3, 1, [1, 44, 0, 9]);
     check("icmp id 300", &unreachable, false);
+    let too_long = Frame::icmp("10.0.0.1", "192.0.2.9", 3, 4, [0, 1, 5, 0x14]);
+    let redirect = Frame::icmp("10.0.0.1", "192.0.2.9", 5, 1, [10, 0, 0, 9]);
+    for (condition, of_too_long, of_redirect) in [
+        ("icmp mtu 1300", true, false),
+        ("icmp mtu & 0xff == 0x14 icmp code 4", true, false),
+        ("icmp mtu < 1300", false, false),
+        ("icmp gateway 0x0a000009", false, true),
+        ("icmp gateway & 0xff000000 != 0x0a000000", false, false),
+        ("icmpv6 mtu > 0", false, false),
+    ] {
+        check(condition, &too_long, of_too_long);
+        check(condition, &redirect, of_redirect);
+        check(condition, &echo, false);
+    }
     for (rule, reason) in [
-        ("tcp reserved 0 drop", "`reserved` is nothing of tcp that is looked at"),
-        ("icmp mtu 1280 drop", "only type, code, id and sequence of icmp are looked at"),
+        ("udp reserved 0 drop", "`reserved` is nothing of udp that is looked at"),
+        ("icmp max-delay 1280 drop", "only type, code, id, sequence, mtu and gateway of icmp are looked at"),
         ("ip flowlabel 5 drop", "`flowlabel` of an IP header is not looked at"),
     ] {
         let error = read_text(rule, &mut named(), PORTS).expect_err(rule).to_string();
@@ -107,6 +121,43 @@ fn ends_that_are_not_known_are_refused() {
     }
 }
 
+/// Of a segment from port 1100 to 80 with 64 hops, 100 bytes long and without a tag.
+#[test]
+fn some_bits_of_a_number_are_asked_for() {
+    for (condition, expected) in [
+        ("ip ttl & 0x40 == 0x40", true),
+        ("ip ttl & 0x41 0x41", false),
+        ("ip ttl & (0x40 | 1) != 0x41", true),
+        ("ip ttl & 0x0f < 4", true),
+        ("ip ttl & 0xf0 { 0x10, 0x40-0x50 }", true),
+        ("ip ttl & 0xf0 == 0x40 ip ttl & 1 == 1", false),
+        ("ip ttl & 0xf0 vmap { 0x40 : accept, 0x50 : drop }; meta length 1", true),
+        ("ip ttl & 0xf0 . tcp dport { 0x40 . 80, 0x50 . 81 }", true),
+        ("tcp dport & 0xf0 == 0x50", true),
+        ("tcp sport & 1 == 1", false),
+        ("th sport and 4 == 4", true),
+        ("udp dport & 0xf0 == 0x50", false),
+        ("meta length & 7 == 4", true),
+        ("vlan id & 1 == 0", false),
+        ("ip saddr > 10.0.0.0 ip saddr <= 10.0.0.1", true),
+        ("ip saddr gt 10.0.0.1", false),
+        ("ip daddr >= 10.0.1.1 ip daddr < 10.0.1.2", true),
+        ("ip daddr lt 10.0.1.1", false),
+        ("ip saddr >= 0.0.0.0 ip saddr <= 255.255.255.255", true),
+        ("ip6 saddr > ::", false),
+    ] {
+        assert_eq!(fits(condition, SEEN), expected, "{condition}");
+    }
+    for (rule, reason) in [
+        ("ip ttl & 256 == 0 drop", "`256` is not a number of hops"),
+        ("ip ttl & (1 | 2 == 3 drop", "a mask without its end"),
+        ("ip6 length & 1 == 1 drop", "`&` is not a length"),
+    ] {
+        let error = read_text(rule, &mut named(), PORTS).expect_err(rule).to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
 /// As nftables takes it; what stands there for nothing is told with its line.
 #[test]
 fn conditions_that_exclude_each_other_are_told() {
@@ -117,6 +168,9 @@ fn conditions_that_exclude_each_other_are_told() {
         ("icmp type echo-request icmp type 3", "ICMP type"),
         ("tcp dport 22 tcp dport . ip saddr { 80 . 10.0.0.1, 81 . 10.0.0.2 }", "port"),
         ("icmp type destination-unreachable icmp id 5", "ICMP type"),
+        ("meta l4proto tcp meta l4proto udp", "protocol"),
+        ("ip protocol tcp meta l4proto udp", "protocol"),
+        ("meta nfproto ipv4 meta nfproto ipv6", "address"),
     ] {
         let text = format!(
             "table inet t {{\n chain f {{ type filter hook forward priority 0; policy drop;\n  {condition} counter accept\n  tcp dport 80 accept; }}\n}}"
@@ -128,6 +182,20 @@ fn conditions_that_exclude_each_other_are_told() {
         assert_eq!(told, [(3, expected.as_str())], "{condition}");
         assert!(!fits(condition, SEEN) && fits("tcp dport 80", SEEN));
     }
+    for condition in [
+        "ip ttl < 0",
+        "tcp dport > 65535",
+        "ip dscp != 0-63",
+        "icmp code gt 255",
+        "ip saddr > 255.255.255.255",
+        "ip daddr < 0.0.0.0",
+        "ip saddr != 0.0.0.0/0",
+        "ip ttl & 0x0f == 0x10",
+    ] {
+        let told = read_text(&format!("{condition} accept"), &mut named(), PORTS).expect(condition);
+        assert_eq!(told[0].text, "it is never used: nothing is left that could fit", "{condition}");
+        assert!(!fits(condition, SEEN));
+    }
     // Values that a map has no use for, where others fit, are no more than that.
     assert!(fits("tcp dport { 80, 81 } tcp dport . ip saddr { 80 . 10.0.0.1, 22 . 10.0.0.2 }", SEEN));
     assert!(fits("meta l4proto tcp meta l4proto . th dport { udp . 80, tcp . 80 }", SEEN));
@@ -135,7 +203,7 @@ fn conditions_that_exclude_each_other_are_told() {
     for text in [
         "ip saddr . tcp dport { 10.0.0.1 . 22, 10.0.0.x . 80 } accept",
         "tcp dport 22 tcp dport vmap { 22 : accept, 8O : drop }",
-        "ip ttl < 0 accept",
+        "ip ttl 256 accept",
     ] {
         assert!(read_text(text, &mut named(), PORTS).is_err(), "{text}");
     }
