@@ -125,6 +125,8 @@ fn those_who_say_nothing_keep_nobody_out() {
     let braid = Braid::new();
     let run = Running::start(&braid, &format!("--nf forward {TRAFFIC} --workers 1"));
     let connect = || UnixStream::connect(run.socket()).expect("it listens");
+    // Until who has asked so far is gone.
+    std::thread::sleep(Duration::from_millis(500));
     let mut silent: Vec<UnixStream> = (0..32).map(|_| connect()).collect();
     // They have only just come, and might still say something.
     assert!(braid.fails(1, "stats --control control.sock").contains("32 connections are open"));

@@ -46,7 +46,8 @@ impl<S> Seat<S> {
     }
 
     fn wait<T>(&self, how: Shutdown, until: impl FnOnce() -> T) -> T {
-        *lock(&self.silent) = Some((Instant::now(), how));
+        // Who has only come is silent since then, however late its thread begins.
+        lock(&self.silent).get_or_insert_with(|| (Instant::now(), how));
         let done = until();
         *lock(&self.silent) = None;
         done
