@@ -71,6 +71,13 @@ impl Interfaces {
 /// Looks at each, and says what has changed.
 fn look(all: &mut [Watched]) {
     for one in all {
+        if let Some(name) = one.renamed() {
+            let before = std::mem::replace(&mut one.name, name);
+            let name = &one.name;
+            asideln!(
+                "{before}: the interface is called {name} now, and is the run's as before; `braid upgrade` and a new start want the name that is in the plan"
+            );
+        }
         if let Some(what) = one.look(Interface::stands(&one.name)) {
             asideln!("{}: {what}", one.name);
         }
@@ -90,6 +97,12 @@ struct Watched {
 impl Watched {
     fn new(port: &PortSpec) -> Watched {
         Watched { name: port.name.clone(), last: None, is_tap: port.back_end == BackEnd::Tap, is_gone: false }
+    }
+
+    /// Its name by now, if that is another one.
+    fn renamed(&self) -> Option<String> {
+        let last = self.last.filter(|_| !self.is_gone)?;
+        Interface::called(last.index).ok().filter(|name| *name != self.name)
     }
 
     /// What is to be said of it by now. Another interface of that name is not the one that the run has.

@@ -142,6 +142,19 @@ fn an_interface_that_goes_away_is_told() {
 }
 
 #[test]
+fn an_interface_that_is_renamed_stays() {
+    let Some(scene) = crate::scene("an interface that is renamed") else { return };
+    let mut braid = scene.run_braid("--nf forward --port af_packet:m0 --port af_xdp:m1");
+    eventually("the first echo comes back", || pings(&scene.client, SERVER));
+    if let Err(reason) = scene.middle.run("ip", "link set m1 name x1") {
+        return braid_testkit::skip::skip("an interface that is renamed while it is up", &reason);
+    }
+    braid.hear_of("m1: the interface is called x1 now");
+    assert!(pings(&scene.client, SERVER));
+    braid.stop();
+}
+
+#[test]
 fn a_run_ends_when_its_last_interface_is_gone() {
     let Some(scene) = crate::scene("a last interface that goes away") else { return };
     let mut braid = scene.run_braid("--nf forward --port af_packet:m0 --port af_packet:m1");

@@ -8,6 +8,7 @@ use super::sys::{self, InterfaceRequest, Plain};
 use crate::source::OpenError;
 
 // include/uapi/linux/sockios.h
+const SIOCGIFNAME: libc::c_ulong = 0x8910;
 const SIOCGIFFLAGS: libc::c_ulong = 0x8913;
 const SIOCSIFFLAGS: libc::c_ulong = 0x8914;
 const SIOCGIFADDR: libc::c_ulong = 0x8915;
@@ -70,6 +71,13 @@ impl Interface {
         let number = |request| ask(&socket, name, request).map(u32::from_ne_bytes);
         let running = IFF_UP | IFF_RUNNING;
         Ok(Standing { index: number(SIOCGIFINDEX)?, is_running: number(SIOCGIFFLAGS)? as u16 & running == running })
+    }
+
+    /// What the interface with this number is called by now.
+    pub fn called(index: u32) -> io::Result<String> {
+        let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+        // The name of the request is where the answer goes.
+        InterfaceRequest::new("?", index.to_ne_bytes())?.name(socket.as_raw_fd(), SIOCGIFNAME)
     }
 
     /// Asks for everything; an interface that is not there, not up, or no port is an error that says how to mend it.
