@@ -70,7 +70,8 @@ impl Tags {
     /// The group where a hash is at home, by its upper half.
     #[inline(always)]
     pub(crate) fn home(&self, hash: u64) -> usize {
-        (((hash >> 32) * self.homes) >> 32) as usize
+        // Of 32 bits each, and the compiler knows: one multiplication.
+        (((hash >> 32) * u64::from(self.homes as u32)) >> 32) as usize
     }
 
     /// How many groups behind its home, in the ring of all homes, a stray with this tag is; never 0.
