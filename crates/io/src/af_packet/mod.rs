@@ -44,7 +44,7 @@ pub(crate) struct Receiver {
     ring: Ring,
     /// A train of which not all segments have been taken yet.
     train: Train,
-    /// The segment that is offered next, or a frame with its tag; empty if there is none.
+    /// The segment that is offered next, or a frame with its tag or for which no buffer was free; empty if there is none.
     segment: Vec<u8>,
     /// Frames that the kernel delivered only in part.
     senseless: u64,
@@ -89,7 +89,9 @@ impl RxPort for Receiver {
                 // Offered by `take_train`.
                 tagged(frame, tag, &mut self.segment);
             } else if !into.put(frame) {
-                slot.keep();
+                // Offered by `take_train` as well: what has been completed is not completed twice.
+                self.segment.clear();
+                self.segment.extend_from_slice(frame);
                 return;
             }
         }

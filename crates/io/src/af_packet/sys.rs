@@ -292,11 +292,6 @@ impl Slot<'_> {
         let (offload, frame) = bytes.split_first_chunk_mut()?;
         Some(Filled { offload: *offload, tag, frame })
     }
-
-    /// Leaves the slot as it is, to be asked for again.
-    pub(super) fn keep(self) {
-        std::mem::forget(self);
-    }
 }
 
 impl Drop for Slot<'_> {

@@ -4,15 +4,15 @@
 //! Read without trust: what is not in the frame is none.
 
 use braid_packet::checksum::Sum;
-use braid_packet::protocol::{DESTINATION_OPTIONS, GRE, HOP_BY_HOP, UDP};
+use braid_packet::protocol::{DESTINATION_OPTIONS, GRE, HOP_BY_HOP, ROUTING, UDP};
 
 /// IP in IP, of either version within.
 const IPV4: u8 = 4;
 const IPV6: u8 = 41;
 
-/// Headers of IPv6 that may stand before what is carried: hop-by-hop and destination options. A routing header leads elsewhere, and of a
-/// fragment nothing is left undone.
-const OPTIONS: [u8; 2] = [HOP_BY_HOP, DESTINATION_OPTIONS];
+/// Headers of IPv6 that may stand before what is carried. Behind a routing header checksums are those of the last address that it names, so
+/// none there looks as if it were left undone; trains have theirs all the same. Of a fragment nothing is left undone.
+const OPTIONS: [u8; 3] = [HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS];
 
 /// Bytes of a hop-by-hop header with nothing but a length of 32 bits (RFC 2675).
 pub(super) const JUMBO: usize = 8;
@@ -149,16 +149,29 @@ impl Ip {
                 let at = self.end + UDP_HEADER;
                 let head = frame.get(at..)?.first_chunk::<8>()?;
                 match *head {
-                    [flags, .., 0] if flags & VXLAN_FLAG != 0 && flags >> 4 & 7 == 0 => {
-                        Ip::behind_ethernet(frame, at + 8)
-                    }
+                    // First, for one with options looks like VXLAN.
                     [options, _, high, low, ..] if be16(tunnel, 2) == GENEVE_PORT && options >> 6 == 0 => {
                         Ip::carried([high, low], frame, at + 8 + usize::from(options & 63) * 4)
+                    }
+                    [flags, .., 0] if flags & VXLAN_FLAG != 0 && flags >> 4 & 7 == 0 => {
+                        Ip::behind_ethernet(frame, at + 8)
                     }
                     _ => Ip::at(frame, at),
                 }
             }
             _ => None,
+        }
+    }
+
+    /// Whether the tunnel has a checksum of its own.
+    pub(super) fn has_checksum(&self, frame: &[u8]) -> bool {
+        let Some(tunnel) = frame.get(self.end..).and_then(|tunnel| tunnel.first_chunk::<UDP_HEADER>()) else {
+            return false;
+        };
+        match self.protocol {
+            UDP => be16(tunnel, super::UDP_CHECKSUM) != 0,
+            GRE => tunnel[0] & GRE_CHECKSUM != 0,
+            _ => false,
         }
     }
 

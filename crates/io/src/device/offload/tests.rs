@@ -113,6 +113,8 @@ enum Tunnel {
     /// As Linux sends it over IPv4 unless it is told otherwise.
     VxlanWithoutChecksum,
     Geneve,
+    /// With so many options that its first bytes look like VXLAN.
+    GeneveWithOptions,
     Gre,
     /// Of whole frames, with checksum and key.
     GreOfFrames,
@@ -121,7 +123,7 @@ enum Tunnel {
 
 fn tunnels() -> impl Strategy<Value = Tunnel> {
     use Tunnel::*;
-    prop::sample::select(vec![Vxlan, VxlanWithoutChecksum, Geneve, Gre, GreOfFrames, IpInIp])
+    prop::sample::select(vec![Vxlan, VxlanWithoutChecksum, Geneve, GeneveWithOptions, Gre, GreOfFrames, IpInIp])
 }
 
 /// A frame in a tunnel, and how many of its bytes are the tunnel's.
@@ -132,6 +134,7 @@ fn carried(inner: &[u8], tunnel: Tunnel, v6: bool) -> (Vec<u8>, usize) {
     let (protocol, header, content) = match tunnel {
         Tunnel::Vxlan | Tunnel::VxlanWithoutChecksum => (17, vec![8, 0, 0, 0, 0, 0, 7, 0], inner),
         Tunnel::Geneve => (17, vec![1, 0, 0x65, 0x58, 0, 0, 7, 0, 1, 2, 3, 4], inner),
+        Tunnel::GeneveWithOptions => (17, [&[8, 0, 0x65, 0x58, 0, 0, 7, 0][..], &[0; 32]].concat(), inner),
         Tunnel::Gre => (47, vec![0, 0, kind[0], kind[1]], packet),
         Tunnel::GreOfFrames => (47, vec![0xa0, 0, 0x65, 0x58, 0, 0, 0, 0, 0, 0, 0, 7], inner),
         Tunnel::IpInIp => (if is_inner_v4 { 4 } else { 41 }, Vec::new(), packet),
@@ -144,7 +147,7 @@ fn carried(inner: &[u8], tunnel: Tunnel, v6: bool) -> (Vec<u8>, usize) {
     let ip = if v6 { link.ipv6([3; 16], [4; 16], 60) } else { link.ipv4([192, 0, 2, 1], [192, 0, 2, 2], 60) };
     let mut frame = Vec::new();
     if protocol == 17 {
-        let port = if matches!(tunnel, Tunnel::Geneve) { 6081 } else { 8472 };
+        let port = if matches!(tunnel, Tunnel::Geneve | Tunnel::GeneveWithOptions) { 6081 } else { 8472 };
         ip.udp(50_000, port).write(&mut frame, &payload).unwrap();
         if matches!(tunnel, Tunnel::VxlanWithoutChecksum) {
             let at = l4_of(&frame);
@@ -167,7 +170,9 @@ fn unpacked(segment: &[u8], tunnel: Tunnel, of_tunnel: usize, like: &[u8]) -> Ve
     }
     let behind = Sum::default().add_bytes(&segment[ip.end..]);
     let sum = match tunnel {
-        Tunnel::Vxlan | Tunnel::Geneve => ip.pseudo(segment, length).add_u16(behind.fold()).fold(),
+        Tunnel::Vxlan | Tunnel::Geneve | Tunnel::GeneveWithOptions => {
+            ip.pseudo(segment, length).add_u16(behind.fold()).fold()
+        }
         Tunnel::GreOfFrames => behind.fold(),
         _ => 0xffff,
     };
