@@ -57,7 +57,12 @@ impl Interfaces {
         let Some(mut all) = self.looking.and_then(|looking| looking.join().ok()) else { return Ok(()) };
         // Those of TAP that the run has made go with it.
         all.retain(|one| one.is_gone || !one.is_tap);
-        look(&mut all);
+        // Links may go down because the run has ended; that is nothing to be told.
+        for one in &mut all {
+            if let Some(what) = one.look(Interface::stands(&one.name)).filter(|_| one.is_gone) {
+                asideln!("{}: {what}", one.name);
+            }
+        }
         let gone: Vec<_> = all.iter().filter(|one| one.is_gone).map(|one| one.name.as_str()).collect();
         if gone.is_empty() {
             return Ok(());
@@ -102,7 +107,9 @@ impl Watched {
     /// Its name by now, if that is another one.
     fn renamed(&self) -> Option<String> {
         let last = self.last.filter(|_| !self.is_gone)?;
-        Interface::called(last.index).ok().filter(|name| *name != self.name)
+        // What is in the plan may be another of its names, which still leads there.
+        let is_found = || Interface::stands(&self.name).is_ok_and(|now| now.index == last.index);
+        Interface::called(last.index).ok().filter(|name| *name != self.name && !is_found())
     }
 
     /// What is to be said of it by now. Another interface of that name is not the one that the run has.

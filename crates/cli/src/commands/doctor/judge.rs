@@ -238,7 +238,7 @@ fn of_interface(interface: &Interface) -> Vec<Check> {
     if !is_ethernet {
         checks.push(advice("packets", "they have no Ethernet headers: it is no port", NO_ETHERNET));
     }
-    if *has_address {
+    if *has_address && *is_ethernet {
         let mend = format!(
             "as a port of a live run: sudo ip address flush dev {name} (not the interface you are logged in by)"
         );
