@@ -103,6 +103,18 @@ impl Drop for Listening {
     }
 }
 
+/// Who is served: leaves the seat at the end, also by a panic.
+struct Seated<S: Shut> {
+    seats: Seats<S>,
+    seat: Arc<Seat<S>>,
+}
+
+impl<S: Shut> Drop for Seated<S> {
+    fn drop(&mut self) {
+        self.seats.leave(&self.seat);
+    }
+}
+
 fn accept<L: Listen, H: Serve<L::Stream>>(
     name: &str,
     listener: &L,
@@ -125,8 +137,8 @@ fn accept<L: Listen, H: Serve<L::Stream>>(
         }
         let (service, how, here, mine) = (Arc::clone(service), Arc::clone(how), seats.clone(), Arc::clone(&seat));
         let served = std::thread::Builder::new().name(name.into()).spawn(move || {
-            let _ = how.serve(&mine, &service);
-            here.leave(&mine);
+            let seated = Seated { seats: here, seat: mine };
+            let _ = how.serve(&seated.seat, &service);
         });
         if served.is_err() {
             seats.leave(&seat);

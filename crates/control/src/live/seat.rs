@@ -1,6 +1,6 @@
 //! The places of those who ask about a run: so many at once, and whoever has been silent for longest makes room.
 //!
-//! Silent is who has not yet said what is wanted, or does not take what was asked for. Who waits for an answer is not.
+//! Silent is who has not yet said all of what is wanted, or has not taken all of an answer, since it began. Who waits for an answer is not.
 
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
