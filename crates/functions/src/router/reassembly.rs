@@ -3,7 +3,7 @@
 //! The bytes of a datagram lie in chunks, and each chunk knows which units of eight bytes have come: pieces of any length need no more room than their
 //! bytes, in a table of fixed size that all datagrams share. A piece that comes twice is passed over. One that overlaps others with anything else
 //! ends its datagram, those of its pieces included that are still to come (RFC 5722). Where there is no room, datagrams that have waited longest end; if all have
-//! come just now, that of the piece does. Whoever sent one that ends so is told, if its first piece has come (RFC 792).
+//! come just now, that of the piece does. Whoever sent one that makes room is told, if its first piece has come (RFC 792).
 
 use std::sync::Arc;
 
@@ -133,7 +133,7 @@ impl Reassembly {
         })
     }
 
-    /// Takes a piece in, which came by an interface. Datagrams that make room for it and whose senders are to be told come into `crowded_out`.
+    /// Takes a piece in, which came by an interface. Datagrams that make room for it, or whose time was over, and whose senders are to be told come into `crowded_out`.
     pub fn add(
         &self,
         cx: &mut Cx<'_>,
@@ -154,7 +154,7 @@ impl Reassembly {
         let mut known = self.datagrams.get(cx, &datagram)?;
         if let Some(old) = known.take_if(|known| is_old(known, cx.now())) {
             // Before the sweep came by: its bytes are none of this one's.
-            self.take_out(cx, &datagram, &old)?;
+            crowded_out.extend(self.give_up(cx, &datagram, old)?);
         }
         let mut gathered = known.unwrap_or_else(|| Gathered::new(cx.now(), came.vlan.unwrap_or(0)));
         if gathered.ended != 0 {
