@@ -56,7 +56,7 @@ pub struct Found {
     live: u16,
     /// Whether all packets belong to sets that were found.
     all: bool,
-    /// At least the longest that any of them had been without a packet, and less than twice that; more than any timeout if time stamps went back.
+    /// At least the longest that any of them had been without a packet, and less than twice that; more than 24 days if time stamps went back.
     longest_ms: u32,
 }
 
