@@ -90,18 +90,12 @@ pub(super) unsafe fn see_in_fours(slab: &Slab, records: &[Record], mut visit: im
 #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
 #[inline(always)]
 unsafe fn parse_four(bases: Bases<'_>, records: &mut [Record; FOUR]) -> Option<[Tuple; FOUR]> {
-    use std::arch::x86_64::{
-        _mm256_and_si256, _mm256_andnot_si256, _mm256_or_si256, _mm256_set1_epi8, _mm256_testc_si256,
-    };
-
     let (pairs, _) = records.as_chunks_mut::<2>();
     let [first, second] = pairs else { return None };
     // SAFETY: the program is built for processors with AVX2, and buffers are as this function's contract has them.
     unsafe {
         let (one, other) = (vectors::Pair::load(bases, first), vectors::Pair::load(bases, second));
-        let as_expected = _mm256_and_si256(one.as_expected(), other.as_expected());
-        let too_much = _mm256_or_si256(one.too_much(), other.too_much());
-        if _mm256_testc_si256(_mm256_andnot_si256(too_much, as_expected), _mm256_set1_epi8(-1)) == 0 {
+        if !vectors::hold([one.as_expected(), other.as_expected()], [one.too_much(), other.too_much()]) {
             return None;
         }
         one.note(first);
@@ -118,18 +112,12 @@ unsafe fn parse_four(bases: Bases<'_>, records: &mut [Record; FOUR]) -> Option<[
 #[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
 #[inline(always)]
 unsafe fn tuples_of_four(bases: Bases<'_>, records: &[Record; FOUR]) -> Option<[Tuple; FOUR]> {
-    use std::arch::x86_64::{
-        _mm256_and_si256, _mm256_andnot_si256, _mm256_or_si256, _mm256_set1_epi8, _mm256_testc_si256,
-    };
-
     let (pairs, _) = records.as_chunks::<2>();
     let [first, second] = pairs else { return None };
     // SAFETY: as in `parse_four`.
     unsafe {
         let (one, other) = (vectors::Found::load(first), vectors::Found::load(second));
-        let as_expected = _mm256_and_si256(one.as_expected(), other.as_expected());
-        let too_short = _mm256_or_si256(one.too_short(), other.too_short());
-        if _mm256_testc_si256(_mm256_andnot_si256(too_short, as_expected), _mm256_set1_epi8(-1)) == 0 {
+        if !vectors::hold([one.as_expected(), other.as_expected()], [one.too_short(), other.too_short()]) {
             return None;
         }
         let ([a, b], [c, d]) = (one.tuples(bases, first), other.tuples(bases, second));
@@ -173,19 +161,28 @@ mod vectors {
         unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(bytes.as_ptr().cast())) }
     }
 
+    /// Whether all bits are set in the first two, and none in the others.
+    #[inline(always)]
+    pub(super) fn hold([a, b]: [__m256i; 2], [c, d]: [__m256i; 2]) -> bool {
+        // SAFETY: AVX2 is there (module).
+        unsafe {
+            let (set, unset) = (_mm256_and_si256(a, b), _mm256_or_si256(c, d));
+            _mm256_testc_si256(_mm256_andnot_si256(unset, set), _mm256_set1_epi8(-1)) != 0
+        }
+    }
+
     /// Bytes at some places, zeroes elsewhere.
     const fn at<const N: usize>(places: [(usize, u8); N]) -> [u8; 16] {
-        let (mut bytes, mut i) = ([0; 16], 0);
-        while i < N {
-            bytes[places[i].0] = places[i].1;
-            i += 1;
-        }
-        bytes
+        over([0; 16], places)
     }
 
     /// Places from which a shuffle takes the bytes named, to those places; zeroes elsewhere.
     const fn from<const N: usize>(places: [(usize, u8); N]) -> [u8; 16] {
-        let (mut bytes, mut i) = ([0x80; 16], 0);
+        over([0x80; 16], places)
+    }
+
+    const fn over<const N: usize>(mut bytes: [u8; 16], places: [(usize, u8); N]) -> [u8; 16] {
+        let mut i = 0;
         while i < N {
             bytes[places[i].0] = places[i].1;
             i += 1;
