@@ -185,6 +185,19 @@ fn unpacked(segment: &[u8], tunnel: Tunnel, of_tunnel: usize, like: &[u8]) -> Ve
     [ethernet, &segment[of_tunnel..]].concat()
 }
 
+/// What a train of TCP with segments of that size, whose header is at `l4`, is cut into.
+fn segments(whole: &[u8], (v6, size, l4): (bool, usize, usize)) -> Vec<Vec<u8>> {
+    let kind = if v6 { GSO_TCP6 } else { GSO_TCP4 };
+    let header = VnetHeader { flags: NEEDS_CHECKSUM, gso_type: kind, gso_size: size, csum_start: l4, csum_offset: 16 };
+    let (mut train, mut segment, mut segments) = (Train::default(), Vec::new(), Vec::new());
+    assert!(train.load(whole, header));
+    while !train.is_empty() {
+        train.next(&mut segment);
+        segments.push(segment.clone());
+    }
+    segments
+}
+
 proptest! {
     #[test]
     fn segments_in_a_tunnel_are_what_a_wire_would_carry(
@@ -195,13 +208,8 @@ proptest! {
         leave_undone(&mut inner);
         let (whole, of_tunnel) = carried(&inner, tunnel, over_v6);
         let l4 = whole.len() - len - 20;
-        let kind = if v6 { GSO_TCP6 } else { GSO_TCP4 };
-        let header =
-            VnetHeader { flags: NEEDS_CHECKSUM, gso_type: kind, gso_size: size, csum_start: l4, csum_offset: 16 };
-        let (mut train, mut segment, mut joined) = (Train::default(), Vec::new(), Vec::new());
-        prop_assert!(train.load(&whole, header));
-        while !train.is_empty() {
-            train.next(&mut segment);
+        let mut joined = Vec::new();
+        for segment in segments(&whole, (v6, size, l4)) {
             assert_right(&unpacked(&segment, tunnel, of_tunnel, &inner));
             joined.extend_from_slice(&segment[l4 + 20..]);
         }
@@ -262,13 +270,8 @@ proptest! {
         let mut whole = tcp(&payload, v6, tagged);
         let l4 = l4_of(&whole);
         leave_undone(&mut whole);
-        let kind = if v6 { GSO_TCP6 } else { GSO_TCP4 };
-        let header =
-            VnetHeader { flags: NEEDS_CHECKSUM, gso_type: kind, gso_size: size, csum_start: l4, csum_offset: 16 };
-        let (mut train, mut segment, mut joined) = (Train::default(), Vec::new(), Vec::new());
-        prop_assert!(train.load(&whole, header));
-        while !train.is_empty() {
-            train.next(&mut segment);
+        let mut joined = Vec::new();
+        for segment in segments(&whole, (v6, size, l4)) {
             assert_right(&segment);
             let sequence = u32::from_be_bytes(segment[l4 + 4..l4 + 8].try_into().unwrap());
             prop_assert_eq!(sequence, 0xffff_fff0u32.wrapping_add(joined.len() as u32));
