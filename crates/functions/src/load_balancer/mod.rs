@@ -192,6 +192,7 @@ impl NetworkFunction for LoadBalancer {
 
     #[inline(always)]
     fn steady(&self, arrival: Arrival<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Option<Verdict> {
+        // Both ask for the way as well; once is enough for nearly all.
         if flow.way != FROM_BACKEND && (self.is_stale(flow, arrival.now_ns) || flow.is_begun_anew(packet)) {
             return None;
         }

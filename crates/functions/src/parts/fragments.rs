@@ -344,6 +344,7 @@ impl Part for Fragments {
         }
     }
 }
+
 /// Takes out waiting pieces of a datagram with these numbers, up to one that is not there.
 fn forget(
     cx: &mut Cx<'_>,

@@ -23,9 +23,9 @@ impl Router {
         if packet.src_ip() == IpAddress::UNSPECIFIED {
             return Ok(Verdict::Drop(BAD_SOURCE));
         }
-        let mut crowded_out = Vec::new();
-        let outcome = self.reassembly.add(cx, packet, interface, &mut crowded_out)?;
-        self.tell_expired(cx, &crowded_out)?;
+        let mut expired = Vec::new();
+        let outcome = self.reassembly.add(cx, packet, interface, &mut expired)?;
+        self.tell_expired(cx, &expired)?;
         match outcome {
             Outcome::Ends(reason) => Ok(Verdict::Drop(reason)),
             Outcome::Whole(datagram) => self.receive_whole(cx, packet, interface, &datagram),

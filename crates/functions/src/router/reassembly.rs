@@ -133,13 +133,13 @@ impl Reassembly {
         })
     }
 
-    /// Takes a piece in, which came by an interface. Datagrams that make room for it, or whose time was over, and whose senders are to be told come into `crowded_out`.
+    /// Takes a piece in, which came by an interface. Datagrams that make room for it, or whose time was over, and whose senders are to be told come into `expired`.
     pub fn add(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         came: &Interface,
-        crowded_out: &mut Vec<Expired>,
+        expired: &mut Vec<Expired>,
     ) -> Result<Outcome, Conflict> {
         let (Some(piece), Some(datagram)) = (Piece::read(packet), Datagram::of(packet)) else {
             return Ok(Outcome::Ends(Reason::MALFORMED));
@@ -154,7 +154,7 @@ impl Reassembly {
         let mut known = self.datagrams.get(cx, &datagram)?;
         if let Some(old) = known.take_if(|known| is_old(known, cx.now())) {
             // Before the sweep came by: its bytes are none of this one's.
-            crowded_out.extend(self.give_up(cx, &datagram, old)?);
+            expired.extend(self.give_up(cx, &datagram, old)?);
         }
         let mut gathered = known.unwrap_or_else(|| Gathered::new(cx.now(), came.vlan.unwrap_or(0)));
         if gathered.ended != 0 {
@@ -170,12 +170,12 @@ impl Reassembly {
             Met::Nobody => gathered.take_in(&piece, packet),
         }
         if self.datagrams.insert(cx, &datagram, &gathered)? == Inserted::Full
-            && !(self.make_room(cx, &datagram, crowded_out)?
+            && !(self.make_room(cx, &datagram, expired)?
                 && self.datagrams.insert(cx, &datagram, &gathered)? != Inserted::Full)
         {
             return Ok(Outcome::Ends(NO_ROOM));
         }
-        if !self.put_down(cx, (&datagram, &piece), crowded_out)? {
+        if !self.put_down(cx, (&datagram, &piece), expired)? {
             return self.end(cx, &datagram, gathered, FULL);
         }
         if gathered.have != gathered.total {
@@ -210,7 +210,7 @@ impl Reassembly {
         &self,
         cx: &mut Cx<'_>,
         (datagram, piece): (&Datagram, &Piece<'_>),
-        crowded_out: &mut Vec<Expired>,
+        expired: &mut Vec<Expired>,
     ) -> Result<bool, Conflict> {
         for part in piece.parts() {
             let place = Place::of(datagram, &part);
@@ -219,7 +219,7 @@ impl Reassembly {
             chunk.set_come(chunk.come() | part.units());
             let mut tries = ENDED_MAX;
             while self.chunks.insert(cx, &place, &chunk)? == Inserted::Full {
-                if tries == 0 || !self.make_room(cx, datagram, crowded_out)? {
+                if tries == 0 || !self.make_room(cx, datagram, expired)? {
                     return Ok(false);
                 }
                 tries -= 1;
