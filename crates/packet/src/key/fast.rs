@@ -9,6 +9,7 @@ use super::extract::{Packed, VERSION_SHIFT};
 use super::{KeyClass, protocol};
 use crate::edit::Side;
 use crate::parse::{ETHER_TYPE_MIN, is_tag};
+use crate::raw::fours::{FOUR, Tuple};
 use crate::raw::held::{Head, Seen};
 use crate::record::{Flags, Link, Record};
 
@@ -55,6 +56,20 @@ impl Narrow {
             (true, true) => self.turned(),
         }
     }
+}
+
+/// [`Narrow::by_end`] of the five-tuples of four packets.
+#[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
+#[inline(always)]
+pub(super) fn four_by_end(tuples: [Tuple; FOUR]) -> [Narrow; FOUR] {
+    let (keys, swapped) = crate::raw::fours::by_end(tuples);
+    std::array::from_fn(|i| Narrow(keys[i], swapped[i]))
+}
+
+/// The same on other processors.
+#[cfg(not(all(target_arch = "x86_64", target_feature = "avx2")))]
+pub(super) fn four_by_end(tuples: [Tuple; FOUR]) -> [Narrow; FOUR] {
+    tuples.map(|tuple| Narrow(tuple, false).by_end())
 }
 
 impl Packed {
@@ -233,4 +248,31 @@ pub(super) fn one_address_v6(record: &Record, head: &Head, side: Side) -> Option
     let at = l3 + if side == Side::Destination { 24 } else { 8 };
     let words = [load(head, at)?, load(head, at + 8)?, 0, 0, 6 << VERSION_SHIFT];
     Some(Packed { words, class: KeyClass::Wide, swapped: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Few of each, so that ends are often the same.
+    fn tuple() -> impl Strategy<Value = Tuple> {
+        let address = prop_oneof![Just(0), Just(1 << 24), Just(1), any::<u32>()];
+        let port = prop_oneof![Just(0u16), Just(1), Just(1 << 8), any::<u16>()];
+        ((address.clone(), address), (port.clone(), port), any::<u8>()).prop_map(|(addresses, ports, protocol)| {
+            let rest = u64::from(ports.0) | u64::from(ports.1) << 16 | u64::from(protocol) << 32;
+            [u64::from(addresses.0) | u64::from(addresses.1) << 32, rest]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn four_together_have_the_keys_that_they_have_one_by_one(tuples in [tuple(), tuple(), tuple(), tuple()]) {
+            for (four, tuple) in four_by_end(tuples).into_iter().zip(tuples) {
+                let one = Narrow(tuple, false).by_end();
+                prop_assert_eq!((four.0, four.1), (one.0, one.1));
+            }
+        }
+    }
 }

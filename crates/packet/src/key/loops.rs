@@ -10,7 +10,15 @@ use crate::raw::held::{Head, Seen};
 use crate::record::Record;
 
 /// Of sets whose keys are not made from five-tuples.
-const NO_TUPLE: Option<fn(&Record, Narrow) -> Narrow> = None;
+const NO_TUPLE: Option<fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR]> = None;
+
+/// Makes keys of the five-tuples of four packets, one by one.
+#[inline(always)]
+fn each_of_four(
+    key: impl Fn(&Record, Narrow) -> Narrow,
+) -> impl Fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR] {
+    move |records, tuples| std::array::from_fn(|i| key(&records[i], Narrow(tuples[i], false)))
+}
 
 impl KeyExtractor {
     /// Writes keys and hashes of all packets of a parsed batch.
@@ -33,15 +41,15 @@ impl KeyExtractor {
         }
         match (self.form, self.symmetric) {
             (Form::FiveTuple, true) => {
-                let by_end = Some(|_: &Record, tuple: Narrow| tuple.by_end());
+                let by_end = Some(|_: &[Record; FOUR], tuples: [Tuple; FOUR]| fast::four_by_end(tuples));
                 self.each(packets, keys, by_end, fast::five_tuple::<true>, fast::five_tuple_v6::<true>);
             }
             (Form::FiveTuple, false) => {
-                let itself = Some(|_: &Record, tuple: Narrow| tuple);
+                let itself = Some(each_of_four(|_, tuple| tuple));
                 self.each(packets, keys, itself, fast::five_tuple::<false>, fast::five_tuple_v6::<false>);
             }
             (Form::OneAddress(side), _) => {
-                let address = Some(|_: &Record, tuple: Narrow| tuple.address(side));
+                let address = Some(each_of_four(move |_, tuple| tuple.address(side)));
                 let wide = |record: &Record, head: &Head| fast::one_address_v6(record, head, side);
                 self.each(packets, keys, address, |packet, head| fast::one_address(packet, head, side), wide);
             }
@@ -65,7 +73,7 @@ impl KeyExtractor {
         let wide = |record: &Record, head: &Head| {
             fast::five_tuple_v6::<false>(record, head).map(|key| key.by_side(symmetric, outside.has(record.port)))
         };
-        self.each(packets, keys, Some(by_side), narrow, wide);
+        self.each(packets, keys, Some(each_of_four(by_side)), narrow, wide);
     }
 
     /// Writes key and hash of packet `i` of a parsed batch alone; of those of all others nothing is known then.
@@ -84,7 +92,7 @@ impl KeyExtractor {
         &self,
         packets: impl Packets,
         keys: &mut Keys,
-        tuple: Option<impl Fn(&Record, Narrow) -> Narrow>,
+        tuple: Option<impl Fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR]>,
         narrow: impl Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         wide: impl Fn(&Record, &Head) -> Option<Packed>,
     ) {
@@ -104,7 +112,7 @@ impl KeyExtractor {
     fn each_of<A, T, N, W>(&self, packets: impl Packets, keys: &mut Keys, ways: Ways<A, T, N, W>)
     where
         A: Fn(&Record) -> bool,
-        T: Fn(&Record, Narrow) -> Narrow,
+        T: Fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR],
         N: Fn(&Seen<'_>, &Head) -> Option<Narrow>,
         W: Fn(&Record, &Head) -> Option<Packed>,
     {
@@ -141,7 +149,7 @@ impl KeyExtractor {
 struct Ways<A, T, N, W> {
     /// Whether a packet belongs.
     admits: A,
-    /// From a five-tuple of a packet that is plainest.
+    /// From the five-tuples of four packets that are plainest.
     tuple: Option<T>,
     narrow: N,
     wide: W,
@@ -168,7 +176,7 @@ impl<A, T, N, W> Making<'_, A, T, N, W> {
 impl<A, T, N, W> VisitFours for &mut Making<'_, A, T, N, W>
 where
     A: Fn(&Record) -> bool,
-    T: Fn(&Record, Narrow) -> Narrow,
+    T: Fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR],
     N: Fn(&Seen<'_>, &Head) -> Option<Narrow>,
     W: Fn(&Record, &Head) -> Option<Packed>,
 {
@@ -177,7 +185,7 @@ where
         let Keys { swapped, hash, narrow, .. } = &mut *self.keys;
         let places = (four_of(narrow, first), four_of(hash, first), four_of(swapped, first));
         let (Some(way), (Some(narrow), Some(hash), Some(swapped))) = (&self.ways.tuple, places) else { return };
-        let keys: [Narrow; FOUR] = std::array::from_fn(|i| way(&records[i], Narrow(tuples[i], false)));
+        let keys = way(records, tuples);
         *swapped = keys.each_ref().map(|key| key.1);
         *narrow = keys.each_ref().map(|key| key.0);
         *hash = keys.map(|key| self.extractor.hash.narrow(&key.0));

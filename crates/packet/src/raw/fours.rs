@@ -105,6 +105,15 @@ unsafe fn parse_four(bases: Bases<'_>, records: &mut [Record; FOUR]) -> Option<[
     }
 }
 
+/// Five-tuples of four packets with the smaller end first, and of which of them the ends have changed places.
+#[cfg(all(target_arch = "x86_64", target_feature = "avx2"))]
+#[inline(always)]
+pub(crate) fn by_end([a, b, c, d]: [Tuple; FOUR]) -> ([Tuple; FOUR], [bool; FOUR]) {
+    let ((one, first), (other, second)) = (vectors::by_end([a, b]), vectors::by_end([c, d]));
+    let ([a, b], [c, d]) = (one, other);
+    ([a, b, c, d], vectors::lowest_of([first, second]))
+}
+
 /// The five-tuples of four packets whose headers have been found, if all are plainest.
 ///
 /// # Safety
@@ -298,6 +307,38 @@ mod vectors {
             let protocol = _mm256_shuffle_epi8(of, both(from([(12, at as u8)])));
             std::mem::transmute(_mm256_blend_epi32::<0b1000_1000>(ends, protocol))
         }
+    }
+
+    /// Five-tuples with the smaller end first; and for each, in the lower half, whether the ends have changed places: all bits or none.
+    #[inline(always)]
+    pub(super) fn by_end(tuples: [Tuple; 2]) -> ([Tuple; 2], __m256i) {
+        // Ends as numbers of 48 bits, the first byte of the address highest: source in the lower half, destination in the upper one.
+        const ENDS: [u8; 16] = over([0x80; 16], [
+            (5, 0), (4, 1), (3, 2), (2, 3), (1, 8), (0, 9), (13, 4), (12, 5), (11, 6), (10, 7), (9, 10), (8, 11),
+        ]);
+        const TURNED: [u8; 16] = [4, 5, 6, 7, 0, 1, 2, 3, 10, 11, 8, 9, 12, 13, 14, 15];
+        // SAFETY: AVX2 is there (module); both forms are 32 bytes, of which all values are valid.
+        unsafe {
+            let tuples: __m256i = std::mem::transmute(tuples);
+            let ends = _mm256_shuffle_epi8(tuples, both(ENDS));
+            let greater = _mm256_cmpgt_epi64(ends, _mm256_shuffle_epi32::<0b01_00_11_10>(ends));
+            let turn = _mm256_shuffle_epi32::<0b01_00_01_00>(greater);
+            let keys = _mm256_blendv_epi8(tuples, _mm256_shuffle_epi8(tuples, both(TURNED)), turn);
+            (std::mem::transmute::<__m256i, [Tuple; 2]>(keys), greater)
+        }
+    }
+
+    /// Whether all bits are set in the lower halves of two pairs.
+    #[inline(always)]
+    pub(super) fn lowest_of([one, other]: [__m256i; 2]) -> [bool; 4] {
+        // SAFETY: AVX2 is there (module).
+        let bits = unsafe {
+            let halves = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_unpacklo_epi64(one, other));
+            _mm256_movemask_pd(_mm256_castsi256_pd(halves)) as u32
+        };
+        // Each bit into a byte of its own.
+        let bytes = bits.wrapping_mul(0x0020_4081) & 0x0101_0101;
+        bytes.to_le_bytes().map(|byte| byte != 0)
     }
 
     /// What was found in two frames before.
