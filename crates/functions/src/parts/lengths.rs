@@ -101,12 +101,19 @@ pub fn hold_plainly(ip: &[u8; PLAIN], is_udp: bool) -> bool {
 #[cold]
 #[inline(never)]
 pub fn hold_otherwise(packet: &Packet<'_>) -> bool {
-    !packet.is_fragment() && hold_the_headers(packet)
+    !packet.is_fragment() && hold_by_each_header(packet)
 }
 
 /// Whether the lengths of a packet leave room for the headers that it claims (RFC 768, RFC 792, RFC 9293 section 3.1). Of pieces
 /// the first has to hold its checksum, for else who translates it could not keep that right. Nothing is asked of the others, nor whether the frame is as long as the packet: captures are cut.
+#[inline]
 pub fn hold_the_headers(packet: &Packet<'_>) -> bool {
+    packet.plain().is_some_and(|(ip, is_udp)| hold_plainly(ip, is_udp)) || hold_by_each_header(packet)
+}
+
+/// The same, header by header.
+#[inline(never)]
+fn hold_by_each_header(packet: &Packet<'_>) -> bool {
     let Some(l4) = packet.l4_offset() else { return true };
     let Some(room) = ip_len(packet).checked_sub(l4 - usize::from(packet.record().l3)) else { return false };
     match packet.protocol() {

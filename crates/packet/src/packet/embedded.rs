@@ -8,7 +8,7 @@ use super::Packet;
 use crate::address::IpAddress;
 use crate::checksum::Change;
 use crate::edit::{self, Headers, Side};
-use crate::parse::be16;
+use crate::parse::{be16, protocol};
 
 /// What a quoted packet says, as it travelled before the error.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,15 @@ pub struct EmbeddedMut<'p, 'a> {
 
 impl<'a> Packet<'a> {
     /// The packet that this ICMP or ICMPv6 error quotes, if it is one and the quoted IP header is whole.
+    #[inline]
     pub fn embedded(&self) -> Option<Embedded> {
+        // Nearly none is one of ICMP, and that is known already.
+        let may_quote = matches!(self.protocol(), protocol::ICMP | protocol::ICMPV6);
+        if may_quote { self.quoted() } else { None }
+    }
+
+    #[inline(never)]
+    fn quoted(&self) -> Option<Embedded> {
         Embedded::new(self.bytes(), self.headers()?)
     }
 
