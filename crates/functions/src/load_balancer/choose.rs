@@ -8,7 +8,7 @@ use braid_nf::state::hash;
 use super::config::{Persistence, WhenDown};
 use super::settings::{Pool, Virtual};
 use super::strays::ends_of;
-use super::{Flow, LoadBalancer, TO_BACKEND};
+use super::{FROM_BACKEND, Flow, LoadBalancer};
 use crate::parts::aged::Stamp;
 use crate::parts::tallies::Tally;
 use crate::parts::{Aged, MS, Unkept};
@@ -89,14 +89,35 @@ impl LoadBalancer {
         packet: &Packet<'_>,
         port: u16,
     ) -> Result<Option<u32>, Conflict> {
-        if !service.server_ids.is_empty()
-            && packet.protocol() == protocol::UDP
-            && let Some(named) = service.server_ids.named_by(packet.payload())
-            && self.is_up(cx, named)?
-        {
-            return Ok(Some(named));
+        match self.named_by(cx, service, packet)? {
+            Some(named) => Ok(Some(named)),
+            None => self.choose_and_keep(cx, service, packet.src_ip(), port),
         }
-        self.choose_and_keep(cx, service, packet.src_ip(), port)
+    }
+
+    /// The backend that a packet names, if that is up.
+    fn named_by(&self, cx: &mut Cx<'_>, service: &Virtual, packet: &Packet<'_>) -> Result<Option<u32>, Conflict> {
+        if service.server_ids.is_empty() || packet.protocol() != protocol::UDP {
+            return Ok(None);
+        }
+        match service.server_ids.named_by(packet.payload()) {
+            Some(named) if self.is_up(cx, named)? => Ok(Some(named)),
+            _ => Ok(None),
+        }
+    }
+
+    /// A packet of a known flow that names another backend takes the flow along: its client has moved to a port where another one has been. True
+    /// if it has.
+    pub(super) fn follow_name(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &mut Flow) -> Result<bool, Conflict> {
+        let may_be_named = self.settings.server_of(flow).is_some_and(|server| server.may_be_named);
+        if !may_be_named || flow.way == FROM_BACKEND || packet.is_later_fragment() {
+            return Ok(false);
+        }
+        let Some(service) = self.settings.service(ends_of(packet).1) else { return Ok(false) };
+        let named = self.named_by(cx, service, packet)?.filter(|named| *named != u32::from(flow.backend));
+        let Some(named) = named else { return Ok(false) };
+        self.move_to(cx, packet, flow, (named, flow.phase))?;
+        Ok(true)
     }
 
     /// The backend for a connection that begins or moves: a client that is to stay stays there.
@@ -204,17 +225,18 @@ impl LoadBalancer {
 
     /// A flow to a backend.
     pub(super) fn flow_to(&self, cx: &Cx<'_>, backend: u32, phase: u8) -> Flow {
-        let mode = self.settings.servers.get(backend as usize).map(|server| server.mode).unwrap_or_default();
+        let way = self.settings.way_to(backend, phase);
         // `Settings::check` refuses more backends than have numbers of this size.
         let (checked_ms, backend) = ((cx.now() / MS) as u32, backend as u16);
-        Flow { checked_ms, backend, way: TO_BACKEND + mode as u8, phase }
+        Flow { checked_ms, backend, way, phase }
     }
 
     /// Asks again whether the flow's backend is up, and moves the flow if it is not. False if there is nowhere to go.
     #[cold]
     pub(super) fn recheck(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &mut Flow) -> Result<bool, Conflict> {
         if self.settings.when_down == WhenDown::Keep || self.is_up(cx, flow.backend.into())? {
-            flow.checked_ms = (cx.now() / MS) as u32;
+            // It may have begun when packets of its service named nobody.
+            *flow = self.flow_to(cx, flow.backend.into(), flow.phase);
             self.hold(cx, packet, flow)?;
             self.note_stray(cx, packet, flow)?;
             return Ok(true);
@@ -234,10 +256,21 @@ impl LoadBalancer {
         let ((client, port), end) = ends_of(packet);
         let Some(service) = self.settings.service(end) else { return Ok(false) };
         let Some(backend) = self.choose_and_keep(cx, service, client, port)? else { return Ok(false) };
+        self.move_to(cx, packet, flow, (backend, phase))?;
+        Ok(true)
+    }
+
+    /// A flow goes to another backend from now on.
+    fn move_to(
+        &self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        flow: &mut Flow,
+        (backend, phase): (u32, u8),
+    ) -> Result<(), Conflict> {
         self.forget_stray(cx, packet)?;
         self.count(cx, flow, Tally::ENDED)?;
         *flow = self.flow_to(cx, backend, phase);
-        self.count(cx, flow, Tally::BEGUN)?;
-        Ok(true)
+        self.count(cx, flow, Tally::BEGUN)
     }
 }

@@ -3,7 +3,8 @@
 use braid_nf::Port;
 use braid_nf::packet::{Exchange, IpAddress};
 
-use super::flow::Flow;
+use super::config::Mode;
+use super::flow::{Flow, Phase, TO_BACKEND, TO_NAMED};
 use super::ports::End;
 use super::settings::{Server, Settings, Virtual};
 use crate::parts::Side;
@@ -25,10 +26,21 @@ impl Settings {
         self.servers.get(usize::from(flow.backend))
     }
 
+    /// The way of a flow to a backend.
+    pub(super) fn way_to(&self, backend: u32, phase: u8) -> u8 {
+        let Some(server) = self.servers.get(backend as usize) else { return TO_BACKEND };
+        let is_udp = phase & Phase::SETTLED == Phase::Udp as u8;
+        match server.mode {
+            Mode::Nat if server.may_be_named && is_udp => TO_NAMED,
+            mode => TO_BACKEND + mode as u8,
+        }
+    }
+
     /// What is written into the packets of a flow; none if they go to their backend in another mode.
     #[inline(always)]
     pub(super) fn exchange(&self, flow: &Flow) -> Option<&Exchange> {
-        self.exchanges.get(usize::from(flow.backend))?.get(usize::from(flow.way))
+        let way = if flow.way == TO_NAMED { TO_BACKEND } else { flow.way };
+        self.exchanges.get(usize::from(flow.backend))?.get(usize::from(way))
     }
 
     /// The same for a packet that needs nothing else; none while each is counted.

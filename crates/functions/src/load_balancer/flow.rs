@@ -3,6 +3,7 @@
 use braid_nf::packet::headers::tcp_flags::{FIN, RST, SYN};
 use braid_nf::prelude::*;
 
+use super::config::Mode;
 use crate::parts::is_opening;
 
 /// One direction of a balanced connection: eight bytes, so that it shares a cache line with its key and the states of other
@@ -14,7 +15,7 @@ pub struct Flow {
     pub(super) checked_ms: u32,
     /// Number of the backend.
     pub(super) backend: u16,
-    /// [`FROM_BACKEND`], or [`TO_BACKEND`] and the [`Mode`] of its service.
+    /// [`FROM_BACKEND`], or [`TO_BACKEND`] and the [`Mode`] of its service, or [`TO_NAMED`].
     pub(super) way: u8,
     /// A [`Phase`].
     pub(super) phase: u8,
@@ -24,6 +25,8 @@ const _: () = assert!(size_of::<Flow>() == 8);
 
 pub(super) const FROM_BACKEND: u8 = 0;
 pub(super) const TO_BACKEND: u8 = 1;
+/// Translated to a backend as well, but each packet is asked first whether it names another one: none of them is steady.
+pub(super) const TO_NAMED: u8 = TO_BACKEND + Mode::ALL.len() as u8;
 
 /// What a flow is, for its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +46,7 @@ impl Phase {
     /// A phase is below it.
     pub(super) const COUNT: usize = 8;
     /// The bits of a phase that stay when a segment comes that neither begins nor ends its connection.
-    const SETTLED: u8 = 3;
+    pub(super) const SETTLED: u8 = 3;
 
     /// The phase of TCP after a segment with these flags.
     #[inline(always)]

@@ -205,7 +205,7 @@ impl NetworkFunction for LoadBalancer {
         Some(Verdict::Forward(self.settings.across(packet.port())))
     }
 
-    /// A fragment, one that goes in a tunnel or nowhere, one whose backend has not been asked about for a while, or one that begins a connection
+    /// A fragment, one that goes in a tunnel or nowhere, one that may name its backend, one whose backend has not been asked about for a while, or one that begins a connection
     /// where another has ended.
     fn packet(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, flow: &mut Flow) -> Handled {
         if !packet.is_later_fragment() && !holds(packet) {
@@ -213,6 +213,7 @@ impl NetworkFunction for LoadBalancer {
         }
         let has_backend = match flow.is_begun_anew(packet) {
             true => self.choose_again(cx, packet, flow, Phase::Opening as u8)?,
+            false if self.follow_name(cx, packet, flow)? => true,
             false => !self.is_stale(flow, cx.now()) || self.recheck(cx, packet, flow)?,
         };
         if !has_backend {

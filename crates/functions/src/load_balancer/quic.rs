@@ -2,7 +2,9 @@
 //! section 4.1): one byte, whose upper three bits say how the rest is made (7: it names nobody), then the server's identifier,
 //! then whatever else. A client that moves to another address or port keeps its backend by them.
 //!
-//! Only a packet of an unknown flow is looked at. What a client makes up for its first packets (Initial, 0-RTT) names nobody.
+//! Every packet is looked at, of known flows too: behind a NAT a client that moves may get a port that another one has had. What a client makes
+//! up for its first packets (Initial, 0-RTT) names nobody, and which packets those are only the version says: long headers of versions that are not
+//! known name nobody either, and go the way of their flow.
 //!
 //! Not here: encrypted identifiers, versions with other invariants than RFC 8999's.
 
@@ -11,9 +13,15 @@ use super::refusals::Wrong;
 /// Upper bits of an identifier that names nobody.
 const NOBODY: u8 = 7;
 const LONG: u8 = 0x80;
-/// Of a long header: Initial and 0-RTT, by RFC 9000 section 17.2.
+/// The type in a long header.
 const TYPE: u8 = 0x30;
-const ZERO_RTT: u8 = 0x10;
+/// Handshake, by RFC 9000 section 17.2 and by RFC 9369 section 3.2: what a client sends to an identifier that its server has made.
+const HANDSHAKE: u8 = 0x20;
+const HANDSHAKE_V2: u8 = 0x30;
+/// Versions of QUIC; drafts differ in the last byte.
+const V1: [u8; 4] = [0, 0, 0, 1];
+const V2: [u8; 4] = [0x6b, 0x33, 0x43, 0xcf];
+const DRAFT: [u8; 3] = [0xff, 0, 0];
 const MOST: usize = 15;
 
 /// What a backend puts into its identifiers.
@@ -68,15 +76,22 @@ impl ServerIds {
     }
 }
 
-/// The destination's identifier (RFC 8999 section 5), as far as it is there; none if a client made it up.
+/// The destination's identifier (RFC 8999 section 5), as far as it is there; none if a client may have made it up.
 fn destination(payload: &[u8]) -> Option<&[u8]> {
     let (first, rest) = payload.split_first()?;
     if first & LONG == 0 {
         return Some(rest);
     }
-    if first & TYPE <= ZERO_RTT {
+    let (version, rest) = rest.split_first_chunk::<4>()?;
+    let handshake = match *version {
+        V1 => HANDSHAKE,
+        V2 => HANDSHAKE_V2,
+        _ if version.starts_with(&DRAFT) => HANDSHAKE,
+        _ => return None,
+    };
+    if first & TYPE != handshake {
         return None;
     }
-    let (len, rest) = rest.get(4..)?.split_first()?;
+    let (len, rest) = rest.split_first()?;
     rest.get(..usize::from(*len))
 }

@@ -67,6 +67,8 @@ pub(super) struct Server {
     pub(super) is_backup: bool,
     /// Its connections are remembered.
     pub(super) remembers: bool,
+    /// Packets of its service may name a backend, by QUIC identifiers.
+    pub(super) may_be_named: bool,
     /// What clients see of it.
     pub(super) service_address: IpAddress,
     pub(super) service_ports: Ports,
@@ -87,6 +89,7 @@ impl Server {
             has_left: true,
             is_backup: false,
             remembers: true,
+            may_be_named: false,
             service_address: name.service_address,
             service_ports: name.service_ports(),
         }
@@ -362,6 +365,7 @@ impl Settings {
             has_left: false,
             is_backup: backend.backup,
             remembers: service.persistence != Persistence::None,
+            may_be_named: service.backends.iter().any(|backend| backend.server_id.is_some()),
             service_address,
             service_ports: service.ports(),
         };

@@ -15,6 +15,7 @@ mod modes;
 mod path;
 mod pieces;
 mod ports;
+mod quic;
 mod refused;
 mod remembered;
 mod strays;

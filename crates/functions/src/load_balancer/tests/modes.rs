@@ -163,31 +163,6 @@ fn a_client_keeps_its_backend_though_others_come_back() {
 }
 
 #[test]
-fn a_quic_connection_names_its_backend_wherever_its_client_goes() {
-    let mut lb = bench(
-        "[[service]]\naddress = '203.0.113.10'\nport = 443\nprotocol = 'udp'\nbackends = [
-            { address = '10.0.0.1', server_id = '0a01' }, { address = '10.0.0.2', server_id = '0a02' }]",
-    );
-    let mut to = |port: u16, payload: &[u8]| {
-        let frame = Frame::udp(&format!("192.0.2.8:{port}"), "203.0.113.10:443").payload(payload);
-        show::outcome(&lb.send(1, 0, &frame.bytes())).split(' ').nth(4).unwrap_or("none").to_owned()
-    };
-    for port in 1000..1020 {
-        assert_eq!(to(port, &[0x40, 0x05, 0x0a, 0x01, 7, 7, 7]), "10.0.0.1:443");
-        assert_eq!(to(port + 100, &[0xe0, 0, 0, 0, 1, 4, 0x05, 0x0a, 0x02, 7, 0]), "10.0.0.2:443");
-    }
-    // What a client made up, an identifier that names nobody, and one that nobody has: by the table, so evenly.
-    for payload in
-        [&[0xc0, 0, 0, 0, 1, 3, 5, 0x0a, 0x02][..], &[0x40, 0xe5, 0x0a, 0x02], &[0x40, 0x05, 0x0a, 0x03], &[]]
-    {
-        let count = (2000..2100)
-            .filter(|port| to(*port + u16::from(payload.len() as u8) * 200, payload) == "10.0.0.1:443")
-            .count();
-        assert!((20..80).contains(&count), "{count}");
-    }
-}
-
-#[test]
 fn who_is_configured_down_gets_nothing() {
     let web = "[[service]]\naddress = '203.0.113.10'\nport = 80\nprotocol = 'tcp'\nbackends = [{ address = '10.0.0.1', up = false }";
     let mut lb = bench(&format!("{web}, {{ address = '10.0.0.2' }}]"));
