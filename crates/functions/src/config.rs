@@ -171,11 +171,13 @@ pub(crate) fn backwards(text: &str, first: impl Display, last: impl Display) -> 
 /// What serde expects, in the words of somebody who writes a plan.
 fn in_words<'a>(expected: &'a str, reason: &str) -> &'a str {
     let is_outside = reason.starts_with("invalid value: integer");
+    // What a key takes may be less than what its type holds; so nothing is promised.
+    let is_negative = is_outside && reason.contains("`-");
     match expected {
-        "u8" if is_outside => "a whole number from 0 to 255",
-        "u16" if is_outside => "a whole number from 0 to 65535",
-        "u32" if is_outside => "a whole number from 0 to 4294967295",
-        "u64" | "usize" if is_outside => "a whole number that is not negative",
+        "u8" | "u16" | "u32" | "u64" | "usize" if is_negative => "a whole number that is not negative",
+        "u8" if is_outside => "a whole number of at most 255",
+        "u16" if is_outside => "a whole number of at most 65535",
+        "u32" if is_outside => "a whole number of at most 4294967295",
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, without quotes",
         "i8" | "i16" | "i32" | "i64" => "a whole number, without quotes, perhaps negative",
         "f32" | "f64" => "a number, without quotes",
@@ -330,6 +332,11 @@ mod tests {
         check("colour = 1", "`colour`: no such key; known keys are rate, mode, inner, link");
         check("rate = 'fast'", "`rate`: invalid type: string \"fast\"; write a whole number, without quotes");
         check("rate = -1", "`rate`: invalid value: integer `-1`; write a whole number that is not negative");
+        let port = |value: &str, expected: &str| {
+            check(&format!("[[inner]]\nport = {value}"), &format!("`inner[0].port`: invalid value: {expected}"))
+        };
+        port("-1", "integer `-1`; write a whole number that is not negative");
+        port("65536", "integer `65536`; write a whole number of at most 65535");
         check("mode = 300", "`mode`: invalid type: no text; write a text in quotes");
         check("mode = {}", "`mode`: invalid type: table; write a text in quotes");
         check("mode = 'pas'", "`mode`: unknown variant `pas`; write `drop` or `pass`");

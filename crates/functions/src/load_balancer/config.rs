@@ -8,6 +8,10 @@ use serde::Deserialize;
 use super::maglev::SIZE_DEFAULT;
 use super::ports::Ports;
 use crate::bridge::WrittenMac;
+use crate::parts::units;
+
+/// The greatest weight of a backend.
+pub(super) const WEIGHT_MAX: u32 = 1000;
 
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -136,7 +140,7 @@ pub struct Backend {
     #[serde(default)]
     pub port: Option<u16>,
     /// Its share of new connections; 0: none, it drains.
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "units::up_to::<_, WEIGHT_MAX>")]
     pub weight: u32,
     /// Whether it gets connections only while no other one is up.
     #[serde(default)]

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::config::{Backend, Check, CheckKind, Config, Mode, Persistence, Service, Together, Transport};
+use super::config::{Backend, Check, CheckKind, Config, Mode, Persistence, Service, Together, Transport, WEIGHT_MAX};
 use super::ports::Ports;
 use crate::config::ConfigError;
 use crate::parts::scope::{is_host_v4, is_routed_v6};
@@ -124,8 +124,8 @@ pub(super) fn check_backend(service: &Service, backend: &Backend) -> Result<(), 
     if backend.port == Some(0) {
         return Err(("0 is no port".into(), "write where the backend listens, or leave it out"));
     }
-    if backend.weight > 1000 {
-        return Err((format!("weight {} is too great", backend.weight), "write 0 to 1000"));
+    if backend.weight > WEIGHT_MAX {
+        return Err((format!("weight {} is out of range", backend.weight), "write 0 to 1000"));
     }
     if backend.port.is_some() && service.ports().only().is_none() {
         let (address, several) = (backend.address, service.ports());

@@ -9,6 +9,26 @@ use serde::de::{Deserializer, Error, Visitor};
 
 use crate::config::ConfigError;
 
+/// A whole number from 0 to `MOST`, and one that is refused is told so: for `#[serde(deserialize_with)]`.
+pub fn up_to<'de, D: Deserializer<'de>, const MOST: u32>(deserializer: D) -> Result<u32, D::Error> {
+    deserializer.deserialize_u32(UpTo(MOST))
+}
+
+struct UpTo(u32);
+
+impl Visitor<'_> for UpTo {
+    type Value = u32;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from 0 to {}, without quotes", self.0)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<u32, E> {
+        let fits = u32::try_from(value).ok().filter(|value| *value <= self.0);
+        fits.ok_or_else(|| E::custom(format_args!("{value} is out of range: write 0 to {}", self.0)))
+    }
+}
+
 /// A number of bytes (a second), and whether it was written with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {

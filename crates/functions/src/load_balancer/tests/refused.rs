@@ -21,6 +21,18 @@ pub(super) fn check_text(text: &str, expected: &str) {
 }
 
 #[test]
+fn a_weight_is_told_its_range() {
+    let weight = |written: &str, expected: &str| {
+        let backend = format!("10.0.0.3\", port = 8080, weight = {written}");
+        check_error("10.0.0.3\", port = 8080", &backend, &format!("`service[0].backends[2].weight`: {expected}"));
+    };
+    weight("-1", "-1 is out of range; write 0 to 1000");
+    weight("1001", "1001 is out of range; write 0 to 1000");
+    weight("4294967297", "4294967297 is out of range; write 0 to 1000");
+    weight("'2'", "invalid type: string \"2\"; write a whole number from 0 to 1000, without quotes");
+}
+
+#[test]
 fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("10.0.0.9", "2001:db8::9", "is of another family than 203.0.113.53; use one family");
     check_error("10.0.0.2", "10.0.0.1", "10.0.0.1 is a backend of this service twice; name it once, with a `weight`");
