@@ -6,6 +6,7 @@
 
 use braid_nf::packet::checksum::Change;
 use braid_nf::packet::headers::tcp_flags::{ACK, FIN, RST, SYN};
+use braid_nf::packet::headers::{Tcp, View};
 use braid_nf::prelude::*;
 
 use super::cookie::Offer;
@@ -16,7 +17,8 @@ use super::cookie::Offer;
 pub struct Flow {
     /// The cookie.
     pub(super) cookie: u32,
-    /// The client's first number while the server is asked; then how far the server's numbers are ahead of the cookie's.
+    /// The client's first number while the server is asked; then how far the server's numbers are ahead of the cookie's. If it began without a
+    /// cookie the server's first number, once that is known.
     pub(super) number: u32,
     /// The time stamp that the client was told while the server is asked; then how far the server's stamps are ahead.
     pub(super) stamp: u32,
@@ -34,7 +36,7 @@ pub struct Flow {
     phase: u8,
     /// Whether the opener's packets run against the direction in which the set's key is written.
     reversed: u8,
-    /// Who has sent a FIN: 1 the client, 2 the server; [`NEVER_OPEN`]; if it began without a cookie [`WENT_ON`].
+    /// Who has sent a FIN: 1 the client, 2 the server; [`NEVER_OPEN`]; if it began without a cookie [`ANSWERED`], [`NUMBERED`], [`WENT_ON`].
     finished: u8,
     /// Whether it is counted as a flow with a single packet.
     pub(super) one_packet: u8,
@@ -45,8 +47,13 @@ const SCALED: u8 = 2;
 const SACKED: u8 = 4;
 /// It was reset before the server had answered: there is nothing to go on with.
 const NEVER_OPEN: u8 = 4;
-/// Its opener has sent more than one packet.
+/// Its opener goes on with it.
 const WENT_ON: u8 = 8;
+/// The other end has answered; and with a SYN of its own, so that its first number is known.
+const ANSWERED: u8 = 16;
+const NUMBERED: u8 = 32;
+/// The first acknowledgement that a client sends of a connection stands so far behind the server's first number at most.
+const FIRST_FLIGHT: u32 = 1 << 20;
 
 /// How far a flow has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,15 +97,38 @@ impl Flow {
         }
     }
 
-    /// One that passes as it is: its opener has sent another packet.
-    pub(super) fn go_on(&mut self) {
-        self.finished |= WENT_ON;
+    /// Whether the opener of one that passes as it is goes on with it.
+    #[inline(always)]
+    pub(super) fn goes_on(&self) -> bool {
+        self.finished & WENT_ON != 0
+    }
+
+    /// A segment of one that passes as it is and has not gone on; whether its opener goes on with it: it knows what the other end has answered. A
+    /// SYN that comes again shows nothing, and neither does an acknowledgement of what was never said: whoever forges addresses can send both.
+    #[cold]
+    pub(super) fn note_direct(&mut self, tcp: &View<'_, Tcp>, from_client: bool) -> bool {
+        let flags = tcp.flags() & (SYN | ACK | RST);
+        match (from_client, flags) {
+            (false, flags) if flags == SYN | ACK => {
+                self.number = tcp.sequence();
+                self.finished |= ANSWERED | NUMBERED;
+            }
+            (false, flags) if flags & RST == 0 => self.finished |= ANSWERED,
+            (true, ACK) if self.finished & ANSWERED != 0 => {
+                let behind = tcp.acknowledgement().wrapping_sub(self.number);
+                if self.finished & NUMBERED == 0 || (1..FIRST_FLIGHT).contains(&behind) {
+                    self.finished |= WENT_ON;
+                }
+            }
+            _ => {}
+        }
+        self.goes_on()
     }
 
     /// Whether both ends are connected, as far as is known.
     pub(super) fn is_assured(&self) -> bool {
         match self.phase() {
-            Phase::Direct => self.finished & WENT_ON != 0,
+            Phase::Direct => self.goes_on(),
             phase => phase == Phase::Open,
         }
     }

@@ -152,7 +152,8 @@ impl NetworkFunction for SynProxy {
         let from_client = flow.is_from_client(cx);
         let Some(flags) = packet.tcp_flags() else { return Ok(Verdict::Drop(Reason::MALFORMED)) };
         match flow.phase() {
-            Phase::Direct => self.direct(cx, flow, from_client),
+            Phase::Direct if flow.goes_on() => Ok(cx.pass()),
+            Phase::Direct => self.direct(cx, packet, flow, from_client),
             Phase::Open if flags & (SYN | FIN | RST) == 0 => {
                 flow.translate(packet, from_client);
                 Ok(cx.pass())
@@ -271,14 +272,12 @@ impl SynProxy {
         })
     }
 
-    /// A flow that began without a cookie.
-    fn direct(&self, cx: &mut Cx<'_>, flow: &mut Flow, from_client: bool) -> Handled {
-        if flow.one_packet == 1 && from_client {
+    /// A flow that began without a cookie, and with which nobody has gone on.
+    fn direct(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, flow: &mut Flow, from_client: bool) -> Handled {
+        let goes_on = packet.tcp().is_some_and(|tcp| flow.note_direct(&tcp, from_client));
+        if goes_on && flow.one_packet == 1 {
             flow.one_packet = 0;
             self.counters.update(cx, |own| own.one_packet -= 1)?;
-        }
-        if from_client {
-            flow.go_on();
         }
         Ok(cx.pass())
     }

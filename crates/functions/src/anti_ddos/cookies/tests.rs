@@ -238,6 +238,37 @@ fn cookies_are_sent_while_there_is_an_attack_and_others_go_on() {
 }
 
 #[test]
+fn a_flood_that_goes_round_is_a_flood_still() {
+    let mut talk = Talk::new("flows_min = 10");
+    let flood = |talk: &mut Talk, from: usize, flags: &str, numbers: (u32, u32)| {
+        for host in 0..9 {
+            talk.ends[0] = format!("198.18.1.{host}:99");
+            let frame = talk.frame(from, flags, numbers, &[]);
+            assert_eq!(talk.send(from, 0, frame).ports(), [1 - from as u16]);
+        }
+        talk.ends[0] = CLIENT.to_owned();
+        talk.syn(1, &[]);
+    };
+    for (from, flags, numbers) in
+        [(0, "S", (1, 0)), (0, "S", (1, 0)), (0, "A", (2, 9)), (1, "SA", (77_000, 2)), (0, "S", (1, 0))]
+    {
+        flood(&mut talk, from, flags, numbers);
+    }
+    // What is acknowledged was not said; and hosts whose addresses are forged are surprised.
+    for (flags, numbers) in [("A", (2, 77_000)), ("A", (2, 7)), ("R", (2, 0)), ("RA", (2, 77_001))] {
+        flood(&mut talk, 0, flags, numbers);
+    }
+    for host in 3..6 {
+        talk.ends[0] = format!("198.18.1.{host}:99");
+        let knows = talk.frame(0, "A", (2, 77_001), &[]);
+        assert_eq!(talk.send(0, 2, knows).ports(), [1]);
+    }
+    talk.ends[0] = CLIENT.to_owned();
+    let calm = talk.frame(0, "S", (1, 0), &[]);
+    assert_eq!(talk.send(0, 3, calm).ports(), [1], "three of nine have gone on");
+}
+
+#[test]
 fn when_there_is_no_room_cookies_need_none() {
     let mut talk = Talk::new("");
     for port in 0..64 {
