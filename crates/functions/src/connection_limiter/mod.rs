@@ -166,8 +166,11 @@ impl ConnectionLimiter {
 
     #[cold]
     fn refuse(&self, cx: &mut Cx<'_>, packet: &Packet<'_>, owner: &IpAddress, reason: Reason) -> Handled {
-        let port = packet.ports().map_or(0, |(_, port)| port.into());
-        self.alerts.raise(cx, owner, &Refused { at_ns: cx.now(), protocol: packet.protocol().into(), port })?;
+        // Nothing speaks against an owner for whom there was no room: a flood of forged ones would fill the log with them.
+        if reason != owners::TABLE_FULL {
+            let port = packet.ports().map_or(0, |(_, port)| port.into());
+            self.alerts.raise(cx, owner, &Refused { at_ns: cx.now(), protocol: packet.protocol().into(), port })?;
+        }
         if self.action == Action::Reject {
             answer::refuse(cx, packet);
         }

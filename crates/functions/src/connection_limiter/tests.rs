@@ -167,6 +167,7 @@ fn full_tables_admit_nobody_and_are_swept() {
         bench.send(0, ms, &Frame::arp("10.0.0.1", "10.0.0.2").bytes());
     }
     assert_eq!(bench.send(0, 3_001, &udp(2)).dropped, None);
+    assert!(bench.findings().list().is_empty(), "nobody is at a limit");
 }
 
 proptest! {
