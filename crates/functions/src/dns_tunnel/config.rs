@@ -1,7 +1,9 @@
 //! What a plan file may say about `dns_tunnel`.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use braid_nf::packet::IpAddress;
 use serde::Deserialize;
 
 use crate::config::{ConfigError, span_ns};
@@ -23,11 +25,37 @@ pub struct Config {
     pub alerts_max: u32,
     /// Lists that are asked by name or hash: what is answered below them counts for nothing.
     pub lists: Vec<String>,
+    /// Hosts that ask for others: what they are told leads somewhere if anybody contacts it.
+    pub resolvers: Vec<IpAddr>,
 }
+
+/// Hosts that ask for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Resolvers(Vec<IpAddress>);
+
+braid_nf::plain!(Resolvers);
+
+impl Resolvers {
+    /// All but one.
+    pub(super) fn others(&self, host: IpAddress) -> impl Iterator<Item = IpAddress> {
+        self.0.iter().copied().filter(move |resolver| *resolver != host)
+    }
+}
+
+/// Most of these: each is looked for by every flow that begins.
+const RESOLVERS_MAX: usize = 16;
 
 impl Default for Config {
     fn default() -> Config {
-        Config { orphans: 30, bytes: 1000, window_s: 60, answers_max: 65_536, alerts_max: 4096, lists: Vec::new() }
+        Config {
+            orphans: 30,
+            bytes: 1000,
+            window_s: 60,
+            answers_max: 65_536,
+            alerts_max: 4096,
+            lists: Vec::new(),
+            resolvers: Vec::new(),
+        }
     }
 }
 
@@ -44,6 +72,21 @@ impl Config {
 
     pub(super) fn lists(&self) -> Result<Vec<Name>, ConfigError> {
         self.lists.iter().map(|name| list(name)).collect()
+    }
+
+    pub(super) fn resolvers(&self) -> Result<Resolvers, ConfigError> {
+        let count = self.resolvers.len();
+        if count > RESOLVERS_MAX {
+            let instead = format!("write at most {RESOLVERS_MAX}: every flow that begins looks for each");
+            return Err(ConfigError::new("resolvers", format!("{count} are too many"), instead));
+        }
+        match (1..count).find(|at| self.resolvers[..*at].contains(&self.resolvers[*at])) {
+            Some(at) => {
+                let reason = format!("{} is there twice", self.resolvers[at]);
+                Err(ConfigError::new("resolvers", reason, "name it once"))
+            }
+            None => Ok(Resolvers(self.resolvers.iter().map(|address| (*address).into()).collect())),
+        }
     }
 
     pub(super) fn window_ns(&self) -> Result<u64, ConfigError> {

@@ -5,6 +5,7 @@ mod config;
 mod message;
 
 pub use config::Config;
+use config::Resolvers;
 
 use std::time::Duration;
 
@@ -87,6 +88,8 @@ network_function! {
         bytes_max: u64,
         window_ns: u64,
         lists: Vec<Name>,
+        /// Who asks for others.
+        resolvers: Resolvers,
         told: Aged<Told, Orphan>,
         tallies: Aged<Asker, Tally>,
         unkept: Unkept,
@@ -105,6 +108,7 @@ impl FromConfig for DnsTunnel {
             bytes_max: config.bytes.into(),
             window_ns,
             lists: config.lists()?,
+            resolvers: config.resolvers()?,
             told: Aged::new(builder, "told", capacity, window_ns).map_err(error)?,
             tallies: Aged::new(builder, "tallies", capacity, window_ns).map_err(error)?,
             unkept: Unkept::new(builder, "unkept", "answers for which there was no room").map_err(error)?,
@@ -225,8 +229,14 @@ impl DnsTunnel {
         Ok(if is_new { zone.bytes_below(list) } else { 0 })
     }
 
-    /// A client contacts an address: the name of which it was told led somewhere, and so will what is told of that later.
-    fn contact(&self, cx: &mut Cx<'_>, client: IpAddress, address: IpAddress) -> Result<(), Conflict> {
+    /// Somebody contacts an address, of which it may have been told by who asked for it.
+    fn contact(&self, cx: &mut Cx<'_>, host: IpAddress, address: IpAddress) -> Result<(), Conflict> {
+        self.lead(cx, host, address)?;
+        self.resolvers.others(host).try_for_each(|resolver| self.lead(cx, resolver, address))
+    }
+
+    /// What a client was told of an address has led somewhere: the name, and so will what is told of that later.
+    fn lead(&self, cx: &mut Cx<'_>, client: IpAddress, address: IpAddress) -> Result<(), Conflict> {
         let Some(Orphan { of: name, .. }) = self.told.remove(cx, &Told { client, address })? else { return Ok(()) };
         let (named, seen_ns) = (Told { client, address: message::as_address(name) }, cx.now());
         let Some(orphan) = self.told.get(cx, &named)?.filter(|orphan| orphan.of != LED) else { return Ok(()) };

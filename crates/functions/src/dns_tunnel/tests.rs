@@ -106,6 +106,36 @@ fn lists_of_names_and_hashes_are_none_if_they_are_named() {
     }
 }
 
+/// A resolver contacts nobody: those do who asked it.
+#[test]
+fn what_a_resolver_is_told_leads_somewhere_when_anybody_contacts_it() {
+    let name = |n: u64| format!("d{:013x}.cloudfront.example", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12);
+    let check = |config: &str, contacts: u64, expected: usize| {
+        let mut bench = bench(config);
+        for n in 0..200 {
+            bench.send(0, n * 100, &response(&name(n), &Answer::Address([198, 51, 100, n as u8])));
+            if n % 4 < contacts {
+                let web = Frame::tcp("10.0.7.9:5000", &format!("198.51.100.{n}:443")).flags("S").bytes();
+                bench.send(0, n * 100 + 50, &web);
+            }
+        }
+        assert_eq!(bench.findings().list().len(), expected, "{config}");
+    };
+    let resolvers = "resolvers = ['10.0.0.53', '10.0.0.1']";
+    check("", 4, 1);
+    check(resolvers, 4, 0);
+    check(resolvers, 0, 1);
+    for (wrong, reason) in [
+        (format!("resolvers = {:?}", (0..17).map(|n| format!("10.0.0.{n}")).collect::<Vec<_>>()), "17 are too many"),
+        ("resolvers = ['10.0.0.1', '10.0.0.1']".to_owned(), "10.0.0.1 is there twice; name it once"),
+    ] {
+        let mut builder = StateBuilder::new(&Domain::new(2), HugePages::Never);
+        let made =
+            parse(wrong.parse().unwrap()).and_then(|config| DnsTunnel::from_config(config, builder.scope("dns"), 2));
+        assert!(made.is_err_and(|error| error.to_string().contains(reason)), "{wrong}");
+    }
+}
+
 #[test]
 fn ordinary_look_ups_are_none() {
     check(|n| (format!("www.site{n}.example"), Answer::Address([198, 51, 100, n as u8])), false, None);
