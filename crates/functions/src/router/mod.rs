@@ -117,7 +117,9 @@ impl FromConfig for Router {
         let config = config.completed();
         let interfaces = config.interfaces(ports)?;
         let (ways, tables, spreads) = config.routes(&interfaces)?;
-        let neighbours = Neighbours::new(builder, config.neighbours_max, config.waiting_max, config.lifetime_ns()?);
+        let choices = spreads.iter().flat_map(|spread| spread.from(0)).collect();
+        let (most, waiting, lifetime_ns) = (config.neighbours_max, config.waiting_max, config.lifetime_ns()?);
+        let neighbours = Neighbours::new(builder, most, waiting, lifetime_ns, choices);
         let fixed = config.fixed(&interfaces, ports)?;
         // Routers one behind another choose differently, and interfaces that come and go move no connection.
         let own = interfaces.iter().flatten().next().map_or([0; 6], |first| first.mac.0);

@@ -4,20 +4,24 @@
 //! A neighbour that has not answered is asked once a second, three times. One that has answered is believed for its
 //! lifetime; then it is asked again and used meanwhile, until it has not answered three times. The last four packets for
 //! a neighbour wait (RFC 1122 section 2.3.2.2 asks for one at least); of those that have waited in vain the senders are told.
+//!
+//! Whoever sends to all addresses of a network has this router ask for all of them (RFC 6583). So those that have not answered are forgotten
+//! soon, and where the table is full they make room for others.
 
+use std::iter::once;
 use std::sync::Arc;
 
 use braid_nf::packet::{IpAddress, MacAddress};
 use braid_nf::prelude::*;
 use braid_nf::state::{
-    DistributedVector, DistributedVectorConfig, Inserted, MapConfig, StateBuilder, StateError, StateObject,
+    DistributedVector, DistributedVectorConfig, Inserted, MapConfig, ROW, StateBuilder, StateError, StateObject,
     VectorConfig, Visit,
 };
 use braid_nf::{Part, Port};
 
 use super::waiting::Held;
 use crate::ConfigError;
-use crate::parts::sweep::turn;
+use crate::parts::sweep::{Over, make_room, take_out, turn};
 use crate::parts::{SECOND, fragments};
 
 /// How often a neighbour is asked before it counts as absent.
@@ -114,10 +118,28 @@ pub struct Neighbours {
     /// Packets that have waited in vain, and that made room for later ones.
     ends: DistributedVector<u64>,
     lifetime_ns: u64,
+    /// Several that lead one way: which of them is silent is to be known.
+    choices: Box<[Hop]>,
 }
 
 const IN_VAIN: u32 = 0;
 const REPLACED: u32 = 1;
+/// Not packets but neighbours: those that made room for others.
+const CROWDED_OUT: u32 = 2;
+
+/// Neighbours that have not answered, and were asked at least so long ago.
+struct Silent<'a> {
+    now_ns: u64,
+    age_ns: u64,
+    but: &'a [Hop],
+}
+
+impl Over<Hop, Neighbour> for Silent<'_> {
+    fn is_over(&self, hop: &Hop, entry: &Neighbour) -> bool {
+        let age_ns = self.now_ns.saturating_sub(entry.asked_ns);
+        entry.known != 1 && age_ns >= self.age_ns && !self.but.contains(hop)
+    }
+}
 
 impl Neighbours {
     /// Nobody yet.
@@ -126,19 +148,21 @@ impl Neighbours {
         most: u32,
         waiting: u32,
         lifetime_ns: u64,
+        choices: Box<[Hop]>,
     ) -> Result<Neighbours, ConfigError> {
         let map = |name: &str, capacity| MapConfig { name: name.into(), capacity, ..MapConfig::default() };
         let of = |key: &'static str| move |error: StateError| ConfigError::state(key, &error);
         let most_is = of("neighbours_max");
         fragments::room_to_wait("waiting", waiting).map_err(of("waiting_max"))?;
         let changes = VectorConfig { name: "changes".into(), len: 1 };
-        let ends = DistributedVectorConfig { name: "waiting_ends".into(), len: 2 };
+        let ends = DistributedVectorConfig { name: "waiting_ends".into(), len: 3 };
         Ok(Neighbours {
             table: Map::new(builder, &map("neighbours", most)).map_err(most_is)?,
             waiting: Map::new(builder, &map("waiting", waiting)).map_err(of("waiting_max"))?,
             changes: Vector::new(builder, &changes, 0).map_err(most_is)?,
             ends: DistributedVector::new(builder, &ends, |sum, part| *sum += part).map_err(most_is)?,
             lifetime_ns,
+            choices,
         })
     }
 
@@ -159,8 +183,9 @@ impl Neighbours {
         let now = cx.now();
         let Some(entry) = self.table.get(cx, &hop)? else {
             let asked = Neighbour { asked_ns: now, tries: 1, ..Neighbour::default() };
-            let full = self.table.insert(cx, &hop, &asked)? == Inserted::Full;
-            return Ok(if full { Resolved::Full } else { Resolved::Waits { ask: true } });
+            // Not sooner than it would be asked again: so questions are at most as many a second as neighbours that find room.
+            let has_room = self.enter(cx, &hop, &asked, SECOND)?;
+            return Ok(if has_room { Resolved::Waits { ask: true } } else { Resolved::Full });
         };
         let (mac, known) = (MacAddress(entry.mac), entry.known == 1);
         let until = entry.seen_ns.saturating_add(self.lifetime_ns);
@@ -177,6 +202,9 @@ impl Neighbours {
         if tries >= TRIES {
             if entry.known != MISSED {
                 self.table.update(cx, &hop, |entry| entry.known = MISSED)?;
+            }
+            // No set remembers a way by one that has never answered.
+            if known {
                 self.changes.update(cx, 0, |changes| *changes += 1)?;
             }
             return Ok(Resolved::Absent);
@@ -209,7 +237,7 @@ impl Neighbours {
         }
         let seen_ns = before.map_or(now, |entry| entry.seen_ns.max(now));
         let entry = Neighbour { seen_ns, mac: mac.0, known: 1, ..Neighbour::default() };
-        self.table.insert(cx, &hop, &entry)?;
+        self.enter(cx, &hop, &entry, 0)?;
         let is_news = |entry: Neighbour| match entry.known {
             0 => false,
             known => known == MISSED || entry.mac != mac.0,
@@ -223,6 +251,20 @@ impl Neighbours {
         }
         waited.sort_by_key(|held: &Held| held.since_ns);
         Ok(waited)
+    }
+
+    /// Notes a neighbour, if need be in the place of one that was asked `age_ns` ago and has not answered; false if there is no room.
+    fn enter(&self, cx: &mut Cx<'_>, hop: &Hop, entry: &Neighbour, age_ns: u64) -> Result<bool, Conflict> {
+        if self.table.insert(cx, hop, entry)? != Inserted::Full {
+            return Ok(true);
+        }
+        let mut silent = Silent { now_ns: cx.now(), age_ns, but: &self.choices };
+        let size = (ROW, self.table.capacity());
+        let has_room = make_room(cx, hop, size, |cx, among| take_out(cx, &self.table, once(among), 1, &mut silent))?;
+        if has_room {
+            self.ends.update(cx, CROWDED_OUT, |count| *count += 1)?;
+        }
+        Ok(has_room && self.table.insert(cx, hop, entry)? != Inserted::Full)
     }
 
     /// Has a neighbour asked again, and used meanwhile, as if its lifetime were over.
@@ -253,9 +295,14 @@ impl Neighbours {
         Ok(self.waiting.insert(cx, &earliest.1, held)? != Inserted::Full)
     }
 
-    /// How packets that waited have ended, but for those that left.
+    /// How packets that waited have ended, but for those that left, and how many neighbours made room for others.
     pub fn report(&self, cx: &mut Cx<'_>, into: &mut Findings) -> Result<(), Conflict> {
-        for (end, name) in [(IN_VAIN, "waited_in_vain"), (REPLACED, "replaced_while_waiting")] {
+        let ends = [
+            (IN_VAIN, "waited_in_vain"),
+            (REPLACED, "replaced_while_waiting"),
+            (CROWDED_OUT, "silent_neighbours_crowded_out"),
+        ];
+        for (end, name) in ends {
             let mut sum = 0;
             self.ends.visit(cx, end, |count| sum += count)?;
             if sum > 0 {
@@ -265,15 +312,16 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Forgets who has been silent for long, a piece at a time.
+    /// Forgets who has been silent for long, or has never answered, a piece at a time.
     pub fn sweep(&self, cx: &mut Cx<'_>) -> Result<(), Conflict> {
         let now = cx.now();
         let from = piece(now, self.table.capacity());
         let mut removed = 0;
         self.table.for_each(cx, from, PIECE, |_, _, entry| {
-            let last = entry.seen_ns.max(entry.asked_ns);
-            let old = last.saturating_add(self.lifetime_ns).saturating_add(2 * REST_NS) < now;
-            removed += u64::from(old && entry.known == 1);
+            let (last, is_known) = (entry.seen_ns.max(entry.asked_ns), entry.known == 1);
+            let kept_ns = 2 * REST_NS + if is_known { self.lifetime_ns } else { 0 };
+            let old = last.saturating_add(kept_ns) < now;
+            removed += u64::from(old && is_known);
             Ok(if old { Visit::Remove } else { Visit::Keep })
         })?;
         if removed > 0 {

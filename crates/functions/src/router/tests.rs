@@ -222,6 +222,33 @@ fn a_neighbour_is_used_while_it_is_asked_again_and_forgotten_when_it_is_silent()
     assert_eq!(kinds[5..], [(0, 1, absent), (0, 1, absent), (1, 0, waits)], "an ICMP error, then asked for again");
 }
 
+/// RFC 6583: a thousand addresses a second, of which none answers.
+#[test]
+fn a_scan_of_a_network_is_bounded_and_keeps_no_host_out() {
+    let config = CONFIG.replace("192.0.2.1/24", "192.0.2.1/16");
+    let mut bench = bench(10, &format!("neighbours_max = 17\nwaiting_max = 1\n{config}"));
+    let changes = bench.object("r.changes");
+    let mut asked = 0;
+    for n in 0..5000u64 {
+        let to = format!("192.0.{}.{}:2", 4 + n / 250, 1 + n % 250);
+        let outcome = bench.send(0, n, &Frame::udp("10.0.0.7:1", &to).mac(HOST, OURS[0]).bytes());
+        asked += outcome.sent.iter().filter(|(_, frame)| frame[12..14] == [8, 6]).count();
+    }
+    // Sixteen a second find room, and one that a packet waits for may be asked anew each second.
+    assert!((5 * 16..=5 * 17).contains(&asked), "{asked}");
+    assert_eq!(bench.object("r.changes"), changes, "no flow needs to look its way up again");
+    for n in 0..16u8 {
+        let host = format!("192.0.2.{}", 10 + n);
+        let request = Frame::arp(&host, "192.0.2.1").mac(HOST, [0xff; 6]).bytes();
+        assert_eq!(bench.send(1, 5000, &request).ports(), [1], "it is answered");
+        let to_it = Frame::udp("10.0.0.7:1", &format!("{host}:2")).mac(HOST, OURS[0]).bytes();
+        assert_eq!(bench.send(0, 5000, &to_it).only().1[..6], request[22..28], "{host} has asked for the router");
+    }
+    assert_eq!(bench.send(0, 5000, &to_far().bytes()).ports(), [1], "who is written down stays");
+    let to_none = Frame::udp("10.0.0.7:1", "192.0.99.1:2").mac(HOST, OURS[0]).bytes();
+    assert_eq!(bench.send(0, 9000, &to_none).dropped, Some("neighbours_full"), "who has answered does so too");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
