@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use braid_nf::packet::IpAddress;
-use braid_nf::packet::headers::{icmp_type, icmpv6_type};
+use braid_nf::packet::headers::{Header, Ipv6, icmp_type, icmpv6_type};
 use braid_nf::prelude::*;
 use braid_nf::state::{StateBuilder, StateObject};
 use braid_nf::{Cx, Findings, Handled, Part};
@@ -69,6 +69,18 @@ impl Complaint {
             (Complaint::WrongField(at), false) => ((v6::PARAMETER_PROBLEM, 0), at),
         }
     }
+
+    /// Whether it is about a packet for the router itself.
+    fn is_about_own(self) -> bool {
+        use Complaint::*;
+        matches!(self, NoPort | NoProtocol(_) | UnknownOption(_) | WrongField(_) | PiecesMissing)
+    }
+
+    /// In whose name it is said of a packet from `sender` to `to`: of what was for the router itself over IPv6 in that of the address for which it was
+    /// (RFC 4443 section 2.2 (a)), else in that of an address of the interface (RFC 1812 section 4.3.2.4).
+    fn speaker(self, interface: &Interface, sender: IpAddress, to: Option<IpAddress>) -> Option<IpAddress> {
+        to.filter(|to| self.is_about_own() && !to.is_v4()).or_else(|| interface.address_towards(sender))
+    }
 }
 
 /// The errors, and how many of them may be sent.
@@ -92,8 +104,7 @@ impl Errors {
         complaint: Complaint,
         reason: Reason,
     ) -> Handled {
-        let from = packet.src_ip();
-        if let Some(own) = interface.address_towards(from)
+        if let Some(own) = complaint.speaker(interface, packet.src_ip(), Some(packet.dst_ip()))
             && self.admits(cx, packet)?
         {
             let (head, word) = complaint.message(own.is_v4());
@@ -111,7 +122,8 @@ impl Errors {
         interface: &Interface,
         complaint: Complaint,
     ) -> Result<(), Conflict> {
-        if let Some(own) = interface.address_towards(cause.sender)
+        let to = Ipv6::parse(quoted).filter(|_| !cause.sender.is_v4()).map(|ip| ip.destination());
+        if let Some(own) = complaint.speaker(interface, cause.sender, to)
             && self.admits_by(cx, cause.port)?
         {
             let (head, word) = complaint.message(own.is_v4());
