@@ -105,7 +105,7 @@ impl Router {
             Answer::Echo if number_at > headers::FIRST => {
                 echo_whole(cx, packet, interface, datagram, packet.ip_payload());
             }
-            Answer::Echo => return Ok(echo_back(packet, interface.mac)),
+            Answer::Echo => echo_back(cx, packet, interface.mac),
             Answer::Reset => {
                 if self.errors.admits(cx, packet)? {
                     answer::refuse(cx, packet);
@@ -145,8 +145,9 @@ impl Answer {
     }
 }
 
-/// Turns an echo request into its reply, and sends it where it came from (RFC 1812 section 4.3.3.6, RFC 4443 section 4.2).
-fn echo_back(packet: &mut Packet<'_>, own: MacAddress) -> Verdict {
+/// Turns an echo request into its reply, and sends it where it came from (RFC 1812 section 4.3.3.6, RFC 4443 section 4.2), back through functions that
+/// have changed the request.
+fn echo_back(cx: &mut Cx<'_>, packet: &mut Packet<'_>, own: MacAddress) {
     let (source, destination) = (packet.src_ip(), packet.dst_ip());
     let asker = packet.ethernet().map(Ethernet::source).unwrap_or_default();
     packet.set_src_ip(destination);
@@ -160,5 +161,5 @@ fn echo_back(packet: &mut Packet<'_>, own: MacAddress) -> Verdict {
     packet.fill_checksums();
     packet.set_eth_src(own);
     packet.set_eth_dst(asker);
-    Verdict::Forward(packet.port())
+    cx.emit_back(packet.port(), packet.bytes());
 }

@@ -132,10 +132,10 @@ pub(super) fn echo_whole(cx: &mut Cx<'_>, last: &Packet<'_>, interface: &Interfa
     }
     let identification = Datagram::of(last).map_or(0, |datagram| datagram.identification());
     match frame.len() - l3 <= usize::from(mtu) {
-        true => cx.emit_onward(port, &frame),
+        true => cx.emit_back(port, &frame),
         false if asker.is_v4() => {
-            fragment::cut_frame(&frame, l3, mtu, |piece| cx.emit_onward(port, piece));
+            fragment::cut_frame(&frame, l3, mtu, |piece| cx.emit_back(port, piece));
         }
-        false => fragment::cut_own_v6(&frame, l3, mtu, identification, |piece| cx.emit_onward(port, piece)),
+        false => fragment::cut_own_v6(&frame, l3, mtu, identification, |piece| cx.emit_back(port, piece)),
     }
 }
