@@ -96,17 +96,31 @@ impl NetworkFunction for Nptv6 {
         if side == Side::Outside && self.settings.inside.contains(packet.dst_ip()) {
             return Ok(Verdict::Drop(INSIDE_ADDRESS));
         }
-        let change = match self.change(packet, side, across) {
-            Ok(change) => change,
-            Err(wrong) => return self.refuse(cx, packet, side, wrong),
-        };
-        if packet.ttl().is_some_and(|hops| hops <= 1) {
-            if self.answers.admits(cx, packet)? {
-                answer::time_exceeded(cx, packet, self.settings.router(side));
-            }
-            return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+        // What is for this function's own name goes no further than to a router behind it, which is no other hop.
+        let is_for_router = Some(packet.dst_ip()) == self.settings.router(side).v6;
+        if side == Side::Inside && is_for_router {
+            return Ok(Verdict::Forward(packet.port()));
         }
-        Ok(self.translate(packet, side, &change))
+        let change = match self.stays_inside(packet, side) {
+            true => None,
+            false => match self.change(packet, side, across) {
+                Ok(change) => Some(change),
+                Err(wrong) => return self.refuse(cx, packet, side, wrong),
+            },
+        };
+        if !is_for_router {
+            if packet.ttl().is_some_and(|hops| hops <= 1) {
+                if self.answers.admits(cx, packet)? {
+                    answer::time_exceeded(cx, packet, self.settings.router(side));
+                }
+                return Ok(Verdict::Drop(Reason::TTL_EXCEEDED));
+            }
+            packet.decrement_ttl();
+        }
+        Ok(match change {
+            Some(change) => self.translate(packet, side, &change),
+            None => Verdict::Forward(packet.port()),
+        })
     }
 
     /// Whether the function of another pair of prefixes has sent it back inside.
@@ -116,14 +130,17 @@ impl NetworkFunction for Nptv6 {
 
     fn back(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(cx.pass()) };
-        if packet.ip_version() != Some(IpVersion::V6) || scope::stays_on_link(packet) {
+        let is_other = packet.ip_version() != Some(IpVersion::V6) || scope::stays_on_link(packet);
+        if is_other || self.stays_inside(packet, side) {
             return Ok(cx.pass());
         }
         // The frame that is answered was turned by the function that has the prefix of where it went.
         let answering = packet.embedded().map_or(packet.src_ip(), |quoted| quoted.dst_ip);
         let turns = cx.leaves_by() == packet.port() && self.settings.inside.contains(answering);
         let change = self.change(packet, side, cx.leaves_by());
-        Ok(change.map_or(cx.pass(), |change| self.translate(packet, side, &Change { turns, ..change })))
+        let Ok(change) = change else { return Ok(cx.pass()) };
+        packet.decrement_ttl();
+        Ok(self.translate(packet, side, &Change { turns, ..change }))
     }
 }
 
@@ -152,9 +169,13 @@ impl Nptv6 {
         Ok(change)
     }
 
+    /// Whether a packet goes from inside to inside, by a router that is there: neither end is known outside.
+    fn stays_inside(&self, packet: &Packet<'_>, side: Side) -> bool {
+        side == Side::Inside && self.settings.inside.contains(packet.dst_ip())
+    }
+
     fn translate(&self, packet: &mut Packet<'_>, side: Side, change: &Change) -> Verdict {
         self.translate_quoted(packet, side);
-        packet.decrement_ttl();
         packet.set_src_ip(change.source);
         packet.set_dst_ip(change.destination);
         if change.turns {
