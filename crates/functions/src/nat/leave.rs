@@ -3,11 +3,11 @@
 use braid_nf::packet::Translated;
 use braid_nf::prelude::*;
 
-use super::Nat;
 use super::find::Found;
 use super::networks::Behind;
 use super::rewrite::{Rewrite, Track};
 use super::steady::translated;
+use super::{Nat, for_router};
 use crate::parts::tags::NO_ROOM_FOR_TAG;
 use crate::parts::turn::turn;
 use crate::parts::{Side, answer, fragments, lengths};
@@ -47,23 +47,20 @@ impl Nat {
     }
 
     fn send(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>, rewrite: Rewrite) -> Handled {
+        if rewrite.behind == Behind::Here {
+            return for_router::leave(cx, packet, &self.fragments);
+        }
         let is_first_fragment = packet.is_fragment() && !packet.is_later_fragment();
         if is_first_fragment && !self.fragments.remember(cx, packet, rewrite.fate())? {
             return Ok(Verdict::Drop(fragments::TABLE_FULL));
         }
-        let hops = u8::from(rewrite.behind != Behind::Here);
-        if hops > 0
-            && let Some(end) = self.end(cx, packet, rewrite.to)?
-        {
+        if let Some(end) = self.end(cx, packet, rewrite.to)? {
             return Ok(end);
         }
         if is_first_fragment {
             let networks = &self.settings.networks;
             let retag = |frame: &[u8], ip, into: &mut [u8]| networks.retagged(frame, ip, rewrite.behind, into);
-            self.fragments.release_tagged(cx, packet, (&rewrite.fate(), hops), retag)?;
-        }
-        if hops == 0 {
-            return Ok(Verdict::Forward(rewrite.to));
+            self.fragments.release_tagged(cx, packet, (&rewrite.fate(), 1), retag)?;
         }
         packet.decrement_ttl();
         rewrite.apply(packet);

@@ -19,6 +19,7 @@ pub(crate) mod filter;
 mod find;
 pub(crate) mod fixed;
 pub(crate) mod flows;
+pub(crate) mod for_router;
 mod hosts;
 mod icmp;
 mod leave;

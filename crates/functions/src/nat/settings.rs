@@ -4,14 +4,13 @@ use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use braid_nf::packet::headers::icmp_type;
-use braid_nf::packet::parse::protocol;
 use braid_nf::packet::{IpAddress, Segments};
 use braid_nf::{Packet, Port};
 
-use super::config::{Allocation, Config, ForRouter, Others};
+use super::config::{Allocation, Config, Others};
 use super::endpoint::{Endpoint, Inside};
 use super::fixed::Fixed;
+use super::for_router::LeftToRouter;
 use super::networks::Nets;
 use super::pool::Pool;
 use super::session::Timeouts;
@@ -39,7 +38,7 @@ pub(super) struct Settings {
     /// What it is inside, and outside.
     routers: [Router; 2],
     /// Of what comes for the external address that it is outside, that which it leaves to the router behind it unless it is a mapping's.
-    for_router: Box<[ForRouter]>,
+    for_router: LeftToRouter,
     /// Most bytes of an IP packet that leaves for the inside, and for the outside, as far as that is for this function to know.
     mtus: [u16; 2],
     pub(super) proxy: Option<Proxy>,
@@ -56,7 +55,6 @@ impl Settings {
         let pool = Pool::check(config, ports, networks.list.clone())?;
         check_ranges(config, &pool.external)?;
         check_meant(config, &pool.external)?;
-        check_for_router(config, &pool.external)?;
         let span = |key, value, least| span_ns(key, Duration::from_secs(value), Duration::from_secs(least), IDLE_MAX);
         let closing_ns = span("tcp_closing_s", config.tcp_closing_s, 1)?;
         let home = (0..ports).find(|port| sides.of(*port) == Some(Side::Inside)).unwrap_or(0);
@@ -65,7 +63,6 @@ impl Settings {
             inside: PrefixesV4::of(&config.inside),
             fixed: fixed(config, &pool, (&networks, home))?,
             networks,
-            pool,
             exempt: PrefixesV4::of(&config.exempt),
             timeouts: Timeouts {
                 tcp_ns: [
@@ -81,7 +78,8 @@ impl Settings {
             ipv6: config.ipv6,
             non_ip: config.non_ip,
             routers: routers(config)?,
-            for_router: config.for_router.clone().into(),
+            for_router: for_router(config, &pool)?,
+            pool,
             mtus: [mtu("inside_mtu", config.inside_mtu)?, mtu("outside_mtu", config.outside_mtu)?],
             proxy: Proxy::check(config.mac)?,
             gateways: gateways(config)?,
@@ -111,23 +109,19 @@ impl Settings {
         self.mtus[to as usize]
     }
 
-    /// Whether a packet from inside is for what it calls itself there, so that it goes no further: there a router behind it takes it.
+    /// Whether a packet is for what it calls itself where that comes from, so that it goes no further: there a router behind it takes it. An
+    /// external address is shared.
     pub(super) fn is_for_router(&self, packet: &Packet<'_>) -> bool {
         let (to, [inside, outside]) = (packet.dst_ip(), self.routers);
         match self.sides.of(packet.port()) {
             Some(Side::Inside) => to == inside.v4 || Some(to) == inside.v6,
-            _ => Some(to) == outside.v6,
+            _ => Some(to) == outside.v6 || (to == outside.v4 && !self.pool.is_external(to)),
         }
     }
 
     /// Whether a packet for an external endpoint that is nobody's is for the router behind.
     pub(super) fn is_left_to_router(&self, packet: &Packet<'_>) -> bool {
-        let kind = match (packet.protocol(), packet.icmp()) {
-            (protocol::UDP, _) => ForRouter::Udp,
-            (protocol::ICMP, Some(icmp)) if icmp.kind() == icmp_type::ECHO_REQUEST => ForRouter::Echo,
-            _ => return false,
-        };
-        packet.dst_ip() == self.routers[Side::Outside as usize].v4 && self.for_router.contains(&kind)
+        self.for_router.takes(packet, packet.dst_ip())
     }
 
     /// Whether a neighbour who asks for an address is answered: outside for external ones, inside for gateways, of which every network
@@ -228,18 +222,10 @@ fn check_meant(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError>
     }
 }
 
-/// What comes for any other address passes without.
-fn check_for_router(config: &Config, external: &[[u8; 4]]) -> Result<(), ConfigError> {
+fn for_router(config: &Config, pool: &Pool) -> Result<LeftToRouter, ConfigError> {
     let outside = config.outside_router.unwrap_or(config.router);
-    if config.for_router.is_empty() || external.contains(&outside.octets()) {
-        return Ok(());
-    }
-    let reason = format!("`outside_router`, {outside}, is no external address, so nothing comes for it here");
-    Err(ConfigError::new(
-        "for_router",
-        reason,
-        "write as `outside_router` the external address that the router behind has",
-    ))
+    let is_external = pool.is_external_v4(outside.octets());
+    LeftToRouter::check(&config.for_router, ("outside_router", outside.into()), is_external)
 }
 
 fn fixed(config: &Config, pool: &Pool, (networks, home): (&Nets, Port)) -> Result<Box<[Fixed]>, ConfigError> {

@@ -13,11 +13,12 @@ use crate::bridge::WrittenMac;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::fixed::Fixed;
+use crate::nat::for_router::LeftToRouter;
 use crate::nat::networks::Nets;
 use crate::nat::pool::Pool;
 use crate::nat::session::Timeouts;
 use crate::nat::settings::ranges_apart;
-use crate::nat::{self, AllocationKind, Filtering, Networks, NextHop, Others, Pooling, StaticProtocol};
+use crate::nat::{self, AllocationKind, Filtering, ForRouter, Networks, NextHop, Others, Pooling, StaticProtocol};
 use crate::parts::answer::Router;
 use crate::parts::proxy::Proxy;
 use crate::parts::syslog::Collector;
@@ -79,6 +80,7 @@ pub struct Config {
     pub others: Others,
     pub router: Ipv4Addr,
     pub router_v6: Option<Ipv6Addr>,
+    pub for_router: Vec<ForRouter>,
     pub icmp_errors_per_s: u64,
 }
 
@@ -147,6 +149,7 @@ impl Default for Config {
             others: Others::Pass,
             router: outward.router,
             router_v6: None,
+            for_router: Vec::new(),
             icmp_errors_per_s: outward.icmp_errors_per_s,
         }
     }
@@ -169,12 +172,19 @@ pub(super) struct Settings {
     pub(super) lowest_mtu: u16,
     pub(super) others: Others,
     pub(super) router: Router,
+    /// Of what comes for an external address, that which the router behind takes.
+    pub(super) for_router: LeftToRouter,
     pub(super) proxy: Option<Proxy>,
 }
 
 braid_nf::plain!(Settings);
 
 impl Settings {
+    /// Whether a packet is for what it calls itself, so that it goes no further: there a router behind it takes it. An external address is shared.
+    pub(super) fn is_for_router(&self, to: IpAddress) -> bool {
+        Some(to) == self.router.v6 || (to == self.router.v4 && !self.pool.is_external(to))
+    }
+
     pub(super) fn check(config: &Config, ports: u16) -> Result<Settings, ConfigError> {
         let prefix = config.prefix.ok_or_else(|| ConfigError::new("prefix", "missing", "write 64:ff9b::/96"))?;
         let prefix = Prefix64::check(prefix)?;
@@ -234,7 +244,6 @@ impl Settings {
             prefix,
             fixed: fixed(config, &pool, prefix, (&networks, home))?,
             networks,
-            pool,
             private: config.private == Others::Pass || !prefix.is_well_known(),
             timeouts: Timeouts {
                 tcp_ns: [
@@ -250,8 +259,14 @@ impl Settings {
             mtus: Mtus { v4: config.mtu_v4, v6: config.mtu_v6 },
             lowest_mtu: config.lowest_mtu_v6,
             others: config.others,
+            for_router: LeftToRouter::check(
+                &config.for_router,
+                ("router", config.router.into()),
+                pool.is_external_v4(config.router.octets()),
+            )?,
             router: Router::check(("router", config.router), ("router_v6", config.router_v6))?,
             proxy: Proxy::check(config.mac)?,
+            pool,
         })
     }
 }

@@ -40,6 +40,8 @@ pub(super) enum Found {
     Routed(Port),
     /// It goes on as if no router were here.
     Untouched(Port),
+    /// It is for the router behind.
+    Here,
     /// A later fragment whose first one has not come: it waits.
     Waits,
     /// It ends here.
@@ -66,9 +68,12 @@ impl Nat64 {
                 true if side == Side::Outside && !self.settings.networks.is_outside(packet) => {
                     Ok(Found::No(NO_NETWORK))
                 }
-                true => self.find_inward(cx, packet),
+                true => Ok(match self.find_inward(cx, packet)? {
+                    Found::No(NO_MAPPING) if self.settings.for_router.takes(packet, destination) => Found::Here,
+                    found => found,
+                }),
                 false if self.is_leaving(cx, destination)? => Ok(Found::No(ADDRESS_LEFT)),
-                false => Ok(self.routed(across)),
+                false => Ok(self.routed(destination, across)),
             };
         }
         match scope::reach_v6(packet) {
@@ -77,7 +82,7 @@ impl Nat64 {
             Reach::Beyond => {}
         }
         let Some(server) = self.settings.prefix.extract(destination) else {
-            return Ok(self.routed(across));
+            return Ok(self.routed(destination, across));
         };
         // A source behind the prefix would be an IPv4 host: such packets go round in circles (RFC 6146 section 3.5).
         let is_ours = self.settings.pool.inside.iter().any(|range| range.contains(source));
@@ -112,8 +117,9 @@ impl Nat64 {
         address.v4().map_or(Ok(false), |v4| self.flows.mappings.roster.is_leaving(cx, v4))
     }
 
-    fn routed(&self, across: Port) -> Found {
+    fn routed(&self, to: IpAddress, across: Port) -> Found {
         match self.settings.others {
+            Others::Pass if self.settings.is_for_router(to) => Found::Untouched(across),
             Others::Pass => Found::Routed(across),
             Others::Drop => Found::No(UNWANTED),
         }
@@ -127,8 +133,9 @@ impl Nat64 {
         (server, is_hairpin): ([u8; 4], bool),
         across: Port,
     ) -> Result<Found, Conflict> {
+        let external = IpAddress::from_v4(server);
         if let Some(found) =
-            self.find_special(cx, packet, |nat, cx| nat.error_outward(cx, packet, is_hairpin, across))?
+            self.find_special(cx, packet, external, |nat, cx| nat.error_outward(cx, packet, is_hairpin, across))?
         {
             return Ok(found);
         }
@@ -136,12 +143,18 @@ impl Nat64 {
             Ok(ends) => ends,
             Err(reason) => return Ok(Found::No(reason)),
         };
+        let destination = Endpoint::new(server, ends.destination, ends.number);
+        if is_hairpin
+            && self.settings.for_router.takes(packet, external)
+            && (ends.number == protocol::ICMP || self.flows.mappings.inward(cx, destination)?.is_none())
+        {
+            return Ok(Found::Here);
+        }
         if is_hairpin && ends.number == protocol::ICMP {
             // An echo request has one identifier, which cannot be of two mappings.
             return Ok(Found::No(NO_MAPPING));
         }
         let source = Inside::new(self.settings.networks.of(packet), packet.src_ip(), ends.source, ends.number);
-        let destination = Endpoint::new(server, ends.destination, ends.number);
         let ours = match self.flows.outward(cx, source, packet.port(), ends.flags)? {
             Ok(mapping) => mapping,
             Err(NO_MAPPING) => return Ok(Found::No(NO_MAPPING)),
@@ -170,7 +183,7 @@ impl Nat64 {
         if !scope::is_unicast_v4(source, to) {
             return Ok(Found::No(NOT_UNICAST));
         }
-        if let Some(found) = self.find_special(cx, packet, |nat, cx| nat.error_inward(cx, packet))? {
+        if let Some(found) = self.find_special(cx, packet, packet.dst_ip(), |nat, cx| nat.error_inward(cx, packet))? {
             return Ok(found);
         }
         let ends = match ends(packet, icmp_type::ECHO_REPLY) {
@@ -188,25 +201,38 @@ impl Nat64 {
         })
     }
 
-    /// Fragments but the first, and ICMP errors.
+    /// Fragments but the first, and ICMP errors, to an IPv4 address.
     fn find_special(
         &self,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
+        to: IpAddress,
         error: impl FnOnce(&Nat64, &mut Cx<'_>) -> Result<Result<ErrorRewrite, Reason>, Conflict>,
     ) -> Result<Option<Found>, Conflict> {
         let is_icmp = matches!(packet.protocol(), protocol::ICMP | protocol::ICMPV6);
         if is_icmp && packet.is_fragment() {
-            return Ok(Some(Found::No(FRAGMENTED_ICMP)));
+            return match self.settings.for_router.takes_echoes(to) {
+                true if packet.is_later_fragment() => self.follow(cx, packet).map(Some),
+                true if self.settings.for_router.takes(packet, to) => Ok(Some(Found::Here)),
+                _ => Ok(Some(Found::No(FRAGMENTED_ICMP))),
+            };
         }
         if packet.is_later_fragment() {
-            let fate = self.fragments.follow(cx, packet)?;
-            return Ok(Some(fate.map_or(Found::Waits, |fate| Found::Once(Rewrite::from(fate)))));
+            return self.follow(cx, packet).map(Some);
         }
         if packet.embedded().is_some() {
             return Ok(Some(error(self, cx)?.map_or_else(Found::No, Found::Error)));
         }
         Ok(None)
+    }
+
+    /// A later fragment goes where the first one went.
+    fn follow(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
+        Ok(match self.fragments.follow(cx, packet)? {
+            Some(fate) if Behind::from_bits(fate.behind) == Behind::Here => Found::Here,
+            Some(fate) => Found::Once(Rewrite::from(fate)),
+            None => Found::Waits,
+        })
     }
 
     /// Identifiers are not among the fields of a packet set, so ICMP is asked for each time.

@@ -39,6 +39,7 @@ use crate::catalog::FromConfig;
 use crate::config::ConfigError;
 use crate::nat::endpoint::{Endpoint, Inside};
 use crate::nat::flows::{self, Flows};
+use crate::nat::for_router;
 use crate::nat::networks::Behind;
 use crate::nat::session::{OUTWARD, Phase};
 use crate::nat::sweep::SWEEP_EVERY;
@@ -304,6 +305,7 @@ impl Nat64 {
             Found::Once(rewrite) => self.send(cx, packet, rewrite),
             Found::Error(error) => self.send_error(cx, packet, error),
             Found::Untouched(port) => Ok(Verdict::Forward(*port)),
+            Found::Here => for_router::leave(cx, packet, &self.fragments),
             Found::Routed(_) if !packet.decrement_ttl() => self.ttl_exceeded(cx, packet),
             Found::Routed(port) => Ok(Verdict::Forward(*port)),
             Found::Waits => Ok(Verdict::Drop(self.fragments.hold(cx, packet)?)),

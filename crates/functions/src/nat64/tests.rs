@@ -261,6 +261,9 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error("router_v6 = '64:ff9b::1'", "`router_v6`: 64:ff9b::1 lies behind the prefix");
     let fixed = "static = [{ protocol = 'tcp', external = '198.51.100.1:8080', inside = '[2001:db8::5]:0' }]";
     check_error(fixed, "`static[0]`: [2001:db8::5]:0 has no port");
+    let nobody =
+        "`for_router`: `router`, 192.0.0.8, is no external address, so nothing comes for it here; write as `router`";
+    check_error("for_router = ['echo']", nobody);
     check_error("allocation = 'deterministic'", "`allocation`: IPv6 hosts are too many");
     check_error("inside = ['2001:db8::/32', '2001:db8:1::/48']", "`inside`: 2001:db8:1::/48 lies in 2001:db8::/32");
     check_error("mtu_v6 = 576", "`mtu_v6`: 576 is out of range; write 1280 to 9216");
