@@ -7,6 +7,7 @@ use braid_nf::packet::parse::protocol;
 use serde::Deserialize;
 
 use crate::bridge::WrittenMac;
+use crate::parts::endpoints::Endpoints;
 use crate::parts::prefix::{self, Prefix};
 use crate::parts::syslog::Collector;
 use crate::parts::tags::{OuterTag, TagRange};
@@ -68,14 +69,14 @@ pub struct Config {
     pub icmp_errors_per_s: u64,
 }
 
-/// A mapping that is always there: what comes to an external port goes to an inside one.
+/// Mappings that are always there: what comes to an external port goes to an inside one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct Static {
     pub protocol: StaticProtocol,
-    pub external: SocketAddrV4,
-    pub inside: SocketAddrV4,
+    pub external: Endpoints<SocketAddrV4>,
+    pub inside: Endpoints<SocketAddrV4>,
     /// The port of the plan behind which its network is, if there are several.
     #[serde(default)]
     pub network: Option<Port>,

@@ -2,11 +2,13 @@
 //!
 //! Their list lies beside the state, so that whoever takes over knows which of them go; a state object says which list was carried out last.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use braid_nf::Part;
 use braid_nf::prelude::*;
 use braid_nf::state::{Numbering, StateError, StateObject, VectorConfig, hash};
+use foldhash::HashSet;
 
 use super::endpoint::{Endpoint, Inside, Kept, slot};
 use super::entry::{Entry, NEVER};
@@ -14,13 +16,47 @@ use super::mappings::Mappings;
 use crate::config::ConfigError;
 
 /// Inside and external endpoints that belong together always.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Fixed {
     pub(crate) inside: Inside,
     pub(crate) external: Endpoint,
     /// Port of the plan behind which its host is until it sends.
     pub(crate) home: Port,
+}
+
+/// Those of a configuration, as it is read.
+#[derive(Default)]
+pub(crate) struct List {
+    all: Vec<Fixed>,
+    insides: HashSet<Inside>,
+    externals: HashSet<Endpoint>,
+}
+
+impl List {
+    /// Adds one, which a configuration writes so; no two have an end in common.
+    pub(crate) fn add(
+        &mut self,
+        fixed: Fixed,
+        (inside, external): (&dyn Display, &dyn Display),
+    ) -> Result<(), ConfigError> {
+        let is_new = self.insides.insert(fixed.inside) & self.externals.insert(fixed.external);
+        if !is_new {
+            let reason = format!("{inside} or {external} stands there twice");
+            return Err(ConfigError::new("static", reason, "write it once"));
+        }
+        self.all.push(fixed);
+        Ok(())
+    }
+
+    /// All of them, at most so many.
+    pub(crate) fn finish(self, most: u32) -> Result<Box<[Fixed]>, ConfigError> {
+        if self.all.len() > most as usize {
+            let instead = format!("write at most {most}, or a larger `mappings_max`");
+            return Err(ConfigError::new("static", format!("{} are too many", self.all.len()), instead));
+        }
+        Ok(self.all.into())
+    }
 }
 
 /// All of them.
@@ -49,8 +85,9 @@ impl Statics {
         let error = |error: StateError| ConfigError::state("static", &error);
         Ok(Statics {
             all: all.into(),
-            gone: former.into_iter().filter(|fixed| !all.contains(fixed)).collect(),
+            gone: former.into_iter().filter(|fixed| !stay.contains(fixed)).collect(),
             list: Numbering::new(builder, LIST, all).map_err(error)?,
+        let stay: HashSet<&Fixed> = all.iter().collect();
             mark: mark_of(all),
             carried_out: Vector::new(builder, &VectorConfig { name: CARRIED_OUT.into(), len: 1 }, 0).map_err(error)?,
         })

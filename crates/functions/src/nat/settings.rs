@@ -9,7 +9,7 @@ use braid_nf::{Packet, Port};
 
 use super::config::{Allocation, Config, Others};
 use super::endpoint::{Endpoint, Inside};
-use super::fixed::Fixed;
+use super::fixed::{self, Fixed};
 use super::for_router::LeftToRouter;
 use super::networks::Nets;
 use super::pool::Pool;
@@ -229,33 +229,30 @@ fn for_router(config: &Config, pool: &Pool) -> Result<LeftToRouter, ConfigError>
 }
 
 fn fixed(config: &Config, pool: &Pool, (networks, home): (&Nets, Port)) -> Result<Box<[Fixed]>, ConfigError> {
-    let mut fixed: Vec<Fixed> = Vec::new();
+    let mut list = fixed::List::default();
     for (at, entry) in config.fixed.iter().enumerate() {
         let of_entry = |error: ConfigError| error.of("static", at);
         let wrong = |reason: String, instead: &str| Err(of_entry(ConfigError::new("static", reason, instead)));
-        let number = entry.protocol.number();
-        pool.check_static(entry.external).map_err(of_entry)?;
-        let place = networks.place((entry.network, &entry.vlan), home, &entry.inside);
-        let (network, home) = place.map_err(of_entry)?;
-        let inside = Inside::new(network, (*entry.inside.ip()).into(), entry.inside.port(), number);
-        let external = Endpoint::new(entry.external.ip().octets(), entry.external.port(), number);
-        if inside.port == 0 {
-            return wrong(format!("{} has no port", entry.inside), "write where the host listens");
+        for (external, inside) in entry.external.paired(entry.inside).map_err(of_entry)? {
+            let number = entry.protocol.number();
+            pool.check_static(external).map_err(of_entry)?;
+            let place = networks.place((entry.network, &entry.vlan), home, &inside);
+            let (network, home) = place.map_err(of_entry)?;
+            let one = Fixed {
+                inside: Inside::new(network, (*inside.ip()).into(), inside.port(), number),
+                external: Endpoint::new(external.ip().octets(), external.port(), number),
+                home,
+            };
+            if inside.port() == 0 {
+                return wrong(format!("{inside} has no port"), "write where the host listens");
+            }
+            if !config.inside.iter().any(|range| range.contains(one.inside.address)) {
+                return wrong(format!("{} is not inside", inside.ip()), "write an address of an `inside` range");
+            }
+            list.add(one, (&inside, &external)).map_err(of_entry)?;
         }
-        if !config.inside.iter().any(|range| range.contains(inside.address)) {
-            return wrong(format!("{} is not inside", entry.inside.ip()), "write an address of an `inside` range");
-        }
-        if fixed.iter().any(|known| known.inside == inside || known.external == external) {
-            return wrong(format!("{} or {} stands there twice", entry.inside, entry.external), "write it once");
-        }
-        fixed.push(Fixed { inside, external, home });
     }
-    let most = config.mappings_max as usize;
-    if fixed.len() > most {
-        let instead = format!("write at most {most}, or a larger `mappings_max`");
-        return Err(ConfigError::new("static", format!("{} are too many", fixed.len()), instead));
-    }
-    Ok(fixed.into())
+    list.finish(config.mappings_max)
 }
 
 /// Whoever has it as its gateway sends to its Ethernet address, which must not stay in what goes on.

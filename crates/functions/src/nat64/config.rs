@@ -12,7 +12,7 @@ use super::prefix::Prefix64;
 use crate::bridge::WrittenMac;
 use crate::config::{ConfigError, IDLE_MAX, span_ns};
 use crate::nat::endpoint::{Endpoint, Inside};
-use crate::nat::fixed::Fixed;
+use crate::nat::fixed::{self, Fixed};
 use crate::nat::for_router::LeftToRouter;
 use crate::nat::networks::Nets;
 use crate::nat::pool::Pool;
@@ -20,6 +20,7 @@ use crate::nat::session::Timeouts;
 use crate::nat::settings::ranges_apart;
 use crate::nat::{self, AllocationKind, Filtering, ForRouter, Networks, NextHop, Others, Pooling, StaticProtocol};
 use crate::parts::answer::Router;
+use crate::parts::endpoints::Endpoints;
 use crate::parts::proxy::Proxy;
 use crate::parts::syslog::Collector;
 use crate::parts::tags::{OuterTag, TagRange};
@@ -84,14 +85,14 @@ pub struct Config {
     pub icmp_errors_per_s: u64,
 }
 
-/// A mapping that is always there: what comes to an external port goes to an inside one.
+/// Mappings that are always there: what comes to an external port goes to an inside one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct Static {
     pub protocol: StaticProtocol,
-    pub external: SocketAddrV4,
-    pub inside: SocketAddrV6,
+    pub external: Endpoints<SocketAddrV4>,
+    pub inside: Endpoints<SocketAddrV6>,
     /// The port of the plan behind which its network is, if there are several.
     #[serde(default)]
     pub network: Option<Port>,
@@ -305,30 +306,28 @@ fn fixed(
     prefix: Prefix64,
     (networks, home): (&Nets, Port),
 ) -> Result<Box<[Fixed]>, ConfigError> {
-    let mut fixed: Vec<Fixed> = Vec::new();
+    let mut list = fixed::List::default();
     for (at, entry) in config.fixed.iter().enumerate() {
         let of_entry = |error: ConfigError| error.of("static", at);
         let wrong = |reason: String, instead: &str| Err(of_entry(ConfigError::new("static", reason, instead)));
-        pool.check_static(entry.external).map_err(of_entry)?;
-        let (address, number) = (IpAddress::from(*entry.inside.ip()), entry.protocol.number());
-        if prefix.contains(address) || !config.inside.iter().any(|range| range.contains(address)) {
-            return wrong(format!("{address} is not inside"), "write an address of an `inside` range");
+        for (external, inside) in entry.external.paired(entry.inside).map_err(of_entry)? {
+            pool.check_static(external).map_err(of_entry)?;
+            let (address, number) = (IpAddress::from(*inside.ip()), entry.protocol.number());
+            if prefix.contains(address) || !config.inside.iter().any(|range| range.contains(address)) {
+                return wrong(format!("{address} is not inside"), "write an address of an `inside` range");
+            }
+            if inside.port() == 0 {
+                return wrong(format!("{inside} has no port"), "write where the host listens");
+            }
+            let place = networks.place((entry.network, &entry.vlan), home, &inside);
+            let (network, home) = place.map_err(of_entry)?;
+            let one = Fixed {
+                inside: Inside::new(network, address, inside.port(), number),
+                external: Endpoint::new(external.ip().octets(), external.port(), number),
+                home,
+            };
+            list.add(one, (&inside, &external)).map_err(of_entry)?;
         }
-        if entry.inside.port() == 0 {
-            return wrong(format!("{} has no port", entry.inside), "write where the host listens");
-        }
-        let place = networks.place((entry.network, &entry.vlan), home, &entry.inside);
-        let (network, home) = place.map_err(of_entry)?;
-        let inside = Inside::new(network, address, entry.inside.port(), number);
-        let external = Endpoint::new(entry.external.ip().octets(), entry.external.port(), number);
-        if fixed.iter().any(|known| known.inside == inside || known.external == external) {
-            return wrong(format!("{} or {} stands there twice", entry.inside, entry.external), "write it once");
-        }
-        fixed.push(Fixed { inside, external, home });
     }
-    if fixed.len() > config.mappings_max as usize {
-        let instead = format!("write at most {}, or a larger `mappings_max`", config.mappings_max);
-        return Err(ConfigError::new("static", format!("{} are too many", fixed.len()), instead));
-    }
-    Ok(fixed.into())
+    list.finish(config.mappings_max)
 }

@@ -1,4 +1,4 @@
-//! Parts that several functions are made of: which ports are inside, address ranges, packets that functions answer with, and how often,
+//! Parts that several functions are made of: which ports are inside, address ranges, endpoints of a plan, packets that functions answer with, and how often,
 //! tables whose entries die of age, lengths that headers claim, code points, marks of congestion, which bytes of a packet count, kinds with names, fragments that follow their first piece,
 //! how tables are swept, how many a full one could not keep, logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, frames that go back where they came from,
 //! questions and answers of neighbours, and application protocols told by their first bytes.
@@ -12,6 +12,7 @@ pub(crate) mod discovery;
 pub(crate) mod dns;
 pub(crate) mod dscp;
 pub(crate) mod ecn;
+pub mod endpoints;
 pub(crate) mod fragments;
 #[cfg(test)]
 pub(crate) mod injective;

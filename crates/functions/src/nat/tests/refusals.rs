@@ -25,6 +25,14 @@ fn configurations_that_cannot_work_are_refused_with_what_to_write() {
     check_error(&fixed("198.51.100.1:8080", "10.0.0.1:0"), "`static[0]`: 10.0.0.1:0 has no port; write where");
     let end = "`static[0].external`: invalid IPv4 socket address syntax; write an address with its port, such as \"192.0.2.1:80\"";
     check_error(&fixed("198.51.100.1", "10.0.0.1:80"), end);
+    let uneven =
+        "`static[0]`: 198.51.100.1:5000-5100 has 101 ports, and 10.0.0.1:80 has 1; write as many on both sides";
+    check_error(&fixed("198.51.100.1:5000-5100", "10.0.0.1:80"), uneven);
+    let backwards = "`static[0].external`: `198.51.100.1:5100-5000` is no range of ports; write `192.0.2.1:5000-5100`";
+    check_error(&fixed("198.51.100.1:5100-5000", "10.0.0.1:5000-5100"), backwards);
+    let two = fixed("198.51.100.1:5000-5100", "10.0.0.1:5000-5100")
+        .replace("}]", "}, { protocol = 'tcp', external = '198.51.100.1:5100', inside = '10.0.0.2:80' }]");
+    check_error(&two, "`static[1]`: 10.0.0.2:80 or 198.51.100.1:5100 stands there twice; write it once");
     let told = |key: &str| fixed("198.51.100.1:8080", "10.0.0.1:80").replace(" }]", &format!(", {key} }}]"));
     check_error(
         &told("vlan = 10"),
