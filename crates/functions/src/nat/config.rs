@@ -149,6 +149,16 @@ pub(crate) enum Allocation {
     Deterministic { size: u16 },
 }
 
+impl Allocation {
+    /// Whether mappings that were made under another one may live on under this: how many blocks a host may have says nothing of those that it has.
+    pub(crate) fn keeps_those_of(self, other: Allocation) -> bool {
+        match (self, other) {
+            (Allocation::Blocks { size, .. }, Allocation::Blocks { size: former, .. }) => size == former,
+            (now, before) => now == before,
+        }
+    }
+}
+
 /// What happens when the external address of a host has no free port (RFC 4787 section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]

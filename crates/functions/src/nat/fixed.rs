@@ -80,14 +80,18 @@ impl Statics {
         let is_behind = Vector::<u64>::left(builder, CARRIED_OUT, 0).is_some_and(|mark| mark != mark_of(&former));
         if former != all && is_behind {
             let reason = "they have changed a moment ago, and that change has not been carried out";
-            return Err(ConfigError::new("static", reason, "try again in a second"));
+            return Err(ConfigError::new(
+                "static",
+                reason,
+                "try again in a second; restore what a run has saved meanwhile with those that it had, and change them then",
+            ));
         }
         let error = |error: StateError| ConfigError::state("static", &error);
+        let stay: HashSet<&Fixed> = all.iter().collect();
         Ok(Statics {
             all: all.into(),
             gone: former.into_iter().filter(|fixed| !stay.contains(fixed)).collect(),
             list: Numbering::new(builder, LIST, all).map_err(error)?,
-        let stay: HashSet<&Fixed> = all.iter().collect();
             mark: mark_of(all),
             carried_out: Vector::new(builder, &VectorConfig { name: CARRIED_OUT.into(), len: 1 }, 0).map_err(error)?,
         })

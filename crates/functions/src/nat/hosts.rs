@@ -61,15 +61,15 @@ impl Piece {
 }
 
 impl Host {
-    /// Of the first `most`.
-    fn pieces(&self, most: usize) -> impl Iterator<Item = Piece> {
-        let pieces = self.pieces[..most].iter().filter(|bits| **bits != 0);
+    /// All of them. There may be more than a host may have now, if that has changed.
+    fn pieces(&self) -> impl Iterator<Item = Piece> {
+        let pieces = self.pieces.iter().filter(|bits| **bits != 0);
         pieces.map(|bits| Piece { address: bits >> 16, block: (bits & 0xffff) - 1 })
     }
 
     /// The address that it keeps, as long as it has a mapping there.
     fn home(&self, roster: &Roster) -> Option<u32> {
-        self.pieces(BLOCKS_MAX).map(|piece| piece.address).find(|address| roster.is_open(*address))
+        self.pieces().map(|piece| piece.address).find(|address| roster.is_open(*address))
     }
 
     fn place_of(&self, piece: u32) -> Option<usize> {

@@ -122,7 +122,7 @@ impl NetworkFunction for Nat {
         let (now, before) = (&self.settings, &older.settings);
         let same = [
             ("`first_port` and `last_port`", self.flows.mappings.has_ports_of(&older.flows.mappings)),
-            ("how ports are allocated", now.pool.allocation == before.pool.allocation),
+            ("how ports are allocated", now.pool.allocation.keeps_those_of(before.pool.allocation)),
             ("`inside` (where ports follow from it)", now.pool.has_inside_of(&before.pool)),
             ("`networks`, `outside_vlan` and `vlans` (but for more)", now.has_networks_of(before)),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),

@@ -83,8 +83,8 @@ impl Roster {
             let epoch = former.first().map_or(0, |line| line.epoch + 1);
             if epoch > 1 && !Settling::was_through(builder, epoch - 1) {
                 return wrong(
-                    "the addresses have changed a moment ago, and not all mappings have been looked at since",
-                    "try again in some seconds",
+                    "the addresses, or whether there is a quota, have changed a moment ago, and not all mappings have been looked at since",
+                    "try again in some seconds; restore what a run has saved meanwhile with the addresses that it had, and change them then",
                 );
             }
             renumber(&mut lines, wanted);

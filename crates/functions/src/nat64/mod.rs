@@ -114,7 +114,7 @@ impl NetworkFunction for Nat64 {
         let same = [
             ("`prefix`", now.prefix == before.prefix),
             ("`first_port` and `last_port`", self.flows.mappings.has_ports_of(&older.flows.mappings)),
-            ("how ports are allocated", now.pool.allocation == before.pool.allocation),
+            ("how ports are allocated", now.pool.allocation.keeps_those_of(before.pool.allocation)),
             ("`subscriber_bits`", now.pool.subscriber_bits == before.pool.subscriber_bits),
             ("`networks`, `outside_vlan` and `vlans` (but for more)", now.networks.has_those_of(&before.networks)),
             ("`inside_ports` and `outside_ports`", now.sides == before.sides),

@@ -130,12 +130,12 @@ impl Hosts {
         (size, most): (u16, usize),
     ) -> Result<Option<Place>, Conflict> {
         let (home, host) = (claim.home, &claim.host);
-        for piece in host.pieces(most).filter(|piece| piece.address == home) {
+        for piece in host.pieces().filter(|piece| piece.address == home) {
             if let Some(port) = self.find(tx, ports, claim, home, self.block(piece.block, size))? {
                 return Ok(Some((home, port)));
             }
         }
-        let Some(blocks) = self.blocks.as_ref().filter(|_| host.pieces[..most].contains(&0)) else { return Ok(None) };
+        let Some(blocks) = self.blocks.as_ref().filter(|_| host.pieces().count() < most) else { return Ok(None) };
         let count = (u32::from(self.last - self.first) + 1) / u32::from(size);
         match blocks.find_zero(tx, home, 0..count, scaled(claim.number, count), u64::MAX)? {
             Some(block) => Ok(self.find(tx, ports, claim, home, self.block(block, size))?.map(|port| (home, port))),
@@ -152,8 +152,8 @@ impl Hosts {
     ) -> Option<(u32, RangeInclusive<u16>)> {
         match self.allocation {
             Allocation::Shared => None,
-            Allocation::Blocks { size, most } => {
-                let mut pieces = claim.host.pieces(most).filter(|piece| piece.address == claim.home);
+            Allocation::Blocks { size, .. } => {
+                let mut pieces = claim.host.pieces().filter(|piece| piece.address == claim.home);
                 pieces.nth(number).map(|piece| (piece.address, self.block(piece.block, size)))
             }
             Allocation::Deterministic { size } => {

@@ -300,7 +300,10 @@ fn a_second_change_waits_until_all_mappings_were_looked_at() {
         build("external = ['198.51.100.1', '198.51.100.2']")(builder)
     });
     let refusal = refusal.expect("it is refused").to_string();
-    assert!(refusal.starts_with("`external`: the addresses have changed a moment ago"), "{refusal}");
+    assert!(
+        refusal.starts_with("`external`: the addresses, or whether there is a quota, have changed a moment ago"),
+        "{refusal}"
+    );
 }
 
 /// Why a configuration does not go on with the state of another one.
@@ -328,6 +331,28 @@ fn blocks_that_follow_from_addresses_keep_the_order_of_those_that_have_any() {
     }
     let refusal = refusal(&before, &before.replace("/28'", "/28', '10.0.0.16/29'")).expect("it is refused");
     assert!(refusal.contains("`inside` (where ports follow from it)"), "{refusal}");
+}
+
+#[test]
+fn how_many_blocks_a_host_may_have_changes_and_those_that_it_has_stay() {
+    let blocks = |most: u8| few("o") + &format!("allocation = 'blocks'\nblock_size = 16\nblocks_per_host = {most}");
+    let mut nat = begin(&blocks(1));
+    let first: Vec<_> = (2000..2016).map(|port| external(&mut nat, 0, (1, port))).collect();
+    let refused = |nat: &mut Bench, port: u16| {
+        nat.send(0, 0, &Frame::udp(&format!("10.0.0.1:{port}"), SERVER).bytes()).dropped == Some("no_free_port")
+    };
+    assert!(refused(&mut nat, 2016), "its block is used up");
+    let mut nat = nat.succeeded(build(&blocks(2)));
+    let second = external(&mut nat, 0, (1, 2016));
+    let mut nat = nat.succeeded(build(&blocks(1)));
+    assert_eq!(external(&mut nat, 0, (1, 2016)), second);
+    let rest: Vec<_> = (2017..2032).map(|port| external(&mut nat, 0, (1, port))).collect();
+    let block = |(_, port): (u8, u16)| (port - 1024) / 16;
+    assert!(first.iter().all(|end| block(*end) == block(first[0])) && block(second) != block(first[0]));
+    assert!(rest.iter().all(|end| block(*end) == block(second)), "it has two, and gets no third");
+    assert!(refused(&mut nat, 2032));
+    let other = refusal(&blocks(1), &blocks(1).replace("= 16", "= 32")).expect("it is refused");
+    assert!(other.contains("how ports are allocated"), "{other}");
 }
 
 #[test]
