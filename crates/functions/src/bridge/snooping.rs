@@ -1,7 +1,8 @@
 //! IGMP and MLD snooping (RFC 4541): which ports want which group, learnt from what hosts and routers say to each other.
 //!
 //! A port wants a group from a report (IGMPv1 to v3, MLDv1 and v2) until it has not been repeated for the membership time, or
-//! shortly after a leave that nobody contradicts. Queries tell where routers are, which want everything. Times are kept in whole
+//! shortly after a leave that nobody contradicts. Queries tell where routers are, which want everything, and that all who want a group say so:
+//! where nobody asks, who has said so long ago is silent (hosts report once), so there groups go everywhere. Times are kept in whole
 //! seconds, rounded up. Sources of IGMPv3 and MLDv2 are not told apart: who wants a group from some wants it from all.
 
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use crate::parts::{SECOND, scope};
 const IGMP: u8 = 2;
 /// After a leave a port keeps a group for so long, unless somebody reports it: the last member query time (RFC 3376 section 8).
 const LEAVE_S: u32 = 2;
+/// Within so long after the first question all members have answered: the query response interval (RFC 3376 section 8.3).
+const ANSWER_S: u32 = 10;
 /// Entries that one sweep looks at.
 const PIECE: u32 = 64;
 
@@ -56,7 +59,7 @@ pub enum Unregistered {
     Routers,
 }
 
-/// A group in a VLAN; the unspecified address: routers.
+/// A group in a VLAN; the unspecified address of IPv4, or of IPv6: who asks there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Group {
@@ -64,27 +67,47 @@ struct Group {
     vlan: u64,
 }
 
-/// Until when each port wants it, in seconds.
+/// Until when each port wants it, or somebody there asks, in seconds.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Members {
     until_s: [u32; PORTS_MAX as usize],
+    /// When the first one came.
+    since_s: u32,
+    unused: u32,
+    /// Ports, as bits, where who asks is no router.
+    bridges: u64,
 }
 
 impl Members {
-    const NONE: Members = Members { until_s: [0; PORTS_MAX as usize] };
+    const NONE: Members = Members { until_s: [0; PORTS_MAX as usize], since_s: 0, unused: 0, bridges: 0 };
 
+    /// Those that want it; of who asks, routers.
     fn ports(&self, now_s: u32) -> u64 {
         let wants = self.until_s.iter().enumerate().filter(|(_, until_s)| **until_s > now_s);
-        wants.fold(0, |ports, (port, _)| ports | 1 << port)
+        wants.fold(0, |ports, (port, _)| ports | 1 << port) & !self.bridges
     }
+
+    fn is_over(&self, now_s: u32) -> bool {
+        self.until_s.iter().all(|until_s| *until_s <= now_s)
+    }
+
+    /// Whether all who want a group have been asked and have answered.
+    fn have_answered(&self, now_s: u32) -> bool {
+        !self.is_over(now_s) && now_s >= self.since_s + ANSWER_S
+    }
+}
+
+/// Under which address stands who asks for groups of this family.
+fn asking(is_v4: bool) -> IpAddress {
+    if is_v4 { IpAddress::from_v4([0; 4]) } else { IpAddress::UNSPECIFIED }
 }
 
 /// What an IGMP or MLD message says about a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// A router asks.
-    Query,
+    /// Somebody asks; whether it is a router.
+    Query(bool),
     /// A host wants it.
     Joins(IpAddress),
     /// A host does not want it any more.
@@ -154,7 +177,7 @@ impl Snooping {
         }
         let mut message = Message::of(packet, version).peekable();
         if message.peek().is_some() {
-            return self.hear(cx, packet.port(), vlan, message);
+            return self.hear(cx, (packet.port(), vlan), group.is_v4(), message);
         }
         // RFC 4541 section 2.1.1 (3): messages that are not known are for all.
         if is_igmp {
@@ -164,10 +187,13 @@ impl Snooping {
         if !is_group(group) || is_link_local(group) {
             return Ok((Course::Everywhere, true));
         }
-        let routers = self.ports(cx, IpAddress::UNSPECIFIED, vlan)?;
-        Ok(match (self.ports(cx, group, vlan)?, self.unregistered) {
-            (0, Unregistered::Flood) => (Course::Everywhere, true),
-            (members, _) => (Course::Only(members | routers), true),
+        let now_s = seconds(cx);
+        let asking = self.members(cx, asking(group.is_v4()), vlan)?;
+        let members = self.members(cx, group, vlan)?.ports(now_s);
+        let is_told = members != 0 && asking.have_answered(now_s);
+        Ok(match self.unregistered {
+            Unregistered::Flood if !is_told => (Course::Everywhere, true),
+            _ => (Course::Only(members | asking.ports(now_s)), true),
         })
     }
 
@@ -175,42 +201,55 @@ impl Snooping {
     fn hear(
         &self,
         cx: &mut Cx<'_>,
-        port: Port,
-        vlan: u16,
+        (port, vlan): (Port, u16),
+        is_v4: bool,
         message: impl Iterator<Item = Said>,
     ) -> Result<(Course, bool), Conflict> {
         let mut has_room = true;
         for said in message {
             match said {
-                Said::Query => {
-                    has_room &= self.note(cx, IpAddress::UNSPECIFIED, vlan, port)?;
+                Said::Query(is_routers) => {
+                    has_room &= self.note(cx, asking(is_v4), (vlan, port), is_routers)?;
                     return Ok((Course::Everywhere, has_room));
                 }
                 Said::Joins(group) if is_group(group) && !is_link_local(group) => {
-                    has_room &= self.note(cx, group, vlan, port)?
+                    has_room &= self.note(cx, group, (vlan, port), true)?
                 }
                 Said::Leaves(group) => self.leave(cx, group, vlan, port)?,
                 Said::Joins(_) => {}
             }
         }
-        Ok((Course::Only(self.ports(cx, IpAddress::UNSPECIFIED, vlan)?), has_room))
+        let routers = self.members(cx, asking(is_v4), vlan)?.ports(seconds(cx));
+        Ok((Course::Only(routers), has_room))
     }
 
-    /// Ports that want a group now.
-    fn ports(&self, cx: &mut Cx<'_>, address: IpAddress, vlan: u16) -> Result<u64, Conflict> {
-        let now_s = seconds(cx);
-        Ok(self.table.get(cx, &Group { address, vlan: vlan.into() })?.map_or(0, |members| members.ports(now_s)))
+    fn members(&self, cx: &mut Cx<'_>, address: IpAddress, vlan: u16) -> Result<Members, Conflict> {
+        Ok(self.table.get(cx, &Group { address, vlan: vlan.into() })?.unwrap_or(Members::NONE))
     }
 
-    /// A port wants a group for another membership time; false if there is no room.
-    fn note(&self, cx: &mut Cx<'_>, address: IpAddress, vlan: u16, port: Port) -> Result<bool, Conflict> {
-        let (group, until_s) = (Group { address, vlan: vlan.into() }, seconds(cx) + self.membership_s + 1);
-        let mut members = self.table.get(cx, &group)?.unwrap_or(Members::NONE);
-        let Some(own) = members.until_s.get_mut(usize::from(port)).filter(|own| **own != until_s) else {
-            return Ok(true);
-        };
-        *own = until_s;
-        Ok(self.table.insert(cx, &group, &members)? != Inserted::Full)
+    /// A port wants a group, or somebody there asks, a router or not, for another membership time; false if there is no room.
+    fn note(
+        &self,
+        cx: &mut Cx<'_>,
+        address: IpAddress,
+        (vlan, port): (u16, Port),
+        is_wanted: bool,
+    ) -> Result<bool, Conflict> {
+        let (now_s, before) = (seconds(cx), self.members(cx, address, vlan)?);
+        let (bit, mut members) = (1u64.checked_shl(port.into()).unwrap_or(0), before);
+        let Some(own) = members.until_s.get_mut(usize::from(port)) else { return Ok(true) };
+        // A bridge beside a router takes nothing from that.
+        match (is_wanted, *own > now_s) {
+            (true, _) => members.bridges &= !bit,
+            (false, false) => members.bridges |= bit,
+            (false, true) => {}
+        }
+        *own = now_s + self.membership_s + 1;
+        if before.is_over(now_s) {
+            members.since_s = now_s;
+        }
+        let is_news = members != before;
+        Ok(!is_news || self.table.insert(cx, &Group { address, vlan: vlan.into() }, &members)? != Inserted::Full)
     }
 
     /// A port will not want a group for long, unless it says so again.
@@ -229,7 +268,7 @@ impl Snooping {
         let now_s = (tx.now() / SECOND) as u32;
         let from = turn(now_s.into(), PIECE, self.table.capacity()).start;
         self.table.for_each(tx, from, PIECE, |_, _, members| {
-            Ok(if members.ports(now_s) == 0 { Visit::Remove } else { Visit::Keep })
+            Ok(if members.is_over(now_s) { Visit::Remove } else { Visit::Keep })
         })?;
         Ok(())
     }
@@ -277,7 +316,9 @@ impl<'p> Message<'p> {
         let group = bytes.get(group_at..group_at + width).map(address);
         let next = match (bytes.first(), group) {
             _ if packet.protocol() != number => Next::Nothing,
-            (Some(0x11 | 130), _) if is_routers(packet.src_ip()) => Next::One(Said::Query),
+            (Some(0x11 | 130), _) if may_ask(packet.src_ip()) => {
+                Next::One(Said::Query(packet.src_ip() != IpAddress::from_v4([0; 4])))
+            }
             (Some(0x12 | 0x16 | 131), Some(group)) => Next::One(Said::Joins(group)),
             (Some(0x17 | 132), Some(group)) => Next::One(Said::Leaves(group)),
             (Some(0x22 | 143), _) => match bytes.get(6..8) {
@@ -334,10 +375,10 @@ fn address(bytes: &[u8]) -> IpAddress {
     }
 }
 
-/// Whether a query from there is a router's: one of IGMP has a source (RFC 4541 section 2.1.1 (1) c), one of MLD one of the link (RFC 3810
-/// section 5.1.14).
-fn is_routers(source: IpAddress) -> bool {
-    source.v4().map_or_else(|| scope::is_link_local_v6(source), |v4| v4 != [0; 4])
+/// Whether a query from there is heard: one of MLD comes from an address of the link (RFC 3810 section 5.1.14). One of IGMP without a source is a
+/// bridge's, which asks in the place of a router (RFC 4541 section 2.1.1 (1) c).
+fn may_ask(source: IpAddress) -> bool {
+    source.is_v4() || scope::is_link_local_v6(source)
 }
 
 /// Whether a packet is a message of MLD.
