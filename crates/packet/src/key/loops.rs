@@ -14,9 +14,7 @@ const NO_TUPLE: Option<fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR]> = N
 
 /// Makes keys of the five-tuples of four packets, one by one.
 #[inline(always)]
-fn each_of_four(
-    key: impl Fn(&Record, Narrow) -> Narrow,
-) -> impl Fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR] {
+fn each_of_four(key: impl Fn(&Record, Narrow) -> Narrow) -> impl Fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR] {
     move |records, tuples| std::array::from_fn(|i| key(&records[i], Narrow(tuples[i], false)))
 }
 

@@ -313,9 +313,10 @@ mod vectors {
     #[inline(always)]
     pub(super) fn by_end(tuples: [Tuple; 2]) -> ([Tuple; 2], __m256i) {
         // Ends as numbers of 48 bits, the first byte of the address highest: source in the lower half, destination in the upper one.
-        const ENDS: [u8; 16] = over([0x80; 16], [
-            (5, 0), (4, 1), (3, 2), (2, 3), (1, 8), (0, 9), (13, 4), (12, 5), (11, 6), (10, 7), (9, 10), (8, 11),
-        ]);
+        const ENDS: [u8; 16] = over(
+            [0x80; 16],
+            [(5, 0), (4, 1), (3, 2), (2, 3), (1, 8), (0, 9), (13, 4), (12, 5), (11, 6), (10, 7), (9, 10), (8, 11)],
+        );
         const TURNED: [u8; 16] = [4, 5, 6, 7, 0, 1, 2, 3, 10, 11, 8, 9, 12, 13, 14, 15];
         // SAFETY: AVX2 is there (module); both forms are 32 bytes, of which all values are valid.
         unsafe {
