@@ -10,7 +10,10 @@ use crate::raw::held::{Head, Seen};
 use crate::record::Record;
 
 /// Of sets whose keys are not made from five-tuples.
-const NO_TUPLE: Option<fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR]> = None;
+const NO_TUPLE: Option<OfFour> = None;
+
+/// How the keys of four packets are made of their five-tuples.
+type OfFour = fn(&[Record; FOUR], [Tuple; FOUR]) -> [Narrow; FOUR];
 
 /// Makes keys of the five-tuples of four packets, one by one.
 #[inline(always)]
