@@ -268,6 +268,10 @@ fn describe(found: Found) -> Violation {
         Found::Replayed(Difference::Refused { sequence, function }) => {
             format!("one worker cannot repeat transaction {sequence} of {function}")
         }
+        Found::Replayed(Difference::Unnamed { function, field, packet }) => format!(
+            "{function} changes {field} (of packet {packet}) and does not say so (`NetworkFunction::rewrites`): functions behind it would go on \
+             with the packet sets of the former value"
+        ),
         Found::Replayed(Difference::Object { name, at, parallel_bytes, sequential_bytes }) => format!(
             "the final content of {name} differs from byte {at} on ({parallel_bytes} bytes in parallel, {sequential_bytes} from one worker)"
         ),

@@ -148,8 +148,8 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Header fields of packet-set keys that it changes. One that is changed and not named here tears the sets of functions
-    /// after it apart; `braid certify` finds that out.
+    /// Header fields of packet-set keys that it changes. Of one that is changed and not named here functions behind it would go on with the former
+    /// value, or find their sets torn apart among workers; `braid certify` looks at each packet before and behind the function, and refuses.
     fn rewrites(&self) -> Rewrites {
         Rewrites::default()
     }

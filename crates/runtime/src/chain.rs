@@ -206,6 +206,11 @@ impl Chain {
         })
     }
 
+    /// What the function at a position says that it changes.
+    pub(crate) fn changes(&self, position: usize) -> Changed {
+        rewritten(&*self.stages[position])
+    }
+
     /// What functions before the one at a position change in packets of either side.
     pub fn changed_before(&self, position: usize) -> Changed {
         let rewrites: Vec<Changed> = self.stages.iter().map(|stage| rewritten(&**stage)).collect();

@@ -13,8 +13,10 @@ use braid_nf::{Emitted, Found, Logs, Pass, PassSets, Prefetched, SetSlot, SetTab
 use braid_packet::{Batch, Buffers, Lineup, Pool, PoolConfig, Port};
 use braid_state::Tx;
 
+mod named;
 mod whole;
 
+use self::named::Named;
 use crate::attempt::{End, run_event};
 use crate::chain::Chain;
 use crate::counters::WorkerCounters;
@@ -74,6 +76,15 @@ pub enum Difference {
         /// The function.
         function: String,
     },
+    /// A function changes a header field of packet-set keys and does not name it ([`rewrites`](braid_nf::NetworkFunction::rewrites)).
+    Unnamed {
+        /// The function; in a chain that is one transaction all that the packet met.
+        function: String,
+        /// The field.
+        field: &'static str,
+        /// Number of the packet in its source.
+        packet: u64,
+    },
     /// The final content of a state object differs.
     Object {
         /// Its name.
@@ -126,6 +137,7 @@ pub struct Replay {
     open: HashMap<(usize, usize), OpenBatch>,
     differences: Vec<Difference>,
     violations: usize,
+    named: Named,
     pulse: Arc<Pulse>,
 }
 
@@ -146,6 +158,7 @@ impl Replay {
             tables: tables.collect::<Result<_, _>>()?,
             buffers: Buffers::new(&pool),
             pool,
+            named: Named::new(&chain),
             chain,
             tx,
             ports,
@@ -201,7 +214,7 @@ impl Replay {
         }
         let tables = self.tables.iter_mut().enumerate();
         let content = tables.map(|(group, tables)| content(&self.chain, group, tables)).collect();
-        (self.differences, content)
+        (self.with_unnamed(), content)
     }
 
     fn function(&self, stage: usize) -> String {
@@ -268,6 +281,9 @@ impl Replay {
                 }
             }
         }
+        if !recorded.goes_back {
+            self.named.look(&chain, &open.batch, packets);
+        }
         let mut pass = Pass {
             tx: &mut self.tx,
             batch: &mut open.batch,
@@ -292,6 +308,8 @@ impl Replay {
         if !done {
             let function = self.function(stage);
             self.differences.push(Difference::Refused { sequence: entry.sequence, function });
+        } else if !recorded.goes_back {
+            self.named.compare((&chain, &[stage]), (&open.batch, &open.verdicts), packets);
         }
         open.last = (entry.sequence, stage);
         self.put_back(id, open, recorded);

@@ -34,6 +34,7 @@ impl Replay {
         let mut open = self.take(id, recorded, left);
         open.now_ns[usize::from(packet)] = now_ns;
         let chain = Arc::clone(&self.chain);
+        self.named.look(&chain, &open.batch, &[packet]);
         let mut progress = Progress::default();
         let mut whole = Whole {
             chain: &chain,
@@ -53,6 +54,8 @@ impl Replay {
         if !done {
             let function = self.function(last);
             self.differences.push(Difference::Refused { sequence: entry.sequence, function });
+        } else {
+            self.named.compare((&chain, &progress.met), (&open.batch, &open.verdicts), &[packet]);
         }
         open.last = (entry.sequence, last);
         self.put_back(id, open, recorded);

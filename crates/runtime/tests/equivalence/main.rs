@@ -1,6 +1,7 @@
 //! The central promise, on small functions: what several workers did equals what one worker does in commit order.
 
 mod functions;
+mod unnamed;
 
 use std::sync::Arc;
 
