@@ -130,7 +130,8 @@ pub trait NetworkFunction: Declare + Sized + Send + Sync + 'static {
     }
 
     /// Whether what is done in a period is divided, as the sweep of a table may be: each round is one [`tick`](Self::tick) for each share of it,
-    /// all at once and in any order. Else one call does it all, and no round comes before an earlier one.
+    /// all at once and in any order. Else one call does it all, and no round comes before an earlier one. There may be any number of shares, and when a
+    /// capture has ended one more round has as many as the largest of its maps has rows.
     fn divides(&self, _period: usize) -> bool {
         false
     }

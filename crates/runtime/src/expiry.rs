@@ -6,7 +6,7 @@
 //! there is room elsewhere. So rounds of nearly full tables are shorter.
 //! A packet that comes to a set past its timeout before the scan does finds the set expired all the same (nf/pass).
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use braid_nf::packet::key::SetKey;
 use braid_nf::{Emitted, Event, Lives, SetSlot, SetTables, Stage};
@@ -154,12 +154,23 @@ impl Scan {
         let first = self.cursor as u32 % rows;
         let next = first + due.min(ROWS_MAX) as u32;
         self.cursor = next as usize;
-        for &position in &group.stages {
+        self.visit_shared(now_ns, (first..next).map(|number| share.row(number % rows, room)), on, lives, witness);
+    }
+
+    /// Ends what is over among the entries of some rows of a shared table.
+    fn visit_shared(
+        &mut self,
+        now_ns: u64,
+        rows: impl Iterator<Item = Range<u32>> + Clone,
+        on: &mut Expiring<'_>,
+        lives: &mut Lives,
+        witness: &mut dyn Witness,
+    ) {
+        for &position in &on.chain.groups()[on.group].stages {
             self.shared_expired.clear();
             let stage = &*on.chain.stages()[position];
             on.tx.set_now(now_ns);
-            for number in first..next {
-                let row = share.row(number % rows, room);
+            for row in rows.clone() {
                 // Whatever it has found before a conflict counts; the rest is looked at the next time round.
                 let _ = stage.find_expired_shared(on.tx, row, &mut self.shared_expired);
                 on.tx.abort();
@@ -167,6 +178,34 @@ impl Scan {
             for some in self.shared_expired.chunks(TOGETHER) {
                 lives.ended += expire_shared(position, (some, End::Timeout), now_ns, on, witness);
             }
+        }
+    }
+
+    /// Visits all slots, whenever it was here last.
+    pub(crate) fn finish(&mut self, now_ns: u64, on: &mut Expiring<'_>, witness: &mut dyn Witness) {
+        self.cursor = 0;
+        loop {
+            self.visit(now_ns, SLOTS_MAX, on, witness);
+            if self.cursor == 0 {
+                return;
+            }
+        }
+    }
+
+    /// The same for sets in shared state.
+    pub(crate) fn finish_shared(
+        &mut self,
+        now_ns: u64,
+        on: &mut Expiring<'_>,
+        lives: &mut Lives,
+        witness: &mut dyn Witness,
+    ) {
+        let group = &on.chain.groups()[on.group];
+        let (room, live) = group.stages.first().map_or((0, 0), |&first| on.chain.stages()[first].shared_room());
+        if live > 0 {
+            let rows = 0..Share::ALL.rows(room as u32);
+            let rows = rows.map(|number| Share::ALL.row(number, room as u32));
+            self.visit_shared(now_ns, rows, on, lives, witness);
         }
     }
 

@@ -342,6 +342,7 @@ fn coroutine(mut worker: Worker) -> generator::Generator<'static, (), Outcome> {
                 Step::End => break,
             }
         }
+        worker.leave();
         Outcome(Some(Box::new(worker.end())))
     })
 }

@@ -299,7 +299,11 @@ impl Bench {
     pub fn findings(self) -> Findings {
         let Ground { domain, chain, ports, .. } = &self.ground;
         let (mut findings, mut last_ns) = (vec![Findings::default(); chain.stages().len()], 0);
-        for mut ended in self.workers.into_iter().map(Worker::end) {
+        let end = |mut worker: Worker| {
+            worker.leave();
+            worker.end()
+        };
+        for mut ended in self.workers.into_iter().map(end) {
             findings_of_sets(chain, &mut ended.tables, &mut findings);
             last_ns = last_ns.max(ended.last_ns);
         }

@@ -177,7 +177,8 @@ impl TxQueue for CaptureQueue {
     fn progress(&mut self, sequence: u64) {
         self.promised = self.promised.max(sequence);
         self.waited += 1;
-        if self.load.is_empty() || self.waited >= PATIENCE {
+        // Behind the last promise there is no next one.
+        if self.load.is_empty() || self.waited >= PATIENCE || sequence == u64::MAX {
             self.hand_over();
         }
     }

@@ -46,25 +46,32 @@ pub(super) fn run_threads(
                         worker.govern(&scheduler, id);
                         scheduler.enter(id);
                         work(id, &mut worker, obeys, deadline_of_workers, Some((&scheduler, id)));
-                        let ended = worker.end();
+                        worker.leave();
                         scheduler.leave(id);
-                        ended
                     }
                     None => {
                         work(id, &mut worker, obeys, deadline_of_workers, None);
-                        worker.end()
+                        worker.leave();
                     }
                 }
+                worker
             })
         };
         let handles: Vec<_> = workers.into_iter().enumerate().map(spawn).collect();
-        let ended = handles.into_iter().map(join).collect();
+        let left = handles.into_iter().map(join).collect();
         if let Some(watching) = watching {
             done.store(true, Ordering::Relaxed);
             watching.thread().unpark();
         }
-        (ended, dispatcher.map(join))
+        (conclude(left), dispatcher.map(join))
     })
+}
+
+/// What is over when all workers have left ends, one worker's after another's, and so do they.
+fn conclude(mut left: Vec<Worker>) -> Vec<Ended> {
+    let latest_ns = left.iter().map(Worker::last_ns).max().unwrap_or(0);
+    left.iter_mut().for_each(|worker| worker.conclude(latest_ns));
+    left.into_iter().map(Worker::end).collect()
 }
 
 fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {

@@ -36,8 +36,8 @@ pub struct Ended {
 }
 
 impl Worker {
-    /// Ends the worker: nothing will come any more. What its transmit queue took is in [`Ended::sent`].
-    pub fn end(mut self) -> Ended {
+    /// Nothing will come any more: the last worker to leave sends what functions hold back. On its own thread.
+    pub fn leave(&mut self) {
         self.settle_sets();
         if let Some(latest_ns) = self.parts.timeline.leave(self.parts.id, self.last_ns)
             && self.drains
@@ -45,8 +45,13 @@ impl Worker {
             self.drain(latest_ns);
         }
         self.parts.send.progress(u64::MAX);
-        self.count_sets();
         self.count_time();
+        self.begun = None;
+    }
+
+    /// Ends the worker, which has left. What its transmit queue took is in [`Ended::sent`].
+    pub fn end(mut self) -> Ended {
+        self.count_sets();
         Ended {
             id: self.parts.id,
             counters: self.counters,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use braid_io::Received;
-use braid_nf::Tick;
-use braid_state::Share;
+use braid_nf::{Tick, shared_sets_name};
+use braid_state::{ROW, Share, StateObject};
 
 use super::Worker;
 use crate::attempt::run_event;
@@ -88,26 +88,43 @@ impl Worker {
             return;
         }
         let reached = self.parts.timeline.reached(self.last_ns);
-        for periodic in &mut self.ticks {
+        for at in 0..self.ticks.len() {
+            let periodic = &mut self.ticks[at];
             if reached < periodic.due_ns {
                 continue;
             }
             periodic.due_ns = reached - reached % periodic.period_ns + periodic.period_ns;
-            let stage = &*self.parts.chain.stages()[periodic.stage];
-            let (tx, emitted, tick) = (&mut self.parts.tx, &mut self.logs.emitted, periodic.tick);
-            let made_before = emitted.len();
-            emitted.begin(periodic.stage);
-            if let Some(pulse) = &self.pulse {
-                pulse.enter(periodic.stage);
-            }
-            let sequence =
-                run_event(tx, emitted, self.parts.ports, reached, &mut self.counters, |event| stage.tick(event, tick));
-            if let Some(pulse) = &self.pulse {
-                pulse.leave();
-            }
-            self.witness.ticked(&mut self.parts.tx, periodic.stage, tick, reached, sequence);
+            let (stage, tick) = (periodic.stage, periodic.tick);
+            self.run_tick((stage, tick), reached, true);
+        }
+        self.send_made();
+    }
+
+    /// Runs the handler of a period. `is_told`: whoever watches is told also if it has done nothing.
+    fn run_tick(&mut self, (position, tick): (usize, Tick), now_ns: u64, is_told: bool) {
+        let stage = &*self.parts.chain.stages()[position];
+        let (tx, emitted) = (&mut self.parts.tx, &mut self.logs.emitted);
+        let (made_before, mut has_written) = (emitted.len(), false);
+        emitted.begin(position);
+        if let Some(pulse) = &self.pulse {
+            pulse.enter(position);
+        }
+        let sequence = run_event(tx, emitted, self.parts.ports, now_ns, &mut self.counters, |event| {
+            stage.tick(event, tick)?;
+            has_written = event.tx.footprint().1 > 0;
+            Ok(())
+        });
+        if let Some(pulse) = &self.pulse {
+            pulse.leave();
+        }
+        if is_told || has_written || self.logs.emitted.len() > made_before {
+            self.witness.ticked(&mut self.parts.tx, position, tick, now_ns, sequence);
             self.witness.made(&self.logs.emitted, made_before);
         }
+    }
+
+    /// Sends what handlers without a packet have made.
+    fn send_made(&mut self) {
         if !self.logs.emitted.is_empty() {
             self.send_own();
             self.go_on();
@@ -168,6 +185,66 @@ impl Worker {
         {
             self.last_ns = due_ns.min(end_ns).max(self.last_ns + period_ns);
             self.tick();
+        }
+    }
+
+    /// Its latest time.
+    pub(crate) fn last_ns(&self) -> u64 {
+        self.last_ns
+    }
+
+    /// All workers have left, and a capture has come to `latest_ns`: sets that are over by then end, and what periods divide among workers is done
+    /// once more, in all shares. How far each worker had come with its part, and to which time, hangs on how many there were; what is told
+    /// of the run shall not. Live, time goes on, and so may the state.
+    pub(crate) fn conclude(&mut self, latest_ns: u64) {
+        if !self.drains || !matches!(self.parts.clock, Clock::Capture) {
+            return;
+        }
+        // Nobody else runs any more.
+        self.parts.tx.yield_with(|_| ());
+        self.last_ns = latest_ns;
+        let does_shared = self.parts.id == 0;
+        for (group, sets) in self.sets.iter_mut().enumerate() {
+            let shared = self.parts.chain.groups()[group].shared;
+            let mut on = Expiring::new(
+                (group, &mut sets.tables),
+                &mut self.parts,
+                &mut self.logs.emitted,
+                &mut self.counters,
+                None,
+            );
+            match shared {
+                true if does_shared => {
+                    sets.scan.finish_shared(latest_ns, &mut on, &mut self.logs.lives, &mut *self.witness);
+                }
+                false if !on.tables.is_empty() => sets.scan.finish(latest_ns, &mut on, &mut *self.witness),
+                _ => {}
+            }
+        }
+        if does_shared {
+            self.finish_sweeps(latest_ns);
+        }
+        self.send_made();
+    }
+
+    /// Every divided period comes round for each row of the function's largest table, so that whoever looks at some rows at a time looks at all.
+    fn finish_sweeps(&mut self, now_ns: u64) {
+        let chain = Arc::clone(&self.parts.chain);
+        for (position, stage) in chain.stages().iter().enumerate() {
+            let divided: Vec<usize> = (0..stage.ticks().len()).filter(|period| stage.divides(*period)).collect();
+            let objects = if divided.is_empty() { Vec::new() } else { stage.objects() };
+            // Of packet sets that workers share all that is over has ended already.
+            let sets = shared_sets_name(stage.name());
+            let is_swept = |object: &&Arc<dyn StateObject>| object.kind() == "Map" && !object.is_empty();
+            let tables = objects.iter().filter(is_swept).filter(|object| object.name() != sets);
+            let rows = tables.map(|table| table.capacity().div_ceil(ROW as usize)).max().unwrap_or(0);
+            for part in 0..rows {
+                for &period in &divided {
+                    let share = Share::new(part, rows);
+                    self.run_tick((position, Tick { period, share }), now_ns, false);
+                }
+                self.send_made();
+            }
         }
     }
 
