@@ -133,6 +133,8 @@ pub fn run_pass(
         let (done, ended) = match catch_unwind(AssertUnwindSafe(|| stage.execute(pass, from, to))) {
             Ok(Ok(done)) => (done, Ended::Whole),
             Ok(Err(Interrupted { at })) => (at, Ended::Conflict),
+            // A handler that met a conflict runs again, whatever it made of it.
+            Err(_) if pass.tx.has_conflict() => (pass.find_panic(), Ended::Conflict),
             Err(_) => (pass.find_panic(), Ended::Panic),
         };
         let is_refused = probe.refuses(done > refused, pass.tx);
@@ -207,6 +209,7 @@ pub(crate) fn try_event(
             Ok(committed) => return Ok(committed.sequence),
             Err(_) => Uncommitted::Conflict,
         },
+        Err(_) if tx.has_conflict() => Uncommitted::Conflict,
         Err(_) => Uncommitted::Panic,
     };
     tx.abort();

@@ -83,6 +83,7 @@ impl Whole<'_> {
             match done {
                 Ok(Ok(())) => self.after(i, position, before, groups),
                 Ok(Err(Interrupted { .. })) => return Way::Conflict,
+                Err(_) if self.tx.has_conflict() => return Way::Conflict,
                 Err(_) => return Way::Panic,
             }
             if self.verdicts.is_drop(i.into()) {

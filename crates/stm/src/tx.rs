@@ -179,6 +179,11 @@ impl Tx {
         (self.reads.len(), self.writes.len())
     }
 
+    /// Whether a conflict was returned that has not been rolled back: nothing of the attempt will commit, whatever its caller makes of it.
+    pub fn has_conflict(&self) -> bool {
+        self.slow & slow::POISONED != 0
+    }
+
     /// The latest conflict of this worker; kept until the next one.
     pub fn last_conflict(&self) -> Option<&ConflictReport> {
         self.report.as_ref()
