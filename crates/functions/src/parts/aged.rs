@@ -26,7 +26,46 @@ impl Stamp for u64 {
     }
 }
 
-/// The table.
+/// The table. Whoever has one sweeps it:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use braid_functions::parts::{Aged, aged};
+/// use braid_nf::packet::IpAddress;
+/// use braid_nf::prelude::*;
+///
+/// network_function! {
+///     /// Knows who has sent something lately.
+///     struct Lately { sources: Aged<IpAddress, u64> }
+/// }
+///
+/// impl NetworkFunction for Lately {
+///     type Set = ();
+///     const NAME: &'static str = "lately";
+///
+///     fn ticks(&self) -> Vec<Duration> {
+///         vec![aged::SWEEP_EVERY]
+///     }
+///
+///     fn divides(&self, _: usize) -> bool {
+///         true
+///     }
+///
+///     fn tick(&self, cx: &mut Cx<'_>, tick: Tick) -> Result<(), Conflict> {
+///         self.sources.sweep(cx, tick.share)
+///     }
+///
+///     fn orphan(&self, cx: &mut Cx<'_>, packet: &mut Packet<'_>) -> Handled {
+///         let now = cx.now();
+///         // The stamp is the value itself here; a value that holds more says with `Stamp` which part of it is.
+///         if !self.sources.insert(cx, &packet.src_ip(), &now)? {
+///             return Ok(Verdict::Drop(Reason("sources_full")));
+///         }
+///         Ok(cx.pass())
+///     }
+/// }
+/// ```
 pub struct Aged<K, V> {
     map: Map<K, V>,
     lifetime_ns: u64,

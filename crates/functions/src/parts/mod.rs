@@ -3,7 +3,7 @@
 //! how tables are swept, how many a full one could not keep, logs of alerts, lines of syslog, rates and sizes with units, sums of packets and bytes, tallies of numbered owners, the version that a link header names, DNS responses, VLAN tags, frames that go back where they came from,
 //! questions and answers of neighbours, and application protocols told by their first bytes.
 
-pub(crate) mod aged;
+pub mod aged;
 pub(crate) mod alerts;
 pub mod answer;
 pub mod answer_rate;
@@ -38,7 +38,7 @@ pub(crate) mod unkept;
 pub(crate) mod version;
 pub mod volume;
 
-pub(crate) use aged::Aged;
+pub use aged::Aged;
 pub(crate) use alerts::Alerts;
 pub use answer_rate::AnswerRate;
 pub(crate) use fragments::{Fate, Fragments};
