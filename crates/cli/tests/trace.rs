@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::io::Read;
+use std::process::{Command, Stdio};
+
 use braid_cli::control::runtime::io::capture::CaptureReader;
 use serde_json::Value;
 use support::running::Running;
@@ -57,6 +60,27 @@ fn check_followed(chain: &str) {
         frames += 1;
     }
     assert_eq!(frames, 4, "each as it came and as it left");
+}
+
+#[test]
+fn a_signal_while_it_is_printed_leaves_what_was_followed() {
+    let braid = Braid::new();
+    let line = "trace udp --nf nat --in gen:uniform?packets=4000&flows=1000 -n 500 --out traced.pcapng";
+    let mut child = braid.command(line).stdout(Stdio::piped()).spawn().expect("the binary runs");
+    let mut out = child.stdout.take().expect("piped");
+    // The first line is printed when all packets have been followed, and a pipe holds a small part of them: it waits for whoever reads.
+    out.read_exact(&mut [0]).expect("something is printed");
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(sent.success());
+    out.read_to_end(&mut Vec::new()).expect("the rest");
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(0));
+    let mut reader = CaptureReader::open(&braid.path("traced.pcapng")).expect("a capture");
+    let mut frames = 0;
+    while reader.advance().expect("whole") {
+        frames += 1;
+    }
+    assert!(frames >= 500, "{frames}");
 }
 
 #[test]

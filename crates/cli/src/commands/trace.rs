@@ -150,13 +150,22 @@ fn of_capture(
 ) -> Result<Vec<Damage>, Failure> {
     let (order, traced) = service::order(&Arc::new(filter), count);
     let (live, left) = (Live::new(compiled.run.workers), Arc::clone(&order.left));
-    let stop = Arc::clone(stop);
+    // Not the flag of signals: once it is set the next signal ends the program, and what was followed has still to be written.
+    let over = Arc::new(AtomicBool::new(false));
     let control =
-        Control { live: Some(Arc::clone(&live)), trace: Some(order), stop: Arc::clone(&stop), ..Control::default() };
+        Control { live: Some(Arc::clone(&live)), trace: Some(order), stop: Arc::clone(&over), ..Control::default() };
+    let (told, ends) = (Arc::clone(stop), Arc::clone(&over));
+    std::thread::spawn(move || {
+        // Relaxed: the flags carry no data.
+        while !told.load(Ordering::Relaxed) && !ends.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOKS_EVERY);
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
     let waiting = std::thread::spawn(move || {
         let wanted = left.load(Ordering::Relaxed) as usize;
         let found: Vec<_> = traced.iter().take(wanted).collect();
-        stop.store(true, Ordering::Relaxed);
+        over.store(true, Ordering::Relaxed);
         found
     });
     let result = launch(&compiled.run, source, Box::new(NullSink), &control);
