@@ -103,6 +103,11 @@ impl Failure {
         self
     }
 
+    /// Whether something could not be read or written: nobody has said no.
+    pub fn is_of_io(&self) -> bool {
+        self.kind == Kind::Io
+    }
+
     /// Its exit code.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.kind as u8)

@@ -167,3 +167,35 @@ fn a_plan_that_changes_is_applied_with_what_was_found() {
     assert!(health.wait().expect("it ends").success());
     conserved(&run.stop());
 }
+
+/// A run that has ended is waited for: the next one believes what its file says, until it is told.
+#[test]
+fn a_run_that_begins_anew_is_told_what_was_found() {
+    let braid = Braid::new();
+    let well = Arc::new(AtomicBool::new(false));
+    let port = server(well.clone());
+    let plan = format!(
+        "[[nf]]\nfunction = \"load_balancer\"\n[nf.config]\nclient_ports = [0]\nbackend_ports = [1]\nrecheck_ms = 10\n\
+         [[nf.config.service]]\naddress = \"198.18.0.0\"\n\
+         check = {{ kind = \"http\", port = {port}, every_ms = 20, timeout_ms = 20, rise = 1, fall = 2 }}\n\
+         backends = [{{ address = \"127.0.0.1\" }}]\n"
+    );
+    braid.write("plan.toml", &plan);
+    let input = "plan.toml --in gen:campus?packets=4000000000&flows=300&seed=5 --workers 1 --time live";
+    let mut run = Running::start(&braid, input);
+    let mut health = braid.command("health plan.toml --control control.sock --changes 2");
+    let mut health = health.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut notes = BufReader::new(health.stderr.take().expect("its notes")).lines();
+    let mut note = || notes.next().expect("another note").expect("text");
+    let is_down = |stats: &Value| stats["findings"].to_string().contains("down, weight 1");
+    run.until("it is down", is_down);
+    conserved(&run.stop());
+    assert!(note().ends_with("backends are asked still, and it is told when it answers again"));
+    let mut run = Running::start(&braid, input);
+    run.until("it is down again", is_down);
+    assert_eq!(note(), "note: the run answers again");
+    well.store(true, Ordering::Relaxed);
+    run.until("it is up", |stats| !is_down(stats));
+    assert!(health.wait().expect("it ends").success());
+    conserved(&run.stop());
+}

@@ -141,7 +141,7 @@ fn target(place: Place, service: &Service, backend: &Backend, check: &Check) -> 
     let port = check.port.or(backend.port).or(service.ports().only()).ok_or_else(|| {
         Failure::usage(format!("{} is asked at no port", backend.address), "write a `port` into its check")
     })?;
-    Ok(Target { place, end: (backend.address, port).into(), check: check.clone(), up: backend.up })
+    Ok(Target { place, end: (backend.address, port).into(), check: check.clone(), up: backend.up, written: backend.up })
 }
 
 #[cfg(test)]

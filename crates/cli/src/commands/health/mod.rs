@@ -9,6 +9,8 @@
 //!
 //! The plan file is read again when it changes (`Known`), and while a backend is down the run is told so again and again: somebody may have
 //! applied the file, which knows nothing of it.
+//!
+//! A run that ends is waited for: it may be upgraded, or started anew, and then believes what the file says.
 
 mod known;
 mod probe;
@@ -54,6 +56,15 @@ struct Target {
     end: SocketAddr,
     check: Check,
     up: bool,
+    /// What the plan file says of it.
+    written: bool,
+}
+
+impl Target {
+    /// Whether a run that takes the plan from its file, or from somebody who thinks all well, is wrong about it.
+    fn may_be_mistaken(&self) -> bool {
+        !self.up || !self.written
+    }
 }
 
 /// What has changed, and why.
@@ -69,17 +80,17 @@ pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
     // What the run has of another plan becomes what this one says, or it refuses before anybody is asked.
     tell(args, &known)?;
     print(&format!("{} backends are asked\n", known.targets().len()))?;
-    let mut asked = Asked::begin(&known);
+    let (mut asked, mut listener) = (Asked::begin(&known), Listener { args, is_there: true });
     let mut told = 0;
     loop {
         let changes = asked.next(AGAIN);
         changes.iter().for_each(|change| known.set(change.place, change.up.is_ok()));
         let next = known.read_again(&args.plan);
-        if let Some(next) = next.filter(|next| is_taken(args, next)) {
+        if let Some(next) = next.filter(|next| listener.takes(next)) {
             (asked, known) = (Asked::begin(&next), next);
             print(&format!("{} backends are asked, by the plan as it is now\n", known.targets().len()))?;
-        } else if !changes.is_empty() || known.targets().iter().any(|target| !target.up) {
-            tell(args, &known)?;
+        } else if !changes.is_empty() || !listener.is_there || known.targets().iter().any(Target::may_be_mistaken) {
+            listener.tell(&known)?;
         }
         told += tell_changes(&changes)?;
         if args.changes.is_some_and(|changes| told >= changes) {
@@ -88,13 +99,45 @@ pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Whether the run takes a plan that has changed.
-fn is_taken(args: &HealthArgs, next: &Known) -> bool {
-    let told = tell(args, next);
-    if let Err(refused) = &told {
-        asideln!("note: the plan has changed, and the run goes on with the former one: {refused}");
+/// The run, which is told what was found.
+struct Listener<'a> {
+    args: &'a HealthArgs,
+    /// Whether it answered when it was told something last.
+    is_there: bool,
+}
+
+impl Listener<'_> {
+    /// Tells it. One that does not answer is told later: that is said once.
+    fn tell(&mut self, known: &Known) -> Result<(), Failure> {
+        let told = tell(self.args, known);
+        let was_there = std::mem::replace(&mut self.is_there, !told.as_ref().is_err_and(Failure::is_of_io));
+        match told {
+            Err(failure) if !self.is_there => {
+                if was_there {
+                    asideln!("note: {failure}; backends are asked still, and it is told when it answers again");
+                }
+                Ok(())
+            }
+            told => {
+                if !was_there {
+                    asideln!("note: the run answers again");
+                }
+                told
+            }
+        }
     }
-    told.is_ok()
+
+    /// Whether it takes a plan that has changed.
+    fn takes(&self, next: &Known) -> bool {
+        let told = tell(self.args, next);
+        match &told {
+            // It finds the plan in its file when it begins again.
+            Err(failure) if failure.is_of_io() => return true,
+            Err(refused) => asideln!("note: the plan has changed, and the run goes on with the former one: {refused}"),
+            Ok(()) => {}
+        }
+        told.is_ok()
+    }
 }
 
 /// Says what has changed; how many they are.
@@ -138,7 +181,7 @@ impl Asked {
 
 /// Asks one backend again and again, and says when its state changes, as long as that goes on.
 fn watch(target: Target, say: &Sender<Change>, goes_on: &Weak<()>) {
-    let Target { place, end, check, up } = target;
+    let Target { place, end, check, up, .. } = target;
     let (every, timeout) = (Duration::from_millis(check.every_ms), Duration::from_millis(check.timeout_ms()));
     let mut state = State { up, against: 0 };
     let mut could_ask = true;
