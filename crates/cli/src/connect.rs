@@ -92,7 +92,8 @@ impl From<ClientError> for Failure {
                 let help = "is its process stopped? `ps -eo pid,stat,args` shows T; kill -CONT PID has it go on";
                 Failure::new(Kind::Io, error.to_string(), help)
             }
-            ClientError::Refused(Refused { what, help, is_wrong: true }) => Failure::usage(what, help),
+            ClientError::Refused(Refused { what, help, is_wrong: true, .. }) => Failure::usage(what, help),
+            ClientError::Refused(Refused { what, help, is_without_run: true, .. }) => Failure::new(Kind::Io, what, help),
             ClientError::Refused(Refused { what, help, .. }) => Failure::new(Kind::Failed, what, help),
             ClientError::Answer { .. } => {
                 Failure::new(Kind::Failed, error.to_string(), "is it another version of braid that runs there?")

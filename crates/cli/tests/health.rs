@@ -51,7 +51,7 @@ fn a_backend_whose_page_is_bad_gets_no_packets_until_it_is_good_again() {
     let mut health = health.stdout(Stdio::piped()).spawn().expect("it runs");
     let mut lines = BufReader::new(health.stdout.take().expect("its output")).lines();
     let mut line = || lines.next().expect("another line").expect("text");
-    assert_eq!(line(), "1 backends are asked");
+    assert_eq!(line(), "1 backend is asked");
     well.store(false, Ordering::Relaxed);
     assert_eq!(line(), format!("down  127.0.0.1:{port}: status 503"));
     run.until("packets find no backend", |stats| stats.to_string().contains("\"no_backend\""));

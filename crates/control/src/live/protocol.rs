@@ -95,12 +95,15 @@ pub struct Refused {
     /// Whether what was sent is wrong in itself, as a plan that no run would take, and not only for this run or now.
     #[serde(default)]
     pub is_wrong: bool,
+    /// Whether there is no run that could carry it out: not yet, or not any more.
+    #[serde(default)]
+    pub is_without_run: bool,
 }
 
 impl Refused {
     /// With what is wrong and what to do about it.
     pub fn new(what: impl Into<String>, help: impl Into<String>) -> Refused {
-        Refused { what: what.into(), help: help.into(), is_wrong: false }
+        Refused { what: what.into(), help: help.into(), is_wrong: false, is_without_run: false }
     }
 }
 

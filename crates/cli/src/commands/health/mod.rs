@@ -79,7 +79,7 @@ pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
     let mut known = Known::read(&args.plan)?;
     // What the run has of another plan becomes what this one says, or it refuses before anybody is asked.
     tell(args, &known)?;
-    print(&format!("{} backends are asked\n", known.targets().len()))?;
+    print(&format!("{}\n", asked_now(&known)))?;
     let (mut asked, mut listener) = (Asked::begin(&known), Listener { args, is_there: true });
     let mut told = 0;
     loop {
@@ -88,7 +88,7 @@ pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
         let next = known.read_again(&args.plan);
         if let Some(next) = next.filter(|next| listener.takes(next)) {
             (asked, known) = (Asked::begin(&next), next);
-            print(&format!("{} backends are asked, by the plan as it is now\n", known.targets().len()))?;
+            print(&format!("{}, by the plan as it is now\n", asked_now(&known)))?;
         } else if !changes.is_empty() || !listener.is_there || known.targets().iter().any(Target::may_be_mistaken) {
             listener.tell(&known)?;
         }
@@ -96,6 +96,14 @@ pub fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
         if args.changes.is_some_and(|changes| told >= changes) {
             return Ok(ExitCode::SUCCESS);
         }
+    }
+}
+
+/// How many backends are asked.
+fn asked_now(known: &Known) -> String {
+    match known.targets().len() {
+        1 => "1 backend is asked".to_owned(),
+        many => format!("{many} backends are asked"),
     }
 }
 
@@ -128,11 +136,14 @@ impl Listener<'_> {
     }
 
     /// Whether it takes a plan that has changed.
-    fn takes(&self, next: &Known) -> bool {
+    fn takes(&mut self, next: &Known) -> bool {
         let told = tell(self.args, next);
         match &told {
-            // It finds the plan in its file when it begins again.
-            Err(failure) if failure.is_of_io() => return true,
+            // It is told when it is there again, for it may go on with another plan than that of its file.
+            Err(failure) if failure.is_of_io() => {
+                self.is_there = false;
+                return true;
+            }
             Err(refused) => asideln!("note: the plan has changed, and the run goes on with the former one: {refused}"),
             Ok(()) => {}
         }
