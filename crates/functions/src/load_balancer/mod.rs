@@ -179,13 +179,19 @@ impl NetworkFunction for LoadBalancer {
     /// The server's end: the destination of what clients send, from whichever side, and the source of replies.
     fn rewrites(&self) -> Rewrites {
         use FieldId::*;
-        if self.settings.servers.iter().any(|server| server.mode == Mode::Direct) {
-            return Rewrites {
+        let any = |is: fn(Mode) -> bool| self.settings.servers.iter().any(|server| is(server.mode));
+        match (any(Mode::is_tunnel), any(|mode| mode == Mode::Direct)) {
+            // A tunnel's packet has its own ends, protocol and version.
+            (true, true) => Rewrites::of(&[IpSrc, IpDst, SrcPort, DstPort, IpProto, EtherType, EthSrc, EthDst]),
+            (true, false) => Rewrites::of(&[IpSrc, IpDst, SrcPort, DstPort, IpProto, EtherType]),
+            (false, true) => Rewrites {
                 from_inside: &[IpSrc, IpDst, SrcPort, DstPort, EthSrc, EthDst],
                 from_outside: &[IpDst, DstPort, EthSrc, EthDst],
-            };
+            },
+            (false, false) => {
+                Rewrites { from_inside: &[IpSrc, IpDst, SrcPort, DstPort], from_outside: &[IpDst, DstPort] }
+            }
         }
-        Rewrites { from_inside: &[IpSrc, IpDst, SrcPort, DstPort], from_outside: &[IpDst, DstPort] }
     }
 
     const STEADY: bool = true;
