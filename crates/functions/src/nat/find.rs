@@ -70,10 +70,12 @@ impl Nat {
     pub(super) fn find(&self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Result<Found, Conflict> {
         let Some(side) = self.settings.sides.of(packet.port()) else { return Ok(Found::No(NO_SIDE)) };
         let across = self.across(packet.port());
+        // What is for what it calls itself is for a router behind it, which is no other hop. Without one, it is nobody's inside, and the next one's from outside.
+        let to_router = Found::Untouched(if side == Side::Inside { packet.port() } else { across });
         if packet.ip_version() == Some(IpVersion::V6) {
             return Ok(match self.settings.ipv6 {
                 Others::Drop => Found::No(UNWANTED),
-                Others::Pass if self.settings.is_for_router(packet) => Found::Untouched(packet.port()),
+                Others::Pass if self.settings.is_for_router(packet) => to_router,
                 Others::Pass if scope::stays_on_link(packet) => Found::Untouched(across),
                 Others::Pass => Found::Once(Rewrite::none(across)),
             });
@@ -87,8 +89,8 @@ impl Nat {
         if side == Side::Inside && self.settings.networks.of(packet) == Segments::OTHER {
             return Ok(Found::No(NO_NETWORK));
         }
-        if self.settings.is_for_router(packet) {
-            return Ok(Found::Untouched(packet.port()));
+        if side == Side::Inside && self.settings.is_for_router(packet) {
+            return Ok(to_router);
         }
         let outward = side == Side::Inside && self.settings.is_inside(source);
         let inward = self.settings.is_external(destination);
@@ -104,6 +106,9 @@ impl Nat {
         }
         if !inward && self.flows.mappings.roster.is_leaving(cx, destination)? {
             return Ok(Found::No(ADDRESS_LEFT));
+        }
+        if self.settings.is_for_router(packet) {
+            return Ok(to_router);
         }
         if !inward && !outward {
             return Ok(Found::Once(Rewrite::none(across)));
