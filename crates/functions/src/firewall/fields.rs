@@ -40,6 +40,8 @@ pub(super) enum Field {
     Identification,
     /// Of IPv4, in words of 32 bits.
     HeaderLength,
+    /// The flags and the offset of IPv4, of a datagram that is put together again.
+    Fragments,
     /// Of the header of IPv4.
     Checksum,
     /// Which options of IPv4 there are, as bits.
@@ -62,6 +64,8 @@ pub(super) enum Field {
     /// As it stands there, not shifted.
     Window,
     Urgent,
+    /// Where they are compared as a number; else flags are conditions of their own.
+    TcpFlags,
     /// Of TCP or UDP.
     TransportChecksum,
     /// Of an echo request or its reply.
@@ -71,6 +75,8 @@ pub(super) enum Field {
     Mtu,
     /// Of a redirect of ICMP, as a number.
     Gateway,
+    /// In which an ICMPv6 message about groups asks for answers, in milliseconds.
+    Delay,
     /// Where an ICMPv6 message says that a problem is.
     Pointer,
     /// Where some of their bits are asked for; else ports are dimensions of the classifier.
@@ -148,11 +154,12 @@ impl Values {
     }
 }
 
-/// A condition: the field, as far as the mask goes, is within one of these ranges, ends included.
+/// A condition: the field, as far as the mask goes and with some bits turned over, is within one of these ranges, ends included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Within {
     pub(super) field: Field,
     pub(super) mask: u64,
+    pub(super) turned: u64,
     pub(super) ranges: Vec<(u64, u64)>,
 }
 
@@ -172,7 +179,12 @@ impl Within {
                 _ => apart.push((first, last)),
             }
         }
-        Within { field, mask, ranges: apart }
+        Within { field, mask, turned: 0, ranges: apart }
+    }
+
+    /// The same of the field with these bits turned over, behind the mask.
+    pub(super) fn turned(self, turned: u64) -> Within {
+        Within { turned, ..self }
     }
 
     /// Whether a bit of the field is set, or is not.
@@ -182,7 +194,12 @@ impl Within {
     }
 
     pub(super) fn fits(&self, values: &Values) -> bool {
-        let value = values.of(self.field) & self.mask;
+        self.holds(values.of(self.field))
+    }
+
+    /// Whether it holds for a value of the field.
+    pub(super) fn holds(&self, value: u64) -> bool {
+        let value = value & self.mask ^ self.turned;
         let at = self.ranges.partition_point(|(_, last)| *last < value);
         self.ranges.get(at).is_some_and(|(first, _)| *first <= value)
     }
@@ -206,6 +223,7 @@ impl Within {
             Field::EtherDestination => "Ethernet destination",
             Field::Identification => "identification",
             Field::HeaderLength => "length of the IP header",
+            Field::Fragments => "fragment flags",
             Field::Checksum => "checksum of the IP header",
             Field::IpOptions => "IP options",
             Field::TcpOptions => "TCP options",
@@ -218,11 +236,13 @@ impl Within {
             Field::Reserved => "reserved bits of TCP",
             Field::Window => "window",
             Field::Urgent => "urgent pointer",
+            Field::TcpFlags => "TCP flags as a number",
             Field::TransportChecksum => "checksum of TCP or UDP",
             Field::QueryId => "identifier of the query",
             Field::QuerySequence => "sequence number of the query",
             Field::Mtu => "MTU that is told",
             Field::Gateway => "gateway that is told",
+            Field::Delay => "delay that is told",
             Field::Pointer => "place of the problem",
             Field::SourcePort => "source port",
             Field::DestinationPort => "destination port",
@@ -246,6 +266,11 @@ impl Within {
             Field::Vlan => format!(" & {:#x}", self.mask & !UNTAGGED),
             _ => format!(" & {:#x}", self.mask),
         }
+    }
+
+    /// How the bits are written that are turned over.
+    fn written_turned(&self) -> String {
+        if self.turned == 0 { String::new() } else { format!(" ^ {:#x}", self.turned) }
     }
 
     /// How a value is written.
@@ -275,7 +300,7 @@ impl fmt::Display for Within {
             return f.write_str(self.name());
         }
         let ranges: Vec<_> = self.ranges.iter().take(4).map(one).collect();
-        write!(f, "{}{} {}", self.name(), self.written_mask(), ranges.join(", "))?;
+        write!(f, "{}{}{} {}", self.name(), self.written_mask(), self.written_turned(), ranges.join(", "))?;
         if self.ranges.len() > 4 { write!(f, ", … {} in all", self.ranges.len()) } else { Ok(()) }
     }
 }
@@ -283,7 +308,7 @@ impl fmt::Display for Within {
 /// Adds a condition to others, all of which have to hold; false if nothing is left that fits.
 #[must_use]
 pub(super) fn narrow(all: &mut Vec<Within>, more: Within) -> bool {
-    let is_like = |known: &&mut Within| (known.field, known.mask) == (more.field, more.mask);
+    let is_like = |known: &&mut Within| (known.field, known.mask, known.turned) == (more.field, more.mask, more.turned);
     let Some(known) = all.iter_mut().find(is_like) else {
         all.push(more);
         return true;

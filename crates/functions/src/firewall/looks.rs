@@ -24,8 +24,11 @@ pub(super) struct Looks {
 /// Fields of the header of IPv6 and of those behind it.
 const EXTENSIONS: u64 = Field::NextHeader.bit() | Field::Extensions.bit() | Field::RoutingType.bit();
 /// Of the header of IPv4.
-const V4: u64 =
-    Field::Identification.bit() | Field::HeaderLength.bit() | Field::Checksum.bit() | Field::IpOptions.bit();
+const V4: u64 = Field::Identification.bit()
+    | Field::HeaderLength.bit()
+    | Field::Fragments.bit()
+    | Field::Checksum.bit()
+    | Field::IpOptions.bit();
 const STATIONS: u64 = Field::EtherSource.bit() | Field::EtherDestination.bit();
 const SEGMENTS: u64 = Field::TcpOptions.bit() | Field::SegmentSize.bit();
 const TCP: u64 = Field::Sequence.bit()
@@ -33,10 +36,15 @@ const TCP: u64 = Field::Sequence.bit()
     | Field::DataOffset.bit()
     | Field::Reserved.bit()
     | Field::Window.bit()
-    | Field::Urgent.bit();
+    | Field::Urgent.bit()
+    | Field::TcpFlags.bit();
 /// Behind the checksum of an ICMP message.
-const MESSAGES: u64 =
-    Field::QueryId.bit() | Field::QuerySequence.bit() | Field::Mtu.bit() | Field::Gateway.bit() | Field::Pointer.bit();
+const MESSAGES: u64 = Field::QueryId.bit()
+    | Field::QuerySequence.bit()
+    | Field::Mtu.bit()
+    | Field::Gateway.bit()
+    | Field::Delay.bit()
+    | Field::Pointer.bit();
 const PORTS: u64 = Field::SourcePort.bit() | Field::DestinationPort.bit();
 /// When a packet came.
 const WHEN: u64 = Field::Hour.bit() | Field::Day.bit() | Field::Time.bit();
@@ -75,6 +83,8 @@ impl Looks {
         {
             values.set(Field::Identification, ip.identification());
             values.set(Field::HeaderLength, packet.bytes()[usize::from(packet.record().l3)] & 0x0f);
+            let flags = packet.bytes()[usize::from(packet.record().l3) + 6] & 0xc0;
+            values.set(Field::Fragments, u64::from(flags) << 8);
             values.set(Field::Checksum, ip.checksum());
             values.set(Field::IpOptions, ip.options().fold(0, |bits, option| bits | ip_option_bit(option.kind)));
         }
@@ -161,6 +171,7 @@ fn read_tcp(packet: &Packet<'_>, tcp: &View<'_, Tcp>, values: &mut Values) {
     values.set(Field::DataOffset, offset >> 4);
     values.set(Field::Reserved, offset & 0x0f);
     values.set(Field::Window, tcp.window());
+    values.set(Field::TcpFlags, packet.tcp_flags().unwrap_or_default());
     values.set(Field::Urgent, tcp.urgent());
     values.set(Field::TransportChecksum, tcp.checksum());
 }
@@ -174,6 +185,7 @@ fn read_message(packet: &Packet<'_>, values: &mut Values) {
     values.set(Field::QuerySequence, low);
     values.set(Field::Mtu, if packet.protocol() == number::ICMP { low } else { word });
     values.set(Field::Gateway, word);
+    values.set(Field::Delay, high);
     values.set(Field::Pointer, word);
 }
 

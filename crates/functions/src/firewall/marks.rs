@@ -21,15 +21,14 @@ pub(super) enum Whose {
     Connection,
 }
 
-/// A condition: the mark, as far as the mask goes, is within one of these ranges, ends included.
+/// A condition: what is made from a mark is within one of these ranges, ends included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
-    pub(super) whose: Whose,
-    pub(super) mask: u32,
+    pub(super) made: Value,
     pub(super) ranges: Vec<(u32, u32)>,
 }
 
-/// What a mark is set to: another one as far as a mask goes, or nothing, and then the bits turned over that are set here.
+/// What is made from a mark: it as far as a mask goes, or nothing, and then the bits turned over that are set here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) from: Option<Whose>,
@@ -76,17 +75,20 @@ impl Marks {
         }
     }
 
+    /// A value made from a mark, if that is there.
+    fn made(&self, Value { from, mask, bits }: Value) -> Option<u32> {
+        Some(from.map_or(Some(0), |whose| self.of(whose))? & mask ^ bits)
+    }
+
     /// Whether a condition holds. None does about the mark of a connection that is not there, as in the kernel.
     pub(super) fn fit(&self, asked: &Asked) -> bool {
-        let is_within = |mark| asked.ranges.iter().any(|(first, last)| (*first..=*last).contains(&(mark & asked.mask)));
-        self.of(asked.whose).is_some_and(is_within)
+        let is_within = |value| asked.ranges.iter().any(|(first, last)| (*first..=*last).contains(&value));
+        self.made(asked.made).is_some_and(is_within)
     }
 
     /// Sets a mark, if there is one to set; false if what it would be set to is not there.
     pub(super) fn set(&mut self, given: &Given) -> bool {
-        let Value { from, mask, bits } = given.value;
-        let Some(value) = from.map_or(Some(0), |whose| self.of(whose)) else { return false };
-        let value = value & mask ^ bits;
+        let Some(value) = self.made(given.value) else { return false };
         match (given.whose, &mut self.connection) {
             (Whose::Packet, _) => self.packet = value,
             (Whose::Connection, Some(mark)) => *mark = value,
@@ -153,26 +155,28 @@ impl fmt::Display for Whose {
     }
 }
 
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Value { from: Some(whose), mask, bits } = *self else { return write!(f, "{:#x}", self.bits) };
+        write!(f, "{whose}")?;
+        if mask != u32::MAX {
+            write!(f, " & {mask:#x}")?;
+        }
+        if bits != 0 { write!(f, " ^ {bits:#x}") } else { Ok(()) }
+    }
+}
+
 impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.whose)?;
-        if self.mask != u32::MAX {
-            write!(f, " & {:#x}", self.mask)?;
-        }
         let one = |(first, last): &(u32, u32)| {
             if first == last { format!("{first:#x}") } else { format!("{first:#x}-{last:#x}") }
         };
-        write!(f, " {}", self.ranges.iter().map(one).collect::<Vec<_>>().join(", "))
+        write!(f, "{} {}", self.made, self.ranges.iter().map(one).collect::<Vec<_>>().join(", "))
     }
 }
 
 impl fmt::Display for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sets {} to ", self.whose)?;
-        match self.value {
-            Value { from: None, bits, .. } => write!(f, "{bits:#x}"),
-            Value { from: Some(whose), mask: u32::MAX, bits: 0 } => write!(f, "{whose}"),
-            Value { from: Some(whose), mask, bits } => write!(f, "{whose} & {mask:#x} ^ {bits:#x}"),
-        }
+        write!(f, "sets {} to {}", self.whose, self.value)
     }
 }

@@ -3,34 +3,54 @@
 
 use std::fmt;
 
-use braid_nf::packet::IpAddress;
+use super::values::address;
 
-/// A condition about one end.
+/// Whose address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum End {
+    Source,
+    Destination,
+}
+
+/// A condition about one end: what is made from its address is within one of these ranges, ends included.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Masked {
-    pub(super) of_source: bool,
+    pub(super) end: End,
     /// As numbers, IPv4 in its mapped form.
     pub(super) mask: u128,
-    pub(super) value: u128,
+    /// Bits that are turned over, behind the mask.
+    pub(super) turned: u128,
+    pub(super) ranges: Vec<(u128, u128)>,
     pub(super) not: bool,
 }
 
 impl Masked {
-    /// Whether it holds for a packet from one address to another.
-    pub(super) fn fits(&self, [source, destination]: [u128; 2]) -> bool {
-        let address = if self.of_source { source } else { destination };
-        (address & self.mask == self.value) != self.not
+    /// Whether it holds for a packet between these ends, in their order.
+    pub(super) fn fits(&self, ends: [u128; 2]) -> bool {
+        let value = ends[self.end as usize] & self.mask ^ self.turned;
+        self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&value)) != self.not
     }
 
     /// What a mismatch is called.
     pub(super) fn name(&self) -> &'static str {
-        if self.of_source { "source" } else { "destination" }
+        ["source", "destination"][self.end as usize]
     }
 }
 
 impl fmt::Display for Masked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [mask, value] = [self.mask, self.value].map(|number| IpAddress::from_v6(number.to_be_bytes()));
-        write!(f, "{} & {mask} {} {value}", self.name(), if self.not { "!=" } else { "==" })
+        f.write_str(self.name())?;
+        if self.mask != u128::MAX {
+            write!(f, " & {}", address(self.mask))?;
+        }
+        if self.turned != 0 {
+            write!(f, " ^ {}", address(self.turned))?;
+        }
+        let one = |(first, last): &(u128, u128)| match first == last {
+            true => address(*first).to_string(),
+            false => format!("{}-{}", address(*first), address(*last)),
+        };
+        let ranges: Vec<_> = self.ranges.iter().map(one).collect();
+        write!(f, " {} {}", if self.not { "!=" } else { "==" }, ranges.join(", "))
     }
 }

@@ -31,6 +31,7 @@ use crate::parts::Sides;
 
 mod addresses;
 mod amounts;
+mod arithmetic;
 mod asked;
 mod base;
 mod blocks;

@@ -278,7 +278,7 @@ impl Rule {
         let met = Rule {
             direction,
             fields,
-            masked: self.masked.iter().chain(&inner.masked).copied().collect(),
+            masked: self.masked.iter().chain(&inner.masked).cloned().collect(),
             states,
             ports: both(&self.ports, &inner.ports, equal)?,
             protocol: both(&self.protocol, &inner.protocol, equal)?,

@@ -17,7 +17,8 @@ pub(super) fn number(address: IpAddress) -> u128 {
     u128::from_be_bytes(address.octets())
 }
 
-fn address(number: u128) -> IpAddress {
+/// The address that a number stands for.
+pub(super) fn address(number: u128) -> IpAddress {
     IpAddress::from_v6(number.to_be_bytes())
 }
 
@@ -217,6 +218,11 @@ impl IcmpKind {
     fn named(name: &str, v6: bool) -> Option<IcmpKind> {
         let names = if v6 { names::ICMPV6_NAMES } else { names::ICMP_NAMES };
         names.iter().find(|(known, _)| *known == name).map(|(_, kind)| IcmpKind::of(*kind, None))
+    }
+
+    /// All codes of some types.
+    pub(super) fn types(first: u8, last: u8) -> IcmpKind {
+        IcmpKind { first: IcmpKind::of(first, None).first, last: IcmpKind::of(last, None).last }
     }
 
     /// What is in both.

@@ -21,6 +21,7 @@ mod edits;
 mod endings;
 mod generators;
 mod known;
+mod made;
 mod marks;
 mod numbers;
 mod routers;

@@ -2,11 +2,12 @@
 
 use std::net::Ipv6Addr;
 
+use super::arithmetic::{Made, Reckoner, comes};
 use super::conditions::narrow;
-use super::numbers::nothing_left;
+use super::numbers::{is_comparison, nothing_left};
 use super::reader::Words;
 use super::{Kind, Parsed, wrong};
-use crate::firewall::masked::Masked;
+use crate::firewall::masked::{End, Masked};
 use crate::firewall::rules::Rule;
 use crate::firewall::values::Addresses;
 use crate::parts::Many;
@@ -17,25 +18,10 @@ pub(super) fn addresses(place: &mut Many<Addresses>, never: &mut bool, rest: &mu
         return if ranges.is_empty() { none_left() } else { narrow_addresses(place, ranges, v4) };
     }
     let bits = if rest.take("&") || rest.take("and") { Some(mask(rest, v4)?.leading_ones()) } else { None };
-    let (texts, is_negated) = rest.set("an address")?;
-    let mut ranges = Vec::new();
-    for text in &texts {
-        match (text.parse::<Addresses>(), bits) {
-            // With bits beyond the mask none is equal to it.
-            (Ok(range), Some(bits)) if range.is_v4() == v4 => ranges.extend(range.under(bits)),
-            (Ok(range), None) if range.is_v4() == v4 => ranges.push(range),
-            _ if !v4 && is_mapped(text) => {}
-            (Ok(range), _) => {
-                return wrong(format!("{range} is of the other family"), "write ip for IPv4 and ip6 for IPv6");
-            }
-            (Err(said), _) if said.contains("ends before it begins") => {
-                return wrong(format!("`{text}` ends before it begins"), "write the smaller end first");
-            }
-            (Err(_), _) => {
-                let instead = "write 10.0.0.0/8, 2001:db8::/32, 10.0.0.1, 10.0.0.1-10.0.0.9, or { several, of, them }";
-                return wrong(format!("`{text}` is no address range"), instead);
-            }
-        }
+    let (mut ranges, is_negated) = listed(rest, v4)?;
+    if let Some(bits) = bits {
+        // With bits beyond the mask none is equal to it.
+        ranges = ranges.iter().filter_map(|range| range.under(bits)).collect();
     }
     if is_negated {
         ranges = Addresses::except(v4, ranges);
@@ -45,6 +31,31 @@ pub(super) fn addresses(place: &mut Many<Addresses>, never: &mut bool, rest: &mu
     }
     *never |= ranges.is_empty();
     if ranges.is_empty() { Ok(()) } else { narrow_addresses(place, ranges, v4) }
+}
+
+/// An address, a range or a set of them, and whether `!=` stands before it.
+fn listed(rest: &mut Words<'_>, v4: bool) -> Parsed<(Vec<Addresses>, bool)> {
+    let (texts, is_negated) = rest.set("an address")?;
+    let mut ranges = Vec::new();
+    for text in &texts {
+        match text.parse::<Addresses>() {
+            Ok(range) if range.is_v4() == v4 => ranges.push(range),
+            _ if !v4 && is_mapped(text) => {}
+            Ok(range) => {
+                return wrong(format!("{range} is of the other family"), "write ip for IPv4 and ip6 for IPv6");
+            }
+            Err(said) if said.contains("ends before it begins") => return backwards(text),
+            Err(_) => {
+                let instead = "write 10.0.0.0/8, 2001:db8::/32, 10.0.0.1, 10.0.0.1-10.0.0.9, or { several, of, them }";
+                return wrong(format!("`{text}` is no address range"), instead);
+            }
+        }
+    }
+    Ok((ranges, is_negated))
+}
+
+fn backwards<T>(text: &str) -> Parsed<T> {
+    wrong(format!("`{text}` ends before it begins"), "write the smaller end first")
 }
 
 /// Lets only these addresses of a family fit. Where the rule is for the other one that is no mere exclusion.
@@ -61,7 +72,7 @@ fn none_left<T>() -> Parsed<T> {
 /// `> 10.0.0.9`: what a comparison leaves of all addresses, if one comes next.
 fn compared(rest: &mut Words<'_>, v4: bool) -> Parsed<Option<Vec<Addresses>>> {
     let sign = rest.peek();
-    if !matches!(sign, "<" | "lt" | ">" | "gt" | "<=" | "le" | ">=" | "ge") {
+    if !is_comparison(sign) {
         return Ok(None);
     }
     rest.word();
@@ -95,24 +106,57 @@ fn one(text: &str, v4: bool) -> Option<u128> {
     (range.is_v4() == v4 && range.first == range.last).then_some(range.first)
 }
 
-/// `& ::ffff:ffff:ffff:ffff == ::1234`, if the mask that comes next is none of a network.
-pub(super) fn masked(rest: &mut Words<'_>, of_source: bool, v4: bool) -> Parsed<Option<Masked>> {
-    let mut look = *rest;
-    if !look.take("&") && !look.take("and") {
+/// `& ::ffff:ffff:ffff:ffff == ::1234`, `^ 0.0.0.1 == 10.0.0.8`, `| 0.0.0.255 { … }`, unless that is the mask of a network and no more.
+pub(super) fn masked(rest: &mut Words<'_>, end: End, v4: bool) -> Parsed<Option<Masked>> {
+    if !comes(rest, 0) {
         return Ok(None);
     }
-    let mask = mask(&mut look, v4)?;
-    if mask.leading_ones() == mask.count_ones() {
+    // Of IPv4 the bits before the address are those of its mapped form.
+    let bits = if v4 { u32::MAX.into() } else { u128::MAX };
+    let mut look = *rest;
+    let one = |rest: &mut Words<'_>| {
+        let text = rest.word();
+        match one(&text, v4) {
+            Some(address) => Ok(Made::constant(address & bits)),
+            None => wrong(format!("`{text}` is no mask"), "write & 255.255.255.0, or & ::ffff:ffff:ffff:ffff"),
+        }
+    };
+    let made = Reckoner { one }.behind(Made::all(()), &mut look)?;
+    let mask = made.mask | !bits;
+    if made.turned == 0 && mask.leading_ones() == mask.count_ones() {
         return Ok(None);
     }
     *rest = look;
-    let (not, text) = (rest.negated(), rest.word());
-    let Some(value) = one(&text, v4) else {
-        return wrong(format!("`{text}` is not one address"), "write & ::ffff:ffff:ffff:ffff == ::1234");
+    let (ranges, not) = match bounded(rest, v4, made.last_turned)? {
+        Some(range) => (vec![range], false),
+        None => {
+            let (listed, not) = listed(rest, v4)?;
+            (listed.iter().map(|range| (range.first ^ made.last_turned, range.last ^ made.last_turned)).collect(), not)
+        }
     };
-    // Of IPv4 the bits before the address are those of its mapped form.
-    let mask = if v4 { u128::MAX << 32 | mask >> 96 } else { mask };
-    Ok(Some(Masked { of_source, mask, value, not }))
+    if ranges.iter().any(|(first, last)| first > last) {
+        return wrong("a range ends before it begins once `^` has turned it over", "write its addresses");
+    }
+    Ok(Some(Masked { end, mask, turned: made.turned ^ made.last_turned, ranges, not }))
+}
+
+/// `> 0.0.0.9`, if a comparison comes next, as a range.
+fn bounded(rest: &mut Words<'_>, v4: bool, turned: u128) -> Parsed<Option<(u128, u128)>> {
+    let sign = rest.peek();
+    if !is_comparison(sign) {
+        return Ok(None);
+    }
+    rest.word();
+    let text = rest.word();
+    let Some(end) = one(&text, v4).map(|end| end ^ turned) else {
+        return wrong(format!("`{text}` is not one address"), "write > 0.0.0.9");
+    };
+    Ok(Some(match sign {
+        ">" | "gt" => (end.saturating_add(1), u128::MAX),
+        ">=" | "ge" => (end, u128::MAX),
+        "<" | "lt" => (0, end.saturating_sub(1)),
+        _ => (0, end),
+    }))
 }
 
 /// Whether they are addresses of IPv6 that stand for such of IPv4, which no packet has (RFC 4291 section 2.5.5.2).

@@ -3,17 +3,19 @@
 use braid_nf::packet::parse::protocol as number;
 
 use super::addresses::{addresses, masked, packet_type};
+use super::arithmetic::{comes, len as made_len};
 use super::ether::{ether, vlan};
 use super::extensions::{exthdr, next_headers, routing};
-use super::flags::flags;
+use super::flags::tcp_flags;
 use super::interfaces::interface;
-use super::numbers::{Numbers, mask_len, nameless};
+use super::numbers::{Numbers, is_comparison, nameless};
 use super::options::{ip_option, tcp_option};
 use super::reader::{PORT, Words};
 use super::state::ct;
 use super::times::when;
 use super::{Kind, Parsed, fits_nothing, wrong};
 use crate::firewall::fields::{self, Field, Within};
+use crate::firewall::masked::End;
 use crate::firewall::names;
 use crate::firewall::rules::{Action, Rule, both, equal};
 use crate::firewall::states;
@@ -38,11 +40,12 @@ impl Fits {
 /// How many words name what is looked at; none if that is no condition with a value.
 pub(super) fn selector(words: &Words<'_>) -> Option<usize> {
     match words.peek() {
-        "iif" | "oif" | "iifname" | "oifname" | "pkttype" | "l4proto" | "nfproto" | "hour" | "day" | "time" => Some(1),
+        "l4proto" => Some(1 + made_len(words, 1)),
+        "iif" | "oif" | "iifname" | "oifname" | "pkttype" | "nfproto" | "hour" | "day" | "time" => Some(1),
         // Of addresses a mask stands with the value.
         "ip" | "ip6" if matches!(words.peek_at(1), "saddr" | "daddr" | "frag-off") => Some(2),
-        "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6" | "vlan" | "ip" | "ip6" => Some(2 + mask_len(words, 2)),
-        "meta" if words.peek_at(1) == "length" => Some(2 + mask_len(words, 2)),
+        "tcp" | "udp" | "sctp" | "th" | "icmp" | "icmpv6" | "vlan" | "ip" | "ip6" => Some(2 + made_len(words, 2)),
+        "meta" if matches!(words.peek_at(1), "length" | "l4proto") => Some(2 + made_len(words, 2)),
         "meta" | "ct" | "ether" | "exthdr" | "rt" => Some(2),
         _ => None,
     }
@@ -118,6 +121,7 @@ pub(super) fn narrow_within(rule: &mut Rule, more: Within) -> Parsed<()> {
     fits_nothing(what, Kind::Excluded)
 }
 
+const FRAGMENTS: Numbers = Numbers { what: "flags and offset such as 0 or 0x4000", last: 0xffff, named: nameless };
 const LENGTH: Numbers = Numbers { what: "a length such as 1500, 0-100 or > 1000", last: 0xffff, named: nameless };
 pub(super) const TTL: Numbers = Numbers { what: "a number of hops such as 64, 1-5 or < 5", last: 255, named: nameless };
 pub(super) const DSCP: Numbers =
@@ -143,8 +147,9 @@ fn congestion(name: &str) -> Option<u64> {
 fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
     let rule = &mut fits.rule;
     let what = rest.word();
-    if matches!(what.as_str(), "saddr" | "daddr")
-        && let Some(masked) = masked(rest, what == "saddr", v4)?
+    let end = [("saddr", End::Source), ("daddr", End::Destination)].into_iter().find(|(end, _)| *end == what);
+    if let Some((_, end)) = end
+        && let Some(masked) = masked(rest, end, v4)?
     {
         rule.masked.push(masked);
         return narrow_family(rule, v4);
@@ -158,10 +163,12 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
         ("saddr", _) => return addresses(&mut rule.source, &mut fits.never, rest, v4),
         ("daddr", _) => return addresses(&mut rule.destination, &mut fits.never, rest, v4),
         ("version", _) => {
-            if rest.negated() || rest.word() != if v4 { "4" } else { "6" } {
+            let is_negated = rest.negated();
+            if rest.word() != if v4 { "4" } else { "6" } {
                 return wrong("the other version stands in the other header", "write ip version 4 or ip6 version 6");
             }
-            return narrow_family(rule, v4);
+            narrow_family(rule, v4)?;
+            return if is_negated { fits_nothing("version", Kind::Excluded) } else { Ok(()) };
         }
         ("length", true) => LENGTH.within(Field::Length, rest)?,
         // Of what stands behind the header.
@@ -177,10 +184,13 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
         ("checksum", true) => CHECKSUM.within(Field::Checksum, rest)?,
         ("flowlabel", false) => FLOW_LABEL.within(Field::FlowLabel, rest)?,
         ("option", true) => return ip_option(rule, rest),
-        ("frag-off", true) if rest.peek() == "&" => return pieces(fits, rest),
-        ("frag-off", _) => {
-            return wrong("pieces are not judged: they follow the first one of their datagram", "leave the line out");
-        }
+        ("frag-off", true) => match is_a_piece(rest) {
+            Some(is_one) => {
+                fits.never |= is_one;
+                return narrow_family(rule, v4);
+            }
+            None => FRAGMENTS.within(Field::Fragments, rest)?,
+        },
         (other, _) => {
             return wrong(
                 format!("`{other}` of an IP header is not looked at"),
@@ -192,18 +202,16 @@ fn ip(fits: &mut Fits, rest: &mut Words<'_>, v4: bool) -> Parsed<()> {
     narrow_family(rule, v4)
 }
 
-/// `& 0x1fff != 0`: the kernel has put datagrams together before it asks, so none is a piece.
-fn pieces(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
-    rest.word();
-    let mask = super::numbers::number(&rest.word());
-    let (not, value) = (rest.negated(), super::numbers::number(&rest.word()));
-    match (mask, value) {
-        (Some(1..=0x3fff), Some(value)) => {
-            fits.never |= (value == 0) == not;
-            narrow_family(&mut fits.rule, true)
-        }
-        _ => wrong("only whether it is a piece is known of `frag-off`", "write ip frag-off & 0x1fff != 0"),
+/// `& 0x1fff != 0`: whether it is a piece, if that is asked and no more. The kernel has put datagrams together before it asks, so none is one.
+fn is_a_piece(rest: &mut Words<'_>) -> Option<bool> {
+    let mut look = *rest;
+    if !look.take("&") {
+        return None;
     }
+    super::numbers::number(&look.word()).filter(|mask| (1..=0x3fff).contains(mask))?;
+    let (not, value) = (look.negated(), super::numbers::number(&look.word())?);
+    *rest = look;
+    Some((value == 0) == not)
 }
 
 fn transport(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
@@ -218,13 +226,13 @@ fn ports(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     let what = rest.word();
     match what.as_str() {
         // Under a mask they are no ranges.
-        "sport" | "dport" if mask_len(rest, 0) > 0 => {
+        "sport" | "dport" if comes(rest, 0) => {
             let field = if what == "sport" { Field::SourcePort } else { Field::DestinationPort };
             narrow_within(rule, PORT.within(field, rest)?)?;
         }
         "sport" => narrow(&mut rule.source_ports, rest.ports()?, PortRange::meet, ("port", Kind::Excluded))?,
         "dport" => narrow(&mut rule.destination_ports, rest.ports()?, PortRange::meet, ("port", Kind::Excluded))?,
-        "flags" if name == "tcp" => rule.tcp_flags.extend(flags(rest)?),
+        "flags" if name == "tcp" => tcp_flags(rule, rest)?,
         other => match numbered(name, other) {
             Some((field, numbers)) => narrow_within(rule, numbers.within(field, rest)?)?,
             None => {
@@ -252,6 +260,7 @@ fn numbered(protocol: &str, name: &str) -> Option<(Field, Numbers)> {
         ("icmp", "mtu") => (Field::Mtu, LENGTH),
         ("icmpv6", "mtu") => (Field::Mtu, SEQUENCE),
         ("icmp", "gateway") => (Field::Gateway, SEQUENCE),
+        ("icmpv6", "max-delay") => (Field::Delay, ID),
         ("icmpv6", "param-problem") => (Field::Pointer, SEQUENCE),
         _ => return None,
     })
@@ -274,7 +283,7 @@ pub(super) const PROTOCOL: Numbers = Numbers {
 };
 
 fn protocols(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
-    let ranges = PROTOCOL.read(rest)?;
+    let ranges = PROTOCOL.fitting(rest)?;
     // nftables refuses only a header of one protocol behind another one.
     narrow(&mut rule.protocol, each(&ranges).collect(), equal, ("protocol", Kind::Excluded))
 }
@@ -293,10 +302,20 @@ fn meta(fits: &mut Fits, rest: &mut Words<'_>, key: &str) -> Parsed<()> {
         "hour" | "day" | "time" => when(&mut fits.rule, rest, key),
         "mark" => wrong("a mark stands alone here", "write meta mark 1 before the other fields"),
         "priority" => wrong("packets have no priorities here", "leave it out: put shaper in the chain"),
-        other => wrong(
-            format!("nothing is known of `meta {other}`"),
-            "write meta l4proto tcp, meta nfproto ipv4, meta length > 1000, meta iifname eth0 or meta pkttype host",
-        ),
+        other => {
+            let instead = match other {
+                "iifgroup" | "oifgroup" | "iiftype" | "oiftype" | "iifkind" | "oifkind" | "sdif" | "sdifname"
+                | "ibrname" | "obrname" => "write the interfaces: iifname { eth0, eth1 }",
+                "skuid" | "skgid" | "cgroup" | "cpu" | "rtclassid" | "secmark" | "secpath" | "ipsec" => {
+                    "leave it out: nothing is known of the machine's own programs, routes and tunnels"
+                }
+                "random" => "write limit rate 10/second: nothing is left to chance",
+                _ => {
+                    "write meta l4proto tcp, meta nfproto ipv4, meta length > 1000, meta iifname eth0 or meta pkttype host"
+                }
+            };
+            wrong(format!("nothing is known of `meta {other}`"), instead)
+        }
     }
 }
 
@@ -306,7 +325,7 @@ pub(super) fn families(fits: &mut Fits, rest: &mut Words<'_>, of: &str) -> Parse
     let mut named = [false; 2];
     for name in &names {
         match name.as_str() {
-            "ipv4" | "ip" | "0x0800" | "2" => named[0] = true,
+            "ipv4" | "ip" | "0x0800" | "0x800" | "2" => named[0] = true,
             "ipv6" | "ip6" | "0x86dd" | "10" => named[1] = true,
             "arp" => {}
             other => {
@@ -337,10 +356,22 @@ const ICMP_CODE: Numbers = Numbers {
 };
 const ICMPV6_CODE: Numbers = Numbers { named: |name| names::code(names::ICMPV6_CODES, name), ..ICMP_CODE };
 
+const ICMP_TYPE: Numbers = Numbers {
+    what: "an ICMP type: echo-request, 8 or < 3",
+    last: 255,
+    named: |name| names::code(names::ICMP_NAMES, name),
+};
+const ICMPV6_TYPE: Numbers = Numbers { named: |name| names::code(names::ICMPV6_NAMES, name), ..ICMP_TYPE };
+
 fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
     narrow_protocol(rule, protocol(name).into_iter().collect())?;
     let v6 = name == "icmpv6";
     match rest.word().as_str() {
+        "type" if comes(rest, 0) || is_comparison(rest.peek()) => {
+            let types = if v6 { ICMPV6_TYPE } else { ICMP_TYPE }.fitting(rest)?;
+            let kinds = types.into_iter().map(|(first, last)| IcmpKind::types(first as u8, last as u8)).collect();
+            return narrow(&mut rule.icmp, kinds, IcmpKind::meet, ("ICMP type", Kind::Excluded));
+        }
         "type" => {}
         "code" => {
             let codes = if v6 { ICMPV6_CODE } else { ICMP_CODE };
@@ -371,7 +402,7 @@ fn icmp(rule: &mut Rule, rest: &mut Words<'_>, name: &str) -> Parsed<()> {
 fn of_some_types(rule: &mut Rule, rest: &mut Words<'_>, (name, what): (&str, &str)) -> Parsed<()> {
     let Some((field, numbers)) = numbered(name, what) else {
         let instead = format!("write {name} type echo-request, {name} type 3 {name} code 4, or meta l4proto {name}");
-        let more = if name == "icmp" { "mtu and gateway" } else { "mtu and param-problem" };
+        let more = if name == "icmp" { "mtu and gateway" } else { "mtu, max-delay and param-problem" };
         return wrong(format!("only type, code, id, sequence, {more} of {name} are looked at"), instead);
     };
     let within = numbers.within(field, rest)?;
@@ -385,6 +416,7 @@ pub(super) fn narrow_types(rule: &mut Rule, (name, what): (&str, &str)) -> Parse
         ("icmp", "mtu") => &["destination-unreachable"],
         ("icmp", "gateway") => &["redirect"],
         ("icmpv6", "mtu") => &["packet-too-big"],
+        ("icmpv6", "max-delay") => &["mld-listener-query"],
         ("icmpv6", "param-problem") => &["parameter-problem"],
         _ => &["echo-request", "echo-reply"],
     };

@@ -4,7 +4,7 @@ use super::conditions::{Fits, families, narrow_field, narrow_within};
 use super::numbers::{Numbers, nameless};
 use super::reader::Words;
 use super::{Parsed, wrong};
-use crate::firewall::fields::{Field, NO_STATION, UNTAGGED, Within};
+use crate::firewall::fields::{Field, NO_STATION, UNTAGGED};
 use crate::firewall::rules::Direction;
 
 const VLAN: Numbers = Numbers { what: "a VLAN such as 10 or 20-29", last: UNTAGGED - 1, named: nameless };
@@ -26,19 +26,10 @@ pub(super) fn ether(fits: &mut Fits, rest: &mut Words<'_>) -> Parsed<()> {
 
 /// Addresses, under a mask or whole.
 fn stations(fits: &mut Fits, rest: &mut Words<'_>, field: Field) -> Parsed<()> {
-    let mask = if rest.take("&") || rest.take("and") {
-        let text = rest.word();
-        match station(&text) {
-            // What has no such header fits no address.
-            Some(mask) => mask | NO_STATION,
-            None => return wrong(format!("`{text}` is no mask"), "write & ff:ff:ff:00:00:00 == 00:53:00:00:00:00"),
-        }
-    } else {
-        u64::MAX
-    };
     // What the hosts inside send has no Ethernet header yet where the chain is asked.
     fits.never |= rest.scope.direction == Some(Direction::Outbound);
-    narrow_within(&mut fits.rule, Within::under(field, mask, STATION.read(rest)?))
+    // What has no such header fits no address.
+    narrow_within(&mut fits.rule, STATION.within_unless(field, NO_STATION, rest)?)
 }
 
 /// Lets fit only what has such an address, whatever it is.

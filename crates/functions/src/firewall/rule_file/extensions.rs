@@ -2,18 +2,18 @@
 
 use braid_nf::packet::parse::protocol as number;
 
-use super::conditions::{PROTOCOL, each, narrow_family, narrow_field, narrow_protocol, narrow_within};
+use super::conditions::{PROTOCOL, each, narrow_family, narrow_protocol, narrow_within};
 use super::numbers::{Numbers, nameless};
 use super::options::is_there;
 use super::reader::Words;
 use super::{Parsed, wrong};
-use crate::firewall::fields::{Field, Within};
+use crate::firewall::fields::{Field, UNROUTED, Within};
 use crate::firewall::looks::extension_bit;
 use crate::firewall::rules::Rule;
 
 /// `ip6 nexthdr`. Behind a header that is no extension nothing else comes, so it is the protocol too, which is found faster.
 pub(super) fn next_headers(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
-    let ranges = PROTOCOL.read(rest)?;
+    let ranges = PROTOCOL.fitting(rest)?;
     if !each(&ranges).any(|header| number::is_extension(header.0)) {
         narrow_protocol(rule, each(&ranges).collect())?;
     }
@@ -40,7 +40,7 @@ const TYPE: Numbers = Numbers { what: "a type of routing header such as 0 or 4",
 /// `rt type 0`: what has no routing header has none, and fits no `rt type != 0` either.
 pub(super) fn routing(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     match rest.word().as_str() {
-        "type" => narrow_field(rule, Field::RoutingType, TYPE.read(rest)?)?,
+        "type" => narrow_within(rule, TYPE.within_unless(Field::RoutingType, UNROUTED, rest)?)?,
         "seg-left" | "hdrlength" | "nexthdr" => {
             return wrong("only the type of a routing header is looked at", "write rt type 0 or exthdr rt exists");
         }

@@ -1,18 +1,51 @@
 //! TCP flags in all the ways in which nftables writes them. The same words mean other things with a sign before them: `syn,ack` is one
 //! of both, `== syn,ack` both and no other, `! syn,ack` none of both; in sets and maps each element is all that is set.
 
-use super::numbers::number;
+use super::arithmetic::len as made_len;
+use super::conditions::narrow_within;
+use super::numbers::{Numbers, is_comparison, is_sign, number};
 use super::reader::Words;
 use super::tokens::{Kind, Token};
 use super::{Parsed, wrong};
+use crate::firewall::fields::Field;
+use crate::firewall::rules::Rule;
 use crate::firewall::values::{Bits, flag};
 use crate::parts::Many;
 
 const FORM: &str = "write syn,ack or syn / fin,syn,rst,ack or == syn | ack or { syn, syn | ack }";
 const ALL: u8 = 0xff;
 
-/// Reads what stands behind `tcp flags`: all of these have to fit, of each one.
-pub(super) fn flags(rest: &mut Words<'_>) -> Parsed<Vec<Many<Bits>>> {
+const NUMBER: Numbers =
+    Numbers { what: "TCP flags: syn, 0x12 or < 16", last: ALL as u64, named: |name| flag(name).map(u64::from) };
+
+/// Reads what stands behind `tcp flags`.
+pub(super) fn tcp_flags(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
+    if is_number(rest) {
+        return narrow_within(rule, NUMBER.within(Field::TcpFlags, rest)?);
+    }
+    rule.tcp_flags.extend(flags(rest)?);
+    Ok(())
+}
+
+/// Whether flags are taken for a number: behind `^` and `|`, and where a range or a comparison follows.
+fn is_number(rest: &Words<'_>) -> bool {
+    let made = made_len(rest, 0);
+    let behind = made + usize::from(is_sign(rest.peek_at(made)));
+    let is_range = |word: &str| NUMBER.ends(word).is_some();
+    let has_range = match rest.peek_at(behind) {
+        "{" => (behind..).map(|at| rest.peek_at(at)).take_while(|word| !matches!(*word, "}" | "")).any(is_range),
+        word => is_range(word),
+    };
+    let mut depth = 0;
+    let turns = (0..made).map(|at| rest.peek_at(at)).any(|word| {
+        depth += i32::from(word == "(") - i32::from(word == ")");
+        depth == 0 && matches!(word, "^" | "xor" | "|" | "or")
+    });
+    turns || is_comparison(rest.peek_at(behind)) || has_range
+}
+
+/// As flags: all of these have to fit, of each one.
+fn flags(rest: &mut Words<'_>) -> Parsed<Vec<Many<Bits>>> {
     let mask = if rest.take("&") { Some(listed(rest)?) } else { None };
     let sign = match rest.peek() {
         "==" | "eq" => "==",

@@ -1,6 +1,7 @@
 //! Marks: `meta mark & 0xff == 1`, `ct mark vmap { 1 : accept }`, `ct mark set meta mark | 0x10`, `meta mark set ip dscp map { ef : 1 }`.
 //! Where no rule of a file asks for a mark, none is set, and the report says so ([`unless_asked`]).
 
+use super::arithmetic::{Made, Reckoner};
 use super::joined::{listed, map_values, verdict_of};
 use super::numbers::{Numbers, nameless, number};
 use super::reader::Words;
@@ -12,9 +13,10 @@ use crate::firewall::rules::{Action, Rule};
 
 const MARK: Numbers = Numbers { what: "a mark such as 7, 0x10 or 1-15", last: u32::MAX as u64, named: nameless };
 
-/// Marks, as ranges.
-fn marks(rest: &mut Words<'_>) -> Parsed<Vec<(u32, u32)>> {
-    Ok(MARK.read(rest)?.into_iter().map(|(first, last)| (first as u32, last as u32)).collect())
+/// What is asked of what is made from a mark.
+fn asked(made: Value, rest: &mut Words<'_>) -> Parsed<Asked> {
+    let ranges = MARK.read(rest)?.into_iter().map(|(first, last)| (first as u32, last as u32)).collect();
+    Ok(Asked { made, ranges })
 }
 
 /// Whose mark comes next, and how many words say so.
@@ -45,15 +47,15 @@ pub(super) fn mark(rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<Option
     if rest.take("set") {
         return set(whose, rest, reading).map(|()| None);
     }
-    let mask = if rest.take("&") || rest.take("and") { single(rest)? } else { u32::MAX };
+    let made = value(&reckoner().behind(Made::all(whose), rest)?);
     match rest.peek() {
-        "vmap" => return verdicts((whose, mask), rest, reading).map(Some),
+        "vmap" => return verdicts(made, rest, reading).map(Some),
         "." => return wrong("a mark stands alone here", "write meta mark 1 before the other fields"),
         _ => {}
     }
     // What was done before it is not held back by it.
     reading.close(Verdict::Continue);
-    reading.does.asks.push(Asked { whose, mask, ranges: marks(rest)? });
+    reading.does.asks.push(asked(made, rest)?);
     Ok(None)
 }
 
@@ -76,7 +78,7 @@ pub(super) fn unless_asked(rules: &mut [Rule]) -> Vec<Note> {
 }
 
 /// `vmap { 1 : accept, 2-3 : jump two }`: an element that does not fit leaves the packet to the next one.
-fn verdicts((whose, mask): (Whose, u32), rest: &mut Words<'_>, reading: &Reading) -> Parsed<Vec<Clause>> {
+fn verdicts(made: Value, rest: &mut Words<'_>, reading: &Reading) -> Parsed<Vec<Clause>> {
     rest.word();
     let (elements, scope) = (rest.elements("vmap")?, rest.scope);
     let mut clauses = Vec::new();
@@ -84,7 +86,7 @@ fn verdicts((whose, mask): (Whose, u32), rest: &mut Words<'_>, reading: &Reading
         let colon = element.iter().position(|token| &*token.text == ":").unwrap_or(element.len());
         let (key, value) = element.split_at(colon);
         let (mut key, mut value) = (Words { words: key, scope }, Words { words: value, scope });
-        let asked = Asked { whose, mask, ranges: marks(&mut key)? };
+        let asked = asked(made, &mut key)?;
         key.end()?;
         value.take(":");
         let mut fits = reading.fits.clone();
@@ -108,52 +110,23 @@ fn set(whose: Whose, rest: &mut Words<'_>, reading: &mut Reading) -> Parsed<()> 
     Ok(())
 }
 
-/// `meta mark & 0xffff0000 | 0x10`: one mark at most, and numbers; `&` binds before `^`, and that before `|`.
+/// `meta mark & 0xffff0000 | 0x10`: one mark at most, and numbers.
 fn either(rest: &mut Words<'_>) -> Parsed<Value> {
-    let mut all = unlike(rest)?;
-    while rest.take("|") || rest.take("or") {
-        let (some, bits) = apart(all, unlike(rest)?)?;
-        all = Value { mask: some.mask & !bits, bits: some.bits | bits, ..some };
-    }
-    Ok(all)
+    Ok(value(&reckoner().whole(rest)?))
 }
 
-fn unlike(rest: &mut Words<'_>) -> Parsed<Value> {
-    let mut all = both(rest)?;
-    while rest.take("^") || rest.take("xor") {
-        let (some, bits) = apart(all, both(rest)?)?;
-        all = Value { bits: some.bits ^ bits, ..some };
+/// Reads marks and numbers.
+fn reckoner() -> Reckoner<impl Fn(&mut Words<'_>) -> Parsed<Made<Whose>>> {
+    Reckoner {
+        one: |rest: &mut Words<'_>| match take(rest) {
+            Some(whose) => Ok(Made::all(whose)),
+            None => Ok(Made::constant(single(rest)?.into())),
+        },
     }
-    Ok(all)
 }
 
-fn both(rest: &mut Words<'_>) -> Parsed<Value> {
-    let mut all = one(rest)?;
-    while rest.take("&") || rest.take("and") {
-        let (some, bits) = apart(all, one(rest)?)?;
-        all = Value { mask: some.mask & bits, bits: some.bits & bits, ..some };
-    }
-    Ok(all)
-}
-
-fn one(rest: &mut Words<'_>) -> Parsed<Value> {
-    if rest.take("(") {
-        let within = either(rest)?;
-        return if rest.take(")") { Ok(within) } else { wrong("a parenthesis without its end", "write )") };
-    }
-    if let Some(whose) = take(rest) {
-        return Ok(Value { from: Some(whose), mask: u32::MAX, bits: 0 });
-    }
-    Ok(Value { from: None, mask: 0, bits: single(rest)? })
-}
-
-/// Of two the one that may be a mark, and the number that the other one is.
-fn apart(one: Value, other: Value) -> Parsed<(Value, u32)> {
-    match (one.from, other.from) {
-        (_, None) => Ok((one, other.bits)),
-        (None, _) => Ok((other, one.bits)),
-        _ => wrong("two marks in one", "write one mark, and numbers"),
-    }
+fn value(made: &Made<Whose>) -> Value {
+    Value { from: made.from, mask: made.mask as u32, bits: made.turned as u32 }
 }
 
 fn single(rest: &mut Words<'_>) -> Parsed<u32> {

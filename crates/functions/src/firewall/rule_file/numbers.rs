@@ -1,6 +1,7 @@
 //! Conditions whose values are numbers: one, a range, a set, names of some of them, `!=`, and comparisons such as `< 5`; of some bits of
-//! a field as well: `& 0x38 == 0x20`.
+//! a field as well, or of what else is made from it: `& 0x38 == 0x20`, `^ 1 == 81`.
 
+use super::arithmetic::{Made, Reckoner, comes};
 use super::reader::Words;
 use super::{Kind, Parsed, Wrong, wrong};
 use crate::firewall::fields::{Field, Within, except};
@@ -27,40 +28,62 @@ impl Numbers {
 
     /// The same where a field that is not there has the value `none`, which fits no condition.
     pub(super) fn within_unless(&self, field: Field, none: u64, rest: &mut Words<'_>) -> Parsed<Within> {
-        let Some(mask) = self.mask(rest)? else { return Ok(Within::new(field, self.read(rest)?)) };
-        let mut ranges = self.read(rest)?;
-        // No value under the mask is a number that has other bits.
-        ranges.retain(|(first, last)| first != last || first & !mask == 0);
+        if !comes(rest, 0) {
+            return Ok(Within::new(field, self.read(rest)?));
+        }
+        let made = self.made(rest)?;
+        // The mask has no bits but those of the numbers.
+        let (mask, last_turned) = (made.mask as u64 & self.bits(), made.last_turned as u64);
+        let turned = made.turned as u64 ^ last_turned;
+        let mut ranges = self.read_turned(rest, last_turned)?;
+        // What the mask leaves out of a number is as it is turned.
+        ranges.retain(|(first, last)| first != last || (first ^ turned) & !mask == 0);
         if ranges.is_empty() {
-            nothing_left("write bits of the mask")
-        } else {
-            Ok(Within::under(field, mask | none, ranges))
+            return nothing_left("write bits of the mask");
+        }
+        let mask = if mask == self.bits() { u64::MAX } else { mask | none };
+        Ok(Within::under(field, mask, ranges).turned(turned))
+    }
+
+    /// Reads the same of a field that is looked at by its values: those that fit.
+    pub(super) fn fitting(&self, rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
+        if !comes(rest, 0) {
+            return self.read(rest);
+        }
+        // Whose values they are says who reads them.
+        let within = self.within(Field::Length, rest)?;
+        let left: Vec<_> = (0..=self.last).filter(|value| within.holds(*value)).map(|value| (value, value)).collect();
+        if left.is_empty() { nothing_left("write what the mask leaves") } else { Ok(left) }
+    }
+
+    /// What is made from a field before it is compared: `& 0x0f`, `& (1 | 4)`, `^ 1`, `| 2`.
+    fn made(&self, rest: &mut Words<'_>) -> Parsed<Made<()>> {
+        let one = |rest: &mut Words<'_>| Ok(Made::constant(self.number(&rest.word())?.into()));
+        let made = Reckoner { one }.behind(Made::all(()), rest)?;
+        match rest.peek() {
+            "<<" | ">>" => shifted(),
+            _ => Ok(made),
         }
     }
 
-    /// `& 0x0f`, `& (1 | 4)`, if that comes next.
-    fn mask(&self, rest: &mut Words<'_>) -> Parsed<Option<u64>> {
-        if !rest.take("&") && !rest.take("and") {
-            return Ok(None);
-        }
-        if !rest.take("(") {
-            return self.number(&rest.word()).map(Some);
-        }
-        let mut mask = self.number(&rest.word())?;
-        while rest.take("|") || rest.take("or") {
-            mask |= self.number(&rest.word())?;
-        }
-        if rest.take(")") { Ok(Some(mask)) } else { wrong("a mask without its end", "write & (1 | 4)") }
+    /// All bits that a number may have.
+    fn bits(&self) -> u64 {
+        u64::MAX.checked_shr(self.last.leading_zeros()).unwrap_or_default()
     }
 
     /// Reads what comes next as ranges of numbers, ends included; at least one.
     pub(super) fn read(&self, rest: &mut Words<'_>) -> Parsed<Vec<(u64, u64)>> {
+        self.read_turned(rest, 0)
+    }
+
+    /// The same with these bits of all numbers turned over.
+    pub(super) fn read_turned(&self, rest: &mut Words<'_>, turned: u64) -> Parsed<Vec<(u64, u64)>> {
         let sign = rest.peek();
         let left = match sign {
-            "<" | "lt" | ">" | "gt" | "<=" | "le" | ">=" | "ge" => {
+            "<<" | ">>" => return shifted(),
+            sign if is_comparison(sign) => {
                 rest.word();
-                let text = rest.word();
-                let number = self.number(&text)?;
+                let number = self.constant(rest)? ^ turned;
                 match sign {
                     "<" | "lt" => number.checked_sub(1).map(|last| (0, last)),
                     ">" | "gt" => number.checked_add(1).map(|first| (first, self.last)),
@@ -71,9 +94,14 @@ impl Numbers {
                 .into_iter()
                 .collect()
             }
+            _ if comes(rest, 1 + usize::from(is_sign(sign))) => {
+                let is_negated = rest.negated();
+                let number = self.constant(rest)? ^ turned;
+                if is_negated { except(vec![(number, number)], self.last) } else { vec![(number, number)] }
+            }
             _ => {
                 let (texts, is_negated) = rest.set(self.what)?;
-                let ranges = texts.iter().map(|text| self.range(text)).collect::<Parsed<Vec<_>>>()?;
+                let ranges = texts.iter().map(|text| self.range(text, turned)).collect::<Parsed<Vec<_>>>()?;
                 if is_negated { except(ranges, self.last) } else { ranges }
             }
         };
@@ -83,11 +111,11 @@ impl Numbers {
         Ok(left)
     }
 
-    fn range(&self, text: &str) -> Parsed<(u64, u64)> {
+    fn range(&self, text: &str, turned: u64) -> Parsed<(u64, u64)> {
         if let Some(number) = self.parse(text) {
-            return Ok((number, number));
+            return Ok((number ^ turned, number ^ turned));
         }
-        match self.ends(text) {
+        match self.ends(text).map(|(first, last)| (first ^ turned, last ^ turned)) {
             Some((first, last)) if first <= last => Ok((first, last)),
             Some(_) => wrong(format!("`{text}` ends before it begins"), "write the smaller end first"),
             None => self.refuse(text),
@@ -97,6 +125,12 @@ impl Numbers {
     /// The ends of a range, in the order in which they stand. A `-` may stand in them too.
     pub(super) fn ends(&self, text: &str) -> Option<(u64, u64)> {
         text.match_indices('-').find_map(|(at, _)| Some((self.parse(&text[..at])?, self.parse(&text[at + 1..])?)))
+    }
+
+    /// One number, or what is made from several: `80 | 1`.
+    fn constant(&self, rest: &mut Words<'_>) -> Parsed<u64> {
+        let one = |rest: &mut Words<'_>| Ok(Made::<()>::constant(self.number(&rest.word())?.into()));
+        Ok(Reckoner { one }.whole(rest)?.turned as u64)
     }
 
     /// One number, from how it is written.
@@ -119,22 +153,18 @@ pub(super) fn nothing_left<T>(instead: &str) -> Parsed<T> {
     Err(Wrong { reason, instead: instead.to_owned(), kind: Kind::Excluded })
 }
 
-/// How many tokens a mask has that stands there; 0 for none.
-pub(super) fn mask_len(words: &Words<'_>, at: usize) -> usize {
-    if !matches!(words.peek_at(at), "&" | "and") {
-        return 0;
-    }
-    let mut len = 2;
-    if words.peek_at(at + 1) == "(" {
-        while !matches!(words.peek_at(at + len), ")" | "") {
-            len += 1;
-        }
-        return len + 1;
-    }
-    while words.peek_at(at + len) == "|" {
-        len += 2;
-    }
-    len
+/// Whether a word says that what comes next is, or is not.
+pub(super) fn is_sign(word: &str) -> bool {
+    matches!(word, "==" | "eq" | "!=" | "ne")
+}
+
+/// Whether a word compares by size.
+pub(super) fn is_comparison(word: &str) -> bool {
+    matches!(word, "<" | "lt" | ">" | "gt" | "<=" | "le" | ">=" | "ge")
+}
+
+fn shifted<T>() -> Parsed<T> {
+    wrong("numbers are not shifted here", "write the number as it stands in the packet")
 }
 
 /// A number as nftables writes it: `10`, `0x0a`.

@@ -1,10 +1,10 @@
 //! Options of TCP and IPv4: `tcp option sack-perm missing`, `tcp option maxseg size < 536`, `ip option lsrr exists`.
 
-use super::conditions::{narrow_family, narrow_field, narrow_protocol, narrow_within, protocol};
+use super::conditions::{narrow_family, narrow_protocol, narrow_within, protocol};
 use super::numbers::{Numbers, nameless, number};
 use super::reader::Words;
 use super::{Parsed, wrong};
-use crate::firewall::fields::{Field, Within};
+use crate::firewall::fields::{Field, NO_SIZE, Within};
 use crate::firewall::looks::ip_option_bit;
 use crate::firewall::rules::Rule;
 
@@ -40,7 +40,7 @@ pub(super) fn tcp_option(rule: &mut Rule, rest: &mut Words<'_>) -> Parsed<()> {
     };
     if rest.peek() == "size" && kind == 2 {
         rest.word();
-        narrow_field(rule, Field::SegmentSize, SEGMENT.read(rest)?)?;
+        narrow_within(rule, SEGMENT.within_unless(Field::SegmentSize, NO_SIZE, rest)?)?;
         return narrow_protocol(rule, protocol("tcp").into_iter().collect());
     }
     let is_there = is_there(rest, "an option")?;

@@ -89,14 +89,16 @@ fn split(content: &str, place: impl Fn(u32) -> Place, (into, texts): (&mut Vec<T
             }
             ';' => push(";", place(begun), Kind::End),
             '=' | '!' | '<' | '>' => {
-                at += usize::from(characters.get(at) == Some(&'='));
+                let follows = characters.get(at);
+                let is_shift = matches!(first, '<' | '>') && follows == Some(&first);
+                at += usize::from(is_shift || follows == Some(&'='));
                 let text: String = characters[begun..at].iter().collect();
                 push(&text, place(begun), Kind::Word);
             }
-            '{' | '}' | ',' | '|' | '&' | '(' | ')' | '/' => push(&first.to_string(), place(begun), Kind::Word),
+            '{' | '}' | ',' | '|' | '&' | '^' | '(' | ')' | '/' => push(&first.to_string(), place(begun), Kind::Word),
             first if first.is_whitespace() => {}
             _ => {
-                while characters.get(at).is_some_and(|it| !it.is_whitespace() && !"{},;|&()=!<>#\"".contains(*it)) {
+                while characters.get(at).is_some_and(|it| !it.is_whitespace() && !"{},;|&^()=!<>#\"".contains(*it)) {
                     at += 1;
                 }
                 let mut text: String = characters[begun..at].iter().collect();

@@ -42,6 +42,7 @@ pub(super) fn fits(condition: &str, seen: Seen) -> bool {
     read_text(&text, &mut config, PORTS).unwrap_or_else(|error| panic!("{condition}: {error}"));
     let policy = Policy::check(&mut config, PORTS).expect("rules that were checked");
     let [source, destination] = if seen.v4 { ["10.0.0.1", "10.0.1.1"] } else { ["2001:db8::1", "2001:db8::2"] };
+    let fields = seen.fields.with(Field::TcpFlags, seen.flags.into());
     let address = |text: &str| text.parse::<Addresses>().expect("an address").first;
     let facts = Facts {
         source: address(source),
@@ -53,7 +54,7 @@ pub(super) fn fits(condition: &str, seen: Seen) -> bool {
         port: 0,
         side: Side::Inside,
         state: State::New,
-        fields: &seen.fields,
+        fields: &fields,
     };
     let Ok((_, action)) = policy.decide(&facts, |_| Ok::<_, std::convert::Infallible>(true));
     action == Action::Allow
@@ -67,7 +68,7 @@ fn tcp_flags_mean_what_nftables_means_by_each_spelling() {
     const RST: u8 = 4;
     const ACK: u8 = 16;
     type Meaning = fn(u8) -> bool;
-    let spellings: [(&str, Meaning); 27] = [
+    let spellings: [(&str, Meaning); 38] = [
         ("syn", |flags| flags & SYN != 0),
         ("syn,ack", |flags| flags & (SYN | ACK) != 0),
         ("syn | ack", |flags| flags & (SYN | ACK) != 0),
@@ -95,6 +96,17 @@ fn tcp_flags_mean_what_nftables_means_by_each_spelling() {
         ("& (fin|syn) != { fin, syn }", |flags| !matches!(flags & (FIN | SYN), FIN | SYN)),
         ("syn / syn,ack", |flags| flags & (SYN | ACK) == SYN),
         ("!= syn / syn,ack", |flags| flags & (SYN | ACK) != SYN),
+        ("< 16", |flags| flags < 16),
+        ("> syn | fin", |flags| flags > 3),
+        ("2-18", |flags| (2..=18).contains(&flags)),
+        ("!= 2-18", |flags| !(2..=18).contains(&flags)),
+        ("{ 2-18, urg }", |flags| (2..=18).contains(&flags) || flags == 32),
+        ("& (fin | syn) > 1", |flags| flags & (FIN | SYN) > 1),
+        ("& (fin|syn|rst|psh|ack|urg) < fin", |flags| flags & 0x3f < FIN),
+        ("| syn == syn | ack", |flags| flags | SYN == SYN | ACK),
+        ("^ syn == ack", |flags| flags ^ SYN == ACK),
+        ("& (syn | ack) ^ syn == ack", |flags| flags & (SYN | ACK) ^ SYN == ACK),
+        ("& syn | ack == ack", |flags| flags & SYN | ACK == ACK),
     ];
     for (spelling, meaning) in spellings {
         for flags in 0..=255 {
@@ -111,6 +123,71 @@ fn tcp_flags_mean_what_nftables_means_by_each_spelling() {
         let map = maps.trim_end_matches(" ip ttl 1");
         let text = format!("{map}; tcp flags . ip ttl {{ fin . 1 }}");
         assert_eq!(fits(&text, Seen { flags, ..SEEN }), expected, "{flags:#x}");
+    }
+}
+
+/// What is made of a number before it is compared, as `nft --debug=netlink` 1.0.6 translates it: what a last `^` turns over is turned over in
+/// what is compared, both ends of a range as well. Of a segment from 10.0.0.1:1100 to 10.0.1.1:80 with 64 hops.
+#[test]
+fn numbers_are_compared_once_they_are_masked_and_turned_over() {
+    for (condition, expected) in [
+        ("ip ttl ^ 1 == 65", true),
+        ("ip ttl xor 1 != 65", false),
+        ("ip ttl | 3 == 67", true),
+        ("ip ttl or 3 > 66", true),
+        ("ip ttl | 3 < 67", false),
+        ("ip ttl & 0x60 ^ 1 == 65", true),
+        ("ip ttl & 0x60 | 2 { 1, 66 }", true),
+        ("ip ttl ^ 1 & 3 == 65", true),
+        ("ip ttl ^ (1 | 2) == 67", true),
+        ("ip ttl ^ 1 > 64", false),
+        ("ip ttl 64 | 1", false),
+        ("ip ttl != 64 & 0x40", false),
+        ("ip dscp ^ 1 == 1", true),
+        ("tcp dport ^ 1 == 81", true),
+        ("tcp dport ^ 1 80-90", false),
+        ("tcp dport ^ 1 { 80, 81 }", true),
+        ("tcp dport & 0xff00 | 1 == 1", true),
+        ("tcp dport 64 | 16", true),
+        ("meta l4proto & 0x0f == tcp", true),
+        ("meta l4proto ^ 1 { 7, 9 }", true),
+        ("meta l4proto & 0x0f . tcp dport { 6 . 80 }", true),
+        ("meta l4proto & 1 vmap { 0 : accept };", true),
+        ("ip protocol | 1 == 6", false),
+        ("ip protocol & 6 == 6 meta l4proto > 5", true),
+        ("ip saddr ^ 0.0.0.1 == 10.0.0.0", true),
+        ("ip saddr ^ 0.0.0.1 { 10.0.0.1, 10.0.0.2 }", false),
+        ("ip saddr | 0.0.0.255 == 10.0.0.255", true),
+        ("ip saddr & 255.0.0.0 | 0.0.0.9 == 10.0.0.9", true),
+        ("ip saddr & 0.0.0.255 { 0.0.0.1, 0.0.0.7 }", true),
+        ("ip saddr & 0.0.0.255 != { 0.0.0.1, 0.0.0.7 }", false),
+        ("ip daddr & 0.0.255.255 > 0.0.1.0", true),
+        ("ip daddr & 0.0.255.255 0.0.1.2-0.0.1.9", false),
+        ("ip6 saddr | ::ff == 2001:db8::ff", false),
+        ("ip version != 4", false),
+        ("ip frag-off 0 ip frag-off & 0x4000 == 0", true),
+    ] {
+        assert_eq!(fits(condition, SEEN), expected, "{condition}");
+    }
+    for (condition, expected) in [
+        ("icmp type & 7 == 0", [true, false, false]),
+        ("icmp type > 3", [true, false, true]),
+        ("icmp type <= 3", [false, true, false]),
+        ("icmp type ^ 1 == 9", [true, false, false]),
+        ("icmp type | 1 == 13", [false, false, true]),
+        ("icmp type & 1 { 1 }", [false, true, true]),
+    ] {
+        let of = |kind: u8| Seen { protocol: 1, ports: (0, u16::from(kind) << 8), ..SEEN };
+        assert_eq!([of(8), of(3), of(13)].map(|seen| fits(condition, seen)), expected, "{condition}");
+    }
+    for (condition, reason) in [
+        ("ip ttl << 1 == 4", "numbers are not shifted here"),
+        ("tcp dport & 0xff >> 1 == 4", "numbers are not shifted here"),
+        ("ip ttl & (1 | 2 == 2", "a parenthesis without its end"),
+        ("tcp dport ^ ip == 2", "`ip` is not a port"),
+    ] {
+        let error = read_text(&format!("{condition} accept"), &mut named(), PORTS).expect_err(condition).to_string();
+        assert!(error.contains(reason), "{error}");
     }
 }
 
@@ -309,7 +386,7 @@ fn addresses_under_a_mask_are_a_network() {
     assert!(!fits("ip6 saddr & ::ffff == ::1", SEEN), "of the other family");
     for (text, reason) in [
         ("ip saddr & eth0 == 10.0.0.1 accept", "`eth0` is no mask"),
-        ("ip6 saddr & ::ffff == { ::1, ::2 } accept", "`{` is not one address"),
+        ("ip6 saddr & ::ffff > ::/64 accept", "`::/64` is not one address"),
     ] {
         let error = read_text(text, &mut named(), PORTS).expect_err("no mask");
         assert!(error.reason.contains(reason), "{error}");

@@ -132,7 +132,7 @@ fn joined_fields_may_be_other_than_all_of_a_set() {
 fn headers_that_are_none_are_refused() {
     for (rule, reason) in [
         ("ether saddr 00:53:00:00:00 drop", "`00:53:00:00:00` is not an Ethernet address"),
-        ("ether saddr & 00:53 == 00:53:00:00:00:00 drop", "`00:53` is no mask"),
+        ("ether saddr & 00:53 == 00:53:00:00:00:00 drop", "`00:53` is not an Ethernet address"),
         ("ether length 5 drop", "`length` is nothing of an Ethernet header"),
         ("tcp option 64 exists drop", "`64` is no option of TCP"),
         ("tcp option sack left 5 drop", "`left` is nothing that an option"),

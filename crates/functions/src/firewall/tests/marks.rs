@@ -154,7 +154,8 @@ fn values_are_made_of_a_mark_and_numbers() {
     let set = |marks: &mut Marks, whose, value| assert!(marks.set(&Given { whose, value }));
     set(&mut marks, Whose::Packet, Value { from: None, mask: 0, bits: 0x1234 });
     set(&mut marks, Whose::Connection, Value { from: Some(Whose::Packet), mask: 0xff, bits: 0x8001 });
-    let is = |whose, mark| Asked { whose, mask: u32::MAX, ranges: vec![(mark, mark)] };
+    let whole = |whose| Value { from: Some(whose), mask: u32::MAX, bits: 0 };
+    let is = |whose, mark| Asked { made: whole(whose), ranges: vec![(mark, mark)] };
     assert!(marks.fit(&is(Whose::Packet, 0x1234)) && marks.fit(&is(Whose::Connection, 0x8035)));
     assert!(!marks.fit(&is(Whose::Connection, 0x8034)) && !Marks::default().fit(&is(Whose::Connection, 0)));
     assert!(

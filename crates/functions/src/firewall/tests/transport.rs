@@ -150,7 +150,7 @@ fn some_bits_of_a_number_are_asked_for() {
     }
     for (rule, reason) in [
         ("ip ttl & 256 == 0 drop", "`256` is not a number of hops"),
-        ("ip ttl & (1 | 2 == 3 drop", "a mask without its end"),
+        ("ip ttl & (1 | 2 == 3 drop", "a parenthesis without its end"),
         ("ip6 length & 1 == 1 drop", "`&` is not a length"),
     ] {
         let error = read_text(rule, &mut named(), PORTS).expect_err(rule).to_string();
